@@ -1,0 +1,135 @@
+//! The audit: one host, what runs on it, what is wrong with it. Its serde form is the JSON of
+//! `numa-enforcer audit -o json`.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    degraded::Degraded,
+    finding::{Finding, Severity},
+    id::NodeId,
+    model::Traffic,
+    sample::{HostSettings, NodeBytes},
+    set::{CpuSet, NodeSet},
+    topology::Topology,
+    workload::{CgroupPath, Origin},
+};
+
+/// Version of the serde form of [`Audit`].
+pub const AUDIT_SCHEMA_VERSION: u32 = 1;
+
+/// The whole report.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Audit {
+    /// [`AUDIT_SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Who wrote it.
+    pub tool: Tool,
+    /// Where.
+    pub host: Host,
+    /// What could not be seen.
+    pub degraded: Vec<Degraded>,
+    /// The machine.
+    pub topology: Topology,
+    /// Its settings.
+    pub settings: HostSettings,
+    /// What runs on it.
+    pub workloads: Vec<AuditedWorkload>,
+    /// What is wrong, worst first.
+    pub findings: Vec<Finding>,
+    /// In numbers.
+    pub summary: Summary,
+}
+
+/// The program that wrote the report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Tool {
+    /// `numa-enforcer`.
+    pub name: String,
+    /// Semantic version.
+    pub version: String,
+}
+
+/// The host of the report.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Host {
+    /// Host name.
+    pub hostname: Option<String>,
+    /// Kernel release.
+    pub kernel: Option<String>,
+    /// `/proc/sys/kernel/random/boot_id`.
+    pub boot_id: Option<String>,
+    /// First `model name` of `/proc/cpuinfo`.
+    pub cpu_model: Option<String>,
+    /// `v1`, `v2` or `hybrid`.
+    pub cgroup_version: Option<String>,
+}
+
+/// One workload and its verdict.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AuditedWorkload {
+    /// Where it is.
+    pub cgroup: CgroupPath,
+    /// What people call it.
+    pub name: String,
+    /// What it is.
+    pub origin: Origin,
+    /// CPUs it may use.
+    pub cpus: Option<CpuSet>,
+    /// Nodes it may allocate on.
+    pub mems: Option<NodeSet>,
+    /// Nodes of its CPUs.
+    pub numa_nodes: NodeSet,
+    /// Threads.
+    pub tasks: Option<u64>,
+    /// Where its memory is.
+    pub bytes_by_numa: Option<BTreeMap<NodeId, NodeBytes>>,
+    /// Share of its memory away from its CPUs, 0 to 1.
+    pub remote_residency: Option<f64>,
+    /// Share of its accesses that are remote; `null` without `--sample`.
+    pub traffic: Option<Traffic>,
+    /// In one word.
+    pub verdict: Verdict,
+    /// Ids of its findings.
+    pub findings: Vec<String>,
+}
+
+/// Is a workload where it should be?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// CPUs and memory are on the same nodes.
+    Aligned,
+    /// Mostly.
+    Partial,
+    /// No.
+    Misaligned,
+    /// Too little was seen.
+    Unknown,
+}
+
+/// The report in numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// Workloads.
+    pub total: usize,
+    /// Of these aligned.
+    pub aligned: usize,
+    /// Partly.
+    pub partial: usize,
+    /// Not.
+    pub misaligned: usize,
+    /// Not known.
+    pub unknown: usize,
+    /// Worst finding.
+    pub worst: Option<Severity>,
+    /// Exit code of the command.
+    pub exit_code: u8,
+}

@@ -1,0 +1,1 @@
+//! From figures and wishes to a plan.

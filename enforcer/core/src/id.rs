@@ -1,0 +1,50 @@
+//! Typed ids, as the kernel numbers things.
+//!
+//! Ids may be sparse (nodes 0, 33, 72) and above 63; a CPU number is never a node number. Nothing
+//! here may assume that ids are contiguous or start at 0.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A number that can be a member of an [`crate::set::IdSet`].
+pub trait Id: Copy + Ord + fmt::Debug {
+    /// The id with this kernel number.
+    fn from_number(number: u32) -> Self;
+    /// The kernel's number of this id.
+    fn number(self) -> u32;
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+        #[serde(transparent)]
+        pub struct $name(pub u32);
+
+        impl Id for $name {
+            fn from_number(number: u32) -> Self {
+                Self(number)
+            }
+            fn number(self) -> u32 {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+id! {
+    /// A logical CPU: the N of `/sys/devices/system/cpu/cpuN`.
+    CpuId
+}
+id! {
+    /// A NUMA node: the N of `/sys/devices/system/node/nodeN`.
+    NodeId
+}

@@ -1,0 +1,25 @@
+//! The pure core of numa-enforcer: everything that thinks, and nothing that touches the host.
+//!
+//! It knows what a machine looks like ([`topology`]), what runs on it ([`workload`]), what was seen
+//! ([`sample`]), what that means ([`model`], [`finding`]), what should be done ([`place`],
+//! [`decide`], [`plan`]) and what people asked for ([`policy`]). Kernel text becomes values in
+//! [`parse`]; the text is read elsewhere.
+//!
+//! This crate must never open a file or socket, read a clock, start a thread or log. Time is an
+//! argument. The same input gives the same output, byte for byte: no hash maps whose order shows.
+#![forbid(unsafe_code)]
+
+pub mod audit;
+pub mod decide;
+pub mod degraded;
+pub mod finding;
+pub mod id;
+pub mod model;
+pub mod parse;
+pub mod place;
+pub mod plan;
+pub mod policy;
+pub mod sample;
+pub mod set;
+pub mod topology;
+pub mod workload;

@@ -1,0 +1,106 @@
+//! Plans and outcomes: what shall be done, why, how to undo it, and what became of it.
+//!
+//! A plan is ordered; an action must be carried out after those before it. Each action says why it
+//! is there. What a plan changes can be journalled before it is carried out.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::NodeId,
+    set::{CpuSet, NodeSet},
+    workload::CgroupPath,
+};
+
+/// Version of the serde form of [`Plan`].
+pub const PLAN_SCHEMA_VERSION: u32 = 1;
+
+/// Ordered actions.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    /// [`PLAN_SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// In the order in which they must be carried out.
+    pub steps: Vec<Step>,
+}
+
+/// One action and its reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    /// What to do.
+    pub action: Action,
+    /// Why, in one sentence with the figures that decided.
+    pub reason: String,
+}
+
+/// Something that changes the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub enum Action {
+    /// Write `cpuset.cpus`. Undone by writing the original text back.
+    SetCpus {
+        /// Where.
+        cgroup: CgroupPath,
+        /// New value, never empty.
+        cpus: CpuSet,
+    },
+    /// Write `cpuset.mems`. Undone by writing the original text back; pages that the kernel moved
+    /// because of it stay where they are.
+    SetMems {
+        /// Where.
+        cgroup: CgroupPath,
+        /// New value, never empty.
+        mems: NodeSet,
+    },
+    /// Move pages of the cgroup's processes in small batches. Has no inverse.
+    MovePages {
+        /// Whose.
+        cgroup: CgroupPath,
+        /// From these nodes.
+        from: NodeSet,
+        /// To this node.
+        to: NodeId,
+    },
+}
+
+/// What became of one step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Outcome {
+    /// The step.
+    pub step: Step,
+    /// What happened.
+    pub result: OutcomeResult,
+}
+
+/// What happened to an action.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "result", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub enum OutcomeResult {
+    /// Done, and read back as wanted.
+    Applied {
+        /// What the kernel says now.
+        read_back: String,
+    },
+    /// Done, but the kernel says something else than was written.
+    Differs {
+        /// What was written.
+        wanted: String,
+        /// What the kernel says now.
+        read_back: String,
+    },
+    /// Could not be done.
+    Failed {
+        /// Operation, path, value and cause.
+        error: String,
+    },
+    /// Would have been done.
+    DryRun,
+    /// Not tried, because an earlier step of the same workload failed.
+    Skipped {
+        /// Which step failed.
+        because: String,
+    },
+}

@@ -1,0 +1,192 @@
+//! What was seen at one moment: raw kernel values, nothing derived.
+//!
+//! Every field may be missing, and a missing value is `None`, never 0. Counters are as the kernel
+//! keeps them, cumulative; rates are the business of [`crate::model`]. A sample can be written to a
+//! file and read back: the stage behind it cannot tell the difference.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    degraded::Degraded,
+    id::{CpuId, NodeId},
+    set::{CpuSet, NodeSet},
+    workload::CgroupPath,
+};
+
+/// Version of the serde form of [`Sample`].
+pub const SAMPLE_SCHEMA_VERSION: u32 = 1;
+
+/// One moment of one machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Sample {
+    /// [`SAMPLE_SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Monotonic time of the sample in nanoseconds; only differences mean anything.
+    pub monotonic_ns: u64,
+    /// Host-wide settings that change how the rest is read.
+    pub settings: HostSettings,
+    /// Per NUMA node.
+    pub nodes: BTreeMap<NodeId, NodeSample>,
+    /// Per cgroup.
+    pub cgroups: BTreeMap<CgroupPath, CgroupSample>,
+    /// Per thread, in ascending order of tid.
+    pub tasks: Vec<TaskSample>,
+    /// Which source each kind of value came from, for people: `tasks: bpf iterator`.
+    pub sources: BTreeMap<String, String>,
+    /// What could not be read.
+    pub degraded: Vec<Degraded>,
+}
+
+/// Settings of the host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HostSettings {
+    /// `/proc/sys/kernel/numa_balancing`: 0 off, bit 0 balancing, bit 1 tiering.
+    pub numa_balancing: Option<u32>,
+    /// Chosen word of `/sys/kernel/mm/transparent_hugepage/enabled`.
+    pub transparent_hugepage: Option<String>,
+    /// `/proc/sys/vm/zone_reclaim_mode`.
+    pub zone_reclaim_mode: Option<u32>,
+    /// `/sys/kernel/mm/numa/demotion_enabled`.
+    pub demotion_enabled: Option<bool>,
+}
+
+/// Counters of one NUMA node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeSample {
+    /// `MemTotal` in bytes.
+    pub mem_total_bytes: Option<u64>,
+    /// `MemFree` in bytes.
+    pub mem_free_bytes: Option<u64>,
+    /// `FilePages` in bytes.
+    pub file_bytes: Option<u64>,
+    /// `AnonPages` in bytes.
+    pub anon_bytes: Option<u64>,
+    /// `numastat` and `vmstat` of the node, by the kernel's own names.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// State and counters of one cgroup.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CgroupSample {
+    /// `cpuset.cpus` as configured; empty means inherited.
+    pub cpus: Option<CpuSet>,
+    /// `cpuset.cpus.effective` (v2) or `cpuset.effective_cpus` (v1).
+    pub cpus_effective: Option<CpuSet>,
+    /// `cpuset.mems` as configured; empty means inherited.
+    pub mems: Option<NodeSet>,
+    /// `cpuset.mems.effective` (v2) or `cpuset.effective_mems` (v1).
+    pub mems_effective: Option<NodeSet>,
+    /// `memory.current` (v2) or `memory.usage_in_bytes` (v1).
+    pub memory_current_bytes: Option<u64>,
+    /// `memory.numa_stat`: where its memory is.
+    pub memory_by_node: Option<BTreeMap<NodeId, NodeBytes>>,
+    /// `memory.events`, by the kernel's own names.
+    pub memory_events: Option<BTreeMap<String, u64>>,
+    /// `memory.pressure`.
+    pub memory_pressure: Option<Pressure>,
+    /// Threads counted in it by the task source.
+    pub tasks: Option<u64>,
+    /// Time on CPUs of each node in nanoseconds, from the cpu-clock program; cumulative since attach.
+    pub run_ns: Option<BTreeMap<NodeId, u64>>,
+    /// Clock ticks behind `run_ns`: the number of samples.
+    pub run_ticks: Option<u64>,
+    /// Tasks put on a CPU of another node (or first placed there); cumulative since attach.
+    pub placements: Option<Vec<Placements>>,
+    /// NUMA hinting faults taken on CPUs of each node; cumulative since attach.
+    pub hint_faults: Option<BTreeMap<NodeId, HintFaults>>,
+}
+
+/// Memory of a cgroup on one node, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeBytes {
+    /// Anonymous memory, huge pages included.
+    pub anon: u64,
+    /// Page cache, tmpfs included.
+    pub file: u64,
+    /// tmpfs and shared memory, as far as told apart (part of `file`).
+    pub shmem: Option<u64>,
+    /// Everything else: slab, page tables, stacks.
+    pub kernel: Option<u64>,
+}
+
+/// One PSI file (Documentation/accounting/psi.rst).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Pressure {
+    /// Some tasks stalled.
+    pub some: PressureLine,
+    /// All tasks stalled; not every file has it.
+    pub full: Option<PressureLine>,
+}
+
+/// One line of a PSI file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PressureLine {
+    /// Percent of the last 10 s.
+    pub avg10: f64,
+    /// Percent of the last 60 s.
+    pub avg60: f64,
+    /// Percent of the last 300 s.
+    pub avg300: f64,
+    /// Microseconds in total.
+    pub total_us: u64,
+}
+
+/// Placements from CPUs of one node to CPUs of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Placements {
+    /// Node it came from.
+    pub src_numa: NodeId,
+    /// Node it was put on.
+    pub dst_numa: NodeId,
+    /// How often.
+    pub count: u64,
+}
+
+/// NUMA hinting faults in pages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HintFaults {
+    /// Pages already on the faulting CPU's node (`TNF_FAULT_LOCAL`, 0x08).
+    pub local: u64,
+    /// Pages on another node.
+    pub remote: u64,
+    /// Pages moved by the fault (`TNF_MIGRATED`, 0x01).
+    pub migrated: u64,
+    /// Pages that could not be moved (`TNF_MIGRATE_FAIL`, 0x10).
+    pub migrate_failed: u64,
+}
+
+/// One thread.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskSample {
+    /// Thread id.
+    pub tid: u32,
+    /// Process id.
+    pub pid: u32,
+    /// `comm`.
+    pub command: String,
+    /// Its cgroup, where known.
+    pub cgroup: Option<CgroupPath>,
+    /// CPU it last ran on.
+    pub cpu: Option<CpuId>,
+    /// CPUs it may run on.
+    pub cpus_allowed: Option<CpuSet>,
+    /// User and system time in nanoseconds.
+    pub cpu_time_ns: Option<u64>,
+    /// Node the kernel's balancer prefers for it.
+    pub preferred_node: Option<NodeId>,
+    /// `total_numa_faults`.
+    pub numa_faults: Option<u64>,
+}

@@ -1,0 +1,338 @@
+//! Sets of CPUs and of NUMA nodes, and the kernel's list format that is their text.
+//!
+//! The list format is that of `cpulist_parse` in the kernel (`lib/bitmap.c`): decimal ids and
+//! inclusive ranges separated by commas, `0-3,8,10-11`; the empty set is the empty string. A set
+//! grows with its greatest member, there is no global width.
+//!
+//! Must never allocate in proportion to a number that came from outside: ids above [`MAX_ID`] are
+//! refused before anything is allocated.
+
+use std::{fmt, marker::PhantomData, str::FromStr};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use thiserror::Error;
+
+use crate::id::{CpuId, Id, NodeId};
+
+/// The greatest id that is accepted. No kernel configuration has more than 8,192 CPUs
+/// (`NR_CPUS` of x86) or 1,024 nodes (`NODES_SHIFT` 10).
+pub const MAX_ID: u32 = 65_535;
+
+/// A set of CPUs.
+pub type CpuSet = IdSet<CpuId>;
+/// A set of NUMA nodes.
+pub type NodeSet = IdSet<NodeId>;
+
+/// A set of ids, one bit each; trailing zero words are never kept, so equal sets are equal values.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IdSet<T> {
+    words: Vec<u64>,
+    of: PhantomData<T>,
+}
+
+/// Why a text is not a list of ids.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ListError {
+    /// An element is neither a number nor a range.
+    #[error("`{0}` is not an id or a range of ids")]
+    NotANumber(String),
+    /// A range whose end is below its start.
+    #[error("range `{0}` ends before it starts")]
+    Reversed(String),
+    /// An id above [`MAX_ID`].
+    #[error("id {0} is above the greatest supported id {MAX_ID}")]
+    TooLarge(u64),
+}
+
+impl<T: Id> IdSet<T> {
+    /// The empty set.
+    pub const fn new() -> Self {
+        Self { words: Vec::new(), of: PhantomData }
+    }
+
+    /// Adds an id; true when it was not in the set. Ids above [`MAX_ID`] are left out.
+    pub fn insert(&mut self, id: T) -> bool {
+        let number = id.number();
+        if number > MAX_ID {
+            return false;
+        }
+        let (word, bit) = Self::place(number);
+        if word >= self.words.len() {
+            self.words.resize(word + 1, 0);
+        }
+        let fresh = self.words[word] & bit == 0;
+        self.words[word] |= bit;
+        fresh
+    }
+
+    /// Removes an id; true when it was in the set.
+    pub fn remove(&mut self, id: T) -> bool {
+        let (word, bit) = Self::place(id.number());
+        let Some(slot) = self.words.get_mut(word) else { return false };
+        let there = *slot & bit != 0;
+        *slot &= !bit;
+        self.trim();
+        there
+    }
+
+    /// Is the id a member?
+    pub fn contains(&self, id: T) -> bool {
+        let (word, bit) = Self::place(id.number());
+        self.words.get(word).is_some_and(|w| w & bit != 0)
+    }
+
+    /// Number of members.
+    pub fn len(&self) -> usize {
+        self.words.iter().map(|w| w.count_ones() as usize).sum()
+    }
+
+    /// Has it no member?
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// The smallest member.
+    pub fn first(&self) -> Option<T> {
+        self.iter().next()
+    }
+
+    /// The members in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = T> + '_ {
+        self.words.iter().zip(0u32..).flat_map(|(&word, index)| {
+            (0..u64::BITS)
+                .filter(move |bit| word >> bit & 1 == 1)
+                .map(move |bit| T::from_number(index * 64 + bit))
+        })
+    }
+
+    /// Members of either set.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        let width = self.words.len().max(other.words.len());
+        Self::of_words((0..width).map(|i| self.word(i) | other.word(i)).collect())
+    }
+
+    /// Members of both sets.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        Self::of_words(self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect())
+    }
+
+    /// Members of this set that are not in the other.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Self {
+        Self::of_words((0..self.words.len()).map(|i| self.word(i) & !other.word(i)).collect())
+    }
+
+    /// Is every member of this set in the other?
+    pub fn is_subset(&self, other: &Self) -> bool {
+        (0..self.words.len()).all(|i| self.word(i) & !other.word(i) == 0)
+    }
+
+    /// Have the two sets no member in common?
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        self.words.iter().zip(&other.words).all(|(a, b)| a & b == 0)
+    }
+
+    fn place(number: u32) -> (usize, u64) {
+        ((number / 64) as usize, 1 << (number % 64))
+    }
+
+    fn word(&self, index: usize) -> u64 {
+        self.words.get(index).copied().unwrap_or(0)
+    }
+
+    fn of_words(words: Vec<u64>) -> Self {
+        let mut set = Self { words, of: PhantomData };
+        set.trim();
+        set
+    }
+
+    fn trim(&mut self) {
+        while self.words.last() == Some(&0) {
+            self.words.pop();
+        }
+    }
+}
+
+impl<T: Id> Default for IdSet<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Id> FromIterator<T> for IdSet<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(ids: I) -> Self {
+        let mut set = Self::new();
+        for id in ids {
+            set.insert(id);
+        }
+        set
+    }
+}
+
+impl<T: Id> FromStr for IdSet<T> {
+    type Err = ListError;
+
+    /// Reads the kernel's list format; surrounding white space and empty elements are accepted, as
+    /// the kernel accepts them.
+    fn from_str(text: &str) -> Result<Self, ListError> {
+        let mut set = Self::new();
+        for element in text.trim().split(',').map(str::trim).filter(|e| !e.is_empty()) {
+            let (first, last) = match element.split_once('-') {
+                Some((first, last)) => (number(first, element)?, number(last, element)?),
+                None => (number(element, element)?, number(element, element)?),
+            };
+            if last < first {
+                return Err(ListError::Reversed(element.to_owned()));
+            }
+            for id in first..=last {
+                set.insert(T::from_number(id));
+            }
+        }
+        Ok(set)
+    }
+}
+
+fn number(digits: &str, element: &str) -> Result<u32, ListError> {
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(ListError::NotANumber(element.to_owned()));
+    }
+    match digits.parse::<u64>() {
+        Ok(value) => match u32::try_from(value) {
+            Ok(id) if id <= MAX_ID => Ok(id),
+            _ => Err(ListError::TooLarge(value)),
+        },
+        Err(_) => Err(ListError::TooLarge(u64::MAX)),
+    }
+}
+
+impl<T: Id> fmt::Display for IdSet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut ids = self.iter().map(Id::number).peekable();
+        let mut separator = "";
+        while let Some(first) = ids.next() {
+            let mut last = first;
+            while let Some(next) = ids.next_if_eq(&(last + 1)) {
+                last = next;
+            }
+            if first == last {
+                write!(f, "{separator}{first}")?;
+            } else {
+                write!(f, "{separator}{first}-{last}")?;
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+impl<T: Id> fmt::Debug for IdSet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{{self}}}")
+    }
+}
+
+impl<T: Id> Serialize for IdSet<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de, T: Id> Deserialize<'de> for IdSet<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <std::borrow::Cow<'de, str>>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl<T> JsonSchema for IdSet<T> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "IdList".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "Ids in the kernel's list format, ascending: 0-3,8",
+            "pattern": "^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$"
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn cpus(text: &str) -> CpuSet {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn reads_and_writes_the_kernel_list_format() {
+        for (text, written) in [
+            ("", ""),
+            ("\n", ""),
+            ("0", "0"),
+            ("0-3\n", "0-3"),
+            ("3,1,2", "1-3"),
+            ("0,2,4-6,64-65", "0,2,4-6,64-65"),
+            ("5-5", "5"),
+            ("0,,1", "0-1"),
+        ] {
+            assert_eq!(cpus(text).to_string(), written, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_not_a_list() {
+        let error = |text: &str| text.parse::<CpuSet>().unwrap_err();
+        assert_eq!(error("3-1"), ListError::Reversed("3-1".into()));
+        assert_eq!(error("0-999999999"), ListError::TooLarge(999_999_999));
+        assert_eq!(error("0-99999999999999999999999"), ListError::TooLarge(u64::MAX));
+        assert_eq!(error("a"), ListError::NotANumber("a".into()));
+        assert_eq!(error("+1"), ListError::NotANumber("+1".into()));
+        assert_eq!(error("1-2-3"), ListError::NotANumber("1-2-3".into()));
+        assert_eq!(error("-1"), ListError::NotANumber("-1".into()));
+    }
+
+    fn any_set() -> impl Strategy<Value = CpuSet> {
+        proptest::collection::btree_set(0u32..300, 0..40).prop_map(|ids| ids.into_iter().map(CpuId).collect())
+    }
+
+    proptest! {
+        #[test]
+        fn text_round_trips(set in any_set()) {
+            prop_assert_eq!(set.to_string().parse::<CpuSet>().unwrap(), set);
+        }
+
+        #[test]
+        fn algebra_agrees_with_membership(a in any_set(), b in any_set()) {
+            for id in (0..300).map(CpuId) {
+                prop_assert_eq!(a.union(&b).contains(id), a.contains(id) || b.contains(id));
+                prop_assert_eq!(a.intersection(&b).contains(id), a.contains(id) && b.contains(id));
+                prop_assert_eq!(a.difference(&b).contains(id), a.contains(id) && !b.contains(id));
+            }
+            prop_assert_eq!(a.is_subset(&b), a.difference(&b).is_empty());
+            prop_assert_eq!(a.is_disjoint(&b), a.intersection(&b).is_empty());
+            prop_assert_eq!(a.len(), a.iter().count());
+        }
+
+        #[test]
+        fn removing_undoes_inserting(mut set in any_set(), id in 0u32..400) {
+            let before = set.clone();
+            if set.insert(CpuId(id)) {
+                prop_assert!(set.remove(CpuId(id)));
+            }
+            prop_assert_eq!(set, before);
+        }
+
+        #[test]
+        fn any_text_is_a_set_or_an_error(text in "[0-9,\\- a\n]{0,40}") {
+            if let Ok(set) = text.parse::<CpuSet>() {
+                prop_assert_eq!(set.to_string().parse::<CpuSet>().unwrap(), set);
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! What the machine is: CPUs, caches, NUMA nodes, memory, distances, devices.
+//!
+//! A [`Topology`] is a value, read once and replaced when the machine changes; nothing edits it in
+//! place. Its serde form is the `topology` object of the audit's JSON: node ids and CPU lists are
+//! the kernel's own, sizes are bytes, and what is not known is `null`.
+//!
+//! It must never be filled with assumptions: a memory size that could not be read is `None`, a
+//! device without a node has none.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::{CpuId, NodeId},
+    set::{CpuSet, NodeSet},
+};
+
+/// One machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Topology {
+    /// NUMA nodes in ascending order of id. Never empty: a kernel without NUMA gets one node 0.
+    pub nodes: Vec<Node>,
+    /// SLIT distances: row and column i belong to `nodes[i]`; `null` where the kernel gives none.
+    /// Asymmetric values are kept as they are.
+    pub distances: Vec<Vec<Option<u32>>>,
+    /// Physical packages (sockets).
+    pub packages: Vec<Package>,
+    /// Online CPUs in ascending order of id.
+    pub cpus: Vec<Cpu>,
+    /// Groups of CPUs behind one last-level cache.
+    pub llcs: Vec<Llc>,
+    /// Memory tiers from fastest to slowest; empty where the kernel has none.
+    pub memory_tiers: Vec<MemoryTier>,
+    /// CPUs that are present but offline.
+    pub offline_cpus: CpuSet,
+    /// CPUs kept away from the scheduler's balancing (`isolcpus=`).
+    pub isolated_cpus: CpuSet,
+    /// CPUs without a periodic tick (`nohz_full=`).
+    pub nohz_full_cpus: CpuSet,
+    /// PCI devices that matter for locality.
+    pub devices: Vec<Device>,
+}
+
+/// A physical package.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Package {
+    /// `physical_package_id`; -1 where the platform does not say.
+    pub id: i32,
+    /// Its online CPUs.
+    pub cpus: CpuSet,
+    /// Nodes that have a CPU in it.
+    pub nodes: NodeSet,
+}
+
+/// One online logical CPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Cpu {
+    /// The kernel's number.
+    pub id: CpuId,
+    /// Node that lists it, if any.
+    pub node: Option<NodeId>,
+    /// `topology/physical_package_id`.
+    pub package: Option<i32>,
+    /// `topology/die_id`.
+    pub die: Option<i32>,
+    /// `topology/cluster_id`, where it says more than the core and the package.
+    pub cluster: Option<i32>,
+    /// `topology/core_id`: unique within a package (and die), not within the machine.
+    pub core: Option<i32>,
+    /// SMT siblings, itself included.
+    pub siblings: CpuSet,
+}
+
+/// CPUs that share a last-level cache.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Llc {
+    /// Cache level, 2 or 3 on most machines.
+    pub level: u32,
+    /// Size in bytes.
+    pub size_bytes: Option<u64>,
+    /// CPUs behind it.
+    pub cpus: CpuSet,
+}
+
+/// One NUMA node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Node {
+    /// The kernel's number.
+    pub id: NodeId,
+    /// Online CPUs; empty for a memory-only node.
+    pub cpus: CpuSet,
+    /// `MemTotal` of the node's meminfo.
+    pub mem_total_bytes: Option<u64>,
+    /// `MemFree` of the node's meminfo.
+    pub mem_free_bytes: Option<u64>,
+    /// Huge pages per size.
+    pub hugepages: Vec<Hugepages>,
+    /// What its memory is made of.
+    pub kind: MemoryKind,
+    /// What speaks for `kind`, strongest first: `path: value`.
+    pub kind_evidence: Vec<String>,
+    /// Has memory that the kernel itself can use; false for a movable-only node.
+    pub normal_memory: Option<bool>,
+    /// Performance from its best initiator, where firmware gives an HMAT.
+    pub hmat: Option<Hmat>,
+    /// For a memory-only node, the CPU node nearest to it by SLIT distance, the lowest id on a tie.
+    pub closest_cpu_node: Option<NodeId>,
+}
+
+/// Huge pages of one size on one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Hugepages {
+    /// Size of one page.
+    pub size_bytes: u64,
+    /// `nr_hugepages`.
+    pub total: u64,
+    /// `free_hugepages`.
+    pub free: u64,
+}
+
+/// What a node's memory is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum MemoryKind {
+    /// Ordinary memory on a memory controller.
+    Dram,
+    /// Persistent memory used as RAM.
+    Pmem,
+    /// Memory behind a CXL link.
+    Cxl,
+    /// High-bandwidth memory.
+    Hbm,
+    /// Memory on a GPU.
+    Gpu,
+    /// The node has no memory.
+    None,
+    /// Nothing says what it is.
+    Unknown,
+}
+
+/// Access figures of a node from its best initiator, from
+/// `nodeN/access1/initiators` (CPUs only), else `access0` (Documentation/admin-guide/mm/numaperf.rst).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Hmat {
+    /// 1 or 0: which access class the figures are from.
+    pub access_class: u8,
+    /// Best initiator nodes.
+    pub initiators: NodeSet,
+    /// Nanoseconds.
+    pub read_latency_ns: Option<u64>,
+    /// Nanoseconds.
+    pub write_latency_ns: Option<u64>,
+    /// MB/s.
+    pub read_bandwidth_mbps: Option<u64>,
+    /// MB/s.
+    pub write_bandwidth_mbps: Option<u64>,
+}
+
+/// A memory tier of `/sys/devices/virtual/memory_tiering`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MemoryTier {
+    /// The N of `memory_tierN`; lower is faster.
+    pub id: u32,
+    /// Its nodes.
+    pub nodes: NodeSet,
+}
+
+/// A device whose place matters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Device {
+    /// Bus address, `0000:3b:00.0`.
+    pub address: String,
+    /// What it is for.
+    pub class: DeviceClass,
+    /// Names user space knows it by: `eth0`, `nvme0`, `card1`.
+    pub names: Vec<String>,
+    /// `numa_node`; `None` where the kernel says -1 or nothing.
+    pub node: Option<NodeId>,
+}
+
+/// What a device is for, from its PCI class code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceClass {
+    /// 0x0108.
+    Nvme,
+    /// Other 0x01.
+    Storage,
+    /// 0x02.
+    Network,
+    /// 0x03, and 0x1200 of processing accelerators.
+    Gpu,
+    /// 0x0b40, 0x12: accelerators that are not GPUs.
+    Accelerator,
+    /// Anything else that is kept because it names a node.
+    Other,
+}
+
+impl Topology {
+    /// The node with this id.
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+
+    /// The nodes that the CPUs belong to.
+    pub fn nodes_of(&self, cpus: &CpuSet) -> NodeSet {
+        self.nodes.iter().filter(|node| !node.cpus.is_disjoint(cpus)).map(|node| node.id).collect()
+    }
+
+    /// All nodes with at least one online CPU.
+    pub fn cpu_nodes(&self) -> NodeSet {
+        self.nodes.iter().filter(|node| !node.cpus.is_empty()).map(|node| node.id).collect()
+    }
+
+    /// All online CPUs.
+    pub fn online_cpus(&self) -> CpuSet {
+        self.cpus.iter().map(|cpu| cpu.id).collect()
+    }
+
+    /// SLIT distance from one node to another; 10 is local.
+    pub fn distance(&self, from: NodeId, to: NodeId) -> Option<u32> {
+        let index = |id| self.nodes.iter().position(|node| node.id == id);
+        self.distances.get(index(from)?)?.get(index(to)?).copied().flatten()
+    }
+
+    /// Node of each online CPU.
+    pub fn node_of_cpu(&self) -> BTreeMap<CpuId, NodeId> {
+        self.cpus.iter().filter_map(|cpu| Some((cpu.id, cpu.node?))).collect()
+    }
+}

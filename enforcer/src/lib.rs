@@ -1,0 +1,2 @@
+//! numa-enforcer: the daemon and its command line.
+pub mod host;

@@ -1,0 +1,1 @@
+//! Tests of the whole product: black-box and in virtual machines.
