@@ -7,7 +7,9 @@
 //! It must never be filled with assumptions: a memory size that could not be read is `None`, a
 //! device without a node has none.
 
-use std::collections::BTreeMap;
+mod query;
+#[cfg(any(test, feature = "testing"))]
+pub mod synth;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -205,37 +207,4 @@ pub enum DeviceClass {
     Accelerator,
     /// Anything else that is kept because it names a node.
     Other,
-}
-
-impl Topology {
-    /// The node with this id.
-    pub fn node(&self, id: NodeId) -> Option<&Node> {
-        self.nodes.iter().find(|node| node.id == id)
-    }
-
-    /// The nodes that the CPUs belong to.
-    pub fn nodes_of(&self, cpus: &CpuSet) -> NodeSet {
-        self.nodes.iter().filter(|node| !node.cpus.is_disjoint(cpus)).map(|node| node.id).collect()
-    }
-
-    /// All nodes with at least one online CPU.
-    pub fn cpu_nodes(&self) -> NodeSet {
-        self.nodes.iter().filter(|node| !node.cpus.is_empty()).map(|node| node.id).collect()
-    }
-
-    /// All online CPUs.
-    pub fn online_cpus(&self) -> CpuSet {
-        self.cpus.iter().map(|cpu| cpu.id).collect()
-    }
-
-    /// SLIT distance from one node to another; 10 is local.
-    pub fn distance(&self, from: NodeId, to: NodeId) -> Option<u32> {
-        let index = |id| self.nodes.iter().position(|node| node.id == id);
-        self.distances.get(index(from)?)?.get(index(to)?).copied().flatten()
-    }
-
-    /// Node of each online CPU.
-    pub fn node_of_cpu(&self) -> BTreeMap<CpuId, NodeId> {
-        self.cpus.iter().filter_map(|cpu| Some((cpu.id, cpu.node?))).collect()
-    }
 }
