@@ -1,0 +1,46 @@
+//! `cargo xtask arch`: the invariants of ARCHITECTURE.md that can be read off the source.
+//!
+//! A boundary that only a document keeps is gone within a year. Each rule here has a name, stands in
+//! ARCHITECTURE.md under that name, and is checked against every Rust file of the repository, line by
+//! line with comments cut off. It is a text search on purpose: fast, without a compiler, and what it
+//! does not understand it leaves to review. It must never change a file.
+
+mod rules;
+mod source;
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+
+pub(crate) use source::SourceFile;
+
+/// A line that breaks a rule.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Violation {
+    /// Name of the rule.
+    pub(crate) rule: &'static str,
+    /// File, relative to the root of the repository.
+    pub(crate) path: String,
+    /// Line number from 1; 0 for the file as a whole.
+    pub(crate) line: usize,
+    /// What was found.
+    pub(crate) found: String,
+}
+
+/// Checks the repository at `root` and prints every violation.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    let files = source::read_tree(root)?;
+    let manifest = root.join("enforcer/core/Cargo.toml");
+    let core =
+        std::fs::read_to_string(&manifest).with_context(|| format!("reading {}", manifest.display()))?;
+    let mut violations = rules::check(&files);
+    violations.extend(rules::core_dependencies(&core)?);
+    for Violation { rule, path, line, found } in &violations {
+        eprintln!("{path}:{line}: {rule}: {found}");
+    }
+    if !violations.is_empty() {
+        bail!("{} violations of ARCHITECTURE.md in {} files", violations.len(), files.len());
+    }
+    println!("arch: {} files keep the invariants", files.len());
+    Ok(())
+}

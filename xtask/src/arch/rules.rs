@@ -1,0 +1,209 @@
+//! The rules themselves, as tables where they are tables.
+
+use anyhow::{Context as _, Result};
+
+use super::{SourceFile, Violation};
+
+/// The stages of the daemon: none of them imports another.
+const STAGES: [&str; 4] = ["discover", "observe", "enforce", "report"];
+
+/// What the pure core may depend on.
+const CORE_DEPENDENCIES: [&str; 4] = ["globset", "schemars", "serde", "thiserror"];
+
+/// What the pure core may not say.
+const IMPURE: [&str; 9] = [
+    "std::fs",
+    "std::net",
+    "std::env",
+    "std::process",
+    "std::thread",
+    "Instant::now",
+    "SystemTime",
+    "std::os",
+    "println!",
+];
+
+/// A crate, and the only places that may name it.
+const OWNERS: [(&str, &[&str]); 8] = [
+    ("aya", &["enforcer/src/observe/bpf/", "common/src/", "tests/"]),
+    ("aya_log", &["enforcer/src/observe/bpf/"]),
+    ("libbpf_rs", &["enforcer/src/observe/bpf/", "enforcer/build"]),
+    ("cgroups_rs", &["enforcer/src/enforce/"]),
+    ("procfs", &["enforcer/src/observe/"]),
+    ("prometheus", &["enforcer/src/report/"]),
+    ("axum", &["enforcer/src/serve"]),
+    ("libc", &["enforcer/src/kernel/linux.rs", "tests/src/", "enforcer/tests/"]),
+];
+
+/// Files that may say `unsafe`; the kernel side cannot do without.
+const UNSAFE: [&str; 5] =
+    ["enforcer/src/kernel/linux.rs", "enforcer/src/observe/bpf/", "enforcer-ebpf/", "common/src/", "tests/"];
+
+/// Words that say nothing about a file's subject.
+const EMPTY_WORDS: [&str; 8] = ["manager", "handler", "util", "utils", "helper", "helpers", "data", "info"];
+
+/// Lines in one file, tests included.
+const LONGEST_FILE: usize = 800;
+
+/// Every violation in `files`, in their order.
+pub(crate) fn check(files: &[SourceFile]) -> Vec<Violation> {
+    files
+        .iter()
+        .flat_map(|file| {
+            [stages(file), owners(file), purity(file), unsafety(file), shape(file)].into_iter().flatten()
+        })
+        .collect()
+}
+
+fn violation(rule: &'static str, file: &SourceFile, line: usize, found: &str) -> Violation {
+    Violation { rule, path: file.path.clone(), line, found: found.to_owned() }
+}
+
+fn stages(file: &SourceFile) -> Vec<Violation> {
+    let Some(own) = STAGES.iter().find(|stage| in_stage(&file.path, stage)) else { return Vec::new() };
+    let foreign = |line: &str| {
+        STAGES.iter().any(|stage| {
+            stage != own
+                && (line.contains(&format!("crate::{stage}::")) || line.contains(&format!("crate::{stage};")))
+        })
+    };
+    file.code()
+        .filter(|(_, line)| foreign(line) || line.contains("crate::engine") || line.contains("crate::cli"))
+        .map(|(number, line)| violation("stages-are-strangers", file, number, line))
+        .collect()
+}
+
+fn in_stage(path: &str, stage: &str) -> bool {
+    path.starts_with(&format!("enforcer/src/{stage}/")) || path == format!("enforcer/src/{stage}.rs")
+}
+
+fn owners(file: &SourceFile) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (name, places) in OWNERS {
+        if places.iter().any(|place| file.path.starts_with(place)) || file.path.starts_with("enforcer-ebpf/")
+        {
+            continue;
+        }
+        for (number, line) in file.code() {
+            if names_crate(line, name) {
+                found.push(violation("one-owner-per-dependency", file, number, line));
+            }
+        }
+    }
+    found
+}
+
+/// Does the line have `name::` as the first segment of a path?
+fn names_crate(line: &str, name: &str) -> bool {
+    line.match_indices(name).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = &line[at + name.len()..];
+        let starts = before.is_none_or(|c| !c.is_alphanumeric() && c != '_' && c != ':' && c != '"');
+        starts && (after.starts_with("::") || (line.starts_with("use ") && after.starts_with(';')))
+    })
+}
+
+fn purity(file: &SourceFile) -> Vec<Violation> {
+    if !file.path.starts_with("enforcer/core/src/") {
+        return Vec::new();
+    }
+    file.product_code()
+        .filter(|(_, line)| IMPURE.iter().any(|word| line.contains(word)))
+        .map(|(number, line)| violation("the-core-is-pure", file, number, line))
+        .collect()
+}
+
+fn unsafety(file: &SourceFile) -> Vec<Violation> {
+    if UNSAFE.iter().any(|place| file.path.starts_with(place)) {
+        return Vec::new();
+    }
+    file.code()
+        .filter(|(_, line)| {
+            line.contains("unsafe {") || line.contains("unsafe fn") || line.contains("unsafe impl")
+        })
+        .map(|(number, line)| violation("unsafe-has-its-place", file, number, line))
+        .collect()
+}
+
+fn shape(file: &SourceFile) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let lines = file.text.lines().count();
+    if lines > LONGEST_FILE {
+        found.push(violation("one-subject-per-file", file, 0, &format!("{lines} lines")));
+    }
+    if !file.text.starts_with("//!") && !file.text.starts_with("#!") {
+        found.push(violation("a-module-says-why-it-exists", file, 1, file.text.lines().next().unwrap_or("")));
+    }
+    let stem = file.path.trim_end_matches(".rs");
+    if stem.split(['/', '_']).any(|word| EMPTY_WORDS.contains(&word)) {
+        found.push(violation("names-say-something", file, 0, &file.path));
+    }
+    found
+}
+
+/// Checks the manifest of the core against what it may depend on.
+pub(crate) fn core_dependencies(manifest: &str) -> Result<Vec<Violation>> {
+    let manifest: toml::Table = manifest.parse().context("reading enforcer/core/Cargo.toml")?;
+    let names =
+        manifest.get("dependencies").and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
+    Ok(names
+        .filter(|name| !CORE_DEPENDENCIES.contains(&name.as_str()))
+        .map(|name| Violation {
+            rule: "the-core-is-pure",
+            path: "enforcer/core/Cargo.toml".to_owned(),
+            line: 0,
+            found: format!("depends on {name}"),
+        })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broken(path: &str, text: &str) -> Vec<&'static str> {
+        let file = SourceFile { path: path.into(), text: format!("//! Why.\n{text}") };
+        check(&[file]).into_iter().map(|violation| violation.rule).collect()
+    }
+
+    #[test]
+    fn each_rule_finds_its_violation() {
+        for (path, text, rule) in [
+            ("enforcer/src/observe/node.rs", "use crate::enforce::journal;", "stages-are-strangers"),
+            ("enforcer/src/report/table.rs", "fn f() { crate::cli::run() }", "stages-are-strangers"),
+            ("enforcer/src/engine.rs", "use prometheus::Registry;", "one-owner-per-dependency"),
+            ("enforcer/src/discover/x.rs", "let _ = libc::getpid();", "one-owner-per-dependency"),
+            ("enforcer/core/src/model.rs", "let now = Instant::now();", "the-core-is-pure"),
+            ("enforcer/src/engine.rs", "unsafe { f() }", "unsafe-has-its-place"),
+            ("enforcer/src/node_manager.rs", "", "names-say-something"),
+        ] {
+            assert_eq!(broken(path, text), [rule], "{path}: {text}");
+        }
+        let long = "\n".repeat(LONGEST_FILE + 1);
+        assert_eq!(broken("enforcer/src/engine.rs", &long), ["one-subject-per-file"]);
+        let bare = SourceFile { path: "xtask/src/x.rs".into(), text: "fn f() {}".into() };
+        assert_eq!(check(&[bare])[0].rule, "a-module-says-why-it-exists");
+    }
+
+    #[test]
+    fn what_is_allowed_is_not_reported() {
+        for (path, text) in [
+            ("enforcer/src/engine.rs", "use crate::{observe::Sampler, enforce::Journal};"),
+            ("enforcer/src/report/metrics.rs", "use prometheus::Registry;"),
+            ("enforcer/src/report/metrics.rs", "let x = my_prometheus::Registry;"),
+            ("enforcer/src/observe/bpf/attach.rs", "use aya::Ebpf;"),
+            ("enforcer/src/engine.rs", "// prometheus::Registry is elsewhere"),
+            ("enforcer/core/src/model.rs", "#[cfg(test)]\nmod tests { use std::fs; }"),
+            ("enforcer/src/kernel/linux.rs", "unsafe { libc::getpid() }"),
+        ] {
+            assert_eq!(broken(path, text), Vec::<&str>::new(), "{path}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_foreign_dependency_of_the_core_is_found() {
+        let found = core_dependencies("[dependencies]\nserde = \"1\"\ntokio = \"1\"\n").unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].found, "depends on tokio");
+    }
+}
