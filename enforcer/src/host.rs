@@ -3,6 +3,8 @@
 //! A [`HostRoot`] is a value that is handed in, so that every reader works on the running host, on a
 //! captured tree (`--root DIR`) and on a fixture alike. Nothing else opens a kernel file for reading.
 
+pub mod cgroup;
+
 use std::{
     fs, io,
     path::{Path, PathBuf},

@@ -70,7 +70,7 @@ pub enum Origin {
     Pod {
         /// Pod uid with dashes.
         pod_uid: String,
-        /// QoS class.
+        /// `QoS` class.
         qos: QosClass,
         /// Container id, `None` for the pod's own cgroup.
         container_id: Option<String>,
@@ -105,7 +105,7 @@ pub enum Origin {
     },
 }
 
-/// Kubernetes QoS class.
+/// Kubernetes `QoS` class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum QosClass {

@@ -3,6 +3,8 @@
 //! Every parser takes text and returns a value or a [`ParseError`] that names the line; none of them
 //! may panic or allocate without bound, whatever the text is.
 
+pub mod mountinfo;
+
 use thiserror::Error;
 
 /// A text that is not what the kernel writes.
