@@ -1,2 +1,4 @@
 //! numa-enforcer: the daemon and its command line.
+pub mod cli;
 pub mod host;
+pub mod report;

@@ -1,1 +1,7 @@
-fn main() {}
+//! The program `numa-enforcer`. Everything is in the library; this hands over the command line.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    enforcer::cli::main(std::env::args_os())
+}

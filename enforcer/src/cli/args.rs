@@ -1,0 +1,306 @@
+//! What can be typed. Nothing here touches the system.
+//!
+//! The doc comments are the program's help: the first paragraph is `-h`, all of it `--help`.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::{Parser, Subcommand, ValueEnum};
+use enforcer_core::{finding::Severity, policy::Mode};
+
+use super::duration;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   aligned, or the command did what it was asked
+  1   audit: a finding at or above --fail-on
+  2   could not determine, or failed while running (no such --root, no permission)
+  64  wrong usage: an unknown flag, a bad value, a configuration that is not valid
+
+Examples:
+  numa-enforcer audit                         what is misaligned on this host right now
+  numa-enforcer audit --sample 10s            the same, with remote memory traffic
+  numa-enforcer topology                      the machine as a tree
+  numa-enforcer doctor                        what works here, and what is missing
+  numa-enforcer run --mode observe            the daemon, which only watches
+  numa-enforcer restore                       undo everything the daemon has written";
+
+/// Keeps workloads' CPUs, memory and devices on the same NUMA nodes.
+///
+/// `audit`, `topology`, `capture` and `doctor` only read, and work without root; what they cannot
+/// see then, they name. `run` is the daemon: it watches, and corrects declared workloads in
+/// `--mode enforce`. `restore` undoes what the daemon has written.
+#[derive(Debug, Parser)]
+#[command(name = "numa-enforcer", version, after_long_help = EXIT_CODES, max_term_width = 100)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show which workloads are misaligned, why, and what to do about it.
+    ///
+    /// Reads the machine, its workloads and where their memory is, once, and judges each workload.
+    /// Residency (where the memory is) is always shown. Traffic (which memory is accessed) needs
+    /// `--sample`, which attaches eBPF programs for that long; without it the column says n/a.
+    ///
+    /// Nothing is changed. Without root the audit still runs, and lists what it could not see.
+    Audit(Audit),
+    /// Show the machine: packages, NUMA nodes, caches, memory, distances, devices.
+    ///
+    /// Prints what the kernel says about the machine. Node ids and CPU lists are the kernel's own; what
+    /// it does not say is left out of the tree and `null` in JSON.
+    Topology(Topology),
+    /// Copy the files that the readers use, scrubbed, so that a machine can be looked at elsewhere.
+    ///
+    /// Writes DIR/sys and DIR/proc with the files that `audit` and `topology` read, and nothing else.
+    /// Host name, boot id, addresses, serial numbers and command lines are replaced. The copy is what
+    /// `--root` takes, here or on any other machine.
+    Capture(Capture),
+    /// Show what works on this host, what is missing, and what to do about it.
+    ///
+    /// Tries what the other commands need: privileges, kernel features, BTF, each eBPF hook, the cgroup
+    /// hierarchy, hardware counters. Each line says ok, degraded or missing, what was seen, and what to do.
+    /// Changes nothing.
+    Doctor(Doctor),
+    /// Run the daemon.
+    ///
+    /// Prints an audit and then one line per tick, until it is interrupted. In observe mode, which is
+    /// the default, it never writes. In enforce mode it corrects the workloads that the configuration
+    /// declares; every original value is journalled before it is overwritten, and `restore` puts it back.
+    ///
+    /// Flags win over the configuration file.
+    Run(Run),
+    /// Put back every original value that the daemon has overwritten.
+    ///
+    /// Reads the journal and writes back each original value that the daemon has overwritten, newest
+    /// first. Works after the daemon was killed. Can be run again at once.
+    Restore(Restore),
+    /// Print the JSON Schema of an output or of the configuration.
+    #[command(hide = true)]
+    Schema(Schema),
+}
+
+/// Arguments of `audit`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  numa-enforcer audit
+  numa-enforcer audit --sample 10s --only misaligned
+  numa-enforcer audit -o json --fail-on critical > audit.json
+  numa-enforcer audit --root ./captured-host
+
+Exit codes: 0 no finding at or above --fail-on, 1 there is one, 2 could not determine, 64 usage.")]
+pub struct Audit {
+    /// How to show it.
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub output: TableOrJson,
+    /// Watch for this long (500ms, 10s, 2m) with eBPF and add remote traffic.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "root")]
+    pub sample: Option<Duration>,
+    /// Leave out workloads with a better verdict (table only; JSON always has all of them).
+    #[arg(long, value_enum, value_name = "VERDICT")]
+    pub only: Option<Only>,
+    /// Exit with 1 when a finding is at least this severe.
+    #[arg(long, value_enum, value_name = "SEVERITY", default_value = "warning")]
+    pub fail_on: FailOn,
+    /// Read a captured machine (see `capture`) instead of this host.
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+}
+
+/// Arguments of `topology`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  numa-enforcer topology
+  numa-enforcer topology -o json | jq '.nodes[].cpus'
+  numa-enforcer topology --root ./captured-host")]
+pub struct Topology {
+    /// How to show it.
+    #[arg(short, long, value_enum, default_value = "tree")]
+    pub output: TreeOrJson,
+    /// Read a captured machine (see `capture`) instead of this host.
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+}
+
+/// Arguments of `capture`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  numa-enforcer capture ./captured-host
+  tar cjf captured-host.tar.bz2 captured-host
+  numa-enforcer audit --root ./captured-host")]
+pub struct Capture {
+    /// Where to write; must not exist yet, or be empty.
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Copy from a captured machine instead of this host.
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  sudo numa-enforcer doctor
+  numa-enforcer doctor -o json")]
+pub struct Doctor {
+    /// How to show it.
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub output: TableOrJson,
+    /// Where the daemon keeps its journal.
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_STATE_DIR)]
+    pub state_dir: PathBuf,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  numa-enforcer run --once
+  numa-enforcer run --mode enforce --config /etc/numa-enforcer.toml
+  numa-enforcer run --config /etc/numa-enforcer.toml --check
+
+A configuration that cannot be read exits with 2, one that is not valid with 64.")]
+pub struct Run {
+    /// May it write? [default: the configuration's, else observe]
+    #[arg(long, value_enum)]
+    pub mode: Option<RunMode>,
+    /// Configuration file (TOML) [default: built in, no declared workloads]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Stop after the first tick.
+    #[arg(long)]
+    pub once: bool,
+    /// Only check the configuration.
+    #[arg(long)]
+    pub check: bool,
+    /// Where the journal is kept.
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_STATE_DIR)]
+    pub state_dir: PathBuf,
+    /// Time between two ticks (500ms, 10s, 2m) [default: the configuration's, else 10s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub interval: Option<Duration>,
+    /// Serve Prometheus metrics at ADDRESS at /metrics [default: no]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics_listen: Option<SocketAddr>,
+}
+
+/// Arguments of `restore`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  numa-enforcer restore --dry-run
+  numa-enforcer restore")]
+pub struct Restore {
+    /// Where the journal is kept.
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_STATE_DIR)]
+    pub state_dir: PathBuf,
+    /// Only say what would be written.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Arguments of `schema`.
+#[derive(Debug, clap::Args)]
+pub struct Schema {
+    /// Of what.
+    #[arg(value_enum)]
+    pub of: SchemaOf,
+}
+
+/// Where the journal is when nobody says otherwise: undone values are those of this boot's cgroups,
+/// and `/run` ends with the boot.
+pub const DEFAULT_STATE_DIR: &str = "/run/numa-enforcer";
+
+/// Output of `audit` and `doctor`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TableOrJson {
+    /// For people.
+    Table,
+    /// For programs; `numa-enforcer schema` prints its schema.
+    Json,
+}
+
+/// Output of `topology`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TreeOrJson {
+    /// For people.
+    Tree,
+    /// For programs: the `topology` object of the audit's JSON.
+    Json,
+}
+
+/// Which workloads the audit's table shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Only {
+    /// Those that are misaligned.
+    Misaligned,
+}
+
+/// Threshold of exit code 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FailOn {
+    /// Any finding.
+    Info,
+    /// What costs performance.
+    Warning,
+    /// What costs much performance, or breaks a promise.
+    Critical,
+}
+
+impl From<FailOn> for Severity {
+    fn from(threshold: FailOn) -> Self {
+        match threshold {
+            FailOn::Info => Self::Info,
+            FailOn::Warning => Self::Warning,
+            FailOn::Critical => Self::Critical,
+        }
+    }
+}
+
+/// May the daemon write?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RunMode {
+    /// Never writes.
+    Observe,
+    /// Corrects declared workloads.
+    Enforce,
+}
+
+impl From<RunMode> for Mode {
+    fn from(mode: RunMode) -> Self {
+        match mode {
+            RunMode::Observe => Self::Observe,
+            RunMode::Enforce => Self::Enforce,
+        }
+    }
+}
+
+/// What `schema` describes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SchemaOf {
+    /// `audit -o json`.
+    Audit,
+    /// The file behind `run --config`.
+    Config,
+    /// `topology -o json`.
+    Topology,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,104 @@
+//! Exit codes, which are a contract: scripts and node-problem-detector plug-ins branch on them.
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | aligned, or the command did what it was asked |
+//! | 1 | `audit`: a finding at or above `--fail-on` |
+//! | 2 | could not determine, or failed while running: a root or file that is not there, no permission |
+//! | 64 | the request itself is wrong: an unknown flag, a bad duration, a configuration that is not valid |
+//!
+//! A reader that goes away before the output ends is no failure of ours: 0, and silence.
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use clap::error::ErrorKind;
+use thiserror::Error;
+
+use crate::report::text;
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Nothing to complain about.
+    Ok,
+    /// Findings at or above the threshold.
+    Findings,
+    /// Could not determine, or failed.
+    Undetermined,
+    /// The request is wrong.
+    Usage,
+}
+
+impl Exit {
+    /// The number that the shell sees.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Findings => 1,
+            Self::Undetermined => 2,
+            Self::Usage => 64,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}
+
+/// What was asked for makes no sense; nothing was run.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
+
+/// Prints what clap has to say and gives its exit code: help and version are a success.
+pub(super) fn of_clap(error: &clap::Error) -> Exit {
+    // Nobody is left to tell when this fails.
+    let _ = error.print();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Ok,
+        _ => Exit::Usage,
+    }
+}
+
+/// Prints an error in one line and gives its exit code.
+pub(super) fn of_error(error: &anyhow::Error) -> Exit {
+    if is_broken_pipe(error) {
+        return Exit::Ok;
+    }
+    let message = format!("{error:#}");
+    let _ = writeln!(io::stderr(), "numa-enforcer: {}", text::escape(&message));
+    if error.is::<UsageError>() { Exit::Usage } else { Exit::Undetermined }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context, anyhow};
+
+    use super::*;
+
+    #[test]
+    fn errors_map_to_the_documented_codes() {
+        let pipe = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe));
+        let usage = anyhow::Error::new(UsageError("bad".into()));
+        for (error, code) in [
+            (pipe, 0),
+            (anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe)).context("writing"), 0),
+            (usage, 64),
+            (Err::<(), _>(UsageError("bad".into())).context("reading x").unwrap_err(), 64),
+            (anyhow!("anything else"), 2),
+        ] {
+            assert_eq!(of_error(&error).code(), code, "{error:#}");
+        }
+    }
+}

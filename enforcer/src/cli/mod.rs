@@ -1,0 +1,58 @@
+//! The command line: what was typed, what that means on this machine, and the run.
+//!
+//! Two stages. [`args`] is what was typed, checked without touching the system. Each command's
+//! module resolves that into its `Options` (roots that exist, a configuration that was read) and
+//! runs on nothing else. The command returns an [`Exit`]; it never ends the process itself, and
+//! what it prints for people and programs goes through the writer it is given, so a reader that
+//! closes the pipe early (`| head`) is a quiet success and not a panic.
+//!
+//! Only this module and the engine see all four of discover, observe, enforce and report.
+
+pub mod args;
+mod audit;
+mod capture;
+mod doctor;
+mod duration;
+mod exit;
+mod restore;
+mod root;
+mod run;
+mod schema;
+mod topology;
+
+use std::{
+    ffi::OsString,
+    io::{self, BufWriter, Write},
+    process::ExitCode,
+};
+
+use clap::Parser;
+
+use self::args::{Args, Command};
+pub use self::exit::{Exit, UsageError};
+
+/// Parses the command line, runs the command and gives its exit code.
+pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args = match Args::try_parse_from(words) {
+        Ok(args) => args,
+        Err(error) => return exit::of_clap(&error).into(),
+    };
+    let mut out = BufWriter::new(io::stdout().lock());
+    let result = run(args, &mut out).and_then(|exit| {
+        out.flush()?;
+        Ok(exit)
+    });
+    result.unwrap_or_else(|error| exit::of_error(&error)).into()
+}
+
+fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    match args.command {
+        Command::Audit(args) => audit::run(&args.try_into()?, out),
+        Command::Topology(args) => topology::run(&args.try_into()?, out),
+        Command::Capture(args) => capture::run(&args.try_into()?, out),
+        Command::Doctor(args) => doctor::run(&args, out),
+        Command::Run(args) => run::run(run::Options::try_from(args)?, out),
+        Command::Restore(args) => restore::run(&args, out),
+        Command::Schema(args) => schema::run(&args, out),
+    }
+}

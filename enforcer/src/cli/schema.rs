@@ -1,0 +1,20 @@
+//! `numa-enforcer schema`: the JSON Schemas of what goes in and comes out, generated from the types.
+//!
+//! The files in docs/schema are this command's output; `tests/schema.rs` keeps them equal.
+
+use std::io::Write;
+
+use enforcer_core::{audit::Audit, policy::Policy, topology::Topology};
+use schemars::schema_for;
+
+use super::{Exit, args};
+
+pub(super) fn run(args: &args::Schema, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let schema = match args.of {
+        args::SchemaOf::Audit => schema_for!(Audit),
+        args::SchemaOf::Config => schema_for!(Policy),
+        args::SchemaOf::Topology => schema_for!(Topology),
+    };
+    crate::report::json::write(&schema, out)?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,82 @@
+//! Text that came from outside, made safe to show on a terminal.
+//!
+//! Whoever starts a container chooses its cgroup's name, and a name may hold escape sequences that
+//! recolour or rewrite the screen, newlines that fake a row, or bidirectional marks that reorder
+//! what is read. All of these are shown as escapes instead.
+
+use std::borrow::Cow;
+
+/// `text` with control characters, bidirectional marks and other invisible ones written as `\u{..}`.
+pub fn escape(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_unsafe(c) { escaped.extend(c.escape_default()) } else { escaped.push(c) }
+    }
+    Cow::Owned(escaped)
+}
+
+/// At most `width` characters of the escaped text; what is cut from the middle becomes `…`, since
+/// the end of a cgroup path tells more than its middle.
+pub fn fit(text: &str, width: usize) -> String {
+    let text = escape(text);
+    let length = text.chars().count();
+    if length <= width {
+        return text.into_owned();
+    }
+    let kept = width.saturating_sub(1);
+    let front = kept / 3;
+    text.chars()
+        .take(front)
+        .chain(['…'])
+        .chain(text.chars().skip(length - (kept - front)))
+        .take(width)
+        .collect()
+}
+
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn hostile_names_are_shown_as_escapes() {
+        for (text, shown) in [
+            ("/system.slice/cron.service", "/system.slice/cron.service"),
+            ("a\u{1b}[31mb", "a\\u{1b}[31mb"),
+            ("a\nb\tc\r", "a\\nb\\tc\\r"),
+            ("\u{202e}gpj.exe", "\\u{202e}gpj.exe"),
+            ("\u{9b}31m", "\\u{9b}31m"),
+            ("größe-日本", "größe-日本"),
+        ] {
+            assert_eq!(escape(text), shown);
+        }
+    }
+
+    #[test]
+    fn long_names_lose_their_middle() {
+        assert_eq!(fit("abcdefghij", 10), "abcdefghij");
+        assert_eq!(fit("abcdefghijk", 10), "abc…fghijk");
+        assert_eq!(fit("abc", 1), "…");
+        assert_eq!(fit("abc", 0), "");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_unsafe_is_left_and_it_fits(text in any::<String>(), width in 0usize..40) {
+            let shown = fit(&text, width);
+            prop_assert!(!shown.contains(is_unsafe));
+            prop_assert!(shown.chars().count() <= width);
+        }
+    }
+}
