@@ -4,10 +4,14 @@
 //! Names, pod uids and container ids come from cgroup paths that containers can influence: they are
 //! shown and compared, never run or used as paths.
 
+mod naming;
+
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use naming::{Identity, identify, printable};
 
 /// Path of a cgroup from the root of its hierarchy: `/`, `/system.slice/cron.service`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -15,9 +19,15 @@ use serde::{Deserialize, Serialize};
 pub struct CgroupPath(String);
 
 impl CgroupPath {
-    /// The path, with exactly one `/` in front and none behind.
+    /// The path, with one `/` in front of each name and none behind. `.` and `..` are left out: no
+    /// cgroup is called that, and a path must not lead out of its hierarchy.
     pub fn new(path: &str) -> Self {
-        Self(format!("/{}", path.trim_matches('/')))
+        let mut joined = String::with_capacity(path.len() + 1);
+        for name in path.split('/').filter(|name| !matches!(*name, "" | "." | "..")) {
+            joined.push('/');
+            joined.push_str(name);
+        }
+        if joined.is_empty() { Self::root() } else { Self(joined) }
     }
 
     /// The root cgroup.
@@ -35,6 +45,17 @@ impl CgroupPath {
         self.0.trim_start_matches('/')
     }
 
+    /// Is it the root?
+    pub fn is_root(&self) -> bool {
+        self.0 == "/"
+    }
+
+    /// The cgroup of that name below it.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Self {
+        Self::new(&format!("{}/{name}", self.0))
+    }
+
     /// The cgroup above it.
     pub fn parent(&self) -> Option<Self> {
         let (parent, _) = self.0.rsplit_once('/')?;
@@ -43,8 +64,9 @@ impl CgroupPath {
 }
 
 impl fmt::Display for CgroupPath {
+    /// For people: what would disturb a terminal or a line of text is escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&printable(&self.0))
     }
 }
 
@@ -54,12 +76,20 @@ impl fmt::Display for CgroupPath {
 pub struct Workload {
     /// Where its processes are.
     pub cgroup: CgroupPath,
-    /// Inode of the cgroup's directory, which is its id in the kernel (`kernfs_node.id` on 64-bit).
+    /// Inode of the cgroup's directory in the hierarchy with the cpuset controller, which is its id in
+    /// the kernel (`kernfs_node.id` on 64-bit). `None` when that hierarchy does not set it apart.
     pub cgroup_id: Option<u64>,
     /// What people call it: unit, container or machine name.
     pub name: String,
     /// What it is.
     pub origin: Origin,
+}
+
+impl Workload {
+    /// Do the cgroups below it belong to it too? So do a virtual machine's emulator and vCPUs.
+    pub fn spans_subtree(&self) -> bool {
+        matches!(self.origin, Origin::VirtualMachine { .. })
+    }
 }
 
 /// What a workload is, as far as its cgroup path says.
@@ -129,4 +159,8 @@ pub enum Runtime {
     Docker,
     /// Podman.
     Podman,
+    /// LXC, LXD or Incus.
+    Lxc,
+    /// systemd-nspawn.
+    Nspawn,
 }
