@@ -1,0 +1,31 @@
+//! What the daemon writes into the programs' read-only data before they are loaded.
+//!
+//! The kernel freezes that data, so the verifier sees constants: a setting costs nothing at run time,
+//! and a branch that it excludes is not even loaded. Structure offsets differ between kernels and
+//! are settings for that reason; the daemon takes them from the kernel's BTF.
+
+/// `u32`: which cgroup of a task counts, [`AXIS_UNIFIED`] or [`AXIS_CPUSET`].
+pub const CGROUP_AXIS: &str = "CGROUP_AXIS";
+/// `[u16; CPUS]`: NUMA node of each CPU, [`NO_NODE`] where it is not known.
+pub const CPU_NODE: &str = "CPU_NODE";
+/// `u32`: offset of the `cpu` of `struct task_struct`, through `thread_info` where it is there.
+pub const TASK_CPU: &str = "TASK_CPU";
+/// `u32`: offset of `cgroups` in `struct task_struct`.
+pub const TASK_CGROUPS: &str = "TASK_CGROUPS";
+/// `u32`: offset in `struct css_set` of `dfl_cgrp` or of the cpuset controller's slot of `subsys`,
+/// by axis.
+pub const CSS_SET_SLOT: &str = "CSS_SET_SLOT";
+/// `u32`: offset of `cgroup` in `struct cgroup_subsys_state`; only [`AXIS_CPUSET`] uses it.
+pub const CSS_CGROUP: &str = "CSS_CGROUP";
+/// `u32`: offset of `kn` in `struct cgroup`.
+pub const CGROUP_KN: &str = "CGROUP_KN";
+/// `u32`: offset of `id` in `struct kernfs_node`.
+pub const KN_ID: &str = "KN_ID";
+
+/// The cgroup v2 hierarchy.
+pub const AXIS_UNIFIED: u32 = 0;
+/// The hierarchy that the cpuset controller is on: v1 and hybrid hosts.
+pub const AXIS_CPUSET: u32 = 1;
+
+/// A CPU without a known node.
+pub const NO_NODE: u16 = u16::MAX;

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * One record per thread of the system, in one pass and one read loop: the fields that would take
+ * reading /proc/PID/task/TID/{stat,status,sched,cgroup}.
+ *
+ * There is a program per cgroup axis; the daemon loads one of them.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "enforcer.h"
+#include "kernel.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+static __always_inline __u64 unified_cgroup(struct task_struct *task)
+{
+	return BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
+}
+
+static __always_inline __u64 cpuset_cgroup(struct task_struct *task)
+{
+	struct css_set *set = BPF_CORE_READ(task, cgroups);
+	/* Not subsys[index]: only constant indices are relocated. An element is a pointer anywhere. */
+	void *slots = __builtin_preserve_access_index(&set->subsys);
+	__u64 index = bpf_core_enum_value(enum cgroup_subsys_id, cpuset_cgrp_id);
+	struct cgroup_subsys_state *css = 0;
+
+	bpf_probe_read_kernel(&css, sizeof(css), slots + index * sizeof(css));
+	return BPF_CORE_READ(css, cgroup, kn, id);
+}
+
+static __always_inline void read_cpu(struct task_record *record, struct task_struct *task)
+{
+	struct task_struct___old *old = (void *)task;
+
+	if (bpf_core_field_exists(old->cpu))
+		record->cpu = BPF_CORE_READ(old, cpu);
+	else if (bpf_core_field_exists(task->thread_info.cpu))
+		record->cpu = BPF_CORE_READ(task, thread_info.cpu);
+	else
+		return;
+	record->present |= HAS_CPU;
+}
+
+static __always_inline void read_cpus_allowed(struct task_record *record, struct task_struct *task)
+{
+	__u32 size = bpf_core_field_size(task->cpus_mask);
+
+	if (size > sizeof(record->cpus_allowed))
+		size = sizeof(record->cpus_allowed);
+	if (bpf_probe_read_kernel(record->cpus_allowed, size,
+				  __builtin_preserve_access_index(&task->cpus_mask)) == 0)
+		record->present |= HAS_CPUS_ALLOWED;
+}
+
+static __always_inline void read_numa(struct task_record *record, struct task_struct *task)
+{
+	if (!bpf_core_field_exists(task->total_numa_faults))
+		return;
+	record->preferred_node = BPF_CORE_READ(task, numa_preferred_nid);
+	record->numa_faults = BPF_CORE_READ(task, total_numa_faults);
+	record->present |= HAS_NUMA_BALANCING;
+}
+
+static __always_inline int write_record(struct bpf_iter__task *ctx, struct task_struct *task,
+					__u64 cgroup)
+{
+	struct task_struct___old *old = (void *)task;
+	struct task_record record = {};
+
+	record.cgroup = cgroup;
+	record.run_ns = BPF_CORE_READ(task, se.sum_exec_runtime);
+	record.utime_ns = BPF_CORE_READ(task, utime);
+	record.stime_ns = BPF_CORE_READ(task, stime);
+	record.voluntary_switches = BPF_CORE_READ(task, nvcsw);
+	record.involuntary_switches = BPF_CORE_READ(task, nivcsw);
+	record.tid = BPF_CORE_READ(task, pid);
+	record.tgid = BPF_CORE_READ(task, tgid);
+	if (bpf_core_field_exists(task->__state))
+		record.state = BPF_CORE_READ(task, __state);
+	else
+		record.state = BPF_CORE_READ(old, state);
+	record.flags = BPF_CORE_READ(task, flags);
+	record.policy = BPF_CORE_READ(task, policy);
+	bpf_probe_read_kernel_str(record.comm, sizeof(record.comm),
+				  __builtin_preserve_access_index(&task->comm));
+	read_cpu(&record, task);
+	read_cpus_allowed(&record, task);
+	read_numa(&record, task);
+	/* A full buffer is not an error: the kernel calls again for this task with a fresh one. */
+	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
+	return 0;
+}
+
+SEC("iter/task")
+int tasks_unified(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+
+	return task ? write_record(ctx, task, unified_cgroup(task)) : 0;
+}
+
+SEC("iter/task")
+int tasks_cpuset(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+
+	return task ? write_record(ctx, task, cpuset_cgroup(task)) : 0;
+}

@@ -1,0 +1,60 @@
+//! The programs that run in the kernel: entry points only, one line each.
+//!
+//! Each family of hooks has a file of its own, every map is in [`maps`], every load-time setting in
+//! [`settings`]. A program counts and nothing else: it never blocks, never waits for the daemon,
+//! and when a map is full it counts the event as dropped. All of them go away with the daemon,
+//! because their links are file descriptors of it.
+//!
+//! Each hook is loaded on its own; the daemon reports those that this kernel refuses.
+#![no_std]
+#![no_main]
+
+mod cgroup;
+mod fault;
+mod maps;
+mod placement;
+mod run_time;
+mod settings;
+
+use aya_ebpf::{
+    macros::{btf_tracepoint, fentry, perf_event},
+    programs::{BtfTracePointContext, FEntryContext, PerfEventContext},
+};
+
+/// `sched:sched_migrate_task(task, dest_cpu)`
+#[btf_tracepoint(function = "sched_migrate_task")]
+pub fn sched_migrate_task(ctx: BtfTracePointContext) -> i32 {
+    placement::migrated(&ctx);
+    0
+}
+
+/// `sched:sched_wakeup_new(task)`
+#[btf_tracepoint(function = "sched_wakeup_new")]
+pub fn sched_wakeup_new(ctx: BtfTracePointContext) -> i32 {
+    placement::started(&ctx);
+    0
+}
+
+/// The software clock of each CPU, at a fixed rate.
+#[perf_event]
+pub fn cpu_clock(_ctx: PerfEventContext) -> u32 {
+    run_time::tick();
+    0
+}
+
+/// `task_numa_fault(last_cpupid, mem_node, pages, flags)`
+#[fentry(function = "task_numa_fault")]
+pub fn task_numa_fault(ctx: FEntryContext) -> i32 {
+    fault::taken(&ctx);
+    0
+}
+
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo) -> ! {
+    loop {}
+}
+
+/// The helpers that are used are GPL-only.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

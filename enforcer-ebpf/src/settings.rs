@@ -1,0 +1,47 @@
+//! The settings that the daemon writes before loading; what they mean is in
+//! `enforcer_common::settings`.
+//!
+//! The kernel freezes them, so that the verifier folds each of them into a constant.
+
+use aya_ebpf::Global;
+use enforcer_common::{
+    counter::drop,
+    limit::CPUS,
+    settings::{AXIS_UNIFIED, NO_NODE},
+};
+
+use crate::maps;
+
+#[unsafe(no_mangle)]
+pub static CGROUP_AXIS: Global<u32> = Global::new(AXIS_UNIFIED);
+#[unsafe(no_mangle)]
+pub static TASK_CPU: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static TASK_CGROUPS: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static CSS_SET_SLOT: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static CSS_CGROUP: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static CGROUP_KN: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static KN_ID: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+static CPU_NODE: Global<[u16; CPUS]> = Global::new([NO_NODE; CPUS]);
+
+/// The NUMA node of a CPU; an unknown one is counted as dropped.
+#[inline(always)]
+pub fn node_of(cpu: u32) -> Option<u32> {
+    let table = (&raw const CPU_NODE).cast::<u16>();
+    let index = cpu as usize;
+    if index < CPUS {
+        // SAFETY: the table has `CPUS` entries; `Global` is transparent. Volatile, because the
+        // daemon has overwritten what the compiler sees. The mask is for the verifier.
+        let node = unsafe { table.add(index & (CPUS - 1)).read_volatile() };
+        if node != NO_NODE {
+            return Some(u32::from(node));
+        }
+    }
+    maps::dropped(drop::UNKNOWN_CPU);
+    None
+}
