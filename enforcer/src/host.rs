@@ -6,10 +6,13 @@
 pub mod cgroup;
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
+use rustix::fs::OFlags;
 use thiserror::Error;
 
 /// The three trees that readers use.
@@ -53,11 +56,107 @@ impl HostRoot {
     }
 }
 
+/// The most that is read of a kernel file; `numa_maps` of a large process is the longest of them.
+pub const READ_LIMIT: u64 = 16 << 20;
+
+/// The most entries of a directory that are listed.
+const ENTRY_LIMIT: usize = 1 << 17;
+
 /// The whole text of a file; invalid UTF-8 is replaced.
 ///
-/// Kernel files have no length to trust, so at most `READ_LIMIT` bytes are read.
+/// Kernel files have no length to trust: a file longer than [`READ_LIMIT`] is an error, and so is
+/// anything that is not a regular file (a FIFO in a captured tree would block).
 pub fn read_text(path: &Path) -> Result<String, ReadError> {
-    let bytes = fs::read(path).map_err(|cause| ReadError { path: path.to_owned(), cause })?;
+    read_text_within(path, READ_LIMIT)
+}
+
+/// [`read_text`] with a limit of its own, in bytes.
+pub fn read_text_within(path: &Path, limit: u64) -> Result<String, ReadError> {
+    let bytes = read_bytes(path, limit).map_err(|cause| ReadError { path: path.to_owned(), cause })?;
     Ok(String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+/// [`read_text`] where the file may be absent (`None`); one that is there and cannot be read is an
+/// error.
+pub fn read_optional(path: &Path) -> Result<Option<String>, ReadError> {
+    present(read_text(path))
+}
+
+/// Names in a directory, in ascending order; `None` where there is no such directory. Names that
+/// are not UTF-8 are no kernel names and are left out.
+pub fn list_dir(path: &Path) -> Result<Option<Vec<String>>, ReadError> {
+    let names = || -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(path)?.take(ENTRY_LIMIT) {
+            names.extend(entry?.file_name().into_string());
+        }
+        names.sort_unstable();
+        Ok(names)
+    };
+    present(names().map_err(|cause| ReadError { path: path.to_owned(), cause }))
+}
+
+fn present<T>(read: Result<T, ReadError>) -> Result<Option<T>, ReadError> {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if matches!(error.cause.kind(), NotFound | NotADirectory) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn read_bytes(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let mut open = fs::OpenOptions::new();
+    // The flags are small positive bits on every Linux, the cast keeps them.
+    let flags = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits().cast_signed();
+    let file = open.read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {limit} bytes")));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_no_more_than_the_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "12345").unwrap();
+        assert_eq!(read_text_within(&path, 5).unwrap(), "12345");
+        let error = read_text_within(&path, 4).unwrap_err().to_string();
+        assert_eq!(error, format!("reading {}: longer than 4 bytes", path.display()));
+    }
+
+    #[test]
+    fn refuses_what_would_block_or_never_end() {
+        for path in ["/dev/zero", "/dev/null", "/"] {
+            assert!(read_text(Path::new(path)).is_err(), "{path}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert!(read_text(&fifo).is_err());
+    }
+
+    #[test]
+    fn tells_absent_from_unreadable() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, [b'a', 0xff]).unwrap();
+        assert_eq!(read_optional(&file).unwrap().unwrap(), "a\u{fffd}");
+        assert!(read_optional(&dir.path().join("none")).unwrap().is_none());
+        assert!(read_optional(&file.join("below")).unwrap().is_none());
+        assert!(read_optional(dir.path()).is_err());
+        assert_eq!(list_dir(dir.path()).unwrap().unwrap(), ["file"]);
+        assert!(list_dir(&dir.path().join("none")).unwrap().is_none());
+    }
 }

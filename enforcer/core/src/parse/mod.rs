@@ -4,6 +4,11 @@
 //! may panic or allocate without bound, whatever the text is.
 
 pub mod mountinfo;
+pub mod cmdline;
+pub mod mask;
+pub mod meminfo;
+pub mod processors;
+pub mod scalar;
 
 use thiserror::Error;
 

@@ -7,6 +7,7 @@
 //! It must never be filled with assumptions: a memory size that could not be read is `None`, a
 //! device without a node has none.
 
+pub mod kind;
 mod query;
 #[cfg(any(test, feature = "testing"))]
 pub mod synth;
@@ -112,7 +113,8 @@ pub struct Node {
     pub normal_memory: Option<bool>,
     /// Performance from its best initiator, where firmware gives an HMAT.
     pub hmat: Option<Hmat>,
-    /// For a memory-only node, the CPU node nearest to it by SLIT distance, the lowest id on a tie.
+    /// For a memory-only node, the CPU node nearest to it: among its HMAT initiators where there are
+    /// any, by SLIT distance, the lowest id on a tie.
     pub closest_cpu_node: Option<NodeId>,
 }
 

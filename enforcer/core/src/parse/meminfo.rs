@@ -1,0 +1,74 @@
+//! `/proc/meminfo` and `/sys/devices/system/node/nodeN/meminfo`: the same fields, the latter with
+//! `Node N` in front (`node_read_meminfo` in `drivers/base/node.c`). Sizes are kB of 1,024 bytes.
+
+use super::{ParseError, scalar::unsigned};
+
+/// The sizes that are used, in bytes; `None` for a field that is not there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Meminfo {
+    /// `MemTotal`.
+    pub total_bytes: Option<u64>,
+    /// `MemFree`.
+    pub free_bytes: Option<u64>,
+}
+
+/// Reads both forms. A field with nonsense in it is an error, an unknown line is not.
+pub fn meminfo(text: &str) -> Result<Meminfo, ParseError> {
+    let mut sizes = Meminfo::default();
+    for line in text.lines() {
+        let Some((name, value)) = line.split_once(':') else { continue };
+        match name.split_ascii_whitespace().next_back() {
+            Some("MemTotal") => sizes.total_bytes = Some(bytes(value, line)?),
+            Some("MemFree") => sizes.free_bytes = Some(bytes(value, line)?),
+            _ => {}
+        }
+    }
+    Ok(sizes)
+}
+
+fn bytes(value: &str, line: &str) -> Result<u64, ParseError> {
+    let kib = value.trim().strip_suffix("kB").and_then(|number| unsigned(number).ok());
+    kib.and_then(|kib| kib.checked_mul(1024)).ok_or_else(|| ParseError::new("a size in kB", line))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn reads_both_forms() {
+        let sizes = Meminfo { total_bytes: Some(3_005_392 << 10), free_bytes: Some(2_814_956 << 10) };
+        let node =
+            "\nNode 0 MemTotal:        3005392 kB\nNode 0 MemFree:  2814956 kB\nNode 0 HugePages_Total: 0\n";
+        assert_eq!(meminfo(node), Ok(sizes));
+        assert_eq!(meminfo("MemTotal:  3005392 kB\nMemFree: 2814956 kB\n"), Ok(sizes));
+    }
+
+    #[test]
+    fn a_missing_field_is_not_zero() {
+        assert_eq!(meminfo(""), Ok(Meminfo::default()));
+        assert_eq!(meminfo("Node 1 MemTotal: 0 kB\n").unwrap().total_bytes, Some(0));
+        assert_eq!(meminfo("Node 1 SwapTotal: 7 kB\n"), Ok(Meminfo::default()));
+    }
+
+    #[test]
+    fn names_the_line_with_nonsense() {
+        for line in [
+            "Node 0 MemTotal: lots kB",
+            "MemFree: 12",
+            "MemTotal: 18446744073709551615 kB",
+            "MemTotal: -4 kB",
+        ] {
+            assert_eq!(meminfo(line).unwrap_err().found, line);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_sizes_or_an_error(text in "(Node [0-9]|MemTotal|MemFree|:| |[0-9]|kB|\n){0,30}|\\PC*") {
+            let _ = meminfo(&text);
+        }
+    }
+}
