@@ -3,10 +3,10 @@
 //! Every parser takes text and returns a value or a [`ParseError`] that names the line; none of them
 //! may panic or allocate without bound, whatever the text is.
 
-pub mod mountinfo;
 pub mod cmdline;
 pub mod mask;
 pub mod meminfo;
+pub mod mountinfo;
 pub mod processors;
 pub mod scalar;
 
