@@ -65,6 +65,17 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// The cgroup that it is about.
+    pub fn cgroup(&self) -> &CgroupPath {
+        match self {
+            Self::SetCpus { cgroup, .. } | Self::SetMems { cgroup, .. } | Self::MovePages { cgroup, .. } => {
+                cgroup
+            }
+        }
+    }
+}
+
 /// What became of one step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -98,9 +109,16 @@ pub enum OutcomeResult {
     },
     /// Would have been done.
     DryRun,
-    /// Not tried, because an earlier step of the same workload failed.
-    Skipped {
+    /// Was done, and taken back because a later step of the same workload failed.
+    RolledBack {
         /// Which step failed.
+        because: String,
+        /// Why taking it back failed, if it did.
+        error: Option<String>,
+    },
+    /// Not tried, because an earlier step of the same workload failed or is not finished.
+    Skipped {
+        /// Which step, and what about it.
         because: String,
     },
 }

@@ -9,7 +9,6 @@ pub mod meminfo;
 pub mod mountinfo;
 pub mod processors;
 pub mod scalar;
-pub mod task_stat;
 
 use thiserror::Error;
 

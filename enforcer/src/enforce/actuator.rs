@@ -1,0 +1,219 @@
+//! What carries out one step of a plan.
+//!
+//! [`LiveActuator`] changes the host, [`DryRunActuator`] says what it would do; nothing else differs
+//! between a dry run and a live one. A live write is recorded in the journal before it is made, and
+//! read back afterwards: that the kernel keeps, or makes in effect, something else than was written is a
+//! result of its own.
+//!
+//! An actuator must never write an empty set, and never a file of the root cgroup.
+
+use std::path::PathBuf;
+
+use enforcer_core::{
+    id::Id,
+    plan::{Action, OutcomeResult, Step},
+    set::IdSet,
+    workload::CgroupPath,
+};
+
+use super::{
+    cpuset::{Cpuset, CpusetFile, CpusetTree},
+    journal::{Entry, EntryKey, Journal},
+    pages::{PageMove, PageMoveLimits},
+};
+use crate::{
+    host::{HostRoot, cgroup::CgroupLayout, read_text},
+    kernel::Kernel,
+};
+
+/// How to take one write back within the same plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undo {
+    /// Which file, in which life of its cgroup.
+    pub key: EntryKey,
+    /// What it held before the step.
+    pub before: String,
+}
+
+/// What a step leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// The workload's next step.
+    Continue,
+    /// Nothing more for this workload in this plan; what is done stays.
+    Pause,
+    /// The workload's earlier steps, and this one, are taken back.
+    RollBack,
+}
+
+/// What became of one step.
+#[derive(Debug)]
+pub struct Effect {
+    /// For the report.
+    pub result: OutcomeResult,
+    /// Writes that were made, in order.
+    pub undo: Vec<Undo>,
+    /// How the workload's steps go on.
+    pub next: Next,
+}
+
+/// Carries out steps.
+pub trait Actuator {
+    /// Carries out one step.
+    fn apply(&mut self, step: &Step) -> Effect;
+
+    /// Takes one write back; the error names operation, path, value and cause.
+    fn undo(&mut self, undo: &Undo) -> Result<(), String>;
+}
+
+/// Changes nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DryRunActuator;
+
+impl Actuator for DryRunActuator {
+    fn apply(&mut self, _step: &Step) -> Effect {
+        Effect { result: OutcomeResult::DryRun, undo: Vec::new(), next: Next::Continue }
+    }
+
+    fn undo(&mut self, _undo: &Undo) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Changes the host.
+pub struct LiveActuator {
+    tree: CpusetTree,
+    proc: PathBuf,
+    boot_id: Option<String>,
+    journal: Journal,
+    kernel: Box<dyn Kernel>,
+    limits: PageMoveLimits,
+}
+
+impl LiveActuator {
+    /// Writes to the cpuset hierarchy of `layout`, and records in `journal`.
+    pub fn new(host: &HostRoot, layout: &CgroupLayout, journal: Journal, kernel: Box<dyn Kernel>) -> Self {
+        Self {
+            tree: CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2),
+            proc: host.proc.clone(),
+            boot_id: read_boot_id(host),
+            journal,
+            kernel,
+            limits: PageMoveLimits::default(),
+        }
+    }
+
+    /// The journal, for what is open and damaged in it.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    fn set<T: Id>(
+        &mut self,
+        cgroup: &CgroupPath,
+        file: CpusetFile,
+        wanted: &IdSet<T>,
+        undo: &mut Vec<Undo>,
+    ) -> Result<OutcomeResult, String> {
+        if wanted.is_empty() {
+            return Err(format!("{cgroup}: an empty {} is never written", file.name()));
+        }
+        let cpuset = self.tree.open(cgroup).map_err(text)?;
+        if file == CpusetFile::Mems && !cpuset.is_v2() {
+            self.let_pages_follow(cgroup, &cpuset, undo)?;
+        }
+        let before = cpuset.read(file).map_err(text)?;
+        if before.trim().parse().ok().as_ref() != Some(wanted) {
+            self.write(cgroup, &cpuset, file, before, &wanted.to_string(), undo)?;
+        }
+        let now = cpuset.read(file).map_err(text)?;
+        let effective = cpuset.read_effective(file).map_err(text)?;
+        let as_wanted = |text: &str| text.trim().parse().ok().as_ref() == Some(wanted);
+        let now = now.trim().to_owned();
+        Ok(match effective {
+            _ if !as_wanted(&now) => OutcomeResult::Differs { wanted: wanted.to_string(), read_back: now },
+            Some(effective) if !as_wanted(&effective) => OutcomeResult::Differs {
+                wanted: wanted.to_string(),
+                read_back: format!("{now}, in effect: {}", effective.trim()),
+            },
+            _ => OutcomeResult::Applied { read_back: now },
+        })
+    }
+
+    /// On v1 pages follow a change of `cpuset.mems` only where `memory_migrate` says so
+    /// (Documentation/admin-guide/cgroup-v1/cpusets.rst, 1.4); v2 always moves them.
+    fn let_pages_follow(
+        &mut self,
+        cgroup: &CgroupPath,
+        cpuset: &Cpuset,
+        undo: &mut Vec<Undo>,
+    ) -> Result<(), String> {
+        let file = CpusetFile::MemoryMigrate;
+        match cpuset.read(file) {
+            Ok(before) if before.trim() != "1" => self.write(cgroup, cpuset, file, before, "1", undo),
+            Ok(_) => Ok(()),
+            Err(error) if error.is_gone() => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The one place that writes: journal first.
+    fn write(
+        &mut self,
+        cgroup: &CgroupPath,
+        cpuset: &Cpuset,
+        file: CpusetFile,
+        before: String,
+        value: &str,
+        undo: &mut Vec<Undo>,
+    ) -> Result<(), String> {
+        let key = EntryKey { cgroup: cgroup.clone(), file, inode: cpuset.inode() };
+        let entry = Entry { original: before.clone(), boot_id: self.boot_id.clone() };
+        self.journal.record(key.clone(), entry).map_err(text)?;
+        undo.push(Undo { key, before });
+        cpuset.write(file, value).map_err(text)
+    }
+}
+
+impl Actuator for LiveActuator {
+    fn apply(&mut self, step: &Step) -> Effect {
+        let mut undo = Vec::new();
+        let outcome = match &step.action {
+            Action::SetCpus { cgroup, cpus } => self.set(cgroup, CpusetFile::Cpus, cpus, &mut undo),
+            Action::SetMems { cgroup, mems } => self.set(cgroup, CpusetFile::Mems, mems, &mut undo),
+            Action::MovePages { cgroup, from, to } => {
+                return PageMove::new(&*self.kernel, &self.proc, &self.limits)
+                    .carry_out(&self.tree.path_of(cgroup), from, *to)
+                    .into_effect(from, *to);
+            }
+        };
+        let result = outcome.unwrap_or_else(|error| OutcomeResult::Failed { error });
+        let next = match result {
+            OutcomeResult::Applied { .. } => Next::Continue,
+            // The plan reckoned with something else than the kernel gives.
+            _ => Next::RollBack,
+        };
+        Effect { result, undo, next }
+    }
+
+    fn undo(&mut self, undo: &Undo) -> Result<(), String> {
+        let cpuset = self.tree.open(&undo.key.cgroup).map_err(text)?;
+        if cpuset.inode() != undo.key.inode {
+            return Err(format!("{}: was made again in the meantime", undo.key.cgroup));
+        }
+        if cpuset.read(undo.key.file).map_err(text)? == undo.before {
+            return Ok(());
+        }
+        cpuset.write(undo.key.file, &undo.before).map_err(text)
+    }
+}
+
+/// `/proc/sys/kernel/random/boot_id`.
+pub fn read_boot_id(host: &HostRoot) -> Option<String> {
+    let text = read_text(&host.proc.join("sys/kernel/random/boot_id")).ok()?;
+    Some(text.trim().to_owned())
+}
+
+fn text(error: impl std::error::Error) -> String {
+    error.to_string()
+}

@@ -1,0 +1,229 @@
+//! Carries out a plan: in order, and per workload all or nothing.
+//!
+//! When a step fails, or the kernel makes something else of it, the writes of the same workload's
+//! earlier steps in this plan are taken back in reverse order and its later ones are not tried. Other
+//! workloads go on. Pages that were moved stay where they are.
+
+use std::collections::BTreeMap;
+
+use enforcer_core::{
+    plan::{Outcome, OutcomeResult, Plan},
+    workload::CgroupPath,
+};
+
+use super::actuator::{Actuator, Next, Undo};
+
+/// What has been done for one workload, or why nothing more will be.
+#[derive(Default)]
+struct Progress {
+    /// Step's index in the outcomes, and a write it made.
+    undo: Vec<(usize, Undo)>,
+    ended: Option<String>,
+}
+
+/// Carries out the steps in order; one outcome per step, in the same order.
+pub fn apply_plan(plan: &Plan, actuator: &mut dyn Actuator) -> Vec<Outcome> {
+    let mut outcomes: Vec<Outcome> = Vec::with_capacity(plan.steps.len());
+    let mut workloads: BTreeMap<&CgroupPath, Progress> = BTreeMap::new();
+    for (index, step) in plan.steps.iter().enumerate() {
+        let progress = workloads.entry(step.action.cgroup()).or_default();
+        if let Some(because) = &progress.ended {
+            let result = OutcomeResult::Skipped { because: because.clone() };
+            outcomes.push(Outcome { step: step.clone(), result });
+            continue;
+        }
+        let effect = actuator.apply(step);
+        progress.undo.extend(effect.undo.into_iter().map(|undo| (index, undo)));
+        outcomes.push(Outcome { step: step.clone(), result: effect.result });
+        match effect.next {
+            Next::Continue => {}
+            Next::Pause => {
+                progress.ended =
+                    Some(format!("step {} is not finished; goes on with the next tick", index + 1));
+            }
+            Next::RollBack => {
+                let because = format!("step {} failed", index + 1);
+                roll_back(std::mem::take(&mut progress.undo), index, &because, actuator, &mut outcomes);
+                progress.ended = Some(because);
+            }
+        }
+    }
+    outcomes
+}
+
+/// Takes writes back, last first. The failed step keeps its own outcome.
+fn roll_back(
+    undo: Vec<(usize, Undo)>,
+    failed: usize,
+    because: &str,
+    actuator: &mut dyn Actuator,
+    outcomes: &mut [Outcome],
+) {
+    for (index, undo) in undo.into_iter().rev() {
+        let error = actuator.undo(&undo).err();
+        let Some(outcome) = outcomes.get_mut(index) else { continue };
+        match &mut outcome.result {
+            OutcomeResult::RolledBack { error: first, .. } => {
+                *first = first.take().or(error);
+            }
+            OutcomeResult::Failed { error: text } if index == failed => {
+                if let Some(error) = error {
+                    *text = format!("{text}; and taking it back: {error}");
+                }
+            }
+            OutcomeResult::Differs { read_back, .. } if index == failed => match error {
+                Some(error) => *read_back = format!("{read_back}; taking it back: {error}"),
+                None => read_back.push_str("; taken back"),
+            },
+            result => *result = OutcomeResult::RolledBack { because: because.into(), error },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use enforcer_core::plan::Action;
+
+    use super::*;
+    use crate::enforce::{
+        DryRunActuator,
+        fixture::{Fixture, plan, set_cpus, set_mems},
+    };
+
+    fn results(outcomes: &[Outcome]) -> Vec<&OutcomeResult> {
+        outcomes.iter().map(|outcome| &outcome.result).collect()
+    }
+
+    fn applied(read_back: &str) -> OutcomeResult {
+        OutcomeResult::Applied { read_back: read_back.into() }
+    }
+
+    #[test]
+    fn writes_both_files_and_journals_what_was_there() {
+        for v2 in [false, true] {
+            let host = Fixture::new(v2);
+            host.cgroup("/a/b", "0-3\n", "\n");
+            let mut actuator = host.actuator();
+            let outcomes = apply_plan(&plan([set_mems("/a/b", "1"), set_cpus("/a/b", "2-3")]), &mut actuator);
+            assert_eq!(results(&outcomes), [&applied("1"), &applied("2-3")]);
+            assert_eq!(host.read("/a/b", "cpuset.cpus"), "2-3");
+            let originals: Vec<_> =
+                actuator.journal().entries().values().map(|entry| entry.original.as_str()).collect();
+            assert_eq!(originals, if v2 { vec!["\n", "0-3\n"] } else { vec!["\n", "0-3\n", "0\n"] });
+            if !v2 {
+                assert_eq!(host.read("/a/b", "cpuset.memory_migrate"), "1");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_already_so_is_not_written() {
+        let host = Fixture::new(true);
+        host.cgroup("/a", "0-1,2-3\n", "1\n");
+        let mut actuator = host.actuator();
+        let outcomes = apply_plan(&plan([set_cpus("/a", "0-3")]), &mut actuator);
+        assert_eq!(host.read("/a", "cpuset.cpus"), "0-1,2-3\n");
+        assert!(actuator.journal().entries().is_empty());
+        assert_eq!(results(&outcomes), [&applied("0-1,2-3")]);
+    }
+
+    #[test]
+    fn a_dry_run_writes_nothing() {
+        let host = Fixture::new(true);
+        host.cgroup("/a", "0-3\n", "0-1\n");
+        let before = host.contents();
+        let outcomes = apply_plan(&plan([set_mems("/a", "1")]), &mut DryRunActuator);
+        assert_eq!(results(&outcomes), [&OutcomeResult::DryRun]);
+        assert_eq!(host.contents(), before);
+    }
+
+    #[test]
+    fn a_failed_step_takes_back_its_workload_and_leaves_the_others() {
+        let host = Fixture::new(true);
+        host.cgroup("/a", "0-3\n", "0-1\n");
+        host.cgroup("/b", "0-3\n", "0-1\n");
+        fs::remove_file(host.path("/a").join("cpuset.cpus")).unwrap();
+        let before = host.contents();
+        let steps = [set_mems("/a", "1"), set_mems("/b", "1"), set_cpus("/a", "2-3"), set_mems("/a", "0")];
+        let outcomes = apply_plan(&plan(steps), &mut host.actuator());
+        let results = results(&outcomes);
+        assert_eq!(results[0], &OutcomeResult::RolledBack { because: "step 3 failed".into(), error: None });
+        assert_eq!(results[1], &applied("1"));
+        assert!(
+            matches!(results[2], OutcomeResult::Failed { error } if error.contains("cpuset.cpus")),
+            "{results:?}"
+        );
+        assert_eq!(results[3], &OutcomeResult::Skipped { because: "step 3 failed".into() });
+        assert!(!host.path("/a").join("cpuset.cpus").exists(), "a missing file must not be made");
+        let changed: Vec<_> = before
+            .into_iter()
+            .zip(host.contents())
+            .filter(|(was, is)| was != is)
+            .map(|pair| pair.1.0)
+            .collect();
+        assert_eq!(changed, [host.path("/b").join("cpuset.mems")]);
+    }
+
+    #[test]
+    fn writes_of_one_file_are_taken_back_in_reverse() {
+        let host = Fixture::new(false);
+        host.cgroup("/a", "0-3\n", "0\n");
+        fs::remove_file(host.path("/a").join("cpuset.cpus")).unwrap();
+        let before = host.contents();
+        let steps = [set_mems("/a", "0-1"), set_mems("/a", "1"), set_cpus("/a", "2-3")];
+        apply_plan(&plan(steps), &mut host.actuator());
+        assert_eq!(host.contents(), before);
+    }
+
+    #[test]
+    fn another_value_in_effect_is_a_difference_and_is_taken_back() {
+        let host = Fixture::new(true);
+        host.cgroup("/a", "\n", "\n");
+        fs::write(host.path("/a").join("cpuset.cpus.effective"), "0-1\n").unwrap();
+        let before = host.contents();
+        let outcomes = apply_plan(&plan([set_cpus("/a", "1-2")]), &mut host.actuator());
+        let differs = OutcomeResult::Differs {
+            wanted: "1-2".into(),
+            read_back: "1-2, in effect: 0-1; taken back".into(),
+        };
+        assert_eq!(results(&outcomes), [&differs]);
+        assert_eq!(host.contents(), before);
+    }
+
+    #[test]
+    fn hostile_paths_are_refused_and_nothing_is_written() {
+        let host = Fixture::new(true);
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("cpuset.cpus"), "0-3\n").unwrap();
+        host.cgroup("/a", "0-3\n", "0\n");
+        symlink(outside.path(), host.path("/link")).unwrap();
+        fs::remove_file(host.path("/a").join("cpuset.mems")).unwrap();
+        symlink(outside.path().join("cpuset.cpus"), host.path("/a").join("cpuset.mems")).unwrap();
+        let up = format!("/a/../../..{}", outside.path().display());
+        let actions: Vec<Action> = vec![
+            set_cpus(&up, "1"),
+            set_cpus("/link", "1"),
+            set_mems("/a", "1"),
+            set_cpus("/", "1"),
+            set_cpus("/gone", "1"),
+            set_cpus("/nul\0byte", "1"),
+        ];
+        let outcomes = apply_plan(&plan(actions), &mut host.actuator());
+        for outcome in &outcomes {
+            assert!(matches!(outcome.result, OutcomeResult::Failed { .. }), "{outcome:?}");
+        }
+        assert_eq!(fs::read_to_string(outside.path().join("cpuset.cpus")).unwrap(), "0-3\n");
+    }
+
+    #[test]
+    fn an_empty_set_is_never_written() {
+        let host = Fixture::new(true);
+        host.cgroup("/a", "0-3\n", "0\n");
+        let before = host.contents();
+        let outcomes = apply_plan(&plan([set_cpus("/a", "")]), &mut host.actuator());
+        assert!(matches!(outcomes[0].result, OutcomeResult::Failed { .. }));
+        assert_eq!(host.contents(), before);
+    }
+}

@@ -1,0 +1,253 @@
+//! The cpuset files of one cgroup: read, write, read back.
+//!
+//! cgroups-rs makes the writes; three of its habits are dealt with here. It opens files with
+//! `O_CREAT | O_TRUNC`, so a file must be known to exist before it is written. It joins paths without a
+//! look at them, so a cgroup is opened first, beneath the root of its hierarchy and through no
+//! symlink (`openat2`), and then addressed as `/proc/self/fd/N`: what was checked is what is written,
+//! and a cgroup that is removed and made again in between is not touched. It reads the effective
+//! files by their v1 names only, so reading is done here.
+//!
+//! `Cgroup::new` of that crate must never be used: it enables controllers in every ancestor.
+//!
+//! Texts are kept exactly as the kernel gives them, with the newline: writing one back gives the
+//! same file again, an empty set (`"\n"`) included.
+
+use std::{
+    error::Error,
+    fs::File,
+    io::{self, Read, Write},
+    os::fd::{AsRawFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use cgroups_rs::fs::cpuset::CpuSetController;
+use enforcer_core::workload::CgroupPath;
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Most bytes that are read of one cpuset file: a list of every other CPU of 8,192 has 20 KiB.
+const READ_LIMIT: u64 = 256 * 1024;
+
+/// A file that is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum CpusetFile {
+    /// Memory nodes.
+    #[serde(rename = "cpuset.mems")]
+    Mems,
+    /// CPUs.
+    #[serde(rename = "cpuset.cpus")]
+    Cpus,
+    /// v1 only: do pages follow when `cpuset.mems` changes? v2 always moves them.
+    #[serde(rename = "cpuset.memory_migrate")]
+    MemoryMigrate,
+}
+
+impl CpusetFile {
+    /// Name of the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mems => "cpuset.mems",
+            Self::Cpus => "cpuset.cpus",
+            Self::MemoryMigrate => "cpuset.memory_migrate",
+        }
+    }
+
+    /// Name of the file with what the kernel makes of it.
+    fn effective_name(self, v2: bool) -> Option<&'static str> {
+        match (self, v2) {
+            (Self::Cpus, true) => Some("cpuset.cpus.effective"),
+            (Self::Mems, true) => Some("cpuset.mems.effective"),
+            (Self::Cpus, false) => Some("cpuset.effective_cpus"),
+            (Self::Mems, false) => Some("cpuset.effective_mems"),
+            (Self::MemoryMigrate, _) => None,
+        }
+    }
+}
+
+/// Why a cpuset could not be read or written.
+#[derive(Debug, Error)]
+pub enum CpusetError {
+    /// The cgroup is not there, is not below the root, or is reached through a symlink.
+    #[error("opening cgroup {path}: {cause}", path = path.display())]
+    Open {
+        /// Its directory.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        cause: io::Error,
+    },
+    /// The root cgroup has no cpuset of its own.
+    #[error("the root cgroup cannot be confined")]
+    Root,
+    /// A file could not be read.
+    #[error("reading {path}: {cause}", path = path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        cause: io::Error,
+    },
+    /// A file could not be written.
+    #[error("writing {value:?} to {path}: {cause}", path = path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// What.
+        value: String,
+        /// Why not.
+        cause: String,
+    },
+}
+
+impl CpusetError {
+    /// Is the cgroup, or its file, not there (any more)?
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Self::Open { cause, .. } | Self::Read { cause, .. } => {
+                matches!(cause.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENOTDIR))
+            }
+            Self::Root | Self::Write { .. } => false,
+        }
+    }
+}
+
+/// A mounted hierarchy with the cpuset controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpusetTree {
+    root: PathBuf,
+    v2: bool,
+}
+
+impl CpusetTree {
+    /// The hierarchy that is mounted at `root`.
+    pub fn new(root: impl Into<PathBuf>, v2: bool) -> Self {
+        Self { root: root.into(), v2 }
+    }
+
+    /// Is it the unified hierarchy?
+    pub fn is_v2(&self) -> bool {
+        self.v2
+    }
+
+    /// Where a cgroup's directory is, for messages and for reading.
+    pub fn path_of(&self, cgroup: &CgroupPath) -> PathBuf {
+        self.root.join(cgroup.relative())
+    }
+
+    /// Opens a cgroup below the root.
+    pub fn open(&self, cgroup: &CgroupPath) -> Result<Cpuset, CpusetError> {
+        if cgroup.relative().is_empty() {
+            return Err(CpusetError::Root);
+        }
+        let path = self.path_of(cgroup);
+        let failed = |cause: rustix::io::Errno| CpusetError::Open { path: path.clone(), cause: cause.into() };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(&self.root, flags, Mode::empty()).map_err(failed)?;
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let dir =
+            rustix::fs::openat2(&root, cgroup.relative(), flags, Mode::empty(), beneath).map_err(failed)?;
+        let inode = rustix::fs::fstat(&dir).map_err(failed)?.st_ino;
+        Ok(Cpuset { dir, path, root: self.root.clone(), v2: self.v2, inode })
+    }
+}
+
+/// The cpuset of one cgroup, held open.
+#[derive(Debug)]
+pub struct Cpuset {
+    dir: OwnedFd,
+    path: PathBuf,
+    root: PathBuf,
+    v2: bool,
+    inode: u64,
+}
+
+impl Cpuset {
+    /// Inode of the directory: a cgroup that was made again has another one.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// Is it in the unified hierarchy?
+    pub fn is_v2(&self) -> bool {
+        self.v2
+    }
+
+    /// The file's whole text, newline included.
+    pub fn read(&self, file: CpusetFile) -> Result<String, CpusetError> {
+        self.read_name(file.name())
+    }
+
+    /// What the kernel makes of the file; `None` where it does not say.
+    pub fn read_effective(&self, file: CpusetFile) -> Result<Option<String>, CpusetError> {
+        let Some(name) = file.effective_name(self.v2) else { return Ok(None) };
+        match self.read_name(name) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.is_gone() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes a text to the file, which must exist.
+    pub fn write(&self, file: CpusetFile, text: &str) -> Result<(), CpusetError> {
+        let failed = |cause: String| CpusetError::Write {
+            path: self.path.join(file.name()),
+            value: text.into(),
+            cause,
+        };
+        self.check_regular(file).map_err(|cause| failed(cause.to_string()))?;
+        let dir = PathBuf::from(format!("/proc/self/fd/{}", self.dir.as_raw_fd()));
+        let controller = || CpuSetController::new(dir.clone(), self.root.clone(), self.v2);
+        match file {
+            CpusetFile::Cpus => controller().set_cpus(text).map_err(|error| failed(explain(&error))),
+            CpusetFile::Mems => controller().set_mems(text).map_err(|error| failed(explain(&error))),
+            // cgroups-rs takes a bool, which loses the exact text.
+            CpusetFile::MemoryMigrate => File::options()
+                .write(true)
+                .truncate(true)
+                .open(dir.join(file.name()))
+                .and_then(|mut open| open.write_all(text.as_bytes()))
+                .map_err(|error| failed(error.to_string())),
+        }
+    }
+
+    /// A symlink or a device in the file's place is refused, and so is a file that is not there.
+    fn check_regular(&self, file: CpusetFile) -> io::Result<()> {
+        let stat = rustix::fs::statat(&self.dir, file.name(), rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+            Ok(())
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
+        }
+    }
+
+    fn read_name(&self, name: &str) -> Result<String, CpusetError> {
+        let failed = |cause: io::Error| CpusetError::Read { path: self.path.join(name), cause };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.dir, name, flags, Mode::empty())
+            .map_err(|errno| failed(errno.into()))?;
+        let mut text = String::new();
+        File::from(file).take(READ_LIMIT).read_to_string(&mut text).map_err(failed)?;
+        Ok(text)
+    }
+
+    /// The directory, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The system's own words for what went wrong below cgroups-rs, and what the kernel means by it here
+/// (kernel/cgroup/cpuset.c, `validate_change`).
+fn explain(error: &cgroups_rs::fs::error::Error) -> String {
+    let Some(cause) = error.source() else { return error.to_string() };
+    let meaning = match cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+        Some(libc::EBUSY) => ": a cgroup below it, or an exclusive neighbour, uses what would be taken away",
+        Some(libc::EACCES) => ": the cgroup above it does not have all of these",
+        Some(libc::ENOSPC) => ": the set would be empty while the cgroup has tasks",
+        Some(libc::EINVAL) => ": not online, or overlapping an exclusive cgroup",
+        _ => "",
+    };
+    format!("{cause}{meaning}")
+}

@@ -1,0 +1,112 @@
+//! Cgroup trees in a directory, for tests.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use enforcer_core::{
+    plan::{Action, PLAN_SCHEMA_VERSION, Plan, Step},
+    workload::CgroupPath,
+};
+
+use super::{Journal, LiveActuator};
+use crate::{
+    host::{
+        HostRoot,
+        cgroup::{CgroupLayout, CgroupVersion, ControllerRoot},
+    },
+    kernel::fake::FakeKernel,
+};
+
+/// A host with a cpuset hierarchy, and a state directory.
+pub(crate) struct Fixture {
+    dir: tempfile::TempDir,
+    pub(crate) layout: CgroupLayout,
+}
+
+impl Fixture {
+    pub(crate) fn new(v2: bool) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("cgroup");
+        fs::create_dir(&root).unwrap();
+        let boot = dir.path().join("proc/sys/kernel/random");
+        fs::create_dir_all(&boot).unwrap();
+        fs::write(boot.join("boot_id"), "boot-1\n").unwrap();
+        let cpuset = ControllerRoot { path: root, v2, mounted_cgroup: "/".into() };
+        let version = if v2 { CgroupVersion::V2 } else { CgroupVersion::V1 };
+        let layout = CgroupLayout { version, cpuset, memory: None, systemd: None, unified: None };
+        Self { dir, layout }
+    }
+
+    /// Makes a cgroup with these file texts; v1 also has `memory_migrate`.
+    pub(crate) fn cgroup(&self, path: &str, cpus: &str, mems: &str) {
+        let dir = self.path(path);
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("cpuset.cpus"), cpus).unwrap();
+        fs::write(dir.join("cpuset.mems"), mems).unwrap();
+        if !self.layout.cpuset.v2 {
+            fs::write(dir.join("cpuset.memory_migrate"), "0\n").unwrap();
+        }
+    }
+
+    /// Directory of a cgroup.
+    pub(crate) fn path(&self, cgroup: &str) -> PathBuf {
+        self.layout.cpuset.path.join(CgroupPath::new(cgroup).relative())
+    }
+
+    pub(crate) fn read(&self, cgroup: &str, file: &str) -> String {
+        fs::read_to_string(self.path(cgroup).join(file)).unwrap()
+    }
+
+    pub(crate) fn host(&self) -> HostRoot {
+        let root = self.dir.path();
+        HostRoot {
+            sys: root.join("sys"),
+            proc: root.join("proc"),
+            cgroup: root.join("cgroup"),
+            captured: false,
+        }
+    }
+
+    pub(crate) fn journal(&self) -> Journal {
+        Journal::open(&self.dir.path().join("state")).unwrap()
+    }
+
+    pub(crate) fn actuator(&self) -> LiveActuator {
+        LiveActuator::new(&self.host(), &self.layout, self.journal(), Box::new(FakeKernel::default()))
+    }
+
+    /// Every file below the root of the hierarchy with its bytes.
+    pub(crate) fn contents(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut files = Vec::new();
+        collect(&self.layout.cpuset.path, &mut files);
+        files.sort();
+        files
+    }
+}
+
+fn collect(dir: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            collect(&entry.path(), files);
+        } else {
+            files.push((entry.path(), fs::read(entry.path()).unwrap()));
+        }
+    }
+}
+
+/// A plan of these actions.
+pub(crate) fn plan(actions: impl IntoIterator<Item = Action>) -> Plan {
+    let steps = actions.into_iter().map(|action| Step { action, reason: "test".into() }).collect();
+    Plan { schema_version: PLAN_SCHEMA_VERSION, steps }
+}
+
+pub(crate) fn set_cpus(cgroup: &str, cpus: &str) -> Action {
+    Action::SetCpus { cgroup: CgroupPath::new(cgroup), cpus: cpus.parse().unwrap() }
+}
+
+pub(crate) fn set_mems(cgroup: &str, mems: &str) -> Action {
+    Action::SetMems { cgroup: CgroupPath::new(cgroup), mems: mems.parse().unwrap() }
+}

@@ -1,0 +1,23 @@
+//! Carries out plans, and undoes them.
+//!
+//! A [`plan`](enforcer_core::plan) goes through [`apply_plan`] to an [`Actuator`]; every file that is
+//! written is first recorded in the [`Journal`], from which [`restore`](restore::restore) puts the
+//! original texts back, also after the daemon was killed.
+//!
+//! This stage decides nothing and knows nothing of samples and findings. It is the only one that
+//! writes to the host, and the only user of cgroups-rs.
+
+pub mod actuator;
+pub mod apply;
+pub mod cpuset;
+#[cfg(test)]
+pub(crate) mod fixture;
+pub mod journal;
+#[cfg(test)]
+mod live_tests;
+pub mod pages;
+pub mod restore;
+
+pub use actuator::{Actuator, DryRunActuator, LiveActuator};
+pub use apply::apply_plan;
+pub use journal::Journal;

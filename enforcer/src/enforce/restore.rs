@@ -1,0 +1,384 @@
+//! Puts back what every file held before the daemon wrote to it.
+//!
+//! Two passes make an order that the kernel accepts whatever the values are. On v1 a cgroup's set must
+//! lie within its parent's and hold its children's. Going down from the root, every file that lacks
+//! something of its original is first widened to the union of what it has and what it had; going up
+//! from the leaves, every file then gets its exact original. In the union state each cgroup holds all
+//! that it and those below it have had or will have, so no write on the way is refused. Memory comes
+//! before CPUs: a wider memory set costs nothing, and narrowing it is what moves pages.
+//!
+//! Each file is read back. Only what then holds its original text, byte for byte, and what is gone,
+//! is closed in the journal; the rest stays for the next time. Doing it twice is harmless.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use enforcer_core::{set::CpuSet, workload::CgroupPath};
+
+use super::{
+    cpuset::{Cpuset, CpusetFile, CpusetTree},
+    journal::{Entry, EntryKey, Journal, JournalError},
+};
+
+/// One file of the journal, and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restored {
+    /// Its cgroup.
+    pub cgroup: CgroupPath,
+    /// Which file.
+    pub file: CpusetFile,
+    /// The text it had.
+    pub original: String,
+    /// What happened.
+    pub result: RestoreResult,
+}
+
+/// What happened to one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RestoreResult {
+    /// It holds its original again.
+    PutBack {
+        /// What it held.
+        from: String,
+    },
+    /// It held its original already.
+    Unchanged,
+    /// The cgroup is gone or is another one now; there is nothing to put back.
+    Skipped {
+        /// Why.
+        reason: String,
+    },
+    /// It could not be put back; it stays in the journal.
+    Failed {
+        /// Operation, path, value and cause.
+        error: String,
+    },
+}
+
+/// What [`restore`] did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RestoreReport {
+    /// Every file of the journal, in the order of paths.
+    pub files: Vec<Restored>,
+    /// Journal lines that could not be read.
+    pub damaged: Vec<String>,
+}
+
+impl RestoreReport {
+    /// Is every original back, as far as its cgroup still exists?
+    pub fn is_complete(&self) -> bool {
+        self.damaged.is_empty()
+            && !self.files.iter().any(|file| matches!(file.result, RestoreResult::Failed { .. }))
+    }
+}
+
+/// Puts back every original of the journal that belongs to this boot.
+///
+/// Fails only when the journal cannot be written; what went wrong with single files is in the report.
+pub fn restore(
+    tree: &CpusetTree,
+    boot_id: Option<&str>,
+    journal: &mut Journal,
+) -> Result<RestoreReport, JournalError> {
+    let entries = journal.entries().clone();
+    let mut results: BTreeMap<&EntryKey, RestoreResult> = BTreeMap::new();
+    let mut open = Vec::new();
+    for (key, entry) in &entries {
+        match open_entry(tree, boot_id, key, entry) {
+            Ok(pending) => open.push(pending),
+            Err(result) => {
+                results.insert(key, result);
+            }
+        }
+    }
+    for pending in order(&mut open, Direction::Down) {
+        // A refusal here shows up again, with its cause, when the original is written.
+        let _widened = widen(pending);
+    }
+    for pending in order(&mut open, Direction::Up) {
+        results.insert(pending.key, put_back(pending));
+    }
+    let mut report = RestoreReport { damaged: journal.damaged().to_vec(), ..RestoreReport::default() };
+    for (key, entry) in &entries {
+        let Some(result) = results.remove(key) else { continue };
+        if !matches!(result, RestoreResult::Failed { .. }) {
+            journal.close(key)?;
+        }
+        let (cgroup, original) = (key.cgroup.clone(), entry.original.clone());
+        report.files.push(Restored { cgroup, file: key.file, original, result });
+    }
+    Ok(report)
+}
+
+struct Pending<'a> {
+    key: &'a EntryKey,
+    original: &'a str,
+    found: String,
+    cpuset: Cpuset,
+}
+
+fn open_entry<'a>(
+    tree: &CpusetTree,
+    boot_id: Option<&str>,
+    key: &'a EntryKey,
+    entry: &'a Entry,
+) -> Result<Pending<'a>, RestoreResult> {
+    let skipped = |reason: &str| RestoreResult::Skipped { reason: reason.into() };
+    if let (Some(then), Some(now)) = (entry.boot_id.as_deref(), boot_id)
+        && then != now
+    {
+        return Err(skipped("the host has been started again since"));
+    }
+    let cpuset = match tree.open(&key.cgroup) {
+        Ok(cpuset) => cpuset,
+        Err(error) if error.is_gone() => return Err(skipped("the cgroup is gone")),
+        Err(error) => return Err(RestoreResult::Failed { error: error.to_string() }),
+    };
+    if cpuset.inode() != key.inode {
+        return Err(skipped("the cgroup was removed and made again"));
+    }
+    match cpuset.read(key.file) {
+        Ok(found) => Ok(Pending { key, original: &entry.original, found, cpuset }),
+        Err(error) if error.is_gone() => {
+            Err(skipped("the file is gone: the cpuset controller was taken from the cgroup"))
+        }
+        Err(error) => Err(RestoreResult::Failed { error: error.to_string() }),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Down,
+    Up,
+}
+
+/// Parents before children or the other way round; of one cgroup `memory_migrate` first, so that
+/// pages do not follow where they originally would not, then memory, then CPUs.
+fn order<'p, 'a>(
+    pending: &'p mut [Pending<'a>],
+    direction: Direction,
+) -> impl Iterator<Item = &'p Pending<'a>> + use<'p, 'a> {
+    let depth = |entry: &Pending<'_>| entry.key.cgroup.as_str().matches('/').count();
+    let rank = |entry: &Pending<'_>| match entry.key.file {
+        CpusetFile::MemoryMigrate => 0,
+        CpusetFile::Mems => 1,
+        CpusetFile::Cpus => 2,
+    };
+    match direction {
+        Direction::Down => pending.sort_by_key(|entry| (depth(entry), rank(entry))),
+        Direction::Up => pending.sort_by_key(|entry| (Reverse(depth(entry)), rank(entry))),
+    }
+    pending.iter()
+}
+
+/// First pass: the union of what the file has and what it had.
+fn widen(pending: &Pending<'_>) -> Result<(), String> {
+    if pending.key.file == CpusetFile::MemoryMigrate {
+        return Ok(());
+    }
+    // Ids of nodes and of CPUs have the same text form; which of them it is does not matter here.
+    let parse = |text: &str| text.trim().parse::<CpuSet>().map_err(|error| error.to_string());
+    let (has, had) = (parse(&pending.found)?, parse(pending.original)?);
+    // An empty set on v2 means all that the parent has: nothing is wider.
+    if (has.is_empty() && pending.cpuset.is_v2()) || had.is_subset(&has) {
+        return Ok(());
+    }
+    let union: CpuSet = has.union(&had);
+    pending.cpuset.write(pending.key.file, &union.to_string()).map_err(|error| error.to_string())
+}
+
+/// Second pass: the exact original.
+fn put_back(pending: &Pending<'_>) -> RestoreResult {
+    let file = pending.key.file;
+    if pending.found == pending.original {
+        return RestoreResult::Unchanged;
+    }
+    if let Err(error) = pending.cpuset.write(file, pending.original) {
+        return RestoreResult::Failed { error: error.to_string() };
+    }
+    match pending.cpuset.read(file) {
+        Ok(now) if now == pending.original => RestoreResult::PutBack { from: pending.found.clone() },
+        Ok(now) => RestoreResult::Failed {
+            error: format!(
+                "{path}: {wanted:?} was written, the kernel says {now:?}",
+                path = pending.cpuset.path().join(file.name()).display(),
+                wanted = pending.original,
+            ),
+        },
+        Err(error) => RestoreResult::Failed { error: error.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::enforce::{
+        apply_plan,
+        fixture::{Fixture, plan, set_cpus, set_mems},
+    };
+
+    const BOOT: Option<&str> = Some("boot-1");
+
+    fn restore_all(host: &Fixture) -> RestoreReport {
+        let tree = CpusetTree::new(&host.layout.cpuset.path, host.layout.cpuset.v2);
+        restore(&tree, BOOT, &mut host.journal()).unwrap()
+    }
+
+    fn results(report: &RestoreReport) -> Vec<&RestoreResult> {
+        report.files.iter().map(|file| &file.result).collect()
+    }
+
+    #[test]
+    fn puts_exact_texts_back_and_a_second_time_finds_nothing_to_do() {
+        for v2 in [false, true] {
+            let host = Fixture::new(v2);
+            host.cgroup("/a", "0-3\n", "\n");
+            let before = host.contents();
+            apply_plan(&plan([set_mems("/a", "1"), set_cpus("/a", "2")]), &mut host.actuator());
+            assert_ne!(host.contents(), before);
+            let report = restore_all(&host);
+            assert!(report.is_complete(), "{report:?}");
+            assert_eq!(report.files.len(), if v2 { 2 } else { 3 });
+            assert_eq!(host.contents(), before);
+            assert_eq!(restore_all(&host), RestoreReport::default());
+        }
+    }
+
+    #[test]
+    fn a_crash_on_either_side_of_the_write_is_undone() {
+        let host = Fixture::new(true);
+        host.cgroup("/a", "0-3\n", "0\n");
+        let before = host.contents();
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        let cgroup = CgroupPath::new("/a");
+        let cpuset = tree.open(&cgroup).unwrap();
+        let key = |file| EntryKey { cgroup: cgroup.clone(), file, inode: cpuset.inode() };
+        let entry = |original: &str| Entry { original: original.into(), boot_id: BOOT.map(str::to_owned) };
+        let mut journal = host.journal();
+        journal.record(key(CpusetFile::Mems), entry("0\n")).unwrap();
+        journal.record(key(CpusetFile::Cpus), entry("0-3\n")).unwrap();
+        cpuset.write(CpusetFile::Cpus, "1").unwrap();
+        drop(journal); // as a kill would
+        let report = restore_all(&host);
+        assert_eq!(
+            results(&report),
+            [&RestoreResult::Unchanged, &RestoreResult::PutBack { from: "1".into() }]
+        );
+        assert_eq!(host.contents(), before);
+    }
+
+    #[test]
+    fn a_cgroup_that_is_gone_or_another_one_is_skipped_and_forgotten() {
+        let host = Fixture::new(true);
+        for path in ["/again", "/gone", "/moved-away"] {
+            host.cgroup(path, "0-3\n", "0\n");
+        }
+        let steps = [set_cpus("/again", "1"), set_cpus("/gone", "1")];
+        apply_plan(&plan(steps), &mut host.actuator());
+        fs::remove_dir_all(host.path("/gone")).unwrap();
+        // The old directory is kept elsewhere, so that its inode cannot be given out again.
+        fs::rename(host.path("/again"), host.path("/moved-away/old")).unwrap();
+        host.cgroup("/again", "0-7\n", "0\n");
+        let report = restore_all(&host);
+        let reasons: Vec<_> = report
+            .files
+            .iter()
+            .map(|file| match &file.result {
+                RestoreResult::Skipped { reason } => reason.as_str(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(reasons, ["the cgroup was removed and made again", "the cgroup is gone"]);
+        assert_eq!(host.read("/again", "cpuset.cpus"), "0-7\n");
+        assert!(report.is_complete());
+        assert!(restore_all(&host).files.is_empty());
+    }
+
+    #[test]
+    fn entries_of_an_earlier_boot_are_skipped() {
+        let host = Fixture::new(true);
+        host.cgroup("/a", "0-3\n", "0\n");
+        apply_plan(&plan([set_cpus("/a", "1")]), &mut host.actuator());
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        let report = restore(&tree, Some("boot-2"), &mut host.journal()).unwrap();
+        assert!(matches!(results(&report)[..], [RestoreResult::Skipped { .. }]), "{report:?}");
+        assert_eq!(host.read("/a", "cpuset.cpus"), "1");
+    }
+
+    #[test]
+    fn what_cannot_be_put_back_stays_in_the_journal_for_the_next_time() {
+        let host = Fixture::new(true);
+        host.cgroup("/a", "0-3\n", "0\n");
+        let before = host.contents();
+        apply_plan(&plan([set_cpus("/a", "1"), set_mems("/a", "1")]), &mut host.actuator());
+        let (file, aside) = (host.path("/a").join("cpuset.cpus"), host.path("/a").join("aside"));
+        fs::rename(&file, &aside).unwrap();
+        fs::create_dir(&file).unwrap();
+        let report = restore_all(&host);
+        assert!(!report.is_complete());
+        assert!(
+            matches!(results(&report)[..], [RestoreResult::PutBack { .. }, RestoreResult::Failed { .. }]),
+            "{report:?}"
+        );
+        fs::remove_dir(&file).unwrap();
+        fs::rename(&aside, &file).unwrap();
+        assert!(restore_all(&host).is_complete());
+        assert_eq!(host.contents(), before);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Event {
+        Cpus(usize, String),
+        Mems(usize, String),
+        Restart,
+    }
+
+    const CGROUPS: [&str; 4] = ["/a", "/a/b", "/a/b/c", "/d"];
+
+    fn list() -> impl Strategy<Value = String> {
+        prop::sample::select(vec!["0", "1", "0-1", "0,2", "0-3", "2-3"]).prop_map(str::to_owned)
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            (0..CGROUPS.len(), list()).prop_map(|(cgroup, list)| Event::Cpus(cgroup, list)),
+            (0..CGROUPS.len(), list()).prop_map(|(cgroup, list)| Event::Mems(cgroup, list)),
+            Just(Event::Restart),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn after_any_history_restore_gives_every_byte_back(
+            v2: bool,
+            originals in prop::collection::vec(prop_oneof![Just(String::new()), list()], CGROUPS.len()),
+            events in prop::collection::vec(event(), 1..12),
+        ) {
+            let host = Fixture::new(v2);
+            for (cgroup, text) in CGROUPS.iter().zip(&originals) {
+                host.cgroup(cgroup, &format!("{text}\n"), &format!("{text}\n"));
+            }
+            let before = host.contents();
+            let mut actuator = Some(host.actuator());
+            for event in events {
+                let action = match event {
+                    Event::Cpus(cgroup, list) => set_cpus(CGROUPS[cgroup], &list),
+                    Event::Mems(cgroup, list) => set_mems(CGROUPS[cgroup], &list),
+                    Event::Restart => {
+                        actuator = None;
+                        continue;
+                    }
+                };
+                apply_plan(&plan([action]), actuator.get_or_insert_with(|| host.actuator()));
+            }
+            drop(actuator);
+            let report = restore_all(&host);
+            prop_assert!(report.is_complete(), "{report:?}");
+            prop_assert_eq!(host.contents(), before);
+        }
+    }
+}

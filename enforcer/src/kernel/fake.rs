@@ -1,0 +1,91 @@
+//! A kernel in memory: pages are where the test puts them, and every call is recorded.
+
+use std::{cell::RefCell, collections::BTreeMap, io};
+
+use enforcer_core::id::NodeId;
+
+use super::{Kernel, PageStatus};
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Call {
+    /// Where are so many pages of this process?
+    Locate {
+        /// Process.
+        pid: u32,
+        /// Number of pages.
+        pages: usize,
+    },
+    /// Move so many pages.
+    Move {
+        /// Process.
+        pid: u32,
+        /// Number of pages.
+        pages: usize,
+        /// Where to.
+        to: NodeId,
+    },
+}
+
+/// Pages by process and address, and pages that refuse to move.
+#[derive(Debug, Default)]
+pub struct FakeKernel {
+    /// Where each page is.
+    pub pages: RefCell<BTreeMap<(u32, usize), NodeId>>,
+    /// Pages that answer `EBUSY` when they are to be moved.
+    pub stuck: Vec<(u32, usize)>,
+    /// Processes for which every call fails with this error number.
+    pub failing: BTreeMap<u32, i32>,
+    /// All calls in order.
+    pub calls: RefCell<Vec<Call>>,
+}
+
+impl FakeKernel {
+    /// Puts `count` pages of 4 KiB from `start` on a node.
+    pub fn map(&self, pid: u32, start: usize, count: usize, node: u32) {
+        let mut pages = self.pages.borrow_mut();
+        for index in 0..count {
+            pages.insert((pid, start + index * 4096), NodeId(node));
+        }
+    }
+
+    /// Pages on a node.
+    pub fn count_on(&self, node: u32) -> usize {
+        self.pages.borrow().values().filter(|on| on.0 == node).count()
+    }
+
+    fn check(&self, pid: u32) -> io::Result<()> {
+        self.failing.get(&pid).map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(*code)))
+    }
+}
+
+impl Kernel for FakeKernel {
+    fn locate_pages(&self, pid: u32, pages: &[usize]) -> io::Result<Vec<PageStatus>> {
+        self.calls.borrow_mut().push(Call::Locate { pid, pages: pages.len() });
+        self.check(pid)?;
+        let map = self.pages.borrow();
+        Ok(pages
+            .iter()
+            .map(|page| {
+                map.get(&(pid, *page)).map_or(PageStatus::Errno(libc::ENOENT), |node| PageStatus::On(*node))
+            })
+            .collect())
+    }
+
+    fn move_pages(&self, pid: u32, pages: &[usize], to: NodeId) -> io::Result<Vec<PageStatus>> {
+        self.calls.borrow_mut().push(Call::Move { pid, pages: pages.len(), to });
+        self.check(pid)?;
+        let mut map = self.pages.borrow_mut();
+        Ok(pages
+            .iter()
+            .map(|page| match map.get_mut(&(pid, *page)) {
+                None => PageStatus::Errno(libc::ENOENT),
+                Some(_) if self.stuck.contains(&(pid, *page)) => PageStatus::Errno(libc::EBUSY),
+                Some(node) => {
+                    *node = to;
+                    PageStatus::On(to)
+                }
+            })
+            .collect())
+    }
+}

@@ -1,0 +1,101 @@
+//! The only file of the daemon with `unsafe` in it: raw NUMA system calls.
+//!
+//! Nothing but the calls belongs here; what to ask, and what an answer means, is decided elsewhere.
+#![expect(unsafe_code, reason = "glibc has no wrapper for move_pages(2)")]
+
+use std::{io, ptr};
+
+use enforcer_core::id::NodeId;
+
+use super::{Kernel, PageStatus};
+
+/// The running kernel.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Linux;
+
+impl Linux {
+    /// May this process call `move_pages(2)` at all?
+    ///
+    /// Container runtimes filter it in their default seccomp profile, whatever the capabilities.
+    pub fn probe() -> io::Result<()> {
+        // Process 0 is the caller, and no pages are asked for.
+        call(0, &[], None).map(drop)
+    }
+}
+
+impl Kernel for Linux {
+    fn locate_pages(&self, pid: u32, pages: &[usize]) -> io::Result<Vec<PageStatus>> {
+        call(pid, pages, None)
+    }
+
+    fn move_pages(&self, pid: u32, pages: &[usize], to: NodeId) -> io::Result<Vec<PageStatus>> {
+        call(pid, pages, Some(to))
+    }
+}
+
+/// `MPOL_MF_MOVE` (include/uapi/linux/mempolicy.h): only pages that no other process maps.
+const MPOL_MF_MOVE: libc::c_int = 2;
+
+/// `move_pages(2)`; without `to` it only asks.
+fn call(pid: u32, pages: &[usize], to: Option<NodeId>) -> io::Result<Vec<PageStatus>> {
+    let pid = libc::pid_t::try_from(pid).map_err(|_overflow| io::Error::from_raw_os_error(libc::ESRCH))?;
+    let nodes = to
+        .map(|node| libc::c_int::try_from(node.0).map(|number| vec![number; pages.len()]))
+        .transpose()
+        .map_err(|_overflow| io::Error::from_raw_os_error(libc::ENODEV))?;
+    // The kernel leaves the status of a page that it did not reach as it was.
+    let mut status: Vec<libc::c_int> = vec![-libc::EBUSY; pages.len()];
+    // SAFETY: `pages`, `nodes` (where not null) and `status` are live for the whole call and each has
+    // `pages.len()` elements of the type that the kernel expects (`void *`, `int`, `int`). The
+    // addresses in `pages` belong to the other process; the kernel never follows them in ours.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            pid,
+            pages.len(),
+            pages.as_ptr(),
+            nodes.as_ref().map_or(ptr::null(), Vec::as_ptr),
+            status.as_mut_ptr(),
+            if nodes.is_some() { MPOL_MF_MOVE } else { 0 },
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(status
+        .into_iter()
+        .map(|code| u32::try_from(code).map_or(PageStatus::Errno(-code), |node| PageStatus::On(NodeId(node))))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_our_own_is_somewhere_and_an_unmapped_one_is_not() {
+        if let Err(error) = Linux::probe() {
+            println!("skipped: move_pages(2) is not usable here: {error}");
+            return;
+        }
+        let page = vec![1u8; 4096];
+        let address = page.as_ptr() as usize & !4095;
+        match Linux.locate_pages(std::process::id(), &[address, 0]) {
+            Ok(status) => {
+                assert!(matches!(status[0], PageStatus::On(_)), "{status:?}");
+                assert!(matches!(status[1], PageStatus::Errno(libc::ENOENT | libc::EFAULT)), "{status:?}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn a_process_that_cannot_exist_is_reported_as_gone() {
+        if Linux::probe().is_err() {
+            println!("skipped: move_pages(2) is not usable here");
+            return;
+        }
+        let error = Linux.locate_pages(u32::MAX, &[0]).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
+    }
+}
