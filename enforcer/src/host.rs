@@ -4,6 +4,7 @@
 //! captured tree (`--root DIR`) and on a fixture alike. Nothing else opens a kernel file for reading.
 
 pub mod cgroup;
+pub mod cgroup_tree;
 
 use std::{
     fs,

@@ -1,5 +1,6 @@
 //! numa-enforcer: the daemon and its command line.
 pub mod cli;
+pub mod discover;
 pub mod enforce;
 pub mod host;
 pub mod kernel;

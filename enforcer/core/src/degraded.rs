@@ -2,6 +2,8 @@
 //!
 //! A source that is missing is never a silent pass: it becomes one of these, and the reports show it.
 
+use std::{collections::BTreeMap, fmt};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -21,5 +23,71 @@ impl Degraded {
     /// A degraded source, what broke it, and what is lost.
     pub fn new(source: impl Into<String>, reason: impl Into<String>, effect: impl Into<String>) -> Self {
         Self { source: source.into(), reason: reason.into(), effect: effect.into() }
+    }
+}
+
+/// How many like objects are listed one by one.
+const LISTED: usize = 5;
+
+/// Degraded entries of many like objects (a thousand cgroups, ten thousand threads): the first few
+/// of a kind are listed, the others counted.
+#[derive(Debug, Clone, Default)]
+pub struct DegradedTally {
+    entries: Vec<Degraded>,
+    counts: BTreeMap<(&'static str, &'static str), usize>,
+}
+
+impl DegradedTally {
+    /// Adds `kind:object`, for example `cgroup:/a/b`.
+    pub fn add(
+        &mut self,
+        kind: &'static str,
+        object: impl fmt::Display,
+        reason: impl fmt::Display,
+        effect: &'static str,
+    ) {
+        let count = self.counts.entry((kind, effect)).or_default();
+        *count += 1;
+        if *count <= LISTED {
+            self.entries.push(Degraded::new(format!("{kind}:{object}"), reason.to_string(), effect));
+        }
+    }
+
+    /// Adds an entry that stands for itself.
+    pub fn push(&mut self, entry: Degraded) {
+        self.entries.push(entry);
+    }
+
+    /// All entries; of each kind with more than a few, one says how many more there are.
+    pub fn into_entries(self) -> Vec<Degraded> {
+        let mut entries = self.entries;
+        for ((kind, effect), count) in self.counts {
+            if let Some(more) = count.checked_sub(LISTED).filter(|more| *more > 0) {
+                entries.push(Degraded::new(
+                    kind,
+                    format!("{more} more like the {LISTED} that are listed"),
+                    effect,
+                ));
+            }
+        }
+        entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_of_a_kind_are_six_entries() {
+        let mut tally = DegradedTally::default();
+        for n in 0..1000 {
+            tally.add("cgroup", format_args!("/c{n}"), "gone", "not audited");
+        }
+        tally.add("node", 3, "cut short", "no counters");
+        let entries = tally.into_entries();
+        assert_eq!(entries.len(), 7);
+        assert_eq!(entries[0], Degraded::new("cgroup:/c0", "gone", "not audited"));
+        assert_eq!(entries[6], Degraded::new("cgroup", "995 more like the 5 that are listed", "not audited"));
     }
 }

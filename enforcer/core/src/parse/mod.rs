@@ -9,6 +9,7 @@ pub mod meminfo;
 pub mod mountinfo;
 pub mod processors;
 pub mod scalar;
+pub mod task_stat;
 
 use thiserror::Error;
 

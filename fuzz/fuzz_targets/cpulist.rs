@@ -1,0 +1,12 @@
+//! The kernel's list format: any text is a set that round-trips, or an error.
+#![no_main]
+
+use enforcer_core::set::CpuSet;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    if let Ok(set) = text.parse::<CpuSet>() {
+        assert_eq!(set.to_string().parse::<CpuSet>().as_ref(), Ok(&set));
+        assert_eq!(set.len(), set.iter().count());
+    }
+});
