@@ -1,1 +1,64 @@
-fn main() {}
+//! `cargo xtask`: what people and CI type.
+//!
+//! Two commands take a fresh machine to a running product (`run`) and to a verdict on a change
+//! (`test`); the others are parts of these two. Everything that is downloaded or built goes under
+//! `target/`, so `cargo clean` and a fresh clone are the same thing.
+//!
+//! It must never touch the machine outside `target/` except for `apt-get install` of packages that
+//! it names first, and must never need a mirror, a path or an account of one particular machine.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
+
+mod arch;
+mod command;
+mod product;
+mod progress;
+mod run;
+mod setup;
+mod test;
+mod vm;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+
+/// Build, run and test numa-enforcer.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Install and download everything that the other commands need
+    Setup,
+    /// Build the product with its kernel side
+    BuildEbpf,
+    /// Build the product and run it on this host; without ARGS the daemon in observe mode
+    Run(run::Arguments),
+    /// Run every check and test, those in virtual machines included
+    Test(test::Arguments),
+    /// Boot a virtual machine with a NUMA topology and run a command or a shell in it
+    Vm(vm::command::Arguments),
+    /// Check the invariants of ARCHITECTURE.md
+    Arch,
+}
+
+fn main() -> ExitCode {
+    let outcome = Workspace::find().and_then(|workspace| match Arguments::parse().command {
+        Command::Setup => setup::everything(&workspace).map(|_| ExitCode::SUCCESS),
+        Command::BuildEbpf => product::build_ebpf(&workspace).map(|()| ExitCode::SUCCESS),
+        Command::Run(arguments) => run::run(&workspace, &arguments),
+        Command::Test(arguments) => test::run(&workspace, &arguments),
+        Command::Vm(arguments) => vm::command::run(&workspace, &arguments),
+        Command::Arch => arch::run(workspace.root()).map(|()| ExitCode::SUCCESS),
+    });
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}

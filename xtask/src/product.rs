@@ -1,0 +1,75 @@
+//! Building the product and the programs that test it.
+//!
+//! Everything is built for an explicit target with a static C runtime, so that the binary that passes
+//! the host's tests is byte for byte the one that runs in guests. `enforcer/build.rs` compiles the
+//! kernel side; here it only gets its tools.
+
+use std::{env, path::PathBuf, process::Command};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{command, progress::Step, setup, workspace::Workspace};
+
+/// Cargo profiles that are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// Quick to build: tests and guests.
+    Dev,
+    /// Quick to run: people and measurements.
+    Release,
+}
+
+/// `cargo` with the environment of every build of the product.
+pub(crate) fn cargo(workspace: &Workspace) -> Result<Command> {
+    let linker = workspace.tools().join(setup::BPF_LINKER).join("bin");
+    let path = env::var_os("PATH").unwrap_or_default();
+    let path = env::join_paths(std::iter::once(linker).chain(env::split_paths(&path))).context("PATH")?;
+    let mut cargo = Command::new("cargo");
+    cargo
+        .current_dir(workspace.root())
+        .env("PATH", path)
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env("CARGO_BUILD_TARGET", triple())
+        .env("CARGO_TARGET_DIR", workspace.target());
+    // Set by the cargo that runs us; they name its build, not this one.
+    for variable in ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "CARGO_ENCODED_RUSTFLAGS"] {
+        cargo.env_remove(variable);
+    }
+    Ok(cargo)
+}
+
+/// The triple of this machine: static glibc, which Debian's libc6-dev brings.
+fn triple() -> String {
+    format!("{}-unknown-linux-gnu", env::consts::ARCH)
+}
+
+/// Builds the product with its kernel side; returns the binary.
+pub(crate) fn build(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
+    build_binary(workspace, "enforcer", "numa-enforcer", profile)
+}
+
+/// Builds the program that runs scenarios inside a guest.
+pub(crate) fn build_scenarios(workspace: &Workspace) -> Result<PathBuf> {
+    build_binary(workspace, "enforcer-tests", "scenario", Profile::Dev)
+}
+
+/// `cargo xtask build-ebpf`: the kernel side, through the crate that embeds it.
+pub(crate) fn build_ebpf(workspace: &Workspace) -> Result<()> {
+    setup::build_tools(workspace)?;
+    build(workspace, Profile::Dev).map(drop)
+}
+
+fn build_binary(workspace: &Workspace, package: &str, binary: &str, profile: Profile) -> Result<PathBuf> {
+    let step = Step::begin(format!("build {binary}"));
+    let mut cargo = cargo(workspace)?;
+    cargo.args(["build", "--quiet", "--package", package, "--bin", binary]);
+    if profile == Profile::Release {
+        cargo.arg("--release");
+    }
+    command::visibly(&mut cargo)?;
+    step.done();
+    let folder = if profile == Profile::Release { "release" } else { "debug" };
+    let path = workspace.target().join(triple()).join(folder).join(binary);
+    ensure!(path.is_file(), "cargo built no {}", path.display());
+    Ok(path)
+}

@@ -1,0 +1,39 @@
+//! `cargo xtask run`: from a fresh working copy to the product on this host.
+
+use std::{
+    os::unix::process::CommandExt,
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context, Result};
+
+use crate::{
+    product::{self, Profile},
+    setup,
+    workspace::Workspace,
+};
+
+/// Arguments of `run`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Stop after the first tick
+    #[arg(long, conflicts_with = "arguments")]
+    once: bool,
+    /// Arguments for numa-enforcer; without any, the daemon in observe mode
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+/// Becomes the product; returns only if that failed.
+pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCode> {
+    setup::build_tools(workspace)?;
+    let binary = product::build(workspace, Profile::Release)?;
+    let mut product = Command::new(&binary);
+    if arguments.arguments.is_empty() {
+        product.arg("run");
+        product.args(arguments.once.then_some("--once"));
+    } else {
+        product.args(&arguments.arguments);
+    }
+    Err(product.exec()).with_context(|| format!("run {}", binary.display()))
+}

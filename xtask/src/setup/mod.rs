@@ -1,0 +1,61 @@
+//! From a bare machine to one that can build and test: packages, bpf-linker, and the parts of the
+//! virtual machine.
+//!
+//! Each part is cached under `target/` and keyed by what it is made of, so a second call costs
+//! milliseconds and a changed recipe rebuilds exactly its own part.
+
+mod apt;
+mod bpf_linker;
+mod cache;
+mod initrd;
+mod kernel;
+mod packages;
+mod qemu;
+mod root_image;
+mod suite;
+
+pub(crate) use bpf_linker::FOLDER as BPF_LINKER;
+pub(crate) use root_image::with_sbin;
+
+use std::{env::consts::ARCH, path::PathBuf};
+
+use anyhow::{Result, ensure};
+
+use crate::workspace::Workspace;
+
+/// The parts of a virtual machine, ready to boot.
+#[derive(Debug, Clone)]
+pub(crate) struct Rig {
+    /// Folder of an unpacked QEMU that brings its own libraries.
+    pub(crate) qemu: PathBuf,
+    /// Uncompressed kernel.
+    pub(crate) kernel: PathBuf,
+    /// First file system.
+    pub(crate) initrd: PathBuf,
+    /// Root file system; boots must not write to it.
+    pub(crate) root: PathBuf,
+}
+
+/// What the product's build needs beyond Rust: packages and bpf-linker.
+pub(crate) fn build_tools(workspace: &Workspace) -> Result<()> {
+    packages::install(packages::BUILD)?;
+    bpf_linker::install(workspace)
+}
+
+/// What a virtual machine needs.
+pub(crate) fn rig(workspace: &Workspace) -> Result<Rig> {
+    ensure!(ARCH == "x86_64", "the virtual machine is made of x86-64 parts; this machine is {ARCH}");
+    packages::install(packages::RIG)?;
+    let dir = workspace.rig();
+    let qemu = qemu::fetch(&dir)?;
+    let kernel = kernel::fetch(&dir)?;
+    let root = root_image::build(&dir)?;
+    let initrd = initrd::build(&dir, &kernel, &root)?;
+    Ok(Rig { qemu, kernel: kernel.image, initrd, root: root.image })
+}
+
+/// Everything.
+pub(crate) fn everything(workspace: &Workspace) -> Result<Rig> {
+    build_tools(workspace)?;
+    rig(workspace)
+}

@@ -1,0 +1,297 @@
+//! A topology as QEMU's command line.
+//!
+//! Problem: each choice below is there because another one was seen to fail under QEMU 10's TCG.
+//! - `q35`: `microvm` takes `-numa` without a word and gives the guest one node.
+//! - The processor is an Intel server part: plain `max` is an AMD without `topoext`, whose caches and
+//!   siblings come out wrong. `level=30` hides CPUID leaf 0x1f; its emulation aborts QEMU
+//!   when a socket has several dies. Without 5-level paging (`la57`) TLB fills are cheaper.
+//! - `store-global-state=off`: a guest that was saved while stopped runs when it is resumed.
+//! - Root is opened with `snapshot=on`: its writes are thrown away.
+//! - The guest numbers nodes of NVDIMMs in the order in which QEMU lists the devices, which is by id,
+//!   last first. Ids are given so that guest and file agree.
+//!
+//! Pure: text in, arguments out. Nothing is started here.
+
+use std::path::Path;
+
+use super::topology::{Hmat, Topology};
+use crate::setup::Rig;
+
+/// Emulated processor.
+const CPU: &str = "max,la57=off,vendor=GenuineIntel,family=6,model=85,stepping=7,level=30";
+
+/// Translation-block cache in MiB; the default grows with the guest's memory and the host has little.
+const ACCELERATOR: &str = "tcg,thread=multi,tb-size=256";
+
+/// Kernel command line of every guest: quick to boot, loud when it dies.
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr init_on_alloc=0 tsc=reliable \
+     no_timer_check rcupdate.rcu_expedited=1 random.trust_cpu=on cryptomgr.notests audit=0";
+
+/// Memory that a node made of an NVDIMM loses: labels, and alignment to a block of 128 MiB.
+const NVDIMM_LOSS_MIB: u32 = 128;
+
+/// Files and settings of one boot.
+pub(super) struct Machine<'a> {
+    pub(super) rig: &'a Rig,
+    pub(super) topology: &'a Topology,
+    /// ext4 image that appears at `/inject`.
+    pub(super) inject: &'a Path,
+    /// Text of the job, padded to whole sectors.
+    pub(super) job: &'a Path,
+    /// Log of the kernel's console.
+    pub(super) console: &'a Path,
+    /// Appended to the kernel command line.
+    pub(super) kernel_arguments: &'a str,
+}
+
+impl Machine<'_> {
+    /// QEMU's arguments.
+    pub(super) fn arguments(&self) -> Vec<String> {
+        let mut arguments = words(&[
+            "-accel",
+            ACCELERATOR,
+            "-cpu",
+            CPU,
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-no-reboot",
+            "-global",
+            "migration.store-global-state=off",
+        ]);
+        arguments.extend(processors(self.topology));
+        arguments.extend(memory(self.topology));
+        arguments.extend(distances(self.topology));
+        if let Some(hmat) = &self.topology.hmat {
+            arguments.extend(heterogeneous(self.topology, hmat));
+        }
+        arguments.extend(self.devices());
+        arguments.extend(self.kernel());
+        arguments
+    }
+
+    fn devices(&self) -> Vec<String> {
+        let mut devices = Vec::new();
+        for (id, path, options) in [
+            ("root", self.rig.root.as_path(), "cache=unsafe,snapshot=on"),
+            ("inject", self.inject, "readonly=on"),
+            ("job", self.job, "readonly=on"),
+        ] {
+            devices.push("-drive".to_owned());
+            devices.push(format!("if=none,id={id},file={},format=raw,{options}", path.display()));
+            devices.push("-device".to_owned());
+            devices.push(format!("virtio-blk-pci,drive={id}"));
+        }
+        for (id, backend) in [
+            ("console", format!("file,id=console,path={}", self.console.display())),
+            ("job-tty", "stdio,id=job-tty,signal=off".to_owned()),
+        ] {
+            devices.extend(["-chardev".to_owned(), backend, "-serial".to_owned(), format!("chardev:{id}")]);
+        }
+        devices
+    }
+
+    fn kernel(&self) -> Vec<String> {
+        let mut line = KERNEL_ARGUMENTS.to_owned();
+        if self.topology.has_nvdimms() {
+            line.push_str(" rig.nvdimm=ram");
+        }
+        if !self.kernel_arguments.is_empty() {
+            line.push(' ');
+            line.push_str(self.kernel_arguments);
+        }
+        vec![
+            "-kernel".to_owned(),
+            self.rig.kernel.display().to_string(),
+            "-initrd".to_owned(),
+            self.rig.initrd.display().to_string(),
+            "-append".to_owned(),
+            line,
+        ]
+    }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+fn processors(topology: &Topology) -> Vec<String> {
+    let Topology { sockets, dies, cores, threads, .. } = topology;
+    let mut machine = "q35".to_owned();
+    if topology.hmat.is_some() {
+        machine.push_str(",hmat=on");
+    }
+    if topology.has_nvdimms() {
+        machine.push_str(",nvdimm=on");
+    }
+    let smp =
+        format!("{},sockets={sockets},dies={dies},cores={cores},threads={threads}", topology.cpu_count());
+    vec!["-machine".to_owned(), machine, "-smp".to_owned(), smp]
+}
+
+fn memory(topology: &Topology) -> Vec<String> {
+    let mut arguments = Vec::new();
+    for (number, node) in topology.nodes.iter().enumerate() {
+        let mut numa = vec![format!("node,nodeid={number}")];
+        if node.memory_mib > 0 {
+            let backend = format!("memory-backend-ram,id=memory{number},size={}M", node.memory_mib);
+            arguments.extend(["-object".to_owned(), backend]);
+            numa.push(format!("memdev=memory{number}"));
+        }
+        // A topology that was loaded has been checked, its lists of CPUs included.
+        let ranges = node.cpu_ranges().unwrap_or_default();
+        numa.extend(ranges.iter().map(|range| format!("cpus={}-{}", range.start(), range.end())));
+        if let (Some(initiator), Some(_)) = (node.initiator, &topology.hmat) {
+            numa.push(format!("initiator={initiator}"));
+        }
+        arguments.extend(["-numa".to_owned(), numa.join(",")]);
+    }
+    let ordinary: u32 = topology.nodes.iter().map(|node| node.memory_mib).sum();
+    let nvdimms = nvdimms(topology);
+    let mut size = format!("{ordinary}M");
+    if !nvdimms.is_empty() {
+        let total: u32 = nvdimms.iter().map(|&(_, mebibytes)| mebibytes).sum();
+        // Each slot may be aligned up to 1 GiB, and the region itself as well.
+        size = format!("{size},slots={},maxmem={}M", nvdimms.len(), ordinary + 2 * total + 4096);
+    }
+    arguments.extend(["-m".to_owned(), size]);
+    for (number, mebibytes) in nvdimms {
+        let order = topology.nodes.len() - number;
+        arguments.extend([
+            "-object".to_owned(),
+            format!("memory-backend-ram,id=nvdimm{number},size={mebibytes}M"),
+            "-device".to_owned(),
+            format!("nvdimm,id=slot{order},memdev=nvdimm{number},node={number}"),
+        ]);
+    }
+    arguments
+}
+
+/// Nodes made of an NVDIMM, and the size of the device in MiB.
+fn nvdimms(topology: &Topology) -> Vec<(usize, u32)> {
+    let nodes = topology.nodes.iter().enumerate();
+    nodes.filter(|(_, n)| n.nvdimm_mib > 0).map(|(at, n)| (at, n.nvdimm_mib + NVDIMM_LOSS_MIB)).collect()
+}
+
+/// Both directions of every pair: QEMU takes one for the other only if no pair differs.
+fn distances(topology: &Topology) -> Vec<String> {
+    let mut arguments = Vec::new();
+    for (from, row) in topology.distances.iter().enumerate() {
+        for (to, distance) in row.iter().enumerate().filter(|&(to, _)| to != from) {
+            arguments.extend(["-numa".to_owned(), format!("dist,src={from},dst={to},val={distance}")]);
+        }
+    }
+    arguments
+}
+
+fn heterogeneous(topology: &Topology, hmat: &Hmat) -> Vec<String> {
+    let mut arguments = Vec::new();
+    for (row, initiator) in topology.initiators().into_iter().enumerate() {
+        for target in 0..topology.nodes.len() {
+            let pair = format!("hmat-lb,initiator={initiator},target={target},hierarchy=memory");
+            let (latency, bandwidth) = (hmat.latency_ns[row][target], hmat.bandwidth_gib[row][target]);
+            arguments
+                .extend(["-numa".to_owned(), format!("{pair},data-type=access-latency,latency={latency}")]);
+            arguments.extend([
+                "-numa".to_owned(),
+                format!("{pair},data-type=access-bandwidth,bandwidth={bandwidth}G"),
+            ]);
+        }
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::workspace::Workspace;
+
+    fn line(name: &str, kernel_arguments: &str) -> String {
+        let topology = Topology::load(&Workspace::find().unwrap().topologies(), name).unwrap();
+        let rig = Rig {
+            qemu: PathBuf::from("/rig/qemu"),
+            kernel: PathBuf::from("/rig/vmlinux"),
+            initrd: PathBuf::from("/rig/initrd"),
+            root: PathBuf::from("/rig/root.ext4"),
+        };
+        let machine = Machine {
+            rig: &rig,
+            topology: &topology,
+            inject: Path::new("/run/inject"),
+            job: Path::new("/run/job"),
+            console: Path::new("/run/console"),
+            kernel_arguments,
+        };
+        machine.arguments().join(" ")
+    }
+
+    #[test]
+    fn the_whole_line_of_two_sockets() {
+        let wanted = "-accel tcg,thread=multi,tb-size=256 \
+            -cpu max,la57=off,vendor=GenuineIntel,family=6,model=85,stepping=7,level=30 \
+            -nodefaults -no-user-config -display none -no-reboot -global migration.store-global-state=off \
+            -machine q35 -smp 4,sockets=2,dies=1,cores=2,threads=1 \
+            -object memory-backend-ram,id=memory0,size=512M -numa node,nodeid=0,memdev=memory0,cpus=0-1 \
+            -object memory-backend-ram,id=memory1,size=512M -numa node,nodeid=1,memdev=memory1,cpus=2-3 \
+            -m 1024M -numa dist,src=0,dst=1,val=21 -numa dist,src=1,dst=0,val=21 \
+            -drive if=none,id=root,file=/rig/root.ext4,format=raw,cache=unsafe,snapshot=on \
+            -device virtio-blk-pci,drive=root \
+            -drive if=none,id=inject,file=/run/inject,format=raw,readonly=on -device virtio-blk-pci,drive=inject \
+            -drive if=none,id=job,file=/run/job,format=raw,readonly=on -device virtio-blk-pci,drive=job \
+            -chardev file,id=console,path=/run/console -serial chardev:console \
+            -chardev stdio,id=job-tty,signal=off -serial chardev:job-tty \
+            -kernel /rig/vmlinux -initrd /rig/initrd -append console=ttyS0 quiet panic=-1 mitigations=off nokaslr \
+            init_on_alloc=0 tsc=reliable no_timer_check rcupdate.rcu_expedited=1 random.trust_cpu=on \
+            cryptomgr.notests audit=0 numa_balancing=disable";
+        assert_eq!(line("2s", "numa_balancing=disable"), wanted);
+    }
+
+    #[test]
+    fn asymmetric_distances_keep_their_direction() {
+        let line = line("asym", "");
+        assert!(
+            line.contains("dist,src=0,dst=1,val=17") && line.contains("dist,src=1,dst=0,val=28"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn slow_memory_is_told_by_hmat() {
+        let line = line("hmat", "");
+        for part in [
+            "-machine q35,hmat=on",
+            "node,nodeid=2,memdev=memory2,initiator=0",
+            "hmat-lb,initiator=1,target=2,hierarchy=memory,data-type=access-latency,latency=450",
+            "hmat-lb,initiator=1,target=3,hierarchy=memory,data-type=access-bandwidth,bandwidth=5G",
+            "-m 2048M ",
+        ] {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+    }
+
+    #[test]
+    fn nvdimms_get_room_slots_and_ids_in_falling_order() {
+        let line = line("pmem", "");
+        for part in [
+            "-machine q35,nvdimm=on",
+            "-numa node,nodeid=2 ",
+            "memory-backend-ram,id=nvdimm2,size=640M",
+            "nvdimm,id=slot2,memdev=nvdimm2,node=2",
+            "nvdimm,id=slot1,memdev=nvdimm3,node=3",
+            "-m 1024M,slots=2,maxmem=7680M",
+            " rig.nvdimm=ram",
+        ] {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+    }
+
+    #[test]
+    fn dies_and_threads_are_processors() {
+        assert!(line("snc", "").contains("-smp 8,sockets=2,dies=2,cores=2,threads=1"));
+        assert!(line("smt", "").contains("-smp 8,sockets=2,dies=1,cores=2,threads=2"));
+        assert!(line("8n", "").contains("dist,src=0,dst=7,val=31"));
+    }
+}

@@ -1,0 +1,15 @@
+//! Virtual machines with NUMA topologies, under QEMU's own emulation: no KVM is needed.
+//!
+//! A topology is a file, a boot takes two to five seconds, and what comes back is the job's lines
+//! and its exit status. Placement, distances, tiers and page migration in such a guest are real;
+//! latency and bandwidth are not, so nothing here may be used to measure a benefit.
+
+pub(crate) mod command;
+mod console;
+mod disk;
+mod guest;
+mod machine;
+pub(crate) mod topology;
+
+pub(crate) use disk::inject_image;
+pub(crate) use guest::{Ending, Guest};
