@@ -18,6 +18,7 @@ mod restore;
 mod root;
 mod run;
 mod schema;
+mod terminal;
 mod topology;
 
 use std::{

@@ -36,6 +36,35 @@ pub fn fit(text: &str, width: usize) -> String {
         .collect()
 }
 
+/// Writes the escaped text in lines of at most `width` characters: `first` leads the first line and
+/// `rest` the others. Lines break after a space or a comma, and anywhere where there is none.
+pub fn wrap(out: &mut String, text: &str, width: usize, first: &str, rest: &str) {
+    let text = escape(text);
+    let mut left: &str = text.trim_end();
+    let mut lead = first;
+    loop {
+        let room = width.saturating_sub(lead.chars().count()).max(8);
+        let (line, after) = split_line(left, room);
+        out.push_str(lead);
+        out.push_str(line);
+        out.truncate(out.trim_end_matches(' ').len());
+        out.push('\n');
+        if after.is_empty() {
+            return;
+        }
+        (left, lead) = (after, rest);
+    }
+}
+
+/// The first line of `text`, of at most `room` characters, and what is behind it.
+fn split_line(text: &str, room: usize) -> (&str, &str) {
+    let Some((hard, _)) = text.char_indices().nth(room) else { return (text, "") };
+    // A break where nothing would stand before it gains nothing.
+    let soft = text[..hard].rfind([' ', ',']).map(|at| at + 1).filter(|end| !text[..*end].trim().is_empty());
+    let end = if text[hard..].starts_with(' ') { hard } else { soft.unwrap_or(hard) };
+    (&text[..end], text[end..].trim_start())
+}
+
 fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -71,7 +100,30 @@ mod tests {
         assert_eq!(fit("abc", 0), "");
     }
 
+    fn wrapped(text: &str, width: usize) -> String {
+        let mut out = String::new();
+        wrap(&mut out, text, width, "- ", "  ");
+        out
+    }
+
+    #[test]
+    fn lines_break_after_spaces_and_commas() {
+        assert_eq!(wrapped("one two three four", 12), "- one two\n  three four\n");
+        assert_eq!(wrapped("0-3,8-11,16-19,24", 12), "- 0-3,8-11,\n  16-19,24\n");
+        assert_eq!(wrapped("abcdefghijklmnop", 12), "- abcdefghij\n  klmnop\n");
+        assert_eq!(wrapped("exactly ten", 13), "- exactly ten\n");
+        assert_eq!(wrapped("", 12), "-\n");
+    }
+
     proptest! {
+        #[test]
+        fn wrapping_keeps_every_word_and_the_width(text in "[a-z ,\u{e9}]{0,60}", width in 10usize..30) {
+            let out = wrapped(&text, width);
+            prop_assert!(out.lines().all(|line| line.chars().count() <= width), "{}", out);
+            let squeezed = |text: &str| text.replace([' ', '\n'], "");
+            prop_assert_eq!(squeezed(&out), format!("-{}", squeezed(&text)));
+        }
+
         #[test]
         fn nothing_unsafe_is_left_and_it_fits(text in any::<String>(), width in 0usize..40) {
             let shown = fit(&text, width);

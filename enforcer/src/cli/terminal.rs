@@ -1,0 +1,25 @@
+//! What standard output is, for those who print for people.
+
+use std::io::{self, IsTerminal};
+
+use crate::report::style::Style;
+
+/// Width of output that goes into a file or a pipe.
+const WIDTH_WITHOUT_TERMINAL: usize = 100;
+/// Narrower than this, tables are unreadable anyway.
+const LEAST_WIDTH: usize = 60;
+
+/// The width of the terminal, else `COLUMNS`, else 100; colour on a terminal unless `NO_COLOR` is set
+/// to anything but nothing (<https://no-color.org>) or `TERM` is `dumb`.
+pub(super) fn style() -> Style {
+    let stdout = io::stdout();
+    let terminal = stdout.is_terminal();
+    let window = terminal.then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let columns = set("COLUMNS").and_then(|columns| columns.to_str()?.parse().ok());
+    let width = window.map(|window| usize::from(window.ws_col)).filter(|width| *width > 0);
+    Style {
+        width: width.or(columns).unwrap_or(WIDTH_WITHOUT_TERMINAL).clamp(LEAST_WIDTH, 1000),
+        colour: terminal && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb"),
+    }
+}

@@ -1,0 +1,81 @@
+//! How wide the output may be, and whether it may be coloured. The caller knows; nothing here asks.
+
+use std::fmt;
+
+use enforcer_core::{audit::Verdict, finding::Severity};
+
+/// Width and colour of output for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    /// Columns.
+    pub width: usize,
+    /// ANSI colours, only for a terminal whose owner has not set `NO_COLOR`.
+    pub colour: bool,
+}
+
+/// What a word means, which decides its colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// A heading.
+    Heading,
+    /// As it should be.
+    Good,
+    /// Worth a look.
+    Notice,
+    /// Wrong.
+    Bad,
+}
+
+impl Tone {
+    const fn sgr(self) -> &'static str {
+        match self {
+            Self::Heading => "1",
+            Self::Good => "32",
+            Self::Notice => "33",
+            Self::Bad => "1;31",
+        }
+    }
+}
+
+impl From<Severity> for Tone {
+    fn from(severity: Severity) -> Self {
+        match severity {
+            Severity::Info => Self::Heading,
+            Severity::Warning => Self::Notice,
+            Severity::Critical => Self::Bad,
+        }
+    }
+}
+
+impl From<Verdict> for Tone {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Aligned => Self::Good,
+            Verdict::Partial | Verdict::Unknown => Self::Notice,
+            Verdict::Misaligned => Self::Bad,
+        }
+    }
+}
+
+impl Style {
+    /// `text` in the colour of `tone`.
+    pub fn paint<T: fmt::Display>(self, tone: Tone, text: T) -> Painted<T> {
+        Painted { tone: self.colour.then_some(tone), text }
+    }
+}
+
+/// Text with its colour, which is not part of its width.
+#[derive(Debug, Clone, Copy)]
+pub struct Painted<T> {
+    tone: Option<Tone>,
+    text: T,
+}
+
+impl<T: fmt::Display> fmt::Display for Painted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.tone {
+            Some(tone) => write!(f, "\u{1b}[{}m{}\u{1b}[0m", tone.sgr(), self.text),
+            None => self.text.fmt(f),
+        }
+    }
+}

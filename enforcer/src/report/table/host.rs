@@ -1,0 +1,109 @@
+//! The head of the audit: host, settings, NUMA nodes with their distances.
+
+use comfy_table::CellAlignment;
+use enforcer_core::{
+    audit::Audit,
+    sample::HostSettings,
+    topology::{Node, Topology},
+};
+
+use super::{columns, heading, push};
+use crate::report::{style::Style, text, tree, units};
+
+/// Beyond this, the rest of the nodes is one line.
+const NODES_SHOWN: usize = 16;
+/// Beyond this, distances are left to `topology`.
+const DISTANCES_SHOWN: usize = 8;
+
+pub(super) fn render(out: &mut String, audit: &Audit, style: Style) {
+    let host = &audit.host;
+    let unknown = || "unknown".to_owned();
+    let lines = [
+        ("Host", host.hostname.clone().unwrap_or_else(unknown)),
+        ("Kernel", host.kernel.clone().unwrap_or_else(unknown)),
+        ("CPU", host.cpu_model.clone().unwrap_or_else(unknown)),
+        ("Cgroups", host.cgroup_version.clone().unwrap_or_else(unknown)),
+        ("Settings", settings(&audit.settings)),
+    ];
+    for (label, value) in lines {
+        text::wrap(out, &value, style.width, &format!("{label:<10}"), &" ".repeat(10));
+    }
+    heading(out, style, "NUMA nodes");
+    nodes(out, &audit.topology, style);
+}
+
+/// Settings that change what the figures mean; those that could not be read are left out.
+fn settings(settings: &HostSettings) -> String {
+    let on = |value: bool| if value { "on" } else { "off" };
+    let balancing = settings.numa_balancing.map(|mode| match mode {
+        0 => "NUMA balancing off".to_owned(),
+        1 => "NUMA balancing on".to_owned(),
+        2 => "memory tiering on".to_owned(),
+        mode => format!("NUMA balancing mode {mode}"),
+    });
+    let parts: Vec<String> = [
+        balancing,
+        settings.transparent_hugepage.as_ref().map(|thp| format!("transparent huge pages {thp}")),
+        settings.zone_reclaim_mode.map(|mode| format!("zone_reclaim_mode {mode}")),
+        settings.demotion_enabled.map(|demotion| format!("demotion {}", on(demotion))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if parts.is_empty() { "unknown".into() } else { parts.join(", ") }
+}
+
+fn nodes(out: &mut String, machine: &Topology, style: Style) {
+    let with_distances = (2..=DISTANCES_SHOWN).contains(&machine.nodes.len());
+    let with_hugepages = machine.nodes.iter().any(|node| node.hugepages.iter().any(|pages| pages.total > 0));
+    let mut header = vec!["node", "CPUs", "memory", "free", "kind"];
+    if with_hugepages {
+        header.push("huge pages");
+    }
+    if with_distances {
+        header.push("distances");
+    }
+    let mut table = columns(style, header);
+    for (node, distances) in machine.nodes.iter().zip(&machine.distances).take(NODES_SHOWN) {
+        let size = |size: Option<u64>| size.map_or_else(|| "unknown".into(), units::bytes);
+        let mut row = vec![
+            node.id.to_string(),
+            units::ids(&node.cpus, style.width / 5),
+            size(node.mem_total_bytes),
+            size(node.mem_free_bytes),
+            kind(node),
+        ];
+        if with_hugepages {
+            row.push(hugepages(node));
+        }
+        if with_distances {
+            let distance = |d: &Option<u32>| d.map_or_else(|| " -".into(), |d| format!("{d:>2}"));
+            row.push(distances.iter().map(distance).collect::<Vec<_>>().join(" "));
+        }
+        table.add_row(row);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        if matches!(index, 2 | 3) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    push(out, &table);
+    if let Some(folded) = machine.nodes.len().checked_sub(NODES_SHOWN).filter(|folded| *folded > 0) {
+        let line = format!("and {}: see `numa-enforcer topology`", units::count(folded, "more node"));
+        text::wrap(out, &line, style.width, "  ", "  ");
+    }
+}
+
+fn kind(node: &Node) -> String {
+    tree::kind(node.kind).trim_start_matches("memory of ").to_owned()
+}
+
+fn hugepages(node: &Node) -> String {
+    let sizes: Vec<String> = node
+        .hugepages
+        .iter()
+        .filter(|pages| pages.total > 0)
+        .map(|pages| format!("{} x {}", pages.total, units::bytes(pages.size_bytes)))
+        .collect();
+    sizes.join(", ")
+}

@@ -1,0 +1,90 @@
+//! The audit for people: the host, what runs on it, what is wrong, what could not be seen, a verdict.
+//!
+//! What matters most is never folded away: misaligned workloads and findings are all shown, while
+//! long lists of what is as it should be become one line with their number.
+
+mod findings;
+mod host;
+mod workloads;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use enforcer_core::audit::{Audit, Summary};
+
+use super::{
+    style::{Style, Tone},
+    text, units,
+};
+
+/// The whole report, ending in a newline.
+pub fn render(audit: &Audit, style: Style) -> String {
+    let mut out = String::new();
+    host::render(&mut out, audit, style);
+    workloads::render(&mut out, &audit.workloads, style);
+    findings::render(&mut out, &audit.findings, style);
+    degraded(&mut out, audit, style);
+    out.push('\n');
+    text::wrap(&mut out, &summary(&audit.summary), style.width, "", "  ");
+    out
+}
+
+fn degraded(out: &mut String, audit: &Audit, style: Style) {
+    if audit.degraded.is_empty() {
+        return;
+    }
+    heading(out, style, "Could not see");
+    for degraded in &audit.degraded {
+        let line = format!("{}: {}; {}", degraded.source, degraded.reason, degraded.effect);
+        text::wrap(out, &line, style.width, "  ", "      ");
+    }
+}
+
+fn summary(summary: &Summary) -> String {
+    let verdicts = [
+        (summary.misaligned, "misaligned"),
+        (summary.partial, "partial"),
+        (summary.aligned, "aligned"),
+        (summary.unknown, "unknown"),
+    ];
+    let counted: Vec<String> = verdicts
+        .iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, verdict)| format!("{number} {verdict}"))
+        .collect();
+    let counted = if counted.is_empty() { String::new() } else { format!(": {}", counted.join(", ")) };
+    let worst = match summary.worst {
+        Some(severity) => format!("worst finding {}", findings::severity(severity)),
+        None => "no findings".into(),
+    };
+    format!("{}{counted}; {worst}", units::count(summary.total, "workload"))
+}
+
+fn heading(out: &mut String, style: Style, title: &str) {
+    out.push('\n');
+    out.push_str(&style.paint(Tone::Heading, title).to_string());
+    out.push('\n');
+}
+
+/// An empty table of the house style: columns of text, no lines.
+fn columns<'a>(style: Style, header: impl IntoIterator<Item = &'a str>) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(u16::try_from(style.width).unwrap_or(u16::MAX))
+        .set_header(header);
+    for column in table.column_iter_mut() {
+        column.set_padding((2, 0));
+    }
+    table
+}
+
+/// Appends a table without the blanks that fill its last column.
+fn push(out: &mut String, table: &Table) {
+    for line in table.lines() {
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests;

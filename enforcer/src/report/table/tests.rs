@@ -1,0 +1,190 @@
+use std::collections::BTreeMap;
+
+use enforcer_core::{
+    audit::{AUDIT_SCHEMA_VERSION, AuditedWorkload, Host, Tool, Verdict},
+    degraded::Degraded,
+    finding::{Evidence, Finding, Rule, Severity},
+    id::NodeId,
+    model::{Traffic, TrafficSource},
+    sample::{HostSettings, NodeBytes},
+    topology::{MemoryKind, Topology, synth::Machine},
+    workload::{CgroupPath, Origin, QosClass},
+};
+
+use super::*;
+
+fn table(audit: &Audit, width: usize) -> String {
+    let table = render(audit, Style { width, colour: false });
+    let fits = |line: &str| line.starts_with("    remedy") || line.chars().count() <= width;
+    assert!(table.lines().all(fits), "{table}");
+    assert!(!table.contains('\u{1b}'), "{table}");
+    table
+}
+
+fn audit(topology: Topology, workloads: Vec<AuditedWorkload>, findings: Vec<Finding>) -> Audit {
+    let count = |verdict| workloads.iter().filter(|workload| workload.verdict == verdict).count();
+    Audit {
+        schema_version: AUDIT_SCHEMA_VERSION,
+        tool: Tool { name: "numa-enforcer".into(), version: "0.1.0".into() },
+        host: Host {
+            hostname: Some("db-7".into()),
+            kernel: Some("6.12.107-cloud-amd64".into()),
+            boot_id: None,
+            cpu_model: Some("Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz".into()),
+            cgroup_version: Some("v2".into()),
+        },
+        degraded: vec![Degraded::new(
+            "bpf",
+            "attaching sched_migrate_task: operation not permitted (needs CAP_BPF and CAP_PERFMON)",
+            "no remote traffic, no migrations between nodes",
+        )],
+        topology,
+        settings: HostSettings {
+            numa_balancing: Some(1),
+            transparent_hugepage: Some("madvise".into()),
+            zone_reclaim_mode: Some(0),
+            demotion_enabled: None,
+        },
+        summary: Summary {
+            total: workloads.len(),
+            aligned: count(Verdict::Aligned),
+            partial: count(Verdict::Partial),
+            misaligned: count(Verdict::Misaligned),
+            unknown: count(Verdict::Unknown),
+            worst: findings.iter().map(|finding| finding.severity).max(),
+            exit_code: 0,
+        },
+        workloads,
+        findings,
+    }
+}
+
+fn workload(name: &str, cpus: &str, nodes: &str, verdict: Verdict) -> AuditedWorkload {
+    AuditedWorkload {
+        cgroup: CgroupPath::new(&format!("/system.slice/{name}")),
+        name: name.into(),
+        origin: Origin::Unit { unit: name.into() },
+        cpus: Some(cpus.parse().unwrap()),
+        mems: None,
+        numa_nodes: nodes.parse().unwrap(),
+        tasks: Some(3),
+        bytes_by_numa: Some(bytes(&[(0, 3 << 30)])),
+        remote_residency: Some(0.0),
+        traffic: None,
+        verdict,
+        findings: Vec::new(),
+    }
+}
+
+fn bytes(anon: &[(u32, u64)]) -> BTreeMap<NodeId, NodeBytes> {
+    anon.iter()
+        .map(|(node, anon)| (NodeId(*node), NodeBytes { anon: *anon, ..NodeBytes::default() }))
+        .collect()
+}
+
+fn misaligned() -> (AuditedWorkload, Finding) {
+    let id = "remote-residency:/kubepods.slice/kubepods-pod5f1c.slice/cri-containerd-2f9a.scope";
+    let cgroup = CgroupPath::new("/kubepods.slice/kubepods-pod5f1c.slice/cri-containerd-2f9a.scope");
+    let workload = AuditedWorkload {
+        cgroup: cgroup.clone(),
+        name: "payments-database-primary-0/postgres".into(),
+        origin: Origin::Pod {
+            pod_uid: "5f1c".into(),
+            qos: QosClass::Guaranteed,
+            container_id: Some("2f9a".into()),
+            runtime: None,
+        },
+        bytes_by_numa: Some(bytes(&[(0, 7 << 29), (1, 30 << 20)])),
+        remote_residency: Some(0.991),
+        traffic: Some(Traffic { remote_ratio: 0.973, source: TrafficSource::Placement, samples: 812 }),
+        findings: vec![id.into()],
+        ..workload("x", "16-19,48-51", "1", Verdict::Misaligned)
+    };
+    let finding = Finding {
+        id: id.into(),
+        rule: Rule::RemoteResidency,
+        severity: Severity::Critical,
+        object: cgroup,
+        summary: "99% of its memory is on node 0, its CPUs are on node 1".into(),
+        evidence: vec![
+            Evidence { source: "cpuset.cpus.effective".into(), value: "16-19,48-51".into() },
+            Evidence { source: "memory.numa_stat".into(), value: "anon N0=3758096384 N1=31457280".into() },
+        ],
+        impact: "most accesses cross the interconnect (distance 21 instead of 10)".into(),
+        remedy: "echo 1 > /sys/fs/cgroup/kubepods.slice/kubepods-pod5f1c.slice/cri-containerd-2f9a.scope/cpuset.mems"
+            .into(),
+    };
+    (workload, finding)
+}
+
+fn server() -> Audit {
+    let (bad, finding) = misaligned();
+    let hostile = AuditedWorkload {
+        name: "evil\u{1b}[2J\nrow\u{202e}".into(),
+        cpus: None,
+        bytes_by_numa: None,
+        remote_residency: None,
+        ..workload("y", "", "", Verdict::Unknown)
+    };
+    let mut workloads = vec![hostile, workload("cron.service", "0-63", "0-1", Verdict::Aligned), bad];
+    workloads.push(AuditedWorkload {
+        remote_residency: Some(0.2),
+        ..workload("cache.service", "0-3,8-11,16-19,24-27", "0", Verdict::Partial)
+    });
+    workloads
+        .extend((0..37).map(|i| workload(&format!("worker-{i}.service"), "0-15", "0", Verdict::Aligned)));
+    let topology = Machine::new()
+        .sockets(2)
+        .cores(16)
+        .memory_gib(64)
+        .memory_only(NodeId(2), 128, MemoryKind::Cxl, NodeId(1))
+        .build();
+    audit(topology, workloads, vec![finding])
+}
+
+#[test]
+fn a_server_at_80_and_120_columns() {
+    insta::assert_snapshot!("server_80", table(&server(), 80));
+    insta::assert_snapshot!("server_120", table(&server(), 120));
+}
+
+#[test]
+fn sixty_four_nodes_fit() {
+    let topology = Machine::new().sockets(16).nodes_per_socket(4).cores(4).build();
+    let spread = AuditedWorkload {
+        bytes_by_numa: Some(bytes(&(0..64).map(|node| (node, u64::from(node) << 20)).collect::<Vec<_>>())),
+        ..workload("spread.service", "0-511", "0,2,4,6,8-63", Verdict::Partial)
+    };
+    insta::assert_snapshot!("nodes_64_80", table(&audit(topology, vec![spread], Vec::new()), 80));
+}
+
+#[test]
+fn nothing_known_is_said_and_not_invented() {
+    let mut audit = audit(Machine::new().build(), Vec::new(), Vec::new());
+    audit.host = Host::default();
+    audit.settings = HostSettings::default();
+    audit.topology.nodes[0].mem_total_bytes = None;
+    insta::assert_snapshot!("unknown_80", table(&audit, 80));
+}
+
+#[test]
+fn every_width_holds() {
+    let audit = server();
+    for width in 60..200 {
+        table(&audit, width);
+    }
+}
+
+#[test]
+fn colour_is_only_added() {
+    let audit = server();
+    let plain = table(&audit, 100);
+    let coloured = render(&audit, Style { width: 100, colour: true });
+    assert!(coloured.contains("\u{1b}[1;31mmisaligned\u{1b}[0m"), "{coloured}");
+    assert!(coloured.contains("\u{1b}[1;31mcritical\u{1b}[0m"), "{coloured}");
+    let mut stripped = coloured;
+    for sgr in ["1;31", "33", "32", "1", "0"] {
+        stripped = stripped.replace(&format!("\u{1b}[{sgr}m"), "");
+    }
+    assert_eq!(stripped, plain);
+}

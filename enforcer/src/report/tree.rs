@@ -1,0 +1,385 @@
+//! The machine as a tree: packages, dies, NUMA nodes, last-level caches; then what has no place in
+//! one: nodes without CPUs, distances, memory tiers, devices, CPUs set aside.
+//!
+//! Nodes and packages do not nest by law: a node may span packages and a package hold several nodes.
+//! Each level therefore shows the CPUs that it shares with the level above, and a node that spans
+//! two packages appears in both.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use enforcer_core::{
+    id::CpuId,
+    set::{CpuSet, NodeSet},
+    topology::{Cpu, Device, DeviceClass, Hmat, MemoryKind, Node, Topology},
+};
+
+use super::{
+    style::{Style, Tone},
+    text, units,
+};
+
+/// Beyond this, the rest of the devices is one line.
+const DEVICES_SHOWN: usize = 40;
+
+/// One line of the tree and what hangs below it.
+struct Branch {
+    text: String,
+    children: Vec<Branch>,
+}
+
+/// The whole tree, ending in a newline.
+pub fn render(machine: &Topology, style: Style) -> String {
+    let mut out = String::new();
+    text::wrap(&mut out, &headline(machine), style.width, "", "  ");
+    let branches = branches(machine);
+    draw(&mut out, &branches, "", style.width);
+    section(&mut out, style, "Distances", &distances(machine, style.width));
+    section(&mut out, style, "Memory tiers, fastest first", &tiers(machine));
+    section(&mut out, style, "Devices", &devices(machine));
+    section(&mut out, style, "CPUs set aside", &set_aside(machine));
+    out
+}
+
+fn headline(machine: &Topology) -> String {
+    let memory: Option<u64> =
+        machine.nodes.iter().filter_map(|node| node.mem_total_bytes).reduce(u64::saturating_add);
+    let mut parts = vec![
+        units::count(machine.packages.len(), "package"),
+        units::count(machine.nodes.len(), "NUMA node"),
+        units::count(machine.cpus.len(), "CPU"),
+    ];
+    parts.extend(memory.map(|memory| format!("{} of memory", units::bytes(memory))));
+    parts.join(", ")
+}
+
+fn branches(machine: &Topology) -> Vec<Branch> {
+    let by_id: BTreeMap<CpuId, &Cpu> = machine.cpus.iter().map(|cpu| (cpu.id, cpu)).collect();
+    let view = View { machine, by_id };
+    let mut branches: Vec<Branch> = machine
+        .packages
+        .iter()
+        .map(|package| Branch { text: format!("package {}", package.id), children: view.dies(&package.cpus) })
+        .collect();
+    let packaged = machine.packages.iter().fold(CpuSet::new(), |all, package| all.union(&package.cpus));
+    let elsewhere = machine.online_cpus().difference(&packaged);
+    if !elsewhere.is_empty() {
+        branches.extend(view.nodes(&elsewhere));
+    }
+    branches.extend(
+        machine
+            .nodes
+            .iter()
+            .filter(|node| node.cpus.is_empty())
+            .map(|node| Branch { text: node_line(node, None), children: Vec::new() }),
+    );
+    branches
+}
+
+struct View<'a> {
+    machine: &'a Topology,
+    by_id: BTreeMap<CpuId, &'a Cpu>,
+}
+
+impl View<'_> {
+    /// Dies of a package where it has more than one, else its nodes.
+    fn dies(&self, within: &CpuSet) -> Vec<Branch> {
+        let mut dies: BTreeMap<i32, CpuSet> = BTreeMap::new();
+        for cpu in self.cpus(within) {
+            dies.entry(cpu.die.unwrap_or(-1)).or_default().insert(cpu.id);
+        }
+        if dies.len() < 2 {
+            return self.nodes(within);
+        }
+        dies.iter()
+            .map(|(die, cpus)| Branch { text: format!("die {die}"), children: self.nodes(cpus) })
+            .collect()
+    }
+
+    fn nodes(&self, within: &CpuSet) -> Vec<Branch> {
+        let mut branches = Vec::new();
+        let mut homeless = within.clone();
+        for node in &self.machine.nodes {
+            let here = node.cpus.intersection(within);
+            if !here.is_empty() {
+                homeless = homeless.difference(&here);
+                branches.push(Branch { text: node_line(node, Some(&here)), children: self.caches(&here) });
+            }
+        }
+        if !homeless.is_empty() {
+            let text = format!("no NUMA node: CPUs {homeless}");
+            branches.push(Branch { text, children: self.caches(&homeless) });
+        }
+        branches
+    }
+
+    fn caches(&self, within: &CpuSet) -> Vec<Branch> {
+        let mut branches = Vec::new();
+        let mut rest = within.clone();
+        for llc in &self.machine.llcs {
+            let here = llc.cpus.intersection(within);
+            if !here.is_empty() {
+                rest = rest.difference(&here);
+                let size = llc.size_bytes.map(|size| format!(" {}", units::bytes(size))).unwrap_or_default();
+                let text = format!("L{}{size}: {}, CPUs {here}", llc.level, self.cores(&here));
+                branches.push(Branch { text, children: Vec::new() });
+            }
+        }
+        if !rest.is_empty() {
+            let text = format!("{}, CPUs {rest}", self.cores(&rest));
+            branches.push(Branch { text, children: Vec::new() });
+        }
+        branches
+    }
+
+    /// `8 cores of 2 threads`; several groups where the cores differ.
+    fn cores(&self, within: &CpuSet) -> String {
+        let cores: BTreeSet<CpuSet> =
+            self.cpus(within)
+                .map(|cpu| {
+                    if cpu.siblings.is_empty() {
+                        [cpu.id].into_iter().collect()
+                    } else {
+                        cpu.siblings.clone()
+                    }
+                })
+                .collect();
+        let mut by_threads: BTreeMap<usize, usize> = BTreeMap::new();
+        for core in cores {
+            *by_threads.entry(core.len()).or_default() += 1;
+        }
+        let groups: Vec<String> = by_threads
+            .iter()
+            .rev()
+            .map(|(threads, cores)| {
+                format!("{} of {}", units::count(*cores, "core"), units::count(*threads, "thread"))
+            })
+            .collect();
+        groups.join(" and ")
+    }
+
+    fn cpus<'b>(&'b self, within: &'b CpuSet) -> impl Iterator<Item = &'b Cpu> {
+        within.iter().filter_map(|id| self.by_id.get(&id).copied())
+    }
+}
+
+fn node_line(node: &Node, cpus: Option<&CpuSet>) -> String {
+    let mut parts = vec![match cpus {
+        Some(cpus) => format!("node {}: CPUs {cpus}", node.id),
+        None => format!("node {}: no CPUs", node.id),
+    }];
+    match (node.mem_total_bytes, node.mem_free_bytes) {
+        (Some(0), _) => parts.push("no memory".into()),
+        (Some(total), Some(free)) => {
+            parts.push(format!("{} {}, {} free", units::bytes(total), kind(node.kind), units::bytes(free)));
+        }
+        (Some(total), None) => parts.push(format!("{} {}", units::bytes(total), kind(node.kind))),
+        (None, _) => parts.push("memory unknown".into()),
+    }
+    for pages in node.hugepages.iter().filter(|pages| pages.total > 0) {
+        parts.push(format!(
+            "{} pages: {} of {} free",
+            units::bytes(pages.size_bytes),
+            pages.free,
+            pages.total
+        ));
+    }
+    if node.normal_memory == Some(false) && node.mem_total_bytes != Some(0) {
+        parts.push("movable only".into());
+    }
+    parts.extend(node.closest_cpu_node.map(|closest| format!("nearest CPUs: node {closest}")));
+    parts.extend(node.hmat.as_ref().and_then(hmat));
+    parts.join("; ")
+}
+
+fn hmat(hmat: &Hmat) -> Option<String> {
+    let latency = hmat.read_latency_ns.map(|ns| format!("{ns} ns"));
+    let bandwidth = hmat.read_bandwidth_mbps.map(|mbps| format!("{mbps} MB/s"));
+    let figures: Vec<String> = latency.into_iter().chain(bandwidth).collect();
+    (!figures.is_empty()).then(|| format!("reads {}", figures.join(" at ")))
+}
+
+/// The word for a kind of memory.
+pub(super) const fn kind(kind: MemoryKind) -> &'static str {
+    match kind {
+        MemoryKind::Dram => "DRAM",
+        MemoryKind::Pmem => "PMEM",
+        MemoryKind::Cxl => "CXL",
+        MemoryKind::Hbm => "HBM",
+        MemoryKind::Gpu => "GPU memory",
+        MemoryKind::None => "no memory",
+        MemoryKind::Unknown => "memory of unknown kind",
+    }
+}
+
+fn draw(out: &mut String, branches: &[Branch], lead: &str, width: usize) {
+    for (index, branch) in branches.iter().enumerate() {
+        let last = index + 1 == branches.len();
+        let first = format!("{lead}{}", if last { "└─ " } else { "├─ " });
+        let below = format!("{lead}{}", if last { "   " } else { "│  " });
+        let rest = format!("{below}{}", if branch.children.is_empty() { "  " } else { "│ " });
+        text::wrap(out, &branch.text, width, &first, &rest);
+        draw(out, &branch.children, &below, width);
+    }
+}
+
+fn section(out: &mut String, style: Style, title: &str, lines: &[String]) {
+    if lines.is_empty() {
+        return;
+    }
+    out.push('\n');
+    out.push_str(&style.paint(Tone::Heading, title).to_string());
+    out.push('\n');
+    for line in lines {
+        text::wrap(out, line, style.width, "  ", "      ");
+    }
+}
+
+/// A matrix where it fits the width, else one line per node with equal distances together.
+fn distances(machine: &Topology, width: usize) -> Vec<String> {
+    if machine.nodes.len() < 2 || machine.distances.iter().flatten().all(Option::is_none) {
+        return Vec::new();
+    }
+    let ids: Vec<String> = machine.nodes.iter().map(|node| node.id.to_string()).collect();
+    let cell = |value: &Option<u32>| value.map_or_else(|| "-".into(), |value| value.to_string());
+    let rows: Vec<Vec<String>> = machine.distances.iter().map(|row| row.iter().map(cell).collect()).collect();
+    let column = rows.iter().flatten().chain(&ids).map(String::len).max().unwrap_or(0) + 2;
+    let label = ids.iter().map(String::len).max().unwrap_or(0) + "node ".len();
+    if 2 + label + column * ids.len() > width {
+        return distance_groups(machine);
+    }
+    let line = |label_text: &str, cells: &[String]| {
+        cells.iter().fold(format!("{label_text:<label$}"), |line, cell| format!("{line}{cell:>column$}"))
+    };
+    let header = line("from", &ids);
+    std::iter::once(header)
+        .chain(ids.iter().zip(&rows).map(|(id, row)| line(&format!("node {id}"), row)))
+        .collect()
+}
+
+fn distance_groups(machine: &Topology) -> Vec<String> {
+    machine
+        .nodes
+        .iter()
+        .zip(&machine.distances)
+        .map(|(node, row)| {
+            let mut groups: BTreeMap<u32, NodeSet> = BTreeMap::new();
+            for (to, distance) in machine.nodes.iter().zip(row) {
+                if let Some(distance) = distance {
+                    groups.entry(*distance).or_default().insert(to.id);
+                }
+            }
+            let groups: Vec<String> =
+                groups.iter().map(|(distance, nodes)| format!("{distance} to {nodes}")).collect();
+            format!("node {}: {}", node.id, groups.join("; "))
+        })
+        .collect()
+}
+
+fn tiers(machine: &Topology) -> Vec<String> {
+    machine.memory_tiers.iter().map(|tier| format!("tier {}: nodes {}", tier.id, tier.nodes)).collect()
+}
+
+/// One line per device; a host with hundreds of virtual functions does not bury the rest.
+fn devices(machine: &Topology) -> Vec<String> {
+    let mut lines: Vec<String> = machine.devices.iter().take(DEVICES_SHOWN).map(device).collect();
+    if machine.devices.len() > DEVICES_SHOWN {
+        lines.push(format!("and {} more, see -o json", machine.devices.len() - DEVICES_SHOWN));
+    }
+    lines
+}
+
+fn device(device: &Device) -> String {
+    let node = device.node.map_or_else(|| "node unknown".into(), |node| format!("node {node}"));
+    let class = match device.class {
+        DeviceClass::Nvme => "NVMe",
+        DeviceClass::Storage => "storage",
+        DeviceClass::Network => "network",
+        DeviceClass::Gpu => "GPU",
+        DeviceClass::Accelerator => "accelerator",
+        DeviceClass::Other => "device",
+    };
+    let names =
+        if device.names.is_empty() { String::new() } else { format!(" ({})", device.names.join(", ")) };
+    format!("{node}: {class} {}{names}", device.address)
+}
+
+fn set_aside(machine: &Topology) -> Vec<String> {
+    [
+        ("offline", &machine.offline_cpus),
+        ("isolated", &machine.isolated_cpus),
+        ("without a tick (nohz_full)", &machine.nohz_full_cpus),
+    ]
+    .iter()
+    .filter(|(_, cpus)| !cpus.is_empty())
+    .map(|(what, cpus)| format!("{what}: {cpus}"))
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use enforcer_core::{id::NodeId, topology::synth::Machine};
+
+    use super::*;
+
+    fn drawn(machine: &Topology, width: usize) -> String {
+        let tree = render(machine, Style { width, colour: false });
+        assert!(tree.lines().all(|line| line.chars().count() <= width), "{tree}");
+        tree
+    }
+
+    fn two_sockets_and_cxl() -> Topology {
+        let mut machine = Machine::new()
+            .sockets(2)
+            .nodes_per_socket(2)
+            .cores(4)
+            .hugepages(2 << 20, 512)
+            .memory_only(NodeId(72), 128, MemoryKind::Cxl, NodeId(1))
+            .offline("17")
+            .isolated("2-3")
+            .build();
+        machine.devices.push(Device {
+            address: "0000:3b:00.0".into(),
+            class: DeviceClass::Network,
+            names: vec!["eth\u{1b}[31m0".into()],
+            node: Some(NodeId(1)),
+        });
+        machine.devices.push(Device {
+            address: "0000:86:00.0".into(),
+            class: DeviceClass::Nvme,
+            names: vec!["nvme0".into()],
+            node: None,
+        });
+        machine
+    }
+
+    #[test]
+    fn a_server_at_80_and_120_columns() {
+        let machine = two_sockets_and_cxl();
+        insta::assert_snapshot!("tree_80", drawn(&machine, 80));
+        insta::assert_snapshot!("tree_120", drawn(&machine, 120));
+    }
+
+    #[test]
+    fn sixty_four_nodes_fit() {
+        let machine = Machine::new().sockets(16).nodes_per_socket(4).cores(2).build();
+        insta::assert_snapshot!("tree_64_nodes_80", drawn(&machine, 80));
+    }
+
+    #[test]
+    fn hybrid_cores_dies_and_cpus_without_a_place() {
+        let mut machine = Machine::new().cores(4).build();
+        for cpu in &mut machine.cpus {
+            cpu.die = Some(i32::from(cpu.id.0 % 4 >= 2));
+            if cpu.id.0 % 4 == 3 {
+                cpu.siblings = [cpu.id].into_iter().collect();
+            }
+        }
+        machine.nodes[0].cpus.remove(CpuId(0));
+        insta::assert_snapshot!("tree_hybrid", drawn(&machine, 100));
+    }
+
+    #[test]
+    fn a_machine_of_which_nothing_is_known() {
+        assert_eq!(drawn(&Topology::default(), 80), "0 packages, 0 NUMA nodes, 0 CPUs\n");
+    }
+}

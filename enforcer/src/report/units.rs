@@ -1,0 +1,88 @@
+//! Figures for people: sizes, shares, lists of ids. Programs get the JSON, where nothing is rounded.
+
+use enforcer_core::{id::Id, set::IdSet};
+
+const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+/// A size with three digits or so: `512 B`, `1.5 GiB`, `64 GiB`.
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+pub fn bytes(bytes: u64) -> String {
+    let mut unit = 0;
+    let mut value = bytes as f64;
+    // 1023.95 would be shown as 1024.0.
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") };
+    format!("{} {}", digits.trim_end_matches(".0"), UNITS[unit])
+}
+
+/// A share of 0 to 1 in percent; never rounded to all or nothing.
+pub fn percent(share: f64) -> String {
+    match share {
+        share if share > 0.0 && share < 0.01 => "<1%".into(),
+        share if share > 0.99 && share < 1.0 => ">99%".into(),
+        share => format!("{:.0}%", share * 100.0),
+    }
+}
+
+/// A list of ids of at most `width` characters; what is cut becomes `…`, `-` stands for none.
+pub fn ids<T: Id>(set: &IdSet<T>, width: usize) -> String {
+    let text = set.to_string();
+    if text.is_empty() {
+        return "-".into();
+    }
+    if text.len() <= width {
+        return text;
+    }
+    let room = width.saturating_sub(1);
+    let end = text.match_indices(',').map(|(at, _)| at + 1).take_while(|end| *end <= room).last();
+    format!("{}…", &text[..end.unwrap_or(0)])
+}
+
+/// `1 node`, `2 nodes`.
+pub fn count(number: usize, one: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use enforcer_core::set::CpuSet;
+
+    use super::*;
+
+    #[test]
+    fn sizes_have_about_three_digits() {
+        for (size, shown) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1 KiB"),
+            (1536, "1.5 KiB"),
+            ((1 << 20) - 1, "1 MiB"),
+            (64 << 30, "64 GiB"),
+            (67_448_123_392, "62.8 GiB"),
+            (u64::MAX, "16 EiB"),
+        ] {
+            assert_eq!(bytes(size), shown, "{size}");
+        }
+    }
+
+    #[test]
+    fn a_little_is_not_nothing_and_most_is_not_all() {
+        for (share, shown) in
+            [(0.0, "0%"), (0.004, "<1%"), (0.5, "50%"), (0.975, "98%"), (0.999, ">99%"), (1.0, "100%")]
+        {
+            assert_eq!(percent(share), shown, "{share}");
+        }
+    }
+
+    #[test]
+    fn lists_are_cut_at_a_comma() {
+        let cpus: CpuSet = "0-3,8,10-11,64".parse().unwrap();
+        assert_eq!(ids(&cpus, 14), "0-3,8,10-11,64");
+        assert_eq!(ids(&cpus, 10), "0-3,8,…");
+        assert_eq!(ids(&cpus, 3), "…");
+        assert_eq!(ids(&CpuSet::new(), 3), "-");
+    }
+}
