@@ -1,6 +1,7 @@
 //! numa-enforcer: the daemon and its command line.
 pub mod cli;
 pub mod discover;
+pub mod doctor;
 pub mod enforce;
 pub mod host;
 pub mod kernel;

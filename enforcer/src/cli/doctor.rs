@@ -2,8 +2,19 @@
 
 use std::io::Write;
 
-use super::{Exit, args};
+use super::{Exit, args, terminal};
+use crate::{
+    doctor,
+    host::HostRoot,
+    report::{checks, json},
+};
 
-pub(super) fn run(_args: &args::Doctor, _out: &mut dyn Write) -> anyhow::Result<Exit> {
-    anyhow::bail!("doctor: not part of this build yet")
+/// Reports, and succeeds whatever there is to report.
+pub(super) fn run(args: &args::Doctor, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let diagnosis = doctor::examine(&HostRoot::live(), &args.state_dir);
+    match args.output {
+        args::TableOrJson::Table => write!(out, "{}", checks::render(&diagnosis, terminal::style()))?,
+        args::TableOrJson::Json => json::write(&diagnosis, out)?,
+    }
+    Ok(Exit::Ok)
 }

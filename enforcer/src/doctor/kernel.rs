@@ -1,0 +1,123 @@
+//! The kernel: its release, BTF, NUMA balancing.
+
+use std::path::Path;
+
+use super::read;
+use crate::{host::HostRoot, report::checks::Check};
+
+/// Oldest release that is tested.
+const OLDEST: (u32, u32) = (5, 10);
+
+pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
+    vec![
+        release(read(host, "sys/kernel/osrelease")),
+        btf(&host.sys.join("kernel/btf/vmlinux")),
+        numa(&host.sys.join("devices/system/node")),
+        balancing(&read(host, "sys/kernel/numa_balancing")),
+    ]
+}
+
+fn release(text: Result<String, String>) -> Check {
+    let advice = "use kernel 5.10 or later";
+    match text {
+        Err(error) => Check::missing("kernel", error, advice),
+        Ok(text) => {
+            let release = text.trim();
+            match version(release) {
+                Some(version) if version >= OLDEST => Check::ok("kernel", release),
+                Some(_) => {
+                    Check::degraded("kernel", format!("{release} is older than what is tested"), advice)
+                }
+                None => Check::degraded("kernel", format!("release `{release}` has no version"), advice),
+            }
+        }
+    }
+}
+
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn btf(path: &Path) -> Check {
+    match path.metadata() {
+        Ok(metadata) => Check::ok("btf", format!("{}: {} bytes", path.display(), metadata.len())),
+        Err(error) => Check::missing(
+            "btf",
+            format!("{}: {error}", path.display()),
+            "use a kernel built with CONFIG_DEBUG_INFO_BTF=y; without it there is no task iterator and no hinting-fault hook",
+        ),
+    }
+}
+
+/// A kernel built without `CONFIG_NUMA` has no such directory.
+fn numa(path: &Path) -> Check {
+    match path.metadata() {
+        Ok(_) => Check::ok("numa", format!("{} is there", path.display())),
+        Err(error) => Check::degraded(
+            "numa",
+            format!("{}: {error}", path.display()),
+            "nothing to align: the kernel was built without CONFIG_NUMA",
+        ),
+    }
+}
+
+/// `0` off, bit 0 balancing, bit 1 tiering (Documentation/admin-guide/sysctl/kernel.rst).
+fn balancing(text: &Result<String, String>) -> Check {
+    let name = "numa-balancing";
+    match text.as_deref().map(str::trim) {
+        Err(error) => Check::missing(
+            name,
+            error.as_str(),
+            "the kernel was built without CONFIG_NUMA_BALANCING: traffic is estimated from run time and residency",
+        ),
+        Ok("0") => Check::degraded(
+            name,
+            "/proc/sys/kernel/numa_balancing: 0",
+            "sysctl kernel.numa_balancing=1 gives hinting faults, which refine remote traffic; they cost a little",
+        ),
+        Ok(mode) if mode.parse::<u32>().is_ok() => {
+            Check::ok(name, format!("/proc/sys/kernel/numa_balancing: {mode}"))
+        }
+        Ok(text) => Check::degraded(
+            name,
+            format!("/proc/sys/kernel/numa_balancing: `{text}` is not a number"),
+            "report this kernel",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::checks::Status;
+
+    #[test]
+    fn releases_are_compared_as_numbers() {
+        for (text, status) in [
+            ("6.12.107-cloud-amd64\n", Status::Ok),
+            ("5.10.0\n", Status::Ok),
+            ("10.0-rc1\n", Status::Ok),
+            ("5.9.16\n", Status::Degraded),
+            ("4.19.0\n", Status::Degraded),
+            ("linux\n", Status::Degraded),
+            ("", Status::Degraded),
+        ] {
+            assert_eq!(release(Ok(text.into())).status, status, "{text}");
+        }
+        assert_eq!(release(Err("gone".into())).status, Status::Missing);
+    }
+
+    #[test]
+    fn balancing_off_is_degraded_and_absent_is_missing() {
+        for (text, status) in [
+            (Ok("1\n"), Status::Ok),
+            (Ok("2\n"), Status::Ok),
+            (Ok("0\n"), Status::Degraded),
+            (Ok("yes\n"), Status::Degraded),
+            (Err("gone"), Status::Missing),
+        ] {
+            assert_eq!(balancing(&text.map(Into::into).map_err(Into::into)).status, status, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What works on this host: each thing that another command needs is tried or looked up, and what is
+//! missing comes with what to do about it.
+//!
+//! The probes are functions from what was read to [`Check`]s, so that they are tested on texts. They
+//! must work without root, and must never change the host: what can only be known by writing is
+//! asked of `access(2)` instead.
+
+mod cgroups;
+mod hardware;
+mod kernel;
+mod privileges;
+mod state;
+
+use std::{io, path::Path};
+
+use crate::{
+    host::{HostRoot, read_text},
+    report::checks::{DIAGNOSIS_SCHEMA_VERSION, Diagnosis},
+};
+
+/// Tries everything.
+pub fn examine(host: &HostRoot, state_dir: &Path) -> Diagnosis {
+    let mut checks = privileges::checks(read(host, "self/status"));
+    checks.extend(kernel::checks(host));
+    checks.extend(cgroups::checks(host));
+    checks.extend(hardware::checks(host));
+    checks.push(state::check(state_dir));
+    Diagnosis { schema_version: DIAGNOSIS_SCHEMA_VERSION, checks }
+}
+
+/// A file below `/proc`, or why not.
+fn read(host: &HostRoot, path: &str) -> Result<String, String> {
+    read_text(&host.proc.join(path)).map_err(|error| error.to_string())
+}
+
+/// May this process write there? Asks, and does not write.
+fn writable(path: &Path) -> io::Result<()> {
+    Ok(rustix::fs::access(path, rustix::fs::Access::WRITE_OK)?)
+}

@@ -1,0 +1,134 @@
+//! The doctor's findings about the tool itself: what works on this host, what does not, what to do.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{
+    style::{Style, Tone},
+    text,
+};
+
+/// Version of the serde form of [`Diagnosis`].
+pub const DIAGNOSIS_SCHEMA_VERSION: u32 = 1;
+
+/// Everything that was tried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Diagnosis {
+    /// [`DIAGNOSIS_SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// In the order in which a reader would ask.
+    pub checks: Vec<Check>,
+}
+
+/// One thing that was tried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Check {
+    /// Short stable name.
+    pub name: String,
+    /// What came of it.
+    pub status: Status,
+    /// What was seen: file and value.
+    pub detail: String,
+    /// What to do about it; `None` where there is nothing to do.
+    pub advice: Option<String>,
+}
+
+/// What came of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Works.
+    Ok,
+    /// Works in part, or by a slower or coarser way.
+    Degraded,
+    /// Does not work here.
+    Missing,
+}
+
+impl Check {
+    /// It works.
+    pub fn ok(name: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { name: name.into(), status: Status::Ok, detail: detail.into(), advice: None }
+    }
+
+    /// It works in part.
+    pub fn degraded(name: impl Into<String>, detail: impl Into<String>, advice: &str) -> Self {
+        Self { status: Status::Degraded, advice: Some(advice.to_owned()), ..Self::ok(name, detail) }
+    }
+
+    /// It does not work.
+    pub fn missing(name: impl Into<String>, detail: impl Into<String>, advice: &str) -> Self {
+        Self { status: Status::Missing, advice: Some(advice.to_owned()), ..Self::ok(name, detail) }
+    }
+}
+
+/// One block per check and a line with their numbers, ending in a newline.
+pub fn render(diagnosis: &Diagnosis, style: Style) -> String {
+    let names = diagnosis.checks.iter().map(|check| check.name.chars().count()).max().unwrap_or(0);
+    let indent = " ".repeat(names.min(style.width / 3) + STATUS + 2);
+    let mut out = String::new();
+    for check in &diagnosis.checks {
+        let word = word(check.status);
+        let first = format!("{word:<STATUS$}{:<names$}  ", text::escape(&check.name));
+        let mut block = String::new();
+        text::wrap(&mut block, &check.detail, style.width, &first, &indent);
+        let painted = style.paint(tone(check.status), word).to_string();
+        out.push_str(&block.replacen(word, &painted, 1));
+        if let Some(advice) = &check.advice {
+            text::wrap(&mut out, advice, style.width, &format!("{indent}-> "), &format!("{indent}   "));
+        }
+    }
+    let count = |status| diagnosis.checks.iter().filter(|check| check.status == status).count();
+    let (ok, degraded, missing) = (count(Status::Ok), count(Status::Degraded), count(Status::Missing));
+    out.push('\n');
+    let summary = format!("{ok} ok, {degraded} degraded, {missing} missing");
+    text::wrap(&mut out, &summary, style.width, "", "");
+    out
+}
+
+/// As wide as the longest status and two blanks.
+const STATUS: usize = 10;
+
+const fn word(status: Status) -> &'static str {
+    match status {
+        Status::Ok => "ok",
+        Status::Degraded => "degraded",
+        Status::Missing => "missing",
+    }
+}
+
+const fn tone(status: Status) -> Tone {
+    match status {
+        Status::Ok => Tone::Good,
+        Status::Degraded => Tone::Notice,
+        Status::Missing => Tone::Bad,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_check_says_what_was_seen_and_what_to_do() {
+        let diagnosis = Diagnosis {
+            schema_version: DIAGNOSIS_SCHEMA_VERSION,
+            checks: vec![
+                Check::ok("kernel", "6.12.107"),
+                Check::degraded(
+                    "numa-balancing",
+                    "/proc/sys/kernel/numa_balancing: 0",
+                    "sysctl kernel.numa_balancing=1",
+                ),
+                Check::missing(
+                    "btf",
+                    "/sys/kernel/btf/vmlinux: No such file\u{1b}[2J",
+                    "use a kernel that is built with CONFIG_DEBUG_INFO_BTF=y, as those of all large distributions are",
+                ),
+            ],
+        };
+        insta::assert_snapshot!("doctor", render(&diagnosis, Style { width: 72, colour: false }));
+    }
+}
