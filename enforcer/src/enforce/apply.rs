@@ -4,7 +4,7 @@
 //! earlier steps in this plan are taken back in reverse order and its later ones are not tried. Other
 //! workloads go on. Pages that were moved stay where they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use enforcer_core::{
     plan::{Outcome, OutcomeResult, Plan},
@@ -21,8 +21,18 @@ struct Progress {
     ended: Option<String>,
 }
 
-/// Carries out the steps in order; one outcome per step, in the same order.
-pub fn apply_plan(plan: &Plan, actuator: &mut dyn Actuator) -> Vec<Outcome> {
+/// A plan that was carried out.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// One per step, in the order of the plan.
+    pub outcomes: Vec<Outcome>,
+    /// Workloads with more to do than one plan may: to be gone on with at once, not after a cool-down.
+    pub unfinished: BTreeSet<CgroupPath>,
+}
+
+/// Carries out the steps in order.
+pub fn apply_plan(plan: &Plan, actuator: &mut dyn Actuator) -> Applied {
+    let mut unfinished = BTreeSet::new();
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(plan.steps.len());
     let mut workloads: BTreeMap<&CgroupPath, Progress> = BTreeMap::new();
     for (index, step) in plan.steps.iter().enumerate() {
@@ -38,6 +48,7 @@ pub fn apply_plan(plan: &Plan, actuator: &mut dyn Actuator) -> Vec<Outcome> {
         match effect.next {
             Next::Continue => {}
             Next::Pause => {
+                unfinished.insert(step.action.cgroup().clone());
                 progress.ended =
                     Some(format!("step {} is not finished; goes on with the next tick", index + 1));
             }
@@ -48,7 +59,7 @@ pub fn apply_plan(plan: &Plan, actuator: &mut dyn Actuator) -> Vec<Outcome> {
             }
         }
     }
-    outcomes
+    Applied { outcomes, unfinished }
 }
 
 /// Takes writes back, last first. The failed step keeps its own outcome.
@@ -84,16 +95,17 @@ fn roll_back(
 mod tests {
     use std::{fs, os::unix::fs::symlink};
 
-    use enforcer_core::plan::Action;
+    use enforcer_core::plan::{Action, Step};
 
     use super::*;
     use crate::enforce::{
         DryRunActuator,
+        actuator::Effect,
         fixture::{Fixture, plan, set_cpus, set_mems},
     };
 
-    fn results(outcomes: &[Outcome]) -> Vec<&OutcomeResult> {
-        outcomes.iter().map(|outcome| &outcome.result).collect()
+    fn results(applied: &Applied) -> Vec<&OutcomeResult> {
+        applied.outcomes.iter().map(|outcome| &outcome.result).collect()
     }
 
     fn applied(read_back: &str) -> OutcomeResult {
@@ -106,8 +118,8 @@ mod tests {
             let host = Fixture::new(v2);
             host.cgroup("/a/b", "0-3\n", "\n");
             let mut actuator = host.actuator();
-            let outcomes = apply_plan(&plan([set_mems("/a/b", "1"), set_cpus("/a/b", "2-3")]), &mut actuator);
-            assert_eq!(results(&outcomes), [&applied("1"), &applied("2-3")]);
+            let done = apply_plan(&plan([set_mems("/a/b", "1"), set_cpus("/a/b", "2-3")]), &mut actuator);
+            assert_eq!(results(&done), [&applied("1"), &applied("2-3")]);
             assert_eq!(host.read("/a/b", "cpuset.cpus"), "2-3");
             let originals: Vec<_> =
                 actuator.journal().entries().values().map(|entry| entry.original.as_str()).collect();
@@ -123,10 +135,10 @@ mod tests {
         let host = Fixture::new(true);
         host.cgroup("/a", "0-1,2-3\n", "1\n");
         let mut actuator = host.actuator();
-        let outcomes = apply_plan(&plan([set_cpus("/a", "0-3")]), &mut actuator);
+        let done = apply_plan(&plan([set_cpus("/a", "0-3")]), &mut actuator);
         assert_eq!(host.read("/a", "cpuset.cpus"), "0-1,2-3\n");
         assert!(actuator.journal().entries().is_empty());
-        assert_eq!(results(&outcomes), [&applied("0-1,2-3")]);
+        assert_eq!(results(&done), [&applied("0-1,2-3")]);
     }
 
     #[test]
@@ -134,8 +146,8 @@ mod tests {
         let host = Fixture::new(true);
         host.cgroup("/a", "0-3\n", "0-1\n");
         let before = host.contents();
-        let outcomes = apply_plan(&plan([set_mems("/a", "1")]), &mut DryRunActuator);
-        assert_eq!(results(&outcomes), [&OutcomeResult::DryRun]);
+        let done = apply_plan(&plan([set_mems("/a", "1")]), &mut DryRunActuator);
+        assert_eq!(results(&done), [&OutcomeResult::DryRun]);
         assert_eq!(host.contents(), before);
     }
 
@@ -147,8 +159,8 @@ mod tests {
         fs::remove_file(host.path("/a").join("cpuset.cpus")).unwrap();
         let before = host.contents();
         let steps = [set_mems("/a", "1"), set_mems("/b", "1"), set_cpus("/a", "2-3"), set_mems("/a", "0")];
-        let outcomes = apply_plan(&plan(steps), &mut host.actuator());
-        let results = results(&outcomes);
+        let done = apply_plan(&plan(steps), &mut host.actuator());
+        let results = results(&done);
         assert_eq!(results[0], &OutcomeResult::RolledBack { because: "step 3 failed".into(), error: None });
         assert_eq!(results[1], &applied("1"));
         assert!(
@@ -183,12 +195,12 @@ mod tests {
         host.cgroup("/a", "\n", "\n");
         fs::write(host.path("/a").join("cpuset.cpus.effective"), "0-1\n").unwrap();
         let before = host.contents();
-        let outcomes = apply_plan(&plan([set_cpus("/a", "1-2")]), &mut host.actuator());
+        let done = apply_plan(&plan([set_cpus("/a", "1-2")]), &mut host.actuator());
         let differs = OutcomeResult::Differs {
             wanted: "1-2".into(),
             read_back: "1-2, in effect: 0-1; taken back".into(),
         };
-        assert_eq!(results(&outcomes), [&differs]);
+        assert_eq!(results(&done), [&differs]);
         assert_eq!(host.contents(), before);
     }
 
@@ -210,8 +222,8 @@ mod tests {
             set_cpus("/gone", "1"),
             set_cpus("/nul\0byte", "1"),
         ];
-        let outcomes = apply_plan(&plan(actions), &mut host.actuator());
-        for outcome in &outcomes {
+        let done = apply_plan(&plan(actions), &mut host.actuator());
+        for outcome in &done.outcomes {
             assert!(matches!(outcome.result, OutcomeResult::Failed { .. }), "{outcome:?}");
         }
         assert_eq!(fs::read_to_string(outside.path().join("cpuset.cpus")).unwrap(), "0-3\n");
@@ -222,8 +234,30 @@ mod tests {
         let host = Fixture::new(true);
         host.cgroup("/a", "0-3\n", "0\n");
         let before = host.contents();
-        let outcomes = apply_plan(&plan([set_cpus("/a", "")]), &mut host.actuator());
-        assert!(matches!(outcomes[0].result, OutcomeResult::Failed { .. }));
+        let done = apply_plan(&plan([set_cpus("/a", "")]), &mut host.actuator());
+        assert!(matches!(done.outcomes[0].result, OutcomeResult::Failed { .. }));
         assert_eq!(host.contents(), before);
+    }
+
+    /// Says of every step that there is more to do.
+    struct Endless;
+
+    impl Actuator for Endless {
+        fn apply(&mut self, _step: &Step) -> Effect {
+            Effect { result: applied("some"), undo: Vec::new(), next: Next::Pause }
+        }
+
+        fn undo(&mut self, undo: &Undo) -> Result<(), String> {
+            panic!("nothing is to be taken back: {undo:?}");
+        }
+    }
+
+    #[test]
+    fn a_step_that_is_not_finished_ends_its_workload_for_now() {
+        let steps = [set_mems("/a", "0-1"), set_mems("/a", "1"), set_mems("/b", "1")];
+        let done = apply_plan(&plan(steps), &mut Endless);
+        assert!(matches!(results(&done)[1], OutcomeResult::Skipped { .. }), "{done:?}");
+        assert_eq!(results(&done)[2], &applied("some"));
+        assert_eq!(done.unfinished, [CgroupPath::new("/a"), CgroupPath::new("/b")].into());
     }
 }

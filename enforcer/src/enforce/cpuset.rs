@@ -22,7 +22,10 @@ use std::{
 
 use cgroups_rs::fs::cpuset::CpuSetController;
 use enforcer_core::workload::CgroupPath;
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::{
+    fs::{FileType, Mode, OFlags, ResolveFlags},
+    io::Errno,
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -106,7 +109,7 @@ impl CpusetError {
     pub fn is_gone(&self) -> bool {
         match self {
             Self::Open { cause, .. } | Self::Read { cause, .. } => {
-                matches!(cause.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENOTDIR))
+                matches!(Errno::from_io_error(cause), Some(Errno::NOENT | Errno::NODEV | Errno::NOTDIR))
             }
             Self::Root | Self::Write { .. } => false,
         }
@@ -142,7 +145,7 @@ impl CpusetTree {
             return Err(CpusetError::Root);
         }
         let path = self.path_of(cgroup);
-        let failed = |cause: rustix::io::Errno| CpusetError::Open { path: path.clone(), cause: cause.into() };
+        let failed = |cause: Errno| CpusetError::Open { path: path.clone(), cause: cause.into() };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&self.root, flags, Mode::empty()).map_err(failed)?;
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -242,11 +245,11 @@ impl Cpuset {
 /// (kernel/cgroup/cpuset.c, `validate_change`).
 fn explain(error: &cgroups_rs::fs::error::Error) -> String {
     let Some(cause) = error.source() else { return error.to_string() };
-    let meaning = match cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
-        Some(libc::EBUSY) => ": a cgroup below it, or an exclusive neighbour, uses what would be taken away",
-        Some(libc::EACCES) => ": the cgroup above it does not have all of these",
-        Some(libc::ENOSPC) => ": the set would be empty while the cgroup has tasks",
-        Some(libc::EINVAL) => ": not online, or overlapping an exclusive cgroup",
+    let meaning = match cause.downcast_ref::<io::Error>().and_then(Errno::from_io_error) {
+        Some(Errno::BUSY) => ": a cgroup below it, or an exclusive neighbour, uses what would be taken away",
+        Some(Errno::ACCESS) => ": the cgroup above it does not have all of these",
+        Some(Errno::NOSPC) => ": the set would be empty while the cgroup has tasks",
+        Some(Errno::INVAL) => ": not online, or overlapping an exclusive cgroup",
         _ => "",
     };
     format!("{cause}{meaning}")

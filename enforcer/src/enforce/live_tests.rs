@@ -69,7 +69,7 @@ impl Scratch {
     fn apply(&self, actions: impl IntoIterator<Item = Action>) -> Vec<Outcome> {
         let journal = Journal::open(self.state.path()).unwrap();
         let mut actuator = LiveActuator::new(&HostRoot::live(), &self.layout, journal, Box::new(Linux));
-        apply_plan(&plan(actions), &mut actuator)
+        apply_plan(&plan(actions), &mut actuator).outcomes
     }
 
     fn restore(&self) {

@@ -19,5 +19,5 @@ pub mod pages;
 pub mod restore;
 
 pub use actuator::{Actuator, DryRunActuator, LiveActuator};
-pub use apply::apply_plan;
+pub use apply::{Applied, apply_plan};
 pub use journal::Journal;

@@ -24,6 +24,7 @@ use std::{
 };
 
 use enforcer_core::{id::NodeId, plan::OutcomeResult, set::NodeSet};
+use rustix::io::Errno;
 
 use super::actuator::{Effect, Next};
 use crate::kernel::{Kernel, PageStatus};
@@ -207,12 +208,12 @@ impl PageMoveReport {
             self.moved_bytes, self.processes
         )];
         for (code, bytes) in &self.left_bytes {
-            let why = match *code {
-                0 => "no reason given".to_owned(),
-                libc::EACCES => "mapped by several processes".to_owned(),
-                libc::EBUSY => "busy".to_owned(),
-                libc::ENOMEM => "no room on the node".to_owned(),
-                code => io::Error::from_raw_os_error(code).to_string(),
+            let why = match Errno::from_raw_os_error(*code) {
+                Errno::ACCESS => "mapped by several processes".to_owned(),
+                Errno::BUSY => "busy".to_owned(),
+                Errno::NOMEM => "no room on the node".to_owned(),
+                _ if *code == 0 => "no reason given".to_owned(),
+                errno => errno.to_string(),
             };
             parts.push(format!("{bytes} bytes left: {why}"));
         }
@@ -228,7 +229,7 @@ impl PageMoveReport {
 
 /// Did the process end?
 fn is_gone(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT))
+    matches!(Errno::from_io_error(error), Some(Errno::SRCH | Errno::NOENT))
 }
 
 /// Processes of a cgroup and of those below it, each once.
@@ -396,7 +397,7 @@ mod tests {
     #[test]
     fn a_refusal_for_every_process_fails_the_step() {
         let (dir, mut kernel) = process(10);
-        kernel.failing.insert(42, libc::EPERM);
+        kernel.failing.insert(42, Errno::PERM.raw_os_error());
         let effect = carry_out(dir.path(), &kernel, PageMoveLimits::default());
         assert_eq!(effect.next, Next::RollBack);
         assert!(

@@ -3,6 +3,7 @@
 use std::{cell::RefCell, collections::BTreeMap, io};
 
 use enforcer_core::id::NodeId;
+use rustix::io::Errno;
 
 use super::{Kernel, PageStatus};
 
@@ -67,7 +68,8 @@ impl Kernel for FakeKernel {
         Ok(pages
             .iter()
             .map(|page| {
-                map.get(&(pid, *page)).map_or(PageStatus::Errno(libc::ENOENT), |node| PageStatus::On(*node))
+                map.get(&(pid, *page))
+                    .map_or(PageStatus::Errno(Errno::NOENT.raw_os_error()), |node| PageStatus::On(*node))
             })
             .collect())
     }
@@ -79,8 +81,10 @@ impl Kernel for FakeKernel {
         Ok(pages
             .iter()
             .map(|page| match map.get_mut(&(pid, *page)) {
-                None => PageStatus::Errno(libc::ENOENT),
-                Some(_) if self.stuck.contains(&(pid, *page)) => PageStatus::Errno(libc::EBUSY),
+                None => PageStatus::Errno(Errno::NOENT.raw_os_error()),
+                Some(_) if self.stuck.contains(&(pid, *page)) => {
+                    PageStatus::Errno(Errno::BUSY.raw_os_error())
+                }
                 Some(node) => {
                     *node = to;
                     PageStatus::On(to)
