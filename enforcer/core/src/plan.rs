@@ -2,6 +2,10 @@
 //!
 //! A plan is ordered; an action must be carried out after those before it. Each action says why it
 //! is there. What a plan changes can be journalled before it is carried out.
+//!
+//! Inverses. A write is undone by writing the text that the file had before, byte for byte, which
+//! the journal keeps; an empty text means that the cgroup inherited its set. Undoing restores what
+//! is allowed, not where things are: threads move back when they next run, pages do not move back.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

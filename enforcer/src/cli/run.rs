@@ -34,7 +34,7 @@ impl TryFrom<args::Run> for Options {
             policy.mode = mode.into();
         }
         if let Some(interval) = args.interval {
-            policy.interval_seconds = interval.as_secs_f64();
+            policy.interval = interval.into();
         }
         Ok(Self {
             policy,
@@ -49,8 +49,9 @@ impl TryFrom<args::Run> for Options {
 /// Reads a configuration; one that cannot be read is a runtime error, one that is not valid a usage error.
 fn read_policy(path: &Path) -> anyhow::Result<Policy> {
     let text = fs::read_to_string(path).with_context(|| format!("reading --config {}", path.display()))?;
-    let policy = toml::from_str(&text)
+    let policy: Policy = toml::from_str(&text)
         .map_err(|error| UsageError(format!("--config {}: {}", path.display(), one_line(&text, &error))))?;
+    policy.validate().map_err(|error| UsageError(format!("--config {}: {error}", path.display())))?;
     Ok(policy)
 }
 

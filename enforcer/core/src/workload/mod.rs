@@ -90,6 +90,15 @@ impl Workload {
     pub fn spans_subtree(&self) -> bool {
         matches!(self.origin, Origin::VirtualMachine { .. })
     }
+
+    /// Names it among all workloads of a host: its cgroup, and `#PID` behind it where it is one
+    /// process.
+    pub fn object(&self) -> String {
+        match self.origin {
+            Origin::Process { pid, .. } => format!("{}#{pid}", self.cgroup),
+            _ => self.cgroup.to_string(),
+        }
+    }
 }
 
 /// What a workload is, as far as its cgroup path says.

@@ -2,11 +2,33 @@
 //!
 //! A finding's id is stable: the same misalignment of the same object has the same id in every run,
 //! so that a baseline can leave known ones out. A finding without evidence must not exist.
+//!
+//! Each rule is a function in a file of its own that judges one workload. Findings are about the
+//! workloads that are handed in and never about the slices above them, so nothing is said twice. On
+//! a machine with fewer than two CPU nodes nothing can be remote, and there are no findings.
+
+mod cpuset_mismatch;
+mod drift;
+mod remedy;
+mod remote_residency;
+mod remote_traffic;
+mod spans_nodes;
+mod subject;
+mod thread_affinity;
+
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::workload::CgroupPath;
+use self::subject::Subject;
+use crate::{
+    model::{Locality, Model},
+    policy::Policy,
+    sample::Sample,
+    topology::Topology,
+    workload::{CgroupPath, Workload},
+};
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -69,3 +91,48 @@ pub struct Finding {
     /// Command that mends it.
     pub remedy: String,
 }
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CpusetMismatch => "cpuset-mismatch",
+            Self::RemoteResidency => "remote-residency",
+            Self::RemoteTraffic => "remote-traffic",
+            Self::SpansNodes => "spans-nodes",
+            Self::Drift => "drift",
+            Self::ThreadAffinity => "thread-affinity",
+        })
+    }
+}
+
+/// Judges every workload by every rule. The findings come worst first, then by id.
+pub fn assess(
+    machine: &Topology,
+    workloads: &[Workload],
+    sample: &Sample,
+    model: &Model,
+    policy: &Policy,
+) -> Vec<Finding> {
+    if machine.cpu_nodes().len() < 2 {
+        return Vec::new();
+    }
+    let locality = Locality::new(machine);
+    let mut findings = drift::assess(machine, workloads, sample, model, policy);
+    for workload in workloads {
+        let Some(figures) = model.of(workload) else { continue };
+        let subject = Subject { machine, locality: &locality, workload, figures, sample, policy };
+        let rules = [
+            cpuset_mismatch::assess,
+            remote_residency::assess,
+            remote_traffic::assess,
+            spans_nodes::assess,
+            thread_affinity::assess,
+        ];
+        findings.extend(rules.iter().filter_map(|rule| rule(&subject)));
+    }
+    findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
+    findings
+}
+
+#[cfg(test)]
+mod tests;

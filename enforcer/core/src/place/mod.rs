@@ -4,8 +4,15 @@
 //! already given away, and one request; it answers with an assignment or says what is short. It must
 //! not change anything, and must give the same answer to the same question.
 
+mod allocations;
+mod cpus;
+mod fit;
+
+use std::collections::BTreeMap;
+
 use thiserror::Error;
 
+pub use self::{allocations::Allocations, fit::NearestFit};
 use crate::{
     id::NodeId,
     model::WorkloadModel,
@@ -14,14 +21,7 @@ use crate::{
     workload::CgroupPath,
 };
 
-/// What is given away already.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Allocations {
-    /// Placed workloads.
-    pub placed: Vec<(CgroupPath, Assignment)>,
-}
-
-/// What one workload asks for.
+/// What one workload asks for, and what bounds the answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request<'a> {
     /// Who asks.
@@ -32,10 +32,28 @@ pub struct Request<'a> {
     pub memory_bytes: Option<u64>,
     /// What it looks like now.
     pub now: Option<&'a WorkloadModel>,
+    /// Nodes that may be chosen; all when absent.
+    pub nodes: Option<&'a NodeSet>,
+    /// What the cgroup above allows; everything when absent.
+    pub bounds: Option<Bounds>,
+    /// Bytes that the workload could have on each node, what it already has there included; a node
+    /// for which that is not known is missing, and judged by its size alone.
+    pub available_bytes: BTreeMap<NodeId, u64>,
+}
+
+/// What a cgroup passes on to those below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bounds {
+    /// The cgroup.
+    pub cgroup: CgroupPath,
+    /// Its effective CPUs; not known when absent.
+    pub cpus: Option<CpuSet>,
+    /// Its effective memory nodes; not known when absent.
+    pub mems: Option<NodeSet>,
 }
 
 /// Where a workload should be.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
     /// Its CPUs.
     pub cpus: CpuSet,
@@ -51,18 +69,22 @@ pub struct Assignment {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PlacementError {
     /// No single node is large enough.
-    #[error(
-        "no node has {cpus} CPUs and {memory_bytes} bytes of memory; the closest is node {closest}: {short}"
-    )]
+    #[error("no node has room for {asked}: the closest is node {closest}, where {short}{fits}")]
     TooLarge {
-        /// Asked.
-        cpus: u32,
-        /// Asked.
-        memory_bytes: u64,
+        /// What was asked for.
+        asked: String,
         /// The node that comes closest.
         closest: NodeId,
-        /// What it is short of.
+        /// Which resource is short there, and by how much.
         short: String,
+        /// What would fit, in words that end the sentence.
+        fits: String,
+    },
+    /// Nodes with CPUs and memory exist, but none that this workload may use.
+    #[error("no node that it may use has both CPUs and memory: {why}")]
+    NotAllowed {
+        /// Which bound leaves no node.
+        why: String,
     },
     /// The machine has no node with CPUs and memory.
     #[error("the machine has no node with both CPUs and memory")]
@@ -74,6 +96,15 @@ pub trait Placement {
     /// Its name in configuration and reasons.
     fn name(&self) -> &'static str;
 
+    /// What the workload has now, if that is a valid answer to the request: nothing that is valid is
+    /// moved.
+    fn keep(
+        &self,
+        machine: &Topology,
+        allocations: &Allocations,
+        request: &Request<'_>,
+    ) -> Option<Assignment>;
+
     /// Where the workload should be.
     fn place(
         &self,
@@ -82,3 +113,6 @@ pub trait Placement {
         request: &Request<'_>,
     ) -> Result<Assignment, PlacementError>;
 }
+
+#[cfg(test)]
+mod tests;

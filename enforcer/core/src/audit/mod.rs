@@ -1,5 +1,10 @@
 //! The audit: one host, what runs on it, what is wrong with it. Its serde form is the JSON of
 //! `numa-enforcer audit -o json`.
+//!
+//! Equal input gives equal bytes: everything is sorted, and nothing here knows the time.
+
+mod report;
+mod verdict;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +24,8 @@ use crate::{
 
 /// Version of the serde form of [`Audit`].
 pub const AUDIT_SCHEMA_VERSION: u32 = 1;
+
+pub use self::report::AuditInputs;
 
 /// The whole report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

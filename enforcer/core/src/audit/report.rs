@@ -1,0 +1,154 @@
+//! Putting the report together.
+
+use std::collections::BTreeMap;
+
+use super::{AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Host, Summary, Tool, Verdict, verdict};
+use crate::{
+    degraded::Degraded,
+    finding::{Finding, Severity},
+    model::Model,
+    policy::Thresholds,
+    sample::Sample,
+    topology::Topology,
+    workload::{Origin, Workload},
+};
+
+/// Exit code of an audit without findings at or above the asked severity.
+const EXIT_ALIGNED: u8 = 0;
+/// Exit code of an audit with such findings.
+const EXIT_FINDINGS: u8 = 1;
+/// Exit code of an audit that could judge nothing.
+const EXIT_UNKNOWN: u8 = 2;
+
+/// What a report is made from.
+#[derive(Debug, Clone)]
+pub struct AuditInputs<'a> {
+    /// Who writes it.
+    pub tool: Tool,
+    /// Where.
+    pub host: Host,
+    /// The machine.
+    pub topology: Topology,
+    /// What runs on it.
+    pub workloads: &'a [Workload],
+    /// The latest sample; its degraded entries are part of the report.
+    pub sample: &'a Sample,
+    /// Figures of the workloads.
+    pub model: &'a Model,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+    /// What else could not be seen.
+    pub degraded: Vec<Degraded>,
+    /// What the findings were judged by.
+    pub thresholds: &'a Thresholds,
+    /// Severity from which on findings make the exit code 1; `warning` unless asked otherwise.
+    pub fail_on: Severity,
+    /// Leave out workloads that are aligned or unknown; the summary still counts them.
+    pub only_misaligned: bool,
+}
+
+impl Audit {
+    /// The report. Workloads are in order of cgroup, findings worst first.
+    pub fn new(inputs: AuditInputs<'_>) -> Self {
+        let AuditInputs {
+            tool, host, topology, workloads, sample, model, mut findings, mut degraded, ..
+        } = inputs;
+        findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
+        degraded.extend(sample.degraded.iter().cloned());
+        degraded.sort();
+        degraded.dedup();
+
+        let cpu_nodes = topology.cpu_nodes().len();
+        let by_object = by_object(&findings);
+        let mut audited: Vec<AuditedWorkload> = workloads
+            .iter()
+            .map(|workload| {
+                let found = by_object.get(&workload.object()).map_or(&[][..], Vec::as_slice);
+                audited(workload, model, found, cpu_nodes, inputs.thresholds)
+            })
+            .collect();
+        audited
+            .sort_by(|a, b| (&a.cgroup, &a.name, pid(&a.origin)).cmp(&(&b.cgroup, &b.name, pid(&b.origin))));
+        let summary = summarize(&audited, &findings, inputs.fail_on);
+        if inputs.only_misaligned {
+            audited.retain(|workload| matches!(workload.verdict, Verdict::Misaligned | Verdict::Partial));
+        }
+        Self {
+            schema_version: AUDIT_SCHEMA_VERSION,
+            tool,
+            host,
+            degraded,
+            topology,
+            settings: sample.settings.clone(),
+            workloads: audited,
+            findings,
+            summary,
+        }
+    }
+}
+
+fn pid(origin: &Origin) -> Option<u32> {
+    match origin {
+        Origin::Process { pid, .. } => Some(*pid),
+        _ => None,
+    }
+}
+
+fn by_object(findings: &[Finding]) -> BTreeMap<String, Vec<&Finding>> {
+    let mut by_object: BTreeMap<String, Vec<&Finding>> = BTreeMap::new();
+    for finding in findings {
+        let (_, object) = finding.id.split_once(':').unwrap_or(("", &finding.id));
+        by_object.entry(object.to_owned()).or_default().push(finding);
+    }
+    by_object
+}
+
+fn audited(
+    workload: &Workload,
+    model: &Model,
+    findings: &[&Finding],
+    cpu_nodes: usize,
+    thresholds: &Thresholds,
+) -> AuditedWorkload {
+    let figures = model.of(workload);
+    let worst = findings.iter().map(|finding| finding.severity).max();
+    AuditedWorkload {
+        cgroup: workload.cgroup.clone(),
+        name: workload.name.clone(),
+        origin: workload.origin.clone(),
+        cpus: figures.and_then(|figures| figures.cpus.clone()),
+        mems: figures.and_then(|figures| figures.mems.clone()),
+        numa_nodes: figures.map(|figures| figures.cpu_nodes.clone()).unwrap_or_default(),
+        tasks: figures.and_then(|figures| figures.tasks),
+        bytes_by_numa: figures.and_then(|figures| figures.bytes_by_node.clone()),
+        remote_residency: figures.and_then(|figures| figures.remote_residency),
+        traffic: figures.and_then(|figures| figures.traffic.clone()),
+        verdict: verdict::judge(cpu_nodes, figures, worst, thresholds),
+        findings: findings.iter().map(|finding| finding.id.clone()).collect(),
+    }
+}
+
+fn summarize(workloads: &[AuditedWorkload], findings: &[Finding], fail_on: Severity) -> Summary {
+    let count = |verdict| workloads.iter().filter(|workload| workload.verdict == verdict).count();
+    let worst = findings.iter().map(|finding| finding.severity).max();
+    let unknown = count(Verdict::Unknown);
+    let exit_code = if worst.is_some_and(|worst| worst >= fail_on) {
+        EXIT_FINDINGS
+    } else if unknown == workloads.len() {
+        EXIT_UNKNOWN
+    } else {
+        EXIT_ALIGNED
+    };
+    Summary {
+        total: workloads.len(),
+        aligned: count(Verdict::Aligned),
+        partial: count(Verdict::Partial),
+        misaligned: count(Verdict::Misaligned),
+        unknown,
+        worst,
+        exit_code,
+    }
+}
+
+#[cfg(test)]
+mod tests;

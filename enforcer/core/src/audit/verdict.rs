@@ -1,0 +1,51 @@
+//! One word per workload.
+//!
+//! The worst of its findings decides: critical is *misaligned*, a warning is *partial*, and notes of
+//! severity info do not count. Without one it is *aligned*, if enough was seen:
+//! - on a machine with fewer than two CPU nodes nothing can be remote;
+//! - otherwise its CPUs must be known, and either where its memory is, or which nodes it may use;
+//! - a workload whose CPUs span nodes may be remote although all its memory is on nodes of its CPUs:
+//!   only a traffic figure can tell, unless it has too little memory to matter or did not run.
+//!
+//! Everything else is *unknown*.
+
+use super::Verdict;
+use crate::{
+    finding::Severity,
+    model::{WorkloadModel, accessed_bytes},
+    policy::Thresholds,
+};
+
+/// The verdict on a workload whose worst finding is `worst`.
+pub(super) fn judge(
+    cpu_nodes_of_machine: usize,
+    figures: Option<&WorkloadModel>,
+    worst: Option<Severity>,
+    thresholds: &Thresholds,
+) -> Verdict {
+    match worst {
+        Some(Severity::Critical) => Verdict::Misaligned,
+        Some(Severity::Warning) => Verdict::Partial,
+        Some(Severity::Info) | None => {
+            let judged = figures.is_some_and(|figures| enough_seen(figures, thresholds));
+            if cpu_nodes_of_machine < 2 || judged { Verdict::Aligned } else { Verdict::Unknown }
+        }
+    }
+}
+
+fn enough_seen(figures: &WorkloadModel, thresholds: &Thresholds) -> bool {
+    if figures.cpu_nodes.is_empty() {
+        return false;
+    }
+    let memory = figures
+        .bytes_by_node
+        .as_ref()
+        .map(|bytes| bytes.values().fold(0u64, |sum, bytes| sum.saturating_add(accessed_bytes(bytes))));
+    if figures.cpu_nodes.len() == 1 {
+        return memory.is_some() || figures.mems.is_some();
+    }
+    let little = memory.is_some_and(|bytes| bytes < thresholds.min_memory.0);
+    let idle = figures.cpus_used.is_some_and(|cpus| cpus <= 0.0);
+    let sampled = figures.traffic.as_ref().is_some_and(|traffic| traffic.samples >= thresholds.min_samples);
+    little || idle || sampled
+}

@@ -1,1 +1,0 @@
-//! From figures and wishes to a plan.

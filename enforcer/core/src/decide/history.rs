@@ -1,0 +1,78 @@
+//! When a workload was last corrected.
+//!
+//! A correction that did not take (something else writes the same files, pages that cannot move)
+//! must not be repeated at every tick: a workload is left alone for the policy's cool-down after
+//! each one.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{plan::Plan, policy::Policy, workload::CgroupPath};
+
+/// Monotonic time of the last correction of each workload, in nanoseconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct History(BTreeMap<CgroupPath, u64>);
+
+impl History {
+    /// Notes that the plan was carried out, or tried.
+    pub fn note(&mut self, plan: &Plan, now_ns: u64) {
+        for step in &plan.steps {
+            self.0.insert(step.action.cgroup().clone(), now_ns);
+        }
+    }
+
+    /// Forgets corrections that no longer hold anything back.
+    pub fn prune(&mut self, policy: &Policy, now_ns: u64) {
+        self.0.retain(|_, at| remaining(*at, policy, now_ns).is_some());
+    }
+
+    /// Why the workload is to be left alone now, if it is.
+    pub fn cooling(&self, workload: &CgroupPath, policy: &Policy, now_ns: u64) -> Option<String> {
+        let left = remaining(*self.0.get(workload)?, policy, now_ns)?;
+        let seconds = left.div_ceil(1_000_000_000);
+        Some(format!("it was corrected already; the cool-down of {} ends in {seconds} s", policy.cool_down))
+    }
+}
+
+/// Nanoseconds of cool-down that are left. A time in the future, as after a restart of the clock,
+/// holds nothing back.
+fn remaining(at_ns: u64, policy: &Policy, now_ns: u64) -> Option<u64> {
+    let passed = now_ns.checked_sub(at_ns)?;
+    policy.cool_down.as_nanos().checked_sub(passed).filter(|left| *left > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        plan::{Action, Step},
+        policy::HumanDuration,
+    };
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_workload_is_left_alone_for_the_cool_down() {
+        let policy = Policy { cool_down: HumanDuration::from_secs(60), ..Policy::default() };
+        let path = CgroupPath::new("/a");
+        let action = Action::SetCpus { cgroup: path.clone(), cpus: "0".parse().unwrap() };
+        let plan = Plan { steps: vec![Step { action, reason: String::new() }], ..Plan::default() };
+        let mut history = History::default();
+        assert_eq!(history.cooling(&path, &policy, 0), None);
+
+        history.note(&plan, 100 * SECOND);
+        for (now, cooling) in [(99, false), (100, true), (159, true), (160, false), (10_000, false)] {
+            assert_eq!(history.cooling(&path, &policy, now * SECOND).is_some(), cooling, "at {now} s");
+        }
+        let reason = history.cooling(&path, &policy, 110 * SECOND).unwrap();
+        assert!(reason.contains("1m") && reason.contains("50 s"), "{reason}");
+        assert_eq!(history.cooling(&CgroupPath::new("/b"), &policy, 110 * SECOND), None);
+
+        history.prune(&policy, 120 * SECOND);
+        assert_ne!(history, History::default());
+        history.prune(&policy, 200 * SECOND);
+        assert_eq!(history, History::default());
+    }
+}

@@ -1,0 +1,112 @@
+//! The order of the steps that move one workload.
+//!
+//! Problem: writing `cpuset.mems` from {0} to {1} makes the kernel move every page at once, which
+//! holds up all cgroup changes of the host, and CPUs that move first allocate on a node that is not
+//! allowed. Idea: widen the memory nodes to old and new (moves nothing), move the CPUs, move the
+//! pages in small batches, then narrow the nodes (the kernel sweeps up the rest).
+//!
+//! Never: an empty set, a narrowing before its widening, a write that changes nothing. The kernel's
+//! side of it: `cpuset_migrate_mm` in kernel/cgroup/cpuset.c, Documentation/admin-guide/cgroup-v2.rst.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    id::NodeId,
+    model::accessed_bytes,
+    place::Assignment,
+    plan::{Action, Step},
+    sample::NodeBytes,
+    set::{CpuSet, NodeSet},
+    workload::CgroupPath,
+};
+
+/// Where one workload is, and where it shall be.
+#[derive(Debug, Clone)]
+pub struct Change<'a> {
+    /// Its cgroup.
+    pub cgroup: &'a CgroupPath,
+    /// CPUs it may use now.
+    pub cpus: &'a CpuSet,
+    /// Nodes it may allocate on now.
+    pub mems: &'a NodeSet,
+    /// Where its memory is.
+    pub bytes_by_node: Option<&'a BTreeMap<NodeId, NodeBytes>>,
+    /// Anonymous memory that may be left on other nodes when the cpuset is as it should be.
+    pub negligible_bytes: u64,
+    /// Where it shall be.
+    pub goal: Assignment,
+}
+
+/// The steps in order; none when the workload is in place or the goal is empty.
+pub fn steps(change: &Change<'_>) -> Vec<Step> {
+    let Assignment { cpus, mems, .. } = &change.goal;
+    let Some(to) = mems.first().filter(|_| !cpus.is_empty()) else { return Vec::new() };
+    if change.cpus == cpus && change.mems == mems {
+        return left_behind(change, to).into_iter().collect();
+    }
+    [widen(change), set_cpus(change), move_pages(change, to), narrow(change)].into_iter().flatten().collect()
+}
+
+fn widen(change: &Change<'_>) -> Option<Step> {
+    let union = change.mems.union(&change.goal.mems);
+    (union != *change.mems).then(|| Step {
+        reason: format!(
+            "memory nodes {} become {union}, so that pages can move to {}: {}",
+            change.mems, change.goal.mems, change.goal.reason
+        ),
+        action: Action::SetMems { cgroup: change.cgroup.clone(), mems: union },
+    })
+}
+
+fn set_cpus(change: &Change<'_>) -> Option<Step> {
+    let cpus = &change.goal.cpus;
+    (change.cpus != cpus).then(|| Step {
+        reason: format!("CPUs {} become {cpus}: {}", change.cpus, change.goal.reason),
+        action: Action::SetCpus { cgroup: change.cgroup.clone(), cpus: cpus.clone() },
+    })
+}
+
+fn move_pages(change: &Change<'_>, to: NodeId) -> Option<Step> {
+    let Some(bytes) = change.bytes_by_node else {
+        let from = change.mems.difference(&change.goal.mems);
+        let reason = format!("memory on nodes {from}, of an amount not known, goes to node {to}");
+        return (!from.is_empty()).then(|| page_move(change, from, to, reason));
+    };
+    let (from, total) = away(change, bytes, accessed_bytes);
+    let reason = format!("{} MiB on nodes {from} go to node {to}", total >> 20);
+    (total > 0).then(|| page_move(change, from, to, reason))
+}
+
+/// The cpuset is right but pages stayed behind: those that a write of `cpuset.mems` could not move.
+/// Page cache is left: it does not follow its readers.
+fn left_behind(change: &Change<'_>, to: NodeId) -> Option<Step> {
+    let (from, total) = away(change, change.bytes_by_node?, |bytes| bytes.anon);
+    let reason = format!("{} MiB were left behind on nodes {from} and go to node {to}", total >> 20);
+    (total > 0 && total >= change.negligible_bytes).then(|| page_move(change, from, to, reason))
+}
+
+fn narrow(change: &Change<'_>) -> Option<Step> {
+    let mems = &change.goal.mems;
+    let widened = change.mems.union(mems);
+    (widened != *mems).then(|| Step {
+        reason: format!("memory nodes {widened} are narrowed to {mems}: {}", change.goal.reason),
+        action: Action::SetMems { cgroup: change.cgroup.clone(), mems: mems.clone() },
+    })
+}
+
+/// Nodes outside the goal with bytes on them, and how many bytes.
+fn away(
+    change: &Change<'_>,
+    bytes: &BTreeMap<NodeId, NodeBytes>,
+    count: impl Fn(&NodeBytes) -> u64,
+) -> (NodeSet, u64) {
+    let outside = bytes.iter().filter(|(node, bytes)| !change.goal.mems.contains(**node) && count(bytes) > 0);
+    outside.fold((NodeSet::new(), 0u64), |(mut nodes, total), (node, bytes)| {
+        nodes.insert(*node);
+        (nodes, total.saturating_add(count(bytes)))
+    })
+}
+
+fn page_move(change: &Change<'_>, from: NodeSet, to: NodeId, reason: String) -> Step {
+    Step { action: Action::MovePages { cgroup: change.cgroup.clone(), from, to }, reason }
+}

@@ -1,0 +1,83 @@
+//! A declared workload is not where its placement says.
+//!
+//! The same decision that the daemon would make, with no history: whatever it would correct has
+//! drifted. A workload that cannot be placed is reported as well, because what was declared for it
+//! does not hold.
+
+use std::collections::BTreeMap;
+
+use super::{Evidence, Finding, Rule, Severity, remedy, subject::file_of};
+use crate::{
+    decide::{History, Inputs, decide},
+    model::Model,
+    place::{Allocations, NearestFit},
+    plan::{Action, Step},
+    policy::Policy,
+    sample::Sample,
+    topology::Topology,
+    workload::{CgroupPath, Workload},
+};
+
+pub(super) fn assess(
+    machine: &Topology,
+    workloads: &[Workload],
+    sample: &Sample,
+    model: &Model,
+    policy: &Policy,
+) -> Vec<Finding> {
+    let history = History::default();
+    let inputs = Inputs { machine, workloads, sample, model, policy, history: &history, now_ns: 0 };
+    let decision = decide(&inputs, &NearestFit, &mut Allocations::default());
+
+    let mut by_cgroup: BTreeMap<&CgroupPath, Vec<&Step>> = BTreeMap::new();
+    for step in &decision.plan.steps {
+        by_cgroup.entry(step.action.cgroup()).or_default().push(step);
+    }
+    let moved = by_cgroup.iter().map(|(cgroup, steps)| to_be_moved(model, policy, cgroup, steps));
+    let refused = decision.refused.iter().map(|refusal| {
+        let summary = format!("it is declared, but cannot be placed: {}", refusal.reason);
+        let impact = "its CPUs and memory stay as they are".to_owned();
+        finding(model, policy, &refusal.workload, Severity::Info, (summary, impact))
+    });
+    moved.chain(refused).collect()
+}
+
+fn to_be_moved(model: &Model, policy: &Policy, cgroup: &CgroupPath, steps: &[&Step]) -> Finding {
+    let first = steps.first().map_or("", |step| step.reason.as_str());
+    let writes = steps.iter().filter(|step| !matches!(step.action, Action::MovePages { .. })).count();
+    let summary = format!("it is not where its declaration puts it: {first}");
+    let impact = format!("{writes} cpuset writes and {} page moves are due", steps.len() - writes);
+    finding(model, policy, cgroup, Severity::Warning, (summary, impact))
+}
+
+fn finding(
+    model: &Model,
+    policy: &Policy,
+    cgroup: &CgroupPath,
+    severity: Severity,
+    (summary, impact): (String, String),
+) -> Finding {
+    let declared = policy.rule(cgroup).map(|rule| {
+        let memory = rule.memory.map_or(String::new(), |memory| format!(", memory = \"{memory}\""));
+        Evidence {
+            source: format!("[[workload]] name = {:?}", rule.name),
+            value: format!("cpus = {}{memory}", rule.cpus),
+        }
+    });
+    let figures = model.workloads.get(cgroup);
+    let read =
+        |file, value: Option<String>| value.map(|value| Evidence { source: file_of(cgroup, file), value });
+    let cpus = figures.and_then(|figures| figures.cpus.as_ref().map(ToString::to_string));
+    let mems = figures.and_then(|figures| figures.mems.as_ref().map(ToString::to_string));
+    let now = [read("cpuset.cpus.effective", cpus), read("cpuset.mems.effective", mems)];
+    Finding {
+        id: format!("{}:{cgroup}", Rule::Drift),
+        rule: Rule::Drift,
+        severity,
+        object: cgroup.clone(),
+        summary,
+        evidence: declared.into_iter().chain(now.into_iter().flatten()).collect(),
+        impact,
+        remedy: remedy::enforce(),
+    }
+}

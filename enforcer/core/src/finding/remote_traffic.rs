@@ -1,0 +1,52 @@
+//! Most memory accesses go to another node than that of the CPU that makes them.
+//!
+//! Needs two samples. An estimate from placement alone is never critical for a workload that may run
+//! on several nodes: its threads may each keep to their own memory, which the estimate cannot see.
+
+use super::{
+    Evidence, Finding, Rule, Severity, remedy,
+    subject::{Subject, Words, percent},
+};
+use crate::model::{Traffic, TrafficSource};
+
+pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
+    let thresholds = &subject.policy.thresholds;
+    let traffic = subject.figures.traffic.as_ref()?;
+    let too_little = traffic.samples < thresholds.min_samples || !subject.has_memory();
+    if traffic.remote_ratio < thresholds.remote_traffic_warning || too_little {
+        return None;
+    }
+    let spans = subject.figures.cpu_nodes.len() > 1;
+    let guess = spans && traffic.source == TrafficSource::Placement;
+    let severity = if traffic.remote_ratio >= thresholds.remote_traffic_critical && !guess {
+        Severity::Critical
+    } else {
+        Severity::Warning
+    };
+    let busy = subject.figures.cpus_used.map_or(String::new(), |cpus| format!(" of {cpus:.1} busy CPUs"));
+    let words = Words {
+        summary: format!("{} of its memory accesses are remote", percent(traffic.remote_ratio)),
+        impact: format!("about {} of the accesses{busy} cross nodes", percent(traffic.remote_ratio)),
+        remedy: remedy::declare(&subject.workload.cgroup),
+    };
+    let mut evidence = vec![measured(traffic)];
+    evidence.extend(ran_on(subject));
+    evidence.extend(subject.residency_evidence());
+    Some(subject.finding(Rule::RemoteTraffic, severity, words, evidence))
+}
+
+fn measured(traffic: &Traffic) -> Evidence {
+    let (source, of) = match traffic.source {
+        TrafficSource::Placement => ("run time per node and memory.numa_stat", "clock ticks"),
+        TrafficSource::HintFaults => ("NUMA hinting faults", "pages"),
+        TrafficSource::Hardware => ("hardware counters", "samples"),
+    };
+    let value = format!("{} remote of {} {of}", percent(traffic.remote_ratio), traffic.samples);
+    Evidence { source: source.into(), value }
+}
+
+fn ran_on(subject: &Subject<'_>) -> Option<Evidence> {
+    let shares = subject.figures.run_share.as_ref()?;
+    let parts = shares.iter().map(|(node, share)| format!("N{node} {}", percent(*share)));
+    Some(Evidence { source: "run time".into(), value: parts.collect::<Vec<_>>().join(", ") })
+}

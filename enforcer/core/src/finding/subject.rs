@@ -1,0 +1,135 @@
+//! What a rule judges: one workload with everything known about it.
+
+use super::{Evidence, Finding, Rule, Severity};
+use crate::{
+    id::NodeId,
+    model::{Locality, WorkloadModel, accessed_bytes, nearest_effective},
+    policy::Policy,
+    sample::{CgroupSample, Sample},
+    set::NodeSet,
+    topology::Topology,
+    workload::{CgroupPath, Workload},
+};
+
+pub(super) struct Subject<'a> {
+    pub(super) machine: &'a Topology,
+    pub(super) locality: &'a Locality,
+    pub(super) workload: &'a Workload,
+    pub(super) figures: &'a WorkloadModel,
+    pub(super) sample: &'a Sample,
+    pub(super) policy: &'a Policy,
+}
+
+impl Subject<'_> {
+    /// A finding about this workload.
+    pub(super) fn finding(
+        &self,
+        rule: Rule,
+        severity: Severity,
+        words: Words,
+        evidence: Vec<Evidence>,
+    ) -> Finding {
+        Finding {
+            id: format!("{rule}:{}", self.workload.object()),
+            rule,
+            severity,
+            object: self.workload.cgroup.clone(),
+            summary: words.summary,
+            evidence,
+            impact: words.impact,
+            remedy: words.remedy,
+        }
+    }
+
+    /// The cpuset files that hold for this workload: its own or those of the nearest cgroup above.
+    pub(super) fn cpuset_evidence(&self) -> Vec<Evidence> {
+        let cpus = self.effective(|cgroup| cgroup.cpus_effective.as_ref().map(ToString::to_string));
+        let mems = self.effective(|cgroup| cgroup.mems_effective.as_ref().map(ToString::to_string));
+        let named = |file, found: Option<(CgroupPath, String)>| {
+            found.map(|(cgroup, value)| Evidence { source: file_of(&cgroup, file), value })
+        };
+        named("cpuset.cpus.effective", cpus).into_iter().chain(named("cpuset.mems.effective", mems)).collect()
+    }
+
+    fn effective(&self, pick: impl Fn(&CgroupSample) -> Option<String>) -> Option<(CgroupPath, String)> {
+        nearest_effective(self.sample, &self.workload.cgroup, pick)
+    }
+
+    /// `memory.numa_stat`: where the memory is.
+    pub(super) fn residency_evidence(&self) -> Option<Evidence> {
+        let bytes = self.figures.bytes_by_node.as_ref()?;
+        let parts =
+            bytes.iter().map(|(node, bytes)| format!("N{node} anon={} file={}", bytes.anon, bytes.file));
+        Some(Evidence {
+            source: file_of(&self.workload.cgroup, "memory.numa_stat"),
+            value: parts.collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// Bytes of its memory that are local to none of its CPUs' nodes, and the nodes they are on.
+    pub(super) fn remote_memory(&self) -> (NodeSet, u64) {
+        let away = self.figures.bytes_by_node.iter().flatten().filter(|(node, bytes)| {
+            accessed_bytes(bytes) > 0 && !self.locality.is_local(**node, &self.figures.cpu_nodes)
+        });
+        away.fold((NodeSet::new(), 0u64), |(mut nodes, total), (node, bytes)| {
+            nodes.insert(*node);
+            (nodes, total.saturating_add(accessed_bytes(bytes)))
+        })
+    }
+
+    /// All of its memory in bytes; none where it is not known.
+    pub(super) fn memory(&self) -> Option<u64> {
+        let bytes = self.figures.bytes_by_node.as_ref()?;
+        Some(bytes.values().fold(0u64, |sum, bytes| sum.saturating_add(accessed_bytes(bytes))))
+    }
+
+    /// Has it enough memory to be judged by where that is?
+    pub(super) fn has_memory(&self) -> bool {
+        self.memory().is_some_and(|bytes| bytes >= self.policy.thresholds.min_memory.0)
+    }
+
+    /// The node with at least this share of its memory.
+    pub(super) fn dominant_node(&self, share_percent: u64) -> Option<NodeId> {
+        let total = self.memory()?;
+        let bytes = self.figures.bytes_by_node.as_ref()?;
+        let (node, most) =
+            bytes.iter().max_by_key(|(node, bytes)| (accessed_bytes(bytes), std::cmp::Reverse(**node)))?;
+        let dominates =
+            u128::from(accessed_bytes(most)) * 100 >= u128::from(total) * u128::from(share_percent);
+        self.locality.home(*node).filter(|_| total > 0 && dominates)
+    }
+
+    /// Does its cpuset keep it from some CPU that others may use?
+    pub(super) fn is_pinned(&self) -> bool {
+        self.figures.cpus.as_ref().is_some_and(|cpus| !self.machine.online_cpus().is_subset(cpus))
+    }
+}
+
+/// The sentences of a finding.
+pub(super) struct Words {
+    pub(super) summary: String,
+    pub(super) impact: String,
+    pub(super) remedy: String,
+}
+
+/// A file of a cgroup, from the root of the hierarchy.
+pub(super) fn file_of(cgroup: &CgroupPath, file: &str) -> String {
+    match cgroup.relative() {
+        "" => format!("/{file}"),
+        path => format!("/{path}/{file}"),
+    }
+}
+
+/// A ratio from 0 to 1 as whole percent.
+pub(super) fn percent(ratio: f64) -> String {
+    format!("{:.0} %", ratio * 100.0)
+}
+
+/// Bytes in the largest unit that leaves a whole number, rounded down.
+pub(super) fn size(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..0x10_0000 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
+    }
+}

@@ -1,0 +1,225 @@
+//! From two samples to figures: rates, residency per node, remote ratios.
+//!
+//! **Residency** is where the pages are; **traffic** is what is accessed. They are never mixed up.
+//!
+//! Terminology. A node is *local* to a CPU node when it is that node, or a memory-only node whose
+//! closest CPU node it is: there is no nearer CPU to run on. *Accessed memory* is anonymous memory
+//! and page cache (tmpfs included), weighed by where it is; kernel memory of a cgroup is left out.
+//!
+//! The model is a pure function of its inputs. It keeps `None` where a sample has none, where a
+//! share would divide by zero, and where a counter went backwards, as it does when a program is
+//! attached anew or a cgroup is made again under the same name: a rate is never negative and never
+//! NaN. Cost: linear in workloads, nodes and tasks (a logarithmic look-up each).
+
+mod cpuset;
+mod locality;
+mod rates;
+mod residency;
+mod run_time;
+mod traffic;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use self::run_time::{Baseline, RunTime};
+pub use self::{cpuset::nearest_effective, locality::Locality, residency::accessed_bytes};
+use crate::{
+    id::NodeId,
+    sample::{CgroupSample, NodeBytes, Sample, TaskSample},
+    set::{CpuSet, NodeSet},
+    topology::Topology,
+    workload::{CgroupPath, Origin, Workload},
+};
+
+/// Figures of every workload.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Model {
+    /// Time between the two samples; `None` when there was only one.
+    pub interval_ns: Option<u64>,
+    /// By cgroup.
+    pub workloads: BTreeMap<CgroupPath, WorkloadModel>,
+    /// By process id, for workloads that are one process in a cgroup that sets nothing apart.
+    pub processes: BTreeMap<u32, WorkloadModel>,
+}
+
+/// Figures of one workload.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadModel {
+    /// CPUs that its cpuset allows; where no cpuset says so, those that its threads may use.
+    pub cpus: Option<CpuSet>,
+    /// Nodes it may allocate on.
+    pub mems: Option<NodeSet>,
+    /// Nodes of the CPUs it may use, after its cpuset and its threads' own affinity.
+    pub cpu_nodes: NodeSet,
+    /// Threads.
+    pub tasks: Option<u64>,
+    /// Where its memory is.
+    pub bytes_by_node: Option<BTreeMap<NodeId, NodeBytes>>,
+    /// Share of its run time on each node, 0 to 1, summing to 1.
+    pub run_share: Option<BTreeMap<NodeId, f64>>,
+    /// Share of its memory on nodes other than those of its CPUs, 0 to 1.
+    pub remote_residency: Option<f64>,
+    /// Estimate of what it accesses.
+    pub traffic: Option<Traffic>,
+    /// Placements on another node per second.
+    pub migrations_per_second: Option<f64>,
+    /// CPU time per second of wall time, in CPUs.
+    pub cpus_used: Option<f64>,
+}
+
+/// Estimate of remote memory accesses.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Traffic {
+    /// Remote accesses over all accesses, 0 to 1.
+    pub remote_ratio: f64,
+    /// What it was computed from.
+    pub source: TrafficSource,
+    /// Number of observations behind it: clock ticks of 10 ms, faulted pages or hardware samples.
+    pub samples: u64,
+}
+
+/// Where a traffic figure comes from, least trusted first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrafficSource {
+    /// Run-time share times residency.
+    Placement,
+    /// NUMA hinting faults.
+    HintFaults,
+    /// Hardware counters.
+    Hardware,
+}
+
+impl Model {
+    /// Figures of the workloads at `now`; rates and traffic need an earlier sample as well.
+    ///
+    /// An interval that is not positive (the clock went back, or the same sample twice) counts as no
+    /// earlier sample.
+    pub fn new(machine: &Topology, workloads: &[Workload], now: &Sample, before: Option<&Sample>) -> Self {
+        let interval_ns =
+            before.and_then(|before| now.monotonic_ns.checked_sub(before.monotonic_ns)).filter(|ns| *ns > 0);
+        let earlier = before.zip(interval_ns).map(|(sample, interval_ns)| Earlier {
+            sample,
+            interval_ns,
+            baseline: Baseline::new(machine, sample, interval_ns),
+        });
+        let view = View { locality: Locality::new(machine), machine, now, earlier };
+        let tasks_of = TasksByOwner::new(now);
+
+        let mut model = Self { interval_ns, ..Self::default() };
+        for workload in workloads {
+            if let Origin::Process { pid, .. } = workload.origin {
+                let tasks = tasks_of.process(pid);
+                model.processes.insert(pid, view.workload(&workload.cgroup, None, tasks));
+            } else {
+                let cgroup = now.cgroups.get(&workload.cgroup);
+                let tasks = tasks_of.cgroup(&workload.cgroup);
+                let figures = view.workload(&workload.cgroup, cgroup, tasks);
+                model.workloads.insert(workload.cgroup.clone(), figures);
+            }
+        }
+        model
+    }
+
+    /// The figures of this workload.
+    pub fn of(&self, workload: &Workload) -> Option<&WorkloadModel> {
+        match workload.origin {
+            Origin::Process { pid, .. } => self.processes.get(&pid),
+            _ => self.workloads.get(&workload.cgroup),
+        }
+    }
+}
+
+/// What every workload's figures are computed from.
+struct View<'a> {
+    machine: &'a Topology,
+    locality: Locality,
+    now: &'a Sample,
+    earlier: Option<Earlier<'a>>,
+}
+
+struct Earlier<'a> {
+    sample: &'a Sample,
+    /// Nanoseconds since then, more than 0.
+    interval_ns: u64,
+    baseline: Baseline,
+}
+
+impl View<'_> {
+    fn workload(
+        &self,
+        path: &CgroupPath,
+        cgroup: Option<&CgroupSample>,
+        tasks: &[&TaskSample],
+    ) -> WorkloadModel {
+        let cpus = cpuset::cpus(self.now, path, tasks);
+        let cpu_nodes = cpuset::cpu_nodes(self.machine, cpus.as_ref(), tasks);
+        let bytes_by_node = cgroup.and_then(|cgroup| cgroup.memory_by_node.clone());
+        let mut figures = WorkloadModel {
+            mems: cpuset::mems(self.now, path),
+            tasks: cgroup.and_then(|cgroup| cgroup.tasks).or_else(|| count(tasks)),
+            remote_residency: bytes_by_node
+                .as_ref()
+                .and_then(|bytes| residency::remote_share(&self.locality, bytes, &cpu_nodes)),
+            cpus,
+            cpu_nodes,
+            bytes_by_node,
+            ..WorkloadModel::default()
+        };
+        let Some(Earlier { sample: before, interval_ns, baseline }) = &self.earlier else { return figures };
+        let interval_ns = *interval_ns;
+        let counters = cgroup.zip(before.cgroups.get(path));
+        let run_time = RunTime::measure(baseline, counters, tasks);
+
+        figures.run_share = run_time.as_ref().and_then(RunTime::shares);
+        figures.cpus_used = run_time.as_ref().and_then(|run| rates::ratio(run.total_ns(), interval_ns));
+        figures.migrations_per_second =
+            counters.and_then(|(now, then)| rates::migrations_per_second(now, then, interval_ns));
+        figures.traffic =
+            traffic::from_hint_faults(self.now.settings.numa_balancing, counters).or_else(|| {
+                let bytes = figures.bytes_by_node.as_ref()?;
+                traffic::from_placement(&self.locality, run_time.as_ref()?, bytes)
+            });
+        figures
+    }
+}
+
+/// The number of threads seen; none seen says nothing.
+fn count(tasks: &[&TaskSample]) -> Option<u64> {
+    u64::try_from(tasks.len()).ok().filter(|count| *count > 0)
+}
+
+/// Threads of a sample by cgroup and by process.
+struct TasksByOwner<'a> {
+    cgroups: BTreeMap<&'a CgroupPath, Vec<&'a TaskSample>>,
+    processes: BTreeMap<u32, Vec<&'a TaskSample>>,
+}
+
+impl<'a> TasksByOwner<'a> {
+    fn new(sample: &'a Sample) -> Self {
+        let mut owners = Self { cgroups: BTreeMap::new(), processes: BTreeMap::new() };
+        for task in &sample.tasks {
+            if let Some(cgroup) = &task.cgroup {
+                owners.cgroups.entry(cgroup).or_default().push(task);
+            }
+            owners.processes.entry(task.pid).or_default().push(task);
+        }
+        owners
+    }
+
+    fn cgroup(&self, path: &CgroupPath) -> &[&'a TaskSample] {
+        self.cgroups.get(path).map_or(&[], Vec::as_slice)
+    }
+
+    fn process(&self, pid: u32) -> &[&'a TaskSample] {
+        self.processes.get(&pid).map_or(&[], Vec::as_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,37 @@
+//! Where the memory is.
+//!
+//! Limits: page cache and shared pages are charged to the cgroup that touched them first, so a
+//! workload that reads another's pages does not show them here; and a process moved between cgroups
+//! leaves its charge behind (Documentation/admin-guide/cgroup-v2.rst, memory ownership).
+
+use std::collections::BTreeMap;
+
+use super::{Locality, rates::ratio};
+use crate::{id::NodeId, sample::NodeBytes, set::NodeSet};
+
+/// The bytes of a node's memory that a workload can access itself: anonymous and page cache.
+pub fn accessed_bytes(bytes: &NodeBytes) -> u64 {
+    bytes.anon.saturating_add(bytes.file)
+}
+
+/// The same over all nodes.
+pub(super) fn total(bytes: &BTreeMap<NodeId, NodeBytes>) -> u64 {
+    bytes.values().fold(0, |sum, bytes| sum.saturating_add(accessed_bytes(bytes)))
+}
+
+/// Share of the memory that is local to none of the CPU nodes; none where there is no memory or no
+/// CPU is known.
+pub(super) fn remote_share(
+    locality: &Locality,
+    bytes: &BTreeMap<NodeId, NodeBytes>,
+    cpu_nodes: &NodeSet,
+) -> Option<f64> {
+    if cpu_nodes.is_empty() {
+        return None;
+    }
+    let remote = bytes
+        .iter()
+        .filter(|(node, _)| !locality.is_local(**node, cpu_nodes))
+        .fold(0u64, |sum, (_, bytes)| sum.saturating_add(accessed_bytes(bytes)));
+    ratio(remote, total(bytes))
+}

@@ -1,0 +1,248 @@
+//! What people asked for: the daemon's settings and the workloads they declare.
+//!
+//! This is the schema of the configuration file; unknown keys are refused. Values that can be
+//! checked one by one are types that cannot hold a bad value; [`Policy::validate`] checks what only
+//! shows in the whole. Reading the file is the daemon's business.
+
+mod duration;
+mod glob;
+mod size;
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZeroU32,
+    path::PathBuf,
+};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub use self::{
+    duration::{DurationError, HumanDuration},
+    glob::{CgroupGlob, GlobError},
+    size::{ByteSize, SizeError},
+};
+use crate::{set::NodeSet, workload::CgroupPath};
+
+/// The configuration file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Policy {
+    /// `observe` never writes.
+    pub mode: Mode,
+    /// Time between two samples.
+    pub interval: HumanDuration,
+    /// Time for which a workload is left alone after it was corrected.
+    pub cool_down: HumanDuration,
+    /// Where the journal is kept.
+    pub state_dir: PathBuf,
+    /// What is sampled.
+    pub sample: SampleSettings,
+    /// The metrics endpoint.
+    pub metrics: MetricsSettings,
+    /// When a figure becomes a finding.
+    pub thresholds: Thresholds,
+    /// Declared workloads; the first whose glob matches a cgroup counts.
+    #[serde(rename = "workload", skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<WorkloadRule>,
+}
+
+/// May the daemon write?
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Never writes.
+    #[default]
+    Observe,
+    /// Corrects declared workloads.
+    Enforce,
+}
+
+/// Which sources a sample may use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SampleSettings {
+    /// Load the eBPF programs.
+    pub bpf: bool,
+    /// Have the eBPF programs log what they do.
+    pub bpf_log: bool,
+    /// Read `/proc/PID/numa_maps`, which takes locks of the process.
+    pub numa_maps: bool,
+}
+
+/// The metrics endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct MetricsSettings {
+    /// Serve metrics at all.
+    pub enabled: bool,
+    /// Address and port.
+    pub listen: SocketAddr,
+}
+
+/// From which figure on something is a finding. Ratios are from 0 to 1.
+///
+/// The ratios are those of the usual alert rules for cross-node memory access: watch from a fifth,
+/// act from a half.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Thresholds {
+    /// Share of memory on remote nodes that is a warning.
+    pub remote_residency_warning: f64,
+    /// Share of memory on remote nodes that is critical.
+    pub remote_residency_critical: f64,
+    /// Share of remote accesses that is a warning.
+    pub remote_traffic_warning: f64,
+    /// Share of remote accesses that is critical.
+    pub remote_traffic_critical: f64,
+    /// Workloads with less memory than this are not judged by where it is.
+    pub min_memory: ByteSize,
+    /// Observations below which a traffic figure is not judged.
+    pub min_samples: u64,
+}
+
+/// A `[[workload]]` of the configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadRule {
+    /// What people call it.
+    pub name: String,
+    /// Which cgroups it is about.
+    pub cgroup: CgroupGlob,
+    /// CPUs that each of them needs.
+    pub cpus: NonZeroU32,
+    /// Memory that each of them needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<ByteSize>,
+    /// Nodes that may be chosen; all of them when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa_nodes: Option<NodeSet>,
+    /// `false` leaves the workload alone: it is judged, but never corrected.
+    #[serde(default = "yes")]
+    pub enforce: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A value of the configuration that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{key} = {value}: {problem}")]
+pub struct PolicyError {
+    /// Key, as in the file.
+    pub key: String,
+    /// Value, as in the file.
+    pub value: String,
+    /// What is wrong with it.
+    pub problem: &'static str,
+}
+
+impl Policy {
+    /// Checks what the types cannot: that the interval is not zero, ratios are ratios and in order,
+    /// workload names are there and differ, and node lists are not empty.
+    pub fn validate(&self) -> Result<(), PolicyError> {
+        if self.interval.is_zero() {
+            return Err(refused("interval", self.interval, "it must be longer than zero"));
+        }
+        self.thresholds.validate()?;
+        let mut names = BTreeSet::new();
+        for rule in &self.workloads {
+            if rule.name.trim().is_empty() {
+                return Err(refused("workload.name", quoted(&rule.name), "a workload needs a name"));
+            }
+            if !names.insert(&rule.name) {
+                return Err(refused("workload.name", quoted(&rule.name), "the name is used twice"));
+            }
+            if rule.numa_nodes.as_ref().is_some_and(NodeSet::is_empty) {
+                return Err(refused(
+                    "workload.numa_nodes",
+                    quoted(""),
+                    "leave the key out to allow every node",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The rule of a cgroup: the first in the file whose glob matches.
+    pub fn rule(&self, cgroup: &CgroupPath) -> Option<&WorkloadRule> {
+        self.workloads.iter().find(|rule| rule.cgroup.matches(cgroup))
+    }
+}
+
+impl Thresholds {
+    fn validate(&self) -> Result<(), PolicyError> {
+        for (name, warning, critical) in [
+            ("remote_residency", self.remote_residency_warning, self.remote_residency_critical),
+            ("remote_traffic", self.remote_traffic_warning, self.remote_traffic_critical),
+        ] {
+            for (level, value) in [("warning", warning), ("critical", critical)] {
+                // Written so that NaN, which TOML can spell, is refused as well.
+                if !(value > 0.0 && value <= 1.0) {
+                    let key = format!("thresholds.{name}_{level}");
+                    return Err(refused(key, value, "a ratio above 0 and at most 1 is expected"));
+                }
+            }
+            if critical < warning {
+                let key = format!("thresholds.{name}_critical");
+                return Err(refused(key, critical, "it must not be below the ratio for a warning"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(key: impl Into<String>, value: impl fmt::Display, problem: &'static str) -> PolicyError {
+    PolicyError { key: key.into(), value: format!("{value}"), problem }
+}
+
+fn quoted(text: &str) -> String {
+    format!("{text:?}")
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Observe,
+            interval: HumanDuration::from_secs(10),
+            cool_down: HumanDuration::from_secs(60),
+            state_dir: "/var/lib/numa-enforcer".into(),
+            sample: SampleSettings::default(),
+            metrics: MetricsSettings::default(),
+            thresholds: Thresholds::default(),
+            workloads: Vec::new(),
+        }
+    }
+}
+
+impl Default for SampleSettings {
+    fn default() -> Self {
+        Self { bpf: true, bpf_log: false, numa_maps: false }
+    }
+}
+
+impl Default for MetricsSettings {
+    fn default() -> Self {
+        Self { enabled: true, listen: (Ipv4Addr::LOCALHOST, 9477).into() }
+    }
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self {
+            remote_residency_warning: 0.2,
+            remote_residency_critical: 0.5,
+            remote_traffic_warning: 0.2,
+            remote_traffic_critical: 0.5,
+            min_memory: ByteSize(16 << 20),
+            min_samples: 20,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+use schemars::schema_for;
+
+use super::*;
+
+fn read(text: &str) -> Policy {
+    let policy: Policy = toml::from_str(text).unwrap();
+    policy.validate().unwrap();
+    policy
+}
+
+#[test]
+fn an_empty_file_is_the_default_and_never_writes() {
+    let policy = read("");
+    assert_eq!(policy, Policy::default());
+    assert_eq!(policy.mode, Mode::Observe);
+    assert_eq!(policy.metrics.listen.to_string(), "127.0.0.1:9477");
+    assert_eq!(policy.state_dir, PathBuf::from("/var/lib/numa-enforcer"));
+}
+
+#[test]
+fn a_full_file_is_read_and_written_back_the_same() {
+    let text = r#"
+        mode = "enforce"
+        interval = "2s"
+        cool_down = "1m"
+        state_dir = "/run/enforcer"
+
+        [sample]
+        bpf = false
+        numa_maps = true
+
+        [metrics]
+        enabled = true
+        listen = "[::1]:9000"
+
+        [thresholds]
+        remote_traffic_warning = 0.1
+        remote_traffic_critical = 0.9
+        min_memory = "1GiB"
+
+        [[workload]]
+        name = "redis"
+        cgroup = "/system.slice/redis*.service"
+        cpus = 4
+        memory = "512MiB"
+
+        [[workload]]
+        name = "pods"
+        cgroup = "/kubepods.slice/**"
+        cpus = 2
+        numa_nodes = "0,2-3"
+        enforce = false
+    "#;
+    let policy = read(text);
+    assert_eq!(policy.interval.get().as_secs(), 2);
+    assert_eq!(policy.thresholds.min_memory, ByteSize(1 << 30));
+    assert_eq!(policy.workloads[0].memory, Some(ByteSize(512 << 20)));
+    assert!(policy.workloads[0].enforce);
+    assert_eq!(policy.workloads[1].numa_nodes.as_ref().unwrap().to_string(), "0,2-3");
+    assert!(!policy.workloads[1].enforce);
+    assert_eq!(read(&toml::to_string(&policy).unwrap()), policy);
+}
+
+#[test]
+fn bad_values_are_refused_with_their_key_and_value() {
+    let workload = "[[workload]]\nname = 'a'\ncgroup = '/a'\ncpus = 1\n";
+    for (text, named) in [
+        ("intervall = '10s'".to_owned(), vec!["intervall"]),
+        ("interval = 10".to_owned(), vec!["interval", "10"]),
+        ("interval = '-1s'".to_owned(), vec!["interval", "-1s"]),
+        ("interval = '0s'".to_owned(), vec!["interval", "0s"]),
+        ("mode = 'write'".to_owned(), vec!["mode", "write"]),
+        ("[metrics]\nlisten = 'here'".to_owned(), vec!["listen", "here"]),
+        ("[thresholds]\nremote_traffic_warning = 20.0".to_owned(), vec!["remote_traffic_warning", "20"]),
+        ("[thresholds]\nremote_traffic_warning = nan".to_owned(), vec!["remote_traffic_warning", "NaN"]),
+        (
+            "[thresholds]\nremote_residency_critical = 0.1".to_owned(),
+            vec!["remote_residency_critical", "0.1"],
+        ),
+        (workload.replace("cpus = 1", "cpus = 0"), vec!["cpus", "0"]),
+        (workload.replace("cpus = 1", "cpus = -4"), vec!["cpus", "-4"]),
+        (workload.replace("'/a'", "'/a['"), vec!["cgroup", "/a["]),
+        (workload.replace("'/a'", "'a'"), vec!["cgroup", "`a`"]),
+        (workload.replace("'a'", "' '"), vec!["workload.name"]),
+        (format!("{workload}memory = '1 loaf'"), vec!["memory", "1 loaf"]),
+        (format!("{workload}numa_nodes = '3-1'"), vec!["numa_nodes", "3-1"]),
+        (format!("{workload}numa_nodes = ''"), vec!["workload.numa_nodes"]),
+        (format!("{workload}{workload}"), vec!["workload.name", "\"a\"", "twice"]),
+        (format!("{workload}colour = 1"), vec!["colour"]),
+    ] {
+        let error = match toml::from_str::<Policy>(&text) {
+            Err(error) => error.to_string(),
+            Ok(policy) => policy.validate().expect_err(&text).to_string(),
+        };
+        for part in named {
+            assert!(error.contains(part), "`{part}` is not in: {error}");
+        }
+    }
+}
+
+#[test]
+fn the_first_matching_rule_counts() {
+    let policy = read(
+        "[[workload]]\nname = 'one'\ncgroup = '/a/b'\ncpus = 1\n\
+         [[workload]]\nname = 'all'\ncgroup = '/a/*'\ncpus = 2\n",
+    );
+    let rule = |path| policy.rule(&CgroupPath::new(path)).map(|rule| rule.name.as_str());
+    assert_eq!(rule("/a/b"), Some("one"));
+    assert_eq!(rule("/a/c"), Some("all"));
+    assert_eq!(rule("/b"), None);
+}
+
+#[test]
+fn the_schema_refuses_unknown_keys() {
+    let schema = serde_json::to_value(schema_for!(Policy)).unwrap();
+    assert_eq!(schema["additionalProperties"], false);
+    assert_eq!(schema["properties"]["interval"]["$ref"], "#/$defs/Duration");
+}
