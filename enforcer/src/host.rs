@@ -98,7 +98,8 @@ pub fn list_dir(path: &Path) -> Result<Option<Vec<String>>, ReadError> {
     present(names().map_err(|cause| ReadError { path: path.to_owned(), cause }))
 }
 
-fn present<T>(read: Result<T, ReadError>) -> Result<Option<T>, ReadError> {
+/// `None` where the file or directory is absent.
+pub(crate) fn present<T>(read: Result<T, ReadError>) -> Result<Option<T>, ReadError> {
     use io::ErrorKind::{NotADirectory, NotFound};
     match read {
         Ok(value) => Ok(Some(value)),

@@ -4,4 +4,5 @@
 //! stages exchange. They must never write, and never import another stage.
 
 pub mod host_facts;
+pub mod topology;
 pub mod workloads;

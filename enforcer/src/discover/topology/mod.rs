@@ -1,0 +1,82 @@
+//! The machine's [`Topology`] from sysfs, of the running host and of a captured tree alike.
+//!
+//! | file | reads |
+//! |---|---|
+//! | `online.rs` | which CPUs there are: online, offline, isolated |
+//! | `cpu.rs` | packages, dies, clusters, cores, threads |
+//! | `cache.rs` | groups behind a last-level cache |
+//! | `node.rs` | NUMA nodes: CPUs, memory, huge pages, distances, HMAT |
+//! | `memory.rs` | what brought a node's memory online, memory tiers, the kind of each node |
+//! | `pci.rs` | devices whose place matters |
+//!
+//! These are thin: text becomes values in `enforcer_core::parse`. Kernels differ by twenty years, so
+//! every file is optional. Only a host that names no CPU at all is an error. Everything else that is
+//! missing or nonsense is left out and becomes a [`Degraded`] entry with the file and its value.
+//!
+//! Must never believe more than the kernel says (a CPU in no node has no node), write, or take
+//! longer than a few ms: files that are equal for all threads of a core, all cores of a package or
+//! all CPUs of a cache are read once for them.
+
+mod cache;
+mod cpu;
+mod memory;
+mod node;
+mod online;
+mod pci;
+mod source;
+
+use std::path::PathBuf;
+
+use enforcer_core::{degraded::Degraded, topology::Topology};
+use thiserror::Error;
+
+use crate::host::HostRoot;
+use source::Source;
+
+/// Why there is no topology at all.
+#[derive(Debug, Error)]
+pub enum TopologyError {
+    /// Neither sysfs nor procfs names a CPU.
+    #[error("no CPU found: looked in {}, {} and {}", .0[0].display(), .0[1].display(), .0[2].display())]
+    NoCpus([PathBuf; 3]),
+    /// More CPUs than any kernel has.
+    #[error("{path} names {count} CPUs, no kernel has more than {limit}", path = path.display())]
+    TooManyCpus {
+        /// Where they are named.
+        path: PathBuf,
+        /// How many.
+        count: usize,
+        /// The greatest number that is accepted.
+        limit: usize,
+    },
+}
+
+/// Reads the topology of a host.
+pub fn read_topology(root: &HostRoot) -> Result<(Topology, Vec<Degraded>), TopologyError> {
+    let mut source = Source::new(root);
+    let sets = online::read(&mut source)?;
+    let mut cpus = cpu::read_cpus(&mut source, &sets.online);
+    let (mut nodes, distances) = node::read(&mut source, &sets.online, &mut cpus);
+    let packages = cpu::read_packages(&mut source, &cpus);
+    let llcs = cache::read(&mut source, &sets.online);
+    let memory_tiers = memory::read_tiers(&mut source);
+    node::find_closest(&mut nodes, &distances);
+    memory::classify(&mut source, &mut nodes, &memory_tiers);
+    let devices = pci::read(&mut source, &nodes);
+    let topology = Topology {
+        nodes,
+        distances,
+        packages,
+        cpus,
+        llcs,
+        memory_tiers,
+        offline_cpus: sets.offline,
+        isolated_cpus: sets.isolated,
+        nohz_full_cpus: sets.nohz_full,
+        devices,
+    };
+    Ok((topology, source.into_degraded()))
+}
+
+#[cfg(test)]
+mod tests;
