@@ -1,9 +1,9 @@
 //! The kernel: its release, BTF, NUMA balancing.
 
-use std::path::Path;
+use std::{io, path::Path};
 
 use super::read;
-use crate::{host::HostRoot, report::checks::Check};
+use crate::{host::HostRoot, kernel::linux::Linux, report::checks::Check};
 
 /// Oldest release that is tested.
 const OLDEST: (u32, u32) = (5, 10);
@@ -13,6 +13,7 @@ pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
         release(read(host, "sys/kernel/osrelease")),
         btf(&host.sys.join("kernel/btf/vmlinux")),
         numa(&host.sys.join("devices/system/node")),
+        page_moves(Linux::probe()),
         balancing(&read(host, "sys/kernel/numa_balancing")),
     ]
 }
@@ -58,6 +59,19 @@ fn numa(path: &Path) -> Check {
             "numa",
             format!("{}: {error}", path.display()),
             "nothing to align: the kernel was built without CONFIG_NUMA",
+        ),
+    }
+}
+
+/// `move_pages(2)` of no pages: fails with `EPERM` where a seccomp filter takes it away, as Docker's
+/// default does without `CAP_SYS_NICE`, and with `ENOSYS` without `CONFIG_MIGRATION`.
+fn page_moves(probe: io::Result<()>) -> Check {
+    match probe {
+        Ok(()) => Check::ok("move-pages", "move_pages(2) is allowed"),
+        Err(error) => Check::missing(
+            "move-pages",
+            format!("move_pages(2): {error}"),
+            "`run --mode enforce` cannot move pages: allow move_pages in the seccomp profile, give CAP_SYS_NICE",
         ),
     }
 }

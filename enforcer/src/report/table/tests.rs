@@ -1,3 +1,5 @@
+//! The table of synthetic machines, in full.
+
 use std::collections::BTreeMap;
 
 use enforcer_core::{

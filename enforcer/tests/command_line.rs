@@ -1,0 +1,176 @@
+//! What the command line promises: exit codes, messages, and manners in a pipe.
+
+mod common;
+
+use std::{fs, process::Stdio};
+
+use common::{finish, program, run, unprivileged};
+
+#[test]
+fn help_and_version_are_a_success() {
+    for arguments in [
+        &["--help"][..],
+        &["-h"],
+        &["--version"],
+        &["help"],
+        &["audit", "--help"],
+        &["topology", "--help"],
+        &["capture", "--help"],
+        &["doctor", "--help"],
+        &["run", "--help"],
+        &["restore", "--help"],
+    ] {
+        let ended = run(arguments);
+        assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
+        assert!(!ended.stdout.is_empty() && ended.stderr.is_empty(), "{arguments:?}");
+        if arguments.contains(&"--help") {
+            assert!(ended.stdout.contains("Examples:"), "{arguments:?}: {}", ended.stdout);
+        }
+    }
+}
+
+#[test]
+fn wrong_usage_is_64_and_names_the_value_and_the_cause() {
+    for (arguments, said) in [
+        (&[][..], "Usage: numa-enforcer"),
+        (&["frobnicate"], "unrecognized subcommand 'frobnicate'"),
+        (&["audit", "--nope"], "unexpected argument '--nope'"),
+        (&["audit", "-o", "yaml"], "invalid value 'yaml' for '--output"),
+        (&["audit", "--fail-on", "fatal"], "invalid value 'fatal' for '--fail-on"),
+        (&["audit", "--sample", "10"], "invalid value '10' for '--sample"),
+        (&["audit", "--sample", "0s"], "must be longer than zero"),
+        (&["audit", "--sample", "99h"], "must not be longer than 24h"),
+        (&["audit", "--sample", "1s", "--root", "/"], "cannot be used with '--root"),
+        (&["run", "--mode", "destroy"], "invalid value 'destroy' for '--mode"),
+        (&["run", "--interval", "soon"], "invalid value 'soon' for '--interval"),
+        (&["run", "--metrics-listen", "nowhere"], "invalid value 'nowhere' for '--metrics-listen"),
+        (&["capture"], "<DIR>"),
+    ] {
+        let ended = run(arguments);
+        assert_eq!(ended.code, Some(64), "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(said), "{arguments:?}: {}", ended.stderr);
+        assert_eq!(ended.stdout, "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_root_that_is_not_a_machine_is_2_in_one_line() {
+    let empty = tempfile::tempdir().unwrap();
+    let file = empty.path().join("file");
+    fs::write(&file, "").unwrap();
+    let (empty, file) = (empty.path().to_str().unwrap(), file.to_str().unwrap());
+    for (root, said) in [
+        ("/no/such/root", "/no/such/root: No such file or directory"),
+        (file, "not a directory"),
+        (empty, "sys/devices/system: No such file or directory"),
+    ] {
+        for command in ["audit", "topology"] {
+            let ended = run(&[command, "--root", root]);
+            assert_eq!(ended.code, Some(2), "{command} {root}: {}", ended.stderr);
+            assert_eq!(ended.stderr.lines().count(), 1, "{command} {root}: {}", ended.stderr);
+            assert!(ended.stderr.contains(said), "{command} {root}: {}", ended.stderr);
+            assert_eq!(ended.stdout, "", "{command} {root}");
+        }
+    }
+}
+
+#[test]
+fn a_configuration_is_checked_without_running() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("config.toml");
+    let path = config.to_str().unwrap();
+    for (text, code, said) in [
+        ("", 0, "valid"),
+        (
+            "mode = \"enforce\"\n[[workload]]\nname = \"db\"\ncgroup = \"/db\"\ncpus = 4\nmemory = \"1GiB\"\n",
+            0,
+            "valid",
+        ),
+        ("\n\nfrobnicate = 1\n", 64, "line 3: unknown field `frobnicate`"),
+        ("mode = \"destroy\"\n", 64, "line 1: unknown variant `destroy`"),
+        ("[[workload]]\nname = \"db\"\ncgroup = \"/db\"\ncpus = -4\n", 64, "line 4: "),
+        ("[[workload]\n", 64, "line 1: "),
+        ("mode = \"\u{1b}[31m\"\n", 64, "line 1: "),
+    ] {
+        fs::write(&config, text).unwrap();
+        let ended = run(&["run", "--check", "--config", path]);
+        assert_eq!(ended.code, Some(code), "{text}: {}", ended.stderr);
+        assert!(format!("{}{}", ended.stdout, ended.stderr).contains(said), "{text}: {ended:?}");
+        assert!(
+            ended.stderr.lines().count() <= 1 && !ended.stderr.contains('\u{1b}'),
+            "{text}: {}",
+            ended.stderr
+        );
+        assert!(code == 0 || ended.stderr.contains(path), "{text}: {}", ended.stderr);
+    }
+    fs::write(&config, [0xff, 0xfe]).unwrap();
+    assert_eq!(run(&["run", "--check", "--config", path]).code, Some(2));
+    let ended = run(&["run", "--check", "--config", "/no/such/config"]);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("/no/such/config: No such file or directory"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_a_quiet_success() {
+    for arguments in [&["doctor"][..], &["schema", "audit"], &["--help"]] {
+        let mut command = program(arguments);
+        let (reader, writer) = std::io::pipe().unwrap();
+        command.stdout(writer);
+        drop(reader);
+        let ended = finish(command);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_no_panic() {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = program(&["schema", "audit"]);
+    command.stdout(Stdio::from(full));
+    let ended = finish(command);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("No space left"), "{}", ended.stderr);
+}
+
+#[test]
+fn doctor_answers_without_root_and_in_json() {
+    let (command, _copy) = unprivileged(&["doctor", "-o", "json", "--state-dir", "/no/such/dir"]);
+    let ended = finish(command);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let report: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(report["schemaVersion"], 1);
+    let status = |name: &str| {
+        let checks = report["checks"].as_array().unwrap();
+        checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("{name}: {report}"))["status"].clone()
+    };
+    assert_eq!(status("kernel"), "ok");
+    assert_eq!(status("privileges"), "degraded");
+    assert_eq!(status("cap-bpf"), "missing");
+    assert_eq!(status("state-dir"), "degraded");
+}
+
+#[test]
+fn output_into_a_pipe_has_no_colour_and_fits_the_width() {
+    for columns in ["60", "100", "140"] {
+        let mut command = program(&["doctor"]);
+        command.env("COLUMNS", columns).env("TERM", "xterm-256color");
+        let ended = finish(command);
+        assert!(!ended.stdout.contains('\u{1b}'), "{}", ended.stdout);
+        let width = columns.parse().unwrap();
+        assert!(ended.stdout.lines().all(|line| line.chars().count() <= width), "{}", ended.stdout);
+    }
+}
+
+#[test]
+fn restore_without_a_journal_has_nothing_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    for arguments in [&["restore"][..], &["restore", "--dry-run"]] {
+        let mut command = program(arguments);
+        command.arg("--state-dir").arg(&state);
+        let ended = finish(command);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert!(ended.stdout.contains("nothing to put back"), "{}", ended.stdout);
+        assert!(!state.exists());
+    }
+}

@@ -1,0 +1,84 @@
+//! Runs the built program as a user would, and never waits for it without end.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![expect(clippy::unwrap_used, reason = "only tests are here")]
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt},
+        process::CommandExt,
+    },
+    process::{Command, Output, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+/// Far above what any command here takes; a program that is still running then hangs.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The program with its arguments, an empty environment and no input.
+pub(crate) fn program(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_numa-enforcer"));
+    command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// The same without root, where the test has it: from a copy that everybody can reach, as the
+/// working copy may be below a home directory that only root can enter.
+pub(crate) fn unprivileged(arguments: &[&str]) -> (Command, TempDir) {
+    let open = TempDir::with_prefix("numa-enforcer-").unwrap();
+    fs::set_permissions(open.path(), Permissions::from_mode(0o755)).unwrap();
+    let copy = open.path().join("numa-enforcer");
+    fs::copy(env!("CARGO_BIN_EXE_numa-enforcer"), &copy).unwrap();
+    let mut command = program(&[]);
+    if fs::metadata("/proc/self").unwrap().uid() == 0 {
+        command = Command::new(copy);
+        command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.uid(65534).gid(65534).current_dir(open.path());
+    }
+    command.args(arguments);
+    (command, open)
+}
+
+/// What a run left behind.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// Exit code; `None` when a signal ended it.
+    pub(crate) code: Option<i32>,
+    /// Standard output.
+    pub(crate) stdout: String,
+    /// Standard error.
+    pub(crate) stderr: String,
+}
+
+/// Runs it to its end.
+///
+/// # Panics
+/// When it hangs or panics.
+pub(crate) fn finish(mut command: Command) -> Ended {
+    let child = command.spawn().unwrap();
+    let pid = child.id();
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || send.send(child.wait_with_output()));
+    let Ok(output) = receive.recv_timeout(PATIENCE) else {
+        let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+        panic!("{command:?} still runs after {PATIENCE:?}");
+    };
+    let Output { status, stdout, stderr } = output.unwrap();
+    let ended = Ended {
+        code: status.code(),
+        stdout: String::from_utf8(stdout).unwrap(),
+        stderr: String::from_utf8(stderr).unwrap(),
+    };
+    assert!(!ended.stderr.contains("panicked"), "{command:?}: {}", ended.stderr);
+    ended
+}
+
+/// Runs the program with these arguments to its end.
+pub(crate) fn run(arguments: &[&str]) -> Ended {
+    finish(program(arguments))
+}
