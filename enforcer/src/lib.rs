@@ -5,4 +5,5 @@ pub mod doctor;
 pub mod enforce;
 pub mod host;
 pub mod kernel;
+pub mod observe;
 pub mod report;

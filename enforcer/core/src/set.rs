@@ -51,6 +51,11 @@ impl<T: Id> IdSet<T> {
         Self { words: Vec::new(), of: PhantomData }
     }
 
+    /// The set whose member n is bit n % 64 of word n / 64; words above [`MAX_ID`] are left out.
+    pub fn from_words(words: &[u64]) -> Self {
+        Self::of_words(words.iter().copied().take(MAX_ID as usize / 64 + 1).collect())
+    }
+
     /// Adds an id; true when it was not in the set. Ids above [`MAX_ID`] are left out.
     pub fn insert(&mut self, id: T) -> bool {
         let number = id.number();

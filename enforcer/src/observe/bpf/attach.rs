@@ -1,0 +1,258 @@
+//! Loads the object and attaches its programs, hook by hook.
+//!
+//! The order is: the kernel's types, the offsets that a hook reads, its argument count, then the
+//! load, which is where the kernel says yes or no. There is no probe for a capability: probing
+//! cannot tell "the kernel lacks it" from "not permitted", the load's own error can.
+
+use std::{error::Error, io};
+
+use aya::{
+    Btf, Ebpf, EbpfError, EbpfLoader, include_bytes_aligned,
+    programs::{BtfTracePoint, FEntry, PerfEvent, Program, ProgramError},
+};
+use enforcer_common::{
+    limit,
+    settings::{self, NO_NODE},
+};
+
+use super::{
+    axis::CgroupAxis,
+    btf::KernelTypes,
+    hook::{Hook, HookError},
+    offsets::{self, CgroupWalk},
+    perf,
+    programs::AttachOptions,
+};
+
+/// The programs of `enforcer-ebpf`, as `build.rs` built them.
+static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.o"));
+
+/// The programs' names and the number of arguments that they understand.
+const MIGRATE: (&str, usize) = ("sched_migrate_task", 2);
+const WAKEUP_NEW: (&str, usize) = ("sched_wakeup_new", 1);
+const NUMA_FAULT: (&str, usize) = ("task_numa_fault", 4);
+const CLOCK: &str = "cpu_clock";
+
+/// Ring of the programs' diagnostics when they are off: the smallest that every page size allows.
+const SILENT_LOG_BYTES: u32 = 65_536;
+/// Longest part of a verifier log that goes into a reason.
+const VERIFIER_TAIL: usize = 200;
+
+/// What this kernel says about itself.
+pub(super) struct Kernel {
+    /// Its types as we read them.
+    pub(super) types: Result<KernelTypes, HookError>,
+    /// The same as aya needs them to name an attach point.
+    btf: Option<Btf>,
+}
+
+impl Kernel {
+    pub(super) fn read() -> Self {
+        let types = std::fs::read(super::VMLINUX)
+            .map_err(|cause| HookError::NoTypes { cause: cause.to_string() })
+            .and_then(|bytes| Ok(KernelTypes::parse(bytes)?));
+        let btf = types.is_ok().then(|| Btf::from_sys_fs().ok()).flatten();
+        Self { types, btf }
+    }
+
+    fn types(&self) -> Result<(&KernelTypes, &Btf), HookError> {
+        match (&self.types, &self.btf) {
+            (Ok(types), Some(btf)) => Ok((types, btf)),
+            (Err(error), _) => Err(HookError::NoTypes { cause: error.to_string() }),
+            (Ok(_), None) => Err(HookError::NoTypes { cause: "not readable by the loader".to_owned() }),
+        }
+    }
+
+    fn walk(&self, axis: CgroupAxis) -> Result<CgroupWalk, HookError> {
+        Ok(CgroupWalk::resolve(self.types()?.0, axis)?)
+    }
+
+    fn task_cpu(&self) -> Result<u32, HookError> {
+        Ok(offsets::task_cpu(self.types()?.0)?)
+    }
+}
+
+/// Writes the settings and creates the maps; no program is loaded yet.
+pub(super) fn load(kernel: &Kernel, options: &AttachOptions) -> Result<Ebpf, EbpfError> {
+    let walk = kernel.walk(options.cgroups).unwrap_or_default();
+    let task_cpu = kernel.task_cpu().unwrap_or_default();
+    let axis = options.cgroups.setting();
+    let nodes = node_table(options);
+    let log_level = if options.log { ::log::LevelFilter::Debug } else { ::log::LevelFilter::Off } as u8;
+    let mut loader = EbpfLoader::new();
+    loader
+        .btf(kernel.btf.as_ref())
+        .override_global(settings::CGROUP_AXIS, &axis, true)
+        .override_global(settings::TASK_CPU, &task_cpu, true)
+        .override_global(settings::TASK_CGROUPS, &walk.task_cgroups, true)
+        .override_global(settings::CSS_SET_SLOT, &walk.css_set_slot, true)
+        .override_global(settings::CSS_CGROUP, &walk.css_cgroup, true)
+        .override_global(settings::CGROUP_KN, &walk.cgroup_kn, true)
+        .override_global(settings::KN_ID, &walk.kn_id, true)
+        .override_global(settings::CPU_NODE, nodes.as_slice(), true)
+        .override_global(aya_log::LEVEL, &log_level, true);
+    if !options.log {
+        loader.map_max_entries("AYA_LOGS", SILENT_LOG_BYTES);
+    }
+    loader.load(OBJECT)
+}
+
+/// Loads and attaches the programs of one hook.
+pub(super) fn attach(
+    ebpf: &mut Ebpf,
+    kernel: &Kernel,
+    hook: Hook,
+    options: &AttachOptions,
+) -> Result<(), HookError> {
+    match hook {
+        Hook::Placement => {
+            kernel.walk(options.cgroups)?;
+            kernel.task_cpu()?;
+            tracepoint(ebpf, kernel, MIGRATE)?;
+            tracepoint(ebpf, kernel, WAKEUP_NEW).inspect_err(|_| detach_tracepoint(ebpf, MIGRATE.0))
+        }
+        Hook::RunTime => {
+            if options.cgroups == CgroupAxis::Cpuset {
+                kernel.walk(options.cgroups)?;
+            }
+            clock(ebpf, options)
+        }
+        Hook::HintFaults => {
+            if options.cgroups == CgroupAxis::Cpuset {
+                kernel.walk(options.cgroups)?;
+            }
+            function_entry(ebpf, kernel, NUMA_FAULT)
+        }
+    }
+}
+
+fn tracepoint(
+    ebpf: &mut Ebpf,
+    kernel: &Kernel,
+    (name, expected): (&'static str, usize),
+) -> Result<(), HookError> {
+    let (types, btf) = kernel.types()?;
+    check_arity(name, types.tracepoint_arity(name)?, expected)?;
+    let program: &mut BtfTracePoint = program(ebpf, name)?;
+    program.load(name, btf).and_then(|()| program.attach()).map(|_| ()).map_err(|error| refused(name, &error))
+}
+
+fn function_entry(
+    ebpf: &mut Ebpf,
+    kernel: &Kernel,
+    (name, expected): (&'static str, usize),
+) -> Result<(), HookError> {
+    let (types, btf) = kernel.types()?;
+    check_arity(name, types.function_arity(name)?, expected)?;
+    let program: &mut FEntry = program(ebpf, name)?;
+    program.load(name, btf).and_then(|()| program.attach()).map(|_| ()).map_err(|error| refused(name, &error))
+}
+
+fn clock(ebpf: &mut Ebpf, options: &AttachOptions) -> Result<(), HookError> {
+    let program: &mut PerfEvent = program(ebpf, CLOCK)?;
+    program.load().map_err(|error| refused(CLOCK, &error))?;
+    perf::attach(program, CLOCK, options.cpu_node.keys().copied())
+}
+
+/// Half of a pair is worse than none: it would count too little and look complete.
+fn detach_tracepoint(ebpf: &mut Ebpf, name: &'static str) {
+    if let Ok(program) = program::<BtfTracePoint>(ebpf, name)
+        && let Err(error) = program.unload()
+    {
+        tracing::debug!("detaching {name}: {error}");
+    }
+}
+
+fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, HookError>
+where
+    &'a mut P: TryFrom<&'a mut Program>,
+{
+    ebpf.program_mut(name).and_then(|program| program.try_into().ok()).ok_or(HookError::NoProgram(name))
+}
+
+fn check_arity(name: &'static str, found: usize, expected: usize) -> Result<(), HookError> {
+    if found == expected { Ok(()) } else { Err(HookError::Arity { name, found, expected }) }
+}
+
+fn refused(name: &'static str, error: &ProgramError) -> HookError {
+    HookError::Program { name, cause: describe(error) }
+}
+
+/// The system call and its error, with the end of the verifier's log where there is one.
+pub(super) fn describe(error: &ProgramError) -> String {
+    let ProgramError::LoadError { io_error, verifier_log } = error else { return with_causes(error) };
+    let log = verifier_log.to_string();
+    match log.trim().lines().rfind(|line| !is_statistics(line)) {
+        Some(line) => {
+            let line: String = line.chars().take(VERIFIER_TAIL).collect();
+            format!("BPF_PROG_LOAD: {io_error}: {line}")
+        }
+        None => format!("BPF_PROG_LOAD: {io_error}"),
+    }
+}
+
+/// The system error behind a refusal, where there is one.
+pub(super) fn io_error_of(error: &ProgramError) -> Option<&io::Error> {
+    match error {
+        ProgramError::LoadError { io_error, .. } | ProgramError::IOError(io_error) => Some(io_error),
+        ProgramError::SyscallError(call) => Some(&call.io_error),
+        _ => None,
+    }
+}
+
+/// An error with all its causes on one line.
+pub(super) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let error_text = error.to_string();
+        if !text.contains(&error_text) {
+            text = format!("{text}: {error_text}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// The verifier ends its log with what it counted, also when it says no more.
+fn is_statistics(line: &str) -> bool {
+    line.is_empty()
+        || ["processed ", "verification time", "stack depth"].iter().any(|start| line.starts_with(start))
+}
+
+fn node_table(options: &AttachOptions) -> Vec<u16> {
+    let mut nodes = vec![NO_NODE; limit::CPUS];
+    for (cpu, node) in &options.cpu_node {
+        if let (Some(slot), Ok(node)) = (nodes.get_mut(cpu.0 as usize), u16::try_from(node.0)) {
+            *slot = node;
+        }
+    }
+    nodes
+}
+
+#[cfg(test)]
+mod tests {
+    use enforcer_core::id::{CpuId, NodeId};
+
+    use super::*;
+
+    #[test]
+    fn the_table_holds_sparse_and_high_nodes() {
+        let cpu_node =
+            [(0, 72), (3, 1023), (8191, 5), (8192, 6)].map(|(cpu, node)| (CpuId(cpu), NodeId(node)));
+        let table = node_table(&AttachOptions {
+            cpu_node: cpu_node.into(),
+            cgroups: CgroupAxis::Unified,
+            log: false,
+        });
+        assert_eq!(table.len(), limit::CPUS);
+        assert_eq!([table[0], table[1], table[3], table[8191]], [72, NO_NODE, 1023, 5]);
+    }
+
+    #[test]
+    fn causes_are_not_repeated() {
+        let error = EbpfError::FileError { path: "x".into(), error: rustix::io::Errno::PERM.into() };
+        let text = with_causes(&error);
+        assert_eq!(text.matches("Operation not permitted").count(), 1, "{text}");
+    }
+}

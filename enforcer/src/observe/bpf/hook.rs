@@ -1,0 +1,95 @@
+//! The hooks by name: what each gives, what it needs, and whether it works here.
+
+use enforcer_core::degraded::Degraded;
+use thiserror::Error;
+
+use super::btf::{BtfError, Missing};
+
+/// A group of programs that gives one kind of counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hook {
+    /// Tasks put on a CPU of another node.
+    Placement,
+    /// Time on the CPUs of each node.
+    RunTime,
+    /// NUMA hinting faults, local and remote.
+    HintFaults,
+}
+
+impl Hook {
+    /// Every hook, in the order in which they are attached.
+    pub const ALL: [Self; 3] = [Self::Placement, Self::RunTime, Self::HintFaults];
+
+    /// Name in reports.
+    pub fn source(self) -> &'static str {
+        match self {
+            Self::Placement => "bpf:placement",
+            Self::RunTime => "bpf:run-time",
+            Self::HintFaults => "bpf:hint-faults",
+        }
+    }
+
+    /// What the kernel has to offer for it, and since when it does.
+    pub fn needs(self) -> &'static str {
+        match self {
+            Self::Placement => {
+                "BTF, tracepoints sched_migrate_task and sched_wakeup_new, CAP_BPF and CAP_PERFMON; Linux 5.10"
+            }
+            Self::RunTime => {
+                "perf events, CAP_BPF and CAP_PERFMON; BTF only where the cpuset controller is on cgroup v1; Linux 5.10"
+            }
+            Self::HintFaults => {
+                "BTF, BPF trampolines, CONFIG_NUMA_BALANCING, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
+            }
+        }
+    }
+
+    /// What is lost without it.
+    pub fn effect(self) -> &'static str {
+        match self {
+            Self::Placement => "moves of tasks to CPUs of another node are not counted",
+            Self::RunTime => {
+                "run time per node is not measured, so remote traffic cannot be estimated from it"
+            }
+            Self::HintFaults => {
+                "remote accesses are not seen directly; remote traffic is run time per node times residency"
+            }
+        }
+    }
+}
+
+/// Whether a hook works on this kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookState {
+    /// Which hook.
+    pub hook: Hook,
+    /// `None`: it is attached; else why not, with the system call and its error.
+    pub absent: Option<String>,
+}
+
+impl HookState {
+    /// The entry for the report when the hook is absent.
+    pub fn degraded(&self) -> Option<Degraded> {
+        let reason = self.absent.clone()?;
+        Some(Degraded::new(self.hook.source(), reason, self.hook.effect()))
+    }
+}
+
+/// Why a hook is not attached.
+#[derive(Debug, Error)]
+pub(super) enum HookError {
+    #[error("{path}: {cause}", path = super::VMLINUX)]
+    NoTypes { cause: String },
+    #[error("{path}: {0}", path = super::VMLINUX)]
+    Types(#[from] BtfError),
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    #[error("{name} takes {found} arguments here, {expected} are understood")]
+    Arity { name: &'static str, found: usize, expected: usize },
+    #[error("the object has no program {0}")]
+    NoProgram(&'static str),
+    #[error("{name}: {cause}")]
+    Program { name: &'static str, cause: String },
+    #[error("none of the {0} CPUs is online")]
+    NoCpu(usize),
+}

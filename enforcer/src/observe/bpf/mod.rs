@@ -1,0 +1,45 @@
+//! The kernel side, as the daemon sees it: programs that count and an iterator that lists tasks.
+//!
+//! Two loaders share nothing but the kernel: aya loads the Rust programs ([`Programs`]), libbpf the C
+//! iterator ([`TaskIterator`]), because only clang emits CO-RE relocations. Everything here is
+//! optional. A hook that this kernel or our capabilities do not allow becomes a `Degraded` entry
+//! with the system call's own error; nothing fails because of it, and nothing panics.
+//!
+//! What is needed is asked for, never derived from a kernel version:
+//!
+//! | source | needs | since |
+//! |---|---|---|
+//! | `bpf` | `CAP_BPF`, maps and a ring buffer | 5.10 is the oldest that is supported |
+//! | `bpf:placement` | BTF, `tp_btf` on two scheduler tracepoints | 5.10 |
+//! | `bpf:run-time` | perf events, `CAP_PERFMON`; BTF on the cpuset axis only | 5.10 |
+//! | `bpf:hint-faults` | BTF, trampolines, `task_numa_fault` | 5.10 x86, 6.4 arm64 |
+//! | `task-iterator` | BTF, `iter/task` | 5.10 |
+//!
+//! The programs are attached while [`Programs`] lives: the links are file descriptors, so a daemon
+//! that is killed leaves nothing behind.
+
+mod attach;
+mod axis;
+mod btf;
+mod counters;
+mod hook;
+mod iter;
+mod log;
+mod offsets;
+mod perf;
+mod programs;
+mod record;
+
+pub use self::{
+    axis::CgroupAxis,
+    btf::{BtfError, KernelTypes, Missing},
+    counters::{CountersError, Drops, KernelCounters},
+    hook::{Hook, HookState},
+    iter::{IteratorError, TaskIterator},
+    perf::{TICK_HZ, TICK_NS},
+    programs::{AttachOptions, Programs},
+    record::TaskRecord,
+};
+
+/// Where the kernel shows its type information.
+const VMLINUX: &str = "/sys/kernel/btf/vmlinux";

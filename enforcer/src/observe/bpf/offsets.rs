@@ -1,0 +1,51 @@
+//! Where the programs find what they read in this kernel's structures.
+//!
+//! The names on both ends are `enforcer_common::settings`. A hook whose field is missing is not
+//! attached: an offset of 0 would load and count nonsense.
+
+use super::{
+    axis::CgroupAxis,
+    btf::{KernelTypes, Missing},
+};
+
+/// Size of a pointer, the element of `css_set.subsys`, in the kernel.
+const POINTER: u32 = 8;
+
+/// From a task to the id of its cgroup.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct CgroupWalk {
+    pub(super) task_cgroups: u32,
+    pub(super) css_set_slot: u32,
+    pub(super) css_cgroup: u32,
+    pub(super) cgroup_kn: u32,
+    pub(super) kn_id: u32,
+}
+
+impl CgroupWalk {
+    pub(super) fn resolve(types: &KernelTypes, axis: CgroupAxis) -> Result<Self, Missing> {
+        let css_set_slot = match axis {
+            CgroupAxis::Unified => types.offset("css_set", &["dfl_cgrp"])?,
+            CgroupAxis::Cpuset => {
+                let index = types.enumerator("cgroup_subsys_id", "cpuset_cgrp_id")?;
+                let slots = types.offset("css_set", &["subsys"])?;
+                index
+                    .checked_mul(POINTER)
+                    .and_then(|offset| offset.checked_add(slots))
+                    .ok_or_else(|| Missing(format!("slot {index} of css_set.subsys")))?
+            }
+        };
+        Ok(Self {
+            task_cgroups: types.offset("task_struct", &["cgroups"])?,
+            css_set_slot,
+            css_cgroup: types.offset("cgroup_subsys_state", &["cgroup"])?,
+            cgroup_kn: types.offset("cgroup", &["kn"])?,
+            kn_id: types.offset("kernfs_node", &["id"])?,
+        })
+    }
+}
+
+/// The CPU of a task: in `thread_info` since 5.16 on every architecture, before in `task_struct` on
+/// x86 and arm64.
+pub(super) fn task_cpu(types: &KernelTypes) -> Result<u32, Missing> {
+    types.offset("task_struct", &["cpu"]).or_else(|_| types.offset("task_struct", &["thread_info", "cpu"]))
+}

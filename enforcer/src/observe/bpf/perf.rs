@@ -1,0 +1,51 @@
+//! The clock of each CPU: a software perf event at a fixed rate.
+
+use aya::programs::{
+    PerfEvent, ProgramError,
+    perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent},
+};
+use enforcer_core::id::CpuId;
+use rustix::io::Errno;
+
+use super::{attach::io_error_of, hook::HookError};
+
+/// Ticks per second of a busy CPU: odd, so that it does not beat with the kernel's own tick.
+pub const TICK_HZ: u64 = 99;
+/// Run time that one tick stands for, in nanoseconds.
+pub const TICK_NS: u64 = 1_000_000_000 / TICK_HZ;
+
+/// `ENODEV` of `perf_event_open`: the CPU is offline.
+const OFFLINE: i32 = Errno::NODEV.raw_os_error();
+
+/// Attaches the loaded program to the clocks of all CPUs that are online.
+///
+/// A CPU that comes online later has no clock: attach again after a change of the topology.
+pub(super) fn attach(
+    program: &mut PerfEvent,
+    name: &'static str,
+    cpus: impl ExactSizeIterator<Item = CpuId>,
+) -> Result<(), HookError> {
+    let asked = cpus.len();
+    let mut attached = 0usize;
+    for cpu in cpus {
+        match attach_one(program, cpu) {
+            Ok(()) => attached += 1,
+            Err(error) if io_error_of(&error).and_then(std::io::Error::raw_os_error) == Some(OFFLINE) => {}
+            Err(error) => {
+                let cause = format!("CPU {cpu}: {}", super::attach::describe(&error));
+                return Err(HookError::Program { name, cause });
+            }
+        }
+    }
+    if attached == 0 { Err(HookError::NoCpu(asked)) } else { Ok(()) }
+}
+
+fn attach_one(program: &mut PerfEvent, cpu: CpuId) -> Result<(), ProgramError> {
+    program.attach(
+        PerfEventConfig::Software(SoftwareEvent::CpuClock),
+        PerfEventScope::AllProcessesOneCpu { cpu: cpu.0 },
+        SamplePolicy::Frequency(TICK_HZ),
+        false,
+    )?;
+    Ok(())
+}
