@@ -12,6 +12,7 @@ use enforcer_core::{
     set::{CpuSet, NodeSet},
     topology::{MemoryKind, Node, Topology},
 };
+use proptest::prelude::*;
 use serde::Deserialize;
 use tempfile::TempDir;
 
@@ -81,6 +82,9 @@ fn all_captured_machines_agree_with_their_facts() {
         }
         let (folder, dir) = unpack(&fixtures().join(&name));
         let (topology, _) = read_tree(&dir.path().join(&folder));
+        if !KERNEL_WINS.iter().any(|(name, ..)| *name == folder) {
+            assert_sound(&topology);
+        }
         let facts = facts.remove(&folder).unwrap_or_else(|| panic!("no facts for {folder}"));
         assert_eq!(topology.packages.len(), facts.packages, "{folder}");
         assert_eq!(topology.online_cpus(), facts.pus, "{folder}");
@@ -165,4 +169,103 @@ fn the_json_of_captured_machines() {
     for archive in ["32em64t-2n8c+dax+nvme+mic+dimms", "fakeheteromemtiers", "offline-cpu0-node0"] {
         insta::assert_json_snapshot!(archive.replace('+', "-"), machine(archive).0);
     }
+}
+
+/// Files that readers look at, with ids that meet now and then.
+fn any_path() -> impl Strategy<Value = String> {
+    let cpu = "sys/devices/system/cpu/(online|present|isolated|nohz_full|cpu[0-3]/online)";
+    let core = "sys/devices/system/cpu/cpu[0-3]/topology/(physical_package_id|die_id|cluster_id|core_id|\
+                thread_siblings(_list)?|core_siblings(_list)?|cluster_cpus(_list)?)";
+    let cache = "sys/devices/system/cpu/cpu[0-3]/cache/index[0-3]/(level|type|size|shared_cpu_(map|list))";
+    let node = "sys/devices/system/node/(online|possible|has_normal_memory|node(0|2|70)/(cpulist|cpumap|\
+                meminfo|distance|access[01]/initiators/(node[02]/x|read_latency|read_bandwidth)|\
+                hugepages/hugepages-(2048|x)kB/(nr|free)_hugepages))";
+    let rest = "sys/devices/virtual/memory_tiering/memory_tier[0-9]/nodelist|proc/(stat|cpuinfo|cmdline|meminfo)|\
+                sys/bus/pci/devices/0000:00:0[0-3]\\.0/(class|numa_node|net/eth0/x)|\
+                sys/devices/pci0000:00/0000:00:0[0-3]\\.0/(class|numa_node)|\
+                proc/driver/nvidia/gpus/[a-b]/numa_status";
+    proptest::string::string_regex(&format!("({cpu}|{core}|{cache}|{node}|{rest})")).unwrap()
+}
+
+/// Values of the right form more often than not, so that the nonsense gets past the first check.
+fn any_value() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        "[0-3](-[0-9]{1,2})?(,[0-9]{1,3}){0,2}\n".prop_map(String::into_bytes),
+        "(-1|0|1|2|10 20|10 20 20|0x010802|Unified|32K|f|0000000f,00000001)\n".prop_map(String::into_bytes),
+        "(Node 0 )?MemTotal: [0-9]{1,20} kB\n".prop_map(String::into_bytes),
+        "(isolcpus=|cpu|processor : |Node: )[0-9\\-]{1,4}\n".prop_map(String::into_bytes),
+        proptest::collection::vec(any::<u8>(), 0..40),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_tree_of_nonsense_is_a_sound_topology_or_an_error(
+        files in proptest::collection::vec((any_path(), any_value()), 0..40),
+    ) {
+        let dir = tempdir();
+        for (path, value) in files {
+            let path = dir.path().join(path);
+            // A name may be a file in one entry and a directory in another.
+            if fs::create_dir_all(path.parent().unwrap()).is_ok() {
+                let _ = fs::write(path, value);
+            }
+        }
+        if let Ok((topology, _)) = read_topology(&HostRoot::captured(dir.path())) {
+            assert_sound(&topology);
+        }
+    }
+}
+
+fn assert_sound(topology: &Topology) {
+    let online = topology.online_cpus();
+    assert!(!online.is_empty() && !topology.nodes.is_empty());
+    assert!(online.is_disjoint(&topology.offline_cpus));
+    assert!(topology.nodes.is_sorted_by(|a, b| a.id < b.id));
+    assert!(topology.nodes.iter().all(|node| node.cpus.is_subset(&online)));
+    assert_eq!(topology.distances.len(), topology.nodes.len());
+    assert!(topology.distances.iter().all(|row| row.len() == topology.nodes.len()));
+    for cpu in &topology.cpus {
+        assert!(cpu.siblings.contains(cpu.id) && cpu.siblings.is_subset(&online));
+        assert!(cpu.node.is_none_or(|id| topology.node(id).unwrap().cpus.contains(cpu.id)));
+    }
+    let partitions: [Vec<&CpuSet>; 2] = [
+        topology.packages.iter().map(|p| &p.cpus).collect(),
+        topology.llcs.iter().map(|l| &l.cpus).collect(),
+    ];
+    for groups in partitions {
+        let union = groups.iter().fold(CpuSet::new(), |all, group| all.union(group));
+        assert_eq!(union.len(), groups.iter().map(|group| group.len()).sum::<usize>());
+        assert!(union.is_subset(&online));
+    }
+    let json = serde_json::to_string(topology).unwrap();
+    assert_eq!(&serde_json::from_str::<Topology>(&json).unwrap(), topology);
+}
+
+#[test]
+fn nonsense_is_named_with_file_and_value() {
+    let dir = tempdir();
+    let node = dir.path().join("sys/devices/system/node/node0");
+    fs::create_dir_all(&node).unwrap();
+    fs::create_dir_all(dir.path().join("sys/devices/system/cpu/cpu0")).unwrap();
+    fs::write(node.join("cpulist"), "3-1\n").unwrap();
+    let (topology, degraded) = read_tree(dir.path());
+    assert_eq!(topology.cpus[0].node, None);
+    let reason = format!("{}: a list of ids expected, found `3-1`", node.join("cpulist").display());
+    assert!(degraded.iter().any(|entry| entry.reason == reason), "{degraded:#?}");
+}
+
+#[test]
+fn complaints_of_one_kind_are_counted_after_the_first_few() {
+    let dir = tempdir();
+    for cpu in 0..100 {
+        let path = dir.path().join(format!("sys/devices/system/cpu/cpu{cpu}/topology"));
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("core_id"), "many\n").unwrap();
+    }
+    let (_, degraded) = read_tree(dir.path());
+    assert!(degraded.len() < 20, "{}", degraded.len());
+    assert!(degraded.iter().any(|entry| entry.reason.ends_with(" more like these")));
 }
