@@ -1,1 +1,25 @@
-//! Tests of the whole product: black-box and in virtual machines.
+//! Scenarios: what the product must do on a whole machine, told as programs.
+//!
+//! A scenario runs as root inside a virtual machine whose topology it names. It makes cgroups, starts
+//! processes, runs the product as anybody would, and looks at the result in three places:
+//! `/proc` and `/sys`, read by the scenario itself; the product's JSON; the product's metrics. Never in
+//! log text, which is free to change.
+//!
+//! Every scenario has a control that would fail without the feature: an aligned twin that must not
+//! be reported, a daemon in observe mode that must not correct. A scenario that passes with the product
+//! absent tests nothing.
+//!
+//! Nothing here links to the product: it is a client, and reads what the product publishes.
+#![expect(clippy::print_stdout, reason = "a scenario's lines on standard output are its result")]
+
+pub mod cgroup;
+pub mod check;
+pub mod hog;
+pub mod http;
+pub mod ids;
+pub mod memory;
+pub mod process;
+pub mod product;
+pub mod scenarios;
+pub mod topology;
+pub mod wait;

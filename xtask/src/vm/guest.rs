@@ -123,8 +123,13 @@ impl Guest<'_> {
                         on_line(&line);
                     }
                 }
-                Ok(line) => match line.strip_prefix(EXIT).and_then(|status| status.parse().ok()) {
-                    Some(status) => return Ok(Ending::Exited(status)),
+                Ok(line) => match exit_status(&line) {
+                    Some((rest, status)) => {
+                        if !rest.is_empty() {
+                            on_line(rest);
+                        }
+                        return Ok(Ending::Exited(status));
+                    }
                     None => on_line(&line),
                 },
                 Err(RecvTimeoutError::Timeout) => {}
@@ -143,6 +148,12 @@ impl Guest<'_> {
             }
         }
     }
+}
+
+/// The status of the job, and what the job printed before it without ending the line.
+fn exit_status(line: &str) -> Option<(&str, i32)> {
+    let (rest, status) = line.rsplit_once(EXIT)?;
+    Some((rest, status.parse().ok()?))
 }
 
 fn ending_of(trouble: Trouble) -> Ending {
@@ -195,6 +206,14 @@ impl Drop for Killed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_status_may_follow_an_unfinished_line() {
+        assert_eq!(exit_status("rig: exit 0"), Some(("", 0)));
+        assert_eq!(exit_status("12 MiBrig: exit 3"), Some(("12 MiB", 3)));
+        assert_eq!(exit_status("rig: exit soon"), None);
+        assert_eq!(exit_status("exit 0"), None);
+    }
 
     #[test]
     fn lines_lose_their_line_ends_and_survive_bad_bytes() {

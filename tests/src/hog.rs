@@ -1,0 +1,72 @@
+//! A workload: threads that hold memory and keep touching it.
+//!
+//! It joins its cgroup before it allocates, so that its pages are where the cgroup lets them be,
+//! and says `ready` when every page has been touched once.
+
+use std::{
+    fs, hint,
+    io::Write,
+    path::PathBuf,
+    thread::{self, sleep},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+
+/// Bytes between two touches: the smallest page.
+const PAGE: usize = 4096;
+
+/// What a hog does.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Hog {
+    /// Folder of the cgroup to join
+    #[arg(long)]
+    pub cgroup: PathBuf,
+    /// Memory of each thread
+    #[arg(long)]
+    pub mebibytes: usize,
+    /// Threads
+    #[arg(long, default_value_t = 1)]
+    pub threads: usize,
+    /// Pause after each round over the memory; 0 spins
+    #[arg(long, default_value_t = 0)]
+    pub pause_ms: u64,
+}
+
+impl Hog {
+    /// Never returns, except with an error.
+    pub fn run(&self) -> Result<()> {
+        let procs = self.cgroup.join("cgroup.procs");
+        fs::write(&procs, "0").with_context(|| format!("join {}", procs.display()))?;
+        let pause = Duration::from_millis(self.pause_ms);
+        let size = self.mebibytes << 20;
+        let threads: Vec<_> = (0..self.threads)
+            .map(|_| {
+                let mut memory = vec![0_u8; size];
+                touch(&mut memory);
+                thread::spawn(move || {
+                    loop {
+                        touch(&mut memory);
+                        if !pause.is_zero() {
+                            sleep(pause);
+                        }
+                    }
+                })
+            })
+            .collect();
+        println!("ready");
+        std::io::stdout().flush().context("say that it is ready")?;
+        for thread in threads {
+            // Only a panic ends a thread.
+            drop(thread.join());
+        }
+        Ok(())
+    }
+}
+
+/// Writes to every page.
+fn touch(memory: &mut [u8]) {
+    for byte in memory.iter_mut().step_by(PAGE) {
+        *byte = hint::black_box(byte.wrapping_add(1));
+    }
+}

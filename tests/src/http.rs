@@ -1,0 +1,60 @@
+//! A GET from a server in the guest, and figures out of Prometheus's text format.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+
+/// Longest wait for a server on the same machine.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Largest answer that is read.
+const LARGEST: u64 = 8 << 20;
+
+/// Body of `http://ADDRESS/PATH`.
+pub fn get(address: SocketAddr, path: &str) -> Result<String> {
+    let mut stream =
+        TcpStream::connect_timeout(&address, LIMIT).with_context(|| format!("connect to {address}"))?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.take(LARGEST).read_to_string(&mut answer).with_context(|| format!("read from {address}"))?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("an answer without an end of its header")?;
+    ensure!(head.starts_with("HTTP/1.1 200"), "{path}: {}", head.lines().next().unwrap_or_default());
+    Ok(body.to_owned())
+}
+
+/// Value of the first series of `metric` that has all `labels`.
+pub fn metric(text: &str, metric: &str, labels: &[(&str, &str)]) -> Option<f64> {
+    text.lines().find_map(|line| {
+        let rest = line.strip_prefix(metric)?;
+        let (found, value) = match rest.strip_prefix('{') {
+            Some(rest) => rest.rsplit_once('}')?,
+            None => ("", rest.strip_prefix(' ')?),
+        };
+        let has = |&(name, value): &(&str, &str)| {
+            let wanted = format!("{name}=\"{value}\"");
+            found.split(',').any(|label| label == wanted)
+        };
+        if labels.iter().all(has) { value.trim().parse().ok() } else { None }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# TYPE a gauge\na{w=\"x\",n=\"0\"} 0.5\na{w=\"y\",n=\"0\"} 1\nab 3\na_b{w=\"x\"} 9\n";
+
+    #[test]
+    fn a_series_is_found_by_its_labels() {
+        assert_eq!(metric(TEXT, "a", &[("w", "y")]), Some(1.0));
+        assert_eq!(metric(TEXT, "a", &[("w", "x"), ("n", "0")]), Some(0.5));
+        assert_eq!(metric(TEXT, "a", &[("w", "z")]), None);
+        assert_eq!(metric(TEXT, "ab", &[]), Some(3.0));
+        assert_eq!(metric(TEXT, "b", &[]), None);
+    }
+}

@@ -1,0 +1,69 @@
+//! The program inside the guest.
+#![expect(clippy::print_stdout, reason = "its lines on standard output are its result")]
+
+use std::{os::unix::process::CommandExt, process::Command, process::ExitCode};
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use enforcer_tests::{check::Checks, hog, process, scenarios};
+
+#[derive(Parser)]
+#[command(name = "scenario", about = "Runs scenarios of numa-enforcer inside a virtual machine")]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// List the scenarios
+    List {
+        /// With topology, kernel arguments and time limit
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run one scenario here and now, as root
+    Run {
+        /// Its name
+        name: String,
+    },
+    /// A process that holds and touches memory
+    #[command(hide = true)]
+    Hog(hog::Hog),
+    /// Run a program without the capabilities that BPF needs
+    #[command(hide = true)]
+    WithoutBpf {
+        /// The program and its arguments
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+}
+
+fn main() -> Result<ExitCode> {
+    match Arguments::parse().verb {
+        Verb::List { json: false } => {
+            for scenario in scenarios::ALL {
+                println!("{}", scenario.name);
+            }
+        }
+        Verb::List { json: true } => println!("{}", serde_json::to_string_pretty(scenarios::ALL)?),
+        Verb::Run { name } => return run(&name),
+        Verb::Hog(hog) => hog.run()?,
+        Verb::WithoutBpf { command } => {
+            process::drop_bpf_capabilities()?;
+            let (program, arguments) = command.split_first().context("no program")?;
+            return Err(Command::new(program).args(arguments).exec()).context("run the program");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run(name: &str) -> Result<ExitCode> {
+    let scenario = scenarios::named(name).with_context(|| format!("no scenario {name}"))?;
+    let mut checks = Checks::default();
+    if let Err(error) = (scenario.run)(&mut checks) {
+        checks.broken(&error);
+    }
+    println!("{name}: {}", checks.verdict());
+    Ok(if checks.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

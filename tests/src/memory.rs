@@ -1,0 +1,50 @@
+//! Where the pages of a process are, by `/proc/PID/numa_maps` (`fs/proc/task_mmu.c`).
+
+use std::{collections::BTreeMap, fs};
+
+use anyhow::{Context, Result};
+
+/// KiB of anonymous memory of a process on each node.
+pub fn anonymous_by_node(pid: u32) -> Result<BTreeMap<u32, u64>> {
+    let path = format!("/proc/{pid}/numa_maps");
+    let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    Ok(parse(&text))
+}
+
+/// Share of the anonymous memory of a process that is on one node, 0 to 1.
+pub fn share_on(pid: u32, node: u32) -> Result<f64> {
+    let by_node = anonymous_by_node(pid)?;
+    let all: u64 = by_node.values().sum();
+    let here = by_node.get(&node).copied().unwrap_or(0);
+    #[expect(clippy::cast_precision_loss, reason = "KiB of a guest fit in 53 bits")]
+    Ok(if all == 0 { 0.0 } else { here as f64 / all as f64 })
+}
+
+fn parse(text: &str) -> BTreeMap<u32, u64> {
+    let mut by_node = BTreeMap::new();
+    for line in text.lines().filter(|line| line.contains(" anon=")) {
+        let fields = || line.split(' ').filter_map(|word| word.split_once('='));
+        let size = fields().find(|(name, _)| *name == "kernelpagesize_kB");
+        let Some(kib) = size.and_then(|(_, value)| value.parse::<u64>().ok()) else { continue };
+        for (name, value) in fields() {
+            let node = name.strip_prefix('N').and_then(|node| node.parse::<u32>().ok());
+            if let (Some(node), Ok(pages)) = (node, value.parse::<u64>()) {
+                *by_node.entry(node).or_insert(0) += pages * kib;
+            }
+        }
+    }
+    by_node
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_anonymous_memory_counts() {
+        let text = "00400000 default file=/inject/scenario mapped=10 N0=10 kernelpagesize_kB=4\n\
+                    7f0000000000 default anon=300 dirty=300 active=0 N0=100 N1=200 kernelpagesize_kB=4\n\
+                    7f1000000000 default anon=2 dirty=2 N1=2 kernelpagesize_kB=2048\n";
+        assert_eq!(parse(text), BTreeMap::from([(0, 400), (1, 4896)]));
+    }
+}

@@ -1,0 +1,150 @@
+//! Processes that a scenario starts, none of which outlives it or runs for ever.
+
+use std::{
+    env,
+    fs::{self, File},
+    io::{BufRead, BufReader, Read},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    thread::{CapabilitySet, remove_capability_from_bounding_set},
+};
+
+use crate::{cgroup::Cgroup, ids, ids::Ids};
+
+/// Time between two looks at a process that should end.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A process that is killed when this is dropped.
+#[derive(Debug)]
+pub struct Running(Child);
+
+impl Running {
+    /// Starts a hog in a cgroup and waits until its memory is there.
+    pub fn hog(cgroup: &Cgroup, mebibytes: usize) -> Result<Self> {
+        let mut command = Command::new(env::current_exe().context("own path")?);
+        command.args(["hog", "--mebibytes", &mebibytes.to_string(), "--cgroup"]).arg(cgroup.folder());
+        let mut running = Self::spawn(command.stdout(Stdio::piped()))?;
+        let stdout = running.0.stdout.take().context("a hog without standard output")?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line).context("wait for the hog")?;
+        if line.trim() != "ready" {
+            bail!("the hog in {} did not start: {line:?}", cgroup.path());
+        }
+        Ok(running)
+    }
+
+    /// Starts any program.
+    pub fn spawn(command: &mut Command) -> Result<Self> {
+        let child = command.stdin(Stdio::null()).spawn();
+        child.map(Self).with_context(|| format!("run {}", command.get_program().display()))
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// CPUs it may run on, by `/proc/PID/status`.
+    pub fn cpus_allowed(&self) -> Result<Ids> {
+        self.status_list("Cpus_allowed_list:")
+    }
+
+    /// Nodes it may allocate on, by `/proc/PID/status`.
+    pub fn mems_allowed(&self) -> Result<Ids> {
+        self.status_list("Mems_allowed_list:")
+    }
+
+    fn status_list(&self, field: &str) -> Result<Ids> {
+        let path = format!("/proc/{}/status", self.pid());
+        let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+        let value = text.lines().find_map(|line| line.strip_prefix(field));
+        ids::parse(value.with_context(|| format!("{path} has no {field}"))?)
+    }
+
+    /// Has it ended by itself?
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.0.try_wait().context("look at a process")?.is_some())
+    }
+
+    /// Asks it to end and waits for it; returns its exit status, `None` after a signal.
+    pub fn terminate(mut self, limit: Duration) -> Result<Option<i32>> {
+        kill_process(Pid::from_child(&self.0), Signal::TERM).context("send SIGTERM")?;
+        self.wait(limit)
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(mut self) -> Result<()> {
+        self.0.kill().context("send SIGKILL")?;
+        self.0.wait().map(drop).context("wait for a killed process")
+    }
+
+    fn wait(&mut self, limit: Duration) -> Result<Option<i32>> {
+        let end = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.0.try_wait().context("wait for a process")? {
+                return Ok(status.code());
+            }
+            if Instant::now() > end {
+                bail!("process {} did not end within {} s", self.pid(), limit.as_secs());
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a program left.
+#[derive(Debug)]
+pub struct Output {
+    /// Exit status; `None` after a signal.
+    pub status: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+/// Runs a program to its end, or fails after `limit`.
+pub fn run(command: &mut Command, limit: Duration) -> Result<Output> {
+    let mut running = Running::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+    let stdout = collect(running.0.stdout.take());
+    let stderr = collect(running.0.stderr.take());
+    let status = running.wait(limit)?;
+    let text = |reader: thread::JoinHandle<String>| reader.join().ok().context("a reader panicked");
+    Ok(Output { status, stdout: text(stdout)?, stderr: text(stderr)? })
+}
+
+fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read before an error is still worth showing.
+        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// A file that takes what a daemon prints.
+pub fn log(path: &str) -> Result<Stdio> {
+    Ok(File::create(path).with_context(|| format!("create {path}"))?.into())
+}
+
+/// Takes from this process, and from what it runs, every capability that loads BPF programs.
+pub fn drop_bpf_capabilities() -> Result<()> {
+    for capability in [CapabilitySet::BPF, CapabilitySet::PERFMON, CapabilitySet::SYS_ADMIN] {
+        remove_capability_from_bounding_set(capability).context("drop a capability")?;
+    }
+    Ok(())
+}

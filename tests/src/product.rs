@@ -1,0 +1,137 @@
+//! The product, as a client sees it: commands, JSON, metrics.
+
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::{
+    cgroup::Cgroup,
+    http,
+    process::{self, Output, Running},
+};
+
+/// Where the guest finds it.
+const PROGRAM: &str = "/inject/numa-enforcer";
+
+/// Journal of the daemon.
+pub const STATE: &str = "/tmp/state";
+
+/// Configuration of the daemon.
+const CONFIG: &str = "/tmp/numa-enforcer.toml";
+
+/// What the daemon prints; shown when a scenario fails.
+const LOG: &str = "/tmp/daemon.log";
+
+/// Longest time for a command that ends by itself: emulation is slow, a hang is a failure.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// Where the daemon serves its metrics.
+const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9477);
+
+/// The product with these arguments.
+pub fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments);
+    command
+}
+
+/// Runs a command of the product to its end.
+pub fn run(arguments: &[&str]) -> Result<Output> {
+    process::run(&mut command(arguments), LIMIT)
+}
+
+/// The report of `audit -o json`, and the exit status of the command.
+pub fn audit(arguments: &[&str]) -> Result<(Report, Option<i32>)> {
+    audit_by(command(&arguments_of_audit(arguments)))
+}
+
+/// As [`audit`], by a process that may not load BPF programs.
+pub fn audit_without_bpf(arguments: &[&str]) -> Result<(Report, Option<i32>)> {
+    let mut command = Command::new(std::env::current_exe().context("own path")?);
+    command.args(["without-bpf", "--", PROGRAM]).args(arguments_of_audit(arguments));
+    audit_by(command)
+}
+
+fn arguments_of_audit<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    [&["audit", "-o", "json"], arguments].concat()
+}
+
+fn audit_by(mut command: Command) -> Result<(Report, Option<i32>)> {
+    let output = process::run(&mut command, LIMIT)?;
+    let json = serde_json::from_str(&output.stdout)
+        .with_context(|| format!("audit printed no JSON; standard error: {}", output.stderr.trim()))?;
+    Ok((Report(json), output.status))
+}
+
+/// The JSON of an audit.
+#[derive(Debug)]
+pub struct Report(Value);
+
+impl Report {
+    /// A value by its JSON pointer (RFC 6901).
+    pub fn get(&self, pointer: &str) -> Option<&Value> {
+        self.0.pointer(pointer)
+    }
+
+    /// The entry of a workload.
+    pub fn workload(&self, cgroup: &Cgroup) -> Result<&Value> {
+        let entry = self.list("workloads").iter().find(|entry| entry["cgroup"] == cgroup.path());
+        entry.with_context(|| format!("the audit has no workload {}", cgroup.path()))
+    }
+
+    /// Sources of the degraded entries.
+    pub fn degraded(&self) -> Vec<&str> {
+        self.list("degraded").iter().filter_map(|entry| entry["source"].as_str()).collect()
+    }
+
+    fn list(&self, name: &str) -> &[Value] {
+        self.0[name].as_array().map_or(&[], Vec::as_slice)
+    }
+}
+
+/// A daemon whose metrics can be read.
+#[derive(Debug)]
+pub struct Daemon(Running);
+
+impl Daemon {
+    /// Starts it with a configuration that declares one workload.
+    pub fn start(mode: &str, workloads: &[&Cgroup]) -> Result<Self> {
+        fs::write(CONFIG, config(workloads)).context("write the configuration")?;
+        let mut daemon = command(&["run", "--mode", mode, "--config", CONFIG, "--state-dir", STATE]);
+        daemon.args(["--interval", "2s", "--metrics-listen", &METRICS.to_string()]);
+        daemon.stdout(process::log(LOG)?).stderr(process::log(&format!("{LOG}.err"))?);
+        Ok(Self(Running::spawn(&mut daemon)?))
+    }
+
+    /// One of its metrics about a workload; `None` if it does not publish it (yet).
+    pub fn metric(&self, name: &str, cgroup: &Cgroup) -> Result<Option<f64>> {
+        Ok(http::metric(&http::get(METRICS, "/metrics")?, name, &[("cgroup", cgroup.path())]))
+    }
+
+    /// The process.
+    pub fn process(self) -> Running {
+        self.0
+    }
+
+    /// What it printed, for people.
+    pub fn printed() -> String {
+        [LOG.to_owned(), format!("{LOG}.err")]
+            .iter()
+            .filter_map(|path| fs::read_to_string(path).ok())
+            .collect()
+    }
+}
+
+fn config(workloads: &[&Cgroup]) -> String {
+    let rule = |cgroup: &&Cgroup| {
+        let path = cgroup.path();
+        format!("[[workload]]\nname = \"{path}\"\ncgroup = \"{path}\"\ncpus = 2\nmemory = \"64MiB\"\n")
+    };
+    workloads.iter().map(rule).collect()
+}

@@ -1,0 +1,1 @@
+//! Does the audit see what is wrong, and only that?

@@ -1,0 +1,72 @@
+//! All scenarios, by group.
+//!
+//! The part of a name before the first `-` is its group: `cargo xtask test correct-` runs one group.
+
+mod audit;
+mod correct;
+mod degrade;
+mod rig;
+mod workloads;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::check::Checks;
+
+/// A scenario and the machine it needs.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Scenario {
+    /// `GROUP-WHAT`.
+    pub name: &'static str,
+    /// Name of a topology file.
+    pub topology: &'static str,
+    /// Appended to the kernel command line.
+    pub kernel_arguments: &'static str,
+    /// Wall time after the boot, on a slow and busy host.
+    pub limit_seconds: u64,
+    /// Does it run the product?
+    pub needs_product: bool,
+    /// The scenario itself.
+    #[serde(skip)]
+    pub run: fn(&mut Checks) -> Result<()>,
+}
+
+/// Every scenario, quick ones first.
+pub const ALL: &[Scenario] = &[
+    rig("rig-topology-uma", "uma", |checks| rig::topology(checks, "uma")),
+    rig("rig-topology-2s", "2s", |checks| rig::topology(checks, "2s")),
+    rig("rig-topology-asym", "asym", |checks| rig::topology(checks, "asym")),
+    rig("rig-topology-smt", "smt", |checks| rig::topology(checks, "smt")),
+    rig("rig-topology-snc", "snc", |checks| rig::topology(checks, "snc")),
+    rig("rig-topology-ccx", "ccx", |checks| rig::topology(checks, "ccx")),
+    rig("rig-topology-4s", "4s", |checks| rig::topology(checks, "4s")),
+    rig("rig-topology-8n", "8n", |checks| rig::topology(checks, "8n")),
+    rig("rig-topology-hmat", "hmat", |checks| rig::topology(checks, "hmat")),
+    rig("rig-topology-pmem", "pmem", |checks| rig::topology(checks, "pmem")),
+    rig("rig-topology-pmem-crossed", "pmem-crossed", |checks| rig::topology(checks, "pmem-crossed")),
+    rig("rig-hog", "2s", rig::hog),
+];
+
+const fn rig(name: &'static str, topology: &'static str, run: fn(&mut Checks) -> Result<()>) -> Scenario {
+    Scenario { name, topology, kernel_arguments: "", limit_seconds: 60, needs_product: false, run }
+}
+
+/// The scenario of this name.
+pub fn named(name: &str) -> Option<&'static Scenario> {
+    ALL.iter().find(|scenario| scenario.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_have_a_group() {
+        let names: BTreeSet<_> = ALL.iter().map(|scenario| scenario.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        assert!(names.iter().all(|name| name.contains('-')), "{names:?}");
+    }
+}
