@@ -20,6 +20,8 @@ pub mod place;
 pub mod plan;
 pub mod policy;
 pub mod sample;
+#[cfg(test)]
+mod scene;
 pub mod set;
 pub mod topology;
 pub mod workload;

@@ -1,1 +1,315 @@
+use std::collections::BTreeMap;
 
+use insta::assert_json_snapshot;
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    place::Allocations, plan::Action, policy::HumanDuration, sample::CgroupSample, scene::Scene,
+    topology::synth::Machine,
+};
+
+/// CPUs 0-3 on node 0 and 4-7 on node 1.
+fn host() -> Scene {
+    Scene::new(Machine::new().sockets(2).threads(1).build())
+}
+
+/// Each action in short: `mems 0-1`, `cpus 0-1`, `move 0>1`.
+fn short(decision: &Decision) -> Vec<String> {
+    let steps = decision.plan.steps.iter();
+    steps
+        .map(|step| match &step.action {
+            Action::SetCpus { cpus, .. } => format!("cpus {cpus}"),
+            Action::SetMems { mems, .. } => format!("mems {mems}"),
+            Action::MovePages { from, to, .. } => format!("move {from}>{to}"),
+        })
+        .collect()
+}
+
+#[test]
+fn cpus_go_where_the_memory_is() {
+    let decision = host()
+        .workload("/a", "4-5", "0")
+        .memory("/a", &[(0, 300, 10)])
+        .declared("/a", 2, Some("512M"))
+        .decide();
+    assert_eq!(short(&decision), ["cpus 0-1"]);
+}
+
+#[test]
+fn memory_nodes_are_widened_before_and_narrowed_after() {
+    let mut scene =
+        host().workload("/a", "0-1", "0").memory("/a", &[(0, 300, 10)]).declared("/a", 2, Some("512M"));
+    scene.policy.workloads[0].numa_nodes = Some("1".parse().unwrap());
+    let decision = scene.decide();
+    assert_eq!(short(&decision), ["mems 0-1", "cpus 4-5", "move 0>1", "mems 1"]);
+    assert_json_snapshot!(decision);
+}
+
+#[test]
+fn a_wide_memory_set_needs_no_widening() {
+    let decision = host()
+        .workload("/a", "0-7", "0-1")
+        .memory("/a", &[(0, 300, 0), (1, 100, 0)])
+        .declared("/a", 3, None)
+        .decide();
+    assert_eq!(short(&decision), ["cpus 0-2", "move 1>0", "mems 0"]);
+}
+
+#[test]
+fn what_is_in_place_is_left_alone() {
+    let scene = host().workload("/a", "6-7", "1").memory("/a", &[(1, 300, 0)]).declared("/a", 2, Some("1G"));
+    let decision = scene.decide();
+    assert_eq!(short(&decision), [""; 0]);
+    assert_eq!(decision.in_place, [CgroupPath::new("/a")]);
+}
+
+#[test]
+fn pages_left_behind_follow_but_page_cache_does_not() {
+    for (memory, steps) in [
+        ([(0, 100, 0), (1, 300, 0)], vec!["move 0>1"]),
+        ([(0, 3, 0), (1, 300, 0)], vec![]),
+        ([(0, 0, 900), (1, 300, 0)], vec![]),
+    ] {
+        let scene = host().workload("/a", "6-7", "1").memory("/a", &memory).declared("/a", 2, Some("1G"));
+        assert_eq!(short(&scene.decide()), steps, "{memory:?}");
+    }
+}
+
+#[test]
+fn what_nobody_declared_or_somebody_opted_out_is_left_alone() {
+    let scene = host().workload("/a", "0-7", "0-1").workload("/b", "0-7", "0-1").declared("/b", 2, None);
+    let mut opted_out = scene.clone();
+    opted_out.policy.workloads[0].enforce = false;
+    assert_eq!(
+        opted_out.decide(),
+        Decision { plan: Plan { schema_version: 1, steps: vec![] }, ..Decision::default() }
+    );
+    let touched = scene.decide().plan.steps;
+    assert!(
+        !touched.is_empty() && touched.iter().all(|step| step.action.cgroup().as_str() == "/b"),
+        "{touched:?}"
+    );
+}
+
+#[test]
+fn one_node_leaves_nothing_to_decide() {
+    let scene = Scene::new(Machine::new().build()).workload("/a", "0-7", "0").declared("/a", 2, None);
+    assert_eq!(short(&scene.decide()), [""; 0]);
+}
+
+#[test]
+fn an_earlier_rule_does_not_push_out_what_is_placed() {
+    let scene = host()
+        .workload("/late", "0-3", "0")
+        .workload("/early", "4-7", "0-1")
+        .memory("/early", &[(0, 100, 0)])
+        .declared("/early", 4, None)
+        .declared("/late", 4, None);
+    let decision = scene.decide();
+    assert_eq!(decision.in_place, [CgroupPath::new("/late")]);
+    assert_eq!(short(&decision), ["move 0>1", "mems 1"]);
+}
+
+#[test]
+fn two_workloads_never_share_a_cpu() {
+    let scene = host()
+        .workload("/a", "0-7", "0-1")
+        .workload("/b", "0-7", "0-1")
+        .workload("/c", "0-7", "0-1")
+        .declared("/*", 3, None);
+    let mut allocations = Allocations::default();
+    let decision = scene.decide_with(&History::default(), &mut allocations);
+    let given: Vec<_> = allocations.iter().map(|(path, one)| format!("{path} {}", one.cpus)).collect();
+    assert_eq!(given, ["/a 0-2", "/b 4-6"]);
+    let refusal = &decision.refused[0];
+    assert_eq!((refusal.workload.as_str(), refusal.cause), ("/c", RefusalCause::NoPlace));
+    assert!(refusal.reason.contains("1 of 3 CPUs are free"), "{}", refusal.reason);
+}
+
+#[test]
+fn the_cgroup_above_bounds_the_choice() {
+    let mut scene =
+        host().workload("/s/a", "4-7", "1").memory("/s/a", &[(1, 50, 0)]).declared("/s/a", 2, None);
+    let above = |cpus: &str, mems: &str| CgroupSample {
+        cpus_effective: Some(cpus.parse().unwrap()),
+        mems_effective: Some(mems.parse().unwrap()),
+        ..CgroupSample::default()
+    };
+    scene.now.cgroups.insert(CgroupPath::new("/s"), above("6-7", "1"));
+    assert_eq!(short(&scene.decide()), ["cpus 6-7"]);
+
+    scene.now.cgroups.insert(CgroupPath::new("/s"), above("4", "1"));
+    let refused = scene.decide().refused.remove(0);
+    assert!(refused.reason.contains("1 of 2 CPUs are free"), "{}", refused.reason);
+
+    scene.now.cgroups.insert(CgroupPath::new("/s"), above("0-3", "0"));
+    scene.policy.workloads[0].numa_nodes = Some("1".parse().unwrap());
+    let refused = scene.decide().refused.remove(0);
+    assert_eq!(refused.cause, RefusalCause::NoPlace);
+    assert!(refused.reason.contains("cpuset.mems.effective of /s is 0"), "{}", refused.reason);
+}
+
+#[test]
+fn what_was_not_seen_is_refused() {
+    let mut scene = host().workload("/a", "0-3", "0").declared("/a", 2, None);
+    scene.now.cgroups.clear();
+    let decision = scene.decide();
+    assert_eq!(decision.refused[0].cause, RefusalCause::NotSeen);
+    assert!(decision.plan.steps.is_empty());
+}
+
+#[test]
+fn a_correction_that_did_not_take_waits_for_the_cool_down() {
+    let mut scene = host().workload("/a", "0-7", "0-1").declared("/a", 2, None);
+    scene.policy.cool_down = HumanDuration::from_secs(30);
+    let (mut history, mut allocations) = (History::default(), Allocations::default());
+    let mut corrections = Vec::new();
+    for tick in 0..8u64 {
+        scene.now.monotonic_ns = tick * 10_000_000_000;
+        let decision = scene.decide_with(&history, &mut allocations);
+        if decision.plan.steps.is_empty() {
+            assert_eq!(decision.refused[0].cause, RefusalCause::CoolDown);
+        } else {
+            corrections.push(tick);
+            history.note(&decision.plan, scene.now.monotonic_ns);
+        }
+    }
+    assert_eq!(corrections, [0, 3, 6]);
+}
+
+#[test]
+fn an_assignment_does_not_wander_and_drift_goes_back_to_it() {
+    let mut scene = host().workload("/a", "0-7", "0-1").memory("/a", &[(1, 90, 0)]).declared("/a", 2, None);
+    let mut allocations = Allocations::default();
+    let first = scene.decide_with(&History::default(), &mut allocations);
+    assert_eq!(short(&first), ["cpus 4-5", "mems 1"]);
+    // Its memory is elsewhere for a moment, and somebody reset its cpuset.
+    scene = scene.memory("/a", &[(0, 90, 0), (1, 80, 0)]);
+    let again = scene.decide_with(&History::default(), &mut allocations);
+    assert_eq!(short(&again), ["cpus 4-5", "move 0>1", "mems 1"]);
+    // Gone workloads give back what they had.
+    scene.workloads.clear();
+    scene.decide_with(&History::default(), &mut allocations);
+    assert_eq!(allocations, Allocations::default());
+}
+
+/// A machine and workloads with any cpusets, memory and declarations.
+fn any_scene() -> impl Strategy<Value = Scene> {
+    let machine = (1u32..=3, 1u32..=2, 1u32..=3, 1u32..=2);
+    let workload = (any::<u16>(), any::<u8>(), prop::collection::vec(0u64..3000, 6), 1u32..=6, any::<bool>());
+    (machine, prop::collection::vec(workload, 0..5)).prop_map(
+        |((sockets, nodes, cores, threads), workloads)| {
+            let machine = Machine::new()
+                .sockets(sockets)
+                .nodes_per_socket(nodes)
+                .cores(cores)
+                .threads(threads)
+                .memory_gib(4)
+                .build();
+            let (cpus, mems) = (machine.online_cpus(), machine.memory_nodes());
+            let mut scene = Scene::new(machine);
+            for (number, (cpu_bits, mem_bits, memory, wanted, declared)) in workloads.into_iter().enumerate()
+            {
+                let path = format!("/w{number}");
+                let subset = |bits: u32, position: usize| {
+                    bits.checked_shr(u32::try_from(position).unwrap()).unwrap_or(0) & 1 == 1
+                };
+                let some_cpus: crate::set::CpuSet = cpus
+                    .iter()
+                    .enumerate()
+                    .filter(|(i, _)| subset(cpu_bits.into(), *i))
+                    .map(|(_, id)| id)
+                    .collect();
+                let some_mems: crate::set::NodeSet = mems
+                    .iter()
+                    .enumerate()
+                    .filter(|(i, _)| subset(mem_bits.into(), *i))
+                    .map(|(_, id)| id)
+                    .collect();
+                let or_all = |text: String, all: String| if text.is_empty() { all } else { text };
+                let held: Vec<(u32, u64, u64)> =
+                    mems.iter().zip(&memory).map(|(node, mib)| (node.0, *mib, mib / 3)).collect();
+                scene = scene
+                    .workload(
+                        &path,
+                        &or_all(some_cpus.to_string(), cpus.to_string()),
+                        &or_all(some_mems.to_string(), mems.to_string()),
+                    )
+                    .memory(&path, &held);
+                if declared {
+                    scene = scene.declared(&path, wanted, None);
+                }
+            }
+            scene
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn the_same_question_has_the_same_answer(scene in any_scene()) {
+        let mut shuffled = scene.clone();
+        shuffled.workloads.reverse();
+        let text = |scene: &Scene| serde_json::to_string(&scene.decide()).unwrap();
+        prop_assert_eq!(text(&scene), text(&scene));
+        prop_assert_eq!(text(&scene), text(&shuffled));
+    }
+
+    #[test]
+    fn no_step_writes_an_empty_set_or_swaps_nodes(scene in any_scene()) {
+        let model = scene.model();
+        let mut mems: BTreeMap<_, _> =
+            model.workloads.iter().map(|(path, one)| (path.clone(), one.mems.clone().unwrap())).collect();
+        for step in scene.decide().plan.steps {
+            prop_assert!(!step.reason.is_empty());
+            let allowed = mems.get_mut(step.action.cgroup()).unwrap();
+            match step.action {
+                Action::SetMems { mems, .. } => {
+                    prop_assert!(!mems.is_empty());
+                    prop_assert!(mems != *allowed, "a write that changes nothing");
+                    prop_assert!(mems.is_subset(allowed) || allowed.is_subset(&mems), "{allowed} to {mems}");
+                    *allowed = mems;
+                }
+                Action::SetCpus { cpus, .. } => {
+                    prop_assert!(!cpus.is_empty());
+                    prop_assert!(scene.machine.nodes_of(&cpus).is_subset(allowed), "CPUs before their memory");
+                }
+                Action::MovePages { from, to, .. } => {
+                    prop_assert!(!from.is_empty() && !from.contains(to));
+                    prop_assert!(allowed.contains(to), "the kernel would refuse");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_placed_system_has_an_empty_plan(scene in any_scene()) {
+        let mut placed = scene;
+        let first = placed.decide();
+        placed.carry_out(&first.plan);
+        let second = placed.decide();
+        prop_assert_eq!(&second.plan.steps, &[], "after {:?}", first.plan.steps);
+    }
+
+    #[test]
+    fn what_is_given_fits_and_is_given_once(scene in any_scene()) {
+        let mut allocations = Allocations::default();
+        scene.decide_with(&History::default(), &mut allocations);
+        let mut taken = crate::set::CpuSet::new();
+        for (path, one) in allocations.iter() {
+            prop_assert!(taken.is_disjoint(&one.cpus), "{path}");
+            taken = taken.union(&one.cpus);
+            prop_assert_eq!(one.mems.len(), 1);
+            prop_assert_eq!(scene.machine.nodes_of(&one.cpus), one.mems.clone());
+            prop_assert_eq!(one.cpus.len(), scene.policy.rule(path).unwrap().cpus.get() as usize);
+        }
+    }
+
+    #[test]
+    fn a_decision_survives_serde(scene in any_scene()) {
+        let decision = scene.decide();
+        let text = serde_json::to_string(&decision).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Decision>(&text).unwrap(), decision);
+    }
+}

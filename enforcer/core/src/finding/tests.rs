@@ -1,1 +1,211 @@
+use insta::assert_json_snapshot;
+use proptest::prelude::*;
+use schemars::schema_for;
 
+use super::*;
+use crate::{
+    id::NodeId,
+    scene::Scene,
+    topology::{MemoryKind, synth::Machine},
+};
+
+/// CPUs 0-3 on node 0, 4-7 on node 1, and a CXL node 2 beside node 1.
+fn host() -> Scene {
+    Scene::new(
+        Machine::new().sockets(2).threads(1).memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1)).build(),
+    )
+}
+
+/// Severity and id of each finding.
+fn short(scene: &Scene) -> Vec<String> {
+    scene
+        .findings()
+        .iter()
+        .map(|finding| format!("{:?} {}", finding.severity, finding.id).to_lowercase())
+        .collect()
+}
+
+/// A process with its memory on node 0, pinned to the CPUs of node 1.
+fn misaligned() -> Scene {
+    host()
+        .workload("/bad.slice/worker", "4-7", "0")
+        .memory("/bad.slice/worker", &[(0, 256, 2)])
+        .ran("/bad.slice/worker", &[(1, 9000)])
+}
+
+#[test]
+fn a_misaligned_workload_is_reported_by_every_rule_that_it_breaks() {
+    assert_json_snapshot!(misaligned().findings());
+}
+
+#[test]
+fn its_aligned_twin_is_not_reported() {
+    let twin =
+        host().workload("/good", "4-7", "1").memory("/good", &[(1, 256, 2)]).ran("/good", &[(1, 9000)]);
+    assert_eq!(short(&twin), [""; 0]);
+    assert_eq!(
+        short(&twin.memory("/good", &[(1, 56, 2), (2, 200, 0)])),
+        [""; 0],
+        "memory-only node next to it"
+    );
+}
+
+#[test]
+fn an_idle_system_and_a_one_node_machine_are_not_reported() {
+    assert_eq!(short(&host()), [""; 0]);
+    assert_eq!(short(&host().workload("/idle", "0-7", "0-2")), [""; 0]);
+    let one = Scene::new(Machine::new().build())
+        .workload("/a", "0-1", "0")
+        .memory("/a", &[(0, 900, 0)])
+        .ran("/a", &[(0, 9000)])
+        .declared("/a", 4, None);
+    assert_eq!(short(&one), [""; 0]);
+}
+
+#[test]
+fn cpuset_mismatch_by_the_nodes_of_both_files() {
+    for (cpus, mems, expected) in [
+        ("0-3", "0", vec![]),
+        ("0-3", "1", vec!["critical cpuset-mismatch:/a"]),
+        ("0-3", "2", vec!["critical cpuset-mismatch:/a"]),
+        ("4-7", "2", vec![]),
+        ("4-7", "1-2", vec![]),
+        ("0-7", "0", vec!["warning cpuset-mismatch:/a"]),
+        ("0-7", "0-2", vec![]),
+        ("0-3", "0-1", vec!["info cpuset-mismatch:/a"]),
+    ] {
+        assert_eq!(short(&host().workload("/a", cpus, mems)), expected, "cpus {cpus} mems {mems}");
+    }
+}
+
+#[test]
+fn a_node_without_memory_is_not_missed_in_the_memory_nodes() {
+    let mut machine = Machine::new().sockets(2).threads(1).build();
+    machine.nodes[1].mem_total_bytes = Some(0);
+    assert_eq!(short(&Scene::new(machine).workload("/a", "0-7", "0")), [""; 0]);
+}
+
+#[test]
+fn residency_counts_from_the_threshold_and_from_some_memory_on() {
+    let remote =
+        |local, away| short(&host().workload("/a", "0-3", "0").memory("/a", &[(0, local, 0), (1, away, 0)]));
+    assert_eq!(remote(81, 19), [""; 0]);
+    assert_eq!(remote(80, 20), ["warning remote-residency:/a"]);
+    assert_eq!(remote(50, 50), ["critical remote-residency:/a"]);
+    assert_eq!(remote(0, 15), [""; 0], "below min_memory");
+}
+
+#[test]
+fn spread_memory_of_an_unpinned_workload_is_a_matter_of_traffic() {
+    let unpinned = host().workload("/a", "0-7", "0-2").memory("/a", &[(0, 100, 0), (1, 100, 0)]);
+    assert_eq!(short(&unpinned), [""; 0]);
+    let busy = unpinned.clone().ran("/a", &[(0, 5000), (1, 5000)]);
+    assert_eq!(
+        short(&busy),
+        ["warning remote-traffic:/a"],
+        "an estimate from placement is not critical here"
+    );
+    let measured = busy.faults("/a", &[(0, 100, 900)]);
+    assert_eq!(short(&measured), ["critical remote-traffic:/a"]);
+    let too_few = unpinned.ran("/a", &[(0, 190)]);
+    assert_eq!(short(&too_few), [""; 0], "19 clock ticks");
+}
+
+#[test]
+fn cpus_that_span_nodes_for_nothing() {
+    let spanning = host().workload("/a", "3-4", "0-1").memory("/a", &[(0, 100, 0)]);
+    assert_eq!(short(&spanning), ["warning spans-nodes:/a"]);
+    let remedy = &spanning.findings()[0].remedy;
+    assert_eq!(remedy, "echo 0 > /sys/fs/cgroup/a/cpuset.mems && echo 0,3 > /sys/fs/cgroup/a/cpuset.cpus");
+    assert_eq!(short(&host().workload("/a", "1-6", "0-1")), [""; 0], "no node has six CPUs");
+}
+
+#[test]
+fn a_thread_kept_away_from_the_memory_of_its_workload() {
+    let scene = host()
+        .workload("/a", "0-7", "0-2")
+        .memory("/a", &[(0, 900, 0), (1, 100, 0)])
+        .thread("/a", 10, "0-7", 0, (0, 0))
+        .thread("/a", 11, "4-5", 4, (0, 0));
+    assert_eq!(short(&scene), ["info thread-affinity:/a"]);
+    let finding = &scene.findings()[0];
+    assert_eq!(finding.remedy, "taskset -pc 0-3 11");
+    assert_eq!(finding.evidence[0].source, "/proc/11/task/11/status Cpus_allowed_list");
+    assert_eq!(short(&scene.memory("/a", &[(0, 500, 0), (1, 500, 0)])), [""; 0], "no node is its own");
+}
+
+#[test]
+fn a_declared_workload_that_the_daemon_would_move_has_drifted() {
+    let drifted =
+        host().workload("/a", "0-7", "0-2").memory("/a", &[(0, 10, 0)]).declared("/a", 2, Some("1G"));
+    assert_eq!(short(&drifted), ["warning drift:/a"]);
+    assert_json_snapshot!(drifted.findings());
+    let placed = host().workload("/a", "0-1", "0").memory("/a", &[(0, 100, 0)]).declared("/a", 2, Some("1G"));
+    assert_eq!(short(&placed), [""; 0]);
+    let too_large = host().workload("/a", "0-3", "0").declared("/a", 5, None);
+    assert_eq!(short(&too_large), ["info drift:/a"]);
+    assert!(too_large.findings()[0].summary.contains("4 of 5 CPUs are free"));
+}
+
+#[test]
+fn a_slice_is_not_reported_for_what_its_children_do() {
+    let mut scene = misaligned();
+    let child = scene.now.cgroups[&CgroupPath::new("/bad.slice/worker")].clone();
+    scene.now.cgroups.insert(CgroupPath::new("/bad.slice"), child);
+    assert!(scene.findings().iter().all(|finding| finding.object.as_str() == "/bad.slice/worker"));
+}
+
+#[test]
+fn a_hostile_name_stays_one_word_of_the_remedy() {
+    let path = "/x$(reboot)' ; \u{1b}[2J";
+    let scene = host().workload(path, "0-3", "1");
+    let remedy = &scene.findings()[0].remedy;
+    assert_eq!(remedy, r"echo 0 > $'/sys/fs/cgroup/x$(reboot)\' ; \x1b[2J/cpuset.mems'");
+}
+
+#[test]
+fn the_worst_comes_first() {
+    let severities: Vec<_> =
+        misaligned().workload("/b", "0-3", "0-1").findings().iter().map(|f| f.severity).collect();
+    assert!(severities.is_sorted_by(|a, b| a >= b), "{severities:?}");
+    assert_eq!(severities.last(), Some(&Severity::Info));
+}
+
+#[test]
+fn the_schema_names_every_rule_as_the_ids_do() {
+    let schema = serde_json::to_value(schema_for!(Finding)).unwrap().to_string();
+    for rule in [
+        Rule::CpusetMismatch,
+        Rule::RemoteResidency,
+        Rule::RemoteTraffic,
+        Rule::SpansNodes,
+        Rule::Drift,
+        Rule::ThreadAffinity,
+    ] {
+        assert_eq!(serde_json::to_string(&rule).unwrap(), format!("\"{rule}\""));
+        assert!(schema.contains(&format!("\"{rule}\"")));
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_finding_has_evidence_words_and_an_id_of_its_own(
+        workloads in prop::collection::vec(("[0-7]", "[0-2]", prop::collection::vec(0u64..500, 3), 0u64..9000), 0..4),
+    ) {
+        let mut scene = host().declared("/w0", 2, None);
+        for (number, (cpu, mem, memory, ms)) in workloads.iter().enumerate() {
+            let path = format!("/w{number}");
+            let held: Vec<_> = (0u32..).zip(memory).map(|(node, mib)| (node, *mib, 0)).collect();
+            let node = cpu.parse::<u32>().unwrap() / 4;
+            scene = scene.workload(&path, cpu, mem).memory(&path, &held).ran(&path, &[(node, *ms)]);
+        }
+        let findings = scene.findings();
+        let ids: std::collections::BTreeSet<_> = findings.iter().map(|finding| &finding.id).collect();
+        prop_assert_eq!(ids.len(), findings.len());
+        for finding in &findings {
+            prop_assert!(!finding.evidence.is_empty(), "{finding:?}");
+            prop_assert!(![&finding.summary, &finding.impact, &finding.remedy].iter().any(|text| text.is_empty()));
+            prop_assert!(finding.id.ends_with(finding.object.as_str()));
+        }
+    }
+}

@@ -72,7 +72,8 @@ impl RunTime {
 
 fn from_clock(now: &CgroupSample, before: &CgroupSample) -> Option<RunTime> {
     let by_node = advance(now.run_ns.as_ref()?, before.run_ns.as_ref()?)?;
-    let total = by_node.values().fold(0u64, |sum, ns| sum.saturating_add(*ns));
+    // More than u64 holds are centuries: the counters are nonsense.
+    let total = by_node.values().try_fold(0u64, |sum, ns| sum.checked_add(*ns))?;
     let ticks = now.run_ticks.zip(before.run_ticks).and_then(|(now, before)| now.checked_sub(before));
     Some(RunTime { by_node, samples: ticks.unwrap_or(total / TICK_NS) })
 }

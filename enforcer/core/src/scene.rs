@@ -1,0 +1,183 @@
+//! A host in a test: a machine, workloads on it, and two samples ten seconds apart.
+//!
+//! A test says what matters to it; the rest is an idle host whose root cgroup passes everything on.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    decide::{Decision, History, Inputs, decide},
+    finding::{Finding, assess},
+    id::{CpuId, NodeId},
+    model::Model,
+    place::{Allocations, NearestFit},
+    plan::{Action, Plan},
+    policy::{Policy, WorkloadRule},
+    sample::{CgroupSample, HintFaults, NodeBytes, NodeSample, Sample, TaskSample},
+    topology::Topology,
+    workload::{CgroupPath, Origin, Workload},
+};
+
+const MIB: u64 = 1 << 20;
+const TICK_NS: u64 = 10_000_000;
+pub(crate) const SECOND: u64 = 1_000_000_000;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Scene {
+    pub(crate) machine: Topology,
+    pub(crate) workloads: Vec<Workload>,
+    pub(crate) before: Sample,
+    pub(crate) now: Sample,
+    pub(crate) policy: Policy,
+}
+
+impl Scene {
+    pub(crate) fn new(machine: Topology) -> Self {
+        let nodes = machine.nodes.iter().map(|node| {
+            let free = NodeSample {
+                mem_total_bytes: node.mem_total_bytes,
+                mem_free_bytes: node.mem_free_bytes,
+                file_bytes: Some(0),
+                ..NodeSample::default()
+            };
+            (node.id, free)
+        });
+        let mut before = Sample { monotonic_ns: 100 * SECOND, nodes: nodes.collect(), ..Sample::default() };
+        before.settings.numa_balancing = Some(1);
+        let root = CgroupSample {
+            cpus_effective: Some(machine.online_cpus()),
+            mems_effective: Some(machine.memory_nodes()),
+            ..CgroupSample::default()
+        };
+        before.cgroups.insert(CgroupPath::root(), root);
+        let now = Sample { monotonic_ns: 110 * SECOND, ..before.clone() };
+        Self { machine, workloads: Vec::new(), before, now, policy: Policy::default() }
+    }
+
+    /// A workload in a cgroup of its own with these effective sets.
+    pub(crate) fn workload(mut self, path: &str, cpus: &str, mems: &str) -> Self {
+        let cgroup = CgroupPath::new(path);
+        self.workloads.push(Workload {
+            cgroup: cgroup.clone(),
+            cgroup_id: None,
+            name: path.trim_start_matches('/').to_owned(),
+            origin: Origin::Cgroup,
+        });
+        let sample = CgroupSample {
+            cpus_effective: Some(cpus.parse().unwrap()),
+            mems_effective: Some(mems.parse().unwrap()),
+            run_ns: Some(BTreeMap::new()),
+            run_ticks: Some(0),
+            ..CgroupSample::default()
+        };
+        self.before.cgroups.insert(cgroup.clone(), sample.clone());
+        self.now.cgroups.insert(cgroup, sample);
+        self
+    }
+
+    /// Its anonymous memory and page cache on each node, in MiB.
+    pub(crate) fn memory(mut self, path: &str, mebibytes: &[(u32, u64, u64)]) -> Self {
+        let bytes = mebibytes.iter().map(|(node, anon, file)| {
+            (NodeId(*node), NodeBytes { anon: anon * MIB, file: file * MIB, ..NodeBytes::default() })
+        });
+        self.now_mut(path).memory_by_node = Some(bytes.collect());
+        self
+    }
+
+    /// Milliseconds it ran on each node between the samples.
+    pub(crate) fn ran(mut self, path: &str, milliseconds: &[(u32, u64)]) -> Self {
+        let run_ns = milliseconds.iter().map(|(node, ms)| (NodeId(*node), ms * 1_000_000)).collect();
+        let ticks = milliseconds.iter().map(|(_, ms)| ms * 1_000_000 / TICK_NS).sum();
+        self.now_mut(path).run_ns = Some(run_ns);
+        self.now_mut(path).run_ticks = Some(ticks);
+        self
+    }
+
+    /// Pages faulted between the samples: node of the CPU, local, remote.
+    pub(crate) fn faults(mut self, path: &str, pages: &[(u32, u64, u64)]) -> Self {
+        let faults = pages.iter().map(|(node, local, remote)| {
+            (NodeId(*node), HintFaults { local: *local, remote: *remote, ..HintFaults::default() })
+        });
+        self.now_mut(path).hint_faults = Some(faults.collect());
+        self.before.cgroups.get_mut(&CgroupPath::new(path)).unwrap().hint_faults = Some(BTreeMap::new());
+        self
+    }
+
+    /// A thread: its id, its affinity, the CPU it was last seen on, and its CPU time before and now
+    /// in milliseconds.
+    pub(crate) fn thread(mut self, path: &str, tid: u32, affinity: &str, cpu: u32, ms: (u64, u64)) -> Self {
+        let task = |ms: u64| TaskSample {
+            tid,
+            pid: tid,
+            command: "worker".into(),
+            cgroup: Some(CgroupPath::new(path)),
+            cpu: Some(CpuId(cpu)),
+            cpus_allowed: Some(affinity.parse().unwrap()),
+            cpu_time_ns: Some(ms * 1_000_000),
+            preferred_node: None,
+            numa_faults: None,
+        };
+        self.before.tasks.push(task(ms.0));
+        self.now.tasks.push(task(ms.1));
+        self
+    }
+
+    /// Declares what the glob matches.
+    pub(crate) fn declared(mut self, glob: &str, cpus: u32, memory: Option<&str>) -> Self {
+        self.policy.workloads.push(WorkloadRule {
+            name: format!("rule{}", self.policy.workloads.len()),
+            cgroup: glob.parse().unwrap(),
+            cpus: cpus.try_into().unwrap(),
+            memory: memory.map(|memory| memory.parse().unwrap()),
+            numa_nodes: None,
+            enforce: true,
+        });
+        self
+    }
+
+    pub(crate) fn now_mut(&mut self, path: &str) -> &mut CgroupSample {
+        self.now.cgroups.get_mut(&CgroupPath::new(path)).unwrap()
+    }
+
+    pub(crate) fn model(&self) -> Model {
+        Model::new(&self.machine, &self.workloads, &self.now, Some(&self.before))
+    }
+
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        assess(&self.machine, &self.workloads, &self.now, &self.model(), &self.policy)
+    }
+
+    pub(crate) fn decide(&self) -> Decision {
+        self.decide_with(&History::default(), &mut Allocations::default())
+    }
+
+    pub(crate) fn decide_with(&self, history: &History, allocations: &mut Allocations) -> Decision {
+        let inputs = Inputs {
+            machine: &self.machine,
+            workloads: &self.workloads,
+            sample: &self.now,
+            model: &self.model(),
+            policy: &self.policy,
+            history,
+            now_ns: self.now.monotonic_ns,
+        };
+        decide(&inputs, &NearestFit, allocations)
+    }
+
+    /// Carries the plan out as a kernel would that does everything it is asked.
+    pub(crate) fn carry_out(&mut self, plan: &Plan) {
+        for step in &plan.steps {
+            let cgroup = self.now.cgroups.get_mut(step.action.cgroup()).unwrap();
+            match &step.action {
+                Action::SetCpus { cpus, .. } => cgroup.cpus_effective = Some(cpus.clone()),
+                Action::SetMems { mems, .. } => cgroup.mems_effective = Some(mems.clone()),
+                Action::MovePages { from, to, .. } => {
+                    let Some(bytes) = &mut cgroup.memory_by_node else { continue };
+                    let moved: Vec<NodeBytes> = from.iter().filter_map(|node| bytes.remove(&node)).collect();
+                    let there = bytes.entry(*to).or_default();
+                    there.anon += moved.iter().map(|bytes| bytes.anon).sum::<u64>();
+                    there.file += moved.iter().map(|bytes| bytes.file).sum::<u64>();
+                }
+            }
+        }
+    }
+}
