@@ -38,6 +38,7 @@ fn wrong_usage_is_64_and_names_the_value_and_the_cause() {
         (&["audit", "-o", "yaml"], "invalid value 'yaml' for '--output"),
         (&["audit", "--fail-on", "fatal"], "invalid value 'fatal' for '--fail-on"),
         (&["audit", "--sample", "10"], "invalid value '10' for '--sample"),
+        (&["audit", "--sample", "10x"], "a whole number and one of ms, s, m, h"),
         (&["audit", "--sample", "0s"], "must be longer than zero"),
         (&["audit", "--sample", "99h"], "must not be longer than 24h"),
         (&["audit", "--sample", "1s", "--root", "/"], "cannot be used with '--root"),

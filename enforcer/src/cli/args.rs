@@ -5,9 +5,10 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Parser, Subcommand, ValueEnum};
-use enforcer_core::{finding::Severity, policy::Mode};
-
-use super::duration;
+use enforcer_core::{
+    finding::Severity,
+    policy::{HumanDuration, Mode, Policy},
+};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -98,9 +99,9 @@ pub struct Audit {
     #[arg(short, long, value_enum, default_value = "table")]
     pub output: TableOrJson,
     /// Watch for this long (500ms, 10s, 2m) with eBPF and add remote traffic.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "root")]
+    #[arg(long, value_name = "DURATION", value_parser = span, conflicts_with = "root")]
     pub sample: Option<Duration>,
-    /// Leave out workloads with a better verdict (table only; JSON always has all of them).
+    /// Leave out the workloads that are aligned or unknown; the summary still counts them.
     #[arg(long, value_enum, value_name = "VERDICT")]
     pub only: Option<Only>,
     /// Exit with 1 when a finding is at least this severe.
@@ -154,7 +155,7 @@ pub struct Doctor {
     #[arg(short, long, value_enum, default_value = "table")]
     pub output: TableOrJson,
     /// Where the daemon keeps its journal.
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_STATE_DIR)]
+    #[arg(long, value_name = "DIR", default_value_os_t = default_state_dir())]
     pub state_dir: PathBuf,
 }
 
@@ -180,13 +181,13 @@ pub struct Run {
     /// Only check the configuration.
     #[arg(long)]
     pub check: bool,
-    /// Where the journal is kept.
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_STATE_DIR)]
-    pub state_dir: PathBuf,
+    /// Where the journal is kept [default: the configuration's]
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
     /// Time between two ticks (500ms, 10s, 2m) [default: the configuration's, else 10s]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = span)]
     pub interval: Option<Duration>,
-    /// Serve Prometheus metrics at ADDRESS at /metrics [default: no]
+    /// Serve Prometheus metrics there [default: the configuration's]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics_listen: Option<SocketAddr>,
 }
@@ -199,7 +200,7 @@ Examples:
   numa-enforcer restore")]
 pub struct Restore {
     /// Where the journal is kept.
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_STATE_DIR)]
+    #[arg(long, value_name = "DIR", default_value_os_t = default_state_dir())]
     pub state_dir: PathBuf,
     /// Only say what would be written.
     #[arg(long)]
@@ -214,9 +215,25 @@ pub struct Schema {
     pub of: SchemaOf,
 }
 
-/// Where the journal is when nobody says otherwise: undone values are those of this boot's cgroups,
-/// and `/run` ends with the boot.
-pub const DEFAULT_STATE_DIR: &str = "/run/numa-enforcer";
+/// Nothing that this program waits for is longer.
+const LONGEST: Duration = Duration::from_hours(24);
+
+/// A length of time that makes sense to wait for.
+fn span(text: &str) -> Result<Duration, String> {
+    let span = text.parse::<HumanDuration>().map_err(|error| error.to_string())?.get();
+    if span.is_zero() {
+        return Err("must be longer than zero".into());
+    }
+    if span > LONGEST {
+        return Err("must not be longer than 24h".into());
+    }
+    Ok(span)
+}
+
+/// Where the journal is when neither a flag nor a configuration says otherwise.
+fn default_state_dir() -> PathBuf {
+    Policy::default().state_dir
+}
 
 /// Output of `audit` and `doctor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -236,10 +253,10 @@ pub enum TreeOrJson {
     Json,
 }
 
-/// Which workloads the audit's table shows.
+/// Which workloads the audit shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Only {
-    /// Those that are misaligned.
+    /// Those that are misaligned, wholly or in part.
     Misaligned,
 }
 

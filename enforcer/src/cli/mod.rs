@@ -12,7 +12,6 @@ pub mod args;
 mod audit;
 mod capture;
 mod doctor;
-mod duration;
 mod exit;
 mod restore;
 mod root;

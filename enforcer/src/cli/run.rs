@@ -1,11 +1,6 @@
 //! `numa-enforcer run`: the daemon.
 
-use std::{
-    fs,
-    io::Write,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-};
+use std::{fs, io::Write, path::Path};
 
 use anyhow::Context;
 use enforcer_core::policy::Policy;
@@ -18,8 +13,6 @@ pub(super) struct Options {
     policy: Policy,
     once: bool,
     check: bool,
-    state_dir: PathBuf,
-    metrics_listen: Option<SocketAddr>,
 }
 
 impl TryFrom<args::Run> for Options {
@@ -36,13 +29,14 @@ impl TryFrom<args::Run> for Options {
         if let Some(interval) = args.interval {
             policy.interval = interval.into();
         }
-        Ok(Self {
-            policy,
-            once: args.once,
-            check: args.check,
-            state_dir: args.state_dir,
-            metrics_listen: args.metrics_listen,
-        })
+        if let Some(state_dir) = args.state_dir {
+            policy.state_dir = state_dir;
+        }
+        if let Some(listen) = args.metrics_listen {
+            policy.metrics.enabled = true;
+            policy.metrics.listen = listen;
+        }
+        Ok(Self { policy, once: args.once, check: args.check })
     }
 }
 
@@ -76,7 +70,7 @@ pub(super) fn run(options: Options, out: &mut dyn Write) -> anyhow::Result<Exit>
         )?;
         return Ok(Exit::Ok);
     }
-    let Options { policy, once, state_dir, metrics_listen, .. } = options;
-    tracing::debug!(?policy, once, ?state_dir, ?metrics_listen);
+    let Options { policy, once, .. } = options;
+    tracing::debug!(?policy, once);
     anyhow::bail!("run: the engine is not part of this build yet")
 }

@@ -1,9 +1,15 @@
 //! `numa-enforcer topology`: what the machine looks like.
 
-use std::io::Write;
+use std::io::{self, Write};
 
-use super::{Exit, args, root};
-use crate::host::HostRoot;
+use enforcer_core::degraded::Degraded;
+
+use super::{Exit, args, root, terminal};
+use crate::{
+    discover::topology::read_topology,
+    host::HostRoot,
+    report::{json, text, tree},
+};
 
 /// What to show.
 pub(super) struct Options {
@@ -19,8 +25,21 @@ impl TryFrom<args::Topology> for Options {
     }
 }
 
-pub(super) fn run(options: &Options, _out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let Options { host, format } = options;
-    tracing::debug!(?host, ?format);
-    anyhow::bail!("topology: the readers are not part of this build yet")
+pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let (machine, degraded) = read_topology(&options.host)?;
+    match options.format {
+        args::TreeOrJson::Tree => write!(out, "{}", tree::render(&machine, terminal::style()))?,
+        args::TreeOrJson::Json => json::write(&machine, out)?,
+    }
+    // The output is the topology and nothing else, so that it can be read back as one.
+    out.flush()?;
+    degraded.iter().for_each(warn);
+    Ok(Exit::Ok)
+}
+
+/// One line on standard error.
+fn warn(degraded: &Degraded) {
+    let line = format!("{}: {}; {}", degraded.source, degraded.reason, degraded.effect);
+    // Nobody is left to tell when this fails.
+    let _ = writeln!(io::stderr(), "numa-enforcer: {}", text::escape(&line));
 }

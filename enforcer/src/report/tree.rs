@@ -275,7 +275,11 @@ fn distance_groups(machine: &Topology) -> Vec<String> {
         .collect()
 }
 
+/// A single tier says nothing.
 fn tiers(machine: &Topology) -> Vec<String> {
+    if machine.memory_tiers.len() < 2 {
+        return Vec::new();
+    }
     machine.memory_tiers.iter().map(|tier| format!("tier {}: nodes {}", tier.id, tier.nodes)).collect()
 }
 
