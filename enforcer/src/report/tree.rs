@@ -58,7 +58,14 @@ fn branches(machine: &Topology) -> Vec<Branch> {
     let mut branches: Vec<Branch> = machine
         .packages
         .iter()
-        .map(|package| Branch { text: format!("package {}", package.id), children: view.dies(&package.cpus) })
+        .map(|package| Branch {
+            text: if package.id < 0 {
+                "package without an id".into()
+            } else {
+                format!("package {}", package.id)
+            },
+            children: view.dies(&package.cpus),
+        })
         .collect();
     let packaged = machine.packages.iter().fold(CpuSet::new(), |all, package| all.union(&package.cpus));
     let elsewhere = machine.online_cpus().difference(&packaged);
