@@ -97,26 +97,38 @@ impl Report {
 
 /// A daemon whose metrics can be read.
 #[derive(Debug)]
-pub struct Daemon(Running);
+pub struct Daemon {
+    process: Running,
+    metrics: SocketAddr,
+}
 
 impl Daemon {
-    /// Starts it with a configuration that declares one workload.
+    /// Starts it with a configuration that declares these workloads.
     pub fn start(mode: &str, workloads: &[&Cgroup]) -> Result<Self> {
         fs::write(CONFIG, config(workloads)).context("write the configuration")?;
         let mut daemon = command(&["run", "--mode", mode, "--config", CONFIG, "--state-dir", STATE]);
         daemon.args(["--interval", "2s", "--metrics-listen", &METRICS.to_string()]);
         daemon.stdout(process::log(LOG)?).stderr(process::log(&format!("{LOG}.err"))?);
-        Ok(Self(Running::spawn(&mut daemon)?))
+        Ok(Self { process: Running::spawn(&mut daemon)?, metrics: METRICS })
     }
 
-    /// One of its metrics about a workload; `None` if it does not publish it (yet).
-    pub fn metric(&self, name: &str, cgroup: &Cgroup) -> Result<Option<f64>> {
-        Ok(http::metric(&http::get(METRICS, "/metrics")?, name, &[("cgroup", cgroup.path())]))
+    /// Remote share of a workload's accesses by the daemon's metrics; `None` if it has not seen it yet.
+    pub fn remote_traffic(&self, cgroup: &Cgroup) -> Result<Option<f64>> {
+        self.metric("numa_enforcer_workload_remote_traffic_ratio", cgroup)
+    }
+
+    /// Remote share of a workload's memory by the daemon's metrics; `None` if it has not seen it yet.
+    pub fn remote_residency(&self, cgroup: &Cgroup) -> Result<Option<f64>> {
+        self.metric("numa_enforcer_workload_remote_residency_ratio", cgroup)
+    }
+
+    fn metric(&self, name: &str, cgroup: &Cgroup) -> Result<Option<f64>> {
+        Ok(http::metric(&http::get(self.metrics, "/metrics")?, name, &[("cgroup", cgroup.path())]))
     }
 
     /// The process.
     pub fn process(self) -> Running {
-        self.0
+        self.process
     }
 
     /// What it printed, for people.

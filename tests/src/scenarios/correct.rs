@@ -1,1 +1,116 @@
-//! Does the audit see what is wrong, and only that?
+//! Does the daemon correct what is declared, nothing else, and can all of it be undone?
+
+use std::{fs, time::Duration};
+
+use anyhow::{Context, Result};
+
+use super::workloads::Pair;
+use crate::{
+    cgroup::Cgroup,
+    check::Checks,
+    ids::{self, Ids},
+    memory,
+    process::Running,
+    product::{self, Daemon},
+    wait,
+};
+
+/// Time of the guest within which the daemon must have seen, or corrected (SPECIFICATION.md).
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Longest time that the daemon takes to end when asked.
+const END: Duration = Duration::from_secs(15);
+
+/// In observe mode nothing changes; in enforce mode CPUs, memory nodes and pages of the declared
+/// workload come together, and the workload that is not declared stays as it is.
+pub(super) fn enforce(checks: &mut Checks) -> Result<()> {
+    let pair = Pair::start()?;
+    let untouched = pair.home_cgroup.cpuset()?;
+    observing_changes_nothing(checks, &pair)?;
+
+    let daemon = Daemon::start("enforce", &[&pair.away_cgroup])?;
+    let node = corrected(&pair.away_cgroup, &pair.away)?;
+    let share = wait::until("the pages of away are with its CPUs", LIMIT, || {
+        let share = memory::share_on(pair.away.pid(), node)?;
+        Ok((share > 0.9).then_some(share))
+    });
+    checks.above(format!("share of away's pages on node {node}, by numa_maps"), 0.9, share.ok());
+    let traffic = wait::until("remote traffic is gone", LIMIT, || {
+        Ok(daemon.remote_traffic(&pair.away_cgroup)?.filter(|ratio| *ratio < 0.1))
+    });
+    checks.below("remote traffic of away, by the daemon's metrics", 0.1, traffic.ok());
+    checks.below(
+        "remote residency of away, by the daemon's metrics",
+        0.1,
+        daemon.remote_residency(&pair.away_cgroup)?,
+    );
+    checks.equal("the cpuset of home", untouched, pair.home_cgroup.cpuset()?);
+    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    Ok(())
+}
+
+/// The control: the same daemon, which may not write.
+fn observing_changes_nothing(checks: &mut Checks, pair: &Pair) -> Result<()> {
+    let before = pair.away_cgroup.cpuset()?;
+    let daemon = Daemon::start("observe", &[&pair.away_cgroup])?;
+    let traffic = wait::until("the daemon sees remote traffic", LIMIT, || {
+        Ok(daemon.remote_traffic(&pair.away_cgroup)?.filter(|ratio| *ratio > 0.9))
+    });
+    checks.above("observe: remote traffic of away, by the daemon's metrics", 0.9, traffic.ok());
+    checks.equal("observe: the cpuset of away", before, pair.away_cgroup.cpuset()?);
+    checks.above(
+        "observe: share of away's pages on node 0",
+        0.9,
+        Some(memory::share_on(pair.away.pid(), 0)?),
+    );
+    daemon.process().terminate(END).map(drop)
+}
+
+/// Waits until CPUs and memory of a workload are on one node, by `/proc`; returns the node.
+fn corrected(cgroup: &Cgroup, process: &Running) -> Result<u32> {
+    let seen = wait::until(&format!("{} is on one node", cgroup.path()), LIMIT, || {
+        let (cpus, mems) = (process.cpus_allowed()?, process.mems_allowed()?);
+        let mut nodes = mems.iter();
+        let (Some(&node), None) = (nodes.next(), nodes.next()) else { return Ok(None) };
+        Ok(cpus.is_subset(&cpus_of(node)?).then_some(node))
+    });
+    seen.with_context(|| format!("the daemon printed:\n{}", Daemon::printed()))
+}
+
+fn cpus_of(node: u32) -> Result<Ids> {
+    ids::parse(&fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist"))?)
+}
+
+/// `restore` after the daemon ended as it should.
+pub(super) fn restore(checks: &mut Checks) -> Result<()> {
+    restore_after(checks, |daemon| daemon.process().terminate(END).map(drop))
+}
+
+/// `restore` after the daemon was killed.
+pub(super) fn restore_after_kill(checks: &mut Checks) -> Result<()> {
+    restore_after(checks, |daemon| daemon.process().kill())
+}
+
+fn restore_after(checks: &mut Checks, end: impl FnOnce(Daemon) -> Result<()>) -> Result<()> {
+    let pair = Pair::start()?;
+    // Inherited is an empty file, which must come back empty and not as what was inherited.
+    pair.away_cgroup.write("cpuset.mems", "\n")?;
+    let originals = pair.away_cgroup.cpuset()?;
+    checks.equal("before: cpuset.mems is inherited", "", originals.1.as_str());
+
+    let daemon = Daemon::start("enforce", &[&pair.away_cgroup])?;
+    corrected(&pair.away_cgroup, &pair.away)?;
+    end(daemon)?;
+    let changed = pair.away_cgroup.cpuset()?;
+    checks.holds("the daemon has written to the cpuset", changed != originals, changed);
+
+    let output = product::run(&["restore", "--state-dir", product::STATE])?;
+    checks.equal("exit status of restore", Some(0), output.status);
+    checks.equal("cpuset.cpus and cpuset.mems after restore", &originals, &pair.away_cgroup.cpuset()?);
+    checks.equal("CPUs of away after restore, by /proc", Ids::from([2, 3]), pair.away.cpus_allowed()?);
+
+    let again = product::run(&["restore", "--state-dir", product::STATE])?;
+    checks.equal("exit status of a second restore", Some(0), again.status);
+    checks.equal("the cpuset after a second restore", &originals, &pair.away_cgroup.cpuset()?);
+    Ok(())
+}

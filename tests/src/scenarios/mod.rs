@@ -46,10 +46,30 @@ pub const ALL: &[Scenario] = &[
     rig("rig-topology-pmem", "pmem", |checks| rig::topology(checks, "pmem")),
     rig("rig-topology-pmem-crossed", "pmem-crossed", |checks| rig::topology(checks, "pmem-crossed")),
     rig("rig-hog", "2s", rig::hog),
+    product("audit-misaligned", "2s", "", audit::misaligned),
+    product("correct-enforce", "2s", "", correct::enforce),
+    // Without the kernel's own balancing, which would move the pages before the daemon does.
+    product("correct-restore", "2s", BALANCING_OFF, correct::restore),
+    product("correct-restore-after-kill", "2s", BALANCING_OFF, correct::restore_after_kill),
+    product("degrade-one-node", "uma", "", degrade::one_node),
+    product("degrade-no-btf", "2s", "", degrade::no_btf),
+    product("degrade-no-cap-bpf", "2s", "", degrade::no_cap_bpf),
+    product("degrade-balancing-off", "2s", BALANCING_OFF, degrade::balancing_off),
 ];
+
+const BALANCING_OFF: &str = "numa_balancing=disable";
 
 const fn rig(name: &'static str, topology: &'static str, run: fn(&mut Checks) -> Result<()>) -> Scenario {
     Scenario { name, topology, kernel_arguments: "", limit_seconds: 60, needs_product: false, run }
+}
+
+const fn product(
+    name: &'static str,
+    topology: &'static str,
+    kernel_arguments: &'static str,
+    run: fn(&mut Checks) -> Result<()>,
+) -> Scenario {
+    Scenario { name, topology, kernel_arguments, limit_seconds: 240, needs_product: true, run }
 }
 
 /// The scenario of this name.
