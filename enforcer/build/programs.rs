@@ -85,7 +85,8 @@ fn flags(linker: &Path) -> Result<String> {
     let flags = [
         format!("-Clinker={linker}"),
         "-Clink-arg=--btf".to_owned(),
-        // BTF is made from the debug information.
+        // bpf-linker makes BTF from the debug information; from less than all of it, BTF that the
+        // kernel refuses.
         "-Cdebuginfo=2".to_owned(),
         format!("--cfg=bpf_target_arch=\"{}\"", cargo_cfg("TARGET_ARCH")?),
     ];

@@ -14,7 +14,8 @@ use std::{
 use enforcer::observe::bpf::{AttachOptions, CgroupAxis, Hook, Programs, TaskIterator, TaskRecord};
 use enforcer_core::{
     id::{CpuId, NodeId},
-    set::CpuSet,
+    sample::HintFaults,
+    set::{CpuSet, NodeSet},
 };
 
 /// True when the test can run; else says why not.
@@ -185,11 +186,11 @@ impl OwnCgroup {
             }
         }
         let own = Self { path, back };
-        own.move_to(&own.path);
+        Self::move_to(&own.path);
         own
     }
 
-    fn move_to(&self, cgroup: &Path) {
+    fn move_to(cgroup: &Path) {
         // A thread on v1, a process on v2, where threads of one process stay together.
         let (file, id) = match axis().0 {
             CgroupAxis::Cpuset => ("tasks", thread_id()),
@@ -205,7 +206,7 @@ impl OwnCgroup {
 
 impl Drop for OwnCgroup {
     fn drop(&mut self) {
-        self.move_to(&self.back);
+        Self::move_to(&self.back);
         fs::remove_dir(&self.path).unwrap();
     }
 }
@@ -297,4 +298,75 @@ fn a_task_on_a_cpu_without_a_node_is_a_drop() {
     burn(200_000_000);
     assert!(programs.read().unwrap().values().all(|one| one.run_ticks.iter().all(BTreeMap::is_empty)));
     assert!(programs.drops().unwrap().unwrap().unknown_cpu > 0);
+}
+
+/// The first CPU of each of the first two nodes that have CPUs.
+fn two_nodes() -> Option<[(CpuId, NodeId); 2]> {
+    let nodes = |file: &str| fs::read_to_string(format!("/sys/devices/system/node/{file}")).ok();
+    let with_cpus: NodeSet = nodes("has_cpu")?.trim().parse().unwrap();
+    let first_cpu = |node: NodeId| -> CpuId {
+        let cpus: CpuSet = nodes(&format!("node{node}/cpulist")).unwrap().trim().parse().unwrap();
+        cpus.first().unwrap()
+    };
+    let mut nodes = with_cpus.iter().map(|node| (first_cpu(node), node));
+    Some([nodes.next()?, nodes.next()?])
+}
+
+/// Node of every CPU as sysfs has it.
+fn node_of_sysfs(cpu: CpuId) -> NodeId {
+    let entries = fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).unwrap().flatten();
+    let number = |name: &str| name.strip_prefix("node")?.parse().ok();
+    NodeId(entries.filter_map(|entry| number(&entry.file_name().to_string_lossy())).next().unwrap())
+}
+
+const PAGE: usize = 4096;
+
+/// Memory that was touched on one node and is then used from another: each of its pages faults once as
+/// remote, moves, and is local from then on.
+#[test]
+fn hinting_faults_are_local_or_remote() {
+    if !permitted() {
+        return;
+    }
+    let Some([(near, near_node), (far, far_node)]) = two_nodes() else {
+        println!("skipped: needs two NUMA nodes with CPUs");
+        return;
+    };
+    fs::write("/proc/sys/kernel/numa_balancing", "1").unwrap();
+    fs::write("/sys/kernel/mm/transparent_hugepage/enabled", "never").unwrap();
+    let (mut programs, degraded) = Programs::attach(&options(node_of_sysfs));
+    if !programs.has(Hook::HintFaults) {
+        return refused(&format!("{degraded:?}"));
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run_on(near);
+            let cgroup = OwnCgroup::enter("hint-faults");
+            let pages = 10_240;
+            let mut memory = vec![0u8; pages * PAGE];
+            let mut touch = || memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = byte.wrapping_add(1));
+            touch();
+            run_on(far);
+            // The kernel scans once a second of run time; the guest may be slow.
+            let mut faults = HintFaults::default();
+            for _ in 0..60 {
+                let until = std::time::Instant::now() + std::time::Duration::from_secs(1);
+                while std::time::Instant::now() < until {
+                    touch();
+                }
+                let counters = programs.read().unwrap();
+                let by_node = counters[&cgroup.id()].hint_faults.clone().unwrap();
+                faults = by_node.get(&far_node).copied().unwrap_or_default();
+                println!("{by_node:?}");
+                assert_eq!(by_node.get(&near_node).map_or(0, |faults| faults.remote), 0);
+                if faults.remote >= pages as u64 && faults.local > 0 {
+                    break;
+                }
+            }
+            let expected = pages as u64 - pages as u64 / 100..=pages as u64 + pages as u64 / 50;
+            assert!(expected.contains(&faults.remote), "{faults:?}");
+            assert!(faults.migrated * 10 >= faults.remote * 9, "{faults:?}");
+            assert!(faults.local > 0, "{faults:?}");
+        });
+    });
 }

@@ -35,8 +35,8 @@ const CLOCK: &str = "cpu_clock";
 
 /// Ring of the programs' diagnostics when they are off: the smallest that every page size allows.
 const SILENT_LOG_BYTES: u32 = 65_536;
-/// Longest part of a verifier log that goes into a reason.
-const VERIFIER_TAIL: usize = 200;
+/// Longest reason, in characters: some errors carry the kernel's whole log.
+const REASON: usize = 300;
 
 /// What this kernel says about itself.
 pub(super) struct Kernel {
@@ -183,10 +183,7 @@ pub(super) fn describe(error: &ProgramError) -> String {
     let ProgramError::LoadError { io_error, verifier_log } = error else { return with_causes(error) };
     let log = verifier_log.to_string();
     match log.trim().lines().rfind(|line| !is_statistics(line)) {
-        Some(line) => {
-            let line: String = line.chars().take(VERIFIER_TAIL).collect();
-            format!("BPF_PROG_LOAD: {io_error}: {line}")
-        }
+        Some(line) => one_line(&format!("BPF_PROG_LOAD: {io_error}: {line}")),
         None => format!("BPF_PROG_LOAD: {io_error}"),
     }
 }
@@ -200,7 +197,7 @@ pub(super) fn io_error_of(error: &ProgramError) -> Option<&io::Error> {
     }
 }
 
-/// An error with all its causes on one line.
+/// An error with all its causes, on one line of bounded length.
 pub(super) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -211,7 +208,16 @@ pub(super) fn with_causes(error: &dyn Error) -> String {
         }
         cause = error.source();
     }
-    text
+    one_line(&text)
+}
+
+fn one_line(text: &str) -> String {
+    let mut line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some((end, _)) = line.char_indices().nth(REASON) {
+        line.truncate(end);
+        line.push_str("...");
+    }
+    line
 }
 
 /// The verifier ends its log with what it counted, also when it says no more.
@@ -247,6 +253,12 @@ mod tests {
         });
         assert_eq!(table.len(), limit::CPUS);
         assert_eq!([table[0], table[1], table[3], table[8191]], [72, NO_NODE, 1023, 5]);
+    }
+
+    #[test]
+    fn a_reason_is_one_line_and_short() {
+        assert_eq!(one_line("refused:\n  processed 3\n"), "refused: processed 3");
+        assert_eq!(one_line(&"é".repeat(1_000)).chars().count(), REASON + 3);
     }
 
     #[test]
