@@ -35,6 +35,10 @@ pub struct Sample {
     pub cgroups: BTreeMap<CgroupPath, CgroupSample>,
     /// Per thread, in ascending order of tid.
     pub tasks: Vec<TaskSample>,
+    /// Where the memory of processes that are workloads of their own is, from numa_maps; empty unless it
+    /// was asked for.
+    #[serde(default)]
+    pub memory_by_process: BTreeMap<u32, BTreeMap<NodeId, NodeBytes>>,
     /// Which source each kind of value came from, for people: `tasks: bpf iterator`.
     pub sources: BTreeMap<String, String>,
     /// What could not be read.

@@ -264,8 +264,8 @@ mod tests {
         }
         /// A cgroup and its processes; `/sys/fs/cgroup` is in front.
         fn cgroup(self, path: &str, pids: &[u32]) -> Self {
-            let text: String = pids.iter().map(|pid| format!("{pid}\n")).collect();
-            self.file(&format!("sys/fs/cgroup/{path}/cgroup.procs"), &text)
+            let lines: Vec<String> = pids.iter().map(u32::to_string).collect();
+            self.file(&format!("sys/fs/cgroup/{path}/cgroup.procs"), &lines.join("\n"))
         }
         fn process(self, pid: u32, command: &str, kernel_thread: bool) -> Self {
             let flags = if kernel_thread { 0x0020_8040 } else { 4_194_304 };

@@ -1,3 +1,16 @@
-//! What is happening now: the sources of a `Sample`.
+//! observe: one [`enforcer_core::sample::Sample`] of the machine at a time.
+//!
+//! Every source is optional and degrades by name: the kernel side (`bpf`) tells what nothing else does,
+//! files tell the rest. Nothing here interprets what it reads, and nothing here writes.
+
 #[cfg(feature = "bpf")]
 pub mod bpf;
+mod cgroup;
+mod index;
+mod node;
+mod numa_maps;
+mod procfs;
+mod sampler;
+mod settings;
+
+pub use sampler::{Sampler, SamplerOptions};

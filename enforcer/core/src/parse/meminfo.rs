@@ -10,6 +10,10 @@ pub struct Meminfo {
     pub total_bytes: Option<u64>,
     /// `MemFree`.
     pub free_bytes: Option<u64>,
+    /// `FilePages`: page cache, tmpfs included.
+    pub file_bytes: Option<u64>,
+    /// `AnonPages`.
+    pub anon_bytes: Option<u64>,
 }
 
 /// Reads both forms. A field with nonsense in it is an error, an unknown line is not.
@@ -20,6 +24,8 @@ pub fn meminfo(text: &str) -> Result<Meminfo, ParseError> {
         match name.split_ascii_whitespace().next_back() {
             Some("MemTotal") => sizes.total_bytes = Some(bytes(value, line)?),
             Some("MemFree") => sizes.free_bytes = Some(bytes(value, line)?),
+            Some("FilePages") => sizes.file_bytes = Some(bytes(value, line)?),
+            Some("AnonPages") => sizes.anon_bytes = Some(bytes(value, line)?),
             _ => {}
         }
     }
@@ -39,10 +45,17 @@ mod tests {
 
     #[test]
     fn reads_both_forms() {
-        let sizes = Meminfo { total_bytes: Some(3_005_392 << 10), free_bytes: Some(2_814_956 << 10) };
+        let sizes = Meminfo {
+            total_bytes: Some(3_005_392 << 10),
+            free_bytes: Some(2_814_956 << 10),
+            ..Meminfo::default()
+        };
         let node =
             "\nNode 0 MemTotal:        3005392 kB\nNode 0 MemFree:  2814956 kB\nNode 0 HugePages_Total: 0\n";
         assert_eq!(meminfo(node), Ok(sizes));
+        let usage = "Node 0 FilePages:  12 kB\nNode 0 AnonPages:  34 kB\n";
+        let pages = meminfo(usage).unwrap();
+        assert_eq!((pages.file_bytes, pages.anon_bytes), (Some(12 << 10), Some(34 << 10)));
         assert_eq!(meminfo("MemTotal:  3005392 kB\nMemFree: 2814956 kB\n"), Ok(sizes));
     }
 

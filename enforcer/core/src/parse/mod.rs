@@ -4,12 +4,17 @@
 //! may panic or allocate without bound, whatever the text is.
 
 pub mod cmdline;
+pub mod keyed;
 pub mod mask;
 pub mod meminfo;
 pub mod mountinfo;
+pub mod numa_maps;
+pub mod numa_stat;
+pub mod pressure;
 pub mod processors;
 pub mod scalar;
 pub mod task_stat;
+pub mod task_status;
 
 use thiserror::Error;
 

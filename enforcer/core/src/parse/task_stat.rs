@@ -35,7 +35,7 @@ pub fn parse_task_stat(text: &str) -> Result<TaskStat, ParseError> {
     let number = |n: usize| fields.get(n - 3).and_then(|field| field.parse::<u64>().ok());
     let flags = number(9).and_then(|flags| u32::try_from(flags).ok()).ok_or_else(malformed)?;
     Ok(TaskStat {
-        id: id.trim_start().parse().map_err(|_: std::num::ParseIntError| malformed())?,
+        id: id.trim_start().parse().ok().ok_or_else(malformed)?,
         command: command.to_owned(),
         kernel_thread: flags & KERNEL_THREAD != 0,
         user_ticks: number(14).ok_or_else(malformed)?,

@@ -1,0 +1,169 @@
+//! `memory.numa_stat`: where the memory of a cgroup is.
+//!
+//! v2 counts bytes, for the cgroup and everything below it (Documentation/admin-guide/cgroup-v2.rst).
+//! v1 counts pages of the LRU lists, for the cgroup alone or, in the `hierarchical_` lines, with
+//! everything below it (Documentation/admin-guide/cgroup-v1/memory.rst, section 5.6). Its lists keep
+//! tmpfs with anonymous memory and mlocked pages of either kind apart; both are counted as anonymous
+//! here, and kernel memory is not counted per node at all.
+
+use std::collections::BTreeMap;
+
+use super::ParseError;
+use crate::{id::NodeId, sample::NodeBytes};
+
+/// Memory on each node.
+pub type ByNode = BTreeMap<NodeId, NodeBytes>;
+
+/// Reads the v2 form.
+pub fn parse_numa_stat_v2(text: &str) -> Result<ByNode, ParseError> {
+    let mut by_node = ByNode::new();
+    for line in text.lines() {
+        let Some((name, counts)) = line.split_once(' ') else { continue };
+        let add: fn(&mut NodeBytes, u64) = match name {
+            "anon" => |bytes, count| bytes.anon = bytes.anon.saturating_add(count),
+            "file" => |bytes, count| bytes.file = bytes.file.saturating_add(count),
+            "shmem" => |bytes, count| add_known(&mut bytes.shmem, count),
+            "kernel_stack" | "pagetables" | "sec_pagetables" | "slab_reclaimable" | "slab_unreclaimable" => {
+                |bytes, count| add_known(&mut bytes.kernel, count)
+            }
+            _ => continue,
+        };
+        for count in counts.split_ascii_whitespace() {
+            let (node, count) = node_count(count)?;
+            add(by_node.entry(node).or_default(), count);
+        }
+    }
+    Ok(by_node)
+}
+
+/// Reads the v1 form: of the cgroup alone, or of everything `below` it too (where the kernel says so).
+pub fn parse_numa_stat_v1(text: &str, page_bytes: u64, below: bool) -> Result<ByNode, ParseError> {
+    let hierarchical = below && text.lines().any(|line| line.starts_with("hierarchical_"));
+    let mut by_node = ByNode::new();
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let Some((name, _)) = words.next().and_then(|total| total.split_once('=')) else { continue };
+        let name = match (name.strip_prefix("hierarchical_"), hierarchical) {
+            (Some(name), true) => name,
+            (None, false) => name,
+            _ => continue,
+        };
+        for count in words {
+            let (node, pages) = node_count(count)?;
+            let bytes = by_node.entry(node).or_default();
+            let count = pages.saturating_mul(page_bytes);
+            match name {
+                "file" => bytes.file = bytes.file.saturating_add(count),
+                "anon" | "unevictable" => bytes.anon = bytes.anon.saturating_add(count),
+                _ => {}
+            }
+        }
+    }
+    Ok(by_node)
+}
+
+fn add_known(sum: &mut Option<u64>, count: u64) {
+    *sum = Some(sum.unwrap_or(0).saturating_add(count));
+}
+
+/// `N3=4096`.
+pub(super) fn node_count(word: &str) -> Result<(NodeId, u64), ParseError> {
+    let pair = || {
+        let (node, count) = word.strip_prefix('N')?.split_once('=')?;
+        Some((NodeId(node.parse().ok()?), count.parse().ok()?))
+    };
+    pair().ok_or_else(|| ParseError::new("the count of a node, N0=1,", word))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const V2: &str = "\
+anon N0=1568768 N1=4096
+file N0=4898816 N1=0
+kernel_stack N0=32768 N1=16384
+pagetables N0=151552 N1=0
+sec_pagetables N0=0 N1=0
+shmem N0=8192 N1=0
+file_mapped N0=3375104 N1=0
+anon_thp N0=0 N1=0
+inactive_anon N0=1564672 N1=0
+slab_reclaimable N0=201264 N1=1000
+slab_unreclaimable N0=100000 N1=0
+workingset_refault_anon N0=0 N1=0
+";
+
+    const V1: &str = "\
+total=5307 N0=5300 N33=7
+file=150 N0=150 N33=0
+anon=374 N0=370 N33=4
+unevictable=4783 N0=4780 N33=3
+hierarchical_total=581740 N0=581740 N33=0
+hierarchical_file=574261 N0=574261 N33=0
+hierarchical_anon=2696 N0=2696 N33=0
+hierarchical_unevictable=4783 N0=4783 N33=0
+";
+
+    fn bytes(anon: u64, file: u64, shmem: Option<u64>, kernel: Option<u64>) -> NodeBytes {
+        NodeBytes { anon, file, shmem, kernel }
+    }
+
+    #[test]
+    fn v2_counts_bytes_and_kernel_memory() {
+        let expected = [
+            (NodeId(0), bytes(1_568_768, 4_898_816, Some(8192), Some(32768 + 151_552 + 201_264 + 100_000))),
+            (NodeId(1), bytes(4096, 0, Some(0), Some(17384))),
+        ];
+        assert_eq!(parse_numa_stat_v2(V2).unwrap(), expected.into());
+        let old = parse_numa_stat_v2("anon N0=1\nfile N0=2\n").unwrap();
+        assert_eq!(old[&NodeId(0)], bytes(1, 2, None, None));
+    }
+
+    #[test]
+    fn v1_counts_pages_of_the_cgroup_or_of_the_tree() {
+        let own = parse_numa_stat_v1(V1, 4096, false).unwrap();
+        let expected = [
+            (NodeId(0), bytes(5150 * 4096, 150 * 4096, None, None)),
+            (NodeId(33), bytes(7 * 4096, 0, None, None)),
+        ];
+        assert_eq!(own, expected.into());
+        let tree = parse_numa_stat_v1(V1, 4096, true).unwrap();
+        assert_eq!(tree[&NodeId(0)], bytes(7479 * 4096, 574_261 * 4096, None, None));
+        let flat: String = V1.lines().take(4).map(|line| line.to_owned() + "\n").collect();
+        assert_eq!(parse_numa_stat_v1(&flat, 4096, true).unwrap(), own);
+    }
+
+    #[test]
+    fn a_count_that_is_none_is_named() {
+        for word in ["N0", "N0=", "Nx=1", "0=1", "N0=-1", "N99999999999=1", "N0=1,N1=2"] {
+            assert_eq!(parse_numa_stat_v2(&format!("anon N1=1 {word}\n")).unwrap_err().found, word);
+            assert_eq!(parse_numa_stat_v1(&format!("anon=1 {word}\n"), 4096, false).unwrap_err().found, word);
+        }
+    }
+
+    #[test]
+    fn sums_do_not_overflow() {
+        let text = format!("anon=1 N0={0} N0={0}\n", u64::MAX);
+        assert_eq!(parse_numa_stat_v1(&text, 4096, false).unwrap()[&NodeId(0)].anon, u64::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_counts_or_an_error(text in any::<String>(), noise in "((anon|file|hierarchical_anon)(=1)? N[0-9]{0,3}=?[0-9]{0,3}\n?){0,5}") {
+            for text in [text, noise] {
+                let _ = parse_numa_stat_v2(&text);
+                let _ = parse_numa_stat_v1(&text, 4096, true);
+            }
+        }
+
+        #[test]
+        fn every_node_is_kept(counts in proptest::collection::btree_map(0u32..1024, any::<u64>(), 1..20)) {
+            let words: Vec<String> = counts.iter().map(|(node, count)| format!("N{node}={count}")).collect();
+            let read = parse_numa_stat_v2(&format!("anon {}\n", words.join(" "))).unwrap();
+            prop_assert_eq!(read.into_iter().map(|(node, bytes)| (node.0, bytes.anon)).collect::<BTreeMap<_, _>>(), counts);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The files of one cgroup: cpuset, memory, events, pressure.
+//!
+//! The cpuset and the memory controller may live in different hierarchies, and neither has to be
+//! enabled for a given cgroup: what is in force is then what the nearest cgroup above it has. Memory is
+//! never taken from above, where it would be everybody's.
+//!
+//! Cost: eight small files per cgroup.
+
+use std::collections::BTreeMap;
+
+use enforcer_core::{
+    degraded::DegradedTally,
+    parse::{
+        ParseError,
+        keyed::parse_keyed,
+        numa_stat::{parse_numa_stat_v1, parse_numa_stat_v2},
+        pressure::parse_pressure,
+        scalar,
+    },
+    sample::CgroupSample,
+    set::{CpuSet, NodeSet},
+    workload::CgroupPath,
+};
+
+use crate::host::{
+    cgroup::{CgroupLayout, ControllerRoot},
+    cgroup_tree::vanished,
+    read_text,
+};
+
+const EFFECT: &str = "values of the cgroup are missing";
+
+/// Reads cgroups, and remembers what their ancestors have.
+pub(super) struct CgroupReader<'a> {
+    layout: &'a CgroupLayout,
+    page_bytes: u64,
+    effective: BTreeMap<CgroupPath, Effective>,
+}
+
+/// What is in force in a cgroup.
+#[derive(Debug, Clone, Default)]
+struct Effective {
+    cpus: Option<CpuSet>,
+    mems: Option<NodeSet>,
+}
+
+impl<'a> CgroupReader<'a> {
+    pub(super) fn new(layout: &'a CgroupLayout, page_bytes: u64) -> Self {
+        Self { layout, page_bytes, effective: BTreeMap::new() }
+    }
+
+    /// Reads one cgroup, with everything `below` it where the files tell the two apart; `None` when it
+    /// is gone.
+    pub(super) fn read(
+        &mut self,
+        path: &CgroupPath,
+        below: bool,
+        degraded: &mut DegradedTally,
+    ) -> Option<CgroupSample> {
+        let mut files = Files { root: &self.layout.cpuset, path, degraded };
+        let names = files.root.files();
+        let mut sample = CgroupSample::default();
+        sample.cpus = files.value(names.cpus, scalar::list);
+        sample.mems = files.value(names.mems, scalar::list);
+        let effective = self.effective(path, degraded);
+        sample.cpus_effective = effective.cpus;
+        sample.mems_effective = effective.mems;
+        // The root's memory is the machine's.
+        if !path.is_root() {
+            self.memory(path, below, &mut sample, degraded);
+        }
+        (sample.cpus.is_some() || sample.memory_current_bytes.is_some() || self.exists(path))
+            .then_some(sample)
+    }
+
+    fn memory(
+        &self,
+        path: &CgroupPath,
+        below: bool,
+        sample: &mut CgroupSample,
+        degraded: &mut DegradedTally,
+    ) {
+        let Some(root) = &self.layout.memory else { return };
+        let mut files = Files { root, path, degraded };
+        let names = root.files();
+        let page_bytes = self.page_bytes;
+        sample.memory_current_bytes = files.value(names.memory_current, scalar::unsigned);
+        sample.memory_by_node = files.value(names.memory_numa_stat, |text| {
+            if root.v2 { parse_numa_stat_v2(text) } else { parse_numa_stat_v1(text, page_bytes, below) }
+        });
+        sample.memory_events = names.memory_events.and_then(|file| files.value(file, parse_keyed));
+        sample.memory_pressure = names.memory_pressure.and_then(|file| files.value(file, parse_pressure));
+    }
+
+    /// What is in force in the cgroup: its own files, else those of the nearest cgroup above.
+    fn effective(&mut self, path: &CgroupPath, degraded: &mut DegradedTally) -> Effective {
+        let mut passed = Vec::new();
+        let mut at = Some(path.clone());
+        let mut found = Effective::default();
+        while let Some(here) = at {
+            if let Some(known) = self.effective.get(&here) {
+                found = known.clone();
+                break;
+            }
+            let mut files = Files { root: &self.layout.cpuset, path: &here, degraded };
+            let names = files.root.files();
+            found.cpus = files.value(names.cpus_effective, scalar::list);
+            found.mems = files.value(names.mems_effective, scalar::list);
+            at = here.parent();
+            passed.push(here);
+            if found.cpus.is_some() || found.mems.is_some() {
+                break;
+            }
+        }
+        for here in passed {
+            self.effective.insert(here, found.clone());
+        }
+        found
+    }
+
+    fn exists(&self, path: &CgroupPath) -> bool {
+        let layout = self.layout;
+        let others = [&layout.memory, &layout.systemd].into_iter().flatten().map(|root| root.dir(path));
+        let unified = layout.unified.iter().map(|root| root.join(path.relative()));
+        std::iter::once(layout.cpuset.dir(path)).chain(others).chain(unified).any(|dir| dir.is_dir())
+    }
+}
+
+/// The files of one cgroup in one hierarchy.
+struct Files<'a> {
+    root: &'a ControllerRoot,
+    path: &'a CgroupPath,
+    degraded: &'a mut DegradedTally,
+}
+
+impl Files<'_> {
+    /// A file's value; `None` where there is no such file, or it cannot be understood.
+    fn value<T>(&mut self, file: &str, parse: impl FnOnce(&str) -> Result<T, ParseError>) -> Option<T> {
+        let path = self.root.dir(self.path).join(file);
+        let text = match read_text(&path) {
+            Ok(text) => text,
+            Err(error) => {
+                // PSI files of a kernel that was booted with psi=0 give EOPNOTSUPP.
+                let absent = vanished(&error.cause) || error.cause.kind() == std::io::ErrorKind::Unsupported;
+                if !absent {
+                    self.degraded.add("cgroup", self.path, error, EFFECT);
+                }
+                return None;
+            }
+        };
+        parse(&text)
+            .map_err(|error| {
+                self.degraded.add("cgroup", self.path, format_args!("{}: {error}", path.display()), EFFECT)
+            })
+            .ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use enforcer_core::id::NodeId;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::host::HostRoot;
+
+    fn tree(files: &[(&str, &str)]) -> (TempDir, CgroupLayout) {
+        let dir = TempDir::new().unwrap();
+        for (file, text) in files {
+            let path = dir.path().join("sys/fs/cgroup").join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let layout = CgroupLayout::read(&HostRoot::captured(dir.path())).unwrap();
+        (dir, layout)
+    }
+
+    fn read(layout: &CgroupLayout, path: &str, below: bool) -> (Option<CgroupSample>, Vec<String>) {
+        let mut degraded = DegradedTally::default();
+        let mut reader = CgroupReader::new(layout, 4096);
+        let sample = reader.read(&CgroupPath::new(path), below, &mut degraded);
+        (sample, degraded.into_entries().into_iter().map(|entry| entry.reason).collect())
+    }
+
+    const V2: &[(&str, &str)] = &[
+        ("cgroup.controllers", ""),
+        ("cpuset.cpus.effective", "0-7\n"),
+        ("cpuset.mems.effective", "0-1\n"),
+        ("memory.numa_stat", "anon N0=1\n"),
+        ("a/cpuset.cpus", "4-7\n"),
+        ("a/cpuset.cpus.effective", "4-6\n"),
+        ("a/cpuset.mems", "\n"),
+        ("a/cpuset.mems.effective", "0-1\n"),
+        ("a/memory.current", "8192\n"),
+        ("a/memory.numa_stat", "anon N0=4096 N1=0\nfile N0=0 N1=4096\n"),
+        ("a/memory.events", "low 0\noom_kill 2\n"),
+        ("a/memory.pressure", "some avg10=0.10 avg60=0.00 avg300=0.00 total=9\n"),
+        ("plain/x/cgroup.procs", "1\n"),
+    ];
+
+    #[test]
+    fn reads_everything_of_v2() {
+        let (_dir, layout) = tree(V2);
+        let (sample, degraded) = read(&layout, "/a", false);
+        let sample = sample.unwrap();
+        assert_eq!(sample.cpus.unwrap().to_string(), "4-7");
+        assert_eq!(sample.cpus_effective.unwrap().to_string(), "4-6");
+        assert!(sample.mems.unwrap().is_empty());
+        assert_eq!(sample.mems_effective.unwrap().to_string(), "0-1");
+        assert_eq!(sample.memory_current_bytes, Some(8192));
+        assert_eq!(sample.memory_by_node.unwrap()[&NodeId(1)].file, 4096);
+        assert_eq!(sample.memory_events.unwrap()["oom_kill"], 2);
+        assert_eq!(sample.memory_pressure.unwrap().some.total_us, 9);
+        assert!(degraded.is_empty());
+    }
+
+    #[test]
+    fn without_controllers_the_cpuset_above_is_in_force_and_the_memory_unknown() {
+        let (_dir, layout) = tree(V2);
+        let (sample, degraded) = read(&layout, "/plain/x", false);
+        let sample = sample.unwrap();
+        assert_eq!((sample.cpus, sample.memory_by_node), (None, None));
+        assert_eq!(sample.cpus_effective.unwrap().to_string(), "0-7");
+        assert!(degraded.is_empty());
+    }
+
+    #[test]
+    fn the_roots_memory_is_not_a_workloads() {
+        let (_dir, layout) = tree(V2);
+        let sample = read(&layout, "/", false).0.unwrap();
+        assert_eq!(
+            (sample.cpus_effective.unwrap().to_string().as_str(), sample.memory_by_node),
+            ("0-7", None)
+        );
+    }
+
+    #[test]
+    fn reads_v1_from_two_hierarchies() {
+        let (_dir, layout) = tree(&[
+            ("cpuset/cpuset.cpus", "0-7\n"),
+            ("cpuset/cpuset.effective_cpus", "0-7\n"),
+            ("cpuset/cpuset.effective_mems", "0\n"),
+            ("memory/vm/memory.usage_in_bytes", "4096\n"),
+            ("memory/vm/memory.numa_stat", "anon=1 N0=1\nhierarchical_anon=3 N0=3\n"),
+        ]);
+        let (sample, _) = read(&layout, "/vm", false);
+        let sample = sample.unwrap();
+        assert_eq!((sample.cpus, sample.cpus_effective.unwrap().to_string().as_str()), (None, "0-7"));
+        assert_eq!(sample.memory_by_node.unwrap()[&NodeId(0)].anon, 4096);
+        let whole = read(&layout, "/vm", true).0.unwrap();
+        assert_eq!(whole.memory_by_node.unwrap()[&NodeId(0)].anon, 3 * 4096);
+    }
+
+    #[test]
+    fn a_cgroup_that_is_gone_is_none() {
+        let (_dir, layout) = tree(V2);
+        let (sample, degraded) = read(&layout, "/gone", false);
+        assert_eq!((sample, degraded.len()), (None, 0));
+    }
+
+    #[test]
+    fn nonsense_names_file_and_value_and_costs_that_value_alone() {
+        let (_dir, layout) = tree(&[
+            ("cgroup.controllers", ""),
+            ("b/cpuset.cpus", "3-1\n"),
+            ("b/memory.current", "12\n"),
+            ("b/memory.numa_stat", "anon N0=\n"),
+        ]);
+        let (sample, degraded) = read(&layout, "/b", false);
+        let sample = sample.unwrap();
+        assert_eq!((sample.cpus, sample.memory_current_bytes, sample.memory_by_node), (None, Some(12), None));
+        assert!(
+            degraded.iter().any(|reason| reason.contains("b/cpuset.cpus") && reason.contains("3-1")),
+            "{degraded:?}"
+        );
+        assert!(degraded.iter().any(|reason| reason.contains("N0=")), "{degraded:?}");
+    }
+
+    #[test]
+    fn an_unreadable_file_is_degraded_by_path() {
+        let (dir, layout) = tree(&[("cgroup.controllers", ""), ("b/cpuset.cpus", "0\n")]);
+        fs::create_dir_all(dir.path().join("sys/fs/cgroup/b/memory.current")).unwrap();
+        let (sample, degraded) = read(&layout, "/b", false);
+        assert_eq!(sample.unwrap().memory_current_bytes, None);
+        assert!(degraded[0].contains(&Path::new("b/memory.current").display().to_string()), "{degraded:?}");
+    }
+}

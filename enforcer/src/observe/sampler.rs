@@ -1,0 +1,214 @@
+//! Merges all sources into one [`Sample`].
+//!
+//! Sampling never fails: what a source does not give is missing from the sample and named in its
+//! `degraded`; `sources` says which source each kind of value is from. Many cgroups with the same
+//! trouble make one entry. The caller gives the time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use enforcer_core::{
+    degraded::{Degraded, DegradedTally},
+    id::NodeId,
+    sample::{CgroupSample, NodeBytes, SAMPLE_SCHEMA_VERSION, Sample, TaskSample},
+    topology::Topology,
+    workload::{CgroupPath, Workload},
+};
+
+use super::{
+    cgroup::CgroupReader, index::Index, node::read_nodes, numa_maps::read_numa_maps, procfs::read_tasks,
+    settings::read_settings,
+};
+use crate::host::{HostRoot, cgroup::CgroupLayout};
+
+/// What the sampler may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SamplerOptions {
+    /// BPF at all: the task iterator, and the counting programs if they are wanted too.
+    pub bpf: bool,
+    /// Attach the programs that count run time, placements and hinting faults. Of no use for a single
+    /// sample.
+    pub counters: bool,
+    /// Bring the programs' own diagnostics into the log.
+    pub bpf_log: bool,
+    /// Greatest number of processes whose numa_maps may be read in one sample, where nothing cheaper
+    /// tells where memory is; 0 reads none. Each takes the process's mmap lock for a while.
+    pub numa_maps: usize,
+}
+
+impl Default for SamplerOptions {
+    fn default() -> Self {
+        Self { bpf: true, counters: true, bpf_log: false, numa_maps: 0 }
+    }
+}
+
+/// Takes samples of one host.
+pub struct Sampler {
+    host: HostRoot,
+    layout: CgroupLayout,
+    nodes: Vec<NodeId>,
+    options: SamplerOptions,
+    page_bytes: u64,
+    /// What is known to be missing since the start.
+    standing: Vec<Degraded>,
+}
+
+impl Sampler {
+    /// Prepares the sources that the options allow.
+    pub fn new(host: &HostRoot, layout: CgroupLayout, topology: &Topology, options: SamplerOptions) -> Self {
+        let mut standing = Vec::new();
+        if options.bpf {
+            standing.push(Degraded::new(
+                "bpf",
+                "not built in",
+                "threads are listed from /proc, nothing is counted",
+            ));
+        }
+        Self {
+            host: host.clone(),
+            layout,
+            nodes: topology.nodes.iter().map(|node| node.id).collect(),
+            options,
+            // A copy does not say how large its pages were; v1 counts memory in pages.
+            page_bytes: if host.captured { 4_096 } else { rustix::param::page_size() as u64 },
+            standing,
+        }
+    }
+
+    /// Takes a sample of the workloads at `monotonic_ns`.
+    pub fn sample(&mut self, workloads: &[Workload], monotonic_ns: u64) -> Sample {
+        let mut degraded = DegradedTally::default();
+        for entry in &self.standing {
+            degraded.push(entry.clone());
+        }
+        let mut sample = Sample {
+            schema_version: SAMPLE_SCHEMA_VERSION,
+            monotonic_ns,
+            settings: read_settings(&self.host, &mut degraded),
+            nodes: read_nodes(&self.host, &self.nodes, &mut degraded),
+            ..Sample::default()
+        };
+        let index = Index::new(&self.host, &self.layout, workloads);
+        self.cgroups(&index, &mut sample, &mut degraded);
+        self.tasks(&index, &mut sample, &mut degraded);
+        count_tasks(&mut sample);
+        self.numa_maps(&index, &mut sample, &mut degraded);
+        sample.degraded = degraded.into_entries();
+        sample
+    }
+
+    /// Reads the cgroups' files.
+    fn cgroups(&self, index: &Index, sample: &mut Sample, degraded: &mut DegradedTally) {
+        let mut reader = CgroupReader::new(&self.layout, self.page_bytes);
+        for (path, &below) in &index.cgroups {
+            if let Some(cgroup) = reader.read(path, below, degraded) {
+                sample.cgroups.insert(path.clone(), cgroup);
+            }
+        }
+        let version = |v2: bool| if v2 { "v2" } else { "v1" };
+        source(sample, "cpuset", format!("cgroup {}", version(self.layout.cpuset.v2)));
+        if let Some(memory) = &self.layout.memory {
+            source(sample, "memory", format!("cgroup {} memory.numa_stat", version(memory.v2)));
+        }
+    }
+
+    fn tasks(&self, index: &Index, sample: &mut Sample, degraded: &mut DegradedTally) {
+        let members = index.members(&self.host, &self.layout, false, degraded);
+        sample.tasks = read_tasks(&self.host, &members, degraded);
+        source(sample, "tasks", "procfs");
+    }
+
+    /// Asks the processes where their memory is, for workloads whose cgroup does not tell.
+    fn numa_maps(&self, index: &Index, sample: &mut Sample, degraded: &mut DegradedTally) {
+        let is_unknown =
+            |path: &CgroupPath, cgroup: &CgroupSample| !path.is_root() && cgroup.memory_by_node.is_none();
+        let unknown: BTreeSet<CgroupPath> = sample
+            .cgroups
+            .iter()
+            .filter(|(path, cgroup)| is_unknown(path, cgroup))
+            .map(|(path, _)| path.clone())
+            .collect();
+        if self.options.numa_maps == 0 {
+            if let Some(first) = unknown.first() {
+                let reason = format!(
+                    "{} cgroups have no memory.numa_stat: the memory controller is not enabled for them, or the \
+                     kernel is older than 5.11; the first is {first}",
+                    unknown.len()
+                );
+                degraded.push(Degraded::new(
+                    "memory.numa_stat",
+                    reason,
+                    "where their memory is, is not known",
+                ));
+            }
+            return;
+        }
+        let wanted = |task: &&TaskSample| {
+            index.processes.contains(&task.pid)
+                || task.cgroup.as_ref().is_some_and(|path| unknown.contains(path))
+        };
+        let processes: BTreeMap<u32, Option<CgroupPath>> =
+            sample.tasks.iter().filter(wanted).map(|task| (task.pid, task.cgroup.clone())).collect();
+        if let Some(more) = processes.len().checked_sub(self.options.numa_maps).filter(|more| *more > 0) {
+            let reason =
+                format!("{more} processes more than the {} that may be asked", self.options.numa_maps);
+            degraded.push(Degraded::new("numa_maps", reason, "where their memory is, is not known"));
+        }
+        // A sum without one of the processes would be wrong.
+        let mut incomplete: BTreeSet<CgroupPath> = BTreeSet::new();
+        let mut sums: BTreeMap<CgroupPath, BTreeMap<NodeId, NodeBytes>> = BTreeMap::new();
+        for (at, (pid, cgroup)) in processes.into_iter().enumerate() {
+            let by_node = (at < self.options.numa_maps)
+                .then(|| read_numa_maps(&self.host.proc, pid, self.host.captured))
+                .and_then(|maps| {
+                    maps.map_err(|error| {
+                        degraded.add("numa_maps", pid, error, "where its memory is, is not known");
+                    })
+                    .ok()
+                });
+            match (by_node, cgroup) {
+                (Some(maps), _) if index.processes.contains(&pid) => {
+                    sample.memory_by_process.insert(pid, maps.by_node);
+                }
+                (Some(maps), Some(path)) => add(sums.entry(path).or_default(), &maps.by_node),
+                (None, Some(path)) => {
+                    incomplete.insert(path);
+                }
+                (_, None) => {}
+            }
+        }
+        for (path, by_node) in sums {
+            if let Some(cgroup) = sample.cgroups.get_mut(&path).filter(|_| !incomplete.contains(&path)) {
+                cgroup.memory_by_node = Some(by_node);
+            }
+        }
+        source(sample, "memory without numa_stat", "numa_maps");
+    }
+}
+
+fn source(sample: &mut Sample, kind: &str, from: impl Into<String>) {
+    sample.sources.insert(kind.to_owned(), from.into());
+}
+
+fn count_tasks(sample: &mut Sample) {
+    let mut counts: BTreeMap<&CgroupPath, u64> = BTreeMap::new();
+    for path in sample.tasks.iter().filter_map(|task| task.cgroup.as_ref()) {
+        *counts.entry(path).or_default() += 1;
+    }
+    for (path, cgroup) in &mut sample.cgroups {
+        cgroup.tasks = Some(counts.get(path).copied().unwrap_or(0));
+    }
+}
+
+fn add(sum: &mut BTreeMap<NodeId, NodeBytes>, by_node: &BTreeMap<NodeId, NodeBytes>) {
+    for (node, bytes) in by_node {
+        let total = sum.entry(*node).or_default();
+        total.anon = total.anon.saturating_add(bytes.anon);
+        total.file = total.file.saturating_add(bytes.file);
+        if let Some(shmem) = bytes.shmem {
+            total.shmem = Some(total.shmem.unwrap_or(0).saturating_add(shmem));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

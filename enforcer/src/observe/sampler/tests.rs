@@ -1,0 +1,166 @@
+use std::{fs, path::Path};
+
+use enforcer_core::{
+    id::CpuId,
+    workload::{Origin, identify},
+};
+use tempfile::TempDir;
+
+use super::*;
+use crate::host::cgroup_tree::walk;
+
+const WITHOUT_BPF: SamplerOptions =
+    SamplerOptions { bpf: false, counters: false, bpf_log: false, numa_maps: 0 };
+
+struct Tree(TempDir);
+
+impl Tree {
+    fn v2() -> Self {
+        Self(TempDir::new().unwrap())
+            .file("sys/fs/cgroup/cgroup.controllers", "cpuset cpu memory\n")
+            .file("sys/fs/cgroup/cpuset.cpus.effective", "0-3\n")
+            .file("sys/fs/cgroup/cpuset.mems.effective", "0-1\n")
+            .file("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 8 kB\n")
+            .file("proc/sys/kernel/numa_balancing", "1\n")
+    }
+    fn file(self, path: &str, text: &str) -> Self {
+        let path = self.0.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+        self
+    }
+    fn cgroup(self, path: &str, pid: u32) -> Self {
+        let dir = format!("sys/fs/cgroup{path}");
+        self.file(&format!("{dir}/cgroup.procs"), &format!("{pid}\n"))
+            .file(&format!("{dir}/cgroup.threads"), &format!("{pid}\n"))
+            .process(pid)
+    }
+    fn process(self, pid: u32) -> Self {
+        let zeros = "0 ".repeat(23);
+        let stat = format!("{pid} (work er) S 1 1 1 0 -1 4194304 0 0 0 0 1 2 {zeros}2 0\n");
+        let dir = format!("proc/{pid}");
+        self.file(&format!("{dir}/stat"), &stat)
+            .file(&format!("{dir}/task/{pid}/stat"), &stat)
+            .file(&format!("{dir}/task/{pid}/status"), &format!("Tgid:\t{pid}\nCpus_allowed_list:\t0-1\n"))
+            .file(&format!("{dir}/numa_maps"), "1000 default anon=3 N0=2 N1=1 kernelpagesize_kB=4\n")
+    }
+    fn host(&self) -> HostRoot {
+        HostRoot::captured(self.0.path())
+    }
+    fn sample_of(&self, workloads: &[Workload], options: SamplerOptions) -> Sample {
+        let layout = CgroupLayout::read(&self.host()).unwrap();
+        let topology = Topology::default();
+        let mut sampler = Sampler::new(&self.host(), layout, &topology, options);
+        sampler.nodes = vec![NodeId(0)];
+        sampler.sample(workloads, 5)
+    }
+}
+
+fn workload(path: &str) -> Workload {
+    let identity = identify(&CgroupPath::new(path));
+    Workload { cgroup: identity.cgroup, cgroup_id: None, name: identity.name, origin: identity.origin }
+}
+
+#[test]
+fn merges_all_file_sources() {
+    let tree = Tree::v2()
+        .cgroup("/a.slice/a.service", 10)
+        .file("sys/fs/cgroup/a.slice/cpuset.cpus.effective", "2-3\n")
+        .file("sys/fs/cgroup/a.slice/a.service/memory.current", "4096\n")
+        .file("sys/fs/cgroup/a.slice/a.service/memory.numa_stat", "anon N0=0 N1=4096\n");
+    let sample = tree.sample_of(&[workload("/a.slice/a.service")], WITHOUT_BPF);
+    assert_eq!((sample.schema_version, sample.monotonic_ns), (SAMPLE_SCHEMA_VERSION, 5));
+    assert_eq!(sample.settings.numa_balancing, Some(1));
+    assert_eq!(sample.nodes[&NodeId(0)].mem_total_bytes, Some(8192));
+    let cgroup = &sample.cgroups[&CgroupPath::new("/a.slice/a.service")];
+    assert_eq!(cgroup.cpus_effective.as_ref().unwrap().to_string(), "2-3");
+    assert_eq!(cgroup.memory_by_node.as_ref().unwrap()[&NodeId(1)].anon, 4096);
+    assert_eq!((cgroup.tasks, cgroup.run_ns.as_ref()), (Some(1), None));
+    let task = &sample.tasks[0];
+    assert_eq!((task.tid, task.command.as_str(), task.cpu), (10, "work er", Some(CpuId(2))));
+    assert_eq!(task.cpu_time_ns, Some(30_000_000));
+    assert_eq!(sample.sources["tasks"], "procfs");
+    assert_eq!(sample.degraded, []);
+}
+
+#[test]
+fn a_cgroup_that_vanished_since_discovery_is_gone_without_a_word() {
+    let tree = Tree::v2().cgroup("/a", 10);
+    let sample = tree.sample_of(&[workload("/gone"), workload("/gone/below")], WITHOUT_BPF);
+    assert_eq!((sample.cgroups.len(), sample.tasks.len()), (0, 0));
+    assert_eq!(sample.degraded, []);
+}
+
+#[test]
+fn a_thousand_cgroups_without_memory_are_one_entry() {
+    let paths: Vec<String> = (0..1_000).map(|n| format!("/w{n}")).collect();
+    let tree = paths
+        .iter()
+        .fold(Tree::v2(), |tree, path| tree.file(&format!("sys/fs/cgroup{path}/cgroup.threads"), ""));
+    let workloads: Vec<Workload> = paths.iter().map(|path| workload(path)).collect();
+    let sample = tree.sample_of(&workloads, WITHOUT_BPF);
+    assert_eq!(sample.cgroups.len(), 1_000);
+    assert_eq!(sample.degraded.len(), 1, "{:?}", sample.degraded);
+    assert!(sample.degraded[0].reason.starts_with("1000 cgroups"), "{:?}", sample.degraded);
+}
+
+#[test]
+fn a_thousand_cgroups_with_nonsense_are_a_few_entries() {
+    let paths: Vec<String> = (0..1_000).map(|n| format!("/w{n}")).collect();
+    let tree = paths.iter().fold(Tree::v2(), |tree, path| {
+        tree.file(&format!("sys/fs/cgroup{path}/memory.numa_stat"), "anon N0=1\n")
+            .file(&format!("sys/fs/cgroup{path}/cpuset.cpus"), "0-999999999\n")
+    });
+    let workloads: Vec<Workload> = paths.iter().map(|path| workload(path)).collect();
+    let sample = tree.sample_of(&workloads, WITHOUT_BPF);
+    assert!(sample.degraded.len() < 10, "{:?}", sample.degraded.len());
+    assert!(sample.degraded[0].reason.contains("0-999999999"), "{:?}", sample.degraded[0]);
+}
+
+#[test]
+fn processes_tell_what_cgroups_do_not_when_asked() {
+    let tree = Tree::v2().cgroup("/a", 10).cgroup("", 20);
+    let workloads = [
+        workload("/a"),
+        Workload { origin: Origin::Process { pid: 20, command: "x".into() }, ..workload("/") },
+    ];
+    let asked = SamplerOptions { numa_maps: 10, ..WITHOUT_BPF };
+    let sample = tree.sample_of(&workloads, asked.clone());
+    let memory = sample.cgroups[&CgroupPath::new("/a")].memory_by_node.as_ref().unwrap();
+    assert_eq!((memory[&NodeId(0)].anon, memory[&NodeId(1)].anon), (8192, 4096));
+    assert_eq!(sample.memory_by_process[&20][&NodeId(1)].anon, 4096);
+    assert_eq!(sample.degraded, []);
+
+    let bounded = tree.sample_of(&workloads, SamplerOptions { numa_maps: 1, ..asked });
+    assert!(bounded.memory_by_process.is_empty());
+    assert_eq!(bounded.degraded[0].source, "numa_maps");
+
+    let unasked = tree.sample_of(&workloads, WITHOUT_BPF);
+    assert_eq!(unasked.cgroups[&CgroupPath::new("/a")].memory_by_node, None);
+    assert_eq!(unasked.degraded[0].source, "memory.numa_stat");
+}
+
+#[test]
+fn this_host_can_be_sampled() {
+    let host = HostRoot::live();
+    let layout = CgroupLayout::read(&host).unwrap();
+    let memory = layout.memory.as_ref().unwrap_or(&layout.cpuset);
+    let mut workloads: Vec<Workload> =
+        walk(memory, &CgroupPath::root(), true).cgroups.iter().map(|c| workload(c.path.as_str())).collect();
+    let pid = std::process::id();
+    workloads.push(Workload { origin: Origin::Process { pid, command: "me".into() }, ..workload("/") });
+    let mut sampler = Sampler::new(&host, layout, &Topology::default(), WITHOUT_BPF);
+    let sample = sampler.sample(&workloads, 1);
+    assert!(!sample.cgroups.is_empty());
+    assert!(!sample.tasks.is_empty());
+    assert!(sample.cgroups.values().all(|cgroup| cgroup.cpus_effective.is_some()));
+    assert!(sample.tasks.windows(2).all(|pair| pair[0].tid < pair[1].tid));
+}
+
+#[test]
+fn an_empty_tree_is_an_empty_sample() {
+    let tree = Tree::v2();
+    let sample = tree.sample_of(&[], WITHOUT_BPF);
+    assert!(sample.cgroups.is_empty() && sample.tasks.is_empty());
+    assert!(Path::new(&tree.host().cgroup).is_dir());
+}

@@ -1,0 +1,91 @@
+//! Host-wide settings that change how everything else is read. A file that is not there is `None`: the
+//! kernel was built without the feature.
+
+use std::path::Path;
+
+use enforcer_core::{degraded::DegradedTally, parse::scalar, sample::HostSettings};
+
+use crate::host::{HostRoot, read_optional};
+
+/// Reads the settings.
+pub(super) fn read_settings(host: &HostRoot, degraded: &mut DegradedTally) -> HostSettings {
+    let mut text = |path: &Path| match read_optional(path) {
+        Ok(text) => text,
+        Err(error) => {
+            degraded.add("setting", path.display(), error, "a host-wide setting is unknown");
+            None
+        }
+    };
+    let number = |text: Option<String>| u32::try_from(scalar::unsigned(&text?).ok()?).ok();
+    HostSettings {
+        numa_balancing: number(text(&host.proc.join("sys/kernel/numa_balancing"))),
+        transparent_hugepage: text(&host.sys.join("kernel/mm/transparent_hugepage/enabled"))
+            .as_deref()
+            .and_then(chosen),
+        zone_reclaim_mode: number(text(&host.proc.join("sys/vm/zone_reclaim_mode"))),
+        demotion_enabled: text(&host.sys.join("kernel/mm/numa/demotion_enabled")).as_deref().and_then(truth),
+    }
+}
+
+/// The word in brackets of `always [madvise] never`.
+fn chosen(words: &str) -> Option<String> {
+    let (_, rest) = words.split_once('[')?;
+    let (word, _) = rest.split_once(']')?;
+    Some(word.to_owned())
+}
+
+fn truth(word: &str) -> Option<bool> {
+    match word.trim() {
+        "true" | "1" => Some(true),
+        "false" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn reads_the_files_of_a_tree() {
+        let dir = tempfile::TempDir::new().unwrap();
+        for (path, text) in [
+            ("proc/sys/kernel/numa_balancing", "3\n"),
+            ("proc/sys/vm/zone_reclaim_mode", "nonsense\n"),
+            ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
+            ("sys/kernel/mm/numa/demotion_enabled", "false\n"),
+        ] {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let mut degraded = DegradedTally::default();
+        let expected = HostSettings {
+            numa_balancing: Some(3),
+            transparent_hugepage: Some("madvise".into()),
+            zone_reclaim_mode: None,
+            demotion_enabled: Some(false),
+        };
+        assert_eq!(read_settings(&HostRoot::captured(dir.path()), &mut degraded), expected);
+        assert!(degraded.into_entries().is_empty());
+    }
+
+    #[test]
+    fn a_host_without_them_has_none() {
+        let mut degraded = DegradedTally::default();
+        let nowhere = HostRoot::captured(Path::new("/nonexistent"));
+        assert_eq!(read_settings(&nowhere, &mut degraded), HostSettings::default());
+        assert!(degraded.into_entries().is_empty());
+    }
+
+    #[test]
+    fn takes_the_chosen_word_only() {
+        for (words, word) in
+            [("[always] madvise never", Some("always")), ("always", None), ("[", None), ("", None)]
+        {
+            assert_eq!(chosen(words).as_deref(), word);
+        }
+    }
+}
