@@ -24,4 +24,5 @@ pub mod sample;
 mod scene;
 pub mod set;
 pub mod topology;
+mod words;
 pub mod workload;

@@ -17,6 +17,7 @@ use crate::{
     plan::{Action, Step},
     sample::NodeBytes,
     set::{CpuSet, NodeSet},
+    words,
     workload::CgroupPath,
 };
 
@@ -69,11 +70,11 @@ fn set_cpus(change: &Change<'_>) -> Option<Step> {
 fn move_pages(change: &Change<'_>, to: NodeId) -> Option<Step> {
     let Some(bytes) = change.bytes_by_node else {
         let from = change.mems.difference(&change.goal.mems);
-        let reason = format!("memory on nodes {from}, of an amount not known, goes to node {to}");
+        let reason = format!("memory on {}, of an amount not known, goes to node {to}", words::nodes(&from));
         return (!from.is_empty()).then(|| page_move(change, from, to, reason));
     };
     let (from, total) = away(change, bytes, accessed_bytes);
-    let reason = format!("{} MiB on nodes {from} go to node {to}", total >> 20);
+    let reason = format!("{} on {} go to node {to}", words::size(total), words::nodes(&from));
     (total > 0).then(|| page_move(change, from, to, reason))
 }
 
@@ -81,7 +82,8 @@ fn move_pages(change: &Change<'_>, to: NodeId) -> Option<Step> {
 /// Page cache is left: it does not follow its readers.
 fn left_behind(change: &Change<'_>, to: NodeId) -> Option<Step> {
     let (from, total) = away(change, change.bytes_by_node?, |bytes| bytes.anon);
-    let reason = format!("{} MiB were left behind on nodes {from} and go to node {to}", total >> 20);
+    let reason =
+        format!("{} were left behind on {} and go to node {to}", words::size(total), words::nodes(&from));
     (total > 0 && total >= change.negligible_bytes).then(|| page_move(change, from, to, reason))
 }
 

@@ -10,7 +10,7 @@ use super::{
     Finding, Rule, Severity, remedy,
     subject::{Subject, Words},
 };
-use crate::{id::NodeId, set::NodeSet};
+use crate::{id::NodeId, set::NodeSet, words};
 
 pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let cpus = subject.figures.cpus.as_ref()?;
@@ -31,16 +31,26 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
             format!("every page it allocates on nodes {mems} is remote to its CPUs on {cpu_nodes}"),
         )
     } else if !without_memory.is_empty() {
-        (Severity::Warning, format!("threads on nodes {without_memory} can only have remote memory"))
+        (
+            Severity::Warning,
+            format!("threads on {} can only have remote memory", words::nodes(&without_memory)),
+        )
     } else if !without_cpus.is_empty() && subject.is_pinned() {
-        (Severity::Info, format!("pages may be allocated on nodes {without_cpus}, where it has no CPU"))
+        (
+            Severity::Info,
+            format!("pages may be allocated on {}, where it has no CPU", words::nodes(&without_cpus)),
+        )
     } else {
         return None;
     };
     let words = Words {
-        summary: format!("its CPUs are on nodes {cpu_nodes} and its memory nodes are {mems}"),
+        summary: format!(
+            "its CPUs are on {}, its memory may be on {}",
+            words::nodes(&cpu_nodes),
+            words::nodes(mems)
+        ),
         impact,
-        remedy: remedy::set_cpuset(&subject.workload.cgroup, None, Some(&cpu_nodes)),
+        remedy: remedy::realign(subject),
     };
     Some(subject.finding(Rule::CpusetMismatch, severity, words, subject.cpuset_evidence()))
 }

@@ -5,22 +5,46 @@
 
 use std::fmt::Write as _;
 
-use crate::{set::CpuSet, set::NodeSet, workload::CgroupPath};
+use super::subject::Subject;
+use crate::{
+    set::{CpuSet, NodeSet},
+    workload::{CgroupPath, Origin},
+};
 
 /// Where cgroup files are found by default.
 const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
 
-/// Puts CPUs and memory nodes of a cgroup where they are given, memory nodes first.
-pub(super) fn set_cpuset(cgroup: &CgroupPath, cpus: Option<&CpuSet>, mems: Option<&NodeSet>) -> String {
-    let mems = mems.map(|mems| write(cgroup, "cpuset.mems", &mems.to_string()));
-    let cpus = cpus.map(|cpus| write(cgroup, "cpuset.cpus", &cpus.to_string()));
-    mems.into_iter().chain(cpus).collect::<Vec<_>>().join(" && ")
+/// Brings the workload's CPUs and memory together on the node that fits it best. CPUs move at once;
+/// with cgroup v2 the kernel moves the pages that a new `cpuset.mems` leaves outside. Where no node
+/// holds the workload, its memory nodes are made those of its CPUs.
+pub(super) fn realign(subject: &Subject<'_>) -> String {
+    let place = subject.better_place();
+    if let Origin::Process { pid, .. } = subject.workload.origin {
+        let cpus =
+            place.map_or_else(|| subject.machine.cpus_of(&subject.figures.cpu_nodes), |(cpus, _)| cpus);
+        return format!("taskset -apc {cpus} {pid}");
+    }
+    let (cpus, mems) = place.unzip();
+    let mems = mems.unwrap_or_else(|| subject.figures.cpu_nodes.clone());
+    let (has_cpus, has_mems) = (subject.figures.cpus.as_ref(), subject.figures.mems.as_ref());
+    if cpus.as_ref().is_none_or(|cpus| has_cpus == Some(cpus)) && has_mems == Some(&mems) {
+        return move_pages(subject, &mems);
+    }
+    set_cpuset(&subject.workload.cgroup, cpus.as_ref(), &mems)
 }
 
-/// Declares the workload to the daemon.
-pub(super) fn declare(cgroup: &CgroupPath) -> String {
-    let glob = quote(&format!("cgroup = {:?}", cgroup.as_str()));
-    format!("numa-enforcer run --mode enforce with a [[workload]] that has {glob}")
+/// Puts memory nodes and then CPUs of a cgroup where they are given.
+fn set_cpuset(cgroup: &CgroupPath, cpus: Option<&CpuSet>, mems: &NodeSet) -> String {
+    let cpus = cpus.map(|cpus| write(cgroup, "cpuset.cpus", &cpus.to_string()));
+    let mems = write(cgroup, "cpuset.mems", &mems.to_string());
+    [mems].into_iter().chain(cpus).collect::<Vec<_>>().join(" && ")
+}
+
+/// Moves the pages that a right cpuset left behind.
+fn move_pages(subject: &Subject<'_>, to: &NodeSet) -> String {
+    let (from, _) = subject.remote_memory();
+    let processes = quote(&path_of(&subject.workload.cgroup, "cgroup.procs"));
+    format!("for pid in $(cat {processes}); do migratepages $pid {from} {to}; done")
 }
 
 /// Lets the daemon put a declared workload where it belongs.
@@ -28,18 +52,16 @@ pub(super) fn enforce() -> String {
     "numa-enforcer run --mode enforce --config FILE".into()
 }
 
-/// Moves a process' pages between nodes.
-pub(super) fn migrate_pages(pid: u32, from: &NodeSet, to: &NodeSet) -> String {
-    format!("migratepages {pid} {from} {to}")
-}
-
 /// Writes one file of a cgroup.
 fn write(cgroup: &CgroupPath, file: &str, value: &str) -> String {
-    let path = match cgroup.relative() {
+    format!("echo {value} > {}", quote(&path_of(cgroup, file)))
+}
+
+fn path_of(cgroup: &CgroupPath, file: &str) -> String {
+    match cgroup.relative() {
         "" => format!("{CGROUP_MOUNT}/{file}"),
         relative => format!("{CGROUP_MOUNT}/{relative}/{file}"),
-    };
-    format!("echo {value} > {}", quote(&path))
+    }
 }
 
 /// A text as one word of a shell.
@@ -84,13 +106,13 @@ mod tests {
         let cgroup = CgroupPath::new("/system.slice/redis@1.service");
         let cpus = "0-3".parse().unwrap();
         assert_eq!(
-            set_cpuset(&cgroup, Some(&cpus), Some(&"1".parse().unwrap())),
+            set_cpuset(&cgroup, Some(&cpus), &"1".parse().unwrap()),
             "echo 1 > /sys/fs/cgroup/system.slice/redis@1.service/cpuset.mems && \
              echo 0-3 > /sys/fs/cgroup/system.slice/redis@1.service/cpuset.cpus"
         );
         assert_eq!(
-            set_cpuset(&CgroupPath::root(), Some(&cpus), None),
-            "echo 0-3 > /sys/fs/cgroup/cpuset.cpus"
+            set_cpuset(&CgroupPath::root(), None, &"0".parse().unwrap()),
+            "echo 0 > /sys/fs/cgroup/cpuset.mems"
         );
     }
 

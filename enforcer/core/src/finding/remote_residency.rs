@@ -5,8 +5,9 @@
 
 use super::{
     Finding, Rule, Severity, remedy,
-    subject::{Subject, Words, percent, size},
+    subject::{Subject, Words},
 };
+use crate::words::{self, percent, size};
 
 pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let thresholds = &subject.policy.thresholds;
@@ -19,29 +20,16 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let (nodes, bytes) = subject.remote_memory();
     let cpu_nodes = &subject.figures.cpu_nodes;
     let words = Words {
-        summary: format!("{} of its memory is on nodes {nodes}, its CPUs are on {cpu_nodes}", percent(share)),
+        summary: format!(
+            "{} of its memory is on {}, its CPUs are on {}",
+            percent(share),
+            words::nodes(&nodes),
+            words::nodes(cpu_nodes)
+        ),
         impact: format!("{} are remote to every CPU that it may run on", size(bytes)),
-        remedy: remedy(subject),
+        remedy: remedy::realign(subject),
     };
     let mut evidence = subject.cpuset_evidence();
     evidence.extend(subject.residency_evidence());
     Some(subject.finding(Rule::RemoteResidency, severity, words, evidence))
-}
-
-/// The daemon moves the pages; without it, the workload's processes by hand.
-fn remedy(subject: &Subject<'_>) -> String {
-    let (from, _) = subject.remote_memory();
-    let mut processes: Vec<u32> = subject
-        .sample
-        .tasks
-        .iter()
-        .filter(|task| task.cgroup.as_ref() == Some(&subject.workload.cgroup))
-        .map(|task| task.pid)
-        .collect();
-    processes.sort_unstable();
-    processes.dedup();
-    match processes[..] {
-        [pid] => remedy::migrate_pages(pid, &from, &subject.figures.cpu_nodes),
-        _ => remedy::declare(&subject.workload.cgroup),
-    }
 }

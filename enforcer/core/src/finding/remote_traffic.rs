@@ -5,9 +5,12 @@
 
 use super::{
     Evidence, Finding, Rule, Severity, remedy,
-    subject::{Subject, Words, percent},
+    subject::{Subject, Words},
 };
-use crate::model::{Traffic, TrafficSource};
+use crate::{
+    model::{Traffic, TrafficSource},
+    words::percent,
+};
 
 pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let thresholds = &subject.policy.thresholds;
@@ -27,7 +30,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let words = Words {
         summary: format!("{} of its memory accesses are remote", percent(traffic.remote_ratio)),
         impact: format!("about {} of the accesses{busy} cross nodes", percent(traffic.remote_ratio)),
-        remedy: remedy::declare(&subject.workload.cgroup),
+        remedy: remedy::realign(subject),
     };
     let mut evidence = vec![measured(traffic)];
     evidence.extend(ran_on(subject));

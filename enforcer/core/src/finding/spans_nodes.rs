@@ -5,9 +5,9 @@
 
 use super::{
     Finding, Rule, Severity, remedy,
-    subject::{Subject, Words, size},
+    subject::{Subject, Words},
 };
-use crate::place::{Allocations, NearestFit, Placement, Request};
+use crate::words;
 
 pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let cpus = subject.figures.cpus.as_ref().filter(|_| subject.is_pinned())?;
@@ -15,24 +15,15 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     if nodes.len() < 2 {
         return None;
     }
-    let request = Request {
-        workload: &subject.workload.cgroup,
-        cpus: u32::try_from(cpus.len()).ok()?,
-        memory_bytes: None,
-        now: Some(subject.figures),
-        nodes: None,
-        bounds: None,
-        available_bytes: std::collections::BTreeMap::new(),
-    };
-    let one = NearestFit.place(subject.machine, &Allocations::default(), &request).ok()?;
+    let (_, one) = subject.better_place()?;
     let words = Words {
-        summary: format!("its {} CPUs {cpus} span nodes {nodes}", cpus.len()),
+        summary: format!("its {} CPUs {cpus} span {}", cpus.len(), words::nodes(&nodes)),
         impact: format!(
-            "its threads share {} across nodes; node {} alone has room for all of it",
-            subject.memory().map_or("its memory".into(), size),
-            one.mems
+            "its threads share {} across nodes; {} alone has room for all of it",
+            subject.memory().map_or("its memory".into(), words::size),
+            words::nodes(&one)
         ),
-        remedy: remedy::set_cpuset(&subject.workload.cgroup, Some(&one.cpus), Some(&one.mems)),
+        remedy: remedy::realign(subject),
     };
     Some(subject.finding(Rule::SpansNodes, Severity::Warning, words, subject.cpuset_evidence()))
 }

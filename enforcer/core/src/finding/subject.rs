@@ -1,12 +1,15 @@
 //! What a rule judges: one workload with everything known about it.
 
+use std::collections::BTreeMap;
+
 use super::{Evidence, Finding, Rule, Severity};
 use crate::{
     id::NodeId,
     model::{Locality, WorkloadModel, accessed_bytes, nearest_effective},
+    place::{Allocations, Assignment, NearestFit, Placement, Request},
     policy::Policy,
     sample::{CgroupSample, Sample},
-    set::NodeSet,
+    set::{CpuSet, NodeSet},
     topology::Topology,
     workload::{CgroupPath, Workload},
 };
@@ -103,6 +106,32 @@ impl Subject<'_> {
     pub(super) fn is_pinned(&self) -> bool {
         self.figures.cpus.as_ref().is_some_and(|cpus| !self.machine.online_cpus().is_subset(cpus))
     }
+
+    /// CPUs and memory nodes that would mend it: as many CPUs as it is pinned to, on the node that
+    /// has room and most of its memory; all CPUs of that node for a workload that nobody pinned.
+    pub(super) fn better_place(&self) -> Option<(CpuSet, NodeSet)> {
+        let pinned = self.is_pinned();
+        let cpus = if pinned { self.figures.cpus.as_ref()?.len() } else { self.busy_cpus() };
+        let request = Request {
+            workload: &self.workload.cgroup,
+            cpus: u32::try_from(cpus).ok()?,
+            memory_bytes: None,
+            now: Some(self.figures),
+            nodes: None,
+            bounds: None,
+            available_bytes: BTreeMap::new(),
+        };
+        let Assignment { cpus, mems, .. } =
+            NearestFit.place(self.machine, &Allocations::default(), &request).ok()?;
+        let all = self.machine.cpus_of(&mems).difference(&self.machine.isolated_cpus);
+        Some((if pinned { cpus } else { all }, mems))
+    }
+
+    /// Whole CPUs that it keeps busy, at least one.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float cast saturates")]
+    fn busy_cpus(&self) -> usize {
+        self.figures.cpus_used.map_or(1, |cpus| cpus.ceil() as usize).max(1)
+    }
 }
 
 /// The sentences of a finding.
@@ -117,19 +146,5 @@ pub(super) fn file_of(cgroup: &CgroupPath, file: &str) -> String {
     match cgroup.relative() {
         "" => format!("/{file}"),
         path => format!("/{path}/{file}"),
-    }
-}
-
-/// A ratio from 0 to 1 as whole percent.
-pub(super) fn percent(ratio: f64) -> String {
-    format!("{:.0} %", ratio * 100.0)
-}
-
-/// Bytes in the largest unit that leaves a whole number, rounded down.
-pub(super) fn size(bytes: u64) -> String {
-    match bytes {
-        0..1024 => format!("{bytes} B"),
-        1024..0x10_0000 => format!("{} KiB", bytes >> 10),
-        _ => format!("{} MiB", bytes >> 20),
     }
 }

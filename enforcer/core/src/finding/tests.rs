@@ -160,7 +160,35 @@ fn a_hostile_name_stays_one_word_of_the_remedy() {
     let path = "/x$(reboot)' ; \u{1b}[2J";
     let scene = host().workload(path, "0-3", "1");
     let remedy = &scene.findings()[0].remedy;
-    assert_eq!(remedy, r"echo 0 > $'/sys/fs/cgroup/x$(reboot)\' ; \x1b[2J/cpuset.mems'");
+    assert_eq!(
+        remedy,
+        concat!(
+            r"echo 0 > $'/sys/fs/cgroup/x$(reboot)\' ; \x1b[2J/cpuset.mems' && ",
+            r"echo 0-3 > $'/sys/fs/cgroup/x$(reboot)\' ; \x1b[2J/cpuset.cpus'"
+        )
+    );
+}
+
+#[test]
+fn the_remedy_brings_cpus_and_memory_together() {
+    for (cpus, mems, memory, remedy) in [
+        // CPUs go where the memory is.
+        (
+            "4-7",
+            "0",
+            (256, 0),
+            "echo 0 > /sys/fs/cgroup/a/cpuset.mems && echo 0-3 > /sys/fs/cgroup/a/cpuset.cpus",
+        ),
+        // No node has six CPUs: the memory has to come.
+        ("1-6", "2", (0, 0), "echo 0-1 > /sys/fs/cgroup/a/cpuset.mems"),
+    ] {
+        let scene = host().workload("/a", cpus, mems).memory("/a", &[(0, memory.0, 0), (1, memory.1, 0)]);
+        assert_eq!(scene.findings()[0].remedy, remedy, "{cpus} {mems}");
+    }
+    let mut behind = host().workload("/a", "4-7", "1").memory("/a", &[(0, 100, 0), (1, 100, 0)]);
+    behind.machine.nodes[0].mem_total_bytes = Some(64 << 20);
+    let remedy = "for pid in $(cat /sys/fs/cgroup/a/cgroup.procs); do migratepages $pid 0 1; done";
+    assert_eq!(behind.findings()[0].remedy, remedy);
 }
 
 #[test]

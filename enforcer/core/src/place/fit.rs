@@ -21,6 +21,7 @@ use crate::{
     model::accessed_bytes,
     set::{CpuSet, NodeSet},
     topology::{Node, Topology},
+    words,
 };
 
 /// Places a workload on the one node that fits it best.
@@ -150,7 +151,7 @@ impl Room {
         let Self { node, resident_bytes, .. } = self;
         let free = self.free_cpus.len();
         let holds = if *resident_bytes > 0 {
-            format!(", holds {} of its memory", megabytes(*resident_bytes))
+            format!(", holds {} of its memory", words::size(*resident_bytes))
         } else {
             String::new()
         };
@@ -174,7 +175,7 @@ fn shortage(needed: u64, available: Option<u64>) -> Option<String> {
         _ if needed == 0 => None,
         None => Some("the size of its memory is not known".into()),
         Some(available) if available < needed => {
-            Some(format!("{} of {} memory can be had", megabytes(available), megabytes(needed)))
+            Some(format!("{} of {} memory can be had", words::size(available), words::size(needed)))
         }
         Some(_) => None,
     }
@@ -193,10 +194,10 @@ fn refusal(machine: &Topology, request: &Request<'_>, rooms: &[Room], wanted: us
         return PlacementError::NotAllowed { why: bound_that_excludes(request) };
     };
     let memory =
-        request.memory_bytes.map_or(String::new(), |bytes| format!(" and {} memory", megabytes(bytes)));
+        request.memory_bytes.map_or(String::new(), |bytes| format!(" and {} memory", words::size(bytes)));
     let fits = match (closest.free_cpus.len(), closest.memory_bytes) {
         (0, _) | (_, Some(0)) => String::new(),
-        (cpus, Some(bytes)) => format!("; {cpus} CPUs and {} memory would fit", megabytes(bytes)),
+        (cpus, Some(bytes)) => format!("; {cpus} CPUs and {} memory would fit", words::size(bytes)),
         (cpus, None) => format!("; {cpus} CPUs would fit"),
     };
     PlacementError::TooLarge {
@@ -214,9 +215,4 @@ fn bound_that_excludes(request: &Request<'_>) -> String {
         Some(format!("cpuset.mems.effective of {} is {mems}", bounds.cgroup))
     });
     declared.into_iter().chain(above).collect::<Vec<_>>().join(", ")
-}
-
-/// Whole MiB, rounded down so that nothing is promised that is not there.
-fn megabytes(bytes: u64) -> String {
-    format!("{} MiB", bytes >> 20)
 }
