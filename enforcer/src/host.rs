@@ -5,6 +5,7 @@
 
 pub mod cgroup;
 pub mod cgroup_tree;
+pub mod recording;
 
 use std::{
     fs,
@@ -74,8 +75,10 @@ pub fn read_text(path: &Path) -> Result<String, ReadError> {
 /// [`read_text`] with a limit of its own, in bytes.
 pub fn read_text_within(path: &Path, limit: u64) -> Result<String, ReadError> {
     let bytes = read_bytes(path, limit).map_err(|cause| ReadError { path: path.to_owned(), cause })?;
-    Ok(String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    let text = String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+    recording::note_text(path, &text);
+    Ok(text)
 }
 
 /// [`read_text`] where the file may be absent (`None`); one that is there and cannot be read is an
@@ -89,13 +92,26 @@ pub fn read_optional(path: &Path) -> Result<Option<String>, ReadError> {
 pub fn list_dir(path: &Path) -> Result<Option<Vec<String>>, ReadError> {
     let names = || -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(path)?.take(ENTRY_LIMIT) {
-            names.extend(entry?.file_name().into_string());
+        let entries = fs::read_dir(path)?;
+        recording::note_directory(path);
+        for entry in entries.take(ENTRY_LIMIT) {
+            let entry = entry?;
+            if entry.file_type().is_ok_and(|kind| !kind.is_file()) {
+                recording::note_directory(&entry.path());
+            }
+            names.extend(entry.file_name().into_string());
         }
         names.sort_unstable();
         Ok(names)
     };
     present(names().map_err(|cause| ReadError { path: path.to_owned(), cause }))
+}
+
+/// What a symbolic link says; `None` where there is no link.
+pub fn read_link(path: &Path) -> Option<PathBuf> {
+    let target = fs::read_link(path).ok()?;
+    recording::note_link(path, &target);
+    Some(target)
 }
 
 /// `None` where the file or directory is absent.

@@ -5,7 +5,7 @@
 //! (Documentation/ABI/testing/sysfs-bus-dax); where it comes from is in its device path. Memory of
 //! GPUs is named by NVIDIA's driver in `/proc/driver/nvidia/gpus/*/numa_status`.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use enforcer_core::{
     id::NodeId,
@@ -17,6 +17,7 @@ use enforcer_core::{
 };
 
 use super::source::{Source, Subject};
+use crate::host;
 
 const KIND: Subject = Subject {
     source: "memory-kind",
@@ -73,8 +74,8 @@ fn read_dax(source: &mut Source<'_>) -> Devices {
     let mut devices = Devices::new();
     for name in source.names(&KIND, &bus.join("devices")) {
         let path = bus.join("devices").join(&name);
-        let Ok(target) = fs::read_link(&path) else { continue };
-        let held = fs::symlink_metadata(bus.join("drivers/kmem").join(&name)).is_ok();
+        let Some(target) = host::read_link(&path) else { continue };
+        let held = host::read_link(&bus.join("drivers/kmem").join(&name)).is_some();
         let node = source.value(&KIND, &path.join("target_node"), scalar::signed);
         let node = node.and_then(|node| u32::try_from(node).ok()).map(NodeId);
         if let (true, Some(node), Some(origin)) = (held, node, origin(&target)) {

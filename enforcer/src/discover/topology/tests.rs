@@ -17,6 +17,7 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::*;
+use crate::host::recording::Recording;
 
 #[derive(Deserialize)]
 struct Facts {
@@ -153,6 +154,37 @@ fn memory_kinds_have_evidence() {
         assert!(node.kind_evidence[0].contains("ndbus0"), "{:?}", node.kind_evidence);
     }
     assert_eq!(topology.local_nodes(&"1".parse().unwrap()).to_string(), "1,4,6");
+}
+
+#[test]
+fn a_capture_reads_like_the_machine() {
+    for archive in
+        ["fakeheteromemtiers", "40intel64-2g2n4c+pcilocality", "16em64t-4s2c2t-offlines", "2arm-2c"]
+    {
+        let (folder, dir) = unpack(&fixtures().join(format!("{archive}.tar.bz2")));
+        let root = HostRoot::captured(&dir.path().join(folder));
+        let (machine, recording) = Recording::of(|| read_topology(&root).unwrap().0);
+        let copy = dir.path().join("copy");
+        recording.write(&root, &copy).unwrap();
+        assert_eq!(read_tree(&copy).0, machine, "{archive}");
+    }
+}
+
+#[test]
+fn a_capture_of_this_host_reads_like_this_host() {
+    let dir = tempdir();
+    let (machine, recording) = Recording::of(|| read_topology(&HostRoot::live()).unwrap().0);
+    recording.write(&HostRoot::live(), dir.path()).unwrap();
+    assert_eq!(read_tree(dir.path()).0, machine);
+}
+
+#[test]
+fn a_large_machine_takes_few_reads() {
+    let (folder, dir) = unpack(&fixtures().join("256ppc-8n8s4t.tar.bz2"));
+    let root = HostRoot::captured(&dir.path().join(folder));
+    let (_, recording) = Recording::of(|| read_topology(&root).unwrap());
+    let written = recording.write(&root, &dir.path().join("copy")).unwrap();
+    assert!(written.files < 1500, "{written:?}");
 }
 
 #[test]

@@ -1,0 +1,270 @@
+//! What readers saw, and how it becomes a captured tree.
+//!
+//! Problem: a copy of a host must hold exactly the files that the readers use, must give the same
+//! answers, and must not hold what is private. A list of files to copy would be wrong with the next
+//! reader. Idea: run the readers and note each text, listing and link as it is read
+//! ([`Recording::of`]), then write those down ([`Recording::write`]). So nothing is read twice, and
+//! nothing is in the copy that no reader asked for: no command lines, no addresses, no serials.
+//!
+//! Must never follow a link while writing, write outside of its directory, or write host name and
+//! boot id. Only reads of the calling thread through [`crate::host`] are noted.
+//!
+//! Cost: all texts in memory, at most [`SIZE_LIMIT`].
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    fs, io,
+    path::{Component, Path, PathBuf},
+};
+
+use super::HostRoot;
+
+/// Bytes of text that a recording keeps; later texts are left out and counted.
+pub const SIZE_LIMIT: usize = 64 << 20;
+
+/// Files of `/proc` that say who the host is, or are of no use elsewhere.
+const PRIVATE: [&str; 3] =
+    ["proc/sys/kernel/hostname", "proc/sys/kernel/random/boot_id", "proc/self/mountinfo"];
+
+/// Options of the kernel's command line that readers use; others may hold addresses and secrets.
+const KERNEL_OPTIONS: [&str; 5] = ["isolcpus", "nohz_full", "numa_balancing", "numa", "transparent_hugepage"];
+
+/// Fields of cpuinfo that readers use; others hold serial numbers on some architectures.
+const CPUINFO_FIELDS: [&str; 6] =
+    ["processor", "model name", "cpu", "Hardware", "CPU implementer", "CPU part"];
+
+thread_local! {
+    static CURRENT: RefCell<Option<Recording>> = const { RefCell::new(None) };
+}
+
+/// Everything that was read during one call.
+#[derive(Debug, Default)]
+pub struct Recording {
+    seen: BTreeMap<PathBuf, Seen>,
+    bytes: usize,
+    left_out: usize,
+}
+
+#[derive(Debug)]
+enum Seen {
+    Text(String),
+    Directory,
+    Link(PathBuf),
+}
+
+/// What [`Recording::write`] wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// Files.
+    pub files: usize,
+    /// Their size.
+    pub bytes: usize,
+    /// Texts that were left out: beyond [`SIZE_LIMIT`], or outside of the three trees.
+    pub left_out: usize,
+}
+
+impl Recording {
+    /// The result of a call and what it read.
+    pub fn of<T>(read: impl FnOnce() -> T) -> (T, Self) {
+        CURRENT.with_borrow_mut(|current| *current = Some(Self::default()));
+        let result = read();
+        let recording = CURRENT.with_borrow_mut(Option::take).unwrap_or_default();
+        (result, recording)
+    }
+
+    /// Writes a tree that [`HostRoot::captured`] reads like the host. The directory is made if it is
+    /// not there; a file in it that has the name of a captured one is an error.
+    pub fn write(&self, host: &HostRoot, directory: &Path) -> io::Result<Written> {
+        fs::create_dir_all(directory)?;
+        let mut written = Written { files: 0, bytes: 0, left_out: self.left_out };
+        for (path, seen) in &self.seen {
+            let Some(place) = self.place(host, path) else {
+                written.left_out += 1;
+                continue;
+            };
+            let target = directory.join(&place);
+            match seen {
+                Seen::Directory => fs::create_dir_all(&target)?,
+                Seen::Link(to) => {
+                    fs::create_dir_all(target.parent().unwrap_or(directory))?;
+                    std::os::unix::fs::symlink(to, &target)?;
+                }
+                Seen::Text(text) => {
+                    let Some(text) = scrubbed(&place, text) else { continue };
+                    fs::create_dir_all(target.parent().unwrap_or(directory))?;
+                    let mut file = fs::File::create_new(&target)?;
+                    io::Write::write_all(&mut file, text.as_bytes())?;
+                    written.files += 1;
+                    written.bytes += text.len();
+                }
+            }
+        }
+        Ok(written)
+    }
+
+    /// Where a path of the host goes, below the directory: with the links on its way resolved, so
+    /// that nothing is written through one. `None` outside of the three trees.
+    fn place(&self, host: &HostRoot, path: &Path) -> Option<PathBuf> {
+        let mut resolved = PathBuf::new();
+        for part in path.iter() {
+            if let Some(Seen::Link(to)) = self.seen.get(&resolved) {
+                resolved = normal(&resolved.parent()?.join(to))?;
+            }
+            resolved.push(part);
+        }
+        let trees = [(&host.cgroup, "sys/fs/cgroup"), (&host.sys, "sys"), (&host.proc, "proc")];
+        trees.iter().find_map(|(tree, name)| Some(Path::new(name).join(resolved.strip_prefix(tree).ok()?)))
+    }
+
+    fn note(&mut self, path: &Path, seen: Seen) {
+        if let Seen::Text(text) = &seen {
+            if self.bytes + text.len() > SIZE_LIMIT {
+                self.left_out += 1;
+                return;
+            }
+            self.bytes += text.len();
+        }
+        // A directory is only a place; what was read there says more.
+        match seen {
+            Seen::Directory => drop(self.seen.entry(path.to_owned()).or_insert(Seen::Directory)),
+            said => drop(self.seen.insert(path.to_owned(), said)),
+        }
+    }
+}
+
+pub(super) fn note_text(path: &Path, text: &str) {
+    note(path, || Seen::Text(text.to_owned()));
+}
+
+pub(super) fn note_directory(path: &Path) {
+    note(path, || Seen::Directory);
+}
+
+pub(super) fn note_link(path: &Path, to: &Path) {
+    note(path, || Seen::Link(to.to_owned()));
+}
+
+fn note(path: &Path, seen: impl FnOnce() -> Seen) {
+    CURRENT.with_borrow_mut(|current| {
+        if let Some(recording) = current {
+            recording.note(path, seen());
+        }
+    });
+}
+
+/// The path without `..`; `None` when it leaves the root.
+fn normal(path: &Path) -> Option<PathBuf> {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir if !plain.pop() => return None,
+            Component::ParentDir | Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    Some(plain)
+}
+
+fn scrubbed(place: &Path, text: &str) -> Option<String> {
+    match place.to_str()? {
+        private if PRIVATE.contains(&private) => None,
+        "proc/cmdline" => {
+            let known =
+                |word: &&str| word.split_once('=').is_some_and(|(name, _)| KERNEL_OPTIONS.contains(&name));
+            Some(text.split_ascii_whitespace().filter(known).collect::<Vec<_>>().join(" ") + "\n")
+        }
+        "proc/cpuinfo" => Some(text.lines().filter_map(cpuinfo_line).collect()),
+        _ => Some(text.to_owned()),
+    }
+}
+
+/// On s390 the line of a processor ends in the identification of the machine.
+fn cpuinfo_line(line: &str) -> Option<String> {
+    let line = line.split(" version =").next()?;
+    let key = line.split(':').next()?.trim_end();
+    let key = key.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end();
+    CPUINFO_FIELDS.contains(&key).then(|| format!("{line}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{list_dir, read_link, read_text};
+
+    fn host(dir: &Path) -> HostRoot {
+        HostRoot::captured(dir)
+    }
+
+    #[test]
+    fn copies_what_was_read_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::create_dir_all(from.join("sys/devices/system/cpu/cpu7")).unwrap();
+        fs::write(from.join("sys/devices/system/cpu/online"), "7\n").unwrap();
+        fs::write(from.join("sys/devices/system/cpu/offline"), "8\n").unwrap();
+        let ((), recording) = Recording::of(|| {
+            list_dir(&from.join("sys/devices/system/cpu")).unwrap();
+            read_text(&from.join("sys/devices/system/cpu/online")).unwrap();
+            read_text(&from.join("sys/devices/system/cpu/none")).unwrap_err();
+        });
+        let written = recording.write(&host(&from), &to).unwrap();
+        assert_eq!(written, Written { files: 1, bytes: 2, left_out: 0 });
+        assert_eq!(list_dir(&to.join("sys/devices/system/cpu")).unwrap().unwrap(), ["cpu7", "online"]);
+        assert_eq!(read_text(&to.join("sys/devices/system/cpu/online")).unwrap(), "7\n");
+        assert!(recording.write(&host(&from), &to).is_err(), "must not overwrite");
+    }
+
+    #[test]
+    fn writes_the_target_of_a_link_where_the_link_points() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::create_dir_all(from.join("sys/devices/hmem.0/dax0.0")).unwrap();
+        fs::create_dir_all(from.join("sys/bus/dax")).unwrap();
+        fs::write(from.join("sys/devices/hmem.0/dax0.0/target_node"), "3\n").unwrap();
+        let link = from.join("sys/bus/dax/dax0.0");
+        std::os::unix::fs::symlink("../../devices/hmem.0/dax0.0", &link).unwrap();
+        let ((), recording) = Recording::of(|| {
+            read_link(&link).unwrap();
+            read_text(&link.join("target_node")).unwrap();
+        });
+        recording.write(&host(&from), &to).unwrap();
+        assert!(to.join("sys/devices/hmem.0/dax0.0/target_node").exists());
+        assert_eq!(read_text(&to.join("sys/bus/dax/dax0.0/target_node")).unwrap(), "3\n");
+    }
+
+    #[test]
+    fn nothing_leaves_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::create_dir_all(from.join("sys")).unwrap();
+        fs::write(dir.path().join("secret"), "x").unwrap();
+        std::os::unix::fs::symlink("../..", from.join("sys/up")).unwrap();
+        let ((), recording) = Recording::of(|| {
+            read_link(&from.join("sys/up")).unwrap();
+            read_text(&from.join("sys/up/secret")).unwrap();
+            read_text(&dir.path().join("secret")).unwrap();
+        });
+        let written = recording.write(&host(&from), &to).unwrap();
+        assert_eq!((written.files, written.left_out), (0, 2));
+    }
+
+    #[test]
+    fn scrubs_what_names_the_host() {
+        let clean = |place: &str, text: &str| scrubbed(Path::new(place), text);
+        assert_eq!(clean("proc/sys/kernel/hostname", "db7\n"), None);
+        assert_eq!(clean("proc/sys/kernel/random/boot_id", "1\n"), None);
+        assert_eq!(
+            clean("proc/cmdline", "root=UUID=3e60 isolcpus=1-3 token=x quiet\n").as_deref(),
+            Some("isolcpus=1-3\n")
+        );
+        assert_eq!(
+            clean("proc/cpuinfo", "processor\t: 0\nmodel name\t: X\nSerial\t: 9\n").as_deref(),
+            Some("processor\t: 0\nmodel name\t: X\n")
+        );
+        assert_eq!(
+            clean("proc/cpuinfo", "processor 0: version = FF,  identification = 0133E8\n").as_deref(),
+            Some("processor 0:\n")
+        );
+    }
+}
