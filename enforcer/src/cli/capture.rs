@@ -1,9 +1,27 @@
 //! `numa-enforcer capture`: a copy of the files that the readers use, for another machine.
+//!
+//! It runs the readers of every other command and writes down what they read
+//! ([`crate::host::recording`]), so `audit --root DIR` and `topology --root DIR` say the same as they
+//! do here. Threads are added by hand: their reader does not go through `host`.
 
 use std::{io::Write, path::PathBuf};
 
+use anyhow::{Context, ensure};
+use enforcer_core::parse::task_stat::parse_task_stat;
+
 use super::{Exit, args, root};
-use crate::host::HostRoot;
+use crate::{
+    discover::{host_facts, topology, workloads},
+    host::{
+        HostRoot,
+        cgroup::CgroupLayout,
+        list_dir, read_optional,
+        recording::{Recording, Written},
+    },
+};
+
+/// Threads that are copied, at most; each is two small files.
+const THREAD_LIMIT: usize = 50_000;
 
 /// What to copy, and where to.
 pub(super) struct Options {
@@ -19,8 +37,121 @@ impl TryFrom<args::Capture> for Options {
     }
 }
 
-pub(super) fn run(options: &Options, _out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let Options { host, directory } = options;
-    tracing::debug!(?host, ?directory);
-    anyhow::bail!("capture: not part of this build yet")
+    let taken = list_dir(directory)?.is_some_and(|names| !names.is_empty());
+    ensure!(!taken, "{}: not empty", directory.display());
+    let processes = processes(host);
+    let (result, recording) = Recording::of(|| read_everything(host, &processes));
+    result?;
+    let written = recording.write(host, directory);
+    let Written { files, bytes, left_out } =
+        written.with_context(|| format!("writing to {}", directory.display()))?;
+    writeln!(out, "{}: {files} files, {} KiB", directory.display(), bytes.div_ceil(1024))?;
+    if left_out > 0 {
+        writeln!(out, "{left_out} files left out: too large together, or outside of /sys and /proc")?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// What `audit` and `topology` read. What is missing here is missing for them too, and they say so.
+fn read_everything(host: &HostRoot, processes: &[PathBuf]) -> anyhow::Result<()> {
+    topology::read_topology(host)?;
+    if let Ok(layout) = CgroupLayout::read(host) {
+        mark(&layout);
+        host_facts::read_host(host, &layout);
+        if let Err(error) = workloads::read_workloads(host, &layout) {
+            tracing::warn!(%error, "no workloads in the capture");
+        }
+    } else {
+        host_facts::read_host_without_cgroups(host);
+    }
+    let mut threads = 0;
+    for process in processes {
+        threads += read_threads(process, THREAD_LIMIT - threads);
+    }
+    Ok(())
+}
+
+/// The files by which a hierarchy without mountinfo is known.
+fn mark(layout: &CgroupLayout) {
+    let roots =
+        [Some(&layout.cpuset.path), layout.memory.as_ref().map(|root| &root.path), layout.unified.as_ref()];
+    for root in roots.into_iter().flatten() {
+        for file in ["cgroup.controllers", "cgroup.subtree_control", "cpuset.cpus.effective"] {
+            // Absent on v1, and then it is no mark.
+            let _ = read_optional(&root.join(file));
+        }
+    }
+}
+
+/// Not recorded: `/proc` holds far more directories than processes.
+fn processes(host: &HostRoot) -> Vec<PathBuf> {
+    let names = list_dir(&host.proc).ok().flatten().unwrap_or_default();
+    let pids = names.into_iter().filter(|name| name.bytes().all(|b| b.is_ascii_digit()));
+    pids.map(|pid| host.proc.join(pid)).collect()
+}
+
+/// Kernel threads belong to no workload. A thread that ends meanwhile is not missed.
+fn read_threads(process: &std::path::Path, limit: usize) -> usize {
+    let Ok(Some(stat)) = read_optional(&process.join("stat")) else { return 0 };
+    if parse_task_stat(&stat).is_ok_and(|stat| stat.kernel_thread) {
+        return 0;
+    }
+    let task = process.join("task");
+    let threads = list_dir(&task).ok().flatten().unwrap_or_default();
+    let read = threads.iter().take(limit).map(|thread| {
+        let _ = ["stat", "status"].map(|file| read_optional(&task.join(thread).join(file)));
+    });
+    read.count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capture_of_this_host_can_be_read_and_names_nothing_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = dir.path().join("copy");
+        let options = Options { host: HostRoot::live(), directory: directory.clone() };
+        let mut out = Vec::new();
+        assert_eq!(run(&options, &mut out).unwrap(), Exit::Ok);
+        assert!(String::from_utf8(out).unwrap().contains(" files, "));
+
+        let copy = HostRoot::captured(&directory);
+        let (machine, _) = topology::read_topology(&HostRoot::live()).unwrap();
+        let (copied, _) = topology::read_topology(&copy).unwrap();
+        assert_eq!(
+            (copied.cpus, copied.distances, copied.llcs, copied.devices),
+            (machine.cpus, machine.distances, machine.llcs, machine.devices)
+        );
+        let own = std::process::id();
+        assert!(copy.proc.join(format!("{own}/task/{own}/status")).exists());
+        for private in ["sys/kernel/hostname", "sys/kernel/random/boot_id"] {
+            assert!(!copy.proc.join(private).exists(), "{private}");
+        }
+        assert!(!copy.proc.join(format!("{own}/cmdline")).exists());
+
+        let error = run(&options, &mut Vec::new()).unwrap_err().to_string();
+        assert_eq!(error, format!("{}: not empty", directory.display()));
+    }
+
+    #[test]
+    fn the_cgroups_of_a_capture_are_those_of_the_host() {
+        let dir = tempfile::tempdir().unwrap();
+        let live = HostRoot::live();
+        let layout = CgroupLayout::read(&live).unwrap();
+        let (_, recording) = Recording::of(|| {
+            mark(&layout);
+            workloads::read_workloads(&live, &layout).unwrap()
+        });
+        recording.write(&live, dir.path()).unwrap();
+        let copy = HostRoot::captured(dir.path());
+        let copied = CgroupLayout::read(&copy).unwrap();
+        assert_eq!(copied.cpuset.v2, layout.cpuset.v2);
+        let place =
+            |root: &HostRoot, path: &std::path::Path| path.strip_prefix(&root.cgroup).unwrap().to_owned();
+        assert_eq!(place(&copy, &copied.cpuset.path), place(&live, &layout.cpuset.path));
+    }
 }

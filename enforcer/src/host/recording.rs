@@ -107,7 +107,7 @@ impl Recording {
     /// that nothing is written through one. `None` outside of the three trees.
     fn place(&self, host: &HostRoot, path: &Path) -> Option<PathBuf> {
         let mut resolved = PathBuf::new();
-        for part in path.iter() {
+        for part in path {
             if let Some(Seen::Link(to)) = self.seen.get(&resolved) {
                 resolved = normal(&resolved.parent()?.join(to))?;
             }
