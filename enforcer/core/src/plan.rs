@@ -126,3 +126,49 @@ pub enum OutcomeResult {
         because: String,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_action() -> impl Strategy<Value = Action> {
+        let ids = prop::collection::btree_set(0u32..300, 1..6);
+        let cgroup = "/[^/\0]{1,12}".prop_map(|path| CgroupPath::new(&path));
+        (cgroup, ids, 0u32..300, 0..3).prop_map(|(cgroup, ids, to, kind)| {
+            let nodes: NodeSet = ids.iter().copied().map(NodeId).collect();
+            match kind {
+                0 => Action::SetCpus { cgroup, cpus: ids.iter().copied().map(crate::id::CpuId).collect() },
+                1 => Action::SetMems { cgroup, mems: nodes },
+                _ => Action::MovePages { cgroup, from: nodes, to: NodeId(to) },
+            }
+        })
+    }
+
+    fn any_result() -> impl Strategy<Value = OutcomeResult> {
+        (".{0,20}", ".{0,20}", 0..5).prop_map(|(wanted, text, kind)| match kind {
+            0 => OutcomeResult::Applied { read_back: text },
+            1 => OutcomeResult::Differs { wanted, read_back: text },
+            2 => OutcomeResult::Failed { error: text },
+            3 => OutcomeResult::DryRun,
+            _ => OutcomeResult::Skipped { because: text },
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn plans_and_outcomes_survive_serde(
+            steps in prop::collection::vec((any_action(), ".{0,20}", any_result()), 0..4),
+        ) {
+            let outcomes: Vec<Outcome> = steps
+                .into_iter()
+                .map(|(action, reason, result)| Outcome { step: Step { action, reason }, result })
+                .collect();
+            let steps = outcomes.iter().map(|outcome| outcome.step.clone()).collect();
+            let plan = Plan { schema_version: PLAN_SCHEMA_VERSION, steps };
+            let text = serde_json::to_string(&(&plan, &outcomes)).unwrap();
+            prop_assert_eq!(serde_json::from_str::<(Plan, Vec<Outcome>)>(&text).unwrap(), (plan, outcomes));
+        }
+    }
+}
