@@ -41,6 +41,14 @@ impl Checks {
         self.record(&"the scenario runs to its end", false, "no error", &format!("{error:#}"));
     }
 
+    /// A measurement, as one line of JSON; it asserts nothing.
+    pub fn note(&self, what: impl Display, found: &impl serde::Serialize) {
+        match serde_json::to_string(found) {
+            Ok(json) => println!("note {what}: {json}"),
+            Err(error) => println!("note {what}: {error}"),
+        }
+    }
+
     /// Something was asserted, and nothing failed.
     pub fn passed(&self) -> bool {
         self.failed == 0 && self.passed > 0

@@ -17,6 +17,7 @@ pub mod check;
 pub mod hog;
 pub mod http;
 pub mod ids;
+pub mod measure;
 pub mod memory;
 pub mod process;
 pub mod product;

@@ -5,7 +5,7 @@ use std::{os::unix::process::CommandExt, process::Command, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use enforcer_tests::{check::Checks, hog, process, scenarios};
+use enforcer_tests::{check::Checks, hog, measure, process, scenarios};
 
 #[derive(Parser)]
 #[command(name = "scenario", about = "Runs scenarios of numa-enforcer inside a virtual machine")]
@@ -26,6 +26,15 @@ enum Verb {
     Run {
         /// Its name
         name: String,
+    },
+    /// Measure a program that succeeds, or ends with 1: runs it several times, prints the cost as JSON
+    Measure {
+        /// Runs that count
+        #[arg(long, default_value_t = 15)]
+        runs: usize,
+        /// The program and its arguments
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
     },
     /// A process that holds and touches memory
     #[command(hide = true)]
@@ -48,6 +57,11 @@ fn main() -> Result<ExitCode> {
         }
         Verb::List { json: true } => println!("{}", serde_json::to_string_pretty(scenarios::ALL)?),
         Verb::Run { name } => return run(&name),
+        Verb::Measure { runs, command } => {
+            let (program, arguments) = command.split_first().context("no program")?;
+            let cost = measure::cost(Command::new(program).args(arguments), runs, &[0, 1])?;
+            println!("{}", serde_json::to_string(&cost)?);
+        }
         Verb::Hog(hog) => hog.run()?,
         Verb::WithoutBpf { command } => {
             process::drop_bpf_capabilities()?;

@@ -15,7 +15,7 @@ use rustix::{
     thread::{CapabilitySet, remove_capability_from_bounding_set},
 };
 
-use crate::{cgroup::Cgroup, ids, ids::Ids};
+use crate::{cgroup::Cgroup, hog::Hog, ids, ids::Ids};
 
 /// Time between two looks at a process that should end.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -27,14 +27,20 @@ pub struct Running(Child);
 impl Running {
     /// Starts a hog in a cgroup and waits until its memory is there.
     pub fn hog(cgroup: &Cgroup, mebibytes: usize) -> Result<Self> {
+        Self::hog_of(&Hog { cgroup: cgroup.folder(), mebibytes, threads: 1, pause_ms: 0 })
+    }
+
+    /// Starts any hog and waits until its memory is there.
+    pub fn hog_of(hog: &Hog) -> Result<Self> {
         let mut command = Command::new(env::current_exe().context("own path")?);
-        command.args(["hog", "--mebibytes", &mebibytes.to_string(), "--cgroup"]).arg(cgroup.folder());
+        command.args(["hog", "--mebibytes", &hog.mebibytes.to_string(), "--cgroup"]).arg(&hog.cgroup);
+        command.args(["--threads", &hog.threads.to_string(), "--pause-ms", &hog.pause_ms.to_string()]);
         let mut running = Self::spawn(command.stdout(Stdio::piped()))?;
         let stdout = running.0.stdout.take().context("a hog without standard output")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line).context("wait for the hog")?;
         if line.trim() != "ready" {
-            bail!("the hog in {} did not start: {line:?}", cgroup.path());
+            bail!("the hog in {} did not start: {line:?}", hog.cgroup.display());
         }
         Ok(running)
     }

@@ -9,6 +9,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 mod arch;
+mod bench;
 mod command;
 mod product;
 mod progress;
@@ -44,6 +45,8 @@ enum Command {
     Test(test::Arguments),
     /// Boot a virtual machine with a NUMA topology and run a command or a shell in it
     Vm(vm::command::Arguments),
+    /// Measure the numbers of SPECIFICATION.md
+    Bench,
     /// Check the invariants of ARCHITECTURE.md
     Arch,
 }
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&workspace, &arguments),
         Command::Test(arguments) => test::run(&workspace, &arguments),
         Command::Vm(arguments) => vm::command::run(&workspace, &arguments),
+        Command::Bench => bench::run(&workspace).map(|()| ExitCode::SUCCESS),
         Command::Arch => arch::run(workspace.root()).map(|()| ExitCode::SUCCESS),
     });
     outcome.unwrap_or_else(|error| {

@@ -5,6 +5,7 @@
 mod audit;
 mod correct;
 mod degrade;
+mod large;
 mod rig;
 mod workloads;
 
@@ -46,6 +47,14 @@ pub const ALL: &[Scenario] = &[
     rig("rig-topology-pmem", "pmem", |checks| rig::topology(checks, "pmem")),
     rig("rig-topology-pmem-crossed", "pmem-crossed", |checks| rig::topology(checks, "pmem-crossed")),
     rig("rig-hog", "2s", rig::hog),
+    Scenario {
+        name: "audit-large",
+        topology: "2s",
+        kernel_arguments: "",
+        limit_seconds: 300,
+        needs_product: true,
+        run: large::audit,
+    },
     product("audit-misaligned", "2s", "", audit::misaligned),
     product("correct-enforce", "2s", "", correct::enforce),
     // Without the kernel's own balancing, which would move the pages before the daemon does.

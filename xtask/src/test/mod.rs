@@ -13,8 +13,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use self::tally::Tally;
-use crate::{setup, workspace::Workspace};
+pub(crate) use self::{scenario::Scenarios, tally::Tally};
+use crate::{product::Profile, setup, workspace::Workspace};
 
 /// Arguments of `test`.
 #[derive(clap::Args)]
@@ -45,7 +45,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCo
         steps::run(workspace, step, &mut tally)?;
     }
     if !chosen.is_empty() {
-        scenarios.run(workspace, &chosen, &mut tally)?;
+        scenarios.run(workspace, &chosen, Profile::Dev, &mut tally)?;
     }
     tally.print();
     Ok(tally.exit_code())

@@ -32,7 +32,7 @@ const TRIES: u32 = 2;
 /// A scenario, as `scenario list --json` tells it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Scenario {
+pub(crate) struct Scenario {
     pub(super) name: String,
     pub(super) topology: String,
     kernel_arguments: String,
@@ -41,14 +41,19 @@ pub(super) struct Scenario {
 }
 
 /// The program and what it can do.
-pub(super) struct Scenarios {
+pub(crate) struct Scenarios {
     program: PathBuf,
     all: Vec<Scenario>,
 }
 
 impl Scenarios {
+    /// The program itself.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// Builds the program and asks it for the list.
-    pub(super) fn build(workspace: &Workspace) -> Result<Self> {
+    pub(crate) fn build(workspace: &Workspace) -> Result<Self> {
         let program = product::build_scenarios(workspace)?;
         let list = command::quietly(Command::new(&program).args(["list", "--json"]))?;
         let all = serde_json::from_str(&list).context("read the list of scenarios")?;
@@ -56,17 +61,23 @@ impl Scenarios {
     }
 
     /// Scenarios whose name begins with `prefix`.
-    pub(super) fn matching(&self, prefix: &str) -> Vec<&Scenario> {
+    pub(crate) fn matching(&self, prefix: &str) -> Vec<&Scenario> {
         self.all.iter().filter(|scenario| scenario.name.starts_with(prefix)).collect()
     }
 
     /// Runs scenarios one after another and counts them.
-    pub(super) fn run(&self, workspace: &Workspace, chosen: &[&Scenario], tally: &mut Tally) -> Result<()> {
+    pub(crate) fn run(
+        &self,
+        workspace: &Workspace,
+        chosen: &[&Scenario],
+        profile: Profile,
+        tally: &mut Tally,
+    ) -> Result<()> {
         let rig = setup::rig(workspace)?;
         let scratch = tempfile::tempdir().context("create a scratch folder")?;
         let mut files = vec![(self.program.clone(), "scenario")];
         if chosen.iter().any(|scenario| scenario.needs_product) {
-            files.push((product::build(workspace, Profile::Dev)?, "numa-enforcer"));
+            files.push((product::build(workspace, profile)?, "numa-enforcer"));
         }
         let inject = scratch.path().join("inject");
         fill(&scratch.path().join("files"), &files, workspace)

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 /// Counts, and the names of what failed.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     passed: usize,
     failures: Vec<String>,
 }
@@ -36,7 +36,8 @@ impl Tally {
         if self.succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    fn succeeded(&self) -> bool {
+    /// Something passed and nothing failed.
+    pub(crate) fn succeeded(&self) -> bool {
         self.failures.is_empty() && self.passed > 0
     }
 }
