@@ -87,11 +87,11 @@ fn a_configuration_is_checked_without_running() {
             0,
             "valid",
         ),
-        ("\n\nfrobnicate = 1\n", 64, "line 3: unknown field `frobnicate`"),
-        ("mode = \"destroy\"\n", 64, "line 1: unknown variant `destroy`"),
-        ("[[workload]]\nname = \"db\"\ncgroup = \"/db\"\ncpus = -4\n", 64, "line 4: "),
-        ("[[workload]\n", 64, "line 1: "),
-        ("mode = \"\u{1b}[31m\"\n", 64, "line 1: "),
+        ("\n\nfrobnicate = 1\n", 64, "config.toml:3:1: unknown field `frobnicate`"),
+        ("mode = \"destroy\"\n", 64, "config.toml:1:8: unknown variant `destroy`"),
+        ("[[workload]]\nname = \"db\"\ncgroup = \"/db\"\ncpus = -4\n", 64, "config.toml:4:"),
+        ("[[workload]\n", 64, "config.toml:1:"),
+        ("mode = \"\u{1b}[31m\"\n", 64, "config.toml:1:"),
     ] {
         fs::write(&config, text).unwrap();
         let ended = run(&["run", "--check", "--config", path]);

@@ -2,7 +2,12 @@
 //!
 //! The doc comments are the program's help: the first paragraph is `-h`, all of it `--help`.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{AddrParseError, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+    time::Duration,
+};
 
 use clap::{Parser, Subcommand, ValueEnum};
 use enforcer_core::{
@@ -187,9 +192,10 @@ pub struct Run {
     /// Time between two ticks (500ms, 10s, 2m) [default: the configuration's, else 10s]
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub interval: Option<Duration>,
-    /// Serve Prometheus metrics there [default: the configuration's]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub metrics_listen: Option<SocketAddr>,
+    /// Serve metrics and reports over HTTP there, or nowhere [default: the configuration's, else
+    /// 127.0.0.1:9477]
+    #[arg(long, value_name = "ADDRESS:PORT|off")]
+    pub metrics_listen: Option<MetricsListen>,
 }
 
 /// Arguments of `restore`.
@@ -295,6 +301,32 @@ impl From<RunMode> for Mode {
         match mode {
             RunMode::Observe => Self::Observe,
             RunMode::Enforce => Self::Enforce,
+        }
+    }
+}
+
+/// Where metrics are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricsListen {
+    /// Nowhere.
+    Off,
+    /// At this address.
+    At(SocketAddr),
+}
+
+impl FromStr for MetricsListen {
+    type Err = AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, AddrParseError> {
+        if text == "off" { Ok(Self::Off) } else { text.parse().map(Self::At) }
+    }
+}
+
+impl From<MetricsListen> for Option<SocketAddr> {
+    fn from(listen: MetricsListen) -> Self {
+        match listen {
+            MetricsListen::Off => None,
+            MetricsListen::At(address) => Some(address),
         }
     }
 }

@@ -51,7 +51,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         Command::Topology(args) => topology::run(&args.try_into()?, out),
         Command::Capture(args) => capture::run(&args.try_into()?, out),
         Command::Doctor(args) => doctor::run(&args, out),
-        Command::Run(args) => run::run(run::Options::try_from(args)?, out),
+        Command::Run(args) => run::run(&args.into(), out),
         Command::Restore(args) => restore::run(&args, out),
         Command::Schema(args) => schema::run(&args, out),
     }

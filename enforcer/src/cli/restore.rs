@@ -1,78 +1,71 @@
 //! `numa-enforcer restore`: puts back every original value that the journal holds.
 
-use std::io::Write;
-
-use anyhow::Context;
+use std::{fmt, io::Write};
 
 use super::{Exit, args};
 use crate::{
     enforce::{
+        Journal,
         actuator::read_boot_id,
         cpuset::CpusetTree,
-        journal::{Entry, EntryKey, Journal},
-        restore::{RestoreResult, Restored, restore},
+        restore::{self, RestoreReport, RestoreResult, Restored},
     },
     host::{HostRoot, cgroup::CgroupLayout},
-    report::{text, units},
+    report::text::escape,
 };
 
-/// Puts back what can be put back; what cannot is named, stays in the journal, and is an error.
 pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let state_dir = &args.state_dir;
-    if !state_dir.try_exists().with_context(|| format!("--state-dir {}", state_dir.display()))? {
-        writeln!(out, "nothing to put back: {} is not there", state_dir.display())?;
+    let contents = Journal::peek(&args.state_dir)?;
+    if contents.entries.is_empty() && contents.damaged.is_empty() {
+        writeln!(out, "nothing to put back in {}", args.state_dir.display())?;
         return Ok(Exit::Ok);
     }
     let host = HostRoot::live();
     let layout = CgroupLayout::read(&host)?;
     let tree = CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2);
-    let mut journal = Journal::open(state_dir)?;
-    if args.dry_run {
-        for (key, entry) in journal.entries() {
-            writeln!(out, "{}", intention(&tree, key, entry))?;
-        }
-        writeln!(out, "{} to put back; nothing was written", files(journal.entries().len()))?;
-        return Ok(Exit::Ok);
-    }
-    let report = restore(&tree, read_boot_id(&host).as_deref(), &mut journal)?;
-    for file in &report.files {
-        writeln!(out, "{}", outcome(file))?;
-    }
-    for line in &report.damaged {
-        writeln!(out, "journal line that cannot be read: {}", text::escape(line))?;
-    }
-    let put_back =
-        report.files.iter().filter(|file| matches!(file.result, RestoreResult::PutBack { .. })).count();
-    writeln!(out, "{} put back", files(put_back))?;
+    let boot_id = read_boot_id(&host);
+    let report = if args.dry_run {
+        restore::preview(&tree, boot_id.as_deref(), &contents)
+    } else {
+        restore::restore(&tree, boot_id.as_deref(), &mut Journal::open(&args.state_dir)?)?
+    };
+    print(&report, out)?;
     Ok(if report.is_complete() { Exit::Ok } else { Exit::Undetermined })
 }
 
-fn files(number: usize) -> String {
-    units::count(number, "file")
-}
-
-fn intention(tree: &CpusetTree, key: &EntryKey, entry: &Entry) -> String {
-    let file = format!("{} {}", text::escape(key.cgroup.as_str()), key.file.name());
-    match tree.open(&key.cgroup).and_then(|cpuset| cpuset.read(key.file)) {
-        Ok(now) => format!("{file}: `{}` -> `{}`", shown(&now), shown(&entry.original)),
-        Err(error) => format!("{file}: {}", text::escape(&error.to_string())),
+fn print(report: &RestoreReport, out: &mut dyn Write) -> std::io::Result<()> {
+    for file in &report.files {
+        let path = format!("{}/{}", file.cgroup, file.file.name());
+        writeln!(out, "{}: {}", escape(&path), escape(&Said(file).to_string()))?;
     }
+    for line in &report.damaged {
+        writeln!(out, "not readable, and so not put back: {}", escape(line))?;
+    }
+    Ok(())
 }
 
-fn outcome(file: &Restored) -> String {
-    let name = format!("{} {}", text::escape(file.cgroup.as_str()), file.file.name());
-    let original = shown(&file.original);
-    match &file.result {
-        RestoreResult::PutBack { from } => format!("{name}: `{}` -> `{original}`", shown(from)),
-        RestoreResult::Unchanged => format!("{name}: holds `{original}` already"),
-        RestoreResult::Skipped { reason } => format!("{name}: skipped: {}", text::escape(reason)),
-        RestoreResult::Failed { error } => {
-            format!("{name}: could not put back `{original}`: {}", text::escape(error))
+/// What happened to one file, in words.
+struct Said<'a>(&'a Restored);
+
+impl fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let original = list(&self.0.original);
+        match &self.0.result {
+            RestoreResult::PutBack { from } => write!(f, "put back to {original}, was {}", list(from)),
+            RestoreResult::WouldPutBack { from } => {
+                write!(f, "would be put back to {original}, is {}", list(from))
+            }
+            RestoreResult::Unchanged => write!(f, "is {original} already"),
+            RestoreResult::Skipped { reason } => write!(f, "left alone: {reason}"),
+            RestoreResult::Failed { error } => write!(f, "not put back to {original}: {error}"),
         }
     }
 }
 
-/// The text of a cpuset file without its newline.
-fn shown(value: &str) -> String {
-    text::escape(value.trim_end_matches('\n')).into_owned()
+/// A list of ids as it is in a file; the empty one has a name.
+fn list(text: &str) -> &str {
+    match text.trim() {
+        "" => "(empty)",
+        list => list,
+    }
 }

@@ -1,76 +1,63 @@
 //! `numa-enforcer run`: the daemon.
 
-use std::{fs, io::Write, path::Path};
+use std::io::Write;
 
-use anyhow::Context;
-use enforcer_core::policy::Policy;
+use super::{Exit, UsageError, args, terminal};
+use crate::{
+    config::ConfigError,
+    host::HostRoot,
+    run::{self, Overrides, RunError, RunOptions},
+};
 
-use super::{Exit, UsageError, args};
-
-/// How the daemon runs: the configuration file with the flags applied over it.
+/// How the daemon runs.
 #[derive(Debug)]
 pub(super) struct Options {
-    policy: Policy,
-    once: bool,
+    run: RunOptions,
     check: bool,
 }
 
-impl TryFrom<args::Run> for Options {
-    type Error = anyhow::Error;
-
-    fn try_from(args: args::Run) -> anyhow::Result<Self> {
-        let mut policy = match &args.config {
-            Some(path) => read_policy(path)?,
-            None => Policy::default(),
+impl From<args::Run> for Options {
+    fn from(args: args::Run) -> Self {
+        let overrides = Overrides {
+            mode: args.mode.map(Into::into),
+            interval: args.interval,
+            state_dir: args.state_dir,
+            metrics_listen: args.metrics_listen.map(Into::into),
         };
-        if let Some(mode) = args.mode {
-            policy.mode = mode.into();
-        }
-        if let Some(interval) = args.interval {
-            policy.interval = interval.into();
-        }
-        if let Some(state_dir) = args.state_dir {
-            policy.state_dir = state_dir;
-        }
-        if let Some(listen) = args.metrics_listen {
-            policy.metrics.enabled = true;
-            policy.metrics.listen = listen;
-        }
-        Ok(Self { policy, once: args.once, check: args.check })
+        let run = RunOptions {
+            host: HostRoot::live(),
+            config: args.config,
+            overrides,
+            once: args.once,
+            style: terminal::style(),
+        };
+        Self { run, check: args.check }
     }
 }
 
-/// Reads a configuration; one that cannot be read is a runtime error, one that is not valid a usage error.
-fn read_policy(path: &Path) -> anyhow::Result<Policy> {
-    let text = fs::read_to_string(path).with_context(|| format!("reading --config {}", path.display()))?;
-    let policy: Policy = toml::from_str(&text)
-        .map_err(|error| UsageError(format!("--config {}: {}", path.display(), one_line(&text, &error))))?;
-    policy.validate().map_err(|error| UsageError(format!("--config {}: {error}", path.display())))?;
-    Ok(policy)
-}
-
-/// `line 3: unknown field ...`, without the drawing that the parser makes of it.
-fn one_line(text: &str, error: &toml::de::Error) -> String {
-    match error.span() {
-        Some(span) => {
-            let line = text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1;
-            format!("line {line}: {}", error.message())
-        }
-        None => error.message().to_owned(),
-    }
-}
-
-pub(super) fn run(options: Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if options.check {
+        let policy = options.run.policy().map_err(as_usage)?;
         writeln!(
             out,
             "configuration is valid: mode {:?}, {} declared workloads",
-            options.policy.mode,
-            options.policy.workloads.len()
+            policy.mode,
+            policy.workloads.len()
         )?;
         return Ok(Exit::Ok);
     }
-    let Options { policy, once, .. } = options;
-    tracing::debug!(?policy, once);
-    anyhow::bail!("run: the engine is not part of this build yet")
+    terminal::log_to_stderr();
+    match run::run(&options.run, out) {
+        Ok(()) => Ok(Exit::Ok),
+        Err(RunError::Config(error)) => Err(as_usage(error)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A configuration that is not valid is a usage error; one that cannot be read is not.
+fn as_usage(error: ConfigError) -> anyhow::Error {
+    match error {
+        ConfigError::Read { .. } => error.into(),
+        ConfigError::Invalid { .. } | ConfigError::Refused { .. } => UsageError(error.to_string()).into(),
+    }
 }

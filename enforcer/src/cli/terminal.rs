@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal};
 
+use tracing_subscriber::EnvFilter;
+
 use crate::report::style::Style;
 
 /// Width of output that goes into a file or a pipe.
@@ -22,4 +24,17 @@ pub(super) fn style() -> Style {
         width: width.or(columns).unwrap_or(WIDTH_WITHOUT_TERMINAL).clamp(LEAST_WIDTH, 1000),
         colour: terminal && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb"),
     }
+}
+
+/// Log lines go to standard error, from level info on unless `RUST_LOG` says otherwise.
+pub(super) fn log_to_stderr() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_unset| EnvFilter::new("info"));
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .without_time();
+    // Only a second call fails, and then the first one's settings hold.
+    let _ = subscriber.try_init();
 }

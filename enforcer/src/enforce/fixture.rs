@@ -69,8 +69,12 @@ impl Fixture {
         }
     }
 
+    pub(crate) fn state_dir(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
     pub(crate) fn journal(&self) -> Journal {
-        Journal::open(&self.dir.path().join("state")).unwrap()
+        Journal::open(&self.state_dir()).unwrap()
     }
 
     pub(crate) fn actuator(&self) -> LiveActuator {

@@ -95,6 +95,15 @@ pub enum JournalError {
     },
 }
 
+/// What is written in a journal.
+#[derive(Debug, Default)]
+pub struct JournalContents {
+    /// What has to be put back.
+    pub entries: BTreeMap<EntryKey, Entry>,
+    /// Lines that could not be read, with their numbers.
+    pub damaged: Vec<String>,
+}
+
 /// The journal of one state directory, held exclusively.
 #[derive(Debug)]
 pub struct Journal {
@@ -116,10 +125,15 @@ impl Journal {
             .map_err(failed("creating", state_dir))?;
         let lock = take_lock(&state_dir.join("lock"))?;
         let path = state_dir.join("journal");
-        let (entries, damaged) = load(&path)?;
+        let JournalContents { entries, damaged } = load(&path)?;
         let file = rewrite(&path, &entries, damaged.is_empty())?;
         File::open(state_dir).and_then(|dir| dir.sync_all()).map_err(failed("syncing", state_dir))?;
         Ok(Self { path, file, entries, damaged, _lock: lock })
+    }
+
+    /// What the journal holds, without its lock and without a change; nothing when there is none.
+    pub fn peek(state_dir: &Path) -> Result<JournalContents, JournalError> {
+        load(&state_dir.join("journal"))
     }
 
     /// What has to be put back.
@@ -200,9 +214,7 @@ fn take_lock(path: &Path) -> Result<File, JournalError> {
     Ok(lock)
 }
 
-type Loaded = (BTreeMap<EntryKey, Entry>, Vec<String>);
-
-fn load(path: &Path) -> Result<Loaded, JournalError> {
+fn load(path: &Path) -> Result<JournalContents, JournalError> {
     let text = match fs::read(path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -225,7 +237,7 @@ fn load(path: &Path) -> Result<Loaded, JournalError> {
             Err(error) => damaged.push(format!("{} line {number}: {error}", path.display())),
         }
     }
-    Ok((entries, damaged))
+    Ok(JournalContents { entries, damaged })
 }
 
 /// Leaves only what is open in the file, so that it does not grow for ever and a torn end is gone.

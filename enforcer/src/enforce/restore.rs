@@ -16,7 +16,7 @@ use enforcer_core::{set::CpuSet, workload::CgroupPath};
 
 use super::{
     cpuset::{Cpuset, CpusetFile, CpusetTree},
-    journal::{Entry, EntryKey, Journal, JournalError},
+    journal::{Entry, EntryKey, Journal, JournalContents, JournalError},
 };
 
 /// One file of the journal, and what became of it.
@@ -38,6 +38,11 @@ pub enum RestoreResult {
     /// It holds its original again.
     PutBack {
         /// What it held.
+        from: String,
+    },
+    /// It would be put back; [`preview`] says so.
+    WouldPutBack {
+        /// What it holds.
         from: String,
     },
     /// It held its original already.
@@ -107,6 +112,20 @@ pub fn restore(
         report.files.push(Restored { cgroup, file: key.file, original, result });
     }
     Ok(report)
+}
+
+/// What [`restore`] would do, as far as can be told without writing. Needs no lock, and so can be asked
+/// while the daemon runs.
+pub fn preview(tree: &CpusetTree, boot_id: Option<&str>, contents: &JournalContents) -> RestoreReport {
+    let files = contents.entries.iter().map(|(key, entry)| {
+        let result = match open_entry(tree, boot_id, key, entry) {
+            Ok(pending) if pending.found == pending.original => RestoreResult::Unchanged,
+            Ok(pending) => RestoreResult::WouldPutBack { from: pending.found },
+            Err(result) => result,
+        };
+        Restored { cgroup: key.cgroup.clone(), file: key.file, original: entry.original.clone(), result }
+    });
+    RestoreReport { files: files.collect(), damaged: contents.damaged.clone() }
 }
 
 struct Pending<'a> {
@@ -245,6 +264,21 @@ mod tests {
             assert_eq!(host.contents(), before);
             assert_eq!(restore_all(&host), RestoreReport::default());
         }
+    }
+
+    #[test]
+    fn a_preview_says_what_would_happen_and_changes_nothing() {
+        let host = Fixture::new(true);
+        host.cgroup("/a", "0-3\n", "0\n");
+        let actuator = &mut host.actuator();
+        apply_plan(&plan([set_cpus("/a", "1")]), actuator);
+        let before = host.contents();
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        // The lock is held all the while.
+        let report = preview(&tree, BOOT, &Journal::peek(&host.state_dir()).unwrap());
+        assert_eq!(results(&report), [&RestoreResult::WouldPutBack { from: "1".into() }]);
+        assert_eq!(host.contents(), before);
+        assert_eq!(actuator.journal().entries().len(), 1);
     }
 
     #[test]

@@ -6,8 +6,10 @@
 
 pub mod checks;
 pub mod json;
+pub mod metrics;
 pub mod style;
 pub mod table;
 pub mod text;
+pub mod tick;
 pub mod tree;
 pub mod units;

@@ -210,7 +210,7 @@ impl Default for Policy {
             mode: Mode::Observe,
             interval: HumanDuration::from_secs(10),
             cool_down: HumanDuration::from_secs(60),
-            state_dir: "/var/lib/numa-enforcer".into(),
+            state_dir: "/run/numa-enforcer".into(),
             sample: SampleSettings::default(),
             metrics: MetricsSettings::default(),
             thresholds: Thresholds::default(),

@@ -14,7 +14,7 @@ fn an_empty_file_is_the_default_and_never_writes() {
     assert_eq!(policy, Policy::default());
     assert_eq!(policy.mode, Mode::Observe);
     assert_eq!(policy.metrics.listen.to_string(), "127.0.0.1:9477");
-    assert_eq!(policy.state_dir, PathBuf::from("/var/lib/numa-enforcer"));
+    assert_eq!(policy.state_dir, PathBuf::from("/run/numa-enforcer"));
 }
 
 #[test]

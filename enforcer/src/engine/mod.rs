@@ -1,0 +1,189 @@
+//! Turns the wheel: discover, observe, decide, enforce, report.
+//!
+//! One [`tick`](Engine::tick) is one pass through the stages. The engine owns what lasts between two
+//! of them: the sample before, what was given to whom, when it was last corrected, the topology. It is
+//! handed the time as a value, the host as a [`Source`] and the writing as an [`Actuator`], so a
+//! recording can take the place of the first and a dry run that of the second.
+//!
+//! It decides nothing itself and knows no kernel detail.
+
+mod source;
+
+use enforcer_core::{
+    audit::{Audit, AuditInputs, Host, Tool},
+    decide::{self, History, Inputs, decide},
+    degraded::Degraded,
+    finding::{Severity, assess},
+    model::Model,
+    place::{Allocations, NearestFit},
+    plan::Plan,
+    policy::{Mode, Policy},
+    sample::Sample,
+    topology::Topology,
+};
+
+pub use self::source::{LiveSource, Source, SourceError};
+use crate::{
+    enforce::{Actuator, Applied, DryRunActuator, apply_plan},
+    report::tick::{TICK_SCHEMA_VERSION, TickReport, Totals},
+};
+
+/// Ticks between two readings of the topology: hotplug is rare, and reading it takes many files.
+const TOPOLOGY_EVERY: u64 = 30;
+
+/// State between two ticks.
+pub struct Engine {
+    source: Box<dyn Source>,
+    /// Where a live plan goes; there is none in observe mode.
+    actuator: Option<Box<dyn Actuator>>,
+    policy: Policy,
+    host: Host,
+    /// Not of one tick: a port that is taken, a journal that is damaged.
+    standing: Vec<Degraded>,
+    machine: Option<(Topology, Vec<Degraded>)>,
+    before: Option<Sample>,
+    allocations: Allocations,
+    history: History,
+    totals: Totals,
+}
+
+impl Engine {
+    /// An engine that has seen nothing yet. Without an actuator it never writes, whatever the policy.
+    pub fn new(source: Box<dyn Source>, policy: Policy) -> Self {
+        let host = source.host();
+        Self {
+            source,
+            actuator: None,
+            policy,
+            host,
+            standing: Vec::new(),
+            machine: None,
+            before: None,
+            allocations: Allocations::default(),
+            history: History::default(),
+            totals: Totals { config_good: true, ..Totals::default() },
+        }
+    }
+
+    /// Lets the engine write where the policy says so.
+    pub fn set_actuator(&mut self, actuator: Box<dyn Actuator>) {
+        self.actuator = Some(actuator);
+    }
+
+    /// May the engine write if the policy says so?
+    pub fn has_actuator(&self) -> bool {
+        self.actuator.is_some()
+    }
+
+    /// Adds something that is missing for as long as the daemon runs.
+    pub fn add_degraded(&mut self, degraded: Degraded) {
+        self.standing.push(degraded);
+    }
+
+    /// Goes on with another policy. What was given to workloads stays theirs while it is valid.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+        self.totals.config_good = true;
+    }
+
+    /// Notes that a new configuration was not good; the old policy stays.
+    pub fn keep_policy(&mut self) {
+        self.totals.config_good = false;
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Notes how long the latest tick took.
+    pub fn note_duration(&mut self, seconds: f64) {
+        self.totals.last_tick_seconds = Some(seconds);
+    }
+
+    /// One pass through the stages at `now_ns` of a monotonic clock.
+    pub fn tick(&mut self, now_ns: u64) -> Result<TickReport, SourceError> {
+        let seen = self.see(now_ns);
+        if seen.is_err() {
+            self.totals.failed_ticks += 1;
+        }
+        let (workloads, mut degraded, sample) = seen?;
+        let Some((machine, machine_degraded)) = &self.machine else {
+            return Err(SourceError::new("topology", &"was not read"));
+        };
+        degraded.extend(machine_degraded.iter().chain(&self.standing).cloned());
+
+        let model = Model::new(machine, &workloads, &sample, self.before.as_ref());
+        let findings = assess(machine, &workloads, &sample, &model, &self.policy);
+        self.history.prune(&self.policy, now_ns);
+        let inputs = Inputs {
+            machine,
+            workloads: &workloads,
+            sample: &sample,
+            model: &model,
+            policy: &self.policy,
+            history: &self.history,
+            now_ns,
+        };
+        let decision = decide(&inputs, &NearestFit, &mut self.allocations);
+        let audit = Audit::new(AuditInputs {
+            tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
+            host: self.host.clone(),
+            topology: machine.clone(),
+            workloads: &workloads,
+            sample: &sample,
+            model: &model,
+            findings,
+            degraded,
+            thresholds: &self.policy.thresholds,
+            fail_on: Severity::Warning,
+            only_misaligned: false,
+        });
+        let applied = self.carry_out(&decision, now_ns);
+        self.totals.ticks += 1;
+        self.totals.count(&applied.outcomes);
+        let report = TickReport {
+            schema_version: TICK_SCHEMA_VERSION,
+            mode: if self.writes() { Mode::Enforce } else { Mode::Observe },
+            audit,
+            nodes: sample.nodes.clone(),
+            decision,
+            outcomes: applied.outcomes,
+            totals: self.totals.clone(),
+        };
+        self.before = Some(sample);
+        Ok(report)
+    }
+
+    fn writes(&self) -> bool {
+        self.actuator.is_some() && self.policy.mode == Mode::Enforce
+    }
+
+    fn see(&mut self, now_ns: u64) -> Result<source::Seen, SourceError> {
+        if self.machine.is_none() || self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
+            match (self.source.topology(), &self.machine) {
+                (Ok(machine), _) => self.machine = Some(machine),
+                (Err(error), None) => return Err(error),
+                // The machine is still there; it will be read again.
+                (Err(error), Some(_)) => tracing::warn!("{error}"),
+            }
+        }
+        let (workloads, degraded) = self.source.workloads()?;
+        let sample = self.source.sample(&workloads, now_ns);
+        Ok((workloads, degraded, sample))
+    }
+
+    fn carry_out(&mut self, decision: &decide::Decision, now_ns: u64) -> Applied {
+        let live = self.writes();
+        match &mut self.actuator {
+            Some(actuator) if live => {
+                let applied = apply_plan(&decision.plan, &mut **actuator);
+                let mut finished: Plan = decision.plan.clone();
+                finished.steps.retain(|step| !applied.unfinished.contains(step.action.cgroup()));
+                self.history.note(&finished, now_ns);
+                applied
+            }
+            _ => apply_plan(&decision.plan, &mut DryRunActuator),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What one turn of the daemon saw, decided and did: the source of `/report.json`, of the metrics
+//! and of the line that `run` prints.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use enforcer_core::{
+    audit::Audit,
+    decide::Decision,
+    id::NodeId,
+    plan::{Action, Outcome, OutcomeResult},
+    policy::Mode,
+    sample::NodeSample,
+};
+use serde::Serialize;
+
+use super::text::escape;
+
+/// Version of the serde form of [`TickReport`].
+pub const TICK_SCHEMA_VERSION: u32 = 1;
+
+/// One turn.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TickReport {
+    /// [`TICK_SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// May the daemon write?
+    pub mode: Mode,
+    /// What was seen, and what is wrong with it.
+    pub audit: Audit,
+    /// Counters of the nodes at that time.
+    pub nodes: BTreeMap<NodeId, NodeSample>,
+    /// What shall be done.
+    pub decision: Decision,
+    /// What became of it; dry runs in observe mode.
+    pub outcomes: Vec<Outcome>,
+    /// Since the daemon started.
+    pub totals: Totals,
+}
+
+/// Counts since the daemon started.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Totals {
+    /// Turns that were completed.
+    pub ticks: u64,
+    /// Turns that failed.
+    pub failed_ticks: u64,
+    /// Duration of the latest turn; `None` in the first, which is not over yet when it is reported.
+    pub last_tick_seconds: Option<f64>,
+    /// Steps by action and by result.
+    pub actions: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
+    /// Was the latest reading of the configuration good?
+    pub config_good: bool,
+}
+
+impl Totals {
+    /// Adds what became of the steps of a plan.
+    pub fn count(&mut self, outcomes: &[Outcome]) {
+        for outcome in outcomes {
+            let by_result = self.actions.entry(action_name(&outcome.step.action)).or_default();
+            *by_result.entry(result_name(&outcome.result)).or_default() += 1;
+        }
+    }
+}
+
+impl TickReport {
+    /// The turn in one line, without a newline.
+    pub fn line(&self) -> String {
+        let summary = &self.audit.summary;
+        let mut line = format!(
+            "tick {}: {} workloads ({} aligned, {} partial, {} misaligned, {} unknown), {} findings",
+            self.totals.ticks,
+            summary.total,
+            summary.aligned,
+            summary.partial,
+            summary.misaligned,
+            summary.unknown,
+            self.audit.findings.len(),
+        );
+        for (result, count) in self.results() {
+            // Writing to a string cannot fail.
+            let _ = write!(line, ", {count} steps {result}");
+        }
+        if !self.decision.refused.is_empty() {
+            let _ = write!(line, ", {} refused", self.decision.refused.len());
+        }
+        if !self.audit.degraded.is_empty() {
+            let _ = write!(line, ", {} degraded", self.audit.degraded.len());
+        }
+        line
+    }
+
+    /// One line for each step that did not come out as planned.
+    pub fn complaints(&self) -> Vec<String> {
+        self.outcomes.iter().filter_map(complaint).collect()
+    }
+
+    fn results(&self) -> BTreeMap<&'static str, usize> {
+        let mut results = BTreeMap::new();
+        for outcome in &self.outcomes {
+            *results.entry(result_name(&outcome.result)).or_default() += 1;
+        }
+        results
+    }
+}
+
+fn complaint(outcome: &Outcome) -> Option<String> {
+    let text = match &outcome.result {
+        OutcomeResult::Applied { .. } | OutcomeResult::DryRun => return None,
+        OutcomeResult::Differs { wanted, read_back } => format!("wanted {wanted}, is {read_back}"),
+        OutcomeResult::Failed { error } => error.clone(),
+        OutcomeResult::RolledBack { because, error: None } | OutcomeResult::Skipped { because } => {
+            because.clone()
+        }
+        OutcomeResult::RolledBack { because, error: Some(error) } => {
+            format!("{because}; taking it back failed: {error}")
+        }
+    };
+    let cgroup = outcome.step.action.cgroup();
+    let (action, result) = (action_name(&outcome.step.action), result_name(&outcome.result));
+    Some(escape(&format!("{cgroup}: {action} {result}: {text}")).into_owned())
+}
+
+/// `set-cpus`, as in the plan's JSON.
+pub(super) fn action_name(action: &Action) -> &'static str {
+    match action {
+        Action::SetCpus { .. } => "set-cpus",
+        Action::SetMems { .. } => "set-mems",
+        Action::MovePages { .. } => "move-pages",
+    }
+}
+
+/// `applied`, as in the outcome's JSON.
+pub(super) fn result_name(result: &OutcomeResult) -> &'static str {
+    match result {
+        OutcomeResult::Applied { .. } => "applied",
+        OutcomeResult::Differs { .. } => "differs",
+        OutcomeResult::Failed { .. } => "failed",
+        OutcomeResult::DryRun => "dry-run",
+        OutcomeResult::RolledBack { .. } => "rolled-back",
+        OutcomeResult::Skipped { .. } => "skipped",
+    }
+}

@@ -1,0 +1,297 @@
+//! The daemon: turns the engine at the configured interval until it is told to stop.
+//!
+//! SIGINT and SIGTERM end it after the turn that is under way. The cpusets stay as they are then: a
+//! restart, or an upgrade, must not move anything, and `numa-enforcer restore` undoes everything from the
+//! journal. SIGHUP reads the configuration again; a bad one is said and the old one stays. A turn that
+//! takes longer than the interval delays the next one, and none is made up for.
+//!
+//! One thread turns the engine, because its turns block in the kernel; another one serves HTTP.
+//!
+//! Privileges: everything that needs them (attaching the programs, opening the journal) is done in
+//! `start`, before the first turn. Dropping what is not needed after it is not done yet; its place
+//! is the end of that function.
+
+use std::{
+    io::{self, Write},
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use enforcer_core::{
+    degraded::Degraded,
+    policy::{Mode, Policy},
+};
+use thiserror::Error;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+    time::{self, MissedTickBehavior},
+};
+
+use crate::{
+    config::{ConfigError, read_policy},
+    enforce::{Journal, LiveActuator, journal::JournalError},
+    engine::{Engine, LiveSource, SourceError},
+    host::{
+        HostRoot,
+        cgroup::{CgroupLayout, LayoutError},
+    },
+    kernel::linux::Linux,
+    observe::SamplerOptions,
+    report::{style::Style, table, tick::TickReport},
+    serve,
+};
+
+/// Processes whose `numa_maps` are read in one turn, where the configuration allows it.
+const MAX_NUMA_MAPS: usize = 256;
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// The host to run on.
+    pub host: HostRoot,
+    /// Configuration file; the built-in configuration without one.
+    pub config: Option<PathBuf>,
+    /// What wins over the configuration.
+    pub overrides: Overrides,
+    /// Stop after the first turn.
+    pub once: bool,
+    /// How the audit is shown.
+    pub style: Style,
+}
+
+/// Flags that win over the configuration file, also when it is read again.
+#[derive(Debug, Clone, Default)]
+pub struct Overrides {
+    /// May the daemon write?
+    pub mode: Option<Mode>,
+    /// Time between two turns.
+    pub interval: Option<Duration>,
+    /// Where the journal is kept.
+    pub state_dir: Option<PathBuf>,
+    /// Where metrics are served; `Some(None)` for nowhere.
+    pub metrics_listen: Option<Option<SocketAddr>>,
+}
+
+/// Why the daemon does not run.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// No cgroup hierarchy to work on.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The journal cannot be kept, so nothing may be written.
+    #[error("enforce mode needs its journal: {0}")]
+    Journal(#[from] JournalError),
+    /// The host tells nothing.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The runtime, the signals or the output.
+    #[error("{operation}: {cause}")]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// Why it failed.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+fn failed(operation: &'static str) -> impl FnOnce(io::Error) -> RunError {
+    move |cause| RunError::Io { operation, cause }
+}
+
+impl RunOptions {
+    /// The configuration file with the flags over it.
+    pub fn policy(&self) -> Result<Policy, ConfigError> {
+        let mut policy = match &self.config {
+            Some(path) => read_policy(path)?,
+            None => Policy::default(),
+        };
+        let Overrides { mode, interval, state_dir, metrics_listen } = &self.overrides;
+        if let Some(mode) = mode {
+            policy.mode = *mode;
+        }
+        if let Some(interval) = interval {
+            policy.interval = (*interval).into();
+        }
+        if let Some(dir) = state_dir {
+            policy.state_dir.clone_from(dir);
+        }
+        if let Some(listen) = metrics_listen {
+            policy.metrics.enabled = listen.is_some();
+            policy.metrics.listen = listen.unwrap_or(policy.metrics.listen);
+        }
+        Ok(policy)
+    }
+}
+
+/// Runs until told to stop; prints the audit of the first turn and one line for each.
+pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), RunError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed("starting the runtime"))?;
+    runtime.block_on(async {
+        // Before anything takes long: an early interrupt must not be lost.
+        let signals = Signals::new().map_err(failed("listening for signals"))?;
+        start(options)?.turn(options, signals, out).await
+    })
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+}
+
+struct Daemon {
+    engine: Engine,
+    layout: CgroupLayout,
+    latest: watch::Sender<Option<Arc<TickReport>>>,
+    started: Instant,
+}
+
+/// Opens and attaches everything.
+fn start(options: &RunOptions) -> Result<Daemon, RunError> {
+    let policy = options.policy()?;
+    let host = &options.host;
+    let layout = CgroupLayout::read(host)?;
+    let (latest, receiver) = watch::channel(None);
+    let source = LiveSource::new(host.clone(), layout.clone(), sampler_options(&policy, options.once));
+    let mut engine = Engine::new(Box::new(source), policy.clone());
+    if policy.mode == Mode::Enforce {
+        may_write(&mut engine, host, &layout, &policy)?;
+    }
+    if policy.metrics.enabled && !options.once {
+        match serve::start(policy.metrics.listen, receiver) {
+            Ok(address) => tracing::info!("serving http://{address}/metrics"),
+            Err(error) => {
+                engine.add_degraded(Degraded::new("metrics", error.to_string(), "no metrics are served"));
+            }
+        }
+    }
+    Ok(Daemon { engine, layout, latest, started: Instant::now() })
+}
+
+fn sampler_options(policy: &Policy, once: bool) -> SamplerOptions {
+    SamplerOptions {
+        bpf: policy.sample.bpf,
+        counters: !once,
+        bpf_log: policy.sample.bpf_log,
+        numa_maps: if policy.sample.numa_maps { MAX_NUMA_MAPS } else { 0 },
+    }
+}
+
+/// Opens the journal and lets the engine write.
+fn may_write(
+    engine: &mut Engine,
+    host: &HostRoot,
+    layout: &CgroupLayout,
+    policy: &Policy,
+) -> Result<(), JournalError> {
+    let journal = Journal::open(&policy.state_dir)?;
+    for line in journal.damaged() {
+        let effect = "restore cannot put back what the line says; the old journal is kept beside the new one";
+        engine.add_degraded(Degraded::new("journal", line, effect));
+    }
+    if let Err(error) = Linux::probe() {
+        let reason = format!("move_pages(2): {error}; is it filtered by seccomp?");
+        engine.add_degraded(Degraded::new("move-pages", reason, "pages cannot be moved in small batches"));
+    }
+    engine.set_actuator(Box::new(LiveActuator::new(host, layout, journal, Box::new(Linux))));
+    Ok(())
+}
+
+impl Daemon {
+    async fn turn(
+        mut self,
+        options: &RunOptions,
+        mut signals: Signals,
+        out: &mut dyn Write,
+    ) -> Result<(), RunError> {
+        let mut interval = self.interval();
+        let mut first = true;
+        loop {
+            tokio::select! {
+                biased;
+                _ = signals.interrupt.recv() => return Ok(()),
+                _ = signals.terminate.recv() => return Ok(()),
+                _ = signals.hangup.recv() => {
+                    self.reload(options);
+                    interval = self.interval();
+                }
+                _ = interval.tick() => {
+                    self.tick(options, first, out)?;
+                    first = false;
+                    if options.once {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The first tick of an interval is due at once.
+    fn interval(&self) -> time::Interval {
+        let mut interval = time::interval(self.engine.policy().interval.get());
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        interval
+    }
+
+    fn tick(&mut self, options: &RunOptions, first: bool, out: &mut dyn Write) -> Result<(), RunError> {
+        let begin = Instant::now();
+        let now_ns = u64::try_from((begin - self.started).as_nanos()).unwrap_or(u64::MAX);
+        let report = match self.engine.tick(now_ns) {
+            Ok(report) => report,
+            // What never worked will not work; what worked once may work again.
+            Err(error) if first => return Err(error.into()),
+            Err(error) => {
+                tracing::error!("{error}");
+                return Ok(());
+            }
+        };
+        self.engine.note_duration(begin.elapsed().as_secs_f64());
+        for complaint in report.complaints() {
+            tracing::warn!("{complaint}");
+        }
+        if first {
+            write!(out, "{}", table::render(&report.audit, options.style)).map_err(failed("printing"))?;
+        }
+        writeln!(out, "{}", report.line()).and_then(|()| out.flush()).map_err(failed("printing"))?;
+        // Nobody listens when metrics are off.
+        let _previous = self.latest.send_replace(Some(Arc::new(report)));
+        Ok(())
+    }
+
+    fn reload(&mut self, options: &RunOptions) {
+        if let Err(error) = self.try_reload(options) {
+            tracing::error!("the configuration stays as it was: {error}");
+            self.engine.keep_policy();
+        }
+    }
+
+    fn try_reload(&mut self, options: &RunOptions) -> Result<(), RunError> {
+        let policy = options.policy()?;
+        if policy.mode == Mode::Enforce && !self.engine.has_actuator() {
+            may_write(&mut self.engine, &options.host, &self.layout, &policy)?;
+        }
+        tracing::info!("the configuration was read again: {} declared workloads", policy.workloads.len());
+        self.engine.set_policy(policy);
+        Ok(())
+    }
+}
