@@ -4,10 +4,13 @@
 //! ([`crate::host::recording`]), so `audit --root DIR` and `topology --root DIR` say the same as they
 //! do here. Threads are added by hand: their reader does not go through `host`.
 
-use std::{io::Write, path::PathBuf};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, ensure};
-use enforcer_core::parse::task_stat::parse_task_stat;
+use enforcer_core::{parse::task_stat::parse_task_stat, topology::Topology};
 
 use super::{Exit, args, root};
 use crate::{
@@ -18,6 +21,7 @@ use crate::{
         list_dir, read_optional,
         recording::{Recording, Written},
     },
+    observe::{Sampler, SamplerOptions},
 };
 
 /// Threads that are copied, at most; each is two small files.
@@ -56,21 +60,31 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
 
 /// What `audit` and `topology` read. What is missing here is missing for them too, and they say so.
 fn read_everything(host: &HostRoot, processes: &[PathBuf]) -> anyhow::Result<()> {
-    topology::read_topology(host)?;
-    if let Ok(layout) = CgroupLayout::read(host) {
-        mark(&layout);
-        host_facts::read_host(host, &layout);
-        if let Err(error) = workloads::read_workloads(host, &layout) {
-            tracing::warn!(%error, "no workloads in the capture");
+    let (topology, _) = topology::read_topology(host)?;
+    match CgroupLayout::read(host) {
+        Ok(layout) => read_cgroups(host, layout, &topology),
+        Err(error) => {
+            tracing::warn!(%error, "no cgroups in the capture");
+            host_facts::read_host_without_cgroups(host);
         }
-    } else {
-        host_facts::read_host_without_cgroups(host);
     }
     let mut threads = 0;
     for process in processes {
         threads += read_threads(process, THREAD_LIMIT - threads);
     }
     Ok(())
+}
+
+fn read_cgroups(host: &HostRoot, layout: CgroupLayout, topology: &Topology) {
+    mark(&layout);
+    host_facts::read_host(host, &layout);
+    match workloads::read_workloads(host, &layout) {
+        Ok((workloads, _)) => {
+            let files_only = SamplerOptions { bpf: false, counters: false, bpf_log: false, numa_maps: 0 };
+            Sampler::new(host, layout, topology, files_only).sample(&workloads, 0);
+        }
+        Err(error) => tracing::warn!(%error, "no workloads in the capture"),
+    }
 }
 
 /// The files by which a hierarchy without mountinfo is known.
@@ -93,7 +107,7 @@ fn processes(host: &HostRoot) -> Vec<PathBuf> {
 }
 
 /// Kernel threads belong to no workload. A thread that ends meanwhile is not missed.
-fn read_threads(process: &std::path::Path, limit: usize) -> usize {
+fn read_threads(process: &Path, limit: usize) -> usize {
     let Ok(Some(stat)) = read_optional(&process.join("stat")) else { return 0 };
     if parse_task_stat(&stat).is_ok_and(|stat| stat.kernel_thread) {
         return 0;
@@ -108,6 +122,10 @@ fn read_threads(process: &std::path::Path, limit: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use enforcer_core::workload::Workload;
+
     use super::*;
 
     #[test]
@@ -142,7 +160,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let live = HostRoot::live();
         let layout = CgroupLayout::read(&live).unwrap();
-        let (_, recording) = Recording::of(|| {
+        let ((workloads, _), recording) = Recording::of(|| {
             mark(&layout);
             workloads::read_workloads(&live, &layout).unwrap()
         });
@@ -150,8 +168,10 @@ mod tests {
         let copy = HostRoot::captured(dir.path());
         let copied = CgroupLayout::read(&copy).unwrap();
         assert_eq!(copied.cpuset.v2, layout.cpuset.v2);
-        let place =
-            |root: &HostRoot, path: &std::path::Path| path.strip_prefix(&root.cgroup).unwrap().to_owned();
+        let place = |root: &HostRoot, path: &Path| path.strip_prefix(&root.cgroup).unwrap().to_owned();
         assert_eq!(place(&copy, &copied.cpuset.path), place(&live, &layout.cpuset.path));
+        let (copied, _) = workloads::read_workloads(&copy, &copied).unwrap();
+        let names = |all: &[Workload]| all.iter().map(|w| w.cgroup.clone()).collect::<BTreeSet<_>>();
+        assert!(names(&workloads).is_subset(&names(&copied)), "{workloads:?} {copied:?}");
     }
 }
