@@ -78,6 +78,6 @@ fn run(name: &str) -> Result<ExitCode> {
     if let Err(error) = (scenario.run)(&mut checks) {
         checks.broken(&error);
     }
-    println!("{name}: {}", checks.verdict());
+    println!("verdict: {}", checks.verdict());
     Ok(if checks.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -31,10 +31,8 @@ pub(crate) fn cargo(workspace: &Workspace) -> Result<Command> {
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .env("CARGO_BUILD_TARGET", triple())
         .env("CARGO_TARGET_DIR", workspace.target());
-    // Set by the cargo that runs us; they name its build, not this one.
-    for variable in ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "CARGO_ENCODED_RUSTFLAGS"] {
-        cargo.env_remove(variable);
-    }
+    // It would win over the flags above.
+    cargo.env_remove("CARGO_ENCODED_RUSTFLAGS");
     Ok(cargo)
 }
 

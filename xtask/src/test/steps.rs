@@ -97,7 +97,7 @@ pub(super) fn host_tests(workspace: &Workspace, filter: Option<&str>, tally: &mu
                 failed += usize::from(!passed);
                 tally.count(name, passed);
             }
-            libtest::Line::Running(_) => {}
+            libtest::Line::Count => {}
             libtest::Line::Other => println!("{line}"),
         }
     }
