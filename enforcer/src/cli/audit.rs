@@ -1,18 +1,43 @@
 //! `numa-enforcer audit`: what is misaligned on this machine right now.
+//!
+//! One pass through discover, observe and the core. What a stage cannot see becomes a degraded entry
+//! of the report; only a machine whose CPUs cannot be made out is an error.
 
-use std::{io::Write, time::Duration};
+use std::{
+    io::Write,
+    thread,
+    time::{Duration, Instant},
+};
 
-use enforcer_core::finding::Severity;
+use enforcer_core::{
+    audit::{Audit, AuditInputs, Host, Tool},
+    degraded::Degraded,
+    finding::{Severity, assess},
+    model::Model,
+    policy::Policy,
+    sample::{SAMPLE_SCHEMA_VERSION, Sample},
+    topology::Topology,
+    workload::Workload,
+};
 
-use super::{Exit, args, root};
-use crate::host::HostRoot;
+use super::{Exit, args, root, terminal};
+use crate::{
+    discover::{
+        host_facts::{read_host, read_host_without_cgroups},
+        topology::read_topology,
+        workloads::read_workloads,
+    },
+    host::{HostRoot, cgroup::CgroupLayout},
+    observe::{Sampler, SamplerOptions},
+    report::{json, table},
+};
 
 /// What an audit does.
 pub(super) struct Options {
     host: HostRoot,
     format: args::TableOrJson,
     sample: Option<Duration>,
-    only: Option<args::Only>,
+    only_misaligned: bool,
     fail_on: Severity,
 }
 
@@ -24,14 +49,90 @@ impl TryFrom<args::Audit> for Options {
             host: root::resolve(args.root.as_deref())?,
             format: args.output,
             sample: args.sample,
-            only: args.only,
+            only_misaligned: args.only == Some(args::Only::Misaligned),
             fail_on: args.fail_on.into(),
         })
     }
 }
 
-pub(super) fn run(options: &Options, _out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let Options { host, format, sample, only, fail_on } = options;
-    tracing::debug!(?host, ?format, ?sample, ?only, ?fail_on);
-    anyhow::bail!("audit: the readers are not part of this build yet")
+pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let (machine, degraded) = read_topology(&options.host)?;
+    let seen = Seen::new(&options.host, &machine, options.sample, degraded);
+    let model = Model::new(&machine, &seen.workloads, &seen.now, seen.before.as_ref());
+    let policy = Policy::default();
+    let findings = assess(&machine, &seen.workloads, &seen.now, &model, &policy);
+    let audit = Audit::new(AuditInputs {
+        tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
+        host: seen.host,
+        topology: machine,
+        workloads: &seen.workloads,
+        sample: &seen.now,
+        model: &model,
+        findings,
+        degraded: seen.degraded,
+        thresholds: &policy.thresholds,
+        fail_on: options.fail_on,
+        only_misaligned: options.only_misaligned,
+    });
+    match options.format {
+        args::TableOrJson::Table => write!(out, "{}", table::render(&audit, terminal::style()))?,
+        args::TableOrJson::Json => json::write(&audit, out)?,
+    }
+    Ok(Exit::of_audit(audit.summary.exit_code))
+}
+
+/// What discover and observe have to say about a machine, as far as they could look.
+struct Seen {
+    host: Host,
+    workloads: Vec<Workload>,
+    before: Option<Sample>,
+    now: Sample,
+    degraded: Vec<Degraded>,
+}
+
+impl Seen {
+    fn new(host: &HostRoot, machine: &Topology, wait: Option<Duration>, mut degraded: Vec<Degraded>) -> Self {
+        let blind = |host, degraded| Self {
+            host,
+            workloads: Vec::new(),
+            before: None,
+            now: Sample { schema_version: SAMPLE_SCHEMA_VERSION, ..Sample::default() },
+            degraded,
+        };
+        let layout = match CgroupLayout::read(host) {
+            Ok(layout) => layout,
+            Err(error) => {
+                degraded.push(Degraded::new("cgroups", error.to_string(), "no workload is seen"));
+                return blind(read_host_without_cgroups(host), degraded);
+            }
+        };
+        let facts = read_host(host, &layout);
+        let workloads = match read_workloads(host, &layout) {
+            Ok((workloads, missing)) => {
+                degraded.extend(missing);
+                workloads
+            }
+            Err(error) => {
+                degraded.push(Degraded::new("workloads", error.to_string(), "no workload is seen"));
+                return blind(facts, degraded);
+            }
+        };
+        let options =
+            SamplerOptions { bpf: !host.captured, counters: wait.is_some(), ..SamplerOptions::default() };
+        let mut sampler = Sampler::new(host, layout, machine, options);
+        let start = Instant::now();
+        let mut sample = || {
+            let elapsed = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            sampler.sample(&workloads, elapsed)
+        };
+        let first = sample();
+        let (before, now) = match wait {
+            Some(wait) => {
+                thread::sleep(wait);
+                (Some(first), sample())
+            }
+            None => (None, first),
+        };
+        Self { host: facts, workloads, before, now, degraded }
+    }
 }

@@ -33,6 +33,15 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// What the summary of an audit says.
+    pub(super) const fn of_audit(code: u8) -> Self {
+        match code {
+            0 => Self::Ok,
+            1 => Self::Findings,
+            _ => Self::Undetermined,
+        }
+    }
+
     /// The number that the shell sees.
     pub const fn code(self) -> u8 {
         match self {
