@@ -39,7 +39,7 @@ pub enum MemoryOrigin {
 pub struct KindFacts<'a> {
     /// `MemTotal`.
     pub mem_total_bytes: Option<u64>,
-    /// Lists CPUs, online or not.
+    /// Has an online CPU.
     pub has_cpus: bool,
     /// Devices whose memory it holds.
     pub devices: &'a [MemoryDevice],
@@ -64,7 +64,7 @@ pub fn classify(facts: &KindFacts<'_>) -> (MemoryKind, Vec<String>) {
         evidence.push(format!("memory tier {own}, ordinary memory is in tier {ordinary}"));
     }
     if !facts.has_cpus {
-        evidence.push("cpulist: empty".to_owned());
+        evidence.push("no online CPU".to_owned());
     }
     let origin = facts.devices.iter().map(|device| device.origin).min();
     let kind = match origin {
@@ -77,7 +77,7 @@ pub fn classify(facts: &KindFacts<'_>) -> (MemoryKind, Vec<String>) {
         Some(MemoryOrigin::SpecialPurpose) | None => MemoryKind::Unknown,
     };
     if kind == MemoryKind::Dram {
-        evidence.push("cpulist: has CPUs, no memory device".to_owned());
+        evidence.push("has CPUs and no memory device".to_owned());
     }
     (kind, evidence)
 }
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_node_without_cpus_is_unknown_for_that_alone() {
         let (kind, evidence) = classify(&memory_only());
-        assert_eq!((kind, evidence), (MemoryKind::Unknown, vec!["cpulist: empty".to_owned()]));
+        assert_eq!((kind, evidence), (MemoryKind::Unknown, vec!["no online CPU".to_owned()]));
         assert_eq!(classify(&KindFacts { has_cpus: true, ..memory_only() }).0, MemoryKind::Dram);
         assert_eq!(classify(&KindFacts { mem_total_bytes: Some(0), ..memory_only() }).0, MemoryKind::None);
     }
@@ -176,7 +176,7 @@ mod tests {
             [
                 "read_latency: 350 ns, ordinary memory 80",
                 "memory tier 78, ordinary memory is in tier 4",
-                "cpulist: empty",
+                "no online CPU",
             ]
         );
     }

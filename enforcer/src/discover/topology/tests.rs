@@ -289,6 +289,66 @@ fn nonsense_is_named_with_file_and_value() {
     assert!(degraded.iter().any(|entry| entry.reason == reason), "{degraded:#?}");
 }
 
+/// A tree of three nodes, one CPU in the first two each, from paths and texts.
+fn tree(files: &[(&str, &str)]) -> TempDir {
+    let dir = tempdir();
+    let defaults = [
+        ("cpu/cpu0/topology/core_id", "0\n"),
+        ("cpu/cpu1/topology/core_id", "1\n"),
+        ("node/node0/cpulist", "0\n"),
+        ("node/node1/cpulist", "1\n"),
+        ("node/node5/cpulist", "\n"),
+        ("node/node0/distance", "10 21 17\n"),
+        ("node/node1/distance", "31 10 17\n"),
+        ("node/node5/distance", "17 17 10\n"),
+    ];
+    for (path, text) in defaults.iter().chain(files) {
+        let path = dir.path().join("sys/devices/system").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    dir
+}
+
+#[test]
+fn asymmetric_distances_are_kept_and_odd_rows_are_unknown() {
+    let (topology, _) = read_tree(tree(&[]).path());
+    let distance = |from, to| topology.distance(NodeId(from), NodeId(to));
+    assert_eq!([distance(0, 1), distance(1, 0), distance(1, 5)], [Some(21), Some(31), Some(17)]);
+
+    for odd in ["10 21\n", "10 21 17 17\n", "10 x 17\n", ""] {
+        let (topology, degraded) = read_tree(tree(&[("node/node0/distance", odd)]).path());
+        assert_eq!(topology.distance(NodeId(0), NodeId(1)), None, "{odd:?}");
+        assert_eq!(topology.distance(NodeId(1), NodeId(0)), Some(31), "{odd:?}");
+        let entry = degraded.iter().find(|entry| entry.source == "numa-distance").unwrap();
+        assert!(entry.reason.contains("node0/distance"), "{}", entry.reason);
+    }
+}
+
+#[test]
+fn a_memory_only_node_is_beside_its_initiator_or_the_nearest_cpus() {
+    let closest =
+        |files: &[(&str, &str)]| read_tree(tree(files).path()).0.node(NodeId(5)).unwrap().closest_cpu_node;
+    assert_eq!(closest(&[]), Some(NodeId(0)), "the lowest id on a tie");
+    assert_eq!(closest(&[("node/node1/distance", "31 10 14\n")]), Some(NodeId(1)));
+    assert_eq!(closest(&[("node/node5/access0/initiators/node1/cpulist", "1\n")]), Some(NodeId(1)));
+    let nothing =
+        ["node/node0/distance", "node/node1/distance", "node/node5/distance"].map(|path| (path, "\n"));
+    assert_eq!(closest(&nothing), None);
+}
+
+#[test]
+fn access_by_cpus_goes_before_access_by_any_initiator() {
+    let hmat = |files: &[(&str, &str)]| read_tree(tree(files).path()).0.node(NodeId(5)).unwrap().hmat.clone();
+    let any = ("node/node5/access0/initiators/read_latency", "90\n");
+    let cpus = ("node/node5/access1/initiators/read_latency", "350\n");
+    let figures =
+        |hmat: Option<enforcer_core::topology::Hmat>| hmat.map(|h| (h.access_class, h.read_latency_ns));
+    assert_eq!(figures(hmat(&[any, cpus])), Some((1, Some(350))));
+    assert_eq!(figures(hmat(&[any])), Some((0, Some(90))));
+    assert_eq!(figures(hmat(&[])), None);
+}
+
 #[test]
 fn complaints_of_one_kind_are_counted_after_the_first_few() {
     let dir = tempdir();
