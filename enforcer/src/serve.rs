@@ -93,3 +93,41 @@ fn not_yet() -> Response {
 fn failed(error: &dyn std::error::Error) -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::TcpStream,
+    };
+
+    use super::*;
+
+    fn get(address: SocketAddr, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn is_alive_at_once_and_ready_after_the_first_turn() {
+        let (_latest, receiver) = watch::channel(None);
+        let address = start(([127, 0, 0, 1], 0).into(), receiver).unwrap();
+        assert!(get(address, "/live").starts_with("HTTP/1.1 200 "));
+        for path in ["/ready", "/metrics", "/report.json"] {
+            assert!(get(address, path).starts_with("HTTP/1.1 503 "), "{path}");
+        }
+        assert!(get(address, "/nothing").starts_with("HTTP/1.1 404 "));
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_an_error_that_names_it() {
+        let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = taken.local_addr().unwrap();
+        let (_latest, receiver) = watch::channel(None);
+        let message = start(address, receiver).unwrap_err().to_string();
+        assert!(message.starts_with(&format!("listening on {address}: ")), "{message}");
+    }
+}

@@ -1,6 +1,6 @@
 //! `numa-enforcer restore`: puts back every original value that the journal holds.
 
-use std::{fmt, io::Write};
+use std::io::Write;
 
 use super::{Exit, args};
 use crate::{
@@ -8,12 +8,13 @@ use crate::{
         Journal,
         actuator::read_boot_id,
         cpuset::CpusetTree,
-        restore::{self, RestoreReport, RestoreResult, Restored},
+        restore::{RestoreReport, RestoreResult, Restored, preview, restore},
     },
     host::{HostRoot, cgroup::CgroupLayout},
-    report::text::escape,
+    report::{text, units},
 };
 
+/// Puts back what can be put back; what cannot is named, stays in the journal, and is an error.
 pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let contents = Journal::peek(&args.state_dir)?;
     if contents.entries.is_empty() && contents.damaged.is_empty() {
@@ -25,47 +26,48 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     let tree = CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2);
     let boot_id = read_boot_id(&host);
     let report = if args.dry_run {
-        restore::preview(&tree, boot_id.as_deref(), &contents)
+        preview(&tree, boot_id.as_deref(), &contents)
     } else {
-        restore::restore(&tree, boot_id.as_deref(), &mut Journal::open(&args.state_dir)?)?
+        restore(&tree, boot_id.as_deref(), &mut Journal::open(&args.state_dir)?)?
     };
-    print(&report, out)?;
+    print(&report, args.dry_run, out)?;
     Ok(if report.is_complete() { Exit::Ok } else { Exit::Undetermined })
 }
 
-fn print(report: &RestoreReport, out: &mut dyn Write) -> std::io::Result<()> {
+fn print(report: &RestoreReport, dry_run: bool, out: &mut dyn Write) -> std::io::Result<()> {
     for file in &report.files {
-        let path = format!("{}/{}", file.cgroup, file.file.name());
-        writeln!(out, "{}: {}", escape(&path), escape(&Said(file).to_string()))?;
+        writeln!(out, "{}", outcome(file))?;
     }
     for line in &report.damaged {
-        writeln!(out, "not readable, and so not put back: {}", escape(line))?;
+        writeln!(out, "journal line that cannot be read: {}", text::escape(line))?;
     }
-    Ok(())
+    let changes = |file: &&Restored| {
+        matches!(file.result, RestoreResult::PutBack { .. } | RestoreResult::WouldPutBack { .. })
+    };
+    let files = units::count(report.files.iter().filter(changes).count(), "file");
+    if dry_run {
+        writeln!(out, "{files} to put back; nothing was written")
+    } else {
+        writeln!(out, "{files} put back")
+    }
 }
 
-/// What happened to one file, in words.
-struct Said<'a>(&'a Restored);
-
-impl fmt::Display for Said<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let original = list(&self.0.original);
-        match &self.0.result {
-            RestoreResult::PutBack { from } => write!(f, "put back to {original}, was {}", list(from)),
-            RestoreResult::WouldPutBack { from } => {
-                write!(f, "would be put back to {original}, is {}", list(from))
-            }
-            RestoreResult::Unchanged => write!(f, "is {original} already"),
-            RestoreResult::Skipped { reason } => write!(f, "left alone: {reason}"),
-            RestoreResult::Failed { error } => write!(f, "not put back to {original}: {error}"),
+fn outcome(file: &Restored) -> String {
+    let name = format!("{} {}", text::escape(file.cgroup.as_str()), file.file.name());
+    let original = shown(&file.original);
+    match &file.result {
+        RestoreResult::PutBack { from } | RestoreResult::WouldPutBack { from } => {
+            format!("{name}: `{}` -> `{original}`", shown(from))
+        }
+        RestoreResult::Unchanged => format!("{name}: holds `{original}` already"),
+        RestoreResult::Skipped { reason } => format!("{name}: skipped: {}", text::escape(reason)),
+        RestoreResult::Failed { error } => {
+            format!("{name}: could not put back `{original}`: {}", text::escape(error))
         }
     }
 }
 
-/// A list of ids as it is in a file; the empty one has a name.
-fn list(text: &str) -> &str {
-    match text.trim() {
-        "" => "(empty)",
-        list => list,
-    }
+/// The text of a cpuset file without its newline.
+fn shown(value: &str) -> String {
+    text::escape(value.trim_end_matches('\n')).into_owned()
 }

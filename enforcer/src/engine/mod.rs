@@ -8,6 +8,8 @@
 //! It decides nothing itself and knows no kernel detail.
 
 mod source;
+#[cfg(test)]
+mod tests;
 
 use enforcer_core::{
     audit::{Audit, AuditInputs, Host, Tool},

@@ -61,7 +61,7 @@ fn workloads(report: &TickReport, families: &mut Families) {
     let help = "Workloads without series of their own: lone processes, and those above the limit.";
     families.gauge("workloads_omitted", help, &[], Some(to_f64(omitted as u64)));
     for workload in shown {
-        let labels = [("workload", workload.name.clone()), ("cgroup", workload.cgroup.to_string())];
+        let labels = [("workload", workload.name.clone()), ("cgroup", workload.cgroup.as_str().to_owned())];
         for (node, bytes) in workload.bytes_by_numa.iter().flatten() {
             let total = bytes.anon.saturating_add(bytes.file).saturating_add(bytes.kernel.unwrap_or(0));
             families.gauge(
@@ -227,5 +227,138 @@ impl Family {
         family.set_field_type(self.kind);
         family.set_metric(self.metrics);
         family
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use enforcer_core::{
+        audit::{AUDIT_SCHEMA_VERSION, Audit, Host, Summary, Tool},
+        decide::Decision,
+        degraded::Degraded,
+        id::NodeId,
+        model::Traffic,
+        sample::{HostSettings, NodeBytes, NodeSample},
+        set::NodeSet,
+        topology::Topology,
+        workload::CgroupPath,
+    };
+
+    use super::*;
+    use crate::report::tick::{TICK_SCHEMA_VERSION, Totals};
+
+    fn workload(path: &str, verdict: Verdict) -> AuditedWorkload {
+        AuditedWorkload {
+            cgroup: CgroupPath::new(path),
+            name: path.trim_start_matches('/').to_owned(),
+            origin: Origin::Cgroup,
+            cpus: None,
+            mems: None,
+            numa_nodes: NodeSet::new(),
+            tasks: None,
+            bytes_by_numa: None,
+            remote_residency: None,
+            traffic: None,
+            verdict,
+            findings: Vec::new(),
+        }
+    }
+
+    fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
+        let audit = Audit {
+            schema_version: AUDIT_SCHEMA_VERSION,
+            tool: Tool { name: "numa-enforcer".into(), version: "1.2.3".into() },
+            host: Host::default(),
+            degraded: ["cgroup:/a", "cgroup:/b", "bpf"].map(|source| Degraded::new(source, "", "")).into(),
+            topology: Topology::default(),
+            settings: HostSettings::default(),
+            workloads,
+            findings: Vec::new(),
+            summary: Summary::default(),
+        };
+        let node = NodeSample { mem_total_bytes: Some(1 << 30), ..NodeSample::default() };
+        TickReport {
+            schema_version: TICK_SCHEMA_VERSION,
+            mode: Mode::Enforce,
+            audit,
+            nodes: BTreeMap::from([(NodeId(33), node)]),
+            decision: Decision::default(),
+            outcomes: Vec::new(),
+            totals: Totals {
+                ticks: 7,
+                actions: BTreeMap::from([("set-cpus", BTreeMap::from([("applied", 2)]))]),
+                ..Totals::default()
+            },
+        }
+    }
+
+    fn series(text: &str) -> Vec<&str> {
+        text.lines().filter(|line| !line.starts_with('#')).collect()
+    }
+
+    #[test]
+    fn values_have_their_series_and_missing_ones_have_none() {
+        let mut seen = workload("/db", Verdict::Misaligned);
+        let bytes = NodeBytes { anon: 3, file: 4, kernel: Some(5), ..NodeBytes::default() };
+        seen.bytes_by_numa = Some(BTreeMap::from([(NodeId(33), bytes)]));
+        seen.remote_residency = Some(0.25);
+        seen.traffic = Some(Traffic { remote_ratio: 0.5, source: TrafficSource::HintFaults, samples: 9 });
+        let text = render(&report(vec![seen, workload("/idle", Verdict::Unknown)])).unwrap();
+        let db = "workload=\"db\",cgroup=\"/db\"";
+        for line in [
+            "numa_enforcer_build_info{version=\"1.2.3\"} 1",
+            "numa_enforcer_enforcing 1",
+            "numa_enforcer_numa_node_memory_total_bytes{numa_node=\"33\"} 1073741824",
+            &format!("numa_enforcer_workload_memory_bytes{{{db},numa_node=\"33\"}} 12"),
+            &format!("numa_enforcer_workload_remote_residency_ratio{{{db}}} 0.25"),
+            &format!("numa_enforcer_workload_remote_traffic_ratio{{{db},source=\"hint-faults\"}} 0.5"),
+            &format!("numa_enforcer_workload_aligned{{{db}}} 0"),
+            "numa_enforcer_degraded{feature=\"cgroup\"} 2",
+            "numa_enforcer_actions_total{action=\"set-cpus\",result=\"applied\"} 2",
+            "numa_enforcer_ticks_total 7",
+        ] {
+            assert!(series(&text).contains(&line), "{line} is missing in\n{text}");
+        }
+        assert!(!text.contains("memory_free_bytes") && !text.contains("idle"), "{text}");
+        assert!(text.contains("# TYPE numa_enforcer_ticks_total counter"), "{text}");
+    }
+
+    #[test]
+    fn hostile_names_stay_inside_their_quotes() {
+        let name = "/a\"} 1\nnuma_enforcer_ticks_total 99\\";
+        let text = render(&report(vec![workload(name, Verdict::Aligned)])).unwrap();
+        let ticks: Vec<_> =
+            series(&text).into_iter().filter(|line| line.starts_with("numa_enforcer_ticks_total")).collect();
+        assert_eq!(ticks, ["numa_enforcer_ticks_total 7"]);
+        assert!(text.contains(r#"cgroup="/a\"} 1\nnuma_enforcer_ticks_total 99\\""#), "{text}");
+    }
+
+    #[test]
+    fn no_series_appears_twice_and_processes_have_none() {
+        let mut process = workload("/", Verdict::Misaligned);
+        process.origin = Origin::Process { pid: 7, command: "x".into() };
+        let twice = [workload("/a", Verdict::Aligned), workload("/a", Verdict::Aligned), process];
+        let text = render(&report(twice.into())).unwrap();
+        let mut lines = series(&text);
+        lines.sort_unstable();
+        let count = lines.len();
+        lines.dedup();
+        assert_eq!(lines.len(), count, "{text}");
+        assert!(lines.contains(&"numa_enforcer_workloads_omitted 2"), "{text}");
+    }
+
+    #[test]
+    fn above_the_limit_the_worst_are_kept() {
+        let mut many: Vec<_> =
+            (0..MAX_WORKLOADS).map(|n| workload(&format!("/ok{n}"), Verdict::Aligned)).collect();
+        many.push(workload("/bad", Verdict::Misaligned));
+        let text = render(&report(many)).unwrap();
+        let aligned: Vec<_> =
+            series(&text).into_iter().filter(|line| line.contains("workload_aligned")).collect();
+        assert_eq!(aligned.len(), MAX_WORKLOADS);
+        assert!(aligned[0].contains("/bad"), "{}", aligned[0]);
+        assert!(text.contains("numa_enforcer_workloads_omitted 1\n"));
     }
 }

@@ -1,0 +1,148 @@
+//! Ticks over a host that is data, with writes that go to a fixture tree.
+
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+
+use enforcer_core::{
+    id::NodeId,
+    plan::OutcomeResult,
+    sample::{CgroupSample, NodeBytes, NodeSample},
+    topology::synth::Machine,
+    workload::{CgroupPath, Origin, Workload},
+};
+
+use super::*;
+use crate::enforce::fixture::Fixture;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// One workload whose memory is on node 0 while its CPUs are those of node 1.
+struct Recorded {
+    broken: Rc<RefCell<Option<&'static str>>>,
+}
+
+impl Source for Recorded {
+    fn host(&self) -> Host {
+        Host::default()
+    }
+
+    fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError> {
+        match *self.broken.borrow() {
+            Some("topology") => Err(SourceError::new("topology", &"gone")),
+            _ => Ok((Machine::new().sockets(2).threads(1).build(), vec![Degraded::new("hmat", "none", "")])),
+        }
+    }
+
+    fn workloads(&mut self) -> Result<(Vec<Workload>, Vec<Degraded>), SourceError> {
+        if *self.broken.borrow() == Some("workloads") {
+            return Err(SourceError::new("workloads", &"gone"));
+        }
+        let cgroup = CgroupPath::new("/db");
+        let workload = Workload { cgroup, cgroup_id: None, name: "db".into(), origin: Origin::Cgroup };
+        Ok((vec![workload], Vec::new()))
+    }
+
+    fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {
+        let mut sample = Sample { monotonic_ns: now_ns, ..Sample::default() };
+        for workload in workloads {
+            let bytes = NodeBytes { anon: 400 << 20, ..NodeBytes::default() };
+            let cgroup = CgroupSample {
+                cpus_effective: Some("4-7".parse().unwrap()),
+                mems_effective: Some("0-1".parse().unwrap()),
+                memory_by_node: Some(BTreeMap::from([(NodeId(0), bytes)])),
+                ..CgroupSample::default()
+            };
+            sample.cgroups.insert(workload.cgroup.clone(), cgroup);
+        }
+        for node in [NodeId(0), NodeId(1)] {
+            let free = NodeSample { mem_free_bytes: Some(8 << 30), ..NodeSample::default() };
+            sample.nodes.insert(node, free);
+        }
+        sample
+    }
+}
+
+struct Rig {
+    host: Fixture,
+    engine: Engine,
+    broken: Rc<RefCell<Option<&'static str>>>,
+}
+
+fn rig(mode: Mode) -> Rig {
+    let host = Fixture::new(true);
+    host.cgroup("/db", "4-7\n", "0-1\n");
+    let text = "[[workload]]\nname = \"db\"\ncgroup = \"/db\"\ncpus = 2\nmemory = \"512MiB\"\n";
+    let policy = Policy { mode, ..toml::from_str(text).unwrap() };
+    let broken = Rc::new(RefCell::new(None));
+    let mut engine = Engine::new(Box::new(Recorded { broken: Rc::clone(&broken) }), policy);
+    engine.set_actuator(Box::new(host.actuator()));
+    Rig { host, engine, broken }
+}
+
+#[test]
+fn enforcing_writes_the_plan_and_then_leaves_the_workload_alone() {
+    let mut rig = rig(Mode::Enforce);
+    let report = rig.engine.tick(SECOND).unwrap();
+    assert!(
+        report.outcomes.iter().any(|outcome| matches!(outcome.result, OutcomeResult::Applied { .. })),
+        "{:?}",
+        report.outcomes
+    );
+    assert_eq!(rig.host.read("/db", "cpuset.cpus"), "0-1");
+    assert_eq!(report.totals.actions["set-cpus"]["applied"], 1);
+    assert!(report.audit.degraded.iter().any(|entry| entry.source == "hmat"));
+
+    let report = rig.engine.tick(11 * SECOND).unwrap();
+    assert!(report.outcomes.is_empty(), "{:?}", report.outcomes);
+    assert_eq!(report.decision.refused.len(), 1, "the sample still shows the old place: cool-down");
+    assert_eq!(report.totals.ticks, 2);
+    assert_eq!(report.totals.actions["set-cpus"]["applied"], 1);
+}
+
+#[test]
+fn observing_shows_the_same_plan_and_writes_nothing() {
+    let mut rigs = [rig(Mode::Observe), rig(Mode::Enforce)];
+    let before = rigs[0].host.contents();
+    let [observed, enforced] = rigs.each_mut().map(|rig| rig.engine.tick(SECOND).unwrap());
+    assert_eq!(rigs[0].host.contents(), before);
+    assert!(!observed.decision.plan.steps.is_empty());
+    assert_eq!(observed.decision, enforced.decision);
+    assert!(observed.outcomes.iter().all(|outcome| outcome.result == OutcomeResult::DryRun));
+    assert_eq!((observed.mode, enforced.mode), (Mode::Observe, Mode::Enforce));
+}
+
+#[test]
+fn a_policy_that_is_changed_to_enforce_is_followed() {
+    let mut rig = rig(Mode::Observe);
+    rig.engine.tick(SECOND).unwrap();
+    rig.engine.keep_policy();
+    assert!(!rig.engine.tick(2 * SECOND).unwrap().totals.config_good);
+    let policy = Policy { mode: Mode::Enforce, ..rig.engine.policy().clone() };
+    rig.engine.set_policy(policy);
+    let report = rig.engine.tick(3 * SECOND).unwrap();
+    assert_eq!(rig.host.read("/db", "cpuset.cpus"), "0-1");
+    assert!(report.totals.config_good);
+}
+
+#[test]
+fn a_source_that_fails_is_an_error_and_works_again_later() {
+    let mut rig = rig(Mode::Observe);
+    *rig.broken.borrow_mut() = Some("topology");
+    assert_eq!(rig.engine.tick(SECOND).unwrap_err().to_string(), "topology: gone");
+    *rig.broken.borrow_mut() = None;
+    rig.engine.tick(2 * SECOND).unwrap();
+    *rig.broken.borrow_mut() = Some("workloads");
+    assert_eq!(rig.engine.tick(3 * SECOND).unwrap_err().to_string(), "workloads: gone");
+    *rig.broken.borrow_mut() = None;
+    let totals = rig.engine.tick(4 * SECOND).unwrap().totals;
+    assert_eq!((totals.ticks, totals.failed_ticks), (2, 2));
+}
+
+#[test]
+fn the_line_of_a_tick_says_what_was_done() {
+    let mut rig = rig(Mode::Observe);
+    let report = rig.engine.tick(SECOND).unwrap();
+    let line = report.line();
+    assert!(line.starts_with("tick 1: 1 workloads (") && line.contains("steps dry-run"), "{line}");
+    assert!(!line.contains('\n'), "{line}");
+    assert_eq!(report.complaints(), [""; 0]);
+}
