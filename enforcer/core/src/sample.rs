@@ -29,6 +29,9 @@ pub struct Sample {
     pub monotonic_ns: u64,
     /// Host-wide settings that change how the rest is read.
     pub settings: HostSettings,
+    /// Is the cpuset controller in a hierarchy of cgroup v1, where its files have other names?
+    #[serde(default)]
+    pub cpuset_v1: bool,
     /// Per NUMA node.
     pub nodes: BTreeMap<NodeId, NodeSample>,
     /// Per cgroup.

@@ -84,6 +84,7 @@ impl Sampler {
             schema_version: SAMPLE_SCHEMA_VERSION,
             monotonic_ns,
             settings: read_settings(&self.host, &mut degraded),
+            cpuset_v1: !self.layout.cpuset.v2,
             nodes: read_nodes(&self.host, &self.nodes, &mut degraded),
             ..Sample::default()
         };

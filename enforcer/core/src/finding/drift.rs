@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Evidence, Finding, Rule, Severity, remedy, subject::file_of};
+use super::{Evidence, Finding, Rule, Severity, files::CpusetFiles, remedy};
 use crate::{
     decide::{History, Inputs, decide},
     model::Model,
@@ -33,50 +33,49 @@ pub(super) fn assess(
     for step in &decision.plan.steps {
         by_cgroup.entry(step.action.cgroup()).or_default().push(step);
     }
-    let moved = by_cgroup.iter().map(|(cgroup, steps)| to_be_moved(model, policy, cgroup, steps));
+    let moved = by_cgroup.iter().map(|(cgroup, steps)| to_be_moved(&inputs, cgroup, steps));
     let refused = decision.refused.iter().map(|refusal| {
         let summary = format!("it is declared, but cannot be placed: {}", refusal.reason);
         let impact = "its CPUs and memory stay as they are".to_owned();
-        finding(model, policy, &refusal.workload, Severity::Info, (summary, impact))
+        finding(&inputs, &refusal.workload, Severity::Info, (summary, impact))
     });
     moved.chain(refused).collect()
 }
 
-fn to_be_moved(model: &Model, policy: &Policy, cgroup: &CgroupPath, steps: &[&Step]) -> Finding {
+fn to_be_moved(inputs: &Inputs<'_>, cgroup: &CgroupPath, steps: &[&Step]) -> Finding {
     let first = steps.first().map_or("", |step| step.reason.as_str());
     let writes = steps.iter().filter(|step| !matches!(step.action, Action::MovePages { .. })).count();
     let summary = format!("it is not where its declaration puts it: {first}");
     let impact = format!("{writes} cpuset writes and {} page moves are due", steps.len() - writes);
-    finding(model, policy, cgroup, Severity::Warning, (summary, impact))
+    finding(inputs, cgroup, Severity::Warning, (summary, impact))
 }
 
 fn finding(
-    model: &Model,
-    policy: &Policy,
+    inputs: &Inputs<'_>,
     cgroup: &CgroupPath,
     severity: Severity,
     (summary, impact): (String, String),
 ) -> Finding {
-    let declared = policy.rule(cgroup).map(|rule| {
+    let declared = inputs.policy.rule(cgroup).map(|rule| {
         let memory = rule.memory.map_or(String::new(), |memory| format!(", memory = \"{memory}\""));
         Evidence {
             source: format!("[[workload]] name = {:?}", rule.name),
             value: format!("cpus = {}{memory}", rule.cpus),
         }
     });
-    let figures = model.workloads.get(cgroup);
-    let read =
-        |file, value: Option<String>| value.map(|value| Evidence { source: file_of(cgroup, file), value });
+    let files = CpusetFiles::of(inputs.sample);
+    let figures = inputs.model.workloads.get(cgroup);
     let cpus = figures.and_then(|figures| figures.cpus.as_ref().map(ToString::to_string));
     let mems = figures.and_then(|figures| figures.mems.as_ref().map(ToString::to_string));
-    let now = [read("cpuset.cpus.effective", cpus), read("cpuset.mems.effective", mems)];
+    let cpus = cpus.map(|value| Evidence { source: files.effective_cpus(cgroup), value });
+    let mems = mems.map(|value| Evidence { source: files.effective_mems(cgroup), value });
     Finding {
         id: format!("{}:{cgroup}", Rule::Drift),
         rule: Rule::Drift,
         severity,
         object: cgroup.clone(),
         summary,
-        evidence: declared.into_iter().chain(now.into_iter().flatten()).collect(),
+        evidence: declared.into_iter().chain(cpus).chain(mems).collect(),
         impact,
         remedy: remedy::enforce(),
     }

@@ -9,6 +9,7 @@
 
 mod cpuset_mismatch;
 mod drift;
+mod files;
 mod remedy;
 mod remote_residency;
 mod remote_traffic;

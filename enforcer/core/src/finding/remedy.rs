@@ -5,17 +5,14 @@
 
 use std::fmt::Write as _;
 
-use super::subject::Subject;
+use super::{files::CpusetFiles, subject::Subject};
 use crate::{
     set::{CpuSet, NodeSet},
     workload::{CgroupPath, Origin},
 };
 
-/// Where cgroup files are found by default.
-const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
-
 /// Brings the workload's CPUs and memory together on the node that fits it best. CPUs move at once;
-/// with cgroup v2 the kernel moves the pages that a new `cpuset.mems` leaves outside. Where no node
+/// the kernel moves the pages that a new `cpuset.mems` leaves outside (v1 has to be asked). Where no node
 /// holds the workload, its memory nodes are made those of its CPUs.
 pub(super) fn realign(subject: &Subject<'_>) -> String {
     let place = subject.better_place();
@@ -27,41 +24,32 @@ pub(super) fn realign(subject: &Subject<'_>) -> String {
     let (cpus, mems) = place.unzip();
     let mems = mems.unwrap_or_else(|| subject.figures.cpu_nodes.clone());
     let (has_cpus, has_mems) = (subject.figures.cpus.as_ref(), subject.figures.mems.as_ref());
-    if cpus.as_ref().is_none_or(|cpus| has_cpus == Some(cpus)) && has_mems == Some(&mems) {
+    let cpus = cpus.filter(|cpus| has_cpus != Some(cpus));
+    if cpus.is_none() && has_mems == Some(&mems) {
         return move_pages(subject, &mems);
     }
-    set_cpuset(&subject.workload.cgroup, cpus.as_ref(), &mems)
+    set_cpuset(subject.files(), &subject.workload.cgroup, cpus.as_ref(), &mems)
 }
 
 /// Puts memory nodes and then CPUs of a cgroup where they are given.
-fn set_cpuset(cgroup: &CgroupPath, cpus: Option<&CpuSet>, mems: &NodeSet) -> String {
-    let cpus = cpus.map(|cpus| write(cgroup, "cpuset.cpus", &cpus.to_string()));
-    let mems = write(cgroup, "cpuset.mems", &mems.to_string());
-    [mems].into_iter().chain(cpus).collect::<Vec<_>>().join(" && ")
+fn set_cpuset(files: CpusetFiles, cgroup: &CgroupPath, cpus: Option<&CpuSet>, mems: &NodeSet) -> String {
+    let write = |file, value: String| format!("echo {value} > {}", quote(&files.mounted(cgroup, file)));
+    let migrate = files.pages_stay().then(|| write("cpuset.memory_migrate", "1".into()));
+    let mems = write("cpuset.mems", mems.to_string());
+    let cpus = cpus.map(|cpus| write("cpuset.cpus", cpus.to_string()));
+    migrate.into_iter().chain([mems]).chain(cpus).collect::<Vec<_>>().join(" && ")
 }
 
 /// Moves the pages that a right cpuset left behind.
 fn move_pages(subject: &Subject<'_>, to: &NodeSet) -> String {
     let (from, _) = subject.remote_memory();
-    let processes = quote(&path_of(&subject.workload.cgroup, "cgroup.procs"));
+    let processes = quote(&subject.files().mounted(&subject.workload.cgroup, "cgroup.procs"));
     format!("for pid in $(cat {processes}); do migratepages $pid {from} {to}; done")
 }
 
 /// Lets the daemon put a declared workload where it belongs.
 pub(super) fn enforce() -> String {
     "numa-enforcer run --mode enforce --config FILE".into()
-}
-
-/// Writes one file of a cgroup.
-fn write(cgroup: &CgroupPath, file: &str, value: &str) -> String {
-    format!("echo {value} > {}", quote(&path_of(cgroup, file)))
-}
-
-fn path_of(cgroup: &CgroupPath, file: &str) -> String {
-    match cgroup.relative() {
-        "" => format!("{CGROUP_MOUNT}/{file}"),
-        relative => format!("{CGROUP_MOUNT}/{relative}/{file}"),
-    }
 }
 
 /// A text as one word of a shell.
@@ -100,18 +88,20 @@ fn hidden(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::Sample;
 
     #[test]
     fn ordinary_paths_stay_as_they_are() {
         let cgroup = CgroupPath::new("/system.slice/redis@1.service");
         let cpus = "0-3".parse().unwrap();
+        let v2 = CpusetFiles::of(&Sample::default());
         assert_eq!(
-            set_cpuset(&cgroup, Some(&cpus), &"1".parse().unwrap()),
+            set_cpuset(v2, &cgroup, Some(&cpus), &"1".parse().unwrap()),
             "echo 1 > /sys/fs/cgroup/system.slice/redis@1.service/cpuset.mems && \
              echo 0-3 > /sys/fs/cgroup/system.slice/redis@1.service/cpuset.cpus"
         );
         assert_eq!(
-            set_cpuset(&CgroupPath::root(), None, &"0".parse().unwrap()),
+            set_cpuset(v2, &CgroupPath::root(), None, &"0".parse().unwrap()),
             "echo 0 > /sys/fs/cgroup/cpuset.mems"
         );
     }

@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use super::{Evidence, Finding, Rule, Severity};
+use super::{
+    Evidence, Finding, Rule, Severity,
+    files::{CpusetFiles, numa_stat},
+};
 use crate::{
     id::NodeId,
     model::{Locality, WorkloadModel, accessed_bytes, nearest_effective},
     place::{Allocations, Assignment, NearestFit, Placement, Request},
     policy::Policy,
-    sample::{CgroupSample, Sample},
+    sample::{CgroupSample, Sample, TaskSample},
     set::{CpuSet, NodeSet},
     topology::Topology,
-    workload::{CgroupPath, Workload},
+    workload::{CgroupPath, Origin, Workload},
 };
 
 pub(super) struct Subject<'a> {
@@ -48,10 +51,23 @@ impl Subject<'_> {
     pub(super) fn cpuset_evidence(&self) -> Vec<Evidence> {
         let cpus = self.effective(|cgroup| cgroup.cpus_effective.as_ref().map(ToString::to_string));
         let mems = self.effective(|cgroup| cgroup.mems_effective.as_ref().map(ToString::to_string));
-        let named = |file, found: Option<(CgroupPath, String)>| {
-            found.map(|(cgroup, value)| Evidence { source: file_of(&cgroup, file), value })
-        };
-        named("cpuset.cpus.effective", cpus).into_iter().chain(named("cpuset.mems.effective", mems)).collect()
+        let files = self.files();
+        let cpus = cpus.map(|(cgroup, value)| Evidence { source: files.effective_cpus(&cgroup), value });
+        let mems = mems.map(|(cgroup, value)| Evidence { source: files.effective_mems(&cgroup), value });
+        cpus.into_iter().chain(mems).collect()
+    }
+
+    /// Is the thread one of its own?
+    pub(super) fn owns(&self, task: &TaskSample) -> bool {
+        match self.workload.origin {
+            Origin::Process { pid, .. } => task.pid == pid,
+            _ => task.cgroup.as_ref() == Some(&self.workload.cgroup),
+        }
+    }
+
+    /// How its cpuset files are called.
+    pub(super) fn files(&self) -> CpusetFiles {
+        CpusetFiles::of(self.sample)
     }
 
     fn effective(&self, pick: impl Fn(&CgroupSample) -> Option<String>) -> Option<(CgroupPath, String)> {
@@ -63,10 +79,11 @@ impl Subject<'_> {
         let bytes = self.figures.bytes_by_node.as_ref()?;
         let parts =
             bytes.iter().map(|(node, bytes)| format!("N{node} anon={} file={}", bytes.anon, bytes.file));
-        Some(Evidence {
-            source: file_of(&self.workload.cgroup, "memory.numa_stat"),
-            value: parts.collect::<Vec<_>>().join(", "),
-        })
+        let source = match self.workload.origin {
+            Origin::Process { pid, .. } => format!("/proc/{pid}/numa_maps"),
+            _ => numa_stat(&self.workload.cgroup),
+        };
+        Some(Evidence { source, value: parts.collect::<Vec<_>>().join(", ") })
     }
 
     /// Bytes of its memory that are local to none of its CPUs' nodes, and the nodes they are on.
@@ -139,12 +156,4 @@ pub(super) struct Words {
     pub(super) summary: String,
     pub(super) impact: String,
     pub(super) remedy: String,
-}
-
-/// A file of a cgroup, from the root of the hierarchy.
-pub(super) fn file_of(cgroup: &CgroupPath, file: &str) -> String {
-    match cgroup.relative() {
-        "" => format!("/{file}"),
-        path => format!("/{path}/{file}"),
-    }
 }

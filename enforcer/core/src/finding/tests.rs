@@ -160,13 +160,7 @@ fn a_hostile_name_stays_one_word_of_the_remedy() {
     let path = "/x$(reboot)' ; \u{1b}[2J";
     let scene = host().workload(path, "0-3", "1");
     let remedy = &scene.findings()[0].remedy;
-    assert_eq!(
-        remedy,
-        concat!(
-            r"echo 0 > $'/sys/fs/cgroup/x$(reboot)\' ; \x1b[2J/cpuset.mems' && ",
-            r"echo 0-3 > $'/sys/fs/cgroup/x$(reboot)\' ; \x1b[2J/cpuset.cpus'"
-        )
-    );
+    assert_eq!(remedy, r"echo 0 > $'/sys/fs/cgroup/x$(reboot)\' ; \x1b[2J/cpuset.mems'");
 }
 
 #[test]
@@ -189,6 +183,40 @@ fn the_remedy_brings_cpus_and_memory_together() {
     behind.machine.nodes[0].mem_total_bytes = Some(64 << 20);
     let remedy = "for pid in $(cat /sys/fs/cgroup/a/cgroup.procs); do migratepages $pid 0 1; done";
     assert_eq!(behind.findings()[0].remedy, remedy);
+}
+
+#[test]
+fn cgroup_v1_has_its_own_files_and_has_to_be_asked_to_move_pages() {
+    let mut scene = host().workload("/a", "0-3", "1");
+    scene.now.cpuset_v1 = true;
+    let finding = &scene.findings()[0];
+    let sources: Vec<_> = finding.evidence.iter().map(|evidence| evidence.source.as_str()).collect();
+    assert_eq!(sources, ["/a/cpuset.effective_cpus", "/a/cpuset.effective_mems"]);
+    let commands: Vec<_> = finding.remedy.split(" && ").collect();
+    assert_eq!(
+        commands,
+        [
+            "echo 1 > /sys/fs/cgroup/cpuset/a/cpuset.memory_migrate",
+            "echo 0 > /sys/fs/cgroup/cpuset/a/cpuset.mems"
+        ]
+    );
+}
+
+#[test]
+fn a_lone_process_is_told_to_move_by_its_id() {
+    let mut scene = host().thread("/", 77, "4-7", 5, (0, 9000));
+    scene.workloads.push(Workload {
+        cgroup: CgroupPath::root(),
+        cgroup_id: None,
+        name: "worker".into(),
+        origin: crate::workload::Origin::Process { pid: 77, command: "worker".into() },
+    });
+    let bytes = crate::sample::NodeBytes { anon: 1 << 30, ..Default::default() };
+    scene.now.memory_by_process.entry(77).or_default().insert(NodeId(0), bytes);
+    assert_eq!(short(&scene), ["critical remote-residency:/#77", "critical remote-traffic:/#77"]);
+    let finding = &scene.findings()[0];
+    assert_eq!(finding.remedy, "taskset -apc 0-3 77");
+    assert_eq!(finding.evidence[2].source, "/proc/77/numa_maps");
 }
 
 #[test]

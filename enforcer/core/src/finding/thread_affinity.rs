@@ -21,13 +21,13 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let home = subject.dominant_node(HOME_PERCENT).filter(|_| subject.has_memory())?;
     let allowed = subject.figures.cpus.as_ref()?;
     let local = subject.machine.node(home)?.cpus.intersection(allowed);
-    if local.is_empty() {
-        // No thread can run there: the cpuset is what is wrong.
+    if local.is_empty() || !subject.figures.cpu_nodes.contains(home) {
+        // No thread runs there: that is remote residency.
         return None;
     }
     let outside = |task: &&TaskSample| {
-        let mine = task.cgroup.as_ref() == Some(&subject.workload.cgroup);
-        mine && task.cpus_allowed.as_ref().is_some_and(|cpus| !cpus.is_empty() && cpus.is_disjoint(&local))
+        subject.owns(task)
+            && task.cpus_allowed.as_ref().is_some_and(|cpus| !cpus.is_empty() && cpus.is_disjoint(&local))
     };
     let strays: Vec<&TaskSample> = subject.sample.tasks.iter().filter(outside).collect();
     let first = strays.first()?;

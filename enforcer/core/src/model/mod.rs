@@ -114,12 +114,14 @@ impl Model {
         let mut model = Self { interval_ns, ..Self::default() };
         for workload in workloads {
             if let Origin::Process { pid, .. } = workload.origin {
-                let tasks = tasks_of.process(pid);
-                model.processes.insert(pid, view.workload(&workload.cgroup, None, tasks));
+                let bytes = now.memory_by_process.get(&pid).cloned();
+                let figures = view.workload(&workload.cgroup, None, bytes, tasks_of.process(pid));
+                model.processes.insert(pid, figures);
             } else {
                 let cgroup = now.cgroups.get(&workload.cgroup);
                 let tasks = tasks_of.cgroup(&workload.cgroup);
-                let figures = view.workload(&workload.cgroup, cgroup, tasks);
+                let bytes = cgroup.and_then(|cgroup| cgroup.memory_by_node.clone());
+                let figures = view.workload(&workload.cgroup, cgroup, bytes, tasks);
                 model.workloads.insert(workload.cgroup.clone(), figures);
             }
         }
@@ -155,11 +157,11 @@ impl View<'_> {
         &self,
         path: &CgroupPath,
         cgroup: Option<&CgroupSample>,
+        bytes_by_node: Option<BTreeMap<NodeId, NodeBytes>>,
         tasks: &[&TaskSample],
     ) -> WorkloadModel {
         let cpus = cpuset::cpus(self.now, path, tasks);
         let cpu_nodes = cpuset::cpu_nodes(self.machine, cpus.as_ref(), tasks);
-        let bytes_by_node = cgroup.and_then(|cgroup| cgroup.memory_by_node.clone());
         let mut figures = WorkloadModel {
             mems: cpuset::mems(self.now, path),
             tasks: cgroup.and_then(|cgroup| cgroup.tasks).or_else(|| count(tasks)),

@@ -230,8 +230,12 @@ fn a_process_in_the_root_cgroup_has_figures_of_its_own() {
             origin: Origin::Process { pid, command: "worker".into() },
         });
     }
+    let bytes = NodeBytes { anon: 1 << 30, ..NodeBytes::default() };
+    scene.now.memory_by_process = BTreeMap::from([(77, BTreeMap::from([(NodeId(0), bytes)]))]);
     let model = scene.model();
     let figures = model.of(&scene.workloads[0]).unwrap();
+    close(figures.remote_residency, 1.0);
+    close(figures.traffic.as_ref().map(|traffic| traffic.remote_ratio), 1.0);
     assert_eq!(figures.cpu_nodes.to_string(), "1");
     assert_eq!(figures.tasks, Some(1));
     close(figures.cpus_used, 0.2);
