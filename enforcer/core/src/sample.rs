@@ -38,7 +38,7 @@ pub struct Sample {
     pub cgroups: BTreeMap<CgroupPath, CgroupSample>,
     /// Per thread, in ascending order of tid.
     pub tasks: Vec<TaskSample>,
-    /// Where the memory of processes that are workloads of their own is, from numa_maps; empty unless it
+    /// Where the memory of processes that are workloads of their own is, from `numa_maps`; empty unless it
     /// was asked for.
     #[serde(default)]
     pub memory_by_process: BTreeMap<u32, BTreeMap<NodeId, NodeBytes>>,

@@ -59,9 +59,11 @@ impl<'a> CgroupReader<'a> {
     ) -> Option<CgroupSample> {
         let mut files = Files { root: &self.layout.cpuset, path, degraded };
         let names = files.root.files();
-        let mut sample = CgroupSample::default();
-        sample.cpus = files.value(names.cpus, scalar::list);
-        sample.mems = files.value(names.mems, scalar::list);
+        let mut sample = CgroupSample {
+            cpus: files.value(names.cpus, scalar::list),
+            mems: files.value(names.mems, scalar::list),
+            ..CgroupSample::default()
+        };
         let effective = self.effective(path, degraded);
         sample.cpus_effective = effective.cpus;
         sample.mems_effective = effective.mems;
@@ -148,11 +150,14 @@ impl Files<'_> {
                 return None;
             }
         };
-        parse(&text)
-            .map_err(|error| {
-                self.degraded.add("cgroup", self.path, format_args!("{}: {error}", path.display()), EFFECT)
-            })
-            .ok()
+        match parse(&text) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                let reason = format_args!("{}: {error}", path.display());
+                self.degraded.add("cgroup", self.path, reason, EFFECT);
+                None
+            }
+        }
     }
 }
 

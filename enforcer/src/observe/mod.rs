@@ -7,6 +7,8 @@
 pub mod bpf;
 mod cgroup;
 mod index;
+#[cfg(feature = "bpf")]
+mod kernel_side;
 mod node;
 mod numa_maps;
 mod procfs;

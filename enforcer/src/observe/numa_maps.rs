@@ -1,6 +1,6 @@
 //! Where the pages of a process are, for cgroups whose memory the kernel does not count per node.
 //!
-//! Reading numa_maps walks the page tables of the process with its mmap lock held, in time proportional
+//! Reading `numa_maps` walks the page tables of the process with its mmap lock held, in time proportional
 //! to its memory: this is done only when asked for, and for a bounded number of processes.
 
 use std::{

@@ -14,11 +14,15 @@ use enforcer_core::{
     workload::{CgroupPath, Workload},
 };
 
+#[cfg(feature = "bpf")]
+use super::kernel_side::KernelSide;
 use super::{
     cgroup::CgroupReader, index::Index, node::read_nodes, numa_maps::read_numa_maps, procfs::read_tasks,
     settings::read_settings,
 };
 use crate::host::{HostRoot, cgroup::CgroupLayout};
+
+const UNCOUNTED: &str = "run time per node, placements and hinting faults are not counted";
 
 /// What the sampler may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +34,7 @@ pub struct SamplerOptions {
     pub counters: bool,
     /// Bring the programs' own diagnostics into the log.
     pub bpf_log: bool,
-    /// Greatest number of processes whose numa_maps may be read in one sample, where nothing cheaper
+    /// Greatest number of processes whose `numa_maps` may be read in one sample, where nothing cheaper
     /// tells where memory is; 0 reads none. Each takes the process's mmap lock for a while.
     pub numa_maps: usize,
 }
@@ -48,6 +52,8 @@ pub struct Sampler {
     nodes: Vec<NodeId>,
     options: SamplerOptions,
     page_bytes: u64,
+    #[cfg(feature = "bpf")]
+    kernel: Option<KernelSide>,
     /// What is known to be missing since the start.
     standing: Vec<Degraded>,
 }
@@ -56,12 +62,15 @@ impl Sampler {
     /// Prepares the sources that the options allow.
     pub fn new(host: &HostRoot, layout: CgroupLayout, topology: &Topology, options: SamplerOptions) -> Self {
         let mut standing = Vec::new();
-        if options.bpf {
-            standing.push(Degraded::new(
-                "bpf",
-                "not built in",
-                "threads are listed from /proc, nothing is counted",
-            ));
+        if host.captured && options.bpf && options.counters {
+            standing.push(Degraded::new("bpf", "a captured tree has no kernel", UNCOUNTED));
+        }
+        let usable = options.bpf && !host.captured;
+        #[cfg(feature = "bpf")]
+        let kernel = usable.then(|| KernelSide::start(host, &layout, topology, &options, &mut standing));
+        #[cfg(not(feature = "bpf"))]
+        if usable {
+            standing.push(Degraded::new("bpf", "not built in", UNCOUNTED));
         }
         Self {
             host: host.clone(),
@@ -70,6 +79,8 @@ impl Sampler {
             options,
             // A copy does not say how large its pages were; v1 counts memory in pages.
             page_bytes: if host.captured { 4_096 } else { rustix::param::page_size() as u64 },
+            #[cfg(feature = "bpf")]
+            kernel,
             standing,
         }
     }
@@ -92,6 +103,10 @@ impl Sampler {
         self.cgroups(&index, &mut sample, &mut degraded);
         self.tasks(&index, &mut sample, &mut degraded);
         count_tasks(&mut sample);
+        #[cfg(feature = "bpf")]
+        if let Some(kernel) = &mut self.kernel {
+            kernel.counters(&index, &mut sample, &mut degraded);
+        }
         self.numa_maps(&index, &mut sample, &mut degraded);
         sample.degraded = degraded.into_entries();
         sample
@@ -113,6 +128,15 @@ impl Sampler {
     }
 
     fn tasks(&self, index: &Index, sample: &mut Sample, degraded: &mut DegradedTally) {
+        #[cfg(feature = "bpf")]
+        if let Some(kernel) = &self.kernel {
+            let members = index.members(&self.host, &self.layout, true, degraded);
+            if let Some((tasks, from)) = kernel.tasks(&self.host, index, &members, degraded) {
+                sample.tasks = tasks;
+                source(sample, "tasks", from);
+                return;
+            }
+        }
         let members = index.members(&self.host, &self.layout, false, degraded);
         sample.tasks = read_tasks(&self.host, &members, degraded);
         source(sample, "tasks", "procfs");

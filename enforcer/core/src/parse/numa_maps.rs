@@ -1,5 +1,5 @@
 //! `/proc/PID/numa_maps`: where each mapping of a process has its pages
-//! (Documentation/filesystems/proc.rst; `show_numa_map` of fs/proc/task_mmu.c).
+//! (Documentation/filesystems/proc.rst; `show_numa_map` of `fs/proc/task_mmu.c`).
 //!
 //! The file of a large process has hundreds of thousands of lines, so it is added up line by line.
 //! A mapping says how many of its pages are anonymous, but not on which node these are: a private file

@@ -158,6 +158,47 @@ fn this_host_can_be_sampled() {
 }
 
 #[test]
+#[cfg(feature = "bpf")]
+fn both_sources_of_threads_agree_on_this_process() {
+    // Without the privilege to load programs both samples come from procfs, which is said.
+    let host = HostRoot::live();
+    let layout = CgroupLayout::read(&host).unwrap();
+    let pid = std::process::id();
+    let workloads = [Workload { origin: Origin::Process { pid, command: "me".into() }, ..workload("/") }];
+    let sample = |bpf| {
+        let options = SamplerOptions { bpf, ..WITHOUT_BPF };
+        Sampler::new(&host, layout.clone(), &Topology::default(), options).sample(&workloads, 1)
+    };
+    let (with, without) = (sample(true), sample(false));
+    let own = |sample: &Sample| sample.tasks.iter().find(|task| task.tid == pid).cloned().unwrap();
+    assert_eq!(own(&with).cpus_allowed, own(&without).cpus_allowed);
+    assert_eq!(own(&with).cgroup, Some(CgroupPath::root()));
+    let iterator = with.sources["tasks"].starts_with("bpf");
+    assert_eq!(
+        iterator,
+        with.degraded.iter().all(|entry| entry.source != "task-iterator"),
+        "{:?}",
+        with.degraded
+    );
+}
+
+#[test]
+#[cfg(not(feature = "bpf"))]
+fn a_build_without_the_kernel_side_says_so() {
+    let host = HostRoot::live();
+    let layout = CgroupLayout::read(&host).unwrap();
+    let mut sampler = Sampler::new(&host, layout, &Topology::default(), SamplerOptions::default());
+    let degraded = sampler.sample(&[], 1).degraded;
+    assert!(degraded.iter().any(|entry| entry.source == "bpf" && entry.reason == "not built in"));
+}
+
+#[test]
+fn a_copy_has_no_kernel_to_count_in() {
+    let sample = Tree::v2().sample_of(&[], SamplerOptions::default());
+    assert_eq!(sample.degraded.iter().map(|entry| entry.source.as_str()).collect::<Vec<_>>(), ["bpf"]);
+}
+
+#[test]
 fn an_empty_tree_is_an_empty_sample() {
     let tree = Tree::v2();
     let sample = tree.sample_of(&[], WITHOUT_BPF);
