@@ -276,8 +276,10 @@ fn moves_and_run_time_are_counted_by_cgroup_and_node() {
             assert!((60..=140).contains(&ticks[&node(*first)]), "about 99 in {ticks:?}");
             assert!((25..=80).contains(&ticks[&node(*second)]), "about 50 in {ticks:?}");
 
+            let id = cgroup.id();
+            drop(cgroup);
             programs.retain(&BTreeSet::new()).unwrap();
-            assert!(!programs.read().unwrap().contains_key(&cgroup.id()), "a dead cgroup is forgotten");
+            assert!(!programs.read().unwrap().contains_key(&id), "a dead cgroup is forgotten");
         });
     });
     let drops = programs.drops().unwrap().unwrap();
@@ -314,9 +316,9 @@ fn two_nodes() -> Option<[(CpuId, NodeId); 2]> {
 
 /// Node of every CPU as sysfs has it.
 fn node_of_sysfs(cpu: CpuId) -> NodeId {
-    let entries = fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).unwrap().flatten();
+    let mut entries = fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).unwrap().flatten();
     let number = |name: &str| name.strip_prefix("node")?.parse().ok();
-    NodeId(entries.filter_map(|entry| number(&entry.file_name().to_string_lossy())).next().unwrap())
+    NodeId(entries.find_map(|entry| number(&entry.file_name().to_string_lossy())).unwrap())
 }
 
 const PAGE: usize = 4096;
