@@ -287,6 +287,44 @@ fn moves_and_run_time_are_counted_by_cgroup_and_node() {
 }
 
 #[test]
+fn a_move_inside_a_node_is_not_counted() {
+    if !permitted() {
+        return;
+    }
+    let (mut programs, degraded) = Programs::attach(&options(|_| NodeId(5)));
+    if !programs.has(Hook::Placement) {
+        return refused(&format!("{degraded:?}"));
+    }
+    let cpus: Vec<CpuId> = possible().iter().take(2).collect();
+    for cpu in cpus.into_iter().cycle().take(40) {
+        run_on(cpu);
+    }
+    let counters = programs.read().unwrap();
+    assert!(counters.values().all(|one| one.placements.iter().all(Vec::is_empty)), "{counters:?}");
+}
+
+/// Both walks from a task to its cgroup and the programs' diagnostics pass the verifier, whichever
+/// hierarchy this host uses.
+#[test]
+fn every_setting_loads() {
+    if !permitted() {
+        return;
+    }
+    let with = |cgroups, log| AttachOptions { cgroups, log, ..options(|cpu| NodeId(cpu.0)) };
+    let (quiet, degraded) = Programs::attach(&with(CgroupAxis::Unified, false));
+    if !quiet.has(Hook::Placement) {
+        return refused(&format!("{degraded:?}"));
+    }
+    for (axis, log) in [(CgroupAxis::Unified, true), (CgroupAxis::Cpuset, false), (CgroupAxis::Cpuset, true)]
+    {
+        let (mut programs, _) = Programs::attach(&with(axis, log));
+        assert_eq!(programs.hooks(), quiet.hooks(), "{axis:?} log {log}");
+        run_on(possible().first().unwrap());
+        programs.read().unwrap();
+    }
+}
+
+#[test]
 fn a_task_on_a_cpu_without_a_node_is_a_drop() {
     if !permitted() {
         return;
