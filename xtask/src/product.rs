@@ -19,6 +19,9 @@ pub(crate) enum Profile {
     Release,
 }
 
+/// Name of the tests that need a kernel.
+const KERNEL_SIDE_TESTS: &str = "kernel_side";
+
 /// `cargo` with the environment of every build of the product.
 pub(crate) fn cargo(workspace: &Workspace) -> Result<Command> {
     let linker = workspace.tools().join(setup::BPF_LINKER).join("bin");
@@ -49,6 +52,21 @@ pub(crate) fn build(workspace: &Workspace, profile: Profile) -> Result<PathBuf> 
 /// Builds the program that runs scenarios inside a guest.
 pub(crate) fn build_scenarios(workspace: &Workspace) -> Result<PathBuf> {
     build_binary(workspace, "enforcer-tests", "scenario", Profile::Dev)
+}
+
+/// Builds the tests of the kernel side (`enforcer/tests/kernel_side.rs`) without running them.
+pub(crate) fn build_kernel_side_tests(workspace: &Workspace) -> Result<PathBuf> {
+    let step = Step::begin("build the tests of the kernel side");
+    let mut cargo = cargo(workspace)?;
+    cargo.args(["test", "--no-run", "--quiet", "--package", "enforcer", "--test", KERNEL_SIDE_TESTS]);
+    let messages = command::quietly(cargo.arg("--message-format=json"))?;
+    step.done();
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message.pointer("/target/name").is_some_and(|name| name == KERNEL_SIDE_TESTS))
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .context("cargo named no executable of the tests of the kernel side")
 }
 
 /// `cargo xtask build-ebpf`: the kernel side, through the crate that embeds it.

@@ -5,6 +5,7 @@
 mod audit;
 mod correct;
 mod degrade;
+mod eyes;
 mod large;
 mod rig;
 mod workloads;
@@ -28,6 +29,8 @@ pub struct Scenario {
     pub limit_seconds: u64,
     /// Does it run the product?
     pub needs_product: bool,
+    /// Does it run the tests of the kernel side?
+    pub needs_kernel_side: bool,
     /// The scenario itself.
     #[serde(skip)]
     pub run: fn(&mut Checks) -> Result<()>,
@@ -53,7 +56,17 @@ pub const ALL: &[Scenario] = &[
         kernel_arguments: "",
         limit_seconds: 300,
         needs_product: true,
+        needs_kernel_side: false,
         run: large::audit,
+    },
+    Scenario {
+        name: "eyes-kernel-side",
+        topology: "2s",
+        kernel_arguments: "",
+        limit_seconds: 240,
+        needs_product: false,
+        needs_kernel_side: true,
+        run: eyes::kernel_side,
     },
     product("audit-misaligned", "2s", "", audit::misaligned),
     product("correct-enforce", "2s", "", correct::enforce),
@@ -69,7 +82,15 @@ pub const ALL: &[Scenario] = &[
 const BALANCING_OFF: &str = "numa_balancing=disable";
 
 const fn rig(name: &'static str, topology: &'static str, run: fn(&mut Checks) -> Result<()>) -> Scenario {
-    Scenario { name, topology, kernel_arguments: "", limit_seconds: 60, needs_product: false, run }
+    Scenario {
+        name,
+        topology,
+        kernel_arguments: "",
+        limit_seconds: 60,
+        needs_product: false,
+        needs_kernel_side: false,
+        run,
+    }
 }
 
 const fn product(
@@ -78,7 +99,15 @@ const fn product(
     kernel_arguments: &'static str,
     run: fn(&mut Checks) -> Result<()>,
 ) -> Scenario {
-    Scenario { name, topology, kernel_arguments, limit_seconds: 240, needs_product: true, run }
+    Scenario {
+        name,
+        topology,
+        kernel_arguments,
+        limit_seconds: 240,
+        needs_product: true,
+        needs_kernel_side: false,
+        run,
+    }
 }
 
 /// The scenario of this name.

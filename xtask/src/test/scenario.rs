@@ -38,6 +38,7 @@ pub(crate) struct Scenario {
     kernel_arguments: String,
     limit_seconds: u64,
     needs_product: bool,
+    needs_kernel_side: bool,
 }
 
 /// The program and what it can do.
@@ -78,6 +79,9 @@ impl Scenarios {
         let mut files = vec![(self.program.clone(), "scenario")];
         if chosen.iter().any(|scenario| scenario.needs_product) {
             files.push((product::build(workspace, profile)?, "numa-enforcer"));
+        }
+        if chosen.iter().any(|scenario| scenario.needs_kernel_side) {
+            files.push((product::build_kernel_side_tests(workspace)?, "kernel-side"));
         }
         let inject = scratch.path().join("inject");
         fill(&scratch.path().join("files"), &files, workspace)

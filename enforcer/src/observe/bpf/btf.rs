@@ -142,8 +142,7 @@ impl KernelTypes {
             .and_then(|one| {
                 (0..one.len()).find_map(|index| {
                     let at = one.start + TYPE + index * ENUMERATOR;
-                    (self.string(word(&self.bytes, at)?)? == name.as_bytes())
-                        .then(|| u32_at(&self.bytes, at + 4))?
+                    self.is_named(word(&self.bytes, at)?, name).then(|| u32_at(&self.bytes, at + 4))?
                 })
             })
             .ok_or_else(|| Missing(format!("enumerator {enumeration}.{name}")))
@@ -186,21 +185,21 @@ impl KernelTypes {
         self.starts
             .iter()
             .filter_map(|&start| read_type(&self.bytes, start))
-            .find(|one| one.kind() == kind && self.string(one.name) == Some(name.as_bytes()))
+            .find(|one| one.kind() == kind && self.is_named(one.name, name))
     }
 
     /// Offset in bits and type of a member, also of one inside an anonymous structure or union.
     fn member(&self, inside: Type, name: &str, depth: u32) -> Option<(u32, u32)> {
         (0..inside.len()).find_map(|index| {
             let at = inside.start + TYPE + index * MEMBER;
-            let member = self.string(word(&self.bytes, at)?)?;
+            let name_at = word(&self.bytes, at)?;
             let of = u32_at(&self.bytes, at + 4)?;
             let offset = u32_at(&self.bytes, at + 8)?;
             let offset = if inside.kind_flag() { offset & 0x00ff_ffff } else { offset };
-            if member == name.as_bytes() {
+            if self.is_named(name_at, name) {
                 return Some((offset, of));
             }
-            if !member.is_empty() || depth == 0 {
+            if !self.is_named(name_at, "") || depth == 0 {
                 return None;
             }
             let (inner, of) = self.member(self.structure(of)?, name, depth - 1)?;
@@ -208,9 +207,11 @@ impl KernelTypes {
         })
     }
 
-    fn string(&self, offset: usize) -> Option<&[u8]> {
-        let strings = self.bytes.get(self.strings.clone())?;
-        strings.get(offset..)?.split(|&byte| byte == 0).next()
+    /// Is the string at `offset` exactly this name?
+    fn is_named(&self, offset: usize, name: &str) -> bool {
+        let strings = self.bytes.get(self.strings.clone()).unwrap_or_default();
+        let found = strings.get(offset..).unwrap_or_default();
+        found.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
     }
 }
 
