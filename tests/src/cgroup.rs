@@ -63,6 +63,11 @@ impl Cgroup {
         write(&self.folder().join(file), value)
     }
 
+    /// Moves a process into it.
+    pub fn adopt(&self, pid: u32) -> Result<()> {
+        self.write("cgroup.procs", &pid.to_string())
+    }
+
     /// `cpuset.cpus` and `cpuset.mems` as configured.
     pub fn cpuset(&self) -> Result<(String, String)> {
         Ok((self.read("cpuset.cpus")?, self.read("cpuset.mems")?))

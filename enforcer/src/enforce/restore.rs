@@ -212,7 +212,8 @@ fn put_back(pending: &Pending<'_>) -> RestoreResult {
         return RestoreResult::Unchanged;
     }
     if let Err(error) = pending.cpuset.write(file, pending.original) {
-        return RestoreResult::Failed { error: error.to_string() };
+        let meanwhile = inherit_meanwhile(pending).unwrap_or_default();
+        return RestoreResult::Failed { error: format!("{error}{meanwhile}") };
     }
     match pending.cpuset.read(file) {
         Ok(now) if now == pending.original => RestoreResult::PutBack { from: pending.found.clone() },
@@ -225,6 +226,20 @@ fn put_back(pending: &Pending<'_>) -> RestoreResult {
         },
         Err(error) => RestoreResult::Failed { error: error.to_string() },
     }
+}
+
+/// The kernel does not let a cpuset be emptied while it has tasks. Until they are gone, the set that it
+/// would inherit is as good; the entry stays in the journal, so a later restore writes the original.
+fn inherit_meanwhile(pending: &Pending<'_>) -> Option<String> {
+    if !pending.original.trim().is_empty() {
+        return None;
+    }
+    let inherited = pending.cpuset.read_inherited(pending.key.file).ok()??;
+    pending.cpuset.write(pending.key.file, inherited.trim()).ok()?;
+    Some(format!(
+        "; it has {:?} instead, which is what it would inherit: restore again later",
+        inherited.trim()
+    ))
 }
 
 #[cfg(test)]

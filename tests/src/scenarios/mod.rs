@@ -70,9 +70,10 @@ pub const ALL: &[Scenario] = &[
     },
     product("audit-misaligned", "2s", "", audit::misaligned),
     product("correct-enforce", "2s", "", correct::enforce),
+    product("correct-restore", "2s", "", correct::restore),
+    product("correct-restore-after-kill", "2s", "", correct::restore_after_kill),
     // Without the kernel's own balancing, which would move the pages before the daemon does.
-    product("correct-restore", "2s", BALANCING_OFF, correct::restore),
-    product("correct-restore-after-kill", "2s", BALANCING_OFF, correct::restore_after_kill),
+    product("correct-restore-inherited", "2s", BALANCING_OFF, correct::restore_inherited),
     product("degrade-one-node", "uma", "", degrade::one_node),
     product("degrade-no-btf", "2s", "", degrade::no_btf),
     product("degrade-no-cap-bpf", "2s", "", degrade::no_cap_bpf),

@@ -26,6 +26,9 @@ use crate::{command, setup::Rig};
 /// How often the console is looked at while the job is silent.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// Time for a dying kernel to print the rest.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// Longest time from QEMU's start to a ready guest; it takes seconds, or never comes.
 const BOOT_LIMIT: Duration = Duration::from_secs(90);
 
@@ -139,6 +142,8 @@ impl Guest<'_> {
                 }
             }
             if let Some(trouble) = console.trouble()? {
+                // The trace comes behind the line that was recognised.
+                thread::sleep(LAST_WORDS);
                 return Ok(ending_of(trouble));
             }
             if Instant::now() > deadline {
