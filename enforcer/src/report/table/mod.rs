@@ -51,6 +51,12 @@ fn summary(summary: &Summary) -> String {
         .map(|(number, verdict)| format!("{number} {verdict}"))
         .collect();
     let counted = if counted.is_empty() { String::new() } else { format!(": {}", counted.join(", ")) };
+    if summary.total == summary.unknown {
+        return format!(
+            "{}{counted}; could not determine whether they are aligned",
+            units::count(summary.total, "workload")
+        );
+    }
     let worst = match summary.worst {
         Some(severity) => format!("worst finding {}", findings::severity(severity)),
         None => "no findings".into(),

@@ -23,9 +23,8 @@ const ROWS: usize = 10;
 const NODES_PER_ROW: usize = 4;
 /// Width from which the kind of workload has a column.
 const WIDE: usize = 100;
-/// Width of all columns but the name, with the two blanks before each.
-const OTHER_COLUMNS: usize = 64;
-const KIND_COLUMN: usize = 11;
+/// The name is not cut below this, whatever the other columns leave.
+const NAME_AT_LEAST: usize = 12;
 
 pub(super) fn render(out: &mut String, workloads: &[AuditedWorkload], style: Style) {
     if workloads.is_empty() {
@@ -38,29 +37,19 @@ pub(super) fn render(out: &mut String, workloads: &[AuditedWorkload], style: Sty
     let shown = sorted.len().min(misaligned + ROWS);
 
     let wide = style.width >= WIDE;
-    let kind_width = if wide { KIND_COLUMN } else { 0 };
-    let name_width = style.width.saturating_sub(OTHER_COLUMNS + kind_width).max(12);
     let mut header = vec!["workload"];
     if wide {
         header.push("kind");
     }
     header.extend(["CPUs", "nodes", "memory", "remote\nresid.", "remote\ntraffic", "verdict"]);
-    let mut table = columns(style, header);
-    for workload in &sorted[..shown] {
-        let mut row = vec![text::fit(&workload.name, name_width)];
-        if wide {
-            row.push(kind(&workload.origin).into());
-        }
-        row.extend([
-            workload.cpus.as_ref().map_or_else(|| "?".into(), |cpus| units::ids(cpus, 11)),
-            units::ids(&workload.numa_nodes, 5),
-            memory(workload.bytes_by_numa.as_ref()),
-            workload.remote_residency.map_or_else(|| "?".into(), units::percent),
-            workload.traffic.as_ref().map_or_else(|| "n/a".into(), |t| units::percent(t.remote_ratio)),
-            verdict(workload.verdict).into(),
-        ]);
-        table.add_row(row);
+    let mut rows: Vec<Vec<String>> = sorted[..shown].iter().map(|workload| row(workload, wide)).collect();
+    // The name gets what the other columns leave.
+    let name_width = style.width.saturating_sub(others_width(&header, &rows)).max(NAME_AT_LEAST);
+    for row in &mut rows {
+        row[0] = text::fit(&row[0], name_width);
     }
+    let mut table = columns(style, header);
+    table.add_rows(rows);
     let mut lines = String::new();
     push(&mut lines, &table);
     for line in lines.lines() {
@@ -71,6 +60,33 @@ pub(super) fn render(out: &mut String, workloads: &[AuditedWorkload], style: Sty
         let line = folded(&sorted[shown..]);
         text::wrap(out, &line, style.width, "  ", "  ");
     }
+}
+
+/// The cells of one workload, its full name first.
+fn row(workload: &AuditedWorkload, wide: bool) -> Vec<String> {
+    let mut row = vec![workload.name.clone()];
+    if wide {
+        row.push(kind(&workload.origin).into());
+    }
+    row.extend([
+        workload.cpus.as_ref().map_or_else(|| "?".into(), |cpus| units::ids(cpus, 11)),
+        units::ids(&workload.numa_nodes, 5),
+        memory(workload.bytes_by_numa.as_ref()),
+        workload.remote_residency.map_or_else(|| "?".into(), units::percent),
+        workload.traffic.as_ref().map_or_else(|| "n/a".into(), |t| units::percent(t.remote_ratio)),
+        verdict(workload.verdict).into(),
+    ]);
+    row
+}
+
+/// Width of all columns but the first one's text, with the two blanks before each.
+fn others_width(header: &[&str], rows: &[Vec<String>]) -> usize {
+    let cell = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    let others = header.iter().enumerate().skip(1).map(|(index, title)| {
+        let cells = rows.iter().filter_map(|row| row.get(index)).map(|text| cell(text));
+        cells.chain([cell(title)]).max().unwrap_or(0)
+    });
+    others.sum::<usize>() + 2 * header.len()
 }
 
 /// `and 37 aligned, 2 unknown`.
