@@ -147,6 +147,11 @@ fn doctor_answers_without_root_and_in_json() {
     assert_eq!(status("kernel"), "ok");
     assert_eq!(status("privileges"), "degraded");
     assert_eq!(status("cap-bpf"), "missing");
+    if cfg!(feature = "bpf") {
+        assert_eq!(status("task-iterator"), "missing");
+    } else {
+        assert_eq!(status("bpf"), "missing");
+    }
     assert_eq!(status("state-dir"), "degraded");
 }
 

@@ -3,8 +3,9 @@
 //!
 //! The probes are functions from what was read to [`Check`]s, so that they are tested on texts. They
 //! must work without root, and must never change the host: what can only be known by writing is
-//! asked of `access(2)` instead.
+//! asked of `access(2)` instead, and eBPF programs are detached at once.
 
+mod bpf;
 mod cgroups;
 mod hardware;
 mod kernel;
@@ -22,6 +23,7 @@ use crate::{
 pub fn examine(host: &HostRoot, state_dir: &Path) -> Diagnosis {
     let mut checks = privileges::checks(read(host, "self/status"));
     checks.extend(kernel::checks(host));
+    checks.extend(bpf::checks(host));
     checks.extend(cgroups::checks(host));
     checks.extend(hardware::checks(host));
     checks.push(state::check(state_dir));

@@ -1,0 +1,69 @@
+//! The kernel side: each hook is attached for a moment, and the task iterator opened.
+
+use crate::{host::HostRoot, report::checks::Check};
+
+/// Without the feature there is nothing to try.
+#[cfg(not(feature = "bpf"))]
+pub(super) fn checks(_host: &HostRoot) -> Vec<Check> {
+    vec![Check::missing("bpf", "not built in", "build with the feature `bpf`, which is on by default")]
+}
+
+/// Tries the hooks on the hierarchy that the readers would use.
+#[cfg(feature = "bpf")]
+pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
+    use crate::{
+        discover::topology::read_topology,
+        host::cgroup::CgroupLayout,
+        observe::bpf::{AttachOptions, CgroupAxis, Programs, TaskIterator},
+    };
+
+    let cgroups = match CgroupLayout::read(host) {
+        Ok(layout) if !layout.cpuset.v2 => CgroupAxis::Cpuset,
+        _ => CgroupAxis::Unified,
+    };
+    let (cpu_node, cpus) = match read_topology(host) {
+        Ok((machine, _)) => (machine.node_of_cpu(), machine.online_cpus().union(&machine.offline_cpus)),
+        Err(error) => return vec![Check::missing("bpf", error.to_string(), "mount /sys")],
+    };
+    let (programs, _) = Programs::attach(&AttachOptions { cpu_node, cgroups, log: false });
+    let mut checks: Vec<Check> = programs.hooks().iter().map(hook).collect();
+    checks.push(match TaskIterator::open(cgroups, cpus).and_then(|iterator| iterator.read()) {
+        Ok(tasks) => Check::ok(TaskIterator::SOURCE, format!("listed {} threads", tasks.len())),
+        Err(error) => Check::missing(
+            TaskIterator::SOURCE,
+            format!("{:#}", anyhow::Error::new(error)),
+            &format!("needs BTF, CAP_BPF and CAP_PERFMON; without it {}", TaskIterator::EFFECT),
+        ),
+    });
+    checks
+}
+
+#[cfg(feature = "bpf")]
+fn hook(state: &crate::observe::bpf::HookState) -> Check {
+    let name = state.hook.source();
+    match &state.absent {
+        None => Check::ok(name, "attached and detached again"),
+        Some(reason) => {
+            let advice = format!("needs {}; without it {}", state.hook.needs(), state.hook.effect());
+            Check::missing(name, reason, &advice)
+        }
+    }
+}
+
+#[cfg(all(test, feature = "bpf"))]
+mod tests {
+    use super::*;
+    use crate::{
+        observe::bpf::{Hook, HookState},
+        report::checks::Status,
+    };
+
+    #[test]
+    fn a_hook_that_is_absent_says_why_and_what_it_needs() {
+        let attached = hook(&HookState { hook: Hook::RunTime, absent: None });
+        assert_eq!((attached.name.as_str(), attached.status), ("bpf:run-time", Status::Ok));
+        let absent = hook(&HookState { hook: Hook::Placement, absent: Some("EPERM".into()) });
+        assert_eq!((absent.status, absent.detail.as_str()), (Status::Missing, "EPERM"));
+        assert!(absent.advice.unwrap().contains("CAP_BPF"));
+    }
+}
