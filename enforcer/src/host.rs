@@ -124,7 +124,8 @@ pub(crate) fn present<T>(read: Result<T, ReadError>) -> Result<Option<T>, ReadEr
     }
 }
 
-fn read_bytes(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+/// The bytes of a file of at most `limit` bytes; anything that is not a regular file is an error.
+pub(crate) fn read_bytes(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut open = fs::OpenOptions::new();
     // The flags are small positive bits on every Linux, the cast keeps them.
     let flags = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits().cast_signed();

@@ -4,7 +4,7 @@
 //! load, which is where the kernel says yes or no. There is no probe for a capability: probing
 //! cannot tell "the kernel lacks it" from "not permitted", the load's own error can.
 
-use std::{error::Error, io};
+use std::{error::Error, io, path::Path};
 
 use aya::{
     Btf, Ebpf, EbpfError, EbpfLoader, include_bytes_aligned,
@@ -23,6 +23,7 @@ use super::{
     perf,
     programs::AttachOptions,
 };
+use crate::host::read_bytes;
 
 /// The programs of `enforcer-ebpf`, as `build.rs` built them.
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.o"));
@@ -35,6 +36,8 @@ const CLOCK: &str = "cpu_clock";
 
 /// Ring of the programs' diagnostics when they are off: the smallest that every page size allows.
 const SILENT_LOG_BYTES: u32 = 65_536;
+/// No kernel's type information is that long; 5 MB is usual.
+const VMLINUX_LIMIT: u64 = 64 << 20;
 /// Longest reason, in characters: some errors carry the kernel's whole log.
 const REASON: usize = 300;
 
@@ -48,7 +51,7 @@ pub(super) struct Kernel {
 
 impl Kernel {
     pub(super) fn read() -> Self {
-        let types = std::fs::read(super::VMLINUX)
+        let types = read_bytes(Path::new(super::VMLINUX), VMLINUX_LIMIT)
             .map_err(|cause| HookError::NoTypes { cause: cause.to_string() })
             .and_then(|bytes| Ok(KernelTypes::parse(bytes)?));
         let btf = types.is_ok().then(|| Btf::from_sys_fs().ok()).flatten();
