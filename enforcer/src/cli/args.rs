@@ -340,6 +340,8 @@ pub enum SchemaOf {
     Config,
     /// `topology -o json`.
     Topology,
+    /// `doctor -o json`.
+    Doctor,
 }
 
 #[cfg(test)]

@@ -79,9 +79,20 @@ pub(super) fn of_error(error: &anyhow::Error) -> Exit {
     if is_broken_pipe(error) {
         return Exit::Ok;
     }
-    let message = format!("{error:#}");
-    let _ = writeln!(io::stderr(), "numa-enforcer: {}", text::escape(&message));
+    let _ = writeln!(io::stderr(), "numa-enforcer: {}", text::escape(&message(error)));
     if error.is::<UsageError>() { Exit::Usage } else { Exit::Undetermined }
+}
+
+/// The error and its causes, each told once: most of our errors end in their cause already.
+fn message(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |message, cause| {
+        let cause = cause.to_string();
+        match message.as_str() {
+            "" => cause,
+            told if told.ends_with(&cause) => message,
+            told => format!("{told}: {cause}"),
+        }
+    })
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -95,6 +106,18 @@ mod tests {
     use anyhow::{Context, anyhow};
 
     use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        #[derive(Debug, Error)]
+        #[error("reading /x: {0}")]
+        struct Reading(#[source] io::Error);
+
+        let reading = || Reading(io::Error::other("gone"));
+        assert_eq!(message(&anyhow::Error::new(reading())), "reading /x: gone");
+        assert_eq!(message(&anyhow::Error::new(reading()).context("no audit")), "no audit: reading /x: gone");
+        assert_eq!(message(&anyhow!("gone")), "gone");
+    }
 
     #[test]
     fn errors_map_to_the_documented_codes() {

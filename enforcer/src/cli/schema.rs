@@ -8,13 +8,15 @@ use enforcer_core::{audit::Audit, policy::Policy, topology::Topology};
 use schemars::schema_for;
 
 use super::{Exit, args};
+use crate::report::{checks::Diagnosis, json};
 
 pub(super) fn run(args: &args::Schema, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let schema = match args.of {
         args::SchemaOf::Audit => schema_for!(Audit),
         args::SchemaOf::Config => schema_for!(Policy),
         args::SchemaOf::Topology => schema_for!(Topology),
+        args::SchemaOf::Doctor => schema_for!(Diagnosis),
     };
-    crate::report::json::write(&schema, out)?;
+    json::write(&schema, out)?;
     Ok(Exit::Ok)
 }
