@@ -234,7 +234,7 @@ impl Cpuset {
         }
     }
 
-    fn read_name(&self, name: &str) -> Result<String, CpusetError> {
+    pub(super) fn read_name(&self, name: &str) -> Result<String, CpusetError> {
         let failed = |cause: io::Error| CpusetError::Read { path: self.path.join(name), cause };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.dir, name, flags, Mode::empty())

@@ -16,6 +16,7 @@ pub mod journal;
 #[cfg(test)]
 mod live_tests;
 pub mod pages;
+mod reset;
 pub mod restore;
 
 pub use actuator::{Actuator, DryRunActuator, LiveActuator};

@@ -7,6 +7,9 @@
 //! that it and those below it have had or will have, so no write on the way is refused. Memory comes
 //! before CPUs: a wider memory set costs nothing, and narrowing it is what moves pages.
 //!
+//! On v2 a file that was empty cannot be emptied while its cgroup has tasks; [`reset`] is the way
+//! around that, and the last pass.
+//!
 //! Each file is read back. Only what then holds its original text, byte for byte, and what is gone,
 //! is closed in the journal; the rest stays for the next time. Doing it twice is harmless.
 
@@ -17,6 +20,7 @@ use enforcer_core::{set::CpuSet, workload::CgroupPath};
 use super::{
     cpuset::{Cpuset, CpusetFile, CpusetTree},
     journal::{Entry, EntryKey, Journal, JournalContents, JournalError},
+    reset,
 };
 
 /// One file of the journal, and what became of it.
@@ -102,6 +106,7 @@ pub fn restore(
     for pending in order(&mut open, Direction::Up) {
         results.insert(pending.key, put_back(pending));
     }
+    empty_what_has_tasks(tree, boot_id, journal, &open, &mut results);
     let mut report = RestoreReport { damaged: journal.damaged().to_vec(), ..RestoreReport::default() };
     for (key, entry) in &entries {
         let Some(result) = results.remove(key) else { continue };
@@ -157,10 +162,41 @@ fn open_entry<'a>(
     }
     match cpuset.read(key.file) {
         Ok(found) => Ok(Pending { key, original: &entry.original, found, cpuset }),
-        Err(error) if error.is_gone() => {
-            Err(skipped("the file is gone: the cpuset controller was taken from the cgroup"))
-        }
+        // With the cgroup still there: the controller is switched off, and may be switched on again.
         Err(error) => Err(RestoreResult::Failed { error: error.to_string() }),
+    }
+}
+
+/// Third pass, for v2: what was empty, cannot be emptied while there are tasks, and so failed.
+fn empty_what_has_tasks<'a>(
+    tree: &CpusetTree,
+    boot_id: Option<&str>,
+    journal: &mut Journal,
+    open: &[Pending<'a>],
+    results: &mut BTreeMap<&'a EntryKey, RestoreResult>,
+) {
+    let mut by_parent: BTreeMap<CgroupPath, Vec<&Pending<'a>>> = BTreeMap::new();
+    for pending in open {
+        let failed = matches!(results.get(pending.key), Some(RestoreResult::Failed { .. }));
+        if failed && pending.original.trim().is_empty() && pending.cpuset.is_v2() {
+            by_parent
+                .entry(pending.key.cgroup.parent().unwrap_or_else(CgroupPath::root))
+                .or_default()
+                .push(pending);
+        }
+    }
+    for (parent, pending) in by_parent {
+        let files: Vec<&EntryKey> = pending.iter().map(|pending| pending.key).collect();
+        let emptied = reset::empty(tree, &parent, &files, boot_id, journal);
+        for pending in pending {
+            let result = match &emptied {
+                Ok(()) => read_back(pending),
+                Err(error) => {
+                    RestoreResult::Failed { error: format!("emptying {}: {error}", pending.key.cgroup) }
+                }
+            };
+            results.insert(pending.key, result);
+        }
     }
 }
 
@@ -215,6 +251,12 @@ fn put_back(pending: &Pending<'_>) -> RestoreResult {
         let meanwhile = inherit_meanwhile(pending).unwrap_or_default();
         return RestoreResult::Failed { error: format!("{error}{meanwhile}") };
     }
+    read_back(pending)
+}
+
+/// Does the file hold its original now?
+fn read_back(pending: &Pending<'_>) -> RestoreResult {
+    let file = pending.key.file;
     match pending.cpuset.read(file) {
         Ok(now) if now == pending.original => RestoreResult::PutBack { from: pending.found.clone() },
         Ok(now) => RestoreResult::Failed {

@@ -1,0 +1,174 @@
+//! Empties cpuset files of a v2 cgroup that has tasks.
+//!
+//! Problem: an empty file means "what the parent has", and a workload often starts with that. But once
+//! the file has a value, the kernel refuses to empty it while the cgroup has tasks (`ENOSPC`,
+//! `validate_change` in kernel/cgroup/cpuset.c). Idea: take the cpuset controller from the children of
+//! the parent and give it back at once (`cgroup.subtree_control`). Every child then has an empty
+//! cpuset, tasks or not; the values of those that shall have one are written again.
+//!
+//! For some milliseconds the siblings are as wide as their parent, and no pages move because of it.
+//! What they hold is journalled first, so that a crash in between is undone by the next restore. Must
+//! never be done beside a partition or an exclusive set, which would be lost: that is refused.
+
+use std::{fs, io::Write, path::Path};
+
+use enforcer_core::workload::CgroupPath;
+
+use super::{
+    cpuset::{Cpuset, CpusetFile, CpusetTree},
+    journal::{Entry, EntryKey, Journal},
+};
+
+/// Children of one cgroup that are looked at.
+const MAX_CHILDREN: usize = 10_000;
+
+/// A child, and what its files shall hold afterwards.
+struct Child {
+    cgroup: CgroupPath,
+    cpuset: Cpuset,
+    values: [(CpusetFile, String); 2],
+}
+
+/// Empties `files`, children of `parent`; every other file of its children keeps its text.
+///
+/// The error names operation, path, value and cause.
+pub(super) fn empty(
+    tree: &CpusetTree,
+    parent: &CgroupPath,
+    files: &[&EntryKey],
+    boot_id: Option<&str>,
+    journal: &mut Journal,
+) -> Result<(), String> {
+    let children = children(tree, parent, files)?;
+    let mut temporary = Vec::new();
+    for child in &children {
+        for (file, text) in child.values.iter().filter(|(_, text)| !text.trim().is_empty()) {
+            let key = EntryKey { cgroup: child.cgroup.clone(), file: *file, inode: child.cpuset.inode() };
+            if !journal.entries().contains_key(&key) {
+                let entry = Entry { original: text.clone(), boot_id: boot_id.map(str::to_owned) };
+                journal.record(key.clone(), entry).map_err(|error| error.to_string())?;
+                temporary.push(key);
+            }
+        }
+    }
+    let control = tree.path_of(parent).join("cgroup.subtree_control");
+    switch(&control, "-cpuset")?;
+    switch(&control, "+cpuset")?;
+    // One that cannot be written must not keep the others from getting theirs.
+    let failures: Vec<String> = children
+        .iter()
+        .flat_map(|child| child.values.iter().map(|(file, text)| (&child.cpuset, *file, text)))
+        .filter(|(_, _, text)| !text.trim().is_empty())
+        .filter_map(|(cpuset, file, text)| cpuset.write(file, text).err())
+        .map(|error| error.to_string())
+        .collect();
+    if !failures.is_empty() {
+        return Err(failures.join("; "));
+    }
+    for key in &temporary {
+        journal.close(key).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+fn children(tree: &CpusetTree, parent: &CgroupPath, files: &[&EntryKey]) -> Result<Vec<Child>, String> {
+    let path = tree.path_of(parent);
+    let entries = fs::read_dir(&path).map_err(|error| format!("listing {}: {error}", path.display()))?;
+    let mut children = Vec::new();
+    for entry in entries.filter_map(Result::ok) {
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
+            return Err(format!("{}: its name is not text", entry.path().display()));
+        };
+        if children.len() == MAX_CHILDREN {
+            return Err(format!("{}: more than {MAX_CHILDREN} cgroups", path.display()));
+        }
+        let cgroup =
+            CgroupPath::new(&format!("{parent}/{name}", parent = parent.as_str().trim_end_matches('/')));
+        children.extend(child(tree, cgroup, files)?);
+    }
+    Ok(children)
+}
+
+/// `None` for a cgroup that went away.
+fn child(tree: &CpusetTree, cgroup: CgroupPath, files: &[&EntryKey]) -> Result<Option<Child>, String> {
+    let cpuset = match tree.open(&cgroup) {
+        Ok(cpuset) => cpuset,
+        Err(error) if error.is_gone() => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    for (name, usual) in [("cpuset.cpus.partition", "member"), ("cpuset.cpus.exclusive", "")] {
+        match cpuset.read_name(name) {
+            Ok(text) if text.trim() == usual => {}
+            Ok(text) => return Err(format!("{cgroup} has {name} = {}, which would be lost", text.trim())),
+            // Older kernels do not have it.
+            Err(error) if error.is_gone() => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    let value = |file: CpusetFile| {
+        let emptied = files.iter().any(|key| key.cgroup == cgroup && key.file == file);
+        let text = if emptied { Ok(String::new()) } else { cpuset.read(file) };
+        text.map(|text| (file, text)).map_err(|error| error.to_string())
+    };
+    let values = [value(CpusetFile::Mems)?, value(CpusetFile::Cpus)?];
+    Ok(Some(Child { cgroup, cpuset, values }))
+}
+
+fn switch(control: &Path, value: &str) -> Result<(), String> {
+    fs::File::options()
+        .write(true)
+        .open(control)
+        .and_then(|mut file| file.write_all(value.as_bytes()))
+        .map_err(|error| format!("writing {value:?} to {}: {error}", control.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::enforce::fixture::Fixture;
+
+    fn key(host: &Fixture, tree: &CpusetTree) -> EntryKey {
+        let cgroup = CgroupPath::new("/top/a");
+        let inode = tree.open(&cgroup).unwrap().inode();
+        fs::write(host.path("/top").join("cgroup.subtree_control"), "cpuset memory\n").unwrap();
+        EntryKey { cgroup, file: CpusetFile::Mems, inode }
+    }
+
+    #[test]
+    fn siblings_get_their_values_back_and_leave_nothing_in_the_journal() {
+        let host = Fixture::new(true);
+        host.cgroup("/top/a", "2-3\n", "1\n");
+        host.cgroup("/top/b", "0-1\n", "\n");
+        let before = host.contents();
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        let key = key(&host, &tree);
+        let mut journal = host.journal();
+        empty(&tree, &CgroupPath::new("/top"), &[&key], None, &mut journal).unwrap();
+        // A plain file does not lose its text; what counts is that every value is written again.
+        fs::remove_file(host.path("/top").join("cgroup.subtree_control")).unwrap();
+        assert_eq!(host.contents(), before);
+        assert!(journal.entries().is_empty());
+        let written = fs::read_to_string(host.state_dir().join("journal")).unwrap();
+        for file in ["/top/a\",\"file\":\"cpuset.cpus", "/top/b\",\"file\":\"cpuset.cpus"] {
+            assert_eq!(written.matches(file).count(), 2, "{file}: recorded and closed\n{written}");
+        }
+    }
+
+    #[test]
+    fn a_partition_beside_it_is_not_touched() {
+        let host = Fixture::new(true);
+        host.cgroup("/top/a", "2-3\n", "1\n");
+        host.cgroup("/top/b", "0-1\n", "0\n");
+        fs::write(host.path("/top/b").join("cpuset.cpus.partition"), "root\n").unwrap();
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        let key = key(&host, &tree);
+        let mut journal = host.journal();
+        let error = empty(&tree, &CgroupPath::new("/top"), &[&key], None, &mut journal).unwrap_err();
+        assert!(error.contains("/top/b has cpuset.cpus.partition = root"), "{error}");
+        assert_eq!(host.read("/top", "cgroup.subtree_control"), "cpuset memory\n");
+        assert!(journal.entries().is_empty());
+    }
+}
