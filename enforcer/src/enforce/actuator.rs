@@ -20,6 +20,7 @@ use super::{
     cpuset::{Cpuset, CpusetFile, CpusetTree},
     journal::{Entry, EntryKey, Journal},
     pages::{PageMove, PageMoveLimits},
+    reset,
 };
 use crate::{
     host::{HostRoot, cgroup::CgroupLayout, read_text},
@@ -204,7 +205,13 @@ impl Actuator for LiveActuator {
         if cpuset.read(undo.key.file).map_err(text)? == undo.before {
             return Ok(());
         }
-        cpuset.write(undo.key.file, &undo.before).map_err(text)
+        let written = cpuset.write(undo.key.file, &undo.before).map_err(text);
+        if written.is_err() && undo.before.trim().is_empty() && cpuset.is_v2() {
+            let parent = undo.key.cgroup.parent().unwrap_or_else(CgroupPath::root);
+            let boot_id = self.boot_id.as_deref();
+            return reset::empty(&self.tree, &parent, &[&undo.key], boot_id, &mut self.journal);
+        }
+        written
     }
 }
 
