@@ -166,10 +166,10 @@ impl<'a> Census<'a> {
             self.degraded.push(Degraded::new(
                 "processes",
                 format!(
-                    "none of the {unseen} processes of the root cgroup is in {}",
+                    "none of the {unseen} processes and kernel threads of the root cgroup is in {}",
                     self.host.proc.display()
                 ),
-                "processes outside of any cgroup are not audited",
+                "processes that no cgroup sets apart are not audited",
             ));
         }
     }

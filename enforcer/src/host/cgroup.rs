@@ -234,7 +234,10 @@ fn probe(top: &Path) -> Result<Vec<CgroupMount>, LayoutError> {
     if is_unified(top) {
         return Ok(vec![mount(top, Hierarchy::Unified)]);
     }
-    let unreadable = |cause| LayoutError::Unreadable { path: top.to_owned(), cause };
+    let unreadable = |cause: io::Error| match cause.kind() {
+        io::ErrorKind::NotFound => LayoutError::NoCpuset { top: top.to_owned() },
+        _ => LayoutError::Unreadable { path: top.to_owned(), cause },
+    };
     let mut mounts = Vec::new();
     for entry in fs::read_dir(top).map_err(unreadable)? {
         let entry = entry.map_err(unreadable)?;
@@ -324,7 +327,12 @@ mod tests {
         let error = CgroupLayout::read(&host).unwrap_err();
         assert!(error.to_string().ends_with("sys/fs/cgroup"), "{error}");
         let nowhere = HostRoot::captured(Path::new("/nonexistent"));
-        assert!(matches!(CgroupLayout::read(&nowhere), Err(LayoutError::Unreadable { .. })));
+        assert!(matches!(CgroupLayout::read(&nowhere), Err(LayoutError::NoCpuset { .. })));
+        let dir = TempDir::new().unwrap();
+        fs::create_dir_all(dir.path().join("sys/fs")).unwrap();
+        fs::write(dir.path().join("sys/fs/cgroup"), "").unwrap();
+        let error = CgroupLayout::read(&HostRoot::captured(dir.path())).unwrap_err();
+        assert!(matches!(error, LayoutError::Unreadable { .. }), "{error}");
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl Sampler {
         if self.options.numa_maps == 0 {
             if let Some(first) = unknown.first() {
                 let reason = format!(
-                    "{} cgroups have no memory.numa_stat: the memory controller is not enabled for them, or the \
+                    "no memory.numa_stat in {} of the cgroups: the memory controller is not enabled for them, or the \
                      kernel is older than 5.11; the first is {first}",
                     unknown.len()
                 );
