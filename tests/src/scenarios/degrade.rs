@@ -45,12 +45,18 @@ pub(super) fn no_btf(checks: &mut Checks) -> Result<()> {
     let (whole, _) = product::audit(&["--sample", "2s"])?;
     checks.equal("with BTF, degraded sources of BPF", Vec::new(), bpf_sources(&whole));
 
+    hide_btf()?;
+    let (report, _) = product::audit(&["--sample", "2s"])?;
+    sees_without_bpf(checks, &report, &pair)
+}
+
+/// Makes this guest look like one whose kernel has no type information.
+pub(super) fn hide_btf() -> Result<()> {
     fs::write("/tmp/empty", "").context("create an empty file")?;
     let mount =
         process::run(Command::new("mount").args(["-o", "bind", "/tmp/empty", BTF]), Duration::from_secs(10))?;
     ensure!(mount.status == Some(0), "hide {BTF}: {}", mount.stderr);
-    let (report, _) = product::audit(&["--sample", "2s"])?;
-    sees_without_bpf(checks, &report, &pair)
+    Ok(())
 }
 
 /// A process that may not load BPF programs.

@@ -2,9 +2,11 @@
 
 use std::{fs, process::Command, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
-use crate::{check::Checks, process};
+use super::degrade;
+use crate::{check::Checks, process, product};
 
 /// The tests of `enforcer/tests/kernel_side.rs`, as the guest finds them.
 const TESTS: &str = "/inject/kernel-side";
@@ -25,6 +27,36 @@ pub(super) fn kernel_side(checks: &mut Checks) -> Result<()> {
         checks.holds(name, passed, said);
     }
     Ok(())
+}
+
+/// The sources of the kernel side, as `doctor` names them.
+const SOURCES: [&str; 4] = ["bpf:placement", "bpf:run-time", "bpf:hint-faults", "task-iterator"];
+
+/// Everything works here; without the kernel's types run time alone is left, and each of the others
+/// says why it is not.
+pub(super) fn what_needs_what(checks: &mut Checks) -> Result<()> {
+    let diagnosis = doctor()?;
+    for source in SOURCES {
+        checks.equal(format!("{source} with BTF"), Some("ok"), status(&diagnosis, source));
+    }
+    degrade::hide_btf()?;
+    let diagnosis = doctor()?;
+    for source in SOURCES {
+        let wanted = if source == "bpf:run-time" { "ok" } else { "missing" };
+        checks.equal(format!("{source} without BTF"), Some(wanted), status(&diagnosis, source));
+    }
+    Ok(())
+}
+
+fn doctor() -> Result<Value> {
+    let output = product::run(&["doctor", "-o", "json"])?;
+    ensure!(output.status == Some(0), "doctor failed: {}", output.stderr);
+    serde_json::from_str(&output.stdout).context("read the diagnosis")
+}
+
+fn status<'a>(diagnosis: &'a Value, source: &str) -> Option<&'a str> {
+    let checks = diagnosis["checks"].as_array()?;
+    checks.iter().find(|check| check["name"] == source)?["status"].as_str()
 }
 
 fn tests() -> Result<Vec<String>> {

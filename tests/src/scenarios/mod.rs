@@ -68,6 +68,7 @@ pub const ALL: &[Scenario] = &[
         needs_kernel_side: true,
         run: eyes::kernel_side,
     },
+    product("eyes-what-needs-what", "2s", "", eyes::what_needs_what),
     product("audit-misaligned", "2s", "", audit::misaligned),
     product("correct-enforce", "2s", "", correct::enforce),
     product("correct-restore", "2s", "", correct::restore),
