@@ -114,11 +114,12 @@ fn restore_after(checks: &mut Checks, end: impl FnOnce(Daemon) -> Result<()>) ->
 /// Originals that were inherited are empty files.
 ///
 /// The kernel refuses to empty a cpuset that has tasks (`validate_change` in
-/// `kernel/cgroup/cpuset.c`), so while they run only the same effect can be had; when they are gone, the
-/// empty file comes back.
+/// `kernel/cgroup/cpuset.c`); they come back all the same, and the neighbour keeps its own.
 pub(super) fn restore_inherited(checks: &mut Checks) -> Result<()> {
     let nursery = Cgroup::with_cpuset("/nursery", "0-1", "0")?;
     let cgroup = Cgroup::with_cpuset("/work/inherits", "2-3", "\n")?;
+    let neighbour = Cgroup::with_cpuset("/work/neighbour", "0-1", "0")?;
+    let untouched = neighbour.cpuset()?;
     let hog = Running::hog(&nursery, 64)?;
     cgroup.adopt(hog.pid())?;
     let (originals, nodes) = (cgroup.cpuset()?, hog.mems_allowed()?);
@@ -136,6 +137,8 @@ pub(super) fn restore_inherited(checks: &mut Checks) -> Result<()> {
 
     product::run(&["restore", "--state-dir", product::STATE])?;
     checks.equal("with tasks: nodes they may use", nodes, hog.mems_allowed()?);
+    checks.equal("with tasks: the original files", &originals, &cgroup.cpuset()?);
+    checks.equal("the neighbour's files", untouched, neighbour.cpuset()?);
     hog.kill()?;
     let output = product::run(&["restore", "--state-dir", product::STATE])?;
     checks.equal("without tasks: exit status of restore", Some(0), output.status);
