@@ -27,7 +27,8 @@ pub struct Running(Child);
 impl Running {
     /// Starts a hog in a cgroup and waits until its memory is there.
     pub fn hog(cgroup: &Cgroup, mebibytes: usize) -> Result<Self> {
-        Self::hog_of(&Hog { cgroup: cgroup.folder(), mebibytes, threads: 1, pause_ms: 0 })
+        // It rests now and then: two hogs that spin would take both CPUs of a small host from the product.
+        Self::hog_of(&Hog { cgroup: cgroup.folder(), mebibytes, threads: 1, pause_ms: 10 })
     }
 
     /// Starts any hog and waits until its memory is there.

@@ -31,6 +31,8 @@ pub struct Scenario {
     pub needs_product: bool,
     /// Does it run the tests of the kernel side?
     pub needs_kernel_side: bool,
+    /// Takes minutes, so it is run only when it is named: it measures more than it tests.
+    pub only_by_name: bool,
     /// The scenario itself.
     #[serde(skip)]
     pub run: fn(&mut Checks) -> Result<()>,
@@ -57,6 +59,7 @@ pub const ALL: &[Scenario] = &[
         limit_seconds: 300,
         needs_product: true,
         needs_kernel_side: false,
+        only_by_name: true,
         run: large::audit,
     },
     Scenario {
@@ -66,6 +69,7 @@ pub const ALL: &[Scenario] = &[
         limit_seconds: 240,
         needs_product: false,
         needs_kernel_side: true,
+        only_by_name: false,
         run: eyes::kernel_side,
     },
     product("eyes-what-needs-what", "2s", "", eyes::what_needs_what),
@@ -91,6 +95,7 @@ const fn rig(name: &'static str, topology: &'static str, run: fn(&mut Checks) ->
         limit_seconds: 60,
         needs_product: false,
         needs_kernel_side: false,
+        only_by_name: false,
         run,
     }
 }
@@ -108,6 +113,7 @@ const fn product(
         limit_seconds: 240,
         needs_product: true,
         needs_kernel_side: false,
+        only_by_name: false,
         run,
     }
 }

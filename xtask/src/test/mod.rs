@@ -37,7 +37,8 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCo
     let mut tally = Tally::default();
     let prefix = arguments.name.as_deref().unwrap_or_default();
     let steps = steps::matching(prefix);
-    let chosen = scenarios.matching(prefix);
+    let mut chosen = scenarios.matching(prefix);
+    chosen.retain(|scenario| !(prefix.is_empty() && scenario.only_by_name));
     if steps.is_empty() && chosen.is_empty() {
         steps::host_tests(workspace, Some(prefix), &mut tally)?;
     }
@@ -56,7 +57,8 @@ fn list(workspace: &Workspace, scenarios: &scenario::Scenarios) -> Result<ExitCo
         println!("{:34} {}", step.name, step.about);
     }
     for scenario in scenarios.matching("") {
-        println!("{:34} scenario on {}", scenario.name, scenario.topology);
+        let when = if scenario.only_by_name { ", only by name" } else { "" };
+        println!("{:34} scenario on {}{when}", scenario.name, scenario.topology);
     }
     for test in steps::list_host_tests(workspace)? {
         println!("{test}");

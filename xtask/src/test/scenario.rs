@@ -38,6 +38,7 @@ pub(crate) struct Scenario {
     kernel_arguments: String,
     limit_seconds: u64,
     needs_product: bool,
+    pub(super) only_by_name: bool,
     needs_kernel_side: bool,
 }
 
