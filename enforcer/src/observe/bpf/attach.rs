@@ -4,7 +4,7 @@
 //! load, which is where the kernel says yes or no. There is no probe for a capability: probing
 //! cannot tell "the kernel lacks it" from "not permitted", the load's own error can.
 
-use std::{error::Error, io, path::Path};
+use std::{collections::BTreeMap, error::Error, io, path::Path};
 
 use aya::{
     Btf, Ebpf, EbpfError, EbpfLoader, include_bytes_aligned,
@@ -17,7 +17,7 @@ use enforcer_common::{
 
 use super::{
     axis::CgroupAxis,
-    btf::KernelTypes,
+    btf::{KernelTypes, Missing},
     hook::{Hook, HookError},
     offsets::{self, CgroupWalk},
     perf,
@@ -41,50 +41,81 @@ const VMLINUX_LIMIT: u64 = 64 << 20;
 /// Longest reason, in characters: some errors carry the kernel's whole log.
 const REASON: usize = 300;
 
-/// What this kernel says about itself.
+/// What this kernel says about itself, as far as it matters here.
 pub(super) struct Kernel {
-    /// Its types as we read them.
-    pub(super) types: Result<KernelTypes, HookError>,
-    /// The same as aya needs them to name an attach point.
+    /// Why not, where it says nothing.
+    facts: Result<Facts, String>,
+    /// Its types as aya needs them to name an attach point.
     btf: Option<Btf>,
 }
 
+struct Facts {
+    walk: Result<CgroupWalk, Missing>,
+    task_cpu: Result<u32, Missing>,
+    arities: BTreeMap<&'static str, Result<usize, Missing>>,
+}
+
 impl Kernel {
-    pub(super) fn read() -> Self {
-        let types = read_bytes(Path::new(super::VMLINUX), VMLINUX_LIMIT)
-            .map_err(|cause| HookError::NoTypes { cause: cause.to_string() })
-            .and_then(|bytes| Ok(KernelTypes::parse(bytes)?));
-        let btf = types.is_ok().then(|| Btf::from_sys_fs().ok()).flatten();
-        Self { types, btf }
+    /// Asks everything at once and lets go of the types: together with aya's they would be most of the
+    /// daemon's memory.
+    pub(super) fn read(axis: CgroupAxis) -> Self {
+        let facts = read_bytes(Path::new(super::VMLINUX), VMLINUX_LIMIT)
+            .map_err(|error| error.to_string())
+            .and_then(|bytes| KernelTypes::parse(bytes).map_err(|error| error.to_string()))
+            .map(|types| Facts {
+                walk: CgroupWalk::resolve(&types, axis),
+                task_cpu: offsets::task_cpu(&types),
+                arities: BTreeMap::from([
+                    (MIGRATE.0, types.tracepoint_arity(MIGRATE.0)),
+                    (WAKEUP_NEW.0, types.tracepoint_arity(WAKEUP_NEW.0)),
+                    (NUMA_FAULT.0, types.function_arity(NUMA_FAULT.0)),
+                ]),
+            });
+        Self { facts, btf: None }
     }
 
-    fn types(&self) -> Result<(&KernelTypes, &Btf), HookError> {
-        match (&self.types, &self.btf) {
-            (Ok(types), Some(btf)) => Ok((types, btf)),
-            (Err(error), _) => Err(HookError::NoTypes { cause: error.to_string() }),
-            (Ok(_), None) => Err(HookError::NoTypes { cause: "not readable by the loader".to_owned() }),
+    /// Reads the types for aya; after the object is loaded, because the loader reads them as well.
+    pub(super) fn read_attach_points(&mut self) {
+        if self.facts.is_ok() {
+            self.btf = Btf::from_sys_fs().ok();
         }
     }
 
-    fn walk(&self, axis: CgroupAxis) -> Result<CgroupWalk, HookError> {
-        Ok(CgroupWalk::resolve(self.types()?.0, axis)?)
+    fn facts(&self) -> Result<&Facts, HookError> {
+        self.facts.as_ref().map_err(|cause| HookError::NoTypes { cause: cause.clone() })
+    }
+
+    fn attach_points(&self) -> Result<&Btf, HookError> {
+        let unreadable = || HookError::NoTypes { cause: "not readable by the loader".to_owned() };
+        self.btf.as_ref().ok_or_else(unreadable)
+    }
+
+    fn walk(&self) -> Result<CgroupWalk, HookError> {
+        Ok(self.facts()?.walk.clone()?)
     }
 
     fn task_cpu(&self) -> Result<u32, HookError> {
-        Ok(offsets::task_cpu(self.types()?.0)?)
+        Ok(self.facts()?.task_cpu.clone()?)
+    }
+
+    /// A hook that takes other arguments than the program expects is not attached.
+    fn check_arity(&self, name: &'static str, expected: usize) -> Result<(), HookError> {
+        let found = self.facts()?.arities.get(name).ok_or(HookError::NoProgram(name))?.clone()?;
+        if found == expected { Ok(()) } else { Err(HookError::Arity { name, found, expected }) }
     }
 }
 
 /// Writes the settings and creates the maps; no program is loaded yet.
 pub(super) fn load(kernel: &Kernel, options: &AttachOptions) -> Result<Ebpf, EbpfError> {
-    let walk = kernel.walk(options.cgroups).unwrap_or_default();
+    let walk = kernel.walk().unwrap_or_default();
     let task_cpu = kernel.task_cpu().unwrap_or_default();
     let axis = options.cgroups.setting();
     let nodes = node_table(options);
     let log_level = if options.log { ::log::LevelFilter::Debug } else { ::log::LevelFilter::Off } as u8;
     let mut loader = EbpfLoader::new();
     loader
-        .btf(kernel.btf.as_ref())
+        // Nothing in the object is relocated by it.
+        .btf(None)
         .override_global(settings::CGROUP_AXIS, &axis, true)
         .override_global(settings::TASK_CPU, &task_cpu, true)
         .override_global(settings::TASK_CGROUPS, &walk.task_cgroups, true)
@@ -109,20 +140,20 @@ pub(super) fn attach(
 ) -> Result<(), HookError> {
     match hook {
         Hook::Placement => {
-            kernel.walk(options.cgroups)?;
+            kernel.walk()?;
             kernel.task_cpu()?;
             tracepoint(ebpf, kernel, MIGRATE)?;
             tracepoint(ebpf, kernel, WAKEUP_NEW).inspect_err(|_| detach_tracepoint(ebpf, MIGRATE.0))
         }
         Hook::RunTime => {
             if options.cgroups == CgroupAxis::Cpuset {
-                kernel.walk(options.cgroups)?;
+                kernel.walk()?;
             }
             clock(ebpf, options)
         }
         Hook::HintFaults => {
             if options.cgroups == CgroupAxis::Cpuset {
-                kernel.walk(options.cgroups)?;
+                kernel.walk()?;
             }
             function_entry(ebpf, kernel, NUMA_FAULT)
         }
@@ -134,8 +165,8 @@ fn tracepoint(
     kernel: &Kernel,
     (name, expected): (&'static str, usize),
 ) -> Result<(), HookError> {
-    let (types, btf) = kernel.types()?;
-    check_arity(name, types.tracepoint_arity(name)?, expected)?;
+    kernel.check_arity(name, expected)?;
+    let btf = kernel.attach_points()?;
     let program: &mut BtfTracePoint = program(ebpf, name)?;
     program.load(name, btf).and_then(|()| program.attach()).map(|_| ()).map_err(|error| refused(name, &error))
 }
@@ -145,8 +176,8 @@ fn function_entry(
     kernel: &Kernel,
     (name, expected): (&'static str, usize),
 ) -> Result<(), HookError> {
-    let (types, btf) = kernel.types()?;
-    check_arity(name, types.function_arity(name)?, expected)?;
+    kernel.check_arity(name, expected)?;
+    let btf = kernel.attach_points()?;
     let program: &mut FEntry = program(ebpf, name)?;
     program.load(name, btf).and_then(|()| program.attach()).map(|_| ()).map_err(|error| refused(name, &error))
 }
@@ -171,10 +202,6 @@ where
     &'a mut P: TryFrom<&'a mut Program>,
 {
     ebpf.program_mut(name).and_then(|program| program.try_into().ok()).ok_or(HookError::NoProgram(name))
-}
-
-fn check_arity(name: &'static str, found: usize, expected: usize) -> Result<(), HookError> {
-    if found == expected { Ok(()) } else { Err(HookError::Arity { name, found, expected }) }
 }
 
 fn refused(name: &'static str, error: &ProgramError) -> HookError {

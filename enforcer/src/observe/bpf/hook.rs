@@ -3,7 +3,7 @@
 use enforcer_core::degraded::Degraded;
 use thiserror::Error;
 
-use super::btf::{BtfError, Missing};
+use super::btf::Missing;
 
 /// A group of programs that gives one kind of counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,8 +80,6 @@ impl HookState {
 pub(super) enum HookError {
     #[error("{path}: {cause}", path = super::VMLINUX)]
     NoTypes { cause: String },
-    #[error("{path}: {0}", path = super::VMLINUX)]
-    Types(#[from] BtfError),
     #[error(transparent)]
     Missing(#[from] Missing),
     #[error("{name} takes {found} arguments here, {expected} are understood")]

@@ -45,11 +45,12 @@ impl Programs {
     /// Attaches what this kernel and our capabilities allow; the rest comes back as degraded.
     pub fn attach(options: &AttachOptions) -> (Self, Vec<Degraded>) {
         raise_memlock();
-        let kernel = Kernel::read();
+        let mut kernel = Kernel::read(options.cgroups);
         let mut ebpf = match attach::load(&kernel, options) {
             Ok(ebpf) => ebpf,
             Err(error) => return Self::absent(&attach::with_causes(&error)),
         };
+        kernel.read_attach_points();
         let hooks: Vec<HookState> = Hook::ALL
             .into_iter()
             .map(|hook| {
