@@ -14,24 +14,29 @@ use common::{Ended, finish, program, run, unprivileged};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Every captured machine, unpacked: name and the directory that holds `sys`.
-fn captured_machines() -> (TempDir, Vec<(String, PathBuf)>) {
-    let unpacked = tempfile::tempdir().unwrap();
-    let archives = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines");
-    let mut machines = Vec::new();
-    for entry in fs::read_dir(archives).unwrap() {
-        let path = entry.unwrap().path();
-        let Some(name) = path.file_name().unwrap().to_str().unwrap().strip_suffix(".tar.bz2") else {
-            continue;
-        };
-        let directory = unpacked.path().join(name);
-        fs::create_dir(&directory).unwrap();
-        tar::Archive::new(BzDecoder::new(File::open(&path).unwrap())).unpack(&directory).unwrap();
-        let top = fs::read_dir(&directory).unwrap().next().unwrap().unwrap().path();
-        machines.push((name.to_owned(), top));
-    }
-    assert!(machines.len() > 10, "{machines:?}");
-    (unpacked, machines)
+/// The archives of captured machines, by name.
+fn archives() -> Vec<(String, PathBuf)> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines");
+    let paths = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let archives: Vec<(String, PathBuf)> = paths
+        .filter_map(|path| {
+            let name = path.file_name()?.to_str()?.strip_suffix(".tar.bz2")?.to_owned();
+            Some((name, path))
+        })
+        .collect();
+    assert!(archives.len() > 10, "{archives:?}");
+    archives
+}
+
+/// Unpacks an archive, and gives the directory in it that holds `sys`. In memory where that is
+/// possible: ten thousands of small files are slow on a disk.
+fn unpack(archive: &Path) -> (TempDir, PathBuf) {
+    let unpacked = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let mut archive = tar::Archive::new(BzDecoder::new(File::open(archive).unwrap()));
+    archive.set_preserve_mtime(false);
+    archive.unpack(unpacked.path()).unwrap();
+    let root = fs::read_dir(unpacked.path()).unwrap().next().unwrap().unwrap().path();
+    (unpacked, root)
 }
 
 fn on(root: &Path, arguments: &[&str]) -> Ended {
@@ -59,8 +64,8 @@ fn follows_schema(value: &Value, of: &str) {
 
 #[test]
 fn every_captured_machine_has_a_topology_and_an_audit() {
-    let (_unpacked, machines) = captured_machines();
-    for (name, root) in machines {
+    for (name, archive) in archives() {
+        let (_unpacked, root) = unpack(&archive);
         let tree = on(&root, &["topology"]);
         assert_eq!(tree.code, Some(0), "{name}: {}", tree.stderr);
         assert!(tree.stdout.contains("NUMA node") && !tree.stdout.contains('\u{1b}'), "{name}");
