@@ -5,10 +5,11 @@
 //! line with comments cut off. It is a text search on purpose: fast, without a compiler, and what it
 //! does not understand it leaves to review. It must never change a file.
 
+mod promises;
 mod rules;
 mod source;
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -30,11 +31,13 @@ pub(crate) struct Violation {
 /// Checks the repository at `root` and prints every violation.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let files = source::read_tree(root)?;
-    let manifest = root.join("enforcer/core/Cargo.toml");
-    let core =
-        std::fs::read_to_string(&manifest).with_context(|| format!("reading {}", manifest.display()))?;
+    let read = |name: &str| {
+        let path = root.join(name);
+        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+    };
     let mut violations = rules::check(&files);
-    violations.extend(rules::core_dependencies(&core)?);
+    violations.extend(rules::core_dependencies(&read("enforcer/core/Cargo.toml")?)?);
+    violations.extend(promises::check(&read("SPECIFICATION.md")?, &files));
     for Violation { rule, path, line, found } in &violations {
         eprintln!("{path}:{line}: {rule}: {found}");
     }

@@ -1,0 +1,55 @@
+//! Every promise of SPECIFICATION.md is held by something that exists.
+//!
+//! The last column of a table names tests and scenarios in backticks. A name that nothing in the
+//! repository defines is a promise that nobody keeps, and a violation.
+
+use super::{SourceFile, Violation};
+
+/// What measures instead of asserting.
+const BENCH: &str = "cargo xtask bench";
+
+/// Names in the last column of `specification` that no file defines.
+pub(crate) fn check(specification: &str, files: &[SourceFile]) -> Vec<Violation> {
+    let mut broken = Vec::new();
+    for (number, line) in (1..).zip(specification.lines()) {
+        let Some(column) = holders(line) else { continue };
+        for name in names(column).filter(|name| *name != BENCH && !defined(name, files)) {
+            broken.push(Violation {
+                rule: "promises-are-held",
+                path: "SPECIFICATION.md".to_owned(),
+                line: number,
+                found: name.to_owned(),
+            });
+        }
+    }
+    broken
+}
+
+/// The last column, if the line is a row of a table.
+fn holders(line: &str) -> Option<&str> {
+    line.trim().strip_prefix('|')?.strip_suffix('|')?.rsplit('|').next()
+}
+
+/// What stands in backticks.
+fn names(column: &str) -> impl Iterator<Item = &str> {
+    column.split('`').skip(1).step_by(2)
+}
+
+fn defined(name: &str, files: &[SourceFile]) -> bool {
+    let (test, scenario) = (format!("fn {name}("), format!("\"{name}\""));
+    files.iter().any(|file| file.text.contains(&test) || file.text.contains(&scenario))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_promise_without_a_holder_is_found() {
+        let file = SourceFile { path: "a.rs".into(), text: "fn kept() {}\n\"eyes-open\"".into() };
+        let specification = "| a | `kept`, `eyes-open`, `cargo xtask bench` |\n| `b` | `broken` |\n`prose`\n";
+        let found = check(specification, &[file]);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].line, found[0].found.as_str()), (2, "broken"));
+    }
+}
