@@ -32,7 +32,11 @@ use tokio::{
 
 use crate::{
     config::{ConfigError, read_policy},
-    enforce::{Journal, LiveActuator, journal::JournalError},
+    enforce::{
+        Journal, LiveActuator,
+        journal::JournalError,
+        pages::{PageBudget, PageMoveLimits, Stop},
+    },
     engine::{Engine, LiveSource, SourceError},
     host::{
         HostRoot,
@@ -213,7 +217,8 @@ fn may_write(
         let reason = format!("move_pages(2): {error}; is it filtered by seccomp?");
         engine.add_degraded(Degraded::new("move-pages", reason, "pages cannot be moved in small batches"));
     }
-    engine.set_actuator(Box::new(LiveActuator::new(host, layout, journal, Box::new(Linux))));
+    let budget = PageBudget::new(PageMoveLimits::default(), Stop::default());
+    engine.set_actuator(Box::new(LiveActuator::new(host, layout, journal, Box::new(Linux), budget)));
     Ok(())
 }
 

@@ -62,6 +62,28 @@ pub struct HostSettings {
     pub demotion_enabled: Option<bool>,
 }
 
+/// Bit of `kernel.numa_balancing` that has the kernel take hinting faults between ordinary nodes.
+const BALANCING_NORMAL: u32 = 1;
+
+impl HostSettings {
+    /// May the kernel take NUMA hinting faults? `None` where the setting is not known.
+    pub fn takes_hinting_faults(&self) -> Option<bool> {
+        self.numa_balancing.map(|mode| mode & BALANCING_NORMAL != 0)
+    }
+
+    /// Says that hinting faults are silent, where they are: silence is not "all accesses are local".
+    pub fn silent_faults(&self) -> Option<Degraded> {
+        const FILE: &str = "/proc/sys/kernel/numa_balancing";
+        let reason = match (self.takes_hinting_faults(), self.numa_balancing) {
+            (Some(true), _) => return None,
+            (_, Some(mode)) => format!("{FILE} is {mode}, without the bit {BALANCING_NORMAL}"),
+            (_, None) => format!("{FILE} could not be read: the kernel may be built without NUMA balancing"),
+        };
+        let effect = "hinting faults are silent: traffic is estimated from placement";
+        Some(Degraded::new("numa-balancing", reason, effect))
+    }
+}
+
 /// Counters of one NUMA node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -196,4 +218,28 @@ pub struct TaskSample {
     pub preferred_node: Option<NodeId>,
     /// `total_numa_faults`.
     pub numa_faults: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_silent_unless_the_kernel_is_known_to_take_them() {
+        for (mode, said) in [
+            (Some(0), Some("is 0")),
+            (Some(1), None),
+            (Some(2), Some("is 2")),
+            (Some(3), None),
+            (None, Some("could not be read")),
+        ] {
+            let settings = HostSettings { numa_balancing: mode, ..HostSettings::default() };
+            let entry = settings.silent_faults();
+            assert_eq!(entry.is_some(), said.is_some(), "{mode:?}");
+            if let (Some(entry), Some(said)) = (entry, said) {
+                assert_eq!(entry.source, "numa-balancing");
+                assert!(entry.reason.contains(said), "{entry:?}");
+            }
+        }
+    }
 }

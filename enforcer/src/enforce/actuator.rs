@@ -19,7 +19,7 @@ use enforcer_core::{
 use super::{
     cpuset::{Cpuset, CpusetFile, CpusetTree},
     journal::{Entry, EntryKey, Journal},
-    pages::{PageMove, PageMoveLimits},
+    pages::{PageBudget, PageMove},
     reset,
 };
 use crate::{
@@ -60,6 +60,14 @@ pub struct Effect {
 
 /// Carries out steps.
 pub trait Actuator {
+    /// A plan begins: what may be spent on one is to be had again.
+    fn begin(&mut self) {}
+
+    /// Is nothing more to be done, because the daemon ends?
+    fn is_stopped(&self) -> bool {
+        false
+    }
+
     /// Carries out one step.
     fn apply(&mut self, step: &Step) -> Effect;
 
@@ -88,19 +96,26 @@ pub struct LiveActuator {
     boot_id: Option<String>,
     journal: Journal,
     kernel: Box<dyn Kernel>,
-    limits: PageMoveLimits,
+    budget: PageBudget,
 }
 
 impl LiveActuator {
-    /// Writes to the cpuset hierarchy of `layout`, and records in `journal`.
-    pub fn new(host: &HostRoot, layout: &CgroupLayout, journal: Journal, kernel: Box<dyn Kernel>) -> Self {
+    /// Writes to the cpuset hierarchy of `layout`, records in `journal`, and moves pages with `kernel`
+    /// within `budget`.
+    pub fn new(
+        host: &HostRoot,
+        layout: &CgroupLayout,
+        journal: Journal,
+        kernel: Box<dyn Kernel>,
+        budget: PageBudget,
+    ) -> Self {
         Self {
             tree: CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2),
             proc: host.proc.clone(),
             boot_id: read_boot_id(host),
             journal,
             kernel,
-            limits: PageMoveLimits::default(),
+            budget,
         }
     }
 
@@ -177,13 +192,21 @@ impl LiveActuator {
 }
 
 impl Actuator for LiveActuator {
+    fn begin(&mut self) {
+        self.budget.renew();
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.budget.is_stopped()
+    }
+
     fn apply(&mut self, step: &Step) -> Effect {
         let mut undo = Vec::new();
         let outcome = match &step.action {
             Action::SetCpus { cgroup, cpus } => self.set(cgroup, CpusetFile::Cpus, cpus, &mut undo),
             Action::SetMems { cgroup, mems } => self.set(cgroup, CpusetFile::Mems, mems, &mut undo),
             Action::MovePages { cgroup, from, to } => {
-                return PageMove::new(&*self.kernel, &self.proc, &self.limits)
+                return PageMove::new(&*self.kernel, &self.proc, &mut self.budget)
                     .carry_out(&self.tree.path_of(cgroup), from, *to)
                     .into_effect(from, *to);
             }

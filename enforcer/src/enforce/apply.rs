@@ -3,6 +3,9 @@
 //! When a step fails, or the kernel makes something else of it, the writes of the same workload's
 //! earlier steps in this plan are taken back in reverse order and its later ones are not tried. Other
 //! workloads go on. Pages that were moved stay where they are.
+//!
+//! When the daemon is told to end, the steps that are left are not tried, and nothing is taken back: every
+//! prefix of a workload's steps leaves it with CPUs and memory that it may use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,8 +38,13 @@ pub fn apply_plan(plan: &Plan, actuator: &mut dyn Actuator) -> Applied {
     let mut unfinished = BTreeSet::new();
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(plan.steps.len());
     let mut workloads: BTreeMap<&CgroupPath, Progress> = BTreeMap::new();
+    actuator.begin();
     for (index, step) in plan.steps.iter().enumerate() {
         let progress = workloads.entry(step.action.cgroup()).or_default();
+        if actuator.is_stopped() && progress.ended.is_none() {
+            unfinished.insert(step.action.cgroup().clone());
+            progress.ended = Some("the daemon is told to end".to_owned());
+        }
         if let Some(because) = &progress.ended {
             let result = OutcomeResult::Skipped { because: because.clone() };
             outcomes.push(Outcome { step: step.clone(), result });
@@ -237,6 +245,36 @@ mod tests {
         let done = apply_plan(&plan([set_cpus("/a", "")]), &mut host.actuator());
         assert!(matches!(done.outcomes[0].result, OutcomeResult::Failed { .. }));
         assert_eq!(host.contents(), before);
+    }
+
+    /// Is told to stop after one step.
+    #[derive(Default)]
+    struct Stopped {
+        steps: usize,
+    }
+
+    impl Actuator for Stopped {
+        fn is_stopped(&self) -> bool {
+            self.steps == 1
+        }
+
+        fn apply(&mut self, _step: &Step) -> Effect {
+            self.steps += 1;
+            Effect { result: applied("some"), undo: Vec::new(), next: Next::Continue }
+        }
+
+        fn undo(&mut self, undo: &Undo) -> Result<(), String> {
+            panic!("nothing is to be taken back: {undo:?}");
+        }
+    }
+
+    #[test]
+    fn a_stop_ends_the_plan_between_two_steps_and_takes_nothing_back() {
+        let steps = [set_mems("/a", "0-1"), set_mems("/a", "1"), set_mems("/b", "1")];
+        let done = apply_plan(&plan(steps), &mut Stopped::default());
+        let skipped = OutcomeResult::Skipped { because: "the daemon is told to end".into() };
+        assert_eq!(results(&done), [&applied("some"), &skipped, &skipped]);
+        assert_eq!(done.unfinished, [CgroupPath::new("/a"), CgroupPath::new("/b")].into());
     }
 
     /// Says of every step that there is more to do.

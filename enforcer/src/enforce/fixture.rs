@@ -10,7 +10,10 @@ use enforcer_core::{
     workload::CgroupPath,
 };
 
-use super::{Journal, LiveActuator};
+use super::{
+    Journal, LiveActuator,
+    pages::{PageBudget, PageMoveLimits, Stop},
+};
 use crate::{
     host::{
         HostRoot,
@@ -78,7 +81,8 @@ impl Fixture {
     }
 
     pub(crate) fn actuator(&self) -> LiveActuator {
-        LiveActuator::new(&self.host(), &self.layout, self.journal(), Box::new(FakeKernel::default()))
+        let budget = PageBudget::new(PageMoveLimits::default(), Stop::default());
+        LiveActuator::new(&self.host(), &self.layout, self.journal(), Box::new(FakeKernel::default()), budget)
     }
 
     /// Every file below the root of the hierarchy with its bytes.

@@ -8,6 +8,7 @@ use super::{
     Journal, LiveActuator, apply_plan,
     cpuset::CpusetTree,
     fixture::{plan, set_cpus, set_mems},
+    pages::{PageBudget, PageMoveLimits, Stop},
     restore::restore,
 };
 use crate::{
@@ -68,7 +69,13 @@ impl Scratch {
 
     fn apply(&self, actions: impl IntoIterator<Item = Action>) -> Vec<Outcome> {
         let journal = Journal::open(self.state.path()).unwrap();
-        let mut actuator = LiveActuator::new(&HostRoot::live(), &self.layout, journal, Box::new(Linux));
+        let mut actuator = LiveActuator::new(
+            &HostRoot::live(),
+            &self.layout,
+            journal,
+            Box::new(Linux),
+            PageBudget::new(PageMoveLimits::default(), Stop::default()),
+        );
         apply_plan(&plan(actions), &mut actuator).outcomes
     }
 

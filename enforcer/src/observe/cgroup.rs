@@ -44,6 +44,16 @@ struct Effective {
     mems: Option<NodeSet>,
 }
 
+impl Effective {
+    fn of(files: &mut Files<'_>) -> Self {
+        let names = files.root.files();
+        Self {
+            cpus: files.value(names.cpus_effective, scalar::list),
+            mems: files.value(names.mems_effective, scalar::list),
+        }
+    }
+}
+
 impl<'a> CgroupReader<'a> {
     pub(super) fn new(layout: &'a CgroupLayout, page_bytes: u64) -> Self {
         Self { layout, page_bytes, effective: BTreeMap::new() }
@@ -75,6 +85,21 @@ impl<'a> CgroupReader<'a> {
             .then_some(sample)
     }
 
+    /// What the cgroup's own cpuset files say is in force, and nothing else of it; `None` where it has none.
+    pub(super) fn read_cpuset(
+        &self,
+        path: &CgroupPath,
+        degraded: &mut DegradedTally,
+    ) -> Option<CgroupSample> {
+        let Effective { cpus, mems } =
+            Effective::of(&mut Files { root: &self.layout.cpuset, path, degraded });
+        (cpus.is_some() || mems.is_some()).then(|| CgroupSample {
+            cpus_effective: cpus,
+            mems_effective: mems,
+            ..CgroupSample::default()
+        })
+    }
+
     fn memory(
         &self,
         path: &CgroupPath,
@@ -104,10 +129,7 @@ impl<'a> CgroupReader<'a> {
                 found = known.clone();
                 break;
             }
-            let mut files = Files { root: &self.layout.cpuset, path: &here, degraded };
-            let names = files.root.files();
-            found.cpus = files.value(names.cpus_effective, scalar::list);
-            found.mems = files.value(names.mems_effective, scalar::list);
+            found = Effective::of(&mut Files { root: &self.layout.cpuset, path: &here, degraded });
             at = here.parent();
             passed.push(here);
             if found.cpus.is_some() || found.mems.is_some() {

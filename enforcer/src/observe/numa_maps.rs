@@ -17,8 +17,6 @@ use super::procfs::is_file;
 const LIMIT: u64 = 256 << 20;
 /// Most bytes of a line; a path has at most 4,096, each escaped to four.
 const LINE_LIMIT: u64 = 32 << 10;
-/// Page size of mappings that do not say theirs (kernels before 3.13).
-const PAGE_BYTES: u64 = 4_096;
 
 /// [`NumaMaps`] as the procfs crate reads it.
 struct ProcNumaMaps(NumaMaps);
@@ -33,7 +31,7 @@ impl FromBufRead for ProcNumaMaps {
             if reader.by_ref().take(LINE_LIMIT).read_until(b'\n', &mut line)? == 0 {
                 return Ok(Self(maps));
             }
-            maps.add_line(&String::from_utf8_lossy(&line), PAGE_BYTES)
+            maps.add_line(&String::from_utf8_lossy(&line))
                 .map_err(|error| ProcError::Other(error.to_string()))?;
         }
     }

@@ -50,6 +50,8 @@ pub struct Sampler {
     host: HostRoot,
     layout: CgroupLayout,
     nodes: Vec<NodeId>,
+    /// Can anything be remote: are there CPUs on several nodes?
+    spans_nodes: bool,
     options: SamplerOptions,
     page_bytes: u64,
     #[cfg(feature = "bpf")]
@@ -76,6 +78,7 @@ impl Sampler {
             host: host.clone(),
             layout,
             nodes: topology.nodes.iter().map(|node| node.id).collect(),
+            spans_nodes: topology.cpu_nodes().len() > 1,
             options,
             // A copy does not say how large its pages were; v1 counts memory in pages.
             page_bytes: if host.captured { 4_096 } else { rustix::param::page_size() as u64 },
@@ -108,6 +111,10 @@ impl Sampler {
             kernel.counters(&index, &mut sample, &mut degraded);
         }
         self.numa_maps(&index, &mut sample, &mut degraded);
+        self.ancestors(&mut sample, &mut degraded);
+        if self.spans_nodes && self.options.counters && !self.host.captured {
+            sample.settings.silent_faults().into_iter().for_each(|entry| degraded.push(entry));
+        }
         sample.degraded = degraded.into_entries();
         sample
     }
@@ -124,6 +131,27 @@ impl Sampler {
         source(sample, "cpuset", format!("cgroup {}", version(self.layout.cpuset.v2)));
         if let Some(memory) = &self.layout.memory {
             source(sample, "memory", format!("cgroup {} memory.numa_stat", version(memory.v2)));
+        }
+    }
+
+    /// Adds the cpusets of the cgroups above the workloads, which bound what these may have. Comes last:
+    /// they are no workloads, and nothing else is known of them.
+    fn ancestors(&self, sample: &mut Sample, degraded: &mut DegradedTally) {
+        let mut ancestors = BTreeSet::new();
+        for path in sample.cgroups.keys() {
+            let mut above = path.parent();
+            while let Some(path) = above.filter(|path| !sample.cgroups.contains_key(path)) {
+                above = path.parent();
+                if !ancestors.insert(path) {
+                    break;
+                }
+            }
+        }
+        let reader = CgroupReader::new(&self.layout, self.page_bytes);
+        for path in ancestors {
+            if let Some(cpuset) = reader.read_cpuset(&path, degraded) {
+                sample.cgroups.insert(path, cpuset);
+            }
         }
     }
 

@@ -21,6 +21,9 @@ const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 /// Prefix of the degraded sources that mean BPF.
 const BPF: &str = "bpf";
 
+/// The degraded source that means balancing is off.
+const BALANCING: &str = "numa-balancing";
+
 /// A machine with one node: nothing can be misaligned, and nothing is written.
 pub(super) fn one_node(checks: &mut Checks) -> Result<()> {
     let cgroup = Cgroup::with_cpuset("/work/only", "0-1", "0")?;
@@ -30,6 +33,7 @@ pub(super) fn one_node(checks: &mut Checks) -> Result<()> {
     let nodes = report.get("/topology/nodes").and_then(Value::as_array).map(Vec::len);
     checks.equal("nodes in the report", Some(1), nodes);
     checks.equal("verdict", Some("aligned"), report.workload(&cgroup)?["verdict"].as_str());
+    checks.holds("balancing is not missed", !report.degraded().contains(&BALANCING), report.degraded());
     checks.equal("findings", Some(0), report.get("/findings").and_then(Value::as_array).map(Vec::len));
 
     let before = cgroup.cpuset()?;
@@ -91,6 +95,7 @@ pub(super) fn balancing_off(checks: &mut Checks) -> Result<()> {
     let pair = Pair::start()?;
     let (report, _) = product::audit(&["--sample", "5s"])?;
     checks.equal("off: the setting in the report", Some(0), setting(&report));
+    checks.holds("off: it is named as degraded", report.degraded().contains(&BALANCING), report.degraded());
     let away = report.workload(&pair.away_cgroup)?;
     checks.above("off: remote traffic of away", 0.9, remote_traffic(away));
     checks.equal(
@@ -103,6 +108,7 @@ pub(super) fn balancing_off(checks: &mut Checks) -> Result<()> {
     fs::write(NUMA_BALANCING, "1").context("switch NUMA balancing on")?;
     let (report, _) = product::audit(&["--sample", "2s"])?;
     checks.equal("on: the setting in the report", Some(1), setting(&report));
+    checks.holds("on: nothing is said of it", !report.degraded().contains(&BALANCING), report.degraded());
     Ok(())
 }
 

@@ -33,6 +33,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
         remedy: remedy::realign(subject),
     };
     let mut evidence = vec![measured(traffic)];
+    evidence.extend(blind(subject, traffic));
     evidence.extend(ran_on(subject));
     evidence.extend(subject.residency_evidence());
     Some(subject.finding(Rule::RemoteTraffic, severity, words, evidence))
@@ -46,6 +47,17 @@ fn measured(traffic: &Traffic) -> Evidence {
     };
     let value = format!("{} remote of {} {of}", percent(traffic.remote_ratio), traffic.samples);
     Evidence { source: source.into(), value }
+}
+
+/// An estimate for a workload whose hinting faults newer kernels do not take.
+fn blind(subject: &Subject<'_>, traffic: &Traffic) -> Option<Evidence> {
+    let mems = subject.figures.mems.as_ref().filter(|mems| mems.len() == 1)?;
+    (traffic.source == TrafficSource::Placement).then(|| Evidence {
+        source: "NUMA hinting faults".into(),
+        value: format!(
+            "none to go by: from Linux 6.17 on a task with memory on node {mems} alone takes none"
+        ),
+    })
 }
 
 fn ran_on(subject: &Subject<'_>) -> Option<Evidence> {

@@ -182,11 +182,10 @@ impl View<'_> {
         figures.cpus_used = run_time.as_ref().and_then(|run| rates::ratio(run.total_ns(), interval_ns));
         figures.migrations_per_second =
             counters.and_then(|(now, then)| rates::migrations_per_second(now, then, interval_ns));
-        figures.traffic =
-            traffic::from_hint_faults(self.now.settings.numa_balancing, counters).or_else(|| {
-                let bytes = figures.bytes_by_node.as_ref()?;
-                traffic::from_placement(&self.locality, run_time.as_ref()?, bytes)
-            });
+        figures.traffic = traffic::from_hint_faults(&self.now.settings, counters).or_else(|| {
+            let bytes = figures.bytes_by_node.as_ref()?;
+            traffic::from_placement(&self.locality, run_time.as_ref()?, bytes)
+        });
         figures
     }
 }

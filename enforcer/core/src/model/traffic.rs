@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     id::NodeId,
-    sample::{CgroupSample, NodeBytes},
+    sample::{CgroupSample, HostSettings, NodeBytes},
     set::NodeSet,
 };
 
@@ -31,14 +31,11 @@ use crate::{
 /// ratio is at most 0.05.
 const MIN_FAULTED_PAGES: u64 = 100;
 
-/// Bit of `kernel.numa_balancing` that turns hinting faults between ordinary nodes on.
-const BALANCING_NORMAL: u32 = 1;
-
 pub(super) fn from_hint_faults(
-    numa_balancing: Option<u32>,
+    settings: &HostSettings,
     counters: Option<(&CgroupSample, &CgroupSample)>,
 ) -> Option<Traffic> {
-    if numa_balancing.is_some_and(|mode| mode & BALANCING_NORMAL == 0) {
+    if settings.takes_hinting_faults() == Some(false) {
         return None;
     }
     let (now, before) = counters?;

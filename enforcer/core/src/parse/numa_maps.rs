@@ -1,14 +1,90 @@
 //! `/proc/PID/numa_maps`: where each mapping of a process has its pages
 //! (Documentation/filesystems/proc.rst; `show_numa_map` of `fs/proc/task_mmu.c`).
 //!
-//! The file of a large process has hundreds of thousands of lines, so it is added up line by line.
+//! The file of a large process has hundreds of thousands of lines, so it is read line by line: each is
+//! a [`Mapping`], and [`NumaMaps`] adds them up.
 //! A mapping says how many of its pages are anonymous, but not on which node these are: a private file
 //! mapping counts as anonymous only when all of its pages are.
 
 use std::collections::BTreeMap;
 
 use super::{ParseError, numa_stat::node_count};
-use crate::{id::NodeId, sample::NodeBytes};
+use crate::{id::NodeId, sample::NodeBytes, set::NodeSet};
+
+/// Page size of mappings that do not say theirs (kernels before 3.13).
+const SMALL_PAGE_BYTES: u64 = 4_096;
+
+/// Paths of files that are shared memory.
+const SHMEM: [&str; 4] = ["/dev/shm/", "/dev/zero", "/memfd:", "/SYSV"];
+
+/// One mapping of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// Address of its first byte; where it ends is not in this file.
+    pub start: u64,
+    /// Size of its pages.
+    pub page_bytes: u64,
+    /// Pages on each node, in the order of the line.
+    pub pages: Vec<(NodeId, u64)>,
+    anon_pages: u64,
+    file: bool,
+    shmem: bool,
+}
+
+impl Mapping {
+    /// Takes a line apart: `ADDRESS POLICY [file=PATH|heap|stack|huge] [anon=N] .. N0=5 kernelpagesize_kB=4`.
+    pub fn parse(line: &str) -> Result<Self, ParseError> {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(address), Some(_policy)) = (words.next(), words.next()) else {
+            return Err(ParseError::new("a line of numa_maps", line));
+        };
+        let Ok(start) = u64::from_str_radix(address, 16) else {
+            return Err(ParseError::new("an address of numa_maps", line));
+        };
+        let mut mapping = Self {
+            start,
+            page_bytes: SMALL_PAGE_BYTES,
+            pages: Vec::new(),
+            anon_pages: 0,
+            file: false,
+            shmem: false,
+        };
+        words.try_for_each(|word| mapping.add_word(word)).map(|()| mapping)
+    }
+
+    fn add_word(&mut self, word: &str) -> Result<(), ParseError> {
+        let number = |text: &str| {
+            text.parse::<u64>().ok().ok_or_else(|| ParseError::new("a number of numa_maps", word))
+        };
+        match word.split_once('=') {
+            Some(("file", path)) => {
+                self.file = true;
+                self.shmem = SHMEM.iter().any(|prefix| path.starts_with(prefix));
+            }
+            Some(("anon", pages)) => self.anon_pages = number(pages)?,
+            Some(("kernelpagesize_kB", size)) => self.page_bytes = number(size)?.saturating_mul(1024),
+            Some((name, _)) if is_node(name) => self.pages.push(node_count(word)?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Pages on these nodes.
+    pub fn pages_on(&self, nodes: &NodeSet) -> u64 {
+        let on = self.pages.iter().filter(|(node, _)| nodes.contains(*node));
+        on.fold(0, |sum, (_, pages)| sum.saturating_add(*pages))
+    }
+
+    fn is_anonymous(&self) -> bool {
+        let all = self.pages.iter().fold(0u64, |sum, (_, pages)| sum.saturating_add(*pages));
+        !self.file || self.anon_pages == all
+    }
+}
+
+/// `N0`, `N12`.
+fn is_node(name: &str) -> bool {
+    name.strip_prefix('N').is_some_and(|id| id.starts_with(|c: char| c.is_ascii_digit()))
+}
 
 /// Sum over the mappings of a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,20 +94,13 @@ pub struct NumaMaps {
 }
 
 impl NumaMaps {
-    /// Adds one line: `ADDRESS POLICY [file=PATH|heap|stack|huge] [anon=N] .. N0=5 kernelpagesize_kB=4`.
-    pub fn add_line(&mut self, line: &str, page_bytes: u64) -> Result<(), ParseError> {
-        let mut words = line.split_ascii_whitespace();
-        let (Some(address), Some(_policy)) = (words.next(), words.next()) else {
-            return Err(ParseError::new("a line of numa_maps", line));
-        };
-        if u64::from_str_radix(address, 16).is_err() {
-            return Err(ParseError::new("an address of numa_maps", line));
-        }
-        let mapping = Mapping::of(words, page_bytes)?;
+    /// Adds one line.
+    pub fn add_line(&mut self, line: &str) -> Result<(), ParseError> {
+        let mapping = Mapping::parse(line)?;
         for (node, pages) in &mapping.pages {
             let bytes = pages.saturating_mul(mapping.page_bytes);
             let sum = self.by_node.entry(*node).or_default();
-            if mapping.anonymous() {
+            if mapping.is_anonymous() {
                 sum.anon = sum.anon.saturating_add(bytes);
             } else {
                 sum.file = sum.file.saturating_add(bytes);
@@ -40,49 +109,6 @@ impl NumaMaps {
             sum.shmem = Some(sum.shmem.unwrap_or(0).saturating_add(shmem));
         }
         Ok(())
-    }
-}
-
-/// One mapping.
-struct Mapping {
-    page_bytes: u64,
-    pages: Vec<(NodeId, u64)>,
-    anon_pages: u64,
-    file: bool,
-    shmem: bool,
-}
-
-impl Mapping {
-    fn of<'a>(words: impl Iterator<Item = &'a str>, page_bytes: u64) -> Result<Self, ParseError> {
-        let mut mapping = Self { page_bytes, pages: Vec::new(), anon_pages: 0, file: false, shmem: false };
-        for word in words {
-            let number = |text: &str| {
-                text.parse::<u64>().ok().ok_or_else(|| ParseError::new("a number of numa_maps", word))
-            };
-            match word.split_once('=') {
-                Some(("file", path)) => {
-                    mapping.file = true;
-                    mapping.shmem =
-                        ["/dev/shm/", "/dev/zero", "/memfd:", "/SYSV"].iter().any(|p| path.starts_with(p));
-                }
-                Some(("anon", pages)) => mapping.anon_pages = number(pages)?,
-                Some(("kernelpagesize_kB", size)) => mapping.page_bytes = number(size)?.saturating_mul(1024),
-                Some((name, _))
-                    if name
-                        .strip_prefix('N')
-                        .is_some_and(|id| id.starts_with(|c: char| c.is_ascii_digit())) =>
-                {
-                    mapping.pages.push(node_count(word)?);
-                }
-                _ => {}
-            }
-        }
-        Ok(mapping)
-    }
-
-    fn anonymous(&self) -> bool {
-        !self.file
-            || self.anon_pages == self.pages.iter().fold(0, |sum: u64, (_, pages)| sum.saturating_add(*pages))
     }
 }
 
@@ -105,7 +131,7 @@ mod tests {
 
     fn sum(text: &str) -> Result<NumaMaps, ParseError> {
         let mut maps = NumaMaps::default();
-        text.lines().try_for_each(|line| maps.add_line(line, 4096)).map(|()| maps)
+        text.lines().try_for_each(|line| maps.add_line(line)).map(|()| maps)
     }
 
     #[test]
@@ -120,11 +146,22 @@ mod tests {
     }
 
     #[test]
+    fn a_mapping_has_its_start_and_its_pages_by_node() {
+        let mapping =
+            Mapping::parse("7f86c0000000 default huge anon=5 N0=1 N3=4 kernelpagesize_kB=2048").unwrap();
+        assert_eq!((mapping.start, mapping.page_bytes), (0x7f86_c000_0000, 2 << 20));
+        for (nodes, pages) in [("0", 1), ("0,3", 5), ("1-2", 0), ("", 0)] {
+            assert_eq!(mapping.pages_on(&nodes.parse().unwrap()), pages, "{nodes}");
+        }
+        assert_eq!(Mapping::parse("1000 default").unwrap().page_bytes, 4096);
+    }
+
+    #[test]
     fn names_the_line_that_is_none() {
         for line in
             ["", "56526928b000", "xyz default", "5652 default N0=x", "5652 default N0=1 kernelpagesize_kB=x"]
         {
-            assert!(NumaMaps::default().add_line(line, 4096).is_err(), "{line}");
+            assert!(NumaMaps::default().add_line(line).is_err(), "{line}");
         }
     }
 
@@ -132,8 +169,8 @@ mod tests {
         #[test]
         fn any_line_is_added_or_an_error(line in any::<String>(), noise in "[0-9a-f]{1,4} default( (N[0-9]{1,3}|anon|kernelpagesize_kB|file)=[0-9]{0,20}){0,6}") {
             let mut maps = NumaMaps::default();
-            let _ = maps.add_line(&line, 4096);
-            let _ = maps.add_line(&noise, u64::MAX);
+            let _ = maps.add_line(&line);
+            let _ = maps.add_line(&noise);
         }
     }
 }

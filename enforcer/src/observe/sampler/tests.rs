@@ -86,6 +86,39 @@ fn merges_all_file_sources() {
 }
 
 #[test]
+fn cgroups_above_the_workloads_have_their_cpusets_and_nothing_else() {
+    let tree = Tree::v2()
+        .cgroup("/a.slice/b.slice/w.service", 10)
+        .cgroup("/a.slice/other.service", 11)
+        .file("sys/fs/cgroup/a.slice/cpuset.cpus.effective", "2-3\n")
+        .file("sys/fs/cgroup/a.slice/cpuset.mems.effective", "1\n")
+        .file("sys/fs/cgroup/a.slice/memory.current", "4096\n");
+    let workloads = ["/a.slice/b.slice/w.service", "/a.slice/other.service"].map(workload);
+    let sample = tree.sample_of(&workloads, WITHOUT_BPF);
+    let above: BTreeMap<&str, &CgroupSample> = sample
+        .cgroups
+        .iter()
+        .filter(|(path, _)| workloads.iter().all(|workload| workload.cgroup != **path))
+        .map(|(path, cgroup)| (path.as_str(), cgroup))
+        .collect();
+    // Without files of its own `/a.slice/b.slice` passes on what the one above it has.
+    assert_eq!(above.keys().copied().collect::<Vec<_>>(), ["/", "/a.slice"]);
+    let cpuset = |cpus: &str, mems: &str| CgroupSample {
+        cpus_effective: cpus.parse().ok(),
+        mems_effective: mems.parse().ok(),
+        ..CgroupSample::default()
+    };
+    assert_eq!(above["/a.slice"], &cpuset("2-3", "1"));
+    assert_eq!(above["/"], &cpuset("0-3", "0-1"));
+    assert!(
+        sample.degraded.iter().all(|entry| !entry.reason.contains("a.slice is")),
+        "{:?}",
+        sample.degraded
+    );
+    assert!(sample.degraded[0].reason.contains(" 2 of the cgroups"), "{:?}", sample.degraded);
+}
+
+#[test]
 fn a_cgroup_that_vanished_since_discovery_is_gone_without_a_word() {
     let tree = Tree::v2().cgroup("/a", 10);
     let sample = tree.sample_of(&[workload("/gone"), workload("/gone/below")], WITHOUT_BPF);
@@ -101,7 +134,7 @@ fn a_thousand_cgroups_without_memory_are_one_entry() {
         .fold(Tree::v2(), |tree, path| tree.file(&format!("sys/fs/cgroup{path}/cgroup.threads"), ""));
     let workloads: Vec<Workload> = paths.iter().map(|path| workload(path)).collect();
     let sample = tree.sample_of(&workloads, WITHOUT_BPF);
-    assert_eq!(sample.cgroups.len(), 1_000);
+    assert_eq!(sample.cgroups.len(), 1_001, "with the root");
     assert_eq!(sample.degraded.len(), 1, "{:?}", sample.degraded);
     assert!(sample.degraded[0].reason.contains(" 1000 of the cgroups"), "{:?}", sample.degraded);
 }

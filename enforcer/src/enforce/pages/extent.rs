@@ -1,0 +1,80 @@
+//! Which address ranges of a process have pages on given nodes.
+//!
+//! `numa_maps` says which mappings have pages there, and how many; `maps` says how far they reach. Only
+//! mappings with such pages are kept in memory. A line that makes no sense is no mapping: the process is
+//! alive and changes both files all the time.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, BufRead, BufReader},
+    path::Path,
+};
+
+use enforcer_core::{parse::numa_maps::Mapping, set::NodeSet};
+
+/// A mapping with pages on the nodes that were asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// Address of its first byte.
+    pub(super) start: usize,
+    /// Address behind its last byte.
+    pub(super) end: usize,
+    /// Size of its pages.
+    pub(super) page_bytes: usize,
+    /// Pages on the nodes, as `numa_maps` counts them.
+    pub(super) pages: u64,
+}
+
+/// The mappings of a process (its directory below `/proc`) with pages on these nodes, in order.
+pub(super) fn read_extents(process: &Path, nodes: &NodeSet) -> io::Result<Vec<Extent>> {
+    let mut extents: BTreeMap<usize, Extent> = BTreeMap::new();
+    for line in BufReader::new(File::open(process.join("numa_maps"))?).split(b'\n') {
+        if let Some(extent) = extent_of(&String::from_utf8_lossy(&line?), nodes) {
+            extents.insert(extent.start, extent);
+        }
+    }
+    for line in BufReader::new(File::open(process.join("maps"))?).split(b'\n') {
+        if let Some((start, end)) = range_of(&String::from_utf8_lossy(&line?))
+            && let Some(extent) = extents.get_mut(&start)
+        {
+            extent.end = end;
+        }
+    }
+    Ok(extents.into_values().collect())
+}
+
+/// A line of `numa_maps`, its end not known yet; `None` without pages on the nodes.
+fn extent_of(line: &str, nodes: &NodeSet) -> Option<Extent> {
+    let mapping = Mapping::parse(line).ok()?;
+    let start = usize::try_from(mapping.start).ok()?;
+    let page_bytes = usize::try_from(mapping.page_bytes).ok().filter(|bytes| *bytes > 0)?;
+    let pages = mapping.pages_on(nodes);
+    (pages > 0).then_some(Extent { start, end: start, page_bytes, pages })
+}
+
+/// `start-end perms offset dev inode path` (`/proc/PID/maps`, Documentation/filesystems/proc.rst).
+fn range_of(line: &str) -> Option<(usize, usize)> {
+    let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
+    Some((usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_in_numa_maps_is_no_mapping() {
+        let nodes: NodeSet = "0".parse().unwrap();
+        for line in [
+            "",
+            "zz default N0=1",
+            "1000 default N0=x",
+            "1000 default N1=5",
+            "1000 default N0=1 kernelpagesize_kB=0",
+        ] {
+            assert_eq!(extent_of(line, &nodes), None, "{line}");
+        }
+        assert_eq!(range_of("1000"), None);
+    }
+}

@@ -1,0 +1,153 @@
+//! Moves a cgroup's pages from some nodes to another one, a few at a time.
+//!
+//! Writing `cpuset.mems` makes the kernel move everything in one go, and stalls whoever creates or
+//! joins a cgroup meanwhile. So most pages are moved beforehand with `move_pages(2)`, which takes the
+//! page tables of one process for one small batch at a time.
+//!
+//! Each range with pages on the wrong nodes ([`extent`]) is asked for in batches, and the pages found
+//! there are moved in smaller ones, then asked for again: only what the kernel then shows on the wanted
+//! node counts as moved. (Of a transparent huge page, the call that moves it reports all but one of its
+//! 4 KiB parts as busy, although all of them move.)
+//!
+//! Cost: one question per page of the ranges, up to where the announced pages are found, within the
+//! [`PageBudget`] of the plan. Memory is bounded by the batch.
+//!
+//! Processes come and go while this runs: one that is gone is done. Pages that several processes map,
+//! and page cache that nobody maps, cannot be moved in this way, and are said to be left.
+
+mod budget;
+mod extent;
+mod outcome;
+mod processes;
+#[cfg(test)]
+mod tests;
+
+use std::{io, path::Path};
+
+use enforcer_core::{id::NodeId, set::NodeSet};
+use rustix::io::Errno;
+
+pub use self::{
+    budget::{PageBudget, PageMoveLimits, Spent, Stop},
+    outcome::{Interrupted, PageMoveReport},
+};
+use self::{
+    extent::{Extent, read_extents},
+    processes::processes_in,
+};
+use crate::kernel::{Kernel, PageStatus};
+
+/// One step of moving pages.
+pub struct PageMove<'a> {
+    kernel: &'a dyn Kernel,
+    proc: &'a Path,
+    budget: &'a mut PageBudget,
+    report: PageMoveReport,
+    /// Announced by `numa_maps` and not reached before the budget ended.
+    unreached_bytes: u64,
+}
+
+impl<'a> PageMove<'a> {
+    /// Moves with `kernel` within `budget`, and reads processes below `proc`.
+    pub fn new(kernel: &'a dyn Kernel, proc: &'a Path, budget: &'a mut PageBudget) -> Self {
+        Self { kernel, proc, budget, report: PageMoveReport::default(), unreached_bytes: 0 }
+    }
+
+    /// Moves pages of every process in `cgroup` (a directory) and below it.
+    pub fn carry_out(mut self, cgroup: &Path, from: &NodeSet, to: NodeId) -> PageMoveReport {
+        let mut from = from.clone();
+        from.remove(to);
+        let processes = match processes_in(cgroup) {
+            Ok(processes) => processes,
+            Err(error) => return PageMoveReport { error: Some(error), ..self.report },
+        };
+        for (index, &pid) in processes.iter().enumerate() {
+            match self.move_process(pid, &from, to) {
+                Ok(()) => self.report.processes += 1,
+                Err(error) if is_gone(&error) => {}
+                Err(error) => self.report.refused.push((pid, error.to_string())),
+            }
+            if let Some(because) = self.budget.spent() {
+                let (bytes, processes) = (self.unreached_bytes, processes.len() - index - 1);
+                // That it ended with the very last page is no interruption.
+                self.report.interrupted =
+                    (bytes > 0 || processes > 0).then_some(Interrupted { because, bytes, processes });
+                break;
+            }
+        }
+        self.report
+    }
+
+    fn move_process(&mut self, pid: u32, from: &NodeSet, to: NodeId) -> io::Result<()> {
+        for extent in read_extents(&self.proc.join(pid.to_string()), from)? {
+            let unreached = self.move_extent(pid, extent, from, to)?;
+            if self.budget.spent().is_some() {
+                self.unreached_bytes += unreached.saturating_mul(extent.page_bytes as u64);
+            }
+        }
+        Ok(())
+    }
+
+    /// How many of the announced pages were not found before the budget ended, or at all.
+    fn move_extent(&mut self, pid: u32, extent: Extent, from: &NodeSet, to: NodeId) -> io::Result<u64> {
+        let pages_per_move = (self.budget.limits().bytes_per_move / extent.page_bytes).max(1);
+        let mut expected = extent.pages;
+        let mut address = extent.start;
+        while expected > 0 && address < extent.end && self.budget.spent().is_none() {
+            let batch: Vec<usize> = (address..extent.end)
+                .step_by(extent.page_bytes)
+                .take(self.budget.limits().pages_per_question)
+                .collect();
+            let Some(last) = batch.last() else { break };
+            address = last.saturating_add(extent.page_bytes);
+            let asked = batch.len() as u64;
+            let status = self.kernel.locate_pages(pid, &batch)?;
+            let found: Vec<usize> = batch
+                .into_iter()
+                .zip(status)
+                .filter(|(_, status)| matches!(status, PageStatus::On(node) if from.contains(*node)))
+                .map(|(page, _)| page)
+                .collect();
+            for pages in found.chunks(pages_per_move) {
+                if self.budget.spent().is_some() {
+                    break;
+                }
+                self.move_batch(pid, pages, extent.page_bytes, from, to)?;
+                expected = expected.saturating_sub(pages.len() as u64);
+            }
+            self.budget.asked(asked);
+        }
+        Ok(expected)
+    }
+
+    /// Moves one batch, and counts by what a second look shows.
+    fn move_batch(
+        &mut self,
+        pid: u32,
+        pages: &[usize],
+        page_bytes: usize,
+        from: &NodeSet,
+        to: NodeId,
+    ) -> io::Result<()> {
+        self.budget.moved(pages.len() as u64 * page_bytes as u64);
+        let answers = self.kernel.move_pages(pid, pages, to)?;
+        let now = self.kernel.locate_pages(pid, pages)?;
+        for (answer, now) in answers.into_iter().zip(now) {
+            match now {
+                PageStatus::On(node) if node == to => self.report.moved_bytes += page_bytes as u64,
+                PageStatus::On(node) if from.contains(node) => {
+                    let code = if let PageStatus::Errno(code) = answer { code } else { 0 };
+                    *self.report.left_bytes.entry(code).or_default() += page_bytes as u64;
+                }
+                // Freed, swapped out or moved by somebody else in the meantime.
+                PageStatus::On(_) | PageStatus::Errno(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Did the process end?
+fn is_gone(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::SRCH | Errno::NOENT))
+}

@@ -1,0 +1,85 @@
+//! What moving pages came to, and what that means for the steps behind it.
+
+use std::collections::BTreeMap;
+
+use enforcer_core::{id::NodeId, plan::OutcomeResult, set::NodeSet};
+use rustix::io::Errno;
+
+use super::budget::Spent;
+use crate::enforce::actuator::{Effect, Next};
+
+/// What a step of moving pages came to.
+#[derive(Debug, Default)]
+pub struct PageMoveReport {
+    /// Bytes that are now on the wanted node.
+    pub moved_bytes: u64,
+    /// Bytes that were found on the nodes to be left and are still there, by error number (0: none
+    /// was given).
+    pub left_bytes: BTreeMap<i32, u64>,
+    /// Processes that could not be worked on, with the cause; not those that are gone.
+    pub refused: Vec<(u32, String)>,
+    /// Processes that were worked on.
+    pub processes: u32,
+    /// The budget ended before everything was seen.
+    pub interrupted: Option<Interrupted>,
+    /// The processes could not be listed.
+    pub error: Option<String>,
+}
+
+/// What is not done when the budget ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interrupted {
+    /// Which limit.
+    pub because: Spent,
+    /// Bytes on the nodes to be left in the process that was being worked on, as `numa_maps` counts them.
+    pub bytes: u64,
+    /// Processes that were not looked at.
+    pub processes: usize,
+}
+
+impl PageMoveReport {
+    /// As the effect of a step: what was moved, and what is left and why.
+    pub fn into_effect(self, from: &NodeSet, to: NodeId) -> Effect {
+        let text = self.describe(from, to);
+        let nothing_done = self.processes == 0 && !self.refused.is_empty();
+        let complete = self.left_bytes.is_empty() && self.refused.is_empty() && self.interrupted.is_none();
+        let (result, next) = if self.error.is_some() || nothing_done {
+            (OutcomeResult::Failed { error: text }, Next::RollBack)
+        } else if complete {
+            (OutcomeResult::Applied { read_back: text }, Next::Continue)
+        } else {
+            let wanted = format!("all pages of nodes {from} on node {to}");
+            // What does not move now is left to the kernel when the memory set is narrowed.
+            let next = if self.interrupted.is_some() { Next::Pause } else { Next::Continue };
+            (OutcomeResult::Differs { wanted, read_back: text }, next)
+        };
+        Effect { result, undo: Vec::new(), next }
+    }
+
+    fn describe(&self, from: &NodeSet, to: NodeId) -> String {
+        if let Some(error) = &self.error {
+            return error.clone();
+        }
+        let mut parts = vec![format!(
+            "{} bytes of {} processes moved from nodes {from} to node {to}",
+            self.moved_bytes, self.processes
+        )];
+        for (code, bytes) in &self.left_bytes {
+            let why = match Errno::from_raw_os_error(*code) {
+                Errno::ACCESS => "mapped by several processes".to_owned(),
+                Errno::BUSY => "busy".to_owned(),
+                Errno::NOMEM => "no room on the node".to_owned(),
+                _ if *code == 0 => "no reason given".to_owned(),
+                errno => errno.to_string(),
+            };
+            parts.push(format!("{bytes} bytes left: {why}"));
+        }
+        if let Some((pid, error)) = self.refused.first() {
+            parts.push(format!("{} processes refused, first {pid}: {error}", self.refused.len()));
+        }
+        if let Some(Interrupted { because, bytes, processes }) = &self.interrupted {
+            parts.push(format!("{because}: {bytes} bytes and {processes} processes are still to be done"));
+        }
+        parts.join("; ")
+    }
+}

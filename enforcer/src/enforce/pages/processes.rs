@@ -1,0 +1,43 @@
+//! The processes of a cgroup and of everything below it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Cgroups below the workload's own that are looked into.
+const MAX_CGROUPS: usize = 4096;
+
+/// Processes of a cgroup and of those below it, each once.
+pub(super) fn processes_in(cgroup: &Path) -> Result<Vec<u32>, String> {
+    let mut pending = vec![cgroup.to_owned()];
+    let mut processes = Vec::new();
+    let mut seen = 0;
+    while let Some(dir) = pending.pop() {
+        seen += 1;
+        let path = dir.join("cgroup.procs");
+        match fs::read_to_string(&path) {
+            Ok(text) => processes.extend(text.lines().filter_map(|line| line.trim().parse::<u32>().ok())),
+            Err(error) if dir == cgroup => return Err(format!("reading {}: {error}", path.display())),
+            // Gone meanwhile, or a threaded cgroup, whose processes its parent lists.
+            Err(_) => {}
+        }
+        if seen + pending.len() < MAX_CGROUPS {
+            pending.extend(children_of(&dir));
+        }
+    }
+    processes.sort_unstable();
+    processes.dedup();
+    // Process 0 is one that this process cannot see, and to the system call it is the caller.
+    processes.retain(|pid| *pid != 0);
+    Ok(processes)
+}
+
+fn children_of(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
+}

@@ -1,0 +1,170 @@
+//! Against a kernel in memory.
+
+use std::{fs, time::Duration};
+
+use enforcer_core::plan::OutcomeResult;
+
+use super::*;
+use crate::{
+    enforce::actuator::{Effect, Next},
+    kernel::fake::{Call, FakeKernel},
+};
+
+const START: usize = 0x7f00_0000_0000;
+
+/// A process with `pages` pages of 4 KiB from [`START`], all on node 0.
+fn process(pages: usize) -> (tempfile::TempDir, FakeKernel) {
+    let dir = tempfile::tempdir().unwrap();
+    let proc = dir.path().join("42");
+    fs::create_dir(&proc).unwrap();
+    let end = START + 2 * pages * 4096;
+    fs::write(
+        proc.join("numa_maps"),
+        format!(
+            "400000 default file=/bin/x mapped=3 N1=3 kernelpagesize_kB=4\n\
+             7f0000000000 default anon={pages} N0={pages} N1=2 kernelpagesize_kB=4\n"
+        ),
+    )
+    .unwrap();
+    fs::write(
+        proc.join("maps"),
+        format!("00400000-00403000 r-xp 00000000 08:01 7 /bin/x\n{START:x}-{end:x} rw-p 00000000 00:00 0\n"),
+    )
+    .unwrap();
+    let cgroup = dir.path().join("cgroup/below");
+    fs::create_dir_all(&cgroup).unwrap();
+    fs::write(dir.path().join("cgroup/cgroup.procs"), "").unwrap();
+    fs::write(cgroup.join("cgroup.procs"), "0\n42\n43\n").unwrap();
+    let kernel = FakeKernel::default();
+    kernel.map(42, START, pages, 0);
+    (dir, kernel)
+}
+
+/// Limits that the speed of this host does not reach.
+fn limits() -> PageMoveLimits {
+    PageMoveLimits { time: Duration::MAX, ..PageMoveLimits::default() }
+}
+
+fn carry_out(dir: &Path, kernel: &FakeKernel, limits: PageMoveLimits) -> Effect {
+    within(dir, kernel, &mut PageBudget::new(limits, Stop::default()))
+}
+
+fn within(dir: &Path, kernel: &FakeKernel, budget: &mut PageBudget) -> Effect {
+    let from: NodeSet = "0-1".parse().unwrap();
+    PageMove::new(kernel, dir, budget)
+        .carry_out(&dir.join("cgroup"), &from, NodeId(1))
+        .into_effect(&from, NodeId(1))
+}
+
+#[test]
+fn moves_everything_in_small_batches_and_tolerates_a_process_that_is_gone() {
+    let (dir, kernel) = process(1300);
+    let effect = carry_out(dir.path(), &kernel, limits());
+    assert!(
+        matches!(&effect.result, OutcomeResult::Applied { read_back } if read_back.starts_with("5324800 bytes of 1 ")),
+        "{effect:?}"
+    );
+    assert_eq!((kernel.count_on(0), kernel.count_on(1)), (0, 1300));
+    let sizes: Vec<_> = kernel
+        .calls
+        .borrow()
+        .iter()
+        .filter_map(|call| if let Call::Move { pages, .. } = call { Some(*pages) } else { None })
+        .collect();
+    assert_eq!(sizes, [512, 512, 276]);
+}
+
+#[test]
+fn says_what_did_not_move_and_goes_on() {
+    let (dir, mut kernel) = process(10);
+    kernel.stuck = vec![(42, START), (42, START + 4096)];
+    let effect = carry_out(dir.path(), &kernel, limits());
+    assert_eq!(effect.next, Next::Continue);
+    assert!(
+        matches!(&effect.result, OutcomeResult::Differs { read_back, .. } if read_back.contains("8192 bytes left: busy")),
+        "{effect:?}"
+    );
+}
+
+#[test]
+fn stops_at_the_limit_and_pauses() {
+    let (dir, kernel) = process(100);
+    let few = PageMoveLimits { bytes: 20 * 4096, pages_per_question: 10, ..limits() };
+    let effect = carry_out(dir.path(), &kernel, few);
+    assert_eq!(effect.next, Next::Pause);
+    assert_eq!(kernel.count_on(1), 20);
+    let limits = PageMoveLimits { questions: 30, pages_per_question: 10, ..limits() };
+    carry_out(dir.path(), &kernel, limits);
+    assert_eq!(kernel.count_on(1), 30, "the first 20 are there already");
+}
+
+#[test]
+fn a_refusal_for_every_process_fails_the_step() {
+    let (dir, mut kernel) = process(10);
+    kernel.failing.insert(42, Errno::PERM.raw_os_error());
+    let effect = carry_out(dir.path(), &kernel, limits());
+    assert_eq!(effect.next, Next::RollBack);
+    assert!(
+        matches!(&effect.result, OutcomeResult::Failed { error } if error.contains("first 42")),
+        "{effect:?}"
+    );
+    assert_eq!(kernel.count_on(0), 10);
+}
+
+#[test]
+fn the_limit_is_the_plans_and_is_renewed_for_the_next() {
+    let (dir, kernel) = process(100);
+    let limits = PageMoveLimits { bytes: 20 * 4096, pages_per_question: 10, ..limits() };
+    let mut budget = PageBudget::new(limits, Stop::default());
+    within(dir.path(), &kernel, &mut budget);
+    let effect = within(dir.path(), &kernel, &mut budget);
+    assert_eq!(kernel.count_on(1), 20, "nothing is left for a second step");
+    assert!(
+        matches!(&effect.result, OutcomeResult::Differs { read_back, .. } if read_back.contains("409600 bytes and 1 processes are still to be done")),
+        "{effect:?}"
+    );
+    budget.renew();
+    within(dir.path(), &kernel, &mut budget);
+    assert_eq!(kernel.count_on(1), 40);
+}
+
+#[test]
+fn a_stop_or_the_end_of_the_time_leaves_the_rest_for_later() {
+    let (dir, kernel) = process(100);
+    let stop = Stop::default();
+    stop.request();
+    let over = PageMoveLimits { time: Duration::ZERO, ..limits() };
+    for (mut budget, said) in [
+        (PageBudget::new(limits(), stop), "told to end"),
+        (PageBudget::new(over, Stop::default()), "time for one tick is over"),
+    ] {
+        let effect = within(dir.path(), &kernel, &mut budget);
+        assert_eq!(effect.next, Next::Pause);
+        assert!(
+            matches!(&effect.result, OutcomeResult::Differs { read_back, .. } if read_back.contains(said)),
+            "{effect:?}"
+        );
+    }
+    assert_eq!(kernel.calls.borrow().len(), 0);
+}
+
+#[test]
+fn huge_pages_are_moved_one_at_a_time() {
+    let (dir, kernel) = process(0);
+    let huge = 2 << 20;
+    let line = "7f0000000000 default file=/x huge N0=3 kernelpagesize_kB=2048\n";
+    fs::write(dir.path().join("42/numa_maps"), line).unwrap();
+    let end = START + 3 * huge;
+    fs::write(dir.path().join("42/maps"), format!("{START:x}-{end:x} rw-p 0 0:0 7 /x\n")).unwrap();
+    for index in 0..3 {
+        kernel.map(42, START + index * huge, 1, 0);
+    }
+    carry_out(dir.path(), &kernel, limits());
+    let moves: Vec<_> = kernel
+        .calls
+        .borrow()
+        .iter()
+        .filter_map(|call| if let Call::Move { pages, .. } = call { Some(*pages) } else { None })
+        .collect();
+    assert_eq!(moves, [1, 1, 1]);
+}
