@@ -3,15 +3,21 @@
 //! A message about the file starts with `FILE:LINE:COLUMN`, as a compiler's does, and quotes the line.
 
 use std::{
-    fs, io,
+    borrow::Cow,
+    io,
     path::{Path, PathBuf},
 };
 
 use enforcer_core::policy::{Policy, PolicyError};
 use thiserror::Error;
 
+use crate::host::read_bytes;
+
 /// Largest configuration that is read.
 const SIZE_LIMIT: u64 = 1 << 20;
+
+/// Most characters of the file that a message quotes.
+const QUOTED_LIMIT: usize = 200;
 
 /// Why there is no policy.
 #[derive(Debug, Error)]
@@ -47,12 +53,11 @@ pub enum ConfigError {
 /// Reads and checks a configuration file.
 pub fn read_policy(path: &Path) -> Result<Policy, ConfigError> {
     let failed = |cause| ConfigError::Read { path: path.to_owned(), cause };
-    let size = fs::metadata(path).map_err(failed)?.len();
-    if size > SIZE_LIMIT {
-        let message = format!("{size} bytes, at most {SIZE_LIMIT} are read");
-        return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, message)));
-    }
-    parse_policy(path, &fs::read_to_string(path).map_err(failed)?)
+    // Not the size that the file says it has: devices say 0.
+    let bytes = read_bytes(path, SIZE_LIMIT).map_err(failed)?;
+    let text = String::from_utf8(bytes)
+        .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error.utf8_error())))?;
+    parse_policy(path, &text)
 }
 
 fn parse_policy(path: &Path, text: &str) -> Result<Policy, ConfigError> {
@@ -70,7 +75,15 @@ fn invalid(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
     let line = text.lines().nth(number - 1).unwrap_or("").trim();
     ConfigError::Invalid {
         place: format!("{}:{number}:{column}", path.display()),
-        problem: format!("{}, in `{line}`", error.message()),
+        problem: format!("{}, in `{}`", shortened(error.message()), shortened(line)),
+    }
+}
+
+/// A file may be one line of a megabyte.
+fn shortened(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(QUOTED_LIMIT) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
     }
 }
 
@@ -89,6 +102,27 @@ mod tests {
             let message = parse_policy(Path::new("c.toml"), text).unwrap_err().to_string();
             assert!(message.starts_with(expected), "{message}");
             assert!(!message.contains('\n'), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_message_about_a_long_line_is_short() {
+        for text in
+            [format!("a = \"{}", "x".repeat(100_000)), format!("interval = \"{}\"", "9".repeat(100_000))]
+        {
+            let message = parse_policy(Path::new("c.toml"), &text).unwrap_err().to_string();
+            assert!(message.len() < 1000, "{}", message.len());
+        }
+    }
+
+    #[test]
+    fn what_would_block_or_never_end_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        for path in [fifo.as_path(), Path::new("/dev/zero")] {
+            let message = read_policy(path).unwrap_err().to_string();
+            assert!(message.ends_with("not a regular file"), "{message}");
         }
     }
 

@@ -14,6 +14,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     num::NonZeroU32,
     path::PathBuf,
+    time::Duration,
 };
 
 use schemars::JsonSchema;
@@ -26,6 +27,9 @@ pub use self::{
     size::{ByteSize, SizeError},
 };
 use crate::{set::NodeSet, workload::CgroupPath};
+
+/// Longest time between two samples.
+const LONGEST_INTERVAL: Duration = Duration::from_hours(24);
 
 /// The configuration file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -142,11 +146,19 @@ pub struct PolicyError {
 }
 
 impl Policy {
-    /// Checks what the types cannot: that the interval is not zero, ratios are ratios and in order,
-    /// workload names are there and differ, and node lists are not empty.
+    /// Checks what the types cannot: that the interval is sensible, the state directory absolute, ratios
+    /// are ratios and in order, workload names are there and differ, and node lists are not empty.
     pub fn validate(&self) -> Result<(), PolicyError> {
         if self.interval.is_zero() {
             return Err(refused("interval", self.interval, "it must be longer than zero"));
+        }
+        if self.interval.get() > LONGEST_INTERVAL {
+            return Err(refused("interval", self.interval, "it must not be longer than 24h"));
+        }
+        // A relative one would be another directory for a restore that is started elsewhere.
+        if !self.state_dir.is_absolute() {
+            let value = quoted(&self.state_dir.to_string_lossy());
+            return Err(refused("state_dir", value, "an absolute path is expected"));
         }
         self.thresholds.validate()?;
         let mut names = BTreeSet::new();
