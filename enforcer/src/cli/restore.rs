@@ -28,7 +28,7 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     let report = if args.dry_run {
         preview(&tree, boot_id.as_deref(), &contents)
     } else {
-        restore(&tree, boot_id.as_deref(), &mut Journal::open(&args.state_dir)?)?
+        restore(&tree, boot_id.as_deref(), &mut Journal::open(&args.state_dir)?)
     };
     print(&report, args.dry_run, out)?;
     Ok(if report.is_complete() { Exit::Ok } else { Exit::Undetermined })

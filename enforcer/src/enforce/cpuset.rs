@@ -44,6 +44,9 @@ pub enum CpusetFile {
     /// v1 only: do pages follow when `cpuset.mems` changes? v2 always moves them.
     #[serde(rename = "cpuset.memory_migrate")]
     MemoryMigrate,
+    /// v2 only: which controllers the children have; written to empty their cpusets.
+    #[serde(rename = "cgroup.subtree_control")]
+    SubtreeControl,
 }
 
 impl CpusetFile {
@@ -53,6 +56,7 @@ impl CpusetFile {
             Self::Mems => "cpuset.mems",
             Self::Cpus => "cpuset.cpus",
             Self::MemoryMigrate => "cpuset.memory_migrate",
+            Self::SubtreeControl => "cgroup.subtree_control",
         }
     }
 
@@ -63,7 +67,7 @@ impl CpusetFile {
             (Self::Mems, true) => Some("cpuset.mems.effective"),
             (Self::Cpus, false) => Some("cpuset.effective_cpus"),
             (Self::Mems, false) => Some("cpuset.effective_mems"),
-            (Self::MemoryMigrate, _) => None,
+            (Self::MemoryMigrate | Self::SubtreeControl, _) => None,
         }
     }
 }
@@ -214,8 +218,8 @@ impl Cpuset {
         match file {
             CpusetFile::Cpus => controller().set_cpus(text).map_err(|error| failed(explain(&error))),
             CpusetFile::Mems => controller().set_mems(text).map_err(|error| failed(explain(&error))),
-            // cgroups-rs takes a bool, which loses the exact text.
-            CpusetFile::MemoryMigrate => File::options()
+            // For the one cgroups-rs takes a bool, which loses the exact text; it does not know the other.
+            CpusetFile::MemoryMigrate | CpusetFile::SubtreeControl => File::options()
                 .write(true)
                 .truncate(true)
                 .open(dir.join(file.name()))

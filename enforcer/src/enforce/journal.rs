@@ -8,19 +8,23 @@
 //! A file is known by cgroup, name and inode of the cgroup's directory: a cgroup that was made again
 //! is another one. Inodes start over when the host boots, so entries carry the boot they belong to.
 //!
+//! What the journal says is written to the host by root. So it is read only from a directory, and
+//! from files, that belong to root or to the daemon's user and that nobody else may write, and no
+//! symlink is followed.
+//!
 //! A last line without its newline was torn by a crash before its write was made, and is dropped. Any
 //! other line that cannot be read is kept out of the entries and named in [`Journal::damaged`].
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
 use enforcer_core::workload::CgroupPath;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -28,6 +32,9 @@ use super::cpuset::CpusetFile;
 
 /// Version of the lines; a line of another version is damage.
 const JOURNAL_VERSION: u32 = 1;
+
+/// Most bytes of a journal that are read: a million files that were written.
+const READ_LIMIT: u64 = 256 << 20;
 
 /// A file that was written, and in which life of its cgroup.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -123,17 +130,24 @@ impl Journal {
             .mode(0o700)
             .create(state_dir)
             .map_err(failed("creating", state_dir))?;
+        check_owned(state_dir)?;
         let lock = take_lock(&state_dir.join("lock"))?;
         let path = state_dir.join("journal");
-        let JournalContents { entries, damaged } = load(&path)?;
-        let file = rewrite(&path, &entries, damaged.is_empty())?;
+        let text = read(&path)?;
+        let JournalContents { entries, damaged } = parse(&path, &text);
+        let file = rewrite(&path, &text, &entries, damaged.is_empty())?;
         File::open(state_dir).and_then(|dir| dir.sync_all()).map_err(failed("syncing", state_dir))?;
         Ok(Self { path, file, entries, damaged, _lock: lock })
     }
 
     /// What the journal holds, without its lock and without a change; nothing when there is none.
     pub fn peek(state_dir: &Path) -> Result<JournalContents, JournalError> {
-        load(&state_dir.join("journal"))
+        match fs::symlink_metadata(state_dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(JournalContents::default()),
+            _ => check_owned(state_dir)?,
+        }
+        let path = state_dir.join("journal");
+        Ok(parse(&path, &read(&path)?))
     }
 
     /// What has to be put back.
@@ -188,14 +202,46 @@ fn encode(record: Record) -> io::Result<String> {
     Ok(line)
 }
 
+/// Refuses a state directory that is a symlink, or that others may write.
+fn check_owned(state_dir: &Path) -> Result<(), JournalError> {
+    let checked = fs::symlink_metadata(state_dir).and_then(|metadata| {
+        let refused = |reason: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+        match metadata.mode() & 0o7777 {
+            _ if !metadata.is_dir() => refused("not a directory; a symlink is not followed".into()),
+            mode if mode & 0o022 != 0 => refused(format!("others may write it (mode {mode:04o})")),
+            _ => of_ours(&metadata),
+        }
+    });
+    checked.map_err(failed("using the state directory", state_dir))
+}
+
+/// Does it belong to root or to this process's user?
+fn of_ours(metadata: &fs::Metadata) -> io::Result<()> {
+    match metadata.uid() {
+        0 => Ok(()),
+        uid if uid == rustix::process::geteuid().as_raw() => Ok(()),
+        uid => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("it belongs to another user ({uid})"),
+        )),
+    }
+}
+
+/// Opens a regular file of ours; never follows a symlink and never blocks.
+fn open_ours(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    // The flags are small positive bits on every Linux, the cast keeps them.
+    let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
+    let file = options.mode(0o600).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    of_ours(&metadata)?;
+    Ok(file)
+}
+
 fn take_lock(path: &Path) -> Result<File, JournalError> {
-    let mut lock = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
+    let mut lock = open_ours(OpenOptions::new().read(true).write(true).create(true).truncate(false), path)
         .map_err(failed("opening", path))?;
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
@@ -208,18 +254,29 @@ fn take_lock(path: &Path) -> Result<File, JournalError> {
         }
         Err(errno) => return Err(failed("locking", path)(errno.into())),
     }
-    lock.set_len(0)
-        .and_then(|()| writeln!(lock, "{}", std::process::id()))
-        .map_err(failed("writing", path))?;
+    // Only for the message of the next one; a full disk must not keep a restore from its work.
+    let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
     Ok(lock)
 }
 
-fn load(path: &Path) -> Result<JournalContents, JournalError> {
-    let text = match fs::read(path) {
-        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(cause) => return Err(failed("reading", path)(cause)),
-    };
+/// The text of the journal; empty when there is none.
+fn read(path: &Path) -> Result<String, JournalError> {
+    let mut bytes = Vec::new();
+    let read = open_ours(OpenOptions::new().read(true), path)
+        .and_then(|file| file.take(READ_LIMIT + 1).read_to_end(&mut bytes));
+    match read {
+        Ok(_) if bytes.len() as u64 > READ_LIMIT => {
+            let cause =
+                io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {READ_LIMIT} bytes"));
+            Err(failed("reading", path)(cause))
+        }
+        Ok(_) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(cause) => Err(failed("reading", path)(cause)),
+    }
+}
+
+fn parse(path: &Path, text: &str) -> JournalContents {
     let mut entries = BTreeMap::new();
     let mut damaged = Vec::new();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -237,33 +294,46 @@ fn load(path: &Path) -> Result<JournalContents, JournalError> {
             Err(error) => damaged.push(format!("{} line {number}: {error}", path.display())),
         }
     }
-    Ok(JournalContents { entries, damaged })
+    JournalContents { entries, damaged }
 }
 
-/// Leaves only what is open in the file, so that it does not grow for ever and a torn end is gone.
+/// Leaves only what is open in the file, so that it does not grow for ever and a torn end is gone. A
+/// file that is so already stays: a restore must not need space on a full disk.
 ///
 /// A damaged file is kept beside the new one: it may hold what nobody else knows.
-fn rewrite(path: &Path, entries: &BTreeMap<EntryKey, Entry>, undamaged: bool) -> Result<File, JournalError> {
+fn rewrite(
+    path: &Path,
+    text: &str,
+    entries: &BTreeMap<EntryKey, Entry>,
+    undamaged: bool,
+) -> Result<File, JournalError> {
     if !undamaged {
         let kept = path.with_extension("damaged");
-        fs::copy(path, &kept).map_err(failed("copying the damaged journal to", &kept))?;
+        let linked = match fs::remove_file(&kept) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => fs::hard_link(path, &kept),
+        };
+        linked.map_err(failed("keeping the damaged journal as", &kept))?;
     }
-    let fresh = path.with_extension("new");
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&fresh)
-        .map_err(failed("creating", &fresh))?;
-    for (key, entry) in entries {
-        let line = encode(Record::Before { key: key.clone(), entry: entry.clone() })
-            .map_err(failed("encoding a line of", &fresh))?;
-        file.write_all(line.as_bytes()).map_err(failed("writing", &fresh))?;
+    let lines = entries.iter().map(|(key, entry)| {
+        encode(Record::Before { key: key.clone(), entry: entry.clone() })
+            .map_err(failed("encoding a line of", path))
+    });
+    let wanted = lines.collect::<Result<BTreeSet<String>, JournalError>>()?;
+    let compact = text.split_inclusive('\n').count() == wanted.len()
+        && text.split_inclusive('\n').all(|line| wanted.contains(line));
+    if !compact {
+        let fresh = path.with_extension("new");
+        let mut file = open_ours(OpenOptions::new().write(true).create(true).truncate(true), &fresh)
+            .map_err(failed("creating", &fresh))?;
+        wanted
+            .iter()
+            .try_for_each(|line| file.write_all(line.as_bytes()))
+            .and_then(|()| file.sync_all())
+            .map_err(failed("writing", &fresh))?;
+        fs::rename(&fresh, path).map_err(failed("renaming to", path))?;
     }
-    file.sync_all().map_err(failed("syncing", &fresh))?;
-    fs::rename(&fresh, path).map_err(failed("renaming to", path))?;
-    OpenOptions::new().append(true).open(path).map_err(failed("opening", path))
+    open_ours(OpenOptions::new().append(true).create(true), path).map_err(failed("opening", path))
 }
 
 #[cfg(test)]
@@ -354,6 +424,79 @@ mod tests {
         assert_eq!(journal.damaged().len(), 2);
         assert!(journal.damaged()[0].contains("line 1"), "{:?}", journal.damaged());
         assert!(fs::read_to_string(dir.path().join("journal.damaged")).unwrap().starts_with("rubbish"));
+    }
+
+    #[test]
+    fn a_state_directory_that_others_may_change_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        fs::create_dir(&state).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&state, &link).unwrap();
+        for (path, mode, said) in [
+            (&state, 0o777, "others may write it (mode 0777)"),
+            (&state, 0o1777, "others may write it (mode 1777)"),
+            (&state, 0o770, "others may write it (mode 0770)"),
+            (&link, 0o700, "not a directory"),
+        ] {
+            fs::set_permissions(&state, fs::Permissions::from_mode(mode)).unwrap();
+            for error in [Journal::open(path).unwrap_err(), Journal::peek(path).unwrap_err()] {
+                let error = error.to_string();
+                assert!(error.contains(path.to_str().unwrap()) && error.contains(said), "{error}");
+            }
+            assert!(fs::read_dir(&state).unwrap().next().is_none(), "nothing is made in it");
+        }
+    }
+
+    #[test]
+    fn files_in_the_place_of_ours_are_not_followed_and_do_not_block() {
+        use rustix::fs::{CWD, FileType, mknodat};
+
+        for name in ["lock", "journal", "journal.new"] {
+            let dir = tempfile::tempdir().unwrap();
+            let victim = dir.path().join("victim");
+            fs::write(&victim, "precious").unwrap();
+            let state = dir.path().join("state");
+            fs::create_dir(&state).unwrap();
+            fs::write(state.join("journal"), "torn").unwrap();
+            fs::remove_file(state.join(name)).or_else(|_absent| io::Result::Ok(())).unwrap();
+            std::os::unix::fs::symlink(&victim, state.join(name)).unwrap();
+            let error = Journal::open(&state).unwrap_err().to_string();
+            assert!(error.contains(state.join(name).to_str().unwrap()), "{error}");
+            assert_eq!(fs::read_to_string(&victim).unwrap(), "precious", "{name}");
+            fs::remove_file(state.join(name)).unwrap();
+            mknodat(CWD, state.join(name), FileType::Fifo, 0o600.into(), 0).unwrap();
+            assert!(Journal::open(&state).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_journal_of_another_user_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("journal");
+        fs::write(&file, "").unwrap();
+        if std::os::unix::fs::chown(&file, Some(65534), None).is_err() {
+            println!("skipped: only root can give a file away");
+            return;
+        }
+        let error = Journal::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("it belongs to another user (65534)"), "{error}");
+    }
+
+    #[test]
+    fn a_journal_with_nothing_to_tidy_is_not_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(dir.path()).unwrap();
+        journal.record(key("/b", 1), entry("0\n")).unwrap();
+        journal.record(key("/a", 1), entry("0\n")).unwrap();
+        drop(journal);
+        // As a full disk would, this makes every new file fail.
+        fs::create_dir(dir.path().join("journal.new")).unwrap();
+        let mut journal = Journal::open(dir.path()).unwrap();
+        assert_eq!(journal.entries().len(), 2);
+        journal.close(&key("/a", 1)).unwrap();
+        drop(journal);
+        Journal::open(dir.path()).unwrap_err();
     }
 
     #[test]

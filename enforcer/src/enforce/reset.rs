@@ -7,10 +7,11 @@
 //! cpuset, tasks or not; the values of those that shall have one are written again.
 //!
 //! For some milliseconds the siblings are as wide as their parent, and no pages move because of it.
-//! What they hold is journalled first, so that a crash in between is undone by the next restore. Must
+//! What they hold is journalled first, and that the controller is taken away, so that a crash in between
+//! is undone by the next restore, which starts with [`resume`]. Must
 //! never be done beside a partition or an exclusive set, which would be lost: that is refused.
 
-use std::{fs, io::Write, path::Path};
+use std::{fs, io::Write, os::unix::fs::MetadataExt, path::PathBuf};
 
 use enforcer_core::workload::CgroupPath;
 
@@ -18,6 +19,7 @@ use super::{
     cpuset::{Cpuset, CpusetFile, CpusetTree},
     journal::{Entry, EntryKey, Journal},
 };
+use crate::host::read_text;
 
 /// Children of one cgroup that are looked at.
 const MAX_CHILDREN: usize = 10_000;
@@ -40,6 +42,9 @@ pub(super) fn empty(
     journal: &mut Journal,
 ) -> Result<(), String> {
     let children = children(tree, parent, files)?;
+    let control = Control::of(tree, parent)?;
+    let entry = Entry { original: control.read()?, boot_id: boot_id.map(str::to_owned) };
+    let taken = EntryKey { cgroup: parent.clone(), file: CpusetFile::SubtreeControl, inode: control.inode };
     let mut temporary = Vec::new();
     for child in &children {
         for (file, text) in child.values.iter().filter(|(_, text)| !text.trim().is_empty()) {
@@ -51,9 +56,16 @@ pub(super) fn empty(
             }
         }
     }
-    let control = tree.path_of(parent).join("cgroup.subtree_control");
-    switch(&control, "-cpuset")?;
-    switch(&control, "+cpuset")?;
+    journal.record(taken.clone(), entry).map_err(|error| error.to_string())?;
+    if let Err(error) = control.write("-cpuset") {
+        // Nothing has changed, so nothing is to be put back.
+        for key in temporary.iter().chain([&taken]) {
+            journal.close(key).map_err(|error| error.to_string())?;
+        }
+        return Err(error);
+    }
+    control.write("+cpuset")?;
+    journal.close(&taken).map_err(|error| error.to_string())?;
     // One that cannot be written must not keep the others from getting theirs.
     let failures: Vec<String> = children
         .iter()
@@ -117,12 +129,47 @@ fn child(tree: &CpusetTree, cgroup: CgroupPath, files: &[&EntryKey]) -> Result<O
     Ok(Some(Child { cgroup, cpuset, values }))
 }
 
-fn switch(control: &Path, value: &str) -> Result<(), String> {
-    fs::File::options()
-        .write(true)
-        .open(control)
-        .and_then(|mut file| file.write_all(value.as_bytes()))
-        .map_err(|error| format!("writing {value:?} to {}: {error}", control.display()))
+/// Gives the controller back that a crash left taken away; `None` when it is there.
+///
+/// The error names operation, path, value and cause.
+pub(super) fn resume(tree: &CpusetTree, taken: &EntryKey) -> Result<Option<String>, String> {
+    let control = Control::of(tree, &taken.cgroup)?;
+    if control.inode != taken.inode {
+        return Ok(None);
+    }
+    let found = control.read()?;
+    if found.split_ascii_whitespace().any(|controller| controller == "cpuset") {
+        return Ok(None);
+    }
+    control.write("+cpuset")?;
+    Ok(Some(found))
+}
+
+/// `cgroup.subtree_control` of one cgroup, the root included.
+struct Control {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Control {
+    fn of(tree: &CpusetTree, cgroup: &CgroupPath) -> Result<Self, String> {
+        let dir = tree.path_of(cgroup);
+        let metadata =
+            fs::symlink_metadata(&dir).map_err(|error| format!("looking at {}: {error}", dir.display()))?;
+        Ok(Self { path: dir.join(CpusetFile::SubtreeControl.name()), inode: metadata.ino() })
+    }
+
+    fn read(&self) -> Result<String, String> {
+        read_text(&self.path).map_err(|error| error.to_string())
+    }
+
+    fn write(&self, value: &str) -> Result<(), String> {
+        fs::File::options()
+            .write(true)
+            .open(&self.path)
+            .and_then(|mut file| file.write_all(value.as_bytes()))
+            .map_err(|error| format!("writing {value:?} to {}: {error}", self.path.display()))
+    }
 }
 
 #[cfg(test)]
@@ -155,6 +202,20 @@ mod tests {
         for file in ["/top/a\",\"file\":\"cpuset.cpus", "/top/b\",\"file\":\"cpuset.cpus"] {
             assert_eq!(written.matches(file).count(), 2, "{file}: recorded and closed\n{written}");
         }
+    }
+
+    #[test]
+    fn a_parent_without_controllers_leaves_nothing_in_the_journal() {
+        let host = Fixture::new(true);
+        host.cgroup("/top/a", "2-3\n", "1\n");
+        host.cgroup("/top/b", "0-1\n", "\n");
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        let key = key(&host, &tree);
+        let control = host.path("/top").join("cgroup.subtree_control");
+        fs::remove_file(&control).unwrap();
+        let mut journal = host.journal();
+        empty(&tree, &CgroupPath::new("/top"), &[&key], None, &mut journal).unwrap_err();
+        assert!(journal.entries().is_empty(), "{:?}", journal.entries());
     }
 
     #[test]

@@ -19,7 +19,7 @@ use enforcer_core::{set::CpuSet, workload::CgroupPath};
 
 use super::{
     cpuset::{Cpuset, CpusetFile, CpusetTree},
-    journal::{Entry, EntryKey, Journal, JournalContents, JournalError},
+    journal::{Entry, EntryKey, Journal, JournalContents},
     reset,
 };
 
@@ -82,16 +82,17 @@ impl RestoreReport {
 
 /// Puts back every original of the journal that belongs to this boot.
 ///
-/// Fails only when the journal cannot be written; what went wrong with single files is in the report.
-pub fn restore(
-    tree: &CpusetTree,
-    boot_id: Option<&str>,
-    journal: &mut Journal,
-) -> Result<RestoreReport, JournalError> {
+/// What went wrong with single files is in the report.
+pub fn restore(tree: &CpusetTree, boot_id: Option<&str>, journal: &mut Journal) -> RestoreReport {
     let entries = journal.entries().clone();
     let mut results: BTreeMap<&EntryKey, RestoreResult> = BTreeMap::new();
     let mut open = Vec::new();
-    for (key, entry) in &entries {
+    // A controller that a crash left taken away: without it the children have no files.
+    let taken = |key: &EntryKey| key.file == CpusetFile::SubtreeControl;
+    for (key, entry) in entries.iter().filter(|(key, _)| taken(key)) {
+        results.insert(key, give_back(tree, boot_id, key, entry));
+    }
+    for (key, entry) in entries.iter().filter(|(key, _)| !taken(key)) {
         match open_entry(tree, boot_id, key, entry) {
             Ok(pending) => open.push(pending),
             Err(result) => {
@@ -109,14 +110,17 @@ pub fn restore(
     empty_what_has_tasks(tree, boot_id, journal, &open, &mut results);
     let mut report = RestoreReport { damaged: journal.damaged().to_vec(), ..RestoreReport::default() };
     for (key, entry) in &entries {
-        let Some(result) = results.remove(key) else { continue };
-        if !matches!(result, RestoreResult::Failed { .. }) {
-            journal.close(key)?;
+        let Some(mut result) = results.remove(key) else { continue };
+        if !matches!(result, RestoreResult::Failed { .. })
+            && let Err(error) = journal.close(key)
+        {
+            // A full disk: the next restore finds it as it should be.
+            result = RestoreResult::Failed { error: format!("it is as it was, but {error}") };
         }
         let (cgroup, original) = (key.cgroup.clone(), entry.original.clone());
         report.files.push(Restored { cgroup, file: key.file, original, result });
     }
-    Ok(report)
+    report
 }
 
 /// What [`restore`] would do, as far as can be told without writing. Needs no lock, and so can be asked
@@ -140,17 +144,37 @@ struct Pending<'a> {
     cpuset: Cpuset,
 }
 
+/// Gives the children of a cgroup their cpuset controller back.
+fn give_back(tree: &CpusetTree, boot_id: Option<&str>, key: &EntryKey, entry: &Entry) -> RestoreResult {
+    if is_of_another_boot(entry, boot_id) {
+        return skipped(ANOTHER_BOOT);
+    }
+    match reset::resume(tree, key) {
+        Ok(Some(from)) => RestoreResult::PutBack { from },
+        Ok(None) => RestoreResult::Unchanged,
+        Err(_gone) if !tree.path_of(&key.cgroup).exists() => skipped("the cgroup is gone"),
+        Err(error) => RestoreResult::Failed { error },
+    }
+}
+
+const ANOTHER_BOOT: &str = "the host has been started again since";
+
+fn is_of_another_boot(entry: &Entry, boot_id: Option<&str>) -> bool {
+    matches!((entry.boot_id.as_deref(), boot_id), (Some(then), Some(now)) if then != now)
+}
+
+fn skipped(reason: &str) -> RestoreResult {
+    RestoreResult::Skipped { reason: reason.into() }
+}
+
 fn open_entry<'a>(
     tree: &CpusetTree,
     boot_id: Option<&str>,
     key: &'a EntryKey,
     entry: &'a Entry,
 ) -> Result<Pending<'a>, RestoreResult> {
-    let skipped = |reason: &str| RestoreResult::Skipped { reason: reason.into() };
-    if let (Some(then), Some(now)) = (entry.boot_id.as_deref(), boot_id)
-        && then != now
-    {
-        return Err(skipped("the host has been started again since"));
+    if is_of_another_boot(entry, boot_id) {
+        return Err(skipped(ANOTHER_BOOT));
     }
     let cpuset = match tree.open(&key.cgroup) {
         Ok(cpuset) => cpuset,
@@ -214,7 +238,7 @@ fn order<'p, 'a>(
 ) -> impl Iterator<Item = &'p Pending<'a>> + use<'p, 'a> {
     let depth = |entry: &Pending<'_>| entry.key.cgroup.as_str().matches('/').count();
     let rank = |entry: &Pending<'_>| match entry.key.file {
-        CpusetFile::MemoryMigrate => 0,
+        CpusetFile::MemoryMigrate | CpusetFile::SubtreeControl => 0,
         CpusetFile::Mems => 1,
         CpusetFile::Cpus => 2,
     };
@@ -286,7 +310,7 @@ fn inherit_meanwhile(pending: &Pending<'_>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, os::unix::fs::MetadataExt};
 
     use proptest::prelude::*;
 
@@ -300,7 +324,7 @@ mod tests {
 
     fn restore_all(host: &Fixture) -> RestoreReport {
         let tree = CpusetTree::new(&host.layout.cpuset.path, host.layout.cpuset.v2);
-        restore(&tree, BOOT, &mut host.journal()).unwrap()
+        restore(&tree, BOOT, &mut host.journal())
     }
 
     fn results(report: &RestoreReport) -> Vec<&RestoreResult> {
@@ -362,6 +386,31 @@ mod tests {
     }
 
     #[test]
+    fn a_crash_with_the_controller_taken_away_is_undone() {
+        let host = Fixture::new(true);
+        host.cgroup("/top/a", "\n", "0\n");
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        let control = host.path("/top").join("cgroup.subtree_control");
+        let inode = fs::symlink_metadata(host.path("/top")).map(|top| top.ino()).unwrap();
+        let taken = EntryKey { cgroup: CgroupPath::new("/top"), file: CpusetFile::SubtreeControl, inode };
+        for (found, result, after) in [
+            ("memory\n", RestoreResult::PutBack { from: "memory\n".into() }, "+cpuset"),
+            ("cpuset memory\n", RestoreResult::Unchanged, "cpuset memory\n"),
+        ] {
+            fs::write(&control, "cpuset memory\n").unwrap();
+            let entry = Entry { original: "cpuset memory\n".into(), boot_id: BOOT.map(str::to_owned) };
+            host.journal().record(taken.clone(), entry).unwrap();
+            fs::write(&control, found).unwrap();
+            let preview = preview(&tree, BOOT, &Journal::peek(&host.state_dir()).unwrap());
+            assert_eq!(preview.files.len(), 1);
+            assert_eq!(fs::read_to_string(&control).unwrap(), found);
+            assert_eq!(results(&restore_all(&host)), [&result]);
+            assert_eq!(fs::read_to_string(&control).unwrap()[..after.len()], *after);
+            assert!(host.journal().entries().is_empty());
+        }
+    }
+
+    #[test]
     fn a_cgroup_that_is_gone_or_another_one_is_skipped_and_forgotten() {
         let host = Fixture::new(true);
         for path in ["/again", "/gone", "/moved-away"] {
@@ -394,7 +443,7 @@ mod tests {
         host.cgroup("/a", "0-3\n", "0\n");
         apply_plan(&plan([set_cpus("/a", "1")]), &mut host.actuator());
         let tree = CpusetTree::new(&host.layout.cpuset.path, true);
-        let report = restore(&tree, Some("boot-2"), &mut host.journal()).unwrap();
+        let report = restore(&tree, Some("boot-2"), &mut host.journal());
         assert!(matches!(results(&report)[..], [RestoreResult::Skipped { .. }]), "{report:?}");
         assert_eq!(host.read("/a", "cpuset.cpus"), "1");
     }
