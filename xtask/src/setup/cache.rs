@@ -38,7 +38,7 @@ pub(super) fn keep(
 }
 
 /// Makes what belongs at `place` in a scratch folder of `dir` and renames it; nothing if it is there.
-pub(super) fn aside(dir: &Path, place: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+pub(crate) fn aside(dir: &Path, place: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
     let lock =
         File::create(dir.join(".lock")).with_context(|| format!("create a lock in {}", dir.display()))?;
@@ -55,7 +55,7 @@ pub(super) fn aside(dir: &Path, place: &Path, make: impl FnOnce(&Path) -> Result
 }
 
 /// Hash of a recipe. It need not be the same under another compiler: the thing is then made anew.
-fn key(recipe: &[&str]) -> u64 {
+pub(crate) fn key(recipe: &[&str]) -> u64 {
     let mut hasher = DefaultHasher::new();
     recipe.hash(&mut hasher);
     hasher.finish()

@@ -6,7 +6,7 @@
 
 mod apt;
 mod bpf_linker;
-mod cache;
+pub(crate) mod cache;
 mod initrd;
 mod kernel;
 mod packages;
@@ -15,7 +15,7 @@ mod root_image;
 mod suite;
 
 pub(crate) use bpf_linker::FOLDER as BPF_LINKER;
-pub(crate) use root_image::with_sbin;
+pub(crate) use root_image::{absent_is_fine, with_sbin};
 
 use std::{env::consts::ARCH, path::PathBuf};
 

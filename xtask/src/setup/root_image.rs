@@ -116,7 +116,7 @@ fn furnish(tree: &Path) -> Result<()> {
 }
 
 /// For removals.
-pub(super) fn absent_is_fine(error: io::Error) -> io::Result<()> {
+pub(crate) fn absent_is_fine(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 

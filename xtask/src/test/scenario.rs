@@ -125,6 +125,7 @@ fn boot(rig: &Rig, inject: &Path, topology: &Topology, scenario: &Scenario) -> R
             inject,
             job: &format!("exec /inject/scenario run {name}"),
             limit: Duration::from_secs(scenario.limit_seconds),
+            snapshot: None,
         };
         let report = guest.run(&mut |line| println!("{name}: {line}"))?;
         let seconds = started.elapsed().as_secs_f64();

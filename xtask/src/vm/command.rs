@@ -5,7 +5,8 @@ use std::{fs, process::ExitCode, time::Duration};
 use anyhow::{Context, Result, bail};
 
 use super::{
-    Ending, Guest, inject_image,
+    Ending, Guest, Snapshots, inject_image,
+    snapshot::Snapshot,
     topology::{self, Topology},
 };
 use crate::{setup, workspace::Workspace};
@@ -28,6 +29,9 @@ pub(crate) struct Arguments {
     /// Put this file at /inject (may be given several times)
     #[arg(long)]
     file: Vec<std::path::PathBuf>,
+    /// Boot, even if there is a snapshot; make none
+    #[arg(long)]
+    no_snapshot: bool,
     /// Seconds that a COMMAND may take
     #[arg(long, default_value_t = 600)]
     limit: u64,
@@ -56,21 +60,37 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCo
     inject_image(&folder, &inject)?;
     let interactive = arguments.command.is_empty();
     let job = if interactive { SHELL.to_owned() } else { arguments.command.join(" ") };
-    let guest = Guest {
+    let mut guest = Guest {
         rig: &rig,
         topology: &topology,
         kernel_arguments: &arguments.kernel_args,
         inject: &inject,
         job: &job,
         limit: Duration::from_secs(arguments.limit),
+        snapshot: None,
     };
+    if !arguments.no_snapshot {
+        guest.snapshot = snapshot(&Snapshots::of(workspace, &rig)?, &guest);
+    }
     if interactive {
         guest.interact()?;
         return Ok(ExitCode::SUCCESS);
     }
-    let report = guest.run(&mut |line| println!("{line}"))?;
+    let mut report = guest.run(&mut |line| println!("{line}"))?;
+    if !matches!(report.ending, Ending::Exited(_)) && guest.snapshot.take().is_some() {
+        eprintln!("once more, from a cold boot");
+        report = guest.run(&mut |line| println!("{line}"))?;
+    }
     match report.ending {
         Ending::Exited(status) => Ok(u8::try_from(status).map_or(ExitCode::FAILURE, ExitCode::from)),
         Ending::Broken(why) | Ending::Stalled(why) => bail!("{why}; its console:\n{}", report.console),
     }
+}
+
+/// The snapshot for a guest, made on first use; without one the guest is booted.
+fn snapshot(snapshots: &Snapshots, guest: &Guest) -> Option<Snapshot> {
+    snapshots
+        .find_or_make(guest)
+        .inspect_err(|error| eprintln!("no snapshot, so the guest is booted: {error:#}"))
+        .ok()
 }

@@ -2,19 +2,23 @@
 
 use std::{fs, path::Path, process::Command};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::{command, setup::with_sbin};
 
 /// Room for the file system's own tables, in bytes.
 const OVERHEAD: u64 = 16 << 20;
 
-/// Bytes in a sector: a disk is made of whole ones.
-const SECTOR: usize = 512;
+/// Images of files are whole multiples of this: a snapshot has seen the size of its disks, and fits
+/// every image of the same size. They are sparse.
+const STEP: u64 = 128 << 20;
+
+/// Bytes of every disk with a job.
+const JOB: usize = 64 << 10;
 
 /// An ext4 image of a folder, written to `image`.
 pub(crate) fn inject_image(folder: &Path, image: &Path) -> Result<()> {
-    let mebibytes = (size_of_files(folder)? + OVERHEAD).div_ceil(1 << 20);
+    let mebibytes = (size_of_files(folder)? + OVERHEAD).next_multiple_of(STEP) >> 20;
     command::quietly(
         Command::new("mke2fs")
             .args(["-q", "-F", "-t", "ext4", "-O", "^has_journal,^metadata_csum,^resize_inode,^dir_index"])
@@ -37,10 +41,12 @@ fn size_of_files(folder: &Path) -> Result<u64> {
     Ok(sum)
 }
 
-/// The text of a job as a disk: padded with NUL bytes, which the guest drops.
+/// The text of a job as a disk: padded with NUL bytes, which the guest drops. A guest whose disk is
+/// empty waits for a job.
 pub(super) fn job_disk(script: &str, image: &Path) -> Result<()> {
     let mut bytes = script.as_bytes().to_vec();
-    bytes.resize((bytes.len() + 1).next_multiple_of(SECTOR), 0);
+    ensure!(bytes.len() <= JOB, "the job has {} bytes; {JOB} fit", bytes.len());
+    bytes.resize(JOB, 0);
     fs::write(image, bytes).with_context(|| format!("write {}", image.display()))
 }
 
@@ -49,12 +55,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_whole_sectors_and_never_none() {
+    fn every_job_is_a_disk_of_the_same_size() {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("job");
-        for (length, wanted) in [(0, 512), (511, 512), (512, 1024)] {
+        for length in [0, 511, JOB] {
             job_disk(&"x".repeat(length), &image).unwrap();
-            assert_eq!(fs::metadata(&image).unwrap().len(), wanted);
+            assert_eq!(fs::metadata(&image).unwrap().len(), JOB as u64);
         }
+        assert!(job_disk(&"x".repeat(JOB + 1), &image).is_err());
     }
 }

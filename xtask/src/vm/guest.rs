@@ -7,10 +7,10 @@
 use std::{
     io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, Result};
@@ -18,28 +18,36 @@ use anyhow::{Context, Result};
 use super::{
     console::{Console, Trouble},
     disk,
-    machine::Machine,
+    machine::{Machine, Start},
+    snapshot::Snapshot,
     topology::Topology,
 };
 use crate::{command, setup::Rig};
 
 /// How often the console is looked at while the job is silent.
-const LOOK: Duration = Duration::from_millis(200);
+pub(super) const LOOK: Duration = Duration::from_millis(200);
 
 /// Time for a dying kernel to print the rest.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Longest time from QEMU's start to a ready guest; it takes seconds, or never comes.
-const BOOT_LIMIT: Duration = Duration::from_secs(90);
+pub(super) const BOOT_LIMIT: Duration = Duration::from_secs(90);
+
+/// The same for a guest that is resumed.
+const RESUME_LIMIT: Duration = Duration::from_secs(30);
 
 /// Lines of the console that are kept for a report.
 const CONSOLE_TAIL: usize = 60;
+
+/// Name of the disk with the job.
+const JOB: &str = "job";
 
 /// Lines of the guest's last stage.
 const READY: &str = "rig: ready";
 const EXIT: &str = "rig: exit ";
 
 /// What to boot and what to run in it.
+#[derive(Clone)]
 pub(crate) struct Guest<'a> {
     pub(crate) rig: &'a Rig,
     pub(crate) topology: &'a Topology,
@@ -51,6 +59,8 @@ pub(crate) struct Guest<'a> {
     pub(crate) job: &'a str,
     /// Longest time for the job.
     pub(crate) limit: Duration,
+    /// Resumed instead of booted, if there is one.
+    pub(crate) snapshot: Option<Snapshot>,
 }
 
 /// How a boot ended.
@@ -72,19 +82,24 @@ pub(crate) struct Report {
 }
 
 impl Guest<'_> {
-    /// Boots, runs the job, and hands over each of its lines as it comes.
+    /// Boots or resumes, runs the job, and hands over each of its lines as it comes.
+    ///
+    /// A resumed guest that did not end by itself is told of, and its snapshot removed: the caller may
+    /// boot a cold one.
     pub(crate) fn run(&self, on_line: &mut dyn FnMut(&str)) -> Result<Report> {
         let scratch = tempfile::tempdir().context("create a scratch folder")?;
-        let log = scratch.path().join("console.log");
         let mut child = self.start(scratch.path(), Stdio::null(), Stdio::piped())?;
-        let stdout = child.0.stdout.take().context("QEMU has no standard output")?;
-        let mut console = Console::follow(&log);
-        let ending = self.watch(&lines(stdout), &mut console, on_line)?;
+        let mut console = Console::follow(&Self::console(scratch.path()));
+        let ending = self.watch(&lines(child.stdout()?), &mut console, on_line)?;
         drop(child);
+        if let (Some(snapshot), Ending::Broken(why) | Ending::Stalled(why)) = (&self.snapshot, &ending) {
+            on_line(&format!("rig: the resumed guest misbehaves ({why}); its snapshot is removed"));
+            snapshot.discard()?;
+        }
         Ok(Report { ending, console: command::tail(&console.text(), CONSOLE_TAIL) })
     }
 
-    /// Boots with the job's terminal joined to this one, until the job ends.
+    /// Boots or resumes with the job's terminal joined to this one, until the job ends.
     pub(crate) fn interact(&self) -> Result<()> {
         let scratch = tempfile::tempdir().context("create a scratch folder")?;
         let mut child = self.start(scratch.path(), Stdio::inherit(), Stdio::inherit())?;
@@ -93,19 +108,49 @@ impl Guest<'_> {
     }
 
     fn start(&self, scratch: &Path, stdin: Stdio, stdout: Stdio) -> Result<Killed> {
-        let (job, console) = (scratch.join("job"), scratch.join("console.log"));
-        disk::job_disk(self.job, &job)?;
+        match &self.snapshot {
+            None => self.launch(scratch, self.job, Start::Cold, stdin, stdout),
+            Some(snapshot) => {
+                // The guest's wall clock stands where it was saved.
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
+                let job = format!("date -u -s @{} > /dev/null\n{}", now.as_secs(), self.job);
+                self.launch(scratch, &job, snapshot.start(), stdin, stdout)
+            }
+        }
+    }
+
+    /// Starts QEMU with a job.
+    pub(super) fn launch(
+        &self,
+        scratch: &Path,
+        job: &str,
+        start: Start,
+        stdin: Stdio,
+        stdout: Stdio,
+    ) -> Result<Killed> {
+        disk::job_disk(job, &scratch.join(JOB))?;
+        let mut qemu = qemu(&self.rig.qemu);
+        qemu.args(self.arguments(start, scratch)).stdin(stdin).stdout(stdout);
+        Ok(Killed(qemu.spawn().context("start QEMU")?))
+    }
+
+    /// QEMU's arguments for files in `scratch`.
+    pub(super) fn arguments(&self, start: Start, scratch: &Path) -> Vec<String> {
         let machine = Machine {
             rig: self.rig,
             topology: self.topology,
             inject: self.inject,
-            job: &job,
-            console: &console,
+            job: &scratch.join(JOB),
+            console: &Self::console(scratch),
             kernel_arguments: self.kernel_arguments,
+            start,
         };
-        let mut qemu = qemu(&self.rig.qemu);
-        qemu.args(machine.arguments()).stdin(stdin).stdout(stdout);
-        Ok(Killed(qemu.spawn().context("start QEMU")?))
+        machine.arguments()
+    }
+
+    /// Log of the kernel's console.
+    pub(super) fn console(scratch: &Path) -> PathBuf {
+        scratch.join("console.log")
     }
 
     fn watch(
@@ -114,7 +159,8 @@ impl Guest<'_> {
         console: &mut Console,
         on_line: &mut dyn FnMut(&str),
     ) -> Result<Ending> {
-        let mut deadline = Instant::now() + BOOT_LIMIT;
+        let start_limit = if self.snapshot.is_some() { RESUME_LIMIT } else { BOOT_LIMIT };
+        let mut deadline = Instant::now() + start_limit;
         let mut ready = false;
         loop {
             match lines.recv_timeout(LOOK) {
@@ -147,8 +193,8 @@ impl Guest<'_> {
                 return Ok(ending_of(trouble));
             }
             if Instant::now() > deadline {
-                let limit = if ready { self.limit } else { BOOT_LIMIT };
-                let what = if ready { "the job did not end" } else { "the guest did not boot" };
+                let limit = if ready { self.limit } else { start_limit };
+                let what = if ready { "the job did not end" } else { "the guest did not come up" };
                 return Ok(Ending::Stalled(format!("{what} within {} s", limit.as_secs())));
             }
         }
@@ -181,7 +227,7 @@ fn qemu(folder: &Path) -> Command {
 }
 
 /// Lines of a pipe, read on a thread of their own so that waiting for one can end.
-fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
+pub(super) fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let mut reader = BufReader::new(pipe);
@@ -198,7 +244,14 @@ fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
 }
 
 /// A QEMU that does not outlive us.
-struct Killed(Child);
+pub(super) struct Killed(Child);
+
+impl Killed {
+    /// Its standard output, once.
+    pub(super) fn stdout(&mut self) -> Result<ChildStdout> {
+        self.0.stdout.take().context("QEMU has no standard output")
+    }
+}
 
 impl Drop for Killed {
     fn drop(&mut self) {

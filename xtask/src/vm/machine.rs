@@ -6,7 +6,8 @@
 //!   siblings come out wrong. `level=30` hides CPUID leaf 0x1f; its emulation aborts QEMU
 //!   when a socket has several dies. Without 5-level paging (`la57`) TLB fills are cheaper.
 //! - `store-global-state=off`: a guest that was saved while stopped runs when it is resumed.
-//! - Root is opened with `snapshot=on`: its writes are thrown away.
+//! - Root is opened with `snapshot=on`: its writes are thrown away. A machine that is to be saved writes
+//!   to a copy, which then belongs to its state.
 //! - The guest numbers nodes of NVDIMMs in the order in which QEMU lists the devices, which is by id,
 //!   last first. Ids are given so that guest and file agree.
 //!
@@ -42,6 +43,18 @@ pub(super) struct Machine<'a> {
     pub(super) console: &'a Path,
     /// Appended to the kernel command line.
     pub(super) kernel_arguments: &'a str,
+    pub(super) start: Start<'a>,
+}
+
+/// From which state a machine starts.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Start<'a> {
+    /// From nothing.
+    Cold,
+    /// From nothing; QEMU listens on `monitor`, and `root` keeps what is written to it.
+    ToBeSaved { root: &'a Path, monitor: &'a Path },
+    /// From memory and devices in `state`, whose disk was `root`.
+    Saved { root: &'a Path, state: &'a Path },
 }
 
 impl Machine<'_> {
@@ -68,13 +81,28 @@ impl Machine<'_> {
         }
         arguments.extend(self.devices());
         arguments.extend(self.kernel());
+        match self.start {
+            Start::Cold => {}
+            Start::ToBeSaved { monitor, .. } => {
+                let listen = format!("unix:{},server=on,wait=off", monitor.display());
+                arguments.extend(["-qmp".to_owned(), listen]);
+            }
+            Start::Saved { state, .. } => {
+                arguments.extend(["-incoming".to_owned(), format!("file:{}", state.display())]);
+            }
+        }
         arguments
     }
 
     fn devices(&self) -> Vec<String> {
         let mut devices = Vec::new();
+        let (root, root_options) = match self.start {
+            Start::Cold => (self.rig.root.as_path(), "cache=unsafe,snapshot=on"),
+            Start::ToBeSaved { root, .. } => (root, "cache=unsafe"),
+            Start::Saved { root, .. } => (root, "cache=unsafe,snapshot=on"),
+        };
         for (id, path, options) in [
-            ("root", self.rig.root.as_path(), "cache=unsafe,snapshot=on"),
+            ("root", root, root_options),
             ("inject", self.inject, "readonly=on"),
             ("job", self.job, "readonly=on"),
         ] {
@@ -210,6 +238,10 @@ mod tests {
     use crate::workspace::Workspace;
 
     fn line(name: &str, kernel_arguments: &str) -> String {
+        line_from(name, kernel_arguments, Start::Cold)
+    }
+
+    fn line_from(name: &str, kernel_arguments: &str, start: Start) -> String {
         let topology = Topology::load(&Workspace::find().unwrap().topologies(), name).unwrap();
         let rig = Rig {
             qemu: PathBuf::from("/rig/qemu"),
@@ -224,6 +256,7 @@ mod tests {
             job: Path::new("/run/job"),
             console: Path::new("/run/console"),
             kernel_arguments,
+            start,
         };
         machine.arguments().join(" ")
     }
@@ -247,6 +280,18 @@ mod tests {
             init_on_alloc=0 tsc=reliable no_timer_check rcupdate.rcu_expedited=1 random.trust_cpu=on \
             cryptomgr.notests audit=0 numa_balancing=disable";
         assert_eq!(line("2s", "numa_balancing=disable"), wanted);
+    }
+
+    #[test]
+    fn a_resumed_machine_differs_in_its_disk_and_its_state_only() {
+        let cold = line("2s", "");
+        let saved = Start::Saved { root: Path::new("/snap/root"), state: Path::new("/snap/state") };
+        let wanted = cold.replace("/rig/root.ext4", "/snap/root") + " -incoming file:/snap/state";
+        assert_eq!(line_from("2s", "", saved), wanted);
+        let saving = Start::ToBeSaved { root: Path::new("/new/root"), monitor: Path::new("/new/qmp") };
+        let wanted = cold.replace("/rig/root.ext4", "/new/root").replace(",snapshot=on", "")
+            + " -qmp unix:/new/qmp,server=on,wait=off";
+        assert_eq!(line_from("2s", "", saving), wanted);
     }
 
     #[test]

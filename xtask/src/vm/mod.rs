@@ -1,7 +1,7 @@
 //! Virtual machines with NUMA topologies, under QEMU's own emulation: no KVM is needed.
 //!
-//! A topology is a file, a boot takes two to five seconds, and what comes back is the job's lines
-//! and its exit status. Placement, distances, tiers and page migration in such a guest are real;
+//! A topology is a file, a boot takes two to five seconds and a resume from a snapshot half of one, and
+//! what comes back is the job's lines and its exit status. Placement, distances, tiers and page migration in such a guest are real;
 //! latency and bandwidth are not, so nothing here may be used to measure a benefit.
 
 pub(crate) mod command;
@@ -9,7 +9,10 @@ mod console;
 mod disk;
 mod guest;
 mod machine;
+mod monitor;
+mod snapshot;
 pub(crate) mod topology;
 
 pub(crate) use disk::inject_image;
 pub(crate) use guest::{Ending, Guest};
+pub(crate) use snapshot::Snapshots;

@@ -1,0 +1,210 @@
+//! Guests that are booted once, saved, and resumed as often as wanted.
+//!
+//! Problem: a boot costs seconds, and many jobs need the same machine. Idea: a guest that finds no job on
+//! its disk waits for one; in that state its memory, its devices and its root disk are
+//! saved. A resumed guest finds a job and files on other disks of the same sizes, and goes on. What
+//! it writes is thrown away, so each resume starts from the same state.
+//!
+//! A snapshot fits only the QEMU, the files and the command line that it was made with, so its name is a
+//! hash of all of them. What differs after a resume: the page cache and QEMU's translations
+//! are those of a guest that has just booted, uptime is that of the snapshot, and the kernel's random
+//! numbers begin alike. The wall clock is set again.
+//!
+//! Snapshots of other parts are removed when one is made, and the least recently used when all of
+//! them together are too large.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError},
+    time::{Instant, SystemTime},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::{
+    console::Console,
+    guest::{BOOT_LIMIT, Guest, LOOK, lines},
+    machine::Start,
+    monitor::Monitor,
+};
+use crate::{
+    command,
+    progress::Step,
+    setup::{self, Rig, cache},
+    workspace::Workspace,
+};
+
+/// Part of every key: raise it when snapshots are made in another way.
+const FORMAT: &str = "1";
+
+/// Line of a guest that has no job.
+const WAITING: &str = "rig: waiting";
+
+/// Most bytes of all snapshots.
+const LIMIT: u64 = 2 << 30;
+
+/// A saved guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    folder: PathBuf,
+    root: PathBuf,
+    state: PathBuf,
+}
+
+impl Snapshot {
+    fn at(folder: PathBuf) -> Self {
+        Self { root: folder.join("root.ext4"), state: folder.join("state"), folder }
+    }
+
+    /// How a machine starts from it.
+    pub(super) fn start(&self) -> Start<'_> {
+        Start::Saved { root: &self.root, state: &self.state }
+    }
+
+    /// Forgets a snapshot whose guest does not come up.
+    pub(super) fn discard(&self) -> Result<()> {
+        remove(&self.folder)
+    }
+}
+
+/// All snapshots of one set of parts.
+#[derive(Debug)]
+pub(crate) struct Snapshots {
+    folder: PathBuf,
+    parts: u64,
+}
+
+impl Snapshots {
+    /// Those made of the parts of `rig`.
+    pub(crate) fn of(workspace: &Workspace, rig: &Rig) -> Result<Self> {
+        let mut recipe = vec![FORMAT.to_owned()];
+        for path in [&rig.qemu, &rig.kernel, &rig.initrd, &rig.root] {
+            let file = fs::metadata(path).with_context(|| format!("look at {}", path.display()))?;
+            recipe.push(format!("{} {} {}.{}", path.display(), file.len(), file.mtime(), file.mtime_nsec()));
+        }
+        Ok(Self { folder: workspace.rig().join("snapshots"), parts: key(&recipe) })
+    }
+
+    /// The snapshot for a guest's machine, if there is one.
+    pub(crate) fn find(&self, guest: &Guest) -> Result<Option<Snapshot>> {
+        let place = self.place(guest)?;
+        let Ok(folder) = File::open(&place) else { return Ok(None) };
+        // The time of the last use; without it the snapshot only looks older than it is.
+        let _ = folder.set_modified(SystemTime::now());
+        Ok(Some(Snapshot::at(place)))
+    }
+
+    /// The snapshot for a guest's machine; made if there is none.
+    pub(crate) fn find_or_make(&self, guest: &Guest) -> Result<Snapshot> {
+        if let Some(found) = self.find(guest)? {
+            return Ok(found);
+        }
+        let place = self.place(guest)?;
+        cache::aside(&self.folder, &place, |unfinished| {
+            let step = Step::begin(format!("save a booted guest: {}", guest.topology.description));
+            make(guest, unfinished)?;
+            step.done();
+            Ok(())
+        })?;
+        self.trim(&place)?;
+        Ok(Snapshot::at(place))
+    }
+
+    fn place(&self, guest: &Guest) -> Result<PathBuf> {
+        let size = fs::metadata(guest.inject).context("look at the disk of files")?.len();
+        let anywhere = Path::new("");
+        let mut recipe = Guest { inject: anywhere, ..guest.clone() }.arguments(Start::Cold, anywhere);
+        recipe.push(size.to_string());
+        Ok(self.folder.join(format!("{:016x}-{:016x}", self.parts, key(&recipe))))
+    }
+
+    /// Removes snapshots of other parts, and old ones until the rest is small enough; keeps `newest`.
+    fn trim(&self, newest: &Path) -> Result<()> {
+        let parts = format!("{:016x}-", self.parts);
+        let mut kept = Vec::new();
+        for entry in fs::read_dir(&self.folder).context("list the snapshots")? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if name.starts_with('.') {
+                continue;
+            }
+            if name.starts_with(&parts) {
+                // Another process may remove it meanwhile.
+                if let Ok(folder) = fs::metadata(&path) {
+                    kept.push((folder.mtime(), folder.mtime_nsec(), size(&path)?, path));
+                }
+            } else {
+                remove(&path)?;
+            }
+        }
+        kept.sort();
+        let mut total: u64 = kept.iter().map(|(.., bytes, _)| bytes).sum();
+        let mut count = kept.len();
+        for (.., bytes, path) in kept {
+            if total > LIMIT && path != newest {
+                remove(&path)?;
+                total -= bytes;
+                count -= 1;
+            }
+        }
+        println!("snapshots: {count}, {} MiB in {}", total >> 20, self.folder.display());
+        Ok(())
+    }
+}
+
+/// Boots a guest without a job, and saves it with its disk in `place` when it waits.
+fn make(guest: &Guest, place: &Path) -> Result<()> {
+    let snapshot = Snapshot::at(place.to_owned());
+    fs::create_dir(place).with_context(|| format!("create {}", place.display()))?;
+    let mut copy = Command::new("cp");
+    command::quietly(copy.arg("--sparse=always").arg(&guest.rig.root).arg(&snapshot.root))?;
+    let scratch = tempfile::tempdir().context("create a scratch folder")?;
+    let monitor = scratch.path().join("monitor");
+    let start = Start::ToBeSaved { root: &snapshot.root, monitor: &monitor };
+    let mut child = guest.launch(scratch.path(), "", start, Stdio::null(), Stdio::piped())?;
+    let mut console = Console::follow(&Guest::console(scratch.path()));
+    wait(&lines(child.stdout()?), &mut console)?;
+    Monitor::connect(&monitor)?.save(&snapshot.state)
+}
+
+/// Waits until the guest waits. Anything else that it says is a reason not to keep it.
+fn wait(lines: &Receiver<String>, console: &mut Console) -> Result<()> {
+    let deadline = Instant::now() + BOOT_LIMIT;
+    loop {
+        match lines.recv_timeout(LOOK) {
+            Ok(line) if line == WAITING => return Ok(()),
+            Ok(line) => bail!("the guest says {line:?}"),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => bail!("QEMU ended; console:\n{}", console.text()),
+        }
+        if let Some(trouble) = console.trouble()? {
+            bail!("the guest is in trouble: {trouble:?}");
+        }
+        ensure!(Instant::now() < deadline, "the guest did not boot within {} s", BOOT_LIMIT.as_secs());
+    }
+}
+
+/// Need not be the same under another compiler: snapshots are then made anew.
+fn key(recipe: &[String]) -> u64 {
+    cache::key(&recipe.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Bytes on disk of a snapshot; its files are sparse.
+fn size(folder: &Path) -> Result<u64> {
+    /// Unit of `st_blocks` (stat(2)).
+    const BLOCK: u64 = 512;
+    let mut sum = 0;
+    for file in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
+        sum += file?.metadata().map_or(0, |file| file.blocks() * BLOCK);
+    }
+    Ok(sum)
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    fs::remove_dir_all(folder)
+        .or_else(setup::absent_is_fine)
+        .with_context(|| format!("remove the snapshot {}", folder.display()))
+}
