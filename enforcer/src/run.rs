@@ -44,12 +44,9 @@ use crate::{
     },
     kernel::linux::Linux,
     observe::SamplerOptions,
-    report::{style::Style, table, tick::TickReport},
+    report::{style::Style, table, tick::TickReport, units},
     serve,
 };
-
-/// Processes whose `numa_maps` are read in one turn, where the configuration allows it.
-const MAX_NUMA_MAPS: usize = 256;
 
 /// What was asked for.
 #[derive(Debug, Clone)]
@@ -176,7 +173,8 @@ fn start(options: &RunOptions) -> Result<Daemon, RunError> {
     let host = &options.host;
     let layout = CgroupLayout::read(host)?;
     let (latest, receiver) = watch::channel(None);
-    let source = LiveSource::new(host.clone(), layout.clone(), sampler_options(&policy, options.once));
+    let source =
+        LiveSource::new(host.clone(), layout.clone(), SamplerOptions::new(&policy.sample, !options.once));
     let mut engine = Engine::new(Box::new(source), policy.clone());
     if policy.mode == Mode::Enforce {
         may_write(&mut engine, host, &layout, &policy)?;
@@ -190,15 +188,6 @@ fn start(options: &RunOptions) -> Result<Daemon, RunError> {
         }
     }
     Ok(Daemon { engine, layout, latest, started: Instant::now() })
-}
-
-fn sampler_options(policy: &Policy, once: bool) -> SamplerOptions {
-    SamplerOptions {
-        bpf: policy.sample.bpf,
-        counters: !once,
-        bpf_log: policy.sample.bpf_log,
-        numa_maps: if policy.sample.numa_maps { MAX_NUMA_MAPS } else { 0 },
-    }
 }
 
 /// Opens the journal and lets the engine write.
@@ -220,6 +209,11 @@ fn may_write(
     let budget = PageBudget::new(PageMoveLimits::default(), Stop::default());
     engine.set_actuator(Box::new(LiveActuator::new(host, layout, journal, Box::new(Linux), budget)));
     Ok(())
+}
+
+/// `1 declared workload`.
+pub fn declared(policy: &Policy) -> String {
+    units::count(policy.workloads.len(), "declared workload")
 }
 
 impl Daemon {
@@ -295,7 +289,7 @@ impl Daemon {
         if policy.mode == Mode::Enforce && !self.engine.has_actuator() {
             may_write(&mut self.engine, &options.host, &self.layout, &policy)?;
         }
-        tracing::info!("the configuration was read again: {} declared workloads", policy.workloads.len());
+        tracing::info!("the configuration was read again: {}", declared(&policy));
         self.engine.set_policy(policy);
         Ok(())
     }

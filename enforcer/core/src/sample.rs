@@ -32,6 +32,9 @@ pub struct Sample {
     /// Is the cpuset controller in a hierarchy of cgroup v1, where its files have other names?
     #[serde(default)]
     pub cpuset_v1: bool,
+    /// Where its cgroup files are, so that what is said about them can be looked up.
+    #[serde(default)]
+    pub cgroup_mounts: CgroupMounts,
     /// Per NUMA node.
     pub nodes: BTreeMap<NodeId, NodeSample>,
     /// Per cgroup.
@@ -46,6 +49,24 @@ pub struct Sample {
     pub sources: BTreeMap<String, String>,
     /// What could not be read.
     pub degraded: Vec<Degraded>,
+}
+
+/// Mount points of the cgroup hierarchies, as the machine itself names them: a captured machine has
+/// its own, not those of the copy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CgroupMounts {
+    /// Hierarchy with the cpuset controller.
+    pub cpuset: String,
+    /// Hierarchy with the memory controller.
+    pub memory: String,
+}
+
+impl Default for CgroupMounts {
+    /// The unified hierarchy where it usually is.
+    fn default() -> Self {
+        Self { cpuset: "/sys/fs/cgroup".into(), memory: "/sys/fs/cgroup".into() }
+    }
 }
 
 /// Settings of the host.

@@ -8,6 +8,11 @@ pub(crate) fn nodes(nodes: &NodeSet) -> String {
     format!("{word} {nodes}")
 }
 
+/// `1 thread`, `2 threads`.
+pub(crate) fn count(number: usize, one: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}
+
 /// A ratio from 0 to 1 as whole percent; neither 0 nor 100 unless it is.
 pub(crate) fn percent(ratio: f64) -> String {
     let rounded = (ratio * 100.0).round();

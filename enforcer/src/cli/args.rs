@@ -112,6 +112,10 @@ pub struct Audit {
     /// Exit with 1 when a finding is at least this severe.
     #[arg(long, value_enum, value_name = "SEVERITY", default_value = "warning")]
     pub fail_on: FailOn,
+    /// Configuration file (TOML), as for `run`: also reports declared workloads that are not in place,
+    /// and uses its thresholds and sources [default: built in, no declared workloads]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Read a captured machine (see `capture`) instead of this host.
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,

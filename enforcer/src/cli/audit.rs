@@ -20,8 +20,9 @@ use enforcer_core::{
     workload::Workload,
 };
 
-use super::{Exit, args, root, terminal};
+use super::{Exit, args, exit::of_config, root, terminal};
 use crate::{
+    config::read_policy,
     discover::{
         host_facts::{read_host, read_host_without_cgroups},
         topology::read_topology,
@@ -38,6 +39,7 @@ pub(super) struct Options {
     format: args::TableOrJson,
     sample: Option<Duration>,
     only_misaligned: bool,
+    policy: Policy,
     fail_on: Severity,
 }
 
@@ -50,6 +52,13 @@ impl TryFrom<args::Audit> for Options {
             format: args.output,
             sample: args.sample,
             only_misaligned: args.only == Some(args::Only::Misaligned),
+            policy: args
+                .config
+                .as_deref()
+                .map(read_policy)
+                .transpose()
+                .map_err(of_config)?
+                .unwrap_or_default(),
             fail_on: args.fail_on.into(),
         })
     }
@@ -57,10 +66,10 @@ impl TryFrom<args::Audit> for Options {
 
 pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let (machine, degraded) = read_topology(&options.host)?;
-    let seen = Seen::new(&options.host, &machine, options.sample, degraded);
+    let seen = Seen::new(options, &machine, degraded);
     let model = Model::new(&machine, &seen.workloads, &seen.now, seen.before.as_ref());
-    let policy = Policy::default();
-    let findings = assess(&machine, &seen.workloads, &seen.now, &model, &policy);
+    let policy = &options.policy;
+    let findings = assess(&machine, &seen.workloads, &seen.now, &model, policy);
     let audit = Audit::new(AuditInputs {
         tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
         host: seen.host,
@@ -91,7 +100,8 @@ struct Seen {
 }
 
 impl Seen {
-    fn new(host: &HostRoot, machine: &Topology, wait: Option<Duration>, mut degraded: Vec<Degraded>) -> Self {
+    fn new(options: &Options, machine: &Topology, mut degraded: Vec<Degraded>) -> Self {
+        let Options { host, sample: wait, policy, .. } = options;
         let blind = |host, degraded| Self {
             host,
             workloads: Vec::new(),
@@ -117,9 +127,9 @@ impl Seen {
                 return blind(facts, degraded);
             }
         };
-        let options =
-            SamplerOptions { bpf: !host.captured, counters: wait.is_some(), ..SamplerOptions::default() };
-        let mut sampler = Sampler::new(host, layout, machine, options);
+        let sources = SamplerOptions::new(&policy.sample, wait.is_some());
+        let sources = SamplerOptions { bpf: sources.bpf && !host.captured, ..sources };
+        let mut sampler = Sampler::new(host, layout, machine, sources);
         let start = Instant::now();
         let mut sample = || {
             let elapsed = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -128,7 +138,7 @@ impl Seen {
         let first = sample();
         let (before, now) = match wait {
             Some(wait) => {
-                thread::sleep(wait);
+                thread::sleep(*wait);
                 (Some(first), sample())
             }
             None => (None, first),

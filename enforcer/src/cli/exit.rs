@@ -17,7 +17,7 @@ use std::{
 use clap::error::ErrorKind;
 use thiserror::Error;
 
-use crate::report::text;
+use crate::{config::ConfigError, report::text};
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,14 @@ impl From<Exit> for ExitCode {
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);
+
+/// A configuration that is not valid is a usage error; one that cannot be read is not.
+pub(super) fn of_config(error: ConfigError) -> anyhow::Error {
+    match error {
+        ConfigError::Read { .. } => error.into(),
+        ConfigError::Invalid { .. } | ConfigError::Refused { .. } => UsageError(error.to_string()).into(),
+    }
+}
 
 /// Prints what clap has to say and gives its exit code: help and version are a success.
 pub(super) fn of_clap(error: &clap::Error) -> Exit {

@@ -2,9 +2,8 @@
 
 use std::io::Write;
 
-use super::{Exit, UsageError, args, terminal};
+use super::{Exit, args, exit::of_config, terminal};
 use crate::{
-    config::ConfigError,
     host::HostRoot,
     run::{self, Overrides, RunError, RunOptions},
 };
@@ -37,27 +36,14 @@ impl From<args::Run> for Options {
 
 pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if options.check {
-        let policy = options.run.policy().map_err(as_usage)?;
-        writeln!(
-            out,
-            "configuration is valid: mode {:?}, {} declared workloads",
-            policy.mode,
-            policy.workloads.len()
-        )?;
+        let policy = options.run.policy().map_err(of_config)?;
+        writeln!(out, "configuration is valid: mode {}, {}", policy.mode, run::declared(&policy))?;
         return Ok(Exit::Ok);
     }
     terminal::log_to_stderr();
     match run::run(&options.run, out) {
         Ok(()) => Ok(Exit::Ok),
-        Err(RunError::Config(error)) => Err(as_usage(error)),
+        Err(RunError::Config(error)) => Err(of_config(error)),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// A configuration that is not valid is a usage error; one that cannot be read is not.
-fn as_usage(error: ConfigError) -> anyhow::Error {
-    match error {
-        ConfigError::Read { .. } => error.into(),
-        ConfigError::Invalid { .. } | ConfigError::Refused { .. } => UsageError(error.to_string()).into(),
     }
 }

@@ -25,7 +25,7 @@ fn pmu(host: &HostRoot) -> Check {
     if found.is_empty() {
         let detail = "/sys/bus/event_source/devices has no cpu, cpu_core, armv8* or ibs_op";
         let advice = "usual in virtual machines, whose owner must pass the counters through; remote traffic is then estimated, not counted";
-        return Check::missing("pmu", detail, advice);
+        return Check::absent("pmu", detail, advice);
     }
     Check::ok("pmu", found.join(", "))
 }
@@ -36,7 +36,7 @@ fn tiers(host: &HostRoot) -> Check {
         .filter(|name| name.starts_with("memory_tier"))
         .collect();
     if tiers.is_empty() {
-        return Check::missing("memory-tiers", "/sys/devices/virtual/memory_tiering has none", NOT_NEEDED);
+        return Check::absent("memory-tiers", "/sys/devices/virtual/memory_tiering has none", NOT_NEEDED);
     }
     Check::ok("memory-tiers", tiers.join(", "))
 }
@@ -50,7 +50,7 @@ fn hmat(host: &HostRoot) -> Check {
         })
         .collect();
     if nodes.is_empty() {
-        return Check::missing("hmat", "no node has access0/initiators/read_latency", NOT_NEEDED);
+        return Check::absent("hmat", "no node has access0/initiators/read_latency", NOT_NEEDED);
     }
     Check::ok("hmat", format!("latency and bandwidth of {}", nodes.join(", ")))
 }
@@ -79,8 +79,8 @@ mod tests {
 
     #[test]
     fn what_is_there_is_found() {
-        assert_eq!(statuses(&[]), [Status::Missing, Status::Missing, Status::Missing]);
-        assert_eq!(statuses(&["bus/event_source/devices/software"])[0], Status::Missing);
+        assert_eq!(statuses(&[]), [Status::Absent, Status::Absent, Status::Absent]);
+        assert_eq!(statuses(&["bus/event_source/devices/software"])[0], Status::Absent);
         for pmu in ["cpu", "cpu_core", "armv8_pmuv3_0", "ibs_op"] {
             assert_eq!(statuses(&[&format!("bus/event_source/devices/{pmu}")])[0], Status::Ok, "{pmu}");
         }
@@ -88,6 +88,6 @@ mod tests {
             "devices/virtual/memory_tiering/memory_tier4",
             "devices/system/node/node2/access0/initiators/read_latency",
         ]);
-        assert_eq!(rich, [Status::Missing, Status::Ok, Status::Ok]);
+        assert_eq!(rich, [Status::Absent, Status::Ok, Status::Ok]);
     }
 }

@@ -5,7 +5,7 @@ use std::{io, path::Path};
 use super::read;
 use crate::{host::HostRoot, kernel::linux::Linux, report::checks::Check};
 
-/// Oldest release that is tested.
+/// Oldest release that the product is meant for (docs/kernel-support.md says what was run).
 const OLDEST: (u32, u32) = (5, 10);
 
 pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
@@ -26,9 +26,7 @@ fn release(text: Result<String, String>) -> Check {
             let release = text.trim();
             match version(release) {
                 Some(version) if version >= OLDEST => Check::ok("kernel", release),
-                Some(_) => {
-                    Check::degraded("kernel", format!("{release} is older than what is tested"), advice)
-                }
+                Some(_) => Check::degraded("kernel", format!("{release} is older than 5.10"), advice),
                 None => Check::degraded("kernel", format!("release `{release}` has no version"), advice),
             }
         }

@@ -142,7 +142,10 @@ fn the_line_of_a_tick_says_what_was_done() {
     let mut rig = rig(Mode::Observe);
     let report = rig.engine.tick(SECOND).unwrap();
     let line = report.line();
-    assert!(line.starts_with("tick 1: 1 workloads (") && line.contains("steps dry-run"), "{line}");
+    assert!(
+        line.starts_with("tick 1: 1 workload; 1 misaligned; misaligned: ") && line.contains("dry-run"),
+        "{line}"
+    );
     assert!(!line.contains('\n'), "{line}");
     assert_eq!(report.complaints(), [""; 0]);
 }

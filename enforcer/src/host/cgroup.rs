@@ -18,6 +18,7 @@ use std::{
 
 use enforcer_core::{
     parse::mountinfo::{CgroupMount, Hierarchy, parse_cgroup_mounts},
+    sample::CgroupMounts,
     workload::CgroupPath,
 };
 use thiserror::Error;
@@ -164,6 +165,18 @@ impl CgroupLayout {
             .ok_or_else(|| LayoutError::NoCpuset { top: host.cgroup.clone() })
     }
 
+    /// The mount points as the machine itself names them: in a captured tree, without the path of the
+    /// copy.
+    pub fn mounts(&self, host: &HostRoot) -> CgroupMounts {
+        let own = |root: &ControllerRoot| match root.path.strip_prefix(&host.cgroup) {
+            Ok(inside) if inside.as_os_str().is_empty() => "/sys/fs/cgroup".to_owned(),
+            Ok(inside) => Path::new("/sys/fs/cgroup").join(inside).to_string_lossy().into_owned(),
+            Err(_elsewhere) => root.path.to_string_lossy().into_owned(),
+        };
+        let cpuset = own(&self.cpuset);
+        CgroupMounts { memory: self.memory.as_ref().map_or_else(|| cpuset.clone(), own), cpuset }
+    }
+
     fn of_mounts(mounts: &[CgroupMount]) -> Option<Self> {
         let unified = mounts.iter().rev().find(|mount| mount.hierarchy == Hierarchy::Unified);
         let v1 = |option: &str| {
@@ -292,6 +305,7 @@ mod tests {
         assert_eq!(layout.cpuset.path, host.cgroup);
         assert!(layout.cpuset.v2);
         assert_eq!(layout.memory, Some(layout.cpuset.clone()));
+        assert_eq!(layout.mounts(&host), CgroupMounts::default());
         assert_eq!(layout.unified, Some(host.cgroup));
         assert_eq!(layout.cpuset.files().cpus_effective, "cpuset.cpus.effective");
     }
@@ -303,6 +317,8 @@ mod tests {
         assert_eq!(layout.version, CgroupVersion::V1);
         assert_eq!(layout.cpuset.path, host.cgroup.join("cpuset"));
         assert_eq!(layout.cpuset.files().cpus_effective, "cpuset.effective_cpus");
+        let mounts = layout.mounts(&host);
+        assert_eq!((&*mounts.cpuset, &*mounts.memory), ("/sys/fs/cgroup/cpuset", "/sys/fs/cgroup/memory"));
         assert_eq!(layout.systemd.unwrap().path, host.cgroup.join("systemd"));
         assert_eq!(layout.unified, None);
 

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use enforcer_core::{
     degraded::{Degraded, DegradedTally},
     id::NodeId,
+    policy::SampleSettings,
     sample::{CgroupSample, NodeBytes, SAMPLE_SCHEMA_VERSION, Sample, TaskSample},
     topology::Topology,
     workload::{CgroupPath, Workload},
@@ -37,6 +38,21 @@ pub struct SamplerOptions {
     /// Greatest number of processes whose `numa_maps` may be read in one sample, where nothing cheaper
     /// tells where memory is; 0 reads none. Each takes the process's mmap lock for a while.
     pub numa_maps: usize,
+}
+
+/// Processes whose `numa_maps` are read in one sample, where the configuration allows it.
+const MAX_NUMA_MAPS: usize = 256;
+
+impl SamplerOptions {
+    /// What the configuration allows; `counters` where there will be a second sample.
+    pub fn new(settings: &SampleSettings, counters: bool) -> Self {
+        Self {
+            bpf: settings.bpf,
+            counters,
+            bpf_log: settings.bpf_log,
+            numa_maps: if settings.numa_maps { MAX_NUMA_MAPS } else { 0 },
+        }
+    }
 }
 
 impl Default for SamplerOptions {
@@ -99,6 +115,7 @@ impl Sampler {
             monotonic_ns,
             settings: read_settings(&self.host, &mut degraded),
             cpuset_v1: !self.layout.cpuset.v2,
+            cgroup_mounts: self.layout.mounts(&self.host),
             nodes: read_nodes(&self.host, &self.nodes, &mut degraded),
             ..Sample::default()
         };

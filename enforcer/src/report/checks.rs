@@ -45,6 +45,8 @@ pub enum Status {
     Degraded,
     /// Does not work here.
     Missing,
+    /// Not there, as on most machines, and only needed for what the advice says.
+    Absent,
 }
 
 impl Check {
@@ -62,11 +64,16 @@ impl Check {
     pub fn missing(name: impl Into<String>, detail: impl Into<String>, advice: &str) -> Self {
         Self { status: Status::Missing, advice: Some(advice.to_owned()), ..Self::ok(name, detail) }
     }
+
+    /// It is not there, which is nothing to worry about.
+    pub fn absent(name: impl Into<String>, detail: impl Into<String>, advice: &str) -> Self {
+        Self { status: Status::Absent, ..Self::missing(name, detail, advice) }
+    }
 }
 
 /// One block per check and a line with their numbers, ending in a newline.
 pub fn render(diagnosis: &Diagnosis, style: Style) -> String {
-    let names = diagnosis.checks.iter().map(|check| check.name.chars().count()).max().unwrap_or(0);
+    let names = diagnosis.checks.iter().map(|check| text::width(&check.name)).max().unwrap_or(0);
     let indent = " ".repeat(names.min(style.width / 3) + STATUS + 2);
     let mut out = String::new();
     for check in &diagnosis.checks {
@@ -81,9 +88,9 @@ pub fn render(diagnosis: &Diagnosis, style: Style) -> String {
         }
     }
     let count = |status| diagnosis.checks.iter().filter(|check| check.status == status).count();
-    let (ok, degraded, missing) = (count(Status::Ok), count(Status::Degraded), count(Status::Missing));
+    let statuses = [Status::Ok, Status::Degraded, Status::Missing, Status::Absent];
     out.push('\n');
-    let summary = format!("{ok} ok, {degraded} degraded, {missing} missing");
+    let summary = statuses.map(|status| format!("{} {}", count(status), word(status))).join(", ");
     text::wrap(&mut out, &summary, style.width, "", "");
     out
 }
@@ -96,6 +103,7 @@ const fn word(status: Status) -> &'static str {
         Status::Ok => "ok",
         Status::Degraded => "degraded",
         Status::Missing => "missing",
+        Status::Absent => "absent",
     }
 }
 
@@ -104,6 +112,7 @@ const fn tone(status: Status) -> Tone {
         Status::Ok => Tone::Good,
         Status::Degraded => Tone::Notice,
         Status::Missing => Tone::Bad,
+        Status::Absent => Tone::Quiet,
     }
 }
 
@@ -122,6 +131,7 @@ mod tests {
                     "/proc/sys/kernel/numa_balancing: 0",
                     "sysctl kernel.numa_balancing=1",
                 ),
+                Check::absent("pmu", "no cpu event source", "usual in virtual machines"),
                 Check::missing(
                     "btf",
                     "/sys/kernel/btf/vmlinux: No such file\u{1b}[2J",

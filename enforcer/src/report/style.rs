@@ -24,6 +24,8 @@ pub enum Tone {
     Notice,
     /// Wrong.
     Bad,
+    /// Of no importance.
+    Quiet,
 }
 
 impl Tone {
@@ -33,6 +35,7 @@ impl Tone {
             Self::Good => "32",
             Self::Notice => "33",
             Self::Bad => "1;31",
+            Self::Quiet => "2",
         }
     }
 }

@@ -6,6 +6,14 @@
 
 use std::borrow::Cow;
 
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Columns of a terminal that the text takes: two for most of what is written in China, Japan and
+/// Korea, none for an accent of its own.
+pub fn width(text: &str) -> usize {
+    text.width()
+}
+
 /// `text` with control characters, bidirectional marks and other invisible ones written as `\u{..}`.
 pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
@@ -18,32 +26,39 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// At most `width` characters of the escaped text; what is cut from the middle becomes `…`, since
+/// At most `columns` columns of the escaped text; what is cut from the middle becomes `…`, since
 /// the end of a cgroup path tells more than its middle.
-pub fn fit(text: &str, width: usize) -> String {
+pub fn fit(text: &str, columns: usize) -> String {
     let text = escape(text);
-    let length = text.chars().count();
-    if length <= width {
+    if width(&text) <= columns {
         return text.into_owned();
     }
-    let kept = width.saturating_sub(1);
-    let front = kept / 3;
-    text.chars()
-        .take(front)
-        .chain(['…'])
-        .chain(text.chars().skip(length - (kept - front)))
-        .take(width)
-        .collect()
+    let Some(kept) = columns.checked_sub(1) else { return String::new() };
+    let (front, _) = text.split_at(end_of(text.chars(), kept / 3));
+    let (_, back) = text.split_at(text.len() - end_of(text.chars().rev(), kept - width(front)));
+    format!("{front}…{back}")
 }
 
-/// Writes the escaped text in lines of at most `width` characters: `first` leads the first line and
+/// Bytes of the characters that come first and fit into `columns` together.
+fn end_of(chars: impl Iterator<Item = char>, columns: usize) -> usize {
+    let mut used = 0;
+    chars
+        .take_while(|c| {
+            used += c.width().unwrap_or(0);
+            used <= columns
+        })
+        .map(char::len_utf8)
+        .sum()
+}
+
+/// Writes the escaped text in lines of at most `columns` columns: `first` leads the first line and
 /// `rest` the others. Lines break after a space or a comma, and anywhere where there is none.
-pub fn wrap(out: &mut String, text: &str, width: usize, first: &str, rest: &str) {
+pub fn wrap(out: &mut String, text: &str, columns: usize, first: &str, rest: &str) {
     let text = escape(text);
     let mut left: &str = text.trim_end();
     let mut lead = first;
     loop {
-        let room = width.saturating_sub(lead.chars().count()).max(8);
+        let room = columns.saturating_sub(width(lead)).max(8);
         let (line, after) = split_line(left, room);
         out.push_str(lead);
         out.push_str(line);
@@ -56,9 +71,12 @@ pub fn wrap(out: &mut String, text: &str, width: usize, first: &str, rest: &str)
     }
 }
 
-/// The first line of `text`, of at most `room` characters, and what is behind it.
+/// The first line of `text`, of at most `room` columns, and what is behind it.
 fn split_line(text: &str, room: usize) -> (&str, &str) {
-    let Some((hard, _)) = text.char_indices().nth(room) else { return (text, "") };
+    let hard = end_of(text.chars(), room);
+    if hard == text.len() {
+        return (text, "");
+    }
     // A break where nothing would stand before it gains nothing.
     let soft = text[..hard].rfind([' ', ',']).map(|at| at + 1).filter(|end| !text[..*end].trim().is_empty());
     let end = if text[hard..].starts_with(' ') { hard } else { soft.unwrap_or(hard) };
@@ -98,6 +116,8 @@ mod tests {
         assert_eq!(fit("abcdefghijk", 10), "abc…fghijk");
         assert_eq!(fit("abc", 1), "…");
         assert_eq!(fit("abc", 0), "");
+        assert_eq!(fit("日本語の名前です", 16), "日本語の名前です");
+        assert_eq!(fit("日本語の名前です", 11), "日…名前です");
     }
 
     fn wrapped(text: &str, width: usize) -> String {
@@ -117,9 +137,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn wrapping_keeps_every_word_and_the_width(text in "[a-z ,\u{e9}]{0,60}", width in 10usize..30) {
+        fn wrapping_keeps_every_word_and_the_width(text in "[a-z ,\u{e9}\u{65e5}\u{301}]{0,60}", width in 10usize..30) {
             let out = wrapped(&text, width);
-            prop_assert!(out.lines().all(|line| line.chars().count() <= width), "{}", out);
+            prop_assert!(out.lines().all(|line| super::width(line) <= width), "{}", out);
             let squeezed = |text: &str| text.replace([' ', '\n'], "");
             prop_assert_eq!(squeezed(&out), format!("-{}", squeezed(&text)));
         }
@@ -128,7 +148,7 @@ mod tests {
         fn nothing_unsafe_is_left_and_it_fits(text in any::<String>(), width in 0usize..40) {
             let shown = fit(&text, width);
             prop_assert!(!shown.contains(is_unsafe));
-            prop_assert!(shown.chars().count() <= width);
+            prop_assert!(super::width(&shown) <= width, "{}", shown);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! What one turn of the daemon saw, decided and did: the source of `/report.json`, of the metrics
 //! and of the line that `run` prints.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::collections::BTreeMap;
 
 use enforcer_core::{
-    audit::Audit,
+    audit::{Audit, AuditedWorkload, Verdict},
     decide::Decision,
     id::NodeId,
     plan::{Action, Outcome, OutcomeResult},
@@ -13,10 +13,18 @@ use enforcer_core::{
 };
 use serde::Serialize;
 
-use super::text::escape;
+use super::{
+    text::{escape, fit},
+    units,
+};
 
 /// Version of the serde form of [`TickReport`].
 pub const TICK_SCHEMA_VERSION: u32 = 1;
+
+/// Misaligned workloads that are named in the line; the others are counted.
+const NAMES: usize = 3;
+/// Columns of a name in the line.
+const NAME_WIDTH: usize = 40;
 
 /// One turn.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -65,30 +73,26 @@ impl Totals {
 }
 
 impl TickReport {
-    /// The turn in one line, without a newline.
+    /// The turn in one line, without a newline: verdicts with the names of the worst, the highest
+    /// remote shares, what was done. What there is nothing of is left out.
     pub fn line(&self) -> String {
-        let summary = &self.audit.summary;
-        let mut line = format!(
-            "tick {}: {} workloads ({} aligned, {} partial, {} misaligned, {} unknown), {} findings",
-            self.totals.ticks,
-            summary.total,
-            summary.aligned,
-            summary.partial,
-            summary.misaligned,
-            summary.unknown,
-            self.audit.findings.len(),
-        );
+        let workloads = &self.audit.workloads;
+        let mut parts = vec![units::count(self.audit.summary.total, "workload")];
+        let verdicts = units::verdicts(&self.audit.summary);
+        parts.extend(Some(verdicts).filter(|verdicts| !verdicts.is_empty()));
+        parts.extend(misaligned(workloads));
+        let traffic = |of: &AuditedWorkload| of.traffic.as_ref().map(|traffic| traffic.remote_ratio);
+        parts.extend(highest("remote traffic", workloads, traffic));
+        parts.extend(highest("remote residency", workloads, |of| of.remote_residency));
         for (result, count) in self.results() {
-            // Writing to a string cannot fail.
-            let _ = write!(line, ", {count} steps {result}");
+            parts.push(format!("{} {result}", units::count(count, "step")));
         }
-        if !self.decision.refused.is_empty() {
-            let _ = write!(line, ", {} refused", self.decision.refused.len());
+        for (count, what) in
+            [(self.decision.refused.len(), "refused"), (self.audit.degraded.len(), "degraded")]
+        {
+            parts.extend((count > 0).then(|| format!("{count} {what}")));
         }
-        if !self.audit.degraded.is_empty() {
-            let _ = write!(line, ", {} degraded", self.audit.degraded.len());
-        }
-        line
+        format!("tick {}: {}", self.totals.ticks, parts.join("; "))
     }
 
     /// One line for each step that did not come out as planned.
@@ -103,6 +107,35 @@ impl TickReport {
         }
         results
     }
+}
+
+/// `misaligned: a, b and 3 more`.
+fn misaligned(workloads: &[AuditedWorkload]) -> Option<String> {
+    let names: Vec<String> =
+        workloads.iter().filter(|of| of.verdict == Verdict::Misaligned).map(shown_name).collect();
+    let first = names.get(..NAMES.min(names.len()))?.join(", ");
+    match names.len().saturating_sub(NAMES) {
+        _ if names.is_empty() => None,
+        0 => Some(format!("misaligned: {first}")),
+        more => Some(format!("misaligned: {first} and {more} more")),
+    }
+}
+
+/// `remote traffic up to 97% (NAME)`; nothing where every share is 0 or unknown.
+fn highest(
+    what: &str,
+    workloads: &[AuditedWorkload],
+    share: impl Fn(&AuditedWorkload) -> Option<f64>,
+) -> Option<String> {
+    let (share, of) = workloads
+        .iter()
+        .filter_map(|of| Some((share(of).filter(|share| *share > 0.0)?, of)))
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    Some(format!("{what} up to {} ({})", units::percent(share), shown_name(of)))
+}
+
+fn shown_name(workload: &AuditedWorkload) -> String {
+    fit(&workload.name, NAME_WIDTH)
 }
 
 fn complaint(outcome: &Outcome) -> Option<String> {

@@ -1,6 +1,6 @@
 //! Figures for people: sizes, shares, lists of ids. Programs get the JSON, where nothing is rounded.
 
-use enforcer_core::{id::Id, set::IdSet};
+use enforcer_core::{audit::Summary, id::Id, set::IdSet};
 
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
@@ -44,6 +44,18 @@ pub fn ids<T: Id>(set: &IdSet<T>, width: usize) -> String {
 /// `1 node`, `2 nodes`.
 pub fn count(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}
+
+/// `1 misaligned, 3 aligned`: how many workloads have each verdict, worst first; nothing for none.
+pub fn verdicts(summary: &Summary) -> String {
+    let verdicts = [
+        (summary.misaligned, "misaligned"),
+        (summary.partial, "partial"),
+        (summary.aligned, "aligned"),
+        (summary.unknown, "unknown"),
+    ];
+    let counted = verdicts.iter().filter(|(number, _)| *number > 0);
+    counted.map(|(number, verdict)| format!("{number} {verdict}")).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

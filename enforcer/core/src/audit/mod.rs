@@ -135,6 +135,9 @@ pub struct Summary {
     pub misaligned: usize,
     /// Not known.
     pub unknown: usize,
+    /// Of these unknown only because they may run on several nodes and their traffic was not sampled.
+    #[serde(default)]
+    pub unsampled: usize,
     /// Worst finding.
     pub worst: Option<Severity>,
     /// Exit code of the command.

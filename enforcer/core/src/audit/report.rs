@@ -1,6 +1,6 @@
 //! Putting the report together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Host, Summary, Tool, Verdict, verdict};
 use crate::{
@@ -72,6 +72,8 @@ impl Audit {
         let summary = summarize(&audited, &findings, inputs.fail_on);
         if inputs.only_misaligned {
             audited.retain(|workload| matches!(workload.verdict, Verdict::Misaligned | Verdict::Partial));
+            let shown: BTreeSet<&String> = audited.iter().flat_map(|workload| &workload.findings).collect();
+            findings.retain(|finding| shown.contains(&finding.id));
         }
         Self {
             schema_version: AUDIT_SCHEMA_VERSION,
@@ -128,6 +130,11 @@ fn audited(
     }
 }
 
+/// Would a traffic figure have told what it is?
+fn lacks_only_traffic(workload: &AuditedWorkload) -> bool {
+    workload.verdict == Verdict::Unknown && workload.numa_nodes.len() > 1 && workload.traffic.is_none()
+}
+
 fn summarize(workloads: &[AuditedWorkload], findings: &[Finding], fail_on: Severity) -> Summary {
     let count = |verdict| workloads.iter().filter(|workload| workload.verdict == verdict).count();
     let worst = findings.iter().map(|finding| finding.severity).max();
@@ -145,6 +152,7 @@ fn summarize(workloads: &[AuditedWorkload], findings: &[Finding], fail_on: Sever
         partial: count(Verdict::Partial),
         misaligned: count(Verdict::Misaligned),
         unknown,
+        unsampled: workloads.iter().filter(|workload| lacks_only_traffic(workload)).count(),
         worst,
         exit_code,
     }

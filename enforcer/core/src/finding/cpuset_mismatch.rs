@@ -28,7 +28,11 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let (severity, impact) = if cpu_nodes.is_disjoint(&homes) {
         (
             Severity::Critical,
-            format!("every page it allocates on nodes {mems} is remote to its CPUs on {cpu_nodes}"),
+            format!(
+                "every page it allocates on {} is remote to its CPUs on {}",
+                words::nodes(mems),
+                words::nodes(&cpu_nodes)
+            ),
         )
     } else if !without_memory.is_empty() {
         (

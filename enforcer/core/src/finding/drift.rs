@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Evidence, Finding, Rule, Severity, files::CpusetFiles, remedy};
+use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles, remedy};
 use crate::{
     decide::{History, Inputs, decide},
     model::Model,
@@ -15,6 +15,7 @@ use crate::{
     policy::Policy,
     sample::Sample,
     topology::Topology,
+    words,
     workload::{CgroupPath, Workload},
 };
 
@@ -46,7 +47,10 @@ fn to_be_moved(inputs: &Inputs<'_>, cgroup: &CgroupPath, steps: &[&Step]) -> Fin
     let first = steps.first().map_or("", |step| step.reason.as_str());
     let writes = steps.iter().filter(|step| !matches!(step.action, Action::MovePages { .. })).count();
     let summary = format!("it is not where its declaration puts it: {first}");
-    let impact = format!("{writes} cpuset writes and {} page moves are due", steps.len() - writes);
+    let due = [(writes, "cpuset write"), (steps.len() - writes, "page move")];
+    let due = due.iter().filter(|(number, _)| *number > 0);
+    let due: Vec<String> = due.map(|(number, of)| words::count(*number, of)).collect();
+    let impact = format!("until it is moved ({}), what was declared for it does not hold", due.join(", "));
     finding(inputs, cgroup, Severity::Warning, (summary, impact))
 }
 
@@ -63,7 +67,7 @@ fn finding(
             value: format!("cpus = {}{memory}", rule.cpus),
         }
     });
-    let files = CpusetFiles::of(inputs.sample);
+    let files = CgroupFiles::of(inputs.sample);
     let figures = inputs.model.workloads.get(cgroup);
     let cpus = figures.and_then(|figures| figures.cpus.as_ref().map(ToString::to_string));
     let mems = figures.and_then(|figures| figures.mems.as_ref().map(ToString::to_string));

@@ -1,35 +1,43 @@
-//! Names of the cgroup files that findings speak of.
+//! Full paths of the cgroup files that findings speak of, as a person on the machine would type them.
 //!
 //! The two cgroup versions name the same thing differently, and v1 has a mount point per controller
-//! (Documentation/admin-guide/cgroup-v1/cpusets.rst, cgroup-v2.rst). The mount points are the usual
-//! ones.
+//! (Documentation/admin-guide/cgroup-v1/cpusets.rst, cgroup-v2.rst).
 
-use crate::{sample::Sample, workload::CgroupPath};
+use crate::{
+    sample::{CgroupMounts, Sample},
+    workload::CgroupPath,
+};
 
-/// The cpuset controller's files.
+/// The files of the cpuset and the memory controller.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct CpusetFiles {
+pub(super) struct CgroupFiles<'a> {
     v1: bool,
+    mounts: &'a CgroupMounts,
 }
 
-impl CpusetFiles {
-    pub(super) fn of(sample: &Sample) -> Self {
-        Self { v1: sample.cpuset_v1 }
+impl<'a> CgroupFiles<'a> {
+    pub(super) fn of(sample: &'a Sample) -> Self {
+        Self { v1: sample.cpuset_v1, mounts: &sample.cgroup_mounts }
     }
 
-    /// File with the CPUs in force, from the root of the hierarchy.
+    /// File with the CPUs in force.
     pub(super) fn effective_cpus(self, cgroup: &CgroupPath) -> String {
-        below("", cgroup, if self.v1 { "cpuset.effective_cpus" } else { "cpuset.cpus.effective" })
+        self.cpuset(cgroup, if self.v1 { "cpuset.effective_cpus" } else { "cpuset.cpus.effective" })
     }
 
-    /// File with the memory nodes in force, from the root of the hierarchy.
+    /// File with the memory nodes in force.
     pub(super) fn effective_mems(self, cgroup: &CgroupPath) -> String {
-        below("", cgroup, if self.v1 { "cpuset.effective_mems" } else { "cpuset.mems.effective" })
+        self.cpuset(cgroup, if self.v1 { "cpuset.effective_mems" } else { "cpuset.mems.effective" })
     }
 
-    /// A file of the cgroup where it is usually mounted.
-    pub(super) fn mounted(self, cgroup: &CgroupPath, file: &str) -> String {
-        below(if self.v1 { "/sys/fs/cgroup/cpuset" } else { "/sys/fs/cgroup" }, cgroup, file)
+    /// A file of the cgroup in the hierarchy with the cpuset controller.
+    pub(super) fn cpuset(self, cgroup: &CgroupPath, file: &str) -> String {
+        below(&self.mounts.cpuset, cgroup, file)
+    }
+
+    /// File with the memory per node.
+    pub(super) fn numa_stat(self, cgroup: &CgroupPath) -> String {
+        below(&self.mounts.memory, cgroup, "memory.numa_stat")
     }
 
     /// Does a write of `cpuset.mems` leave pages where they are, unless the cgroup asks otherwise?
@@ -38,14 +46,10 @@ impl CpusetFiles {
     }
 }
 
-/// `memory.numa_stat` of the cgroup, from the root of the hierarchy.
-pub(super) fn numa_stat(cgroup: &CgroupPath) -> String {
-    below("", cgroup, "memory.numa_stat")
-}
-
-fn below(root: &str, cgroup: &CgroupPath, file: &str) -> String {
+fn below(mount: &str, cgroup: &CgroupPath, file: &str) -> String {
+    let mount = mount.trim_end_matches('/');
     match cgroup.relative() {
-        "" => format!("{root}/{file}"),
-        path => format!("{root}/{path}/{file}"),
+        "" => format!("{mount}/{file}"),
+        path => format!("{mount}/{path}/{file}"),
     }
 }

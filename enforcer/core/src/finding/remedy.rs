@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::{files::CpusetFiles, subject::Subject};
+use super::{files::CgroupFiles, subject::Subject};
 use crate::{
     set::{CpuSet, NodeSet},
     workload::{CgroupPath, Origin},
@@ -32,8 +32,8 @@ pub(super) fn realign(subject: &Subject<'_>) -> String {
 }
 
 /// Puts memory nodes and then CPUs of a cgroup where they are given.
-fn set_cpuset(files: CpusetFiles, cgroup: &CgroupPath, cpus: Option<&CpuSet>, mems: &NodeSet) -> String {
-    let write = |file, value: String| format!("echo {value} > {}", quote(&files.mounted(cgroup, file)));
+fn set_cpuset(files: CgroupFiles<'_>, cgroup: &CgroupPath, cpus: Option<&CpuSet>, mems: &NodeSet) -> String {
+    let write = |file, value: String| format!("echo {value} > {}", quote(&files.cpuset(cgroup, file)));
     let migrate = files.pages_stay().then(|| write("cpuset.memory_migrate", "1".into()));
     let mems = write("cpuset.mems", mems.to_string());
     let cpus = cpus.map(|cpus| write("cpuset.cpus", cpus.to_string()));
@@ -43,7 +43,7 @@ fn set_cpuset(files: CpusetFiles, cgroup: &CgroupPath, cpus: Option<&CpuSet>, me
 /// Moves the pages that a right cpuset left behind.
 fn move_pages(subject: &Subject<'_>, to: &NodeSet) -> String {
     let (from, _) = subject.remote_memory();
-    let processes = quote(&subject.files().mounted(&subject.workload.cgroup, "cgroup.procs"));
+    let processes = quote(&subject.files().cpuset(&subject.workload.cgroup, "cgroup.procs"));
     format!("for pid in $(cat {processes}); do migratepages $pid {from} {to}; done")
 }
 
@@ -94,7 +94,8 @@ mod tests {
     fn ordinary_paths_stay_as_they_are() {
         let cgroup = CgroupPath::new("/system.slice/redis@1.service");
         let cpus = "0-3".parse().unwrap();
-        let v2 = CpusetFiles::of(&Sample::default());
+        let sample = Sample::default();
+        let v2 = CgroupFiles::of(&sample);
         assert_eq!(
             set_cpuset(v2, &cgroup, Some(&cpus), &"1".parse().unwrap()),
             "echo 1 > /sys/fs/cgroup/system.slice/redis@1.service/cpuset.mems && \

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    Evidence, Finding, Rule, Severity,
-    files::{CpusetFiles, numa_stat},
-};
+use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles};
 use crate::{
     id::NodeId,
     model::{Locality, WorkloadModel, accessed_bytes, nearest_effective},
@@ -65,9 +62,9 @@ impl Subject<'_> {
         }
     }
 
-    /// How its cpuset files are called.
-    pub(super) fn files(&self) -> CpusetFiles {
-        CpusetFiles::of(self.sample)
+    /// Where its files are and how they are called.
+    pub(super) fn files(&self) -> CgroupFiles<'_> {
+        CgroupFiles::of(self.sample)
     }
 
     fn effective(&self, pick: impl Fn(&CgroupSample) -> Option<String>) -> Option<(CgroupPath, String)> {
@@ -81,7 +78,7 @@ impl Subject<'_> {
             bytes.iter().map(|(node, bytes)| format!("N{node} anon={} file={}", bytes.anon, bytes.file));
         let source = match self.workload.origin {
             Origin::Process { pid, .. } => format!("/proc/{pid}/numa_maps"),
-            _ => numa_stat(&self.workload.cgroup),
+            _ => self.files().numa_stat(&self.workload.cgroup),
         };
         Some(Evidence { source, value: parts.collect::<Vec<_>>().join(", ") })
     }

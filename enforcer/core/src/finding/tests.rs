@@ -189,9 +189,13 @@ fn the_remedy_brings_cpus_and_memory_together() {
 fn cgroup_v1_has_its_own_files_and_has_to_be_asked_to_move_pages() {
     let mut scene = host().workload("/a", "0-3", "1");
     scene.now.cpuset_v1 = true;
+    scene.now.cgroup_mounts.cpuset = "/sys/fs/cgroup/cpuset".into();
     let finding = &scene.findings()[0];
     let sources: Vec<_> = finding.evidence.iter().map(|evidence| evidence.source.as_str()).collect();
-    assert_eq!(sources, ["/a/cpuset.effective_cpus", "/a/cpuset.effective_mems"]);
+    assert_eq!(
+        sources,
+        ["/sys/fs/cgroup/cpuset/a/cpuset.effective_cpus", "/sys/fs/cgroup/cpuset/a/cpuset.effective_mems"]
+    );
     let commands: Vec<_> = finding.remedy.split(" && ").collect();
     assert_eq!(
         commands,

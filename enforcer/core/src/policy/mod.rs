@@ -65,6 +65,15 @@ pub enum Mode {
     Enforce,
 }
 
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Observe => "observe",
+            Self::Enforce => "enforce",
+        })
+    }
+}
+
 /// Which sources a sample may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

@@ -24,7 +24,15 @@ pub fn render(audit: &Audit, style: Style) -> String {
     degraded(&mut out, audit, style);
     out.push('\n');
     text::wrap(&mut out, &summary(&audit.summary), style.width, "", "  ");
+    if audit.summary.unsampled > 0 {
+        text::wrap(&mut out, &advice(audit.summary.unsampled), style.width, "", "  ");
+    }
     out
+}
+
+/// Residency says nothing about a workload that may run wherever its memory is.
+fn advice(unsampled: usize) -> String {
+    format!("{unsampled} of the unknown may run on several nodes; only memory traffic can tell: --sample 10s")
 }
 
 fn degraded(out: &mut String, audit: &Audit, style: Style) {
@@ -39,29 +47,19 @@ fn degraded(out: &mut String, audit: &Audit, style: Style) {
 }
 
 fn summary(summary: &Summary) -> String {
-    let verdicts = [
-        (summary.misaligned, "misaligned"),
-        (summary.partial, "partial"),
-        (summary.aligned, "aligned"),
-        (summary.unknown, "unknown"),
-    ];
-    let counted: Vec<String> = verdicts
-        .iter()
-        .filter(|(number, _)| *number > 0)
-        .map(|(number, verdict)| format!("{number} {verdict}"))
-        .collect();
-    let counted = if counted.is_empty() { String::new() } else { format!(": {}", counted.join(", ")) };
+    let total = units::count(summary.total, "workload");
+    let counted = match units::verdicts(summary) {
+        counted if counted.is_empty() => String::new(),
+        counted => format!(": {counted}"),
+    };
     if summary.total == summary.unknown {
-        return format!(
-            "{}{counted}; could not determine whether they are aligned",
-            units::count(summary.total, "workload")
-        );
+        return format!("{total}{counted}; could not determine whether they are aligned");
     }
     let worst = match summary.worst {
         Some(severity) => format!("worst finding {}", findings::severity(severity)),
         None => "no findings".into(),
     };
-    format!("{}{counted}; {worst}", units::count(summary.total, "workload"))
+    format!("{total}{counted}; {worst}")
 }
 
 fn heading(out: &mut String, style: Style, title: &str) {

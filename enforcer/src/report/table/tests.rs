@@ -17,7 +17,7 @@ use super::*;
 
 fn table(audit: &Audit, width: usize) -> String {
     let table = render(audit, Style { width, colour: false });
-    let fits = |line: &str| line.starts_with("    remedy") || line.chars().count() <= width;
+    let fits = |line: &str| line.starts_with("    remedy") || text::width(line) <= width;
     assert!(table.lines().all(fits), "{table}");
     assert!(!table.contains('\u{1b}'), "{table}");
     table
@@ -54,6 +54,7 @@ fn audit(topology: Topology, workloads: Vec<AuditedWorkload>, findings: Vec<Find
             misaligned: count(Verdict::Misaligned),
             unknown: count(Verdict::Unknown),
             worst: findings.iter().map(|finding| finding.severity).max(),
+            unsampled: count(Verdict::Unknown),
             exit_code: 0,
         },
         workloads,

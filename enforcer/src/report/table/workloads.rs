@@ -81,7 +81,7 @@ fn row(workload: &AuditedWorkload, wide: bool) -> Vec<String> {
 
 /// Width of all columns but the first one's text, with the two blanks before each.
 fn others_width(header: &[&str], rows: &[Vec<String>]) -> usize {
-    let cell = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    let cell = |cell: &str| cell.lines().map(text::width).max().unwrap_or(0);
     let others = header.iter().enumerate().skip(1).map(|(index, title)| {
         let cells = rows.iter().filter_map(|row| row.get(index)).map(|text| cell(text));
         cells.chain([cell(title)]).max().unwrap_or(0)

@@ -71,6 +71,11 @@ fn only_misaligned_hides_the_rest_but_counts_it() {
     let audit = audit_with(&mixed(), Severity::Warning, true);
     assert_eq!(verdicts(&audit), ["/bad misaligned", "/partial partial"]);
     assert_eq!((audit.summary.total, audit.summary.aligned, audit.summary.unknown), (4, 1, 1));
+    let shown: Vec<_> = audit.findings.iter().map(|finding| finding.object.as_str()).collect();
+    assert!(
+        !shown.is_empty() && shown.iter().all(|object| ["/bad", "/partial"].contains(object)),
+        "{shown:?}"
+    );
 }
 
 #[test]
@@ -91,6 +96,7 @@ fn nothing_judged_is_not_a_pass() {
     assert_eq!(audit(&host()).summary.exit_code, 2, "no workload");
     let unpinned = unpinned(host());
     assert_eq!(audit(&unpinned).summary.exit_code, 2, "not sampled");
+    assert_eq!(audit(&unpinned).summary.unsampled, 1, "which --sample would have told");
     let beside = unpinned.workload("/b", "0-3", "0").memory("/b", &[(0, 100, 0)]);
     assert_eq!(audit(&beside).summary.exit_code, 0, "another was judged");
 }
