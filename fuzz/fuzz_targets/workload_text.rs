@@ -4,9 +4,13 @@
 
 use enforcer_core::{
     parse::{
-        keyed::parse_keyed, mountinfo::parse_cgroup_mounts, numa_maps::NumaMaps,
-        numa_stat::{parse_numa_stat_v1, parse_numa_stat_v2}, pressure::parse_pressure,
-        task_stat::parse_task_stat, task_status::TaskStatus,
+        keyed::parse_keyed,
+        mountinfo::parse_cgroup_mounts,
+        numa_maps::NumaMaps,
+        numa_stat::{parse_numa_stat_v1, parse_numa_stat_v2},
+        pressure::parse_pressure,
+        task_stat::parse_task_stat,
+        task_status::TaskStatus,
     },
     workload::{CgroupPath, identify},
 };

@@ -30,7 +30,13 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     );
     tasks(workspace)?;
     let mut tally = Tally::default();
-    scenarios.run(workspace, &scenarios.matching("audit-large"), Profile::Release, &mut tally)?;
+    scenarios.run(
+        workspace,
+        &scenarios.matching("audit-large"),
+        Profile::Release,
+        &mut tally,
+        &mut |_| (),
+    )?;
     anyhow::ensure!(tally.succeeded(), "the crowded host was not audited");
     Ok(())
 }

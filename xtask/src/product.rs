@@ -24,8 +24,8 @@ const KERNEL_SIDE_TESTS: &str = "kernel_side";
 
 /// `cargo` with the environment of every build of the product.
 pub(crate) fn cargo(workspace: &Workspace) -> Result<Command> {
-    let linker = workspace.tools().join(setup::BPF_LINKER).join("bin");
     let path = env::var_os("PATH").unwrap_or_default();
+    let linker = setup::bpf_linker_bin(workspace);
     let path = env::join_paths(std::iter::once(linker).chain(env::split_paths(&path))).context("PATH")?;
     let mut cargo = Command::new("cargo");
     cargo
@@ -46,12 +46,18 @@ fn triple() -> String {
 
 /// Builds the product with its kernel side; returns the binary.
 pub(crate) fn build(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
-    build_binary(workspace, "enforcer", "numa-enforcer", profile)
+    build_binary(workspace, "enforcer", "numa-enforcer", profile, &[])
+}
+
+/// Builds the product without its kernel side, for tests; returns the binary.
+pub(crate) fn build_without_bpf(workspace: &Workspace) -> Result<PathBuf> {
+    let options = ["--no-default-features"];
+    build_binary(workspace, "enforcer", "numa-enforcer", Profile::Dev, &options)
 }
 
 /// Builds the program that runs scenarios inside a guest.
 pub(crate) fn build_scenarios(workspace: &Workspace) -> Result<PathBuf> {
-    build_binary(workspace, "enforcer-tests", "scenario", Profile::Dev)
+    build_binary(workspace, "enforcer-tests", "scenario", Profile::Dev, &[])
 }
 
 /// Builds the tests of the kernel side (`enforcer/tests/kernel_side.rs`) without running them.
@@ -75,10 +81,16 @@ pub(crate) fn build_ebpf(workspace: &Workspace) -> Result<()> {
     build(workspace, Profile::Dev).map(drop)
 }
 
-fn build_binary(workspace: &Workspace, package: &str, binary: &str, profile: Profile) -> Result<PathBuf> {
+fn build_binary(
+    workspace: &Workspace,
+    package: &str,
+    binary: &str,
+    profile: Profile,
+    options: &[&str],
+) -> Result<PathBuf> {
     let step = Step::begin(format!("build {binary}"));
     let mut cargo = cargo(workspace)?;
-    cargo.args(["build", "--quiet", "--package", package, "--bin", binary]);
+    cargo.args(["build", "--quiet", "--package", package, "--bin", binary]).args(options);
     if profile == Profile::Release {
         cargo.arg("--release");
     }

@@ -1,11 +1,13 @@
 //! Where things are in the working copy.
 
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
+    process,
 };
 
 use anyhow::{Context, Result};
+use tempfile::TempDir;
 
 /// The working copy that `cargo xtask` was built from.
 #[derive(Debug, Clone)]
@@ -43,8 +45,49 @@ impl Workspace {
         self.target.join("rig")
     }
 
+    /// A folder for what this run alone needs; what killed runs left is removed.
+    pub(crate) fn scratch(&self) -> Result<TempDir> {
+        let place = self.target.join("scratch");
+        fs::create_dir_all(&place).with_context(|| format!("create {}", place.display()))?;
+        sweep(&place, |process| Path::new("/proc").join(process).exists())?;
+        tempfile::Builder::new()
+            .prefix(&format!("{}-", process::id()))
+            .tempdir_in(&place)
+            .with_context(|| format!("create a scratch folder in {}", place.display()))
+    }
+
     /// Topologies that ship with the workspace.
     pub(crate) fn topologies(&self) -> PathBuf {
         self.root.join("xtask/topologies")
+    }
+}
+
+/// Removes the scratch folders of processes that are no more; a folder's name begins with the process.
+fn sweep(place: &Path, lives: impl Fn(&str) -> bool) -> Result<()> {
+    for entry in fs::read_dir(place).with_context(|| format!("list {}", place.display()))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.split_once('-').is_some_and(|(process, _)| !lives(process)) {
+            fs::remove_dir_all(entry.path()).with_context(|| format!("remove {}", entry.path().display()))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_dead_left_is_swept() {
+        let place = tempfile::tempdir().unwrap();
+        for name in ["1-alive", "2-dead", "unrelated"] {
+            fs::create_dir(place.path().join(name)).unwrap();
+        }
+        sweep(place.path(), |process| process == "1").unwrap();
+        let mut left: Vec<_> =
+            fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["1-alive", "unrelated"]);
     }
 }

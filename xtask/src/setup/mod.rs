@@ -7,14 +7,17 @@
 mod apt;
 mod bpf_linker;
 pub(crate) mod cache;
+mod cargo_deny;
 mod initrd;
 mod kernel;
 mod packages;
 mod qemu;
 mod root_image;
 mod suite;
+mod tool;
 
-pub(crate) use bpf_linker::FOLDER as BPF_LINKER;
+pub(crate) use bpf_linker::bin as bpf_linker_bin;
+pub(crate) use cargo_deny::install as cargo_deny;
 pub(crate) use root_image::{absent_is_fine, with_sbin};
 
 use std::{env::consts::ARCH, path::PathBuf};
@@ -38,14 +41,19 @@ pub(crate) struct Rig {
 
 /// What the product's build needs beyond Rust: packages and bpf-linker.
 pub(crate) fn build_tools(workspace: &Workspace) -> Result<()> {
-    packages::install(packages::BUILD)?;
+    packages::install(&packages::BUILD)?;
     bpf_linker::install(workspace)
+}
+
+/// What the lints of the kernel side need; elsewhere than on Debian, rustup's nightly brings it.
+pub(crate) fn lint_tools() -> Result<()> {
+    packages::install(&packages::LINT)
 }
 
 /// What a virtual machine needs.
 pub(crate) fn rig(workspace: &Workspace) -> Result<Rig> {
     ensure!(ARCH == "x86_64", "the virtual machine is made of x86-64 parts; this machine is {ARCH}");
-    packages::install(packages::RIG)?;
+    packages::install(&packages::RIG)?;
     let dir = workspace.rig();
     let qemu = qemu::fetch(&dir)?;
     let kernel = kernel::fetch(&dir)?;

@@ -1,7 +1,7 @@
 //! The Debian packages that the build and the virtual machine need, and how they get here.
 //!
-//! Root installs them; anybody else is shown the commands. On another distribution the list says
-//! what to look for.
+//! Root installs them; anybody else is shown the commands, and nothing is done. On another
+//! distribution the list says what to look for.
 
 use std::{
     fs,
@@ -12,45 +12,100 @@ use anyhow::{Context, Result, bail};
 
 use crate::{command, progress::Step};
 
+/// Packages for one purpose.
+pub(super) struct Need {
+    /// Debian's names.
+    packages: &'static [&'static str],
+    /// Programs that show elsewhere whether the packages' like is there.
+    programs: &'static [&'static str],
+}
+
 /// Compilers and libraries of the product's kernel side (docs/adr/0001).
-pub(super) const BUILD: &[&str] = &[
-    "gcc",
-    "libc6-dev",
-    "rustc-web",
-    "libstd-rust-web-dev-bpf",
-    "llvm-22-dev",
-    "libpolly-22-dev",
-    "clang-22",
-    "libelf-dev",
-    "zlib1g-dev",
-    "pkg-config",
-];
+pub(super) const BUILD: Need = Need {
+    packages: &[
+        "gcc",
+        "libc6-dev",
+        "rustc-web",
+        "libstd-rust-web-dev-bpf",
+        "llvm-22-dev",
+        "libpolly-22-dev",
+        "clang-22",
+        "libelf-dev",
+        "zlib1g-dev",
+        "pkg-config",
+    ],
+    programs: &["cc", "clang"],
+};
 
-/// Programs that unpack and assemble the parts of the virtual machine.
-pub(super) const RIG: &[&str] = &["mmdebstrap", "e2fsprogs", "kmod", "cpio", "xz-utils", "zstd"];
+/// Clippy of the compiler that builds the kernel side.
+pub(super) const LINT: Need = Need { packages: &["rust-web-clippy"], programs: &[] };
 
-/// Installs those of `wanted` that are missing.
-pub(super) fn install(wanted: &[&str]) -> Result<()> {
+/// Programs that unpack, assemble and start the virtual machine.
+pub(super) const RIG: Need = Need {
+    packages: &["mmdebstrap", "e2fsprogs", "kmod", "cpio", "xz-utils", "zstd", "binutils", "util-linux"],
+    programs: &["mmdebstrap", "mke2fs", "depmod", "cpio", "xz", "zstd", "strip", "setpriv"],
+};
+
+/// What is to be done about a need.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Nothing.
+    Met,
+    /// Install these.
+    Install(Vec<&'static str>),
+    /// Say this and stop.
+    Stop(String),
+}
+
+/// Installs what is missing.
+pub(super) fn install(need: &Need) -> Result<()> {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
-    if !is_debian(&release) {
-        return without_apt(wanted);
+    let verdict = if is_debian(&release) {
+        on_debian(need, &installed(need)?, is_root()?)
+    } else {
+        elsewhere(need, runs)
+    };
+    match verdict {
+        Verdict::Met => Ok(()),
+        Verdict::Stop(why) => bail!(why),
+        Verdict::Install(missing) => {
+            let step = Step::begin(format!("install {}", missing.join(" ")));
+            command::quietly(apt_get().arg("update"))?;
+            command::quietly(apt_get().args(["install", "-y", "--no-install-recommends"]).args(&missing))?;
+            step.done();
+            Ok(())
+        }
     }
-    let missing = missing(wanted)?;
+}
+
+fn on_debian(need: &Need, dpkg: &str, root: bool) -> Verdict {
+    let missing: Vec<_> = need.packages.iter().copied().filter(|name| !is_installed(dpkg, name)).collect();
     if missing.is_empty() {
-        return Ok(());
+        return Verdict::Met;
     }
-    let list = missing.join(" ");
-    if !is_root()? {
-        bail!(
-            "these packages are missing; run as root, then try again:\n  apt-get update\n  \
-             apt-get install -y --no-install-recommends {list}"
-        );
+    if root {
+        return Verdict::Install(missing);
     }
-    let step = Step::begin(format!("install {list}"));
-    command::quietly(apt_get().arg("update"))?;
-    command::quietly(apt_get().args(["install", "-y", "--no-install-recommends"]).args(&missing))?;
-    step.done();
-    Ok(())
+    Verdict::Stop(format!(
+        "these packages are missing; run as root, then try again:\n  apt-get update\n  \
+         apt-get install -y --no-install-recommends {}",
+        missing.join(" ")
+    ))
+}
+
+/// On another distribution: nothing to do if everything was put there by hand.
+fn elsewhere(need: &Need, runs: impl Fn(&str) -> bool) -> Verdict {
+    let absent: Vec<_> = need.programs.iter().copied().filter(|program| !runs(program)).collect();
+    if absent.is_empty() {
+        return Verdict::Met;
+    }
+    Verdict::Stop(format!(
+        "this is not Debian, so nothing was installed; missing programs: {}. Install what these Debian \
+         packages stand for: {}. The kernel side builds with rustup's nightly and rust-src; `cargo build -p \
+         enforcer --no-default-features` needs none of it",
+        absent.join(" "),
+        need.packages.join(" ")
+    ))
 }
 
 fn apt_get() -> Command {
@@ -59,25 +114,10 @@ fn apt_get() -> Command {
     command
 }
 
-/// On another distribution: nothing to do if everything was put there by hand.
-fn without_apt(wanted: &[&str]) -> Result<()> {
-    let programs = ["clang", "mmdebstrap", "mke2fs", "depmod", "cpio", "xz", "zstd"];
-    let absent: Vec<_> = programs.into_iter().filter(|program| !runs(program)).collect();
-    if absent.is_empty() {
-        return Ok(());
-    }
-    bail!(
-        "this is not Debian, so nothing was installed; missing programs: {}. Install what these Debian \
-         packages stand for: {}. The kernel side builds with rustup's nightly and rust-src; `cargo build -p \
-         enforcer --no-default-features` needs none of it",
-        absent.join(", "),
-        wanted.join(" ")
-    );
-}
-
 fn runs(program: &str) -> bool {
-    let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    status.is_ok()
+    let mut probe = Command::new(program);
+    probe.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    probe.env("PATH", super::with_sbin()).status().is_ok()
 }
 
 /// Is it Debian itself? Derivatives name other suites and lack `rustc-web`.
@@ -85,15 +125,15 @@ fn is_debian(os_release: &str) -> bool {
     os_release.lines().any(|line| line.trim() == "ID=debian")
 }
 
-fn missing<'a>(wanted: &[&'a str]) -> Result<Vec<&'a str>> {
+/// State and name of the packages, one in a line.
+fn installed(need: &Need) -> Result<String> {
     let output = Command::new("dpkg-query")
         .args(["-W", "-f", "${db:Status-Status} ${Package}\n"])
-        .args(wanted)
+        .args(need.packages)
         .output()
         .context("run dpkg-query")?;
     // It fails when any package is unknown, and still prints the others.
-    let known = String::from_utf8_lossy(&output.stdout);
-    Ok(wanted.iter().copied().filter(|package| !is_installed(&known, package)).collect())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn is_installed(dpkg: &str, package: &str) -> bool {
@@ -109,6 +149,11 @@ fn is_root() -> Result<bool> {
 mod tests {
     use super::*;
 
+    const NEED: Need = Need { packages: &["kmod", "cpio", "zstd"], programs: &["depmod", "cpio"] };
+
+    /// `cpio` is unknown to dpkg, `zstd` was removed.
+    const DPKG: &str = "installed kmod\nconfig-files zstd\n";
+
     #[test]
     fn only_debian_is_debian() {
         assert!(is_debian("NAME=\"Debian GNU/Linux\"\nID=debian\n"));
@@ -117,10 +162,33 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_package_is_missing() {
-        let dpkg = "installed kmod\nconfig-files zstd\n";
-        assert!(is_installed(dpkg, "kmod"));
-        assert!(!is_installed(dpkg, "zstd"));
-        assert!(!is_installed(dpkg, "cpio"));
+    fn root_installs_exactly_what_is_missing() {
+        assert_eq!(on_debian(&NEED, DPKG, true), Verdict::Install(vec!["cpio", "zstd"]));
+    }
+
+    #[test]
+    fn anybody_else_is_shown_the_commands() {
+        let Verdict::Stop(why) = on_debian(&NEED, DPKG, false) else { panic!("it goes on") };
+        let commands: Vec<_> = why.lines().skip(1).map(str::trim).collect();
+        assert_eq!(
+            commands,
+            ["apt-get update", "apt-get install -y --no-install-recommends cpio zstd"],
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn nobody_is_asked_for_what_is_there() {
+        let all = "installed kmod\ninstalled cpio\ninstalled zstd\n";
+        for root in [false, true] {
+            assert_eq!(on_debian(&NEED, all, root), Verdict::Met, "root: {root}");
+        }
+        assert_eq!(elsewhere(&NEED, |_| true), Verdict::Met);
+    }
+
+    #[test]
+    fn on_another_distribution_programs_and_packages_are_named() {
+        let Verdict::Stop(why) = elsewhere(&NEED, |program| program == "cpio") else { panic!("it goes on") };
+        assert!(why.contains("missing programs: depmod. ") && why.contains("kmod cpio zstd"), "{why}");
     }
 }

@@ -4,7 +4,11 @@
 //! everything; the exit status is the verdict. A step, a test of the host and a scenario count one
 //! each. Nothing is skipped silently: what cannot run fails.
 
+mod attempt;
+mod dependencies;
+mod host;
 mod libtest;
+mod lint;
 mod scenario;
 mod steps;
 mod tally;
@@ -29,38 +33,51 @@ pub(crate) struct Arguments {
 
 /// Runs what was asked for; the last line is `N passed, N failed`.
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCode> {
-    setup::build_tools(workspace)?;
-    let scenarios = scenario::Scenarios::build(workspace)?;
     if arguments.list {
-        return list(workspace, &scenarios);
+        return list(workspace);
     }
     let mut tally = Tally::default();
-    let prefix = arguments.name.as_deref().unwrap_or_default();
-    let steps = steps::matching(prefix);
-    let mut chosen = scenarios.matching(prefix);
-    chosen.retain(|scenario| !(prefix.is_empty() && scenario.only_by_name));
-    if steps.is_empty() && chosen.is_empty() {
-        steps::host_tests(workspace, Some(prefix), &mut tally)?;
-    }
-    for step in steps {
-        steps::run(workspace, step, &mut tally)?;
-    }
-    if !chosen.is_empty() {
-        scenarios.run(workspace, &chosen, Profile::Dev, &mut tally)?;
+    if let Err(error) = run_matching(workspace, arguments.name.as_deref(), &mut tally) {
+        println!("{error:#}");
+        tally.count("not everything could run", false);
     }
     tally.print();
     Ok(tally.exit_code())
 }
 
-fn list(workspace: &Workspace, scenarios: &scenario::Scenarios) -> Result<ExitCode> {
+fn run_matching(workspace: &Workspace, name: Option<&str>, tally: &mut Tally) -> Result<()> {
+    setup::build_tools(workspace)?;
+    let scenarios = Scenarios::build(workspace)?;
+    let prefix = name.unwrap_or_default();
+    let steps = steps::matching(prefix);
+    let mut chosen = scenarios.matching(prefix);
+    chosen.retain(|scenario| name.is_some() || !scenario.only_by_name);
+    if steps.is_empty() && chosen.is_empty() {
+        host::run(workspace, name, tally)?;
+        if tally.is_empty() {
+            println!("no step, scenario or test is called {prefix}; see `cargo xtask test --list`");
+        }
+        return Ok(());
+    }
+    for step in steps {
+        steps::run(workspace, step, tally)?;
+    }
+    if chosen.is_empty() {
+        return Ok(());
+    }
+    scenarios.run(workspace, &chosen, Profile::Dev, tally, &mut |_| ())
+}
+
+fn list(workspace: &Workspace) -> Result<ExitCode> {
+    setup::build_tools(workspace)?;
     for step in steps::STEPS {
         println!("{:34} {}", step.name, step.about);
     }
-    for scenario in scenarios.matching("") {
+    for scenario in Scenarios::build(workspace)?.matching("") {
         let when = if scenario.only_by_name { ", only by name" } else { "" };
         println!("{:34} scenario on {}{when}", scenario.name, scenario.topology);
     }
-    for test in steps::list_host_tests(workspace)? {
+    for test in host::names(workspace)? {
         println!("{test}");
     }
     Ok(ExitCode::SUCCESS)

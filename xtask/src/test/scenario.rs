@@ -1,33 +1,37 @@
-//! Scenarios: one virtual machine each.
+//! Scenarios: one virtual machine each, several at a time.
 //!
 //! The list comes from the program that runs inside the guest, so no scenario can be forgotten here.
-//! A failed assertion or a broken kernel is a failure at once; a guest that stalled is tried once
-//! more, because a starved host is no verdict on the product.
+//! Each line carries the name of its scenario, and is printed whole by one thread.
 
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::tally::Tally;
+use super::{attempt, tally::Tally};
 use crate::{
     command,
     product::{self, Profile},
     setup::{self, Rig},
     vm::{
-        Ending, Guest, inject_image,
+        Guest, inject_image,
         topology::{self, Topology},
     },
     workspace::Workspace,
 };
 
-/// Boots of a scenario whose guest stalls.
-const TRIES: u32 = 2;
+/// Most guests at a time: each takes up to 2.5 GiB of memory.
+const MOST_GUESTS: usize = 4;
 
 /// A scenario, as `scenario list --json` tells it.
 #[derive(Debug, Clone, Deserialize)]
@@ -46,6 +50,12 @@ pub(crate) struct Scenario {
 pub(crate) struct Scenarios {
     program: PathBuf,
     all: Vec<Scenario>,
+}
+
+/// What a running scenario tells.
+enum Event<'a> {
+    Line(&'a Scenario, String),
+    Ended(&'a Scenario, bool),
 }
 
 impl Scenarios {
@@ -67,84 +77,118 @@ impl Scenarios {
         self.all.iter().filter(|scenario| scenario.name.starts_with(prefix)).collect()
     }
 
-    /// Runs scenarios one after another and counts them.
+    /// Runs scenarios, as many at a time as there are CPUs, and counts them.
+    ///
+    /// Each line is printed, and handed to `on_line` without the scenario's name.
     pub(crate) fn run(
         &self,
         workspace: &Workspace,
         chosen: &[&Scenario],
         profile: Profile,
         tally: &mut Tally,
+        on_line: &mut dyn FnMut(&str),
     ) -> Result<()> {
         let rig = setup::rig(workspace)?;
-        let scratch = tempfile::tempdir().context("create a scratch folder")?;
-        let mut files = vec![(self.program.clone(), "scenario")];
+        let scratch = workspace.scratch()?;
+        let inject = self.disk(workspace, chosen, profile, scratch.path())?;
+        let next = AtomicUsize::new(0);
+        let (sender, events) = mpsc::channel();
+        thread::scope(|scope| {
+            for _ in 0..guests_at_a_time() {
+                let sender = sender.clone();
+                let (rig, inject, next) = (&rig, inject.as_path(), &next);
+                scope.spawn(move || {
+                    while let Some(&scenario) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let mut say = |line: &str| {
+                            // Fails only if nobody listens any more.
+                            let _ = sender.send(Event::Line(scenario, line.to_owned()));
+                        };
+                        let passed = play(workspace, rig, inject, scenario, &mut say);
+                        let _ = sender.send(Event::Ended(scenario, passed));
+                    }
+                });
+            }
+            drop(sender);
+            for event in events {
+                match event {
+                    Event::Line(scenario, line) => {
+                        println!("{}: {line}", scenario.name);
+                        on_line(&line);
+                    }
+                    Event::Ended(scenario, passed) => tally.count(&scenario.name, passed),
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// The disk that guests see at `/inject`.
+    fn disk(
+        &self,
+        workspace: &Workspace,
+        chosen: &[&Scenario],
+        profile: Profile,
+        scratch: &Path,
+    ) -> Result<PathBuf> {
+        let mut programs = vec![(self.program.clone(), "scenario")];
         if chosen.iter().any(|scenario| scenario.needs_product) {
-            files.push((product::build(workspace, profile)?, "numa-enforcer"));
+            programs.push((product::build(workspace, profile)?, "numa-enforcer"));
         }
         if chosen.iter().any(|scenario| scenario.needs_kernel_side) {
-            files.push((product::build_kernel_side_tests(workspace)?, "kernel-side"));
+            programs.push((product::build_kernel_side_tests(workspace)?, "kernel-side"));
         }
-        let inject = scratch.path().join("inject");
-        fill(&scratch.path().join("files"), &files, workspace)
-            .and_then(|folder| inject_image(&folder, &inject))
+        let (folder, image) = (scratch.join("files"), scratch.join("inject"));
+        fill(&folder, &programs, workspace)
+            .and_then(|()| inject_image(&folder, &image))
             .context("make the disk of files for the guests")?;
-        for scenario in chosen {
-            let topology = Topology::load(&workspace.topologies(), &scenario.topology)?;
-            let passed = boot(&rig, &inject, &topology, scenario)?;
-            tally.count(&scenario.name, passed);
-        }
-        Ok(())
+        Ok(image)
     }
 }
 
-/// The folder that guests see at `/inject`: programs without symbols, topologies as JSON.
-fn fill(folder: &Path, programs: &[(PathBuf, &str)], workspace: &Workspace) -> Result<PathBuf> {
+/// Emulation keeps one CPU of this host busy, or more.
+fn guests_at_a_time() -> usize {
+    thread::available_parallelism().map_or(1, usize::from).min(MOST_GUESTS)
+}
+
+/// Programs without symbols, topologies as JSON.
+fn fill(folder: &Path, programs: &[(PathBuf, &str)], workspace: &Workspace) -> Result<()> {
     fs::create_dir_all(folder.join("topologies"))?;
     for (program, name) in programs {
-        let to = folder.join(name);
-        command::quietly(Command::new("strip").arg("-o").arg(&to).arg(program))?;
+        command::quietly(Command::new("strip").arg("-o").arg(folder.join(name)).arg(program))?;
     }
     let shipped = workspace.topologies();
     for name in topology::names(&shipped)? {
         let json = serde_json::to_vec(&Topology::load(&shipped, &name)?)?;
         fs::write(folder.join("topologies").join(format!("{name}.json")), json)?;
     }
-    Ok(folder.to_owned())
+    Ok(())
 }
 
 /// One scenario: true if it passed.
-fn boot(rig: &Rig, inject: &Path, topology: &Topology, scenario: &Scenario) -> Result<bool> {
-    let name = &scenario.name;
-    for attempt in 1..=TRIES {
-        let started = Instant::now();
-        println!("{name}: boot on {}", scenario.topology);
+fn play(
+    workspace: &Workspace,
+    rig: &Rig,
+    inject: &Path,
+    scenario: &Scenario,
+    say: &mut dyn FnMut(&str),
+) -> bool {
+    let started = Instant::now();
+    say(&format!("boot on {}", scenario.topology));
+    let boot = |say: &mut dyn FnMut(&str)| {
+        let topology = Topology::load(&workspace.topologies(), &scenario.topology)?;
         let guest = Guest {
             rig,
-            topology,
+            topology: &topology,
             kernel_arguments: &scenario.kernel_arguments,
             inject,
-            job: &format!("exec /inject/scenario run {name}"),
+            job: &format!("exec /inject/scenario run {}", scenario.name),
             limit: Duration::from_secs(scenario.limit_seconds),
             snapshot: None,
         };
-        let report = guest.run(&mut |line| println!("{name}: {line}"))?;
-        let seconds = started.elapsed().as_secs_f64();
-        let why = match report.ending {
-            Ending::Exited(0) => {
-                println!("{name}: passed in {seconds:.1} s");
-                return Ok(true);
-            }
-            Ending::Exited(status) => format!("failed with status {status}"),
-            Ending::Broken(ref line) => format!("the kernel broke: {line}"),
-            Ending::Stalled(ref line) => format!("stalled: {line}"),
-        };
-        println!("{name}: {why} after {seconds:.1} s; the end of its console:\n{}", report.console);
-        if !matches!(report.ending, Ending::Stalled(_)) {
-            return Ok(false);
-        }
-        if attempt < TRIES {
-            println!("{name}: once more, the guest stalled");
-        }
-    }
-    Ok(false)
+        guest.run(say)
+    };
+    let passed = attempt::until_verdict(boot, say);
+    let verdict = if passed { "passed" } else { "failed" };
+    say(&format!("{verdict} in {:.1} s", started.elapsed().as_secs_f64()));
+    passed
 }

@@ -36,6 +36,11 @@ impl Tally {
         if self.succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
+    /// Nothing was counted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.passed == 0 && self.failures.is_empty()
+    }
+
     /// Something passed and nothing failed.
     pub(crate) fn succeeded(&self) -> bool {
         self.failures.is_empty() && self.passed > 0

@@ -50,7 +50,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCo
     }
     let topology = Topology::load(&workspace.topologies(), &arguments.topology)?;
     let rig = setup::rig(workspace)?;
-    let scratch = tempfile::tempdir().context("create a scratch folder")?;
+    let scratch = workspace.scratch()?;
     let (folder, inject) = (scratch.path().join("files"), scratch.path().join("inject"));
     fs::create_dir(&folder)?;
     for file in &arguments.file {

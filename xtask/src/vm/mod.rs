@@ -1,8 +1,9 @@
 //! Virtual machines with NUMA topologies, under QEMU's own emulation: no KVM is needed.
 //!
 //! A topology is a file, a boot takes two to five seconds and a resume from a snapshot half of one, and
-//! what comes back is the job's lines and its exit status. Placement, distances, tiers and page migration in such a guest are real;
-//! latency and bandwidth are not, so nothing here may be used to measure a benefit.
+//! what comes back is the job's lines and its exit status. Placement, distances, tiers and page
+//! migration in such a guest are real; latency and bandwidth are not, so nothing here may be used to
+//! measure a benefit.
 
 pub(crate) mod command;
 mod console;
@@ -10,9 +11,12 @@ mod disk;
 mod guest;
 mod machine;
 mod monitor;
+mod qemu;
 mod snapshot;
 pub(crate) mod topology;
+mod watch;
 
 pub(crate) use disk::inject_image;
-pub(crate) use guest::{Ending, Guest};
+pub(crate) use guest::{Guest, Report};
 pub(crate) use snapshot::Snapshots;
+pub(crate) use watch::Ending;

@@ -26,9 +26,10 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::{
     console::Console,
-    guest::{BOOT_LIMIT, Guest, LOOK, lines},
+    guest::{BOOT_LIMIT, Guest},
     machine::Start,
     monitor::Monitor,
+    watch::{LOOK, lines},
 };
 use crate::{
     command,

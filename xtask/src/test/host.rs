@@ -1,0 +1,52 @@
+//! The tests that run on this host, through `cargo test`, counted one by one.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::Stdio,
+};
+
+use anyhow::{Context, Result};
+
+use super::{libtest, tally::Tally};
+use crate::{command, product, progress::Step, workspace::Workspace};
+
+/// Runs the host's tests, all or those whose name holds `filter`, and counts each.
+pub(super) fn run(workspace: &Workspace, filter: Option<&str>, tally: &mut Tally) -> Result<()> {
+    let step = Step::begin("host tests");
+    let mut cargo = product::cargo(workspace)?;
+    cargo.args(["test", "--quiet", "--workspace", "--no-fail-fast", "--"]).args(filter);
+    // Without it the quiet harness prints a dot for each test.
+    cargo.arg("--format=pretty");
+    let mut child = cargo.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("run cargo test")?;
+    let stdout = child.stdout.take().context("cargo test has no standard output")?;
+    let (mut ended, mut failed) = (0, 0);
+    for line in BufReader::new(stdout).split(b'\n') {
+        let line = line.context("read cargo test's output")?;
+        let line = String::from_utf8_lossy(&line);
+        match libtest::read(&line) {
+            libtest::Line::Ended { name, passed } => {
+                ended += 1;
+                failed += usize::from(!passed);
+                tally.count(name, passed);
+            }
+            libtest::Line::Count => {}
+            libtest::Line::Other => println!("{line}"),
+        }
+    }
+    let status = child.wait().context("wait for cargo test")?;
+    // It did not compile, or a test killed its process: no line tells that.
+    if !status.success() && failed == 0 {
+        tally.count("cargo test", false);
+    }
+    step.done();
+    println!("host tests: {ended} ran, {failed} failed");
+    Ok(())
+}
+
+/// Names of the host's tests.
+pub(super) fn names(workspace: &Workspace) -> Result<Vec<String>> {
+    let mut cargo = product::cargo(workspace)?;
+    cargo.args(["test", "--quiet", "--workspace", "--", "--list", "--format=terse"]);
+    let text = command::quietly(&mut cargo)?;
+    Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}

@@ -1,0 +1,110 @@
+//! What a compiler can say without running anything.
+
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{command, product, setup, workspace::Workspace};
+
+/// Workspaces of their own, besides the root.
+const OTHERS: &[&str] = &["enforcer-ebpf", "fuzz"];
+
+/// Clippy of the compiler that has a core for BPF; `rust-web-clippy` brings it.
+const DEBIAN_CLIPPY: &str = "/usr/bin/cargo-clippy";
+const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
+
+const DENY_WARNINGS: [&str; 3] = ["--", "-D", "warnings"];
+
+/// rustfmt has nothing to change in any workspace.
+pub(super) fn format(workspace: &Workspace) -> Result<()> {
+    component("rustfmt", "fmt")?;
+    command::quietly(product::cargo(workspace)?.args(["fmt", "--all", "--check"]))?;
+    for other in OTHERS {
+        let mut cargo = product::cargo(workspace)?;
+        command::quietly(cargo.args(["fmt", "--check"]).current_dir(workspace.root().join(other)))?;
+    }
+    Ok(())
+}
+
+/// Clippy has no warning: everything, the product without BPF, and what runs in the kernel.
+pub(super) fn clippy(workspace: &Workspace) -> Result<()> {
+    component("clippy", "clippy")?;
+    for selection in [&["--workspace"][..], &["--package", "enforcer", "--no-default-features"]] {
+        let mut cargo = product::cargo(workspace)?;
+        cargo.args(["clippy", "--quiet", "--all-targets"]).args(selection).args(DENY_WARNINGS);
+        command::visibly(&mut cargo)?;
+    }
+    kernel_side(workspace)
+}
+
+/// Clippy over the eBPF programs, by the compiler that builds them (`enforcer/build/compiler.rs`).
+fn kernel_side(workspace: &Workspace) -> Result<()> {
+    setup::lint_tools()?;
+    let mut cargo = if Path::new(DEBIAN_CLIPPY).exists() {
+        let mut cargo = Command::new(DEBIAN_CLIPPY);
+        // aya-ebpf uses inline assembly for BPF, which is unstable.
+        cargo.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1").arg("clippy");
+        cargo
+    } else {
+        let mut cargo = Command::new("rustup");
+        cargo.args(["run", "nightly", "cargo", "clippy", "-Zbuild-std=core"]);
+        cargo
+    };
+    cargo
+        .current_dir(workspace.root().join("enforcer-ebpf"))
+        .args(["--quiet", "--release", "--locked", "--target", "bpfel-unknown-none", "--target-dir"])
+        .arg(workspace.target().join("lint-ebpf"))
+        .args(DENY_WARNINGS)
+        .env("RUSTFLAGS", format!("--cfg=bpf_target_arch=\"{}\"", std::env::consts::ARCH));
+    // It would win over the flags above.
+    cargo.env_remove("CARGO_ENCODED_RUSTFLAGS");
+    command::visibly(&mut cargo)
+}
+
+/// The fuzz targets compile; libFuzzer itself is left to cargo-fuzz.
+pub(super) fn fuzz(workspace: &Workspace) -> Result<()> {
+    component("clippy", "clippy")?;
+    let mut cargo = product::cargo(workspace)?;
+    cargo
+        .current_dir(workspace.root().join("fuzz"))
+        .args(["clippy", "--quiet", "--locked", "--target-dir"])
+        .arg(workspace.target().join("lint-fuzz"))
+        .args(DENY_WARNINGS)
+        // Nothing is linked: a library that is not there keeps its C++ from being compiled.
+        .env("CUSTOM_LIBFUZZER_PATH", workspace.target().join("lint-fuzz/libfuzzer.a"));
+    command::visibly(&mut cargo)
+}
+
+/// The product without its kernel side builds, and its audit names what is missing.
+pub(super) fn without_bpf(workspace: &Workspace) -> Result<()> {
+    let program = product::build_without_bpf(workspace)?;
+    let audit = Command::new(&program).args(["audit", "-o", "json"]).stdin(Stdio::null()).output();
+    let audit = audit.with_context(|| format!("run {}", program.display()))?;
+    let report: serde_json::Value = serde_json::from_slice(&audit.stdout)
+        .with_context(|| format!("audit printed no JSON: {}", String::from_utf8_lossy(&audit.stderr)))?;
+    let degraded = report["degraded"].as_array().map_or(&[][..], Vec::as_slice);
+    ensure!(
+        degraded.iter().any(|entry| entry["source"] == "bpf"),
+        "the audit does not say that bpf is not built in: {degraded:?}"
+    );
+    Ok(())
+}
+
+/// A component of the toolchain; a minimal installation lacks it.
+fn component(component: &str, subcommand: &str) -> Result<()> {
+    let probe = Command::new("cargo").args([subcommand, "--version"]).output().context("run cargo")?;
+    if probe.status.success() {
+        return Ok(());
+    }
+    command::quietly(Command::new("rustup").args(["component", "add", component])).map(drop).with_context(
+        || {
+            format!(
+                "{component} is not installed and could not be fetched; with a network, run \
+                 `rustup component add {component}`"
+            )
+        },
+    )
+}
