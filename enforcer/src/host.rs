@@ -61,6 +61,9 @@ impl HostRoot {
 /// The most that is read of a kernel file; `numa_maps` of a large process is the longest of them.
 pub const READ_LIMIT: u64 = 16 << 20;
 
+/// Room for the first read of a file: nearly every kernel file fits, and is read in one call.
+const FIRST_READ: usize = 4_096;
+
 /// The most entries of a directory that are listed.
 const ENTRY_LIMIT: usize = 1 << 17;
 
@@ -133,7 +136,7 @@ pub(crate) fn read_bytes(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(FIRST_READ);
     file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {limit} bytes")));

@@ -74,6 +74,8 @@ pub struct Overrides {
     pub state_dir: Option<PathBuf>,
     /// Where metrics are served; `Some(None)` for nowhere.
     pub metrics_listen: Option<Option<SocketAddr>>,
+    /// Log what the eBPF programs see.
+    pub bpf_log: bool,
 }
 
 /// Why the daemon does not run.
@@ -113,7 +115,7 @@ impl RunOptions {
             Some(path) => read_policy(path)?,
             None => Policy::default(),
         };
-        let Overrides { mode, interval, state_dir, metrics_listen } = &self.overrides;
+        let Overrides { mode, interval, state_dir, metrics_listen, bpf_log } = &self.overrides;
         if let Some(mode) = mode {
             policy.mode = *mode;
         }
@@ -127,6 +129,7 @@ impl RunOptions {
             policy.metrics.enabled = listen.is_some();
             policy.metrics.listen = listen.unwrap_or(policy.metrics.listen);
         }
+        policy.sample.bpf_log |= *bpf_log;
         Ok(policy)
     }
 }

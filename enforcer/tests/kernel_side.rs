@@ -48,11 +48,7 @@ fn axis() -> (CgroupAxis, &'static Path) {
 }
 
 fn options(cpu_node: impl Fn(CpuId) -> NodeId) -> AttachOptions {
-    AttachOptions {
-        cpu_node: possible().iter().map(|cpu| (cpu, cpu_node(cpu))).collect(),
-        cgroups: axis().0,
-        log: false,
-    }
+    AttachOptions::new(possible().iter().map(|cpu| (cpu, cpu_node(cpu))).collect(), axis().0)
 }
 
 fn tasks_of_proc() -> BTreeSet<u32> {

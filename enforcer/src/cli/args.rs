@@ -200,6 +200,9 @@ pub struct Run {
     /// 127.0.0.1:9477]
     #[arg(long, value_name = "ADDRESS:PORT|off")]
     pub metrics_listen: Option<MetricsListen>,
+    /// Log each event that the eBPF programs see, for debugging; off, it costs nothing
+    #[arg(long)]
+    pub bpf_log: bool,
 }
 
 /// Arguments of `restore`.

@@ -25,7 +25,7 @@ pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
         Ok((machine, _)) => (machine.node_of_cpu(), machine.online_cpus().union(&machine.offline_cpus)),
         Err(error) => return vec![Check::missing("bpf", error.to_string(), "mount /sys")],
     };
-    let (programs, _) = Programs::attach(&AttachOptions { cpu_node, cgroups, log: false });
+    let (programs, _) = Programs::attach(&AttachOptions::new(cpu_node, cgroups));
     let mut checks: Vec<Check> = programs.hooks().iter().map(hook).collect();
     checks.push(match TaskIterator::open(cgroups, cpus).and_then(|iterator| iterator.read()) {
         Ok(tasks) => Check::ok(TaskIterator::SOURCE, format!("listed {} threads", tasks.len())),

@@ -67,7 +67,9 @@ impl Source for LiveSource {
     fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError> {
         let (machine, degraded) =
             read_topology(&self.host).map_err(|error| SourceError::new("topology", &error))?;
-        if self.sampler.is_none() {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.follow(&machine);
+        } else {
             let options = self.options.clone();
             self.sampler = Some(Sampler::new(&self.host, self.layout.clone(), &machine, options));
         }

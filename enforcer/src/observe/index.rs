@@ -60,19 +60,24 @@ impl Index {
         index
     }
 
-    /// The threads that the cgroups list: of all cgroups, or only of those `without_id`.
+    /// Cgroups that the kernel side knows by an id.
+    #[cfg(feature = "bpf")]
+    pub(super) fn with_id(&self) -> BTreeSet<&CgroupPath> {
+        self.ids.values().collect()
+    }
+
+    /// The threads that the `wanted` cgroups list.
     pub(super) fn members(
         &self,
         host: &HostRoot,
         layout: &CgroupLayout,
-        without_id: bool,
+        wanted: impl Fn(&CgroupPath) -> bool,
         degraded: &mut DegradedTally,
     ) -> Membership {
-        let known: BTreeSet<&CgroupPath> = self.ids.values().collect();
         let mut members = Membership { processes: self.processes.clone(), ..Membership::default() };
         for (path, &below) in &self.cgroups {
             // The root lists the machine's threads; its workloads are processes.
-            if path.is_root() || without_id && known.contains(path) {
+            if path.is_root() || !wanted(path) {
                 continue;
             }
             for tid in threads(host, layout, path, below, degraded) {
@@ -161,10 +166,11 @@ mod tests {
         let list = |members: &Membership| {
             members.threads.iter().map(|(tid, path)| format!("{tid}{path}")).collect::<Vec<_>>()
         };
-        let all = index.members(&host, &layout, false, &mut degraded);
+        let all = index.members(&host, &layout, |_| true, &mut degraded);
         assert_eq!(list(&all), ["1/a", "2/a", "3/b", "4/vm", "5/vm"]);
         assert_eq!(all.processes, [6].into());
-        assert_eq!(list(&index.members(&host, &layout, true, &mut degraded)), ["3/b"]);
+        let wanted = |path: &CgroupPath| path.as_str() == "/b";
+        assert_eq!(list(&index.members(&host, &layout, wanted, &mut degraded)), ["3/b"]);
         assert!(degraded.into_entries().is_empty());
     }
 }

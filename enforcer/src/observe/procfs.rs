@@ -42,6 +42,12 @@ pub(super) struct Membership {
 }
 
 impl Membership {
+    /// Is nothing wanted?
+    #[cfg(feature = "bpf")]
+    pub(super) fn is_empty(&self) -> bool {
+        self.threads.is_empty() && self.processes.is_empty()
+    }
+
     fn cgroup(&self, pid: u32, tid: u32) -> Option<CgroupPath> {
         if self.processes.contains(&pid) {
             return Some(CgroupPath::root());

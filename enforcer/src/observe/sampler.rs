@@ -85,7 +85,7 @@ impl Sampler {
         }
         let usable = options.bpf && !host.captured;
         #[cfg(feature = "bpf")]
-        let kernel = usable.then(|| KernelSide::start(host, &layout, topology, &options, &mut standing));
+        let kernel = usable.then(|| KernelSide::start(host, &layout, topology, &options));
         #[cfg(not(feature = "bpf"))]
         if usable {
             standing.push(Degraded::new("bpf", "not built in", UNCOUNTED));
@@ -104,10 +104,23 @@ impl Sampler {
         }
     }
 
+    /// Goes on with a newer reading of the machine: nodes and CPUs come and go.
+    pub fn follow(&mut self, topology: &Topology) {
+        self.nodes = topology.nodes.iter().map(|node| node.id).collect();
+        #[cfg(feature = "bpf")]
+        if let Some(kernel) = &mut self.kernel {
+            kernel.follow(&topology.node_of_cpu());
+        }
+    }
+
     /// Takes a sample of the workloads at `monotonic_ns`.
     pub fn sample(&mut self, workloads: &[Workload], monotonic_ns: u64) -> Sample {
         let mut degraded = DegradedTally::default();
         for entry in &self.standing {
+            degraded.push(entry.clone());
+        }
+        #[cfg(feature = "bpf")]
+        for entry in self.kernel.iter().flat_map(KernelSide::missing) {
             degraded.push(entry.clone());
         }
         let mut sample = Sample {
@@ -125,7 +138,7 @@ impl Sampler {
         count_tasks(&mut sample);
         #[cfg(feature = "bpf")]
         if let Some(kernel) = &mut self.kernel {
-            kernel.counters(&index, &mut sample, &mut degraded);
+            kernel.count(&index, &mut sample, &mut degraded);
         }
         self.numa_maps(&index, &mut sample, &mut degraded);
         self.ancestors(&mut sample, &mut degraded);
@@ -174,15 +187,14 @@ impl Sampler {
 
     fn tasks(&self, index: &Index, sample: &mut Sample, degraded: &mut DegradedTally) {
         #[cfg(feature = "bpf")]
-        if let Some(kernel) = &self.kernel {
-            let members = index.members(&self.host, &self.layout, true, degraded);
-            if let Some((tasks, from)) = kernel.tasks(&self.host, index, &members, degraded) {
-                sample.tasks = tasks;
-                source(sample, "tasks", from);
-                return;
-            }
+        if let Some(kernel) = &self.kernel
+            && let Some((tasks, from)) = kernel.tasks(&self.host, &self.layout, index, degraded)
+        {
+            sample.tasks = tasks;
+            source(sample, "tasks", from);
+            return;
         }
-        let members = index.members(&self.host, &self.layout, false, degraded);
+        let members = index.members(&self.host, &self.layout, |_| true, degraded);
         sample.tasks = read_tasks(&self.host, &members, degraded);
         source(sample, "tasks", "procfs");
     }

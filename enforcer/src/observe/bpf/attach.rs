@@ -18,6 +18,7 @@ use enforcer_common::{
 use super::{
     axis::CgroupAxis,
     btf::{KernelTypes, Missing},
+    counters,
     hook::{Hook, HookError},
     offsets::{self, CgroupWalk},
     perf,
@@ -125,6 +126,11 @@ pub(super) fn load(kernel: &Kernel, options: &AttachOptions) -> Result<Ebpf, Ebp
         .override_global(settings::KN_ID, &walk.kn_id, true)
         .override_global(settings::CPU_NODE, nodes.as_slice(), true)
         .override_global(aya_log::LEVEL, &log_level, true);
+    if let Some(entries) = options.entries {
+        for map in counters::MAPS {
+            loader.map_max_entries(map, entries);
+        }
+    }
     if !options.log {
         loader.map_max_entries("AYA_LOGS", SILENT_LOG_BYTES);
     }
@@ -276,11 +282,7 @@ mod tests {
     fn the_table_holds_sparse_and_high_nodes() {
         let cpu_node =
             [(0, 72), (3, 1023), (8191, 5), (8192, 6)].map(|(cpu, node)| (CpuId(cpu), NodeId(node)));
-        let table = node_table(&AttachOptions {
-            cpu_node: cpu_node.into(),
-            cgroups: CgroupAxis::Unified,
-            log: false,
-        });
+        let table = node_table(&AttachOptions::new(cpu_node.into(), CgroupAxis::Unified));
         assert_eq!(table.len(), limit::CPUS);
         assert_eq!([table[0], table[1], table[3], table[8191]], [72, NO_NODE, 1023, 5]);
     }

@@ -30,6 +30,44 @@ pub struct KernelCounters {
     pub hint_faults: Option<BTreeMap<NodeId, HintFaults>>,
 }
 
+impl KernelCounters {
+    /// Adds what was counted for another cgroup, or at another time; what is not attached here stays out.
+    pub(in crate::observe) fn add(&mut self, more: &Self) {
+        if let (Some(sum), Some(ticks)) = (&mut self.run_ticks, &more.run_ticks) {
+            for (node, ticks) in ticks {
+                let total = sum.entry(*node).or_default();
+                *total = total.saturating_add(*ticks);
+            }
+        }
+        if let (Some(sum), Some(placements)) = (&mut self.placements, &more.placements) {
+            add_placements(sum, placements);
+        }
+        if let (Some(sum), Some(faults)) = (&mut self.hint_faults, &more.hint_faults) {
+            add_faults(sum, faults);
+        }
+    }
+}
+
+fn add_placements(sum: &mut Vec<Placements>, more: &[Placements]) {
+    for placements in more {
+        let route = |p: &Placements| (p.src_numa, p.dst_numa);
+        match sum.binary_search_by_key(&route(placements), route) {
+            Ok(at) => sum[at].count = sum[at].count.saturating_add(placements.count),
+            Err(at) => sum.insert(at, *placements),
+        }
+    }
+}
+
+fn add_faults(sum: &mut BTreeMap<NodeId, HintFaults>, more: &BTreeMap<NodeId, HintFaults>) {
+    for (node, faults) in more {
+        let total = sum.entry(*node).or_default();
+        total.local = total.local.saturating_add(faults.local);
+        total.remote = total.remote.saturating_add(faults.remote);
+        total.migrated = total.migrated.saturating_add(faults.migrated);
+        total.migrate_failed = total.migrate_failed.saturating_add(faults.migrate_failed);
+    }
+}
+
 /// Events that the kernel side saw and could not count for any cgroup.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Drops {
@@ -70,6 +108,8 @@ pub(super) const PLACEMENTS: &str = "PLACEMENTS";
 pub(super) const RUN_TICKS: &str = "RUN_TICKS";
 pub(super) const HINT_FAULTS: &str = "HINT_FAULTS";
 const DROPS: &str = "DROPS";
+/// Those whose size is a bound on the number of cgroups.
+pub(super) const MAPS: [&str; 3] = [PLACEMENTS, RUN_TICKS, HINT_FAULTS];
 
 /// Clock ticks by cgroup and node.
 pub(super) fn run_ticks(ebpf: &Ebpf) -> Result<BTreeMap<u64, BTreeMap<NodeId, u64>>, CountersError> {

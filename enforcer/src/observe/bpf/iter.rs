@@ -3,7 +3,11 @@
 //! About 1 us per thread, where `/proc/PID/task/TID/{stat,status}` takes 20 us and more, and with
 //! fields that `/proc` does not have. The program is attached once and read as often as wanted.
 
-use std::io::{self, Read as _};
+use std::{
+    fs,
+    io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
+};
 
 use enforcer_core::set::CpuSet;
 use libbpf_rs::{ErrorExt as _, Iter, IterOpts, Link, ObjectBuilder, PrintLevel, set_print};
@@ -17,6 +21,9 @@ use super::{
 /// The iterator of `enforcer-ebpf/bpf/task.bpf.c`, as `build.rs` built it.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/task.o"));
 
+/// Inode of the first pid namespace (`PROC_PID_INIT_INO` in `include/linux/proc_ns.h`).
+const HOST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+
 /// What one `read` gives at most: the kernel's own buffer is 32 KiB.
 const BUFFER: usize = 64 * 1024;
 /// `PID_MAX_LIMIT` of 64-bit kernels: no machine has more threads.
@@ -25,6 +32,12 @@ const MAX_TASKS: usize = 4 * 1024 * 1024;
 /// Why the tasks cannot be listed through BPF.
 #[derive(Debug, Error)]
 pub enum IteratorError {
+    /// The kernel lists the threads of the reader's pid namespace (`init_seq_pidns` in
+    /// `kernel/bpf/task_iter.c`), but a record has the ids of the host's, which are others there.
+    #[error(
+        "this is not the host's pid namespace, so thread ids would not match (a container needs hostPID)"
+    )]
+    PidNamespace,
     /// The object is not one that libbpf understands.
     #[error("opening the task iterator: {0:#}")]
     Open(libbpf_rs::Error),
@@ -62,6 +75,9 @@ impl TaskIterator {
     ///
     /// `possible` is the set of CPUs that the machine can have (`/sys/devices/system/cpu/possible`).
     pub fn open(axis: CgroupAxis, possible: CpuSet) -> Result<Self, IteratorError> {
+        if !in_host_pid_namespace() {
+            return Err(IteratorError::PidNamespace);
+        }
         set_print(Some((
             PrintLevel::Warn,
             |_, text| tracing::debug!(target: "libbpf", "{}", text.trim_end()),
@@ -114,4 +130,9 @@ impl TaskIterator {
             }
         }
     }
+}
+
+/// Also where `/proc` does not tell.
+fn in_host_pid_namespace() -> bool {
+    fs::metadata("/proc/self/ns/pid").map_or(true, |namespace| namespace.ino() == HOST_PID_NAMESPACE)
 }

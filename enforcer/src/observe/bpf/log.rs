@@ -1,4 +1,7 @@
 //! Brings the programs' own diagnostics (aya-log) into the daemon's log.
+//!
+//! They are loaded only when they are asked for, so what is detail to the kernel side is worth a line
+//! here.
 
 use ::log::{Level, Log, Metadata, Record};
 
@@ -15,7 +18,7 @@ impl Log for ToTracing {
             Level::Error => tracing::error!(target: "ebpf", "{}", record.args()),
             Level::Warn => tracing::warn!(target: "ebpf", "{}", record.args()),
             Level::Info => tracing::info!(target: "ebpf", "{}", record.args()),
-            Level::Debug => tracing::debug!(target: "ebpf", "{}", record.args()),
+            Level::Debug => tracing::info!(target: "ebpf", "{}", record.args()),
             Level::Trace => tracing::trace!(target: "ebpf", "{}", record.args()),
         }
     }

@@ -31,6 +31,15 @@ pub struct AttachOptions {
     pub cgroups: CgroupAxis,
     /// Bring the programs' own diagnostics into the log; when off they are not even loaded.
     pub log: bool,
+    /// Entries of each counter map, where not what `enforcer_common::limit` says.
+    pub entries: Option<u32>,
+}
+
+impl AttachOptions {
+    /// Without diagnostics, with maps of the usual size.
+    pub fn new(cpu_node: BTreeMap<CpuId, NodeId>, cgroups: CgroupAxis) -> Self {
+        Self { cpu_node, cgroups, log: false, entries: None }
+    }
 }
 
 /// The kernel side, attached while this value lives.
@@ -78,6 +87,12 @@ impl Programs {
                       remote traffic cannot be measured";
         let degraded = Degraded::new("bpf", reason, effect);
         (Self { ebpf: None, hooks: Hook::ALL.map(state).into(), log: None }, vec![degraded])
+    }
+
+    /// Nothing attached.
+    #[cfg(test)]
+    pub(in crate::observe) fn detached() -> Self {
+        Self::absent("not attached").0
     }
 
     /// Each hook, and why it is absent where it is.

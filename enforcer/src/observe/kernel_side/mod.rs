@@ -1,0 +1,105 @@
+//! The kernel side's part of a sample: threads from the task iterator, counters from the programs.
+//!
+//! Both name a cgroup by its id in the hierarchy of the cpuset controller; the
+//! [`Index`](super::index::Index) says whose id that is.
+
+mod counters;
+mod tasks;
+
+use std::{collections::BTreeMap, error::Error};
+
+use enforcer_core::{
+    degraded::{Degraded, DegradedTally},
+    id::{CpuId, NodeId},
+    parse::scalar,
+    sample::{Sample, TaskSample},
+    topology::Topology,
+};
+
+use self::counters::Counters;
+use super::{
+    bpf::{AttachOptions, CgroupAxis, IteratorError, TaskIterator},
+    index::Index,
+    sampler::SamplerOptions,
+};
+use crate::host::{HostRoot, cgroup::CgroupLayout, read_text};
+
+/// What could be loaded and attached.
+pub(super) struct KernelSide {
+    iterator: Result<TaskIterator, Degraded>,
+    counters: Option<Counters>,
+}
+
+impl KernelSide {
+    /// Loads what the options ask for.
+    pub(super) fn start(
+        host: &HostRoot,
+        layout: &CgroupLayout,
+        topology: &Topology,
+        options: &SamplerOptions,
+    ) -> Self {
+        let axis = if layout.cpuset.v2 { CgroupAxis::Unified } else { CgroupAxis::Cpuset };
+        let possible = read_text(&host.sys.join("devices/system/cpu/possible"))
+            .ok()
+            .and_then(|text| scalar::list(&text).ok())
+            .unwrap_or_else(|| topology.online_cpus());
+        let attach =
+            || AttachOptions { log: options.bpf_log, ..AttachOptions::new(topology.node_of_cpu(), axis) };
+        Self {
+            iterator: TaskIterator::open(axis, possible).map_err(|error| not_listed(&error)),
+            counters: options.counters.then(|| Counters::attach(attach())),
+        }
+    }
+
+    /// What is missing for as long as nothing changes.
+    pub(super) fn missing(&self) -> impl Iterator<Item = &Degraded> {
+        self.iterator.as_ref().err().into_iter().chain(self.counters.iter().flat_map(Counters::missing))
+    }
+
+    /// Goes on with another assignment of CPUs to nodes.
+    pub(super) fn follow(&mut self, cpu_node: &BTreeMap<CpuId, NodeId>) {
+        if let Some(counters) = &mut self.counters {
+            counters.follow(cpu_node);
+        }
+    }
+
+    /// Threads of the workloads in ascending order of tid, and their source; `None` without an iterator.
+    pub(super) fn tasks(
+        &self,
+        host: &HostRoot,
+        layout: &CgroupLayout,
+        index: &Index,
+        degraded: &mut DegradedTally,
+    ) -> Option<(Vec<TaskSample>, &'static str)> {
+        match self.iterator.as_ref().ok()?.read() {
+            Ok(records) => Some(tasks::read(records, host, layout, index, degraded)),
+            Err(error) => {
+                degraded.push(not_listed(&error));
+                None
+            }
+        }
+    }
+
+    /// Adds the counters to the cgroups of the sample.
+    pub(super) fn count(&mut self, index: &Index, sample: &mut Sample, degraded: &mut DegradedTally) {
+        if let Some(counters) = &mut self.counters {
+            counters.add_to(index, sample, degraded);
+        }
+    }
+}
+
+fn not_listed(error: &IteratorError) -> Degraded {
+    Degraded::new(TaskIterator::SOURCE, with_causes(error), TaskIterator::EFFECT)
+}
+
+/// Error and causes in one line.
+fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
