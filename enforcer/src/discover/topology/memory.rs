@@ -21,7 +21,7 @@ use crate::host;
 
 const KIND: Subject = Subject {
     source: "memory-kind",
-    effect: "the kind of some nodes' memory is unknown; it can be configured",
+    effect: "the kind of some nodes' memory is unknown",
 };
 const TIERS: Subject =
     Subject { source: "memory-tiers", effect: "the kernel's ranking of memory is not known" };
