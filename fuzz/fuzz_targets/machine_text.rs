@@ -1,0 +1,32 @@
+//! The kernel's text about the machine: any text is a value or an error, and a set is never greater
+//! than what it is cut to.
+#![no_main]
+
+use enforcer_core::{
+    id::{CpuId, NodeId},
+    parse::{cmdline::cpus_of_option, mask::mask, meminfo::meminfo, processors, scalar},
+    set::{CpuSet, MAX_ID},
+};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let _ = scalar::unsigned(text);
+    let _ = scalar::signed(text);
+    let _ = scalar::hexadecimal(text);
+    let _ = scalar::cache_size(text);
+    let _ = scalar::distances(text);
+    let _ = scalar::list::<NodeId>(text);
+    let _ = meminfo(text);
+    if let Ok(set) = mask::<CpuId>(text) {
+        assert!(set.iter().all(|cpu| cpu.0 <= MAX_ID));
+    }
+    for set in [processors::cpus_of_stat(text), processors::cpus_of_cpuinfo(text)] {
+        assert!(set.len() <= text.len());
+    }
+    let present: CpuSet = (0..64).map(CpuId).collect();
+    for option in ["isolcpus", "nohz_full"] {
+        if let Ok(Some(cpus)) = cpus_of_option(text, option, &present) {
+            assert!(cpus.is_subset(&present));
+        }
+    }
+});

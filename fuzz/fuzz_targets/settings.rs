@@ -1,0 +1,20 @@
+//! The words of a configuration: any text is a value that says itself again, or an error.
+#![no_main]
+
+use enforcer_core::{
+    policy::{ByteSize, CgroupGlob, HumanDuration},
+    workload::CgroupPath,
+};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    if let Ok(span) = text.parse::<HumanDuration>() {
+        assert_eq!(span.to_string().parse().as_ref(), Ok(&span));
+    }
+    if let Ok(size) = text.parse::<ByteSize>() {
+        assert_eq!(size.to_string().parse().as_ref(), Ok(&size));
+    }
+    if let Ok(glob) = text.parse::<CgroupGlob>() {
+        let _ = glob.matches(&CgroupPath::new(text));
+    }
+});
