@@ -5,17 +5,21 @@
 
 pub mod cgroup;
 pub mod cgroup_tree;
+mod confined;
 pub mod recording;
 
 use std::{
-    fs,
+    ffi::{OsStr, OsString},
+    fs::File,
     io::{self, Read},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
 };
 
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, Dir, FileType, OFlags};
 use thiserror::Error;
+
+use self::confined::kind_of;
 
 /// The three trees that readers use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,8 +51,9 @@ impl HostRoot {
         Self { sys: "/sys".into(), proc: "/proc".into(), cgroup: "/sys/fs/cgroup".into(), captured: false }
     }
 
-    /// A captured tree with `sys` and `proc` below `root`.
+    /// A captured tree with `sys` and `proc` below `root`. Its symlinks do not lead out of it.
     pub fn captured(root: &Path) -> Self {
+        confined::confine(root);
         Self {
             sys: root.join("sys"),
             proc: root.join("proc"),
@@ -94,15 +99,14 @@ pub fn read_optional(path: &Path) -> Result<Option<String>, ReadError> {
 /// are not UTF-8 are no kernel names and are left out.
 pub fn list_dir(path: &Path) -> Result<Option<Vec<String>>, ReadError> {
     let names = || -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        let entries = fs::read_dir(path)?;
+        let entries = read_dir(path)?;
         recording::note_directory(path);
-        for entry in entries.take(ENTRY_LIMIT) {
-            let entry = entry?;
-            if entry.file_type().is_ok_and(|kind| !kind.is_file()) {
-                recording::note_directory(&entry.path());
+        let mut names = Vec::new();
+        for (name, kind) in entries {
+            if kind != FileType::RegularFile {
+                recording::note_directory(&path.join(&name));
             }
-            names.extend(entry.file_name().into_string());
+            names.extend(name.into_string());
         }
         names.sort_unstable();
         Ok(names)
@@ -110,9 +114,45 @@ pub fn list_dir(path: &Path) -> Result<Option<Vec<String>>, ReadError> {
     present(names().map_err(|cause| ReadError { path: path.to_owned(), cause }))
 }
 
+/// The entries of a directory with what they are, symlinks not followed; at most [`ENTRY_LIMIT`].
+pub(crate) fn read_dir(path: &Path) -> io::Result<Vec<(OsString, FileType)>> {
+    let dir = confined::open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    let mut entries = Vec::new();
+    for entry in Dir::read_from(&dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        if entries.len() == ENTRY_LIMIT {
+            break;
+        }
+        let kind = match entry.file_type() {
+            // Some file systems do not say.
+            FileType::Unknown => rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)
+                .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+            kind => kind,
+        };
+        entries.push((OsStr::from_bytes(name.to_bytes()).to_owned(), kind));
+    }
+    Ok(entries)
+}
+
+/// Is there a directory? Symlinks are followed.
+pub fn is_dir(path: &Path) -> bool {
+    kind_of(path) == Some(FileType::Directory)
+}
+
+/// Is there anything? Symlinks are followed.
+pub fn exists(path: &Path) -> bool {
+    kind_of(path).is_some()
+}
+
 /// What a symbolic link says; `None` where there is no link.
 pub fn read_link(path: &Path) -> Option<PathBuf> {
-    let target = fs::read_link(path).ok()?;
+    let link = confined::open(path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
+    let target = rustix::fs::readlinkat(&link, "", Vec::new()).ok()?;
+    let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
     recording::note_link(path, &target);
     Some(target)
 }
@@ -129,10 +169,7 @@ pub(crate) fn present<T>(read: Result<T, ReadError>) -> Result<Option<T>, ReadEr
 
 /// The bytes of a file of at most `limit` bytes; anything that is not a regular file is an error.
 pub(crate) fn read_bytes(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let mut open = fs::OpenOptions::new();
-    // The flags are small positive bits on every Linux, the cast keeps them.
-    let flags = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits().cast_signed();
-    let file = open.read(true).custom_flags(flags).open(path)?;
+    let file = File::from(confined::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?);
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
@@ -146,6 +183,8 @@ pub(crate) fn read_bytes(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

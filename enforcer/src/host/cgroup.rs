@@ -12,7 +12,7 @@
 //! of each cgroup that say whether it can be pinned.
 
 use std::{
-    fmt, fs, io,
+    fmt, io,
     path::{Path, PathBuf},
 };
 
@@ -21,9 +21,10 @@ use enforcer_core::{
     sample::CgroupMounts,
     workload::CgroupPath,
 };
+use rustix::fs::FileType;
 use thiserror::Error;
 
-use super::{HostRoot, read_text};
+use super::{HostRoot, exists, read_dir, read_text};
 
 /// Which hierarchies are mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -252,14 +253,13 @@ fn probe(top: &Path) -> Result<Vec<CgroupMount>, LayoutError> {
         _ => LayoutError::Unreadable { path: top.to_owned(), cause },
     };
     let mut mounts = Vec::new();
-    for entry in fs::read_dir(top).map_err(unreadable)? {
-        let entry = entry.map_err(unreadable)?;
+    for (name, kind) in read_dir(top).map_err(unreadable)? {
         // Symbolic links (`cpu` to `cpu,cpuacct`) name a hierarchy a second time.
-        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+        if kind != FileType::Directory {
             continue;
         }
-        let path = entry.path();
-        match entry.file_name().to_str() {
+        let path = top.join(&name);
+        match name.to_str() {
             Some("unified") if is_unified(&path) => mounts.push(mount(&path, Hierarchy::Unified)),
             Some("systemd") => mounts.push(mount(&path, Hierarchy::V1(vec!["name=systemd".into()]))),
             Some("unified") | None => {}
@@ -275,7 +275,7 @@ fn probe(top: &Path) -> Result<Vec<CgroupMount>, LayoutError> {
 fn is_unified(dir: &Path) -> bool {
     ["cgroup.controllers", "cgroup.subtree_control", "cpuset.cpus.effective"]
         .iter()
-        .any(|file| dir.join(file).exists())
+        .any(|file| exists(&dir.join(file)))
 }
 
 #[cfg(test)]

@@ -10,9 +10,9 @@
 use std::{ffi::OsString, fs, io, os::unix::fs::MetadataExt, path::Path};
 
 use enforcer_core::workload::CgroupPath;
-use rustix::io::Errno;
+use rustix::{fs::FileType, io::Errno};
 
-use super::cgroup::ControllerRoot;
+use super::{cgroup::ControllerRoot, read_dir};
 
 /// Greatest depth below the start; systemd and the kubelet together need about 10.
 const MAX_DEPTH: usize = 64;
@@ -90,13 +90,9 @@ fn visit(path: &CgroupPath, dir: &Path, kernfs: bool) -> io::Result<(Visited, Ve
 }
 
 fn children(dir: &Path) -> io::Result<Vec<OsString>> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            names.push(entry.file_name());
-        }
-    }
+    let entries = read_dir(dir)?.into_iter();
+    let mut names: Vec<OsString> =
+        entries.filter(|(_, kind)| *kind == FileType::Directory).map(|(name, _)| name).collect();
     names.sort_unstable();
     Ok(names)
 }

@@ -25,7 +25,7 @@ use enforcer_core::{
 use crate::host::{
     cgroup::{CgroupLayout, ControllerRoot},
     cgroup_tree::vanished,
-    read_text,
+    is_dir, read_text,
 };
 
 const EFFECT: &str = "values of the cgroup are missing";
@@ -146,7 +146,7 @@ impl<'a> CgroupReader<'a> {
         let layout = self.layout;
         let others = [&layout.memory, &layout.systemd].into_iter().flatten().map(|root| root.dir(path));
         let unified = layout.unified.iter().map(|root| root.join(path.relative()));
-        std::iter::once(layout.cpuset.dir(path)).chain(others).chain(unified).any(|dir| dir.is_dir())
+        std::iter::once(layout.cpuset.dir(path)).chain(others).chain(unified).any(|dir| is_dir(&dir))
     }
 }
 

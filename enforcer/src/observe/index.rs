@@ -20,7 +20,7 @@ use crate::host::{
     HostRoot,
     cgroup::{CgroupLayout, ControllerRoot},
     cgroup_tree::{vanished, walk},
-    read_text,
+    is_dir, read_text,
 };
 
 /// The workloads of one sample, by what identifies them.
@@ -105,7 +105,7 @@ fn threads(
     });
     let hierarchies =
         [Some(&layout.cpuset), layout.memory.as_ref(), layout.systemd.as_ref(), unified.as_ref()];
-    let Some(root) = hierarchies.into_iter().flatten().find(|root| root.dir(path).is_dir()) else {
+    let Some(root) = hierarchies.into_iter().flatten().find(|root| is_dir(&root.dir(path))) else {
         return Vec::new();
     };
     let mut paths = vec![path.clone()];

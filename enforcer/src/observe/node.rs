@@ -9,7 +9,7 @@ use enforcer_core::{
     sample::NodeSample,
 };
 
-use crate::host::{HostRoot, read_optional};
+use crate::host::{HostRoot, is_dir, read_optional};
 
 const EFFECT: &str = "counters of the node are missing";
 
@@ -20,7 +20,7 @@ pub(super) fn read_nodes(
     degraded: &mut DegradedTally,
 ) -> BTreeMap<NodeId, NodeSample> {
     let top = host.sys.join("devices/system/node");
-    if !top.is_dir() {
+    if !is_dir(&top) {
         let reason = format!("{} does not exist: the kernel was built without NUMA", top.display());
         degraded.push(Degraded::new("node", reason, EFFECT));
         return BTreeMap::new();

@@ -11,7 +11,7 @@ use std::{
 use ::procfs::{FromBufRead, ProcError, ProcResult, process::Process};
 use enforcer_core::parse::numa_maps::NumaMaps;
 
-use super::procfs::is_file;
+use super::procfs::is_plain;
 
 /// Most bytes of a file that are read: two million mappings.
 const LIMIT: u64 = 256 << 20;
@@ -40,7 +40,7 @@ impl FromBufRead for ProcNumaMaps {
 /// Adds up the mappings of a process; it needs the right to trace it (`PTRACE_MODE_READ`).
 pub(super) fn read_numa_maps(proc: &Path, pid: u32, captured: bool) -> ProcResult<NumaMaps> {
     let dir = proc.join(pid.to_string());
-    if captured && !is_file(&dir.join("numa_maps")) {
+    if captured && !is_plain(proc, &format!("{pid}/numa_maps")) {
         return Err(ProcError::NotFound(Some(dir)));
     }
     Ok(Process::new_with_root(dir)?.read::<_, ProcNumaMaps>("numa_maps")?.0)
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn this_process_has_anonymous_memory() {
         // A kernel without NUMA has no such file.
-        if is_file(Path::new("/proc/self/numa_maps")) {
+        if Path::new("/proc/self/numa_maps").is_file() {
             let maps = read_numa_maps(Path::new("/proc"), std::process::id(), false).unwrap();
             assert!(maps.by_node.values().map(|bytes| bytes.anon).sum::<u64>() > 0);
         }

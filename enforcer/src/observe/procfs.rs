@@ -94,9 +94,9 @@ pub(super) fn read_tasks(
 
 fn read_task(host: &HostRoot, thread: &Task, pid: u32, tid: u32) -> ProcResult<TaskSample> {
     if host.captured {
-        let dir = host.proc.join(format!("{pid}/task/{tid}"));
-        if !is_file(&dir.join("stat")) || !is_file(&dir.join("status")) {
-            return Err(ProcError::NotFound(Some(dir)));
+        let dir = format!("{pid}/task/{tid}");
+        if !["stat", "status"].iter().all(|file| is_plain(&host.proc, &format!("{dir}/{file}"))) {
+            return Err(ProcError::NotFound(Some(host.proc.join(dir))));
         }
     }
     let ProcStat(stat) = thread.read("stat")?;
@@ -114,9 +114,12 @@ fn read_task(host: &HostRoot, thread: &Task, pid: u32, tid: u32) -> ProcResult<T
     })
 }
 
-/// A file that can be opened without waiting for anybody: a captured tree may hold anything.
-pub(super) fn is_file(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
+/// May the procfs crate open this file below `proc`? A captured tree may hold anything: what blocks when it
+/// is opened, and symlinks, which that crate would follow to this host.
+pub(super) fn is_plain(proc: &Path, file: &str) -> bool {
+    let path = proc.join(file);
+    let straight = || Some(fs::canonicalize(&path).ok()? == fs::canonicalize(proc).ok()?.join(file));
+    fs::metadata(&path).is_ok_and(|metadata| metadata.is_file()) && straight() == Some(true)
 }
 
 /// [`TaskStat`] as the procfs crate reads it. Its own `Stat` refuses a command that is not UTF-8.
@@ -199,6 +202,21 @@ mod tests {
         assert_eq!(seen, expected);
         let entries = degraded.into_entries();
         assert_eq!((entries.len(), entries[0].source.as_str()), (1, "thread:30"));
+    }
+
+    #[test]
+    fn a_link_in_a_copy_does_not_lead_to_a_thread_of_this_host() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let own = format!("/proc/{}", std::process::id());
+        fs::create_dir_all(dir.path().join("proc/10/task/10")).unwrap();
+        std::os::unix::fs::symlink(&own, dir.path().join("proc/11")).unwrap();
+        for file in ["stat", "status"] {
+            let link = dir.path().join("proc/10/task/10").join(file);
+            std::os::unix::fs::symlink(format!("{own}/{file}"), link).unwrap();
+        }
+        let members = Membership { processes: [10, 11, std::process::id()].into(), ..Membership::default() };
+        let mut degraded = DegradedTally::default();
+        assert!(read_tasks(&HostRoot::captured(dir.path()), &members, &mut degraded).is_empty());
     }
 
     #[test]

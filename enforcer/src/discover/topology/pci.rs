@@ -15,6 +15,7 @@ use enforcer_core::{
 };
 
 use super::source::{Source, Subject};
+use crate::host;
 
 const PCI: Subject = Subject { source: "pci", effect: "the node of some devices is not known" };
 
@@ -35,7 +36,10 @@ pub(super) fn read(source: &mut Source<'_>, nodes: &[Node]) -> Vec<Device> {
 fn on_the_bus(source: &mut Source<'_>) -> BTreeMap<String, PathBuf> {
     let dir = source.root.sys.join("bus/pci/devices");
     let names = source.names(&PCI, &dir).into_iter().filter(|name| is_address(name));
-    names.map(|name| (name.clone(), dir.join(name))).filter(|(_, path)| path.join("class").exists()).collect()
+    names
+        .map(|name| (name.clone(), dir.join(name)))
+        .filter(|(_, path)| host::exists(&path.join("class")))
+        .collect()
 }
 
 fn below_bridges(source: &mut Source<'_>) -> BTreeMap<String, PathBuf> {
@@ -52,7 +56,8 @@ fn below_bridges(source: &mut Source<'_>) -> BTreeMap<String, PathBuf> {
         }
         for name in source.names(&PCI, &dir) {
             let path = dir.join(&name);
-            if is_address(&name) && path.symlink_metadata().is_ok_and(|file| file.is_dir()) {
+            // The bridges are a tree only without the links.
+            if is_address(&name) && host::read_link(&path).is_none() && host::is_dir(&path) {
                 open.push(path.clone());
                 found.insert(name, path);
             }
