@@ -110,7 +110,7 @@ impl Snapshots {
             step.done();
             Ok(())
         })?;
-        self.trim(&place)?;
+        self.trim(&place, LIMIT)?;
         Ok(Snapshot::at(place))
     }
 
@@ -122,8 +122,9 @@ impl Snapshots {
         Ok(self.folder.join(format!("{:016x}-{:016x}", self.parts, key(&recipe))))
     }
 
-    /// Removes snapshots of other parts, and old ones until the rest is small enough; keeps `newest`.
-    fn trim(&self, newest: &Path) -> Result<()> {
+    /// Removes snapshots of other parts, and old ones until the rest has at most `limit` bytes; `newest`
+    /// stays.
+    fn trim(&self, newest: &Path, limit: u64) -> Result<()> {
         let parts = format!("{:016x}-", self.parts);
         let mut kept = Vec::new();
         for entry in fs::read_dir(&self.folder).context("list the snapshots")? {
@@ -145,7 +146,7 @@ impl Snapshots {
         let mut total: u64 = kept.iter().map(|(.., bytes, _)| bytes).sum();
         let mut count = kept.len();
         for (.., bytes, path) in kept {
-            if total > LIMIT && path != newest {
+            if total > limit && path != newest {
                 remove(&path)?;
                 total -= bytes;
                 count -= 1;
@@ -208,4 +209,80 @@ fn remove(folder: &Path) -> Result<()> {
     fs::remove_dir_all(folder)
         .or_else(setup::absent_is_fine)
         .with_context(|| format!("remove the snapshot {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vm::topology::Topology;
+
+    /// Names of the snapshots in a folder, each with one file of 64 KiB.
+    fn names(snapshots: &Snapshots) -> Vec<String> {
+        let entries = fs::read_dir(&snapshots.folder).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn other_parts_go_first_and_then_the_least_recently_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let snapshots = Snapshots { folder: dir.path().to_owned(), parts: 7 };
+        let names_before = ["a", "b", "c"].map(|machine| format!("{:016x}-{machine}", 7));
+        for (age, name) in names_before.iter().map(String::as_str).chain(["other-d"]).enumerate() {
+            let folder = dir.path().join(name);
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join("state"), vec![1; 64 << 10]).unwrap();
+            let used = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(100 - age as u64);
+            File::open(&folder).unwrap().set_modified(used).unwrap();
+        }
+        fs::write(dir.path().join(".lock"), "").unwrap();
+        let oldest = dir.path().join(&names_before[2]);
+
+        snapshots.trim(&oldest, 1 << 20).unwrap();
+        assert_eq!(names(&snapshots)[1..], names_before, "there is room for all of the same parts");
+        snapshots.trim(&oldest, 130 << 10).unwrap();
+        assert_eq!(names(&snapshots)[1..], [names_before[0].clone(), names_before[2].clone()]);
+        snapshots.trim(&oldest, 0).unwrap();
+        assert_eq!(names(&snapshots)[1..], names_before[2..]);
+    }
+
+    #[test]
+    fn a_snapshot_is_for_one_machine_and_for_disks_of_one_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = |name: &str, size| {
+            let path = dir.path().join(name);
+            File::create(&path).unwrap().set_len(size).unwrap();
+            path
+        };
+        let (small, alike, large) = (disk("small", 1 << 20), disk("alike", 1 << 20), disk("large", 2 << 20));
+        let shipped = Workspace::find().unwrap().topologies();
+        let rig = Rig {
+            qemu: PathBuf::from("/rig/qemu"),
+            kernel: PathBuf::from("/rig/vmlinux"),
+            initrd: PathBuf::from("/rig/initrd"),
+            root: PathBuf::from("/rig/root.ext4"),
+        };
+        let snapshots = Snapshots { folder: dir.path().to_owned(), parts: 7 };
+        let place = |topology: &str, kernel_arguments: &str, inject: &Path, job: &str| {
+            let topology = Topology::load(&shipped, topology).unwrap();
+            let limit = BOOT_LIMIT;
+            let guest = Guest {
+                rig: &rig,
+                topology: &topology,
+                kernel_arguments,
+                inject,
+                job,
+                limit,
+                snapshot: None,
+            };
+            snapshots.place(&guest).unwrap()
+        };
+        let one = place("2s", "", &small, "true");
+        assert_eq!(one, place("2s", "", &alike, "false"));
+        assert_ne!(one, place("hmat", "", &small, "true"));
+        assert_ne!(one, place("2s", "numa_balancing=disable", &small, "true"));
+        assert_ne!(one, place("2s", "", &large, "true"));
+    }
 }
