@@ -12,7 +12,7 @@ use crate::{
     command,
     product::{self, Profile},
     setup,
-    test::{Scenarios, Tally},
+    test::{Options, Scenarios, Tally},
     workspace::Workspace,
 };
 
@@ -33,7 +33,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     scenarios.run(
         workspace,
         &scenarios.matching("audit-large"),
-        Profile::Release,
+        Options { profile: Profile::Release, cold: true },
         &mut tally,
         &mut |_| (),
     )?;

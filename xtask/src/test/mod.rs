@@ -9,6 +9,7 @@ mod dependencies;
 mod host;
 mod libtest;
 mod lint;
+mod resume;
 mod scenario;
 mod steps;
 mod tally;
@@ -17,7 +18,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-pub(crate) use self::{scenario::Scenarios, tally::Tally};
+pub(crate) use self::{
+    scenario::{Options, Scenarios},
+    tally::Tally,
+};
 use crate::{product::Profile, setup, workspace::Workspace};
 
 /// Arguments of `test`.
@@ -29,6 +33,9 @@ pub(crate) struct Arguments {
     /// List everything that would run, and stop
     #[arg(long)]
     list: bool,
+    /// Boot the guest of every scenario; without it, scenarios that share a machine resume one
+    #[arg(long)]
+    cold: bool,
 }
 
 /// Runs what was asked for; the last line is `N passed, N failed`.
@@ -37,7 +44,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCo
         return list(workspace);
     }
     let mut tally = Tally::default();
-    if let Err(error) = run_matching(workspace, arguments.name.as_deref(), &mut tally) {
+    if let Err(error) = run_matching(workspace, arguments, &mut tally) {
         println!("{error:#}");
         tally.count("not everything could run", false);
     }
@@ -45,7 +52,8 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCo
     Ok(tally.exit_code())
 }
 
-fn run_matching(workspace: &Workspace, name: Option<&str>, tally: &mut Tally) -> Result<()> {
+fn run_matching(workspace: &Workspace, arguments: &Arguments, tally: &mut Tally) -> Result<()> {
+    let name = arguments.name.as_deref();
     setup::build_tools(workspace)?;
     let scenarios = Scenarios::build(workspace)?;
     let prefix = name.unwrap_or_default();
@@ -65,7 +73,8 @@ fn run_matching(workspace: &Workspace, name: Option<&str>, tally: &mut Tally) ->
     if chosen.is_empty() {
         return Ok(());
     }
-    scenarios.run(workspace, &chosen, Profile::Dev, tally, &mut |_| ())
+    let options = Options { profile: Profile::Dev, cold: arguments.cold };
+    scenarios.run(workspace, &chosen, options, tally, &mut |_| ())
 }
 
 fn list(workspace: &Workspace) -> Result<ExitCode> {

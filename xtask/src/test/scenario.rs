@@ -4,7 +4,7 @@
 //! Each line carries the name of its scenario, and is printed whole by one thread.
 
 use std::{
-    fs,
+    fs, mem,
     path::{Path, PathBuf},
     process::Command,
     sync::{
@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::{attempt, tally::Tally};
+use super::{attempt, resume::Resume, tally::Tally};
 use crate::{
     command,
     product::{self, Profile},
@@ -44,6 +44,22 @@ pub(crate) struct Scenario {
     needs_product: bool,
     pub(super) only_by_name: bool,
     needs_kernel_side: bool,
+}
+
+impl Scenario {
+    /// Topology and kernel arguments.
+    pub(super) fn machine(&self) -> (&str, &str) {
+        (&self.topology, &self.kernel_arguments)
+    }
+}
+
+/// How a run of scenarios is done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options {
+    /// Of the product in the guest.
+    pub(crate) profile: Profile,
+    /// Boot every guest, even if there is a snapshot.
+    pub(crate) cold: bool,
 }
 
 /// The program and what it can do.
@@ -84,26 +100,27 @@ impl Scenarios {
         &self,
         workspace: &Workspace,
         chosen: &[&Scenario],
-        profile: Profile,
+        options: Options,
         tally: &mut Tally,
         on_line: &mut dyn FnMut(&str),
     ) -> Result<()> {
         let rig = setup::rig(workspace)?;
         let scratch = workspace.scratch()?;
-        let inject = self.disk(workspace, chosen, profile, scratch.path())?;
+        let inject = self.disk(workspace, chosen, options.profile, scratch.path())?;
+        let resume = if options.cold { Resume::never() } else { Resume::new(workspace, &rig, chosen)? };
         let next = AtomicUsize::new(0);
         let (sender, events) = mpsc::channel();
         thread::scope(|scope| {
             for _ in 0..guests_at_a_time() {
                 let sender = sender.clone();
-                let (rig, inject, next) = (&rig, inject.as_path(), &next);
+                let (rig, inject, next, resume) = (&rig, inject.as_path(), &next, &resume);
                 scope.spawn(move || {
                     while let Some(&scenario) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let mut say = |line: &str| {
                             // Fails only if nobody listens any more.
                             let _ = sender.send(Event::Line(scenario, line.to_owned()));
                         };
-                        let passed = play(workspace, rig, inject, scenario, &mut say);
+                        let passed = play(workspace, rig, inject, scenario, resume, &mut say);
                         let _ = sender.send(Event::Ended(scenario, passed));
                     }
                 });
@@ -170,13 +187,14 @@ fn play(
     rig: &Rig,
     inject: &Path,
     scenario: &Scenario,
+    resume: &Resume,
     say: &mut dyn FnMut(&str),
 ) -> bool {
     let started = Instant::now();
-    say(&format!("boot on {}", scenario.topology));
+    let mut first = true;
     let boot = |say: &mut dyn FnMut(&str)| {
         let topology = Topology::load(&workspace.topologies(), &scenario.topology)?;
-        let guest = Guest {
+        let mut guest = Guest {
             rig,
             topology: &topology,
             kernel_arguments: &scenario.kernel_arguments,
@@ -185,6 +203,11 @@ fn play(
             limit: Duration::from_secs(scenario.limit_seconds),
             snapshot: None,
         };
+        if mem::take(&mut first) {
+            guest.snapshot = resume.snapshot(scenario, &guest, say);
+        }
+        let how = if guest.snapshot.is_some() { "resume" } else { "boot" };
+        say(&format!("{how} on {}", scenario.topology));
         guest.run(say)
     };
     let passed = attempt::until_verdict(boot, say);

@@ -5,8 +5,7 @@ use std::{fs, process::ExitCode, time::Duration};
 use anyhow::{Context, Result, bail};
 
 use super::{
-    Ending, Guest, Snapshots, inject_image,
-    snapshot::Snapshot,
+    Ending, Guest, Snapshot, Snapshots, inject_image,
     topology::{self, Topology},
 };
 use crate::{setup, workspace::Workspace};

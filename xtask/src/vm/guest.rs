@@ -66,19 +66,20 @@ pub(crate) struct Report {
 impl Guest<'_> {
     /// Boots or resumes, runs the job, and hands over each of its lines as it comes.
     ///
-    /// A resumed guest that did not end by itself is told of, and its snapshot removed: the caller may
-    /// boot a cold one.
+    /// A resumed guest that does not end by itself is told of and its snapshot removed. Whatever the
+    /// reason, it has stalled: only a guest that booted can accuse the job.
     pub(crate) fn run(&self, on_line: &mut dyn FnMut(&str)) -> Result<Report> {
         let scratch = self.scratch()?;
         let mut child = self.start(scratch.path(), Stdio::null(), Stdio::piped())?;
         let mut console = Console::follow(&Self::console(scratch.path()));
         let up = if self.snapshot.is_some() { RESUME_LIMIT } else { BOOT_LIMIT };
         let limits = Limits { up, job: self.limit, last_words: LAST_WORDS };
-        let ending = watch::watch(&watch::lines(child.stdout()?), &mut console, limits, on_line)?;
+        let mut ending = watch::watch(&watch::lines(child.stdout()?), &mut console, limits, on_line)?;
         drop(child);
         if let (Some(snapshot), Ending::Broken(why) | Ending::Stalled(why)) = (&self.snapshot, &ending) {
             on_line(&format!("rig: the resumed guest misbehaves ({why}); its snapshot is removed"));
             snapshot.discard()?;
+            ending = Ending::Stalled(format!("after a resume: {why}"));
         }
         Ok(Report { ending, console: command::tail(&console.text(), CONSOLE_TAIL) })
     }

@@ -18,5 +18,5 @@ mod watch;
 
 pub(crate) use disk::inject_image;
 pub(crate) use guest::{Guest, Report};
-pub(crate) use snapshot::Snapshots;
+pub(crate) use snapshot::{Snapshot, Snapshots};
 pub(crate) use watch::Ending;

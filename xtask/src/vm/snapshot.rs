@@ -104,13 +104,17 @@ impl Snapshots {
             return Ok(found);
         }
         let place = self.place(guest)?;
+        let mut made = false;
         cache::aside(&self.folder, &place, |unfinished| {
             let step = Step::begin(format!("save a booted guest: {}", guest.topology.description));
             make(guest, unfinished)?;
             step.done();
+            made = true;
             Ok(())
         })?;
-        self.trim(&place, LIMIT)?;
+        if made {
+            self.trim(&place, LIMIT)?;
+        }
         Ok(Snapshot::at(place))
     }
 
@@ -152,7 +156,7 @@ impl Snapshots {
                 count -= 1;
             }
         }
-        println!("snapshots: {count}, {} MiB in {}", total >> 20, self.folder.display());
+        eprintln!("snapshots: {count}, {} MiB in {}", total >> 20, self.folder.display());
         Ok(())
     }
 }
