@@ -172,13 +172,17 @@ struct OwnCgroup {
 
 impl OwnCgroup {
     fn enter(name: &str) -> Self {
+        Self::enter_below(axis().1, &format!("{name}-{}", std::process::id()))
+    }
+
+    fn enter_below(parent: &Path, name: &str) -> Self {
         let (axis, mount) = axis();
         let back = mount.join(own_cgroup());
-        let path = mount.join(format!("{name}-{}", std::process::id()));
+        let path = parent.join(name);
         fs::create_dir(&path).unwrap();
         if axis == CgroupAxis::Cpuset {
             for file in ["cpuset.cpus", "cpuset.mems"] {
-                fs::write(path.join(file), fs::read_to_string(mount.join(file)).unwrap()).unwrap();
+                fs::write(path.join(file), fs::read_to_string(parent.join(file)).unwrap()).unwrap();
             }
         }
         let own = Self { path, back };
@@ -211,6 +215,13 @@ impl Drop for OwnCgroup {
 fn run_on(cpu: CpuId) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu.0 as usize);
+    rustix::thread::sched_setaffinity(None, &set).unwrap();
+}
+
+/// Lets this thread run on every CPU.
+fn run_anywhere() {
+    let mut set = rustix::thread::CpuSet::new();
+    possible().iter().for_each(|cpu| set.set(cpu.0 as usize));
     rustix::thread::sched_setaffinity(None, &set).unwrap();
 }
 
@@ -280,6 +291,143 @@ fn moves_and_run_time_are_counted_by_cgroup_and_node() {
     });
     let drops = programs.drops().unwrap().unwrap();
     assert_eq!(drops.total(), 0, "{drops:?}");
+}
+
+/// The first two CPUs; each is declared a node of its own where this is used.
+fn two_cpus() -> Option<[CpuId; 2]> {
+    let cpus = possible();
+    let mut cpus = cpus.iter();
+    let pair = cpus.next().zip(cpus.next()).map(|(first, second)| [first, second]);
+    if pair.is_none() {
+        println!("skipped: needs two CPUs");
+    }
+    pair
+}
+
+/// Moves of a cgroup's tasks between nodes so far.
+fn moves(programs: &mut Programs, cgroup: u64) -> u64 {
+    let counters = programs.read().unwrap().remove(&cgroup).unwrap_or_default();
+    counters.placements.iter().flatten().map(|one| one.count).sum()
+}
+
+#[test]
+fn a_cgroup_counts_for_itself_alone_and_starts_from_zero_when_it_is_made_again() {
+    if !permitted() {
+        return;
+    }
+    let Some([first, second]) = two_cpus() else { return };
+    let (mut programs, degraded) = Programs::attach(&options(|cpu| NodeId(cpu.0)));
+    if !programs.has(Hook::Placement) {
+        return refused(&format!("{degraded:?}"));
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run_on(first);
+            let outer = OwnCgroup::enter("outer");
+            let inner = OwnCgroup::enter_below(&outer.path, "inner");
+            for _ in 0..10 {
+                run_on(second);
+                run_on(first);
+            }
+            assert_eq!((moves(&mut programs, inner.id()), moves(&mut programs, outer.id())), (20, 0));
+            let id = inner.id();
+            drop(inner);
+            let again = OwnCgroup::enter_below(&outer.path, "inner");
+            assert_ne!(again.id(), id);
+            assert_eq!(moves(&mut programs, again.id()), 0);
+        });
+    });
+}
+
+#[test]
+fn what_does_not_fit_into_a_map_is_a_drop() {
+    if !permitted() {
+        return;
+    }
+    let Some([first, second]) = two_cpus() else { return };
+    let full = AttachOptions { entries: Some(2), ..options(|cpu| NodeId(cpu.0)) };
+    let (mut programs, degraded) = Programs::attach(&full);
+    if !programs.has(Hook::Placement) {
+        return refused(&format!("{degraded:?}"));
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run_on(first);
+            let ids: Vec<u64> = (0..4)
+                .map(|number| {
+                    let cgroup = OwnCgroup::enter(&format!("full-{number}"));
+                    run_on(second);
+                    run_on(first);
+                    cgroup.id()
+                })
+                .collect();
+            let counted: u64 = ids.iter().map(|id| moves(&mut programs, *id)).sum();
+            let dropped = programs.drops().unwrap().unwrap().map_full;
+            assert!(counted <= 2 && counted + dropped >= 8, "{counted} counted, {dropped} dropped");
+        });
+    });
+}
+
+/// CPU that this thread runs on.
+fn current_cpu() -> CpuId {
+    CpuId(u32::try_from(rustix::thread::sched_getcpu()).unwrap())
+}
+
+/// How often the kernel says that this thread was moved (`set_task_cpu` in kernel/sched/core.c).
+fn own_moves() -> Option<u64> {
+    let text = fs::read_to_string("/proc/thread-self/sched").ok()?;
+    let line = text.lines().find(|line| line.starts_with("se.nr_migrations"))?;
+    line.split(':').nth(1)?.trim().parse().ok()
+}
+
+/// Threads that start on another CPU than their creator's are placed there without a move
+/// (`wake_up_new_task` in kernel/sched/core.c): `sched_migrate_task` alone would miss all of them.
+#[test]
+fn a_first_placement_is_counted_though_no_task_moved() {
+    const STARTED: usize = 200;
+    if !permitted() {
+        return;
+    }
+    let (Some([first, _]), Some(_)) = (two_cpus(), own_moves()) else {
+        println!("skipped: needs two CPUs and /proc/PID/sched");
+        return;
+    };
+    let (mut programs, degraded) = Programs::attach(&options(|cpu| NodeId(cpu.0)));
+    if !programs.has(Hook::Placement) {
+        return refused(&format!("{degraded:?}"));
+    }
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // The creator's own CPU is busy, so that others are idler.
+        scope.spawn(|| {
+            run_on(first);
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                burn(1_000_000);
+            }
+        });
+        scope.spawn(|| {
+            let cgroup = OwnCgroup::enter("first-placement");
+            let (mut silent, mut otherwise) = (0, 0);
+            for _ in 0..STARTED {
+                run_on(first);
+                run_anywhere();
+                let started = std::thread::spawn(|| (current_cpu(), own_moves().unwrap()));
+                let stayed = current_cpu() == first;
+                let (cpu, moves) = started.join().unwrap();
+                silent += u64::from(stayed && moves == 0 && cpu != first);
+                otherwise += moves + u64::from(!stayed);
+            }
+            let counted = moves(&mut programs, cgroup.id());
+            let most = silent + otherwise + own_moves().unwrap();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            println!("{silent} of {STARTED} placed silently, {counted} counted, at most {most}");
+            assert!(counted >= silent, "{counted} of {silent} first placements were counted");
+            assert!(counted <= most + STARTED as u64 / 10, "{counted} counted, at most {most} happened");
+            if silent < STARTED as u64 / 10 {
+                println!("skipped: only {silent} threads started elsewhere, this host is busy");
+            }
+        });
+    });
 }
 
 #[test]
