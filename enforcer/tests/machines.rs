@@ -216,6 +216,26 @@ fn a_misaligned_workload_is_found_and_only_it() {
     }
     let table = on(root.path(), &["audit", "--only", "misaligned"]);
     assert!(table.stdout.contains("misaligned") && table.stdout.contains("remedy"), "{}", table.stdout);
+    // Paths are those of the machine, not those of the copy.
+    assert!(table.stdout.contains("evidence  /sys/fs/cgroup/db/cpuset.cpus.effective: "), "{}", table.stdout);
+    assert!(!table.stdout.contains(root.path().to_str().unwrap()), "{}", table.stdout);
+}
+
+#[test]
+fn a_configuration_makes_the_audit_report_what_is_declared_and_not_in_place() {
+    let root = machine();
+    let file = root.path().join("config.toml");
+    let drifted = |text: &str| {
+        fs::write(&file, text).unwrap();
+        let ended = on(root.path(), &["audit", "-o", "json", "--config", file.to_str().unwrap()]);
+        (ended.code, ended.stdout.contains("\"drift:/db\""), ended.stderr)
+    };
+    let declared = "[[workload]]\nname = \"db\"\ncgroup = \"/db\"\ncpus = 1\n";
+    assert!(drifted(declared).1);
+    assert!(!drifted("").1);
+    let (code, _, said) = drifted("cpus = 1\n");
+    assert_eq!(code, Some(64), "{said}");
+    assert!(said.contains("config.toml:1:1: unknown field `cpus`"), "{said}");
 }
 
 /// What a file of a broken or hostile machine may hold.

@@ -21,3 +21,50 @@ fn published_schemas_are_those_of_the_types() {
         );
     }
 }
+
+const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
+
+/// The keys of an object of the configuration's schema.
+fn keys(object: &serde_json::Value) -> Vec<String> {
+    object["properties"].as_object().unwrap().keys().cloned().collect()
+}
+
+#[test]
+fn the_documentation_has_every_key_and_no_other() {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_numa-enforcer")).args(["schema", "config"]).output().unwrap();
+    let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let tables = [
+        ("sample", "SampleSettings"),
+        ("metrics", "MetricsSettings"),
+        ("thresholds", "Thresholds"),
+        ("workload", "WorkloadRule"),
+    ];
+    let mut expected: Vec<String> = keys(&schema);
+    for (table, definition) in tables {
+        expected.retain(|key| key != table);
+        let inside = keys(&schema["$defs"][definition]);
+        expected.extend(inside.iter().map(|key| format!("{table}.{key}")));
+    }
+    let row = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
+    let mut documented: Vec<String> = CONFIGURATION.lines().filter_map(row).collect();
+    expected.sort();
+    documented.sort();
+    assert_eq!(documented, expected);
+}
+
+#[test]
+fn the_example_in_the_documentation_is_valid() {
+    let (_, example) = CONFIGURATION.split_once("```toml\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), example).unwrap();
+    let mut check = Command::new(env!("CARGO_BIN_EXE_numa-enforcer"));
+    let output = check.args(["run", "--check", "--config"]).arg(file.path()).output().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "configuration is valid: mode enforce, 2 declared workloads\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

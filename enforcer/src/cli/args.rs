@@ -30,6 +30,33 @@ Examples:
   numa-enforcer run --mode observe            the daemon, which only watches
   numa-enforcer restore                       undo everything the daemon has written";
 
+const AUDIT_HELP: &str = "\
+Columns:
+  CPUs, nodes     where it may run
+  memory          where its memory is, most first
+  remote resid.   residency: share of its memory on nodes where it has no CPUs
+  remote traffic  share of its memory accesses that go to another node; n/a without --sample
+
+Verdicts:
+  misaligned  a critical finding
+  partial     a warning
+  aligned     neither, and enough was seen to say so
+  unknown     neither, but too little was seen: without --sample, so is every workload that may run
+              on several nodes, has some memory, and was not found at fault
+
+Exit codes:
+  0   no finding at or above --fail-on, and at least one workload was judged
+  1   a finding at or above --fail-on
+  2   could not determine: no workload, or every one unknown; or the audit failed
+  64  wrong usage: an unknown flag, a bad value, a configuration that is not valid
+
+Examples:
+  numa-enforcer audit
+  numa-enforcer audit --sample 10s --only misaligned
+  numa-enforcer audit --config /etc/numa-enforcer.toml
+  numa-enforcer audit -o json --fail-on critical > audit.json
+  numa-enforcer audit --root ./captured-host";
+
 /// Keeps workloads' CPUs, memory and devices on the same NUMA nodes.
 ///
 /// `audit`, `topology`, `capture` and `doctor` only read, and work without root; what they cannot
@@ -68,7 +95,7 @@ pub enum Command {
     /// Show what works on this host, what is missing, and what to do about it.
     ///
     /// Tries what the other commands need: privileges, kernel features, BTF, each eBPF hook, the cgroup
-    /// hierarchy, hardware counters. Each line says ok, degraded or missing, what was seen, and what to do.
+    /// hierarchy, hardware counters. Each line says ok, degraded, missing or absent (as on most machines), what was seen, what to do.
     /// Changes nothing.
     Doctor(Doctor),
     /// Run the daemon.
@@ -98,7 +125,8 @@ Examples:
   numa-enforcer audit -o json --fail-on critical > audit.json
   numa-enforcer audit --root ./captured-host
 
-Exit codes: 0 no finding at or above --fail-on, 1 there is one, 2 could not determine, 64 usage.")]
+Exit codes: 0 no finding at or above --fail-on, 1 there is one, 2 could not determine, 64 usage.",
+after_long_help = AUDIT_HELP)]
 pub struct Audit {
     /// How to show it.
     #[arg(short, long, value_enum, default_value = "table")]
@@ -106,7 +134,8 @@ pub struct Audit {
     /// Watch for this long (500ms, 10s, 2m) with eBPF and add remote traffic.
     #[arg(long, value_name = "DURATION", value_parser = span, conflicts_with = "root")]
     pub sample: Option<Duration>,
-    /// Leave out the workloads that are aligned or unknown; the summary still counts them.
+    /// Show only workloads that are misaligned or partial, and their findings; the summary and the
+    /// exit code still count all.
     #[arg(long, value_enum, value_name = "VERDICT")]
     pub only: Option<Only>,
     /// Exit with 1 when a finding is at least this severe.
@@ -163,7 +192,7 @@ pub struct Doctor {
     /// How to show it.
     #[arg(short, long, value_enum, default_value = "table")]
     pub output: TableOrJson,
-    /// Where the daemon keeps its journal.
+    /// Where the daemon keeps its journal of original values.
     #[arg(long, value_name = "DIR", default_value_os_t = default_state_dir())]
     pub state_dir: PathBuf,
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use enforcer_core::{
     id::CpuId,
     set::{CpuSet, NodeSet},
-    topology::{Cpu, Device, DeviceClass, Hmat, MemoryKind, Node, Topology},
+    topology::{Cpu, Device, DeviceClass, Hmat, MemoryKind, Node, Package, Topology},
 };
 
 use super::{
@@ -20,6 +20,9 @@ use super::{
 
 /// Beyond this, the rest of the devices is one line.
 const DEVICES_SHOWN: usize = 40;
+
+/// Caches of one kind in a node that have a line each.
+const CACHES_SHOWN: usize = 3;
 
 /// One line of the tree and what hangs below it.
 struct Branch {
@@ -43,31 +46,27 @@ pub fn render(machine: &Topology, style: Style) -> String {
 fn headline(machine: &Topology) -> String {
     let memory: Option<u64> =
         machine.nodes.iter().filter_map(|node| node.mem_total_bytes).reduce(u64::saturating_add);
-    let mut parts = vec![
-        units::count(machine.packages.len(), "package"),
-        units::count(machine.nodes.len(), "NUMA node"),
-        units::count(machine.cpus.len(), "CPU"),
-    ];
+    let packages = (machine.packages.is_empty() || named_packages(machine).next().is_some())
+        .then(|| units::count(named_packages(machine).count(), "package"));
+    let mut parts: Vec<String> = packages.into_iter().collect();
+    parts.push(units::count(machine.nodes.len(), "NUMA node"));
+    parts.push(units::count(machine.cpus.len(), "CPU"));
     parts.extend(memory.map(|memory| format!("{} of memory", units::bytes(memory))));
     parts.join(", ")
+}
+
+/// Packages that the kernel has an id for; where it has none, nodes are the top of the tree.
+fn named_packages(machine: &Topology) -> impl Iterator<Item = &Package> {
+    machine.packages.iter().filter(|package| package.id >= 0)
 }
 
 fn branches(machine: &Topology) -> Vec<Branch> {
     let by_id: BTreeMap<CpuId, &Cpu> = machine.cpus.iter().map(|cpu| (cpu.id, cpu)).collect();
     let view = View { machine, by_id };
-    let mut branches: Vec<Branch> = machine
-        .packages
-        .iter()
-        .map(|package| Branch {
-            text: if package.id < 0 {
-                "package without an id".into()
-            } else {
-                format!("package {}", package.id)
-            },
-            children: view.dies(&package.cpus),
-        })
+    let mut branches: Vec<Branch> = named_packages(machine)
+        .map(|package| Branch { text: format!("package {}", package.id), children: view.dies(&package.cpus) })
         .collect();
-    let packaged = machine.packages.iter().fold(CpuSet::new(), |all, package| all.union(&package.cpus));
+    let packaged = named_packages(machine).fold(CpuSet::new(), |all, package| all.union(&package.cpus));
     let elsewhere = machine.online_cpus().difference(&packaged);
     if !elsewhere.is_empty() {
         branches.extend(view.nodes(&elsewhere));
@@ -107,35 +106,47 @@ impl View<'_> {
         let mut homeless = within.clone();
         for node in &self.machine.nodes {
             let here = node.cpus.intersection(within);
-            if !here.is_empty() {
-                homeless = homeless.difference(&here);
-                branches.push(Branch { text: node_line(node, Some(&here)), children: self.caches(&here) });
+            if here.is_empty() {
+                continue;
             }
+            homeless = homeless.difference(&here);
+            // Its memory is there once, in however many packages its CPUs are.
+            let text = if node.cpus.first().is_none_or(|first| here.contains(first)) {
+                node_line(node, Some(&here))
+            } else {
+                format!("node {}, another part: {}", node.id, cpu_list(&here))
+            };
+            branches.push(Branch { text, children: self.caches(&here) });
         }
         if !homeless.is_empty() {
-            let text = format!("no NUMA node: CPUs {homeless}");
+            let text = format!("no NUMA node: {}", cpu_list(&homeless));
             branches.push(Branch { text, children: self.caches(&homeless) });
         }
         branches
     }
 
+    /// Last-level caches; many of one kind in a line.
     fn caches(&self, within: &CpuSet) -> Vec<Branch> {
-        let mut branches = Vec::new();
+        let mut kinds: Vec<(String, Vec<CpuSet>)> = Vec::new();
         let mut rest = within.clone();
         for llc in &self.machine.llcs {
             let here = llc.cpus.intersection(within);
-            if !here.is_empty() {
-                rest = rest.difference(&here);
-                let size = llc.size_bytes.map(|size| format!(" {}", units::bytes(size))).unwrap_or_default();
-                let text = format!("L{}{size}: {}, CPUs {here}", llc.level, self.cores(&here));
-                branches.push(Branch { text, children: Vec::new() });
+            if here.is_empty() {
+                continue;
+            }
+            rest = rest.difference(&here);
+            let size = llc.size_bytes.map(|size| format!(" {}", units::bytes(size))).unwrap_or_default();
+            let kind = format!("L{}{size}: {}", llc.level, self.cores(&here));
+            match kinds.iter_mut().find(|(of, _)| *of == kind) {
+                Some((_, parts)) => parts.push(here),
+                None => kinds.push((kind, vec![here])),
             }
         }
         if !rest.is_empty() {
-            let text = format!("{}, CPUs {rest}", self.cores(&rest));
-            branches.push(Branch { text, children: Vec::new() });
+            kinds.push((self.cores(&rest), vec![rest]));
         }
-        branches
+        let lines = kinds.iter().flat_map(|(kind, parts)| cache_lines(kind, parts));
+        lines.map(|text| Branch { text, children: Vec::new() }).collect()
     }
 
     /// `8 cores of 2 threads`; several groups where the cores differ.
@@ -161,7 +172,13 @@ impl View<'_> {
                 format!("{} of {}", units::count(*cores, "core"), units::count(*threads, "thread"))
             })
             .collect();
-        groups.join(" and ")
+        let clusters: BTreeSet<_> = self.cpus(within).map(|cpu| (cpu.package, cpu.cluster)).collect();
+        let clusters = if clusters.len() > 1 && clusters.iter().all(|(_, id)| id.is_some_and(|id| id >= 0)) {
+            format!(" in {} clusters", clusters.len())
+        } else {
+            String::new()
+        };
+        format!("{}{clusters}", groups.join(" and "))
     }
 
     fn cpus<'b>(&'b self, within: &'b CpuSet) -> impl Iterator<Item = &'b Cpu> {
@@ -169,9 +186,23 @@ impl View<'_> {
     }
 }
 
+/// One line for each, or one for all where they are many.
+fn cache_lines(kind: &str, parts: &[CpuSet]) -> Vec<String> {
+    if parts.len() <= CACHES_SHOWN {
+        return parts.iter().map(|cpus| format!("{kind}, {}", cpu_list(cpus))).collect();
+    }
+    let lists: Vec<String> = parts.iter().map(ToString::to_string).collect();
+    vec![format!("{} times {kind}, CPUs {}", parts.len(), lists.join(" | "))]
+}
+
+/// `CPU 3`, `CPUs 0-3`.
+fn cpu_list(cpus: &CpuSet) -> String {
+    format!("{} {cpus}", if cpus.len() == 1 { "CPU" } else { "CPUs" })
+}
+
 fn node_line(node: &Node, cpus: Option<&CpuSet>) -> String {
     let mut parts = vec![match cpus {
-        Some(cpus) => format!("node {}: CPUs {cpus}", node.id),
+        Some(cpus) => format!("node {}: {}", node.id, cpu_list(cpus)),
         None => format!("node {}: no CPUs", node.id),
     }];
     match (node.mem_total_bytes, node.mem_free_bytes) {
@@ -314,7 +345,7 @@ fn device(device: &Device) -> String {
     format!("{node}: {class} {}{names}", device.address)
 }
 
-fn set_aside(machine: &Topology) -> Vec<String> {
+pub(super) fn set_aside(machine: &Topology) -> Vec<String> {
     [
         ("offline", &machine.offline_cpus),
         ("isolated", &machine.isolated_cpus),
@@ -334,7 +365,7 @@ mod tests {
 
     fn drawn(machine: &Topology, width: usize) -> String {
         let tree = render(machine, Style { width, colour: false });
-        assert!(tree.lines().all(|line| line.chars().count() <= width), "{tree}");
+        assert!(tree.lines().all(|line| text::width(line) <= width), "{tree}");
         tree
     }
 
@@ -387,6 +418,30 @@ mod tests {
         }
         machine.nodes[0].cpus.remove(CpuId(0));
         insta::assert_snapshot!("tree_hybrid", drawn(&machine, 100));
+    }
+
+    #[test]
+    fn a_node_in_two_packages_has_its_memory_once_and_nameless_packages_are_left_out() {
+        let mut machine = Machine::new().sockets(2).cores(4).build();
+        let all = machine.online_cpus();
+        machine.nodes.truncate(1);
+        machine.nodes[0].cpus = all;
+        let tree = drawn(&machine, 100);
+        assert_eq!(tree.matches("DRAM").count(), 1, "{tree}");
+        assert!(tree.contains("node 0, another part: CPUs 4-7"), "{tree}");
+        for package in &mut machine.packages {
+            package.id = -1;
+        }
+        let tree = drawn(&machine, 100);
+        assert!(tree.starts_with("1 NUMA node, 16 CPUs") && !tree.contains("package"), "{tree}");
+    }
+
+    #[test]
+    fn many_alike_caches_are_one_line() {
+        let parts: Vec<CpuSet> =
+            ["0-1", "2-3", "4-5", "6"].iter().map(|list| list.parse().unwrap()).collect();
+        assert_eq!(cache_lines("L3", &parts), ["4 times L3, CPUs 0-1 | 2-3 | 4-5 | 6"]);
+        assert_eq!(cache_lines("L3", &parts[2..]), ["L3, CPUs 4-5", "L3, CPU 6"]);
     }
 
     #[test]

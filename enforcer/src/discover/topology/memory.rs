@@ -19,10 +19,7 @@ use enforcer_core::{
 use super::source::{Source, Subject};
 use crate::host;
 
-const KIND: Subject = Subject {
-    source: "memory-kind",
-    effect: "the kind of some nodes' memory is unknown",
-};
+const KIND: Subject = Subject { source: "memory-kind", effect: "the kind of some nodes' memory is unknown" };
 const TIERS: Subject =
     Subject { source: "memory-tiers", effect: "the kernel's ranking of memory is not known" };
 
