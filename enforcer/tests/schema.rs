@@ -26,7 +26,7 @@ const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
 
 /// The keys of an object of the configuration's schema.
 fn keys(object: &serde_json::Value) -> Vec<String> {
-    object["properties"].as_object().unwrap().keys().cloned().collect()
+    object["properties"].as_object().into_iter().flat_map(|keys| keys.keys().cloned()).collect()
 }
 
 #[test]

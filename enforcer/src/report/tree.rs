@@ -192,7 +192,7 @@ fn cache_lines(kind: &str, parts: &[CpuSet]) -> Vec<String> {
         return parts.iter().map(|cpus| format!("{kind}, {}", cpu_list(cpus))).collect();
     }
     let lists: Vec<String> = parts.iter().map(ToString::to_string).collect();
-    vec![format!("{} times {kind}, CPUs {}", parts.len(), lists.join(" | "))]
+    vec![format!("{} times {kind}, CPUs {}", parts.len(), lists.join("; "))]
 }
 
 /// `CPU 3`, `CPUs 0-3`.
@@ -440,7 +440,7 @@ mod tests {
     fn many_alike_caches_are_one_line() {
         let parts: Vec<CpuSet> =
             ["0-1", "2-3", "4-5", "6"].iter().map(|list| list.parse().unwrap()).collect();
-        assert_eq!(cache_lines("L3", &parts), ["4 times L3, CPUs 0-1 | 2-3 | 4-5 | 6"]);
+        assert_eq!(cache_lines("L3", &parts), ["4 times L3, CPUs 0-1; 2-3; 4-5; 6"]);
         assert_eq!(cache_lines("L3", &parts[2..]), ["L3, CPUs 4-5", "L3, CPU 6"]);
     }
 

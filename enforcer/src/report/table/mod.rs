@@ -52,6 +52,9 @@ fn summary(summary: &Summary) -> String {
         counted if counted.is_empty() => String::new(),
         counted => format!(": {counted}"),
     };
+    if summary.total == 0 {
+        return "no workload was seen; could not determine whether anything is aligned".into();
+    }
     if summary.total == summary.unknown {
         return format!("{total}{counted}; could not determine whether they are aligned");
     }
