@@ -1,6 +1,7 @@
 //! The configuration file as a [`Policy`]; what its keys mean is the core's business.
 //!
-//! A message about the file starts with `FILE:LINE:COLUMN`, as a compiler's does, and quotes the line.
+//! A message about the file starts with `FILE:LINE:COLUMN`, as a compiler's does, and fits a line of a log;
+//! for people there is an [excerpt](ConfigError::excerpt) as well, which points at what is wrong.
 
 use std::{
     borrow::Cow,
@@ -36,8 +37,10 @@ pub enum ConfigError {
     Invalid {
         /// `FILE:LINE:COLUMN`, or the file alone.
         place: String,
-        /// What is wrong, with the line.
+        /// What is wrong.
         problem: String,
+        /// The line, with marks below what is wrong.
+        excerpt: Option<String>,
     },
     /// The values do not go together.
     #[error("{path}: {problem}", path = path.display())]
@@ -48,6 +51,16 @@ pub enum ConfigError {
         #[source]
         problem: PolicyError,
     },
+}
+
+impl ConfigError {
+    /// The line that is wrong with marks below the place, in several lines.
+    pub fn excerpt(&self) -> Option<&str> {
+        match self {
+            Self::Invalid { excerpt, .. } => excerpt.as_deref(),
+            Self::Read { .. } | Self::Refused { .. } => None,
+        }
+    }
 }
 
 /// Reads and checks a configuration file.
@@ -67,16 +80,27 @@ fn parse_policy(path: &Path, text: &str) -> Result<Policy, ConfigError> {
 }
 
 fn invalid(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
+    let problem = shortened(error.message()).into_owned();
     let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
-        return ConfigError::Invalid { place: path.display().to_string(), problem: error.message().into() };
+        return ConfigError::Invalid { place: path.display().to_string(), problem, excerpt: None };
     };
     let number = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-    let line = text.lines().nth(number - 1).unwrap_or("").trim();
-    ConfigError::Invalid {
-        place: format!("{}:{number}:{column}", path.display()),
-        problem: format!("{}, in `{}`", shortened(error.message()), shortened(line)),
-    }
+    let place = format!("{}:{number}:{column}", path.display());
+    ConfigError::Invalid { place, problem, excerpt: excerpt(error) }
+}
+
+/// The lines with a margin (`3 | `, `  | `) of what the toml crate shows; it says the place before them, and
+/// the problem after them. None where a line is too long to be of use.
+fn excerpt(error: &toml::de::Error) -> Option<String> {
+    let shown = error.to_string();
+    let has_margin = |line: &&str| {
+        line.split_once('|').is_some_and(|(margin, _)| {
+            margin.ends_with(' ') && margin.chars().all(|c| c == ' ' || c.is_ascii_digit())
+        })
+    };
+    let lines: Vec<&str> = shown.lines().filter(has_margin).collect();
+    lines.iter().all(|line| line.chars().count() <= QUOTED_LIMIT).then(|| lines.join("\n"))
 }
 
 /// A file may be one line of a megabyte.
@@ -124,6 +148,21 @@ mod tests {
             let message = read_policy(path).unwrap_err().to_string();
             assert!(message.ends_with("not a regular file"), "{message}");
         }
+    }
+
+    #[test]
+    fn the_excerpt_points_at_what_is_wrong() {
+        for (text, marked) in [
+            ("mode = \"observe\"\nintervall = \"5s\"\n", "2 | intervall = \"5s\"\n  | ^^^^^^^^^"),
+            ("interval = \"5 parsecs\"\n", "1 | interval = \"5 parsecs\"\n  |            ^^^^^^^^^^^"),
+        ] {
+            let error = parse_policy(Path::new("c.toml"), text).unwrap_err();
+            let excerpt = error.excerpt().unwrap();
+            assert!(excerpt.ends_with(marked), "{excerpt}");
+            assert!(!excerpt.contains("parse error") && !excerpt.contains("unknown"), "{excerpt}");
+        }
+        let refused = parse_policy(Path::new("c.toml"), "interval = \"0s\"\n").unwrap_err();
+        assert_eq!(refused.excerpt(), None);
     }
 
     #[test]

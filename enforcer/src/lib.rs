@@ -8,6 +8,8 @@ pub mod engine;
 pub mod host;
 pub mod kernel;
 pub mod observe;
+pub mod privileges;
 pub mod report;
 pub mod run;
 pub mod serve;
+pub mod signals;

@@ -1,21 +1,22 @@
 //! The daemon: turns the engine at the configured interval until it is told to stop.
 //!
-//! SIGINT and SIGTERM end it after the turn that is under way. The cpusets stay as they are then: a
+//! SIGINT and SIGTERM end it, in the middle of a move of pages too. The cpusets stay as they are then: a
 //! restart, or an upgrade, must not move anything, and `numa-enforcer restore` undoes everything from the
 //! journal. SIGHUP reads the configuration again; a bad one is said and the old one stays. A turn that
 //! takes longer than the interval delays the next one, and none is made up for.
 //!
-//! One thread turns the engine, because its turns block in the kernel; another one serves HTTP.
-//!
-//! Privileges: everything that needs them (attaching the programs, opening the journal) is done in
-//! `start`, before the first turn. Dropping what is not needed after it is not done yet; its place
-//! is the end of that function.
+//! This thread turns the engine, because its turns block in the kernel; another one serves HTTP and a
+//! third one listens to signals. What needs privileges (attaching the programs, opening the journal,
+//! listening) is done before the first turn and before there are other threads; then they are given up.
 
 use std::{
     io::{self, Write},
     net::SocketAddr,
     path::PathBuf,
-    sync::Arc,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
     time::{Duration, Instant},
 };
 
@@ -24,11 +25,7 @@ use enforcer_core::{
     policy::{Mode, Policy},
 };
 use thiserror::Error;
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::watch,
-    time::{self, MissedTickBehavior},
-};
+use tokio::sync::watch;
 
 use crate::{
     config::{ConfigError, read_policy},
@@ -44,8 +41,10 @@ use crate::{
     },
     kernel::linux::Linux,
     observe::SamplerOptions,
+    privileges::{self, Duties},
     report::{style::Style, table, tick::TickReport, units},
-    serve,
+    serve::{ServeError, Server},
+    signals::{Order, Signals},
 };
 
 /// What was asked for.
@@ -90,6 +89,9 @@ pub enum RunError {
     /// The journal cannot be kept, so nothing may be written.
     #[error("enforce mode needs its journal: {0}")]
     Journal(#[from] JournalError),
+    /// The new configuration cannot be followed by a daemon that runs.
+    #[error("mode: from observe to enforce needs a restart, because the privileges to write were given up")]
+    NeedsRestart,
     /// The host tells nothing.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -136,126 +138,76 @@ impl RunOptions {
 
 /// Runs until told to stop; prints the audit of the first turn and one line for each.
 pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), RunError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(failed("starting the runtime"))?;
-    runtime.block_on(async {
-        // Before anything takes long: an early interrupt must not be lost.
-        let signals = Signals::new().map_err(failed("listening for signals"))?;
-        start(options)?.turn(options, signals, out).await
-    })
-}
-
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
-    }
+    // Before anything takes long: an early interrupt must not be lost.
+    let signals = Signals::catch().map_err(failed("listening for signals"))?;
+    let stop = Stop::default();
+    let mut daemon = Daemon::start(options, &stop)?;
+    let orders = signals.listen(stop).map_err(failed("listening for signals"))?;
+    daemon.turn(options, &orders, out)
 }
 
 struct Daemon {
     engine: Engine,
-    layout: CgroupLayout,
     latest: watch::Sender<Option<Arc<TickReport>>>,
     started: Instant,
 }
 
-/// Opens and attaches everything.
-fn start(options: &RunOptions) -> Result<Daemon, RunError> {
-    let policy = options.policy()?;
-    let host = &options.host;
-    let layout = CgroupLayout::read(host)?;
-    let (latest, receiver) = watch::channel(None);
-    let source =
-        LiveSource::new(host.clone(), layout.clone(), SamplerOptions::new(&policy.sample, !options.once));
-    let mut engine = Engine::new(Box::new(source), policy.clone());
-    if policy.mode == Mode::Enforce {
-        may_write(&mut engine, host, &layout, &policy)?;
-    }
-    if policy.metrics.enabled && !options.once {
-        match serve::start(policy.metrics.listen, receiver) {
-            Ok(address) => tracing::info!("serving http://{address}/metrics"),
-            Err(error) => {
-                engine.add_degraded(Degraded::new("metrics", error.to_string(), "no metrics are served"));
-            }
-        }
-    }
-    Ok(Daemon { engine, layout, latest, started: Instant::now() })
-}
-
-/// Opens the journal and lets the engine write.
-fn may_write(
-    engine: &mut Engine,
-    host: &HostRoot,
-    layout: &CgroupLayout,
-    policy: &Policy,
-) -> Result<(), JournalError> {
-    let journal = Journal::open(&policy.state_dir)?;
-    for line in journal.damaged() {
-        let effect = "restore cannot put back what the line says; the old journal is kept beside the new one";
-        engine.add_degraded(Degraded::new("journal", line, effect));
-    }
-    if let Err(error) = Linux::probe() {
-        let reason = format!("move_pages(2): {error}; is it filtered by seccomp?");
-        engine.add_degraded(Degraded::new("move-pages", reason, "pages cannot be moved in small batches"));
-    }
-    let budget = PageBudget::new(PageMoveLimits::default(), Stop::default());
-    engine.set_actuator(Box::new(LiveActuator::new(host, layout, journal, Box::new(Linux), budget)));
-    Ok(())
-}
-
-/// `1 declared workload`.
-pub fn declared(policy: &Policy) -> String {
-    units::count(policy.workloads.len(), "declared workload")
-}
-
 impl Daemon {
-    async fn turn(
-        mut self,
+    /// Opens and attaches everything, and gives up the privileges for it.
+    fn start(options: &RunOptions, stop: &Stop) -> Result<Self, RunError> {
+        let policy = options.policy()?;
+        let host = &options.host;
+        let layout = CgroupLayout::read(host)?;
+        let source = LiveSource::new(host.clone(), layout.clone(), SamplerOptions::new(&policy.sample, !options.once));
+        let mut engine = Engine::new(Box::new(source), policy.clone());
+        if policy.mode == Mode::Enforce {
+            may_write(&mut engine, host, &layout, &policy, stop)?;
+        }
+        let (latest, receiver) = watch::channel(None);
+        let wanted = policy.metrics.enabled && !options.once;
+        let server = wanted.then(|| Server::bind(policy.metrics.listen)).transpose();
+        engine.prepare()?;
+        let duties = Duties { mode: policy.mode, numa_maps: policy.sample.numa_maps, bpf: policy.sample.bpf };
+        if let Err(error) = privileges::reduce(duties) {
+            let effect = "the daemon keeps more privileges than it needs";
+            engine.add_degraded(Degraded::new("privileges", error.to_string(), effect));
+        }
+        if let Err(error) = server.and_then(|server| serve(server, receiver)) {
+            tracing::error!("no metrics are served: {error}");
+            engine.add_degraded(Degraded::new("metrics", error.to_string(), "no metrics are served"));
+        }
+        Ok(Self { engine, latest, started: Instant::now() })
+    }
+
+    fn turn(
+        &mut self,
         options: &RunOptions,
-        mut signals: Signals,
+        orders: &Receiver<Order>,
         out: &mut dyn Write,
     ) -> Result<(), RunError> {
-        let mut interval = self.interval();
+        let mut due = Instant::now();
         let mut first = true;
         loop {
-            tokio::select! {
-                biased;
-                _ = signals.interrupt.recv() => return Ok(()),
-                _ = signals.terminate.recv() => return Ok(()),
-                _ = signals.hangup.recv() => {
+            match orders.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Ok(Order::Reload) => {
                     self.reload(options);
-                    interval = self.interval();
+                    due = Instant::now();
                 }
-                _ = interval.tick() => {
-                    self.tick(options, first, out)?;
+                Err(RecvTimeoutError::Timeout) => {
+                    let begun = Instant::now();
+                    self.tick(first, options.style, out)?;
                     first = false;
                     if options.once {
                         return Ok(());
                     }
+                    due = begun + self.engine.policy().interval.get();
                 }
             }
         }
     }
 
-    /// The first tick of an interval is due at once.
-    fn interval(&self) -> time::Interval {
-        let mut interval = time::interval(self.engine.policy().interval.get());
-        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        interval
-    }
-
-    fn tick(&mut self, options: &RunOptions, first: bool, out: &mut dyn Write) -> Result<(), RunError> {
+    fn tick(&mut self, first: bool, style: Style, out: &mut dyn Write) -> Result<(), RunError> {
         let begin = Instant::now();
         let now_ns = u64::try_from((begin - self.started).as_nanos()).unwrap_or(u64::MAX);
         let report = match self.engine.tick(now_ns) {
@@ -272,7 +224,7 @@ impl Daemon {
             tracing::warn!("{complaint}");
         }
         if first {
-            write!(out, "{}", table::render(&report.audit, options.style)).map_err(failed("printing"))?;
+            write!(out, "{}", table::render(&report.audit, style)).map_err(failed("printing"))?;
         }
         writeln!(out, "{}", report.line()).and_then(|()| out.flush()).map_err(failed("printing"))?;
         // Nobody listens when metrics are off.
@@ -281,19 +233,68 @@ impl Daemon {
     }
 
     fn reload(&mut self, options: &RunOptions) {
-        if let Err(error) = self.try_reload(options) {
-            tracing::error!("the configuration stays as it was: {error}");
-            self.engine.keep_policy();
+        match self.try_reload(options) {
+            Ok(()) => {
+                tracing::info!("the configuration was read again: {}", declared(self.engine.policy()));
+            }
+            Err(error) => {
+                tracing::error!("the configuration stays as it was: {error}");
+                self.engine.keep_policy();
+            }
         }
     }
 
     fn try_reload(&mut self, options: &RunOptions) -> Result<(), RunError> {
         let policy = options.policy()?;
         if policy.mode == Mode::Enforce && !self.engine.has_actuator() {
-            may_write(&mut self.engine, &options.host, &self.layout, &policy)?;
+            return Err(RunError::NeedsRestart);
         }
-        tracing::info!("the configuration was read again: {}", declared(&policy));
+        let running = self.engine.policy();
+        for (key, differs) in [
+            ("state_dir", policy.state_dir != running.state_dir),
+            ("metrics", policy.metrics != running.metrics),
+            ("sample", policy.sample != running.sample),
+        ] {
+            if differs {
+                tracing::warn!("{key}: the new value counts from the next start on");
+            }
+        }
         self.engine.set_policy(policy);
         Ok(())
     }
+}
+
+fn serve(server: Option<Server>, latest: watch::Receiver<Option<Arc<TickReport>>>) -> Result<(), ServeError> {
+    let Some(server) = server else { return Ok(()) };
+    let address = server.address();
+    server.start(latest)?;
+    tracing::info!("serving http://{address}/metrics");
+    Ok(())
+}
+
+/// Opens the journal and lets the engine write.
+fn may_write(
+    engine: &mut Engine,
+    host: &HostRoot,
+    layout: &CgroupLayout,
+    policy: &Policy,
+    stop: &Stop,
+) -> Result<(), JournalError> {
+    let journal = Journal::open(&policy.state_dir)?;
+    for line in journal.damaged() {
+        let effect = "restore cannot put back what the line says; the old journal is kept beside the new one";
+        engine.add_degraded(Degraded::new("journal", line, effect));
+    }
+    if let Err(error) = Linux::probe() {
+        let reason = format!("move_pages(2): {error}; is it filtered by seccomp?");
+        engine.add_degraded(Degraded::new("move-pages", reason, "pages cannot be moved in small batches"));
+    }
+    let budget = PageBudget::new(PageMoveLimits::default(), stop.clone());
+    engine.set_actuator(Box::new(LiveActuator::new(host, layout, journal, Box::new(Linux), budget)));
+    Ok(())
+}
+
+/// `1 declared workload`.
+pub fn declared(policy: &Policy) -> String {
+    units::count(policy.workloads.len(), "declared workload")
 }

@@ -68,7 +68,10 @@ pub struct UsageError(pub String);
 pub(super) fn of_config(error: ConfigError) -> anyhow::Error {
     match error {
         ConfigError::Read { .. } => error.into(),
-        ConfigError::Invalid { .. } | ConfigError::Refused { .. } => UsageError(error.to_string()).into(),
+        ConfigError::Invalid { .. } | ConfigError::Refused { .. } => {
+            let excerpt = error.excerpt().map(|lines| format!("\n{lines}")).unwrap_or_default();
+            UsageError(format!("{error}{excerpt}")).into()
+        }
     }
 }
 
@@ -82,13 +85,21 @@ pub(super) fn of_clap(error: &clap::Error) -> Exit {
     }
 }
 
-/// Prints an error in one line and gives its exit code.
+/// Prints an error and gives its exit code. It is one line, but for what is wrong with the request: that
+/// may show where.
 pub(super) fn of_error(error: &anyhow::Error) -> Exit {
     if is_broken_pipe(error) {
         return Exit::Ok;
     }
-    let _ = writeln!(io::stderr(), "numa-enforcer: {}", text::escape(&message(error)));
-    if error.is::<UsageError>() { Exit::Usage } else { Exit::Undetermined }
+    let message = message(error);
+    let is_usage = error.is::<UsageError>();
+    let message = if is_usage { escape_lines(&message) } else { text::escape(&message).into_owned() };
+    let _ = writeln!(io::stderr(), "numa-enforcer: {message}");
+    if is_usage { Exit::Usage } else { Exit::Undetermined }
+}
+
+fn escape_lines(message: &str) -> String {
+    message.lines().map(text::escape).collect::<Vec<_>>().join("\n")
 }
 
 /// The error and its causes, each told once: most of our errors end in their cause already.

@@ -103,6 +103,15 @@ impl Engine {
         self.totals.last_tick_seconds = Some(seconds);
     }
 
+    /// Reads the machine and attaches what watches it, which the first tick would do otherwise: for a
+    /// daemon that gives up the privileges for it before its first tick.
+    pub fn prepare(&mut self) -> Result<(), SourceError> {
+        if self.machine.is_none() {
+            self.machine = Some(self.source.topology()?);
+        }
+        Ok(())
+    }
+
     /// One pass through the stages at `now_ns` of a monotonic clock.
     pub fn tick(&mut self, now_ns: u64) -> Result<TickReport, SourceError> {
         let seen = self.see(now_ns);
@@ -162,12 +171,12 @@ impl Engine {
     }
 
     fn see(&mut self, now_ns: u64) -> Result<source::Seen, SourceError> {
-        if self.machine.is_none() || self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
-            match (self.source.topology(), &self.machine) {
-                (Ok(machine), _) => self.machine = Some(machine),
-                (Err(error), None) => return Err(error),
+        self.prepare()?;
+        if self.totals.ticks > 0 && self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
+            match self.source.topology() {
+                Ok(machine) => self.machine = Some(machine),
                 // The machine is still there; it will be read again.
-                (Err(error), Some(_)) => tracing::warn!("{error}"),
+                Err(error) => tracing::warn!("{error}"),
             }
         }
         let (workloads, degraded) = self.source.workloads()?;

@@ -1,7 +1,7 @@
-//! The only file of the daemon with `unsafe` in it: raw NUMA system calls.
+//! The only file of the daemon with `unsafe` in it: raw system calls.
 //!
 //! Nothing but the calls belongs here; what to ask, and what an answer means, is decided elsewhere.
-#![expect(unsafe_code, reason = "glibc has no wrapper for move_pages(2)")]
+#![expect(unsafe_code, reason = "glibc has no wrapper for move_pages(2) and bpf(2)")]
 
 use std::{io, ptr};
 
@@ -66,6 +66,24 @@ fn call(pid: u32, pages: &[usize], to: Option<NodeId>) -> io::Result<Vec<PageSta
         .into_iter()
         .map(|code| u32::try_from(code).map_or(PageStatus::Errno(-code), |node| PageStatus::On(NodeId(node))))
         .collect())
+}
+
+/// `BPF_MAP_LOOKUP_ELEM` (include/uapi/linux/bpf.h).
+const BPF_MAP_LOOKUP_ELEM: libc::c_int = 1;
+
+/// Does this thread need `CAP_BPF`, which it does not have, to read a map that it holds open?
+///
+/// Asks for an element of no map: the kernel looks at privileges first (`__sys_bpf`, kernel/bpf/syscall.c).
+pub fn reading_maps_needs_cap_bpf() -> bool {
+    // map_fd, and zeros for key, value and flags; no file has the descriptor -1.
+    let mut attributes = [0u64; 4];
+    attributes[0] = u64::from(u32::MAX);
+    // SAFETY: `attributes` is live for the whole call and as large as is said; the kernel gives up at the
+    // descriptor, before it looks at the addresses in it.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, BPF_MAP_LOOKUP_ELEM, attributes.as_mut_ptr(), size_of_val(&attributes))
+    };
+    result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
 }
 
 #[cfg(test)]

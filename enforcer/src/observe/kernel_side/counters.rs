@@ -19,6 +19,9 @@ use crate::observe::{
     index::Index,
 };
 
+/// Degraded source: the programs know other CPUs than there are.
+const STALE: &str = "bpf:cpus";
+
 /// The programs, and what is remembered of earlier ones.
 pub(super) struct Counters {
     programs: Programs,
@@ -43,13 +46,21 @@ impl Counters {
     }
 
     /// Attaches again when CPUs came or went: a CPU that was offline has no clock, and no node in the
-    /// programs' table.
+    /// programs' table. Where that takes privileges that were given up, the programs stay as they are.
     pub(super) fn follow(&mut self, cpu_node: &BTreeMap<CpuId, NodeId>) {
         if *cpu_node == self.options.cpu_node {
             return;
         }
         tracing::info!("CPUs came or went: the eBPF programs are attached again");
-        match self.programs.read() {
+        let counted = self.programs.read();
+        self.options.cpu_node.clone_from(cpu_node);
+        let (programs, missing) = Programs::attach(&self.options);
+        if let Some(lost) = Hook::ALL.into_iter().find(|hook| self.programs.has(*hook) && !programs.has(*hook)) {
+            self.missing.retain(|entry| entry.source != STALE);
+            self.missing.push(stale(lost, &missing));
+            return;
+        }
+        match counted {
             Ok(counted) => {
                 let nothing = self.nothing();
                 for (id, counters) in &counted {
@@ -58,8 +69,7 @@ impl Counters {
             }
             Err(error) => tracing::warn!("what was counted until now is lost: {}", with_causes(&error)),
         }
-        self.options.cpu_node.clone_from(cpu_node);
-        (self.programs, self.missing) = Programs::attach(&self.options);
+        (self.programs, self.missing) = (programs, missing);
     }
 
     /// Adds the counters to the cgroups of the sample.
@@ -143,6 +153,13 @@ impl Counters {
             degraded.push(unreadable(&error));
         }
     }
+}
+
+fn stale(lost: Hook, missing: &[Degraded]) -> Degraded {
+    let why = missing.iter().find(|entry| entry.source == lost.source()).or(missing.first());
+    let why = why.map_or("", |entry| entry.reason.as_str());
+    let reason = format!("CPUs came or went, and the programs could not be attached again: {why}");
+    Degraded::new(STALE, reason, "what runs on CPUs that came is not counted until a restart")
 }
 
 fn unreadable(error: &CountersError) -> Degraded {

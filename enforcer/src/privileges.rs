@@ -1,0 +1,90 @@
+//! Gives up the capabilities that the daemon no longer needs (docs/privileges.md has them by name).
+//!
+//! Attaching eBPF programs and listening take capabilities, reading what the programs count does not. So
+//! once everything is open, all are dropped for good, but those that the mode of the daemon uses in every
+//! turn. Capabilities belong to threads: this is to be called before there is a second one.
+//!
+//! What the kernel lets a process do with a map it holds open has changed (before 5.19 every bpf(2) needs
+//! `CAP_BPF` where `kernel.unprivileged_bpf_disabled` is set); the running kernel is asked, not its version.
+
+use std::io;
+
+use enforcer_core::policy::Mode;
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
+
+use crate::kernel::linux;
+
+/// What the daemon goes on doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Duties {
+    /// May it write?
+    pub mode: Mode,
+    /// Does it read other processes' `numa_maps`?
+    pub numa_maps: bool,
+    /// Does it read what eBPF programs count?
+    pub bpf: bool,
+}
+
+/// Drops what the duties do not need, and the right to get it back.
+pub fn reduce(duties: Duties) -> io::Result<()> {
+    set_no_new_privs(true)?;
+    let CapabilitySets { permitted, .. } = capabilities(None)?;
+    let mut kept = needed(duties) & permitted;
+    // First from what is in effect alone, so that it can be put back.
+    set(kept, permitted)?;
+    if duties.bpf && linux::reading_maps_needs_cap_bpf() {
+        kept |= CapabilitySet::BPF & permitted;
+    }
+    set(kept, kept)
+}
+
+fn set(effective: CapabilitySet, permitted: CapabilitySet) -> io::Result<()> {
+    let sets = CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() };
+    Ok(set_capabilities(None, sets)?)
+}
+
+fn needed(duties: Duties) -> CapabilitySet {
+    let mut needed = CapabilitySet::empty();
+    if duties.mode == Mode::Enforce {
+        // Cgroup files of other users, and move_pages(2) of their processes.
+        needed |= CapabilitySet::DAC_OVERRIDE | CapabilitySet::SYS_PTRACE;
+    }
+    if duties.numa_maps {
+        needed |= CapabilitySet::SYS_PTRACE;
+    }
+    needed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watching_needs_nothing_and_writing_little() {
+        let both = CapabilitySet::DAC_OVERRIDE | CapabilitySet::SYS_PTRACE;
+        for (mode, numa_maps, kept) in [
+            (Mode::Observe, false, CapabilitySet::empty()),
+            (Mode::Observe, true, CapabilitySet::SYS_PTRACE),
+            (Mode::Enforce, false, both),
+            (Mode::Enforce, true, both),
+        ] {
+            assert_eq!(needed(Duties { mode, numa_maps, bpf: true }), kept, "{mode:?} {numa_maps}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_reduced_its_privileges_cannot_get_them_back() {
+        let before = capabilities(None).unwrap();
+        let duties = Duties { mode: Mode::Enforce, numa_maps: false, bpf: false };
+        let reduced = std::thread::spawn(move || {
+            reduce(duties).unwrap();
+            let sets = capabilities(None).unwrap();
+            assert_eq!(set(before.effective, before.permitted).is_err(), sets.permitted != before.permitted);
+            sets
+        });
+        let sets = reduced.join().unwrap();
+        assert_eq!(sets.effective, needed(duties) & before.permitted);
+        assert_eq!(sets.permitted, sets.effective);
+        assert_eq!(capabilities(None).unwrap(), before, "other threads keep theirs");
+    }
+}

@@ -1,0 +1,68 @@
+//! The latest turn as Prometheus metrics.
+//!
+//! A [`Collector`] over the latest report, in a registry of its own: every scrape is made from the latest
+//! report and from nothing else, so a workload that is gone leaves no stale series behind.
+//!
+//! Names: one prefix, base units, `numa_node` for NUMA nodes because `node` is a machine in
+//! Kubernetes. Label values are cgroup names, which containers choose: the encoder escapes them. No
+//! process ids as labels, and at most [`MAX_WORKLOADS`] workloads: the worst ones, and a metric says
+//! how many were left out.
+
+mod family;
+mod series;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+pub use prometheus::Error as MetricsError;
+use prometheus::{
+    Registry, TextEncoder,
+    core::{Collector, Desc},
+    proto::MetricFamily,
+};
+
+pub use self::series::MAX_WORKLOADS;
+use super::tick::TickReport;
+
+/// Media type of [`Metrics::render`]'s text.
+pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+
+/// Prefix of every name.
+const PREFIX: &str = "numa_enforcer";
+
+/// The metrics of a daemon.
+#[derive(Clone)]
+pub struct Metrics(Registry);
+
+impl Metrics {
+    /// Metrics of whatever `latest` gives at the time of a scrape.
+    pub fn of(
+        latest: impl Fn() -> Option<Arc<TickReport>> + Send + Sync + 'static,
+    ) -> Result<Self, MetricsError> {
+        let registry = Registry::new_custom(Some(PREFIX.to_owned()), None)?;
+        let descriptions = series::ALL.iter().map(|family| family.describe()).collect::<Result<_, _>>()?;
+        registry.register(Box::new(LatestReport { latest, descriptions }))?;
+        Ok(Self(registry))
+    }
+
+    /// The text exposition format.
+    pub fn render(&self) -> Result<String, MetricsError> {
+        TextEncoder::new().encode_to_string(&self.0.gather())
+    }
+}
+
+struct LatestReport<F> {
+    latest: F,
+    descriptions: Vec<Desc>,
+}
+
+impl<F: Fn() -> Option<Arc<TickReport>> + Send + Sync> Collector for LatestReport<F> {
+    fn desc(&self) -> Vec<&Desc> {
+        self.descriptions.iter().collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        (self.latest)().map(|report| series::collect(&report)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,102 @@
+//! Signals as orders to the daemon.
+//!
+//! SIGINT and SIGTERM request a [`Stop`] at once, which ends a long move of pages, and order the loop to
+//! end. A second one, or a kernel that does not let go of a write within [`GRACE`], ends the process on the
+//! spot: the journal makes that as safe as a kill. SIGHUP orders to read the configuration again.
+//!
+//! Caught as early as possible, so that none is lost; listened to by a thread of its own, which is to be
+//! started after privileges were given up, because a thread takes those of its parent.
+
+use std::{io, process, sync::mpsc, thread, time::Duration};
+
+use tokio::{
+    runtime::{Builder, Runtime},
+    signal::unix::{Signal, SignalKind, signal},
+    time::sleep,
+};
+
+use crate::{cli::Exit, enforce::pages::Stop};
+
+/// Longest time from the first request to end to the end.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// End.
+    Stop,
+    /// Read the configuration again.
+    Reload,
+}
+
+/// The signals, caught from now on.
+pub struct Signals {
+    runtime: Runtime,
+    caught: Caught,
+}
+
+struct Caught {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Catches them.
+    pub fn catch() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let context = runtime.enter();
+        let caught = Caught {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        };
+        drop(context);
+        Ok(Self { runtime, caught })
+    }
+
+    /// Starts the thread that gives the orders, those of signals that came meanwhile included.
+    pub fn listen(self, stop: Stop) -> io::Result<mpsc::Receiver<Order>> {
+        let Self { runtime, mut caught } = self;
+        let (orders, receiver) = mpsc::channel();
+        let listen = async move {
+            loop {
+                let order = caught.next().await;
+                if order == Order::Stop {
+                    stop.request();
+                }
+                // Nobody receives any more when the loop is over.
+                if orders.send(order).is_err() {
+                    return;
+                }
+                if order == Order::Stop {
+                    return caught.end().await;
+                }
+            }
+        };
+        thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(listen))?;
+        Ok(receiver)
+    }
+}
+
+impl Caught {
+    async fn next(&mut self) -> Order {
+        tokio::select! {
+            biased;
+            _ = self.interrupt.recv() => Order::Stop,
+            _ = self.terminate.recv() => Order::Stop,
+            _ = self.hangup.recv() => Order::Reload,
+        }
+    }
+
+    /// Ends the process, unless it ends by itself in time.
+    async fn end(mut self) {
+        let again = async { while self.next().await != Order::Stop {} };
+        let because = tokio::select! {
+            () = again => "asked twice".to_owned(),
+            () = sleep(GRACE) => format!("the turn did not end within {GRACE:?}"),
+        };
+        tracing::error!("ended in the middle of a turn: {because}");
+        process::exit(Exit::Undetermined.code().into());
+    }
+}

@@ -1,0 +1,231 @@
+//! The daemon as its users meet it: HTTP, signals, and what privileges it keeps.
+#![expect(clippy::unwrap_used, reason = "only tests are here")]
+
+mod common;
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::unix::process::ExitStatusExt,
+    path::Path,
+    process::{Child, ChildStderr, ChildStdout},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::program;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Far above what anything here takes; what is not there by then does not come.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A daemon on this host that can declare nothing that exists, and so changes nothing.
+struct Daemon {
+    child: Child,
+    stdout: Receiver<String>,
+    stderr: Receiver<String>,
+    address: SocketAddr,
+    config: TempDir,
+}
+
+impl Daemon {
+    fn start(mode: &str) -> Self {
+        let mut daemon = Self::spawn(mode, "127.0.0.1:0");
+        let serving = daemon.said("serving http://");
+        let (_, rest) = serving.split_once("http://").unwrap();
+        daemon.address = rest.split('/').next().unwrap().parse().unwrap();
+        daemon.printed("tick 1: ");
+        daemon
+    }
+
+    fn spawn(mode: &str, listen: &str) -> Self {
+        let config = tempfile::tempdir().unwrap();
+        let file = config.path().join("config.toml");
+        fs::write(&file, format!("interval = \"1h\"\nmode = \"{mode}\"\n")).unwrap();
+        let mut command = program(&["run", "--metrics-listen", listen, "--config"]);
+        command.arg(&file).arg("--state-dir").arg(config.path().join("state"));
+        let mut child = command.spawn().unwrap();
+        let (stdout, stderr): (ChildStdout, ChildStderr) =
+            (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let address = ([127, 0, 0, 1], 0).into();
+        Self { child, stdout: lines(stdout), stderr: lines(stderr), address, config }
+    }
+
+    /// Waits for a line on standard error with this text.
+    fn said(&self, text: &str) -> String {
+        wait_for(&self.stderr, text)
+    }
+
+    /// Waits for a line on standard output with this text.
+    fn printed(&self, text: &str) -> String {
+        wait_for(&self.stdout, text)
+    }
+
+    /// Status and body.
+    fn ask(&self, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    /// The body, once the daemon gives one and it has this text: a report is served a moment after the
+    /// line of its tick is printed.
+    fn get(&self, path: &str, text: &str) -> String {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.ask(path) {
+                (200, body) if body.contains(text) => return body,
+                answer if Instant::now() > until => panic!("{path}: {answer:?}"),
+                _ => thread::yield_now(),
+            }
+        }
+    }
+
+    fn configure(&self, text: &str) {
+        fs::write(self.config.path().join("config.toml"), text).unwrap();
+        self.signal(Signal::HUP);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Exit code after the signal.
+    fn end(mut self, signal: Signal) -> Option<i32> {
+        self.signal(signal);
+        let (send, receive) = mpsc::channel();
+        let pid = Pid::from_child(&self.child);
+        thread::spawn(move || send.send(self.child.wait()));
+        let Ok(status) = receive.recv_timeout(PATIENCE) else {
+            let _ = kill_process(pid, Signal::KILL);
+            panic!("the daemon still runs {PATIENCE:?} after {signal:?}");
+        };
+        let status = status.unwrap();
+        assert_eq!(status.signal(), None, "it ended by itself");
+        status.code()
+    }
+}
+
+fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            assert!(!line.contains("panicked"), "{line}");
+            if send.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    receive
+}
+
+fn wait_for(lines: &Receiver<String>, text: &str) -> String {
+    let mut seen = Vec::new();
+    loop {
+        match lines.recv_timeout(PATIENCE) {
+            Ok(line) if line.contains(text) => return line,
+            Ok(line) => seen.push(line),
+            Err(error) => panic!("`{text}`: {error}; so far: {seen:#?}"),
+        }
+    }
+}
+
+#[test]
+fn it_answers_over_http_and_ends_when_told_to() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let daemon = Daemon::start("observe");
+        assert_eq!(daemon.ask("/live"), (200, "alive\n".to_owned()));
+        daemon.get("/ready", "ready");
+        let metrics = daemon.get("/metrics", "");
+        let version = concat!("numa_enforcer_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1");
+        for line in [version, "numa_enforcer_ticks_total 1", "numa_enforcer_enforcing 0"] {
+            assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
+        }
+        let report: serde_json::Value = serde_json::from_str(&daemon.get("/report.json", "")).unwrap();
+        assert_eq!((&report["schemaVersion"], &report["mode"]), (&1.into(), &"observe".into()));
+        assert!(report["audit"]["workloads"].is_array(), "{report}");
+        assert_eq!(daemon.end(signal), Some(0), "{signal:?}");
+    }
+}
+
+#[test]
+fn a_bad_configuration_is_said_and_the_old_one_stays() {
+    let daemon = Daemon::start("observe");
+    daemon.configure("interval = \"1h\"\nfrobnicate = 1\n");
+    let said = daemon.said("the configuration stays as it was");
+    assert!(said.contains("config.toml:2:1: unknown field `frobnicate`"), "{said}");
+    daemon.printed("tick 2: ");
+    daemon.get("/metrics", "numa_enforcer_config_last_reload_successful 0\n");
+
+    daemon.configure("mode = \"observe\"\ninterval = \"2h\"\n");
+    daemon.said("the configuration was read again");
+    daemon.get("/metrics", "numa_enforcer_config_last_reload_successful 1\n");
+    assert_eq!(daemon.end(Signal::TERM), Some(0));
+}
+
+#[test]
+fn a_port_that_is_taken_is_said_and_does_not_stop_it() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let daemon = Daemon::spawn("observe", &address);
+    let said = daemon.said("no metrics are served");
+    assert!(said.contains(&address) && said.contains("in use"), "{said}");
+    daemon.printed("metrics");
+    daemon.printed("tick 1: ");
+    assert_eq!(daemon.end(Signal::TERM), Some(0));
+}
+
+/// Numbers of capabilities in `include/uapi/linux/capability.h`.
+const DAC_OVERRIDE: u64 = 1 << 1;
+const SYS_PTRACE: u64 = 1 << 19;
+const BPF: u64 = 1 << 39;
+
+#[test]
+fn it_keeps_only_the_privileges_of_its_mode() {
+    let own = mask(Path::new("/proc/self/status"), "CapPrm:");
+    for (mode, kept) in [("observe", 0), ("enforce", DAC_OVERRIDE | SYS_PTRACE)] {
+        let daemon = Daemon::start(mode);
+        let tasks = format!("/proc/{}/task", daemon.child.id());
+        let tasks: Vec<_> = fs::read_dir(tasks).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(tasks.len() >= 3, "the engine, the server and the signals: {tasks:?}");
+        for task in tasks {
+            let status = task.join("status");
+            for set in ["CapEff:", "CapPrm:"] {
+                // Kernels before 5.19 need CAP_BPF to read maps.
+                let found = mask(&status, set) & !BPF;
+                assert_eq!(found, kept & own, "{mode}: {set} of {}", task.display());
+            }
+            assert_eq!(mask(&status, "CapInh:"), 0, "{mode}");
+            assert_eq!(mask(&status, "NoNewPrivs:"), 1, "{mode}");
+        }
+        // It goes on seeing what it saw, and reading what the programs count.
+        daemon.configure(&format!("interval = \"1h\"\nmode = \"{mode}\"\n"));
+        let line = daemon.printed("tick 2: ");
+        assert!(!line.contains(" 0 workloads"), "{line}");
+        let report = daemon.get("/report.json", "\"ticks\":2");
+        assert!(!report.contains("bpf:counters"), "{report}");
+        assert_eq!(daemon.end(Signal::TERM), Some(0));
+    }
+}
+
+#[test]
+fn writing_needs_a_restart_once_the_privileges_are_gone() {
+    let daemon = Daemon::start("observe");
+    daemon.configure("interval = \"1h\"\nmode = \"enforce\"\n");
+    daemon.said("from observe to enforce needs a restart");
+    daemon.get("/metrics", "numa_enforcer_enforcing 0\n");
+    assert_eq!(daemon.end(Signal::TERM), Some(0));
+}
+
+fn mask(status: &Path, field: &str) -> u64 {
+    let text = fs::read_to_string(status).unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    u64::from_str_radix(value.trim(), 16).unwrap()
+}
