@@ -158,7 +158,8 @@ impl Daemon {
         let policy = options.policy()?;
         let host = &options.host;
         let layout = CgroupLayout::read(host)?;
-        let source = LiveSource::new(host.clone(), layout.clone(), SamplerOptions::new(&policy.sample, !options.once));
+        let source =
+            LiveSource::new(host.clone(), layout.clone(), SamplerOptions::new(&policy.sample, !options.once));
         let mut engine = Engine::new(Box::new(source), policy.clone());
         if policy.mode == Mode::Enforce {
             may_write(&mut engine, host, &layout, &policy, stop)?;

@@ -55,7 +55,9 @@ impl Counters {
         let counted = self.programs.read();
         self.options.cpu_node.clone_from(cpu_node);
         let (programs, missing) = Programs::attach(&self.options);
-        if let Some(lost) = Hook::ALL.into_iter().find(|hook| self.programs.has(*hook) && !programs.has(*hook)) {
+        if let Some(lost) =
+            Hook::ALL.into_iter().find(|hook| self.programs.has(*hook) && !programs.has(*hook))
+        {
             self.missing.retain(|entry| entry.source != STALE);
             self.missing.push(stale(lost, &missing));
             return;
@@ -192,10 +194,16 @@ fn put(cgroup: &mut CgroupSample, counters: KernelCounters) {
 
 #[cfg(test)]
 mod tests {
-    use enforcer_core::sample::{HintFaults, Placements};
+    use enforcer_core::{
+        policy::Mode,
+        sample::{HintFaults, Placements},
+    };
 
     use super::*;
-    use crate::observe::bpf::CgroupAxis;
+    use crate::{
+        observe::bpf::CgroupAxis,
+        privileges::{Duties, reduce},
+    };
 
     fn counted(first: u64) -> KernelCounters {
         KernelCounters {
@@ -216,6 +224,24 @@ mod tests {
             earlier: BTreeMap::new(),
             live: BTreeSet::new(),
         }
+    }
+
+    #[test]
+    fn what_is_attached_stays_when_it_cannot_be_attached_again() {
+        // Privileges belong to a thread, and this one gives its own up.
+        let thread = std::thread::spawn(|| {
+            let attach = |cpu| AttachOptions::new([(CpuId(cpu), NodeId(0))].into(), CgroupAxis::Unified);
+            let mut counters = Counters::attach(attach(0));
+            let hooks = |counters: &Counters| Hook::ALL.map(|hook| counters.programs.has(hook));
+            let before = hooks(&counters);
+            reduce(Duties { mode: Mode::Observe, numa_maps: false, bpf: true }).unwrap();
+            counters.follow(&attach(1).cpu_node);
+            assert_eq!(hooks(&counters), before);
+            let said = counters.missing().iter().any(|entry| entry.source == STALE);
+            assert_eq!(said, before.contains(&true), "{:?}", counters.missing());
+            assert!(counters.programs.read().is_ok(), "what is attached is still read");
+        });
+        thread.join().unwrap();
     }
 
     #[test]
