@@ -165,7 +165,9 @@ impl Daemon {
             may_write(&mut engine, host, &layout, &policy, stop)?;
         }
         let (latest, receiver) = watch::channel(None);
-        let wanted = policy.metrics.enabled && !options.once;
+        // A single turn is over before anybody asks, but who names an address wants to know that it is good.
+        let asked = matches!(options.overrides.metrics_listen, Some(Some(_)));
+        let wanted = policy.metrics.enabled && (!options.once || asked);
         let server = wanted.then(|| Server::bind(policy.metrics.listen)).transpose();
         engine.prepare()?;
         let duties = Duties { mode: policy.mode, numa_maps: policy.sample.numa_maps, bpf: policy.sample.bpf };

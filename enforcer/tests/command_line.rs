@@ -110,6 +110,15 @@ fn a_configuration_is_checked_without_running() {
 }
 
 #[test]
+fn an_address_that_cannot_be_served_is_said() {
+    let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ended = run(&["run", "--once", "--metrics-listen", &address]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.contains(&format!("metrics: listening on {address}: ")), "{}", ended.stdout);
+}
+
+#[test]
 fn a_reader_that_goes_away_is_a_quiet_success() {
     for arguments in [&["doctor"][..], &["schema", "audit"], &["--help"]] {
         let mut command = program(arguments);
