@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::degrade;
 use crate::{check::Checks, process, product};
 
-/// The tests of `enforcer/tests/kernel_side.rs`, as the guest finds them.
+/// The tests of `enforcer/tests/kernel_side`, as the guest finds them.
 const TESTS: &str = "/inject/kernel-side";
 
 /// Longest time for all of them: emulated, with a balancer that scans once a second.

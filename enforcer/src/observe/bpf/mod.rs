@@ -13,7 +13,7 @@
 //! | `bpf:placement` | BTF, `tp_btf` on two scheduler tracepoints | 5.10 |
 //! | `bpf:run-time` | perf events, `CAP_PERFMON`; BTF on the cpuset axis only | 5.10 |
 //! | `bpf:hint-faults` | BTF, trampolines, `task_numa_fault` | 5.10 x86, 6.4 arm64 |
-//! | `task-iterator` | BTF, `iter/task` | 5.10 |
+//! | `task-iterator` | BTF, `iter/task`, the pid namespace of the host | 5.10 |
 //!
 //! The programs are attached while [`Programs`] lives: the links are file descriptors, so a daemon
 //! that is killed leaves nothing behind.
