@@ -7,6 +7,7 @@
 use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context, Result};
+use serde::Deserialize;
 
 use crate::{
     command,
@@ -16,41 +17,109 @@ use crate::{
     workspace::Workspace,
 };
 
+/// Beginning of the line with which `audit-large` tells what an audit of a crowded guest costs.
+const CROWDED: &str = "note audit: ";
+
+/// Beginning of the line of the bench `tasks`.
+const TASKS: &str = "tasks: ";
+
+/// What a program costs (`tests/src/measure.rs`).
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Cost {
+    runs: usize,
+    wall_ms: f64,
+    wall_min_ms: f64,
+    wall_max_ms: f64,
+    cpu_ms: f64,
+    peak_bytes: u64,
+}
+
 /// Measures and prints.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     setup::build_tools(workspace)?;
     let program = product::build(workspace, Profile::Release)?;
     let scenarios = Scenarios::build(workspace)?;
     let bytes = fs::metadata(&program).with_context(|| format!("look at {}", program.display()))?.len();
-    println!("binary: {bytes} bytes");
-    println!("audit on this host: {}", measure(scenarios.program(), &program, &["audit"])?);
-    println!(
-        "audit -o json on this host: {}",
-        measure(scenarios.program(), &program, &["audit", "-o", "json"])?
-    );
-    tasks(workspace)?;
-    let mut tally = Tally::default();
-    scenarios.run(
-        workspace,
-        &scenarios.matching("audit-large"),
-        Options { profile: Profile::Release, cold: true },
-        &mut tally,
-        &mut |_| (),
-    )?;
-    anyhow::ensure!(tally.succeeded(), "the crowded host was not audited");
+    let host = measure(scenarios.program(), &program, &["audit"])?;
+    let json = measure(scenarios.program(), &program, &["audit", "-o", "json"])?;
+    let tasks = tasks(workspace)?;
+    let crowded = crowded(workspace, &scenarios)?;
+
+    println!("{}", row(["what", "median", "min", "max", "unit"]));
+    println!("{}", row(["release binary", &megabytes(bytes), "", "", "MB"]));
+    for (name, cost) in
+        [("audit here", &host), ("audit -o json here", &json), ("audit -o json, crowded guest", &crowded)]
+    {
+        print(name, cost);
+    }
+    println!("the crowded guest has 200 cgroups and 10,200 threads, and is emulated: quote it as such");
+    println!("snapshot of all threads: {tasks}");
     Ok(())
 }
 
-/// Cost of a command as JSON.
-fn measure(scenario: &Path, program: &Path, arguments: &[&str]) -> Result<String> {
+fn print(name: &str, cost: &Cost) {
+    let ms = |value: f64| format!("{value:.1}");
+    let wall = format!("{name}, wall time of {} runs", cost.runs);
+    println!("{}", row([&wall, &ms(cost.wall_ms), &ms(cost.wall_min_ms), &ms(cost.wall_max_ms), "ms"]));
+    println!("{}", row([&format!("{name}, CPU time"), &ms(cost.cpu_ms), "", "", "ms"]));
+    println!("{}", row([&format!("{name}, peak memory"), "", "", &megabytes(cost.peak_bytes), "MB"]));
+}
+
+fn row([what, median, min, max, unit]: [&str; 5]) -> String {
+    format!("{what:50} {median:>9} {min:>9} {max:>9} {unit}")
+}
+
+fn megabytes(bytes: u64) -> String {
+    let tenths = bytes / 100_000;
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
+/// Cost of a command on this host.
+fn measure(scenario: &Path, program: &Path, arguments: &[&str]) -> Result<Cost> {
     let mut measured = Command::new(scenario);
     measured.args(["measure", "--"]).arg(program).args(arguments);
-    command::quietly(&mut measured).map(|json| json.trim().to_owned())
+    let json = command::quietly(&mut measured)?;
+    serde_json::from_str(&json).with_context(|| format!("what a run costs: {}", json.trim()))
 }
 
 /// The task iterator against `/proc`, in one process and one run.
-fn tasks(workspace: &Workspace) -> Result<()> {
+fn tasks(workspace: &Workspace) -> Result<String> {
     let mut bench = product::cargo(workspace)?;
     bench.args(["bench", "--quiet", "--package", "enforcer", "--bench", "tasks"]);
-    command::visibly(&mut bench)
+    let text = command::quietly(&mut bench)?;
+    let line = text.lines().find_map(|line| line.strip_prefix(TASKS));
+    line.map(str::to_owned).context("the bench of the task iterator printed no result")
+}
+
+/// Cost of an audit in a crowded guest.
+fn crowded(workspace: &Workspace, scenarios: &Scenarios) -> Result<Cost> {
+    let (mut tally, mut noted) = (Tally::default(), None);
+    let chosen = scenarios.matching("audit-large");
+    let options = Options { profile: Profile::Release, cold: true };
+    scenarios.run(workspace, &chosen, options, &mut tally, &mut |line| {
+        noted = line.strip_prefix(CROWDED).map(str::to_owned).or(noted.take());
+    })?;
+    anyhow::ensure!(tally.succeeded(), "the crowded host was not audited");
+    let json = noted.context("audit-large told no cost")?;
+    serde_json::from_str(&json).with_context(|| format!("what an audit costs: {json}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shown_in_tenths_of_a_megabyte() {
+        assert_eq!(megabytes(8_584_128), "8.5");
+        assert_eq!(megabytes(99_999), "0.0");
+    }
+
+    #[test]
+    fn columns_stand_below_their_heads() {
+        let (head, line) =
+            (row(["what", "median", "min", "max", "unit"]), row(["audit", "1.0", "0.9", "2.0", "ms"]));
+        assert_eq!(head.find("median").map(|at| at + 6), line.find("1.0").map(|at| at + 3));
+        assert_eq!(head.find("unit"), line.find("ms"));
+    }
 }
