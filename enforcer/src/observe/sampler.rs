@@ -213,7 +213,7 @@ impl Sampler {
             if let Some(first) = unknown.first() {
                 let reason = format!(
                     "no memory.numa_stat in {} of the cgroups: the memory controller is not enabled for them, or the \
-                     kernel is older than 5.11; the first is {first}",
+                     kernel is older than 5.10; the first is {first}",
                     unknown.len()
                 );
                 degraded.push(Degraded::new(

@@ -1,7 +1,8 @@
 //! Most memory accesses go to another node than that of the CPU that makes them.
 //!
 //! Needs two samples. An estimate from placement alone is never critical for a workload that may run
-//! on several nodes: its threads may each keep to their own memory, which the estimate cannot see.
+//! on several nodes: its threads may each keep to their own memory, which the estimate cannot see. And
+//! where such a workload hardly runs, the estimate is a note: there is nothing to gain.
 
 use super::{
     Evidence, Finding, Rule, Severity, remedy,
@@ -12,6 +13,9 @@ use crate::{
     words::percent,
 };
 
+/// CPUs kept busy below which an estimate is not worth a warning.
+const HARDLY_RUNS_CPUS: f64 = 0.05;
+
 pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let thresholds = &subject.policy.thresholds;
     let traffic = subject.figures.traffic.as_ref()?;
@@ -21,10 +25,11 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     }
     let spans = subject.figures.cpu_nodes.len() > 1;
     let guess = spans && traffic.source == TrafficSource::Placement;
-    let severity = if traffic.remote_ratio >= thresholds.remote_traffic_critical && !guess {
-        Severity::Critical
-    } else {
-        Severity::Warning
+    let hardly_runs = subject.figures.cpus_used.is_some_and(|cpus| cpus < HARDLY_RUNS_CPUS);
+    let severity = match (guess, traffic.remote_ratio >= thresholds.remote_traffic_critical) {
+        (true, _) if hardly_runs => Severity::Info,
+        (false, true) => Severity::Critical,
+        _ => Severity::Warning,
     };
     let busy = subject.figures.cpus_used.map_or(String::new(), |cpus| format!(" of {cpus:.1} busy CPUs"));
     let words = Words {

@@ -105,6 +105,8 @@ fn spread_memory_of_an_unpinned_workload_is_a_matter_of_traffic() {
         ["warning remote-traffic:/a"],
         "an estimate from placement is not critical here"
     );
+    let hardly = unpinned.clone().ran("/a", &[(0, 240), (1, 240)]);
+    assert_eq!(short(&hardly), ["info remote-traffic:/a"], "0.048 CPUs");
     let measured = busy.faults("/a", &[(0, 100, 900)]);
     assert_eq!(short(&measured), ["critical remote-traffic:/a"]);
     let too_few = unpinned.ran("/a", &[(0, 190)]);
