@@ -144,3 +144,37 @@ impl Guest<'_> {
         scratch.join("console.log")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+    use crate::workspace::Workspace;
+
+    #[test]
+    fn a_resumed_guest_that_ends_without_a_status_loses_its_snapshot_and_is_no_verdict() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir_all(at("qemu/lib64")).unwrap();
+        symlink("/bin/false", at("qemu/lib64/ld-linux-x86-64.so.2")).unwrap();
+        fs::create_dir(at("snapshot")).unwrap();
+        let rig =
+            Rig { qemu: at("qemu"), kernel: at("vmlinux"), initrd: at("initrd"), root: at("root.ext4") };
+        let topology = Topology::load(&Workspace::find().unwrap().topologies(), "2s").unwrap();
+        let guest = Guest {
+            rig: &rig,
+            topology: &topology,
+            kernel_arguments: "",
+            inject: &at("inject"),
+            job: "true",
+            limit: BOOT_LIMIT,
+            snapshot: Some(Snapshot::at(at("snapshot"))),
+        };
+        let mut said = String::new();
+        let report = guest.run(&mut |line| said.push_str(line)).unwrap();
+        assert_eq!(report.ending, Ending::Stalled("after a resume: QEMU ended".to_owned()));
+        assert!(said.contains("its snapshot is removed"), "{said}");
+        assert!(!at("snapshot").exists());
+    }
+}

@@ -56,7 +56,8 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    fn at(folder: PathBuf) -> Self {
+    /// The snapshot in a folder.
+    pub(super) fn at(folder: PathBuf) -> Self {
         Self { root: folder.join("root.ext4"), state: folder.join("state"), folder }
     }
 
