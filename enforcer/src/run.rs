@@ -31,8 +31,11 @@ use crate::{
     config::{ConfigError, read_policy},
     enforce::{
         Journal, LiveActuator,
+        actuator::read_boot_id,
+        cpuset::CpusetTree,
         journal::JournalError,
         pages::{PageBudget, PageMoveLimits, Stop},
+        restore,
     },
     engine::{Engine, LiveSource, SourceError},
     host::{
@@ -283,7 +286,12 @@ fn may_write(
     policy: &Policy,
     stop: &Stop,
 ) -> Result<(), JournalError> {
-    let journal = Journal::open(&policy.state_dir)?;
+    let mut journal = Journal::open(&policy.state_dir)?;
+    let tree = CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2);
+    for file in restore::recover(&tree, read_boot_id(host).as_deref(), &mut journal).failures() {
+        let effect = "cgroups that lost their cpuset in a crash stay without it; see numa-enforcer restore";
+        engine.add_degraded(Degraded::new("recovery", file, effect));
+    }
     for line in journal.damaged() {
         let effect = "restore cannot put back what the line says; the old journal is kept beside the new one";
         engine.add_degraded(Degraded::new("journal", line, effect));

@@ -196,15 +196,6 @@ impl Cpuset {
         }
     }
 
-    /// What the cgroup would have if the file were empty: the effective set of the cgroup above it.
-    /// `None` where the kernel does not say, and where empty does not mean inherited (v1).
-    pub fn read_inherited(&self, file: CpusetFile) -> Result<Option<String>, CpusetError> {
-        match file.effective_name(self.v2) {
-            Some(name) if self.v2 => self.read_name(&format!("../{name}")).map(Some),
-            _ => Ok(None),
-        }
-    }
-
     /// Writes a text to the file, which must exist.
     pub fn write(&self, file: CpusetFile, text: &str) -> Result<(), CpusetError> {
         let failed = |cause: String| CpusetError::Write {

@@ -13,7 +13,10 @@
 //! Each file is read back. Only what then holds its original text, byte for byte, and what is gone,
 //! is closed in the journal; the rest stays for the next time. Doing it twice is harmless.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use enforcer_core::{set::CpuSet, workload::CgroupPath};
 
@@ -73,10 +76,17 @@ pub struct RestoreReport {
 }
 
 impl RestoreReport {
+    /// What went wrong with single files: operation, path, value and cause.
+    pub fn failures(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().filter_map(|file| match &file.result {
+            RestoreResult::Failed { error } => Some(error.as_str()),
+            _ => None,
+        })
+    }
+
     /// Is every original back, as far as its cgroup still exists?
     pub fn is_complete(&self) -> bool {
-        self.damaged.is_empty()
-            && !self.files.iter().any(|file| matches!(file.result, RestoreResult::Failed { .. }))
+        self.damaged.is_empty() && self.failures().next().is_none()
     }
 }
 
@@ -85,14 +95,46 @@ impl RestoreReport {
 /// What went wrong with single files is in the report.
 pub fn restore(tree: &CpusetTree, boot_id: Option<&str>, journal: &mut Journal) -> RestoreReport {
     let entries = journal.entries().clone();
+    restore_entries(tree, boot_id, journal, &entries)
+}
+
+/// Undoes a crash in the middle of emptying cpusets ([`reset`]), and nothing else: the controller is given
+/// back, and the cgroups that had lost their cpusets with it get what the journal has of them.
+///
+/// For a daemon that starts: it must not leave neighbours unconfined until somebody calls for a restore.
+pub fn recover(tree: &CpusetTree, boot_id: Option<&str>, journal: &mut Journal) -> RestoreReport {
+    let parents: BTreeSet<CgroupPath> =
+        journal.entries().keys().filter(|key| is_controller(key)).map(|key| key.cgroup.clone()).collect();
+    let lost = |key: &EntryKey| {
+        is_controller(key) || key.cgroup.parent().is_some_and(|parent| parents.contains(&parent))
+    };
+    let entries = journal
+        .entries()
+        .iter()
+        .filter(|(key, _)| lost(key))
+        .map(|(key, entry)| (key.clone(), entry.clone()));
+    let entries = entries.collect();
+    restore_entries(tree, boot_id, journal, &entries)
+}
+
+/// Is it about the cpuset controller of a cgroup's children, and not about a cpuset?
+fn is_controller(key: &EntryKey) -> bool {
+    key.file == CpusetFile::SubtreeControl
+}
+
+fn restore_entries(
+    tree: &CpusetTree,
+    boot_id: Option<&str>,
+    journal: &mut Journal,
+    entries: &BTreeMap<EntryKey, Entry>,
+) -> RestoreReport {
     let mut results: BTreeMap<&EntryKey, RestoreResult> = BTreeMap::new();
     let mut open = Vec::new();
     // A controller that a crash left taken away: without it the children have no files.
-    let taken = |key: &EntryKey| key.file == CpusetFile::SubtreeControl;
-    for (key, entry) in entries.iter().filter(|(key, _)| taken(key)) {
+    for (key, entry) in entries.iter().filter(|(key, _)| is_controller(key)) {
         results.insert(key, give_back(tree, boot_id, key, entry));
     }
-    for (key, entry) in entries.iter().filter(|(key, _)| !taken(key)) {
+    for (key, entry) in entries.iter().filter(|(key, _)| !is_controller(key)) {
         match open_entry(tree, boot_id, key, entry) {
             Ok(pending) => open.push(pending),
             Err(result) => {
@@ -109,7 +151,7 @@ pub fn restore(tree: &CpusetTree, boot_id: Option<&str>, journal: &mut Journal) 
     }
     empty_what_has_tasks(tree, boot_id, journal, &open, &mut results);
     let mut report = RestoreReport { damaged: journal.damaged().to_vec(), ..RestoreReport::default() };
-    for (key, entry) in &entries {
+    for (key, entry) in entries {
         let Some(mut result) = results.remove(key) else { continue };
         if !matches!(result, RestoreResult::Failed { .. })
             && let Err(error) = journal.close(key)
@@ -271,11 +313,10 @@ fn put_back(pending: &Pending<'_>) -> RestoreResult {
     if pending.found == pending.original {
         return RestoreResult::Unchanged;
     }
-    if let Err(error) = pending.cpuset.write(file, pending.original) {
-        let meanwhile = inherit_meanwhile(pending).unwrap_or_default();
-        return RestoreResult::Failed { error: format!("{error}{meanwhile}") };
+    match pending.cpuset.write(file, pending.original) {
+        Ok(()) => read_back(pending),
+        Err(error) => RestoreResult::Failed { error: error.to_string() },
     }
-    read_back(pending)
 }
 
 /// Does the file hold its original now?
@@ -292,20 +333,6 @@ fn read_back(pending: &Pending<'_>) -> RestoreResult {
         },
         Err(error) => RestoreResult::Failed { error: error.to_string() },
     }
-}
-
-/// The kernel does not let a cpuset be emptied while it has tasks. Until they are gone, the set that it
-/// would inherit is as good; the entry stays in the journal, so a later restore writes the original.
-fn inherit_meanwhile(pending: &Pending<'_>) -> Option<String> {
-    if !pending.original.trim().is_empty() {
-        return None;
-    }
-    let inherited = pending.cpuset.read_inherited(pending.key.file).ok()??;
-    pending.cpuset.write(pending.key.file, inherited.trim()).ok()?;
-    Some(format!(
-        "; it has {:?} instead, which is what it would inherit: restore again later",
-        inherited.trim()
-    ))
 }
 
 #[cfg(test)]
@@ -408,6 +435,33 @@ mod tests {
             assert_eq!(fs::read_to_string(&control).unwrap()[..after.len()], *after);
             assert!(host.journal().entries().is_empty());
         }
+    }
+
+    #[test]
+    fn a_daemon_that_starts_undoes_such_a_crash_and_leaves_the_rest() {
+        let host = Fixture::new(true);
+        host.cgroup("/top/a", "2-3\n", "0\n");
+        host.cgroup("/else", "0-3\n", "0-1\n");
+        apply_plan(&plan([set_mems("/else", "1")]), &mut host.actuator());
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        let control = host.path("/top").join("cgroup.subtree_control");
+        fs::write(&control, "memory\n").unwrap();
+        let entry = |original: &str| Entry { original: original.into(), boot_id: BOOT.map(str::to_owned) };
+        let inode = |cgroup: &str| fs::metadata(host.path(cgroup)).unwrap().ino();
+        let key =
+            |cgroup: &str, file| EntryKey { cgroup: CgroupPath::new(cgroup), file, inode: inode(cgroup) };
+        let mut journal = host.journal();
+        journal.record(key("/top/a", CpusetFile::Cpus), entry("2-3\n")).unwrap();
+        journal.record(key("/top", CpusetFile::SubtreeControl), entry("cpuset memory\n")).unwrap();
+        // As the kernel leaves it when the controller is gone and comes again.
+        fs::write(host.path("/top/a").join("cpuset.cpus"), "\n").unwrap();
+        let report = recover(&tree, BOOT, &mut journal);
+        assert!(report.is_complete(), "{report:?}");
+        assert_eq!(fs::read_to_string(&control).unwrap().trim_end(), "+cpuset");
+        assert_eq!(host.read("/top/a", "cpuset.cpus"), "2-3\n");
+        assert_eq!(host.read("/else", "cpuset.mems"), "1", "not undone");
+        assert_eq!(journal.entries().keys().map(|key| key.cgroup.as_str()).collect::<Vec<_>>(), ["/else"]);
+        assert_eq!(recover(&tree, BOOT, &mut journal), RestoreReport::default());
     }
 
     #[test]
