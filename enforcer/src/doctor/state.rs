@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::writable;
-use crate::report::checks::Check;
+use crate::{enforce::journal::check_owned, report::checks::Check};
 
 /// May the daemon keep its journal there? A directory that does not exist yet will be made.
 pub(super) fn check(state_dir: &Path) -> Check {
@@ -13,6 +13,11 @@ pub(super) fn check(state_dir: &Path) -> Check {
     if !nearest.is_dir() {
         let detail = format!("{shown}: {} is not a directory", nearest.display());
         return Check::missing(name, detail, "choose another --state-dir");
+    }
+    if nearest == state_dir
+        && let Err(error) = check_owned(state_dir)
+    {
+        return Check::missing(name, error.to_string(), "give it to root with mode 0700, or choose another");
     }
     match writable(nearest) {
         Ok(()) if nearest == state_dir => Check::ok(name, format!("{shown} may be written")),
@@ -27,6 +32,8 @@ pub(super) fn check(state_dir: &Path) -> Check {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::report::checks::Status;
 
@@ -38,5 +45,7 @@ mod tests {
         assert_eq!(check(root.path()).status, Status::Ok);
         assert_eq!(check(&root.path().join("a/b")).status, Status::Ok);
         assert_eq!(check(&file.join("a")).status, Status::Missing);
+        std::fs::set_permissions(root.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(check(root.path()).status, Status::Missing, "the journal would refuse it");
     }
 }

@@ -203,7 +203,7 @@ fn encode(record: Record) -> io::Result<String> {
 }
 
 /// Refuses a state directory that is a symlink, or that others may write.
-fn check_owned(state_dir: &Path) -> Result<(), JournalError> {
+pub fn check_owned(state_dir: &Path) -> Result<(), JournalError> {
     let checked = fs::symlink_metadata(state_dir).and_then(|metadata| {
         let refused = |reason: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
         match metadata.mode() & 0o7777 {
