@@ -122,6 +122,11 @@ impl Daemon {
         self.metric("numa_enforcer_workload_remote_residency_ratio", cgroup)
     }
 
+    /// Ticks since its start.
+    pub fn ticks(&self) -> Result<Option<f64>> {
+        Ok(http::metric(&http::get(self.metrics, "/metrics")?, "numa_enforcer_ticks_total", &[]))
+    }
+
     fn metric(&self, name: &str, cgroup: &Cgroup) -> Result<Option<f64>> {
         Ok(http::metric(&http::get(self.metrics, "/metrics")?, name, &[("cgroup", cgroup.path())]))
     }

@@ -110,7 +110,7 @@ const fn product(
         name,
         topology,
         kernel_arguments,
-        limit_seconds: 240,
+        limit_seconds: 400,
         needs_product: true,
         needs_kernel_side: false,
         only_by_name: false,
