@@ -61,15 +61,16 @@ fn numa(path: &Path) -> Check {
     }
 }
 
-/// `move_pages(2)` of no pages: fails with `EPERM` where a seccomp filter takes it away, as Docker's
-/// default does without `CAP_SYS_NICE`, and with `ENOSYS` without `CONFIG_MIGRATION`.
+/// `move_pages(2)` of no pages: fails with `EPERM` where a seccomp filter takes it away, as the default
+/// profiles of container runtimes do whatever the capabilities, and with `ENOSYS` without
+/// `CONFIG_MIGRATION`.
 fn page_moves(probe: io::Result<()>) -> Check {
     match probe {
         Ok(()) => Check::ok("move-pages", "move_pages(2) is allowed"),
         Err(error) => Check::missing(
             "move-pages",
             format!("move_pages(2): {error}"),
-            "`run --mode enforce` cannot move pages: allow move_pages in the seccomp profile, give CAP_SYS_NICE",
+            "`run --mode enforce` cannot move pages: allow move_pages in the seccomp profile",
         ),
     }
 }
