@@ -221,6 +221,16 @@ impl Actuator for LiveActuator {
     }
 
     fn undo(&mut self, undo: &Undo) -> Result<(), String> {
+        self.write_back(undo)?;
+        // What holds its original again is nobody's to restore; an earlier plan's original stays.
+        let original =
+            self.journal.entries().get(&undo.key).is_some_and(|entry| entry.original == undo.before);
+        if original { self.journal.close(&undo.key).map_err(text) } else { Ok(()) }
+    }
+}
+
+impl LiveActuator {
+    fn write_back(&mut self, undo: &Undo) -> Result<(), String> {
         let cpuset = self.tree.open(&undo.key.cgroup).map_err(text)?;
         if cpuset.inode() != undo.key.inode {
             return Err(format!("{}: was made again in the meantime", undo.key.cgroup));

@@ -203,13 +203,30 @@ mod tests {
         host.cgroup("/a", "\n", "\n");
         fs::write(host.path("/a").join("cpuset.cpus.effective"), "0-1\n").unwrap();
         let before = host.contents();
-        let done = apply_plan(&plan([set_cpus("/a", "1-2")]), &mut host.actuator());
+        let mut actuator = host.actuator();
+        let done = apply_plan(&plan([set_cpus("/a", "1-2")]), &mut actuator);
         let differs = OutcomeResult::Differs {
             wanted: "1-2".into(),
             read_back: "1-2, in effect: 0-1; taken back".into(),
         };
         assert_eq!(results(&done), [&differs]);
         assert_eq!(host.contents(), before);
+        assert!(
+            actuator.journal().entries().is_empty(),
+            "restore must not undo what others write from now on"
+        );
+    }
+
+    #[test]
+    fn an_earlier_plans_original_outlives_a_rollback() {
+        let host = Fixture::new(true);
+        host.cgroup("/a", "0-3\n", "0-1\n");
+        let mut actuator = host.actuator();
+        apply_plan(&plan([set_mems("/a", "1")]), &mut actuator);
+        fs::remove_file(host.path("/a").join("cpuset.cpus")).unwrap();
+        apply_plan(&plan([set_mems("/a", "0"), set_cpus("/a", "1")]), &mut actuator);
+        let originals: Vec<_> = actuator.journal().entries().values().map(|entry| &entry.original).collect();
+        assert_eq!(originals, ["0-1\n"]);
     }
 
     #[test]
