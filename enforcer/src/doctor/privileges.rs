@@ -6,7 +6,7 @@ use crate::report::checks::Check;
 const USED: [(u32, &str, &str); 5] = [
     (39, "CAP_BPF", "loading the eBPF programs and the task iterator"),
     (38, "CAP_PERFMON", "attaching eBPF programs to the kernel's functions and clock"),
-    (21, "CAP_SYS_ADMIN", "kernels before 5.8 ask for it instead of CAP_BPF and CAP_PERFMON"),
+    (21, "CAP_SYS_ADMIN", "kernels before 5.8, which know neither CAP_BPF nor CAP_PERFMON"),
     (19, "CAP_SYS_PTRACE", "finding and moving the pages of other users' processes"),
     (1, "CAP_DAC_OVERRIDE", "writing cgroup files that belong to others"),
 ];

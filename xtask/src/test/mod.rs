@@ -59,7 +59,7 @@ fn run_matching(workspace: &Workspace, arguments: &Arguments, tally: &mut Tally)
     let prefix = name.unwrap_or_default();
     let steps = steps::matching(prefix);
     let mut chosen = scenarios.matching(prefix);
-    chosen.retain(|scenario| name.is_some() || !scenario.only_by_name);
+    chosen.retain(|scenario| name == Some(scenario.name.as_str()) || !scenario.only_by_name);
     if steps.is_empty() && chosen.is_empty() {
         host::run(workspace, name, tally)?;
         if tally.is_empty() {
