@@ -10,11 +10,7 @@
 //! Everything else is *unknown*.
 
 use super::Verdict;
-use crate::{
-    finding::Severity,
-    model::{WorkloadModel, accessed_bytes},
-    policy::Thresholds,
-};
+use crate::{finding::Severity, model::WorkloadModel, policy::Thresholds};
 
 /// The verdict on a workload whose worst finding is `worst`.
 pub(super) fn judge(
@@ -37,10 +33,7 @@ fn enough_seen(figures: &WorkloadModel, thresholds: &Thresholds) -> bool {
     if figures.cpu_nodes.is_empty() {
         return false;
     }
-    let memory = figures
-        .bytes_by_node
-        .as_ref()
-        .map(|bytes| bytes.values().fold(0u64, |sum, bytes| sum.saturating_add(accessed_bytes(bytes))));
+    let memory = figures.accessed_bytes();
     if figures.cpu_nodes.len() == 1 {
         return memory.is_some() || figures.mems.is_some();
     }

@@ -96,8 +96,7 @@ impl Subject<'_> {
 
     /// All of its memory in bytes; none where it is not known.
     pub(super) fn memory(&self) -> Option<u64> {
-        let bytes = self.figures.bytes_by_node.as_ref()?;
-        Some(bytes.values().fold(0u64, |sum, bytes| sum.saturating_add(accessed_bytes(bytes))))
+        self.figures.accessed_bytes()
     }
 
     /// Has it enough memory to be judged by where that is?

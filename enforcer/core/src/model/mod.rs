@@ -137,6 +137,13 @@ impl Model {
     }
 }
 
+impl WorkloadModel {
+    /// The bytes of its memory that it can access itself, over all nodes; none where they are not known.
+    pub fn accessed_bytes(&self) -> Option<u64> {
+        self.bytes_by_node.as_ref().map(residency::total)
+    }
+}
+
 /// What every workload's figures are computed from.
 struct View<'a> {
     machine: &'a Topology,

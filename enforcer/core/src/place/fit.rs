@@ -87,10 +87,7 @@ impl Placement for NearestFit {
 impl Request<'_> {
     /// Bytes to find room for: what is declared, else what the workload has now.
     pub fn needed_bytes(&self) -> u64 {
-        let resident = || {
-            let bytes = self.now?.bytes_by_node.as_ref()?;
-            Some(bytes.values().fold(0u64, |sum, bytes| sum.saturating_add(accessed_bytes(bytes))))
-        };
+        let resident = || self.now?.accessed_bytes();
         self.memory_bytes.or_else(resident).unwrap_or(0)
     }
 
