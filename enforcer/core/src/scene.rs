@@ -9,7 +9,7 @@ use crate::{
     finding::{Finding, assess},
     id::{CpuId, NodeId},
     model::Model,
-    place::{Allocations, NearestFit},
+    place::nearest::{Allocations, NearestFit},
     plan::{Action, Plan},
     policy::{Policy, WorkloadRule},
     sample::{CgroupSample, HintFaults, NodeBytes, NodeSample, Sample, TaskSample},

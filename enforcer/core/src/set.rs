@@ -130,6 +130,19 @@ impl<T: Id> IdSet<T> {
         Self::of_words((0..self.words.len()).map(|i| self.word(i) & !other.word(i)).collect())
     }
 
+    /// Adds the members of the other; allocates only when that one is wider.
+    pub fn extend(&mut self, other: &Self) {
+        if other.words.len() > self.words.len() {
+            self.words.resize(other.words.len(), 0);
+        }
+        self.words.iter_mut().zip(&other.words).for_each(|(a, b)| *a |= b);
+    }
+
+    /// Number of members that are in the other as well; allocates nothing.
+    pub fn common(&self, other: &Self) -> usize {
+        self.words.iter().zip(&other.words).map(|(a, b)| (a & b).count_ones() as usize).sum()
+    }
+
     /// Is every member of this set in the other?
     pub fn is_subset(&self, other: &Self) -> bool {
         (0..self.words.len()).all(|i| self.word(i) & !other.word(i) == 0)

@@ -17,7 +17,7 @@ use enforcer_core::{
     degraded::Degraded,
     finding::{Severity, assess},
     model::Model,
-    place::{Allocations, NearestFit},
+    place::nearest::{Allocations, NearestFit},
     plan::Plan,
     policy::{Mode, Policy},
     sample::Sample,

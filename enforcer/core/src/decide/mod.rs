@@ -26,7 +26,7 @@ use self::order::Change;
 use crate::{
     id::NodeId,
     model::{Model, WorkloadModel, nearest_effective},
-    place::{Allocations, Assignment, Bounds, Placement, Request},
+    place::nearest::{Allocations, Assignment, Bounds, Placement, Request},
     plan::{PLAN_SCHEMA_VERSION, Plan},
     policy::{Policy, WorkloadRule},
     sample::Sample,

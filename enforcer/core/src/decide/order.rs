@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use crate::{
     id::NodeId,
     model::accessed_bytes,
-    place::Assignment,
+    place::nearest::Assignment,
     plan::{Action, Step},
     sample::NodeBytes,
     set::{CpuSet, NodeSet},

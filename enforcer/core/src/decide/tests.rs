@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    place::Allocations, plan::Action, policy::HumanDuration, sample::CgroupSample, scene::Scene,
+    place::nearest::Allocations, plan::Action, policy::HumanDuration, sample::CgroupSample, scene::Scene,
     topology::synth::Machine,
 };
 

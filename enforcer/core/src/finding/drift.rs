@@ -10,7 +10,7 @@ use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles, remedy};
 use crate::{
     decide::{History, Inputs, decide},
     model::Model,
-    place::{Allocations, NearestFit},
+    place::nearest::{Allocations, NearestFit},
     plan::{Action, Step},
     policy::Policy,
     sample::Sample,

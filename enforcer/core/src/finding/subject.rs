@@ -6,7 +6,7 @@ use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles};
 use crate::{
     id::NodeId,
     model::{Locality, WorkloadModel, accessed_bytes, nearest_effective},
-    place::{Allocations, Assignment, NearestFit, Placement, Request},
+    place::nearest::{Allocations, Assignment, NearestFit, Placement, Request},
     policy::Policy,
     sample::{CgroupSample, Sample, TaskSample},
     set::{CpuSet, NodeSet},

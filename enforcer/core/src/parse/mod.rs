@@ -12,6 +12,7 @@ pub mod numa_maps;
 pub mod numa_stat;
 pub mod pressure;
 pub mod processors;
+pub mod quantity;
 pub mod scalar;
 pub mod task_stat;
 pub mod task_status;

@@ -1,58 +1,204 @@
 //! What is given away.
 //!
-//! One state is shared by all engines, so that two of them never give the same CPU to two
-//! workloads. It is ordered by cgroup: equal allocations are equal values, whatever the order they
-//! were made in. Releasing is forgetting; nothing else has to be undone.
+//! One state is shared by all engines. It is ordered by holder: equal allocations are equal values,
+//! whatever the order they were made in. Releasing is forgetting; nothing else has to be undone,
+//! because everything that is derived from grants (CPUs taken, memory of a zone) is computed from
+//! them and stored nowhere else.
+//!
+//! Changes are made in a [transaction](Allocations::transaction): either all of them stay or none,
+//! and what was touched is known afterwards.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
-use super::Assignment;
-use crate::{id::NodeId, set::CpuSet, workload::CgroupPath};
+use super::{Grant, PodName};
+use crate::{
+    set::CpuSet,
+    workload::{CgroupPath, printable},
+};
 
-/// Assignments by workload.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Allocations(BTreeMap<CgroupPath, Assignment>);
+/// Who holds a grant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Holder {
+    /// A container of a pod.
+    Container(PodName, String),
+    /// A cgroup outside Kubernetes.
+    Cgroup(CgroupPath),
+}
+
+impl Holder {
+    /// The pod, for a container of one.
+    pub fn pod(&self) -> Option<&PodName> {
+        match self {
+            Self::Container(pod, _) => Some(pod),
+            Self::Cgroup(_) => None,
+        }
+    }
+
+    /// Name within the pod, or the cgroup's path.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Container(_, name) => name,
+            Self::Cgroup(path) => path.as_str(),
+        }
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Container(pod, name) => write!(f, "{pod}/{}", printable(name)),
+            Self::Cgroup(path) => path.fmt(f),
+        }
+    }
+}
+
+/// Grants by holder.
+#[derive(Debug, Clone, Default)]
+pub struct Allocations {
+    grants: BTreeMap<Holder, Grant>,
+    /// While a transaction is open: what each touched holder had when it began.
+    before: Option<BTreeMap<Holder, Option<Grant>>>,
+}
+
+impl PartialEq for Allocations {
+    fn eq(&self, other: &Self) -> bool {
+        self.grants == other.grants
+    }
+}
 
 impl Allocations {
-    /// Notes what a workload was given, in place of what it had.
-    pub fn give(&mut self, workload: CgroupPath, assignment: Assignment) {
-        self.0.insert(workload, assignment);
+    /// Notes what a holder is given, in place of what it had.
+    pub fn give(&mut self, holder: Holder, grant: Grant) {
+        let had = self.grants.insert(holder.clone(), grant);
+        self.note(holder, had);
     }
 
-    /// Takes back what a workload was given.
-    pub fn release(&mut self, workload: &CgroupPath) -> Option<Assignment> {
-        self.0.remove(workload)
+    /// Takes back what a holder was given.
+    pub fn release(&mut self, holder: &Holder) -> Option<Grant> {
+        let had = self.grants.remove(holder)?;
+        self.note(holder.clone(), Some(had.clone()));
+        Some(had)
     }
 
-    /// Forgets every workload for which `stays` is false.
-    pub fn retain(&mut self, stays: impl Fn(&CgroupPath) -> bool) {
-        self.0.retain(|workload, _| stays(workload));
+    /// Takes back what the containers of a pod were given, by name of container.
+    pub fn release_pod(&mut self, pod: &PodName) -> BTreeMap<String, Grant> {
+        let holders: Vec<Holder> = self.of_pod(pod).map(|(holder, _)| holder.clone()).collect();
+        let released = holders.iter().filter_map(|holder| {
+            let grant = self.release(holder)?;
+            Some((holder.name().to_owned(), grant))
+        });
+        released.collect()
     }
 
-    /// What a workload was given.
-    pub fn get(&self, workload: &CgroupPath) -> Option<&Assignment> {
-        self.0.get(workload)
+    /// What a holder was given.
+    pub fn get(&self, holder: &Holder) -> Option<&Grant> {
+        self.grants.get(holder)
     }
 
-    /// All of them, in order of cgroup.
-    pub fn iter(&self) -> impl Iterator<Item = (&CgroupPath, &Assignment)> {
-        self.0.iter()
+    /// All of them, in order of holder.
+    pub fn iter(&self) -> impl Iterator<Item = (&Holder, &Grant)> {
+        self.grants.iter()
     }
 
-    /// CPUs given to others than this workload.
-    pub fn cpus_of_others(&self, workload: &CgroupPath) -> CpuSet {
-        self.others(workload).fold(CpuSet::new(), |sum, other| sum.union(&other.cpus))
+    /// Those of a pod, in order of container name.
+    pub fn of_pod<'a>(&'a self, pod: &'a PodName) -> impl Iterator<Item = (&'a Holder, &'a Grant)> {
+        let first = Holder::Container(pod.clone(), String::new());
+        self.grants.range(first..).take_while(move |(holder, _)| holder.pod() == Some(pod))
     }
 
-    /// Bytes of a node promised to others than this workload. What may lie on several nodes counts
-    /// in full on each: a promise must hold wherever the pages go.
-    pub fn bytes_of_others(&self, workload: &CgroupPath, node: NodeId) -> u64 {
-        self.others(workload)
-            .filter(|other| other.mems.contains(node))
-            .fold(0, |sum, other| sum.saturating_add(other.memory_bytes))
+    /// CPUs that somebody has for itself.
+    pub fn exclusive_cpus(&self) -> CpuSet {
+        let mut taken = CpuSet::new();
+        self.grants.values().for_each(|grant| taken.extend(&grant.exclusive));
+        taken
     }
 
-    fn others(&self, workload: &CgroupPath) -> impl Iterator<Item = &Assignment> {
-        self.0.iter().filter(move |(owner, _)| *owner != workload).map(|(_, assignment)| assignment)
+    /// Makes changes that stay only if `change` succeeds. On success: its result, and what each
+    /// holder that was touched had before. Transactions do not nest.
+    pub fn transaction<T, E>(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<(T, BTreeMap<Holder, Option<Grant>>), E> {
+        self.before = Some(BTreeMap::new());
+        let result = change(self);
+        let before = self.before.take().unwrap_or_default();
+        match result {
+            Ok(value) => Ok((value, before)),
+            Err(error) => {
+                self.put_back(before);
+                Err(error)
+            }
+        }
+    }
+
+    fn put_back(&mut self, before: BTreeMap<Holder, Option<Grant>>) {
+        for (holder, had) in before {
+            match had {
+                Some(grant) => self.grants.insert(holder, grant),
+                None => self.grants.remove(&holder),
+            };
+        }
+    }
+
+    fn note(&mut self, holder: Holder, had: Option<Grant>) {
+        if let Some(before) = &mut self.before {
+            before.entry(holder).or_insert(had);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(pod: &str, container: &str) -> Holder {
+        Holder::Container(PodName { namespace: "default".into(), name: pod.into() }, container.into())
+    }
+
+    fn with(cpus: &str) -> Grant {
+        Grant { exclusive: cpus.parse().unwrap(), ..Grant::default() }
+    }
+
+    #[test]
+    fn a_failed_transaction_leaves_no_trace() {
+        let mut allocations = Allocations::default();
+        allocations.give(holder("a", "one"), with("0-1"));
+        let before = allocations.clone();
+        let failed: Result<((), _), &str> = allocations.transaction(|allocations| {
+            allocations.give(holder("b", "one"), with("2"));
+            allocations.give(holder("a", "one"), with("3"));
+            allocations.give(holder("a", "one"), with("4"));
+            allocations.release(&holder("a", "one"));
+            Err("no")
+        });
+        assert_eq!(failed.unwrap_err(), "no");
+        assert_eq!(allocations, before);
+    }
+
+    #[test]
+    fn a_transaction_tells_what_was_there_before() {
+        let mut allocations = Allocations::default();
+        allocations.give(holder("a", "one"), with("0-1"));
+        let ((), before) = allocations
+            .transaction(|allocations| {
+                allocations.give(holder("a", "one"), with("3"));
+                allocations.give(holder("a", "two"), with("4"));
+                Ok::<_, ()>(())
+            })
+            .unwrap();
+        assert_eq!(before[&holder("a", "one")], Some(with("0-1")));
+        assert_eq!(before[&holder("a", "two")], None);
+        assert_eq!(allocations.exclusive_cpus().to_string(), "3-4");
+    }
+
+    #[test]
+    fn a_pod_is_released_as_a_whole_and_alone() {
+        let mut allocations = Allocations::default();
+        for (pod, container, cpus) in [("a", "x", "0"), ("a", "y", "1"), ("ab", "x", "2"), ("b", "x", "3")] {
+            allocations.give(holder(pod, container), with(cpus));
+        }
+        let released = allocations.release_pod(&PodName { namespace: "default".into(), name: "a".into() });
+        assert_eq!(released.keys().collect::<Vec<_>>(), ["x", "y"]);
+        assert_eq!(allocations.exclusive_cpus().to_string(), "2-3");
     }
 }

@@ -6,6 +6,7 @@
 
 mod duration;
 mod glob;
+pub mod placement;
 mod size;
 
 use std::{
@@ -49,6 +50,8 @@ pub struct Policy {
     pub metrics: MetricsSettings,
     /// When a figure becomes a finding.
     pub thresholds: Thresholds,
+    /// How pods are placed.
+    pub placement: placement::PlacementSettings,
     /// Declared workloads; the first whose glob matches a cgroup counts.
     #[serde(rename = "workload", skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<WorkloadRule>,
@@ -235,6 +238,7 @@ impl Default for Policy {
             sample: SampleSettings::default(),
             metrics: MetricsSettings::default(),
             thresholds: Thresholds::default(),
+            placement: placement::PlacementSettings::default(),
             workloads: Vec::new(),
         }
     }

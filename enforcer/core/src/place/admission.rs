@@ -1,0 +1,133 @@
+//! From a request to grants: the one way in and the one way out.
+//!
+//! Problem: whatever engine places a pod, the result must be complete or nothing, and everybody whose
+//! CPUs or memory nodes change because of it must be told. Idea: the engine works inside a
+//! transaction; afterwards the effective CPUs and memory nodes of every holder are compared with
+//! those before, but only where exclusive CPUs came or went or a grant was touched.
+//!
+//! Cost: O(holders) set operations of a few words each.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Allocations, Candidate, Grant, Holder, Inventory, PodName, PodRequest, Reason, Rejection, Trace,
+    choice::engine_of,
+};
+use crate::{
+    policy::placement::PlacementSettings,
+    set::{CpuSet, NodeSet},
+};
+
+/// A pod that has its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admission {
+    /// What changes for others.
+    pub updates: Vec<Update>,
+    /// What was asked for and ignored.
+    pub warnings: Vec<String>,
+    /// What was considered, where that was asked for.
+    pub candidates: Vec<Candidate>,
+}
+
+/// A holder whose CPUs or memory nodes are others now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Update {
+    /// Who.
+    pub holder: Holder,
+    /// Its CPUs, where they changed.
+    pub cpus: Option<CpuSet>,
+    /// Its memory nodes, where they changed.
+    pub mems: Option<NodeSet>,
+}
+
+/// Places a pod that is not there yet, by the engine and policy that the settings choose for it.
+pub fn admit(
+    inventory: &Inventory,
+    settings: &PlacementSettings,
+    allocations: &mut Allocations,
+    pod: &PodRequest,
+    trace: Trace,
+) -> Result<Admission, Rejection> {
+    if allocations.of_pod(&pod.name).next().is_some() {
+        let problem = format!("pod {} is already there", pod.name);
+        return Err(Rejection::new(Reason::UnexpectedAdmissionError, problem));
+    }
+    replace(inventory, settings, allocations, pod, trace)
+}
+
+/// Gives a pod that is there what it asks for now. What it has stays as far as it is still valid; on
+/// an error it keeps everything.
+pub fn resize(
+    inventory: &Inventory,
+    settings: &PlacementSettings,
+    allocations: &mut Allocations,
+    pod: &PodRequest,
+    trace: Trace,
+) -> Result<Admission, Rejection> {
+    if allocations.of_pod(&pod.name).next().is_none() {
+        let problem = format!("pod {} is not there", pod.name);
+        return Err(Rejection::new(Reason::UnexpectedAdmissionError, problem));
+    }
+    replace(inventory, settings, allocations, pod, trace)
+}
+
+/// Takes a pod away. No pod of that name is no update.
+pub fn remove(allocations: &mut Allocations, pod: &PodName) -> Vec<Update> {
+    let taken = allocations.exclusive_cpus();
+    let outcome = allocations.transaction(|allocations| {
+        allocations.release_pod(pod);
+        Ok::<_, Rejection>(())
+    });
+    outcome.map_or_else(|_| Vec::new(), |((), before)| updates(allocations, &taken, &before, pod))
+}
+
+fn replace(
+    inventory: &Inventory,
+    settings: &PlacementSettings,
+    allocations: &mut Allocations,
+    pod: &PodRequest,
+    mut trace: Trace,
+) -> Result<Admission, Rejection> {
+    let engine = engine_of(settings, pod, &mut trace);
+    let taken = allocations.exclusive_cpus();
+    let ((), before) = allocations.transaction(|allocations| {
+        let previous = allocations.release_pod(&pod.name);
+        if previous.is_empty() {
+            engine.place(inventory, allocations, pod, &mut trace)
+        } else {
+            let pod = PodRequest { previous, ..pod.clone() };
+            engine.place(inventory, allocations, &pod, &mut trace)
+        }
+    })?;
+    let (candidates, warnings) = trace.into_parts();
+    Ok(Admission { updates: updates(allocations, &taken, &before, &pod.name), warnings, candidates })
+}
+
+/// Holders outside `pod` whose CPUs or memory nodes changed; `taken` were the exclusive CPUs before.
+fn updates(
+    allocations: &Allocations,
+    taken: &CpuSet,
+    before: &BTreeMap<Holder, Option<Grant>>,
+    pod: &PodName,
+) -> Vec<Update> {
+    let now = allocations.exclusive_cpus();
+    let moved = taken.difference(&now).union(&now.difference(taken));
+    let others = allocations.iter().filter(|(holder, _)| holder.pod() != Some(pod));
+    let changed = others.filter_map(|(holder, grant)| {
+        let had = before.get(holder).map_or(Some(grant), Option::as_ref)?;
+        let near =
+            |grant: &Grant| grant.shared.as_ref().is_some_and(|shared| !shared.scope.is_disjoint(&moved));
+        let touched = before.contains_key(holder);
+        if !touched && !near(grant) {
+            return None;
+        }
+        let cpus = grant.cpus(&now);
+        let (cpus_changed, mems_changed) = (cpus != had.cpus(taken), grant.mems != had.mems);
+        (cpus_changed || mems_changed).then(|| Update {
+            holder: holder.clone(),
+            cpus: (cpus_changed && grant.pin_cpus).then_some(cpus),
+            mems: (mems_changed && grant.pin_mems).then(|| grant.mems.clone()),
+        })
+    });
+    changed.filter(|update| update.cpus.is_some() || update.mems.is_some()).collect()
+}

@@ -1,0 +1,58 @@
+//! How a decision came about.
+//!
+//! Collected only when somebody asked (`--explain`); otherwise nothing is formatted. A trace never
+//! changes a decision.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The candidates of all containers of one pod, and what was noticed on the way.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trace {
+    wanted: bool,
+    candidates: Vec<Candidate>,
+    warnings: Vec<String>,
+}
+
+/// A place that was considered for a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Candidate {
+    /// Container.
+    pub container: String,
+    /// What was considered: a set of nodes, a pool.
+    pub place: String,
+    /// Was it taken?
+    pub chosen: bool,
+    /// The comparison that decided: against the chosen one, or why it was taken.
+    pub because: String,
+}
+
+impl Trace {
+    /// A trace that collects candidates.
+    pub fn wanted() -> Self {
+        Self { wanted: true, ..Self::default() }
+    }
+
+    /// Should candidates be given?
+    pub const fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
+    /// Notes the candidates of a container, best first; called only when they are wanted.
+    pub fn consider(&mut self, candidates: impl IntoIterator<Item = Candidate>) {
+        if self.wanted {
+            self.candidates.extend(candidates);
+        }
+    }
+
+    /// Notes something that was asked for and ignored, like an annotation with a bad value. Always
+    /// collected.
+    pub fn warn(&mut self, warning: impl Into<String>) {
+        self.warnings.push(warning.into());
+    }
+
+    /// What was collected: candidates and warnings.
+    pub fn into_parts(self) -> (Vec<Candidate>, Vec<String>) {
+        (self.candidates, self.warnings)
+    }
+}

@@ -1,0 +1,155 @@
+//! What a container was given.
+
+use std::{collections::BTreeMap, fmt};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::hints::Hint;
+use crate::{
+    id::NodeId,
+    set::{CpuSet, NodeSet},
+};
+
+/// Everything that one container was given, and how it came about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// Engine that gave it: its [`super::Placement::name`].
+    pub engine: &'static str,
+    /// Policy by which it was given, as in the configuration.
+    pub policy: &'static str,
+    /// How its CPUs are used.
+    pub class: CpuClass,
+    /// CPUs that nobody else has; isolated ones included.
+    pub exclusive: CpuSet,
+    /// CPUs that it has together with others.
+    pub shared: Option<SharedCpus>,
+    /// Its memory nodes (`cpuset.mems`).
+    pub mems: NodeSet,
+    /// Memory that it was promised, one claim per resource.
+    pub memory: Vec<MemoryClaim>,
+    /// Ids of devices by resource name.
+    pub devices: BTreeMap<String, Vec<String>>,
+    /// The hint that won; of the hints engine.
+    pub hint: Option<Hint>,
+    /// Name of the pool; of the pools engine.
+    pub pool: Option<String>,
+    /// Its CPUs are written to its cgroup.
+    pub pin_cpus: bool,
+    /// Its memory nodes are written to its cgroup.
+    pub pin_mems: bool,
+    /// It runs on one thread of each core only.
+    pub hide_hyperthreads: bool,
+    /// Its CPU weight as `cpu.shares`; left as it is when absent.
+    pub cpu_shares: Option<u64>,
+    /// How its memory may be treated when another needs room.
+    pub memory_priority: MemoryPriority,
+    /// Labels of its pod, for affinity rules of those that come later.
+    pub labels: BTreeMap<String, String>,
+    /// Why here, in one sentence.
+    pub reason: String,
+}
+
+/// CPUs that a container shares: what others' exclusive CPUs leave of a scope.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SharedCpus {
+    /// Where it may run, if nobody had exclusive CPUs there.
+    pub scope: CpuSet,
+    /// CPU time that it was promised there, in thousandths of a CPU.
+    pub milli_cpus: u64,
+}
+
+/// How the CPUs of a container are used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CpuClass {
+    /// Together with others.
+    #[default]
+    Shared,
+    /// Alone.
+    Exclusive,
+    /// Alone, on CPUs that the kernel's scheduler does not balance (`isolcpus`).
+    Isolated,
+    /// Some alone, and a fraction together with others.
+    Mixed,
+    /// Those set aside for the system.
+    Reserved,
+    /// As they are: nothing is pinned.
+    Preserved,
+}
+
+/// How easily the memory of a container may be moved to a wider zone, from the first to the last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryPriority {
+    /// Promised nothing.
+    #[default]
+    BestEffort,
+    /// Promised some.
+    Burstable,
+    /// Promised all.
+    Guaranteed,
+    /// Asked to be left alone; moved when nothing else helps.
+    Preserved,
+    /// Never moved.
+    Strict,
+}
+
+/// A kind of memory that is counted on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MemoryResource {
+    /// Ordinary memory.
+    Memory,
+    /// Huge pages of this size in bytes.
+    Hugepages(u64),
+}
+
+/// Memory of one kind that was promised on a zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryClaim {
+    /// Which kind.
+    pub resource: MemoryResource,
+    /// Nodes that hold it together.
+    pub zone: NodeSet,
+    /// How much.
+    pub bytes: u64,
+    /// How it would lie on the zone's nodes; sums to `bytes`. A forecast: the kernel decides page by
+    /// page, and only sums over whole zones are promised.
+    pub by_node: BTreeMap<NodeId, u64>,
+}
+
+impl Grant {
+    /// CPUs that the container runs on, when `taken` are the exclusive CPUs of all.
+    pub fn cpus(&self, taken: &CpuSet) -> CpuSet {
+        match &self.shared {
+            Some(shared) => self.exclusive.union(&shared.scope.difference(taken)),
+            None => self.exclusive.clone(),
+        }
+    }
+
+    /// Bytes of ordinary memory by node, as forecast.
+    pub fn memory_by_node(&self) -> BTreeMap<NodeId, u64> {
+        let ordinary = self.memory.iter().filter(|claim| claim.resource == MemoryResource::Memory);
+        let mut sum = BTreeMap::new();
+        for (node, bytes) in ordinary.flat_map(|claim| &claim.by_node) {
+            *sum.entry(*node).or_insert(0u64) += bytes;
+        }
+        sum
+    }
+}
+
+impl fmt::Display for MemoryResource {
+    /// As Kubernetes names it: `memory`, `hugepages-2Mi`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Memory => f.write_str("memory"),
+            Self::Hugepages(size) => match [("Gi", 30), ("Mi", 20), ("Ki", 10)]
+                .into_iter()
+                .find(|(_, shift)| size >> shift << shift == size && size >> shift > 0)
+            {
+                Some((unit, shift)) => write!(f, "hugepages-{}{unit}", size >> shift),
+                None => write!(f, "hugepages-{size}"),
+            },
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Positions of nodes in a mask.
+//!
+//! Ids may be sparse and large, masks are 64 bits: so bit n stands for the n-th node of the list.
+
+use super::Mask;
+use crate::{id::NodeId, set::NodeSet, topology::Topology};
+
+/// Nodes that can be in a mask, at most [`NodeIndex::LARGEST`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeIndex {
+    /// Ascending.
+    ids: Vec<NodeId>,
+    /// Row and column n belong to `ids[n]`; empty when not known.
+    distances: Vec<Vec<u32>>,
+}
+
+impl NodeIndex {
+    /// Nodes in one mask.
+    pub const LARGEST: usize = 64;
+
+    /// These nodes; those beyond the 64th are left out.
+    pub fn new(nodes: &NodeSet) -> Self {
+        Self { ids: nodes.iter().take(Self::LARGEST).collect(), distances: Vec::new() }
+    }
+
+    /// These nodes of a machine, with their distances where every one of them is known.
+    pub fn of(machine: &Topology, nodes: &NodeSet) -> Self {
+        let Self { ids, .. } = Self::new(nodes);
+        let row =
+            |from: &NodeId| ids.iter().map(|to| machine.distance(*from, *to)).collect::<Option<Vec<u32>>>();
+        let distances = ids.iter().map(row).collect::<Option<Vec<_>>>().unwrap_or_default();
+        Self { ids, distances }
+    }
+
+    /// The same nodes with other distances: row and column n belong to the n-th node.
+    #[must_use]
+    pub fn with_distances(self, distances: Vec<Vec<u32>>) -> Self {
+        Self { distances, ..self }
+    }
+
+    /// Their number.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Are there none?
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// The nodes, ascending.
+    pub fn ids(&self) -> &[NodeId] {
+        &self.ids
+    }
+
+    /// Distances by position; empty when not known.
+    pub fn distances(&self) -> &[Vec<u32>] {
+        &self.distances
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Mask {
+        match self.ids.len() {
+            64.. => Mask::MAX,
+            n => (1 << n) - 1,
+        }
+    }
+
+    /// Position of a node.
+    pub fn position(&self, node: NodeId) -> Option<usize> {
+        self.ids.binary_search(&node).ok()
+    }
+
+    /// The mask of these nodes; others are left out.
+    pub fn mask(&self, nodes: &NodeSet) -> Mask {
+        nodes.iter().filter_map(|node| self.position(node)).fold(0, |mask, position| mask | 1 << position)
+    }
+
+    /// The nodes of a mask.
+    pub fn nodes(&self, mask: Mask) -> NodeSet {
+        self.ids
+            .iter()
+            .enumerate()
+            .filter(|(position, _)| mask >> position & 1 == 1)
+            .map(|(_, id)| *id)
+            .collect()
+    }
+}

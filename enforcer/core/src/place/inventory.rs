@@ -1,0 +1,195 @@
+//! What the machine has to give.
+//!
+//! The topology says what is there; here is what of it may be handed out: CPUs without those that
+//! are offline or not made available, memory without what is set aside and without huge pages,
+//! devices by resource. Built once per topology and configuration, then only read.
+//!
+//! Must never count what is not known: a node whose size could not be read has no memory to give.
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+use super::{CpuLayout, MemoryResource, hints};
+use crate::{
+    id::NodeId,
+    policy::placement::{CpuAmount, PlacementSettings},
+    set::{CpuSet, NodeSet},
+    topology::{MemoryKind, Topology},
+};
+
+/// The machine as placement sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Inventory {
+    /// The machine itself.
+    pub machine: Topology,
+    /// Where each CPU is.
+    pub layout: CpuLayout,
+    /// Online CPUs that may be given to workloads at all.
+    pub allowed_cpus: CpuSet,
+    /// CPUs set aside for the system; part of the allowed ones.
+    pub reserved_cpus: CpuSet,
+    /// CPUs of `isolcpus=` among the allowed ones.
+    pub isolated_cpus: CpuSet,
+    /// Nodes in ascending order of id, memory-only ones included.
+    pub nodes: Vec<NodeSupply>,
+    /// Devices by resource name, in ascending order of id.
+    pub devices: BTreeMap<String, Vec<DeviceUnit>>,
+}
+
+/// What one node has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSupply {
+    /// Which node.
+    pub id: NodeId,
+    /// What its memory is made of.
+    pub kind: MemoryKind,
+    /// Its allowed CPUs; empty for a memory-only node.
+    pub cpus: CpuSet,
+    /// Bytes of ordinary memory and of huge pages of each size that are there.
+    pub total: BTreeMap<MemoryResource, u64>,
+    /// Of these, what may be handed out: without what is set aside, ordinary memory also without
+    /// the bytes of huge pages.
+    pub allocatable: BTreeMap<MemoryResource, u64>,
+}
+
+/// One device that can be handed out.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceUnit {
+    /// Resource that it is one of: `vendor.com/gpu`.
+    pub resource: String,
+    /// Its id, unique among those of its resource.
+    pub id: String,
+    /// Nodes near it; none when not known.
+    pub nodes: NodeSet,
+}
+
+/// Why there is no inventory: the configuration does not fit the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{key} = {value}: {problem}")]
+pub struct InventoryError {
+    /// Key of the configuration.
+    pub key: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What does not fit.
+    pub problem: String,
+}
+
+impl Inventory {
+    /// What the machine has under this configuration.
+    pub fn new(
+        machine: Topology,
+        devices: Vec<DeviceUnit>,
+        settings: &PlacementSettings,
+    ) -> Result<Self, InventoryError> {
+        let layout = CpuLayout::of(&machine);
+        let allowed_cpus = available_cpus(settings, &layout.all())?;
+        let reserved_cpus = reserved_cpus(settings, &layout, &allowed_cpus, &machine.isolated_cpus)?;
+        let nodes = machine.nodes.iter().map(|node| {
+            let mut total: BTreeMap<_, _> = node
+                .hugepages
+                .iter()
+                .map(|pages| {
+                    (
+                        MemoryResource::Hugepages(pages.size_bytes),
+                        pages.size_bytes.saturating_mul(pages.total),
+                    )
+                })
+                .collect();
+            let in_hugepages = total.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+            let memory = node.mem_total_bytes.unwrap_or(0);
+            let mut allocatable = total.clone();
+            total.insert(MemoryResource::Memory, memory);
+            allocatable.insert(MemoryResource::Memory, memory.saturating_sub(in_hugepages));
+            for (resource, bytes) in &mut allocatable {
+                *bytes = bytes.saturating_sub(reserved_memory(settings, node.id, *resource));
+            }
+            NodeSupply {
+                id: node.id,
+                kind: node.kind,
+                cpus: node.cpus.intersection(&allowed_cpus),
+                total,
+                allocatable,
+            }
+        });
+        let nodes = nodes.collect();
+        let mut by_resource = BTreeMap::<String, Vec<DeviceUnit>>::new();
+        for device in devices {
+            by_resource.entry(device.resource.clone()).or_default().push(device);
+        }
+        by_resource.values_mut().for_each(|units| units.sort());
+        let isolated_cpus = machine.isolated_cpus.intersection(&allowed_cpus);
+        Ok(Self { layout, allowed_cpus, reserved_cpus, isolated_cpus, nodes, devices: by_resource, machine })
+    }
+
+    /// What a node has.
+    pub fn node(&self, id: NodeId) -> Option<&NodeSupply> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+
+    /// Nodes that have allowed CPUs.
+    pub fn cpu_nodes(&self) -> NodeSet {
+        self.nodes.iter().filter(|node| !node.cpus.is_empty()).map(|node| node.id).collect()
+    }
+}
+
+impl NodeSupply {
+    /// Bytes that may be handed out.
+    pub fn allocatable(&self, resource: MemoryResource) -> u64 {
+        self.allocatable.get(&resource).copied().unwrap_or(0)
+    }
+}
+
+fn available_cpus(settings: &PlacementSettings, online: &CpuSet) -> Result<CpuSet, InventoryError> {
+    let Some(amount) = settings.available.as_ref().and_then(|available| available.cpus.as_ref()) else {
+        return Ok(online.clone());
+    };
+    let refused = |problem: &str| InventoryError {
+        key: "placement.available.cpus",
+        value: amount.to_string(),
+        problem: problem.to_owned(),
+    };
+    let cpus = match amount {
+        CpuAmount::Set(cpus) => cpus.intersection(online),
+        CpuAmount::Without(cpus) => online.difference(cpus),
+        CpuAmount::Milli(_) => return Err(refused("name the CPUs, an amount is not enough here")),
+    };
+    if cpus.is_empty() { Err(refused("no online CPU is left")) } else { Ok(cpus) }
+}
+
+/// CPUs set aside. Isolated ones only where they are named, and as the only one.
+fn reserved_cpus(
+    settings: &PlacementSettings,
+    layout: &CpuLayout,
+    allowed: &CpuSet,
+    isolated: &CpuSet,
+) -> Result<CpuSet, InventoryError> {
+    let Some(amount) = &settings.reserved.cpus else { return Ok(CpuSet::new()) };
+    let refused = |problem: String| InventoryError {
+        key: "placement.reserved.cpus",
+        value: amount.to_string(),
+        problem,
+    };
+    match amount {
+        CpuAmount::Set(cpus) if !cpus.is_subset(allowed) => {
+            Err(refused(format!("CPUs {} are not available", cpus.difference(allowed))))
+        }
+        CpuAmount::Set(cpus) if cpus.len() > 1 && !cpus.is_disjoint(isolated) => {
+            Err(refused(format!("CPUs {} are isolated", cpus.intersection(isolated))))
+        }
+        CpuAmount::Set(cpus) => Ok(cpus.clone()),
+        CpuAmount::Without(cpus) => Ok(allowed.difference(cpus)),
+        CpuAmount::Milli(milli) => {
+            let count = usize::try_from(milli.div_ceil(1000)).unwrap_or(usize::MAX);
+            let from = allowed.difference(isolated);
+            hints::cpu::take(layout, &from, count, hints::cpu::CpuOptions::default())
+                .map_err(|error| refused(error.to_string()))
+        }
+    }
+}
+
+fn reserved_memory(settings: &PlacementSettings, node: NodeId, resource: MemoryResource) -> u64 {
+    let of_node = settings.reserved.memory.get(&node.to_string());
+    of_node.and_then(|amounts| amounts.get(&resource.to_string())).map_or(0, |size| size.0)
+}

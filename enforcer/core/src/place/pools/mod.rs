@@ -1,0 +1,14 @@
+//! The `pools` engine: the machine is a tree of pools, and every container goes to the best one.
+//!
+//! Problem: containers of all classes, with exclusive, shared, isolated and reserved CPUs and with
+//! several kinds of memory, should each find everything in the smallest part of the machine that
+//! holds it. Idea: cut the machine into a tree (root, sockets, dies, NUMA nodes, last-level caches);
+//! classify the container; rank all pools by one total order; take the best that can really give
+//! what is asked.
+//!
+//! Semantics are those of the topology-aware policy of CRI Resource Manager and of the NRI plugins
+//! (docs/placement.md says where we differ and why).
+
+mod engine;
+
+pub use self::engine::PoolsEngine;

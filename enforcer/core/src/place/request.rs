@@ -1,0 +1,127 @@
+//! What a pod asks for.
+//!
+//! The same as in its manifest, in numbers: millicores, bytes, counts. Where the numbers come from
+//! (a manifest, a container runtime, a rule of the configuration) is not known here. Names, labels
+//! and annotations are written by the workload's owner: they are compared, never trusted.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+
+use super::Grant;
+use crate::{
+    id::NodeId,
+    set::{CpuSet, NodeSet},
+    workload::{QosClass, printable},
+};
+
+/// Names a pod on its node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PodName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for PodName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", printable(&self.namespace), printable(&self.name))
+    }
+}
+
+/// One pod.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodRequest {
+    /// Which one.
+    pub name: PodName,
+    /// Its `QoS` class.
+    pub qos: QosClass,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Its containers: init containers and sidecars first, in the order of the manifest, then the
+    /// others.
+    pub containers: Vec<ContainerRequest>,
+    /// What its containers, by name, had before: of a resize or of a restart. An engine keeps as much
+    /// of it as is still valid.
+    pub previous: BTreeMap<String, Grant>,
+}
+
+/// When a container runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ContainerKind {
+    /// Before the containers of the pod, one after another.
+    Init,
+    /// An init container with `restartPolicy: Always`: from its turn on to the end of the pod.
+    Sidecar,
+    /// With the other containers of the pod.
+    App,
+}
+
+/// One container.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContainerRequest {
+    /// Its name, unique in its pod.
+    pub name: String,
+    /// When it runs.
+    pub kind: ContainerKind,
+    /// What it is promised; a resource without a request has that of its limit already.
+    pub requests: Resources,
+    /// What it may not exceed.
+    pub limits: Resources,
+    /// Number of devices by resource name.
+    pub devices: DeviceCounts,
+    /// Where its devices, mounts and the like are, as far as it is known before placement.
+    pub topology_hints: Vec<TopologyHint>,
+    /// CPUs that the cgroups above leave it; all when absent.
+    pub allowed_cpus: Option<CpuSet>,
+    /// Nodes that the cgroups above, and rules, leave it; all when absent.
+    pub allowed_nodes: Option<NodeSet>,
+    /// Bytes that it has on each node already, for a container that runs.
+    pub resident_bytes: BTreeMap<NodeId, u64>,
+}
+
+/// Number of devices by resource name.
+pub type DeviceCounts = BTreeMap<String, u64>;
+
+/// Amounts of what every node has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// CPU time in thousandths of a CPU.
+    pub milli_cpus: Option<u64>,
+    /// Ordinary memory in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Bytes of huge pages by size of the page in bytes.
+    pub hugepages: BTreeMap<u64, u64>,
+}
+
+/// Where something that a container uses is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopologyHint {
+    /// What says so: `mount:PATH`, `device:PATH`, `pod-resources:RESOURCE`.
+    pub provider: String,
+    /// CPUs near it; empty when not known.
+    pub cpus: CpuSet,
+    /// Nodes near it; empty when not known.
+    pub nodes: NodeSet,
+    /// Packages near it; empty when not known.
+    pub packages: Vec<i32>,
+}
+
+impl PodRequest {
+    /// The container of that name.
+    pub fn container(&self, name: &str) -> Option<&ContainerRequest> {
+        self.containers.iter().find(|container| container.name == name)
+    }
+}
+
+impl ContainerRequest {
+    /// Whole CPUs, for a request that is a whole number of them.
+    pub fn whole_cpus(&self) -> Option<u64> {
+        let milli = self.requests.milli_cpus?;
+        milli.is_multiple_of(1000).then_some(milli / 1000)
+    }
+}

@@ -1,0 +1,118 @@
+//! Settings of the engine `hints`.
+//!
+//! Keys are the kubelet's words in one style; its own spelling (`prefer-closest-numa-nodes`) is an
+//! alias. Which options exclude one another is checked when the configuration is read.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Settings of the engine `hints`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, with the name people know")]
+pub struct HintsSettings {
+    /// When a pod is admitted.
+    #[serde(alias = "topologyManagerPolicy")]
+    pub policy: TopologyPolicy,
+    /// What is aligned together.
+    #[serde(alias = "topologyManagerScope")]
+    pub scope: Scope,
+    /// Among sets of equally many nodes, take the one with the smallest average distance.
+    #[serde(alias = "prefer-closest-numa-nodes")]
+    pub prefer_closest_numa_nodes: bool,
+    /// Accepted for compatibility, at least 8; there is no limit that it could lift.
+    #[serde(alias = "max-allowable-numa-nodes", skip_serializing_if = "Option::is_none")]
+    pub max_allowable_numa_nodes: Option<u32>,
+    /// Which of several equally fit sets of nodes is taken.
+    #[serde(alias = "numa-allocation-strategy")]
+    pub numa_allocation_strategy: NumaAllocationStrategy,
+    /// Exclusive CPUs are whole cores.
+    #[serde(alias = "full-pcpus-only")]
+    pub full_pcpus_only: bool,
+    /// Exclusive CPUs come in equal parts from as few nodes as possible.
+    #[serde(alias = "distribute-cpus-across-numa")]
+    pub distribute_cpus_across_numa: bool,
+    /// Exclusive CPUs come from different cores.
+    #[serde(alias = "distribute-cpus-across-cores")]
+    pub distribute_cpus_across_cores: bool,
+    /// CPUs are aligned by socket instead of by node.
+    #[serde(alias = "align-by-socket")]
+    pub align_by_socket: bool,
+    /// Exclusive CPUs come from as few last-level caches as possible.
+    #[serde(alias = "prefer-align-cpus-by-uncorecache", alias = "prefer_align_cpus_by_uncorecache")]
+    pub prefer_align_cpus_by_uncore_cache: bool,
+    /// Nobody runs on reserved CPUs, not even in the shared pool.
+    #[serde(alias = "strict-cpu-reservation")]
+    pub strict_cpu_reservation: bool,
+    /// A node is used for memory of single nodes or of groups of nodes, never for both: the kubelet's
+    /// rule. Off: any set of nodes that has room.
+    pub strict_memory_groups: bool,
+    /// Pods of other `QoS` classes than Guaranteed get the shared CPUs and the memory of as few nodes as
+    /// hold them, too. Off: the whole shared pool, as with the kubelet.
+    pub align_all_qos: bool,
+}
+
+/// When a pod is admitted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TopologyPolicy {
+    /// Always; nothing is aligned.
+    None,
+    /// Always; aligned as well as possible.
+    #[default]
+    BestEffort,
+    /// When it is as well aligned as on an empty machine.
+    Restricted,
+    /// When everything is on one node.
+    #[serde(rename = "single-numa-node")]
+    SingleNumaNode,
+    /// The older NUMA Manager: the first common set of nodes in order of width; without one a
+    /// Guaranteed pod is rejected, others run anyway.
+    NumaManager,
+    /// The same; without a common set every pod runs anyway.
+    NumaManagerBestEffort,
+}
+
+/// What is aligned together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scope {
+    /// Each container for itself.
+    #[default]
+    Container,
+    /// All containers of a pod.
+    Pod,
+}
+
+/// Which of several equally fit sets of nodes is taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NumaAllocationStrategy {
+    /// The one with the lowest ids.
+    #[default]
+    None,
+    /// The fullest, so that other nodes stay empty.
+    MostAllocated,
+    /// The emptiest, so that all are used alike.
+    LeastAllocated,
+}
+
+impl Default for HintsSettings {
+    fn default() -> Self {
+        Self {
+            policy: TopologyPolicy::BestEffort,
+            scope: Scope::Container,
+            prefer_closest_numa_nodes: true,
+            max_allowable_numa_nodes: None,
+            numa_allocation_strategy: NumaAllocationStrategy::None,
+            full_pcpus_only: false,
+            distribute_cpus_across_numa: false,
+            distribute_cpus_across_cores: false,
+            align_by_socket: false,
+            prefer_align_cpus_by_uncore_cache: false,
+            strict_cpu_reservation: false,
+            strict_memory_groups: false,
+            align_all_qos: true,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! How pods are placed: the `[placement]` part of the configuration.
+//!
+//! One style of names for all (snake case keys, kebab case values); the names that people know from
+//! the kubelet and from the topology-aware policy are accepted as aliases. What can be set for the
+//! host can be set per workload by a `[[placement.rule]]` and by annotations; the annotation wins.
+
+mod cpu_amount;
+mod hints;
+mod pools;
+mod rule;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use self::{
+    cpu_amount::{CpuAmount, CpuAmountError},
+    hints::{HintsSettings, NumaAllocationStrategy, Scope, TopologyPolicy},
+    pools::{CpuPriority, PoolLevel, PoolsSettings},
+    rule::PlacementRule,
+};
+use crate::policy::ByteSize;
+
+/// Placement of pods.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PlacementSettings {
+    /// Engine for every pod that no rule or annotation gives another.
+    pub engine: Engine,
+    /// CPUs that may be given to workloads: `cpuset:0-3`, `exclude-cpuset:0-1`, or a plain list;
+    /// all when absent.
+    #[serde(
+        alias = "AvailableResources",
+        alias = "availableResources",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub available: Option<AvailableResources>,
+    /// What is set aside for the system.
+    #[serde(alias = "ReservedResources", alias = "reservedResources")]
+    pub reserved: ReservedResources,
+    /// Settings of the engine `hints`.
+    pub hints: HintsSettings,
+    /// Settings of the engine `pools`.
+    pub pools: PoolsSettings,
+    /// Other settings for some pods; the first rule that matches counts.
+    #[serde(rename = "rule", skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<PlacementRule>,
+}
+
+/// The engines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// Hints of every resource, merged: as the kubelet's managers.
+    #[default]
+    Hints,
+    /// A tree of pools: as the topology-aware policy.
+    #[serde(alias = "topology-aware")]
+    Pools,
+}
+
+/// What may be handed out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AvailableResources {
+    /// `cpuset:LIST`, `exclude-cpuset:LIST` or a plain list.
+    #[serde(alias = "cpu", alias = "CPU", skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuAmount>,
+}
+
+/// What is set aside for the system.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReservedResources {
+    /// `cpuset:LIST`, `exclude-cpuset:LIST`, a quantity (`750m`, `2`), or a plain list where it has a
+    /// comma or a range. A quantity is rounded up to whole CPUs, which are then chosen from the lowest
+    /// cores.
+    #[serde(alias = "cpu", alias = "CPU", skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuAmount>,
+    /// Memory by node id (`"0"`), then by resource: `memory`, `hugepages-2Mi`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub memory: BTreeMap<String, BTreeMap<String, ByteSize>>,
+}
