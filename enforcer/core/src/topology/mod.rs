@@ -9,7 +9,6 @@
 
 pub mod kind;
 mod query;
-#[cfg(any(test, feature = "testing"))]
 pub mod synth;
 
 use schemars::JsonSchema;

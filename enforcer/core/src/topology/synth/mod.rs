@@ -1,6 +1,8 @@
-//! Machines that nobody owns: [`Topology`] values for tests, as data.
+//! Machines that nobody owns: [`Topology`] values made from a few numbers.
 //!
-//! A test says what matters to it and gets the rest in the way of an ordinary server:
+//! For `plan --synthetic`, which tries a placement on a machine that is not there ([`Machine`] reads
+//! such a [line]), and for tests: each says what matters to it and gets the rest in the way of an
+//! ordinary server.
 //!
 //! ```
 //! use enforcer_core::{id::NodeId, topology::{MemoryKind, synth::Machine}};
@@ -11,8 +13,11 @@
 //! ```
 //!
 //! CPUs are numbered as most firmware numbers them: the first thread of every core of the whole
-//! machine first, then all second threads. Each node is one LLC. Only in tests (feature `testing`);
-//! it must never describe a real host.
+//! machine first, then all second threads. It must never describe a real host.
+
+pub mod line;
+
+use std::collections::BTreeMap;
 
 use super::{Cpu, Hugepages, Llc, MemoryKind, MemoryTier, Node, Package, Topology};
 use crate::{
@@ -26,14 +31,16 @@ const GIB: u64 = 1 << 30;
 #[derive(Debug, Clone)]
 pub struct Machine {
     sockets: u32,
+    dies: u32,
     nodes_per_socket: u32,
+    llcs: u32,
     cores: u32,
     threads: u32,
     memory_bytes: u64,
     hugepages: Vec<Hugepages>,
     ids: Option<Vec<NodeId>>,
     memory_only: Vec<MemoryOnly>,
-    distances: Vec<(NodeId, NodeId, u32)>,
+    distances: BTreeMap<(NodeId, NodeId), u32>,
     offline: CpuSet,
     isolated: CpuSet,
 }
@@ -44,6 +51,13 @@ struct MemoryOnly {
     bytes: u64,
     kind: MemoryKind,
     beside: NodeId,
+}
+
+/// Where a node is, as far as its distances depend on it.
+#[derive(Clone, Copy)]
+enum Place {
+    Die { socket: u32, die: u32 },
+    Beside(NodeId),
 }
 
 impl Default for Machine {
@@ -57,14 +71,16 @@ impl Machine {
     pub fn new() -> Self {
         Self {
             sockets: 1,
+            dies: 1,
             nodes_per_socket: 1,
+            llcs: 1,
             cores: 4,
             threads: 2,
             memory_bytes: 16 * GIB,
             hugepages: Vec::new(),
             ids: None,
             memory_only: Vec::new(),
-            distances: Vec::new(),
+            distances: BTreeMap::new(),
             offline: CpuSet::new(),
             isolated: CpuSet::new(),
         }
@@ -77,10 +93,24 @@ impl Machine {
         self
     }
 
+    /// Dies of each package, among which its nodes are divided.
+    #[must_use]
+    pub fn dies(mut self, dies: u32) -> Self {
+        self.dies = dies;
+        self
+    }
+
     /// Nodes with CPUs in each package.
     #[must_use]
     pub fn nodes_per_socket(mut self, nodes: u32) -> Self {
         self.nodes_per_socket = nodes;
+        self
+    }
+
+    /// Last-level caches of each node, among which its cores are divided.
+    #[must_use]
+    pub fn llcs(mut self, caches: u32) -> Self {
+        self.llcs = caches;
         self
     }
 
@@ -100,8 +130,14 @@ impl Machine {
 
     /// Memory of each node with CPUs, all of it free.
     #[must_use]
-    pub fn memory_gib(mut self, gib: u64) -> Self {
-        self.memory_bytes = gib * GIB;
+    pub fn memory_gib(self, gib: u64) -> Self {
+        self.memory(gib.saturating_mul(GIB))
+    }
+
+    /// The same in bytes.
+    #[must_use]
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory_bytes = bytes;
         self
     }
 
@@ -123,51 +159,84 @@ impl Machine {
     /// A node without CPUs; `beside` is the CPU node it is nearest to (distance 17, 28 to the rest).
     #[must_use]
     pub fn memory_only(mut self, id: NodeId, gib: u64, kind: MemoryKind, beside: NodeId) -> Self {
-        self.memory_only.push(MemoryOnly { id, bytes: gib * GIB, kind, beside });
+        self.memory_only.push(MemoryOnly { id, bytes: gib.saturating_mul(GIB), kind, beside });
         self
     }
 
-    /// One direction of one distance; otherwise 10 local, 12 in a package, 21 between packages.
+    /// A node without CPUs beside every node with CPUs, numbered after all that are there.
+    #[must_use]
+    pub fn memory_beside_each(mut self, bytes: u64, kind: MemoryKind) -> Self {
+        let ids = self.cpu_node_ids();
+        let used = ids.iter().chain(self.memory_only.iter().map(|node| &node.id));
+        let next = used.map(|id| id.0.saturating_add(1)).max().unwrap_or(0);
+        let beside = (next..).zip(ids);
+        self.memory_only.extend(beside.map(|(id, beside)| MemoryOnly {
+            id: NodeId(id),
+            bytes,
+            kind,
+            beside,
+        }));
+        self
+    }
+
+    /// One direction of one distance; otherwise 10 local, 11 in a die where packages have several, 12
+    /// in a package, 21 between packages.
     #[must_use]
     pub fn distance(mut self, from: u32, to: u32, distance: u32) -> Self {
-        self.distances.push((NodeId(from), NodeId(to), distance));
+        self.distances.insert((NodeId(from), NodeId(to)), distance);
         self
     }
 
     /// CPUs that are present but offline.
-    ///
-    /// # Panics
-    /// When the text is not a CPU list.
     #[must_use]
-    pub fn offline(mut self, list: &str) -> Self {
-        self.offline = parsed(list);
+    pub fn offline_cpus(mut self, cpus: CpuSet) -> Self {
+        self.offline = cpus;
         self
     }
 
     /// CPUs of `isolcpus=`.
-    ///
-    /// # Panics
-    /// When the text is not a CPU list.
     #[must_use]
-    pub fn isolated(mut self, list: &str) -> Self {
-        self.isolated = parsed(list);
+    pub fn isolated_cpus(mut self, cpus: CpuSet) -> Self {
+        self.isolated = cpus;
         self
+    }
+
+    /// CPUs that the machine would have if all were online.
+    pub fn cpu_count(&self) -> u64 {
+        let of_node = u64::from(self.cores).saturating_mul(u64::from(self.threads));
+        u64::from(self.cpu_node_count()).saturating_mul(of_node)
+    }
+
+    /// Its nodes, with and without CPUs.
+    pub fn node_count(&self) -> u64 {
+        u64::from(self.cpu_node_count()).saturating_add(self.memory_only.len() as u64)
+    }
+
+    fn cpu_node_count(&self) -> u32 {
+        self.sockets.saturating_mul(self.nodes_per_socket)
+    }
+
+    fn cpu_node_ids(&self) -> Vec<NodeId> {
+        self.ids.clone().unwrap_or_else(|| (0..self.cpu_node_count()).map(NodeId).collect())
     }
 
     /// The machine.
     pub fn build(self) -> Topology {
-        let node_count = self.sockets * self.nodes_per_socket;
-        let ids = self.ids.clone().unwrap_or_else(|| (0..node_count).map(NodeId).collect());
+        let ids = self.cpu_node_ids();
         let cpus = self.cpus(&ids);
-        let mut nodes: Vec<Node> = ids.iter().map(|&id| self.cpu_node(id, &cpus)).collect();
+        let mut of_node = BTreeMap::<NodeId, CpuSet>::new();
+        for cpu in &cpus {
+            if let Some(node) = cpu.node {
+                of_node.entry(node).or_default().insert(cpu.id);
+            }
+        }
+        let mut nodes: Vec<Node> =
+            ids.iter().map(|id| self.cpu_node(*id, of_node.remove(id).unwrap_or_default())).collect();
         nodes.extend(self.memory_only.iter().map(MemoryOnly::node));
         nodes.sort_by_key(|node| node.id);
-        let llcs = nodes.iter().filter(|node| !node.cpus.is_empty()).map(llc).collect();
+        let llcs = self.caches(&cpus);
         let packages = (0..self.sockets).map(|socket| package(socket, &cpus)).collect();
-        let distances = nodes
-            .iter()
-            .map(|from| nodes.iter().map(|to| Some(self.distance_between(&ids, from.id, to.id))).collect())
-            .collect();
+        let distances = self.distance_matrix(&ids, &nodes);
         let memory_tiers = self.tiers(&nodes);
         Topology {
             nodes,
@@ -183,20 +252,23 @@ impl Machine {
         }
     }
 
+    fn all_cores(&self) -> u32 {
+        self.cpu_node_count().saturating_mul(self.cores)
+    }
+
     fn cpus(&self, ids: &[NodeId]) -> Vec<Cpu> {
-        let all_cores = self.sockets * self.nodes_per_socket * self.cores;
-        (0..all_cores * self.threads)
+        let all_cores = self.all_cores();
+        (0..all_cores.saturating_mul(self.threads))
             .map(CpuId)
             .filter(|&id| !self.offline.contains(id))
             .map(|id| {
                 let core = id.0 % all_cores;
                 let node = core / self.cores;
-                let package = number(node / self.nodes_per_socket);
                 Cpu {
                     id,
                     node: ids.get(node as usize).copied(),
-                    package: Some(package),
-                    die: Some(0),
+                    package: Some(number(node / self.nodes_per_socket)),
+                    die: Some(number(self.die(node))),
                     cluster: None,
                     core: Some(number(core % (self.cores * self.nodes_per_socket))),
                     siblings: (0..self.threads)
@@ -208,10 +280,29 @@ impl Machine {
             .collect()
     }
 
-    fn cpu_node(&self, id: NodeId, cpus: &[Cpu]) -> Node {
+    /// The die of a node, by its position on the machine, counted in its package.
+    fn die(&self, node: u32) -> u32 {
+        let in_socket = u64::from(node % self.nodes_per_socket);
+        let die = in_socket * u64::from(self.dies) / u64::from(self.nodes_per_socket);
+        u32::try_from(die).unwrap_or(0)
+    }
+
+    /// Consecutive cores of a node are behind the same cache.
+    fn caches(&self, cpus: &[Cpu]) -> Vec<Llc> {
+        let mut groups = BTreeMap::<u64, CpuSet>::new();
+        for cpu in cpus {
+            let core = u64::from(cpu.id.0 % self.all_cores());
+            let (node, core) = (core / u64::from(self.cores), core % u64::from(self.cores));
+            let group = core * u64::from(self.llcs) / u64::from(self.cores);
+            groups.entry(node * u64::from(self.llcs) + group).or_default().insert(cpu.id);
+        }
+        groups.into_values().map(|cpus| Llc { level: 3, size_bytes: Some(32 << 20), cpus }).collect()
+    }
+
+    fn cpu_node(&self, id: NodeId, cpus: CpuSet) -> Node {
         Node {
             id,
-            cpus: cpus.iter().filter(|cpu| cpu.node == Some(id)).map(|cpu| cpu.id).collect(),
+            cpus,
             mem_total_bytes: Some(self.memory_bytes),
             mem_free_bytes: Some(self.memory_bytes),
             hugepages: self.hugepages.clone(),
@@ -223,31 +314,47 @@ impl Machine {
         }
     }
 
-    fn distance_between(&self, ids: &[NodeId], from: NodeId, to: NodeId) -> u32 {
-        if let Some(&(.., distance)) = self.distances.iter().rev().find(|d| d.0 == from && d.1 == to) {
-            return distance;
-        }
-        let socket = |id| {
-            let index = ids.iter().position(|&known| known == id)?;
-            u32::try_from(index).ok()?.checked_div(self.nodes_per_socket)
+    fn distance_matrix(&self, ids: &[NodeId], nodes: &[Node]) -> Vec<Vec<Option<u32>>> {
+        let cpu_places = (0..).zip(ids).filter_map(|(position, id)| {
+            let socket = u32::checked_div(position, self.nodes_per_socket)?;
+            Some((*id, Place::Die { socket, die: self.die(position) }))
+        });
+        let memory_places = self.memory_only.iter().map(|node| (node.id, Place::Beside(node.beside)));
+        let places: BTreeMap<NodeId, Place> = cpu_places.chain(memory_places).collect();
+        let between = |from: NodeId, to: NodeId| {
+            self.distances.get(&(from, to)).copied().unwrap_or_else(|| self.usual_distance(&places, from, to))
         };
-        match (socket(from), socket(to)) {
-            _ if from == to => 10,
-            (Some(a), Some(b)) if a == b => 12,
-            (Some(_), Some(_)) => 21,
-            _ if self.beside(from) == Some(to) || self.beside(to) == Some(from) => 17,
+        nodes.iter().map(|from| nodes.iter().map(|to| Some(between(from.id, to.id))).collect()).collect()
+    }
+
+    fn usual_distance(&self, places: &BTreeMap<NodeId, Place>, from: NodeId, to: NodeId) -> u32 {
+        if from == to {
+            return 10;
+        }
+        match (places.get(&from), places.get(&to)) {
+            (Some(Place::Die { socket, die }), Some(Place::Die { socket: to_socket, die: to_die })) => {
+                match (socket == to_socket, die == to_die) {
+                    (true, true) if self.dies > 1 => 11,
+                    (true, _) => 12,
+                    (false, _) => 21,
+                }
+            }
+            (Some(Place::Beside(near)), _) if *near == to => 17,
+            (_, Some(Place::Beside(near))) if *near == from => 17,
             _ => 28,
         }
     }
 
-    fn beside(&self, id: NodeId) -> Option<NodeId> {
-        self.memory_only.iter().find(|node| node.id == id).map(|node| node.beside)
-    }
-
     fn tiers(&self, nodes: &[Node]) -> Vec<MemoryTier> {
-        let tier = |id, slow| MemoryTier {
+        let slow = |node: &Node| node.cpus.is_empty() && node.kind != MemoryKind::Hbm;
+        let memory_only = |id| self.memory_only.iter().any(|node| node.id == id);
+        let tier = |id, of_slow: bool| MemoryTier {
             id,
-            nodes: nodes.iter().filter(|n| self.beside(n.id).is_some() == slow).map(|n| n.id).collect(),
+            nodes: nodes
+                .iter()
+                .filter(|node| (memory_only(node.id) && slow(node)) == of_slow)
+                .map(|node| node.id)
+                .collect(),
         };
         [tier(4, false), tier(22, true)].into_iter().filter(|tier| !tier.nodes.is_empty()).collect()
     }
@@ -270,10 +377,6 @@ impl MemoryOnly {
     }
 }
 
-fn llc(node: &Node) -> Llc {
-    Llc { level: 3, size_bytes: Some(32 << 20), cpus: node.cpus.clone() }
-}
-
 fn package(socket: u32, cpus: &[Cpu]) -> Package {
     let members = || cpus.iter().filter(move |cpu| cpu.package == Some(number(socket)));
     Package {
@@ -287,6 +390,28 @@ fn number(value: u32) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }
 
+#[cfg(any(test, feature = "testing"))]
+impl Machine {
+    /// CPUs that are present but offline, as a list.
+    ///
+    /// # Panics
+    /// When the text is not a CPU list.
+    #[must_use]
+    pub fn offline(self, list: &str) -> Self {
+        self.offline_cpus(parsed(list))
+    }
+
+    /// CPUs of `isolcpus=`, as a list.
+    ///
+    /// # Panics
+    /// When the text is not a CPU list.
+    #[must_use]
+    pub fn isolated(self, list: &str) -> Self {
+        self.isolated_cpus(parsed(list))
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
 fn parsed(list: &str) -> CpuSet {
     list.parse().unwrap_or_else(|error| panic!("CPU list {list:?}: {error}"))
 }
