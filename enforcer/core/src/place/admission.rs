@@ -10,8 +10,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Allocations, Candidate, Grant, Holder, Inventory, PodName, PodRequest, Reason, Rejection, Trace,
-    choice::engine_of,
+    Allocations, Grant, Holder, Inventory, PodName, PodRequest, Reason, Rejection, Trace, choice::engine_of,
 };
 use crate::{
     policy::placement::PlacementSettings,
@@ -23,10 +22,6 @@ use crate::{
 pub struct Admission {
     /// What changes for others.
     pub updates: Vec<Update>,
-    /// What was asked for and ignored.
-    pub warnings: Vec<String>,
-    /// What was considered, where that was asked for.
-    pub candidates: Vec<Candidate>,
 }
 
 /// A holder whose CPUs or memory nodes are others now.
@@ -40,13 +35,14 @@ pub struct Update {
     pub mems: Option<NodeSet>,
 }
 
-/// Places a pod that is not there yet, by the engine and policy that the settings choose for it.
+/// Places a pod that is not there yet, by the engine and policy that the settings choose for it. What
+/// was considered and what was ignored is in the trace, also when the pod is rejected.
 pub fn admit(
     inventory: &Inventory,
     settings: &PlacementSettings,
     allocations: &mut Allocations,
     pod: &PodRequest,
-    trace: Trace,
+    trace: &mut Trace,
 ) -> Result<Admission, Rejection> {
     if allocations.of_pod(&pod.name).next().is_some() {
         let problem = format!("pod {} is already there", pod.name);
@@ -62,7 +58,7 @@ pub fn resize(
     settings: &PlacementSettings,
     allocations: &mut Allocations,
     pod: &PodRequest,
-    trace: Trace,
+    trace: &mut Trace,
 ) -> Result<Admission, Rejection> {
     if allocations.of_pod(&pod.name).next().is_none() {
         let problem = format!("pod {} is not there", pod.name);
@@ -86,21 +82,20 @@ fn replace(
     settings: &PlacementSettings,
     allocations: &mut Allocations,
     pod: &PodRequest,
-    mut trace: Trace,
+    trace: &mut Trace,
 ) -> Result<Admission, Rejection> {
-    let engine = engine_of(settings, pod, &mut trace);
+    let engine = engine_of(settings, pod, trace);
     let taken = allocations.exclusive_cpus();
     let ((), before) = allocations.transaction(|allocations| {
         let previous = allocations.release_pod(&pod.name);
         if previous.is_empty() {
-            engine.place(inventory, allocations, pod, &mut trace)
+            engine.place(inventory, allocations, pod, trace)
         } else {
             let pod = PodRequest { previous, ..pod.clone() };
-            engine.place(inventory, allocations, &pod, &mut trace)
+            engine.place(inventory, allocations, &pod, trace)
         }
     })?;
-    let (candidates, warnings) = trace.into_parts();
-    Ok(Admission { updates: updates(allocations, &taken, &before, &pod.name), warnings, candidates })
+    Ok(Admission { updates: updates(allocations, &taken, &before, &pod.name) })
 }
 
 /// Holders outside `pod` whose CPUs or memory nodes changed; `taken` were the exclusive CPUs before.

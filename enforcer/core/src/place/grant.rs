@@ -28,6 +28,8 @@ pub struct Grant {
     pub mems: NodeSet,
     /// Memory that it was promised, one claim per resource.
     pub memory: Vec<MemoryClaim>,
+    /// Where the amount of its memory request comes from; absent where nothing was promised.
+    pub memory_source: Option<MemorySource>,
     /// Ids of devices by resource name.
     pub devices: BTreeMap<String, Vec<String>>,
     /// The hint that won; of the hints engine.
@@ -93,6 +95,20 @@ pub enum MemoryPriority {
     Preserved,
     /// Never moved.
     Strict,
+}
+
+/// What says how much memory a container asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemorySource {
+    /// Its own request.
+    Request,
+    /// The annotation that carries exact resources.
+    Annotation,
+    /// Its `oom_score_adj`, which the kubelet computes from the request.
+    OomScoreAdj,
+    /// Its limit, since nothing says less.
+    Limit,
 }
 
 /// A kind of memory that is counted on its own.
