@@ -1,19 +1,385 @@
 //! Which engine places a pod, and with which settings.
 //!
 //! The host's settings, then the first rule that matches, then the pod's own annotations; the last
-//! one that says something counts. A bad value of an annotation is reported and ignored.
+//! one that says something counts. Keys of annotations are `engine`, `policy`, `scope` and `options`
+//! below `numa-enforcer.io`, for the whole pod bare or with `/pod` behind (which counts more), for one
+//! container with `/container.NAME` behind. `options` is a list: `full-pcpus-only,
+//! align-by-socket=false`.
+//!
+//! Annotations are written by whoever owns the pod: a bad one is reported and ignored, and however
+//! long it is, it is reported once and cut.
 
-use super::{Placement, PodRequest, Trace, hints::HintsEngine, pools::PoolsEngine};
-use crate::policy::placement::{Engine, PlacementSettings};
+use std::collections::BTreeMap;
+
+use serde::{
+    Deserialize,
+    de::{IntoDeserializer, value::Error as ValueError},
+};
+
+use super::{Placement, PodName, PodRequest, Trace, hints::HintsEngine, pools::PoolsEngine};
+use crate::{
+    policy::placement::{Engine, HintsSettings, NumaAllocationStrategy, PlacementSettings, Scope},
+    workload::printable,
+};
+
+const DOMAIN: &str = ".numa-enforcer.io";
 
 /// The engine for a pod.
 pub(super) fn engine_of(
     settings: &PlacementSettings,
-    _pod: &PodRequest,
-    _trace: &mut Trace,
+    pod: &PodRequest,
+    trace: &mut Trace,
 ) -> Box<dyn Placement> {
-    match settings.engine {
-        Engine::Hints => Box::new(HintsEngine::new(settings.hints.clone())),
-        Engine::Pools => Box::new(PoolsEngine::new(settings.pools.clone())),
+    match choose(settings, pod, trace) {
+        Choice::Pools => Box::new(PoolsEngine::new(settings.pools.clone())),
+        Choice::Hints(of_pod, of_containers) => {
+            Box::new(HintsEngine::new(of_pod).with_containers(of_containers))
+        }
+    }
+}
+
+/// What was chosen; with settings for the pod, and for the containers that have their own.
+#[derive(Debug, PartialEq, Eq)]
+enum Choice {
+    Hints(HintsSettings, BTreeMap<String, HintsSettings>),
+    Pools,
+}
+
+fn choose(settings: &PlacementSettings, pod: &PodRequest, trace: &mut Trace) -> Choice {
+    let PodName { namespace, name } = &pod.name;
+    let rule = settings.rules.iter().find(|rule| rule.matches(namespace, name, &pod.labels));
+    let annotations = Annotations::read(pod, trace);
+    let engine = rule.and_then(|rule| rule.engine).unwrap_or(settings.engine);
+    match annotations.for_pod("engine", trace).unwrap_or(engine) {
+        Engine::Pools => Choice::Pools,
+        Engine::Hints => {
+            let host = rule.map_or_else(|| settings.hints.clone(), |rule| rule.hints(&settings.hints));
+            let (of_pod, of_containers) = hints_settings(&host, &annotations, trace);
+            Choice::Hints(of_pod, of_containers)
+        }
+    }
+}
+
+/// Settings for the pod, and for those of its containers that have others.
+fn hints_settings(
+    host: &HintsSettings,
+    annotations: &Annotations<'_>,
+    trace: &mut Trace,
+) -> (HintsSettings, BTreeMap<String, HintsSettings>) {
+    let mut of_pod = HintsSettings {
+        policy: annotations.for_pod("policy", trace).unwrap_or(host.policy),
+        scope: annotations.for_pod("scope", trace).unwrap_or(host.scope),
+        ..host.clone()
+    };
+    if of_pod.validate("").is_err() {
+        trace.warn(format!(
+            "annotation policy{DOMAIN}: {} does not go with the options, ignored",
+            of_pod.policy.as_str()
+        ));
+        of_pod.policy = host.policy;
+    }
+    if let Some((key, text)) = annotations.of_pod("options") {
+        of_pod = with_options(of_pod, key, text, trace);
+    }
+    let mut of_containers = BTreeMap::new();
+    for name in &annotations.containers {
+        let mut own = of_pod.clone();
+        if let Some((key, text)) = annotations.of_container("policy", name) {
+            match parsed(key, text, trace) {
+                Some(_) if of_pod.scope == Scope::Pod => {
+                    trace.warn(format!("annotation {}: the scope is the pod, ignored", shown(key)));
+                }
+                Some(policy) => own.policy = policy,
+                None => {}
+            }
+        }
+        if own.validate("").is_err() {
+            let policy = own.policy.as_str();
+            trace.warn(format!(
+                "container {}: policy {policy} does not go with the options, ignored",
+                shown(name)
+            ));
+            own.policy = of_pod.policy;
+        }
+        if let Some((key, text)) = annotations.of_container("options", name) {
+            own = with_options(own, key, text, trace);
+        }
+        if own != of_pod {
+            of_containers.insert((*name).to_owned(), own);
+        }
+    }
+    (of_pod, of_containers)
+}
+
+/// The annotations that are ours, by what they are about.
+struct Annotations<'a> {
+    all: &'a BTreeMap<String, String>,
+    /// Names of the containers that have one, ascending.
+    containers: Vec<&'a str>,
+}
+
+impl<'a> Annotations<'a> {
+    fn read(pod: &'a PodRequest, trace: &mut Trace) -> Self {
+        let mut containers = Vec::new();
+        for key in pod.annotations.keys() {
+            let Some((family, about)) = key.split_once('/') else { continue };
+            let subject = family.strip_suffix(DOMAIN);
+            let Some(subject @ ("engine" | "policy" | "scope" | "options")) = subject else { continue };
+            match (about, about.strip_prefix("container.")) {
+                ("pod", _) => {}
+                (_, Some(_)) if matches!(subject, "engine" | "scope") => {
+                    trace.warn(format!("annotation {}: {subject} is the pod's, ignored", shown(key)));
+                }
+                (_, Some(name)) if pod.container(name).is_some() => containers.push(name),
+                (_, Some(_)) => {
+                    trace.warn(format!("annotation {}: the pod has no such container", shown(key)));
+                }
+                _ => trace.warn(format!(
+                    "annotation {}: /pod or /container.NAME is expected after {DOMAIN}, ignored",
+                    shown(key)
+                )),
+            }
+        }
+        containers.sort_unstable();
+        containers.dedup();
+        Self { all: &pod.annotations, containers }
+    }
+
+    fn of_pod(&self, subject: &str) -> Option<(&'a str, &'a str)> {
+        let find =
+            |key: String| self.all.get_key_value(&key).map(|(key, text)| (key.as_str(), text.as_str()));
+        find(format!("{subject}{DOMAIN}/pod")).or_else(|| find(format!("{subject}{DOMAIN}")))
+    }
+
+    fn of_container(&self, subject: &str, name: &str) -> Option<(&'a str, &'a str)> {
+        let key = format!("{subject}{DOMAIN}/container.{name}");
+        self.all.get_key_value(&key).map(|(key, text)| (key.as_str(), text.as_str()))
+    }
+
+    fn for_pod<T: for<'de> Deserialize<'de>>(&self, subject: &str, trace: &mut Trace) -> Option<T> {
+        let (key, text) = self.of_pod(subject)?;
+        parsed(key, text, trace)
+    }
+}
+
+/// A value as the configuration spells it.
+fn parsed<T: for<'de> Deserialize<'de>>(key: &str, text: &str, trace: &mut Trace) -> Option<T> {
+    let value = T::deserialize(IntoDeserializer::<ValueError>::into_deserializer(text.trim()));
+    if value.is_err() {
+        trace.warn(format!("annotation {} = {}: no such value, ignored", shown(key), shown(text)));
+    }
+    value.ok()
+}
+
+/// The settings with the options of a list; as they were where these exclude one another.
+fn with_options(settings: HintsSettings, key: &str, text: &str, trace: &mut Trace) -> HintsSettings {
+    let mut own = settings.clone();
+    let mut bad = None;
+    for option in text.split(',').map(str::trim).filter(|option| !option.is_empty()) {
+        if !set_option(&mut own, option) {
+            bad = bad.or(Some(option));
+        }
+    }
+    if let Some(option) = bad {
+        trace.warn(format!("annotation {}: bad option {}, ignored", shown(key), shown(option)));
+    }
+    match own.validate("hints") {
+        Ok(()) => own,
+        Err(error) => {
+            trace.warn(format!("annotation {}: {error}, ignored", shown(key)));
+            settings
+        }
+    }
+}
+
+fn set_option(settings: &mut HintsSettings, option: &str) -> bool {
+    let (name, value) =
+        option.split_once('=').map_or((option, None), |(name, value)| (name.trim(), Some(value.trim())));
+    if name.replace('-', "_") == "numa_allocation_strategy" {
+        let strategy = value.and_then(|value| {
+            let value: ValueDeserializer<'_> = value.into_deserializer();
+            NumaAllocationStrategy::deserialize(value).ok()
+        });
+        return strategy.map(|strategy| settings.numa_allocation_strategy = strategy).is_some();
+    }
+    let on = match value {
+        None | Some("true") => true,
+        Some("false") => false,
+        Some(_) => return false,
+    };
+    settings.switch(name).map(|switch| *switch = on).is_some()
+}
+
+type ValueDeserializer<'a> = serde::de::value::StrDeserializer<'a, ValueError>;
+
+/// Text of others, cut and escaped.
+fn shown(text: &str) -> String {
+    const LONGEST: usize = 80;
+    let cut: String = text.chars().take(LONGEST).collect();
+    let dots = if text.chars().nth(LONGEST).is_some() { "..." } else { "" };
+    format!("{}{dots}", printable(&cut))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        place::{ContainerKind, ContainerRequest, Resources},
+        policy::{Policy, placement::TopologyPolicy},
+        workload::QosClass,
+    };
+
+    const RULES: &str = r#"
+        [placement.hints]
+        policy = "none"
+        [[placement.rule]]
+        namespace = "db-*"
+        labels = { tier = "gold" }
+        policy = "single-numa-node"
+        scope = "pod"
+        full-pcpus-only = true
+        [[placement.rule]]
+        namespace = "batch"
+        engine = "pools"
+    "#;
+
+    fn pod(namespace: &str, annotations: &[(&str, &str)]) -> PodRequest {
+        let container = |name: &str| ContainerRequest {
+            name: name.into(),
+            kind: ContainerKind::App,
+            requests: Resources::default(),
+            limits: Resources::default(),
+            devices: BTreeMap::new(),
+            topology_hints: Vec::new(),
+            allowed_cpus: None,
+            allowed_nodes: None,
+            resident_bytes: BTreeMap::new(),
+        };
+        PodRequest {
+            name: PodName { namespace: namespace.into(), name: "p".into() },
+            qos: QosClass::BestEffort,
+            labels: BTreeMap::from([("tier".into(), "gold".into())]),
+            annotations: annotations.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
+            containers: vec![container("a"), container("b")],
+            previous: BTreeMap::new(),
+        }
+    }
+
+    fn chosen(namespace: &str, annotations: &[(&str, &str)]) -> (Choice, Vec<String>) {
+        let policy: Policy = toml::from_str(RULES).unwrap();
+        policy.validate().unwrap();
+        let mut trace = Trace::default();
+        let choice = choose(&policy.placement, &pod(namespace, annotations), &mut trace);
+        (choice, trace.into_parts().1)
+    }
+
+    fn hints(
+        namespace: &str,
+        annotations: &[(&str, &str)],
+    ) -> (HintsSettings, BTreeMap<String, HintsSettings>) {
+        match chosen(namespace, annotations) {
+            (Choice::Hints(pod, containers), warnings) if warnings.is_empty() => (pod, containers),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_first_matching_rule_changes_what_it_names() {
+        assert_eq!(hints("other", &[]).0.policy, TopologyPolicy::None);
+        let (gold, _) = hints("db-1", &[]);
+        assert_eq!((gold.policy, gold.scope), (TopologyPolicy::SingleNumaNode, Scope::Pod));
+        assert!(gold.full_pcpus_only && gold.prefer_closest_numa_nodes);
+        assert_eq!(chosen("batch", &[]).0, Choice::Pools);
+    }
+
+    #[test]
+    fn annotations_win_over_rules_and_the_narrower_over_the_wider() {
+        assert_eq!(chosen("x", &[("engine.numa-enforcer.io", "topology-aware")]).0, Choice::Pools);
+        let (own, _) = hints("batch", &[("engine.numa-enforcer.io/pod", "hints")]);
+        assert_eq!(own.policy, TopologyPolicy::None);
+        let (own, containers) = hints(
+            "db-1",
+            &[
+                ("scope.numa-enforcer.io", "container"),
+                ("policy.numa-enforcer.io", "none"),
+                ("policy.numa-enforcer.io/pod", "restricted"),
+                ("policy.numa-enforcer.io/container.b", "best-effort"),
+                (
+                    "options.numa-enforcer.io",
+                    "full-pcpus-only=false, numa-allocation-strategy=least-allocated",
+                ),
+                ("options.numa-enforcer.io/container.b", "align_by_socket"),
+            ],
+        );
+        assert_eq!((own.policy, own.scope), (TopologyPolicy::Restricted, Scope::Container));
+        assert_eq!(own.numa_allocation_strategy, NumaAllocationStrategy::LeastAllocated);
+        assert!(!own.full_pcpus_only && !own.align_by_socket);
+        assert_eq!(containers.keys().collect::<Vec<_>>(), ["b"]);
+        assert_eq!(containers["b"].policy, TopologyPolicy::BestEffort);
+        assert!(containers["b"].align_by_socket);
+    }
+
+    #[test]
+    fn what_cannot_be_is_reported_and_ignored() {
+        let long = "x".repeat(10_000);
+        for (key, value, said) in [
+            ("policy.numa-enforcer.io", "strict", "strict: no such value"),
+            ("engine.numa-enforcer.io/pod", "\u{1b}[31m", "\\u{1b}[31m"),
+            ("scope.numa-enforcer.io", long.as_str(), "..."),
+            ("scope.numa-enforcer.io/container.a", "pod", "scope is the pod's"),
+            ("policy.numa-enforcer.io/container.z", "none", "no such container"),
+            ("policy.numa-enforcer.io/containers.a", "none", "/container.NAME"),
+            ("options.numa-enforcer.io", "full-pcpus", "bad option full-pcpus"),
+            ("options.numa-enforcer.io", "full-pcpus-only=1", "bad option full-pcpus-only=1"),
+            ("options.numa-enforcer.io", "numa-allocation-strategy", "bad option"),
+            (
+                "options.numa-enforcer.io/container.a",
+                "full-pcpus-only,distribute-cpus-across-cores",
+                "exclude each other",
+            ),
+        ] {
+            let (choice, warnings) = chosen("x", &[(key, value)]);
+            assert_eq!(choice, chosen("x", &[]).0, "{key}");
+            assert_eq!(warnings.len(), 1, "{warnings:?}");
+            assert!(warnings[0].contains(said) && warnings[0].len() < 300, "{warnings:?}");
+        }
+    }
+
+    #[test]
+    fn a_policy_that_does_not_go_with_the_options_is_ignored() {
+        let annotations = [
+            ("options.numa-enforcer.io", "align-by-socket"),
+            ("policy.numa-enforcer.io/container.a", "single-numa-node"),
+        ];
+        let (choice, warnings) = chosen("x", &annotations);
+        let Choice::Hints(own, containers) = choice else { panic!() };
+        assert!(own.align_by_socket && containers.is_empty());
+        assert!(warnings[0].contains("does not go with the options"), "{warnings:?}");
+    }
+
+    #[test]
+    fn settings_that_exclude_one_another_are_refused_with_their_key() {
+        for (text, key) in [
+            (
+                "[placement.hints]\nmax-allowable-numa-nodes = 7",
+                "placement.hints.max_allowable_numa_nodes = 7",
+            ),
+            (
+                "[placement.hints]\nfull_pcpus_only = true\ndistribute_cpus_across_cores = true",
+                "placement.hints.full_pcpus_only",
+            ),
+            (
+                "[placement.hints]\nalign_by_socket = true\n[[placement.rule]]\npolicy = 'single-numa-node'",
+                "placement.rule[0].align_by_socket",
+            ),
+            ("[placement.reserved.memory.x]\nmemory = '1G'", "placement.reserved.memory"),
+            ("[placement.reserved.memory.0]\nhugepages-2Mo = '1G'", "placement.reserved.memory.0"),
+        ] {
+            let policy: Policy = toml::from_str(text).unwrap();
+            let error = policy.validate().unwrap_err().to_string();
+            assert!(error.contains(key), "{error}");
+        }
+        let error = toml::from_str::<Policy>("[[placement.rule]]\npod = '['").unwrap_err().to_string();
+        assert!(error.contains("pod = '['"), "{error}");
     }
 }

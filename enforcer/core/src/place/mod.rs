@@ -37,7 +37,10 @@ pub use self::{
     inventory::{DeviceUnit, Inventory, InventoryError, NodeSupply},
     layout::{CpuLayout, CpuPlace},
     rejection::{Reason, Rejection, Shortage},
-    request::{ContainerKind, ContainerRequest, DeviceCounts, PodName, PodRequest, Resources, TopologyHint},
+    request::{
+        ContainerKind, ContainerRequest, DeviceCounts, PodName, PodRequest, Resources, TopologyHint,
+        qos_class,
+    },
 };
 
 /// A placement engine.

@@ -112,6 +112,30 @@ pub struct TopologyHint {
     pub packages: Vec<i32>,
 }
 
+/// The `QoS` class of a pod with these containers, by the rules of Kubernetes (ComputePodQOS in
+/// pkg/apis/core/v1/helper/qos): Guaranteed when every container, init containers included, has limits
+/// of CPU and memory and requests equal to them; `BestEffort` when none asks for CPU or memory. A zero
+/// is nothing asked. Huge pages and devices do not count.
+pub fn qos_class(containers: &[ContainerRequest]) -> QosClass {
+    let asked = |amounts: &Resources| {
+        [amounts.milli_cpus, amounts.memory_bytes].map(|amount| amount.filter(|amount| *amount > 0))
+    };
+    let nothing = |container: &ContainerRequest| {
+        [&container.requests, &container.limits].iter().all(|side| asked(side) == [None, None])
+    };
+    let guaranteed = |container: &ContainerRequest| {
+        let limits = asked(&container.limits);
+        limits.iter().all(Option::is_some) && asked(&container.requests) == limits
+    };
+    if containers.iter().all(nothing) {
+        QosClass::BestEffort
+    } else if containers.iter().all(guaranteed) {
+        QosClass::Guaranteed
+    } else {
+        QosClass::Burstable
+    }
+}
+
 impl PodRequest {
     /// The container of that name.
     pub fn container(&self, name: &str) -> Option<&ContainerRequest> {
@@ -124,5 +148,48 @@ impl ContainerRequest {
     pub fn whole_cpus(&self) -> Option<u64> {
         let milli = self.requests.milli_cpus?;
         milli.is_multiple_of(1000).then_some(milli / 1000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(requests: (u64, u64), limits: (u64, u64)) -> ContainerRequest {
+        let side = |(cpu, memory)| Resources {
+            milli_cpus: Some(cpu),
+            memory_bytes: Some(memory).filter(|bytes| *bytes > 0),
+            hugepages: BTreeMap::from([(2 << 20, 2 << 20)]),
+        };
+        ContainerRequest {
+            name: "c".into(),
+            kind: ContainerKind::App,
+            requests: side(requests),
+            limits: side(limits),
+            devices: BTreeMap::from([("vendor.com/gpu".into(), 1)]),
+            topology_hints: Vec::new(),
+            allowed_cpus: None,
+            allowed_nodes: None,
+            resident_bytes: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn the_class_follows_cpu_and_memory_of_every_container() {
+        let whole = container((2000, 64), (2000, 64));
+        let nothing = container((0, 0), (0, 0));
+        for (containers, class) in [
+            (vec![], QosClass::BestEffort),
+            (vec![nothing.clone()], QosClass::BestEffort),
+            (vec![whole.clone()], QosClass::Guaranteed),
+            (vec![whole.clone(), container((500, 64), (500, 64))], QosClass::Guaranteed),
+            (vec![whole.clone(), nothing], QosClass::Burstable),
+            (vec![container((1000, 64), (2000, 64))], QosClass::Burstable),
+            (vec![container((2000, 0), (2000, 0))], QosClass::Burstable),
+            (vec![container((2000, 64), (0, 64))], QosClass::Burstable),
+            (vec![whole, container((0, 1), (0, 0))], QosClass::Burstable),
+        ] {
+            assert_eq!(qos_class(&containers), class, "{containers:?}");
+        }
     }
 }

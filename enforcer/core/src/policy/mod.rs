@@ -6,6 +6,7 @@
 
 mod duration;
 mod glob;
+mod name_glob;
 pub mod placement;
 mod size;
 
@@ -25,6 +26,7 @@ use thiserror::Error;
 pub use self::{
     duration::{DurationError, HumanDuration},
     glob::{CgroupGlob, GlobError},
+    name_glob::{NameGlob, NameGlobError},
     size::{ByteSize, SizeError},
 };
 use crate::{set::NodeSet, workload::CgroupPath};
@@ -159,7 +161,7 @@ pub struct PolicyError {
 
 impl Policy {
     /// Checks what the types cannot: that the interval is sensible, the state directory absolute, ratios
-    /// are ratios and in order, workload names are there and differ, and node lists are not empty.
+    /// are ratios and in order, placement is consistent, workload names are there and differ, and node lists are not empty.
     pub fn validate(&self) -> Result<(), PolicyError> {
         if self.interval.is_zero() {
             return Err(refused("interval", self.interval, "it must be longer than zero"));
@@ -173,6 +175,7 @@ impl Policy {
             return Err(refused("state_dir", value, "an absolute path is expected"));
         }
         self.thresholds.validate()?;
+        self.placement.validate()?;
         let mut names = BTreeSet::new();
         for rule in &self.workloads {
             if rule.name.trim().is_empty() {

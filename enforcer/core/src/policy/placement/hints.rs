@@ -6,6 +6,16 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::policy::PolicyError;
+
+/// Options that cannot be on together.
+const EXCLUSIVE: [(&str, &str); 4] = [
+    ("full_pcpus_only", "distribute_cpus_across_cores"),
+    ("distribute_cpus_across_numa", "distribute_cpus_across_cores"),
+    ("prefer_align_cpus_by_uncore_cache", "distribute_cpus_across_cores"),
+    ("prefer_align_cpus_by_uncore_cache", "distribute_cpus_across_numa"),
+];
+
 /// Settings of the engine `hints`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -73,6 +83,20 @@ pub enum TopologyPolicy {
     NumaManagerBestEffort,
 }
 
+impl TopologyPolicy {
+    /// As in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::BestEffort => "best-effort",
+            Self::Restricted => "restricted",
+            Self::SingleNumaNode => "single-numa-node",
+            Self::NumaManager => "numa-manager",
+            Self::NumaManagerBestEffort => "numa-manager-best-effort",
+        }
+    }
+}
+
 /// What is aligned together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -114,5 +138,45 @@ impl Default for HintsSettings {
             strict_memory_groups: false,
             align_all_qos: true,
         }
+    }
+}
+
+impl HintsSettings {
+    /// A switch by its name: ours, or the kubelet's spelling of it.
+    pub fn switch(&mut self, name: &str) -> Option<&mut bool> {
+        match name.replace('-', "_").as_str() {
+            "prefer_closest_numa_nodes" => Some(&mut self.prefer_closest_numa_nodes),
+            "full_pcpus_only" => Some(&mut self.full_pcpus_only),
+            "distribute_cpus_across_numa" => Some(&mut self.distribute_cpus_across_numa),
+            "distribute_cpus_across_cores" => Some(&mut self.distribute_cpus_across_cores),
+            "align_by_socket" => Some(&mut self.align_by_socket),
+            "prefer_align_cpus_by_uncore_cache" | "prefer_align_cpus_by_uncorecache" => {
+                Some(&mut self.prefer_align_cpus_by_uncore_cache)
+            }
+            "strict_cpu_reservation" => Some(&mut self.strict_cpu_reservation),
+            "strict_memory_groups" => Some(&mut self.strict_memory_groups),
+            "align_all_qos" => Some(&mut self.align_all_qos),
+            _ => None,
+        }
+    }
+
+    /// Checks that the options can be on together; `section` is where the keys are in the file.
+    pub fn validate(&self, section: &str) -> Result<(), PolicyError> {
+        let refused = |key: &str, value: String, problem| {
+            Err(PolicyError { key: format!("{section}.{key}"), value, problem })
+        };
+        if let Some(limit) = self.max_allowable_numa_nodes.filter(|limit| *limit < 8) {
+            return refused("max_allowable_numa_nodes", limit.to_string(), "it must not be less than 8");
+        }
+        let mut own = self.clone();
+        let mut is_on = |name: &str| own.switch(name).is_some_and(|switch| *switch);
+        if let Some((one, other)) = EXCLUSIVE.into_iter().find(|(one, other)| is_on(one) && is_on(other)) {
+            return refused(one, format!("true with {other} = true"), "they exclude each other");
+        }
+        if self.align_by_socket && self.policy == TopologyPolicy::SingleNumaNode {
+            let value = "true with policy = \"single-numa-node\"".to_owned();
+            return refused("align_by_socket", value, "a socket is not always one node");
+        }
+        Ok(())
     }
 }

@@ -20,7 +20,7 @@ pub use self::{
     pools::{CpuPriority, PoolLevel, PoolsSettings},
     rule::PlacementRule,
 };
-use crate::policy::ByteSize;
+use crate::policy::{ByteSize, PolicyError};
 
 /// Placement of pods.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -81,4 +81,32 @@ pub struct ReservedResources {
     /// Memory by node id (`"0"`), then by resource: `memory`, `hugepages-2Mi`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub memory: BTreeMap<String, BTreeMap<String, ByteSize>>,
+}
+
+impl PlacementSettings {
+    /// Checks what the types cannot: that the options can be on together, for the host and under each
+    /// rule, and that memory is set aside of nodes and resources that have a name.
+    pub fn validate(&self) -> Result<(), PolicyError> {
+        self.hints.validate("placement.hints")?;
+        for (index, rule) in self.rules.iter().enumerate() {
+            rule.hints(&self.hints).validate(&format!("placement.rule[{index}]"))?;
+        }
+        for (node, amounts) in &self.reserved.memory {
+            let refused = |key: String, value: &str, problem| {
+                Err(PolicyError { key, value: format!("{value:?}"), problem })
+            };
+            if node.parse::<u32>().map_or(true, |id| id.to_string() != *node) {
+                return refused("placement.reserved.memory".into(), node, "the id of a node is expected");
+            }
+            let unknown = |name: &&String| {
+                let size = name.strip_prefix("hugepages-").map(crate::parse::quantity::whole);
+                *name != "memory" && size.flatten().is_none_or(|size| size == 0)
+            };
+            if let Some(name) = amounts.keys().find(unknown) {
+                let key = format!("placement.reserved.memory.{node}");
+                return refused(key, name, "memory or hugepages-SIZE is expected, as in hugepages-2Mi");
+            }
+        }
+        Ok(())
+    }
 }

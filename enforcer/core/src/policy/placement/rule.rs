@@ -1,9 +1,15 @@
 //! `[[placement.rule]]`: other settings for some pods.
+//!
+//! A rule says which pods it is about, and only what is different for them. Globs are compiled when
+//! the configuration is read, so matching costs little and cannot fail.
+
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Engine, NumaAllocationStrategy, Scope, TopologyPolicy};
+use super::{Engine, HintsSettings, NumaAllocationStrategy, Scope, TopologyPolicy};
+use crate::policy::NameGlob;
 
 /// Settings for the pods that it matches; what it leaves out is as for all.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -11,13 +17,13 @@ use super::{Engine, NumaAllocationStrategy, Scope, TopologyPolicy};
 pub struct PlacementRule {
     /// Glob over namespaces; every namespace when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
+    pub namespace: Option<NameGlob>,
     /// Glob over names of pods; every pod when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pod: Option<String>,
+    pub pod: Option<NameGlob>,
     /// Labels that the pod must have.
-    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
-    pub labels: std::collections::BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Engine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<Engine>,
@@ -28,9 +34,77 @@ pub struct PlacementRule {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
     /// Tie-break of the engine `hints`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "numa-allocation-strategy", skip_serializing_if = "Option::is_none")]
     pub numa_allocation_strategy: Option<NumaAllocationStrategy>,
     /// Distances as a tie-break of the engine `hints`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "prefer-closest-numa-nodes", skip_serializing_if = "Option::is_none")]
     pub prefer_closest_numa_nodes: Option<bool>,
+    /// As `hints.full_pcpus_only`.
+    #[serde(alias = "full-pcpus-only", skip_serializing_if = "Option::is_none")]
+    pub full_pcpus_only: Option<bool>,
+    /// As `hints.distribute_cpus_across_numa`.
+    #[serde(alias = "distribute-cpus-across-numa", skip_serializing_if = "Option::is_none")]
+    pub distribute_cpus_across_numa: Option<bool>,
+    /// As `hints.distribute_cpus_across_cores`.
+    #[serde(alias = "distribute-cpus-across-cores", skip_serializing_if = "Option::is_none")]
+    pub distribute_cpus_across_cores: Option<bool>,
+    /// As `hints.align_by_socket`.
+    #[serde(alias = "align-by-socket", skip_serializing_if = "Option::is_none")]
+    pub align_by_socket: Option<bool>,
+    /// As `hints.prefer_align_cpus_by_uncore_cache`.
+    #[serde(
+        alias = "prefer-align-cpus-by-uncorecache",
+        alias = "prefer_align_cpus_by_uncorecache",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub prefer_align_cpus_by_uncore_cache: Option<bool>,
+    /// As `hints.strict_cpu_reservation`: these pods do not run on reserved CPUs.
+    #[serde(alias = "strict-cpu-reservation", skip_serializing_if = "Option::is_none")]
+    pub strict_cpu_reservation: Option<bool>,
+    /// As `hints.strict_memory_groups`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strict_memory_groups: Option<bool>,
+    /// As `hints.align_all_qos`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub align_all_qos: Option<bool>,
+}
+
+impl PlacementRule {
+    /// Is it about the pod of this name with these labels?
+    pub fn matches(&self, namespace: &str, pod: &str, labels: &BTreeMap<String, String>) -> bool {
+        let named = |glob: &Option<NameGlob>, name: &str| glob.as_ref().is_none_or(|glob| glob.matches(name));
+        named(&self.namespace, namespace)
+            && named(&self.pod, pod)
+            && self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+    }
+
+    /// The settings of the engine `hints` for the pods that it is about.
+    #[must_use]
+    pub fn hints(&self, host: &HintsSettings) -> HintsSettings {
+        let or = |own: Option<bool>, host: bool| own.unwrap_or(host);
+        HintsSettings {
+            policy: self.policy.unwrap_or(host.policy),
+            scope: self.scope.unwrap_or(host.scope),
+            prefer_closest_numa_nodes: or(self.prefer_closest_numa_nodes, host.prefer_closest_numa_nodes),
+            max_allowable_numa_nodes: host.max_allowable_numa_nodes,
+            numa_allocation_strategy: self.numa_allocation_strategy.unwrap_or(host.numa_allocation_strategy),
+            full_pcpus_only: or(self.full_pcpus_only, host.full_pcpus_only),
+            distribute_cpus_across_numa: or(
+                self.distribute_cpus_across_numa,
+                host.distribute_cpus_across_numa,
+            ),
+            distribute_cpus_across_cores: or(
+                self.distribute_cpus_across_cores,
+                host.distribute_cpus_across_cores,
+            ),
+            align_by_socket: or(self.align_by_socket, host.align_by_socket),
+            prefer_align_cpus_by_uncore_cache: or(
+                self.prefer_align_cpus_by_uncore_cache,
+                host.prefer_align_cpus_by_uncore_cache,
+            ),
+            strict_cpu_reservation: or(self.strict_cpu_reservation, host.strict_cpu_reservation),
+            strict_memory_groups: or(self.strict_memory_groups, host.strict_memory_groups),
+            align_all_qos: or(self.align_all_qos, host.align_all_qos),
+        }
+    }
 }
