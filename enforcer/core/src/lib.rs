@@ -24,5 +24,6 @@ pub mod sample;
 mod scene;
 pub mod set;
 pub mod topology;
+pub mod trial;
 mod words;
 pub mod workload;

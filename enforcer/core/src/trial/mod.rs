@@ -1,0 +1,215 @@
+//! A trial: pods come, change and go on a machine that is only thought of, and what each would get is
+//! written down.
+//!
+//! Problem: before a policy is used, people want to see what it does, step by step, with everything
+//! that changes for others. Idea: play the steps on one [`Allocations`] with the very functions that
+//! the daemon uses, and report after each. Nothing is placed here.
+//!
+//! Terminology. A *step* creates, resizes or deletes one pod. After a step its pod has started: what
+//! init containers had is given back, so their rows of the report say what they had while they ran.
+//! A rejected pod leaves no trace, and the steps after it go on.
+//!
+//! Cost: that of placing; for a pod with init containers also a look at every holder.
+
+mod report;
+
+use std::collections::BTreeMap;
+
+pub use self::report::{Act, ContainerReport, PLAN_SCHEMA_VERSION, PlanReport, StepReport, UpdateReport};
+use crate::{
+    place::{
+        Admission, Allocations, ContainerKind, Holder, Inventory, PodName, PodRequest, Rejection, Trace,
+        Update, admit, remove, resize,
+    },
+    policy::placement::PlacementSettings,
+    set::{CpuSet, NodeSet},
+};
+
+/// One step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// What happens.
+    pub action: Action,
+    /// What was noticed when it was read: fields of a manifest that do not count here.
+    pub warnings: Vec<String>,
+}
+
+/// What happens in a step.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// A pod comes.
+    Create(PodRequest),
+    /// A pod that is there wants other amounts.
+    Resize(PodRequest),
+    /// A pod goes.
+    Delete(PodName),
+}
+
+/// A machine, a policy, and what is given away so far.
+#[derive(Debug)]
+pub struct Trial<'a> {
+    inventory: &'a Inventory,
+    settings: &'a PlacementSettings,
+    allocations: Allocations,
+    explain: bool,
+    done: u32,
+}
+
+/// Plays all steps on an empty machine.
+pub fn run(inventory: &Inventory, settings: &PlacementSettings, steps: &[Step], explain: bool) -> PlanReport {
+    let mut trial = Trial::new(inventory, settings, explain);
+    let steps = steps.iter().map(|step| trial.step(step)).collect();
+    PlanReport { schema_version: PLAN_SCHEMA_VERSION, steps }
+}
+
+impl<'a> Trial<'a> {
+    /// Nobody is there yet; `explain` asks for candidates.
+    pub fn new(inventory: &'a Inventory, settings: &'a PlacementSettings, explain: bool) -> Self {
+        Self { inventory, settings, allocations: Allocations::default(), explain, done: 0 }
+    }
+
+    /// What is given away now.
+    pub const fn allocations(&self) -> &Allocations {
+        &self.allocations
+    }
+
+    /// Plays one step.
+    pub fn step(&mut self, step: &Step) -> StepReport {
+        self.done = self.done.saturating_add(1);
+        let mut trace = if self.explain { Trace::wanted() } else { Trace::default() };
+        step.warnings.iter().for_each(|warning| trace.warn(warning.clone()));
+        match &step.action {
+            Action::Create(pod) => {
+                let before = has_init(pod).then(|| Effective::of_others(&self.allocations, &pod.name));
+                let outcome = admit(self.inventory, self.settings, &mut self.allocations, pod, &mut trace);
+                self.report(Act::Create, pod, before, outcome, trace)
+            }
+            Action::Resize(pod) => {
+                // They have ended, and amounts of a container that has ended count no more.
+                let mut pod = pod.clone();
+                pod.containers.retain(|container| container.kind != ContainerKind::Init);
+                let outcome = resize(self.inventory, self.settings, &mut self.allocations, &pod, &mut trace);
+                self.report(Act::Resize, &pod, None, outcome, trace)
+            }
+            Action::Delete(name) => self.delete(name, trace),
+        }
+    }
+
+    fn delete(&mut self, name: &PodName, mut trace: Trace) -> StepReport {
+        if self.allocations.of_pod(name).next().is_none() {
+            trace.warn(format!("pod {name} holds nothing, so there is nothing to take back"));
+        }
+        let updates = remove(&mut self.allocations, name);
+        let (candidates, warnings) = trace.into_parts();
+        StepReport {
+            step: self.done,
+            action: Act::Delete,
+            pod: name.to_string(),
+            admitted: true,
+            reason: None,
+            containers: Vec::new(),
+            updates: updates.iter().map(UpdateReport::from).collect(),
+            warnings,
+            candidates: self.explain.then_some(candidates),
+        }
+    }
+
+    fn report(
+        &mut self,
+        action: Act,
+        pod: &PodRequest,
+        before: Option<Effective>,
+        outcome: Result<Admission, Rejection>,
+        trace: Trace,
+    ) -> StepReport {
+        let (admitted, reason, containers, updates) = match outcome {
+            Ok(Admission { updates }) => {
+                let (containers, updates) = self.settle(pod, before, updates);
+                (true, None, containers, updates)
+            }
+            Err(rejection) => (false, Some(rejection.to_string()), Vec::new(), Vec::new()),
+        };
+        let (candidates, warnings) = trace.into_parts();
+        StepReport {
+            step: self.done,
+            action,
+            pod: pod.name.to_string(),
+            admitted,
+            reason,
+            containers,
+            updates: updates.iter().map(UpdateReport::from).collect(),
+            warnings,
+            candidates: self.explain.then_some(candidates),
+        }
+    }
+
+    /// Lets the init containers end, and tells what everybody has then.
+    fn settle(
+        &mut self,
+        pod: &PodRequest,
+        before: Option<Effective>,
+        updates: Vec<Update>,
+    ) -> (Vec<ContainerReport>, Vec<Update>) {
+        let starting = self.allocations.exclusive_cpus();
+        let mut ended = BTreeMap::new();
+        for container in pod.containers.iter().filter(|container| container.kind == ContainerKind::Init) {
+            let holder = Holder::Container(pod.name.clone(), container.name.clone());
+            if let Some(grant) = self.allocations.release(&holder) {
+                ended.insert(container.name.as_str(), grant);
+            }
+        }
+        let running = if ended.is_empty() { starting.clone() } else { self.allocations.exclusive_cpus() };
+        let rows = pod.containers.iter().filter_map(|container| {
+            if let Some(grant) = ended.get(container.name.as_str()) {
+                return Some(ContainerReport::new(container, grant, &starting));
+            }
+            let holder = Holder::Container(pod.name.clone(), container.name.clone());
+            Some(ContainerReport::new(container, self.allocations.get(&holder)?, &running))
+        });
+        let rows = rows.collect();
+        let updates = match before {
+            Some(before) if !ended.is_empty() => {
+                before.changes(&Effective::of_others(&self.allocations, &pod.name))
+            }
+            _ => updates,
+        };
+        (rows, updates)
+    }
+}
+
+fn has_init(pod: &PodRequest) -> bool {
+    pod.containers.iter().any(|container| container.kind == ContainerKind::Init)
+}
+
+/// What the holders outside a pod are pinned to.
+#[derive(Debug)]
+struct Effective(BTreeMap<Holder, (Option<CpuSet>, Option<NodeSet>)>);
+
+impl Effective {
+    fn of_others(allocations: &Allocations, pod: &PodName) -> Self {
+        let taken = allocations.exclusive_cpus();
+        let others = allocations.iter().filter(|(holder, _)| holder.pod() != Some(pod));
+        let pinned = others.map(|(holder, grant)| {
+            let cpus = grant.pin_cpus.then(|| grant.cpus(&taken));
+            (holder.clone(), (cpus, grant.pin_mems.then(|| grant.mems.clone())))
+        });
+        Self(pinned.collect())
+    }
+
+    /// Where `now` differs.
+    fn changes(&self, now: &Self) -> Vec<Update> {
+        let changed = now.0.iter().filter_map(|(holder, (cpus, mems))| {
+            let (had_cpus, had_mems) = self.0.get(holder)?;
+            let update = Update {
+                holder: holder.clone(),
+                cpus: cpus.clone().filter(|cpus| had_cpus.as_ref() != Some(cpus)),
+                mems: mems.clone().filter(|mems| had_mems.as_ref() != Some(mems)),
+            };
+            (update.cpus.is_some() || update.mems.is_some()).then_some(update)
+        });
+        changed.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

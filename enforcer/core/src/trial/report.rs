@@ -1,0 +1,149 @@
+//! What a trial found, as `plan -o json` prints it.
+//!
+//! Keys are a contract (docs/schema/plan.schema.json). Ids are in the kernel's list format, sizes are
+//! bytes; what does not apply is `null`, an empty set of CPUs is the empty text.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::NodeId,
+    place::{Candidate, ContainerKind, ContainerRequest, CpuClass, Grant, MemorySource, Update, hints::Hint},
+    set::{CpuSet, NodeSet},
+};
+
+/// Version of [`PlanReport`]: raised when a key goes away or changes its meaning.
+pub const PLAN_SCHEMA_VERSION: u32 = 1;
+
+/// The steps of a trial, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanReport {
+    /// Version of this format.
+    pub schema_version: u32,
+    /// One per step.
+    pub steps: Vec<StepReport>,
+}
+
+/// What a step did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StepReport {
+    /// Number of the step, from 1.
+    pub step: u32,
+    /// What happened.
+    pub action: Act,
+    /// To which pod: `namespace/name`.
+    pub pod: String,
+    /// Was it done? A pod that was not admitted leaves no trace; one that was not resized keeps what it
+    /// had.
+    pub admitted: bool,
+    /// Why not, beginning with the name of the error.
+    pub reason: Option<String>,
+    /// What the pod's containers got, in the order of the manifest; of an init container, what it had
+    /// while it ran.
+    pub containers: Vec<ContainerReport>,
+    /// What is different for others than before the step.
+    pub updates: Vec<UpdateReport>,
+    /// What was asked for and ignored.
+    pub warnings: Vec<String>,
+    /// What was considered, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub candidates: Option<Vec<Candidate>>,
+}
+
+/// Kinds of steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Act {
+    /// A pod comes.
+    Create,
+    /// A pod wants other amounts.
+    Resize,
+    /// A pod goes.
+    Delete,
+}
+
+/// What one container got.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ContainerReport {
+    /// Its name.
+    pub name: String,
+    /// When it runs.
+    pub kind: ContainerKind,
+    /// Engine that placed it.
+    pub engine: String,
+    /// Policy by which it was placed.
+    pub policy: String,
+    /// How its CPUs are used.
+    pub class: CpuClass,
+    /// CPUs that it runs on: the two below together.
+    pub cpus: CpuSet,
+    /// CPUs that nobody else has.
+    pub exclusive_cpus: CpuSet,
+    /// CPUs that it has together with others, without those that somebody has exclusively.
+    pub shared_cpus: CpuSet,
+    /// Its memory nodes.
+    pub mems: NodeSet,
+    /// Bytes of ordinary memory by node, as forecast.
+    pub memory_by_node: BTreeMap<NodeId, u64>,
+    /// Ids of devices by resource.
+    pub devices: BTreeMap<String, Vec<String>>,
+    /// The hint that won; of the engine `hints`.
+    pub hint: Option<Hint>,
+    /// Name of its pool; of the engine `pools`.
+    pub pool: Option<String>,
+    /// Why there, in one sentence.
+    pub reason: String,
+    /// What says how much memory it asks for; `null` when nothing does.
+    pub memory_source: Option<MemorySource>,
+}
+
+/// What is different for somebody outside the pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UpdateReport {
+    /// Who: `namespace/name/container`.
+    pub who: String,
+    /// Its CPUs now; `null` when they are as before.
+    pub cpus: Option<CpuSet>,
+    /// Its memory nodes now; `null` when they are as before.
+    pub mems: Option<NodeSet>,
+}
+
+impl PlanReport {
+    /// Was every step done?
+    pub fn all_admitted(&self) -> bool {
+        self.steps.iter().all(|step| step.admitted)
+    }
+}
+
+impl ContainerReport {
+    /// What `grant` means while `taken` are the exclusive CPUs of all.
+    pub(super) fn new(container: &ContainerRequest, grant: &Grant, taken: &CpuSet) -> Self {
+        let shared = grant.shared.as_ref().map(|shared| shared.scope.difference(taken)).unwrap_or_default();
+        let asked = container.requests.memory_bytes.filter(|bytes| *bytes > 0);
+        Self {
+            name: container.name.clone(),
+            kind: container.kind,
+            engine: grant.engine.to_owned(),
+            policy: grant.policy.to_owned(),
+            class: grant.class,
+            cpus: grant.cpus(taken),
+            exclusive_cpus: grant.exclusive.clone(),
+            shared_cpus: shared,
+            mems: grant.mems.clone(),
+            memory_by_node: grant.memory_by_node(),
+            devices: grant.devices.clone(),
+            hint: grant.hint.clone(),
+            pool: grant.pool.clone(),
+            reason: grant.reason.clone(),
+            memory_source: grant.memory_source.or_else(|| asked.map(|_| MemorySource::Request)),
+        }
+    }
+}
+
+impl From<&Update> for UpdateReport {
+    fn from(update: &Update) -> Self {
+        Self { who: update.holder.to_string(), cpus: update.cpus.clone(), mems: update.mems.clone() }
+    }
+}

@@ -1,0 +1,119 @@
+//! What the steps report, on allocations that are given by hand where an engine's choice is not the
+//! question.
+
+use super::*;
+use crate::{
+    place::{ContainerRequest, Grant, Resources, SharedCpus, qos_class},
+    topology::synth::Machine,
+};
+
+fn name(pod: &str) -> PodName {
+    PodName { namespace: "default".into(), name: pod.into() }
+}
+
+fn container(name: &str, kind: ContainerKind, cpus: u64, gib: u64) -> ContainerRequest {
+    let amounts =
+        Resources { milli_cpus: Some(cpus * 1000), memory_bytes: Some(gib << 30), ..Resources::default() };
+    ContainerRequest {
+        name: name.into(),
+        kind,
+        requests: amounts.clone(),
+        limits: amounts,
+        devices: BTreeMap::new(),
+        topology_hints: Vec::new(),
+        allowed_cpus: None,
+        allowed_nodes: None,
+        resident_bytes: BTreeMap::new(),
+    }
+}
+
+fn pod(pod: &str, containers: Vec<ContainerRequest>) -> PodRequest {
+    PodRequest {
+        name: name(pod),
+        qos: qos_class(&containers),
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        containers,
+        previous: BTreeMap::new(),
+    }
+}
+
+fn step(action: Action) -> Step {
+    Step { action, warnings: Vec::new() }
+}
+
+fn create(pod: PodRequest) -> Step {
+    step(Action::Create(pod))
+}
+
+fn exclusive(cpus: &str) -> Grant {
+    Grant { exclusive: cpus.parse().unwrap(), pin_cpus: true, ..Grant::default() }
+}
+
+fn shared(scope: &str) -> Grant {
+    Grant {
+        shared: Some(SharedCpus { scope: scope.parse().unwrap(), milli_cpus: 1000 }),
+        pin_cpus: true,
+        ..Grant::default()
+    }
+}
+
+/// Two nodes of four CPUs and 16 GiB.
+fn two_nodes() -> Inventory {
+    let machine = Machine::new().sockets(2).cores(2).build();
+    Inventory::new(machine, Vec::new(), &PlacementSettings::default()).unwrap()
+}
+
+#[test]
+fn deleting_gives_the_cpus_back_to_those_who_share() {
+    let (inventory, settings) = (two_nodes(), PlacementSettings::default());
+    let mut trial = Trial::new(&inventory, &settings, false);
+    trial.allocations.give(Holder::Container(name("a"), "c".into()), exclusive("0-1"));
+    trial.allocations.give(Holder::Container(name("b"), "c".into()), shared("0-3"));
+    let report = trial.step(&step(Action::Delete(name("a"))));
+    assert!(report.admitted && report.reason.is_none() && report.containers.is_empty());
+    let update = UpdateReport { who: "default/b/c".into(), cpus: Some("0-3".parse().unwrap()), mems: None };
+    assert_eq!(report.updates, [update]);
+    assert_eq!(report.warnings, [""; 0]);
+}
+
+#[test]
+fn deleting_nobody_is_said_and_harms_nobody() {
+    let (inventory, settings) = (two_nodes(), PlacementSettings::default());
+    let report = Trial::new(&inventory, &settings, false).step(&step(Action::Delete(name("ghost"))));
+    assert!(report.admitted);
+    assert_eq!(report.warnings, ["pod default/ghost holds nothing, so there is nothing to take back"]);
+}
+
+#[test]
+fn init_containers_have_ended_after_the_step() {
+    let (inventory, settings) = (two_nodes(), PlacementSettings::default());
+    let mut trial = Trial::new(&inventory, &settings, false);
+    let other = Holder::Container(name("other"), "c".into());
+    trial.allocations.give(other.clone(), shared("0-3"));
+    let pod =
+        pod("a", vec![container("i", ContainerKind::Init, 2, 1), container("c", ContainerKind::App, 1, 1)]);
+    let before = Effective::of_others(&trial.allocations, &pod.name);
+    trial.allocations.give(Holder::Container(pod.name.clone(), "i".into()), exclusive("0-1"));
+    trial.allocations.give(Holder::Container(pod.name.clone(), "c".into()), exclusive("0"));
+    let (rows, updates) = trial.settle(&pod, Some(before), Vec::new());
+    let cpus: Vec<String> = rows.iter().map(|row| format!("{} {}", row.name, row.cpus)).collect();
+    assert_eq!(cpus, ["i 0-1", "c 0"]);
+    assert_eq!(updates, [Update { holder: other, cpus: Some("1-3".parse().unwrap()), mems: None }]);
+    assert_eq!(trial.allocations().exclusive_cpus().to_string(), "0");
+    assert_eq!(trial.allocations().of_pod(&pod.name).count(), 1);
+}
+
+#[test]
+fn a_rejection_begins_with_the_name_of_the_error_and_the_steps_go_on() {
+    let (inventory, settings) = (two_nodes(), PlacementSettings::default());
+    let wants = |cpus| pod("a", vec![container("c", ContainerKind::App, cpus, 1)]);
+    let steps = [step(Action::Resize(wants(1))), create(wants(1000)), step(Action::Delete(name("a")))];
+    let report = run(&inventory, &settings, &steps, true);
+    assert_eq!(report.steps.iter().map(|step| step.step).collect::<Vec<_>>(), [1, 2, 3]);
+    let reasons: Vec<Option<&str>> = report.steps.iter().map(|step| step.reason.as_deref()).collect();
+    assert_eq!(reasons[0], Some("UnexpectedAdmissionError: pod default/a is not there"));
+    assert!(reasons[1].is_some_and(|reason| reason.contains("Error: ")), "{reasons:?}");
+    assert_eq!(reasons[2], None);
+    assert!(report.steps.iter().all(|step| step.candidates.is_some()) && !report.all_admitted());
+}
