@@ -86,3 +86,71 @@ impl NodeIndex {
             .collect()
     }
 }
+
+/// Makes masks of sets that may hold nodes which the index does not have.
+///
+/// Two hints are the same when they name the same nodes, those that the machine does not have
+/// included: each of those gets a position of its own beyond the last node of the index.
+#[derive(Debug, Clone)]
+pub struct HintMasks<'a> {
+    nodes: &'a NodeIndex,
+    /// Nodes that the index does not have, in order of their positions beyond its last.
+    others: Vec<NodeId>,
+}
+
+impl<'a> HintMasks<'a> {
+    /// For masks over these nodes.
+    pub const fn new(nodes: &'a NodeIndex) -> Self {
+        Self { nodes, others: Vec::new() }
+    }
+
+    /// The mask of a set; none when more than [`NodeIndex::LARGEST`] different nodes were named.
+    pub fn mask(&mut self, nodes: &NodeSet) -> Option<Mask> {
+        nodes.iter().try_fold(0, |mask, node| Some(mask | 1 << self.position(node)?))
+    }
+
+    fn position(&mut self, node: NodeId) -> Option<usize> {
+        if let Some(position) = self.nodes.position(node) {
+            return Some(position);
+        }
+        let known = self.others.iter().position(|other| *other == node);
+        let position = self.nodes.len() + known.unwrap_or(self.others.len());
+        if position >= NodeIndex::LARGEST {
+            return None;
+        }
+        if known.is_none() {
+            self.others.push(node);
+        }
+        Some(position)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(text: &str) -> NodeSet {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn positions_follow_the_ids_however_sparse() {
+        let nodes = NodeIndex::new(&set("0,5,33,700"));
+        assert_eq!(nodes.mask(&set("5,700")), 0b1010);
+        assert_eq!(nodes.nodes(0b1010), set("5,700"));
+        assert_eq!(nodes.all(), 0b1111);
+        assert_eq!(NodeIndex::new(&set("0-99")).all(), Mask::MAX);
+    }
+
+    #[test]
+    fn a_node_that_the_machine_does_not_have_makes_a_different_mask() {
+        let nodes = NodeIndex::new(&set("2-3"));
+        let mut masks = HintMasks::new(&nodes);
+        assert_eq!(masks.mask(&set("")), Some(0));
+        assert_eq!(masks.mask(&set("2-3")), Some(0b11));
+        assert_eq!(masks.mask(&set("2,9")), Some(0b101));
+        assert_eq!(masks.mask(&set("0,2,9")), Some(0b1101));
+        assert_eq!(masks.mask(&set("2,9")), Some(0b101));
+        assert_eq!(masks.mask(&set("100-161")), None);
+    }
+}

@@ -15,11 +15,18 @@ pub mod cpu;
 mod engine;
 mod index;
 pub mod merge;
+mod numa_first_fit;
+mod threshold;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::{engine::HintsEngine, index::NodeIndex};
+pub use self::{
+    engine::HintsEngine,
+    index::{HintMasks, NodeIndex},
+    numa_first_fit::numa_first_fit,
+    threshold::{Need, Threshold},
+};
 use crate::set::NodeSet;
 
 /// A set of nodes by position; bit 0 is the lowest id.
@@ -55,26 +62,6 @@ pub enum Offer {
     /// Whatever has enough would do. The form for machines with so many nodes that masks cannot be
     /// listed; says the same as the list of all masks that suffice.
     Threshold(Threshold),
-}
-
-/// All masks that have enough of everything needed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Threshold {
-    /// All of these must be had.
-    pub needs: Vec<Need>,
-    /// Nodes of the narrowest mask that would do on an empty machine: masks as narrow are preferred.
-    pub width: u32,
-    /// Nodes that every mask must have.
-    pub must: Mask,
-}
-
-/// An amount, and what each node has of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Need {
-    /// What can be had, by position of the node.
-    pub free: Vec<u64>,
-    /// What is needed in total.
-    pub amount: u64,
 }
 
 /// What every resource of a container says, by name of the resource (`cpu`, `memory`,

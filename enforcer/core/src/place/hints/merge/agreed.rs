@@ -1,0 +1,64 @@
+//! The sets of nodes that every resource prefers.
+//!
+//! A set is preferred in common when every list has it as a preferred hint, or has a preferred hint
+//! for any nodes, which agrees with everything; when all lists have such a hint, all nodes together
+//! are one more. Idea: an intersection of sets of masks. Masks of up to [`LISTED_NODES`] bits are kept
+//! as one bit each, in 2^N bits; wider ones as sorted lists. Hints are compared as they were given,
+//! nodes that the machine does not have included, and cut to the machine only then.
+//!
+//! Cost: O(hints + 2^N / 64) for narrow masks, O(hints x log hints) for wide ones.
+
+use super::{LISTED_NODES, list::List};
+use crate::place::hints::Mask;
+
+/// Calls `visit` with every set that all prefer, cut to the machine; some may be empty or come twice.
+pub(super) fn visit(lists: &[List<'_>], all: Mask, mut visit: impl FnMut(Mask)) {
+    let (free, bound): (Vec<&List<'_>>, Vec<&List<'_>>) =
+        lists.iter().partition(|list| list.agrees_with_all());
+    if bound.is_empty() {
+        visit(all);
+        free.iter().flat_map(|list| list.preferred()).for_each(|mask| visit(mask & all));
+        return;
+    }
+    let widest = bound.iter().flat_map(|list| list.preferred()).fold(0, |seen, mask| seen | mask);
+    if (Mask::BITS - widest.leading_zeros()) as usize <= LISTED_NODES {
+        narrow(&bound, widest, |mask| visit(mask & all));
+    } else {
+        wide(&bound, |mask| visit(mask & all));
+    }
+}
+
+fn narrow(lists: &[&List<'_>], widest: Mask, mut visit: impl FnMut(Mask)) {
+    // `widest` has at most LISTED_NODES bits.
+    let words = (widest / 64 + 1).try_into().unwrap_or(0);
+    let mut common = vec![u64::MAX; words];
+    let mut own = vec![0_u64; words];
+    for list in lists {
+        own.fill(0);
+        for mask in list.preferred() {
+            if let Some(word) = usize::try_from(mask / 64).ok().and_then(|index| own.get_mut(index)) {
+                *word |= 1 << (mask % 64);
+            }
+        }
+        common.iter_mut().zip(&own).for_each(|(common, own)| *common &= own);
+    }
+    for (index, mut word) in (0..).zip(common) {
+        while word != 0 {
+            visit(index * 64 + Mask::from(word.trailing_zeros()));
+            word &= word - 1;
+        }
+    }
+}
+
+fn wide(lists: &[&List<'_>], visit: impl FnMut(Mask)) {
+    let sorted = |list: &&List<'_>| {
+        let mut masks: Vec<Mask> = list.preferred().collect();
+        masks.sort_unstable();
+        masks
+    };
+    let common = lists.iter().map(sorted).reduce(|mut common, own| {
+        common.retain(|mask| own.binary_search(mask).is_ok());
+        common
+    });
+    common.into_iter().flatten().for_each(visit);
+}

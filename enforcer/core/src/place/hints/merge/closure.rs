@@ -1,0 +1,124 @@
+//! The sets of nodes that are the intersection of one set of each list.
+//!
+//! Problem: which sets can come out of the cross product? Idea: they are built list by list, each
+//! time the intersections of what came out so far with the hints of the next list. For up to
+//! [`LISTED_NODES`] nodes this is an AND-convolution of two 0/1 tables over all 2^N sets: sum each
+//! over supersets (zeta transform), multiply, and take the sums apart again (Moebius transform); what
+//! is not 0 is the intersection of some pair. The counts stay below 2^32, so the arithmetic is exact.
+//! For more nodes the sets are kept as a sorted list.
+//!
+//! Cost: O(lists x N x 2^N), three transforms per list, without regard to the number of hints. For
+//! more than [`LISTED_NODES`] nodes O(sets so far x hints) per list, and **bounded**: at most
+//! [`PAIRS`] intersections are made per list; when there would be more, only the widest sets and
+//! hints are used. The answer then still is an intersection of one hint of each list, but
+//! perhaps not the best one. With few hints per list nothing is left out.
+
+use std::cmp::Reverse;
+
+use super::{LISTED_NODES, list::List};
+use crate::place::hints::{Mask, NodeIndex};
+
+/// Intersections that are made per list on machines with more than [`LISTED_NODES`] nodes.
+pub(super) const PAIRS: usize = 1 << 20;
+
+/// Calls `visit` with every set that can come out, cut to the machine, and the empty set perhaps.
+pub(super) fn visit(lists: &[List<'_>], nodes: &NodeIndex, visit: impl FnMut(Mask)) {
+    // A list that has nothing but hints for any nodes changes no intersection; an empty one has none.
+    if lists.iter().any(|list| list.hints().is_empty()) {
+        return;
+    }
+    let naming = lists.iter().filter(|list| list.masks().next().is_some());
+    if nodes.len() <= LISTED_NODES {
+        of_tables(naming, nodes, visit);
+    } else {
+        of_sets(naming, nodes.all()).into_iter().for_each(visit);
+    }
+}
+
+fn of_tables<'l>(lists: impl Iterator<Item = &'l List<'l>>, nodes: &NodeIndex, mut visit: impl FnMut(Mask)) {
+    let size = 1_usize << nodes.len();
+    let mut sets = vec![0_u32; size];
+    sets[size - 1] = 1;
+    let mut own = vec![0_u32; size];
+    for (number, list) in lists.enumerate() {
+        let table = if number == 0 { &mut sets } else { &mut own };
+        table.fill(0);
+        for mask in list.hints().iter().map(|hint| hint.mask.unwrap_or(Mask::MAX) & nodes.all()) {
+            if let Some(slot) = usize::try_from(mask).ok().and_then(|index| table.get_mut(index)) {
+                *slot = 1;
+            }
+        }
+        // The empty set is no candidate and stays empty; without it the counts fit 32 bits.
+        table[0] = 0;
+        if number > 0 {
+            sum_over_supersets(&mut sets);
+            sum_over_supersets(&mut own);
+            sets.iter_mut().zip(&own).for_each(|(set, own)| *set = set.wrapping_mul(*own));
+            take_sums_apart(&mut sets);
+            for count in &mut sets {
+                *count = u32::from(*count != 0);
+            }
+            sets[0] = 0;
+        }
+    }
+    for (mask, count) in (0..).zip(sets) {
+        if count != 0 {
+            visit(mask);
+        }
+    }
+}
+
+fn sum_over_supersets(table: &mut [u32]) {
+    halves(table, |without, with| *without = without.wrapping_add(with));
+}
+
+fn take_sums_apart(table: &mut [u32]) {
+    halves(table, |without, with| *without = without.wrapping_sub(with));
+}
+
+/// For each node: `step` on the entry of every set without it and that of the same set with it.
+fn halves(table: &mut [u32], step: impl Fn(&mut u32, u32)) {
+    let mut half = 1;
+    while half < table.len() {
+        for block in table.chunks_exact_mut(2 * half) {
+            let (without, with) = block.split_at_mut(half);
+            without.iter_mut().zip(with).for_each(|(without, with)| step(without, *with));
+        }
+        half *= 2;
+    }
+}
+
+fn of_sets<'l>(lists: impl Iterator<Item = &'l List<'l>>, all: Mask) -> Vec<Mask> {
+    let cut = |list: &List<'_>| {
+        let mut masks: Vec<Mask> = list
+            .hints()
+            .iter()
+            .map(|hint| hint.mask.unwrap_or(Mask::MAX) & all)
+            .filter(|m| *m != 0)
+            .collect();
+        tidy(&mut masks);
+        masks
+    };
+    let mut lists: Vec<Vec<Mask>> = lists.map(cut).collect();
+    lists.sort_by_key(Vec::len);
+    lists.into_iter().fold(vec![all], |mut sets, mut own| {
+        keep_widest(&mut own, PAIRS / 64);
+        keep_widest(&mut sets, PAIRS / own.len().max(1));
+        let mut common: Vec<Mask> =
+            sets.iter().flat_map(|set| own.iter().map(move |mask| set & mask)).filter(|m| *m != 0).collect();
+        tidy(&mut common);
+        common
+    })
+}
+
+fn tidy(masks: &mut Vec<Mask>) {
+    masks.sort_unstable();
+    masks.dedup();
+}
+
+fn keep_widest(masks: &mut Vec<Mask>, limit: usize) {
+    if masks.len() > limit {
+        masks.sort_by_key(|mask| (Reverse(mask.count_ones()), *mask));
+        masks.truncate(limit);
+    }
+}

@@ -1,0 +1,93 @@
+//! What the resources think of a set of nodes for other reasons than its width: the tie-break by use.
+//!
+//! Each hint may have a score from 1 to 100. The score of a set of nodes is the mean over the
+//! resources that scored that very set; a resource without an opinion does not count, and of several
+//! scores by one resource the one that the strategy likes best counts. Means are compared as
+//! fractions. Without a strategy, or without any score, nothing is stored and nothing compared.
+
+use std::cmp::Ordering;
+
+use super::list::List;
+use crate::{
+    place::hints::{Mask, MaskHint},
+    policy::placement::NumaAllocationStrategy,
+};
+
+/// Scores of sets of nodes.
+#[derive(Debug)]
+pub(super) struct Scores {
+    strategy: NumaAllocationStrategy,
+    /// Ascending by mask.
+    means: Vec<(Mask, Mean)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Mean {
+    sum: u64,
+    count: u64,
+}
+
+impl Scores {
+    /// The scores that hints which `counts` give to the nodes of the machine among theirs.
+    pub(super) fn new(
+        lists: &[List<'_>],
+        all: Mask,
+        strategy: NumaAllocationStrategy,
+        counts: impl Fn(&MaskHint) -> bool,
+    ) -> Self {
+        let mut means: Vec<(Mask, Mean)> = Vec::new();
+        if strategy != NumaAllocationStrategy::None {
+            let scored = |hint: &&MaskHint| hint.score > 0 && counts(hint);
+            for list in lists {
+                let of_hint = |hint: &MaskHint| {
+                    let mean = Mean { sum: u64::from(hint.score), count: 1 };
+                    hint.mask.map(|mask| (mask & all, mean))
+                };
+                let mut own: Vec<_> = list.hints().iter().filter(scored).filter_map(of_hint).collect();
+                own.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| by_strategy(strategy, b.1, a.1)));
+                own.dedup_by_key(|(mask, _)| *mask);
+                means.extend(own);
+            }
+            means.sort_by_key(|(mask, _)| *mask);
+            means.dedup_by(|later, kept| {
+                let same = later.0 == kept.0;
+                if same {
+                    kept.1 = Mean { sum: kept.1.sum + later.1.sum, count: kept.1.count + later.1.count };
+                }
+                same
+            });
+        }
+        Self { strategy, means }
+    }
+
+    /// Has this set a score?
+    pub(super) fn has(&self, mask: Mask) -> bool {
+        self.mean(mask).is_some()
+    }
+
+    /// The set with the better score; of equal ones the lower set.
+    pub(super) fn better(&self, a: Option<Mask>, b: Option<Mask>) -> Option<Mask> {
+        let (Some(left), Some(right)) = (a, b) else { return a.or(b) };
+        let (Some(of_left), Some(of_right)) = (self.mean(left), self.mean(right)) else { return a };
+        match by_strategy(self.strategy, of_left, of_right) {
+            Ordering::Greater => a,
+            Ordering::Less => b,
+            Ordering::Equal => Some(left.min(right)),
+        }
+    }
+
+    fn mean(&self, mask: Mask) -> Option<Mean> {
+        let at = self.means.binary_search_by_key(&mask, |(mask, _)| *mask).ok()?;
+        Some(self.means[at].1)
+    }
+}
+
+/// Greater is better.
+fn by_strategy(strategy: NumaAllocationStrategy, a: Mean, b: Mean) -> Ordering {
+    let ascending = (a.sum * b.count).cmp(&(b.sum * a.count));
+    match strategy {
+        NumaAllocationStrategy::None => Ordering::Equal,
+        NumaAllocationStrategy::MostAllocated => ascending,
+        NumaAllocationStrategy::LeastAllocated => ascending.reverse(),
+    }
+}
