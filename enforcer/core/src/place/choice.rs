@@ -253,6 +253,7 @@ mod tests {
             topology_hints: Vec::new(),
             allowed_cpus: None,
             allowed_nodes: None,
+            oom_score_adj: None,
             resident_bytes: BTreeMap::new(),
         };
         PodRequest {
@@ -261,6 +262,7 @@ mod tests {
             labels: BTreeMap::from([("tier".into(), "gold".into())]),
             annotations: annotations.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
             containers: vec![container("a"), container("b")],
+            documents: BTreeMap::new(),
             previous: BTreeMap::new(),
         }
     }

@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, fmt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::hints::Hint;
+use super::{hints::Hint, pools::AffinityRule};
 use crate::{
     id::NodeId,
     set::{CpuSet, NodeSet},
+    workload::QosClass,
 };
 
 /// Everything that one container was given, and how it came about.
@@ -48,6 +49,10 @@ pub struct Grant {
     pub memory_priority: MemoryPriority,
     /// Labels of its pod, for affinity rules of those that come later.
     pub labels: BTreeMap<String, String>,
+    /// `QoS` class of its pod, likewise.
+    pub qos: Option<QosClass>,
+    /// Its own affinity rules, which pull on those that come later.
+    pub affinity: Vec<AffinityRule>,
     /// Why here, in one sentence.
     pub reason: String,
 }

@@ -23,6 +23,7 @@ fn container(name: &str, kind: ContainerKind, cpus: u64, gib: u64) -> ContainerR
         topology_hints: Vec::new(),
         allowed_cpus: None,
         allowed_nodes: None,
+        oom_score_adj: None,
         resident_bytes: BTreeMap::new(),
     }
 }
@@ -34,6 +35,7 @@ fn pod(pod: &str, containers: Vec<ContainerRequest>) -> PodRequest {
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
         containers,
+        documents: BTreeMap::new(),
         previous: BTreeMap::new(),
     }
 }

@@ -9,6 +9,23 @@
 //! Semantics are those of the topology-aware policy of CRI Resource Manager and of the NRI plugins
 //! (docs/placement.md says where we differ and why).
 
+pub mod affinity;
+pub mod annotations;
+pub mod classify;
+mod document;
 mod engine;
+pub mod rank;
+pub mod request;
+pub mod topology_hints;
+pub mod tree;
 
-pub use self::engine::PoolsEngine;
+pub use self::{
+    affinity::AffinityRule,
+    annotations::Preferences,
+    classify::{Classifier, CpuDemand},
+    document::{Document, Documents, documents},
+    engine::PoolsEngine,
+    rank::{Order, Standing},
+    request::Amounts,
+    tree::{Pool, PoolTree},
+};

@@ -1,0 +1,433 @@
+//! The tree of pools that a machine is cut into.
+//!
+//! Problem: "as close together as possible" needs steps between one cache and the whole machine.
+//! Idea: every level that the hardware has (sockets, dies, NUMA nodes, last-level caches) cuts the
+//! pools above it into parts; a part that is the same as the pool it would be in is not made again.
+//!
+//! - The root is the whole machine; on a machine of one socket that socket is the root.
+//! - Of several levels with the same CPUs one pool is kept, named by the first of socket, NUMA node,
+//!   die, root, cache; it [stands for](Pool::stands_for) all of them.
+//! - Dies are above or below NUMA nodes, whichever holds the other whole. Where neither does, in one
+//!   package, there are no pools of its dies.
+//! - A node without memory has no pool: its CPUs stay in the pool above.
+//! - The structure is that of the hardware. What a pool has is what of it may be given; a pool
+//!   without such CPUs is left out.
+//!
+//! Memory of a pool is on the nodes that its CPUs are of, and on the memory-only nodes attached to
+//! these. The root has all of them. A memory-only node is attached to one CPU node with memory:
+//! the one with the smallest distance from CPU to memory (asymmetric tables are kept as they are),
+//! among its HMAT initiators where firmware names any; of several, the one with the fewest of the
+//! same kind attached, in ascending order of memory nodes; of several, the lowest id. Memory of a GPU
+//! belongs to its driver and is in no pool.
+//!
+//! Terminology: ids are positions in post-order, so children come before their parent and a subtree is
+//! a range of ids. Cost: built once per topology, O(levels x groups x words of a CPU set).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    ops::RangeInclusive,
+};
+
+use super::annotations::MemoryTypes;
+use crate::{
+    id::NodeId,
+    place::Inventory,
+    policy::placement::PoolLevel,
+    set::{CpuSet, NodeSet},
+    topology::{MemoryKind, Node, Topology},
+};
+
+/// The pools, in post-order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolTree {
+    pools: Vec<Pool>,
+    /// The CPU node that each memory-only node is attached to.
+    attached: BTreeMap<NodeId, NodeId>,
+}
+
+/// A part of the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pool {
+    /// Position in post-order.
+    pub id: usize,
+    /// `root`, `socket #0`, `die #0/1`, `NUMA node #2`, `L3 cache #5`.
+    pub name: String,
+    /// What it is named by.
+    pub kind: PoolKind,
+    /// Its own level, and those that it is the same as.
+    pub stands_for: BTreeSet<PoolLevel>,
+    /// Number of pools above it.
+    pub depth: usize,
+    /// The pool above; none for the root.
+    pub parent: Option<usize>,
+    /// The pools directly below, ascending.
+    pub children: Vec<usize>,
+    /// The lowest id in its subtree.
+    first: usize,
+    /// CPUs that may be given: isolated, reserved and sharable ones.
+    pub cpus: CpuSet,
+    /// Those of `isolcpus=` that are not reserved.
+    pub isolated: CpuSet,
+    /// Those set aside for the system.
+    pub reserved: CpuSet,
+    /// The rest.
+    pub sharable: CpuSet,
+    /// Nodes that its hardware CPUs are of, those without memory included.
+    pub cpu_nodes: NodeSet,
+    /// Packages that its hardware CPUs are in.
+    pub packages: BTreeSet<i32>,
+    /// Its memory.
+    pub memory: MemoryNodes,
+}
+
+/// What a pool is named by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PoolKind {
+    /// The whole machine.
+    Root,
+    /// A package, by its id.
+    Socket(i32),
+    /// A die, by the ids of its package and of itself.
+    Die(i32, i32),
+    /// A NUMA node.
+    Numa(NodeId),
+    /// A last-level cache, counted over the machine.
+    L3(usize),
+}
+
+/// Nodes by kind of their memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemoryNodes {
+    /// Ordinary memory.
+    pub dram: NodeSet,
+    /// Slower memory: PMEM, CXL, and memory-only nodes that nothing is known of.
+    pub pmem: NodeSet,
+    /// High-bandwidth memory.
+    pub hbm: NodeSet,
+}
+
+/// CPUs that belong together on one level.
+#[derive(Debug, Clone)]
+struct Group {
+    kind: PoolKind,
+    cpus: CpuSet,
+}
+
+/// A pool before it has a number.
+#[derive(Debug)]
+struct Draft {
+    kind: PoolKind,
+    stands_for: BTreeSet<PoolLevel>,
+    cpus: CpuSet,
+    children: Vec<Draft>,
+}
+
+impl PoolTree {
+    /// The pools of a machine.
+    pub fn new(inventory: &Inventory) -> Self {
+        let machine = &inventory.machine;
+        let mut tree = Self { pools: Vec::new(), attached: attached_nodes(machine) };
+        tree.add(draft(machine), 0, inventory);
+        tree
+    }
+
+    /// All of them, in ascending order of id.
+    pub fn pools(&self) -> &[Pool] {
+        &self.pools
+    }
+
+    /// One of them.
+    ///
+    /// # Panics
+    /// With an id that is not of this tree.
+    pub fn pool(&self, id: usize) -> &Pool {
+        &self.pools[id]
+    }
+
+    /// The pool that all others are in.
+    pub fn root(&self) -> &Pool {
+        self.pool(self.pools.len() - 1)
+    }
+
+    /// Ids of a pool and all below it.
+    pub fn subtree(&self, id: usize) -> RangeInclusive<usize> {
+        self.pool(id).first..=id
+    }
+
+    /// Ids of the pools above a pool, from its parent to the root.
+    pub fn ancestors(&self, id: usize) -> impl Iterator<Item = usize> + '_ {
+        std::iter::successors(self.pool(id).parent, |above| self.pool(*above).parent)
+    }
+
+    /// These CPU nodes and the memory-only nodes attached to them.
+    pub fn local_memory(&self, cpu_nodes: &NodeSet) -> NodeSet {
+        let attached = self.attached.iter().filter(|(_, host)| cpu_nodes.contains(**host));
+        let mut local = cpu_nodes.clone();
+        local.extend(&attached.map(|(node, _)| *node).collect());
+        local
+    }
+
+    /// The level, or the next coarser one that this machine has.
+    pub fn existing_level(&self, wanted: PoolLevel) -> PoolLevel {
+        let levels = self.pools.iter().flat_map(|pool| &pool.stands_for);
+        levels.copied().filter(|level| *level <= wanted).max().unwrap_or(PoolLevel::System)
+    }
+
+    /// Adds what is drafted below the pools above; its id, unless it has no CPU to give.
+    fn add(&mut self, draft: Draft, depth: usize, inventory: &Inventory) -> Option<usize> {
+        let cpus = draft.cpus.intersection(&inventory.allowed_cpus);
+        if cpus.is_empty() && depth > 0 {
+            return None;
+        }
+        let first = self.pools.len();
+        let below = draft.children.into_iter().map(|child| self.add(child, depth + 1, inventory));
+        let children: Vec<usize> = below.collect::<Vec<_>>().into_iter().flatten().collect();
+        let id = self.pools.len();
+        for child in &children {
+            self.pools[*child].parent = Some(id);
+        }
+        let machine = &inventory.machine;
+        let cpu_nodes = machine.nodes_of(&draft.cpus);
+        let reserved = cpus.intersection(&inventory.reserved_cpus);
+        let isolated = cpus.intersection(&inventory.isolated_cpus).difference(&reserved);
+        let local = |node: &&Node| {
+            depth == 0 || cpu_nodes.contains(self.attached.get(&node.id).copied().unwrap_or(node.id))
+        };
+        let packages = machine.packages.iter().filter(|package| !package.cpus.is_disjoint(&draft.cpus));
+        self.pools.push(Pool {
+            id,
+            name: draft.kind.to_string(),
+            kind: draft.kind,
+            stands_for: draft.stands_for,
+            depth,
+            parent: None,
+            children,
+            first,
+            sharable: cpus.difference(&reserved).difference(&isolated),
+            cpus,
+            isolated,
+            reserved,
+            packages: packages.map(|package| package.id).collect(),
+            memory: MemoryNodes::of(machine.nodes.iter().filter(local)),
+            cpu_nodes,
+        });
+        Some(id)
+    }
+}
+
+impl Pool {
+    /// Is it a pool of this level, or the same as one?
+    pub fn is_of(&self, level: PoolLevel) -> bool {
+        self.stands_for.contains(&level)
+    }
+}
+
+impl MemoryNodes {
+    fn of<'a>(nodes: impl Iterator<Item = &'a Node>) -> Self {
+        let mut sorted = Self::default();
+        for node in nodes.filter(|node| has_memory(node)) {
+            match node.kind {
+                _ if !node.cpus.is_empty() => sorted.dram.insert(node.id),
+                MemoryKind::Dram => sorted.dram.insert(node.id),
+                MemoryKind::Hbm => sorted.hbm.insert(node.id),
+                MemoryKind::Pmem | MemoryKind::Cxl | MemoryKind::Unknown => sorted.pmem.insert(node.id),
+                MemoryKind::Gpu | MemoryKind::None => false,
+            };
+        }
+        sorted
+    }
+
+    /// The nodes of these kinds.
+    pub fn of_types(&self, types: MemoryTypes) -> NodeSet {
+        let kinds = [(types.dram, &self.dram), (types.pmem, &self.pmem), (types.hbm, &self.hbm)];
+        let mut nodes = NodeSet::new();
+        kinds.into_iter().filter(|(wanted, _)| *wanted).for_each(|(_, kind)| nodes.extend(kind));
+        nodes
+    }
+
+    /// All of them.
+    pub fn all(&self) -> NodeSet {
+        self.of_types(MemoryTypes { dram: true, pmem: true, hbm: true })
+    }
+
+    /// The kinds that are there.
+    pub fn types(&self) -> MemoryTypes {
+        MemoryTypes { dram: !self.dram.is_empty(), pmem: !self.pmem.is_empty(), hbm: !self.hbm.is_empty() }
+    }
+}
+
+impl PoolKind {
+    fn level(self) -> PoolLevel {
+        match self {
+            Self::Root => PoolLevel::System,
+            Self::Socket(_) => PoolLevel::Package,
+            Self::Die(..) => PoolLevel::Die,
+            Self::Numa(_) => PoolLevel::Numa,
+            Self::L3(_) => PoolLevel::L3Cache,
+        }
+    }
+
+    /// Of several names for the same CPUs the one with the lowest number is used.
+    fn precedence(self) -> u8 {
+        match self {
+            Self::Socket(_) => 0,
+            Self::Numa(_) => 1,
+            Self::Die(..) => 2,
+            Self::Root => 3,
+            Self::L3(_) => 4,
+        }
+    }
+}
+
+impl fmt::Display for PoolKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => f.write_str("root"),
+            Self::Socket(package) => write!(f, "socket #{package}"),
+            Self::Die(package, die) => write!(f, "die #{package}/{die}"),
+            Self::Numa(node) => write!(f, "NUMA node #{node}"),
+            Self::L3(cache) => write!(f, "L3 cache #{cache}"),
+        }
+    }
+}
+
+fn has_memory(node: &Node) -> bool {
+    node.mem_total_bytes != Some(0) && node.kind != MemoryKind::None
+}
+
+/// The whole tree by hardware.
+fn draft(machine: &Topology) -> Draft {
+    let mut root = Draft::new(Group { kind: PoolKind::Root, cpus: machine.online_cpus() });
+    let caches = caches(machine);
+    let sockets = machine.packages.iter().map(|package| {
+        let kind = PoolKind::Socket(package.id.max(0));
+        let mut socket = Draft::new(Group { kind, cpus: package.cpus.clone() });
+        let (nodes, dies) = (nodes(machine, &package.cpus), dies(machine, package.id, &package.cpus));
+        let hold = |outer: &[Group], inner: &[Group]| {
+            inner.iter().all(|inner| outer.iter().any(|outer| inner.cpus.is_subset(&outer.cpus)))
+        };
+        let with_memory: Vec<Group> = nodes
+            .iter()
+            .filter(|group| machine.nodes.iter().any(|n| PoolKind::Numa(n.id) == group.kind && has_memory(n)))
+            .cloned()
+            .collect();
+        if hold(&dies, &nodes) {
+            socket.cut(&[&dies, &with_memory, &caches]);
+        } else if hold(&nodes, &dies) {
+            socket.cut(&[&with_memory, &dies, &caches]);
+        } else {
+            socket.cut(&[&with_memory, &caches]);
+        }
+        socket
+    });
+    let mut sockets: Vec<Draft> = sockets.filter(|socket| !socket.cpus.is_empty()).collect();
+    sockets.sort_by_key(|socket| socket.kind);
+    if sockets.is_empty() {
+        root.cut(&[&nodes(machine, &root.cpus.clone()), &caches]);
+    } else {
+        root.adopt(sockets);
+    }
+    root
+}
+
+fn nodes(machine: &Topology, within: &CpuSet) -> Vec<Group> {
+    let parts = machine
+        .nodes
+        .iter()
+        .map(|node| Group { kind: PoolKind::Numa(node.id), cpus: node.cpus.intersection(within) });
+    parts.filter(|group| !group.cpus.is_empty()).collect()
+}
+
+/// The dies of a package; CPUs that do not say theirs are on die 0.
+fn dies(machine: &Topology, package: i32, within: &CpuSet) -> Vec<Group> {
+    let mut dies = BTreeMap::<i32, CpuSet>::new();
+    for cpu in machine.cpus.iter().filter(|cpu| within.contains(cpu.id)) {
+        dies.entry(cpu.die.unwrap_or(0).max(0)).or_default().insert(cpu.id);
+    }
+    dies.into_iter().map(|(die, cpus)| Group { kind: PoolKind::Die(package.max(0), die), cpus }).collect()
+}
+
+/// The last-level caches, numbered by their lowest CPU. One of level 2 is as good as private.
+fn caches(machine: &Topology) -> Vec<Group> {
+    let mut caches: Vec<&CpuSet> =
+        machine.llcs.iter().filter(|llc| llc.level >= 3).map(|llc| &llc.cpus).collect();
+    caches.sort_by_key(|cpus| cpus.first());
+    let numbered = caches.into_iter().enumerate();
+    numbered.map(|(index, cpus)| Group { kind: PoolKind::L3(index), cpus: cpus.clone() }).collect()
+}
+
+impl Draft {
+    fn new(group: Group) -> Self {
+        Self {
+            stands_for: BTreeSet::from([group.kind.level()]),
+            kind: group.kind,
+            cpus: group.cpus,
+            children: Vec::new(),
+        }
+    }
+
+    /// Cuts the pool by the levels, from the outermost to the innermost.
+    fn cut(&mut self, levels: &[&[Group]]) {
+        let Some((level, inner)) = levels.split_first() else { return };
+        let parts = level.iter().filter_map(|group| {
+            let whole = self.cpus.is_subset(&group.cpus);
+            let cpus = if whole { self.cpus.clone() } else { group.cpus.intersection(&self.cpus) };
+            // A cache that is only partly in here says nothing about this pool.
+            let torn = matches!(group.kind, PoolKind::L3(_)) && !whole && cpus != group.cpus;
+            (!cpus.is_empty() && !torn).then_some(Group { kind: group.kind, cpus })
+        });
+        let parts: Vec<Group> = parts.collect();
+        let lone_cache =
+            matches!(parts.as_slice(), [one] if matches!(one.kind, PoolKind::L3(_)) && one.cpus != self.cpus);
+        if parts.is_empty() || lone_cache {
+            return self.cut(inner);
+        }
+        let children = parts.into_iter().map(|group| {
+            let mut child = Self::new(group);
+            child.cut(inner);
+            child
+        });
+        self.adopt(children.collect());
+    }
+
+    /// Takes pools below it; one that is the same as itself becomes part of it.
+    fn adopt(&mut self, mut children: Vec<Self>) {
+        if let [only] = children.as_mut_slice()
+            && only.cpus == self.cpus
+        {
+            self.stands_for.append(&mut only.stands_for);
+            if only.kind.precedence() < self.kind.precedence() {
+                self.kind = only.kind;
+            }
+            self.children = std::mem::take(&mut only.children);
+        } else {
+            self.children = children;
+        }
+    }
+}
+
+/// The CPU node that each memory-only node is attached to.
+fn attached_nodes(machine: &Topology) -> BTreeMap<NodeId, NodeId> {
+    let with_cpus = || machine.nodes.iter().filter(|node| !node.cpus.is_empty());
+    let mut hosts: Vec<NodeId> = with_cpus().filter(|node| has_memory(node)).map(|node| node.id).collect();
+    if hosts.is_empty() {
+        hosts = with_cpus().map(|node| node.id).collect();
+    }
+    let mut attached = BTreeMap::<NodeId, NodeId>::new();
+    let mut load = BTreeMap::<(MemoryKind, NodeId), usize>::new();
+    for node in machine.nodes.iter().filter(|node| node.cpus.is_empty() && has_memory(node)) {
+        let initiators = node.hmat.as_ref().map(|hmat| &hmat.initiators);
+        let named = |host: &NodeId| initiators.is_some_and(|initiators| initiators.contains(*host));
+        let any_named = hosts.iter().any(named);
+        let nearest = hosts.iter().copied().filter(|host| !any_named || named(host)).min_by_key(|host| {
+            let distance = machine.distance(*host, node.id).unwrap_or(u32::MAX);
+            (distance, load.get(&(node.kind, *host)).copied().unwrap_or(0), *host)
+        });
+        if let Some(host) = nearest {
+            attached.insert(node.id, host);
+            *load.entry((node.kind, host)).or_default() += 1;
+        }
+    }
+    attached
+}
