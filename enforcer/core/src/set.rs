@@ -105,9 +105,9 @@ impl<T: Id> IdSet<T> {
     /// The members in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = T> + '_ {
         self.words.iter().zip(0u32..).flat_map(|(&word, index)| {
-            (0..u64::BITS)
-                .filter(move |bit| word >> bit & 1 == 1)
-                .map(move |bit| T::from_number(index * 64 + bit))
+            let rest = std::iter::successors(Some(word), |rest| Some(rest & rest.wrapping_sub(1)));
+            rest.take_while(|rest| *rest != 0)
+                .map(move |rest| T::from_number(index * 64 + rest.trailing_zeros()))
         })
     }
 

@@ -24,6 +24,7 @@ mod grant;
 pub mod hints;
 mod inventory;
 mod layout;
+pub mod memory;
 pub mod nearest;
 pub mod pools;
 mod rejection;

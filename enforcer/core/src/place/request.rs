@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Grant, pools::Documents};
+use super::{Grant, Holder};
 use crate::{
     id::NodeId,
     set::{CpuSet, NodeSet},
@@ -42,8 +42,6 @@ pub struct PodRequest {
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Those of its annotations whose values are documents, read.
-    pub documents: Documents,
     /// Its containers: init containers and sidecars first, in the order of the manifest, then the
     /// others.
     pub containers: Vec<ContainerRequest>,
@@ -83,8 +81,6 @@ pub struct ContainerRequest {
     pub allowed_cpus: Option<CpuSet>,
     /// Nodes that the cgroups above, and rules, leave it; all when absent.
     pub allowed_nodes: Option<NodeSet>,
-    /// Its `oom_score_adj`, for a container that runs: the kubelet's trace of its memory request.
-    pub oom_score_adj: Option<i32>,
     /// Bytes that it has on each node already, for a container that runs.
     pub resident_bytes: BTreeMap<NodeId, u64>,
 }
@@ -145,6 +141,16 @@ impl PodRequest {
     pub fn container(&self, name: &str) -> Option<&ContainerRequest> {
         self.containers.iter().find(|container| container.name == name)
     }
+
+    /// Has this holder ended when the container at this place of the list starts? So it is with init
+    /// containers of this pod that are before it; what they had is free for it.
+    pub fn has_ended(&self, holder: &Holder, before: usize) -> bool {
+        let earlier = self.containers.get(..before).unwrap_or(&self.containers);
+        holder.pod() == Some(&self.name)
+            && earlier
+                .iter()
+                .any(|container| container.kind == ContainerKind::Init && container.name == holder.name())
+    }
 }
 
 impl ContainerRequest {
@@ -174,7 +180,6 @@ mod tests {
             topology_hints: Vec::new(),
             allowed_cpus: None,
             allowed_nodes: None,
-            oom_score_adj: None,
             resident_bytes: BTreeMap::new(),
         }
     }

@@ -68,7 +68,8 @@ impl NodeIndex {
 
     /// Position of a node.
     pub fn position(&self, node: NodeId) -> Option<usize> {
-        self.ids.binary_search(&node).ok()
+        let dense = self.ids.get(node.0 as usize) == Some(&node);
+        if dense { Some(node.0 as usize) } else { self.ids.binary_search(&node).ok() }
     }
 
     /// The mask of these nodes; others are left out.

@@ -12,15 +12,20 @@
 //! managers (docs/placement.md says where we differ and why).
 
 pub mod cpu;
+pub mod device;
 mod engine;
 mod index;
+mod masks;
+pub mod memory;
 pub mod merge;
+mod narrowest;
 mod numa_first_fit;
 mod threshold;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(in crate::place) use self::masks::{LISTED, positions};
 pub use self::{
     engine::HintsEngine,
     index::{HintMasks, NodeIndex},

@@ -1,0 +1,67 @@
+//! Which sets of nodes are offered.
+//!
+//! Devices are counted by the set of nodes that they are near, of which there are few. Above 16 nodes
+//! the offer is a threshold; a device near several nodes counts at the lowest of them there.
+
+use std::collections::BTreeMap;
+
+use super::{
+    DeviceStock,
+    stock::{State, Unit},
+};
+use crate::place::hints::{
+    LISTED, Mask, Need, Offer, Threshold,
+    masks::{self, positions},
+    narrowest::narrowest,
+};
+
+/// Number of devices by the nodes that they are near.
+type Counts = BTreeMap<Mask, u64>;
+
+/// What the devices of a resource say to a request for some of them.
+pub fn offer(stock: &DeviceStock<'_>, count: u64) -> Offer {
+    let known = stock.units.iter().any(|unit| unit.near.is_some());
+    if count == 0 || !known && !stock.units.is_empty() {
+        return Offer::NoPreference;
+    }
+    if u64::try_from(stock.available().count()).is_ok_and(|available| available < count) {
+        return Offer::Listed(Vec::new());
+    }
+    let keeps = stock.keeps(count);
+    let usable =
+        |unit: &&Unit<'_>| if keeps { unit.state == State::Held } else { unit.state != State::Taken };
+    let all = counts(stock.units.iter());
+    let now = counts(stock.units.iter().filter(usable));
+    let reusable = counts(stock.units.iter().filter(|unit| !keeps && unit.state == State::Reusable));
+    let nodes = stock.nodes.len();
+    if nodes > LISTED {
+        let Some(width) = narrowest(&[need(&all, nodes, count)]) else { return Offer::Listed(Vec::new()) };
+        let must = reusable.keys().fold(0, |must, near| must | near & near.wrapping_neg());
+        return Offer::Threshold(Threshold { needs: vec![need(&now, nodes, count)], width, must });
+    }
+    let does = |mask: Mask| reusable.keys().all(|near| near & mask != 0) && near(&now, mask) >= count;
+    Offer::Listed(masks::list(nodes, true, |mask| near(&all, mask) >= count, does))
+}
+
+fn counts<'a>(units: impl Iterator<Item = &'a Unit<'a>>) -> Counts {
+    let mut counts = Counts::new();
+    for near in units.filter_map(|unit| unit.near) {
+        *counts.entry(near).or_insert(0) += 1;
+    }
+    counts
+}
+
+/// Devices near any of these nodes.
+fn near(counts: &Counts, mask: Mask) -> u64 {
+    counts.iter().filter(|(near, _)| *near & mask != 0).map(|(_, count)| count).sum()
+}
+
+fn need(counts: &Counts, nodes: usize, amount: u64) -> Need {
+    let mut free = vec![0u64; nodes];
+    for (near, count) in counts {
+        if let Some(sum) = positions(*near).next().and_then(|node| free.get_mut(node)) {
+            *sum += count;
+        }
+    }
+    Need { free, amount }
+}

@@ -1,0 +1,97 @@
+//! Devices of one resource, as one container finds them.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    id::NodeId,
+    place::{
+        Allocations, Inventory, PodRequest,
+        hints::{Mask, NodeIndex},
+    },
+    set::NodeSet,
+    topology::Topology,
+};
+
+/// Devices of one resource, in ascending order of id.
+#[derive(Debug)]
+pub struct DeviceStock<'a> {
+    pub(super) resource: &'a str,
+    pub(super) nodes: &'a NodeIndex,
+    pub(super) units: Vec<Unit<'a>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unit<'a> {
+    pub(super) id: &'a str,
+    /// Nodes near it; none when not known.
+    pub(super) near: Option<Mask>,
+    pub(super) state: State,
+}
+
+/// What this container may do with a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum State {
+    /// It had the device until now: of a resize or of a restart.
+    Held,
+    /// An init container of the pod had it, and has ended.
+    Reusable,
+    /// Nobody has it.
+    Free,
+    /// Somebody else has it.
+    Taken,
+}
+
+impl<'a> DeviceStock<'a> {
+    /// The devices as the container at this place of the pod's list finds them.
+    pub fn new(
+        inventory: &'a Inventory,
+        allocations: &Allocations,
+        nodes: &'a NodeIndex,
+        pod: &PodRequest,
+        index: usize,
+        resource: &'a str,
+    ) -> Self {
+        let (mut taken, mut ended) = (BTreeSet::new(), BTreeSet::new());
+        for (holder, grant) in allocations.iter() {
+            let Some(ids) = grant.devices.get(resource) else { continue };
+            let set = if pod.has_ended(holder, index) { &mut ended } else { &mut taken };
+            set.extend(ids.iter().map(String::as_str));
+        }
+        let previous = pod.containers.get(index).and_then(|container| pod.previous.get(&container.name));
+        let held = previous.and_then(|grant| grant.devices.get(resource));
+        let units = inventory.devices.get(resource).map_or(&[][..], Vec::as_slice).iter();
+        let unit = |unit: &'a crate::place::DeviceUnit| {
+            let id = unit.id.as_str();
+            let state = if taken.contains(id) {
+                State::Taken
+            } else if held.is_some_and(|held| held.iter().any(|held| held == id)) {
+                State::Held
+            } else if ended.contains(id) {
+                State::Reusable
+            } else {
+                State::Free
+            };
+            Unit { id, near: near(&inventory.machine, nodes, &unit.nodes), state }
+        };
+        Self { resource, nodes, units: units.map(unit).collect() }
+    }
+
+    /// Devices that the container could be given.
+    pub(super) fn available(&self) -> impl Iterator<Item = &Unit<'a>> {
+        self.units.iter().filter(|unit| unit.state != State::Taken)
+    }
+
+    /// Has it just as many devices as it asks for? Then it keeps them.
+    pub(super) fn keeps(&self, count: u64) -> bool {
+        let held = self.units.iter().filter(|unit| unit.state == State::Held).count();
+        held > 0 && u64::try_from(held) == Ok(count)
+    }
+}
+
+/// Positions of the nodes; a node without CPUs stands for the CPU node nearest to it.
+fn near(machine: &Topology, nodes: &NodeIndex, of: &NodeSet) -> Option<Mask> {
+    let position =
+        |node: NodeId| nodes.position(node).or_else(|| nodes.position(machine.node(node)?.closest_cpu_node?));
+    let mask = of.iter().filter_map(position).fold(0, |mask: Mask, position| mask | 1 << position);
+    (mask != 0).then_some(mask)
+}

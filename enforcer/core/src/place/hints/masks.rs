@@ -1,0 +1,119 @@
+//! Listing masks: every set of nodes once, the narrow ones first.
+//!
+//! Problem: a resource that can name its masks one by one has to ask about every set of nodes.
+//! Idea: sets in order of width, and within a width in lexicographic order of their positions, so that
+//! the first one that would do on an empty machine gives the width of the preferred ones. Where more
+//! nodes never hurt, a set that holds one that does needs no question of its own.
+//!
+//! Cost: O(2^N) sets of N nodes. Must not be called for more than [`LISTED`] nodes.
+
+use super::{Mask, MaskHint};
+
+/// The most nodes whose masks are listed; above it, offers are thresholds.
+pub(in crate::place) const LISTED: usize = 16;
+
+/// Every non-empty set of the first `nodes` positions, by width, then lexicographically by position.
+pub(in crate::place) fn by_width(nodes: usize) -> impl Iterator<Item = Mask> {
+    (1..=nodes).flat_map(move |width| of_width(nodes, width))
+}
+
+/// Every set of `width` of the first `nodes` positions, lexicographically by position.
+///
+/// Read with position 0 as the highest bit, lexicographic order is descending order of numbers; their
+/// complements ascend, and ascending numbers of equal width are what one step of arithmetic gives.
+fn of_width(nodes: usize, width: usize) -> impl Iterator<Item = Mask> {
+    let nodes = nodes.min(63);
+    let all: Mask = (1 << nodes) - 1;
+    let absent: Mask = (1 << nodes.saturating_sub(width)) - 1;
+    std::iter::successors(Some(absent), move |absent| next_of_width(*absent).filter(|next| next & !all == 0))
+        .map(move |absent| (!absent & all).reverse_bits() >> (64 - nodes))
+}
+
+/// The next greater number with as many bits.
+fn next_of_width(bits: Mask) -> Option<Mask> {
+    let lowest = bits & bits.wrapping_neg();
+    let carried = bits.checked_add(lowest).filter(|_| lowest != 0)?;
+    Some(carried | (bits ^ carried) >> 2 >> lowest.trailing_zeros())
+}
+
+/// Hints for the sets that do, of those that would do on an empty machine; those as narrow as an empty
+/// machine would allow are preferred. `does` must be true for every superset of one for which it is
+/// true when `grows` is set, and never for one that would not do.
+pub(super) fn list(
+    nodes: usize,
+    grows: bool,
+    would_do: impl Fn(Mask) -> bool,
+    does: impl Fn(Mask) -> bool,
+) -> Vec<MaskHint> {
+    let mut width = None;
+    let mut known = vec![false; 1 << nodes.min(LISTED)];
+    let mut hints = Vec::new();
+    for mask in by_width(nodes.min(LISTED)) {
+        if width.is_none() && would_do(mask) {
+            width = Some(mask.count_ones());
+        }
+        let Some(width) = width else { continue };
+        if grows && holds_known(&known, mask) || does(mask) {
+            set(&mut known, mask);
+            hints.push(MaskHint { mask: Some(mask), preferred: mask.count_ones() == width, score: 0 });
+        }
+    }
+    hints
+}
+
+/// Does the mask without one of its nodes do?
+fn holds_known(known: &[bool], mask: Mask) -> bool {
+    positions(mask).any(|position| at(known, mask & !(1 << position)))
+}
+
+fn at(known: &[bool], mask: Mask) -> bool {
+    usize::try_from(mask).ok().and_then(|mask| known.get(mask)).copied().unwrap_or(false)
+}
+
+fn set(known: &mut [bool], mask: Mask) {
+    if let Some(slot) = usize::try_from(mask).ok().and_then(|mask| known.get_mut(mask)) {
+        *slot = true;
+    }
+}
+
+/// Positions of a mask, ascending.
+pub(in crate::place) fn positions(mask: Mask) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(mask), |rest| Some(rest & rest.wrapping_sub(1)))
+        .take_while(|rest| *rest != 0)
+        .map(|rest| rest.trailing_zeros() as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_come_by_width_and_then_lexicographically() {
+        let listed: Vec<Vec<usize>> = by_width(4).map(|mask| positions(mask).collect()).collect();
+        let pairs = [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]].map(|pair| pair.to_vec());
+        let triples = [[0, 1, 2], [0, 1, 3], [0, 2, 3], [1, 2, 3]].map(|triple| triple.to_vec());
+        let mut expected: Vec<Vec<usize>> = (0..4).map(|node| vec![node]).collect();
+        expected.extend(pairs.into_iter().chain(triples));
+        expected.push(vec![0, 1, 2, 3]);
+        assert_eq!(listed, expected);
+    }
+
+    #[test]
+    fn every_mask_comes_once() {
+        for nodes in 0..=12 {
+            let mut masks: Vec<Mask> = by_width(nodes).collect();
+            assert!(masks.is_sorted_by_key(|mask| mask.count_ones()));
+            masks.sort_unstable();
+            assert!(masks.into_iter().eq(1..1 << nodes), "{nodes}");
+        }
+    }
+
+    #[test]
+    fn the_narrowest_that_would_do_is_preferred_even_if_it_does_not() {
+        let hints = list(3, true, |_| true, |mask| mask & 0b110 == 0b110);
+        let masks: Vec<_> = hints.iter().map(|hint| (hint.mask, hint.preferred)).collect();
+        assert_eq!(masks, [(Some(0b110), false), (Some(0b111), false)]);
+        assert!(list(3, true, |_| false, |_| false).is_empty());
+        assert!(list(0, true, |_| true, |_| true).is_empty());
+    }
+}

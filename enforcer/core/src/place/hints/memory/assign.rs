@@ -1,0 +1,95 @@
+//! Promising memory on the nodes that were chosen for a container.
+//!
+//! The merged set is taken where it has room. Where it has not (the policy lets the container run
+//! anyway), it is widened to the narrowest set with room that holds it. Without a merged set the
+//! narrowest set with room is taken. A preferred set is never exchanged for one that is not.
+
+use super::{MemoryStock, offer::best};
+use crate::{
+    place::{
+        MemoryClaim, MemoryResource, Reason, Rejection, Shortage,
+        hints::{Mask, merge::Merged},
+    },
+    set::NodeSet,
+    words,
+};
+
+/// Claims for everything that is wanted, all on the same zone; none when nothing is wanted.
+pub fn assign(
+    stock: &MemoryStock<'_>,
+    wanted: &[(MemoryResource, u64)],
+    merged: Merged,
+) -> Result<Vec<MemoryClaim>, Rejection> {
+    if wanted.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mask = choose(stock, wanted, merged)?;
+    let zone = stock.nodes.nodes(mask);
+    let claim = |&(resource, bytes): &(MemoryResource, u64)| MemoryClaim {
+        resource,
+        by_node: stock.account.split(&zone, resource, bytes),
+        zone: zone.clone(),
+        bytes,
+    };
+    Ok(wanted.iter().map(claim).collect())
+}
+
+/// Which of the wanted amounts cannot be promised on these nodes, and what could.
+pub fn shortages(
+    stock: &MemoryStock<'_>,
+    wanted: &[(MemoryResource, u64)],
+    nodes: &NodeSet,
+) -> Vec<Shortage> {
+    let short = wanted.iter().filter(|(resource, bytes)| !stock.account.fits(nodes, *resource, *bytes));
+    let shortage = |(resource, bytes): &(MemoryResource, u64)| Shortage {
+        resource: resource.to_string(),
+        nodes: nodes.clone(),
+        wanted: *bytes,
+        available: stock.account.free(nodes, *resource),
+    };
+    short.map(shortage).collect()
+}
+
+fn choose(
+    stock: &MemoryStock<'_>,
+    wanted: &[(MemoryResource, u64)],
+    merged: Merged,
+) -> Result<Mask, Rejection> {
+    let refused = |problem: &str, nodes: Mask| {
+        let problem = format!("[memorymanager] {problem}");
+        Rejection {
+            shortages: shortages(stock, wanted, &stock.nodes.nodes(nodes)),
+            fits: best(stock, wanted, 0)
+                .and_then(|hint| hint.mask)
+                .map(|mask| format!("it fits on {}", words::nodes(&stock.nodes.nodes(mask)))),
+            ..Rejection::new(Reason::UnexpectedAdmissionError, problem)
+        }
+    };
+    let Some(chosen) = merged.mask else {
+        return match best(stock, wanted, 0).map(|hint| (hint.mask, hint.preferred)) {
+            Some((_, false)) if merged.preferred => {
+                Err(refused("failed to find the default preferred hint", stock.nodes.all()))
+            }
+            Some((Some(mask), _)) => Ok(mask),
+            _ => {
+                let problem = "failed to get the default NUMA affinity, \
+                               no NUMA nodes with enough memory is available";
+                Err(refused(problem, stock.nodes.all()))
+            }
+        };
+    };
+    if stock.fits(chosen, wanted) {
+        return if stock.allowed(chosen) {
+            Ok(chosen)
+        } else {
+            Err(refused("preferred hint violates NUMA node allocation", chosen))
+        };
+    }
+    match best(stock, wanted, chosen).map(|hint| (hint.mask, hint.preferred)) {
+        Some((_, false)) if merged.preferred => {
+            Err(refused("failed to find the extended preferred hint", chosen))
+        }
+        Some((Some(mask), _)) => Ok(mask),
+        _ => Err(refused("failed to find NUMA nodes to extend the current topology hint", chosen)),
+    }
+}

@@ -1,0 +1,126 @@
+//! Which sets of nodes are offered.
+//!
+//! Up to 16 nodes every set that has room. Above that, what is left per node, as a threshold: it says
+//! a little less than the truth where others could be moved out of the way, never more. Under the rule
+//! for groups a threshold says nothing; then the single nodes, the groups in use and the runs of unused
+//! nodes are offered.
+
+use super::MemoryStock;
+use crate::place::{
+    MemoryResource,
+    hints::{
+        LISTED, Mask, MaskHint, Need, Offer, Offers, Threshold,
+        masks::{self, positions},
+        narrowest::narrowest,
+    },
+};
+
+/// What memory says to this request: one offer for each resource of it.
+pub fn offer(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)]) -> Offers {
+    if stock.nodes.len() > LISTED && stock.groups.is_none() {
+        let offer = threshold(stock, wanted);
+        return wanted.iter().map(|(resource, _)| (resource.to_string(), offer.clone())).collect();
+    }
+    let hints = hints(stock, wanted, 0);
+    let scored = |resource: MemoryResource| {
+        let hints = hints.iter().map(|hint| MaskHint { score: score(stock, resource, hint), ..*hint });
+        Offer::Listed(hints.collect())
+    };
+    wanted.iter().map(|(resource, _)| (resource.to_string(), scored(*resource))).collect()
+}
+
+/// Hints for the sets of nodes that have room and hold `base`, without scores. Of a machine with many
+/// nodes only those that the rule for groups knows.
+pub(super) fn hints(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)], base: Mask) -> Vec<MaskHint> {
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    let does = |mask: Mask| mask & base == base && stock.allowed(mask) && stock.fits(mask, wanted);
+    if stock.nodes.len() <= LISTED {
+        let grows = stock.groups.is_none();
+        return masks::list(stock.nodes.len(), grows, |mask| stock.would_fit(mask, wanted), does);
+    }
+    let width = narrowest(&needs(stock, wanted, when_empty));
+    let hint =
+        |mask: Mask| MaskHint { mask: Some(mask), preferred: width == Some(mask.count_ones()), score: 0 };
+    group_masks(stock).into_iter().filter(|mask| does(*mask)).map(hint).collect()
+}
+
+/// What is left on each node, and what is needed.
+fn threshold(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)]) -> Offer {
+    match narrowest(&needs(stock, wanted, when_empty)) {
+        Some(width) => Offer::Threshold(Threshold { needs: needs(stock, wanted, now), width, must: 0 }),
+        None => Offer::Listed(Vec::new()),
+    }
+}
+
+fn needs(
+    stock: &MemoryStock<'_>,
+    wanted: &[(MemoryResource, u64)],
+    on: fn(&MemoryStock<'_>, Mask, MemoryResource) -> u64,
+) -> Vec<Need> {
+    let nodes = 0..stock.nodes.len();
+    let free = |resource| nodes.clone().map(|node| on(stock, 1 << node, resource)).collect();
+    wanted.iter().map(|(resource, bytes)| Need { free: free(*resource), amount: *bytes }).collect()
+}
+
+fn when_empty(stock: &MemoryStock<'_>, mask: Mask, resource: MemoryResource) -> u64 {
+    stock.account.capacity_on(stock.zone(mask), resource)
+}
+
+pub(super) fn now(stock: &MemoryStock<'_>, mask: Mask, resource: MemoryResource) -> u64 {
+    stock.account.left_on(stock.zone(mask), resource)
+}
+
+/// How much of these nodes is promised, from 1 (nothing) to 100 (all).
+fn score(stock: &MemoryStock<'_>, resource: MemoryResource, hint: &MaskHint) -> u8 {
+    let zone = stock.zone(hint.mask.unwrap_or_default());
+    let capacity = u128::from(stock.account.capacity_on(zone, resource));
+    let promised = capacity.saturating_sub(u128::from(stock.account.left_on(zone, resource)));
+    let share = (promised * 99).checked_div(capacity).unwrap_or(0);
+    u8::try_from(1 + share).unwrap_or(100)
+}
+
+/// On a machine with many nodes, the sets that the rule for groups is asked about: single nodes,
+/// groups in use, runs of unused nodes.
+fn group_masks(stock: &MemoryStock<'_>) -> Vec<Mask> {
+    let Some(groups) = &stock.groups else { return Vec::new() };
+    let nodes = stock.nodes.len();
+    let unused: Vec<usize> = (0..nodes).filter(|node| groups.unused(stock.zone(1 << node))).collect();
+    let run = |run: &[usize]| run.iter().fold(0, |mask: Mask, node| mask | 1 << node);
+    let runs = (2..=unused.len()).flat_map(|width| unused.windows(width)).map(run);
+    let mut masks: Vec<Mask> = (0..nodes).map(|node| 1 << node).collect();
+    masks.extend(groups.several().filter_map(|zone| stock.mask(zone)).chain(runs));
+    masks.sort_by_key(|mask| mask.count_ones());
+    masks
+}
+
+/// The narrowest set with room that holds `base`, of those equally narrow the one with the lowest
+/// nodes.
+pub(super) fn best(
+    stock: &MemoryStock<'_>,
+    wanted: &[(MemoryResource, u64)],
+    base: Mask,
+) -> Option<MaskHint> {
+    if stock.nodes.len() <= LISTED || stock.groups.is_some() {
+        let hints = hints(stock, wanted, base).into_iter();
+        return hints.min_by_key(|hint| (hint.mask.map(Mask::count_ones), hint.mask));
+    }
+    let mask = widened(stock, wanted, base)?;
+    let width = narrowest(&needs(stock, wanted, when_empty));
+    Some(MaskHint { mask: Some(mask), preferred: width == Some(mask.count_ones()), score: 0 })
+}
+
+/// A narrow set with room that holds `base`, when there are too many to try all: the lowest node that
+/// completes it, and before that the nodes with most left of what is short.
+fn widened(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)], base: Mask) -> Option<Mask> {
+    let mut mask = base;
+    loop {
+        let others = || positions(stock.nodes.all() & !mask).map(|node| mask | 1 << node);
+        if let Some(complete) = others().find(|wider| stock.fits(*wider, wanted)) {
+            return Some(complete);
+        }
+        let short = wanted.iter().find(|want| !stock.fits(mask, std::slice::from_ref(want)))?.0;
+        mask = others().min_by_key(|wider| (std::cmp::Reverse(now(stock, *wider, short)), *wider))?;
+    }
+}

@@ -1,0 +1,75 @@
+//! What a container asks for, and the state that it finds.
+
+use super::groups::Groups;
+use crate::{
+    place::{
+        MemoryResource, Resources,
+        hints::{Mask, NodeIndex, positions},
+        memory::ZoneAccount,
+    },
+    workload::QosClass,
+};
+
+/// Bytes by kind of memory, none of them zero.
+pub type Wanted = Vec<(MemoryResource, u64)>;
+
+/// The account, seen from the nodes that take part in hints.
+#[derive(Debug)]
+pub struct MemoryStock<'a> {
+    pub(super) account: &'a ZoneAccount,
+    pub(super) nodes: &'a NodeIndex,
+    /// Under the kubelet's rule.
+    pub(super) groups: Option<Groups>,
+    /// For each position of `nodes`, the account's mask of that node.
+    masks: Vec<Mask>,
+}
+
+/// What a container, or the sum of a pod, is to be promised: everything for a Guaranteed pod; for
+/// others only where all classes are aligned.
+pub fn wanted(requests: &Resources, qos: QosClass, align_all_qos: bool) -> Wanted {
+    if qos != QosClass::Guaranteed && !align_all_qos {
+        return Wanted::new();
+    }
+    let memory = requests.memory_bytes.map(|bytes| (MemoryResource::Memory, bytes));
+    let hugepages = requests.hugepages.iter().map(|(size, bytes)| (MemoryResource::Hugepages(*size), *bytes));
+    memory.into_iter().chain(hugepages).filter(|(_, bytes)| *bytes > 0).collect()
+}
+
+impl<'a> MemoryStock<'a> {
+    /// The account on these nodes. `strict_groups` is the kubelet's rule.
+    pub fn new(account: &'a ZoneAccount, nodes: &'a NodeIndex, strict_groups: bool) -> Self {
+        let masks = nodes.ids().iter().map(|id| account.nodes().position(*id).map_or(0, |at| 1 << at));
+        let groups = strict_groups.then(|| Groups::of(account));
+        Self { account, nodes, groups, masks: masks.collect() }
+    }
+
+    /// The account's mask of the same nodes.
+    pub(super) fn zone(&self, mask: Mask) -> Mask {
+        positions(mask).filter_map(|position| self.masks.get(position)).fold(0, |zone, node| zone | node)
+    }
+
+    /// The mask of the account's zone; none where it has other nodes, too.
+    pub(super) fn mask(&self, zone: Mask) -> Option<Mask> {
+        let inside = |(_, node): &(usize, &Mask)| **node & zone != 0;
+        let mask =
+            self.masks.iter().enumerate().filter(inside).fold(0, |mask, (position, _)| mask | 1 << position);
+        (self.zone(mask) == zone).then_some(mask)
+    }
+
+    /// Can everything be promised there?
+    pub(super) fn fits(&self, mask: Mask, wanted: &[(MemoryResource, u64)]) -> bool {
+        let zone = self.zone(mask);
+        wanted.iter().all(|(resource, bytes)| self.account.fits_on(zone, *resource, *bytes))
+    }
+
+    /// Does the rule for groups allow these nodes?
+    pub(super) fn allowed(&self, mask: Mask) -> bool {
+        self.groups.as_ref().is_none_or(|groups| groups.allow(self.zone(mask)))
+    }
+
+    /// Could everything be promised there if nothing else was?
+    pub(super) fn would_fit(&self, mask: Mask, wanted: &[(MemoryResource, u64)]) -> bool {
+        let zone = self.zone(mask);
+        wanted.iter().all(|(resource, bytes)| self.account.capacity_on(zone, *resource) >= *bytes)
+    }
+}

@@ -1,0 +1,207 @@
+//! The account of memory: what is promised on which zones, and what can still be promised.
+//!
+//! Problem: a promise of memory names a zone, a set of nodes that hold it together, and the kernel
+//! decides page by page where in the zone it lies. Zones overlap, so neither a sum per node nor a sum
+//! per zone says whether another promise can be kept. Idea: a promise fits if all promises can be kept
+//! at once, whatever zones they name; [`promises`] decides that exactly and without trying the sets
+//! of nodes one by one. Both engines give from this account.
+//!
+//! Terminology: a *claim* is a promise of one kind of memory on one zone. The *usage* of a zone is
+//! what is claimed on zones inside it, its *capacity* what its nodes may hand out. A *forecast* says
+//! how a claim would lie on the nodes of its zone; it binds nobody.
+//!
+//! The account is computed from the grants and stored nowhere. It knows the 64 nodes of lowest id;
+//! claims on others take nothing away. Cost: O(claims log claims) to build, see [`promises`] for
+//! the rest.
+
+mod promises;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use self::promises::Promises;
+use super::{
+    Allocations, Holder, Inventory, MemoryClaim, MemoryResource, PodRequest,
+    hints::{Mask, NodeIndex},
+};
+use crate::{id::NodeId, set::NodeSet};
+
+/// What is promised on zones, by kind of memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ZoneAccount {
+    nodes: NodeIndex,
+    kinds: BTreeMap<MemoryResource, Promises>,
+}
+
+/// A set of nodes on which more is promised than there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overcommit {
+    /// The nodes.
+    pub zone: NodeSet,
+    /// What is promised on zones inside it.
+    pub usage: u64,
+    /// What it has.
+    pub capacity: u64,
+}
+
+impl ZoneAccount {
+    /// Everything that is allocated, but for the holders that are left out.
+    pub fn new(
+        inventory: &Inventory,
+        allocations: &Allocations,
+        leave_out: impl Fn(&Holder) -> bool,
+    ) -> Self {
+        let kept = allocations.iter().filter(|(holder, _)| !leave_out(holder));
+        Self::of_claims(inventory, kept.flat_map(|(_, grant)| &grant.memory))
+    }
+
+    /// The account as the container at this place of the pod's list finds it: what init containers
+    /// before it had is free again, so that a pod takes the peak of its stages and not their sum.
+    pub fn for_container(
+        inventory: &Inventory,
+        allocations: &Allocations,
+        pod: &PodRequest,
+        index: usize,
+    ) -> Self {
+        Self::new(inventory, allocations, |holder| pod.has_ended(holder, index))
+    }
+
+    /// The account of these claims.
+    pub fn of_claims<'a>(inventory: &Inventory, claims: impl IntoIterator<Item = &'a MemoryClaim>) -> Self {
+        let nodes = NodeIndex::new(&inventory.nodes.iter().map(|node| node.id).collect());
+        let supplies: Vec<_> = nodes.ids().iter().map(|id| inventory.node(*id)).collect();
+        let resources = supplies.iter().flatten().flat_map(|node| node.allocatable.keys());
+        let mut kinds: BTreeMap<_, _> = resources.map(|resource| (*resource, Promises::default())).collect();
+        for (resource, promises) in &mut kinds {
+            let capacity = supplies.iter().map(|node| node.map_or(0, |node| node.allocatable(*resource)));
+            *promises = Promises::new(capacity.collect());
+        }
+        let mut account = Self { nodes, kinds };
+        account.enter(claims);
+        account
+    }
+
+    /// Arranges all claims: where their forecasts say, as far as that is possible, and narrow zones
+    /// first, because they have the least choice.
+    fn enter<'a>(&mut self, claims: impl IntoIterator<Item = &'a MemoryClaim>) {
+        let claims = claims.into_iter().map(|claim| (self.nodes.mask(&claim.zone), claim));
+        let mut claims: Vec<_> = claims.filter(|(zone, claim)| *zone != 0 && claim.bytes > 0).collect();
+        claims.sort_unstable_by_key(|(zone, claim)| (claim.resource, zone.count_ones(), *zone));
+        for group in claims.chunk_by(|a, b| (a.1.resource, a.0) == (b.1.resource, b.0)) {
+            let Some((mask, first)) = group.first() else { continue };
+            let Some(promises) = self.kinds.get_mut(&first.resource) else { continue };
+            let zone = promises.open(*mask);
+            let mut forecast = [0u64; NodeIndex::LARGEST];
+            for (_, claim) in group {
+                promises.note(zone, claim.bytes);
+                for (node, bytes) in &claim.by_node {
+                    if let Some(sum) = self.nodes.position(*node).and_then(|at| forecast.get_mut(at)) {
+                        *sum = sum.saturating_add(*bytes);
+                    }
+                }
+            }
+            for (node, bytes) in forecast.into_iter().enumerate().filter(|(_, bytes)| *bytes > 0) {
+                promises.lay(zone, node, bytes);
+            }
+            promises.settle(zone);
+        }
+    }
+
+    /// What can be promised on a zone in addition.
+    pub fn free(&self, zone: &NodeSet, resource: MemoryResource) -> u64 {
+        self.of(resource).map_or(0, |promises| promises.free(self.nodes.mask(zone)))
+    }
+
+    /// Can this be promised on a zone in addition?
+    pub fn fits(&self, zone: &NodeSet, resource: MemoryResource, bytes: u64) -> bool {
+        self.fits_on(self.nodes.mask(zone), resource, bytes)
+    }
+
+    /// What the nodes of a zone may hand out.
+    pub fn capacity(&self, zone: &NodeSet, resource: MemoryResource) -> u64 {
+        self.of(resource).map_or(0, |promises| promises.capacity(self.nodes.mask(zone)))
+    }
+
+    /// What is promised on zones inside this one.
+    pub fn usage(&self, zone: &NodeSet, resource: MemoryResource) -> u64 {
+        self.of(resource).map_or(0, |promises| promises.usage(self.nodes.mask(zone)))
+    }
+
+    /// How a claim would lie on the nodes of a zone: on the lowest first, as far as others leave room.
+    /// Sums to `bytes`; what does not fit is forecast on the lowest node.
+    pub fn split(&self, zone: &NodeSet, resource: MemoryResource, bytes: u64) -> BTreeMap<NodeId, u64> {
+        self.clone_of(resource).promise(zone, resource, bytes).by_node
+    }
+
+    /// Enters another claim, whether it fits or not.
+    pub fn promise(&mut self, zone: &NodeSet, resource: MemoryResource, bytes: u64) -> MemoryClaim {
+        let mask = self.nodes.mask(zone);
+        let mut by_node = BTreeMap::new();
+        let mut rest = bytes;
+        if let Some(promises) = self.kinds.get_mut(&resource).filter(|_| mask != 0 && bytes > 0) {
+            let zone = promises.zone(mask);
+            promises.note(zone, bytes);
+            for (node, laid) in promises.settle(zone) {
+                let laid = laid.min(rest);
+                rest -= laid;
+                if let Some(id) = self.nodes.ids().get(node) {
+                    *by_node.entry(*id).or_insert(0u64) += laid;
+                }
+            }
+        }
+        if let Some(lowest) = zone.first().filter(|_| rest > 0) {
+            *by_node.entry(lowest).or_insert(0) += rest;
+        }
+        MemoryClaim { resource, zone: zone.clone(), bytes, by_node }
+    }
+
+    /// Every zone with a claim that has less than what is claimed inside it, narrow ones first. Where
+    /// no single zone is too small and several together are, the nodes that they share. Empty exactly
+    /// when all promises can be kept.
+    pub fn overcommitted(&self, resource: MemoryResource) -> Vec<Overcommit> {
+        let Some(promises) = self.of(resource) else { return Vec::new() };
+        let over = |mask: &Mask| Overcommit {
+            zone: self.nodes.nodes(*mask),
+            usage: promises.usage(*mask),
+            capacity: promises.capacity(*mask),
+        };
+        promises.overcommitted().iter().map(over).collect()
+    }
+
+    /// Positions of nodes in masks of this account.
+    pub(super) const fn nodes(&self) -> &NodeIndex {
+        &self.nodes
+    }
+
+    /// [`Self::fits`] for a mask of this account.
+    pub(super) fn fits_on(&self, zone: Mask, resource: MemoryResource, bytes: u64) -> bool {
+        bytes == 0 || self.of(resource).is_some_and(|promises| promises.fits(zone, bytes))
+    }
+
+    /// [`Self::capacity`] for a mask of this account.
+    pub(super) fn capacity_on(&self, zone: Mask, resource: MemoryResource) -> u64 {
+        self.of(resource).map_or(0, |promises| promises.capacity(zone))
+    }
+
+    /// What one arrangement of all claims leaves: adds up over nodes, and is never more than what is
+    /// free.
+    pub(super) fn left_on(&self, zone: Mask, resource: MemoryResource) -> u64 {
+        self.of(resource).map_or(0, |promises| promises.left(zone))
+    }
+
+    /// Zones with claims of any kind, each at least once.
+    pub(super) fn claimed_zones(&self) -> impl Iterator<Item = Mask> {
+        self.kinds.values().flat_map(Promises::zones)
+    }
+
+    fn of(&self, resource: MemoryResource) -> Option<&Promises> {
+        self.kinds.get(&resource)
+    }
+
+    /// The same with one kind of memory only.
+    fn clone_of(&self, resource: MemoryResource) -> Self {
+        let kinds = self.of(resource).map(|promises| (resource, promises.clone()));
+        Self { nodes: self.nodes.clone(), kinds: kinds.into_iter().collect() }
+    }
+}
