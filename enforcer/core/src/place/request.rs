@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Grant, Holder};
+use super::{Grant, Holder, pools::Documents};
 use crate::{
     id::NodeId,
     set::{CpuSet, NodeSet},
@@ -42,6 +42,8 @@ pub struct PodRequest {
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
+    /// Those of its annotations whose values are documents, read.
+    pub documents: Documents,
     /// Its containers: init containers and sidecars first, in the order of the manifest, then the
     /// others.
     pub containers: Vec<ContainerRequest>,
@@ -81,6 +83,8 @@ pub struct ContainerRequest {
     pub allowed_cpus: Option<CpuSet>,
     /// Nodes that the cgroups above, and rules, leave it; all when absent.
     pub allowed_nodes: Option<NodeSet>,
+    /// Its `oom_score_adj`, for a container that runs: the kubelet's trace of its memory request.
+    pub oom_score_adj: Option<i32>,
     /// Bytes that it has on each node already, for a container that runs.
     pub resident_bytes: BTreeMap<NodeId, u64>,
 }
@@ -180,6 +184,7 @@ mod tests {
             topology_hints: Vec::new(),
             allowed_cpus: None,
             allowed_nodes: None,
+            oom_score_adj: None,
             resident_bytes: BTreeMap::new(),
         }
     }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    place::{ContainerKind, ContainerRequest, Grant, PodName, Resources},
+    place::{ContainerKind, ContainerRequest, Grant, PodName, Resources, pools::Documents},
     policy::placement::PlacementSettings,
     topology::synth::Machine,
     workload::QosClass,
@@ -147,6 +147,7 @@ fn a_container_finds_what_ended_init_containers_had() {
         topology_hints: Vec::new(),
         allowed_cpus: None,
         allowed_nodes: None,
+        oom_score_adj: None,
         resident_bytes: BTreeMap::new(),
     };
     let pod = PodRequest {
@@ -154,6 +155,7 @@ fn a_container_finds_what_ended_init_containers_had() {
         qos: QosClass::Guaranteed,
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
+        documents: Documents::default(),
         containers: vec![
             container("init", ContainerKind::Init),
             container("sidecar", ContainerKind::Sidecar),
