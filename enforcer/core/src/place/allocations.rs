@@ -3,7 +3,8 @@
 //! One state is shared by all engines. It is ordered by holder: equal allocations are equal values,
 //! whatever the order they were made in. Releasing is forgetting; nothing else has to be undone,
 //! because everything that is derived from grants (CPUs taken, memory of a zone) is computed from
-//! them and stored nowhere else.
+//! them and stored nowhere else. Beside them only each holder's turn is kept, that is who came first:
+//! of two that are otherwise equal, the younger one gives way.
 //!
 //! Changes are made in a [transaction](Allocations::transaction): either all of them stay or none,
 //! and what was touched is known afterwards.
@@ -55,21 +56,31 @@ impl fmt::Display for Holder {
 /// Grants by holder.
 #[derive(Debug, Clone, Default)]
 pub struct Allocations {
-    grants: BTreeMap<Holder, Grant>,
+    grants: BTreeMap<Holder, Given>,
+    /// The turn of the next holder.
+    next: u64,
     /// While a transaction is open: what each touched holder had when it began.
-    before: Option<BTreeMap<Holder, Option<Grant>>>,
+    before: Option<BTreeMap<Holder, Option<Given>>>,
+}
+
+#[derive(Debug, Clone)]
+struct Given {
+    grant: Grant,
+    turn: u64,
 }
 
 impl PartialEq for Allocations {
     fn eq(&self, other: &Self) -> bool {
-        self.grants == other.grants
+        self.iter().eq(other.iter())
     }
 }
 
 impl Allocations {
     /// Notes what a holder is given, in place of what it had.
     pub fn give(&mut self, holder: Holder, grant: Grant) {
-        let had = self.grants.insert(holder.clone(), grant);
+        let turn = self.grants.get(&holder).map_or(self.next, |given| given.turn);
+        self.next = self.next.max(turn.saturating_add(1));
+        let had = self.grants.insert(holder.clone(), Given { grant, turn });
         self.note(holder, had);
     }
 
@@ -77,7 +88,7 @@ impl Allocations {
     pub fn release(&mut self, holder: &Holder) -> Option<Grant> {
         let had = self.grants.remove(holder)?;
         self.note(holder.clone(), Some(had.clone()));
-        Some(had)
+        Some(had.grant)
     }
 
     /// Takes back what the containers of a pod were given, by name of container.
@@ -92,24 +103,32 @@ impl Allocations {
 
     /// What a holder was given.
     pub fn get(&self, holder: &Holder) -> Option<&Grant> {
-        self.grants.get(holder)
+        self.grants.get(holder).map(|given| &given.grant)
+    }
+
+    /// The turn of a holder: lower than that of everybody who came later.
+    pub fn turn(&self, holder: &Holder) -> Option<u64> {
+        self.grants.get(holder).map(|given| given.turn)
     }
 
     /// All of them, in order of holder.
     pub fn iter(&self) -> impl Iterator<Item = (&Holder, &Grant)> {
-        self.grants.iter()
+        self.grants.iter().map(|(holder, given)| (holder, &given.grant))
     }
 
     /// Those of a pod, in order of container name.
     pub fn of_pod<'a>(&'a self, pod: &'a PodName) -> impl Iterator<Item = (&'a Holder, &'a Grant)> {
         let first = Holder::Container(pod.clone(), String::new());
-        self.grants.range(first..).take_while(move |(holder, _)| holder.pod() == Some(pod))
+        let from_first = self.grants.range(first..).map(|(holder, given)| (holder, &given.grant));
+        from_first.take_while(move |(holder, _)| holder.pod() == Some(pod))
     }
 
     /// CPUs that somebody has for itself.
     pub fn exclusive_cpus(&self) -> CpuSet {
         let mut taken = CpuSet::new();
-        self.grants.values().for_each(|grant| taken.extend(&grant.exclusive));
+        for given in self.grants.values() {
+            taken.extend(&given.grant.exclusive);
+        }
         taken
     }
 
@@ -123,7 +142,10 @@ impl Allocations {
         let result = change(self);
         let before = self.before.take().unwrap_or_default();
         match result {
-            Ok(value) => Ok((value, before)),
+            Ok(value) => {
+                let had = before.into_iter().map(|(holder, had)| (holder, had.map(|given| given.grant)));
+                Ok((value, had.collect()))
+            }
             Err(error) => {
                 self.put_back(before);
                 Err(error)
@@ -131,16 +153,16 @@ impl Allocations {
         }
     }
 
-    fn put_back(&mut self, before: BTreeMap<Holder, Option<Grant>>) {
+    fn put_back(&mut self, before: BTreeMap<Holder, Option<Given>>) {
         for (holder, had) in before {
             match had {
-                Some(grant) => self.grants.insert(holder, grant),
+                Some(given) => self.grants.insert(holder, given),
                 None => self.grants.remove(&holder),
             };
         }
     }
 
-    fn note(&mut self, holder: Holder, had: Option<Grant>) {
+    fn note(&mut self, holder: Holder, had: Option<Given>) {
         if let Some(before) = &mut self.before {
             before.entry(holder).or_insert(had);
         }
@@ -189,6 +211,27 @@ mod tests {
         assert_eq!(before[&holder("a", "one")], Some(with("0-1")));
         assert_eq!(before[&holder("a", "two")], None);
         assert_eq!(allocations.exclusive_cpus().to_string(), "3-4");
+    }
+
+    #[test]
+    fn turns_tell_who_came_first_also_after_a_change_and_a_failure() {
+        let mut allocations = Allocations::default();
+        let (one, two, three) = (holder("z", "one"), holder("a", "two"), holder("m", "three"));
+        for holder in [&one, &two, &one] {
+            allocations.give(holder.clone(), with("0"));
+        }
+        let failed: Result<((), _), ()> = allocations.transaction(|allocations| {
+            allocations.release(&one);
+            allocations.give(one.clone(), with("1"));
+            allocations.give(three.clone(), with("2"));
+            Err(())
+        });
+        assert_eq!(failed, Err(()));
+        assert!(allocations.turn(&one) < allocations.turn(&two));
+        assert_eq!(allocations.turn(&three), None);
+        allocations.release(&one);
+        allocations.give(one.clone(), with("1"));
+        assert!(allocations.turn(&one) > allocations.turn(&two));
     }
 
     #[test]

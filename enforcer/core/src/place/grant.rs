@@ -41,8 +41,9 @@ pub struct Grant {
     pub pin_cpus: bool,
     /// Its memory nodes are written to its cgroup.
     pub pin_mems: bool,
-    /// It runs on one thread of each core only.
-    pub hide_hyperthreads: bool,
+    /// The cores of which it runs on one thread only, the lowest of those that it could run on; none
+    /// where it runs on all.
+    pub one_thread_of: Vec<CpuSet>,
     /// Its CPU weight as `cpu.shares`; left as it is when absent.
     pub cpu_shares: Option<u64>,
     /// How its memory may be treated when another needs room.
@@ -142,10 +143,16 @@ pub struct MemoryClaim {
 impl Grant {
     /// CPUs that the container runs on, when `taken` are the exclusive CPUs of all.
     pub fn cpus(&self, taken: &CpuSet) -> CpuSet {
-        match &self.shared {
+        let mut cpus = match &self.shared {
             Some(shared) => self.exclusive.union(&shared.scope.difference(taken)),
             None => self.exclusive.clone(),
+        };
+        for core in &self.one_thread_of {
+            for sibling in core.intersection(&cpus).iter().skip(1) {
+                cpus.remove(sibling);
+            }
         }
+        cpus
     }
 
     /// Bytes of ordinary memory by node, as forecast.
@@ -172,5 +179,24 @@ impl fmt::Display for MemoryResource {
                 None => write!(f, "hugepages-{size}"),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thread_of_a_core_is_the_lowest_of_those_that_are_left() {
+        let set = |text: &str| text.parse::<CpuSet>().unwrap();
+        let grant = Grant {
+            exclusive: set("0,4"),
+            shared: Some(SharedCpus { scope: set("1-3,5-7"), milli_cpus: 500 }),
+            one_thread_of: vec![set("0,4"), set("1,5"), set("2,6")],
+            ..Grant::default()
+        };
+        assert_eq!(grant.cpus(&CpuSet::new()).to_string(), "0-3,7");
+        // Somebody else has CPU 1, so its sibling takes over.
+        assert_eq!(grant.cpus(&set("0,1,4")).to_string(), "0,2-3,5,7");
     }
 }
