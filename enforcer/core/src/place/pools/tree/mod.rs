@@ -23,19 +23,25 @@
 //! Terminology: ids are positions in post-order, so children come before their parent and a subtree is
 //! a range of ids. Cost: built once per topology, O(levels x groups x words of a CPU set).
 
+mod draft;
+mod memory;
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     ops::RangeInclusive,
 };
 
-use super::annotations::MemoryTypes;
+pub use self::memory::MemoryNodes;
+use self::{draft::Draft, memory::attached_nodes};
 use crate::{
     id::NodeId,
     place::Inventory,
     policy::placement::PoolLevel,
     set::{CpuSet, NodeSet},
-    topology::{MemoryKind, Node, Topology},
+    topology::Node,
 };
 
 /// The pools, in post-order.
@@ -96,39 +102,12 @@ pub enum PoolKind {
     L3(usize),
 }
 
-/// Nodes by kind of their memory.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct MemoryNodes {
-    /// Ordinary memory.
-    pub dram: NodeSet,
-    /// Slower memory: PMEM, CXL, and memory-only nodes that nothing is known of.
-    pub pmem: NodeSet,
-    /// High-bandwidth memory.
-    pub hbm: NodeSet,
-}
-
-/// CPUs that belong together on one level.
-#[derive(Debug, Clone)]
-struct Group {
-    kind: PoolKind,
-    cpus: CpuSet,
-}
-
-/// A pool before it has a number.
-#[derive(Debug)]
-struct Draft {
-    kind: PoolKind,
-    stands_for: BTreeSet<PoolLevel>,
-    cpus: CpuSet,
-    children: Vec<Draft>,
-}
-
 impl PoolTree {
     /// The pools of a machine.
     pub fn new(inventory: &Inventory) -> Self {
         let machine = &inventory.machine;
         let mut tree = Self { pools: Vec::new(), attached: attached_nodes(machine) };
-        tree.add(draft(machine), 0, inventory);
+        tree.add(draft::draft(machine), 0, inventory);
         tree
     }
 
@@ -223,40 +202,6 @@ impl Pool {
     }
 }
 
-impl MemoryNodes {
-    fn of<'a>(nodes: impl Iterator<Item = &'a Node>) -> Self {
-        let mut sorted = Self::default();
-        for node in nodes.filter(|node| has_memory(node)) {
-            match node.kind {
-                _ if !node.cpus.is_empty() => sorted.dram.insert(node.id),
-                MemoryKind::Dram => sorted.dram.insert(node.id),
-                MemoryKind::Hbm => sorted.hbm.insert(node.id),
-                MemoryKind::Pmem | MemoryKind::Cxl | MemoryKind::Unknown => sorted.pmem.insert(node.id),
-                MemoryKind::Gpu | MemoryKind::None => false,
-            };
-        }
-        sorted
-    }
-
-    /// The nodes of these kinds.
-    pub fn of_types(&self, types: MemoryTypes) -> NodeSet {
-        let kinds = [(types.dram, &self.dram), (types.pmem, &self.pmem), (types.hbm, &self.hbm)];
-        let mut nodes = NodeSet::new();
-        kinds.into_iter().filter(|(wanted, _)| *wanted).for_each(|(_, kind)| nodes.extend(kind));
-        nodes
-    }
-
-    /// All of them.
-    pub fn all(&self) -> NodeSet {
-        self.of_types(MemoryTypes { dram: true, pmem: true, hbm: true })
-    }
-
-    /// The kinds that are there.
-    pub fn types(&self) -> MemoryTypes {
-        MemoryTypes { dram: !self.dram.is_empty(), pmem: !self.pmem.is_empty(), hbm: !self.hbm.is_empty() }
-    }
-}
-
 impl PoolKind {
     fn level(self) -> PoolLevel {
         match self {
@@ -290,144 +235,4 @@ impl fmt::Display for PoolKind {
             Self::L3(cache) => write!(f, "L3 cache #{cache}"),
         }
     }
-}
-
-fn has_memory(node: &Node) -> bool {
-    node.mem_total_bytes != Some(0) && node.kind != MemoryKind::None
-}
-
-/// The whole tree by hardware.
-fn draft(machine: &Topology) -> Draft {
-    let mut root = Draft::new(Group { kind: PoolKind::Root, cpus: machine.online_cpus() });
-    let caches = caches(machine);
-    let sockets = machine.packages.iter().map(|package| {
-        let kind = PoolKind::Socket(package.id.max(0));
-        let mut socket = Draft::new(Group { kind, cpus: package.cpus.clone() });
-        let (nodes, dies) = (nodes(machine, &package.cpus), dies(machine, package.id, &package.cpus));
-        let hold = |outer: &[Group], inner: &[Group]| {
-            inner.iter().all(|inner| outer.iter().any(|outer| inner.cpus.is_subset(&outer.cpus)))
-        };
-        let with_memory: Vec<Group> = nodes
-            .iter()
-            .filter(|group| machine.nodes.iter().any(|n| PoolKind::Numa(n.id) == group.kind && has_memory(n)))
-            .cloned()
-            .collect();
-        if hold(&dies, &nodes) {
-            socket.cut(&[&dies, &with_memory, &caches]);
-        } else if hold(&nodes, &dies) {
-            socket.cut(&[&with_memory, &dies, &caches]);
-        } else {
-            socket.cut(&[&with_memory, &caches]);
-        }
-        socket
-    });
-    let mut sockets: Vec<Draft> = sockets.filter(|socket| !socket.cpus.is_empty()).collect();
-    sockets.sort_by_key(|socket| socket.kind);
-    if sockets.is_empty() {
-        root.cut(&[&nodes(machine, &root.cpus.clone()), &caches]);
-    } else {
-        root.adopt(sockets);
-    }
-    root
-}
-
-fn nodes(machine: &Topology, within: &CpuSet) -> Vec<Group> {
-    let parts = machine
-        .nodes
-        .iter()
-        .map(|node| Group { kind: PoolKind::Numa(node.id), cpus: node.cpus.intersection(within) });
-    parts.filter(|group| !group.cpus.is_empty()).collect()
-}
-
-/// The dies of a package; CPUs that do not say theirs are on die 0.
-fn dies(machine: &Topology, package: i32, within: &CpuSet) -> Vec<Group> {
-    let mut dies = BTreeMap::<i32, CpuSet>::new();
-    for cpu in machine.cpus.iter().filter(|cpu| within.contains(cpu.id)) {
-        dies.entry(cpu.die.unwrap_or(0).max(0)).or_default().insert(cpu.id);
-    }
-    dies.into_iter().map(|(die, cpus)| Group { kind: PoolKind::Die(package.max(0), die), cpus }).collect()
-}
-
-/// The last-level caches, numbered by their lowest CPU. One of level 2 is as good as private.
-fn caches(machine: &Topology) -> Vec<Group> {
-    let mut caches: Vec<&CpuSet> =
-        machine.llcs.iter().filter(|llc| llc.level >= 3).map(|llc| &llc.cpus).collect();
-    caches.sort_by_key(|cpus| cpus.first());
-    let numbered = caches.into_iter().enumerate();
-    numbered.map(|(index, cpus)| Group { kind: PoolKind::L3(index), cpus: cpus.clone() }).collect()
-}
-
-impl Draft {
-    fn new(group: Group) -> Self {
-        Self {
-            stands_for: BTreeSet::from([group.kind.level()]),
-            kind: group.kind,
-            cpus: group.cpus,
-            children: Vec::new(),
-        }
-    }
-
-    /// Cuts the pool by the levels, from the outermost to the innermost.
-    fn cut(&mut self, levels: &[&[Group]]) {
-        let Some((level, inner)) = levels.split_first() else { return };
-        let parts = level.iter().filter_map(|group| {
-            let whole = self.cpus.is_subset(&group.cpus);
-            let cpus = if whole { self.cpus.clone() } else { group.cpus.intersection(&self.cpus) };
-            // A cache that is only partly in here says nothing about this pool.
-            let torn = matches!(group.kind, PoolKind::L3(_)) && !whole && cpus != group.cpus;
-            (!cpus.is_empty() && !torn).then_some(Group { kind: group.kind, cpus })
-        });
-        let parts: Vec<Group> = parts.collect();
-        let lone_cache =
-            matches!(parts.as_slice(), [one] if matches!(one.kind, PoolKind::L3(_)) && one.cpus != self.cpus);
-        if parts.is_empty() || lone_cache {
-            return self.cut(inner);
-        }
-        let children = parts.into_iter().map(|group| {
-            let mut child = Self::new(group);
-            child.cut(inner);
-            child
-        });
-        self.adopt(children.collect());
-    }
-
-    /// Takes pools below it; one that is the same as itself becomes part of it.
-    fn adopt(&mut self, mut children: Vec<Self>) {
-        if let [only] = children.as_mut_slice()
-            && only.cpus == self.cpus
-        {
-            self.stands_for.append(&mut only.stands_for);
-            if only.kind.precedence() < self.kind.precedence() {
-                self.kind = only.kind;
-            }
-            self.children = std::mem::take(&mut only.children);
-        } else {
-            self.children = children;
-        }
-    }
-}
-
-/// The CPU node that each memory-only node is attached to.
-fn attached_nodes(machine: &Topology) -> BTreeMap<NodeId, NodeId> {
-    let with_cpus = || machine.nodes.iter().filter(|node| !node.cpus.is_empty());
-    let mut hosts: Vec<NodeId> = with_cpus().filter(|node| has_memory(node)).map(|node| node.id).collect();
-    if hosts.is_empty() {
-        hosts = with_cpus().map(|node| node.id).collect();
-    }
-    let mut attached = BTreeMap::<NodeId, NodeId>::new();
-    let mut load = BTreeMap::<(MemoryKind, NodeId), usize>::new();
-    for node in machine.nodes.iter().filter(|node| node.cpus.is_empty() && has_memory(node)) {
-        let initiators = node.hmat.as_ref().map(|hmat| &hmat.initiators);
-        let named = |host: &NodeId| initiators.is_some_and(|initiators| initiators.contains(*host));
-        let any_named = hosts.iter().any(named);
-        let nearest = hosts.iter().copied().filter(|host| !any_named || named(host)).min_by_key(|host| {
-            let distance = machine.distance(*host, node.id).unwrap_or(u32::MAX);
-            (distance, load.get(&(node.kind, *host)).copied().unwrap_or(0), *host)
-        });
-        if let Some(host) = nearest {
-            attached.insert(node.id, host);
-            *load.entry((node.kind, host)).or_default() += 1;
-        }
-    }
-    attached
 }

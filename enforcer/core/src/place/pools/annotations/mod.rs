@@ -1,0 +1,275 @@
+//! What a container's annotations say about its place.
+//!
+//! Three families of keys mean the same: `KEY.numa-enforcer.io`, `KEY.resource-policy.nri.io` and
+//! `KEY.cri-resource-manager.intel.com`. The nearest scope counts: `KEY/container.NAME`, then
+//! `KEY/pod`, then the bare key; in one scope ours before the others, in that order. The deprecated
+//! `cri-resource-manager.intel.com/KEY`, one value or a map from container to value, counts where none
+//! of these is there.
+//!
+//! The key that counts is chosen first. If its value cannot be read, that is reported, and it is as if
+//! no key was there: what a wider scope says is not what was meant here. Annotations are the
+//! workload owner's: what is shown of them is cut and escaped.
+
+mod keys;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::Deserialize;
+
+pub use self::keys::mistaken_keys;
+pub(super) use self::keys::{FAMILIES, is_document};
+use self::{
+    keys::{DEPRECATED, named},
+    values::{duration, hint_kinds, hint_patterns, level, memory_types, priority, switch},
+};
+use super::{
+    document::{Document, Scalar},
+    topology_hints::HintRules,
+};
+use crate::{
+    place::PodRequest,
+    policy::placement::{CpuPriority, PoolLevel},
+    workload::printable,
+};
+
+/// Longest time without DRAM.
+const LONGEST_COLD_START: Duration = Duration::from_secs(3600);
+
+/// What the annotations of one container say; absent where they say nothing.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an annotation of its own, with the name people know"
+)]
+pub struct Preferences {
+    /// `prefer-isolated-cpus`, `require-isolated-cpus`.
+    pub isolated: Option<IsolatedCpus>,
+    /// `prefer-shared-cpus`.
+    pub shared: Option<bool>,
+    /// `prefer-reserved-cpus`.
+    pub reserved: Option<bool>,
+    /// `prefer-cpu-priority`; `default` is absent.
+    pub priority: Option<CpuPriority>,
+    /// `unlimited-burstable`.
+    pub unlimited_burstable: Option<PoolLevel>,
+    /// `hide-hyperthreads`.
+    pub hide_hyperthreads: bool,
+    /// `pick-resources-by-hints`.
+    pub pick_by_hints: bool,
+    /// `memory-type`.
+    pub memory_types: Option<MemoryTypes>,
+    /// `cold-start`: how long without DRAM.
+    pub cold_start: Option<Duration>,
+    /// `cpu.preserve`.
+    pub preserve_cpu: bool,
+    /// `memory.preserve`.
+    pub preserve_memory: bool,
+    /// `memory.strict`: its memory is never moved for others.
+    pub strict_memory: bool,
+    /// `topologyhints`, `allow.topologyhints`, `deny.topologyhints`, `strict.topologyhints`.
+    pub hints: HintRules,
+}
+
+/// Use of isolated CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IsolatedCpus {
+    /// Not them.
+    Avoid,
+    /// Where there are enough.
+    Prefer,
+    /// Nothing else.
+    Require,
+}
+
+/// Kinds of memory, as people ask for them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MemoryTypes {
+    /// Ordinary memory.
+    pub dram: bool,
+    /// Persistent memory, memory behind CXL, and whatever is there without CPUs and is not known to be
+    /// fast.
+    pub pmem: bool,
+    /// High-bandwidth memory.
+    pub hbm: bool,
+}
+
+/// The annotations that count for one container, by name.
+struct Counting<'a> {
+    pod: &'a PodRequest,
+    container: &'a str,
+    by_name: BTreeMap<&'a str, Found<'a>>,
+    warnings: Vec<String>,
+}
+
+/// One annotation, ordered by how much it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Found<'a> {
+    /// 0: of the container, 1: of the pod, 2: bare, 3: deprecated.
+    scope: u8,
+    family: usize,
+    key: &'a str,
+}
+
+impl Preferences {
+    /// What the annotations of a pod say about one of its containers; and what of them was ignored.
+    pub fn read(pod: &PodRequest, container: &str) -> (Self, Vec<String>) {
+        let mut own = Counting::of(pod, container);
+        let preferences = Self {
+            isolated: own.isolated(),
+            shared: own.switch("prefer-shared-cpus"),
+            reserved: own.switch("prefer-reserved-cpus"),
+            priority: own
+                .value("prefer-cpu-priority", "high, normal, low, none or default", priority)
+                .flatten(),
+            unlimited_burstable: own.value(
+                "unlimited-burstable",
+                "system, package, die, numa or l3cache",
+                level,
+            ),
+            hide_hyperthreads: own.switch("hide-hyperthreads").unwrap_or(false),
+            pick_by_hints: own.switch("pick-resources-by-hints").unwrap_or(false),
+            memory_types: own.value("memory-type", "a list of dram, pmem and hbm, or mixed", memory_types),
+            cold_start: own.cold_start(),
+            preserve_cpu: own.switch("cpu.preserve").unwrap_or(false),
+            preserve_memory: own.switch("memory.preserve").unwrap_or(false),
+            strict_memory: own.switch("memory.strict").unwrap_or(false),
+            hints: own.hints(),
+        };
+        let mut warnings = own.warnings;
+        let cold_start =
+            preferences.cold_start.filter(|_| preferences.memory_types.is_none_or(|types| types.pmem));
+        if cold_start != preferences.cold_start {
+            warnings.push(format!(
+                "container {}: cold-start without pmem in memory-type, ignored",
+                shown(container)
+            ));
+        }
+        (Self { cold_start, ..preferences }, warnings)
+    }
+}
+
+impl<'a> Counting<'a> {
+    fn of(pod: &'a PodRequest, container: &'a str) -> Self {
+        let mut by_name = BTreeMap::<&str, Found<'_>>::new();
+        for key in pod.annotations.keys() {
+            let (base, about) =
+                key.split_once('/').map_or((key.as_str(), None), |(b, about)| (b, Some(about)));
+            let (name, scope, family) = match (named(base), about) {
+                (Some((name, family)), None) => (name, 2, family),
+                (Some((name, family)), Some("pod")) => (name, 1, family),
+                (Some((name, family)), Some(about))
+                    if about.strip_prefix("container.") == Some(container) =>
+                {
+                    (name, 0, family)
+                }
+                (None, Some(name)) if base == FAMILIES[2] && DEPRECATED.contains(&name) => (name, 3, 2),
+                _ => continue,
+            };
+            let found = Found { scope, family, key };
+            by_name.entry(name).and_modify(|best| *best = found.min(*best)).or_insert(found);
+        }
+        Self { pod, container, by_name, warnings: Vec::new() }
+    }
+
+    /// The value of a name, read; reported when it is none of what is expected.
+    fn value<T>(&mut self, name: &str, expected: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let found = *self.by_name.get(name)?;
+        if found.scope == DEPRECATED_SCOPE {
+            let Scalar(text) = self.of_document(found)?;
+            return self.read(found.key, &text, expected, read);
+        }
+        let text = self.pod.annotations.get(found.key)?;
+        self.read(found.key, text, expected, read)
+    }
+
+    fn read<T>(
+        &mut self,
+        key: &str,
+        text: &str,
+        expected: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Option<T> {
+        let value = read(text.trim());
+        if value.is_none() {
+            let warning =
+                format!("annotation {} = {}: {expected} expected, ignored", shown(key), shown(text));
+            self.warnings.push(warning);
+        }
+        value
+    }
+
+    /// The typed value of a document; of the deprecated form, which may be a map from container to value, that
+    /// of the container.
+    fn of_document<T: serde::de::DeserializeOwned>(&mut self, found: Found<'_>) -> Option<T> {
+        let document = self.pod.documents.get(found.key)?;
+        let read = document.as_ref().map_err(Clone::clone).and_then(|document| match document {
+            Document::Map(by_container) if found.scope == DEPRECATED_SCOPE => {
+                by_container.get(self.container).map(Document::read).transpose()
+            }
+            document => document.read().map(Some),
+        });
+        read.unwrap_or_else(|problem| {
+            self.warnings.push(format!("annotation {}: {}, ignored", shown(found.key), shown(&problem)));
+            None
+        })
+    }
+
+    fn switch(&mut self, name: &str) -> Option<bool> {
+        self.value(name, "true or false", switch)
+    }
+
+    /// Within one scope a requirement counts, otherwise what is nearer.
+    fn isolated(&mut self) -> Option<IsolatedCpus> {
+        let scope = |own: &Self, name| own.by_name.get(name).map(|found| found.scope);
+        let (of_prefer, of_require) =
+            (scope(self, "prefer-isolated-cpus"), scope(self, "require-isolated-cpus"));
+        let prefer = self.switch("prefer-isolated-cpus");
+        let require = self.switch("require-isolated-cpus");
+        match (prefer, require) {
+            (Some(_), Some(true)) if of_prefer >= of_require => Some(IsolatedCpus::Require),
+            (None, Some(true)) => Some(IsolatedCpus::Require),
+            (Some(true), _) => Some(IsolatedCpus::Prefer),
+            (Some(false), _) => Some(IsolatedCpus::Avoid),
+            (None, _) => None,
+        }
+    }
+
+    fn cold_start(&mut self) -> Option<Duration> {
+        let found = *self.by_name.get("cold-start")?;
+        let ColdStart { duration: Scalar(text) } = self.of_document(found)?;
+        self.read(found.key, &text, "a duration of at most 1h", |text| {
+            duration(text).filter(|time| !time.is_zero() && *time <= LONGEST_COLD_START)
+        })
+    }
+
+    fn hints(&mut self) -> HintRules {
+        let expected = "true, false, all, none, or a list of mounts, devices and pod-resources";
+        let kinds = self.value("topologyhints", expected, hint_kinds);
+        let strict = self.switch("strict.topologyhints").unwrap_or(false);
+        let expected = "a list of at most 64 KIND:PREFIX or KIND:GLOB";
+        let allow = self.value("allow.topologyhints", expected, hint_patterns).unwrap_or_default();
+        let deny = self.value("deny.topologyhints", expected, hint_patterns).unwrap_or_default();
+        HintRules { kinds: kinds.unwrap_or_else(|| HintRules::default().kinds), allow, deny, strict }
+    }
+}
+
+/// Scope of the deprecated form.
+const DEPRECATED_SCOPE: u8 = 3;
+
+/// The value of `cold-start`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ColdStart {
+    duration: Scalar,
+}
+
+/// Text of others, cut and escaped.
+fn shown(text: &str) -> String {
+    const LONGEST: usize = 80;
+    let cut: String = text.chars().take(LONGEST).collect();
+    let dots = if text.chars().nth(LONGEST).is_some() { "..." } else { "" };
+    format!("{}{dots}", printable(&cut))
+}

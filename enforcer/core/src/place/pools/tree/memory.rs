@@ -1,0 +1,89 @@
+//! Which memory belongs to which CPUs.
+//!
+//! A node with CPUs has ordinary memory, whatever else is said of it; what a memory-only node has is
+//! what the topology found out, and where it found nothing the node counts as slow: who insists on
+//! DRAM does not get it, and who takes anything does.
+
+use std::collections::BTreeMap;
+
+use super::super::annotations::MemoryTypes;
+use crate::{
+    id::NodeId,
+    set::NodeSet,
+    topology::{MemoryKind, Node, Topology},
+};
+
+/// Nodes by kind of their memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemoryNodes {
+    /// Ordinary memory.
+    pub dram: NodeSet,
+    /// Slower memory: PMEM, CXL, and memory-only nodes that nothing is known of.
+    pub pmem: NodeSet,
+    /// High-bandwidth memory.
+    pub hbm: NodeSet,
+}
+
+impl MemoryNodes {
+    pub(super) fn of<'a>(nodes: impl Iterator<Item = &'a Node>) -> Self {
+        let mut sorted = Self::default();
+        for node in nodes.filter(|node| has_memory(node)) {
+            match node.kind {
+                _ if !node.cpus.is_empty() => sorted.dram.insert(node.id),
+                MemoryKind::Dram => sorted.dram.insert(node.id),
+                MemoryKind::Hbm => sorted.hbm.insert(node.id),
+                MemoryKind::Pmem | MemoryKind::Cxl | MemoryKind::Unknown => sorted.pmem.insert(node.id),
+                MemoryKind::Gpu | MemoryKind::None => false,
+            };
+        }
+        sorted
+    }
+
+    /// The nodes of these kinds.
+    pub fn of_types(&self, types: MemoryTypes) -> NodeSet {
+        let kinds = [(types.dram, &self.dram), (types.pmem, &self.pmem), (types.hbm, &self.hbm)];
+        let mut nodes = NodeSet::new();
+        kinds.into_iter().filter(|(wanted, _)| *wanted).for_each(|(_, kind)| nodes.extend(kind));
+        nodes
+    }
+
+    /// All of them.
+    pub fn all(&self) -> NodeSet {
+        self.of_types(MemoryTypes { dram: true, pmem: true, hbm: true })
+    }
+
+    /// The kinds that are there.
+    pub fn types(&self) -> MemoryTypes {
+        MemoryTypes { dram: !self.dram.is_empty(), pmem: !self.pmem.is_empty(), hbm: !self.hbm.is_empty() }
+    }
+}
+
+/// Has it memory, as far as is known?
+pub(super) fn has_memory(node: &Node) -> bool {
+    node.mem_total_bytes != Some(0) && node.kind != MemoryKind::None
+}
+
+/// The CPU node that each memory-only node is attached to.
+pub(super) fn attached_nodes(machine: &Topology) -> BTreeMap<NodeId, NodeId> {
+    let with_cpus = || machine.nodes.iter().filter(|node| !node.cpus.is_empty());
+    let mut hosts: Vec<NodeId> = with_cpus().filter(|node| has_memory(node)).map(|node| node.id).collect();
+    if hosts.is_empty() {
+        hosts = with_cpus().map(|node| node.id).collect();
+    }
+    let mut attached = BTreeMap::<NodeId, NodeId>::new();
+    let mut load = BTreeMap::<(MemoryKind, NodeId), usize>::new();
+    for node in machine.nodes.iter().filter(|node| node.cpus.is_empty() && has_memory(node)) {
+        let initiators = node.hmat.as_ref().map(|hmat| &hmat.initiators);
+        let named = |host: &NodeId| initiators.is_some_and(|initiators| initiators.contains(*host));
+        let any_named = hosts.iter().any(named);
+        let nearest = hosts.iter().copied().filter(|host| !any_named || named(host)).min_by_key(|host| {
+            let distance = machine.distance(*host, node.id).unwrap_or(u32::MAX);
+            (distance, load.get(&(node.kind, *host)).copied().unwrap_or(0), *host)
+        });
+        if let Some(host) = nearest {
+            attached.insert(node.id, host);
+            *load.entry((node.kind, host)).or_default() += 1;
+        }
+    }
+    attached
+}
