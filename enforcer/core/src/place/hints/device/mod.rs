@@ -12,6 +12,9 @@ mod assign;
 mod offer;
 mod stock;
 
+#[cfg(test)]
+mod tests;
+
 pub use self::{
     assign::{assign, shortage},
     offer::offer,

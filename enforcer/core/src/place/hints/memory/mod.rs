@@ -16,6 +16,9 @@ mod groups;
 mod offer;
 mod stock;
 
+#[cfg(test)]
+mod tests;
+
 pub use self::{
     assign::{assign, shortages},
     offer::offer,
