@@ -118,7 +118,9 @@ impl Inventory {
         for device in devices {
             by_resource.entry(device.resource.clone()).or_default().push(device);
         }
-        by_resource.values_mut().for_each(|units| units.sort());
+        for units in by_resource.values_mut() {
+            units.sort();
+        }
         let isolated_cpus = machine.isolated_cpus.intersection(&allowed_cpus);
         Ok(Self { layout, allowed_cpus, reserved_cpus, isolated_cpus, nodes, devices: by_resource, machine })
     }

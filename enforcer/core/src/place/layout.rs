@@ -4,10 +4,12 @@
 //! would dominate. The ids of cores, sockets and caches here are positions in the tables, unique on
 //! the whole machine, because the kernel's `core_id` is unique in its package only. Built once per
 //! topology, never edited.
+//!
+//! Must never assume that groups are equally large: siblings may be offline, cores may be hybrid.
 
 use crate::{
     id::{CpuId, NodeId},
-    set::CpuSet,
+    set::{CpuSet, MAX_ID},
     topology::Topology,
 };
 
@@ -39,19 +41,70 @@ pub struct CpuLayout {
     pub nodes: Vec<(NodeId, CpuSet)>,
     /// Last-level caches by ascending id, with their CPUs.
     pub llcs: Vec<(u32, CpuSet)>,
+    /// By CPU id: positions of its groups in the tables above.
+    seats: Vec<Option<Seat>>,
+    all: CpuSet,
+    threads_per_core: usize,
+}
+
+/// What CPUs can have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::place) enum Level {
+    /// A physical core.
+    Core,
+    /// A last-level cache.
+    Cache,
+    /// A NUMA node.
+    Node,
+    /// A socket.
+    Socket,
+}
+
+/// Positions of a CPU's groups, by [`Level`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::place) struct Seat([usize; Level::COUNT]);
+
+impl Level {
+    /// How many there are.
+    pub(in crate::place) const COUNT: usize = 4;
+    /// All of them, in the order of their numbers.
+    pub(in crate::place) const ALL: [Self; Self::COUNT] = [Self::Core, Self::Cache, Self::Node, Self::Socket];
+}
+
+impl Seat {
+    /// Position of its group of this level.
+    pub(in crate::place) const fn group(&self, level: Level) -> usize {
+        self.0[level as usize]
+    }
 }
 
 impl CpuLayout {
-    /// From the place of each CPU, in any order.
+    /// From the place of each CPU, in any order; of several places of one CPU the first counts.
     pub fn new(mut cpus: Vec<CpuPlace>) -> Self {
+        cpus.retain(|cpu| cpu.id.0 <= MAX_ID);
         cpus.sort_by_key(|cpu| cpu.id);
-        Self {
+        cpus.dedup_by_key(|cpu| cpu.id);
+        let mut layout = Self {
             cores: grouped(&cpus, |cpu| cpu.core),
             sockets: grouped(&cpus, |cpu| cpu.socket),
             nodes: grouped(&cpus, |cpu| cpu.node),
             llcs: grouped(&cpus, |cpu| cpu.llc),
+            seats: Vec::new(),
+            all: cpus.iter().map(|cpu| cpu.id).collect(),
+            threads_per_core: 1,
             cpus,
+        };
+        let mut seats = vec![None; layout.cpus.last().map_or(0, |last| last.id.0 as usize + 1)];
+        for level in Level::ALL {
+            for group in 0..layout.count(level) {
+                for cpu in layout.members(level, group).iter() {
+                    seats[cpu.0 as usize].get_or_insert_with(Seat::default).0[level as usize] = group;
+                }
+            }
         }
+        layout.seats = seats;
+        layout.threads_per_core = layout.cores.iter().map(|(_, cpus)| cpus.len()).max().unwrap_or(1);
+        layout
     }
 
     /// From a machine. A CPU whose node is not known is left out; one whose socket or cache is not
@@ -78,7 +131,12 @@ impl CpuLayout {
 
     /// CPUs in the table.
     pub fn all(&self) -> CpuSet {
-        self.cpus.iter().map(|cpu| cpu.id).collect()
+        self.all.clone()
+    }
+
+    /// Those of the CPUs that are in the table.
+    pub(in crate::place) fn known(&self, cpus: &CpuSet) -> CpuSet {
+        self.all.intersection(cpus)
     }
 
     /// Where a CPU is.
@@ -89,7 +147,47 @@ impl CpuLayout {
 
     /// Threads of each core: the greatest number that any core has, at least 1.
     pub fn threads_per_core(&self) -> usize {
-        self.cores.iter().map(|(_, cpus)| cpus.len()).max().unwrap_or(1)
+        self.threads_per_core.max(1)
+    }
+
+    /// Positions of a CPU's groups.
+    pub(in crate::place) fn seat(&self, cpu: CpuId) -> Option<&Seat> {
+        self.seats.get(cpu.0 as usize)?.as_ref()
+    }
+
+    /// Groups of a level.
+    pub(in crate::place) fn count(&self, level: Level) -> usize {
+        match level {
+            Level::Core => self.cores.len(),
+            Level::Cache => self.llcs.len(),
+            Level::Node => self.nodes.len(),
+            Level::Socket => self.sockets.len(),
+        }
+    }
+
+    /// CPUs of a group.
+    pub(in crate::place) fn members(&self, level: Level, group: usize) -> &CpuSet {
+        match level {
+            Level::Core => &self.cores[group].1,
+            Level::Cache => &self.llcs[group].1,
+            Level::Node => &self.nodes[group].1,
+            Level::Socket => &self.sockets[group].1,
+        }
+    }
+
+    /// CPUs of all groups of a level that have one of these CPUs.
+    pub(in crate::place) fn closure(&self, level: Level, cpus: &CpuSet) -> CpuSet {
+        let mut all = CpuSet::new();
+        for seat in cpus.iter().filter_map(|cpu| self.seat(cpu)) {
+            all.extend(self.members(level, seat.group(level)));
+        }
+        all
+    }
+
+    /// CPUs of a node; none when it has no CPUs.
+    pub(in crate::place) fn node_cpus(&self, node: NodeId) -> Option<&CpuSet> {
+        let at = self.nodes.binary_search_by_key(&node, |(id, _)| *id).ok()?;
+        self.nodes.get(at).map(|(_, cpus)| cpus)
     }
 }
 

@@ -45,11 +45,14 @@ impl Threshold {
 impl Need {
     /// Do these nodes have enough together?
     pub fn is_met_by(&self, mask: Mask) -> bool {
+        self.had(mask) >= self.amount
+    }
+
+    /// What these nodes have together.
+    pub fn had(&self, mask: Mask) -> u64 {
         let had = self.free.iter().take(Mask::BITS as usize).enumerate();
-        let sum = had
-            .filter(|(position, _)| mask >> position & 1 == 1)
-            .fold(0_u64, |sum, (_, free)| sum.saturating_add(*free));
-        sum >= self.amount
+        had.filter(|(position, _)| mask >> position & 1 == 1)
+            .fold(0_u64, |sum, (_, free)| sum.saturating_add(*free))
     }
 }
 

@@ -1,48 +1,61 @@
 //! Choosing CPUs without regard to a hint.
 
-use thiserror::Error;
-
-use super::CpuOptions;
+use super::{CpuError, CpuOptions, packed, spread, stock::Stock};
 use crate::{place::CpuLayout, set::CpuSet};
-
-/// Why CPUs cannot be assigned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum CpuError {
-    /// There are not enough.
-    #[error("not enough cpus available to satisfy request: requested={requested}, available={available}")]
-    NotEnough {
-        /// CPUs asked for.
-        requested: usize,
-        /// CPUs that could be had.
-        available: usize,
-    },
-    /// Whole cores only, and the request is not a multiple of a core's threads.
-    #[error("{requested} CPUs are not whole cores of {threads} threads")]
-    NotWholeCores {
-        /// CPUs asked for.
-        requested: usize,
-        /// Threads of a core.
-        threads: usize,
-    },
-    /// Whole cores only, and too few cores are free of reserved CPUs.
-    #[error("{requested} CPUs in whole cores, and only {available} CPUs share no core with a reserved one")]
-    TooFewWholeCores {
-        /// CPUs asked for.
-        requested: usize,
-        /// CPUs in cores without a reserved CPU.
-        available: usize,
-    },
-}
 
 /// `count` of the available CPUs.
 pub fn take(
-    _layout: &CpuLayout,
+    layout: &CpuLayout,
     available: &CpuSet,
     count: usize,
-    _options: CpuOptions,
+    options: CpuOptions,
 ) -> Result<CpuSet, CpuError> {
-    if available.len() < count {
-        return Err(CpuError::NotEnough { requested: count, available: available.len() });
+    check_whole_cores(layout, count, available, options)?;
+    assign(layout, available, count, 1, options)
+}
+
+/// Where only whole cores are allowed: can the request be whole cores, and is there so much of them?
+pub(super) fn check_whole_cores(
+    layout: &CpuLayout,
+    count: usize,
+    in_whole_cores: &CpuSet,
+    options: CpuOptions,
+) -> Result<(), CpuError> {
+    if !options.full_pcpus_only {
+        return Ok(());
     }
-    Ok(available.iter().take(count).collect())
+    let threads = layout.threads_per_core();
+    if !count.is_multiple_of(threads) {
+        return Err(CpuError::NotWholeCores { requested: count, threads });
+    }
+    let available = layout.known(in_whole_cores).len();
+    if count > available {
+        return Err(CpuError::TooFewWholeCores { requested: count, available });
+    }
+    Ok(())
+}
+
+/// `count` of the available CPUs; where they are distributed across nodes, rather not across fewer
+/// than `nodes`.
+pub(super) fn assign(
+    layout: &CpuLayout,
+    available: &CpuSet,
+    count: usize,
+    nodes: usize,
+    options: CpuOptions,
+) -> Result<CpuSet, CpuError> {
+    if count == 0 {
+        return Ok(CpuSet::new());
+    }
+    let mut stock = Stock::new(layout, available, CpuSet::new(), count);
+    if count > stock.free().len() {
+        return Err(CpuError::NotEnough { requested: count, available: stock.free().len() });
+    }
+    if options.distribute_across_numa
+        && let Some(cpus) = spread::across_nodes(&stock, nodes, options)
+    {
+        return Ok(cpus);
+    }
+    packed::take(&mut stock, options);
+    Ok(stock.into_taken())
 }

@@ -1,6 +1,11 @@
-//! Options of CPU assignment.
+//! Options of CPU assignment, and which of them exclude one another.
 
-use crate::policy::placement::HintsSettings;
+use thiserror::Error;
+
+use crate::{
+    place::CpuLayout,
+    policy::placement::{HintsSettings, TopologyPolicy},
+};
 
 /// How CPUs are assigned; all off is the packed order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,6 +21,58 @@ pub struct CpuOptions {
     pub align_by_socket: bool,
     /// `prefer-align-cpus-by-uncorecache`.
     pub align_by_uncore_cache: bool,
+}
+
+/// Why options cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum CpuOptionsError {
+    /// Two options contradict each other.
+    #[error("{0} and {1} cannot be used together")]
+    Together(&'static str, &'static str),
+    /// Hints by socket are wider than one node.
+    #[error("align-by-socket cannot be used with the policy single-numa-node")]
+    SocketOnSingleNode,
+    /// A socket is not wider than a node.
+    #[error("align-by-socket cannot be used on a machine with more sockets ({sockets}) than nodes ({nodes})")]
+    MoreSocketsThanNodes {
+        /// Sockets with CPUs.
+        sockets: usize,
+        /// Nodes with CPUs.
+        nodes: usize,
+    },
+}
+
+const FULL_PCPUS: &str = "full-pcpus-only";
+const ACROSS_NUMA: &str = "distribute-cpus-across-numa";
+const ACROSS_CORES: &str = "distribute-cpus-across-cores";
+const UNCORE: &str = "prefer-align-cpus-by-uncorecache";
+
+impl CpuOptions {
+    /// Do the options go together?
+    pub fn validate(self) -> Result<(), CpuOptionsError> {
+        let pairs = [
+            (self.full_pcpus_only, FULL_PCPUS, self.distribute_across_cores, ACROSS_CORES),
+            (self.distribute_across_numa, ACROSS_NUMA, self.distribute_across_cores, ACROSS_CORES),
+            (self.align_by_uncore_cache, UNCORE, self.distribute_across_cores, ACROSS_CORES),
+            (self.align_by_uncore_cache, UNCORE, self.distribute_across_numa, ACROSS_NUMA),
+        ];
+        match pairs.into_iter().find(|(one, _, other, _)| *one && *other) {
+            Some((_, one, _, other)) => Err(CpuOptionsError::Together(one, other)),
+            None => Ok(()),
+        }
+    }
+
+    /// Do they also go with the policy and with the machine?
+    pub fn validate_for(self, policy: TopologyPolicy, layout: &CpuLayout) -> Result<(), CpuOptionsError> {
+        self.validate()?;
+        let (sockets, nodes) = (layout.sockets.len(), layout.nodes.len());
+        match policy {
+            _ if !self.align_by_socket => Ok(()),
+            TopologyPolicy::SingleNumaNode => Err(CpuOptionsError::SocketOnSingleNode),
+            _ if sockets > nodes => Err(CpuOptionsError::MoreSocketsThanNodes { sockets, nodes }),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl From<&HintsSettings> for CpuOptions {

@@ -1,0 +1,258 @@
+//! How many CPUs each of several nodes gives when they are to give equal parts.
+//!
+//! Problem: G groups of CPUs (single CPUs or cores) are to come in equal parts from as few nodes as
+//! possible. For k nodes the even part is G / k groups each, which every one must have; the G % k
+//! groups that remain are handed out in rounds to a subset of the nodes. Of all choices of k nodes and
+//! of subsets, that is the best after which free CPUs are spread most evenly over all nodes (smallest
+//! standard deviation); of equal ones the first in order of nodes, larger subsets before smaller ones,
+//! both lexicographically.
+//!
+//! Idea: what is left in total is the same for all choices, so the smallest standard deviation is the
+//! smallest sum of squares, an integer; its fall by taking t of a free CPUs is t(2a - t), the *gain*.
+//! It grows with a, so the k nodes with the most free CPUs say whether there is a choice of k nodes at
+//! all, and how good the best is at least. Sets of nodes are then walked in order, leaving out all
+//! that cannot become better than what is known: by the most that nodes further on can gain, and by
+//! the most that the remainder can gain without the rounds. Subsets that give at most one group per
+//! node need no walk: the best are the nodes with the most CPUs left.
+//!
+//! Cost: O(k) steps where nodes are alike or one order stands out, exponential at worst, and
+//! **bounded**: after [`STEPS`] steps, and on more than [`NODES`] nodes, it is the best choice found so
+//! far, at least as good as the one of the nodes with the most free CPUs. Up to 12 nodes every choice
+//! is considered.
+//!
+//! Must not hand out part of a group: a subset whose nodes have enough CPUs but not enough whole
+//! groups is no choice.
+
+use std::cmp::Reverse;
+
+/// What one node gives, in groups.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Share {
+    /// Its even part.
+    pub(super) even: usize,
+    /// What it gives of the remainder.
+    pub(super) extra: usize,
+}
+
+/// Choices that are looked at, at most.
+const STEPS: usize = 20_000;
+/// Nodes up to which choices are looked at one by one.
+const NODES: usize = 64;
+
+/// Shares by position of the node, so that they sum up to `groups` groups of `size` CPUs. Rather not of
+/// fewer than `at_least` nodes.
+pub(super) fn find(free: &[usize], groups: usize, size: usize, at_least: usize) -> Option<Vec<Share>> {
+    let most = groups.min(free.len());
+    if most == 0 {
+        return None;
+    }
+    let first = at_least.clamp(1, most);
+    let mut fullest: Vec<usize> = (0..free.len()).collect();
+    fullest.sort_by_key(|node| Reverse(free[*node]));
+    (first..=most).chain((1..first).rev()).find_map(|width| {
+        let parts = Parts { free, size, even: groups / width, remainder: groups % width };
+        let mut widest = fullest[..width].to_vec();
+        if widest.iter().any(|node| free[*node] < parts.even * size) {
+            return None;
+        }
+        widest.sort_unstable();
+        let mut steps = STEPS;
+        let known = parts.choice(&widest, 0, &mut steps)?;
+        let choice = if free.len() > NODES { known } else { Search::new(&parts, width, known).best(steps) };
+        Some(choice.shares(&parts, free.len()))
+    })
+}
+
+/// The task for one number of nodes.
+#[derive(Debug)]
+struct Parts<'a> {
+    free: &'a [usize],
+    size: usize,
+    /// Groups that each gives.
+    even: usize,
+    /// Groups that are handed out on top, fewer than there are nodes.
+    remainder: usize,
+}
+
+/// Nodes, and what each gives of the remainder.
+#[derive(Debug, Clone)]
+struct Choice {
+    nodes: Vec<usize>,
+    extra: Vec<(usize, usize)>,
+    gain: u64,
+}
+
+impl Choice {
+    fn shares(self, parts: &Parts<'_>, nodes: usize) -> Vec<Share> {
+        let mut shares = vec![Share::default(); nodes];
+        self.nodes.into_iter().for_each(|node| shares[node].even = parts.even);
+        self.extra.into_iter().for_each(|(node, extra)| shares[node].extra = extra);
+        shares
+    }
+}
+
+impl Parts<'_> {
+    /// CPUs that a node has left after its even part.
+    fn left(&self, node: usize) -> usize {
+        self.free[node] - self.even * self.size
+    }
+
+    /// What it gains that a node gives its even part.
+    fn even_gain(&self, node: usize) -> u64 {
+        gain(self.free[node], self.even * self.size)
+    }
+
+    /// The best choice with exactly these nodes, all of which can give their even part; none when it
+    /// would gain less than the floor, or the remainder cannot be handed out.
+    fn choice(&self, nodes: &[usize], floor: u64, steps: &mut usize) -> Option<Choice> {
+        let even_gain: u64 = nodes.iter().map(|node| self.even_gain(*node)).sum();
+        // Nodes with room for another group, in order.
+        let roomy: Vec<usize> = nodes.iter().copied().filter(|node| self.left(*node) >= self.size).collect();
+        let limit = self.greedy_gain(&roomy)?;
+        if even_gain + limit < floor {
+            return None;
+        }
+        let mut best = self.one_each(&roomy);
+        let widest = roomy.len().min(self.remainder.saturating_sub(1));
+        'widths: for width in (1..=widest).rev() {
+            let mut subset: Vec<usize> = (0..width).collect();
+            loop {
+                if best.as_ref().is_some_and(|(known, _)| *known == limit || *steps == 0) {
+                    break 'widths;
+                }
+                *steps = steps.saturating_sub(1);
+                if let Some(found) = self.rounds(subset.iter().map(|at| roomy[*at]).collect())
+                    && best.as_ref().is_none_or(|(known, _)| found.0 > *known)
+                {
+                    best = Some(found);
+                }
+                if !advance(&mut subset, roomy.len()) {
+                    break;
+                }
+            }
+        }
+        let (gain, extra) = best?;
+        Some(Choice { nodes: nodes.to_vec(), extra, gain: even_gain + gain })
+    }
+
+    /// One group from each of the nodes with the most CPUs left.
+    fn one_each(&self, roomy: &[usize]) -> Option<(u64, Vec<(usize, usize)>)> {
+        let mut fullest = roomy.to_vec();
+        fullest.sort_by_key(|node| Reverse(self.left(*node)));
+        let chosen = fullest.get(..self.remainder)?;
+        let gain = chosen.iter().map(|node| gain(self.left(*node), self.size)).sum();
+        Some((gain, chosen.iter().map(|node| (*node, 1)).collect()))
+    }
+
+    /// The remainder in rounds, one group from each node that still has one.
+    fn rounds(&self, subset: Vec<usize>) -> Option<(u64, Vec<(usize, usize)>)> {
+        let rooms: usize = subset.iter().map(|node| self.left(*node) / self.size).sum();
+        if rooms < self.remainder {
+            return None;
+        }
+        let mut given: Vec<(usize, usize)> = subset.into_iter().map(|node| (node, 0)).collect();
+        let mut missing = self.remainder;
+        while missing > 0 {
+            let able = given.iter_mut().filter(|(node, given)| *given < self.left(*node) / self.size);
+            for (_, given) in able.take(missing) {
+                *given += 1;
+                missing -= 1;
+            }
+        }
+        let gain = given.iter().map(|(node, given)| gain(self.left(*node), given * self.size)).sum();
+        Some((gain, given))
+    }
+
+    /// What the remainder gains when every group comes from the node that has the most left: no way to
+    /// hand it out gains more. None when these nodes do not have so many groups.
+    fn greedy_gain(&self, roomy: &[usize]) -> Option<u64> {
+        let mut left: Vec<usize> = roomy.iter().map(|node| self.left(*node)).collect();
+        (0..self.remainder).try_fold(0, |sum, _| {
+            let most = left.iter_mut().max().filter(|left| **left >= self.size)?;
+            let gained = gain(*most, self.size);
+            *most -= self.size;
+            Some(sum + gained)
+        })
+    }
+}
+
+/// How much the sum of squares falls when so many of the free CPUs are taken.
+fn gain(free: usize, taken: usize) -> u64 {
+    (taken as u64) * (2 * free as u64 - taken as u64)
+}
+
+/// The next combination of as many of `of` in lexicographic order.
+fn advance(combination: &mut [usize], of: usize) -> bool {
+    let width = combination.len();
+    let Some(at) = (0..width).rev().find(|at| combination[*at] + width < of + at) else { return false };
+    let first = combination[at] + 1;
+    combination[at..].iter_mut().zip(first..).for_each(|(slot, value)| *slot = value);
+    true
+}
+
+/// The walk through all sets of so many nodes.
+#[derive(Debug)]
+struct Search<'a> {
+    parts: &'a Parts<'a>,
+    width: usize,
+    /// Nodes that can give the even part, in order.
+    able: Vec<usize>,
+    /// `[first][n]`: the most that n of the able nodes from the first on gain by their even parts.
+    ahead: Vec<Vec<u64>>,
+    /// The most that the remainder can gain.
+    remainder: u64,
+    /// A choice that gains less is not wanted.
+    floor: u64,
+    known: Choice,
+    chosen: Vec<usize>,
+    steps: usize,
+}
+
+impl<'a> Search<'a> {
+    fn new(parts: &'a Parts<'a>, width: usize, known: Choice) -> Self {
+        let able: Vec<usize> =
+            (0..parts.free.len()).filter(|node| parts.free[*node] >= parts.even * parts.size).collect();
+        let ahead = (0..=able.len()).map(|first| {
+            let mut gains: Vec<u64> = able[first..].iter().map(|node| parts.even_gain(*node)).collect();
+            gains.sort_unstable_by_key(|gain| Reverse(*gain));
+            let sums = gains.iter().scan(0, |sum, gain| {
+                *sum += gain;
+                Some(*sum)
+            });
+            std::iter::once(0).chain(sums).collect()
+        });
+        let ahead = ahead.collect();
+        let roomy: Vec<usize> = able.iter().copied().filter(|node| parts.left(*node) >= parts.size).collect();
+        let remainder = parts.greedy_gain(&roomy).unwrap_or(0);
+        Self { parts, width, ahead, able, remainder, floor: known.gain, known, chosen: Vec::new(), steps: 0 }
+    }
+
+    fn best(mut self, steps: usize) -> Choice {
+        self.steps = steps;
+        self.walk(0, 0);
+        self.known
+    }
+
+    fn walk(&mut self, from: usize, gained: u64) {
+        let missing = self.width - self.chosen.len();
+        if missing == 0 {
+            if let Some(choice) = self.parts.choice(&self.chosen, self.floor, &mut self.steps)
+                && choice.gain >= self.floor
+            {
+                self.floor = choice.gain + 1;
+                self.known = choice;
+            }
+            return;
+        }
+        for at in from..=self.able.len() - missing {
+            if self.steps == 0 || gained + self.ahead[at][missing] + self.remainder < self.floor {
+                return;
+            }
+            self.steps -= 1;
+            let node = self.able[at];
+            self.chosen.push(node);
+            self.walk(at + 1, gained + self.parts.even_gain(node));
+            self.chosen.pop();
+        }
+    }
+}
