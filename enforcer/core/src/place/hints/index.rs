@@ -79,13 +79,19 @@ impl NodeIndex {
 
     /// The nodes of a mask.
     pub fn nodes(&self, mask: Mask) -> NodeSet {
-        self.ids
-            .iter()
-            .enumerate()
-            .filter(|(position, _)| mask >> position & 1 == 1)
-            .map(|(_, id)| *id)
-            .collect()
+        bits(mask).filter_map(|position| self.ids.get(position)).copied().collect()
     }
+}
+
+/// Positions of the nodes of a set, ascending.
+pub(super) fn bits(mut mask: Mask) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        (mask != 0).then(|| {
+            let lowest = mask.trailing_zeros() as usize;
+            mask &= mask - 1;
+            lowest
+        })
+    })
 }
 
 /// Makes masks of sets that may hold nodes which the index does not have.

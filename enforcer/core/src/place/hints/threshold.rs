@@ -1,6 +1,6 @@
 //! What a threshold means: all sets of nodes that have enough.
 
-use super::{Mask, MaskHint};
+use super::{Mask, MaskHint, index::bits};
 
 /// All masks that have enough of everything needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +16,8 @@ pub struct Threshold {
 /// An amount, and what each node has of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need {
-    /// What can be had, by position of the node; a node beyond its end has nothing.
+    /// What can be had, by position of the node; a node beyond its end has nothing. More than
+    /// [`Need::MOST`] counts as that.
     pub free: Vec<u64>,
     /// What is needed in total.
     pub amount: u64,
@@ -28,31 +29,44 @@ impl Threshold {
         mask != 0 && mask & self.must == self.must && self.needs.iter().all(|need| need.is_met_by(mask))
     }
 
+    /// Would these nodes do, and are they as few as on an empty machine?
+    pub fn prefers(&self, mask: Mask) -> bool {
+        mask.count_ones() == self.width && self.suffices(mask)
+    }
+
     /// The same as a list: every set of the first `nodes` nodes that would do, as numbers ascending.
-    /// There are up to 2^nodes of them, so for small machines only.
+    /// There are up to 2^nodes of them, so for small machines only; of more than 63 nodes none.
     pub fn listed(&self, nodes: usize) -> Vec<MaskHint> {
-        let sets = 1..=u32::try_from(nodes)
-            .ok()
-            .and_then(|n| (1 as Mask).checked_shl(n))
-            .unwrap_or(0)
-            .wrapping_sub(1);
-        let hint =
-            |mask: Mask| MaskHint { mask: Some(mask), preferred: mask.count_ones() == self.width, score: 0 };
-        sets.filter(|&mask| self.suffices(mask)).map(hint).collect()
+        let end = u32::try_from(nodes).ok().and_then(|nodes| Mask::checked_shl(1, nodes)).unwrap_or(1);
+        self.hints((1..end).filter(|mask| self.suffices(*mask)))
+    }
+
+    /// Those of the first `nodes` nodes that would do alone.
+    pub fn single_nodes(&self, nodes: usize) -> Vec<MaskHint> {
+        self.hints((0..nodes).map(|position| 1 << position).filter(|mask| self.suffices(*mask)))
+    }
+
+    fn hints(&self, masks: impl Iterator<Item = Mask>) -> Vec<MaskHint> {
+        let hint = |mask: Mask| {
+            let preferred = mask.count_ones() == self.width;
+            MaskHint { mask: Some(mask), preferred, score: 0 }
+        };
+        masks.map(hint).collect()
     }
 }
 
 impl Need {
-    /// Do these nodes have enough together?
-    pub fn is_met_by(&self, mask: Mask) -> bool {
-        self.had(mask) >= self.amount
+    /// What one node can have at most, so that the sum over all nodes of a mask fits 64 bits.
+    pub const MOST: u64 = u64::MAX / Mask::BITS as u64;
+
+    /// What the node at this position has.
+    pub fn at(&self, position: usize) -> u64 {
+        self.free.get(position).map_or(0, |free| (*free).min(Self::MOST))
     }
 
-    /// What these nodes have together.
-    pub fn had(&self, mask: Mask) -> u64 {
-        let had = self.free.iter().take(Mask::BITS as usize).enumerate();
-        had.filter(|(position, _)| mask >> position & 1 == 1)
-            .fold(0_u64, |sum, (_, free)| sum.saturating_add(*free))
+    /// Do these nodes have enough together?
+    pub fn is_met_by(&self, mask: Mask) -> bool {
+        bits(mask).map(|position| self.at(position)).sum::<u64>() >= self.amount
     }
 }
 
@@ -85,8 +99,8 @@ mod tests {
 
     #[test]
     fn amounts_do_not_wrap() {
-        let need = Need { free: vec![u64::MAX, u64::MAX], amount: u64::MAX };
-        assert!(need.is_met_by(0b11));
-        assert!(!need.is_met_by(0b100));
+        let need = Need { free: vec![u64::MAX; 64], amount: u64::MAX / 64 * 64 };
+        assert!(need.is_met_by(Mask::MAX));
+        assert!(!need.is_met_by(Mask::MAX >> 1));
     }
 }

@@ -4,27 +4,27 @@
 //! for any nodes, which agrees with everything; when all lists have such a hint, all nodes together
 //! are one more. Idea: an intersection of sets of masks. Masks of up to [`LISTED_NODES`] bits are kept
 //! as one bit each, in 2^N bits; wider ones as sorted lists. Hints are compared as they were given,
-//! nodes that the machine does not have included, and cut to the machine only then.
+//! nodes that the machine does not have included.
 //!
 //! Cost: O(hints + 2^N / 64) for narrow masks, O(hints x log hints) for wide ones.
 
 use super::{LISTED_NODES, list::List};
 use crate::place::hints::Mask;
 
-/// Calls `visit` with every set that all prefer, cut to the machine; some may be empty or come twice.
+/// Calls `visit` with every set that all prefer, as it was given; some may come twice.
 pub(super) fn visit(lists: &[List<'_>], all: Mask, mut visit: impl FnMut(Mask)) {
     let (free, bound): (Vec<&List<'_>>, Vec<&List<'_>>) =
         lists.iter().partition(|list| list.agrees_with_all());
     if bound.is_empty() {
         visit(all);
-        free.iter().flat_map(|list| list.preferred()).for_each(|mask| visit(mask & all));
+        free.iter().flat_map(|list| list.preferred()).for_each(visit);
         return;
     }
     let widest = bound.iter().flat_map(|list| list.preferred()).fold(0, |seen, mask| seen | mask);
     if (Mask::BITS - widest.leading_zeros()) as usize <= LISTED_NODES {
-        narrow(&bound, widest, |mask| visit(mask & all));
+        narrow(&bound, widest, visit);
     } else {
-        wide(&bound, |mask| visit(mask & all));
+        wide(&bound, visit);
     }
 }
 

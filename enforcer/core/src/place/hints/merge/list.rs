@@ -5,8 +5,17 @@
 
 use std::borrow::Cow;
 
-use super::{LISTED_NODES, MergeOptions};
-use crate::place::hints::{Mask, MaskHint, NodeIndex, Offer};
+use super::{MergeOptions, amounts};
+use crate::place::hints::{Mask, MaskHint, NodeIndex, Offer, Threshold};
+
+/// What all resources offer.
+#[derive(Debug)]
+pub(super) struct Lists<'a> {
+    /// Those that are written out.
+    pub(super) listed: Vec<List<'a>>,
+    /// Those that are not: what all nodes together have enough for.
+    pub(super) thresholds: Vec<&'a Threshold>,
+}
 
 /// The hints of one resource.
 #[derive(Debug)]
@@ -17,17 +26,49 @@ pub(super) struct List<'a> {
 const ANYWHERE: MaskHint = MaskHint { mask: None, preferred: true, score: 0 };
 const NOWHERE: MaskHint = MaskHint { mask: None, preferred: false, score: 0 };
 
+impl<'a> Lists<'a> {
+    /// The lists of all offers; thresholds are written out on machines of at most so many nodes.
+    pub(super) fn new(
+        offers: impl IntoIterator<Item = &'a Offer>,
+        nodes: &NodeIndex,
+        options: MergeOptions,
+        written_out: usize,
+    ) -> Self {
+        let mut lists = Self { listed: Vec::new(), thresholds: Vec::new() };
+        for offer in offers {
+            let hints = match offer {
+                Offer::NoPreference => Cow::Borrowed([ANYWHERE].as_slice()),
+                Offer::Listed(hints) => Cow::Borrowed(hints.as_slice()),
+                Offer::Threshold(threshold) if options.single_node => {
+                    Cow::Owned(threshold.single_nodes(nodes.len()))
+                }
+                Offer::Threshold(threshold) if nodes.len() <= written_out => {
+                    Cow::Owned(threshold.listed(nodes.len()))
+                }
+                Offer::Threshold(threshold) if threshold.suffices(nodes.all()) => {
+                    lists.thresholds.push(threshold);
+                    continue;
+                }
+                Offer::Threshold(_) => Cow::Borrowed([].as_slice()),
+            };
+            lists.listed.push(List::new(hints, options.single_node));
+        }
+        lists
+    }
+
+    /// The width that a non-preferred answer should have: that of the narrowest hint of the resource
+    /// that needs the most nodes; 0 when no hint names nodes.
+    pub(super) fn widest_of_the_narrowest(&self, nodes: &NodeIndex) -> u32 {
+        let listed = self.listed.iter().filter_map(|list| list.masks().map(Mask::count_ones).min());
+        let amounts = self.thresholds.iter().filter_map(|threshold| amounts::narrowest(nodes, threshold));
+        listed.chain(amounts).max().unwrap_or(0)
+    }
+}
+
 impl<'a> List<'a> {
-    /// The list of one offer.
-    pub(super) fn of(offer: &'a Offer, nodes: &NodeIndex, options: MergeOptions) -> Self {
-        let hints = match offer {
-            Offer::NoPreference => Cow::Borrowed([ANYWHERE].as_slice()),
-            Offer::Listed(hints) => or_nowhere(Cow::Borrowed(hints.as_slice())),
-            Offer::Threshold(threshold) => {
-                or_nowhere(Cow::Owned(threshold.listed(nodes.len().min(LISTED_NODES))))
-            }
-        };
-        if !options.single_node {
+    fn new(hints: Cow<'a, [MaskHint]>, single_node: bool) -> Self {
+        let hints = if hints.is_empty() { Cow::Borrowed([NOWHERE].as_slice()) } else { hints };
+        if !single_node {
             return Self { hints };
         }
         let counts = |hint: &MaskHint| hint.preferred && hint.mask.is_none_or(u64::is_power_of_two);
@@ -53,14 +94,4 @@ impl<'a> List<'a> {
     pub(super) fn agrees_with_all(&self) -> bool {
         self.hints.iter().any(|hint| hint.preferred && hint.mask.is_none())
     }
-}
-
-fn or_nowhere(hints: Cow<'_, [MaskHint]>) -> Cow<'_, [MaskHint]> {
-    if hints.is_empty() { Cow::Borrowed(&[NOWHERE]) } else { hints }
-}
-
-/// The width that a non-preferred answer should have: the narrowest hint of the resource that needs
-/// the most nodes; 0 when no hint names nodes.
-pub(super) fn widest_of_the_narrowest(lists: &[List<'_>]) -> u32 {
-    lists.iter().filter_map(|list| list.masks().map(Mask::count_ones).min()).max().unwrap_or(0)
 }

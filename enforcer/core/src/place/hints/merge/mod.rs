@@ -9,6 +9,8 @@
 //! - The preferred answer is the best set that is preferred in every list ([`agreed`]).
 //! - Only when there is none, the answer is the best of all sets that are the intersection of one
 //!   set of each list ([`closure`]), for every combination is then a non-preferred one.
+//! - Where sets of nodes are too many to be listed, both are found from the amounts themselves
+//!   ([`amounts`]).
 //!
 //! The best set is that of one total order ([`order`]), so the order of offers, resources and hints
 //! never shows.
@@ -19,9 +21,10 @@
 //!
 //! Cost: see the modules; O(hints) for the preferred answer, O(resources x N x 2^N) for the other one
 //! on up to [`LISTED_NODES`] nodes. What is exact and what is bounded beyond that is said in
-//! [`closure`].
+//! [`closure`] and [`amounts`].
 
 mod agreed;
+mod amounts;
 mod closure;
 mod list;
 mod order;
@@ -30,12 +33,16 @@ mod scores;
 mod tests;
 
 use self::{
-    list::List,
+    list::{List, Lists},
     order::{Best, Order},
     scores::Scores,
 };
 use super::{Mask, NodeIndex, Offer};
 use crate::policy::placement::NumaAllocationStrategy;
+
+/// Where written lists and thresholds meet without a preferred set, so many common sets of the lists
+/// are searched.
+const BASES: usize = 256;
 
 /// Up to this many nodes every set of nodes may be looked at.
 pub const LISTED_NODES: usize = 16;
@@ -66,30 +73,72 @@ pub fn merge<'a>(
     offers: impl IntoIterator<Item = &'a Offer>,
     options: MergeOptions,
 ) -> Merged {
-    let lists: Vec<List<'a>> = offers.into_iter().map(|offer| List::of(offer, nodes, options)).collect();
+    of_lists(nodes, &Lists::new(offers, nodes, options, LISTED_NODES), options)
+}
+
+fn of_lists(nodes: &NodeIndex, lists: &Lists<'_>, options: MergeOptions) -> Merged {
     let all = nodes.all();
-    let found = preferred(nodes, &lists, options).map(|mask| Merged { mask: Some(mask), preferred: true });
+    let found = preferred(nodes, lists, options).map(|mask| Merged { mask: Some(mask), preferred: true });
     // Of different single nodes nothing is common, so `single_node` has no other answer.
     let found = found.or_else(|| {
-        let other = if options.single_node { None } else { not_preferred(nodes, &lists, options) };
+        let other = if options.single_node { None } else { not_preferred(nodes, lists, options) };
         other.map(|mask| Merged { mask: Some(mask), preferred: false })
     });
     let merged = found.unwrap_or(Merged { mask: Some(all), preferred: false });
     Merged { mask: merged.mask.filter(|&mask| !(options.single_node && mask == all)), ..merged }
 }
 
-fn preferred(nodes: &NodeIndex, lists: &[List<'_>], options: MergeOptions) -> Option<Mask> {
+fn preferred(nodes: &NodeIndex, lists: &Lists<'_>, options: MergeOptions) -> Option<Mask> {
     let order = Order::of_preferred(nodes, options);
-    let scores = Scores::new(lists, nodes.all(), options.strategy, |hint| hint.preferred);
+    let scores = Scores::new(&lists.listed, nodes.all(), options.strategy, |hint| hint.preferred);
     let mut best = Best::new(&order, &scores);
-    agreed::visit(lists, nodes.all(), |mask| best.consider(mask));
+    each_preferred(nodes, lists, &order, |mask| best.consider(mask));
     best.found()
 }
 
-fn not_preferred(nodes: &NodeIndex, lists: &[List<'_>], options: MergeOptions) -> Option<Mask> {
-    let order = Order::of_others(nodes, options, list::widest_of_the_narrowest(lists));
-    let scores = Scores::new(lists, nodes.all(), options.strategy, |_| true);
+fn not_preferred(nodes: &NodeIndex, lists: &Lists<'_>, options: MergeOptions) -> Option<Mask> {
+    let wanted = lists.widest_of_the_narrowest(nodes);
+    let order = Order::of_others(nodes, options, wanted);
+    let scores = Scores::new(&lists.listed, nodes.all(), options.strategy, |_| true);
     let mut best = Best::new(&order, &scores);
-    closure::visit(lists, nodes, |mask| best.consider(mask));
+    each_other(nodes, lists, &order, wanted, |mask| best.consider(mask));
     best.found()
+}
+
+/// Every set that all prefer; of those that only thresholds name, the best.
+fn each_preferred(nodes: &NodeIndex, lists: &Lists<'_>, order: &Order<'_>, mut visit: impl FnMut(Mask)) {
+    let all = nodes.all();
+    if lists.thresholds.is_empty() {
+        agreed::visit(&lists.listed, all, |mask| visit(mask & all));
+    } else if lists.listed.iter().all(List::agrees_with_all) {
+        amounts::preferred(nodes, &lists.thresholds, order).into_iter().for_each(visit);
+    } else {
+        agreed::visit(&lists.listed, all, |mask| {
+            if mask & !all == 0 && lists.thresholds.iter().all(|threshold| threshold.prefers(mask)) {
+                visit(mask);
+            }
+        });
+    }
+}
+
+/// Every set that is common to one hint of each list; of those within a common set of the written
+/// lists that differ by thresholds, the best.
+fn each_other(
+    nodes: &NodeIndex,
+    lists: &Lists<'_>,
+    order: &Order<'_>,
+    wanted: u32,
+    mut visit: impl FnMut(Mask),
+) {
+    if lists.thresholds.is_empty() {
+        closure::visit(&lists.listed, nodes, visit);
+        return;
+    }
+    let mut bases = Vec::new();
+    closure::visit(&lists.listed, nodes, |mask| bases.push(mask));
+    // Nothing within a set is wider than the set, and what is narrower than wanted is the set itself.
+    bases.sort_by_key(|base| (order.detour(base.count_ones().min(wanted)), *base));
+    for base in bases.into_iter().take(BASES) {
+        amounts::common(nodes, &lists.thresholds, base, order, wanted).into_iter().for_each(&mut visit);
+    }
 }

@@ -13,7 +13,7 @@
 use std::cmp::Ordering;
 
 use super::{MergeOptions, scores::Scores};
-use crate::place::hints::{Mask, NodeIndex};
+use crate::place::hints::{Mask, NodeIndex, index::bits};
 
 /// How sets compare, but for score and ids.
 #[derive(Debug)]
@@ -33,6 +33,26 @@ impl<'a> Order<'a> {
     /// That of sets that are not preferred.
     pub(super) fn of_others(nodes: &'a NodeIndex, options: MergeOptions, wanted: u32) -> Self {
         Self { wanted: Some(wanted), distances: table(nodes, options) }
+    }
+
+    /// That of sets of equal width, without distances.
+    pub(super) const fn by_ids() -> Order<'static> {
+        Order { wanted: None, distances: None }
+    }
+
+    /// Distances between all nodes, when they matter.
+    pub(super) const fn distances(&self) -> Option<&'a [Vec<u32>]> {
+        self.distances
+    }
+
+    /// Would exchanging one node for the other change no distance within any set?
+    pub(super) fn same_place(&self, one: usize, other: usize) -> bool {
+        self.distances.is_none_or(|table| {
+            let pair = |from: usize, to: usize| u64::from(table[from][to]) + u64::from(table[to][from]);
+            let others = (0..table.len()).filter(|node| *node != one && *node != other);
+            table[one][one] == table[other][other]
+                && others.into_iter().all(|node| pair(one, node) == pair(other, node))
+        })
     }
 
     /// How far the width is from the best one; smaller is better.
@@ -58,17 +78,6 @@ fn table(nodes: &NodeIndex, options: MergeOptions) -> Option<&[Vec<u32>]> {
     let table = nodes.distances();
     let full = table.len() == nodes.len() && table.iter().all(|row| row.len() == nodes.len());
     (options.prefer_closest && full).then_some(table)
-}
-
-/// Positions of the nodes of a set, ascending.
-pub(super) fn bits(mut mask: Mask) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        (mask != 0).then(|| {
-            let lowest = mask.trailing_zeros() as usize;
-            mask &= mask - 1;
-            lowest
-        })
-    })
 }
 
 /// The best of the sets that were considered.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    place::hints::{MaskHint, Threshold},
+    place::hints::{MaskHint, Need, Threshold},
     set::NodeSet,
 };
 
@@ -199,8 +199,8 @@ fn the_wanted_width_is_that_of_the_most_demanding_resource() {
         ("{0,1}+ {0,1,2}+ ; {0,1,2}+ {0,1,2,3}+", 3),
     ] {
         let offers = offers(lists);
-        let lists: Vec<List<'_>> = offers.iter().map(|o| List::of(o, &nodes(4), NARROWEST)).collect();
-        assert_eq!(list::widest_of_the_narrowest(&lists), wanted);
+        let lists = Lists::new(&offers, &nodes(4), NARROWEST, LISTED_NODES);
+        assert_eq!(lists.widest_of_the_narrowest(&nodes(4)), wanted);
     }
 }
 
@@ -379,8 +379,11 @@ fn any_hint(bits: u32) -> impl Strategy<Value = MaskHint> {
 }
 
 fn any_threshold(nodes: usize) -> impl Strategy<Value = Threshold> {
-    let need = (prop::collection::vec(0..5_u64, nodes), 0..12_u64)
-        .prop_map(|(free, amount)| crate::place::hints::Need { free, amount });
+    // From nothing to a little more than there is, so that both plenty and scarcity occur.
+    let need = (prop::collection::vec(0..5_u64, nodes), 0..22_u64).prop_map(|(free, share)| {
+        let amount = free.iter().sum::<u64>() * share / 20;
+        Need { free, amount }
+    });
     let must = prop_oneof![3 => Just(0), 1 => 0..1_u64 << nodes];
     (prop::collection::vec(need, 0..3), 1..4_u32, must).prop_map(|(needs, width, must)| Threshold {
         needs,
@@ -414,6 +417,34 @@ fn any_question() -> impl Strategy<Value = (NodeIndex, Vec<Offer>)> {
     })
 }
 
+/// Thresholds on up to twelve nodes, and a few lists.
+fn any_amounts() -> impl Strategy<Value = (NodeIndex, Vec<Offer>)> {
+    (1..13_usize).prop_flat_map(|number| {
+        let row = prop::collection::vec(prop_oneof![Just(10_u32), Just(12), Just(21)], number);
+        let tables =
+            prop_oneof![Just(Vec::new()).boxed(), prop::collection::vec(row, number).boxed(), blocks(number)];
+        let machine = tables.prop_map(move |table| nodes(number).with_distances(table));
+        let offer = prop_oneof![
+            6 => any_threshold(number).prop_map(Offer::Threshold),
+            1 => any_offer(number),
+        ];
+        (machine, prop::collection::vec(offer, 1..5))
+    })
+}
+
+/// Sockets of a few nodes.
+fn blocks(number: usize) -> BoxedStrategy<Vec<Vec<u32>>> {
+    let distance = |one: usize, other: usize, size: usize| match () {
+        () if one == other => 10,
+        () if one / size == other / size => 12,
+        () => 21,
+    };
+    let table = move |size| {
+        (0..number).map(|one| (0..number).map(|other| distance(one, other, size)).collect()).collect()
+    };
+    (1..5_usize).prop_map(table).boxed()
+}
+
 fn any_options() -> impl Strategy<Value = MergeOptions> {
     prop_oneof![4 => Just(NARROWEST), 4 => Just(CLOSEST), 1 => Just(SINGLE)]
 }
@@ -424,5 +455,11 @@ proptest! {
     #[test]
     fn the_closed_form_is_the_definition((machine, offers) in any_question(), options in any_options()) {
         prop_assert_eq!(merge(&machine, &offers, options), by_definition(&machine, &offers, options));
+    }
+
+    #[test]
+    fn amounts_find_what_enumeration_finds((machine, offers) in any_amounts(), options in any_options()) {
+        let lists = Lists::new(&offers, &machine, options, 0);
+        prop_assert_eq!(of_lists(&machine, &lists, options), merge(&machine, &offers, options));
     }
 }
