@@ -1,13 +1,14 @@
 //! How long the merge takes: `cargo bench -p enforcer-core --bench merge`.
 //!
 //! Four resources offer every set of nodes; once all of them prefer single nodes, and once the first
-//! prefers single nodes and the others pairs, so that no set is preferred by all.
+//! prefers single nodes and the others pairs, so that no set is preferred by all. On 64 nodes the same
+//! four state amounts; how full the machine is decides whether a set is preferred by all.
 
 use divan::Bencher;
 use enforcer_core::{
     id::NodeId,
     place::hints::{
-        Mask, MaskHint, NodeIndex, Offer,
+        Mask, MaskHint, Need, NodeIndex, Offer, Threshold,
         merge::{MergeOptions, merge},
     },
 };
@@ -52,5 +53,52 @@ fn preferred<const CLOSEST: bool>(bencher: Bencher<'_, '_>, nodes: u32) {
 fn not_preferred<const CLOSEST: bool>(bencher: Bencher<'_, '_>, nodes: u32) {
     let machine = machine(nodes);
     let offers: Vec<Offer> = (0..RESOURCES).map(|n| all_masks(nodes, if n == 0 { 1 } else { 2 })).collect();
+    bencher.bench_local(|| merge(&machine, divan::black_box(&offers), options(CLOSEST)));
+}
+
+/// What is asked of a machine too large for lists of masks.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    name: &'static str,
+    /// Nodes that would do on an empty machine.
+    width: u32,
+    /// Of 100, how much of each node is in use on average.
+    used: u64,
+}
+
+impl std::fmt::Display for Load {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+const LOADS: [Load; 6] = [
+    Load { name: "1 node, half used", width: 1, used: 50 },
+    Load { name: "1 node, nearly full", width: 1, used: 90 },
+    Load { name: "3 nodes, half used", width: 3, used: 50 },
+    Load { name: "3 nodes, a fifth used", width: 3, used: 20 },
+    Load { name: "12 nodes, a fifth used", width: 12, used: 20 },
+    Load { name: "24 nodes, a tenth used", width: 24, used: 10 },
+];
+
+/// CPUs, memory, huge pages and devices of 64 nodes, each node used differently.
+fn thresholds(load: Load) -> Vec<Offer> {
+    let mut state: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut random = move |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below.max(1)
+    };
+    let each = [16, 128 << 30, 64, 2];
+    let offer = |each: u64| {
+        let free = (0..64).map(|_| each - random(2 * each * load.used / 100 + 1).min(each)).collect();
+        let amount = each * u64::from(load.width);
+        Offer::Threshold(Threshold { needs: vec![Need { free, amount }], width: load.width, must: 0 })
+    };
+    each.map(offer).into()
+}
+
+#[divan::bench(args = LOADS, consts = [false, true])]
+fn thresholds_of_64_nodes<const CLOSEST: bool>(bencher: Bencher<'_, '_>, load: Load) {
+    let (machine, offers) = (machine(64), thresholds(load));
     bencher.bench_local(|| merge(&machine, divan::black_box(&offers), options(CLOSEST)));
 }

@@ -66,7 +66,12 @@ impl Need {
 
     /// Do these nodes have enough together?
     pub fn is_met_by(&self, mask: Mask) -> bool {
-        bits(mask).map(|position| self.at(position)).sum::<u64>() >= self.amount
+        self.had(mask) >= self.amount
+    }
+
+    /// What these nodes have together.
+    pub fn had(&self, mask: Mask) -> u64 {
+        bits(mask).map(|position| self.at(position)).sum()
     }
 }
 
