@@ -46,7 +46,7 @@ enum Command {
     /// Boot a virtual machine with a NUMA topology and run a command or a shell in it
     Vm(vm::command::Arguments),
     /// Measure the numbers of SPECIFICATION.md
-    Bench,
+    Bench(bench::Arguments),
     /// Check the invariants of ARCHITECTURE.md
     Arch,
 }
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&workspace, &arguments),
         Command::Test(arguments) => test::run(&workspace, &arguments),
         Command::Vm(arguments) => vm::command::run(&workspace, &arguments),
-        Command::Bench => bench::run(&workspace).map(|()| ExitCode::SUCCESS),
+        Command::Bench(arguments) => bench::run(&workspace, &arguments).map(|()| ExitCode::SUCCESS),
         Command::Arch => arch::run(workspace.root()).map(|()| ExitCode::SUCCESS),
     });
     outcome.unwrap_or_else(|error| {

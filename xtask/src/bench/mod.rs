@@ -4,11 +4,16 @@
 //! proves as little as one that fails on a busy one. What can be told as a ratio of two measurements
 //! of one run is told so. Everything is measured with the release build.
 
+mod placement;
+mod table;
+
 use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context, Result};
+use clap::ValueEnum;
 use serde::Deserialize;
 
+use self::table::{head, row};
 use crate::{
     command,
     product::{self, Profile},
@@ -35,9 +40,36 @@ struct Cost {
     peak_bytes: u64,
 }
 
+/// Arguments of `bench`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Only this part
+    part: Option<Part>,
+}
+
+/// Parts of the measurements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// The placement engines, without building the rest
+    Placement,
+    /// The program itself, on this host and in a crowded guest
+    Program,
+}
+
 /// Measures and prints.
-pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     setup::build_tools(workspace)?;
+    println!("{}", head());
+    if arguments.part != Some(Part::Program) {
+        placement::measure(workspace)?.iter().for_each(|line| println!("{line}"));
+    }
+    if arguments.part != Some(Part::Placement) {
+        measure_program(workspace)?;
+    }
+    Ok(())
+}
+
+fn measure_program(workspace: &Workspace) -> Result<()> {
     let program = product::build(workspace, Profile::Release)?;
     let scenarios = Scenarios::build(workspace)?;
     let bytes = fs::metadata(&program).with_context(|| format!("look at {}", program.display()))?.len();
@@ -46,7 +78,6 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let tasks = tasks(workspace)?;
     let crowded = crowded(workspace, &scenarios)?;
 
-    println!("{}", row(["what", "median", "min", "max", "unit"]));
     println!("{}", row(["release binary", &megabytes(bytes), "", "", "MB"]));
     for (name, cost) in
         [("audit here", &host), ("audit -o json here", &json), ("audit -o json, crowded guest", &crowded)]
@@ -64,10 +95,6 @@ fn print(name: &str, cost: &Cost) {
     println!("{}", row([&wall, &ms(cost.wall_ms), &ms(cost.wall_min_ms), &ms(cost.wall_max_ms), "ms"]));
     println!("{}", row([&format!("{name}, CPU time"), &ms(cost.cpu_ms), "", "", "ms"]));
     println!("{}", row([&format!("{name}, peak memory"), "", "", &megabytes(cost.peak_bytes), "MB"]));
-}
-
-fn row([what, median, min, max, unit]: [&str; 5]) -> String {
-    format!("{what:50} {median:>9} {min:>9} {max:>9} {unit}")
 }
 
 fn megabytes(bytes: u64) -> String {
@@ -113,13 +140,5 @@ mod tests {
     fn bytes_are_shown_in_tenths_of_a_megabyte() {
         assert_eq!(megabytes(8_584_128), "8.5");
         assert_eq!(megabytes(99_999), "0.0");
-    }
-
-    #[test]
-    fn columns_stand_below_their_heads() {
-        let (head, line) =
-            (row(["what", "median", "min", "max", "unit"]), row(["audit", "1.0", "0.9", "2.0", "ms"]));
-        assert_eq!(head.find("median").map(|at| at + 6), line.find("1.0").map(|at| at + 3));
-        assert_eq!(head.find("unit"), line.find("ms"));
     }
 }
