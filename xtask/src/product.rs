@@ -60,6 +60,11 @@ pub(crate) fn build_scenarios(workspace: &Workspace) -> Result<PathBuf> {
     build_binary(workspace, "enforcer-tests", "scenario", Profile::Dev, &[])
 }
 
+/// Builds the program that runs conformance vectors.
+pub(crate) fn build_conformance(workspace: &Workspace) -> Result<PathBuf> {
+    build_binary(workspace, "enforcer-conformance", "conformance", Profile::Dev, &[])
+}
+
 /// Builds the tests of the kernel side (`enforcer/tests/kernel_side`) without running them.
 pub(crate) fn build_kernel_side_tests(workspace: &Workspace) -> Result<PathBuf> {
     let step = Step::begin("build the tests of the kernel side");

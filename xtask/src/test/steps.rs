@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{dependencies, host, lint, tally::Tally};
+use super::{conformance, dependencies, host, lint, tally::Tally};
 use crate::{arch, progress::Step as Progress, workspace::Workspace};
 
 /// One step by name.
@@ -15,12 +15,20 @@ pub(super) struct Step {
 enum Work {
     /// Passes or fails as a whole.
     Whole(fn(&Workspace) -> Result<()>),
-    /// The host's tests, counted one by one.
-    HostTests,
+    /// Counts its parts one by one.
+    Parts(fn(&Workspace, &mut Tally) -> Result<()>),
 }
 
 const fn step(name: &'static str, about: &'static str, work: fn(&Workspace) -> Result<()>) -> Step {
     Step { name, about, work: Work::Whole(work) }
+}
+
+const fn parts(
+    name: &'static str,
+    about: &'static str,
+    work: fn(&Workspace, &mut Tally) -> Result<()>,
+) -> Step {
+    Step { name, about, work: Work::Parts(work) }
 }
 
 /// All steps, quick ones first.
@@ -31,7 +39,12 @@ pub(super) const STEPS: &[Step] = &[
     step("lint", "clippy without a warning: with and without bpf, and in the kernel side", lint::clippy),
     step("fuzz", "the fuzz targets compile without a warning", lint::fuzz),
     step("without-bpf", "the product without its kernel side builds, and says so", lint::without_bpf),
-    Step { name: "host", about: "every test that runs on this host", work: Work::HostTests },
+    parts(
+        "conformance",
+        "the vectors of the reference implementations, and those of CONFORMANCE_DIR",
+        conformance::run,
+    ),
+    parts("host", "every test that runs on this host", |workspace, tally| host::run(workspace, None, tally)),
 ];
 
 /// Steps whose name begins with `prefix`.
@@ -39,21 +52,27 @@ pub(super) fn matching(prefix: &str) -> Vec<&'static Step> {
     STEPS.iter().filter(|step| step.name.starts_with(prefix)).collect()
 }
 
-/// Runs one step and counts it; only a broken machine is an error.
-pub(super) fn run(workspace: &Workspace, step: &Step, tally: &mut Tally) -> Result<()> {
-    let work = match step.work {
-        Work::Whole(work) => work,
-        Work::HostTests => return host::run(workspace, None, tally),
+/// Runs one step and counts it.
+pub(super) fn run(workspace: &Workspace, step: &Step, tally: &mut Tally) {
+    let outcome = match step.work {
+        Work::Whole(work) => whole(workspace, step.name, work, tally),
+        Work::Parts(work) => work(workspace, tally),
     };
-    let progress = Progress::begin(step.name);
-    let outcome = work(workspace);
-    match &outcome {
-        Ok(()) => progress.done(),
-        Err(error) => {
-            drop(progress);
-            println!("{}: {error:#}", step.name);
-        }
+    if let Err(error) = outcome {
+        println!("{}: {error:#}", step.name);
+        tally.count(step.name, false);
     }
-    tally.count(step.name, outcome.is_ok());
+}
+
+fn whole(
+    workspace: &Workspace,
+    name: &str,
+    work: fn(&Workspace) -> Result<()>,
+    tally: &mut Tally,
+) -> Result<()> {
+    let progress = Progress::begin(name);
+    work(workspace)?;
+    progress.done();
+    tally.count(name, true);
     Ok(())
 }

@@ -19,6 +19,11 @@ impl Tally {
         }
     }
 
+    /// So many things passed.
+    pub(super) fn add(&mut self, passed: usize) {
+        self.passed += passed;
+    }
+
     /// The failures by name, then the one line that scripts read.
     pub(super) fn print(&self) {
         for name in &self.failures {

@@ -1,0 +1,63 @@
+//! Conformance: the placement engines against vectors computed with the reference implementations.
+//!
+//! A vector is an input and the outcome that it must have (vectors/README.md). Every `*.json` of the
+//! project's own folder is run, and of a further one that `CONFORMANCE_DIR` names. What a file holds
+//! is told from the keys of each vector, never from the file's name.
+//!
+//! It must never call something a success that did not run: a folder without vectors, a vector of an
+//! unknown shape, a panic and an answer that does not come each count as a failure with its reason.
+#![expect(clippy::print_stdout, reason = "a command-line program")]
+
+mod cpu;
+mod folder;
+mod machine;
+mod merge;
+mod run;
+mod vector;
+
+use std::{
+    env, panic,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+/// Names a further folder of vectors.
+const FURTHER: &str = "CONFORMANCE_DIR";
+
+/// The project's own vectors.
+fn own() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors")
+}
+
+fn main() -> ExitCode {
+    let further = env::var_os(FURTHER).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    // A panic is told as the failure of its vector.
+    panic::set_hook(Box::new(|_| ()));
+    let (mut passed, mut failed) = (0, 0);
+    for folder in [own()].into_iter().chain(further) {
+        println!("{}", folder.display());
+        for file in folder::run(&folder) {
+            println!("{}: {} passed, {} failed", file.name, file.passed, file.failures.len());
+            for failure in &file.failures {
+                println!("  FAILED {failure}");
+            }
+            passed += file.passed;
+            failed += file.failures.len();
+        }
+    }
+    println!("{passed} passed, {failed} failed");
+    if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_vector_of_the_project_passes() {
+        let files = folder::run(&own());
+        assert!(files.iter().all(|file| file.passed > 0), "a file without vectors");
+        let failures: Vec<_> = files.iter().flat_map(|file| &file.failures).collect();
+        assert!(failures.is_empty(), "{failures:#?}");
+    }
+}

@@ -1,0 +1,97 @@
+//! Vectors of the merge.
+
+use std::collections::BTreeMap;
+
+use enforcer_core::{
+    place::hints::{
+        HintMasks, MaskHint, NodeIndex, Offer,
+        merge::{MergeOptions, merge},
+    },
+    policy::placement::{NumaAllocationStrategy, TopologyPolicy},
+};
+use serde::Deserialize;
+
+use crate::{
+    machine::{Hint, Nodes, Shown},
+    vector::same,
+};
+
+/// What a provider says by resource; a resource without a list has no preference.
+type Provider = BTreeMap<String, Option<Vec<Hint>>>;
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Vector {
+    numa_nodes: Nodes,
+    distances: Option<Vec<Vec<u32>>>,
+    policy: TopologyPolicy,
+    prefer_closest: bool,
+    providers: Vec<Option<Provider>>,
+    expect: Expected,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expected {
+    nodes: Option<Nodes>,
+    preferred: bool,
+    admit: bool,
+}
+
+/// Merges what the providers say.
+pub(crate) fn check(vector: &Vector) -> Result<(), String> {
+    let mut index = NodeIndex::new(&vector.numa_nodes.set());
+    if let Some(distances) = &vector.distances {
+        index = index.with_distances(distances.clone());
+    }
+    let offers = offers(&vector.providers, &mut HintMasks::new(&index))?;
+    let options = MergeOptions {
+        prefer_closest: vector.prefer_closest,
+        single_node: vector.policy == TopologyPolicy::SingleNumaNode,
+        strategy: NumaAllocationStrategy::None,
+    };
+    let merged = merge(&index, &offers, options);
+    let admitted = admits(vector.policy, merged.preferred)?;
+    let shown = |hint: &Shown, admit: bool| format!("{hint} {}", if admit { "admitted" } else { "rejected" });
+    let Expected { nodes, preferred, admit } = &vector.expect;
+    let expected = Shown::from(&Hint { nodes: nodes.clone(), preferred: *preferred });
+    let actual = Shown::ours(&index, merged.mask, merged.preferred);
+    same(&shown(&expected, *admit), &shown(&actual, admitted))
+}
+
+/// The policies of vectors: all but `best-effort` want a preferred hint.
+fn admits(policy: TopologyPolicy, preferred: bool) -> Result<bool, String> {
+    match policy {
+        TopologyPolicy::BestEffort => Ok(true),
+        TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode => Ok(preferred),
+        other => Err(format!("a merge has no policy {other:?}")),
+    }
+}
+
+/// One offer per resource; a provider that names none has no preference.
+fn offers(providers: &[Option<Provider>], masks: &mut HintMasks<'_>) -> Result<Vec<Offer>, String> {
+    let mut offers = Vec::new();
+    for provider in providers {
+        match provider {
+            Some(provider) if !provider.is_empty() => {
+                for hints in provider.values() {
+                    offers.push(match hints {
+                        Some(hints) => Offer::Listed(
+                            hints.iter().map(|hint| translated(hint, masks)).collect::<Result<_, _>>()?,
+                        ),
+                        None => Offer::NoPreference,
+                    });
+                }
+            }
+            _ => offers.push(Offer::NoPreference),
+        }
+    }
+    Ok(offers)
+}
+
+fn translated(hint: &Hint, masks: &mut HintMasks<'_>) -> Result<MaskHint, String> {
+    let mask = match &hint.nodes {
+        Some(nodes) => Some(masks.mask(&nodes.set()).ok_or("more nodes than fit into one mask")?),
+        None => None,
+    };
+    Ok(MaskHint { mask, preferred: hint.preferred, score: 0 })
+}
