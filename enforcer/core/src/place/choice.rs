@@ -224,9 +224,8 @@ fn shown(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::{
-        place::{ContainerKind, ContainerRequest, Resources},
+        place::samples,
         policy::{Policy, placement::TopologyPolicy},
-        workload::QosClass,
     };
 
     const RULES: &str = r#"
@@ -244,26 +243,12 @@ mod tests {
     "#;
 
     fn pod(namespace: &str, annotations: &[(&str, &str)]) -> PodRequest {
-        let container = |name: &str| ContainerRequest {
-            name: name.into(),
-            kind: ContainerKind::App,
-            requests: Resources::default(),
-            limits: Resources::default(),
-            devices: BTreeMap::new(),
-            topology_hints: Vec::new(),
-            allowed_cpus: None,
-            allowed_nodes: None,
-            oom_score_adj: None,
-            resident_bytes: BTreeMap::new(),
-        };
+        let containers = ["a", "b"].map(|name| samples::container(name, 0, 0));
         PodRequest {
             name: PodName { namespace: namespace.into(), name: "p".into() },
-            qos: QosClass::BestEffort,
             labels: BTreeMap::from([("tier".into(), "gold".into())]),
             annotations: annotations.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
-            containers: vec![container("a"), container("b")],
-            documents: BTreeMap::new(),
-            previous: BTreeMap::new(),
+            ..samples::pod("p", containers.to_vec())
         }
     }
 

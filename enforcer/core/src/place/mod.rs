@@ -29,6 +29,8 @@ pub mod nearest;
 pub mod pools;
 mod rejection;
 mod request;
+#[cfg(test)]
+mod samples;
 
 pub use self::{
     admission::{Admission, Update, admit, remove, resize},

@@ -65,6 +65,19 @@ impl Rejection {
     }
 }
 
+impl Shortage {
+    /// What is there: `3 cpu on node 1`.
+    pub fn amount_on_nodes(&self) -> String {
+        let resource = crate::workload::printable(&self.resource);
+        format!("{} {resource} on {}", self.amount(self.available), words::nodes(&self.nodes))
+    }
+
+    fn amount(&self, value: u64) -> String {
+        let in_bytes = self.resource == "memory" || self.resource.starts_with("hugepages-");
+        if in_bytes { words::size(value) } else { value.to_string() }
+    }
+}
+
 impl Reason {
     /// As clusters show it.
     pub const fn as_str(self) -> &'static str {
@@ -95,10 +108,8 @@ impl fmt::Display for Rejection {
 
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { resource, nodes, wanted, available } = self;
-        let in_bytes = resource == "memory" || resource.starts_with("hugepages-");
-        let amount = |value: u64| if in_bytes { words::size(value) } else { value.to_string() };
-        let resource = crate::workload::printable(resource);
-        write!(f, "{} of {} {resource} on {}", amount(*available), amount(*wanted), words::nodes(nodes))
+        let (wanted, available) = (self.amount(self.wanted), self.amount(self.available));
+        let resource = crate::workload::printable(&self.resource);
+        write!(f, "{available} of {wanted} {resource} on {}", words::nodes(&self.nodes))
     }
 }

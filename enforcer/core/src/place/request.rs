@@ -116,7 +116,7 @@ pub struct TopologyHint {
     pub packages: Vec<i32>,
 }
 
-/// The `QoS` class of a pod with these containers, by the rules of Kubernetes (ComputePodQOS in
+/// The `QoS` class of a pod with these containers, by the rules of Kubernetes (`ComputePodQOS` in
 /// pkg/apis/core/v1/helper/qos): Guaranteed when every container, init containers included, has limits
 /// of CPU and memory and requests equal to them; `BestEffort` when none asks for CPU or memory. A zero
 /// is nothing asked. Huge pages and devices do not count.

@@ -1,11 +1,34 @@
-//! The engine itself: ask, merge, judge, assign.
+//! The engine itself: container after container, or all of a pod at once.
+//!
+//! Scope `container`: every container is asked for, judged and given its own before the next one, in
+//! the order of their start, so each finds what the former left. Scope `pod`: the peak of the pod is
+//! asked for once, and the answer holds for every container.
+//!
+//! After the last one, others are looked after: those whose shared CPUs were taken get the whole
+//! shared pool ([`shared`](super::shared)), those whose soft promise of memory no longer fits get all
+//! nodes ([`soften`](super::soften)). When that is impossible, the pod is rejected.
 
 use std::collections::BTreeMap;
 
-use crate::{
-    place::{Allocations, Inventory, Placement, PodRequest, Reason, Rejection, Trace},
-    policy::placement::HintsSettings,
+use super::{
+    NodeIndex,
+    cpu::CpuOptions,
+    demand::Demand,
+    placing::{Asker, Placing, shared_pool},
+    question::Settled,
+    shared::widen_squeezed,
 };
+use crate::{
+    place::{
+        Allocations, ContainerRequest, Holder, Inventory, Placement, PodRequest, Reason, Rejection, Shortage,
+        Trace,
+    },
+    policy::placement::{HintsSettings, Scope, TopologyPolicy},
+    set::{CpuSet, NodeSet},
+};
+
+/// Its name, in configuration, annotations and grants.
+pub(super) const NAME: &str = "hints";
 
 /// Places by hints.
 #[derive(Debug, Clone)]
@@ -26,21 +49,217 @@ impl HintsEngine {
     pub fn with_containers(self, containers: BTreeMap<String, HintsSettings>) -> Self {
         Self { containers, ..self }
     }
+
+    fn settings_of(&self, container: &ContainerRequest) -> &HintsSettings {
+        self.containers.get(&container.name).unwrap_or(&self.settings)
+    }
 }
 
 impl Placement for HintsEngine {
     fn name(&self) -> &'static str {
-        "hints"
+        NAME
     }
 
     fn place(
         &self,
-        _inventory: &Inventory,
-        _allocations: &mut Allocations,
+        inventory: &Inventory,
+        allocations: &mut Allocations,
         pod: &PodRequest,
-        _trace: &mut Trace,
+        trace: &mut Trace,
     ) -> Result<(), Rejection> {
-        let problem = format!("pod {}: not there yet: {:?} {:?}", pod.name, self.settings, self.containers);
-        Err(Rejection::new(Reason::UnexpectedAdmissionError, problem))
+        let engine = self.for_machine(inventory, trace);
+        let placing = Placing::new(inventory, allocations, pod);
+        let nodes = nodes_of(inventory, pod.containers.iter())?;
+        Run { engine: &engine, placing, nodes, trace }.place()
+    }
+}
+
+impl HintsEngine {
+    /// Without the options that the machine does not allow.
+    fn for_machine(&self, inventory: &Inventory, trace: &mut Trace) -> Self {
+        let mut own = self.clone();
+        for settings in std::iter::once(&mut own.settings).chain(own.containers.values_mut()) {
+            let valid = CpuOptions::from(&*settings).validate_for(settings.policy, &inventory.layout);
+            if let Err(error) = valid {
+                trace.warn(format!("options of CPUs: {error}, aligned by node"));
+                settings.align_by_socket = false;
+            }
+        }
+        own
+    }
+}
+
+/// One pod on its way through the engine.
+struct Run<'a, 'b> {
+    engine: &'a HintsEngine,
+    placing: Placing<'a>,
+    /// Nodes that every container may use.
+    nodes: NodeIndex,
+    trace: &'b mut Trace,
+}
+
+impl Run<'_, '_> {
+    fn place(mut self) -> Result<(), Rejection> {
+        let pod = self.placing.pod;
+        let mut waiting: Vec<(usize, &ContainerRequest)> = pod.containers.iter().enumerate().collect();
+        if !pod.previous.is_empty() {
+            waiting = self.keep(waiting);
+        }
+        let common = if waiting.is_empty() { None } else { self.for_all(&waiting)? };
+        for (index, container) in waiting {
+            self.container(index, container, common).map_err(|rejection| rejection.of(&container.name))?;
+        }
+        self.look_after_others()
+    }
+
+    /// Gives back unchanged what can stay, first of all, so that nobody else gets it; the others are
+    /// still to be placed.
+    fn keep<'c>(
+        &mut self,
+        containers: Vec<(usize, &'c ContainerRequest)>,
+    ) -> Vec<(usize, &'c ContainerRequest)> {
+        let none = CpuSet::new();
+        let mut waiting = Vec::new();
+        for (index, container) in containers {
+            let settings = self.engine.settings_of(container);
+            let demand = Demand::of(container, self.placing.pod.qos, settings.align_all_qos);
+            let asker = Asker {
+                index,
+                container: Some(container),
+                settings,
+                nodes: &self.nodes,
+                kept: &none,
+                reuse: true,
+            };
+            match self.placing.unchanged(asker, container, &demand) {
+                Some(grant) => self.placing.give(index, container, &grant),
+                None => waiting.push((index, container)),
+            }
+        }
+        for (_, container) in &waiting {
+            let kept = self.placing.still_free(container);
+            self.placing.accounts.held.extend(&kept);
+        }
+        waiting
+    }
+
+    /// The answer for the whole pod, where its scope is that.
+    fn for_all(&mut self, waiting: &[(usize, &ContainerRequest)]) -> Result<Option<Settled>, Rejection> {
+        let settings = &self.engine.settings;
+        let pod = self.placing.pod;
+        if settings.scope != Scope::Pod || settings.policy == TopologyPolicy::None {
+            return Ok(None);
+        }
+        let only = PodRequest {
+            containers: waiting.iter().map(|(_, container)| (*container).clone()).collect(),
+            ..pod.clone()
+        };
+        let demand = Demand::of_pod(&only, settings.align_all_qos);
+        let kept = self.placing.accounts.held.clone();
+        let none = CpuSet::new();
+        let asker =
+            Asker { index: 0, container: None, settings, nodes: &self.nodes, kept: &kept, reuse: true };
+        let mut settled = self.placing.settle(asker, &demand, self.trace);
+        if settled.is_err() && !kept.is_empty() {
+            self.placing.accounts.held = CpuSet::new();
+            settled = self.placing.settle(Asker { kept: &none, ..asker }, &demand, self.trace);
+        }
+        settled.map(Some)
+    }
+
+    fn container(
+        &mut self,
+        index: usize,
+        container: &ContainerRequest,
+        common: Option<Settled>,
+    ) -> Result<(), Rejection> {
+        let settings = self.engine.settings_of(container);
+        let own_nodes;
+        let nodes = if common.is_some() || self.placing.pod.containers.len() == 1 {
+            &self.nodes
+        } else {
+            own_nodes = nodes_of(self.placing.inventory, std::iter::once(container))?;
+            &own_nodes
+        };
+        let demand = Demand::of(container, self.placing.pod.qos, settings.align_all_qos);
+        let kept = self.placing.still_free(container).intersection(&self.placing.accounts.held);
+        self.placing.accounts.held = self.placing.accounts.held.difference(&kept);
+        let none = CpuSet::new();
+        let mut attempt = |kept: &CpuSet, reuse: bool| {
+            let asker = Asker { index, container: Some(container), settings, nodes, kept, reuse };
+            let settled = match (common, settings.policy) {
+                (_, TopologyPolicy::None) => None,
+                (Some(common), _) => Some(common),
+                (None, _) => Some(self.placing.settle(asker, &demand, self.trace)?),
+            };
+            self.placing.grant(asker, container, &demand, settled)
+        };
+        let mut outcome = attempt(&kept, true);
+        if outcome.is_err() && !kept.is_empty() {
+            outcome = attempt(&none, true);
+        }
+        let aligned = |grant: &crate::place::Grant| grant.hint.as_ref().is_none_or(|hint| hint.preferred);
+        if demand.exclusive > 0 && common.is_none() && !outcome.as_ref().is_ok_and(aligned) && kept.is_empty()
+        {
+            let elsewhere = attempt(&none, false);
+            if elsewhere.as_ref().is_ok_and(aligned) {
+                outcome = elsewhere;
+            }
+        }
+        let grant = outcome?;
+        self.placing.give(index, container, &grant);
+        Ok(())
+    }
+
+    fn look_after_others(self) -> Result<(), Rejection> {
+        let moved = self.placing.taken_by_pod();
+        let pool = shared_pool(self.placing.inventory, &self.engine.settings);
+        let squeezed = widen_squeezed(self.placing.allocations, &pool, &moved);
+        squeezed.map_err(|holder| nothing_left(&self.placing, &holder, &moved))?;
+        if self.placing.over_soft {
+            super::soften::widen_soft(self.placing.inventory, self.placing.allocations)?;
+        }
+        Ok(())
+    }
+}
+
+/// Nodes with CPUs that all of these containers may use; where they have none in common, that any may.
+fn nodes_of<'a>(
+    inventory: &Inventory,
+    containers: impl Iterator<Item = &'a ContainerRequest>,
+) -> Result<NodeIndex, Rejection> {
+    let mut nodes = inventory.cpu_nodes();
+    for container in containers {
+        let mut own = nodes.clone();
+        if let Some(allowed) = &container.allowed_nodes {
+            own = own.intersection(allowed);
+        }
+        if let Some(allowed) = &container.allowed_cpus {
+            let has = |id| inventory.node(id).is_some_and(|node| !node.cpus.is_disjoint(allowed));
+            own = own.iter().filter(|id| has(*id)).collect();
+        }
+        if own.is_empty() {
+            let problem = "none of the nodes that it may use has a CPU that it may use";
+            let nothing = Shortage { resource: "cpu".to_owned(), nodes, wanted: 1, available: 0 };
+            return Err(Rejection {
+                shortages: vec![nothing],
+                ..Rejection::new(Reason::UnexpectedAdmissionError, problem).of(&container.name)
+            });
+        }
+        nodes = own;
+    }
+    Ok(NodeIndex::of(&inventory.machine, &nodes))
+}
+
+fn nothing_left(placing: &Placing<'_>, holder: &Holder, wanted: &CpuSet) -> Rejection {
+    let problem = format!("{holder} would have no CPU left");
+    let nodes: NodeSet = placing.inventory.machine.nodes_of(wanted);
+    let count = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX);
+    let wanted = count(wanted.len());
+    let available = wanted.saturating_sub(1);
+    Rejection {
+        shortages: vec![Shortage { resource: "cpu".to_owned(), nodes, wanted, available }],
+        fits: Some(format!("{available} CPUs would fit")),
+        ..Rejection::new(Reason::UnexpectedAdmissionError, problem)
     }
 }

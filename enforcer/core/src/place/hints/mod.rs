@@ -11,15 +11,27 @@
 //! sparse and above 63. An *offer* is what one resource says. Semantics are those of the kubelet's
 //! managers (docs/placement.md says where we differ and why).
 
+mod accounts;
+mod candidates;
 pub mod cpu;
+mod demand;
 pub mod device;
 mod engine;
+mod give;
 mod index;
+mod keep;
 mod masks;
 pub mod memory;
 pub mod merge;
 mod narrowest;
 mod numa_first_fit;
+mod placing;
+mod question;
+mod refusal;
+mod shared;
+mod soften;
+#[cfg(test)]
+mod tests;
 mod threshold;
 
 use schemars::JsonSchema;

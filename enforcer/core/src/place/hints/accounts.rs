@@ -1,0 +1,137 @@
+//! What can be promised while a pod is placed: CPUs by their use, shared CPU time, memory.
+//!
+//! Everything is read from the allocations when the pod comes, and kept up to date as its containers
+//! are given theirs, so that a pod of many containers does not sum up the whole machine for each.
+//!
+//! CPUs of ended init containers are *reusable*: later containers of the pod may have them, nobody
+//! else. What a container had before its resize or restart is *held* for it until its turn.
+
+use super::shared::Load;
+use crate::{
+    place::{
+        Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, MemoryPriority, PodRequest,
+        memory::ZoneAccount,
+    },
+    set::CpuSet,
+};
+
+/// State of the machine in the eyes of the pod that is placed.
+pub(super) struct Accounts {
+    /// Exclusive CPUs of others, and of containers of this pod that go on running.
+    pub(super) taken: CpuSet,
+    /// CPUs of this pod's ended init containers.
+    pub(super) reusable: CpuSet,
+    /// CPUs that containers of this pod had before and may keep.
+    pub(super) held: CpuSet,
+    /// What is promised on shared CPUs.
+    pub(super) load: Load,
+    /// What is promised of memory.
+    pub(super) memory: ZoneAccount,
+    /// The same without soft promises; made when it is needed.
+    firm_memory: Option<ZoneAccount>,
+}
+
+impl Accounts {
+    pub(super) fn new(inventory: &Inventory, allocations: &Allocations) -> Self {
+        Self {
+            taken: allocations.exclusive_cpus(),
+            reusable: CpuSet::new(),
+            held: CpuSet::new(),
+            load: Load::of(&inventory.layout, allocations),
+            memory: ZoneAccount::new(inventory, allocations, |_| false),
+            firm_memory: None,
+        }
+    }
+
+    /// CPUs that nobody else has, of those that may be exclusive for this container.
+    pub(super) fn available(&self, inventory: &Inventory, container: Option<&ContainerRequest>) -> CpuSet {
+        let mut cpus = inventory.allowed_cpus.difference(&inventory.reserved_cpus).difference(&self.taken);
+        for others in [&self.reusable, &self.held] {
+            cpus = cpus.difference(others);
+        }
+        restricted(inventory, &cpus, container)
+    }
+
+    /// Exclusive CPUs of all.
+    pub(super) fn exclusive(&self) -> CpuSet {
+        self.taken.union(&self.reusable).union(&self.held)
+    }
+
+    /// Memory without the soft promises of others; none when there are none.
+    pub(super) fn firm(
+        &mut self,
+        inventory: &Inventory,
+        allocations: &Allocations,
+        pod: &PodRequest,
+        index: usize,
+    ) -> Option<&ZoneAccount> {
+        if self.firm_memory.is_none() && allocations.iter().any(|(_, grant)| is_soft(grant)) {
+            let left_out = |holder: &Holder| {
+                pod.has_ended(holder, index) || allocations.get(holder).is_some_and(is_soft)
+            };
+            self.firm_memory = Some(ZoneAccount::new(inventory, allocations, left_out));
+        }
+        self.firm_memory.as_ref()
+    }
+
+    /// A container was given this.
+    pub(super) fn note(
+        &mut self,
+        inventory: &Inventory,
+        allocations: &Allocations,
+        pod: &PodRequest,
+        index: usize,
+        grant: &Grant,
+    ) {
+        let is_init =
+            pod.containers.get(index).is_some_and(|container| container.kind == ContainerKind::Init);
+        if is_init {
+            self.reusable.extend(&grant.exclusive);
+        } else {
+            self.reusable = self.reusable.difference(&grant.exclusive);
+            self.taken.extend(&grant.exclusive);
+        }
+        self.held = self.held.difference(&grant.exclusive);
+        if pod.containers.iter().any(|container| container.kind == ContainerKind::Init) {
+            self.memory = ZoneAccount::for_container(inventory, allocations, pod, index + 1);
+            self.firm_memory = None;
+            self.load = Load::of(&inventory.layout, allocations);
+            return;
+        }
+        if let Some(shared) = &grant.shared {
+            self.load.add(&inventory.layout, shared);
+        }
+        for claim in &grant.memory {
+            self.memory.promise(&claim.zone, claim.resource, claim.bytes);
+            if let Some(firm) = &mut self.firm_memory {
+                firm.promise(&claim.zone, claim.resource, claim.bytes);
+            }
+        }
+    }
+}
+
+/// Is what it was promised of memory a preference only, that gives way to promises of Guaranteed pods?
+pub(super) fn is_soft(grant: &Grant) -> bool {
+    grant.engine == super::engine::NAME
+        && grant.memory_priority < MemoryPriority::Guaranteed
+        && !grant.memory.is_empty()
+}
+
+/// Of these CPUs those that the cgroups above, and rules, leave the container.
+pub(super) fn restricted(
+    inventory: &Inventory,
+    cpus: &CpuSet,
+    container: Option<&ContainerRequest>,
+) -> CpuSet {
+    let mut cpus = cpus.clone();
+    if let Some(allowed) = container.and_then(|container| container.allowed_cpus.as_ref()) {
+        cpus = cpus.intersection(allowed);
+    }
+    if let Some(allowed) = container.and_then(|container| container.allowed_nodes.as_ref()) {
+        let mut near = CpuSet::new();
+        let nodes = inventory.nodes.iter().filter(|node| allowed.contains(node.id));
+        nodes.for_each(|node| near.extend(&node.cpus));
+        cpus = cpus.intersection(&near);
+    }
+    cpus
+}

@@ -1,0 +1,113 @@
+//! What was considered, for those who ask why.
+//!
+//! Every single node, the set that was taken and all nodes together, each with what decided: which
+//! resource it lacks, or the comparison with the one that was taken. There may be 2^N other sets; those
+//! are not named.
+
+use super::{
+    Mask, Offer,
+    masks::positions,
+    merge::Merged,
+    question::{Question, Settled, accepts},
+};
+use crate::{
+    place::{Candidate, ContainerRequest},
+    words,
+};
+
+/// The candidates, the one that was taken first.
+pub(super) fn of(
+    question: &Question<'_>,
+    settled: Option<Settled>,
+    container: Option<&ContainerRequest>,
+) -> Vec<Candidate> {
+    let nodes = question.nodes;
+    let taken = settled.map(|settled| settled.merged);
+    let chosen = taken.and_then(|merged| merged.mask);
+    let singles = positions(nodes.all()).map(|position| 1 << position);
+    let mut masks: Vec<Mask> = chosen.into_iter().chain(singles).chain([nodes.all()]).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    masks.retain(|mask| seen.insert(*mask));
+    let name = container.map_or("", |container| container.name.as_str());
+    let candidate = |mask: Mask| Candidate {
+        container: name.to_owned(),
+        place: words::nodes(&nodes.nodes(mask)),
+        chosen: chosen == Some(mask),
+        because: because(question, mask, taken),
+    };
+    let mut candidates: Vec<Candidate> = masks.into_iter().map(candidate).collect();
+    if taken.is_some_and(|merged| merged.mask.is_none()) {
+        let place = "any node".to_owned();
+        let because = "no resource prefers one".to_owned();
+        candidates.insert(0, Candidate { container: name.to_owned(), place, chosen: true, because });
+    }
+    candidates
+}
+
+fn because(question: &Question<'_>, mask: Mask, taken: Option<Merged>) -> String {
+    let offers = || question.firm.iter().chain(&question.soft);
+    let lacking: Vec<&str> =
+        offers().filter(|(_, offer)| !accepts(offer, mask)).map(|(name, _)| name.as_str()).collect();
+    let wider: Vec<&str> =
+        offers().filter(|(_, offer)| !prefers(offer, mask)).map(|(name, _)| name.as_str()).collect();
+    let listed = |names: &[&str]| crate::workload::printable(&names.join(", "));
+    match taken {
+        Some(Merged { mask: Some(chosen), .. }) if chosen == mask => {
+            match (lacking.is_empty(), wider.is_empty()) {
+                (true, true) => "every resource prefers it".to_owned(),
+                (true, false) => {
+                    format!("the best that all offer; {} would need fewer nodes if empty", listed(&wider))
+                }
+                (false, _) => format!("the best in common; it has too little {}", listed(&lacking)),
+            }
+        }
+        _ if !lacking.is_empty() => format!("too little {}", listed(&lacking)),
+        _ if !wider.is_empty() => format!("{} would need fewer nodes if empty", listed(&wider)),
+        Some(Merged { mask: Some(chosen), .. }) => compared(question, mask, chosen),
+        _ => "not asked for".to_owned(),
+    }
+}
+
+/// Both are preferred by all.
+fn compared(question: &Question<'_>, mask: Mask, chosen: Mask) -> String {
+    let options = question.options();
+    let (own, best) = (distance(question, mask), distance(question, chosen));
+    if options.prefer_closest && own > best {
+        return format!("average distance {own}, the chosen one has {best}");
+    }
+    let score = |mask: Mask| {
+        let of = |(_, offer): &(String, Offer)| match offer {
+            Offer::Listed(hints) => hints
+                .iter()
+                .find(|hint| hint.mask == Some(mask))
+                .map(|hint| hint.score)
+                .filter(|score| *score > 0),
+            _ => None,
+        };
+        question.firm.iter().chain(&question.soft).filter_map(of).map(u32::from).sum::<u32>()
+    };
+    if score(mask) == score(chosen) {
+        "as good, the lowest node is taken".to_owned()
+    } else if question.resident.is_empty() {
+        format!("score {} in use, the chosen one has {}", score(mask), score(chosen))
+    } else {
+        "less of its memory is there already".to_owned()
+    }
+}
+
+fn distance(question: &Question<'_>, mask: Mask) -> u32 {
+    let rows = question.nodes.distances();
+    let pairs = positions(mask).flat_map(|from| positions(mask).map(move |to| (from, to)));
+    let known = pairs.filter_map(|(from, to)| rows.get(from)?.get(to).copied());
+    known.fold(0u32, u32::saturating_add) / mask.count_ones().pow(2).max(1)
+}
+
+fn prefers(offer: &Offer, mask: Mask) -> bool {
+    match offer {
+        Offer::NoPreference => true,
+        Offer::Listed(hints) => {
+            hints.iter().any(|hint| hint.preferred && hint.mask.is_none_or(|listed| listed == mask))
+        }
+        Offer::Threshold(threshold) => threshold.suffices(mask) && threshold.width == mask.count_ones(),
+    }
+}

@@ -1,0 +1,255 @@
+//! From a place to a grant: which CPUs, devices and memory exactly, and what is written where.
+//!
+//! Memory nodes (`cpuset.mems`) are those of the promises of memory; without a promise those of the
+//! chosen nodes that have memory, or the nearest that has. Policy `none` pins to no node: all memory
+//! nodes, memory-only ones included, which otherwise take no part.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Hint, Mask, NodeIndex,
+    cpu::CpuError,
+    demand::Demand,
+    device,
+    masks::positions,
+    memory::{self, MemoryStock},
+    merge::Merged,
+    placing::{Asker, Placing},
+    question::Settled,
+};
+use crate::{
+    place::{
+        ContainerRequest, CpuClass, Grant, MemoryClaim, MemoryPriority, MemorySource, Reason, Rejection,
+        SharedCpus, Shortage, memory::ZoneAccount,
+    },
+    policy::placement::TopologyPolicy,
+    set::{CpuSet, NodeSet},
+    topology::Topology,
+    words,
+    workload::QosClass,
+};
+
+impl Placing<'_> {
+    /// What a container gets at this place; without a place (policy `none`) from anywhere.
+    pub(super) fn grant(
+        &mut self,
+        asker: Asker<'_>,
+        container: &ContainerRequest,
+        demand: &Demand,
+        settled: Option<Settled>,
+    ) -> Result<Grant, Rejection> {
+        let Asker { nodes, settings, .. } = asker;
+        let merged = settled.map(|settled| settled.merged);
+        let mask = merged.and_then(|merged| merged.mask);
+        let affinity = mask.map(|mask| nodes.nodes(mask));
+        let mut devices = BTreeMap::new();
+        for (resource, count) in &demand.devices {
+            let ids = device::assign(&self.device_stock(asker, resource), *count, mask)?;
+            devices.insert(resource.clone(), ids);
+        }
+        let exclusive = match demand.exclusive {
+            0 => CpuSet::new(),
+            count => self.take_cpus(asker, count, affinity.as_ref())?,
+        };
+        let shared = match demand.shared {
+            None => None,
+            Some(millis) => Some(self.share(asker, millis, mask)?),
+        };
+        let (memory, mems) = self.memory(asker, container, demand, settled)?;
+        let class = match () {
+            () if exclusive.is_empty() => CpuClass::Shared,
+            () if exclusive.is_subset(&self.inventory.isolated_cpus) => CpuClass::Isolated,
+            () => CpuClass::Exclusive,
+        };
+        let hint = merged.map(|merged| Hint {
+            nodes: merged.mask.map(|mask| nodes.nodes(mask)),
+            preferred: merged.preferred,
+        });
+        Ok(Grant {
+            engine: super::engine::NAME,
+            policy: settings.policy.as_str(),
+            class,
+            reason: reason(class, hint.as_ref(), &mems),
+            exclusive,
+            shared,
+            mems,
+            memory_source: (!memory.is_empty()).then_some(MemorySource::Request),
+            memory,
+            devices,
+            hint,
+            pool: None,
+            pin_cpus: true,
+            pin_mems: settings.policy != TopologyPolicy::None,
+            one_thread_of: Vec::new(),
+            cpu_shares: None,
+            memory_priority: match self.pod.qos {
+                QosClass::Guaranteed => MemoryPriority::Guaranteed,
+                QosClass::Burstable => MemoryPriority::Burstable,
+                QosClass::BestEffort => MemoryPriority::BestEffort,
+            },
+            labels: self.pod.labels.clone(),
+            qos: Some(self.pod.qos),
+            affinity: Vec::new(),
+        })
+    }
+
+    /// Shared CPUs of the chosen nodes, and of more where these have no room for the promise.
+    fn share(&self, asker: Asker<'_>, millis: u64, mask: Option<Mask>) -> Result<SharedCpus, Rejection> {
+        let pool = self.pool(asker);
+        let taken = self.accounts.exclusive();
+        if pool.is_subset(&taken) {
+            let problem = "no shared CPU is left";
+            let wanted = millis.div_ceil(1000).max(1);
+            let nodes = asker.nodes.nodes(asker.nodes.all());
+            return Err(Rejection {
+                shortages: vec![Shortage { resource: "cpu".to_owned(), nodes, wanted, available: 0 }],
+                ..Rejection::new(Reason::UnexpectedAdmissionError, problem)
+            });
+        }
+        let room = self.shared_stock(asker);
+        let near = mask.filter(|_| asker.settings.align_all_qos).and_then(|mask| {
+            widened(asker.nodes, &self.inventory.machine, mask, |mask| room.fits(mask, millis))
+        });
+        let scope = match near {
+            Some(mask) => pool.intersection(&self.inventory.machine.cpus_of(&asker.nodes.nodes(mask))),
+            None => pool,
+        };
+        Ok(SharedCpus { scope, milli_cpus: millis })
+    }
+
+    /// Promises of memory, and memory nodes.
+    fn memory(
+        &mut self,
+        asker: Asker<'_>,
+        container: &ContainerRequest,
+        demand: &Demand,
+        settled: Option<Settled>,
+    ) -> Result<(Vec<MemoryClaim>, NodeSet), Rejection> {
+        let everywhere = self.memory_nodes(container);
+        let strict = asker.settings.strict_memory_groups;
+        let guaranteed = self.pod.qos == QosClass::Guaranteed;
+        let over_soft = settled.is_some_and(|settled| settled.over_soft) || guaranteed && settled.is_none();
+        let firm = if over_soft {
+            self.accounts.firm(self.inventory, self.allocations, self.pod, asker.index).cloned()
+        } else {
+            None
+        };
+        let account: &ZoneAccount = firm.as_ref().unwrap_or(&self.accounts.memory);
+        let Some(Settled { merged, .. }) = settled else {
+            let nodes = NodeIndex::new(&everywhere);
+            let stock = MemoryStock::new(account, &nodes, false);
+            let anywhere = Merged { mask: Some(nodes.all()), preferred: false };
+            let claims = memory::assign(&stock, &demand.memory, anywhere);
+            let claims = if guaranteed { claims? } else { claims.unwrap_or_default() };
+            self.over_soft |= firm.is_some();
+            return Ok((claims, everywhere));
+        };
+        let stock = MemoryStock::new(account, asker.nodes, strict);
+        let claims = match memory::assign(&stock, &demand.memory, merged) {
+            Ok(claims) => claims,
+            Err(rejection) if guaranteed => return Err(rejection),
+            // A preference only: what fits nowhere is not promised, and not pinned.
+            Err(_) => return Ok((Vec::new(), everywhere)),
+        };
+        let claimed = claims.iter().fold(NodeSet::new(), |nodes, claim| nodes.union(&claim.zone));
+        if !claimed.is_empty() {
+            return Ok((claims, claimed));
+        }
+        let chosen = match merged.mask {
+            Some(mask) if asker.settings.align_all_qos || guaranteed => asker.nodes.nodes(mask),
+            _ => return Ok((claims, everywhere)),
+        };
+        Ok((claims, near(&self.inventory.machine, &chosen, &everywhere)))
+    }
+
+    /// Nodes with memory that the container may use.
+    fn memory_nodes(&self, container: &ContainerRequest) -> NodeSet {
+        let all = self.inventory.machine.memory_nodes();
+        match &container.allowed_nodes {
+            Some(allowed) if !all.is_disjoint(allowed) => all.intersection(allowed),
+            _ => all,
+        }
+    }
+}
+
+/// A failed choice of CPUs as a rejection.
+pub(super) fn no_cpus(asker: Asker<'_>, error: &CpuError) -> Rejection {
+    let count = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX);
+    let (wanted, available, fits) = match *error {
+        CpuError::NotEnough { requested, available }
+        | CpuError::TooFewWholeCores { requested, available } => {
+            (requested, available, format!("{available} CPUs would fit"))
+        }
+        CpuError::NotWholeCores { requested, threads } => {
+            let threads = threads.max(1);
+            let fewer = requested / threads * threads;
+            let more = fewer.saturating_add(threads);
+            let fits = if fewer == 0 { more.to_string() } else { format!("{fewer} or {more}") };
+            (requested, fewer, format!("{fits} CPUs are whole cores"))
+        }
+        CpuError::NotHeld { .. } | CpuError::KeepsMore { .. } => {
+            return Rejection::new(error.reason(), error.to_string());
+        }
+    };
+    Rejection {
+        fits: Some(fits),
+        shortages: vec![Shortage {
+            resource: "cpu".to_owned(),
+            nodes: asker.nodes.nodes(asker.nodes.all()),
+            wanted: count(wanted),
+            available: count(available),
+        }],
+        ..Rejection::new(error.reason(), error.to_string())
+    }
+}
+
+/// The narrowest set with room that holds `mask`, grown by the nearest node each time; none when all
+/// nodes have too little.
+fn widened(nodes: &NodeIndex, machine: &Topology, mask: Mask, fits: impl Fn(Mask) -> bool) -> Option<Mask> {
+    let mut mask = mask;
+    while !fits(mask) {
+        let first = positions(mask).next().and_then(|at| nodes.ids().get(at));
+        let distance = |at: usize| {
+            let to = nodes.ids().get(at);
+            first.zip(to).and_then(|(from, to)| machine.distance(*from, *to)).unwrap_or(u32::MAX)
+        };
+        let others = || positions(nodes.all() & !mask);
+        let complete = others().filter(|at| fits(mask | 1 << at)).min_by_key(|at| (distance(*at), *at));
+        let next = complete.or_else(|| others().min_by_key(|at| (distance(*at), *at)))?;
+        mask |= 1 << next;
+    }
+    Some(mask)
+}
+
+/// Of these nodes those with memory; if none has any, the nearest one that has.
+fn near(machine: &Topology, chosen: &NodeSet, with_memory: &NodeSet) -> NodeSet {
+    let own = chosen.intersection(with_memory);
+    if !own.is_empty() {
+        return own;
+    }
+    let nearest = chosen.first().map(|node| machine.nearest_first(node)).unwrap_or_default();
+    match nearest.into_iter().find(|node| with_memory.contains(*node)) {
+        Some(node) => std::iter::once(node).collect(),
+        None => with_memory.clone(),
+    }
+}
+
+fn reason(class: CpuClass, hint: Option<&Hint>, mems: &NodeSet) -> String {
+    let cpus = match class {
+        CpuClass::Exclusive => "exclusive CPUs",
+        CpuClass::Isolated => "isolated CPUs",
+        _ => "shared CPUs",
+    };
+    match hint {
+        None => format!("{cpus}; policy none aligns nothing"),
+        Some(Hint { nodes: None, .. }) => format!("{cpus}; any node will do"),
+        Some(Hint { nodes: Some(nodes), preferred: true }) => {
+            format!("{cpus} near {}, as few nodes as an empty machine would need", words::nodes(nodes))
+        }
+        Some(Hint { nodes: Some(nodes), preferred: false }) => format!(
+            "{cpus} near {} and memory on {}: what is free does not allow less",
+            words::nodes(nodes),
+            words::nodes(mems)
+        ),
+    }
+}

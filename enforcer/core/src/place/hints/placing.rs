@@ -1,0 +1,272 @@
+//! Placing one pod: ask, judge, give, container after container.
+//!
+//! The order of resources is that of the kubelet: devices, CPUs, memory; the first that cannot be
+//! given ends it. Where the offers of a resource are asked for the whole pod (scope `pod`), the
+//! answer holds for every container.
+//!
+//! What a container had before a resize or a restart is kept: all of it where nothing else is asked
+//! for, otherwise its CPUs as far as they go; only when it could not be placed so, it is placed anew.
+
+use super::{
+    NodeIndex, Offers,
+    accounts::{Accounts, restricted},
+    cpu::{self, CpuOptions, CpuStock, Pick},
+    demand::Demand,
+    device::{self, DeviceStock},
+    give::no_cpus,
+    memory::{self, MemoryStock},
+    question::{Question, Settled},
+    refusal::{Line, not_aligned},
+    shared::SharedStock,
+};
+use crate::{
+    place::{
+        Allocations, ContainerRequest, Grant, Holder, Inventory, PodRequest, Rejection, Trace,
+        memory::ZoneAccount,
+    },
+    policy::placement::{HintsSettings, TopologyPolicy},
+    set::{CpuSet, NodeSet},
+    workload::QosClass,
+};
+
+/// A pod that is being placed.
+pub(super) struct Placing<'a> {
+    pub(super) inventory: &'a Inventory,
+    pub(super) allocations: &'a mut Allocations,
+    pub(super) pod: &'a PodRequest,
+    pub(super) accounts: Accounts,
+    /// Exclusive CPUs of others when the pod came.
+    others: CpuSet,
+    /// A promise was made without regard to soft ones.
+    pub(super) over_soft: bool,
+}
+
+/// Who asks: a container by its place in the pod, or the pod as a whole.
+#[derive(Clone, Copy)]
+pub(super) struct Asker<'a> {
+    /// Place of the container, or of the first one.
+    pub(super) index: usize,
+    /// Absent for the pod.
+    pub(super) container: Option<&'a ContainerRequest>,
+    pub(super) settings: &'a HintsSettings,
+    pub(super) nodes: &'a NodeIndex,
+    /// CPUs that it has and keeps.
+    pub(super) kept: &'a CpuSet,
+    /// The place must have the CPUs of ended init containers. They are free for the pod in any case;
+    /// but elsewhere they would be of no use for the rest of its start.
+    pub(super) reuse: bool,
+}
+
+impl<'a> Placing<'a> {
+    pub(super) fn new(
+        inventory: &'a Inventory,
+        allocations: &'a mut Allocations,
+        pod: &'a PodRequest,
+    ) -> Self {
+        let accounts = Accounts::new(inventory, allocations);
+        let others = accounts.taken.clone();
+        Self { inventory, allocations, pod, accounts, others, over_soft: false }
+    }
+
+    /// Notes what a container is given.
+    pub(super) fn give(&mut self, index: usize, container: &ContainerRequest, grant: &Grant) {
+        let holder = Holder::Container(self.pod.name.clone(), container.name.clone());
+        self.allocations.give(holder, grant.clone());
+        self.accounts.note(self.inventory, self.allocations, self.pod, index, grant);
+    }
+
+    /// Exclusive CPUs that the pod got.
+    pub(super) fn taken_by_pod(&self) -> CpuSet {
+        self.accounts.exclusive().difference(&self.others)
+    }
+
+    /// The best place that the policy accepts.
+    pub(super) fn settle(
+        &mut self,
+        asker: Asker<'_>,
+        demand: &Demand,
+        trace: &mut Trace,
+    ) -> Result<Settled, Rejection> {
+        let Asker { nodes, settings, .. } = asker;
+        let room = self.shared_stock(asker);
+        let (firm, mut soft) = self.offers(asker, demand, &self.accounts.memory);
+        if let Some(millis) = demand.shared.filter(|_| settings.align_all_qos) {
+            soft.push(("cpu".to_owned(), room.offer(millis)));
+        }
+        let resident = self.resident(asker);
+        let mut question = Question { nodes, settings, qos: self.pod.qos, firm, soft, resident };
+        let guaranteed = self.pod.qos == QosClass::Guaranteed && !demand.memory.is_empty();
+        let firm_alone = || {
+            let memory = guaranteed
+                .then(|| self.accounts.firm(self.inventory, self.allocations, self.pod, asker.index).cloned())
+                .flatten()?;
+            Some(self.offers(asker, demand, &memory).0)
+        };
+        let settled = question.settle(firm_alone, |mask| room.fullness(mask));
+        if trace.is_wanted() {
+            trace.consider(super::candidates::of(&question, settled, asker.container));
+        }
+        let Some(settled) = settled else {
+            let memory = self.accounts.firm(self.inventory, self.allocations, self.pod, asker.index);
+            let memory = memory.cloned().unwrap_or_else(|| self.accounts.memory.clone());
+            let lines = self.lines(asker, demand, &memory);
+            let single = settings.policy == TopologyPolicy::SingleNumaNode;
+            return Err(not_aligned(nodes, single, &lines, &question.firm));
+        };
+        self.over_soft |= settled.over_soft;
+        Ok(settled)
+    }
+
+    /// Firm and soft offers but those of shared CPUs.
+    fn offers(&self, asker: Asker<'_>, demand: &Demand, memory: &ZoneAccount) -> (Offers, Offers) {
+        let devices = demand.devices.iter().map(|(resource, count)| {
+            (resource.clone(), device::offer(&self.device_stock(asker, resource), *count))
+        });
+        let mut firm: Offers = devices.collect();
+        if demand.exclusive > 0 {
+            let stock = self.cpu_stock(asker, demand.exclusive);
+            let options = CpuOptions::from(asker.settings);
+            let offer =
+                cpu::offer(&self.inventory.layout, asker.nodes, &stock.as_stock(), demand.exclusive, options);
+            firm.push(("cpu".to_owned(), offer));
+        }
+        let stock = MemoryStock::new(memory, asker.nodes, asker.settings.strict_memory_groups);
+        let memory = memory::offer(&stock, &demand.memory);
+        if self.pod.qos == QosClass::Guaranteed {
+            firm.extend(memory);
+            (firm, Offers::new())
+        } else {
+            (firm, memory)
+        }
+    }
+
+    /// CPUs that can be had, and those that must be kept.
+    fn cpu_stock(&self, asker: Asker<'_>, count: usize) -> OwnedStock {
+        let available = self.accounts.available(self.inventory, asker.container);
+        if asker.kept.len() > count {
+            return OwnedStock { available: asker.kept.clone(), reusable: CpuSet::new() };
+        }
+        let reusable = restricted(self.inventory, &self.accounts.reusable, asker.container);
+        if asker.reuse {
+            OwnedStock { available, reusable: reusable.union(asker.kept) }
+        } else {
+            OwnedStock { available: available.union(&reusable), reusable: asker.kept.clone() }
+        }
+    }
+
+    pub(super) fn device_stock<'b>(&'b self, asker: Asker<'b>, resource: &'b str) -> DeviceStock<'b> {
+        DeviceStock::new(self.inventory, self.allocations, asker.nodes, self.pod, asker.index, resource)
+    }
+
+    /// CPUs that containers without their own may share, were none exclusive.
+    pub(super) fn pool(&self, asker: Asker<'_>) -> CpuSet {
+        restricted(self.inventory, &shared_pool(self.inventory, asker.settings), asker.container)
+    }
+
+    pub(super) fn shared_stock(&self, asker: Asker<'_>) -> SharedStock {
+        let taken = self.accounts.exclusive();
+        SharedStock::new(&self.inventory.layout, asker.nodes, &self.pool(asker), &taken, &self.accounts.load)
+    }
+
+    /// Bytes that the container has already, by position; else those that it was promised before.
+    fn resident(&self, asker: Asker<'_>) -> Vec<u64> {
+        let Some(container) = asker.container else { return Vec::new() };
+        let mut bytes = container.resident_bytes.clone();
+        if bytes.is_empty()
+            && let Some(before) = self.pod.previous.get(&container.name)
+        {
+            bytes = before.memory_by_node();
+        }
+        if bytes.values().all(|bytes| *bytes == 0) {
+            return Vec::new();
+        }
+        asker.nodes.ids().iter().map(|node| bytes.get(node).copied().unwrap_or(0)).collect()
+    }
+
+    /// Exclusive CPUs from the chosen nodes as far as they have them, then from anywhere.
+    pub(super) fn take_cpus(
+        &self,
+        asker: Asker<'_>,
+        count: usize,
+        affinity: Option<&NodeSet>,
+    ) -> Result<CpuSet, Rejection> {
+        let options = CpuOptions::from(asker.settings);
+        let layout = &self.inventory.layout;
+        let refused = |error| no_cpus(asker, &error);
+        if asker.kept.len() >= count {
+            return cpu::retain(layout, asker.kept, &CpuSet::new(), count, options).map_err(refused);
+        }
+        let available = self.accounts.available(self.inventory, asker.container);
+        let reusable = restricted(self.inventory, &self.accounts.reusable, asker.container);
+        if !asker.kept.is_empty() {
+            let free = available.union(&reusable);
+            let near = affinity.map(|nodes| free.intersection(&self.inventory.machine.cpus_of(nodes)));
+            let grown = near.map(|near| cpu::grow(layout, asker.kept, &near, count, options));
+            return match grown {
+                Some(Ok(cpus)) => Ok(cpus),
+                _ => cpu::grow(layout, asker.kept, &free, count, options).map_err(refused),
+            };
+        }
+        let reserved = &self.inventory.reserved_cpus;
+        let pick = Pick { available: &available, reserved, reusable: &reusable, affinity, count };
+        cpu::take_near(layout, &pick, options).map_err(refused)
+    }
+
+    /// One line per resource, for a rejection.
+    fn lines(&self, asker: Asker<'_>, demand: &Demand, memory: &ZoneAccount) -> Vec<Line> {
+        let ids = asker.nodes.ids();
+        let by_node = |amount: &dyn Fn(&NodeSet) -> u64| {
+            ids.iter().map(|id| amount(&std::iter::once(*id).collect())).collect::<Vec<u64>>()
+        };
+        let mut lines = Vec::new();
+        if demand.exclusive > 0 {
+            let OwnedStock { available, reusable } = self.cpu_stock(asker, demand.exclusive);
+            let had = available.union(&reusable);
+            let machine = &self.inventory.machine;
+            let count = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX);
+            lines.push(Line {
+                resource: "cpu".to_owned(),
+                wanted: count(demand.exclusive),
+                free: by_node(&|node| count(had.common(&machine.cpus_of(node)))),
+                capacity: by_node(&|node| count(machine.cpus_of(node).len())),
+            });
+        }
+        if self.pod.qos == QosClass::Guaranteed {
+            lines.extend(demand.memory.iter().map(|(resource, bytes)| Line {
+                resource: resource.to_string(),
+                wanted: *bytes,
+                free: by_node(&|node| memory.free(node, *resource)),
+                capacity: by_node(&|node| memory.capacity(node, *resource)),
+            }));
+        }
+        lines.extend(demand.devices.iter().map(|(resource, count)| {
+            let stock = self.device_stock(asker, resource);
+            let near = |node: &NodeSet| {
+                device::shortage(&stock, u64::MAX, node).map_or(u64::MAX, |shortage| shortage.available)
+            };
+            let units = self.inventory.devices.get(resource).map_or(&[][..], Vec::as_slice);
+            let all =
+                |node: &NodeSet| units.iter().filter(|unit| !unit.nodes.is_disjoint(node)).count() as u64;
+            Line { resource: resource.clone(), wanted: *count, free: by_node(&near), capacity: by_node(&all) }
+        }));
+        lines
+    }
+}
+
+/// What [`CpuStock`] borrows.
+struct OwnedStock {
+    available: CpuSet,
+    reusable: CpuSet,
+}
+
+impl OwnedStock {
+    const fn as_stock(&self) -> CpuStock<'_> {
+        CpuStock { available: &self.available, reusable: &self.reusable, allocated: None }
+    }
+}
+
+/// CPUs that may be shared at all.
+pub(super) fn shared_pool(inventory: &Inventory, settings: &HintsSettings) -> CpuSet {
+    let pool = inventory.allowed_cpus.difference(&inventory.isolated_cpus);
+    if settings.strict_cpu_reservation { pool.difference(&inventory.reserved_cpus) } else { pool }
+}

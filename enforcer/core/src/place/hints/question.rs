@@ -1,0 +1,193 @@
+//! One question to all resources, and the policy's judgement of the answers.
+//!
+//! Problem: the kubelet aligns Guaranteed pods only; others should get locality as well, without being
+//! rejected for it. Idea: offers are *firm* or *soft*. Firm ones are those that the kubelet knows;
+//! they alone decide about admission. Soft ones (shared CPUs, memory of other classes) take part as
+//! long as everything can be had in one preferred place, and give way when it cannot.
+//!
+//! 1. Firm and soft offers are merged. A preferred answer is taken.
+//! 2. Otherwise the firm ones are merged alone, where soft promises of others give way, too, and the
+//!    policy says whether the answer is good enough.
+//! 3. Where no firm offer has a preference, the soft ones choose: of the single nodes that would do the
+//!    emptiest (first the one that already holds most of the container's memory), and where none does
+//!    the best set of nodes.
+
+use std::cmp::Reverse;
+
+use super::{
+    Mask, MaskHint, NodeIndex, Offer, Offers, Threshold,
+    masks::positions,
+    merge::{MergeOptions, Merged, merge},
+    numa_first_fit,
+};
+use crate::{
+    policy::placement::{HintsSettings, NumaAllocationStrategy, TopologyPolicy},
+    workload::QosClass,
+};
+
+/// What the resources say to a container or a pod, and how it is judged.
+pub(super) struct Question<'a> {
+    pub(super) nodes: &'a NodeIndex,
+    pub(super) settings: &'a HintsSettings,
+    pub(super) qos: QosClass,
+    /// Offers that decide about admission.
+    pub(super) firm: Offers,
+    /// Offers that do not.
+    pub(super) soft: Offers,
+    /// Bytes that it has already, by position of the node; empty when it has none.
+    pub(super) resident: Vec<u64>,
+}
+
+/// A place that is good enough for the policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Settled {
+    /// The set of nodes; its mask is absent where any will do.
+    pub(super) merged: Merged,
+    /// Soft promises of others were not regarded.
+    pub(super) over_soft: bool,
+}
+
+impl Question<'_> {
+    /// The place; none when the policy does not accept the best that there is. `firm_alone` asks again
+    /// without regard to soft promises of others, where there are any; `fullness` is how full shared
+    /// CPUs are.
+    pub(super) fn settle(
+        &mut self,
+        firm_alone: impl FnOnce() -> Option<Offers>,
+        fullness: impl Fn(Mask) -> u64,
+    ) -> Option<Settled> {
+        self.score_by_residence();
+        let legacy = matches!(
+            self.settings.policy,
+            TopologyPolicy::NumaManager | TopologyPolicy::NumaManagerBestEffort
+        );
+        if !has_preference(&self.firm) {
+            let merged = self.soft_choice(fullness);
+            return Some(Settled { merged, over_soft: false });
+        }
+        if legacy {
+            return self.first_fit();
+        }
+        let all = merge(self.nodes, self.offers(), self.options());
+        if all.preferred {
+            return Some(Settled { merged: all, over_soft: false });
+        }
+        let alone = firm_alone();
+        let over_soft = alone.is_some();
+        if let Some(mut alone) = alone {
+            score_by_residence(&mut alone, &self.resident);
+            self.firm = alone;
+        }
+        let merged = merge(self.nodes, self.firm.iter().map(|(_, offer)| offer), self.options());
+        let admitted = merged.preferred || self.settings.policy == TopologyPolicy::BestEffort;
+        admitted.then_some(Settled { merged, over_soft })
+    }
+
+    /// What was asked of all, firm offers first.
+    pub(super) fn offers(&self) -> impl Iterator<Item = &Offer> {
+        self.firm.iter().chain(&self.soft).map(|(_, offer)| offer)
+    }
+
+    /// How sets of nodes are compared.
+    pub(super) fn options(&self) -> MergeOptions {
+        let single_node = self.settings.policy == TopologyPolicy::SingleNumaNode;
+        MergeOptions {
+            prefer_closest: self.settings.prefer_closest_numa_nodes && !single_node,
+            single_node,
+            strategy: if self.resident.is_empty() {
+                self.settings.numa_allocation_strategy
+            } else {
+                NumaAllocationStrategy::MostAllocated
+            },
+        }
+    }
+
+    fn soft_choice(&self, fullness: impl Fn(Mask) -> u64) -> Merged {
+        if !has_preference(&self.soft) {
+            return merge(self.nodes, self.offers(), self.options());
+        }
+        let does = |mask: &Mask| self.offers().all(|offer| accepts(offer, *mask));
+        let singles = positions(self.nodes.all()).map(|position| 1 << position).filter(does);
+        let held = |mask: Mask| Reverse(self.resident.get(mask.trailing_zeros() as usize).copied());
+        let best = singles.min_by_key(|mask| (held(*mask), fullness(*mask), *mask));
+        best.map_or_else(
+            || merge(self.nodes, self.offers(), MergeOptions { single_node: false, ..self.options() }),
+            |mask| Merged { mask: Some(mask), preferred: true },
+        )
+    }
+
+    /// The older protocol: strict for Guaranteed pods only, and only where it is not best-effort.
+    fn first_fit(&self) -> Option<Settled> {
+        let firm = self.firm.iter().map(|(_, offer)| offer);
+        let lists: Vec<Vec<Mask>> = firm.filter_map(|offer| masks_of(offer, self.nodes)).collect();
+        let mask = numa_first_fit(self.nodes, &lists);
+        let strict = self.settings.policy == TopologyPolicy::NumaManager && self.qos == QosClass::Guaranteed;
+        let preferred = mask.is_some();
+        (preferred || !strict).then_some(Settled { merged: Merged { mask, preferred }, over_soft: false })
+    }
+
+    fn score_by_residence(&mut self) {
+        score_by_residence(&mut self.firm, &self.resident);
+        score_by_residence(&mut self.soft, &self.resident);
+    }
+}
+
+/// Does any of these care where?
+fn has_preference(offers: &Offers) -> bool {
+    offers.iter().any(|(_, offer)| *offer != Offer::NoPreference)
+}
+
+/// Would these nodes do?
+pub(super) fn accepts(offer: &Offer, mask: Mask) -> bool {
+    match offer {
+        Offer::NoPreference => true,
+        Offer::Listed(hints) => hints.iter().any(|hint| hint.mask.is_none_or(|listed| listed == mask)),
+        Offer::Threshold(threshold) => threshold.suffices(mask),
+    }
+}
+
+/// Scores sets of nodes by how much of what the container has is there already, so that of equally
+/// fit ones the least is moved.
+fn score_by_residence(offers: &mut Offers, resident: &[u64]) {
+    let all = resident.iter().fold(0u128, |sum, bytes| sum + u128::from(*bytes));
+    if all == 0 {
+        return;
+    }
+    let score = |mask: Mask| {
+        let here = positions(mask).filter_map(|position| resident.get(position));
+        let here = here.fold(0u128, |sum, bytes| sum + u128::from(*bytes));
+        u8::try_from(1 + here * 99 / all).unwrap_or(100)
+    };
+    for (_, offer) in offers {
+        if let Offer::Listed(hints) = offer {
+            for hint in hints {
+                hint.score = hint.mask.map_or(0, score);
+            }
+        }
+    }
+}
+
+/// The list that the older protocol wants; none for a resource without a preference.
+fn masks_of(offer: &Offer, nodes: &NodeIndex) -> Option<Vec<Mask>> {
+    match offer {
+        Offer::NoPreference => None,
+        Offer::Listed(hints) if hints.iter().any(|hint| hint.mask.is_none()) => None,
+        Offer::Listed(hints) => Some(hints.iter().filter_map(|hint: &MaskHint| hint.mask).collect()),
+        Offer::Threshold(threshold) => Some(masks_of_threshold(threshold, nodes)),
+    }
+}
+
+/// Of a machine whose sets of nodes are too many to list: those of one node and of two, and the run
+/// of the lowest nodes that has enough.
+fn masks_of_threshold(threshold: &Threshold, nodes: &NodeIndex) -> Vec<Mask> {
+    let single = |position: usize| 1 << position;
+    let all = nodes.all();
+    let singles = positions(all).map(single);
+    let pairs = positions(all)
+        .flat_map(|low| positions(all).filter(move |high| low < *high).map(move |high| 1 << low | 1 << high));
+    let runs = positions(all).scan(0, |run: &mut Mask, position| {
+        *run |= 1 << position;
+        Some(*run)
+    });
+    singles.chain(pairs).chain(runs).filter(|mask| threshold.suffices(*mask)).collect()
+}

@@ -1,0 +1,132 @@
+//! What was short where, when the policy does not accept the best place.
+//!
+//! Problem: "cannot be aligned" helps nobody. Idea: for every resource compare what is wanted with
+//! what the best nodes have, as many nodes as an empty machine would need. Where one resource is short
+//! by itself, that is the reason; where each would fit somewhere and all of them nowhere, the nodes are
+//! named on which fewest are short, and what is short there.
+
+use std::cmp::Reverse;
+
+use super::{Mask, NodeIndex, Offers, masks::positions, question::accepts};
+use crate::{
+    place::{Reason, Rejection, Shortage},
+    words,
+};
+
+/// One resource: what is wanted, and what nodes have, by position.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub(super) resource: String,
+    pub(super) wanted: u64,
+    pub(super) free: Vec<u64>,
+    pub(super) capacity: Vec<u64>,
+}
+
+impl Line {
+    fn sum(amounts: &[u64], mask: Mask) -> u64 {
+        positions(mask).filter_map(|at| amounts.get(at)).fold(0, |sum, amount| sum.saturating_add(*amount))
+    }
+
+    fn available(&self, mask: Mask) -> u64 {
+        Self::sum(&self.free, mask)
+    }
+
+    fn is_short(&self, mask: Mask) -> bool {
+        self.available(mask) < self.wanted
+    }
+
+    /// Thousandths of what is wanted that are not there.
+    fn missing(&self, mask: Mask) -> u128 {
+        let missing = u128::from(self.wanted.saturating_sub(self.available(mask)));
+        (missing * 1000).checked_div(u128::from(self.wanted)).unwrap_or(0)
+    }
+
+    /// The nodes with most of it.
+    fn richest(amounts: &[u64], width: usize) -> Mask {
+        let mut order: Vec<(Reverse<u64>, usize)> =
+            amounts.iter().enumerate().map(|(at, amount)| (Reverse(*amount), at)).collect();
+        order.sort_unstable();
+        order.iter().take(width).fold(0, |mask, (_, at)| mask | 1 << at)
+    }
+
+    /// Nodes that an empty machine would need; none when all of them are too few.
+    fn width(&self) -> Option<usize> {
+        let does =
+            |width: &usize| Self::sum(&self.capacity, Self::richest(&self.capacity, *width)) >= self.wanted;
+        (1..=self.capacity.len()).find(does)
+    }
+
+    fn shortage(&self, nodes: &NodeIndex, mask: Mask) -> Shortage {
+        Shortage {
+            resource: self.resource.clone(),
+            nodes: nodes.nodes(mask),
+            wanted: self.wanted,
+            available: self.available(mask),
+        }
+    }
+}
+
+/// The rejection of what cannot be aligned.
+pub(super) fn not_aligned(
+    nodes: &NodeIndex,
+    single_node: bool,
+    lines: &[Line],
+    offers: &Offers,
+) -> Rejection {
+    let widest = |line: &Line| if single_node { 1 } else { line.width().unwrap_or(nodes.len()) };
+    let own = lines.iter().map(|line| (line, Line::richest(&line.free, widest(line))));
+    let short: Vec<Shortage> = own
+        .filter(|(line, mask)| line.is_short(*mask))
+        .map(|(line, mask)| line.shortage(nodes, mask))
+        .collect();
+    let shortages = if short.is_empty() { conflict(nodes, single_node, lines) } else { short };
+    let problem = "Resources cannot be allocated with Topology locality";
+    Rejection {
+        fits: fits(nodes, lines, offers),
+        shortages,
+        ..Rejection::new(Reason::TopologyAffinityError, problem)
+    }
+}
+
+/// Each resource fits somewhere, and not all of them together: where fewest are short.
+fn conflict(nodes: &NodeIndex, single_node: bool, lines: &[Line]) -> Vec<Shortage> {
+    let width = lines.iter().filter_map(Line::width).max().filter(|_| !single_node).unwrap_or(1);
+    let candidates = lines.iter().map(|line| Line::richest(&line.free, width));
+    let short = |mask: Mask| lines.iter().filter(move |line| line.is_short(mask));
+    let worst = |mask: Mask| short(mask).map(|line| line.missing(mask)).sum::<u128>();
+    let best = candidates.min_by_key(|mask| (short(*mask).count(), worst(*mask), *mask));
+    let best = best.unwrap_or_else(|| nodes.all());
+    let found: Vec<Shortage> = short(best).map(|line| line.shortage(nodes, best)).collect();
+    if found.is_empty() {
+        // Enough by numbers, but not where others of the same resource must go or may not mix.
+        lines.iter().map(|line| line.shortage(nodes, best)).collect()
+    } else {
+        found
+    }
+}
+
+/// What would have been possible.
+fn fits(nodes: &NodeIndex, lines: &[Line], offers: &Offers) -> Option<String> {
+    if let Some(mask) = narrowest_with_room(nodes, lines, offers) {
+        return Some(format!("all of it fits on {}, but not aligned", words::nodes(&nodes.nodes(mask))));
+    }
+    let most = |line: &Line| {
+        let best = Line::richest(&line.free, 1);
+        (line.available(best) > 0)
+            .then(|| Shortage { wanted: line.available(best), ..line.shortage(nodes, best) })
+    };
+    let amounts: Vec<String> = lines.iter().filter_map(most).map(|most| most.amount_on_nodes()).collect();
+    (!amounts.is_empty()).then(|| format!("at most {} would fit", amounts.join(", ")))
+}
+
+/// A narrow set of nodes with room for everything: node after node, each time the one that leaves
+/// least missing.
+fn narrowest_with_room(nodes: &NodeIndex, lines: &[Line], offers: &Offers) -> Option<Mask> {
+    let missing = |mask: Mask| lines.iter().map(|line| line.missing(mask)).sum::<u128>();
+    let mut mask = 0;
+    while !(mask != 0 && offers.iter().all(|(_, offer)| accepts(offer, mask))) {
+        let others = positions(nodes.all() & !mask);
+        mask |= 1 << others.min_by_key(|at| (missing(mask | 1 << at), *at))?;
+    }
+    Some(mask)
+}

@@ -1,0 +1,192 @@
+//! Shared CPUs: which nodes have room for a container that shares, and what happens when exclusive
+//! CPUs take that room.
+//!
+//! Problem: containers without exclusive CPUs run anywhere in the shared pool, far from their memory.
+//! Idea: a node has 1,000 millis of room for each of its shared CPUs, less what is promised there; a
+//! container goes where its request fits, onto as few nodes as possible. One that is promised nothing
+//! counts as a tenth of a CPU, so that such containers spread; it fits wherever there is a CPU.
+//!
+//! This is a preference, never a reason for a rejection: what fits nowhere shares the whole pool. When
+//! exclusive CPUs leave a container less than it was promised, its scope becomes the whole pool; only
+//! when nothing is left of that either, the exclusive CPUs cannot be given.
+//!
+//! Cost: O(holders x nodes) set operations of a few words to sum up what is promised.
+
+use super::{
+    LISTED, Mask, Need, NodeIndex, Offer, Threshold,
+    masks::{self, positions},
+    narrowest::narrowest,
+};
+use crate::{
+    id::NodeId,
+    place::{Allocations, CpuLayout, Grant, Holder, SharedCpus},
+    set::CpuSet,
+};
+
+/// Millis that a container counts for that is promised none.
+const NOMINAL: u64 = 100;
+
+/// What is promised on shared CPUs, by node.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Load {
+    nodes: Vec<(NodeId, Room)>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Room {
+    promised: u64,
+    /// Of containers that are promised nothing.
+    nominal: u64,
+}
+
+impl Load {
+    /// That of all holders.
+    pub(super) fn of(layout: &CpuLayout, allocations: &Allocations) -> Self {
+        let mut load = Self { nodes: layout.nodes.iter().map(|(id, _)| (*id, Room::default())).collect() };
+        for (_, grant) in allocations.iter() {
+            if let Some(shared) = &grant.shared {
+                load.add(layout, shared);
+            }
+        }
+        load
+    }
+
+    /// Another container: its promise counts on each node of its scope by the CPUs that it has there.
+    pub(super) fn add(&mut self, layout: &CpuLayout, shared: &SharedCpus) {
+        let all = u64::try_from(shared.scope.len()).unwrap_or(u64::MAX);
+        for ((_, room), (_, cpus)) in self.nodes.iter_mut().zip(&layout.nodes) {
+            let here = u64::try_from(shared.scope.common(cpus)).unwrap_or(u64::MAX);
+            let share = |millis: u64| millis.saturating_mul(here).checked_div(all).unwrap_or(0);
+            if shared.milli_cpus == 0 {
+                room.nominal = room.nominal.saturating_add(share(NOMINAL));
+            } else {
+                room.promised = room.promised.saturating_add(share(shared.milli_cpus));
+            }
+        }
+    }
+
+    fn room(&self, node: NodeId) -> Room {
+        let at = self.nodes.binary_search_by_key(&node, |(id, _)| *id);
+        at.ok().and_then(|at| self.nodes.get(at)).map(|(_, room)| *room).unwrap_or_default()
+    }
+}
+
+/// The room on shared CPUs, by position of the node.
+#[derive(Debug, Clone)]
+pub(super) struct SharedStock {
+    /// Millis of all CPUs that could be shared, were none of them exclusive.
+    capacity: Vec<u64>,
+    /// Millis of those that are shared.
+    there: Vec<u64>,
+    /// Of these, what is not promised.
+    free: Vec<u64>,
+    /// What is promised or counts as such.
+    used: Vec<u64>,
+}
+
+impl SharedStock {
+    /// The room on these nodes: of `pool`, less the CPUs that are `taken`.
+    pub(super) fn new(
+        layout: &CpuLayout,
+        nodes: &NodeIndex,
+        pool: &CpuSet,
+        taken: &CpuSet,
+        load: &Load,
+    ) -> Self {
+        let left = pool.difference(taken);
+        let mut stock = Self { capacity: vec![], there: vec![], free: vec![], used: vec![] };
+        let millis = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX).saturating_mul(1000);
+        for id in nodes.ids() {
+            let at = layout.nodes.binary_search_by_key(id, |(id, _)| *id).ok();
+            let cpus = at.and_then(|at| layout.nodes.get(at)).map(|(_, cpus)| cpus);
+            let there = cpus.map_or(0, |cpus| millis(left.common(cpus)));
+            let room = load.room(*id);
+            stock.capacity.push(cpus.map_or(0, |cpus| millis(pool.common(cpus))));
+            stock.free.push(there.saturating_sub(room.promised));
+            stock.used.push(room.promised.saturating_add(room.nominal));
+            stock.there.push(there);
+        }
+        stock
+    }
+
+    /// Which nodes would do for so many millis; none needed fits wherever there is a CPU.
+    pub(super) fn offer(&self, millis: u64) -> Offer {
+        let (free, capacity) =
+            if millis == 0 { (&self.there, &self.there) } else { (&self.free, &self.capacity) };
+        let amount = millis.max(1);
+        let has = |amounts: &[u64], mask| sum(amounts, mask) >= amount;
+        if free.len() <= LISTED {
+            let mut hints = masks::list(free.len(), true, |mask| has(capacity, mask), |mask| has(free, mask));
+            for hint in &mut hints {
+                hint.score = self.score(hint.mask.unwrap_or_default());
+            }
+            return Offer::Listed(hints);
+        }
+        match narrowest(&[Need { free: capacity.clone(), amount }]) {
+            Some(width) => Offer::Threshold(Threshold {
+                needs: vec![Need { free: free.clone(), amount }],
+                width,
+                must: 0,
+            }),
+            None => Offer::Listed(Vec::new()),
+        }
+    }
+
+    /// How full these nodes are, from 1 (empty) to 100.
+    pub(super) fn score(&self, mask: Mask) -> u8 {
+        let share = self.fullness(mask).min(1000) * 99 / 1000;
+        u8::try_from(1 + share).unwrap_or(100)
+    }
+
+    /// What is used of a thousandth of what is there.
+    pub(super) fn fullness(&self, mask: Mask) -> u64 {
+        let (used, there) = (u128::from(sum(&self.used, mask)), u128::from(sum(&self.there, mask)));
+        (used * 1000).checked_div(there).map_or(u64::MAX, |share| u64::try_from(share).unwrap_or(u64::MAX))
+    }
+
+    /// Is there room for so many millis on these nodes?
+    pub(super) fn fits(&self, mask: Mask, millis: u64) -> bool {
+        sum(&self.there, mask) > 0 && sum(&self.free, mask) >= millis
+    }
+}
+
+fn sum(amounts: &[u64], mask: Mask) -> u64 {
+    positions(mask).filter_map(|at| amounts.get(at)).fold(0, |sum, amount| sum.saturating_add(*amount))
+}
+
+/// Gives holders the whole pool whose scope holds less than they were promised, because CPUs of it
+/// are exclusive now. The holder for whom nothing is left is the error.
+pub(super) fn widen_squeezed(
+    allocations: &mut Allocations,
+    pool: &CpuSet,
+    moved: &CpuSet,
+) -> Result<(), Holder> {
+    if moved.is_empty() {
+        return Ok(());
+    }
+    let taken = allocations.exclusive_cpus();
+    let left_of = |scope: &CpuSet| scope.len() - scope.common(&taken);
+    let squeezed = |shared: &SharedCpus| {
+        let millis = u64::try_from(left_of(&shared.scope)).unwrap_or(u64::MAX).saturating_mul(1000);
+        !shared.scope.is_disjoint(moved) && millis < shared.milli_cpus.max(1)
+    };
+    let pinned = allocations.iter().filter(|(_, grant)| grant.pin_cpus && grant.exclusive.is_empty());
+    let widened: Vec<_> = pinned
+        .filter(|(_, grant)| grant.shared.as_ref().is_some_and(squeezed))
+        .map(|(holder, grant)| (holder.clone(), grant.clone()))
+        .collect();
+    for (holder, mut grant) in widened {
+        if let Some(shared) = &mut grant.shared {
+            if left_of(pool) > left_of(&shared.scope) {
+                shared.scope = shared.scope.union(pool);
+            } else if left_of(&shared.scope) == 0 {
+                return Err(holder);
+            } else {
+                continue;
+            }
+        }
+        let reason = "the whole shared pool, because exclusive CPUs took what it had".to_owned();
+        allocations.give(holder, Grant { reason, ..grant });
+    }
+    Ok(())
+}

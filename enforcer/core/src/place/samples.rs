@@ -1,0 +1,115 @@
+//! Pods and machines for the tests of placement: a test says what matters to it.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Admission, Allocations, ContainerKind, ContainerRequest, DeviceUnit, Grant, Holder, Inventory, PodName,
+    PodRequest, Rejection, Resources, Trace, admit, pools::Documents, qos_class,
+};
+use crate::{
+    policy::placement::{HintsSettings, PlacementSettings, TopologyPolicy},
+    topology::Topology,
+};
+
+/// Bytes of a gibibyte.
+pub(super) const GIB: u64 = 1 << 30;
+
+/// A container whose limits are its requests.
+pub(super) fn container(name: &str, milli_cpus: u64, memory_bytes: u64) -> ContainerRequest {
+    let amounts = Resources {
+        milli_cpus: Some(milli_cpus).filter(|millis| *millis > 0),
+        memory_bytes: Some(memory_bytes).filter(|bytes| *bytes > 0),
+        hugepages: BTreeMap::new(),
+    };
+    ContainerRequest {
+        name: name.into(),
+        kind: ContainerKind::App,
+        requests: amounts.clone(),
+        limits: amounts,
+        devices: BTreeMap::new(),
+        topology_hints: Vec::new(),
+        oom_score_adj: None,
+        allowed_cpus: None,
+        allowed_nodes: None,
+        resident_bytes: BTreeMap::new(),
+    }
+}
+
+impl ContainerRequest {
+    pub(super) fn kind(mut self, kind: ContainerKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    pub(super) fn device(mut self, resource: &str, count: u64) -> Self {
+        self.devices.insert(resource.into(), count);
+        self
+    }
+
+    pub(super) fn without_limits(mut self) -> Self {
+        self.limits = Resources::default();
+        self
+    }
+}
+
+/// A pod of the namespace `default`; its class is computed.
+pub(super) fn pod(name: &str, containers: Vec<ContainerRequest>) -> PodRequest {
+    PodRequest {
+        name: PodName { namespace: "default".into(), name: name.into() },
+        qos: qos_class(&containers),
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        documents: Documents::new(),
+        containers,
+        previous: BTreeMap::new(),
+    }
+}
+
+/// A machine and what is given away of it.
+#[derive(Debug, Clone)]
+pub(super) struct Host {
+    pub(super) inventory: Inventory,
+    pub(super) settings: PlacementSettings,
+    pub(super) allocations: Allocations,
+}
+
+impl Host {
+    pub(super) fn new(machine: Topology, hints: HintsSettings) -> Self {
+        Self::with(machine, Vec::new(), PlacementSettings { hints, ..PlacementSettings::default() })
+    }
+
+    pub(super) fn with(machine: Topology, devices: Vec<DeviceUnit>, settings: PlacementSettings) -> Self {
+        let inventory = Inventory::new(machine, devices, &settings).unwrap();
+        Self { inventory, settings, allocations: Allocations::default() }
+    }
+
+    pub(super) fn admit(&mut self, pod: &PodRequest) -> Result<Admission, Rejection> {
+        admit(&self.inventory, &self.settings, &mut self.allocations, pod, &mut Trace::default())
+    }
+
+    pub(super) fn grant(&self, pod: &str, container: &str) -> &Grant {
+        let pod = PodName { namespace: "default".into(), name: pod.into() };
+        self.allocations.get(&Holder::Container(pod, container.into())).unwrap()
+    }
+
+    /// CPUs and memory nodes of a container.
+    pub(super) fn place(&self, pod: &str, container: &str) -> (String, String) {
+        let grant = self.grant(pod, container);
+        (grant.cpus(&self.allocations.exclusive_cpus()).to_string(), grant.mems.to_string())
+    }
+}
+
+/// Settings with this policy.
+pub(super) fn policy(policy: TopologyPolicy) -> HintsSettings {
+    HintsSettings { policy, ..HintsSettings::default() }
+}
+
+/// Devices `NAME0`, `NAME1`... of one resource, each near the nodes of the list.
+pub(super) fn devices(resource: &str, near: &[&str]) -> Vec<DeviceUnit> {
+    let unit = |(index, nodes): (usize, &&str)| DeviceUnit {
+        resource: resource.into(),
+        id: format!("d{index}"),
+        nodes: nodes.parse().unwrap(),
+    };
+    near.iter().enumerate().map(unit).collect()
+}
