@@ -2,6 +2,8 @@
 //!
 //! The doc comments are the program's help: the first paragraph is `-h`, all of it `--help`.
 
+mod plan;
+
 use std::{
     net::{AddrParseError, SocketAddr},
     path::PathBuf,
@@ -15,10 +17,12 @@ use enforcer_core::{
     policy::{HumanDuration, Mode, Policy},
 };
 
+pub use self::plan::Plan;
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0   aligned, or the command did what it was asked
-  1   audit: a finding at or above --fail-on
+  1   audit: a finding at or above --fail-on; plan: a pod that was not admitted
   2   could not determine, or failed while running (no such --root, no permission)
   64  wrong usage: an unknown flag, a bad value, a configuration that is not valid
 
@@ -26,6 +30,7 @@ Examples:
   numa-enforcer audit                         what is misaligned on this host right now
   numa-enforcer audit --sample 10s            the same, with remote memory traffic
   numa-enforcer topology                      the machine as a tree
+  numa-enforcer plan web.yaml                 what these pods would get on this host
   numa-enforcer doctor                        what works here, and what is missing
   numa-enforcer run --mode observe            the daemon, which only watches
   numa-enforcer restore                       undo everything the daemon has written";
@@ -59,7 +64,7 @@ Examples:
 
 /// Keeps workloads' CPUs, memory and devices on the same NUMA nodes.
 ///
-/// `audit`, `topology`, `capture` and `doctor` only read, and work without root; what they cannot
+/// `audit`, `topology`, `plan`, `capture` and `doctor` only read, and work without root; what they cannot
 /// see then, they name. `run` is the daemon: it watches, and corrects declared workloads in
 /// `--mode enforce`. `restore` undoes what the daemon has written.
 #[derive(Debug, Parser)]
@@ -86,6 +91,12 @@ pub enum Command {
     /// Prints what the kernel says about the machine. Node ids and CPU lists are the kernel's own; what
     /// it does not say is left out of the tree and `null` in JSON.
     Topology(Topology),
+    /// Show what pods would get: which CPUs, memory, devices, and what changes for others.
+    ///
+    /// Places the pods of manifests one after another on a machine that nobody uses yet: this host's
+    /// topology, a captured or saved one, or one described in a line. Nothing on this host is changed,
+    /// and what runs here does not count.
+    Plan(Box<Plan>),
     /// Copy the files that the readers use, scrubbed, so that a machine can be looked at elsewhere.
     ///
     /// Writes DIR/sys and DIR/proc with the files that `audit` and `topology` read, and nothing else.
@@ -277,7 +288,7 @@ fn default_state_dir() -> PathBuf {
     Policy::default().state_dir
 }
 
-/// Output of `audit` and `doctor`.
+/// Output of `audit`, `plan` and `doctor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TableOrJson {
     /// For people.
@@ -374,6 +385,8 @@ pub enum SchemaOf {
     Audit,
     /// The file behind `run --config`.
     Config,
+    /// `plan -o json`.
+    Plan,
     /// `topology -o json`.
     Topology,
     /// `doctor -o json`.

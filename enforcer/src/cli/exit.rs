@@ -3,7 +3,7 @@
 //! | code | meaning |
 //! |---|---|
 //! | 0 | aligned, or the command did what it was asked |
-//! | 1 | `audit`: a finding at or above `--fail-on` |
+//! | 1 | `audit`: a finding at or above `--fail-on`; `plan`: a pod that was not admitted |
 //! | 2 | could not determine, or failed while running: a root or file that is not there, no permission |
 //! | 64 | the request itself is wrong: an unknown flag, a bad duration, a configuration that is not valid |
 //!
@@ -17,7 +17,7 @@ use std::{
 use clap::error::ErrorKind;
 use thiserror::Error;
 
-use crate::{config::ConfigError, report::text};
+use crate::{config::ConfigError, discover::manifest::source::InputError, report::text};
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub enum Exit {
     Ok,
     /// Findings at or above the threshold.
     Findings,
+    /// Pods that were not admitted.
+    Rejected,
     /// Could not determine, or failed.
     Undetermined,
     /// The request is wrong.
@@ -46,7 +48,7 @@ impl Exit {
     pub const fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
-            Self::Findings => 1,
+            Self::Findings | Self::Rejected => 1,
             Self::Undetermined => 2,
             Self::Usage => 64,
         }
@@ -69,6 +71,17 @@ pub(super) fn of_config(error: ConfigError) -> anyhow::Error {
     match error {
         ConfigError::Read { .. } => error.into(),
         ConfigError::Invalid { .. } | ConfigError::Refused { .. } => {
+            let excerpt = error.excerpt().map(|lines| format!("\n{lines}")).unwrap_or_default();
+            UsageError(format!("{error}{excerpt}")).into()
+        }
+    }
+}
+
+/// The same of manifests, devices and steps.
+pub(super) fn of_input(error: InputError) -> anyhow::Error {
+    match error {
+        InputError::Read { .. } => error.into(),
+        InputError::Invalid { .. } => {
             let excerpt = error.excerpt().map(|lines| format!("\n{lines}")).unwrap_or_default();
             UsageError(format!("{error}{excerpt}")).into()
         }

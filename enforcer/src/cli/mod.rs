@@ -13,6 +13,7 @@ mod audit;
 mod capture;
 mod doctor;
 mod exit;
+mod plan;
 mod restore;
 mod root;
 mod run;
@@ -49,6 +50,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match args.command {
         Command::Audit(args) => audit::run(&args.try_into()?, out),
         Command::Topology(args) => topology::run(&args.try_into()?, out),
+        Command::Plan(args) => plan::run(&(*args).try_into()?, out),
         Command::Capture(args) => capture::run(&args.try_into()?, out),
         Command::Doctor(args) => doctor::run(&args, out),
         Command::Run(args) => run::run(&args.into(), out),

@@ -4,7 +4,7 @@
 
 use std::io::Write;
 
-use enforcer_core::{audit::Audit, policy::Policy, topology::Topology};
+use enforcer_core::{audit::Audit, policy::Policy, topology::Topology, trial::PlanReport};
 use schemars::schema_for;
 
 use super::{Exit, args};
@@ -14,6 +14,7 @@ pub(super) fn run(args: &args::Schema, out: &mut dyn Write) -> anyhow::Result<Ex
     let schema = match args.of {
         args::SchemaOf::Audit => schema_for!(Audit),
         args::SchemaOf::Config => schema_for!(Policy),
+        args::SchemaOf::Plan => schema_for!(PlanReport),
         args::SchemaOf::Topology => schema_for!(Topology),
         args::SchemaOf::Doctor => schema_for!(Diagnosis),
     };

@@ -1,10 +1,11 @@
 //! What standard output is, for those who print for people.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 
+use enforcer_core::degraded::Degraded;
 use tracing_subscriber::EnvFilter;
 
-use crate::report::style::Style;
+use crate::report::{style::Style, text};
 
 /// Width of output that goes into a file or a pipe.
 const WIDTH_WITHOUT_TERMINAL: usize = 100;
@@ -24,6 +25,17 @@ pub(super) fn style() -> Style {
         width: width.or(columns).unwrap_or(WIDTH_WITHOUT_TERMINAL).clamp(LEAST_WIDTH, 1000),
         colour: terminal && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb"),
     }
+}
+
+/// One line on standard error, for what is worth knowing beside the output.
+pub(super) fn note(line: &str) {
+    // Nobody is left to tell when this fails.
+    let _ = writeln!(io::stderr(), "numa-enforcer: {}", text::escape(line));
+}
+
+/// What a reader could not see.
+pub(super) fn note_degraded(degraded: &Degraded) {
+    note(&format!("{}: {}; {}", degraded.source, degraded.reason, degraded.effect));
 }
 
 /// Log lines go to standard error, from level info on unless `RUST_LOG` says otherwise.

@@ -1,14 +1,12 @@
 //! `numa-enforcer topology`: what the machine looks like.
 
-use std::io::{self, Write};
-
-use enforcer_core::degraded::Degraded;
+use std::io::Write;
 
 use super::{Exit, args, root, terminal};
 use crate::{
     discover::topology::read_topology,
     host::HostRoot,
-    report::{json, text, tree},
+    report::{json, tree},
 };
 
 /// What to show.
@@ -33,13 +31,6 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     }
     // The output is the topology and nothing else, so that it can be read back as one.
     out.flush()?;
-    degraded.iter().for_each(warn);
+    degraded.iter().for_each(terminal::note_degraded);
     Ok(Exit::Ok)
-}
-
-/// One line on standard error.
-fn warn(degraded: &Degraded) {
-    let line = format!("{}: {}; {}", degraded.source, degraded.reason, degraded.effect);
-    // Nobody is left to tell when this fails.
-    let _ = writeln!(io::stderr(), "numa-enforcer: {}", text::escape(&line));
 }

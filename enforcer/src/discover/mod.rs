@@ -4,5 +4,6 @@
 //! stages exchange. They must never write, and never import another stage.
 
 pub mod host_facts;
+pub mod manifest;
 pub mod topology;
 pub mod workloads;

@@ -7,6 +7,7 @@
 pub mod checks;
 pub mod json;
 pub mod metrics;
+pub mod plan_table;
 pub mod style;
 pub mod table;
 pub mod text;

@@ -7,6 +7,7 @@
 //! It must never be filled with assumptions: a memory size that could not be read is `None`, a
 //! device without a node has none.
 
+mod check;
 pub mod kind;
 mod query;
 pub mod synth;
@@ -14,6 +15,7 @@ pub mod synth;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::check::Inconsistency;
 use crate::{
     id::{CpuId, NodeId},
     set::{CpuSet, NodeSet},

@@ -65,14 +65,14 @@ fn summary(summary: &Summary) -> String {
     format!("{total}{counted}; {worst}")
 }
 
-fn heading(out: &mut String, style: Style, title: &str) {
+pub(super) fn heading(out: &mut String, style: Style, title: &str) {
     out.push('\n');
     out.push_str(&style.paint(Tone::Heading, title).to_string());
     out.push('\n');
 }
 
 /// An empty table of the house style: columns of text, no lines.
-fn columns<'a>(style: Style, header: impl IntoIterator<Item = &'a str>) -> Table {
+pub(super) fn columns<'a>(style: Style, header: impl IntoIterator<Item = &'a str>) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -86,7 +86,7 @@ fn columns<'a>(style: Style, header: impl IntoIterator<Item = &'a str>) -> Table
 }
 
 /// Appends a table without the blanks that fill its last column.
-fn push(out: &mut String, table: &Table) {
+pub(super) fn push(out: &mut String, table: &Table) {
     for line in table.lines() {
         out.push_str(line.trim_end());
         out.push('\n');

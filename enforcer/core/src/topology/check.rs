@@ -1,0 +1,109 @@
+//! Is a machine that somebody else wrote down one that could be?
+//!
+//! A topology that was read from a host fits together by construction; one from a file may say
+//! anything. What is checked is what the rest relies on: ids that are ordered and in range, CPUs that
+//! are where two lists say they are, a matrix of distances that has a row per node.
+
+use thiserror::Error;
+
+use super::Topology;
+use crate::{
+    id::Id,
+    set::{CpuSet, MAX_ID},
+};
+
+/// Something of a machine that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Inconsistency(String);
+
+impl Topology {
+    /// Checks that its parts fit together.
+    pub fn check(&self) -> Result<(), Inconsistency> {
+        let refused = |problem: String| Err(Inconsistency(problem));
+        if self.nodes.is_empty() || self.cpus.is_empty() {
+            return refused("a machine needs at least one NUMA node and one CPU".into());
+        }
+        ascending("nodes", self.nodes.iter().map(|node| node.id))?;
+        ascending("cpus", self.cpus.iter().map(|cpu| cpu.id))?;
+        let online = self.online_cpus();
+        let mut seen = CpuSet::new();
+        for node in &self.nodes {
+            if !node.cpus.is_subset(&online) {
+                let missing = node.cpus.difference(&online);
+                return refused(format!("node {} has CPUs {missing}, which are not in `cpus`", node.id));
+            }
+            if !node.cpus.is_disjoint(&seen) {
+                let twice = node.cpus.intersection(&seen);
+                return refused(format!("node {} has CPUs {twice}, which another node has", node.id));
+            }
+            seen.extend(&node.cpus);
+        }
+        for cpu in &self.cpus {
+            let listed = self.nodes.iter().find(|node| node.cpus.contains(cpu.id)).map(|node| node.id);
+            if cpu.node != listed {
+                return refused(format!("CPU {} and the nodes disagree about its node", cpu.id));
+            }
+        }
+        let width = self.nodes.len();
+        if !self.distances.is_empty()
+            && (self.distances.len() != width || self.distances.iter().any(|row| row.len() != width))
+        {
+            return refused(format!("distances: {width} rows of {width} are expected"));
+        }
+        Ok(())
+    }
+}
+
+fn ascending<T: Id>(what: &str, ids: impl Iterator<Item = T>) -> Result<(), Inconsistency> {
+    let mut last = None;
+    for id in ids {
+        if id.number() > MAX_ID || last.is_some_and(|last| last >= id) {
+            let problem =
+                format!("{what}: ids up to {MAX_ID} in ascending order are expected, not {}", id.number());
+            return Err(Inconsistency(problem));
+        }
+        last = Some(id);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        id::{CpuId, NodeId},
+        topology::synth::Machine,
+    };
+
+    #[test]
+    fn what_was_built_fits_together() {
+        let machine = Machine::new().sockets(2).dies(2).nodes_per_socket(2).offline("3").build();
+        assert_eq!(machine.check(), Ok(()));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let broken: [(&str, fn(&mut Topology)); 7] = [
+            ("at least one NUMA node", |machine| machine.nodes.clear()),
+            ("nodes: ids up to 65535 in ascending order are expected, not 0", |machine| {
+                machine.nodes.reverse()
+            }),
+            ("cpus: ids up to 65535", |machine| machine.cpus[7].id = CpuId(70_000)),
+            ("node 1 has CPUs 9, which are not in `cpus`", |machine| {
+                machine.nodes[1].cpus.insert(CpuId(9));
+            }),
+            ("node 1 has CPUs 0, which another node has", |machine| {
+                machine.nodes[1].cpus.insert(CpuId(0));
+            }),
+            ("CPU 0 and the nodes disagree", |machine| machine.cpus[0].node = Some(NodeId(1))),
+            ("distances: 2 rows of 2", |machine| machine.distances[1].push(None)),
+        ];
+        for (said, break_it) in broken {
+            let mut machine = Machine::new().sockets(2).cores(2).build();
+            break_it(&mut machine);
+            let error = machine.check().unwrap_err().to_string();
+            assert!(error.contains(said), "{said}: {error}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `numa-enforcer plan`: what pods would get.
+//!
+//! The machine, the policy and the pods are read first, and whatever is wrong with them is said before
+//! anything is placed; then the core plays the steps.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, ensure};
+use enforcer_core::{
+    place::{DeviceUnit, Inventory},
+    policy::placement::PlacementSettings,
+    set::NodeSet,
+    topology::Topology,
+    trial,
+};
+
+use super::{
+    Exit, UsageError, args,
+    exit::{of_config, of_input},
+    root, terminal,
+};
+use crate::{
+    config::read_policy,
+    discover::{
+        manifest::{Steps, read_devices, read_steps},
+        topology::read_topology,
+    },
+    report::{json, plan_table},
+};
+
+/// Largest saved topology; one of 1,024 nodes and 8,192 CPUs has some 10 MB.
+const TOPOLOGY_LIMIT: u64 = 32 << 20;
+
+/// What is tried, and where.
+pub(super) struct Options {
+    inventory: Inventory,
+    settings: PlacementSettings,
+    steps: Steps,
+    format: args::TableOrJson,
+    explain: bool,
+}
+
+impl TryFrom<args::Plan> for Options {
+    type Error = anyhow::Error;
+
+    fn try_from(args: args::Plan) -> anyhow::Result<Self> {
+        let standard_input = |path: &&PathBuf| path.as_os_str() == "-";
+        let inputs = args.pods.iter().chain(&args.steps).chain(&args.devices);
+        if inputs.filter(standard_input).count() > 1 {
+            return Err(UsageError("standard input (`-`) can be read only once".into()).into());
+        }
+        let policy = args.config.as_deref().map(read_policy).transpose().map_err(of_config)?;
+        let settings = policy.unwrap_or_default().placement;
+        let pods: Vec<&Path> = args.pods.iter().map(PathBuf::as_path).collect();
+        let steps = read_steps(&pods, args.steps.as_deref()).map_err(of_input)?;
+        let machine = machine(&args)?;
+        let nodes: NodeSet = machine.nodes.iter().map(|node| node.id).collect();
+        let devices: Vec<DeviceUnit> = match &args.devices {
+            Some(path) => read_devices(path, &nodes).map_err(of_input)?,
+            None => Vec::new(),
+        };
+        let inventory = Inventory::new(machine, devices, &settings).map_err(|error| {
+            let file = args.config.as_deref().unwrap_or(Path::new("configuration"));
+            UsageError(format!("{}: {error}", file.display()))
+        })?;
+        Ok(Self { inventory, settings, steps, format: args.output, explain: args.explain })
+    }
+}
+
+pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let Options { inventory, settings, steps, .. } = options;
+    let report = trial::run(inventory, settings, &steps.steps, options.explain);
+    match options.format {
+        args::TableOrJson::Table => plan_table::render(&report, terminal::style(), out)?,
+        args::TableOrJson::Json => json::write(&report, out)?,
+    }
+    out.flush()?;
+    steps.ignored.iter().for_each(|line| terminal::note(line));
+    Ok(if report.all_admitted() { Exit::Ok } else { Exit::Rejected })
+}
+
+fn machine(args: &args::Plan) -> anyhow::Result<Topology> {
+    if let Some(machine) = &args.synthetic {
+        return Ok(machine.clone().build());
+    }
+    if let Some(path) = &args.topology {
+        return saved(path);
+    }
+    let (machine, degraded) = read_topology(&root::resolve(args.root.as_deref())?)?;
+    degraded.iter().for_each(terminal::note_degraded);
+    Ok(machine)
+}
+
+/// What `topology -o json` has written.
+fn saved(path: &Path) -> anyhow::Result<Topology> {
+    let reading = || format!("reading {}", path.display());
+    let mut text = String::new();
+    File::open(path)
+        .with_context(reading)?
+        .take(TOPOLOGY_LIMIT + 1)
+        .read_to_string(&mut text)
+        .with_context(reading)?;
+    ensure!(text.len() as u64 <= TOPOLOGY_LIMIT, "{}: longer than {TOPOLOGY_LIMIT} bytes", reading());
+    let refused = |problem: String| UsageError(format!("{}{problem}", path.display()));
+    let machine: Topology = serde_json::from_str(&text).map_err(|error| {
+        let said = error.to_string();
+        let said = said.split(" at line ").next().unwrap_or("not JSON");
+        refused(format!(":{}:{}: {said}", error.line(), error.column()))
+    })?;
+    machine.check().map_err(|problem| refused(format!(": {problem}")))?;
+    Ok(machine)
+}

@@ -1,0 +1,155 @@
+//! One container of a manifest as a request.
+//!
+//! Amounts are those of Kubernetes (`resources.requests` and `resources.limits`): what has a limit and
+//! no request requests its limit; a name with a slash is a device; `hugepages-SIZE` is that many bytes
+//! of huge pages; anything else (`ephemeral-storage`) has no place on a NUMA node and is passed over.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use enforcer_core::{
+    parse::quantity,
+    place::{ContainerKind, ContainerRequest, DeviceCounts, Resources},
+};
+
+use super::{
+    source::Problem,
+    tree::{Entry, Node, cut},
+};
+
+/// Most containers of one pod: a pod with more cannot be started by anybody.
+const CONTAINERS_LIMIT: usize = 1_000;
+
+/// The containers of a pod's specification: init containers and sidecars, then the others.
+pub(super) fn containers(spec: &Node, warnings: &mut Vec<String>) -> Result<Vec<ContainerRequest>, Problem> {
+    let mut found = Vec::new();
+    let mut names = BTreeSet::new();
+    for (field, is_init) in [("initContainers", true), ("containers", false)] {
+        let Some(list) = spec.get(field) else { continue };
+        for node in list.list(field)? {
+            let container = container(node, is_init, warnings)?;
+            if !names.insert(container.name.clone()) {
+                let problem = format!("container `{}` is there twice", cut(&container.name));
+                return Err(Problem::new(node.at, problem));
+            }
+            if names.len() > CONTAINERS_LIMIT {
+                let problem = format!("a pod with more than {CONTAINERS_LIMIT} containers");
+                return Err(Problem::new(node.at, problem));
+            }
+            found.push(container);
+        }
+    }
+    if found.iter().all(|container| container.kind != ContainerKind::App) {
+        return Err(Problem::new(spec.at, "a pod needs at least one container in `containers`"));
+    }
+    Ok(found)
+}
+
+fn container(node: &Node, is_init: bool, warnings: &mut Vec<String>) -> Result<ContainerRequest, Problem> {
+    let name = node.must("a container", "name")?.scalar("name")?.into_owned();
+    let always = node.get("restartPolicy").is_some_and(|policy| policy.text("").is_ok_and(|p| p == "Always"));
+    let kind = match (is_init, always) {
+        (true, true) => ContainerKind::Sidecar,
+        (true, false) => ContainerKind::Init,
+        (false, _) => ContainerKind::App,
+    };
+    let amounts = amounts(&name, node.get("resources"), warnings)?;
+    Ok(request(name, kind, amounts))
+}
+
+/// A container that nothing is known of but its amounts.
+pub(super) fn request(name: String, kind: ContainerKind, amounts: Amounts) -> ContainerRequest {
+    ContainerRequest {
+        name,
+        kind,
+        requests: amounts.requests,
+        limits: amounts.limits,
+        devices: amounts.devices,
+        topology_hints: Vec::new(),
+        allowed_cpus: None,
+        allowed_nodes: None,
+        oom_score_adj: None,
+        resident_bytes: BTreeMap::new(),
+    }
+}
+
+/// What a container asks for.
+#[derive(Debug, Default)]
+pub(super) struct Amounts {
+    pub(super) requests: Resources,
+    pub(super) limits: Resources,
+    pub(super) devices: DeviceCounts,
+}
+
+fn amounts(name: &str, resources: Option<&Node>, warnings: &mut Vec<String>) -> Result<Amounts, Problem> {
+    let Some(resources) = resources else { return Ok(Amounts::default()) };
+    let mut sides = [Side::default(), Side::default()];
+    for entry in resources.map("resources")? {
+        match entry.key.as_str() {
+            "limits" => sides[0] = side(entry)?,
+            "requests" => sides[1] = side(entry)?,
+            "claims" => warnings.push(format!("container {name}: resource claims are not counted")),
+            other => {
+                let problem = format!("`resources` has no field `{}`; expected requests, limits", cut(other));
+                return Err(Problem::new(entry.at, problem));
+            }
+        }
+    }
+    let [limits, mut requests] = sides;
+    for (resource, amount) in &limits.amounts {
+        match requests.amounts.get(resource) {
+            Some(request) if request > amount => {
+                let problem = format!("container {name} requests more {resource} than its limit");
+                return Err(Problem::new(resources.at, problem));
+            }
+            Some(_) => {}
+            None => {
+                requests.amounts.insert(resource.clone(), *amount);
+            }
+        }
+    }
+    Ok(Amounts { devices: requests.devices(), requests: requests.resources(), limits: limits.resources() })
+}
+
+/// Amounts by resource: thousandths of CPUs, bytes, devices.
+#[derive(Debug, Default)]
+struct Side {
+    amounts: BTreeMap<String, u64>,
+}
+
+fn side(entry: &Entry) -> Result<Side, Problem> {
+    let mut side = Side::default();
+    for Entry { key, node, .. } in entry.node.map(&entry.key)? {
+        if node.is_null() {
+            continue;
+        }
+        let text = node.scalar(key)?;
+        let amount = if key == "cpu" { quantity::milli_cpus(&text) } else { quantity::whole(&text) };
+        let amount = amount.ok_or_else(|| node.not(key, "a quantity like 500m, 2 or 4Gi"))?;
+        if key.starts_with("hugepages-") && page_size(key).is_none() {
+            return Err(Problem::new(node.at, format!("`{}` is no size of huge pages", cut(key))));
+        }
+        side.amounts.insert(key.clone(), amount);
+    }
+    Ok(side)
+}
+
+impl Side {
+    fn resources(&self) -> Resources {
+        let hugepages = self.amounts.iter().filter_map(|(key, bytes)| Some((page_size(key)?, *bytes)));
+        Resources {
+            milli_cpus: self.amounts.get("cpu").copied(),
+            memory_bytes: self.amounts.get("memory").copied(),
+            hugepages: hugepages.filter(|(_, bytes)| *bytes > 0).collect(),
+        }
+    }
+
+    fn devices(&self) -> DeviceCounts {
+        let devices = self.amounts.iter().filter(|(key, count)| key.contains('/') && **count > 0);
+        devices.map(|(key, count)| (key.clone(), *count)).collect()
+    }
+}
+
+/// Bytes of one page, for `hugepages-2Mi`.
+pub(super) fn page_size(resource: &str) -> Option<u64> {
+    resource.strip_prefix("hugepages-").and_then(quantity::whole).filter(|size| size.is_power_of_two())
+}

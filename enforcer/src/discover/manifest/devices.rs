@@ -1,0 +1,86 @@
+//! The file behind `--devices`: what a device plugin would say.
+//!
+//! ```yaml
+//! - { resource: vendor.com/nic, id: eth0, numa_nodes: 0 }
+//! - { resource: vendor.com/gpu, id: gpu, numa_nodes: "0-1", count: 4 }
+//! ```
+//!
+//! With `count` there are as many, `gpu-0` to `gpu-3`. Without `numa_nodes` nobody knows where it is.
+
+use std::collections::BTreeSet;
+
+use enforcer_core::{
+    id::NodeId,
+    place::DeviceUnit,
+    set::{MAX_ID, NodeSet},
+};
+
+use super::{
+    source::Problem,
+    tree::{Node, Value, cut},
+};
+
+/// Most devices of one machine.
+const DEVICES_LIMIT: usize = 10_000;
+
+/// The devices of some documents, on a machine with these nodes.
+pub(super) fn devices(documents: &[Node], nodes: &NodeSet) -> Result<Vec<DeviceUnit>, Problem> {
+    let mut found = Vec::new();
+    let mut ids = BTreeSet::new();
+    for document in documents {
+        let list = match &document.value {
+            Value::Map(_) => {
+                document.only("a file of devices", &["devices"])?;
+                document.must("a file of devices", "devices")?
+            }
+            _ => document,
+        };
+        for node in list.list("a file of devices")? {
+            node.only("a device", &["resource", "id", "numa_nodes", "count"])?;
+            let resource = node.must("a device", "resource")?.scalar("resource")?;
+            let id = node.must("a device", "id")?.scalar("id")?;
+            let near = node.get("numa_nodes").map_or_else(|| Ok(NodeSet::new()), numa_nodes)?;
+            if let Some(elsewhere) = near.difference(nodes).first() {
+                return Err(Problem::new(
+                    node.at,
+                    format!("device `{}`: the machine has no NUMA node {elsewhere}, only {nodes}", cut(&id)),
+                ));
+            }
+            let names: Vec<String> = match node.get("count") {
+                None => vec![id.clone().into_owned()],
+                Some(count) => {
+                    let number = count.count("count")?.min(DEVICES_LIMIT as u64 + 1);
+                    (0..number).map(|number| format!("{id}-{number}")).collect()
+                }
+            };
+            for id in names {
+                if !ids.insert((resource.to_string(), id.clone())) {
+                    let problem = format!("device `{}` of {} is there twice", cut(&id), cut(&resource));
+                    return Err(Problem::new(node.at, problem));
+                }
+                found.push(DeviceUnit { resource: resource.to_string(), id, nodes: near.clone() });
+            }
+            if found.len() > DEVICES_LIMIT {
+                return Err(Problem::new(node.at, format!("more than {DEVICES_LIMIT} devices")));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// `0`, `"0-1"` or `[0, 1]`.
+fn numa_nodes(node: &Node) -> Result<NodeSet, Problem> {
+    let expected = "a node, a list of nodes like \"0-1\", or [0, 1]";
+    match &node.value {
+        Value::List(nodes) => {
+            let mut set = NodeSet::new();
+            for element in nodes {
+                let id = element.count("numa_nodes")?;
+                let id = u32::try_from(id).ok().filter(|id| *id <= MAX_ID);
+                set.insert(NodeId(id.ok_or_else(|| element.not("numa_nodes", expected))?));
+            }
+            Ok(set)
+        }
+        _ => node.scalar("numa_nodes")?.parse().map_err(|_not_a_list| node.not("numa_nodes", expected)),
+    }
+}

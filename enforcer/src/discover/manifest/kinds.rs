@@ -1,0 +1,170 @@
+//! Kinds of objects that make pods, and how many pods each makes on this host.
+//!
+//! Where a cluster would invent a name, pods are numbered: `web-0`, `web-1`. A `DaemonSet` makes one
+//! pod, as there is one host. A pod whose phase says that it has ended holds nothing and is passed
+//! over, and so is every other kind.
+
+use enforcer_core::place::PodName;
+
+use super::{
+    pod::{self, Pod},
+    source::{Place, Problem},
+    tree::{Node, Value, cut},
+};
+
+/// Most pods of one plan.
+pub(super) const PODS_LIMIT: usize = 10_000;
+
+/// Something that makes no pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ignored {
+    /// Where it is.
+    pub at: Place,
+    /// What it is, and why it makes none.
+    pub what: String,
+}
+
+/// How the pods of an object are found.
+#[derive(Clone, Copy)]
+enum Shape {
+    /// It is one itself.
+    Single,
+    /// `spec.template`, `spec.replicas` times.
+    Replicas,
+    /// `spec.template`, numbered from `spec.ordinals.start`.
+    Ordinals,
+    /// `spec.template`, once.
+    PerHost,
+    /// `spec.template`, as many as run at a time.
+    Parallel,
+    /// `spec.jobTemplate`, as a job.
+    Scheduled,
+}
+
+/// Kind, groups of its API version, shape.
+const KINDS: [(&str, &[&str], Shape); 8] = [
+    ("Pod", &[""], Shape::Single),
+    ("ReplicationController", &[""], Shape::Replicas),
+    ("Deployment", &["apps", "extensions"], Shape::Replicas),
+    ("ReplicaSet", &["apps", "extensions"], Shape::Replicas),
+    ("StatefulSet", &["apps"], Shape::Ordinals),
+    ("DaemonSet", &["apps", "extensions"], Shape::PerHost),
+    ("Job", &["batch"], Shape::Parallel),
+    ("CronJob", &["batch"], Shape::Scheduled),
+];
+
+/// What the objects of some documents make.
+#[derive(Debug, Default)]
+pub(super) struct Made {
+    pub(super) pods: Vec<Pod>,
+    pub(super) ignored: Vec<Ignored>,
+}
+
+impl Made {
+    /// Adds what an object makes. `of` is the kind of a list's items that do not say theirs.
+    pub(super) fn add(&mut self, object: &Node, of: Option<&str>) -> Result<(), Problem> {
+        let kind = match (object.get("kind"), of) {
+            (Some(kind), _) => kind.text("kind")?,
+            (None, Some(kind)) => kind,
+            (None, None) if matches!(object.value, Value::Map(_)) => {
+                return Err(Problem::new(object.at, "an object without `kind`"));
+            }
+            (None, None) => return Err(object.not("a manifest", "an object")),
+        };
+        if let Some(items) = object.get("items").filter(|_| kind.ends_with("List")) {
+            let of = kind.strip_suffix("List").filter(|of| !of.is_empty());
+            // Lists in lists are no deeper than a document may be.
+            return items.list("items")?.iter().try_for_each(|item| self.add(item, of));
+        }
+        let version = object.get("apiVersion").map(|version| version.text("apiVersion")).transpose()?;
+        let group = version.map(|version| version.rsplit_once('/').map_or("", |(group, _)| group));
+        let known = KINDS
+            .iter()
+            .find(|(name, groups, _)| *name == kind && group.is_none_or(|group| groups.contains(&group)));
+        if let Some((.., shape)) = known {
+            return self.make(object, kind, *shape);
+        }
+        let of_group = group.filter(|group| !group.is_empty());
+        let of_group = of_group.map(|group| format!(" of {}", cut(group))).unwrap_or_default();
+        let name = object.find(&["metadata", "name"]).and_then(|name| name.text("name").ok());
+        let name = name.map(|name| format!(" {}", cut(name))).unwrap_or_default();
+        let what = format!("{}{of_group}{name}: a kind that makes no pods here", cut(kind));
+        self.ignored.push(Ignored { at: object.at, what });
+        Ok(())
+    }
+
+    fn make(&mut self, object: &Node, kind: &str, shape: Shape) -> Result<(), Problem> {
+        let name = pod::name(object)?;
+        let spec = object.must(kind, "spec")?;
+        let template = |spec: &Node| -> Result<Pod, Problem> {
+            let template = spec.must(kind, "template")?;
+            let pod_spec = template.must("the template", "spec")?;
+            pod::pod(name.clone(), template.get("metadata"), pod_spec)
+        };
+        match shape {
+            Shape::Single => {
+                let phase = object.find(&["status", "phase"]).and_then(|phase| phase.text("phase").ok());
+                if let Some(phase @ ("Succeeded" | "Failed")) = phase {
+                    let what = format!("Pod {}: it has ended ({phase})", cut(&name.name));
+                    self.ignored.push(Ignored { at: object.at, what });
+                    return Ok(());
+                }
+                let pod = pod::pod(name, object.get("metadata"), spec)?;
+                self.push(pod, object.at)
+            }
+            Shape::Replicas => {
+                self.numbered(object, &name, &template(spec)?, 0, count(spec, "replicas")?.unwrap_or(1))
+            }
+            Shape::Ordinals => {
+                let first = spec.get("ordinals").map(|ordinals| count(ordinals, "start")).transpose()?;
+                let first = first.flatten().unwrap_or(0);
+                self.numbered(object, &name, &template(spec)?, first, count(spec, "replicas")?.unwrap_or(1))
+            }
+            Shape::PerHost => self.numbered(object, &name, &template(spec)?, 0, 1),
+            Shape::Parallel => self.numbered(object, &name, &template(spec)?, 0, at_a_time(spec)?),
+            Shape::Scheduled => {
+                let job = spec.must(kind, "jobTemplate")?.must("jobTemplate", "spec")?;
+                self.numbered(object, &name, &template(job)?, 0, at_a_time(job)?)
+            }
+        }
+    }
+
+    fn numbered(
+        &mut self,
+        object: &Node,
+        name: &PodName,
+        pod: &Pod,
+        first: u64,
+        count: u64,
+    ) -> Result<(), Problem> {
+        if count == 0 {
+            let what = format!("{}: it has no replicas", cut(&name.name));
+            self.ignored.push(Ignored { at: object.at, what });
+        }
+        for number in first..first.saturating_add(count) {
+            self.push(pod.named(format!("{}-{number}", name.name)), object.at)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn push(&mut self, pod: Pod, at: Place) -> Result<(), Problem> {
+        if self.pods.len() >= PODS_LIMIT {
+            return Err(Problem::new(at, format!("more than {PODS_LIMIT} pods")));
+        }
+        self.pods.push(pod);
+        Ok(())
+    }
+}
+
+/// Pods of a job that run at the same time.
+fn at_a_time(job: &Node) -> Result<u64, Problem> {
+    if job.get("suspend").is_some_and(|suspend| suspend.value == Value::Bool(true)) {
+        return Ok(0);
+    }
+    let parallelism = count(job, "parallelism")?.unwrap_or(1);
+    Ok(count(job, "completions")?.map_or(parallelism, |completions| completions.min(parallelism)))
+}
+
+fn count(node: &Node, key: &str) -> Result<Option<u64>, Problem> {
+    node.get(key).map(|count| count.count(key)).transpose()
+}

@@ -1,0 +1,126 @@
+//! Manifests: what people wrote about pods, devices and steps, as the values that placement takes.
+//!
+//! | module | reads |
+//! |---|---|
+//! | [`source`] | a file or standard input, with its name for messages |
+//! | `yaml`, `toml` | text as a `tree` whose values know their places |
+//! | `kinds` | objects of Kubernetes: which make pods, and how many |
+//! | `pod`, `container` | a pod's specification as a request |
+//! | `workload` | our own short form |
+//! | `devices`, `steps` | the files behind `--devices` and `--steps` |
+//!
+//! Everything here is written by people, some of it by others: each message names file, line and column,
+//! nothing is expanded without bound, and no name is trusted.
+
+mod container;
+mod devices;
+mod kinds;
+mod pod;
+pub mod source;
+mod steps;
+mod toml;
+mod tree;
+mod workload;
+mod yaml;
+
+use std::path::Path;
+
+use enforcer_core::{
+    place::DeviceUnit,
+    set::NodeSet,
+    trial::{Action, Step},
+};
+
+use self::{
+    kinds::{Made, PODS_LIMIT},
+    pod::Pod,
+    source::{InputError, Place, Problem, Source},
+    tree::Node,
+};
+
+/// The pods of some files.
+#[derive(Debug, Default)]
+struct Manifests {
+    pods: Vec<Pod>,
+    /// Objects that make no pods: `FILE:LINE: what`.
+    ignored: Vec<String>,
+}
+
+/// What is to be tried.
+#[derive(Debug, Default)]
+pub struct Steps {
+    /// In order.
+    pub steps: Vec<Step>,
+    /// Objects that make no pods: `FILE:LINE: what`.
+    pub ignored: Vec<String>,
+}
+
+/// One step per pod of the files, in their order; then those of the file of steps. No step at all is an
+/// error.
+pub fn read_steps(manifests: &[&Path], steps: Option<&Path>) -> Result<Steps, InputError> {
+    let mut read = Steps::default();
+    for path in manifests {
+        let source = Source::read(path)?;
+        let Manifests { pods, ignored } = Manifests::of(&source)?;
+        let created =
+            pods.into_iter().map(|pod| Step { action: Action::Create(pod.request), warnings: pod.warnings });
+        read.steps.extend(created);
+        read.ignored.extend(ignored);
+        if read.steps.len() > PODS_LIMIT {
+            return Err(source.error(&Problem::new(Place::default(), format!("more than {PODS_LIMIT} pods"))));
+        }
+    }
+    if let Some(path) = steps {
+        let source = Source::read(path)?;
+        let (steps, ignored) = steps::steps(&source, &documents(&source)?)?;
+        read.steps.extend(steps);
+        read.ignored.extend(ignored);
+    }
+    if read.steps.is_empty() {
+        let names: Vec<String> =
+            manifests.iter().copied().chain(steps).map(|path| path.display().to_string()).collect();
+        let mut problem = "no pod to place".to_owned();
+        for ignored in read.ignored.iter().take(3) {
+            problem.push_str("; ");
+            problem.push_str(ignored);
+        }
+        return Err(InputError::Invalid { place: names.join(", "), problem, excerpt: None });
+    }
+    Ok(read)
+}
+
+/// The devices of a file, on a machine with these nodes.
+pub fn read_devices(path: &Path, nodes: &NodeSet) -> Result<Vec<DeviceUnit>, InputError> {
+    let source = Source::read(path)?;
+    devices::devices(&documents(&source)?, nodes).map_err(|problem| source.error(&problem))
+}
+
+impl Manifests {
+    fn of(source: &Source) -> Result<Self, InputError> {
+        Self::of_documents(source, &documents(source)?)
+    }
+
+    fn of_documents(source: &Source, documents: &[Node]) -> Result<Self, InputError> {
+        let mut made = Made::default();
+        for document in documents {
+            let is_workload_file = document.get("kind").is_none() && document.get(workload::LIST).is_some();
+            let added =
+                if is_workload_file { workload::add(&mut made, document) } else { made.add(document, None) };
+            added.map_err(|problem| source.error(&problem))?;
+        }
+        let ignored = made.ignored.iter().map(|ignored| ignored.in_source(source)).collect();
+        Ok(Self { pods: made.pods, ignored })
+    }
+}
+
+fn documents(source: &Source) -> Result<Vec<Node>, InputError> {
+    let documents = if source.is_toml() {
+        toml::document(source).map(|document| vec![document])
+    } else {
+        yaml::documents(source)
+    };
+    documents.map_err(|problem| source.error(&problem))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! A pod, or the template of many, as a request.
+//!
+//! Names, labels and annotations are passed on as they are; whoever shows them escapes them.
+
+use std::collections::BTreeMap;
+
+use enforcer_core::place::{ContainerRequest, PodName, PodRequest, pools::documents, qos_class};
+
+use super::{container, source::Problem, tree::Node, yaml};
+
+/// A pod that was read.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Pod {
+    /// What it asks for.
+    pub request: PodRequest,
+    /// What of it does not count here.
+    pub warnings: Vec<String>,
+}
+
+impl Pod {
+    /// The same pod with another name.
+    pub(super) fn named(&self, name: String) -> Self {
+        let mut pod = self.clone();
+        pod.request.name.name = name;
+        pod
+    }
+}
+
+/// Fields of a pod's specification that would count, if anything here counted them.
+const NOT_COUNTED: [(&str, &str); 2] = [
+    ("overhead", "the overhead of its runtime class is not counted"),
+    ("resources", "its pod-level resources are not counted"),
+];
+
+/// The pod that `metadata` and `spec` describe.
+pub(super) fn pod(name: PodName, metadata: Option<&Node>, spec: &Node) -> Result<Pod, Problem> {
+    let mut warnings = Vec::new();
+    let labels = texts(metadata, "labels", &mut warnings)?;
+    let annotations = texts(metadata, "annotations", &mut warnings)?;
+    for (field, warning) in NOT_COUNTED {
+        if spec.get(field).is_some() {
+            warnings.push(warning.to_owned());
+        }
+    }
+    let containers = container::containers(spec, &mut warnings)?;
+    Ok(request(name, labels, annotations, containers, warnings))
+}
+
+/// A pod of these parts.
+pub(super) fn request(
+    name: PodName,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    containers: Vec<ContainerRequest>,
+    warnings: Vec<String>,
+) -> Pod {
+    let qos = qos_class(&containers);
+    let documents = documents(&annotations, yaml::parse);
+    let request =
+        PodRequest { name, qos, labels, annotations, documents, containers, previous: BTreeMap::new() };
+    Pod { request, warnings }
+}
+
+/// Labels or annotations. A cluster takes texts only; here numbers are taken as well, and reported.
+pub(super) fn texts(
+    metadata: Option<&Node>,
+    field: &str,
+    warnings: &mut Vec<String>,
+) -> Result<BTreeMap<String, String>, Problem> {
+    let Some(node) = metadata.and_then(|metadata| metadata.get(field)) else { return Ok(BTreeMap::new()) };
+    let mut texts = BTreeMap::new();
+    for entry in node.map(field)? {
+        let text = match entry.node.text(field) {
+            Ok(text) => text.to_owned(),
+            Err(_) if entry.node.is_null() => String::new(),
+            Err(_not_text) => {
+                let text = entry.node.scalar(&entry.key)?.into_owned();
+                warnings.push(format!("{field}: {} is not quoted; a cluster refuses it", entry.key));
+                text
+            }
+        };
+        texts.insert(entry.key.clone(), text);
+    }
+    Ok(texts)
+}
+
+/// Namespace and name of an object's metadata; `default` where it has no namespace.
+pub(super) fn name(object: &Node) -> Result<PodName, Problem> {
+    let metadata = object.must("an object", "metadata")?;
+    let name = match (metadata.get("name"), metadata.get("generateName")) {
+        (Some(name), _) => name.scalar("name")?.into_owned(),
+        // What a cluster appends is random.
+        (None, Some(prefix)) => format!("{}0", prefix.scalar("generateName")?),
+        (None, None) => return Err(Problem::new(metadata.at, "metadata has no `name`")),
+    };
+    if name.is_empty() {
+        return Err(Problem::new(metadata.at, "metadata.name: a name is expected"));
+    }
+    Ok(PodName { namespace: namespace(metadata)?, name })
+}
+
+fn namespace(metadata: &Node) -> Result<String, Problem> {
+    metadata
+        .get("namespace")
+        .map_or_else(|| Ok("default".to_owned()), |node| Ok(node.scalar("namespace")?.into_owned()))
+}

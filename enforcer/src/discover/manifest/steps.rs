@@ -1,0 +1,116 @@
+//! The file behind `--steps`: what happens, one after another.
+//!
+//! ```yaml
+//! - create: web.yaml                 # a file, relative to this one; or a manifest in place
+//! - resize: { kind: Pod, metadata: { name: web }, spec: { containers: [...] } }
+//! - delete: default/web              # or a manifest, or a file
+//! ```
+//!
+//! A manifest of several pods is a step for each of them.
+
+use std::path::{Path, PathBuf};
+
+use enforcer_core::{
+    place::PodName,
+    trial::{Action, Step},
+};
+
+use super::{
+    Manifests,
+    kinds::{Ignored, PODS_LIMIT},
+    pod::Pod,
+    source::{InputError, Problem, Source},
+    tree::{Node, Value, cut},
+};
+
+/// What a step is called.
+const ACTIONS: [&str; 3] = ["create", "delete", "resize"];
+
+/// The steps of a file, and what of it makes none.
+pub(super) fn steps(source: &Source, documents: &[Node]) -> Result<(Vec<Step>, Vec<String>), InputError> {
+    let mut steps = Vec::new();
+    let mut ignored = Vec::new();
+    for document in documents {
+        let problem = |problem: Problem| source.error(&problem);
+        let list = match &document.value {
+            Value::Map(_) => {
+                document.only("a file of steps", &["steps"]).map_err(problem)?;
+                document.must("a file of steps", "steps").map_err(problem)?
+            }
+            _ => document,
+        };
+        for node in list.list("a file of steps").map_err(problem)? {
+            let (made, passed) = step(source, node)?;
+            steps.extend(made);
+            ignored.extend(passed);
+            if steps.len() > PODS_LIMIT {
+                return Err(source.error(&Problem::new(node.at, format!("more than {PODS_LIMIT} steps"))));
+            }
+        }
+    }
+    Ok((steps, ignored))
+}
+
+fn step(source: &Source, node: &Node) -> Result<(Vec<Step>, Vec<String>), InputError> {
+    let problem = |problem: Problem| source.error(&problem);
+    node.only("a step", &ACTIONS).map_err(problem)?;
+    let entries = node.map("a step").map_err(problem)?;
+    let [entry] = entries else {
+        let expected = ACTIONS.join(", ");
+        return Err(problem(Problem::new(node.at, format!("a step is exactly one of {expected}"))));
+    };
+    if let ("delete", Value::Text(text)) = (entry.key.as_str(), &entry.node.value)
+        && !is_file(text)
+    {
+        let name = pod_name(text, &entry.node).map_err(problem)?;
+        return Ok((vec![Step { action: Action::Delete(name), warnings: Vec::new() }], Vec::new()));
+    }
+    let manifests = manifests(source, &entry.node)?;
+    let step = |Pod { request, warnings }: Pod| match entry.key.as_str() {
+        "create" => Step { action: Action::Create(request), warnings },
+        "resize" => Step { action: Action::Resize(request), warnings },
+        _ => Step { action: Action::Delete(request.name), warnings: Vec::new() },
+    };
+    Ok((manifests.pods.into_iter().map(step).collect(), manifests.ignored))
+}
+
+/// The pods of a manifest that is there in place, or in a file beside.
+fn manifests(source: &Source, node: &Node) -> Result<Manifests, InputError> {
+    match &node.value {
+        Value::Text(text) if text.contains('\n') => {
+            let name = format!("{} (text at line {})", source.name, node.at.line);
+            Manifests::of(&Source { name, text: text.clone() })
+        }
+        Value::Text(path) => Manifests::of(&Source::read(&beside(&source.name, path))?),
+        Value::Map(_) => Manifests::of_documents(source, std::slice::from_ref(node)),
+        _ => Err(source.error(&node.not("a step", "a manifest or the path of a file"))),
+    }
+}
+
+fn beside(steps: &str, path: &str) -> PathBuf {
+    // Standard input has no directory but the current one.
+    Path::new(steps).parent().unwrap_or(Path::new("")).join(path)
+}
+
+/// A pod may be called so as well; whoever has such a pod gives its manifest.
+fn is_file(text: &str) -> bool {
+    let extension = Path::new(text).extension().and_then(|extension| extension.to_str());
+    text.contains('\n')
+        || extension.is_some_and(|extension| ["yaml", "yml", "json", "toml"].contains(&extension))
+}
+
+/// `namespace/name`, or a name in the namespace `default`.
+fn pod_name(text: &str, node: &Node) -> Result<PodName, Problem> {
+    let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
+    if namespace.is_empty() || name.is_empty() || name.contains('/') {
+        return Err(Problem::new(node.at, format!("`{}` is not namespace/name of a pod", cut(text))));
+    }
+    Ok(PodName { namespace: namespace.to_owned(), name: name.to_owned() })
+}
+
+impl Ignored {
+    /// The same with the name of its file.
+    pub(super) fn in_source(&self, source: &Source) -> String {
+        format!("{}:{}: {}, ignored", source.name, self.at.line, self.what)
+    }
+}

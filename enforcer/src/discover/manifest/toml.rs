@@ -1,0 +1,45 @@
+//! TOML text as a tree, for those who prefer it for their own files.
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::{
+    source::{LineIndex, Problem, Source},
+    tree::{Entry, Node, Value},
+};
+
+/// The document of a text.
+pub(super) fn document(source: &Source) -> Result<Node, Problem> {
+    let lines = source.lines();
+    let table = DeTable::parse(&source.text).map_err(|error| {
+        let at = error.span().map(|span| lines.place(span.start)).unwrap_or_default();
+        Problem::new(at, error.message())
+    })?;
+    let at = lines.place(table.span().start);
+    Ok(Node { at, value: map(&lines, table.get_ref()) })
+}
+
+fn map(lines: &LineIndex<'_>, table: &DeTable<'_>) -> Value {
+    let entry = |(key, value): (&Spanned<std::borrow::Cow<'_, str>>, &Spanned<DeValue<'_>>)| Entry {
+        key: key.get_ref().to_string(),
+        at: lines.place(key.span().start),
+        node: node(lines, value),
+    };
+    Value::Map(table.iter().map(entry).collect())
+}
+
+fn node(lines: &LineIndex<'_>, value: &Spanned<DeValue<'_>>) -> Node {
+    let at = lines.place(value.span().start);
+    let value = match value.get_ref() {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Integer(number) => Value::Number(number.to_string()),
+        DeValue::Float(number) => Value::Number(number.to_string()),
+        DeValue::Boolean(value) => Value::Bool(*value),
+        DeValue::Datetime(time) => Value::Text(time.to_string()),
+        DeValue::Array(values) => Value::List(values.iter().map(|value| node(lines, value)).collect()),
+        DeValue::Table(table) => map(lines, table),
+    };
+    Node { at, value }
+}

@@ -1,0 +1,147 @@
+//! A document as a tree whose every value knows its place.
+//!
+//! Manifests have hundreds of fields of which few matter here, kinds that nobody knows, and lists of
+//! both; a typed reader would either refuse the rest or lose the places. So text becomes a tree first,
+//! and what matters is taken out of it by name. A value that is `null` counts as one that is not there.
+
+use std::borrow::Cow;
+
+use super::source::{Place, Problem};
+
+/// A value and its place.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Node {
+    /// Where it is.
+    pub(super) at: Place,
+    /// What it is.
+    pub(super) value: Value,
+}
+
+/// A value.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Value {
+    /// Nothing.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A number, in decimal.
+    Number(String),
+    /// Text.
+    Text(String),
+    /// Values in order.
+    List(Vec<Node>),
+    /// Values by key, in the order of the text; no key is there twice.
+    Map(Vec<Entry>),
+}
+
+/// A value of a map.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Entry {
+    /// Its key.
+    pub(super) key: String,
+    /// Where the key is.
+    pub(super) at: Place,
+    /// The value.
+    pub(super) node: Node,
+}
+
+impl Node {
+    /// Is there nothing?
+    pub(super) const fn is_null(&self) -> bool {
+        matches!(self.value, Value::Null)
+    }
+
+    /// The value of a key; none when this is no map, or there is none, or it is `null`.
+    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+        let Value::Map(entries) = &self.value else { return None };
+        entries.iter().find(|entry| entry.key == key).map(|entry| &entry.node).filter(|node| !node.is_null())
+    }
+
+    /// The value of a key of a key.
+    pub(super) fn find(&self, path: &[&str]) -> Option<&Self> {
+        path.iter().try_fold(self, |node, key| node.get(key))
+    }
+
+    /// The entries of a map; `what` names it in the message otherwise.
+    pub(super) fn map(&self, what: &str) -> Result<&[Entry], Problem> {
+        match &self.value {
+            Value::Map(entries) => Ok(entries),
+            Value::Null => Ok(&[]),
+            _ => Err(self.not(what, "a map")),
+        }
+    }
+
+    /// The values of a list.
+    pub(super) fn list(&self, what: &str) -> Result<&[Self], Problem> {
+        match &self.value {
+            Value::List(nodes) => Ok(nodes),
+            Value::Null => Ok(&[]),
+            _ => Err(self.not(what, "a list")),
+        }
+    }
+
+    /// A text.
+    pub(super) fn text(&self, what: &str) -> Result<&str, Problem> {
+        match &self.value {
+            Value::Text(text) => Ok(text),
+            _ => Err(self.not(what, "text")),
+        }
+    }
+
+    /// A text, or a number as one: `cpu: 2` and `cpu: "2"` are the same.
+    pub(super) fn scalar(&self, what: &str) -> Result<Cow<'_, str>, Problem> {
+        match &self.value {
+            Value::Text(text) | Value::Number(text) => Ok(Cow::Borrowed(text)),
+            Value::Bool(value) => Ok(Cow::Borrowed(if *value { "true" } else { "false" })),
+            _ => Err(self.not(what, "text or a number")),
+        }
+    }
+
+    /// A whole number from 0.
+    pub(super) fn count(&self, what: &str) -> Result<u64, Problem> {
+        match &self.value {
+            Value::Number(number) => number.parse().ok(),
+            _ => None,
+        }
+        .ok_or_else(|| self.not(what, "a whole number"))
+    }
+
+    /// Refuses every key but these: for files of our own, where another one is a slip of the pen.
+    pub(super) fn only(&self, what: &str, known: &[&str]) -> Result<(), Problem> {
+        match self.map(what)?.iter().find(|entry| !known.contains(&entry.key.as_str())) {
+            None => Ok(()),
+            Some(entry) => {
+                let known = known.join(", ");
+                Err(Problem::new(
+                    entry.at,
+                    format!("{what} has no field `{}`; expected {known}", cut(&entry.key)),
+                ))
+            }
+        }
+    }
+
+    /// A value that must be there.
+    pub(super) fn must(&self, what: &str, key: &str) -> Result<&Self, Problem> {
+        self.get(key).ok_or_else(|| Problem::new(self.at, format!("{what} has no `{key}`")))
+    }
+
+    /// The problem that this is something else.
+    pub(super) fn not(&self, what: &str, expected: &str) -> Problem {
+        let found = match &self.value {
+            Value::Null => Cow::Borrowed("nothing"),
+            Value::Bool(value) => Cow::Owned(format!("`{value}`")),
+            Value::Number(text) | Value::Text(text) => Cow::Owned(format!("`{}`", cut(text))),
+            Value::List(_) => Cow::Borrowed("a list"),
+            Value::Map(_) => Cow::Borrowed("a map"),
+        };
+        Problem::new(self.at, format!("{what}: {expected} is expected, not {found}"))
+    }
+}
+
+/// A text that is short enough for a message.
+pub(super) fn cut(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(60) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}

@@ -1,0 +1,214 @@
+//! A plan for people: step by step who got what, what changed for others, and why not.
+//!
+//! Nothing is folded away: a plan is as long as its steps. It is written step by step, so that `| head`
+//! ends it early.
+
+use std::io::{self, Write};
+
+use enforcer_core::{
+    id::Id,
+    place::{Candidate, ContainerKind, hints::Hint},
+    set::IdSet,
+    trial::{Act, ContainerReport, PlanReport, StepReport, UpdateReport},
+};
+
+use super::{
+    style::{Style, Tone},
+    table, text, units,
+};
+
+/// A name is not wider than this.
+const NAME_WIDTH: usize = 28;
+/// Lists of CPUs and devices are broken or cut beyond this.
+const LIST_WIDTH: usize = 24;
+/// Nodes of a container's memory that have a line each.
+const NODES_SHOWN: usize = 8;
+/// Width from which engine and policy have a column.
+const WIDE: usize = 100;
+
+/// Writes the whole plan.
+pub fn render(report: &PlanReport, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    for step in &report.steps {
+        out.write_all(self::step(step, style).as_bytes())?;
+    }
+    writeln!(out, "{}", summary(report))
+}
+
+fn step(step: &StepReport, style: Style) -> String {
+    let mut out = String::new();
+    let (verdict, tone) = match (step.admitted, step.action) {
+        (false, _) => ("rejected", Tone::Bad),
+        (true, Act::Create) => ("admitted", Tone::Good),
+        (true, Act::Resize) => ("resized", Tone::Good),
+        (true, Act::Delete) => ("deleted", Tone::Good),
+    };
+    let title = format!("{}. {} {}: ", step.step, action(step.action), text::escape(&step.pod));
+    out.push_str(&style.paint(Tone::Heading, title).to_string());
+    out.push_str(&style.paint(tone, verdict).to_string());
+    out.push('\n');
+    if let Some(reason) = &step.reason {
+        text::wrap(&mut out, reason, style.width, "  ", "    ");
+    }
+    if !step.containers.is_empty() {
+        containers(&mut out, &step.containers, style);
+    }
+    for update in &step.updates {
+        text::wrap(&mut out, &changed(update), style.width, "  changes  ", "           ");
+    }
+    for warning in &step.warnings {
+        text::wrap(&mut out, warning, style.width, "  warning  ", "           ");
+    }
+    if let Some(considered) = &step.candidates {
+        reasons(&mut out, &step.containers, style);
+        candidates(&mut out, considered, style);
+    }
+    out.push('\n');
+    out
+}
+
+const fn action(action: Act) -> &'static str {
+    match action {
+        Act::Create => "create",
+        Act::Resize => "resize",
+        Act::Delete => "delete",
+    }
+}
+
+fn containers(out: &mut String, containers: &[ContainerReport], style: Style) {
+    let wide = style.width >= WIDE;
+    let has_devices = containers.iter().any(|container| !container.devices.is_empty());
+    let mut header = vec!["container", "class", "CPUs", "nodes", "memory"];
+    if has_devices {
+        header.push("devices");
+    }
+    header.push("placed");
+    if wide {
+        header.push("policy");
+    }
+    let mut table = table::columns(style, header);
+    for container in containers {
+        let mut row = vec![
+            name(container),
+            class(container),
+            cpus(container),
+            units::ids(&container.mems, LIST_WIDTH),
+            memory(container),
+        ];
+        if has_devices {
+            row.push(devices(container));
+        }
+        row.push(placed(container));
+        if wide {
+            row.push(format!("{}: {}", text::escape(&container.engine), text::escape(&container.policy)));
+        }
+        table.add_row(row);
+    }
+    table::push(out, &table);
+}
+
+fn name(container: &ContainerReport) -> String {
+    let name = text::fit(&container.name, NAME_WIDTH);
+    match container.kind {
+        ContainerKind::App => name,
+        ContainerKind::Init => format!("{name} (init)"),
+        ContainerKind::Sidecar => format!("{name} (sidecar)"),
+    }
+}
+
+/// The word of the JSON.
+fn class(container: &ContainerReport) -> String {
+    serde_json::to_value(container.class)
+        .ok()
+        .and_then(|word| word.as_str().map(str::to_owned))
+        .unwrap_or_default()
+}
+
+/// One list, or two where it has CPUs of both kinds.
+fn cpus(container: &ContainerReport) -> String {
+    let (alone, shared) = (&container.exclusive_cpus, &container.shared_cpus);
+    if alone.is_empty() || shared.is_empty() {
+        return list(&container.cpus);
+    }
+    format!("{} alone,\n{} shared", list(alone), list(shared))
+}
+
+/// A list in lines of some width.
+fn list<T: Id>(set: &IdSet<T>) -> String {
+    let all = set.to_string();
+    if all.is_empty() {
+        return "-".into();
+    }
+    let mut lines = String::new();
+    text::wrap(&mut lines, &all, LIST_WIDTH, "", "");
+    lines.trim_end().to_owned()
+}
+
+fn memory(container: &ContainerReport) -> String {
+    let by_node = container.memory_by_node.iter().filter(|(_, bytes)| **bytes > 0);
+    let mut lines: Vec<String> = by_node
+        .clone()
+        .take(NODES_SHOWN)
+        .map(|(node, bytes)| format!("{node}: {}", units::bytes(*bytes)))
+        .collect();
+    let rest = by_node.count().saturating_sub(NODES_SHOWN);
+    if rest > 0 {
+        lines.push(format!("and {rest} more"));
+    }
+    if lines.is_empty() { "-".into() } else { lines.join("\n") }
+}
+
+fn devices(container: &ContainerReport) -> String {
+    let lines = container
+        .devices
+        .iter()
+        .map(|(resource, ids)| text::fit(&format!("{resource}: {}", ids.join(", ")), LIST_WIDTH + 12));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn placed(container: &ContainerReport) -> String {
+    match (&container.pool, &container.hint) {
+        (Some(pool), _) => text::fit(pool, NAME_WIDTH),
+        (None, Some(Hint { nodes, preferred })) => {
+            let nodes = nodes
+                .as_ref()
+                .map_or_else(|| "anywhere".into(), |nodes| format!("hint {}", units::ids(nodes, LIST_WIDTH)));
+            if *preferred { nodes } else { format!("{nodes}, not preferred") }
+        }
+        (None, None) => "-".into(),
+    }
+}
+
+fn changed(update: &UpdateReport) -> String {
+    let cpus = update.cpus.as_ref().map(|cpus| format!("CPUs {}", shown(cpus)));
+    let mems = update.mems.as_ref().map(|mems| format!("memory nodes {}", shown(mems)));
+    let changes: Vec<String> = cpus.into_iter().chain(mems).collect();
+    format!("{}: {}", update.who, changes.join(", "))
+}
+
+fn shown<T: Id>(set: &IdSet<T>) -> String {
+    if set.is_empty() { "none".into() } else { set.to_string() }
+}
+
+fn reasons(out: &mut String, containers: &[ContainerReport], style: Style) {
+    for container in containers.iter().filter(|container| !container.reason.is_empty()) {
+        let line = format!("{}: {}", container.name, container.reason);
+        text::wrap(out, &line, style.width, "  why      ", "           ");
+    }
+}
+
+fn candidates(out: &mut String, candidates: &[Candidate], style: Style) {
+    for candidate in candidates {
+        let mark = if candidate.chosen { "taken" } else { "not" };
+        let line = format!("{}: {} {}: {}", candidate.container, mark, candidate.place, candidate.because);
+        text::wrap(out, &line, style.width, "  place    ", "           ");
+    }
+}
+
+fn summary(report: &PlanReport) -> String {
+    let rejected = report.steps.iter().filter(|step| !step.admitted).count();
+    let steps = units::count(report.steps.len(), "step");
+    match rejected {
+        0 => format!("{steps}, none rejected"),
+        _ => format!("{steps}, {rejected} rejected"),
+    }
+}
