@@ -212,3 +212,160 @@ impl From<IsolatedCpus> for Isolate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::pools::request::MemoryAmount;
+
+    fn amounts(milli_cpus: u64, milli_cpu_limit: Option<u64>) -> Amounts {
+        Amounts { milli_cpus, milli_cpu_limit, memory: MemoryAmount { bytes: 0, limit: None, source: None } }
+    }
+
+    fn settings(prefer_isolated_cpus: bool, prefer_shared_cpus: bool) -> PoolsSettings {
+        PoolsSettings { prefer_isolated_cpus, prefer_shared_cpus, ..PoolsSettings::default() }
+    }
+
+    /// As the table of the specification writes it: full CPUs, fraction, isolated or not.
+    fn guaranteed(milli: u64, settings: &PoolsSettings, preferences: &Preferences) -> String {
+        let (classifier, _) = Classifier::new(settings);
+        let demand =
+            classifier.classify(&amounts(milli, Some(milli)), QosClass::Guaranteed, "default", preferences);
+        let CpuDemand { class, full, fraction_milli, isolate, .. } = demand;
+        let expected = match (full, fraction_milli) {
+            (0, _) => CpuClass::Shared,
+            (_, 0) => CpuClass::Exclusive,
+            _ => CpuClass::Mixed,
+        };
+        assert_eq!(class, expected);
+        assert_eq!(full * 1000 + fraction_milli, milli);
+        format!("{full}/{fraction_milli}/{}", if isolate == Isolate::No { "n" } else { "y" })
+    }
+
+    #[test]
+    fn guaranteed_containers_by_settings() {
+        for (milli, none, isolated, shared, both) in [
+            (750, "0/750/n", "0/750/n", "0/750/n", "0/750/n"),
+            (1000, "1/0/n", "1/0/y", "0/1000/n", "0/1000/n"),
+            (1500, "1/500/n", "1/500/y", "0/1500/n", "0/1500/n"),
+            (1999, "1/999/n", "1/999/y", "0/1999/n", "0/1999/n"),
+            (2000, "2/0/n", "2/0/n", "0/2000/n", "0/2000/n"),
+            (2500, "0/2500/n", "0/2500/n", "0/2500/n", "0/2500/n"),
+            (0, "0/0/n", "0/0/n", "0/0/n", "0/0/n"),
+        ] {
+            for (settings, expected) in [
+                (settings(false, false), none),
+                (settings(true, false), isolated),
+                (settings(false, true), shared),
+                (settings(true, true), both),
+            ] {
+                let found = guaranteed(milli, &settings, &Preferences::default());
+                assert_eq!(found, expected, "{milli}m {settings:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn guaranteed_containers_by_annotations() {
+        use IsolatedCpus::{Avoid, Prefer, Require};
+        for (milli, config, shared, isolated, expected) in [
+            (1000, (true, true), Some(true), None, "0/1000/n"),
+            (1000, (true, true), None, Some(Avoid), "0/1000/n"),
+            (1000, (true, true), Some(false), None, "1/0/y"),
+            (1000, (true, false), None, Some(Avoid), "1/0/n"),
+            (1000, (false, false), None, Some(Prefer), "1/0/y"),
+            (1500, (true, false), None, Some(Avoid), "1/500/n"),
+            (2000, (false, false), None, Some(Prefer), "2/0/y"),
+            (2000, (false, false), None, Some(Require), "2/0/y"),
+            (2000, (false, false), Some(true), None, "0/2000/n"),
+            (2000, (false, false), Some(true), Some(Prefer), "0/2000/n"),
+            (2000, (false, true), Some(false), None, "2/0/n"),
+            (2500, (false, false), None, Some(Prefer), "0/2500/n"),
+            (2500, (false, false), Some(true), None, "0/2500/n"),
+            (2500, (false, false), Some(false), None, "2/500/n"),
+            (2500, (false, false), Some(false), Some(Prefer), "2/500/y"),
+            (2500, (true, true), Some(false), None, "2/500/y"),
+            (750, (true, false), Some(false), Some(Prefer), "0/750/n"),
+        ] {
+            let preferences = Preferences { isolated, shared, ..Preferences::default() };
+            let found = guaranteed(milli, &settings(config.0, config.1), &preferences);
+            assert_eq!(found, expected, "{milli}m {config:?} {shared:?} {isolated:?}");
+        }
+    }
+
+    fn classified(qos: QosClass, namespace: &str, preferences: &Preferences) -> CpuDemand {
+        let (classifier, _) = Classifier::new(&PoolsSettings::default());
+        classifier.classify(&amounts(2000, Some(2000)), qos, namespace, preferences)
+    }
+
+    #[test]
+    fn burstable_and_best_effort_containers_share() {
+        let (classifier, _) = Classifier::new(&PoolsSettings::default());
+        let burstable = |limit, preferences: &Preferences| {
+            classifier.classify(&amounts(1000, limit), QosClass::Burstable, "default", preferences)
+        };
+        let demand = burstable(Some(1500), &Preferences::default());
+        assert_eq!((demand.class, demand.full, demand.fraction_milli), (CpuClass::Shared, 0, 1000));
+        assert_eq!(demand.limit, CpuLimit::Milli(1500));
+        let unlimited = burstable(None, &Preferences::default());
+        assert_eq!(unlimited.limit, CpuLimit::Unlimited(PoolLevel::Package));
+        let level = Preferences { unlimited_burstable: Some(PoolLevel::Numa), ..Preferences::default() };
+        assert_eq!(burstable(None, &level).limit, CpuLimit::Unlimited(PoolLevel::Numa));
+        let demand = classified(QosClass::BestEffort, "default", &Preferences::default());
+        assert_eq!((demand.class, demand.full, demand.fraction_milli), (CpuClass::Shared, 0, 0));
+    }
+
+    #[test]
+    fn stronger_statements_come_first() {
+        let none = Preferences::default();
+        for qos in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
+            let demand = classified(qos, "kube-system", &none);
+            assert_eq!((demand.class, demand.full, demand.fraction_milli), (CpuClass::Reserved, 0, 2000));
+        }
+        let refuses = Preferences { reserved: Some(false), ..none.clone() };
+        assert_eq!(classified(QosClass::Guaranteed, "kube-system", &refuses).class, CpuClass::Exclusive);
+        let asks = Preferences { reserved: Some(true), ..none.clone() };
+        assert_eq!(classified(QosClass::Guaranteed, "default", &asks).class, CpuClass::Reserved);
+        let preserved = Preferences { preserve_cpu: true, ..asks };
+        let demand = classified(QosClass::Guaranteed, "kube-system", &preserved);
+        assert_eq!((demand.class, demand.full, demand.fraction_milli), (CpuClass::Preserved, 0, 2000));
+    }
+
+    #[test]
+    fn priority_is_for_exclusive_cpus_only() {
+        let settings = PoolsSettings { default_cpu_priority: CpuPriority::Low, ..PoolsSettings::default() };
+        let (classifier, _) = Classifier::new(&settings);
+        let of = |milli, preferences: &Preferences| {
+            classifier.classify(&amounts(milli, None), QosClass::Guaranteed, "default", preferences).priority
+        };
+        let high = Preferences { priority: Some(CpuPriority::High), ..Preferences::default() };
+        assert_eq!(of(2000, &Preferences::default()), CpuPriority::Low);
+        assert_eq!(of(2000, &high), CpuPriority::High);
+        assert_eq!(of(500, &high), CpuPriority::None);
+    }
+
+    #[test]
+    fn reserved_namespaces_are_globs_over_the_whole_name_in_any_position() {
+        for (globs, namespace, reserved) in [
+            (&["foobar"][..], "foobar", true),
+            (&["foobar*"], "foobar2", true),
+            (&["foobar*"], "foobar-testing", true),
+            (&["foobar?"], "testing", false),
+            (&["foobar?"], "1foobar2", false),
+            (&["foobar?"], "foobar12", false),
+            (&["other", "foobar?"], "foobar1", true),
+            (&["[", "{a", "foobar"], "foobar", true),
+            (&["["], "kube-system", true),
+            (&[], "kube-systems", false),
+        ] {
+            let settings = PoolsSettings {
+                reserved_pool_namespaces: globs.iter().map(|glob| (*glob).to_owned()).collect(),
+                ..PoolsSettings::default()
+            };
+            let (classifier, problems) = Classifier::new(&settings);
+            assert_eq!(classifier.is_reserved(namespace), reserved, "{globs:?} {namespace}");
+            let malformed = globs.iter().filter(|glob| glob.starts_with(['[', '{'])).count();
+            assert_eq!(problems.len(), malformed, "{problems:?}");
+        }
+    }
+}

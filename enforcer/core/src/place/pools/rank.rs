@@ -248,7 +248,7 @@ fn signed(amount: u64) -> i64 {
 }
 
 /// More is better.
-fn by_more<T: Ord>(a: T, b: T) -> Ordering {
+fn by_more<T: Ord + Copy>(a: T, b: T) -> Ordering {
     b.cmp(&a)
 }
 
@@ -256,3 +256,6 @@ fn by_more<T: Ord>(a: T, b: T) -> Ordering {
 fn hinted_depth(standing: &Standing) -> Option<usize> {
     standing.hints.filter(HintScore::speaks_for).map(|_| standing.depth)
 }
+
+#[cfg(test)]
+mod tests;

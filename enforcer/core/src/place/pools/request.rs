@@ -124,8 +124,126 @@ fn copied_resources(container: &ContainerRequest, pod: &PodRequest) -> Result<Co
 
 /// The memory request that the kubelet made an OOM score of, at least: it subtracts the request, in
 /// thousandths of the machine's memory and rounded down, from 1000 (pkg/kubelet/qos/policy.go).
-/// Scores outside 3..=999 are not of Burstable containers.
+/// Scores outside `3..=999` are not of Burstable containers.
 pub fn bytes_of_oom_score(score: i32, machine_bytes: u64) -> Option<u64> {
-    let thousandths = u128::try_from(1000 - score).ok().filter(|_| (3..=999).contains(&score))?;
-    u64::try_from((thousandths * u128::from(machine_bytes)).div_ceil(1000)).ok()
+    let score = u128::try_from(score).ok().filter(|score| (3..=999).contains(score))?;
+    u64::try_from(((1000 - score) * u128::from(machine_bytes)).div_ceil(1000)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::place::{Resources, pools::annotations::tests::pod};
+
+    const GIB: u64 = 1 << 30;
+
+    fn of(pod: &PodRequest) -> (Amounts, Vec<String>) {
+        Amounts::of(&pod.containers[0], pod, 256 * GIB)
+    }
+
+    /// A Burstable pod whose first container has these requests and limits of memory.
+    fn burstable(annotations: &[(&str, &str)], request: Option<u64>, limit: Option<u64>) -> PodRequest {
+        let mut pod = pod(annotations);
+        pod.qos = QosClass::Burstable;
+        let bytes = |memory_bytes| Resources { memory_bytes, ..Resources::default() };
+        (pod.containers[0].requests, pod.containers[0].limits) = (bytes(request), bytes(limit));
+        pod
+    }
+
+    #[test]
+    fn the_best_source_counts_and_is_named() {
+        let copy =
+            (RESOURCES_KEY, r#"{"containers": {"c1": {"requests": {"memory": "3Gi", "cpu": "1500m"}}}}"#);
+        // Exactly a quarter of 256 GiB.
+        let quarter = Some(750);
+        for (annotations, request, score, limit, bytes, source) in [
+            (&[copy][..], Some(GIB), quarter, Some(8 * GIB), 3 * GIB, Some(MemorySource::Annotation)),
+            (&[], Some(GIB), quarter, Some(128 * GIB), GIB, Some(MemorySource::Request)),
+            (&[], None, quarter, Some(128 * GIB), 64 * GIB, Some(MemorySource::OomScoreAdj)),
+            (&[], None, quarter, None, 64 * GIB, Some(MemorySource::OomScoreAdj)),
+            (&[], None, quarter, Some(8 * GIB), 8 * GIB, Some(MemorySource::Limit)),
+            (&[], None, Some(1000), Some(8 * GIB), 8 * GIB, Some(MemorySource::Limit)),
+            (&[], None, None, None, 0, None),
+        ] {
+            let mut pod = burstable(annotations, request, limit);
+            pod.containers[0].oom_score_adj = score;
+            let (amounts, warnings) = of(&pod);
+            assert_eq!((amounts.memory.bytes, amounts.memory.source), (bytes, source), "{pod:?}");
+            assert_eq!(warnings, Vec::<String>::new());
+        }
+        let (amounts, _) = of(&burstable(&[copy], None, None));
+        assert_eq!(amounts.milli_cpus, 1500);
+    }
+
+    #[test]
+    fn init_containers_are_looked_up_among_their_own() {
+        let copy = r#"{"initContainers": {"c1": {"requests": {"memory": 1024}}}, "containers": {"c1": {"requests": {"memory": 2048}}}}"#;
+        let mut pod = burstable(&[(RESOURCES_KEY, copy)], None, None);
+        assert_eq!(of(&pod).0.memory.bytes, 2048);
+        for kind in [ContainerKind::Init, ContainerKind::Sidecar] {
+            pod.containers[0].kind = kind;
+            assert_eq!(of(&pod).0.memory.bytes, 1024);
+        }
+    }
+
+    #[test]
+    fn other_classes_have_no_estimate() {
+        let mut guaranteed = burstable(&[], Some(GIB), Some(GIB));
+        guaranteed.qos = QosClass::Guaranteed;
+        guaranteed.containers[0].oom_score_adj = Some(500);
+        assert_eq!(of(&guaranteed).0.memory.source, Some(MemorySource::Request));
+        let mut best_effort = burstable(&[], None, None);
+        best_effort.qos = QosClass::BestEffort;
+        best_effort.containers[0].oom_score_adj = Some(500);
+        assert_eq!(of(&best_effort).0.memory, MemoryAmount { bytes: 0, limit: None, source: None });
+    }
+
+    #[test]
+    fn a_copy_that_cannot_be_read_is_reported_and_left_out() {
+        for (copy, problem) in [
+            ("{", "annotation noderesource.dev/resources: "),
+            (r#"{"containers": []}"#, "annotation noderesource.dev/resources: invalid type"),
+            (
+                r#"{"containers": {"c1": {"requests": {"memory": "much"}}}}"#,
+                "annotation noderesource.dev/resources: memory `much` is not an amount",
+            ),
+        ] {
+            let (amounts, warnings) = of(&burstable(&[(RESOURCES_KEY, copy)], Some(GIB), None));
+            assert_eq!(amounts.memory.source, Some(MemorySource::Request));
+            assert!(matches!(warnings.as_slice(), [one] if one.starts_with(problem)), "{warnings:?}");
+        }
+    }
+
+    /// As the kubelet computes it for Burstable containers.
+    fn oom_score(request: u64, machine_bytes: u64) -> i32 {
+        let thousandths = u128::from(request) * 1000 / u128::from(machine_bytes);
+        (1000 - i32::try_from(thousandths).unwrap()).clamp(3, 999)
+    }
+
+    #[test]
+    fn every_score_comes_back_from_its_estimate_on_every_size_of_machine() {
+        for size in (1..=384).map(|step| step * 4 * GIB) {
+            for score in 3..=999 {
+                let request = bytes_of_oom_score(score, size).unwrap();
+                assert_eq!(oom_score(request, size), score, "{size} bytes");
+            }
+        }
+        for score in [-998, -1, 0, 2, 1000, i32::MAX, i32::MIN] {
+            assert_eq!(bytes_of_oom_score(score, 4 * GIB), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_estimate_is_within_a_thousandth_of_the_request(thousandths in 1u64..997, size in 1u64..1 << 50, part in 0u64..1000) {
+            let size = size.max(1 << 20);
+            let request = (u128::from(thousandths) * 1000 + u128::from(part)) * u128::from(size) / 1_000_000;
+            let request = u64::try_from(request).unwrap();
+            prop_assume!((3..999).contains(&oom_score(request, size)));
+            let estimate = bytes_of_oom_score(oom_score(request, size), size).unwrap();
+            prop_assert!(estimate.abs_diff(request) <= size / 1000 + 1, "{estimate} for {request} of {size}");
+        }
+    }
 }

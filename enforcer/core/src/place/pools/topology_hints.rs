@@ -64,6 +64,11 @@ pub struct HintScore {
 }
 
 impl HintScore {
+    #[cfg(test)]
+    pub(super) const fn of(product: u32) -> Self {
+        Self { product, without_zeros: product }
+    }
+
     /// Is there a hint that fits at all?
     pub const fn speaks_for(&self) -> bool {
         self.without_zeros > 0
@@ -235,3 +240,6 @@ pub fn outside(
     };
     Some(format!("{what} would be away from {}", printable(&hint.provider)))
 }
+
+#[cfg(test)]
+mod tests;

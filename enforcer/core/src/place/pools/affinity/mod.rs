@@ -23,7 +23,11 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use self::expression::{Expression, Key, RawExpression};
-use super::{annotations::FAMILIES, document::Scalar, tree::PoolTree};
+use super::{
+    annotations::FAMILIES,
+    document::{Document, Scalar},
+    tree::PoolTree,
+};
 use crate::{
     place::{PodName, PodRequest},
     policy::placement::PoolsSettings,
@@ -95,7 +99,7 @@ pub fn rules_of(
     for (kind, sign) in [("affinity", 1), ("anti-affinity", -1)] {
         let keys = FAMILIES.map(|family| format!("{family}/{kind}"));
         let Some(key) = keys.into_iter().find(|key| pod.documents.contains_key(key)) else { continue };
-        let read = pod.documents[&key].as_ref().map_err(Clone::clone).and_then(|document| document.read());
+        let read = pod.documents[&key].as_ref().map_err(Clone::clone).and_then(Document::read);
         let outcome = read.and_then(|annotation: Annotation| explicit_rules(&annotation, container, sign));
         match outcome {
             Ok(found) => rules.extend(found),

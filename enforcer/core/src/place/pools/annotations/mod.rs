@@ -12,7 +12,7 @@
 
 mod keys;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod values;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// Longest time without DRAM.
-const LONGEST_COLD_START: Duration = Duration::from_secs(3600);
+const LONGEST_COLD_START: Duration = Duration::from_hours(1);
 
 /// What the annotations of one container say; absent where they say nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -121,9 +121,7 @@ impl Preferences {
             isolated: own.isolated(),
             shared: own.switch("prefer-shared-cpus"),
             reserved: own.switch("prefer-reserved-cpus"),
-            priority: own
-                .value("prefer-cpu-priority", "high, normal, low, none or default", priority)
-                .flatten(),
+            priority: own.priority(),
             unlimited_burstable: own.value(
                 "unlimited-burstable",
                 "system, package, die, numa or l3cache",
@@ -219,6 +217,13 @@ impl<'a> Counting<'a> {
 
     fn switch(&mut self, name: &str) -> Option<bool> {
         self.value(name, "true or false", switch)
+    }
+
+    /// `default` is as good as no annotation.
+    fn priority(&mut self) -> Option<CpuPriority> {
+        let expected = "high, normal, low, none or default";
+        let read = |text: &str| if text == "default" { Some(None) } else { priority(text).map(Some) };
+        self.value("prefer-cpu-priority", expected, read).flatten()
     }
 
     /// Within one scope a requirement counts, otherwise what is nearer.

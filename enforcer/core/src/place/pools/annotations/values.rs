@@ -25,13 +25,12 @@ pub(super) fn switch(text: &str) -> Option<bool> {
     }
 }
 
-pub(super) fn priority(text: &str) -> Option<Option<CpuPriority>> {
+pub(super) fn priority(text: &str) -> Option<CpuPriority> {
     match text {
-        "high" => Some(Some(CpuPriority::High)),
-        "normal" => Some(Some(CpuPriority::Normal)),
-        "low" => Some(Some(CpuPriority::Low)),
-        "none" => Some(Some(CpuPriority::None)),
-        "default" => Some(None),
+        "high" => Some(CpuPriority::High),
+        "normal" => Some(CpuPriority::Normal),
+        "low" => Some(CpuPriority::Low),
+        "none" => Some(CpuPriority::None),
         _ => None,
     }
 }
@@ -48,16 +47,15 @@ pub(super) fn level(text: &str) -> Option<PoolLevel> {
 }
 
 pub(super) fn memory_types(text: &str) -> Option<MemoryTypes> {
-    let parts = text.split(',').map(str::trim);
-    parts.fold(Some(MemoryTypes::default()), |types, part| {
-        let types = types?;
-        match part.to_ascii_lowercase().as_str() {
-            "dram" => Some(MemoryTypes { dram: true, ..types }),
-            "pmem" => Some(MemoryTypes { pmem: true, ..types }),
-            "hbm" => Some(MemoryTypes { hbm: true, ..types }),
-            "mixed" | "all" => Some(MemoryTypes { dram: true, pmem: true, hbm: true }),
-            _ => None,
-        }
+    let mut parts = text.split(',').map(str::trim);
+    parts.try_fold(MemoryTypes::default(), |types, part| {
+        Some(match part.to_ascii_lowercase().as_str() {
+            "dram" => MemoryTypes { dram: true, ..types },
+            "pmem" => MemoryTypes { pmem: true, ..types },
+            "hbm" => MemoryTypes { hbm: true, ..types },
+            "mixed" | "all" => MemoryTypes { dram: true, pmem: true, hbm: true },
+            _ => return None,
+        })
     })
 }
 

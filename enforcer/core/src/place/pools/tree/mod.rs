@@ -26,7 +26,7 @@
 mod draft;
 mod memory;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -28,7 +28,8 @@ fn summary(tree: &PoolTree) -> Vec<String> {
         let MemoryNodes { dram, pmem, hbm } = &pool.memory;
         let kinds = [("pmem", pmem), ("hbm", hbm)];
         let more = kinds.iter().filter(|(_, nodes)| !nodes.is_empty());
-        let more: String = more.map(|(kind, nodes)| format!(" {kind} {nodes}")).collect();
+        let more: Vec<String> = more.map(|(kind, nodes)| format!(" {kind} {nodes}")).collect();
+        let more = more.concat();
         format!("{} {}: {} CPUs, dram {dram}{more}", pool.id, pool.name, pool.cpus.len())
     };
     tree.pools().iter().map(line).collect()
