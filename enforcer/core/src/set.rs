@@ -92,6 +92,11 @@ impl<T: Id> IdSet<T> {
         self.words.iter().map(|w| w.count_ones() as usize).sum()
     }
 
+    /// Members below 64: member n is bit n.
+    pub fn low_word(&self) -> u64 {
+        self.word(0)
+    }
+
     /// Has it no member?
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()

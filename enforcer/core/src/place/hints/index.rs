@@ -68,13 +68,21 @@ impl NodeIndex {
 
     /// Position of a node.
     pub fn position(&self, node: NodeId) -> Option<usize> {
-        let dense = self.ids.get(node.0 as usize) == Some(&node);
-        if dense { Some(node.0 as usize) } else { self.ids.binary_search(&node).ok() }
+        let there = self.ids.get(node.0 as usize) == Some(&node);
+        if there { Some(node.0 as usize) } else { self.ids.binary_search(&node).ok() }
     }
 
     /// The mask of these nodes; others are left out.
     pub fn mask(&self, nodes: &NodeSet) -> Mask {
+        if self.is_dense() {
+            return nodes.low_word() & self.all();
+        }
         nodes.iter().filter_map(|node| self.position(node)).fold(0, |mask, position| mask | 1 << position)
+    }
+
+    /// Is every id its own position? So it is on almost every machine.
+    fn is_dense(&self) -> bool {
+        self.ids.last().is_none_or(|last| last.0 as usize + 1 == self.ids.len())
     }
 
     /// The nodes of a mask.

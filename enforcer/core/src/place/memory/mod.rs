@@ -11,16 +11,17 @@
 //! how a claim would lie on the nodes of its zone; it binds nobody.
 //!
 //! The account is computed from the grants and stored nowhere. It knows the 64 nodes of lowest id;
-//! claims on others take nothing away. Cost: O(claims log claims) to build, see [`promises`] for
+//! claims on others take nothing away. Cost: O(claims log zones) to build, see [`promises`] for
 //! the rest.
 
 mod promises;
 #[cfg(test)]
 mod tests;
+mod zones;
 
 use std::collections::BTreeMap;
 
-use self::promises::Promises;
+use self::{promises::Promises, zones::Zones};
 use super::{
     Allocations, Holder, Inventory, MemoryClaim, MemoryResource, PodRequest,
     hints::{Mask, NodeIndex},
@@ -82,29 +83,19 @@ impl ZoneAccount {
         account
     }
 
-    /// Arranges all claims: where their forecasts say, as far as that is possible, and narrow zones
-    /// first, because they have the least choice.
+    /// Enters all claims.
     fn enter<'a>(&mut self, claims: impl IntoIterator<Item = &'a MemoryClaim>) {
-        let claims = claims.into_iter().map(|claim| (self.nodes.mask(&claim.zone), claim));
-        let mut claims: Vec<_> = claims.filter(|(zone, claim)| *zone != 0 && claim.bytes > 0).collect();
-        claims.sort_unstable_by_key(|(zone, claim)| (claim.resource, zone.count_ones(), *zone));
-        for group in claims.chunk_by(|a, b| (a.1.resource, a.0) == (b.1.resource, b.0)) {
-            let Some((mask, first)) = group.first() else { continue };
-            let Some(promises) = self.kinds.get_mut(&first.resource) else { continue };
-            let zone = promises.open(*mask);
-            let mut forecast = [0u64; NodeIndex::LARGEST];
-            for (_, claim) in group {
-                promises.note(zone, claim.bytes);
-                for (node, bytes) in &claim.by_node {
-                    if let Some(sum) = self.nodes.position(*node).and_then(|at| forecast.get_mut(at)) {
-                        *sum = sum.saturating_add(*bytes);
-                    }
-                }
-            }
-            for (node, bytes) in forecast.into_iter().enumerate().filter(|(_, bytes)| *bytes > 0) {
-                promises.lay(zone, node, bytes);
-            }
-            promises.settle(zone);
+        let mut kinds: Vec<_> = self.kinds.iter_mut().map(|(kind, all)| (*kind, all, Zones::new())).collect();
+        for claim in claims.into_iter().filter(|claim| claim.bytes > 0) {
+            let zone = self.nodes.mask(&claim.zone);
+            let kind = kinds.iter_mut().find(|(kind, ..)| *kind == claim.resource);
+            let Some((.., zones)) = kind.filter(|_| zone != 0) else { continue };
+            let forecast = claim.by_node.iter();
+            let forecast = forecast.filter_map(|(node, bytes)| Some((self.nodes.position(*node)?, *bytes)));
+            zones.add(zone, claim.bytes, forecast);
+        }
+        for (_, promises, zones) in kinds {
+            zones.enter(promises);
         }
     }
 

@@ -12,6 +12,7 @@
 //! Memory-only nodes are not offered.
 
 mod assign;
+mod fullness;
 mod groups;
 mod offer;
 mod stock;

@@ -5,7 +5,7 @@
 //! for groups a threshold says nothing; then the single nodes, the groups in use and the runs of unused
 //! nodes are offered.
 
-use super::MemoryStock;
+use super::{MemoryStock, fullness::Fullness};
 use crate::place::{
     MemoryResource,
     hints::{
@@ -23,8 +23,10 @@ pub fn offer(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)]) -> Offer
     }
     let hints = hints(stock, wanted, 0);
     let scored = |resource: MemoryResource| {
-        let hints = hints.iter().map(|hint| MaskHint { score: score(stock, resource, hint), ..*hint });
-        Offer::Listed(hints.collect())
+        let fullness = Fullness::of(stock, resource);
+        let score =
+            |hint: &MaskHint| MaskHint { score: fullness.score(hint.mask.unwrap_or_default()), ..*hint };
+        Offer::Listed(hints.iter().map(score).collect())
     };
     wanted.iter().map(|(resource, _)| (resource.to_string(), scored(*resource))).collect()
 }
@@ -35,12 +37,16 @@ pub(super) fn hints(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)], b
     if wanted.is_empty() {
         return Vec::new();
     }
-    let does = |mask: Mask| mask & base == base && stock.allowed(mask) && stock.fits(mask, wanted);
+    let (has, left) = (needs(stock, wanted, when_empty), needs(stock, wanted, now));
+    let enough = |needs: &[Need], mask: Mask| needs.iter().all(|need| need.is_met_by(mask));
+    let does = |mask: Mask| {
+        mask & base == base && stock.allowed(mask) && (enough(&left, mask) || stock.fits(mask, wanted))
+    };
     if stock.nodes.len() <= LISTED {
         let grows = stock.groups.is_none();
-        return masks::list(stock.nodes.len(), grows, |mask| stock.would_fit(mask, wanted), does);
+        return masks::list(stock.nodes.len(), grows, |mask| enough(&has, mask), does);
     }
-    let width = narrowest(&needs(stock, wanted, when_empty));
+    let width = narrowest(&has);
     let hint =
         |mask: Mask| MaskHint { mask: Some(mask), preferred: width == Some(mask.count_ones()), score: 0 };
     group_masks(stock).into_iter().filter(|mask| does(*mask)).map(hint).collect()
@@ -64,21 +70,12 @@ fn needs(
     wanted.iter().map(|(resource, bytes)| Need { free: free(*resource), amount: *bytes }).collect()
 }
 
-fn when_empty(stock: &MemoryStock<'_>, mask: Mask, resource: MemoryResource) -> u64 {
+pub(super) fn when_empty(stock: &MemoryStock<'_>, mask: Mask, resource: MemoryResource) -> u64 {
     stock.account.capacity_on(stock.zone(mask), resource)
 }
 
 pub(super) fn now(stock: &MemoryStock<'_>, mask: Mask, resource: MemoryResource) -> u64 {
     stock.account.left_on(stock.zone(mask), resource)
-}
-
-/// How much of these nodes is promised, from 1 (nothing) to 100 (all).
-fn score(stock: &MemoryStock<'_>, resource: MemoryResource, hint: &MaskHint) -> u8 {
-    let zone = stock.zone(hint.mask.unwrap_or_default());
-    let capacity = u128::from(stock.account.capacity_on(zone, resource));
-    let promised = capacity.saturating_sub(u128::from(stock.account.left_on(zone, resource)));
-    let share = (promised * 99).checked_div(capacity).unwrap_or(0);
-    u8::try_from(1 + share).unwrap_or(100)
 }
 
 /// On a machine with many nodes, the sets that the rule for groups is asked about: single nodes,

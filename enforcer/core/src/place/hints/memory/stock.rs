@@ -66,10 +66,4 @@ impl<'a> MemoryStock<'a> {
     pub(super) fn allowed(&self, mask: Mask) -> bool {
         self.groups.as_ref().is_none_or(|groups| groups.allow(self.zone(mask)))
     }
-
-    /// Could everything be promised there if nothing else was?
-    pub(super) fn would_fit(&self, mask: Mask, wanted: &[(MemoryResource, u64)]) -> bool {
-        let zone = self.zone(mask);
-        wanted.iter().all(|(resource, bytes)| self.account.capacity_on(zone, *resource) >= *bytes)
-    }
 }
