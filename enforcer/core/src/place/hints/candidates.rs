@@ -1,19 +1,22 @@
 //! What was considered, for those who ask why.
 //!
-//! Every single node, the set that was taken and all nodes together, each with what decided: which
-//! resource it lacks, or the comparison with the one that was taken. There may be 2^N other sets; those
-//! are not named.
+//! The set that was taken, the next best ones of the merge, every single node and all nodes together,
+//! each with what decided: which resource it lacks, or the comparison with the one that was taken.
+//! There may be 2^N other sets; those are not named.
 
 use super::{
     Mask, Offer,
     masks::positions,
-    merge::Merged,
+    merge::{self, Comparison, Considered, Merged},
     question::{Question, Settled, accepts},
 };
 use crate::{
     place::{Candidate, ContainerRequest},
     words,
 };
+
+/// Sets of the merge that are told, the one that was taken included.
+const MERGED: usize = 8;
 
 /// The candidates, the one that was taken first.
 pub(super) fn of(
@@ -25,7 +28,9 @@ pub(super) fn of(
     let taken = settled.map(|settled| settled.merged);
     let chosen = taken.and_then(|merged| merged.mask);
     let singles = positions(nodes.all()).map(|position| 1 << position);
-    let mut masks: Vec<Mask> = chosen.into_iter().chain(singles).chain([nodes.all()]).collect();
+    let merged = next_best(question, taken);
+    let listed = merged.iter().map(|considered| considered.mask);
+    let mut masks: Vec<Mask> = chosen.into_iter().chain(listed).chain(singles).chain([nodes.all()]).collect();
     let mut seen = std::collections::BTreeSet::new();
     masks.retain(|mask| seen.insert(*mask));
     let name = container.map_or("", |container| container.name.as_str());
@@ -33,7 +38,7 @@ pub(super) fn of(
         container: name.to_owned(),
         place: words::nodes(&nodes.nodes(mask)),
         chosen: chosen == Some(mask),
-        because: because(question, mask, taken),
+        because: decided(&merged, mask).unwrap_or_else(|| because(question, mask, taken)),
     };
     let mut candidates: Vec<Candidate> = masks.into_iter().map(candidate).collect();
     if taken.is_some_and(|merged| merged.mask.is_none()) {
@@ -42,6 +47,26 @@ pub(super) fn of(
         candidates.insert(0, Candidate { container: name.to_owned(), place, chosen: true, because });
     }
     candidates
+}
+
+/// The best sets of the merge that led to the one that was taken; none when it came about otherwise.
+fn next_best(question: &Question<'_>, taken: Option<Merged>) -> Vec<Considered> {
+    let Some(Merged { mask: Some(chosen), preferred }) = taken else { return Vec::new() };
+    let (nodes, options) = (question.nodes, question.options());
+    let merged = if preferred {
+        merge::candidates(nodes, question.offers(), options, MERGED)
+    } else {
+        merge::candidates(nodes, question.firm.iter().map(|(_, offer)| offer), options, MERGED)
+    };
+    let led = merged.first().is_some_and(|first| first.mask == chosen);
+    if led { merged } else { Vec::new() }
+}
+
+/// The comparison of the merge; that not every resource prefers it is told with their names instead.
+fn decided(merged: &[Considered], mask: Mask) -> Option<String> {
+    let considered = merged.iter().find(|considered| considered.mask == mask)?;
+    let because = considered.because.as_ref().filter(|because| **because != Comparison::NotPreferred)?;
+    Some(because.to_string())
 }
 
 fn because(question: &Question<'_>, mask: Mask, taken: Option<Merged>) -> String {

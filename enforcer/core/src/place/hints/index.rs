@@ -2,7 +2,7 @@
 //!
 //! Ids may be sparse and large, masks are 64 bits: so bit n stands for the n-th node of the list.
 
-use super::Mask;
+use super::{Mask, masks::positions};
 use crate::{id::NodeId, set::NodeSet, topology::Topology};
 
 /// Nodes that can be in a mask, at most [`NodeIndex::LARGEST`].
@@ -87,19 +87,8 @@ impl NodeIndex {
 
     /// The nodes of a mask.
     pub fn nodes(&self, mask: Mask) -> NodeSet {
-        bits(mask).filter_map(|position| self.ids.get(position)).copied().collect()
+        positions(mask).filter_map(|position| self.ids.get(position)).copied().collect()
     }
-}
-
-/// Positions of the nodes of a set, ascending.
-pub(super) fn bits(mut mask: Mask) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        (mask != 0).then(|| {
-            let lowest = mask.trailing_zeros() as usize;
-            mask &= mask - 1;
-            lowest
-        })
-    })
 }
 
 /// Makes masks of sets that may hold nodes which the index does not have.

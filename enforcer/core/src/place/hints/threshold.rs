@@ -1,6 +1,6 @@
 //! What a threshold means: all sets of nodes that have enough.
 
-use super::{Mask, MaskHint, index::bits};
+use super::{Mask, MaskHint, masks::positions};
 
 /// All masks that have enough of everything needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Need {
 
     /// What these nodes have together.
     pub fn had(&self, mask: Mask) -> u64 {
-        bits(mask).map(|position| self.at(position)).sum()
+        positions(mask).map(|position| self.at(position)).sum()
     }
 }
 

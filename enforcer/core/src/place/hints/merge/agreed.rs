@@ -2,13 +2,13 @@
 //!
 //! A set is preferred in common when every list has it as a preferred hint, or has a preferred hint
 //! for any nodes, which agrees with everything; when all lists have such a hint, all nodes together
-//! are one more. Idea: an intersection of sets of masks. Masks of up to [`LISTED_NODES`] bits are kept
+//! are one more. Idea: an intersection of sets of masks. Masks of up to [`LISTED`] bits are kept
 //! as one bit each, in 2^N bits; wider ones as sorted lists. Hints are compared as they were given,
 //! nodes that the machine does not have included.
 //!
 //! Cost: O(hints + 2^N / 64) for narrow masks, O(hints x log hints) for wide ones.
 
-use super::{LISTED_NODES, list::List};
+use super::{LISTED, list::List};
 use crate::place::hints::Mask;
 
 /// Calls `visit` with every set that all prefer, as it was given; some may come twice.
@@ -21,7 +21,7 @@ pub(super) fn visit(lists: &[List<'_>], all: Mask, mut visit: impl FnMut(Mask)) 
         return;
     }
     let widest = bound.iter().flat_map(|list| list.preferred()).fold(0, |seen, mask| seen | mask);
-    if (Mask::BITS - widest.leading_zeros()) as usize <= LISTED_NODES {
+    if (Mask::BITS - widest.leading_zeros()) as usize <= LISTED {
         narrow(&bound, widest, visit);
     } else {
         wide(&bound, visit);
@@ -29,7 +29,7 @@ pub(super) fn visit(lists: &[List<'_>], all: Mask, mut visit: impl FnMut(Mask)) 
 }
 
 fn narrow(lists: &[&List<'_>], widest: Mask, mut visit: impl FnMut(Mask)) {
-    // `widest` has at most LISTED_NODES bits.
+    // `widest` has at most LISTED bits.
     let words = (widest / 64 + 1).try_into().unwrap_or(0);
     let mut common = vec![u64::MAX; words];
     let mut own = vec![0_u64; words];

@@ -2,23 +2,23 @@
 //!
 //! Problem: which sets can come out of the cross product? Idea: they are built list by list, each
 //! time the intersections of what came out so far with the hints of the next list. For up to
-//! [`LISTED_NODES`] nodes this is an AND-convolution of two 0/1 tables over all 2^N sets: sum each
+//! [`LISTED`] nodes this is an AND-convolution of two 0/1 tables over all 2^N sets: sum each
 //! over supersets (zeta transform), multiply, and take the sums apart again (Moebius transform); what
 //! is not 0 is the intersection of some pair. The counts stay below 2^32, so the arithmetic is exact.
 //! For more nodes the sets are kept as a sorted list.
 //!
 //! Cost: O(lists x N x 2^N), three transforms per list, without regard to the number of hints. For
-//! more than [`LISTED_NODES`] nodes O(sets so far x hints) per list, and **bounded**: at most
+//! more than [`LISTED`] nodes O(sets so far x hints) per list, and **bounded**: at most
 //! [`PAIRS`] intersections are made per list; when there would be more, only the widest sets and
 //! hints are used. The answer then still is an intersection of one hint of each list, but
 //! perhaps not the best one. With few hints per list nothing is left out.
 
 use std::cmp::Reverse;
 
-use super::{LISTED_NODES, list::List};
+use super::{LISTED, list::List};
 use crate::place::hints::{Mask, NodeIndex};
 
-/// Intersections that are made per list on machines with more than [`LISTED_NODES`] nodes.
+/// Intersections that are made per list on machines with more than [`LISTED`] nodes.
 pub(super) const PAIRS: usize = 1 << 20;
 
 /// Calls `visit` with every set that can come out, cut to the machine, and the empty set perhaps.
@@ -28,7 +28,7 @@ pub(super) fn visit(lists: &[List<'_>], nodes: &NodeIndex, visit: impl FnMut(Mas
         return;
     }
     let naming = lists.iter().filter(|list| list.masks().next().is_some());
-    if nodes.len() <= LISTED_NODES {
+    if nodes.len() <= LISTED {
         of_tables(naming, nodes, visit);
     } else {
         of_sets(naming, nodes.all()).into_iter().for_each(visit);

@@ -20,32 +20,31 @@
 //! whether two hints are the same, and are never part of an answer.
 //!
 //! Cost: see the modules; O(hints) for the preferred answer, O(resources x N x 2^N) for the other one
-//! on up to [`LISTED_NODES`] nodes. What is exact and what is bounded beyond that is said in
+//! on up to [`LISTED`] nodes. What is exact and what is bounded beyond that is said in
 //! [`closure`] and [`amounts`].
 
 mod agreed;
 mod amounts;
 mod closure;
+mod considered;
 mod list;
 mod order;
 mod scores;
 #[cfg(test)]
 mod tests;
 
+pub use self::considered::{Comparison, Considered, candidates};
 use self::{
     list::{List, Lists},
     order::{Best, Order},
     scores::Scores,
 };
-use super::{Mask, NodeIndex, Offer};
+use super::{Mask, NodeIndex, Offer, masks::LISTED};
 use crate::policy::placement::NumaAllocationStrategy;
 
 /// Where written lists and thresholds meet without a preferred set, so many common sets of the lists
 /// are searched.
 const BASES: usize = 256;
-
-/// Up to this many nodes every set of nodes may be looked at.
-pub const LISTED_NODES: usize = 16;
 
 /// How candidates are compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -73,7 +72,7 @@ pub fn merge<'a>(
     offers: impl IntoIterator<Item = &'a Offer>,
     options: MergeOptions,
 ) -> Merged {
-    of_lists(nodes, &Lists::new(offers, nodes, options, LISTED_NODES), options)
+    of_lists(nodes, &Lists::new(offers, nodes, options, LISTED), options)
 }
 
 fn of_lists(nodes: &NodeIndex, lists: &Lists<'_>, options: MergeOptions) -> Merged {

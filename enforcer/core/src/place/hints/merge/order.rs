@@ -13,7 +13,7 @@
 use std::cmp::Ordering;
 
 use super::{MergeOptions, scores::Scores};
-use crate::place::hints::{Mask, NodeIndex, index::bits};
+use crate::place::hints::{Mask, NodeIndex, masks::positions};
 
 /// How sets compare, but for score and ids.
 #[derive(Debug)]
@@ -55,6 +55,11 @@ impl<'a> Order<'a> {
         })
     }
 
+    /// The width that is best; none when narrower is always better.
+    pub(super) const fn wanted(&self) -> Option<u32> {
+        self.wanted
+    }
+
     /// How far the width is from the best one; smaller is better.
     pub(super) fn detour(&self, width: u32) -> u32 {
         match self.wanted {
@@ -68,7 +73,9 @@ impl<'a> Order<'a> {
     /// not matter.
     pub(super) fn spread(&self, mask: Mask) -> u64 {
         self.distances.map_or(0, |table| {
-            bits(mask).map(|from| bits(mask).map(|to| u64::from(table[from][to])).sum::<u64>()).sum()
+            positions(mask)
+                .map(|from| positions(mask).map(|to| u64::from(table[from][to])).sum::<u64>())
+                .sum()
         })
     }
 }

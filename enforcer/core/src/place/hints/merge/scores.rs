@@ -21,11 +21,8 @@ pub(super) struct Scores {
     means: Vec<(Mask, Mean)>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Mean {
-    sum: u64,
-    count: u64,
-}
+/// A mean as a sum and a count.
+type Mean = (u64, u64);
 
 impl Scores {
     /// The scores that hints which `counts` give to the nodes of the machine among theirs.
@@ -40,7 +37,7 @@ impl Scores {
             let scored = |hint: &&MaskHint| hint.score > 0 && counts(hint);
             for list in lists {
                 let of_hint = |hint: &MaskHint| {
-                    let mean = Mean { sum: u64::from(hint.score), count: 1 };
+                    let mean = (u64::from(hint.score), 1);
                     hint.mask.map(|mask| (mask & all, mean))
                 };
                 let mut own: Vec<_> = list.hints().iter().filter(scored).filter_map(of_hint).collect();
@@ -52,7 +49,7 @@ impl Scores {
             means.dedup_by(|later, kept| {
                 let same = later.0 == kept.0;
                 if same {
-                    kept.1 = Mean { sum: kept.1.sum + later.1.sum, count: kept.1.count + later.1.count };
+                    kept.1 = (kept.1.0 + later.1.0, kept.1.1 + later.1.1);
                 }
                 same
             });
@@ -76,7 +73,8 @@ impl Scores {
         }
     }
 
-    fn mean(&self, mask: Mask) -> Option<Mean> {
+    /// The mean score of a set, as a sum and a count.
+    pub(super) fn mean(&self, mask: Mask) -> Option<Mean> {
         let at = self.means.binary_search_by_key(&mask, |(mask, _)| *mask).ok()?;
         Some(self.means[at].1)
     }
@@ -84,7 +82,7 @@ impl Scores {
 
 /// Greater is better.
 fn by_strategy(strategy: NumaAllocationStrategy, a: Mean, b: Mean) -> Ordering {
-    let ascending = (a.sum * b.count).cmp(&(b.sum * a.count));
+    let ascending = (a.0 * b.1).cmp(&(b.0 * a.1));
     match strategy {
         NumaAllocationStrategy::None => Ordering::Equal,
         NumaAllocationStrategy::MostAllocated => ascending,

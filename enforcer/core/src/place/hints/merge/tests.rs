@@ -199,7 +199,7 @@ fn the_wanted_width_is_that_of_the_most_demanding_resource() {
         ("{0,1}+ {0,1,2}+ ; {0,1,2}+ {0,1,2,3}+", 3),
     ] {
         let offers = offers(lists);
-        let lists = Lists::new(&offers, &nodes(4), NARROWEST, LISTED_NODES);
+        let lists = Lists::new(&offers, &nodes(4), NARROWEST, LISTED);
         assert_eq!(lists.widest_of_the_narrowest(&nodes(4)), wanted);
     }
 }

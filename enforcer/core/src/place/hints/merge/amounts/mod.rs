@@ -26,7 +26,7 @@ use self::{
     search::{Cover, Peers, Search},
 };
 use super::order::Order;
-use crate::place::hints::{Mask, NodeIndex, Threshold, index::bits};
+use crate::place::hints::{Mask, NodeIndex, Threshold, masks::positions};
 
 /// The best set that all thresholds prefer.
 pub(super) fn preferred(nodes: &NodeIndex, thresholds: &[&Threshold], order: &Order<'_>) -> Option<Mask> {
@@ -81,10 +81,12 @@ pub(super) fn common(
     let denial = Denial::new(nodes, thresholds);
     let covers = denial.covers(base);
     let peers = Peers::new(nodes.len(), order, |better, worse| denial.is_dearer(better, worse));
-    let held = bits(base).filter(|node| !denial.is_deniable(*node)).fold(0, |held, node| held | 1 << node);
+    let held =
+        positions(base).filter(|node| !denial.is_deniable(*node)).fold(0, |held, node| held | 1 << node);
     let mut widths = wanted.max(1)..widest;
+    let mut left = Vec::new();
     let search = |width| {
-        let possible = |mask: Mask| denial.is_possible(base & !mask);
+        let possible = |mask: Mask| denial.is_possible(base & !mask, &mut left);
         Search::new(nodes.len(), &covers, &peers, order).best(base, held, width, possible)
     };
     widths.find_map(search).or(Some(base))

@@ -22,7 +22,7 @@
 use std::cmp::Reverse;
 
 use super::super::order::Order;
-use crate::place::hints::{Mask, NodeIndex, index::bits};
+use crate::place::hints::{Mask, NodeIndex, masks::positions};
 
 /// Steps of one part of a search.
 pub(super) const STEPS: u32 = 4_000;
@@ -67,7 +67,7 @@ impl Cover {
 
     /// Can `left` of the open nodes complete the chosen ones?
     fn can_be_met(&self, state: State) -> bool {
-        let had = bits(state.chosen).map(|node| self.values[node]).sum::<u64>();
+        let had = positions(state.chosen).map(|node| self.values[node]).sum::<u64>();
         let open = self.ranked.iter().filter(|node| state.open >> **node & 1 == 1);
         had + open.take(state.left as usize).map(|node| self.values[*node]).sum::<u64>() >= self.target
     }
@@ -138,22 +138,27 @@ impl<'a> Search<'a> {
         base: Mask,
         held: Mask,
         width: u32,
-        check: impl Fn(Mask) -> bool,
+        mut check: impl FnMut(Mask) -> bool,
     ) -> Option<Mask> {
         let left = width.checked_sub(held.count_ones())?;
         let start = State { chosen: held, open: base & !held, left };
         let mut nearest = None;
         if self.near.is_some() {
-            self.nearest(start, &check, &mut nearest);
+            self.nearest(start, &mut check, &mut nearest);
             nearest?;
             self.steps = STEPS;
         }
         let limit = nearest.map(|(spread, _)| spread);
-        self.lowest(start, limit, &check).or(nearest.map(|(_, mask)| mask))
+        self.lowest(start, limit, &mut check).or(nearest.map(|(_, mask)| mask))
     }
 
     /// Looks for sets that are strictly nearer than the best so far.
-    fn nearest(&mut self, state: State, check: &impl Fn(Mask) -> bool, best: &mut Option<(u64, Mask)>) {
+    fn nearest(
+        &mut self,
+        state: State,
+        check: &mut impl FnMut(Mask) -> bool,
+        best: &mut Option<(u64, Mask)>,
+    ) {
         let limit = best.map(|(spread, _)| spread);
         let Some(near) = self.near.as_ref().filter(|_| self.steps > 0) else { return };
         self.steps -= 1;
@@ -177,7 +182,12 @@ impl<'a> Search<'a> {
     }
 
     /// The lowest set that is not farther than the limit.
-    fn lowest(&mut self, state: State, limit: Option<u64>, check: &impl Fn(Mask) -> bool) -> Option<Mask> {
+    fn lowest(
+        &mut self,
+        state: State,
+        limit: Option<u64>,
+        check: &mut impl FnMut(Mask) -> bool,
+    ) -> Option<Mask> {
         if self.steps == 0 || !self.is_open(state) {
             return None;
         }
@@ -191,8 +201,10 @@ impl<'a> Search<'a> {
             return check(state.chosen).then_some(state.chosen);
         }
         let highest = (Mask::BITS - 1 - state.open.leading_zeros()) as usize;
-        self.lowest(self.without(state, highest), limit, check)
-            .or_else(|| self.lowest(self.with(state, highest)?, limit, check))
+        if let Some(mask) = self.lowest(self.without(state, highest), limit, check) {
+            return Some(mask);
+        }
+        self.lowest(self.with(state, highest)?, limit, check)
     }
 
     /// Can it be completed, as far as can be seen?
@@ -238,12 +250,12 @@ impl Near {
 
     /// Sum of all distances within a set.
     fn spread(&self, mask: Mask) -> u64 {
-        bits(mask).map(|from| self.links(from, mask & (Mask::MAX << from))).sum()
+        positions(mask).map(|from| self.links(from, mask & (Mask::MAX << from))).sum()
     }
 
     /// Sum of the distances between a node and those of a set.
     fn links(&self, node: usize, mask: Mask) -> u64 {
-        bits(mask).map(|other| self.pairs[node][other]).sum()
+        positions(mask).map(|other| self.pairs[node][other]).sum()
     }
 
     /// What a completed set has at least, and the open node that seems nearest.
@@ -253,7 +265,7 @@ impl Near {
         let company = state.left.saturating_sub(1) as usize;
         let (mut cheapest, mut next) = (u64::MAX, 0);
         let mut count = 0;
-        for node in bits(state.open) {
+        for node in positions(state.open) {
             let joined = self.pairs[node][node] + self.links(node, state.chosen);
             let open = self.ranked[node].iter().filter(|other| state.open >> **other & 1 == 1);
             let company: u64 = open.take(company).map(|other| self.pairs[node][*other]).sum();
