@@ -195,3 +195,42 @@ fn reserved_memory(settings: &PlacementSettings, node: NodeId, resource: MemoryR
     let of_node = settings.reserved.memory.get(&node.to_string());
     of_node.and_then(|amounts| amounts.get(&resource.to_string())).map_or(0, |size| size.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::synth::Machine;
+
+    fn reserved(cpus: &str, isolated: &str) -> Result<String, String> {
+        let machine = Machine::new().isolated(isolated).build();
+        let settings: PlacementSettings = toml::from_str(&format!("reserved.cpus = \"{cpus}\"")).unwrap();
+        let inventory = Inventory::new(machine, Vec::new(), &settings);
+        inventory.map(|inventory| inventory.reserved_cpus.to_string()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_amount_is_reserved_from_the_lowest_cores() {
+        for (amount, isolated, expected) in [
+            ("2", "", "0,4"),
+            ("1500m", "", "0,4"),
+            ("3", "", "0-1,4"),
+            ("2", "0,4", "1,5"),
+            ("8", "", "0-7"),
+            ("cpuset:3,6", "", "3,6"),
+            ("exclude-cpuset:2-7", "", "0-1"),
+        ] {
+            assert_eq!(reserved(amount, isolated).as_deref(), Ok(expected), "{amount}, isolated {isolated}");
+        }
+    }
+
+    #[test]
+    fn more_than_there_is_cannot_be_reserved() {
+        let error = |amount| reserved(amount, "").unwrap_err();
+        assert_eq!(
+            error("9"),
+            "placement.reserved.cpus = 9000m: not enough cpus available to satisfy request: requested=9, available=8"
+        );
+        assert!(error("18446744073709551615m").contains("available=8"));
+        assert!(error("cpuset:7-8").contains("CPUs 8 are not available"));
+    }
+}

@@ -134,7 +134,10 @@ fn part_of_cache(stock: &Stock<'_>, cache: usize) -> Option<CpuSet> {
         cpus.extend(&threads.intersection(stock.free()));
     }
     if wanted % 2 == 1 && layout.threads_per_core() > 1 && cpus.len() > wanted {
-        let last = cpus.iter().filter(|cpu| !stock.is_kept(*cpu)).last()?;
+        let of_begun_core =
+            |cpu| layout.seat(cpu).is_some_and(|seat| stock.kept(Level::Core, seat.group(Level::Core)) > 0);
+        let spare = cpus.iter().filter(|cpu| !stock.is_kept(*cpu));
+        let last = spare.max_by_key(|cpu| (!of_begun_core(*cpu), *cpu))?;
         cpus.remove(last);
     }
     (stock.cost(&cpus) == stock.needed()).then_some(cpus)

@@ -15,15 +15,15 @@
 //! the most that the remainder can gain without the rounds. Subsets that give at most one group per
 //! node need no walk: the best are the nodes with the most CPUs left.
 //!
-//! Cost: O(k) steps where nodes are alike or one order stands out, exponential at worst, and
-//! **bounded**: after [`STEPS`] steps, and on more than [`NODES`] nodes, it is the best choice found so
-//! far, at least as good as the one of the nodes with the most free CPUs. Up to 12 nodes every choice
-//! is considered.
+//! Cost: little where nodes are alike or one order stands out, exponential at worst, and **bounded**:
+//! after [`EFFORT`], and on more than [`NODES`] nodes, it is the best choice found so far, at least as
+//! good as the one of the nodes with the most free CPUs. That is some milliseconds on 64 nodes. Up to
+//! 12 nodes the bound is not reached.
 //!
 //! Must not hand out part of a group: a subset whose nodes have enough CPUs but not enough whole
 //! groups is no choice.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::BinaryHeap};
 
 /// What one node gives, in groups.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,14 +34,25 @@ pub(super) struct Share {
     pub(super) extra: usize,
 }
 
-/// Choices that are looked at, at most.
-const STEPS: usize = 20_000;
+/// What the walk may cost, in nodes looked at.
+const EFFORT: usize = 150_000;
 /// Nodes up to which choices are looked at one by one.
 const NODES: usize = 64;
 
 /// Shares by position of the node, so that they sum up to `groups` groups of `size` CPUs. Rather not of
 /// fewer than `at_least` nodes.
 pub(super) fn find(free: &[usize], groups: usize, size: usize, at_least: usize) -> Option<Vec<Share>> {
+    find_within(EFFORT, free, groups, size, at_least)
+}
+
+/// The same with another bound.
+pub(super) fn find_within(
+    effort: usize,
+    free: &[usize],
+    groups: usize,
+    size: usize,
+    at_least: usize,
+) -> Option<Vec<Share>> {
     let most = groups.min(free.len());
     if most == 0 {
         return None;
@@ -51,14 +62,14 @@ pub(super) fn find(free: &[usize], groups: usize, size: usize, at_least: usize) 
     fullest.sort_by_key(|node| Reverse(free[*node]));
     (first..=most).chain((1..first).rev()).find_map(|width| {
         let parts = Parts { free, size, even: groups / width, remainder: groups % width };
-        let mut widest = fullest[..width].to_vec();
-        if widest.iter().any(|node| free[*node] < parts.even * size) {
+        let mut nodes = fullest[..width].to_vec();
+        if nodes.iter().any(|node| free[*node] < parts.even * size) {
             return None;
         }
-        widest.sort_unstable();
-        let mut steps = STEPS;
-        let known = parts.choice(&widest, 0, &mut steps)?;
-        let choice = if free.len() > NODES { known } else { Search::new(&parts, width, known).best(steps) };
+        nodes.sort_unstable();
+        let mut effort = if free.len() > NODES { 0 } else { effort };
+        let known = parts.choice(&nodes, 0, &mut effort)?;
+        let choice = if effort == 0 { known } else { Search::new(&parts, width, known, effort).best() };
         Some(choice.shares(&parts, free.len()))
     })
 }
@@ -104,7 +115,7 @@ impl Parts<'_> {
 
     /// The best choice with exactly these nodes, all of which can give their even part; none when it
     /// would gain less than the floor, or the remainder cannot be handed out.
-    fn choice(&self, nodes: &[usize], floor: u64, steps: &mut usize) -> Option<Choice> {
+    fn choice(&self, nodes: &[usize], floor: u64, effort: &mut usize) -> Option<Choice> {
         let even_gain: u64 = nodes.iter().map(|node| self.even_gain(*node)).sum();
         // Nodes with room for another group, in order.
         let roomy: Vec<usize> = nodes.iter().copied().filter(|node| self.left(*node) >= self.size).collect();
@@ -112,23 +123,18 @@ impl Parts<'_> {
         if even_gain + limit < floor {
             return None;
         }
+        *effort = effort.saturating_sub(nodes.len() * (self.remainder + 1));
         let mut best = self.one_each(&roomy);
         let widest = roomy.len().min(self.remainder.saturating_sub(1));
-        'widths: for width in (1..=widest).rev() {
-            let mut subset: Vec<usize> = (0..width).collect();
-            loop {
-                if best.as_ref().is_some_and(|(known, _)| *known == limit || *steps == 0) {
-                    break 'widths;
-                }
-                *steps = steps.saturating_sub(1);
-                if let Some(found) = self.rounds(subset.iter().map(|at| roomy[*at]).collect())
-                    && best.as_ref().is_none_or(|(known, _)| found.0 > *known)
-                {
-                    best = Some(found);
-                }
-                if !advance(&mut subset, roomy.len()) {
-                    break;
-                }
+        let mut subset: Vec<usize> = (0..widest).collect();
+        while !subset.is_empty() && best.as_ref().is_none_or(|(known, _)| *known < limit && *effort > 0) {
+            *effort = effort.saturating_sub(subset.len());
+            let found = self.rounds(subset.iter().map(|at| roomy[*at]).collect());
+            if found.as_ref().map(|(gain, _)| *gain) > best.as_ref().map(|(gain, _)| *gain) {
+                best = found;
+            }
+            if !advance(&mut subset, roomy.len()) {
+                subset = (0..subset.len() - 1).collect();
             }
         }
         let (gain, extra) = best?;
@@ -166,12 +172,11 @@ impl Parts<'_> {
     /// What the remainder gains when every group comes from the node that has the most left: no way to
     /// hand it out gains more. None when these nodes do not have so many groups.
     fn greedy_gain(&self, roomy: &[usize]) -> Option<u64> {
-        let mut left: Vec<usize> = roomy.iter().map(|node| self.left(*node)).collect();
+        let mut left: BinaryHeap<usize> = roomy.iter().map(|node| self.left(*node)).collect();
         (0..self.remainder).try_fold(0, |sum, _| {
-            let most = left.iter_mut().max().filter(|left| **left >= self.size)?;
-            let gained = gain(*most, self.size);
-            *most -= self.size;
-            Some(sum + gained)
+            let most = left.pop().filter(|left| *left >= self.size)?;
+            left.push(most - self.size);
+            Some(sum + gain(most, self.size))
         })
     }
 }
@@ -205,11 +210,11 @@ struct Search<'a> {
     floor: u64,
     known: Choice,
     chosen: Vec<usize>,
-    steps: usize,
+    effort: usize,
 }
 
 impl<'a> Search<'a> {
-    fn new(parts: &'a Parts<'a>, width: usize, known: Choice) -> Self {
+    fn new(parts: &'a Parts<'a>, width: usize, known: Choice, effort: usize) -> Self {
         let able: Vec<usize> =
             (0..parts.free.len()).filter(|node| parts.free[*node] >= parts.even * parts.size).collect();
         let ahead = (0..=able.len()).map(|first| {
@@ -224,11 +229,10 @@ impl<'a> Search<'a> {
         let ahead = ahead.collect();
         let roomy: Vec<usize> = able.iter().copied().filter(|node| parts.left(*node) >= parts.size).collect();
         let remainder = parts.greedy_gain(&roomy).unwrap_or(0);
-        Self { parts, width, ahead, able, remainder, floor: known.gain, known, chosen: Vec::new(), steps: 0 }
+        Self { parts, width, ahead, able, remainder, floor: known.gain, known, chosen: Vec::new(), effort }
     }
 
-    fn best(mut self, steps: usize) -> Choice {
-        self.steps = steps;
+    fn best(mut self) -> Choice {
         self.walk(0, 0);
         self.known
     }
@@ -236,7 +240,7 @@ impl<'a> Search<'a> {
     fn walk(&mut self, from: usize, gained: u64) {
         let missing = self.width - self.chosen.len();
         if missing == 0 {
-            if let Some(choice) = self.parts.choice(&self.chosen, self.floor, &mut self.steps)
+            if let Some(choice) = self.parts.choice(&self.chosen, self.floor, &mut self.effort)
                 && choice.gain >= self.floor
             {
                 self.floor = choice.gain + 1;
@@ -245,10 +249,10 @@ impl<'a> Search<'a> {
             return;
         }
         for at in from..=self.able.len() - missing {
-            if self.steps == 0 || gained + self.ahead[at][missing] + self.remainder < self.floor {
+            if self.effort == 0 || gained + self.ahead[at][missing] + self.remainder < self.floor {
                 return;
             }
-            self.steps -= 1;
+            self.effort -= 1;
             let node = self.able[at];
             self.chosen.push(node);
             self.walk(at + 1, gained + self.parts.even_gain(node));

@@ -1,4 +1,10 @@
-//! Assignment and offers of CPUs on machines with well-known answers.
+//! Assignment of CPUs on machines with well-known answers.
+
+mod always;
+mod equal_shares;
+mod nearby;
+mod offers;
+mod resizing;
 
 use super::*;
 use crate::{
