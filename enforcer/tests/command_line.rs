@@ -15,6 +15,7 @@ fn help_and_version_are_a_success() {
         &["help"],
         &["audit", "--help"],
         &["topology", "--help"],
+        &["plan", "--help"],
         &["capture", "--help"],
         &["doctor", "--help"],
         &["run", "--help"],

@@ -89,6 +89,39 @@ fn every_captured_machine_has_a_topology_and_an_audit() {
 }
 
 #[test]
+fn pods_are_planned_on_every_captured_machine_and_on_its_saved_topology() {
+    let directory = tempfile::tempdir().unwrap();
+    let (pods, saved) = (directory.path().join("pods.yaml"), directory.path().join("topology.json"));
+    fs::write(
+        &pods,
+        "workloads:\n- {name: small, cpus: 1, memory: 16MiB}\n- {name: half, cpus: 500m}\n\
+         - {name: large, cpus: 100000}\n- {name: tree, cpus: 1, memory: 16MiB, engine: pools}\n",
+    )
+    .unwrap();
+    let plan = ["plan", pods.to_str().unwrap(), "-o", "json"];
+    for (name, archive) in archives() {
+        let (_unpacked, root) = unpack(&archive);
+        let ended = on(&root, &plan);
+        assert_eq!(ended.code, Some(1), "{name}: {}", ended.stderr);
+        let report = json(&ended);
+        follows_schema(&report, "plan");
+        let admitted: Vec<bool> = report["steps"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|step| step["admitted"].as_bool().unwrap())
+            .collect();
+        assert_eq!(admitted, [true, true, false, true], "{name}: {report:#}");
+        assert_eq!(ended.stdout, on(&root, &plan).stdout, "{name}");
+
+        fs::write(&saved, on(&root, &["topology", "-o", "json"]).stdout).unwrap();
+        let mut command = program(&plan);
+        command.arg("--topology").arg(&saved);
+        assert_eq!(finish(command).stdout, ended.stdout, "{name}");
+    }
+}
+
+#[test]
 fn this_machine_is_audited_with_and_without_root() {
     let (unprivileged, _copy) = unprivileged(&["audit", "-o", "json"]);
     for command in [program(&["audit", "-o", "json"]), unprivileged] {
