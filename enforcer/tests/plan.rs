@@ -206,7 +206,7 @@ fn exit_codes_say_how_it_went() {
         (
             &["bad.yaml"],
             64,
-            "bad.yaml:3:58: cpu: a quantity like 500m, 2 or 4Gi is expected, not `x`\n3 | spec:",
+            "bad.yaml:3:57: cpu: a quantity like 500m, 2 or 4Gi is expected, not `x`\n3 | spec:",
         ),
         (&["-", "-"], 64, "standard input (`-`) can be read only once"),
         (
@@ -335,6 +335,43 @@ fn this_host_is_the_default() {
     command.current_dir(directory.path());
     let ended = finish(command);
     assert_eq!(json(&ended)["steps"][0]["admitted"], true, "{ended:?}");
+}
+
+/// What the documentation says that a command prints, once as it is and once as it would be now.
+fn transcripts(text: &str, examples: &Path) -> String {
+    let mut now = String::new();
+    let mut rest = text;
+    while let Some((before, block)) = rest.split_once("```text\n$ numa-enforcer plan ") {
+        let (block, after) = block.split_once("```").unwrap();
+        let line = block.lines().next().unwrap();
+        let mut words = Vec::new();
+        for (index, part) in line.split('\'').enumerate() {
+            if index % 2 == 1 { words.push(part) } else { words.extend(part.split_whitespace()) }
+        }
+        let mut command = program(&["plan"]);
+        command.args(&words).current_dir(examples);
+        let ended = finish(command);
+        let printed = format!("{}{}", ended.stdout, ended.stderr);
+        now.push_str(&format!("{before}```text\n$ numa-enforcer plan {line}\n{printed}```"));
+        rest = after;
+    }
+    now + rest
+}
+
+#[test]
+fn the_documentation_shows_what_is_printed() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let page = docs.join("plan.md");
+    let text = fs::read_to_string(&page).unwrap();
+    let now = transcripts(&text, &docs.join("examples/plan"));
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&page, &now).unwrap();
+    }
+    assert!(
+        text == now || std::env::var_os("UPDATE_DOCS").is_some(),
+        "docs/plan.md shows something else; correct it with\n    \
+         UPDATE_DOCS=1 cargo test -p enforcer --test plan\n{now}"
+    );
 }
 
 #[test]

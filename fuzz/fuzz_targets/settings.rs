@@ -1,8 +1,9 @@
-//! The words of a configuration: any text is a value that says itself again, or an error.
+//! The words of a configuration and of a synthetic machine: any text is a value that says itself again, or an error.
 #![no_main]
 
 use enforcer_core::{
     policy::{ByteSize, CgroupGlob, HumanDuration},
+    topology::synth::Machine,
     workload::CgroupPath,
 };
 use libfuzzer_sys::fuzz_target;
@@ -13,6 +14,9 @@ fuzz_target!(|text: &str| {
     }
     if let Ok(size) = text.parse::<ByteSize>() {
         assert_eq!(size.to_string().parse().as_ref(), Ok(&size));
+    }
+    if let Ok(machine) = text.parse::<Machine>() {
+        assert!(machine.cpu_count() <= 8_192 && machine.node_count() <= 1_024);
     }
     if let Ok(glob) = text.parse::<CgroupGlob>() {
         let _ = glob.matches(&CgroupPath::new(text));

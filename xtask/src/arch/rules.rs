@@ -24,7 +24,7 @@ const IMPURE: [&str; 9] = [
 ];
 
 /// A crate, and the only places that may name it.
-const OWNERS: [(&str, &[&str]); 8] = [
+const OWNERS: [(&str, &[&str]); 9] = [
     ("aya", &["enforcer/src/observe/bpf/", "common/src/", "tests/"]),
     ("aya_log", &["enforcer/src/observe/bpf/"]),
     ("libbpf_rs", &["enforcer/src/observe/bpf/", "enforcer/build"]),
@@ -32,6 +32,7 @@ const OWNERS: [(&str, &[&str]); 8] = [
     ("procfs", &["enforcer/src/observe/"]),
     ("prometheus", &["enforcer/src/report/"]),
     ("axum", &["enforcer/src/serve"]),
+    ("serde_saphyr", &["enforcer/src/discover/manifest/"]),
     ("libc", &["enforcer/src/kernel/linux.rs", "tests/src/", "enforcer/tests/"]),
 ];
 
