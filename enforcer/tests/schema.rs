@@ -39,6 +39,12 @@ fn the_documentation_has_every_key_and_no_other() {
         ("metrics", "MetricsSettings"),
         ("thresholds", "Thresholds"),
         ("workload", "WorkloadRule"),
+        ("placement", "PlacementSettings"),
+        ("placement.available", "AvailableResources"),
+        ("placement.reserved", "ReservedResources"),
+        ("placement.hints", "HintsSettings"),
+        ("placement.pools", "PoolsSettings"),
+        ("placement.rule", "PlacementRule"),
     ];
     let mut expected: Vec<String> = keys(&schema);
     for (table, definition) in tables {
