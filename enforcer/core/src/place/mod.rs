@@ -31,6 +31,7 @@ mod rejection;
 mod request;
 #[cfg(test)]
 mod samples;
+mod what_if;
 
 pub use self::{
     admission::{Admission, Update, admit, remove, resize},
@@ -44,6 +45,7 @@ pub use self::{
         ContainerKind, ContainerRequest, DeviceCounts, PodName, PodRequest, Resources, TopologyHint,
         qos_class,
     },
+    what_if::{Move, Seat, what_if},
 };
 
 /// A placement engine.

@@ -112,7 +112,7 @@ impl Accounts {
 
 /// Is what it was promised of memory a preference only, that gives way to promises of Guaranteed pods?
 pub(super) fn is_soft(grant: &Grant) -> bool {
-    grant.engine == super::engine::NAME
+    grant.engine == super::HintsEngine::NAME
         && grant.memory_priority < MemoryPriority::Guaranteed
         && !grant.memory.is_empty()
 }

@@ -27,9 +27,6 @@ use crate::{
     set::{CpuSet, NodeSet},
 };
 
-/// Its name, in configuration, annotations and grants.
-pub(super) const NAME: &str = "hints";
-
 /// Places by hints.
 #[derive(Debug, Clone)]
 pub struct HintsEngine {
@@ -39,6 +36,9 @@ pub struct HintsEngine {
 }
 
 impl HintsEngine {
+    /// Its name, in configuration, annotations and grants.
+    pub const NAME: &'static str = "hints";
+
     /// With these settings.
     pub const fn new(settings: HintsSettings) -> Self {
         Self { settings, containers: BTreeMap::new() }
@@ -57,7 +57,7 @@ impl HintsEngine {
 
 impl Placement for HintsEngine {
     fn name(&self) -> &'static str {
-        NAME
+        Self::NAME
     }
 
     fn place(

@@ -66,7 +66,7 @@ impl Placing<'_> {
             preferred: merged.preferred,
         });
         Ok(Grant {
-            engine: super::engine::NAME,
+            engine: super::HintsEngine::NAME,
             policy: settings.policy.as_str(),
             class,
             reason: reason(class, hint.as_ref(), &mems),

@@ -19,7 +19,7 @@ impl Placing<'_> {
         demand: &Demand,
     ) -> Option<Grant> {
         let before = self.pod.previous.get(&container.name)?;
-        let same = before.engine == super::engine::NAME
+        let same = before.engine == super::HintsEngine::NAME
             && before.exclusive.len() == demand.exclusive
             && before.shared.as_ref().map(|shared| shared.milli_cpus) == demand.shared
             && demand

@@ -1,0 +1,123 @@
+//! How long a pod's admission takes: `cargo bench -p enforcer-core --bench admission`.
+//!
+//! A machine of 8 nodes and 512 CPUs runs 1,000 containers, a tenth of them with CPUs of their own. A
+//! pod comes that wants CPUs, memory and a device on one node, one that shares, and one of ten
+//! containers. What is timed is the whole way in, with the updates to others.
+
+use std::collections::BTreeMap;
+
+use divan::Bencher;
+use enforcer_core::{
+    id::NodeId,
+    place::{
+        Allocations, ContainerKind, ContainerRequest, DeviceUnit, Inventory, PodName, PodRequest, Resources,
+        Trace, admit, pools::Documents, qos_class,
+    },
+    policy::placement::{Engine, HintsSettings, PlacementSettings, TopologyPolicy},
+    topology::synth::Machine,
+};
+
+fn main() {
+    divan::main();
+}
+
+const MIB: u64 = 1 << 20;
+
+fn container(name: String, milli_cpus: u64, memory_bytes: u64, limited: bool) -> ContainerRequest {
+    let requests = Resources {
+        milli_cpus: Some(milli_cpus),
+        memory_bytes: Some(memory_bytes),
+        hugepages: BTreeMap::new(),
+    };
+    ContainerRequest {
+        name,
+        kind: ContainerKind::App,
+        limits: if limited { requests.clone() } else { Resources::default() },
+        requests,
+        devices: BTreeMap::new(),
+        topology_hints: Vec::new(),
+        oom_score_adj: None,
+        allowed_cpus: None,
+        allowed_nodes: None,
+        resident_bytes: BTreeMap::new(),
+    }
+}
+
+fn pod(name: String, containers: Vec<ContainerRequest>) -> PodRequest {
+    PodRequest {
+        name: PodName { namespace: "default".into(), name },
+        qos: qos_class(&containers),
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        documents: Documents::new(),
+        containers,
+        previous: BTreeMap::new(),
+    }
+}
+
+struct Host {
+    inventory: Inventory,
+    settings: PlacementSettings,
+    allocations: Allocations,
+}
+
+fn host(engine: Engine) -> Host {
+    let machine = Machine::new().sockets(2).nodes_per_socket(4).cores(32).memory_gib(128).build();
+    let device = |index: u32| DeviceUnit {
+        resource: "vendor.com/gpu".into(),
+        id: format!("gpu{index}"),
+        nodes: std::iter::once(NodeId(index)).collect(),
+    };
+    let hints = HintsSettings { policy: TopologyPolicy::Restricted, ..HintsSettings::default() };
+    let settings = PlacementSettings { engine, hints, ..PlacementSettings::default() };
+    let inventory = Inventory::new(machine, (0..8).map(device).collect(), &settings)
+        .unwrap_or_else(|error| panic!("inventory: {error}"));
+    let mut host = Host { inventory, settings, allocations: Allocations::default() };
+    for index in 0..500 {
+        let containers = if index % 5 == 0 {
+            (0..2).map(|c| container(format!("c{c}"), 1000, 256 * MIB, true)).collect()
+        } else {
+            (0..2).map(|c| container(format!("c{c}"), 100, 128 * MIB, false)).collect()
+        };
+        admitted(&mut host, &pod(format!("running{index}"), containers));
+    }
+    assert_eq!(host.allocations.iter().count(), 1000);
+    host
+}
+
+fn admitted(host: &mut Host, pod: &PodRequest) {
+    let Host { inventory, settings, allocations } = host;
+    let outcome = admit(inventory, settings, allocations, pod, &mut Trace::default());
+    outcome.unwrap_or_else(|rejection| panic!("{}: {rejection}", pod.name));
+}
+
+fn measure(bencher: Bencher<'_, '_>, engine: Engine, pod: &PodRequest) {
+    let Host { inventory, settings, allocations } = host(engine);
+    bencher.with_inputs(|| allocations.clone()).bench_local_refs(|allocations| {
+        admit(&inventory, &settings, allocations, divan::black_box(pod), &mut Trace::default())
+    });
+}
+
+const ENGINES: [&str; 2] = ["hints", "pools"];
+
+fn engine(name: &str) -> Engine {
+    if name == "pools" { Engine::Pools } else { Engine::Hints }
+}
+
+#[divan::bench(args = ENGINES)]
+fn exclusive_with_device(bencher: Bencher<'_, '_>, name: &str) {
+    let mut request = container("c".into(), 8000, 4096 * MIB, true);
+    request.devices.insert("vendor.com/gpu".into(), 1);
+    measure(bencher, engine(name), &pod("p".into(), vec![request]));
+}
+
+#[divan::bench(args = ENGINES)]
+fn shared(bencher: Bencher<'_, '_>, name: &str) {
+    measure(bencher, engine(name), &pod("p".into(), vec![container("c".into(), 500, 256 * MIB, false)]));
+}
+
+#[divan::bench(args = ENGINES)]
+fn ten_containers(bencher: Bencher<'_, '_>, name: &str) {
+    let containers = (0..10).map(|c| container(format!("c{c}"), 2000, 256 * MIB, true)).collect();
+    measure(bencher, engine(name), &pod("p".into(), containers));
+}
