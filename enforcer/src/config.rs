@@ -9,7 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use enforcer_core::policy::{Policy, PolicyError};
+use enforcer_core::{
+    place::pools::Classifier,
+    policy::{Policy, PolicyError},
+};
 use thiserror::Error;
 
 use crate::host::read_bytes;
@@ -76,6 +79,10 @@ pub fn read_policy(path: &Path) -> Result<Policy, ConfigError> {
 fn parse_policy(path: &Path, text: &str) -> Result<Policy, ConfigError> {
     let policy: Policy = toml::from_str(text).map_err(|error| invalid(path, text, &error))?;
     policy.validate().map_err(|problem| ConfigError::Refused { path: path.to_owned(), problem })?;
+    // One glob that is wrong must not take the namespaces beside it away, so it refuses nothing.
+    for problem in Classifier::new(&policy.placement.pools).1 {
+        tracing::warn!("{}: {problem}; it is left out", path.display());
+    }
     Ok(policy)
 }
 

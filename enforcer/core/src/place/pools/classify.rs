@@ -87,7 +87,7 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// By these settings; and what is wrong with those of its globs that are left out.
+    /// By these settings; and what is wrong with those of their globs that are left out.
     pub fn new(settings: &PoolsSettings) -> (Self, Vec<String>) {
         let mut problems = Vec::new();
         let mut reserved_namespaces = Vec::new();
@@ -95,7 +95,10 @@ impl Classifier {
             match GlobBuilder::new(text).literal_separator(true).backslash_escape(true).build() {
                 Ok(glob) => reserved_namespaces.push(glob.compile_matcher()),
                 Err(error) => {
-                    problems.push(format!("placement.pools.reserved_pool_namespaces: {text:?}: {error}"));
+                    problems.push(format!(
+                        "placement.pools.reserved_pool_namespaces: {text:?}: {}",
+                        error.kind()
+                    ));
                 }
             }
         }

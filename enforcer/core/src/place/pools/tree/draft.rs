@@ -98,12 +98,12 @@ impl Draft {
     /// Cuts the pool by the levels, from the outermost to the innermost.
     fn cut(&mut self, levels: &[&[Group]]) {
         let Some((level, inner)) = levels.split_first() else { return };
-        let parts = level.iter().filter_map(|group| {
+        let parts = level.iter().filter(|group| !group.cpus.is_disjoint(&self.cpus)).filter_map(|group| {
             let whole = self.cpus.is_subset(&group.cpus);
             let cpus = if whole { self.cpus.clone() } else { group.cpus.intersection(&self.cpus) };
             // A cache that is only partly in here says nothing about this pool.
             let torn = matches!(group.kind, PoolKind::L3(_)) && !whole && cpus != group.cpus;
-            (!cpus.is_empty() && !torn).then_some(Group { kind: group.kind, cpus })
+            (!torn).then_some(Group { kind: group.kind, cpus })
         });
         let parts: Vec<Group> = parts.collect();
         let lone_cache =
