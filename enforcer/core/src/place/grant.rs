@@ -1,6 +1,6 @@
 //! What a container was given.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,8 @@ pub struct Grant {
     pub memory: Vec<MemoryClaim>,
     /// Where the amount of its memory request comes from; absent where nothing was promised.
     pub memory_source: Option<MemorySource>,
+    /// Memory nodes that it gets only some time after its start.
+    pub cold_start: Option<ColdStart>,
     /// Ids of devices by resource name.
     pub devices: BTreeMap<String, Vec<String>>,
     /// The hint that won; of the hints engine.
@@ -56,6 +58,15 @@ pub struct Grant {
     pub affinity: Vec<AffinityRule>,
     /// Why here, in one sentence.
     pub reason: String,
+}
+
+/// A start on slow memory, so that what is rarely used stays there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColdStart {
+    /// Time from the start of the container to its end.
+    pub after: Duration,
+    /// Its memory nodes from then on.
+    pub mems: NodeSet,
 }
 
 /// CPUs that a container shares: what others' exclusive CPUs leave of a scope.

@@ -37,7 +37,9 @@ pub use self::{
     admission::{Admission, Update, admit, remove, resize},
     allocations::{Allocations, Holder},
     explain::{Candidate, Trace},
-    grant::{CpuClass, Grant, MemoryClaim, MemoryPriority, MemoryResource, MemorySource, SharedCpus},
+    grant::{
+        ColdStart, CpuClass, Grant, MemoryClaim, MemoryPriority, MemoryResource, MemorySource, SharedCpus,
+    },
     inventory::{DeviceUnit, Inventory, InventoryError, NodeSupply},
     layout::{CpuLayout, CpuPlace},
     rejection::{Reason, Rejection, Shortage},

@@ -74,6 +74,7 @@ impl Placing<'_> {
             shared,
             mems,
             memory_source: (!memory.is_empty()).then_some(MemorySource::Request),
+            cold_start: None,
             memory,
             devices,
             hint,

@@ -1,7 +1,8 @@
-//! The engine itself: classify, rank, give.
+//! The engine itself: every container of a pod in turn.
 
+use super::{classify::Classifier, placing::Placing, tree::PoolTree};
 use crate::{
-    place::{Allocations, Inventory, Placement, PodRequest, Reason, Rejection, Trace},
+    place::{Allocations, ContainerKind, Inventory, Placement, PodRequest, Rejection, Trace},
     policy::placement::PoolsSettings,
 };
 
@@ -25,12 +26,23 @@ impl Placement for PoolsEngine {
 
     fn place(
         &self,
-        _inventory: &Inventory,
-        _allocations: &mut Allocations,
+        inventory: &Inventory,
+        allocations: &mut Allocations,
         pod: &PodRequest,
-        _trace: &mut Trace,
+        trace: &mut Trace,
     ) -> Result<(), Rejection> {
-        let problem = format!("pod {}: not there yet: {:?}", pod.name, self.settings);
-        Err(Rejection::new(Reason::UnexpectedAdmissionError, problem))
+        let (classifier, problems) = Classifier::new(&self.settings);
+        for problem in problems {
+            trace.warn(problem);
+        }
+        let tree = PoolTree::new(inventory);
+        let mut placing = Placing::new(&self.settings, inventory, &tree, &classifier, pod, allocations);
+        for (index, container) in pod.containers.iter().enumerate() {
+            if index > 0 && pod.containers[index - 1].kind == ContainerKind::Init {
+                placing.look_again(allocations, index);
+            }
+            placing.place(index, allocations, trace).map_err(|rejection| rejection.of(&container.name))?;
+        }
+        Ok(())
     }
 }

@@ -12,12 +12,20 @@
 pub mod affinity;
 pub mod annotations;
 pub mod classify;
+mod cpus;
 mod document;
 mod engine;
+mod memory;
+mod placing;
 pub mod rank;
+mod refusal;
 pub mod request;
+mod supply;
+#[cfg(test)]
+mod tests;
 pub mod topology_hints;
 pub mod tree;
+mod zones;
 
 pub use self::{
     affinity::AffinityRule,

@@ -14,7 +14,7 @@
 //! | memory | there at all |
 //! | memory types | exactly those asked for |
 //! | memory limit | room up to the limit; without a limit, more room |
-//! | CPU limit of Burstable | more to use, up to the limit; without a limit the level that is configured, then deeper ones, then shallower; on that level more to use |
+//! | CPU limit of Burstable | more to use, up to the limit; without a limit the level that is configured, then deeper ones, then shallower; on that level more to use, on others the lower id |
 //! | nodes of the memory | fewer |
 //! | memory types | has those asked for |
 //! | CPU priority, high or low | enough of that priority |
@@ -233,7 +233,9 @@ impl<'a> Order<'a> {
             CpuLimit::Request => (LevelFit::Shallower, 0),
             CpuLimit::Milli(limit) => (LevelFit::Shallower, standing.shared.min(signed(limit))),
             CpuLimit::Unlimited(_) if standing.level == LevelFit::Exact => (LevelFit::Exact, standing.shared),
-            CpuLimit::Unlimited(_) => (standing.level, 0),
+            CpuLimit::Unlimited(_) => {
+                (standing.level, i64::try_from(standing.pool).map_or(i64::MIN, i64::wrapping_neg))
+            }
         }
     }
 

@@ -1,0 +1,83 @@
+//! CPUs that belong together: packages, dies, clusters, last-level caches, nodes, cores; and which
+//! CPUs are faster or slower than the others.
+//!
+//! Only groups that say something are kept: a cluster or a cache that is a single core, a whole die
+//! or a whole package tells nothing new. Groups are ordered by their lowest CPU.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    place::Inventory,
+    set::CpuSet,
+    topology::{Cpu, Topology},
+};
+
+/// The groups of a machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in super::super) struct CpuGroups {
+    /// Packages.
+    pub(super) packages: Vec<CpuSet>,
+    /// Dies; the packages where a package is one die.
+    pub(super) dies: Vec<CpuSet>,
+    /// Clusters of several cores in a die.
+    pub(super) clusters: Vec<CpuSet>,
+    /// Last-level caches of several cores in a die.
+    pub(super) caches: Vec<CpuSet>,
+    /// Nodes.
+    pub(super) nodes: Vec<CpuSet>,
+    /// Cores.
+    pub(super) cores: Vec<CpuSet>,
+    /// CPUs faster than the others.
+    pub(super) fast: CpuSet,
+    /// CPUs slower than the others.
+    pub(super) slow: CpuSet,
+}
+
+impl CpuGroups {
+    /// The groups of the machine.
+    pub(in super::super) fn of(inventory: &Inventory) -> Self {
+        let layout = &inventory.layout;
+        let sets = |groups: &[(u32, CpuSet)]| sorted(groups.iter().map(|(_, cpus)| cpus.clone()));
+        let groups = Self {
+            packages: sets(&layout.sockets),
+            dies: grouped(&inventory.machine, |cpu| cpu.die),
+            clusters: grouped(&inventory.machine, |cpu| cpu.cluster),
+            caches: sets(&layout.llcs),
+            nodes: sorted(layout.nodes.iter().map(|(_, cpus)| cpus.clone())),
+            cores: sets(&layout.cores),
+            fast: CpuSet::new(),
+            slow: CpuSet::new(),
+        };
+        groups.with_meaning()
+    }
+
+    /// Without the groups that say nothing new.
+    fn with_meaning(mut self) -> Self {
+        if self.dies.is_empty() {
+            self.dies.clone_from(&self.packages);
+        }
+        let wide: Vec<&CpuSet> = self.packages.iter().chain(&self.dies).collect();
+        let says = |group: &CpuSet| !wide.contains(&group) && !self.cores.contains(group);
+        let clusters = self.clusters.iter().filter(|group| says(group)).cloned().collect();
+        let caches = self.caches.iter().filter(|group| says(group)).cloned().collect();
+        (self.clusters, self.caches) = (clusters, caches);
+        self
+    }
+}
+
+/// CPUs by package, die and `id`; CPUs without that id are left out.
+fn grouped(machine: &Topology, id: impl Fn(&Cpu) -> Option<i32>) -> Vec<CpuSet> {
+    let mut groups = BTreeMap::<_, CpuSet>::new();
+    for cpu in &machine.cpus {
+        if let Some(id) = id(cpu) {
+            groups.entry((cpu.package, cpu.die, id)).or_default().insert(cpu.id);
+        }
+    }
+    sorted(groups.into_values())
+}
+
+fn sorted(groups: impl Iterator<Item = CpuSet>) -> Vec<CpuSet> {
+    let mut groups: Vec<CpuSet> = groups.collect();
+    groups.sort_by_key(CpuSet::first);
+    groups
+}

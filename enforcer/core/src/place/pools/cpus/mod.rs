@@ -1,0 +1,242 @@
+//! Choosing CPUs out of a set, so that they are close together and leave the rest in large pieces.
+//!
+//! Problem: `count` CPUs out of `from` for one container alone. Idea: take the largest units that are
+//! free as a whole and not larger than what is still missing, then smaller ones:
+//!
+//! 1. whole packages;
+//! 2. whole clusters, of one kind of core;
+//! 3. whole last-level caches of the tightest die, then package, that has enough of them; what is
+//!    still missing then comes from one more of them, which is split; partly used caches after that.
+//!    Never more than one package here;
+//! 4. whole cores, from one package, die and node where one has enough;
+//! 5. single threads: packages in use first, then cores with the fewest free siblings.
+//!
+//! A priority asks for faster or slower CPUs: units with more of them come first, and where cores are
+//! of two kinds, only one kind is used as long as there are enough of it. Low priority takes the
+//! package with the fewest slow CPUs that has enough. Ties go to the lowest CPU id, so equal input
+//! gives equal output.
+//!
+//! Cost: O(groups) set operations of a few words each, and one sort of the free CPUs.
+
+mod groups;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+
+pub(super) use self::groups::CpuGroups;
+use crate::{policy::placement::CpuPriority, set::CpuSet};
+
+/// `count` CPUs out of `from`; none when there are fewer.
+pub(super) fn pick(groups: &CpuGroups, from: &CpuSet, count: usize, priority: CpuPriority) -> Option<CpuSet> {
+    let available = from.len();
+    if available <= count {
+        return (available == count).then(|| from.clone());
+    }
+    let mut pick = Pick { groups, free: from.clone(), picked: CpuSet::new(), missing: count, priority };
+    pick.keep_to_one_kind();
+    pick.whole_packages();
+    pick.whole_clusters();
+    pick.caches();
+    pick.keep_close();
+    pick.whole_cores();
+    pick.threads();
+    Some(pick.picked)
+}
+
+/// How many CPUs of `cpus` are what the priority asks for.
+pub(super) fn of_priority(groups: &CpuGroups, cpus: &CpuSet, priority: CpuPriority) -> usize {
+    match priority {
+        CpuPriority::High => cpus.common(&groups.fast),
+        CpuPriority::Low => cpus.common(&groups.slow),
+        CpuPriority::Normal => cpus.len() - cpus.common(&groups.fast) - cpus.common(&groups.slow),
+        CpuPriority::None => cpus.len(),
+    }
+}
+
+/// A choice under way.
+struct Pick<'a> {
+    groups: &'a CpuGroups,
+    /// What can still be taken.
+    free: CpuSet,
+    picked: CpuSet,
+    /// What is still to be taken.
+    missing: usize,
+    priority: CpuPriority,
+}
+
+impl<'a> Pick<'a> {
+    fn take(&mut self, cpus: &CpuSet) {
+        self.picked.extend(cpus);
+        self.free = self.free.difference(cpus);
+        self.missing = self.missing.saturating_sub(cpus.len());
+    }
+
+    /// How well CPUs fit the priority: more of those asked for, then more of the next best.
+    fn fit(&self, cpus: &CpuSet) -> Reverse<(usize, usize)> {
+        use CpuPriority::{High, Low, None, Normal};
+        let (first, second) = match self.priority {
+            High => (High, Normal),
+            Normal => (Normal, Low),
+            Low => (Low, Normal),
+            None => return Reverse((0, 0)),
+        };
+        let count = |priority| of_priority(self.groups, cpus, priority);
+        Reverse((count(first), count(second)))
+    }
+
+    /// Where there are slow cores: only those, or only the others, as long as there are enough.
+    fn keep_to_one_kind(&mut self) {
+        let slow = &self.groups.slow;
+        if slow.is_empty() || self.priority == CpuPriority::None {
+            return;
+        }
+        let low = self.priority == CpuPriority::Low;
+        let kind = if low { self.free.intersection(slow) } else { self.free.difference(slow) };
+        if kind.len() < self.missing {
+            return;
+        }
+        self.free = kind;
+        if low {
+            let packages: Vec<&CpuSet> = self.groups.packages.iter().collect();
+            if let Some(package) = self.tightest(&packages, |package| package.common(&self.free)) {
+                self.free = self.free.intersection(package);
+            }
+        }
+    }
+
+    /// Units that are free as a whole and not too large, best first.
+    fn idle(&self, units: &'a [CpuSet]) -> Vec<&'a CpuSet> {
+        let fits = |unit: &&CpuSet| unit.len() <= self.missing && unit.is_subset(&self.free);
+        let mut idle: Vec<&CpuSet> = units.iter().filter(fits).collect();
+        idle.sort_by_key(|unit| self.fit(unit));
+        idle
+    }
+
+    /// The domain that has the least of those that have enough.
+    fn tightest(&self, domains: &[&'a CpuSet], has: impl Fn(&CpuSet) -> usize) -> Option<&'a CpuSet> {
+        let enough = domains.iter().map(|domain| (has(domain), *domain));
+        enough.filter(|(has, _)| *has >= self.missing).min_by_key(|(has, _)| *has).map(|(_, domain)| domain)
+    }
+
+    fn take_whole(&mut self, units: Vec<&CpuSet>) {
+        for unit in units {
+            if unit.len() <= self.missing {
+                self.take(unit);
+            }
+        }
+    }
+
+    fn whole_packages(&mut self) {
+        self.take_whole(self.idle(&self.groups.packages));
+    }
+
+    fn whole_clusters(&mut self) {
+        let mut idle = self.idle(&self.groups.clusters);
+        let packages: Vec<&CpuSet> = self.groups.packages.iter().collect();
+        if let Some(package) = self.tightest(&packages, |package| within(&idle, package)) {
+            idle.retain(|cluster| cluster.is_subset(package));
+        }
+        self.take_whole(idle);
+    }
+
+    fn caches(&mut self) {
+        let caches = &self.groups.caches;
+        if caches.len() < 2 || self.missing < 2 {
+            return;
+        }
+        let whole: Vec<&CpuSet> = caches.iter().filter(|cache| cache.is_subset(&self.free)).collect();
+        let domains: [Vec<&CpuSet>; 2] =
+            [self.groups.dies.iter().collect(), self.groups.packages.iter().collect()];
+        let found =
+            domains.iter().find_map(|domains| self.tightest(domains, |domain| within(&whole, domain)));
+        if let Some(domain) = found {
+            return self.out_of_caches(whole.into_iter().filter(|cache| cache.is_subset(domain)).collect());
+        }
+        let partly = |domain: &CpuSet| {
+            let inside = caches.iter().filter(|cache| cache.is_subset(domain));
+            inside.map(|cache| cache.common(&self.free)).sum()
+        };
+        let found = domains.iter().find_map(|domains| self.tightest(domains, partly));
+        if let Some(domain) = found {
+            self.out_of_caches(caches.iter().filter(|cache| cache.is_subset(domain)).collect());
+        }
+    }
+
+    /// Caches that together have enough: whole ones first, then those with the most free CPUs, and at
+    /// last a part of the one that is left over with the least.
+    fn out_of_caches(&mut self, mut caches: Vec<&CpuSet>) {
+        caches.sort_by_key(|cache| self.fit(cache));
+        self.take_whole(caches.iter().copied().filter(|cache| cache.is_subset(&self.free)).collect());
+        while self.missing > 0 {
+            let free = caches.iter().map(|cache| cache.intersection(&self.free)).filter(|f| !f.is_empty());
+            let free: Vec<CpuSet> = free.collect();
+            let holds_rest = free.iter().filter(|free| free.len() >= self.missing).min_by_key(|f| f.len());
+            if let Some(last) = holds_rest {
+                let groups = self.groups;
+                let mut inner = Pick {
+                    groups,
+                    free: last.clone(),
+                    picked: CpuSet::new(),
+                    missing: self.missing,
+                    priority: self.priority,
+                };
+                inner.whole_cores();
+                inner.threads();
+                self.take(&inner.picked);
+                return;
+            }
+            let Some(largest) = free.iter().max_by_key(|free| (free.len(), Reverse(free.first()))) else {
+                return;
+            };
+            self.take(largest);
+        }
+    }
+
+    /// Without a priority: only the package, then die, then node that has enough whole cores, else
+    /// enough CPUs.
+    fn keep_close(&mut self) {
+        if self.priority != CpuPriority::None || self.missing == 0 {
+            return;
+        }
+        for level in [&self.groups.packages, &self.groups.dies, &self.groups.nodes] {
+            let domains: Vec<&CpuSet> = level.iter().collect();
+            let idle: Vec<&CpuSet> = self.idle(&self.groups.cores);
+            let close = self.tightest(&domains, |domain| within(&idle, domain));
+            let close = close.or_else(|| self.tightest(&domains, |domain| domain.common(&self.free)));
+            if let Some(domain) = close {
+                self.free = self.free.intersection(domain);
+            }
+        }
+    }
+
+    fn whole_cores(&mut self) {
+        self.take_whole(self.idle(&self.groups.cores));
+    }
+
+    fn threads(&mut self) {
+        if self.missing == 0 {
+            return;
+        }
+        let mut packages: Vec<(&CpuSet, CpuSet)> =
+            self.groups.packages.iter().map(|package| (package, package.intersection(&self.free))).collect();
+        packages.sort_by_key(|(package, free)| (package.is_disjoint(&self.picked), self.fit(free)));
+        for (_, free) in packages {
+            let cores = self.groups.cores.iter().filter(|core| !core.is_disjoint(&free));
+            let mut threads = Vec::with_capacity(free.len());
+            for core in cores {
+                let left = core.intersection(&free);
+                let key = |cpu| (self.fit(&CpuSet::from_iter([cpu])), left.len(), core.first(), cpu);
+                threads.extend(left.iter().map(key));
+            }
+            threads.sort_unstable();
+            let chosen: CpuSet = threads.into_iter().take(self.missing).map(|(.., cpu)| cpu).collect();
+            self.take(&chosen);
+        }
+    }
+}
+
+/// CPUs of the units that lie in a domain.
+fn within(units: &[&CpuSet], domain: &CpuSet) -> usize {
+    units.iter().filter(|unit| unit.is_subset(domain)).map(|unit| unit.len()).sum()
+}

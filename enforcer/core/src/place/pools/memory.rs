@@ -1,0 +1,212 @@
+//! The memory of one container: which nodes it starts on, and whether a pool can offer it.
+//!
+//! A container asks for kinds of memory (DRAM and PMEM where it says nothing; HBM only when asked
+//! for). In a pool it gets the pool's nodes of these kinds; a kind that the pool has none of comes
+//! from the nearest nodes that are of it. A zone of movable memory only cannot hold what the kernel
+//! itself needs, so the nearest node of normal memory joins it, whatever its kind.
+//!
+//! *Cold start*: the container starts without DRAM and is meant to get it after a while; what it is
+//! promised must fit without. The grant says how long, and which nodes then.
+//!
+//! Huge pages come from the same nodes as the rest; they are never moved for others.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    annotations::{MemoryTypes, Preferences},
+    rank::{MemoryLimit, MemoryStanding},
+    request::MemoryAmount,
+    tree::{Pool, PoolTree},
+    zones::{Promise, ZoneOffer, Zones},
+};
+use crate::{
+    place::{ContainerRequest, Inventory, MemoryPriority, MemoryResource},
+    set::NodeSet,
+    workload::QosClass,
+};
+
+/// What a container wants of memory.
+#[derive(Debug, Clone)]
+pub(super) struct MemoryWish<'a> {
+    /// Kinds, of those that the machine has.
+    pub(super) types: MemoryTypes,
+    /// Bytes that it is promised.
+    pub(super) bytes: u64,
+    /// How far it may go beyond.
+    pub(super) limit: MemoryLimit,
+    /// How it may be treated when another needs room.
+    pub(super) priority: MemoryPriority,
+    /// Its memory nodes are left as they are.
+    pub(super) preserve: bool,
+    /// How long it stays without DRAM.
+    pub(super) cold_start: Option<Duration>,
+    /// Nodes that it may use at all.
+    pub(super) allowed: Option<&'a NodeSet>,
+    /// Bytes of huge pages by their size.
+    pub(super) hugepages: &'a BTreeMap<u64, u64>,
+}
+
+/// What a pool offers.
+#[derive(Debug, Clone)]
+pub(super) struct MemoryOffer {
+    /// Nodes, and who is moved.
+    pub(super) zone: ZoneOffer,
+    /// Nodes after a cold start.
+    pub(super) then: Option<NodeSet>,
+}
+
+impl<'a> MemoryWish<'a> {
+    /// What a container wants; the error says which kinds the machine does not have. The text beside
+    /// it is what was asked for and cannot be done.
+    pub(super) fn new(
+        inventory: &Inventory,
+        tree: &PoolTree,
+        container: &'a ContainerRequest,
+        qos: QosClass,
+        amount: MemoryAmount,
+        preferences: &Preferences,
+    ) -> Result<(Self, Option<&'static str>), String> {
+        let there = tree.root().memory.types();
+        let asked = preferences.memory_types.unwrap_or(MemoryTypes { dram: true, pmem: true, hbm: false });
+        let mut types = MemoryTypes {
+            dram: asked.dram && there.dram,
+            pmem: asked.pmem && there.pmem,
+            hbm: asked.hbm && there.hbm,
+        };
+        if types == MemoryTypes::default() {
+            if preferences.memory_types.is_some() {
+                return Err(format!("the machine has no memory of type {}", named(asked)));
+            }
+            types = there;
+        }
+        let (cold_start, warning) = match preferences.cold_start {
+            None => (None, None),
+            Some(_) if !types.pmem => (None, Some("cold-start: no PMEM to start on, ignored")),
+            Some(_) if !types.dram => (None, Some("cold-start: no DRAM to get later, ignored")),
+            Some(_) if movable_pmem(inventory, tree) => {
+                (None, Some("cold-start: a PMEM node has movable memory only, ignored"))
+            }
+            Some(duration) => (Some(duration), None),
+        };
+        let priority = match qos {
+            _ if preferences.strict_memory => MemoryPriority::Strict,
+            _ if preferences.preserve_memory => MemoryPriority::Preserved,
+            QosClass::Guaranteed => MemoryPriority::Guaranteed,
+            QosClass::Burstable => MemoryPriority::Burstable,
+            QosClass::BestEffort => MemoryPriority::BestEffort,
+        };
+        let limit = match amount.limit {
+            _ if qos != QosClass::Burstable => MemoryLimit::Request,
+            None => MemoryLimit::Unlimited,
+            Some(limit) if limit > amount.bytes => MemoryLimit::Bytes(limit),
+            Some(_) => MemoryLimit::Request,
+        };
+        let wish = Self {
+            types,
+            bytes: amount.bytes,
+            limit,
+            priority,
+            preserve: preferences.preserve_memory,
+            cold_start,
+            allowed: container.allowed_nodes.as_ref(),
+            hugepages: &container.requests.hugepages,
+        };
+        Ok((wish, warning))
+    }
+
+    /// What a pool, or `place` instead of its own nodes, can offer.
+    pub(super) fn offer<'p>(
+        &self,
+        zones: Zones<'_>,
+        tree: &PoolTree,
+        pool: &Pool,
+        place: Option<&NodeSet>,
+        others: impl FnOnce() -> Vec<Promise<'p>>,
+    ) -> Option<MemoryOffer> {
+        let full = match place {
+            _ if self.preserve => tree.root().memory.all(),
+            Some(place) => place.clone(),
+            None => self.nodes(zones, pool, self.types),
+        };
+        let slow = MemoryTypes { dram: false, ..self.types };
+        let (start, limit) = match self.cold_start {
+            Some(_) => {
+                let slow_nodes = tree.root().memory.of_types(slow);
+                let limit = self.allowed.map(|allowed| allowed.intersection(&slow_nodes));
+                (self.nodes(zones, pool, slow), Some(limit.unwrap_or(slow_nodes)))
+            }
+            None => (full.clone(), self.allowed.cloned()),
+        };
+        if start.is_empty() {
+            return None;
+        }
+        let new = Promise { zone: &start, bytes: self.bytes, priority: self.priority, turn: u64::MAX };
+        let zone = zones.offer(new, limit.as_ref(), others)?;
+        let mut hugepages = self.hugepages.iter();
+        let fits = |(size, bytes): (&u64, &u64)| {
+            zones.account.fits(&zone.zone, MemoryResource::Hugepages(*size), *bytes)
+        };
+        if !hugepages.all(fits) {
+            return None;
+        }
+        let then = self.cold_start.map(|_| full.union(&zone.zone));
+        Some(MemoryOffer { zone, then })
+    }
+
+    /// The figures of an offer by which pools are ranked.
+    pub(super) fn standing(
+        &self,
+        zones: Zones<'_>,
+        pool: &Pool,
+        offer: Option<&MemoryOffer>,
+    ) -> MemoryStanding {
+        let of_pool = pool.memory.of_types(self.types);
+        let offered = offer.map(|offer| offer.then.as_ref().unwrap_or(&offer.zone.zone));
+        MemoryStanding {
+            offered: offered.is_some(),
+            exact_types: offered.is_some_and(|zone| zones.types(zone) == self.types),
+            has_types: zones.types(&of_pool) == self.types,
+            capacity: zones.account.capacity(&of_pool, MemoryResource::Memory),
+            nodes: offered.map_or(usize::MAX, NodeSet::len),
+        }
+    }
+
+    /// Nodes of these kinds in a pool, or nearest to it.
+    fn nodes(&self, zones: Zones<'_>, pool: &Pool, types: MemoryTypes) -> NodeSet {
+        let (here, from) = (pool.memory.types(), pool.memory.all().union(&pool.cpu_nodes));
+        let mut nodes = pool.memory.of_types(types);
+        for (missing, kind) in [
+            (types.dram && !here.dram, MemoryTypes { dram: true, ..MemoryTypes::default() }),
+            (types.pmem && !here.pmem, MemoryTypes { pmem: true, ..MemoryTypes::default() }),
+            (types.hbm && !here.hbm, MemoryTypes { hbm: true, ..MemoryTypes::default() }),
+        ] {
+            if let Some(wider) = zones.widened(&from, kind, self.allowed).filter(|_| missing) {
+                nodes.extend(&wider.difference(&from));
+            }
+        }
+        if let Some(allowed) = self.allowed {
+            nodes = nodes.intersection(allowed);
+        }
+        let machine = &zones.inventory.machine;
+        let movable = |node| machine.node(node).is_some_and(|node| node.normal_memory == Some(false));
+        if !nodes.is_empty() && nodes.iter().all(movable) {
+            let normal = zones.inventory.nodes.iter().map(|node| node.id).filter(|node| !movable(*node));
+            let normal: NodeSet = normal.filter(|n| self.allowed.is_none_or(|a| a.contains(*n))).collect();
+            let all = MemoryTypes { dram: true, pmem: true, hbm: true };
+            return zones.widened(&nodes, all, Some(&normal)).unwrap_or(nodes);
+        }
+        nodes
+    }
+}
+
+/// Is there PMEM that the kernel cannot use for itself?
+fn movable_pmem(inventory: &Inventory, tree: &PoolTree) -> bool {
+    let pmem = &tree.root().memory.pmem;
+    inventory.machine.nodes.iter().any(|node| pmem.contains(node.id) && node.normal_memory == Some(false))
+}
+
+fn named(types: MemoryTypes) -> String {
+    let names = [(types.dram, "dram"), (types.pmem, "pmem"), (types.hbm, "hbm")];
+    let names: Vec<&str> = names.into_iter().filter(|(wanted, _)| *wanted).map(|(_, name)| name).collect();
+    names.join(",")
+}

@@ -1,0 +1,294 @@
+//! What CPUs every pool still has.
+//!
+//! Problem: a pool's CPUs are also those of the pools above and below it, so what one container takes
+//! is missing in several pools, and shared CPU time that was promised in a pool must stay in it. Idea:
+//! add up per pool what was promised in it and below. What can still be had in a pool is the least of
+//! what it and the pools above it have left; what may be *sliced* out of it as exclusive CPUs is also
+//! limited by every pool below, so that each of these keeps what it promised.
+//!
+//! A pool that is in use by containers that were promised nothing keeps a thousandth of a CPU, that is
+//! at least one whole CPU: it is never emptied. The same holds for holders of other engines, whose
+//! CPUs are no pool: their scope keeps what they were promised and at least one CPU.
+//!
+//! Terminology: *granted* is shared CPU time in thousandths of a CPU. Cost: O(holders + pools) to
+//! build, O(depth) per holder that comes later.
+
+use std::collections::BTreeMap;
+
+use super::{
+    cpus::{CpuGroups, pick},
+    tree::{Pool, PoolTree},
+};
+use crate::{
+    place::{Allocations, CpuClass, Grant, Holder},
+    policy::placement::CpuPriority,
+    set::CpuSet,
+};
+
+/// CPUs of all pools.
+#[derive(Debug, Clone)]
+pub(super) struct CpuSupply<'a> {
+    tree: &'a PoolTree,
+    /// Exclusive CPUs of all.
+    taken: CpuSet,
+    pools: Vec<PoolUse>,
+    /// CPU time of reserved CPUs.
+    reserved_granted: u64,
+    /// Containers on reserved CPUs.
+    reserved_containers: usize,
+    /// Scopes that are no pool's shared CPUs, and what was promised in each.
+    scopes: BTreeMap<CpuSet, u64>,
+    ids: BTreeMap<&'a str, usize>,
+}
+
+/// Use of one pool.
+#[derive(Debug, Clone, Copy, Default)]
+struct PoolUse {
+    /// Granted in it and below.
+    granted: u64,
+    /// Containers in it and below that were promised nothing.
+    idle_users: usize,
+    /// Containers in it, not below.
+    containers: usize,
+    /// Shared CPUs in it that nobody has for itself.
+    sharable: usize,
+    /// Isolated ones.
+    isolated: usize,
+}
+
+impl<'a> CpuSupply<'a> {
+    /// After everything that is allocated, but for the holders that are left out.
+    pub(super) fn new(
+        tree: &'a PoolTree,
+        allocations: &Allocations,
+        leave_out: impl Fn(&Holder) -> bool,
+    ) -> Self {
+        let mut supply = Self {
+            tree,
+            taken: CpuSet::new(),
+            pools: vec![PoolUse::default(); tree.pools().len()],
+            reserved_granted: 0,
+            reserved_containers: 0,
+            scopes: BTreeMap::new(),
+            ids: tree.pools().iter().map(|pool| (pool.name.as_str(), pool.id)).collect(),
+        };
+        for (_, grant) in allocations.iter().filter(|(holder, _)| !leave_out(holder)) {
+            supply.enter(grant);
+        }
+        supply.count();
+        supply
+    }
+
+    /// Another grant.
+    pub(super) fn add(&mut self, grant: &Grant) {
+        self.enter(grant);
+        self.count();
+    }
+
+    fn enter(&mut self, grant: &Grant) {
+        self.taken.extend(&grant.exclusive);
+        let shared = grant.shared.as_ref();
+        if grant.class == CpuClass::Reserved {
+            self.reserved_granted = self.reserved_granted.saturating_add(shared.map_or(0, |s| s.milli_cpus));
+            self.reserved_containers += 1;
+            return;
+        }
+        let named = self.pool_of(grant);
+        if let Some(id) = named {
+            self.pools[id].containers += 1;
+        }
+        let Some(shared) = shared else { return };
+        let id = named.or_else(|| self.smallest(&shared.scope)).unwrap_or(self.tree.root().id);
+        if self.tree.pool(id).sharable != shared.scope && grant.class != CpuClass::Preserved {
+            let promised = self.scopes.entry(shared.scope.clone()).or_default();
+            *promised = promised.saturating_add(shared.milli_cpus);
+        }
+        let idle = shared.milli_cpus == 0 && grant.class != CpuClass::Preserved;
+        for above in std::iter::once(id).chain(self.tree.ancestors(id)) {
+            let pool = &mut self.pools[above];
+            pool.granted = pool.granted.saturating_add(shared.milli_cpus);
+            pool.idle_users += usize::from(idle);
+        }
+    }
+
+    /// The pool that a grant names.
+    pub(super) fn pool_of(&self, grant: &Grant) -> Option<usize> {
+        self.ids.get(grant.pool.as_deref()?).copied()
+    }
+
+    /// The smallest pool that holds a scope.
+    fn smallest(&self, scope: &CpuSet) -> Option<usize> {
+        self.tree.pools().iter().find(|pool| scope.is_subset(&pool.cpus)).map(|pool| pool.id)
+    }
+
+    fn count(&mut self) {
+        for pool in self.tree.pools() {
+            let left = |cpus: &CpuSet| cpus.len() - cpus.common(&self.taken);
+            let (sharable, isolated) = (left(&pool.sharable), left(&pool.isolated));
+            (self.pools[pool.id].sharable, self.pools[pool.id].isolated) = (sharable, isolated);
+        }
+    }
+
+    /// Exclusive CPUs of all.
+    pub(super) const fn taken(&self) -> &CpuSet {
+        &self.taken
+    }
+
+    /// Shared CPU time that can be promised in a pool; negative when too much was promised.
+    pub(super) fn shared(&self, id: usize) -> i64 {
+        self.least(id, |pool| signed(pool.sharable, pool.granted))
+    }
+
+    /// Shared CPU time that can be taken out of a pool as exclusive CPUs.
+    pub(super) fn sliceable(&self, id: usize) -> i64 {
+        self.least(id, |pool| signed(pool.sharable, pool.granted) - i64::from(pool.idle_users > 0))
+    }
+
+    fn least(&self, id: usize, left: impl Fn(&PoolUse) -> i64) -> i64 {
+        let above = self.tree.ancestors(id).map(|above| left(&self.pools[above]));
+        above.fold(left(&self.pools[id]), i64::min)
+    }
+
+    /// Isolated CPUs that can be had in a pool.
+    pub(super) fn isolated(&self, id: usize) -> usize {
+        self.pools[id].isolated
+    }
+
+    /// CPU time of reserved CPUs that can be had in a pool; what is granted is granted at the root.
+    pub(super) fn reserved(&self, id: usize) -> i64 {
+        let of_pool = signed(self.tree.pool(id).reserved.len(), 0);
+        of_pool.min(signed(self.tree.root().reserved.len(), self.reserved_granted))
+    }
+
+    /// Containers in a pool, not below it, that use its CPUs in this way.
+    pub(super) fn colocated(&self, id: usize, class: CpuClass) -> usize {
+        match class {
+            CpuClass::Reserved if id == self.tree.root().id => self.reserved_containers,
+            CpuClass::Reserved => 0,
+            _ => self.pools[id].containers,
+        }
+    }
+
+    /// `count` isolated CPUs of a pool.
+    pub(super) fn take_isolated(
+        &self,
+        groups: &CpuGroups,
+        from: &Choice<'_>,
+        count: usize,
+    ) -> Option<CpuSet> {
+        let free = from.within(self.tree.pool(from.pool).isolated.difference(&self.taken));
+        from.pick(groups, &free, count)
+    }
+
+    /// `count` shared CPUs of a pool, so that every pool and every scope keeps what it promised, and
+    /// this one `fraction_milli` in addition.
+    pub(super) fn take_shared(
+        &self,
+        groups: &CpuGroups,
+        from: &Choice<'_>,
+        count: usize,
+        fraction_milli: u64,
+    ) -> Option<CpuSet> {
+        let wanted = i64::try_from(count).ok()?.checked_mul(1000)?;
+        let fraction = i64::try_from(fraction_milli).ok()?;
+        if self.sliceable(from.pool) < wanted.checked_add(fraction)? {
+            return None;
+        }
+        let pool = self.tree.pool(from.pool);
+        let mut free = from.within(self.parts(groups, pool, from.priority));
+        for (scope, promised) in &self.scopes {
+            self.protect(scope, *promised, count, &mut free);
+        }
+        from.pick(groups, &free, count)
+    }
+
+    /// CPUs of a pool that can be taken without touching what the pools below it promised.
+    fn parts(&self, groups: &CpuGroups, pool: &Pool, priority: CpuPriority) -> CpuSet {
+        let mut parts = pool.sharable.difference(&self.taken);
+        for child in pool.children.iter().map(|child| self.tree.pool(*child)) {
+            let free = child.sharable.difference(&self.taken);
+            let inside = self.parts(groups, child, priority);
+            let quota = usize::try_from(self.sliceable(child.id).max(0) / 1000).unwrap_or(usize::MAX);
+            let chosen = if inside.len() <= quota {
+                inside
+            } else {
+                pick(groups, &inside, quota, priority).unwrap_or_default()
+            };
+            parts = parts.difference(&free.difference(&chosen));
+        }
+        parts
+    }
+
+    /// Leaves out so many of the highest CPUs that a scope keeps what it was promised, whatever is
+    /// taken of the rest.
+    fn protect(&self, scope: &CpuSet, promised: u64, count: usize, free: &mut CpuSet) {
+        let there = scope.len() - scope.common(&self.taken);
+        let keep = usize::try_from(promised.div_ceil(1000)).unwrap_or(usize::MAX).max(1);
+        let spare = there.saturating_sub(keep);
+        if count <= spare {
+            return;
+        }
+        let inside = scope.intersection(free);
+        for cpu in inside.iter().skip(spare) {
+            free.remove(cpu);
+        }
+    }
+}
+
+/// Where and how exclusive CPUs are chosen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Choice<'a> {
+    /// Id of the pool.
+    pub(super) pool: usize,
+    /// Which CPUs come first.
+    pub(super) priority: CpuPriority,
+    /// Nothing but these.
+    pub(super) allowed: Option<&'a CpuSet>,
+    /// CPUs that it had, and keeps as far as it can.
+    pub(super) had: Option<&'a CpuSet>,
+    /// Places that each should give its part: where something that it uses is.
+    pub(super) near: &'a [CpuSet],
+}
+
+impl Choice<'_> {
+    fn within(&self, cpus: CpuSet) -> CpuSet {
+        match self.allowed {
+            Some(allowed) => cpus.intersection(allowed),
+            None => cpus,
+        }
+    }
+
+    fn pick(&self, groups: &CpuGroups, free: &CpuSet, count: usize) -> Option<CpuSet> {
+        if let Some(had) = self.had.map(|had| had.intersection(free)).filter(|had| !had.is_empty()) {
+            if had.len() >= count {
+                return pick(groups, &had, count, self.priority);
+            }
+            let more = pick(groups, &free.difference(&had), count - had.len(), self.priority)?;
+            return Some(had.union(&more));
+        }
+        if let Some(cpus) = self.pick_near(groups, free, count) {
+            return Some(cpus);
+        }
+        pick(groups, free, count, self.priority)
+    }
+
+    /// An equal part from each place, at least one CPU, and the rest from anywhere; none where a place
+    /// cannot give its part.
+    fn pick_near(&self, groups: &CpuGroups, free: &CpuSet, count: usize) -> Option<CpuSet> {
+        let part = count.checked_div(self.near.len())?.max(1);
+        let mut picked = CpuSet::new();
+        for near in self.near {
+            let part = part.min(count - picked.len());
+            let here = near.intersection(free).difference(&picked);
+            picked.extend(&pick(groups, &here, part, self.priority)?);
+        }
+        let rest = pick(groups, &free.difference(&picked), count - picked.len(), self.priority)?;
+        Some(picked.union(&rest))
+    }
+}
+
+/// CPU time of whole CPUs, less what is promised.
+fn signed(cpus: usize, promised: u64) -> i64 {
+    let time = i64::try_from(cpus).unwrap_or(i64::MAX).saturating_mul(1000);
+    time.saturating_sub(i64::try_from(promised).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,156 @@
+//! Kinds of memory, zones, and who is moved.
+
+use super::{machines::*, *};
+use crate::place::MemoryPriority;
+
+const RESERVED: &str = "[reserved]\ncpus = '750m'";
+
+/// E27
+#[test]
+fn a_memory_limit_decides_how_many_nodes() {
+    for (limit, count) in [(Some(2500), 2), (Some(5000), 4), (Some(2500), 2), (None, 4)] {
+        let mut node = Node::new(n4c16(), RESERVED);
+        let limits = amounts(Some(1000), limit.map(|mega| mega * MB));
+        let name = node.run(Pod::new("p").container(amounts(Some(500), Some(100 * MB)), limits));
+        assert_eq!(node.grant(&name).mems.len(), count, "{limit:?}");
+    }
+}
+
+/// X1
+#[test]
+fn kinds_of_memory_come_from_the_own_package() {
+    for (kind, on) in [
+        ("", ["0,4", "1,5"]),
+        ("dram", ["0", "1"]),
+        ("hbm", ["2", "3"]),
+        ("pmem", ["4", "5"]),
+        ("mixed", ["0,2,4", "1,3,5"]),
+    ] {
+        let mut node = Node::new(n6(), "");
+        let mut pod = Pod::new("p").guaranteed(500, 512 * MB);
+        if !kind.is_empty() {
+            pod = pod.annotated("memory-type.resource-policy.nri.io/pod", kind);
+        }
+        let name = node.run(pod);
+        assert!(on.contains(&node.mems(&name).as_str()), "{kind}: {}", node.mems(&name));
+        assert_eq!(node.mems(&name), on[usize::from(node.cpus(&name) == cpus("4-7"))], "{kind}");
+    }
+    let mut node = Node::new(n4c16(), "");
+    let pod = Pod::new("p").annotated("memory-type.resource-policy.nri.io/pod", "hbm").guaranteed(500, MB);
+    let refused = node.create(&pod.build()).unwrap_err();
+    assert!(refused.to_string().contains("no memory of type hbm"), "{refused}");
+}
+
+/// C3, as far as it is placement
+#[test]
+fn a_cold_start_is_without_dram_and_says_when_it_ends() {
+    let mut node = Node::new(c4pmem4(), "");
+    let pod = Pod::new("p")
+        .annotated("memory-type.cri-resource-manager.intel.com/pod", "dram,pmem")
+        .annotated("cold-start.cri-resource-manager.intel.com/pod", r#"{"duration": "10s"}"#)
+        .guaranteed(500, GB)
+        .last(|container| container.allowed_cpus = Some("1".parse().unwrap()));
+    let name = node.run(pod);
+    let grant = node.grant(&name);
+    assert_eq!(grant.mems.to_string(), "7", "{:?}", node.warnings);
+    let then = grant.cold_start.as_ref().unwrap();
+    assert_eq!((then.after.as_secs(), then.mems.to_string().as_str()), (10, "1,7"));
+    // What it is promised must be there before the DRAM is.
+    let large = Pod::new("q")
+        .annotated("memory-type.cri-resource-manager.intel.com/pod", "dram,pmem")
+        .annotated("cold-start.cri-resource-manager.intel.com/pod", r#"{"duration": "10s"}"#)
+        .guaranteed(100, 17 * GB);
+    node.create(&large.build()).unwrap_err();
+}
+
+/// C5
+#[test]
+fn machines_are_filled_without_moving_anybody() {
+    for each in [2u64, 3, 4] {
+        let mut node = Node::new(c4pmem4(), "");
+        let mut names = Vec::new();
+        for n in 0..3 * each {
+            let pod = Pod::new(&format!("p{n}")).guaranteed(750 / each, 4500 * MB / each).build();
+            let admission = node.create(&pod).unwrap();
+            assert!(admission.updates.is_empty());
+            names.push(format!("p{n}/c0"));
+        }
+        for name in names {
+            assert!(
+                ["0,6", "1,7", "2,4", "3,5"].contains(&node.mems(&name).as_str()),
+                "{}",
+                node.mems(&name)
+            );
+        }
+    }
+}
+
+/// C7: the reference moves both; every promise can be kept where it is, so nobody is moved here.
+#[test]
+fn nobody_is_moved_as_long_as_all_promises_can_be_kept() {
+    let mut node = Node::new(c4pmem4(), "");
+    let one = node.run(Pod::new("one").guaranteed(200, 5 * GB));
+    let two = node.run(Pod::new("two").guaranteed(200, 5 * GB));
+    let (mems_of_one, mems_of_two) = (node.mems(&one), node.mems(&two));
+    let root = node.run(
+        Pod::new("root")
+            .annotated("prefer-shared-cpus.resource-policy.nri.io", "true")
+            .guaranteed(1200, 2 * GB),
+    );
+    assert_eq!((node.pool(&root), node.mems(&root).as_str()), ("root", "0-7"));
+    assert_eq!((node.mems(&one), node.mems(&two)), (mems_of_one, mems_of_two));
+    // Another one that the pool of the first has no room for besides what is everywhere.
+    let full = node.run(Pod::new("full").guaranteed(200, 10 * GB));
+    let sum: u64 = [&one, &two, &root, &full].iter().map(|name| node.grant(name).memory[0].bytes).sum();
+    assert_eq!(sum, 22 * GB);
+}
+
+#[test]
+fn others_get_a_wider_zone_and_are_told() {
+    let mut node = Node::new(n4c16(), RESERVED);
+    let pod = |name: &str| Pod::new(name).last_burstable(100, 1500 * MB);
+    let limit = |pod: Pod| pod.last(|container| container.allowed_cpus = Some("4-7".parse().unwrap()));
+    let one = node.run(limit(pod("one")));
+    assert_eq!(node.mems(&one), "1");
+    let guaranteed = limit(Pod::new("two").guaranteed(1000, 1500 * MB));
+    let admission = node.create(&guaranteed.build()).unwrap();
+    assert_eq!(node.mems("two/c0"), "1");
+    assert_eq!(node.mems(&one), "0-1");
+    let update = admission.updates.iter().find(|update| update.mems.is_some()).unwrap();
+    assert_eq!((update.holder.name(), update.mems.clone()), ("c0", Some(nodes("0-1"))));
+    for name in [&one, "two/c0"] {
+        let claim = &node.grant(name).memory[0];
+        assert_eq!(claim.by_node.values().sum::<u64>(), claim.bytes);
+        assert!(claim.by_node.keys().all(|node| claim.zone.contains(*node)));
+    }
+    // Strict ones are not moved, and a zone that is too small for them is not taken.
+    let mut node = Node::new(n4c16(), RESERVED);
+    let strict = limit(pod("one")).annotated("memory.strict.numa-enforcer.io/pod", "true");
+    let one = node.run(strict);
+    assert_eq!(node.grant(&one).memory_priority, MemoryPriority::Strict);
+    node.run(guaranteed);
+    assert_eq!((node.mems(&one).as_str(), node.mems("two/c0") == "1"), ("1", false));
+}
+
+#[test]
+fn huge_pages_are_on_nodes_that_have_them() {
+    let mut machine = n4c16();
+    machine.nodes[3].hugepages.push(crate::topology::Hugepages { size_bytes: 2 << 20, total: 64, free: 64 });
+    let mut node = Node::new(machine, RESERVED);
+    let pod = |name: &str, pages: u64| {
+        Pod::new(name).guaranteed(1000, 10 * MB).last(|container| {
+            container.requests.hugepages.insert(2 << 20, pages << 21);
+            container.limits.hugepages.insert(2 << 20, pages << 21);
+        })
+    };
+    let one = node.run(pod("one", 60));
+    assert_eq!(node.mems(&one), "3");
+    let refused = node.create(&pod("two", 10).build()).unwrap_err();
+    assert!(refused.to_string().contains("hugepages-2Mi"), "{refused}");
+}
+
+impl Pod {
+    fn last_burstable(self, milli: u64, memory: u64) -> Self {
+        self.burstable(milli, Some(milli + 1), memory)
+    }
+}

@@ -1,0 +1,1 @@
+//! What must hold after any sequence of pods.
