@@ -32,7 +32,7 @@ const OWNERS: [(&str, &[&str]); 9] = [
     ("procfs", &["enforcer/src/observe/"]),
     ("prometheus", &["enforcer/src/report/"]),
     ("axum", &["enforcer/src/serve"]),
-    ("serde_saphyr", &["enforcer/src/discover/manifest/"]),
+    ("serde_saphyr", &["enforcer/src/discover/manifest/", "enforcer/tests/"]),
     ("libc", &["enforcer/src/kernel/linux.rs", "tests/src/", "enforcer/tests/"]),
 ];
 
