@@ -16,7 +16,11 @@ use serde::{
     de::{IntoDeserializer, value::Error as ValueError},
 };
 
-use super::{Placement, PodName, PodRequest, Trace, hints::HintsEngine, pools::PoolsEngine};
+use super::{
+    Placement, PodName, PodRequest, Trace,
+    hints::HintsEngine,
+    pools::{PoolsEngine, annotations::mistaken_keys},
+};
 use crate::{
     policy::placement::{Engine, HintsSettings, NumaAllocationStrategy, PlacementSettings, Scope},
     workload::printable,
@@ -31,7 +35,10 @@ pub(super) fn engine_of(
     trace: &mut Trace,
 ) -> Box<dyn Placement> {
     match choose(settings, pod, trace) {
-        Choice::Pools => Box::new(PoolsEngine::new(settings.pools.clone())),
+        Choice::Pools => {
+            mistaken_keys(pod).into_iter().for_each(|mistake| trace.warn(mistake));
+            Box::new(PoolsEngine::new(settings.pools.clone()))
+        }
         Choice::Hints(of_pod, of_containers) => {
             Box::new(HintsEngine::new(of_pod).with_containers(of_containers))
         }
@@ -368,5 +375,21 @@ mod tests {
         }
         let error = toml::from_str::<Policy>("[[placement.rule]]\npod = '['").unwrap_err().to_string();
         assert!(error.contains("pod = '['"), "{error}");
+    }
+
+    #[test]
+    fn keys_that_the_pools_engine_does_not_know_are_reported_where_it_places() {
+        let settings = PlacementSettings { engine: Engine::Pools, ..PlacementSettings::default() };
+        let misspelt = [("prefer-shared-cpu.resource-policy.nri.io", "true")];
+        let warnings = |settings: &PlacementSettings| {
+            let mut trace = Trace::default();
+            engine_of(settings, &pod("default", &misspelt), &mut trace);
+            trace.into_parts().1
+        };
+        assert_eq!(
+            warnings(&settings),
+            ["annotation prefer-shared-cpu.resource-policy.nri.io: there is no such key, ignored"]
+        );
+        assert!(warnings(&PlacementSettings::default()).is_empty());
     }
 }
