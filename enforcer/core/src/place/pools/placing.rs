@@ -133,7 +133,9 @@ impl<'a> Placing<'a> {
         let mut warn = |warning: String| trace.warn(format!("container {name}: {warning}"));
         let (preferences, warnings) = Preferences::read(pod, &container.name);
         warnings.into_iter().for_each(&mut warn);
-        let machine_bytes = self.account.capacity(&self.tree.root().memory.all(), MemoryResource::Memory);
+        // All memory, as the kubelet divides by it: what is set aside is part of it.
+        let totals = self.inventory.nodes.iter().filter_map(|node| node.total.get(&MemoryResource::Memory));
+        let machine_bytes = totals.fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
         let (amounts, warnings) = Amounts::of(container, pod, machine_bytes);
         warnings.into_iter().for_each(&mut warn);
         let (rules, warnings) = affinity::rules_of(pod, &container.name, self.settings);
