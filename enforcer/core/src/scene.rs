@@ -9,7 +9,7 @@ use crate::{
     finding::{Finding, assess},
     id::{CpuId, NodeId},
     model::Model,
-    place::nearest::{Allocations, NearestFit},
+    place::{Allocations, Inventory},
     plan::{Action, Plan},
     policy::{Policy, WorkloadRule},
     sample::{CgroupSample, HintFaults, NodeBytes, NodeSample, Sample, TaskSample},
@@ -138,12 +138,16 @@ impl Scene {
         self.now.cgroups.get_mut(&CgroupPath::new(path)).unwrap()
     }
 
+    pub(crate) fn inventory(&self) -> Inventory {
+        Inventory::new(self.machine.clone(), Vec::new(), &self.policy.placement).unwrap()
+    }
+
     pub(crate) fn model(&self) -> Model {
         Model::new(&self.machine, &self.workloads, &self.now, Some(&self.before))
     }
 
     pub(crate) fn findings(&self) -> Vec<Finding> {
-        assess(&self.machine, &self.workloads, &self.now, &self.model(), &self.policy)
+        assess(&self.inventory(), &self.workloads, &self.now, &self.model(), &self.policy)
     }
 
     pub(crate) fn decide(&self) -> Decision {
@@ -152,7 +156,7 @@ impl Scene {
 
     pub(crate) fn decide_with(&self, history: &History, allocations: &mut Allocations) -> Decision {
         let inputs = Inputs {
-            machine: &self.machine,
+            inventory: &self.inventory(),
             workloads: &self.workloads,
             sample: &self.now,
             model: &self.model(),
@@ -160,7 +164,7 @@ impl Scene {
             history,
             now_ns: self.now.monotonic_ns,
         };
-        decide(&inputs, &NearestFit, allocations)
+        decide(&inputs, allocations)
     }
 
     /// Carries the plan out as a kernel would that does everything it is asked.

@@ -14,6 +14,7 @@ use enforcer_core::{
     degraded::Degraded,
     finding::{Severity, assess},
     model::Model,
+    place::Inventory,
     policy::Policy,
     sample::{SAMPLE_SCHEMA_VERSION, Sample},
     topology::Topology,
@@ -66,14 +67,16 @@ impl TryFrom<args::Audit> for Options {
 
 pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let (machine, degraded) = read_topology(&options.host)?;
-    let seen = Seen::new(options, &machine, degraded);
+    let mut seen = Seen::new(options, &machine, degraded);
     let model = Model::new(&machine, &seen.workloads, &seen.now, seen.before.as_ref());
     let policy = &options.policy;
-    let findings = assess(&machine, &seen.workloads, &seen.now, &model, policy);
+    let (inventory, unfit) = Inventory::or_whole(machine, &policy.placement);
+    seen.degraded.extend(unfit);
+    let findings = assess(&inventory, &seen.workloads, &seen.now, &model, policy);
     let audit = Audit::new(AuditInputs {
         tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
         host: seen.host,
-        topology: machine,
+        topology: inventory.machine,
         workloads: &seen.workloads,
         sample: &seen.now,
         model: &model,

@@ -17,7 +17,7 @@ use enforcer_core::{
     degraded::Degraded,
     finding::{Severity, assess},
     model::Model,
-    place::nearest::{Allocations, NearestFit},
+    place::{Allocations, Inventory},
     plan::Plan,
     policy::{Mode, Policy},
     sample::Sample,
@@ -42,11 +42,25 @@ pub struct Engine {
     host: Host,
     /// Not of one tick: a port that is taken, a journal that is damaged.
     standing: Vec<Degraded>,
-    machine: Option<(Topology, Vec<Degraded>)>,
+    machine: Option<Machine>,
     before: Option<Sample>,
     allocations: Allocations,
     history: History,
     totals: Totals,
+}
+
+/// The machine as placement sees it, and what of it could not be seen.
+struct Machine {
+    inventory: Inventory,
+    degraded: Vec<Degraded>,
+}
+
+impl Machine {
+    fn new((topology, mut degraded): (Topology, Vec<Degraded>), policy: &Policy) -> Self {
+        let (inventory, unfit) = Inventory::or_whole(topology, &policy.placement);
+        degraded.extend(unfit);
+        Self { inventory, degraded }
+    }
 }
 
 impl Engine {
@@ -84,6 +98,10 @@ impl Engine {
 
     /// Goes on with another policy. What was given to workloads stays theirs while it is valid.
     pub fn set_policy(&mut self, policy: Policy) {
+        if let Some(Machine { inventory, mut degraded }) = self.machine.take() {
+            degraded.retain(|one| one.source != Inventory::UNFIT);
+            self.machine = Some(Machine::new((inventory.machine, degraded), &policy));
+        }
         self.policy = policy;
         self.totals.config_good = true;
     }
@@ -107,7 +125,7 @@ impl Engine {
     /// daemon that gives up the privileges for it before its first tick.
     pub fn prepare(&mut self) -> Result<(), SourceError> {
         if self.machine.is_none() {
-            self.machine = Some(self.source.topology()?);
+            self.machine = Some(Machine::new(self.source.topology()?, &self.policy));
         }
         Ok(())
     }
@@ -119,16 +137,16 @@ impl Engine {
             self.totals.failed_ticks += 1;
         }
         let (workloads, mut degraded, sample) = seen?;
-        let Some((machine, machine_degraded)) = &self.machine else {
+        let Some(Machine { inventory, degraded: of_machine }) = &self.machine else {
             return Err(SourceError::new("topology", &"was not read"));
         };
-        degraded.extend(machine_degraded.iter().chain(&self.standing).cloned());
+        degraded.extend(of_machine.iter().chain(&self.standing).cloned());
 
-        let model = Model::new(machine, &workloads, &sample, self.before.as_ref());
-        let findings = assess(machine, &workloads, &sample, &model, &self.policy);
+        let model = Model::new(&inventory.machine, &workloads, &sample, self.before.as_ref());
+        let findings = assess(inventory, &workloads, &sample, &model, &self.policy);
         self.history.prune(&self.policy, now_ns);
         let inputs = Inputs {
-            machine,
+            inventory,
             workloads: &workloads,
             sample: &sample,
             model: &model,
@@ -136,11 +154,11 @@ impl Engine {
             history: &self.history,
             now_ns,
         };
-        let decision = decide(&inputs, &NearestFit, &mut self.allocations);
+        let decision = decide(&inputs, &mut self.allocations);
         let audit = Audit::new(AuditInputs {
             tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
             host: self.host.clone(),
-            topology: machine.clone(),
+            topology: inventory.machine.clone(),
             workloads: &workloads,
             sample: &sample,
             model: &model,
@@ -174,7 +192,7 @@ impl Engine {
         self.prepare()?;
         if self.totals.ticks > 0 && self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
             match self.source.topology() {
-                Ok(machine) => self.machine = Some(machine),
+                Ok(read) => self.machine = Some(Machine::new(read, &self.policy)),
                 // The machine is still there; it will be read again.
                 Err(error) => tracing::warn!("{error}"),
             }

@@ -1,6 +1,6 @@
 //! From figures and wishes to a plan.
 //!
-//! Problem: bring every declared workload to the CPUs and memory that a placement engine names,
+//! Problem: bring every declared workload to the CPUs and memory that placement names for it,
 //! disturbing as little as possible. Idea: first let everything that is validly placed keep its
 //! place, then place the rest in the order of the configuration, then write down the steps that
 //! lead from what is to what shall be ([`order`] says in which order).
@@ -11,12 +11,12 @@
 //!
 //! The decision does not depend on the policy's mode: in `observe` it is shown, in `enforce` carried
 //! out. A machine with fewer than two CPU nodes has nothing to decide. Cost: one placement per
-//! declared workload, O(nodes x CPUs) each.
+//! declared workload.
 
 mod history;
 pub mod order;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,11 +26,10 @@ use self::order::Change;
 use crate::{
     id::NodeId,
     model::{Model, WorkloadModel, nearest_effective},
-    place::nearest::{Allocations, Assignment, Bounds, Placement, Request},
+    place::{Allocations, Bounds, CgroupRequest, Grant, Holder, Inventory},
     plan::{PLAN_SCHEMA_VERSION, Plan},
     policy::{Policy, WorkloadRule},
     sample::Sample,
-    topology::Topology,
     workload::{CgroupPath, Origin, Workload},
 };
 
@@ -38,7 +37,7 @@ use crate::{
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a> {
     /// The machine.
-    pub machine: &'a Topology,
+    pub inventory: &'a Inventory,
     /// What runs on it.
     pub workloads: &'a [Workload],
     /// The latest sample: free memory, and the cpusets of cgroups above the workloads.
@@ -91,19 +90,21 @@ pub enum RefusalCause {
 
 /// Decides what to do. `allocations` are those of the decision before, and become those of this
 /// one: workloads that are gone or no longer declared lose theirs.
-pub fn decide(inputs: &Inputs<'_>, engine: &dyn Placement, allocations: &mut Allocations) -> Decision {
+pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     let mut decision = Decision {
         plan: Plan { schema_version: PLAN_SCHEMA_VERSION, ..Plan::default() },
         ..Decision::default()
     };
     let declared = declared(inputs);
-    allocations.retain(|cgroup| declared.iter().any(|one| one.cgroup == cgroup));
-    if inputs.machine.cpu_nodes().len() < 2 {
+    let holders: BTreeSet<Holder> = declared.iter().map(|one| Holder::cgroup(one.cgroup)).collect();
+    allocations.retain(|holder| holders.contains(holder));
+    let machine = &inputs.inventory.machine;
+    if machine.cpu_nodes().len() < 2 {
         return decision;
     }
-    let kept = keep_valid(inputs, engine, allocations, &declared);
+    let kept = keep_valid(inputs, allocations, &declared);
     for one in &declared {
-        match goal(inputs, engine, allocations, one, &kept) {
+        match goal(inputs, allocations, one, &kept) {
             Ok(change) => {
                 let steps = order::steps(&change);
                 if steps.is_empty() {
@@ -156,15 +157,14 @@ fn declared<'a>(inputs: &Inputs<'a>) -> Vec<Declared<'a>> {
 /// workload that comes earlier in the file.
 fn keep_valid(
     inputs: &Inputs<'_>,
-    engine: &dyn Placement,
     allocations: &mut Allocations,
     declared: &[Declared<'_>],
-) -> BTreeMap<CgroupPath, Assignment> {
+) -> BTreeMap<CgroupPath, Grant> {
     let mut kept = BTreeMap::new();
     for one in declared {
-        if let Some(assignment) = engine.keep(inputs.machine, allocations, &request(inputs, one)) {
-            allocations.give(one.cgroup.clone(), assignment.clone());
-            kept.insert(one.cgroup.clone(), assignment);
+        if let Some(grant) = request(inputs, one).keep(inputs.inventory, allocations) {
+            allocations.give(Holder::cgroup(one.cgroup), grant.clone());
+            kept.insert(one.cgroup.clone(), grant);
         }
     }
     kept
@@ -172,10 +172,9 @@ fn keep_valid(
 
 fn goal<'a>(
     inputs: &Inputs<'a>,
-    engine: &dyn Placement,
     allocations: &mut Allocations,
     one: &Declared<'a>,
-    kept: &BTreeMap<CgroupPath, Assignment>,
+    kept: &BTreeMap<CgroupPath, Grant>,
 ) -> Result<Change<'a>, Refusal> {
     let seen =
         one.figures.and_then(|figures| Some((figures, figures.cpus.as_ref()?, figures.mems.as_ref()?)));
@@ -183,27 +182,25 @@ fn goal<'a>(
         let reason = "its effective CPUs and memory nodes are not known".to_owned();
         return Err(one.refusal(RefusalCause::NotSeen, reason));
     };
-    let assignment = if let Some(kept) = kept.get(one.cgroup) {
-        kept.clone()
-    } else {
-        engine
-            .place(inputs.machine, allocations, &request(inputs, one))
-            .map_err(|error| one.refusal(RefusalCause::NoPlace, error.to_string()))?
+    let goal = match kept.get(one.cgroup) {
+        Some(kept) => kept.clone(),
+        None => request(inputs, one)
+            .place(inputs.inventory, allocations)
+            .map_err(|rejection| one.refusal(RefusalCause::NoPlace, rejection.to_string()))?,
     };
-    allocations.give(one.cgroup.clone(), assignment.clone());
     Ok(Change {
         cgroup: one.cgroup,
         cpus,
         mems,
         bytes_by_node: figures.bytes_by_node.as_ref(),
         negligible_bytes: inputs.policy.thresholds.min_memory.0,
-        goal: assignment,
+        goal,
     })
 }
 
-fn request<'a>(inputs: &Inputs<'a>, one: &Declared<'a>) -> Request<'a> {
-    Request {
-        workload: one.cgroup,
+fn request<'a>(inputs: &Inputs<'a>, one: &Declared<'a>) -> CgroupRequest<'a> {
+    CgroupRequest {
+        cgroup: one.cgroup,
         cpus: one.rule.cpus.get(),
         memory_bytes: one.rule.memory.map(|memory| memory.0),
         now: one.figures,

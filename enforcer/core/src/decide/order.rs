@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use crate::{
     id::NodeId,
     model::accessed_bytes,
-    place::nearest::Assignment,
+    place::Grant,
     plan::{Action, Step},
     sample::NodeBytes,
     set::{CpuSet, NodeSet},
@@ -35,12 +35,12 @@ pub struct Change<'a> {
     /// Anonymous memory that may be left on other nodes when the cpuset is as it should be.
     pub negligible_bytes: u64,
     /// Where it shall be.
-    pub goal: Assignment,
+    pub goal: Grant,
 }
 
 /// The steps in order; none when the workload is in place or the goal is empty.
 pub fn steps(change: &Change<'_>) -> Vec<Step> {
-    let Assignment { cpus, mems, .. } = &change.goal;
+    let Grant { exclusive: cpus, mems, .. } = &change.goal;
     let Some(to) = mems.first().filter(|_| !cpus.is_empty()) else { return Vec::new() };
     if change.cpus == cpus && change.mems == mems {
         return left_behind(change, to).into_iter().collect();
@@ -60,7 +60,7 @@ fn widen(change: &Change<'_>) -> Option<Step> {
 }
 
 fn set_cpus(change: &Change<'_>) -> Option<Step> {
-    let cpus = &change.goal.cpus;
+    let cpus = &change.goal.exclusive;
     (change.cpus != cpus).then(|| Step {
         reason: format!("CPUs {} become {cpus}: {}", change.cpus, change.goal.reason),
         action: Action::SetCpus { cgroup: change.cgroup.clone(), cpus: cpus.clone() },

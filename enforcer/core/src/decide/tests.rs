@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    place::nearest::Allocations, plan::Action, policy::HumanDuration, sample::CgroupSample, scene::Scene,
+    place::Allocations, plan::Action, policy::HumanDuration, sample::CgroupSample, scene::Scene,
     topology::synth::Machine,
 };
 
@@ -120,11 +120,11 @@ fn two_workloads_never_share_a_cpu() {
         .declared("/*", 3, None);
     let mut allocations = Allocations::default();
     let decision = scene.decide_with(&History::default(), &mut allocations);
-    let given: Vec<_> = allocations.iter().map(|(path, one)| format!("{path} {}", one.cpus)).collect();
+    let given: Vec<_> = allocations.iter().map(|(path, one)| format!("{path} {}", one.exclusive)).collect();
     assert_eq!(given, ["/a 0-2", "/b 4-6"]);
     let refusal = &decision.refused[0];
     assert_eq!((refusal.workload.as_str(), refusal.cause), ("/c", RefusalCause::NoPlace));
-    assert!(refusal.reason.contains("1 of 3 CPUs are free"), "{}", refusal.reason);
+    assert!(refusal.reason.contains("1 of 3 cpu on node 0"), "{}", refusal.reason);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn the_cgroup_above_bounds_the_choice() {
 
     scene.now.cgroups.insert(CgroupPath::new("/s"), above("4", "1"));
     let refused = scene.decide().refused.remove(0);
-    assert!(refused.reason.contains("1 of 2 CPUs are free"), "{}", refused.reason);
+    assert!(refused.reason.contains("1 of 2 cpu on node 1"), "{}", refused.reason);
 
     scene.now.cgroups.insert(CgroupPath::new("/s"), above("0-3", "0"));
     scene.policy.workloads[0].numa_nodes = Some("1".parse().unwrap());
@@ -297,12 +297,13 @@ proptest! {
         let mut allocations = Allocations::default();
         scene.decide_with(&History::default(), &mut allocations);
         let mut taken = crate::set::CpuSet::new();
-        for (path, one) in allocations.iter() {
-            prop_assert!(taken.is_disjoint(&one.cpus), "{path}");
-            taken = taken.union(&one.cpus);
+        for (holder, one) in allocations.iter() {
+            let path = CgroupPath::new(&holder.pod().unwrap().name);
+            prop_assert!(taken.is_disjoint(&one.exclusive), "{path}");
+            taken = taken.union(&one.exclusive);
             prop_assert_eq!(one.mems.len(), 1);
-            prop_assert_eq!(scene.machine.nodes_of(&one.cpus), one.mems.clone());
-            prop_assert_eq!(one.cpus.len(), scene.policy.rule(path).unwrap().cpus.get() as usize);
+            prop_assert_eq!(scene.machine.nodes_of(&one.exclusive), one.mems.clone());
+            prop_assert_eq!(one.exclusive.len(), scene.policy.rule(&path).unwrap().cpus.get() as usize);
         }
     }
 

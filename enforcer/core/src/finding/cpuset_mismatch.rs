@@ -15,7 +15,7 @@ use crate::{id::NodeId, set::NodeSet, words};
 pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let cpus = subject.figures.cpus.as_ref()?;
     let mems = subject.figures.mems.as_ref()?;
-    let cpu_nodes = subject.machine.nodes_of(cpus);
+    let cpu_nodes = subject.inventory.machine.nodes_of(cpus);
     let homes = subject.locality.homes(mems);
     if cpu_nodes.is_empty() || homes.is_empty() {
         return None;
@@ -60,5 +60,5 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
 }
 
 fn has_memory(subject: &Subject<'_>, node: NodeId) -> bool {
-    subject.machine.node(node).is_some_and(|node| node.mem_total_bytes != Some(0))
+    subject.inventory.machine.node(node).is_some_and(|node| node.mem_total_bytes != Some(0))
 }

@@ -10,25 +10,24 @@ use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles, remedy};
 use crate::{
     decide::{History, Inputs, decide},
     model::Model,
-    place::nearest::{Allocations, NearestFit},
+    place::{Allocations, Inventory},
     plan::{Action, Step},
     policy::Policy,
     sample::Sample,
-    topology::Topology,
     words,
     workload::{CgroupPath, Workload},
 };
 
 pub(super) fn assess(
-    machine: &Topology,
+    inventory: &Inventory,
     workloads: &[Workload],
     sample: &Sample,
     model: &Model,
     policy: &Policy,
 ) -> Vec<Finding> {
     let history = History::default();
-    let inputs = Inputs { machine, workloads, sample, model, policy, history: &history, now_ns: 0 };
-    let decision = decide(&inputs, &NearestFit, &mut Allocations::default());
+    let inputs = Inputs { inventory, workloads, sample, model, policy, history: &history, now_ns: 0 };
+    let decision = decide(&inputs, &mut Allocations::default());
 
     let mut by_cgroup: BTreeMap<&CgroupPath, Vec<&Step>> = BTreeMap::new();
     for step in &decision.plan.steps {

@@ -25,9 +25,9 @@ use serde::{Deserialize, Serialize};
 use self::subject::Subject;
 use crate::{
     model::{Locality, Model},
+    place::Inventory,
     policy::Policy,
     sample::Sample,
-    topology::Topology,
     workload::{CgroupPath, Workload},
 };
 
@@ -108,20 +108,21 @@ impl fmt::Display for Rule {
 
 /// Judges every workload by every rule. The findings come worst first, then by id.
 pub fn assess(
-    machine: &Topology,
+    inventory: &Inventory,
     workloads: &[Workload],
     sample: &Sample,
     model: &Model,
     policy: &Policy,
 ) -> Vec<Finding> {
+    let machine = &inventory.machine;
     if machine.cpu_nodes().len() < 2 {
         return Vec::new();
     }
     let locality = Locality::new(machine);
-    let mut findings = drift::assess(machine, workloads, sample, model, policy);
+    let mut findings = drift::assess(inventory, workloads, sample, model, policy);
     for workload in workloads {
         let Some(figures) = model.of(workload) else { continue };
-        let subject = Subject { machine, locality: &locality, workload, figures, sample, policy };
+        let subject = Subject { inventory, locality: &locality, workload, figures, sample, policy };
         let rules = [
             cpuset_mismatch::assess,
             remote_residency::assess,

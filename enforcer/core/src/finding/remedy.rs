@@ -17,8 +17,8 @@ use crate::{
 pub(super) fn realign(subject: &Subject<'_>) -> String {
     let place = subject.better_place();
     if let Origin::Process { pid, .. } = subject.workload.origin {
-        let cpus =
-            place.map_or_else(|| subject.machine.cpus_of(&subject.figures.cpu_nodes), |(cpus, _)| cpus);
+        let cpus = place
+            .map_or_else(|| subject.inventory.machine.cpus_of(&subject.figures.cpu_nodes), |(cpus, _)| cpus);
         return format!("taskset -apc {cpus} {pid}");
     }
     let (cpus, mems) = place.unzip();

@@ -11,7 +11,7 @@ use crate::words;
 
 pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let cpus = subject.figures.cpus.as_ref().filter(|_| subject.is_pinned())?;
-    let nodes = subject.machine.nodes_of(cpus);
+    let nodes = subject.inventory.machine.nodes_of(cpus);
     if nodes.len() < 2 {
         return None;
     }

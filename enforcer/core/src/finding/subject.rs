@@ -6,16 +6,15 @@ use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles};
 use crate::{
     id::NodeId,
     model::{Locality, WorkloadModel, accessed_bytes, nearest_effective},
-    place::nearest::{Allocations, Assignment, NearestFit, Placement, Request},
+    place::{Allocations, CgroupRequest, Inventory},
     policy::Policy,
     sample::{CgroupSample, Sample, TaskSample},
     set::{CpuSet, NodeSet},
-    topology::Topology,
     workload::{CgroupPath, Origin, Workload},
 };
 
 pub(super) struct Subject<'a> {
-    pub(super) machine: &'a Topology,
+    pub(super) inventory: &'a Inventory,
     pub(super) locality: &'a Locality,
     pub(super) workload: &'a Workload,
     pub(super) figures: &'a WorkloadModel,
@@ -117,7 +116,7 @@ impl Subject<'_> {
 
     /// Does its cpuset keep it from some CPU that others may use?
     pub(super) fn is_pinned(&self) -> bool {
-        self.figures.cpus.as_ref().is_some_and(|cpus| !self.machine.online_cpus().is_subset(cpus))
+        self.figures.cpus.as_ref().is_some_and(|cpus| !self.inventory.machine.online_cpus().is_subset(cpus))
     }
 
     /// CPUs and memory nodes that would mend it: as many CPUs as it is pinned to, on the node that
@@ -125,8 +124,8 @@ impl Subject<'_> {
     pub(super) fn better_place(&self) -> Option<(CpuSet, NodeSet)> {
         let pinned = self.is_pinned();
         let cpus = if pinned { self.figures.cpus.as_ref()?.len() } else { self.busy_cpus() };
-        let request = Request {
-            workload: &self.workload.cgroup,
+        let request = CgroupRequest {
+            cgroup: &self.workload.cgroup,
             cpus: u32::try_from(cpus).ok()?,
             memory_bytes: None,
             now: Some(self.figures),
@@ -134,10 +133,10 @@ impl Subject<'_> {
             bounds: None,
             available_bytes: BTreeMap::new(),
         };
-        let Assignment { cpus, mems, .. } =
-            NearestFit.place(self.machine, &Allocations::default(), &request).ok()?;
-        let all = self.machine.cpus_of(&mems).difference(&self.machine.isolated_cpus);
-        Some((if pinned { cpus } else { all }, mems))
+        let machine = &self.inventory.machine;
+        let grant = request.place(self.inventory, &mut Allocations::default()).ok()?;
+        let all = machine.cpus_of(&grant.mems).difference(&machine.isolated_cpus);
+        Some((if pinned { grant.exclusive } else { all }, grant.mems))
     }
 
     /// Whole CPUs that it keeps busy, at least one.

@@ -118,7 +118,7 @@ fn cpus_that_span_nodes_for_nothing() {
     let spanning = host().workload("/a", "3-4", "0-1").memory("/a", &[(0, 100, 0)]);
     assert_eq!(short(&spanning), ["warning spans-nodes:/a"]);
     let remedy = &spanning.findings()[0].remedy;
-    assert_eq!(remedy, "echo 0 > /sys/fs/cgroup/a/cpuset.mems && echo 0,3 > /sys/fs/cgroup/a/cpuset.cpus");
+    assert_eq!(remedy, "echo 0 > /sys/fs/cgroup/a/cpuset.mems && echo 0-1 > /sys/fs/cgroup/a/cpuset.cpus");
     assert_eq!(short(&host().workload("/a", "1-6", "0-1")), [""; 0], "no node has six CPUs");
 }
 
@@ -146,7 +146,7 @@ fn a_declared_workload_that_the_daemon_would_move_has_drifted() {
     assert_eq!(short(&placed), [""; 0]);
     let too_large = host().workload("/a", "0-3", "0").declared("/a", 5, None);
     assert_eq!(short(&too_large), ["info drift:/a"]);
-    assert!(too_large.findings()[0].summary.contains("4 of 5 CPUs are free"));
+    assert!(too_large.findings()[0].summary.contains("4 of 5 cpu on node 0"));
 }
 
 #[test]

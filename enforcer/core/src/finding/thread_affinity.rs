@@ -20,7 +20,7 @@ const NAMED: usize = 3;
 pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let home = subject.dominant_node(HOME_PERCENT).filter(|_| subject.has_memory())?;
     let allowed = subject.figures.cpus.as_ref()?;
-    let local = subject.machine.node(home)?.cpus.intersection(allowed);
+    let local = subject.inventory.machine.node(home)?.cpus.intersection(allowed);
     if local.is_empty() || !subject.figures.cpu_nodes.contains(home) {
         // No thread runs there: that is remote residency.
         return None;

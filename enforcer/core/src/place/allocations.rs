@@ -35,6 +35,11 @@ impl Holder {
         }
     }
 
+    /// Who holds what is given to a cgroup outside Kubernetes.
+    pub fn cgroup(cgroup: &CgroupPath) -> Self {
+        Self::Container(PodName::of_cgroup(cgroup), String::new())
+    }
+
     /// Name within the pod, or the cgroup's path.
     pub fn name(&self) -> &str {
         match self {
@@ -47,6 +52,7 @@ impl Holder {
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Container(pod, name) if name.is_empty() => pod.fmt(f),
             Self::Container(pod, name) => write!(f, "{pod}/{}", printable(name)),
             Self::Cgroup(path) => path.fmt(f),
         }
@@ -99,6 +105,14 @@ impl Allocations {
             Some((holder.name().to_owned(), grant))
         });
         released.collect()
+    }
+
+    /// Forgets every holder for which `stays` is false.
+    pub fn retain(&mut self, stays: impl Fn(&Holder) -> bool) {
+        let gone: Vec<Holder> = self.grants.keys().filter(|holder| !stays(holder)).cloned().collect();
+        for holder in &gone {
+            self.release(holder);
+        }
     }
 
     /// What a holder was given.

@@ -12,10 +12,11 @@ use thiserror::Error;
 
 use super::{CpuLayout, MemoryResource, hints};
 use crate::{
+    degraded::Degraded,
     id::NodeId,
     policy::placement::{CpuAmount, PlacementSettings},
     set::{CpuSet, NodeSet},
-    topology::{MemoryKind, Topology},
+    topology::{Hugepages, MemoryKind, Node, Topology},
 };
 
 /// The machine as placement sees it.
@@ -86,34 +87,34 @@ impl Inventory {
         let layout = CpuLayout::of(&machine);
         let allowed_cpus = available_cpus(settings, &layout.all())?;
         let reserved_cpus = reserved_cpus(settings, &layout, &allowed_cpus, &machine.isolated_cpus)?;
-        let nodes = machine.nodes.iter().map(|node| {
-            let mut total: BTreeMap<_, _> = node
-                .hugepages
-                .iter()
-                .map(|pages| {
-                    (
-                        MemoryResource::Hugepages(pages.size_bytes),
-                        pages.size_bytes.saturating_mul(pages.total),
-                    )
-                })
-                .collect();
-            let in_hugepages = total.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
-            let memory = node.mem_total_bytes.unwrap_or(0);
-            let mut allocatable = total.clone();
-            total.insert(MemoryResource::Memory, memory);
-            allocatable.insert(MemoryResource::Memory, memory.saturating_sub(in_hugepages));
-            for (resource, bytes) in &mut allocatable {
-                *bytes = bytes.saturating_sub(reserved_memory(settings, node.id, *resource));
+        Ok(Self::of(machine, layout, devices, settings, (allowed_cpus, reserved_cpus)))
+    }
+
+    /// What is degraded when the configuration does not fit the machine.
+    pub const UNFIT: &str = "placement";
+
+    /// The same; where the configuration does not fit the machine, all CPUs may be handed out.
+    pub fn or_whole(machine: Topology, settings: &PlacementSettings) -> (Self, Option<Degraded>) {
+        match Self::new(machine.clone(), Vec::new(), settings) {
+            Ok(inventory) => (inventory, None),
+            Err(error) => {
+                let layout = CpuLayout::of(&machine);
+                let cpus = (layout.all(), CpuSet::new());
+                let effect = "nothing is set aside for the system, every CPU may be given to workloads";
+                let unfit = Degraded::new(Self::UNFIT, error.to_string(), effect);
+                (Self::of(machine, layout, Vec::new(), settings, cpus), Some(unfit))
             }
-            NodeSupply {
-                id: node.id,
-                kind: node.kind,
-                cpus: node.cpus.intersection(&allowed_cpus),
-                total,
-                allocatable,
-            }
-        });
-        let nodes = nodes.collect();
+        }
+    }
+
+    fn of(
+        machine: Topology,
+        layout: CpuLayout,
+        devices: Vec<DeviceUnit>,
+        settings: &PlacementSettings,
+        (allowed_cpus, reserved_cpus): (CpuSet, CpuSet),
+    ) -> Self {
+        let nodes = machine.nodes.iter().map(|node| NodeSupply::of(node, &allowed_cpus, settings)).collect();
         let mut by_resource = BTreeMap::<String, Vec<DeviceUnit>>::new();
         for device in devices {
             by_resource.entry(device.resource.clone()).or_default().push(device);
@@ -122,7 +123,7 @@ impl Inventory {
             units.sort();
         }
         let isolated_cpus = machine.isolated_cpus.intersection(&allowed_cpus);
-        Ok(Self { layout, allowed_cpus, reserved_cpus, isolated_cpus, nodes, devices: by_resource, machine })
+        Self { layout, allowed_cpus, reserved_cpus, isolated_cpus, nodes, devices: by_resource, machine }
     }
 
     /// What a node has.
@@ -137,6 +138,23 @@ impl Inventory {
 }
 
 impl NodeSupply {
+    fn of(node: &Node, allowed_cpus: &CpuSet, settings: &PlacementSettings) -> Self {
+        let in_hugepages = |pages: &Hugepages| {
+            (MemoryResource::Hugepages(pages.size_bytes), pages.size_bytes.saturating_mul(pages.total))
+        };
+        let mut total: BTreeMap<_, _> = node.hugepages.iter().map(in_hugepages).collect();
+        let in_hugepages = total.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+        let memory = node.mem_total_bytes.unwrap_or(0);
+        let mut allocatable = total.clone();
+        total.insert(MemoryResource::Memory, memory);
+        allocatable.insert(MemoryResource::Memory, memory.saturating_sub(in_hugepages));
+        for (resource, bytes) in &mut allocatable {
+            *bytes = bytes.saturating_sub(reserved_memory(settings, node.id, *resource));
+        }
+        let cpus = node.cpus.intersection(allowed_cpus);
+        Self { id: node.id, kind: node.kind, cpus, total, allocatable }
+    }
+
     /// Bytes that may be handed out.
     pub fn allocatable(&self, resource: MemoryResource) -> u64 {
         self.allocatable.get(&resource).copied().unwrap_or(0)

@@ -18,6 +18,7 @@
 
 mod admission;
 mod allocations;
+mod cgroup;
 mod choice;
 mod explain;
 mod grant;
@@ -25,7 +26,6 @@ pub mod hints;
 mod inventory;
 mod layout;
 pub mod memory;
-pub mod nearest;
 pub mod pools;
 mod rejection;
 mod request;
@@ -36,6 +36,7 @@ mod what_if;
 pub use self::{
     admission::{Admission, Update, admit, remove, resize},
     allocations::{Allocations, Holder},
+    cgroup::{Bounds, CgroupRequest},
     explain::{Candidate, Trace},
     grant::{
         ColdStart, CpuClass, Grant, MemoryClaim, MemoryPriority, MemoryResource, MemorySource, SharedCpus,

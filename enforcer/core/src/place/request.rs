@@ -13,7 +13,7 @@ use super::{Grant, Holder, pools::Documents};
 use crate::{
     id::NodeId,
     set::{CpuSet, NodeSet},
-    workload::{QosClass, printable},
+    workload::{CgroupPath, QosClass, printable},
 };
 
 /// Names a pod on its node.
@@ -25,8 +25,18 @@ pub struct PodName {
     pub name: String,
 }
 
+impl PodName {
+    /// A cgroup outside Kubernetes counts as a pod without a namespace, which no pod can be.
+    pub fn of_cgroup(cgroup: &CgroupPath) -> Self {
+        Self { namespace: String::new(), name: cgroup.as_str().to_owned() }
+    }
+}
+
 impl fmt::Display for PodName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            return f.write_str(&printable(&self.name));
+        }
         write!(f, "{}/{}", printable(&self.namespace), printable(&self.name))
     }
 }

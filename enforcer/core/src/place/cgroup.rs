@@ -1,0 +1,224 @@
+//! A cgroup outside Kubernetes as a pod of one container.
+//!
+//! Problem: a workload that runs already, in a cgroup, should be on one node with exclusive CPUs,
+//! and disturbed as little as possible. Idea: it asks the engine `hints` like a Guaranteed pod under
+//! `single-numa-node`; what is known of the running workload narrows the request: only nodes that
+//! the cgroups above and its rule leave it, and on which its memory could be had *now*; among those
+//! the engine prefers the node that has most of its memory, because CPUs move at once and pages do
+//! not. What it has already is kept while it is a valid answer.
+//!
+//! It never splits a workload over nodes; what is too large for every node is refused with what
+//! was short.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Allocations, ContainerKind, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryClaim,
+    MemoryPriority, MemoryResource, PodName, PodRequest, Rejection, Resources, Shortage, Trace, admission,
+    memory::ZoneAccount, pools::Documents,
+};
+use crate::{
+    id::NodeId,
+    model::{WorkloadModel, accessed_bytes},
+    policy::placement::{Engine, HintsSettings, PlacementSettings, TopologyPolicy},
+    set::{CpuSet, NodeSet},
+    words,
+    workload::{CgroupPath, QosClass},
+};
+
+/// What one cgroup asks for, and what bounds the answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CgroupRequest<'a> {
+    /// Who asks.
+    pub cgroup: &'a CgroupPath,
+    /// Number of CPUs, at least 1.
+    pub cpus: u32,
+    /// Bytes of memory, where declared.
+    pub memory_bytes: Option<u64>,
+    /// What it looks like now.
+    pub now: Option<&'a WorkloadModel>,
+    /// Nodes that may be chosen; all when absent.
+    pub nodes: Option<&'a NodeSet>,
+    /// What the cgroup above allows; everything when absent.
+    pub bounds: Option<Bounds>,
+    /// Bytes that the workload could have on each node, what it already has there included; a node
+    /// for which that is not known is missing, and judged by its size alone.
+    pub available_bytes: BTreeMap<NodeId, u64>,
+}
+
+/// What a cgroup passes on to those below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bounds {
+    /// The cgroup.
+    pub cgroup: CgroupPath,
+    /// Its effective CPUs; not known when absent.
+    pub cpus: Option<CpuSet>,
+    /// Its effective memory nodes; not known when absent.
+    pub mems: Option<NodeSet>,
+}
+
+/// Settings under which every cgroup is placed.
+fn settings() -> PlacementSettings {
+    let hints = HintsSettings { policy: TopologyPolicy::SingleNumaNode, ..HintsSettings::default() };
+    PlacementSettings { engine: Engine::Hints, hints, ..PlacementSettings::default() }
+}
+
+impl CgroupRequest<'_> {
+    /// What the cgroup has now, if that is a valid answer to the request: nothing that is valid is
+    /// moved.
+    pub fn keep(&self, inventory: &Inventory, allocations: &Allocations) -> Option<Grant> {
+        let has = self.now?.cpus.as_ref()?;
+        let mems = self.now?.mems.as_ref()?;
+        let node = mems.first().filter(|_| mems.len() == 1)?;
+        let holder = Holder::cgroup(self.cgroup);
+        let mut others = allocations.iter().filter(|(other, _)| **other != holder);
+        let free = self.allowed_cpus(inventory).intersection(&inventory.node(node)?.cpus);
+        let needed = self.needed_bytes();
+        let account = || ZoneAccount::new(inventory, allocations, |other| *other == holder);
+        let valid = has.len() == usize::try_from(self.cpus).ok()?
+            && has.is_subset(&free)
+            && self.allowed_nodes(inventory).contains(node)
+            && others.all(|(_, grant)| grant.exclusive.is_disjoint(has))
+            && account().fits(mems, MemoryResource::Memory, needed);
+        let claim = MemoryClaim {
+            resource: MemoryResource::Memory,
+            zone: mems.clone(),
+            bytes: needed,
+            by_node: BTreeMap::from([(node, needed)]),
+        };
+        valid.then(|| Grant {
+            engine: "hints",
+            policy: TopologyPolicy::SingleNumaNode.as_str(),
+            class: CpuClass::Exclusive,
+            exclusive: has.clone(),
+            mems: mems.clone(),
+            memory: vec![claim],
+            pin_cpus: true,
+            pin_mems: true,
+            memory_priority: MemoryPriority::Guaranteed,
+            reason: format!("already on node {node} with CPUs {has}"),
+            ..Grant::default()
+        })
+    }
+
+    /// Where the cgroup should be. The allocations have it from then on; on an error they are as
+    /// before.
+    pub fn place(&self, inventory: &Inventory, allocations: &mut Allocations) -> Result<Grant, Rejection> {
+        let pod = self.pod(inventory);
+        let holder = Holder::cgroup(self.cgroup);
+        let had_none = allocations.get(&holder).is_none();
+        let admit = if had_none { admission::admit } else { admission::resize };
+        let free = self.allowed_cpus(inventory).difference(&allocations.exclusive_cpus());
+        admit(inventory, &settings(), allocations, &pod, &mut Trace::default())
+            .map_err(|rejection| self.explained(inventory, rejection))?;
+        let mut grant = allocations.get(&holder).cloned().unwrap_or_default();
+        grant.reason = self.why(inventory, &grant, &free);
+        allocations.give(holder, grant.clone());
+        Ok(grant)
+    }
+
+    fn why(&self, inventory: &Inventory, grant: &Grant, free: &CpuSet) -> String {
+        let Some(node) = grant.mems.first().and_then(|node| inventory.node(node)) else {
+            return String::new();
+        };
+        let held = self.now.and_then(|now| now.bytes_by_node.as_ref()?.get(&node.id));
+        let holds = match held.map_or(0, accessed_bytes) {
+            0 => String::new(),
+            bytes => format!(", holds {} of its memory", words::size(bytes)),
+        };
+        let free = node.cpus.intersection(free).union(&grant.exclusive).len();
+        format!("node {} has {free} free CPUs for {}{holds}", node.id, self.cpus)
+    }
+
+    fn pod(&self, inventory: &Inventory) -> PodRequest {
+        let amounts = Resources {
+            milli_cpus: Some(u64::from(self.cpus) * 1000),
+            memory_bytes: Some(self.needed_bytes()),
+            hugepages: BTreeMap::new(),
+        };
+        let held = self.now.and_then(|now| now.bytes_by_node.as_ref());
+        let container = ContainerRequest {
+            name: String::new(),
+            kind: ContainerKind::App,
+            requests: amounts.clone(),
+            limits: amounts,
+            devices: BTreeMap::new(),
+            topology_hints: Vec::new(),
+            allowed_cpus: Some(self.allowed_cpus(inventory)),
+            allowed_nodes: Some(self.allowed_nodes(inventory)),
+            oom_score_adj: None,
+            resident_bytes: held
+                .into_iter()
+                .flatten()
+                .map(|(node, bytes)| (*node, accessed_bytes(bytes)))
+                .collect(),
+        };
+        PodRequest {
+            name: PodName::of_cgroup(self.cgroup),
+            qos: QosClass::Guaranteed,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            documents: Documents::default(),
+            containers: vec![container],
+            previous: BTreeMap::new(),
+        }
+    }
+
+    /// Bytes to find room for: what is declared, else what the workload has now.
+    fn needed_bytes(&self) -> u64 {
+        let resident = || self.now?.accessed_bytes();
+        self.memory_bytes.or_else(resident).unwrap_or(0)
+    }
+
+    /// CPUs that the cgroups above leave it, without isolated ones: nobody balances load on those.
+    fn allowed_cpus(&self, inventory: &Inventory) -> CpuSet {
+        let all = inventory.allowed_cpus.difference(&inventory.isolated_cpus);
+        let above = self.bounds.as_ref().and_then(|bounds| bounds.cpus.as_ref());
+        above.map_or(all.clone(), |above| all.intersection(above))
+    }
+
+    /// Nodes with CPUs and memory that it may use, and on which its memory could be had now.
+    fn allowed_nodes(&self, inventory: &Inventory) -> NodeSet {
+        let room = |node: &NodeId| {
+            self.available_bytes.get(node).is_none_or(|available| *available >= self.needed_bytes())
+        };
+        self.usable_nodes(inventory).iter().filter(room).collect()
+    }
+
+    fn usable_nodes(&self, inventory: &Inventory) -> NodeSet {
+        let usable = inventory.machine.memory_nodes().intersection(&inventory.cpu_nodes());
+        let above = self.bounds.as_ref().and_then(|bounds| bounds.mems.as_ref());
+        [self.nodes, above].into_iter().flatten().fold(usable, |left, nodes| left.intersection(nodes))
+    }
+
+    /// Says what the engine cannot know: which bound left no node, and where memory is short just now.
+    fn explained(&self, inventory: &Inventory, rejection: Rejection) -> Rejection {
+        let usable = self.usable_nodes(inventory);
+        if usable.is_empty() {
+            let declared = self.nodes.map(|nodes| format!("numa_nodes of its rule is {nodes}"));
+            let above = self.bounds.as_ref().and_then(|bounds| {
+                let mems = bounds.mems.as_ref()?;
+                Some(format!("cpuset.mems.effective of {} is {mems}", bounds.cgroup))
+            });
+            let why: Vec<String> = declared.into_iter().chain(above).collect();
+            let why = if why.is_empty() { "the machine has none".to_owned() } else { why.join(", ") };
+            let problem = format!("no node that it may use has both CPUs and memory: {why}");
+            return Rejection::new(rejection.reason, problem);
+        }
+        let short = usable.difference(&self.allowed_nodes(inventory));
+        let shortages = short.iter().filter_map(|node| {
+            let available = *self.available_bytes.get(&node)?;
+            let nodes = NodeSet::from_iter([node]);
+            Some(Shortage { resource: "memory".into(), nodes, wanted: self.needed_bytes(), available })
+        });
+        let shortages = shortages.collect::<Vec<_>>();
+        Rejection {
+            shortages: shortages.into_iter().chain(rejection.shortages).collect(),
+            container: None,
+            ..rejection
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    id::CpuId,
+    sample::NodeBytes,
+    topology::{MemoryKind, Topology, synth::Machine},
+};
+
+const GIB: u64 = 1 << 30;
+
+/// Node 0 has CPUs 0-3 and 8-11, node 1 has 4-7 and 12-15; CPU n and n+8 are one core.
+fn machine() -> Topology {
+    Machine::new().sockets(2).build()
+}
+
+fn inventory(machine: Topology) -> Inventory {
+    Inventory::new(machine, Vec::new(), &PlacementSettings::default()).unwrap()
+}
+
+fn path() -> CgroupPath {
+    CgroupPath::new("/a")
+}
+
+fn request(cgroup: &CgroupPath, cpus: u32) -> CgroupRequest<'_> {
+    CgroupRequest {
+        cgroup,
+        cpus,
+        memory_bytes: None,
+        now: None,
+        nodes: None,
+        bounds: None,
+        available_bytes: BTreeMap::new(),
+    }
+}
+
+fn figures(cpus: &str, mems: &str, gib: &[(u32, u64)]) -> WorkloadModel {
+    let bytes =
+        gib.iter().map(|(node, gib)| (NodeId(*node), NodeBytes { anon: gib * GIB, ..NodeBytes::default() }));
+    WorkloadModel {
+        cpus: Some(cpus.parse().unwrap()),
+        mems: Some(mems.parse().unwrap()),
+        bytes_by_node: Some(bytes.collect()),
+        ..WorkloadModel::default()
+    }
+}
+
+fn given(list: &[(&str, &str, u32, u64)]) -> Allocations {
+    let mut allocations = Allocations::default();
+    for (name, cpus, node, gib) in list {
+        let zone = NodeSet::from_iter([NodeId(*node)]);
+        let claim = MemoryClaim {
+            resource: MemoryResource::Memory,
+            zone: zone.clone(),
+            bytes: gib * GIB,
+            by_node: BTreeMap::from([(NodeId(*node), gib * GIB)]),
+        };
+        let grant =
+            Grant { exclusive: cpus.parse().unwrap(), mems: zone, memory: vec![claim], ..Grant::default() };
+        allocations.give(Holder::cgroup(&CgroupPath::new(name)), grant);
+    }
+    allocations
+}
+
+fn place(machine: &Topology, allocations: &Allocations, request: &CgroupRequest<'_>) -> String {
+    match request.place(&inventory(machine.clone()), &mut allocations.clone()) {
+        Ok(Grant { exclusive, mems, .. }) => format!("{exclusive} on {mems}"),
+        Err(rejection) => rejection.to_string(),
+    }
+}
+
+#[test]
+fn whole_cores_of_one_node() {
+    let path = path();
+    for (cpus, placed) in [(1, "0 on 0"), (2, "0,8 on 0"), (4, "0-1,8-9 on 0"), (8, "0-3,8-11 on 0")] {
+        assert_eq!(place(&machine(), &Allocations::default(), &request(&path, cpus)), placed, "{cpus} CPUs");
+    }
+    let half = given(&[("/b", "0", 0, 0), ("/c", "4-7,12-15", 1, 0)]);
+    assert_eq!(place(&machine(), &half, &request(&path, 1)), "8 on 0", "the half of a core that is left");
+}
+
+#[test]
+fn it_goes_where_its_memory_is() {
+    let path = path();
+    let on = |gib: &[(u32, u64)]| {
+        let now = figures("0-15", "0-1", gib);
+        let request = CgroupRequest { now: Some(&now), ..request(&path, 2) };
+        place(&machine(), &Allocations::default(), &request)
+    };
+    assert_eq!(on(&[(0, 1), (1, 2)]), "4,12 on 1");
+    assert_eq!(on(&[(0, 2), (1, 2)]), "0,8 on 0");
+}
+
+#[test]
+fn what_it_was_given_before_does_not_wander() {
+    let path = path();
+    let now = figures("0-15", "0-1", &[(0, 2)]);
+    let request = CgroupRequest { now: Some(&now), memory_bytes: Some(GIB), ..request(&path, 2) };
+    let mut allocations = Allocations::default();
+    let first = request.place(&inventory(machine()), &mut allocations).unwrap();
+    let now = figures("0-15", "0-1", &[(1, 2)]);
+    let request = CgroupRequest { now: Some(&now), ..request };
+    assert_eq!(request.place(&inventory(machine()), &mut allocations).unwrap().exclusive, first.exclusive);
+}
+
+#[test]
+fn isolated_cpus_and_memory_only_nodes_are_not_given_out() {
+    let machine = Machine::new()
+        .sockets(2)
+        .isolated("0,8")
+        .memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1))
+        .build();
+    let path = path();
+    let large = CgroupRequest { memory_bytes: Some(32 * GIB), ..request(&path, 2) };
+    let refusal = place(&machine, &Allocations::default(), &large);
+    assert!(refusal.contains("memory on node 0"), "{refusal}");
+    let all = place(&machine, &given(&[("/b", "4-7,12-15", 1, 0)]), &request(&path, 6));
+    assert_eq!(all, "1-3,9-11 on 0");
+}
+
+#[test]
+fn refusals_say_what_is_short_and_which_bound_excludes() {
+    let path = path();
+    let refusal = place(&machine(), &given(&[("/b", "0-5", 0, 0)]), &request(&path, 9));
+    assert!(refusal.contains("6 of 9 cpu on node 1"), "{refusal}");
+    let nodes = "7".parse().unwrap();
+    let bounds = Bounds { cgroup: CgroupPath::new("/s"), cpus: None, mems: Some("0".parse().unwrap()) };
+    let elsewhere = CgroupRequest { nodes: Some(&nodes), bounds: Some(bounds), ..request(&path, 1) };
+    let refusal = place(&machine(), &Allocations::default(), &elsewhere);
+    let why = "both CPUs and memory: numa_nodes of its rule is 7, cpuset.mems.effective of /s is 0";
+    assert!(refusal.ends_with(why), "{refusal}");
+    let refusal = place(&Topology::default(), &Allocations::default(), &request(&path, 1));
+    assert!(refusal.ends_with("the machine has none"), "{refusal}");
+}
+
+#[test]
+fn memory_is_what_can_be_had_now_and_what_was_not_promised() {
+    let path = path();
+    let on = |available: &[(u32, u64)], allocations: &Allocations| {
+        let available_bytes = available.iter().map(|(node, gib)| (NodeId(*node), gib * GIB)).collect();
+        let request = CgroupRequest { memory_bytes: Some(8 * GIB), available_bytes, ..request(&path, 1) };
+        place(&machine(), allocations, &request)
+    };
+    assert_eq!(on(&[], &Allocations::default()), "0 on 0");
+    assert_eq!(on(&[(0, 7), (1, 8)], &Allocations::default()), "4 on 1");
+    assert_eq!(on(&[], &given(&[("/b", "1", 0, 9)])), "4 on 1");
+    assert_eq!(on(&[], &given(&[("/a", "1", 0, 9)])), "1 on 0", "its own promise does not count against it");
+    let neither = on(&[(0, 7), (1, 7)], &Allocations::default());
+    assert!(neither.contains("7168 MiB of 8192 MiB memory on node 0"), "{neither}");
+}
+
+#[test]
+fn keep_accepts_only_what_is_valid() {
+    let path = path();
+    for (cpus, mems, others, kept) in [
+        ("6-7", "1", "", true),
+        ("6-7", "0-1", "", false),
+        ("6-7", "0", "", false),
+        ("6-8", "1", "", false),
+        ("6", "1", "", false),
+        ("3-4", "0", "", false),
+        ("6-7", "1", "7", false),
+    ] {
+        let now = figures(cpus, mems, &[(1, 1)]);
+        let request = CgroupRequest { now: Some(&now), ..request(&path, 2) };
+        let found = request.keep(&inventory(machine()), &given(&[("/b", others, 1, 0)]));
+        let found = found.map(|grant| (grant.exclusive.to_string(), grant.mems.to_string()));
+        assert_eq!(found, kept.then(|| (cpus.into(), mems.into())), "{cpus} on {mems} with {others} taken");
+    }
+}
+
+proptest! {
+    /// A grant has the CPUs asked for, free ones of one node, and memory that suffices; what is placed
+    /// may be kept; and a refusal is right.
+    #[test]
+    fn what_is_placed_is_valid(
+        (sockets, cores, threads) in (1u32..4, 1u32..5, 1u32..3),
+        taken in prop::collection::btree_set(0u32..32, 0..16),
+        wanted in 1u32..12,
+        gib in 0u64..20,
+    ) {
+        let machine = Machine::new().sockets(sockets).cores(cores).threads(threads).build();
+        let taken: CpuSet = taken.into_iter().map(CpuId).collect();
+        let allocations = given(&[("/b", &taken.to_string(), 0, 5)]);
+        let inventory = inventory(machine.clone());
+        let path = path();
+        let asks = CgroupRequest { memory_bytes: Some(gib * GIB), ..request(&path, wanted) };
+        let mut after = allocations.clone();
+        match asks.place(&inventory, &mut after) {
+            Ok(grant) => {
+                prop_assert_eq!(grant.exclusive.len(), wanted as usize);
+                prop_assert!(grant.exclusive.is_disjoint(&taken));
+                prop_assert_eq!(machine.nodes_of(&grant.exclusive), grant.mems.clone());
+                let now = figures(&grant.exclusive.to_string(), &grant.mems.to_string(), &[]);
+                let again = CgroupRequest { now: Some(&now), ..asks };
+                prop_assert_eq!(again.keep(&inventory, &after).unwrap().exclusive, grant.exclusive);
+            }
+            Err(rejection) => {
+                prop_assert_eq!(after, allocations);
+                let fits = |node: &crate::topology::Node| {
+                    let promised = if node.id == NodeId(0) { 5 } else { 0 };
+                    node.cpus.difference(&taken).len() >= wanted as usize && gib <= 16 - promised
+                };
+                prop_assert!(!machine.nodes.iter().any(fits), "{rejection}");
+            }
+        }
+    }
+}
