@@ -9,7 +9,7 @@ use enforcer_core::{
     id::Id,
     place::{Candidate, ContainerKind, hints::Hint},
     set::IdSet,
-    trial::{Act, ContainerReport, PlanReport, StepReport, UpdateReport},
+    trial::{Act, ContainerReport, MoveReport, PlanReport, StepReport, UpdateReport},
 };
 
 use super::{
@@ -48,6 +48,9 @@ fn step(step: &StepReport, style: Style) -> String {
     out.push('\n');
     if let Some(reason) = &step.reason {
         text::wrap(&mut out, reason, style.width, "  ", "    ");
+    }
+    for one in step.what_if.iter().flatten() {
+        text::wrap(&mut out, &moved(one), style.width, "  what if  ", "           ");
     }
     if !step.containers.is_empty() {
         containers(&mut out, &step.containers, style);
@@ -183,6 +186,14 @@ fn changed(update: &UpdateReport) -> String {
     let mems = update.mems.as_ref().map(|mems| format!("memory nodes {}", shown(mems)));
     let changes: Vec<String> = cpus.into_iter().chain(mems).collect();
     format!("{}: {}", update.who, changes.join(", "))
+}
+
+fn moved(one: &MoveReport) -> String {
+    let MoveReport { who, from, to, bytes } = one;
+    let (had, has) = (shown(&from.cpus), shown(&to.cpus));
+    let (was, is) = (shown(&from.mems), shown(&to.mems));
+    let size = units::bytes(*bytes);
+    format!("{who} moved from CPUs {had} to {has}, from memory nodes {was} to {is} ({size})")
 }
 
 fn shown<T: Id>(set: &IdSet<T>) -> String {

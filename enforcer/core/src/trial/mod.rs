@@ -15,15 +15,21 @@ mod report;
 
 use std::collections::BTreeMap;
 
-pub use self::report::{Act, ContainerReport, PLAN_SCHEMA_VERSION, PlanReport, StepReport, UpdateReport};
+pub use self::report::{
+    Act, ContainerReport, MoveReport, PLAN_SCHEMA_VERSION, PlanReport, SeatReport, StepReport, UpdateReport,
+};
 use crate::{
     place::{
         Admission, Allocations, ContainerKind, Holder, Inventory, PodName, PodRequest, Rejection, Trace,
-        Update, admit, remove, resize,
+        Update, admit, remove, resize, what_if,
     },
     policy::placement::PlacementSettings,
     set::{CpuSet, NodeSet},
 };
+
+/// Rejected pods for which it is tried who would have to move: each takes as long as hundreds of
+/// placements.
+const WHAT_IF_LIMIT: u32 = 32;
 
 /// One step.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,6 +59,7 @@ pub struct Trial<'a> {
     allocations: Allocations,
     explain: bool,
     done: u32,
+    rejected: u32,
 }
 
 /// Plays all steps on an empty machine.
@@ -65,7 +72,7 @@ pub fn run(inventory: &Inventory, settings: &PlacementSettings, steps: &[Step], 
 impl<'a> Trial<'a> {
     /// Nobody is there yet; `explain` asks for candidates.
     pub fn new(inventory: &'a Inventory, settings: &'a PlacementSettings, explain: bool) -> Self {
-        Self { inventory, settings, allocations: Allocations::default(), explain, done: 0 }
+        Self { inventory, settings, allocations: Allocations::default(), explain, done: 0, rejected: 0 }
     }
 
     /// What is given away now.
@@ -110,6 +117,7 @@ impl<'a> Trial<'a> {
             containers: Vec::new(),
             updates: updates.iter().map(UpdateReport::from).collect(),
             warnings,
+            what_if: None,
             candidates: self.explain.then_some(candidates),
         }
     }
@@ -122,25 +130,35 @@ impl<'a> Trial<'a> {
         outcome: Result<Admission, Rejection>,
         trace: Trace,
     ) -> StepReport {
-        let (admitted, reason, containers, updates) = match outcome {
-            Ok(Admission { updates }) => {
-                let (containers, updates) = self.settle(pod, before, updates);
-                (true, None, containers, updates)
-            }
-            Err(rejection) => (false, Some(rejection.to_string()), Vec::new(), Vec::new()),
+        let rejection = outcome.as_ref().err().map(ToString::to_string);
+        let what_if = rejection.as_ref().and_then(|_| self.moves_for(pod));
+        let (containers, updates) = match outcome {
+            Ok(Admission { updates }) => self.settle(pod, before, updates),
+            Err(_) => (Vec::new(), Vec::new()),
         };
         let (candidates, warnings) = trace.into_parts();
         StepReport {
             step: self.done,
             action,
             pod: pod.name.to_string(),
-            admitted,
-            reason,
+            admitted: rejection.is_none(),
+            reason: rejection,
             containers,
             updates: updates.iter().map(UpdateReport::from).collect(),
             warnings,
+            what_if,
             candidates: self.explain.then_some(candidates),
         }
+    }
+
+    /// Who would have to move for a pod that was rejected.
+    fn moves_for(&mut self, pod: &PodRequest) -> Option<Vec<MoveReport>> {
+        self.rejected = self.rejected.saturating_add(1);
+        if self.rejected > WHAT_IF_LIMIT {
+            return None;
+        }
+        let moves = what_if(self.inventory, self.settings, &self.allocations, pod, |_| true)?;
+        Some(moves.iter().map(MoveReport::from).collect())
     }
 
     /// Lets the init containers end, and tells what everybody has then.

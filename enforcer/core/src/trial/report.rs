@@ -10,7 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::NodeId,
-    place::{Candidate, ContainerKind, ContainerRequest, CpuClass, Grant, MemorySource, Update, hints::Hint},
+    place::{
+        Candidate, ContainerKind, ContainerRequest, CpuClass, Grant, MemorySource, Move, Seat, Update,
+        hints::Hint,
+    },
     set::{CpuSet, NodeSet},
 };
 
@@ -47,6 +50,9 @@ pub struct StepReport {
     pub updates: Vec<UpdateReport>,
     /// What was asked for and ignored.
     pub warnings: Vec<String>,
+    /// Of a pod that was not admitted: the smallest set of moves of others that would let it fit aligned;
+    /// `null` when none was found, or not looked for.
+    pub what_if: Option<Vec<MoveReport>>,
     /// What was considered, where that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidates: Option<Vec<Candidate>>,
@@ -110,6 +116,28 @@ pub struct UpdateReport {
     pub mems: Option<NodeSet>,
 }
 
+/// Another place for somebody outside the pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MoveReport {
+    /// Who: `namespace/name/container`.
+    pub who: String,
+    /// Where it is.
+    pub from: SeatReport,
+    /// Where it would be.
+    pub to: SeatReport,
+    /// Bytes that it was promised, which would have to move.
+    pub bytes: u64,
+}
+
+/// CPUs and memory nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SeatReport {
+    /// Its CPUs.
+    pub cpus: CpuSet,
+    /// Its memory nodes.
+    pub mems: NodeSet,
+}
+
 impl PlanReport {
     /// Was every step done?
     pub fn all_admitted(&self) -> bool {
@@ -139,6 +167,13 @@ impl ContainerReport {
             reason: grant.reason.clone(),
             memory_source: grant.memory_source.or_else(|| asked.map(|_| MemorySource::Request)),
         }
+    }
+}
+
+impl From<&Move> for MoveReport {
+    fn from(one: &Move) -> Self {
+        let seat = |seat: &Seat| SeatReport { cpus: seat.cpus.clone(), mems: seat.mems.clone() };
+        Self { who: one.holder.to_string(), from: seat(&one.from), to: seat(&one.to), bytes: one.bytes }
     }
 }
 
