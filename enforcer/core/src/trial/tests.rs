@@ -1,9 +1,12 @@
 //! What the steps report, on allocations that are given by hand where an engine's choice is not the
 //! question.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::{
     place::{ContainerRequest, Grant, Resources, SharedCpus, qos_class},
+    policy::placement::{Engine, TopologyPolicy},
     topology::synth::Machine,
 };
 
@@ -118,4 +121,72 @@ fn a_rejection_begins_with_the_name_of_the_error_and_the_steps_go_on() {
     assert!(reasons[1].is_some_and(|reason| reason.contains("Error: ")), "{reasons:?}");
     assert_eq!(reasons[2], None);
     assert!(report.steps.iter().all(|step| step.candidates.is_some()) && !report.all_admitted());
+}
+
+#[test]
+fn a_rejected_pod_is_told_who_would_have_to_move() {
+    let (inventory, mut settings) = (two_nodes(), PlacementSettings::default());
+    settings.hints.policy = TopologyPolicy::SingleNumaNode;
+    let wants =
+        |name: &str, cpus, gib| create(pod(name, vec![container("c", ContainerKind::App, cpus, gib)]));
+    // The first two have all CPUs of a node, the third has most memory of the other.
+    let steps = [wants("a", 2, 1), wants("b", 2, 1), wants("c", 1, 14), wants("large", 2, 15)];
+    let report = run(&inventory, &settings, &steps, false);
+    let last = &report.steps[3];
+    assert!(!last.admitted && report.steps[..3].iter().all(|step| step.what_if.is_none()));
+    let Some([one]) = last.what_if.as_deref() else { panic!("{report:#?}") };
+    assert_eq!((one.who.as_str(), one.bytes), ("default/a/c", 1 << 30));
+    assert!(one.from.mems.is_disjoint(&one.to.mems), "{one:?}");
+}
+
+/// A step of one of a few pods: create twice as often as the others.
+fn any_step() -> impl Strategy<Value = Step> {
+    (0..4u8, 0..6u8, 1..10u64, 0..4u64, any::<bool>()).prop_map(|(what, who, halves, gib, init)| {
+        let mut main = container("c", ContainerKind::App, 1, gib);
+        for amounts in [&mut main.requests, &mut main.limits] {
+            amounts.milli_cpus = Some(halves * 500);
+        }
+        let init = init.then(|| container("i", ContainerKind::Init, 2, 1));
+        let pod = pod(&format!("p{who}"), init.into_iter().chain([main]).collect());
+        step(match what {
+            0 => Action::Delete(pod.name),
+            1 => Action::Resize(pod),
+            _ => Action::Create(pod),
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn updates_are_what_is_different_for_others_and_nothing_else(
+        steps in proptest::collection::vec(any_step(), 1..25),
+        pools in any::<bool>(),
+    ) {
+        let engine = if pools { Engine::Pools } else { Engine::Hints };
+        let (inventory, settings) = (two_nodes(), PlacementSettings { engine, ..PlacementSettings::default() });
+        let mut trial = Trial::new(&inventory, &settings, false);
+        for step in &steps {
+            let pod = match &step.action {
+                Action::Create(pod) | Action::Resize(pod) => &pod.name,
+                Action::Delete(name) => name,
+            };
+            let before = Effective::of_others(trial.allocations(), pod);
+            let state = trial.allocations().clone();
+            let report = trial.step(step);
+            let changes = before.changes(&Effective::of_others(trial.allocations(), pod));
+            let expected: Vec<UpdateReport> = changes.iter().map(UpdateReport::from).collect();
+            prop_assert_eq!(&report.updates, &expected, "{:?}", report);
+            prop_assert!(report.admitted || *trial.allocations() == state, "{:?}", report);
+            let exclusive: usize = trial.allocations().iter().map(|(_, grant)| grant.exclusive.len()).sum();
+            prop_assert_eq!(exclusive, trial.allocations().exclusive_cpus().len());
+            for row in &report.containers {
+                prop_assert_eq!(&row.cpus, &row.exclusive_cpus.union(&row.shared_cpus));
+                prop_assert!(!row.cpus.is_empty(), "{:?}", report);
+            }
+        }
+        let again = run(&inventory, &settings, &steps, false);
+        prop_assert_eq!(again, run(&inventory, &settings, &steps, false));
+    }
 }
