@@ -13,14 +13,20 @@ use crate::place::hints::Mask;
 
 /// Calls `visit` with every set that all prefer, as it was given; some may come twice.
 pub(super) fn visit(lists: &[List<'_>], all: Mask, mut visit: impl FnMut(Mask)) {
-    let (free, bound): (Vec<&List<'_>>, Vec<&List<'_>>) =
-        lists.iter().partition(|list| list.agrees_with_all());
+    let mut bound: Vec<&List<'_>> = Vec::with_capacity(lists.len());
+    let mut widest = 0;
+    for list in lists {
+        let preference = list.preference();
+        if !preference.anywhere {
+            bound.push(list);
+            widest |= preference.named;
+        }
+    }
     if bound.is_empty() {
         visit(all);
-        free.iter().flat_map(|list| list.preferred()).for_each(visit);
+        lists.iter().flat_map(List::preferred).for_each(visit);
         return;
     }
-    let widest = bound.iter().flat_map(|list| list.preferred()).fold(0, |seen, mask| seen | mask);
     if (Mask::BITS - widest.leading_zeros()) as usize <= LISTED {
         narrow(&bound, widest, visit);
     } else {

@@ -23,6 +23,15 @@ pub(super) struct List<'a> {
     hints: Cow<'a, [MaskHint]>,
 }
 
+/// What the preferred hints of one resource are about.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Preference {
+    /// One is for any nodes, so that the list agrees with every other one.
+    pub(super) anywhere: bool,
+    /// Nodes that any of them names.
+    pub(super) named: Mask,
+}
+
 const ANYWHERE: MaskHint = MaskHint { mask: None, preferred: true, score: 0 };
 const NOWHERE: MaskHint = MaskHint { mask: None, preferred: false, score: 0 };
 
@@ -90,8 +99,12 @@ impl<'a> List<'a> {
         self.hints.iter().filter_map(|hint| hint.mask)
     }
 
-    /// Is a preferred hint for any nodes among them, so that this list agrees with every other one?
-    pub(super) fn agrees_with_all(&self) -> bool {
-        self.hints.iter().any(|hint| hint.preferred && hint.mask.is_none())
+    /// What its preferred hints are about.
+    pub(super) fn preference(&self) -> Preference {
+        let preferred = self.hints.iter().filter(|hint| hint.preferred);
+        preferred.fold(Preference::default(), |seen, hint| match hint.mask {
+            None => Preference { anywhere: true, ..seen },
+            Some(mask) => Preference { named: seen.named | mask, ..seen },
+        })
     }
 }

@@ -35,7 +35,7 @@ mod tests;
 
 pub use self::considered::{Comparison, Considered, candidates};
 use self::{
-    list::{List, Lists},
+    list::Lists,
     order::{Best, Order},
     scores::Scores,
 };
@@ -109,7 +109,7 @@ fn each_preferred(nodes: &NodeIndex, lists: &Lists<'_>, order: &Order<'_>, mut v
     let all = nodes.all();
     if lists.thresholds.is_empty() {
         agreed::visit(&lists.listed, all, |mask| visit(mask & all));
-    } else if lists.listed.iter().all(List::agrees_with_all) {
+    } else if lists.listed.iter().all(|list| list.preference().anywhere) {
         amounts::preferred(nodes, &lists.thresholds, order).into_iter().for_each(visit);
     } else {
         agreed::visit(&lists.listed, all, |mask| {

@@ -25,7 +25,7 @@ use super::super::order::Order;
 use crate::place::hints::{Mask, NodeIndex, masks::positions};
 
 /// Steps of one part of a search.
-pub(super) const STEPS: u32 = 4_000;
+pub(super) const STEPS: u32 = 2_000;
 
 const LARGEST: usize = NodeIndex::LARGEST;
 
