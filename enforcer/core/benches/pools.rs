@@ -1,0 +1,93 @@
+//! How long the engine `pools` takes for one whole pod on a full host: `cargo bench -p enforcer-core
+//! --bench pools`.
+//!
+//! Eight nodes, 512 CPUs, and 1,000 containers that run there: some have CPUs of their own, most
+//! share. A pod of one container comes, asking for exclusive CPUs or for shared ones.
+
+use std::collections::BTreeMap;
+
+use divan::Bencher;
+use enforcer_core::{
+    place::{
+        Allocations, ContainerKind, ContainerRequest, Inventory, PodName, PodRequest, Resources, Trace,
+        admit, qos_class,
+    },
+    policy::placement::{CpuAmount, Engine, PlacementSettings},
+    topology::synth::Machine,
+};
+
+fn main() {
+    divan::main();
+}
+
+const CONTAINERS: usize = 1000;
+
+fn settings() -> PlacementSettings {
+    let mut settings = PlacementSettings { engine: Engine::Pools, ..PlacementSettings::default() };
+    settings.reserved.cpus = Some(CpuAmount::Milli(2000));
+    settings
+}
+
+fn inventory(settings: &PlacementSettings) -> Inventory {
+    let machine =
+        Machine::new().sockets(4).nodes_per_socket(2).llcs(4).cores(32).threads(2).memory_gib(256).build();
+    match Inventory::new(machine, Vec::new(), settings) {
+        Ok(inventory) => inventory,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn pod(name: &str, milli: u64, guaranteed: bool) -> PodRequest {
+    let amounts = |milli| Resources {
+        milli_cpus: Some(milli),
+        memory_bytes: Some(1 << 29),
+        hugepages: BTreeMap::new(),
+    };
+    let containers = vec![ContainerRequest {
+        name: "main".to_owned(),
+        kind: ContainerKind::App,
+        requests: amounts(milli),
+        limits: amounts(if guaranteed { milli } else { 2 * milli }),
+        devices: BTreeMap::new(),
+        topology_hints: Vec::new(),
+        allowed_cpus: None,
+        allowed_nodes: None,
+        oom_score_adj: None,
+        resident_bytes: BTreeMap::new(),
+    }];
+    PodRequest {
+        name: PodName { namespace: "default".to_owned(), name: name.to_owned() },
+        qos: qos_class(&containers),
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        documents: BTreeMap::new(),
+        containers,
+        previous: BTreeMap::new(),
+    }
+}
+
+/// A host on which 1,000 containers run.
+fn full(inventory: &Inventory, settings: &PlacementSettings) -> Allocations {
+    let mut allocations = Allocations::default();
+    for number in 0..CONTAINERS {
+        let pod = match number % 10 {
+            0 => pod(&format!("pod-{number}"), 2000, true),
+            _ => pod(&format!("pod-{number}"), 200, false),
+        };
+        if let Err(rejection) = admit(inventory, settings, &mut allocations, &pod, &mut Trace::default()) {
+            panic!("{rejection}");
+        }
+    }
+    allocations
+}
+
+#[divan::bench(args = [(8000, true), (500, false)])]
+fn whole_pod(bencher: Bencher<'_, '_>, (milli, guaranteed): (u64, bool)) {
+    let settings = settings();
+    let inventory = inventory(&settings);
+    let running = full(&inventory, &settings);
+    let pod = pod("new", milli, guaranteed);
+    bencher.with_inputs(|| running.clone()).bench_local_refs(|allocations| {
+        admit(&inventory, &settings, allocations, &pod, &mut Trace::default())
+    });
+}
