@@ -95,7 +95,7 @@ fn pods_are_planned_on_every_captured_machine_and_on_its_saved_topology() {
     fs::write(
         &pods,
         "workloads:\n- {name: small, cpus: 1, memory: 16MiB}\n- {name: half, cpus: 500m}\n\
-         - {name: large, cpus: 100000, memory: 16MiB}\n- {name: tree, cpus: 1, memory: 16MiB, engine: pools}\n",
+         - {name: large, cpus: 100000, memory: 16MiB}\n- {name: tree, cpus: 100m, engine: pools}\n",
     )
     .unwrap();
     let plan = ["plan", pods.to_str().unwrap(), "-o", "json"];

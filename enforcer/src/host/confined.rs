@@ -15,7 +15,10 @@ use std::{
     sync::{PoisonError, RwLock},
 };
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::{
+    fs::{FileType, Mode, OFlags, ResolveFlags},
+    io::Errno,
+};
 
 static ROOTS: RwLock<Vec<PathBuf>> = RwLock::new(Vec::new());
 
@@ -26,6 +29,10 @@ pub(super) fn confine(root: &Path) {
         roots.push(root.to_owned());
     }
 }
+
+/// A rename anywhere on the host while `..` is resolved makes openat2 say EAGAIN (openat2(2)), which
+/// says nothing about the file.
+const ATTEMPTS: usize = 100;
 
 /// Opens a path of the running host or, inside of its root, one of a captured machine.
 pub(super) fn open(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
@@ -39,6 +46,12 @@ pub(super) fn open(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
     let root = rustix::fs::open(&root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    for _ in 1..ATTEMPTS {
+        match rustix::fs::openat2(&root, below, flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN) => {}
+            opened => return Ok(opened?),
+        }
+    }
     Ok(rustix::fs::openat2(&root, below, flags, Mode::empty(), resolve)?)
 }
 
