@@ -40,7 +40,7 @@ fn nodes(layout: &CpuLayout) -> NodeSet {
 
 /// Without every third core of each cache and a single CPU here and there.
 fn free(layout: &CpuLayout) -> CpuSet {
-    let used = |cpu: &CpuPlace| cpu.core % 3 == 0 || cpu.id.0 % 41 == 0;
+    let used = |cpu: &CpuPlace| cpu.core.is_multiple_of(3) || cpu.id.0.is_multiple_of(41);
     layout.cpus.iter().filter(|cpu| !used(cpu)).map(|cpu| cpu.id).collect()
 }
 

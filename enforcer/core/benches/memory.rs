@@ -50,7 +50,7 @@ impl Host {
         for number in 0..CONTAINERS {
             let name = PodName { namespace: "default".into(), name: format!("pod-{number}") };
             let grant = Grant { memory: claims(number, nodes, bytes), ..Grant::default() };
-            allocations.give(Holder::Container(name, "app".into()), grant);
+            allocations.give(Holder::new(name, "app".into()), grant);
         }
         let nodes = NodeIndex::of(&inventory.machine, &inventory.cpu_nodes());
         Self { inventory, allocations, nodes }

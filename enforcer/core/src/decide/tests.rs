@@ -298,7 +298,7 @@ proptest! {
         scene.decide_with(&History::default(), &mut allocations);
         let mut taken = crate::set::CpuSet::new();
         for (holder, one) in allocations.iter() {
-            let path = CgroupPath::new(&holder.pod().unwrap().name);
+            let path = CgroupPath::new(&holder.pod().name);
             prop_assert!(taken.is_disjoint(&one.exclusive), "{path}");
             taken = taken.union(&one.exclusive);
             prop_assert_eq!(one.mems.len(), 1);

@@ -107,7 +107,7 @@ fn updates(
 ) -> Vec<Update> {
     let now = allocations.exclusive_cpus();
     let moved = taken.difference(&now).union(&now.difference(taken));
-    let others = allocations.iter().filter(|(holder, _)| holder.pod() != Some(pod));
+    let others = allocations.iter().filter(|(holder, _)| holder.pod() != pod);
     let changed = others.filter_map(|(holder, grant)| {
         let had = before.get(holder).map_or(Some(grant), Option::as_ref)?;
         let near =

@@ -17,44 +17,40 @@ use crate::{
     workload::{CgroupPath, printable},
 };
 
-/// Who holds a grant.
+/// Who holds a grant: a container, or a cgroup outside Kubernetes, which counts as a pod of its own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Holder {
-    /// A container of a pod.
-    Container(PodName, String),
-    /// A cgroup outside Kubernetes.
-    Cgroup(CgroupPath),
+pub struct Holder {
+    pod: PodName,
+    container: String,
 }
 
 impl Holder {
-    /// The pod, for a container of one.
-    pub fn pod(&self) -> Option<&PodName> {
-        match self {
-            Self::Container(pod, _) => Some(pod),
-            Self::Cgroup(_) => None,
-        }
+    /// A container of a pod.
+    pub fn new(pod: PodName, container: String) -> Self {
+        Self { pod, container }
     }
 
-    /// Who holds what is given to a cgroup outside Kubernetes.
+    /// A cgroup.
     pub fn cgroup(cgroup: &CgroupPath) -> Self {
-        Self::Container(PodName::of_cgroup(cgroup), String::new())
+        Self::new(PodName::of_cgroup(cgroup), String::new())
     }
 
-    /// Name within the pod, or the cgroup's path.
+    /// Its pod.
+    pub fn pod(&self) -> &PodName {
+        &self.pod
+    }
+
+    /// Its name in the pod; empty for a cgroup.
     pub fn name(&self) -> &str {
-        match self {
-            Self::Container(_, name) => name,
-            Self::Cgroup(path) => path.as_str(),
-        }
+        &self.container
     }
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Container(pod, name) if name.is_empty() => pod.fmt(f),
-            Self::Container(pod, name) => write!(f, "{pod}/{}", printable(name)),
-            Self::Cgroup(path) => path.fmt(f),
+            Self { pod, container } if container.is_empty() => pod.fmt(f),
+            Self { pod, container } => write!(f, "{pod}/{}", printable(container)),
         }
     }
 }
@@ -132,9 +128,9 @@ impl Allocations {
 
     /// Those of a pod, in order of container name.
     pub fn of_pod<'a>(&'a self, pod: &'a PodName) -> impl Iterator<Item = (&'a Holder, &'a Grant)> {
-        let first = Holder::Container(pod.clone(), String::new());
+        let first = Holder::new(pod.clone(), String::new());
         let from_first = self.grants.range(first..).map(|(holder, given)| (holder, &given.grant));
-        from_first.take_while(move |(holder, _)| holder.pod() == Some(pod))
+        from_first.take_while(move |(holder, _)| holder.pod() == pod)
     }
 
     /// CPUs that somebody has for itself.
@@ -188,7 +184,7 @@ mod tests {
     use super::*;
 
     fn holder(pod: &str, container: &str) -> Holder {
-        Holder::Container(PodName { namespace: "default".into(), name: pod.into() }, container.into())
+        Holder::new(PodName { namespace: "default".into(), name: pod.into() }, container.into())
     }
 
     fn with(cpus: &str) -> Grant {

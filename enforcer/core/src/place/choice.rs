@@ -36,7 +36,9 @@ pub(super) fn engine_of(
 ) -> Box<dyn Placement> {
     match choose(settings, pod, trace) {
         Choice::Pools => {
-            mistaken_keys(pod).into_iter().for_each(|mistake| trace.warn(mistake));
+            for mistake in mistaken_keys(pod) {
+                trace.warn(mistake);
+            }
             Box::new(PoolsEngine::new(settings.pools.clone()))
         }
         Choice::Hints(of_pod, of_containers) => {

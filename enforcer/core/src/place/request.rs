@@ -160,7 +160,7 @@ impl PodRequest {
     /// containers of this pod that are before it; what they had is free for it.
     pub fn has_ended(&self, holder: &Holder, before: usize) -> bool {
         let earlier = self.containers.get(..before).unwrap_or(&self.containers);
-        holder.pod() == Some(&self.name)
+        *holder.pod() == self.name
             && earlier
                 .iter()
                 .any(|container| container.kind == ContainerKind::Init && container.name == holder.name())

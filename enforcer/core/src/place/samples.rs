@@ -89,7 +89,7 @@ impl Host {
 
     pub(super) fn grant(&self, pod: &str, container: &str) -> &Grant {
         let pod = PodName { namespace: "default".into(), name: pod.into() };
-        self.allocations.get(&Holder::Container(pod, container.into())).unwrap()
+        self.allocations.get(&Holder::new(pod, container.into())).unwrap()
     }
 
     /// CPUs and memory nodes of a container.

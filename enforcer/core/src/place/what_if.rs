@@ -72,10 +72,8 @@ pub fn what_if(
     if let Some(moves) = search.attempt(&[]) {
         return Some(moves);
     }
-    let movable: Vec<(&Holder, &Grant)> = without
-        .iter()
-        .filter(|(holder, grant)| is_movable(grant) && holder.pod().is_some() && may_move(holder))
-        .collect();
+    let movable: Vec<(&Holder, &Grant)> =
+        without.iter().filter(|(holder, grant)| is_movable(grant) && may_move(holder)).collect();
     let places: Vec<Place<'_>> = search.places(&movable);
     let mut trials = 0;
     for count in 1..=EXACT {
@@ -301,7 +299,7 @@ impl<'a> Place<'a> {
 
 /// A holder's own request, as its grant tells, and an engine that gives it a place no worse.
 fn again(holder: &Holder, grant: &Grant, host: &HintsSettings) -> Option<(PodRequest, HintsEngine)> {
-    let Holder::Container(name, container) = holder else { return None };
+    let (name, container) = (holder.pod(), holder.name());
     let millis = match &grant.shared {
         Some(shared) => shared.milli_cpus,
         None => count(grant.exclusive.len()).saturating_mul(1000),
@@ -328,7 +326,7 @@ fn again(holder: &Holder, grant: &Grant, host: &HintsSettings) -> Option<(PodReq
         annotations: std::collections::BTreeMap::new(),
         documents: super::pools::Documents::new(),
         containers: vec![ContainerRequest {
-            name: container.clone(),
+            name: container.to_owned(),
             kind: ContainerKind::App,
             limits: requests.clone(),
             requests,
@@ -440,7 +438,7 @@ mod tests {
         fill(&mut host, "b", "1", 4, 1);
         let request = pod("p", vec![container("c", 6000, GIB)]);
         assert_eq!(ask(&host, &request).map(|moves| moves.len()), Some(1));
-        let stays = |holder: &Holder| holder.pod().is_none_or(|pod| pod.name != "a");
+        let stays = |holder: &Holder| holder.pod().name != "a";
         let moves = what_if(&host.inventory, &host.settings, &host.allocations, &request, stays).unwrap();
         assert_eq!(moves[0].holder.to_string(), "default/b/c");
         assert_eq!((moves[0].from.mems.to_string(), moves[0].to.mems.to_string()), ("1".into(), "0".into()));

@@ -80,10 +80,11 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_named() {
-        let broken: [(&str, fn(&mut Topology)); 6] = [
+        type Damage = fn(&mut Topology);
+        let broken: [(&str, Damage); 6] = [
             ("at least one NUMA node", |machine| machine.nodes.clear()),
             ("nodes: ids up to 65535 in ascending order are expected, not 0", |machine| {
-                machine.nodes.reverse()
+                machine.nodes.reverse();
             }),
             ("cpus: ids up to 65535", |machine| machine.cpus[7].id = CpuId(70_000)),
             ("node 1 has CPUs 9, which are not in `cpus`", |machine| {

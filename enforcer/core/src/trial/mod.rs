@@ -171,7 +171,7 @@ impl<'a> Trial<'a> {
         let starting = self.allocations.exclusive_cpus();
         let mut ended = BTreeMap::new();
         for container in pod.containers.iter().filter(|container| container.kind == ContainerKind::Init) {
-            let holder = Holder::Container(pod.name.clone(), container.name.clone());
+            let holder = Holder::new(pod.name.clone(), container.name.clone());
             if let Some(grant) = self.allocations.release(&holder) {
                 ended.insert(container.name.as_str(), grant);
             }
@@ -181,7 +181,7 @@ impl<'a> Trial<'a> {
             if let Some(grant) = ended.get(container.name.as_str()) {
                 return Some(ContainerReport::new(container, grant, &starting));
             }
-            let holder = Holder::Container(pod.name.clone(), container.name.clone());
+            let holder = Holder::new(pod.name.clone(), container.name.clone());
             Some(ContainerReport::new(container, self.allocations.get(&holder)?, &running))
         });
         let rows = rows.collect();
@@ -206,7 +206,7 @@ struct Effective(BTreeMap<Holder, (Option<CpuSet>, Option<NodeSet>)>);
 impl Effective {
     fn of_others(allocations: &Allocations, pod: &PodName) -> Self {
         let taken = allocations.exclusive_cpus();
-        let others = allocations.iter().filter(|(holder, _)| holder.pod() != Some(pod));
+        let others = allocations.iter().filter(|(holder, _)| holder.pod() != pod);
         let pinned = others.map(|(holder, grant)| {
             let cpus = grant.pin_cpus.then(|| grant.cpus(&taken));
             (holder.clone(), (cpus, grant.pin_mems.then(|| grant.mems.clone())))

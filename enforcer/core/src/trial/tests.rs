@@ -73,8 +73,8 @@ fn two_nodes() -> Inventory {
 fn deleting_gives_the_cpus_back_to_those_who_share() {
     let (inventory, settings) = (two_nodes(), PlacementSettings::default());
     let mut trial = Trial::new(&inventory, &settings, false);
-    trial.allocations.give(Holder::Container(name("a"), "c".into()), exclusive("0-1"));
-    trial.allocations.give(Holder::Container(name("b"), "c".into()), shared("0-3"));
+    trial.allocations.give(Holder::new(name("a"), "c".into()), exclusive("0-1"));
+    trial.allocations.give(Holder::new(name("b"), "c".into()), shared("0-3"));
     let report = trial.step(&step(Action::Delete(name("a"))));
     assert!(report.admitted && report.reason.is_none() && report.containers.is_empty());
     let update = UpdateReport { who: "default/b/c".into(), cpus: Some("0-3".parse().unwrap()), mems: None };
@@ -94,13 +94,13 @@ fn deleting_nobody_is_said_and_harms_nobody() {
 fn init_containers_have_ended_after_the_step() {
     let (inventory, settings) = (two_nodes(), PlacementSettings::default());
     let mut trial = Trial::new(&inventory, &settings, false);
-    let other = Holder::Container(name("other"), "c".into());
+    let other = Holder::new(name("other"), "c".into());
     trial.allocations.give(other.clone(), shared("0-3"));
     let pod =
         pod("a", vec![container("i", ContainerKind::Init, 2, 1), container("c", ContainerKind::App, 1, 1)]);
     let before = Effective::of_others(&trial.allocations, &pod.name);
-    trial.allocations.give(Holder::Container(pod.name.clone(), "i".into()), exclusive("0-1"));
-    trial.allocations.give(Holder::Container(pod.name.clone(), "c".into()), exclusive("0"));
+    trial.allocations.give(Holder::new(pod.name.clone(), "i".into()), exclusive("0-1"));
+    trial.allocations.give(Holder::new(pod.name.clone(), "c".into()), exclusive("0"));
     let (rows, updates) = trial.settle(&pod, Some(before), Vec::new());
     let cpus: Vec<String> = rows.iter().map(|row| format!("{} {}", row.name, row.cpus)).collect();
     assert_eq!(cpus, ["i 0-1", "c 0"]);

@@ -70,7 +70,7 @@ impl<'a> Placing<'a> {
 
     /// Notes what a container is given.
     pub(super) fn give(&mut self, index: usize, container: &ContainerRequest, grant: &Grant) {
-        let holder = Holder::Container(self.pod.name.clone(), container.name.clone());
+        let holder = Holder::new(self.pod.name.clone(), container.name.clone());
         self.allocations.give(holder, grant.clone());
         self.accounts.note(self.inventory, self.allocations, self.pod, index, grant);
     }

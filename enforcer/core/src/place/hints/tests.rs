@@ -447,7 +447,7 @@ fn check(host: &Host) {
 /// Grants fulfil the request.
 fn check_sums(host: &Host, pod: &PodRequest) {
     for request in &pod.containers {
-        let grant = host.allocations.get(&Holder::Container(pod.name.clone(), request.name.clone()));
+        let grant = host.allocations.get(&Holder::new(pod.name.clone(), request.name.clone()));
         let Some(grant) = grant else { continue };
         let whole = super::demand::exclusive_cpus(request, pod.qos);
         assert_eq!(grant.exclusive.len(), whole);
@@ -495,7 +495,7 @@ fn run(host: &mut Host, steps: &[Step]) -> Vec<String> {
                         said.push(format!("{admission:?}"));
                         for container in &request.containers {
                             if container.kind == ContainerKind::Init {
-                                let holder = Holder::Container(request.name.clone(), container.name.clone());
+                                let holder = Holder::new(request.name.clone(), container.name.clone());
                                 host.allocations.release(&holder);
                             }
                         }
@@ -547,7 +547,7 @@ proptest! {
         prop_assert_eq!(said, run(&mut again, &steps));
         prop_assert_eq!(&host.allocations, &again.allocations);
         let pods: std::collections::BTreeSet<_> =
-            host.allocations.iter().filter_map(|(holder, _)| holder.pod().cloned()).collect();
+            host.allocations.iter().map(|(holder, _)| holder.pod().clone()).collect();
         for pod in &pods {
             remove(&mut host.allocations, pod);
         }

@@ -166,7 +166,7 @@ fn a_container_finds_what_ended_init_containers_had() {
     let mut allocations = Allocations::default();
     for (container, bytes) in [("init", 4), ("sidecar", 2)] {
         let grant = Grant { memory: vec![claim(0b1, bytes)], ..Grant::default() };
-        allocations.give(Holder::Container(name.clone(), container.into()), grant);
+        allocations.give(Holder::new(name.clone(), container.into()), grant);
     }
     let inventory = inventory(&[(10, 0)]);
     let free =

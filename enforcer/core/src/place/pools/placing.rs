@@ -316,12 +316,12 @@ impl<'a> Placing<'a> {
             labels: &pod.labels,
         };
         for (holder, grant) in allocations.iter() {
-            let Holder::Container(other_pod, container) = holder else { continue };
             if wanted.rules.is_empty() && grant.affinity.is_empty() || pod.has_ended(holder, wanted.index) {
                 continue;
             }
             let Some(id) = self.supply.pool_of(grant) else { continue };
-            let other = Subject { pod: other_pod, container, qos: grant.qos, labels: &grant.labels };
+            let (pod, container) = (holder.pod(), holder.name());
+            let other = Subject { pod, container, qos: grant.qos, labels: &grant.labels };
             let draws = affinity::attraction((&own, &wanted.rules), (&other, &grant.affinity));
             drawn[id] = drawn[id].saturating_add(draws);
         }
@@ -538,7 +538,7 @@ impl<'a> Placing<'a> {
             .collect();
         grant.memory = claims;
         self.supply.add(&grant);
-        allocations.give(Holder::Container(self.pod.name.clone(), wanted.container.name.clone()), grant);
+        allocations.give(Holder::new(self.pod.name.clone(), wanted.container.name.clone()), grant);
     }
 
     fn widen(&mut self, holder: Holder, zone: &NodeSet, allocations: &mut Allocations) {

@@ -66,7 +66,7 @@ impl State {
         let mut allocations = Allocations::default();
         let other = PodName { name: "other".into(), ..pod.name.clone() };
         for (name, container, ids) in [(&other, "app", &self.taken), (&pod.name, "init", &self.of_init)] {
-            allocations.give(Holder::Container(name.clone(), container.into()), grant(ids));
+            allocations.give(Holder::new(name.clone(), container.into()), grant(ids));
         }
         let nodes = NodeIndex::new(&inventory.cpu_nodes());
         ask(&DeviceStock::new(&inventory, &allocations, &nodes, &pod, 1, GPU))

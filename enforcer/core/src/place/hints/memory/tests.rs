@@ -239,7 +239,7 @@ fn a_pod_takes_the_peak_of_its_stages() {
                 let stock = MemoryStock::new(&account, &nodes, false);
                 let claims = assign(&stock, &[(MEMORY, size * GI)], Merged { mask: None, preferred: true });
                 claims.is_ok_and(|memory| {
-                    let holder = Holder::Container(pod.name.clone(), container.name.clone());
+                    let holder = Holder::new(pod.name.clone(), container.name.clone());
                     allocations.give(holder, Grant { memory, ..Grant::default() });
                     true
                 })

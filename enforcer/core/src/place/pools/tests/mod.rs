@@ -70,9 +70,7 @@ impl Node {
     fn grant(&self, name: &str) -> &Grant {
         let (pod, container) = name.split_once('/').unwrap();
         let grants = self.allocations.iter();
-        let mut found = grants.filter(
-            |(holder, _)| matches!(holder, Holder::Container(p, c) if p.name == pod && c == container),
-        );
+        let mut found = grants.filter(|(holder, _)| holder.pod().name == pod && holder.name() == container);
         found.next().unwrap_or_else(|| panic!("{name} has nothing")).1
     }
 

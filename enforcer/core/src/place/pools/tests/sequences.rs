@@ -72,7 +72,7 @@ impl Node {
         }
         // Init containers end before the others run.
         for init in pod.containers.iter().filter(|container| container.kind == ContainerKind::Init) {
-            self.allocations.release(&Holder::Container(pod.name.clone(), init.name.clone()));
+            self.allocations.release(&Holder::new(pod.name.clone(), init.name.clone()));
         }
     }
 
@@ -146,7 +146,7 @@ proptest! {
         for step in &steps {
             node.step(*step);
         }
-        let names: BTreeSet<PodName> = node.allocations.iter().filter_map(|(h, _)| h.pod().cloned()).collect();
+        let names: BTreeSet<PodName> = node.allocations.iter().map(|(h, _)| h.pod().clone()).collect();
         for name in names {
             remove(&mut node.allocations, &name);
         }
