@@ -352,7 +352,7 @@ fn transcripts(text: &str, examples: &Path) -> String {
         command.args(&words).current_dir(examples);
         let ended = finish(command);
         let printed = format!("{}{}", ended.stdout, ended.stderr);
-        now.push_str(&format!("{before}```text\n$ numa-enforcer plan {line}\n{printed}```"));
+        now = format!("{now}{before}```text\n$ numa-enforcer plan {line}\n{printed}```");
         rest = after;
     }
     now + rest

@@ -154,6 +154,8 @@ impl<'de> Visitor<'de> for Builder {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
 
     fn read(text: &str) -> Result<Vec<Node>, Problem> {
@@ -219,7 +221,8 @@ mod tests {
         let mut laughs = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
         for level in 1..9 {
             let one = format!("*a{}", level - 1);
-            laughs.push_str(&format!("a{level}: &a{level} [{}]\n", [one.as_str(); 10].join(", ")));
+            let ten = [one.as_str(); 10].join(", ");
+            let _ = writeln!(laughs, "a{level}: &a{level} [{ten}]");
         }
         assert!(read(&laughs).is_err());
         assert!(read(&"[".repeat(10_000)).is_err());
