@@ -10,7 +10,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Allocations, Grant, Holder, Inventory, PodName, PodRequest, Reason, Rejection, Trace, choice::engine_of,
+    Allocations, Grant, Holder, Inventory, PodName, PodRequest, Reason, Rejection, Trace, capacity,
+    choice::engine_of,
 };
 use crate::{
     policy::placement::PlacementSettings,
@@ -89,11 +90,13 @@ fn replace(
     let ((), before) = allocations.transaction(|allocations| {
         let previous = allocations.release_pod(&pod.name);
         if previous.is_empty() {
-            engine.place(inventory, allocations, pod, trace)
+            engine.place(inventory, allocations, pod, trace)?;
         } else {
             let pod = PodRequest { previous, ..pod.clone() };
-            engine.place(inventory, allocations, &pod, trace)
+            engine.place(inventory, allocations, &pod, trace)?;
         }
+        // The engines know better what is short, where they mind.
+        capacity::check(inventory, pod)
     })?;
     Ok(Admission { updates: updates(allocations, &taken, &before, &pod.name) })
 }

@@ -18,6 +18,7 @@
 
 mod admission;
 mod allocations;
+mod capacity;
 mod cgroup;
 mod choice;
 mod explain;

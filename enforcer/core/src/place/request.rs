@@ -151,6 +151,21 @@ pub fn qos_class(containers: &[ContainerRequest]) -> QosClass {
 }
 
 impl PodRequest {
+    /// The most of an amount that is needed at once: init containers run one after another, each beside
+    /// the sidecars started before it, then the other containers run beside all sidecars.
+    pub fn peak(&self, amount: impl Fn(&ContainerRequest) -> u64) -> u64 {
+        let (mut sidecars, mut starting, mut apps) = (0u64, 0u64, 0u64);
+        for container in &self.containers {
+            let amount = amount(container);
+            match container.kind {
+                ContainerKind::Init => starting = starting.max(sidecars.saturating_add(amount)),
+                ContainerKind::Sidecar => sidecars = sidecars.saturating_add(amount),
+                ContainerKind::App => apps = apps.saturating_add(amount),
+            }
+        }
+        starting.max(apps.saturating_add(sidecars))
+    }
+
     /// The container of that name.
     pub fn container(&self, name: &str) -> Option<&ContainerRequest> {
         self.containers.iter().find(|container| container.name == name)

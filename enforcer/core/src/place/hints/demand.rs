@@ -1,11 +1,10 @@
 //! What a container, or a whole pod, asks of every resource.
 //!
-//! A pod asks for the peak of its stages: init containers run one after another, each beside the
-//! sidecars started before it, then the other containers run beside all sidecars.
+//! A pod asks for the [peak](PodRequest::peak) of its stages.
 
 use super::memory::{Wanted, wanted};
 use crate::{
-    place::{ContainerKind, ContainerRequest, DeviceCounts, PodRequest, Resources},
+    place::{ContainerRequest, DeviceCounts, PodRequest, Resources},
     workload::QosClass,
 };
 
@@ -38,7 +37,7 @@ impl Demand {
     /// Of all containers together.
     pub(super) fn of_pod(pod: &PodRequest, align_all_qos: bool) -> Self {
         let containers = &pod.containers;
-        let peak = |amount: &dyn Fn(&ContainerRequest) -> u64| peak(containers, amount);
+        let peak = |amount: &dyn Fn(&ContainerRequest) -> u64| pod.peak(amount);
         let of_requests =
             |amount: &dyn Fn(&Resources) -> Option<u64>| peak(&|c| amount(&c.requests).unwrap_or(0));
         let is_shared = |container: &ContainerRequest| exclusive_cpus(container, pod.qos) == 0;
@@ -71,24 +70,10 @@ pub(super) fn exclusive_cpus(container: &ContainerRequest, qos: QosClass) -> usi
     usize::try_from(whole).unwrap_or(usize::MAX)
 }
 
-/// The most that is needed at once.
-fn peak(containers: &[ContainerRequest], amount: &dyn Fn(&ContainerRequest) -> u64) -> u64 {
-    let (mut sidecars, mut starting, mut apps) = (0u64, 0u64, 0u64);
-    for container in containers {
-        let amount = amount(container);
-        match container.kind {
-            ContainerKind::Init => starting = starting.max(sidecars.saturating_add(amount)),
-            ContainerKind::Sidecar => sidecars = sidecars.saturating_add(amount),
-            ContainerKind::App => apps = apps.saturating_add(amount),
-        }
-    }
-    starting.max(apps.saturating_add(sidecars))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::samples;
+    use crate::place::{ContainerKind, samples};
 
     fn container(kind: ContainerKind, amount: u64) -> ContainerRequest {
         let mut request =

@@ -1,0 +1,66 @@
+//! What the machine could not hold even if it were empty.
+//!
+//! Containers that share CPUs or overcommit memory are admitted beside others whatever is left, as
+//! the kernel would run them. But a pod that asks for more than there is on the whole machine was
+//! sent to the wrong one, and no place is the right answer for it.
+
+use super::{Inventory, MemoryResource, PodRequest, Reason, Rejection, Shortage};
+
+/// Rejects a pod that asks for more CPU time or memory than all nodes have together. Memory is not
+/// judged where the size of a node is not known.
+pub(super) fn check(inventory: &Inventory, pod: &PodRequest) -> Result<(), Rejection> {
+    let millis = pod.peak(|container| container.requests.milli_cpus.unwrap_or(0));
+    let bytes = pod.peak(|container| container.requests.memory_bytes.unwrap_or(0));
+    let cpus = u64::try_from(inventory.allowed_cpus.len()).unwrap_or(u64::MAX);
+    let memory = inventory
+        .nodes
+        .iter()
+        .fold(0u64, |sum, node| sum.saturating_add(node.allocatable(MemoryResource::Memory)));
+    let sizes_known = inventory.machine.nodes.iter().all(|node| node.mem_total_bytes.is_some());
+    let amounts = [("cpu", millis.div_ceil(1000), cpus, true), ("memory", bytes, memory, sizes_known)];
+    let short = amounts.into_iter().filter(|(_, wanted, available, known)| *known && wanted > available);
+    let shortages = short.map(|(resource, wanted, available, _)| Shortage {
+        resource: resource.to_owned(),
+        nodes: inventory.nodes.iter().map(|node| node.id).collect(),
+        wanted,
+        available,
+    });
+    let shortages: Vec<Shortage> = shortages.collect();
+    if shortages.is_empty() {
+        return Ok(());
+    }
+    let problem = "it asks for more than the whole machine has";
+    Err(Rejection { shortages, ..Rejection::new(Reason::UnexpectedAdmissionError, problem) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        place::{Allocations, Trace, admit, samples},
+        policy::placement::{Engine, PlacementSettings},
+        topology::synth::Machine,
+        workload::QosClass,
+    };
+
+    #[test]
+    fn what_no_empty_machine_holds_is_rejected_by_either_engine() {
+        for engine in [Engine::Hints, Engine::Pools] {
+            let settings = PlacementSettings { engine, ..PlacementSettings::default() };
+            let inventory = Inventory::new(Machine::new().sockets(2).build(), Vec::new(), &settings).unwrap();
+            let admitted = |milli, gib: u64| {
+                let mut pod = samples::pod("p", vec![samples::container("c", milli, gib << 30)]);
+                pod.qos = QosClass::Burstable;
+                let mut allocations = Allocations::default();
+                admit(&inventory, &settings, &mut allocations, &pod, &mut Trace::default())
+                    .map_err(|rejection| (rejection.to_string(), allocations == Allocations::default()))
+            };
+            assert!(admitted(16_000, 1).is_ok());
+            let (text, untouched) = admitted(100_000_000, 1).unwrap_err();
+            assert!(text.contains("16 of 100000 cpu on nodes 0-1"), "{text}");
+            assert!(untouched);
+            let (text, _) = admitted(1000, 33).unwrap_err();
+            assert!(text.contains("32 GiB of 33 GiB memory on nodes 0-1"), "{text}");
+        }
+    }
+}
