@@ -7,10 +7,12 @@
 //! counts as a tenth of a CPU, so that such containers spread; it fits wherever there is a CPU.
 //!
 //! This is a preference, never a reason for a rejection: what fits nowhere shares the whole pool. When
-//! exclusive CPUs leave a container less than it was promised, its scope becomes the whole pool; only
-//! when nothing is left of that either, the exclusive CPUs cannot be given.
+//! exclusive CPUs leave a scope less than was promised in it, the youngest of those there get the whole
+//! pool as their scope; only when nothing is left of that either, the exclusive CPUs cannot be given.
 //!
 //! Cost: O(holders x nodes) set operations of a few words to sum up what is promised.
+
+use std::collections::BTreeMap;
 
 use super::{
     LISTED, Mask, Need, NodeIndex, Offer, Threshold,
@@ -154,8 +156,8 @@ fn sum(amounts: &[u64], mask: Mask) -> u64 {
     positions(mask).filter_map(|at| amounts.get(at)).fold(0, |sum, amount| sum.saturating_add(*amount))
 }
 
-/// Gives holders the whole pool whose scope holds less than they were promised, because CPUs of it
-/// are exclusive now. The holder for whom nothing is left is the error.
+/// Gives holders the whole pool whose scope holds less than those in it were promised, because CPUs of
+/// it are exclusive now; the oldest stay. The holder for whom nothing is left is the error.
 pub(super) fn widen_squeezed(
     allocations: &mut Allocations,
     pool: &CpuSet,
@@ -166,15 +168,23 @@ pub(super) fn widen_squeezed(
     }
     let taken = allocations.exclusive_cpus();
     let left_of = |scope: &CpuSet| scope.len() - scope.common(&taken);
-    let squeezed = |shared: &SharedCpus| {
-        let millis = u64::try_from(left_of(&shared.scope)).unwrap_or(u64::MAX).saturating_mul(1000);
-        !shared.scope.is_disjoint(moved) && millis < shared.milli_cpus.max(1)
-    };
-    let pinned = allocations.iter().filter(|(_, grant)| grant.pin_cpus && grant.exclusive.is_empty());
-    let widened: Vec<_> = pinned
-        .filter(|(_, grant)| grant.shared.as_ref().is_some_and(squeezed))
-        .map(|(holder, grant)| (holder.clone(), grant.clone()))
-        .collect();
+    let mut pinned: Vec<_> = allocations.iter().filter(|(_, grant)| grant.pin_cpus).collect();
+    pinned.sort_by_key(|(holder, _)| allocations.turn(holder));
+    // What those of a scope were promised who stay in it.
+    let mut kept = BTreeMap::<&CpuSet, u64>::new();
+    let mut widened = Vec::new();
+    for (holder, grant) in pinned {
+        let touched = |shared: &&SharedCpus| !shared.scope.is_disjoint(moved);
+        let Some(shared) = grant.shared.as_ref().filter(touched) else { continue };
+        let kept = kept.entry(&shared.scope).or_default();
+        let all = kept.saturating_add(shared.milli_cpus);
+        let left = u64::try_from(left_of(&shared.scope)).unwrap_or(u64::MAX).saturating_mul(1000);
+        if left >= all.max(1) {
+            *kept = all;
+        } else {
+            widened.push((holder.clone(), grant.clone()));
+        }
+    }
     for (holder, mut grant) in widened {
         if let Some(shared) = &mut grant.shared {
             if left_of(pool) > left_of(&shared.scope) {

@@ -388,10 +388,9 @@ impl<'a> Placing<'a> {
             ..Grant::default()
         };
         if preferences.hide_hyperthreads {
-            let usable =
-                grant.exclusive.union(&grant.shared.as_ref().map(|s| s.scope.clone()).unwrap_or_default());
-            let cores = self.inventory.layout.cores.iter().map(|(_, core)| core.intersection(&usable));
-            grant.one_thread_of = cores.filter(|core| core.len() > 1).collect();
+            // Of all cores, since its scope may become another one.
+            let cores = self.inventory.layout.cores.iter().map(|(_, core)| core);
+            grant.one_thread_of = cores.filter(|core| core.len() > 1).cloned().collect();
         }
         if preferences.hints.strict {
             let cpus = grant.cpus(self.supply.taken());

@@ -201,3 +201,36 @@ fn devices_draw_their_container_and_are_given_once() {
     let refused = node.create(&pod("no", 1).build()).unwrap_err();
     assert!(refused.to_string().contains("x/gpu"), "{refused}");
 }
+
+#[test]
+fn a_mixed_container_keeps_its_fraction_beside_another_engine() {
+    let mut node = Node::new(n4c16(), "");
+    let mixed =
+        Pod::new("m").annotated("hide-hyperthreads.numa-enforcer.io", "true").guaranteed(1500, 100 * MB);
+    let mixed = node.run(mixed);
+    let aligned = |name: &str, milli| {
+        let pod = Pod::new(name).annotated("engine.numa-enforcer.io", "hints");
+        pod.guaranteed(milli, 100 * MB).build()
+    };
+    node.create(&aligned("other", 15_000)).unwrap_err();
+    node.create(&aligned("three", 3000)).unwrap();
+    node.create(&aligned("four", 4000)).unwrap();
+    let (exclusive, taken) = (&node.grant(&mixed).exclusive, node.allocations.exclusive_cpus());
+    assert_eq!(exclusive.len(), 1);
+    let left = node.grant(&mixed).shared.as_ref().unwrap().scope.difference(&taken);
+    assert_eq!(left.len(), 8, "all that is left, since its pool has nothing: {left}");
+    // One thread of each core, also of those that it got only now.
+    assert_eq!(node.cpus(&mixed).len(), 5, "{}", node.cpus(&mixed));
+}
+
+#[test]
+fn those_who_share_a_pool_keep_what_they_were_promised_together_beside_another_engine() {
+    let mut node = Node::new(n4c16(), "[pools]\ncolocate_namespaces = true");
+    let four: Vec<String> =
+        (0..4).map(|n| node.run(Pod::new(&format!("p{n}")).guaranteed(900, 100 * MB))).collect();
+    assert!(four.iter().all(|name| node.cpus(name) == cpus("0-3")));
+    let aligned = Pod::new("h").annotated("engine.numa-enforcer.io", "hints").guaranteed(2000, 100 * MB);
+    node.create(&aligned.build()).unwrap();
+    let all: Vec<String> = four.iter().map(|name| node.cpus(name).to_string()).collect();
+    assert_eq!(all, ["2-3", "2-3", "2-15", "2-15"]);
+}
