@@ -19,7 +19,7 @@ use serde::{
 use super::{
     Placement, PodName, PodRequest, Trace,
     hints::HintsEngine,
-    pools::{PoolsEngine, annotations::mistaken_keys},
+    pools::{PoolsEngine, affinity::strangers, annotations::mistaken_keys},
 };
 use crate::{
     policy::placement::{Engine, HintsSettings, NumaAllocationStrategy, PlacementSettings, Scope},
@@ -36,7 +36,7 @@ pub(super) fn engine_of(
 ) -> Box<dyn Placement> {
     match choose(settings, pod, trace) {
         Choice::Pools => {
-            for mistake in mistaken_keys(pod) {
+            for mistake in mistaken_keys(pod).into_iter().chain(strangers(pod)) {
                 trace.warn(mistake);
             }
             Box::new(PoolsEngine::new(settings.pools.clone()))

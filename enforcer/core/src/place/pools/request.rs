@@ -63,20 +63,21 @@ impl Amounts {
     pub fn of(container: &ContainerRequest, pod: &PodRequest, machine_bytes: u64) -> (Self, Vec<String>) {
         let mut warnings = Vec::new();
         let copy = copied_resources(container, pod).unwrap_or_else(|problem| {
-            warnings.push(format!("annotation {RESOURCES_KEY}: {}", printable(&problem)));
+            warnings.push(format!("annotation {RESOURCES_KEY}: {}, ignored", printable(&problem)));
             ContainerResources::default()
         });
-        let mut copied = |amounts: &BTreeMap<String, Scalar>,
-                          resource: &str,
-                          read: fn(&str) -> Option<u64>| {
-            let text = &amounts.get(resource)?.0;
-            let amount = read(text);
-            if amount.is_none() {
-                let shown = printable(&text.chars().take(40).collect::<String>());
-                warnings.push(format!("annotation {RESOURCES_KEY}: {resource} `{shown}` is not an amount"));
-            }
-            amount
-        };
+        let mut copied =
+            |amounts: &BTreeMap<String, Scalar>, resource: &str, read: fn(&str) -> Option<u64>| {
+                let text = &amounts.get(resource)?.0;
+                let amount = read(text);
+                if amount.is_none() {
+                    let shown = printable(&text.chars().take(40).collect::<String>());
+                    warnings.push(format!(
+                        "annotation {RESOURCES_KEY}: {resource} `{shown}` is not an amount, ignored"
+                    ));
+                }
+                amount
+            };
         let copied_cpus = copied(&copy.requests, "cpu", quantity::milli_cpus);
         let copied_cpu_limit = copied(&copy.limits, "cpu", quantity::milli_cpus);
         let copied_memory = copied(&copy.requests, "memory", quantity::whole);

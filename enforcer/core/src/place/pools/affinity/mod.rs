@@ -18,7 +18,7 @@ mod expression;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
@@ -38,6 +38,8 @@ use crate::{
 const WEIGHT_LIMIT: i64 = 1000;
 /// Weight of the rules of `colocate_pods` and `colocate_namespaces`.
 const COLOCATION_WEIGHT: i64 = 10;
+/// Most names of one warning.
+const SHOWN_LIMIT: usize = 8;
 /// Most rules of one container that count.
 const RULE_LIMIT: usize = 64;
 
@@ -96,28 +98,53 @@ pub fn rules_of(
 ) -> (Vec<AffinityRule>, Vec<String>) {
     let mut warnings = Vec::new();
     let mut rules = Vec::new();
-    for (kind, sign) in [("affinity", 1), ("anti-affinity", -1)] {
-        let keys = FAMILIES.map(|family| format!("{family}/{kind}"));
-        let Some(key) = keys.into_iter().find(|key| pod.documents.contains_key(key)) else { continue };
-        let read = pod.documents[&key].as_ref().map_err(Clone::clone).and_then(Document::read);
+    for (key, sign, read) in annotations(pod) {
         let outcome = read.and_then(|annotation: Annotation| explicit_rules(&annotation, container, sign));
         match outcome {
             Ok(found) => rules.extend(found),
-            Err(problem) => warnings.push(format!("annotation {key}: {}", printable(&problem))),
+            Err(problem) => warnings.push(format!("annotation {key}: {}, ignored", printable(&problem))),
         }
     }
     if rules.len() > RULE_LIMIT {
-        warnings.push(format!(
-            "container {} has {} affinity rules, the first {RULE_LIMIT} count",
-            printable(container),
-            rules.len()
-        ));
+        warnings.push(format!("{} affinity rules, the first {RULE_LIMIT} count", rules.len()));
         rules.truncate(RULE_LIMIT);
     }
     if rules.is_empty() {
         rules = implicit_rules(&pod.name, settings);
     }
     (rules, warnings)
+}
+
+/// Containers that a pod's rules name and that it does not have.
+pub fn strangers(pod: &PodRequest) -> Vec<String> {
+    let of_one = |(key, _, read): (String, i64, Result<Annotation, String>)| {
+        let annotation = read.ok()?;
+        let names = annotation.iter().flat_map(|(owner, list)| {
+            let others = list.iter().filter_map(|entry| match entry {
+                Entry::Name(Scalar(other)) => Some(other),
+                Entry::Rule(_) => None,
+            });
+            std::iter::once(owner).chain(others)
+        });
+        let unknown: BTreeSet<&String> = names.filter(|name| pod.container(name).is_none()).collect();
+        let shown: Vec<String> = unknown.iter().take(SHOWN_LIMIT).map(|name| printable(name)).collect();
+        let more = if unknown.len() > SHOWN_LIMIT { ", ..." } else { "" };
+        (!shown.is_empty()).then(|| {
+            format!("annotation {key}: the pod has no container {}{more}, ignored", shown.join(", "))
+        })
+    };
+    annotations(pod).into_iter().filter_map(of_one).collect()
+}
+
+/// The annotations that count, with the sign of their weights.
+fn annotations(pod: &PodRequest) -> Vec<(String, i64, Result<Annotation, String>)> {
+    let counting = |(kind, sign)| {
+        let keys = FAMILIES.map(|family| format!("{family}/{kind}"));
+        let key = keys.into_iter().find(|key| pod.documents.contains_key(key))?;
+        let read = pod.documents[&key].as_ref().map_err(Clone::clone).and_then(Document::read);
+        Some((key, sign, read))
+    };
+    [("affinity", 1), ("anti-affinity", -1)].into_iter().filter_map(counting).collect()
 }
 
 fn explicit_rules(annotation: &Annotation, container: &str, sign: i64) -> Result<Vec<AffinityRule>, String> {

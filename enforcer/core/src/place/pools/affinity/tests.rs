@@ -47,6 +47,13 @@ fn the_simple_form_holds_for_both_sides_and_counts_once() {
 }
 
 #[test]
+fn containers_that_the_pod_does_not_have_are_named() {
+    let rule = r#"{"c1": ["c2", "c8"], "c9": [{"match": {"operator": "AlwaysTrue"}}]}"#;
+    let pod = pod(&[(KEY, rule), (ANTI, r#"{"c1": ["c3"]}"#)]);
+    assert_eq!(strangers(&pod), [format!("annotation {KEY}: the pod has no container c8, c9, ignored")]);
+}
+
+#[test]
 fn a_rule_of_one_side_draws_whoever_comes_second() {
     let rule = r#"{"c1": [{"match": {"key": "name", "operator": "Equals", "values": ["c2"]}, "weight": 7}]}"#;
     assert_eq!(pairs(&[(KEY, rule)]), BTreeSet::from([("c1", "c2", 7), ("c2", "c1", 7)]));
@@ -168,7 +175,7 @@ fn what_is_wrong_with_a_rule_is_reported_and_the_rest_counts() {
     let pod = pod(&[(KEY, &serde_json::json!({"c1": names}).to_string())]);
     let (rules, warnings) = rules_of(&pod, "c1", &PoolsSettings::default());
     assert_eq!(rules.len(), RULE_LIMIT);
-    assert_eq!(warnings, ["container c1 has 70 affinity rules, the first 64 count"]);
+    assert_eq!(warnings, ["70 affinity rules, the first 64 count"]);
 }
 
 #[test]

@@ -67,7 +67,10 @@ pub(super) fn named(base: &str) -> Option<(&str, usize)> {
 pub fn mistaken_keys(pod: &PodRequest) -> Vec<String> {
     let of_ours = pod.annotations.keys().filter_map(|key| {
         let (base, about) = key.split_once('/').map_or((key.as_str(), None), |(b, about)| (b, Some(about)));
-        let (name, family) = named(base)?;
+        let Some((name, family)) = named(base) else {
+            let unknown = FAMILIES.contains(&base) && about.is_some() && !is_document(key);
+            return unknown.then(|| format!("annotation {}: there is no such key, ignored", shown(key)));
+        };
         if family == 0 && OF_THE_CHOICE.contains(&name) {
             return None;
         }

@@ -140,10 +140,7 @@ impl Preferences {
         let cold_start =
             preferences.cold_start.filter(|_| preferences.memory_types.is_none_or(|types| types.pmem));
         if cold_start != preferences.cold_start {
-            warnings.push(format!(
-                "container {}: cold-start without pmem in memory-type, ignored",
-                shown(container)
-            ));
+            warnings.push("cold-start without pmem in memory-type, ignored".to_owned());
         }
         (Self { cold_start, ..preferences }, warnings)
     }
@@ -266,7 +263,7 @@ const DEPRECATED_SCOPE: u8 = 3;
 
 /// The value of `cold-start`.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a map like {duration: 60s}")]
 struct ColdStart {
     duration: Scalar,
 }

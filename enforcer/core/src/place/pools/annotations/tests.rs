@@ -203,7 +203,7 @@ fn a_cold_start_needs_slow_memory() {
         [("cold-start.numa-enforcer.io", r#"{"duration": "5s"}"#), ("memory-type.numa-enforcer.io", "dram")];
     let (preferences, warnings) = Preferences::read(&pod(&annotations), "c1");
     assert_eq!(preferences.cold_start, None);
-    assert_eq!(warnings, ["container c1: cold-start without pmem in memory-type, ignored"]);
+    assert_eq!(warnings, ["cold-start without pmem in memory-type, ignored"]);
 }
 
 #[test]
@@ -231,6 +231,10 @@ fn mistaken_keys_are_named_once() {
         ("prefer-shared-cpus.numa-enforcer.io/container.c1", "true"),
         ("rdtclass.cri-resource-manager.intel.com/pod", "gold"),
         ("policy.numa-enforcer.io/container.c9", "restricted"),
+        ("resource-policy.nri.io/affinty", "{}"),
+        ("resource-policy.nri.io/prefer-shared-cpus", "true"),
+        ("resource-policy.nri.io/anti-affinity", "{}"),
+        ("cri-resource-manager.intel.com/prefer-shared-cpus", "true"),
         ("kubectl.kubernetes.io/last-applied-configuration", "{}"),
     ]));
     assert_eq!(
@@ -239,6 +243,8 @@ fn mistaken_keys_are_named_once() {
             "annotation prefer-shared-cpu.resource-policy.nri.io: there is no such key, ignored",
             "annotation prefer-shared-cpus.numa-enforcer.io/pods: /pod or /container.NAME is expected behind the slash, ignored",
             "annotation prefer-shared-cpus.resource-policy.nri.io/container.c9: the pod has no such container, ignored",
+            "annotation resource-policy.nri.io/affinty: there is no such key, ignored",
+            "annotation resource-policy.nri.io/prefer-shared-cpus: there is no such key, ignored",
         ]
     );
 }
