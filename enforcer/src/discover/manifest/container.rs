@@ -46,6 +46,9 @@ pub(super) fn containers(spec: &Node, warnings: &mut Vec<String>) -> Result<Vec<
 
 fn container(node: &Node, is_init: bool, warnings: &mut Vec<String>) -> Result<ContainerRequest, Problem> {
     let name = node.must("a container", "name")?.scalar("name")?.into_owned();
+    if name.is_empty() {
+        return Err(Problem::new(node.at, "a container needs a name"));
+    }
     let always = node.get("restartPolicy").is_some_and(|policy| policy.text("").is_ok_and(|p| p == "Always"));
     let kind = match (is_init, always) {
         (true, true) => ContainerKind::Sidecar,

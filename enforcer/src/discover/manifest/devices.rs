@@ -23,6 +23,9 @@ use super::{
 /// Most devices of one machine.
 const DEVICES_LIMIT: usize = 10_000;
 
+/// Most bytes of a resource's name and of an id; each device has its own copy.
+const NAME_LIMIT: usize = 253;
+
 /// The devices of some documents, on a machine with these nodes.
 pub(super) fn devices(documents: &[Node], nodes: &NodeSet) -> Result<Vec<DeviceUnit>, Problem> {
     let mut found = Vec::new();
@@ -39,6 +42,10 @@ pub(super) fn devices(documents: &[Node], nodes: &NodeSet) -> Result<Vec<DeviceU
             node.only("a device", &["resource", "id", "numa_nodes", "count"])?;
             let resource = node.must("a device", "resource")?.scalar("resource")?;
             let id = node.must("a device", "id")?.scalar("id")?;
+            if resource.len() > NAME_LIMIT || id.len() > NAME_LIMIT {
+                let problem = format!("device `{}`: a name has at most {NAME_LIMIT} bytes", cut(&id));
+                return Err(Problem::new(node.at, problem));
+            }
             let near = node.get("numa_nodes").map_or_else(|| Ok(NodeSet::new()), numa_nodes)?;
             if let Some(elsewhere) = near.difference(nodes).first() {
                 return Err(Problem::new(

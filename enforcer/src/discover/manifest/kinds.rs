@@ -14,6 +14,9 @@ use super::{
 
 /// Most pods of one plan.
 pub(super) const PODS_LIMIT: usize = 10_000;
+/// Most bytes of text that the pods of one plan have: ten thousand copies of one long annotation are
+/// more than fits into memory.
+pub(super) const TEXT_LIMIT: usize = 64 << 20;
 
 /// Something that makes no pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +61,7 @@ const KINDS: [(&str, &[&str], Shape); 8] = [
 pub(super) struct Made {
     pub(super) pods: Vec<Pod>,
     pub(super) ignored: Vec<Ignored>,
+    text: usize,
 }
 
 impl Made {
@@ -151,9 +155,18 @@ impl Made {
         if self.pods.len() >= PODS_LIMIT {
             return Err(Problem::new(at, format!("more than {PODS_LIMIT} pods")));
         }
+        self.text = self.text.saturating_add(pod::text(&pod.request));
+        if self.text > TEXT_LIMIT {
+            return Err(Problem::new(at, too_long()));
+        }
         self.pods.push(pod);
         Ok(())
     }
+}
+
+/// The problem that pods have more text than one plan may hold.
+pub(super) fn too_long() -> String {
+    format!("the names, labels and annotations of all pods are longer than {TEXT_LIMIT} bytes")
 }
 
 /// Pods of a job that run at the same time.

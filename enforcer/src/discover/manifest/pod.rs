@@ -61,6 +61,25 @@ pub(super) fn request(
     Pod { request, warnings }
 }
 
+/// Bytes of text in a pod. What was read out of an annotation is several times as large as its text.
+pub(super) fn text(pod: &PodRequest) -> usize {
+    const READ: usize = 16;
+    let map = |texts: &BTreeMap<String, String>| -> usize {
+        texts.iter().map(|(key, text)| key.len() + text.len()).sum()
+    };
+    let read = pod.documents.keys().filter_map(|key| pod.annotations.get(key));
+    let containers = pod
+        .containers
+        .iter()
+        .map(|container| container.name.len() + container.devices.keys().map(String::len).sum::<usize>());
+    pod.name.namespace.len()
+        + pod.name.name.len()
+        + map(&pod.labels)
+        + map(&pod.annotations)
+        + READ * read.map(String::len).sum::<usize>()
+        + containers.sum::<usize>()
+}
+
 /// Labels or annotations. A cluster takes texts only; here numbers are taken as well, and reported.
 pub(super) fn texts(
     metadata: Option<&Node>,

@@ -17,8 +17,8 @@ use enforcer_core::{
 
 use super::{
     Manifests,
-    kinds::{Ignored, PODS_LIMIT},
-    pod::Pod,
+    kinds::{Ignored, PODS_LIMIT, TEXT_LIMIT, too_long},
+    pod::{self, Pod},
     source::{InputError, Problem, Source},
     tree::{Node, Value, cut},
 };
@@ -30,6 +30,7 @@ const ACTIONS: [&str; 3] = ["create", "delete", "resize"];
 pub(super) fn steps(source: &Source, documents: &[Node]) -> Result<(Vec<Step>, Vec<String>), InputError> {
     let mut steps = Vec::new();
     let mut ignored = Vec::new();
+    let mut text = 0usize;
     for document in documents {
         let problem = |problem: Problem| source.error(&problem);
         let list = match &document.value {
@@ -41,6 +42,14 @@ pub(super) fn steps(source: &Source, documents: &[Node]) -> Result<(Vec<Step>, V
         };
         for node in list.list("a file of steps").map_err(problem)? {
             let (made, passed) = step(source, node)?;
+            for Step { action, .. } in &made {
+                if let Action::Create(pod) | Action::Resize(pod) = action {
+                    text = text.saturating_add(pod::text(pod));
+                }
+            }
+            if text > TEXT_LIMIT {
+                return Err(source.error(&Problem::new(node.at, too_long())));
+            }
             steps.extend(made);
             ignored.extend(passed);
             if steps.len() > PODS_LIMIT {

@@ -1,7 +1,7 @@
 use std::fs;
 
 use enforcer_core::{
-    place::{ContainerKind, PodRequest},
+    place::{ContainerKind, PodRequest, pools::Document},
     workload::QosClass,
 };
 
@@ -183,6 +183,7 @@ fn what_is_wrong_has_its_place() {
             "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: a}, {name: a}]}\n",
             "container `a` is there twice",
         ),
+        ("kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: ''}]}\n", "a container needs a name"),
         ("kind: Deployment\nmetadata: {name: x}\nspec: {}\n", "Deployment has no `template`"),
         (
             "kind: Deployment\nmetadata: {name: x}\nspec: {replicas: -1, template: {spec: {containers: [{name: a}]}}}\n",
@@ -207,6 +208,37 @@ fn what_is_wrong_has_its_place() {
         let error = error(&with_resources(resources));
         assert!(error.contains(said), "{resources}: {error}");
     }
+}
+
+#[test]
+fn copies_of_long_texts_are_refused_before_they_are_made() {
+    let long = "x".repeat(1 << 20);
+    for template in [
+        format!("metadata: {{annotations: {{big: {long}}}}}, spec: {SPEC}"),
+        format!("metadata: {{labels: {{a: {long}}}}}, spec: {SPEC}"),
+        format!("spec: {{containers: [{{name: {long}}}]}}"),
+    ] {
+        let text = format!(
+            "kind: Deployment\nmetadata: {{name: x}}\nspec: {{replicas: 10000, template: {{{template}}}}}\n"
+        );
+        let error = error(&text);
+        assert!(error.contains("f.yaml:1:1: the names, labels and annotations of all pods"), "{error}");
+    }
+    let create =
+        format!("- create: {{workloads: [{{name: w, replicas: 40, annotations: {{big: {long}}}}}]}}\n");
+    assert_eq!(steps_of(&create).unwrap().len(), 40);
+    let error = steps_of(&create.repeat(2)).unwrap_err();
+    assert!(error.contains("the names, labels and annotations of all pods"), "{error}");
+}
+
+#[test]
+fn an_annotation_that_repeats_itself_is_an_error_of_its_own() {
+    let list = ["x"; 100].join(", ");
+    let rules = |times: usize| format!("a: &a [{list}]\nb: [{}]\n", ["*a"].repeat(times).join(", "));
+    let read = |times| yaml::parse::<Document>(&rules(times));
+    assert!(read(5).is_ok());
+    let error = read(20).unwrap_err();
+    assert!(error.contains("alias"), "{error}");
 }
 
 #[test]
@@ -263,6 +295,8 @@ fn devices_are_read_and_counted() {
         ("- {resource: a, id: a}\n- {resource: a, id: a}", "device `a` of a is there twice"),
         ("- {resource: a, id: a, count: 99999999999}", "more than 10000 devices"),
         ("hello", "a file of devices: a list is expected"),
+        (&format!("- {{resource: a, id: {}, count: 10000}}", "x".repeat(254)), "has at most 253 bytes"),
+        (&format!("- {{resource: {}, id: a}}", "x".repeat(254)), "has at most 253 bytes"),
     ] {
         let problem = read(text).unwrap_err();
         assert!(problem.text.contains(said), "{text}: {problem:?}");

@@ -22,20 +22,23 @@ const DOCUMENTS: usize = 20_000;
 const NODES: usize = 500_000;
 /// Most values that aliases may repeat.
 const REPEATED: usize = 100_000;
+/// Most values of an annotation, and most that aliases may repeat in it: every replica has its own copy.
+const ANNOTATION_NODES: usize = 50_000;
+const ANNOTATION_REPEATED: usize = 1_000;
 /// Deepest nesting.
 const DEPTH: usize = 40;
 
-fn limits() -> Options {
+fn limits(nodes: usize, repeated: usize) -> Options {
     options! {
         budget: budget! {
             max_documents: DOCUMENTS,
-            max_nodes: NODES,
-            max_events: 4 * NODES,
+            max_nodes: nodes,
+            max_events: 4 * nodes,
             max_depth: DEPTH,
             max_aliases: 1_000,
             max_anchors: 1_000,
         },
-        alias_limits: alias_limits! { max_total_replayed_events: REPEATED, max_replay_stack_depth: 16 },
+        alias_limits: alias_limits! { max_total_replayed_events: repeated, max_replay_stack_depth: 16 },
         strict_booleans: true,
         leading_zero_numbers_as_strings: true,
         underscored_numbers_as_strings: true,
@@ -46,13 +49,15 @@ fn limits() -> Options {
 /// The documents of a text that are not empty.
 pub(super) fn documents(source: &Source) -> Result<Vec<Node>, Problem> {
     let documents: Vec<Spanned<Tree>> =
-        serde_saphyr::from_multiple_with_options(&source.text, limits()).map_err(|error| problem(&error))?;
+        serde_saphyr::from_multiple_with_options(&source.text, limits(NODES, REPEATED))
+            .map_err(|error| problem(&error))?;
     Ok(documents.into_iter().map(node).filter(|node| !node.is_null()).collect())
 }
 
 /// A value of some type, from a text inside another (an annotation); the message has no place.
 pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_saphyr::from_str_with_options(text, limits()).map_err(|error| problem(&error).text)
+    let limits = limits(ANNOTATION_NODES, ANNOTATION_REPEATED);
+    serde_saphyr::from_str_with_options(text, limits).map_err(|error| problem(&error).text)
 }
 
 fn problem(error: &serde_saphyr::Error) -> Problem {
