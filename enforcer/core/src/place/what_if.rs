@@ -7,8 +7,9 @@
 //! are taken out, the pod is placed, and they are placed again.
 //!
 //! Exact up to [`EXACT`] moves among the [`NEAR`] holders with the least memory on each set of nodes, as
-//! far as [`TRIALS`] attempts reach; beyond, holders that free most are added one by one. Who has
-//! devices, asked to be left alone, or was placed by another engine is never moved.
+//! far as [`TRIALS`] attempts reach (fewer on machines with many nodes); beyond, holders that free
+//! most are added one by one. Who has devices, asked to be left alone, or was placed by another engine
+//! is never moved.
 //!
 //! Pure: nothing that is given away changes. Cost: O(sets x holders^3) additions, and a placement per
 //! trial.
@@ -30,8 +31,12 @@ use crate::{
 const EXACT: usize = 3;
 /// Holders of which sets are tried on each set of nodes.
 const NEAR: usize = 64;
-/// Placements tried at most.
+/// Placements tried at most, twice.
 const TRIALS: usize = 256;
+/// Nodes up to which so many are tried: with each further one a placement may take twice as long.
+const FEW_NODES: usize = 8;
+/// Placements that are tried however many nodes there are.
+const FEWEST_TRIALS: usize = 8;
 /// Sets of nodes looked at.
 const PLACES: usize = 256;
 
@@ -75,20 +80,21 @@ pub fn what_if(
     let movable: Vec<(&Holder, &Grant)> =
         without.iter().filter(|(holder, grant)| is_movable(grant) && may_move(holder)).collect();
     let places: Vec<Place<'_>> = search.places(&movable);
+    let limit = trials(inventory.cpu_nodes().len());
     let mut trials = 0;
     for count in 1..=EXACT {
         let mut sets = BTreeSet::new();
         for (index, place) in places.iter().enumerate() {
             place.sets(count, |bytes, members| {
                 sets.insert((bytes, index, members.to_vec()));
-                if sets.len() > TRIALS {
+                if sets.len() > limit {
                     sets.pop_last();
                 }
             });
         }
         for (_, index, members) in sets {
             trials += 1;
-            if trials > TRIALS {
+            if trials > limit {
                 break;
             }
             let holders: Vec<&Holder> = members
@@ -101,8 +107,15 @@ pub fn what_if(
             }
         }
     }
-    let greedy = places.iter().filter_map(|place| search.attempt(&place.greedy()?));
+    let greedy = places.iter().filter_map(Place::greedy).take(limit);
+    let greedy = greedy.filter_map(|holders| search.attempt(&holders));
     greedy.min_by_key(|moves| (moves.len(), moves.iter().map(|one| one.bytes).sum::<u64>()))
+}
+
+/// Placements to try on a machine with so many nodes.
+fn trials(nodes: usize) -> usize {
+    let further = u32::try_from(nodes.saturating_sub(FEW_NODES)).unwrap_or(u32::MAX);
+    TRIALS.checked_shr(further).unwrap_or(0).max(FEWEST_TRIALS)
 }
 
 /// May it be taken elsewhere while it runs?
@@ -398,6 +411,13 @@ mod tests {
     fn ask(host: &Host, request: &PodRequest) -> Option<Vec<(String, u64)>> {
         let moves = what_if(&host.inventory, &host.settings, &host.allocations, request, |_| true)?;
         Some(moves.iter().map(|one| (one.holder.to_string(), one.bytes / GIB)).collect())
+    }
+
+    #[test]
+    fn fewer_placements_are_tried_where_each_takes_longer() {
+        for (nodes, expected) in [(0, 256), (8, 256), (9, 128), (12, 16), (16, 8), (64, 8), (usize::MAX, 8)] {
+            assert_eq!(trials(nodes), expected, "{nodes} nodes");
+        }
     }
 
     #[test]
