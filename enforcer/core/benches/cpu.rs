@@ -57,7 +57,7 @@ const PACKED: CpuOptions = CpuOptions {
 fn one_container(bencher: Bencher<'_, '_>, count: u32) {
     let layout = machine(count);
     let (available, none, index) = (free(&layout), CpuSet::new(), NodeIndex::new(&nodes(&layout)));
-    let stock = CpuStock { available: &available, reusable: &none, allocated: None };
+    let stock = CpuStock { available: &available, reusable: &none, allocated: None, usable: None };
     let affinity: NodeSet = [NodeId(count - 1)].into_iter().collect();
     let pick = Pick {
         available: &available,

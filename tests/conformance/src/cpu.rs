@@ -158,6 +158,7 @@ pub(crate) fn check_hints(vector: &Hints) -> Result<(), String> {
         available: &known(&vector.available, &layout)?,
         reusable: &known(&vector.reusable, &layout)?,
         allocated: vector.allocated.as_ref(),
+        usable: None,
     };
     let actual = match offer(&layout, &index, &stock, vector.request, vector.options.into()) {
         Offer::NoPreference => None,

@@ -126,8 +126,14 @@ impl<'a> Placing<'a> {
         if demand.exclusive > 0 {
             let stock = self.cpu_stock(asker, demand.exclusive);
             let options = CpuOptions::from(asker.settings);
-            let offer =
-                cpu::offer(&self.inventory.layout, asker.nodes, &stock.as_stock(), demand.exclusive, options);
+            let usable = self.usable(asker);
+            let stock = CpuStock {
+                available: &stock.available,
+                reusable: &stock.reusable,
+                allocated: None,
+                usable: usable.as_ref(),
+            };
+            let offer = cpu::offer(&self.inventory.layout, asker.nodes, &stock, demand.exclusive, options);
             firm.push(("cpu".to_owned(), offer));
         }
         let stock = MemoryStock::new(memory, asker.nodes, asker.settings.strict_memory_groups);
@@ -138,6 +144,16 @@ impl<'a> Placing<'a> {
         } else {
             (firm, memory)
         }
+    }
+
+    /// CPUs that an empty machine would have for it; none where that is all of them.
+    fn usable(&self, asker: Asker<'_>) -> Option<CpuSet> {
+        let all = &self.inventory.allowed_cpus;
+        let limited = asker
+            .container
+            .is_some_and(|container| container.allowed_cpus.is_some() || container.allowed_nodes.is_some());
+        let fewer = all.len() < self.inventory.layout.cpus.len();
+        (limited || fewer).then(|| restricted(self.inventory, all, asker.container))
     }
 
     /// CPUs that can be had, and those that must be kept.
@@ -222,13 +238,17 @@ impl<'a> Placing<'a> {
         if demand.exclusive > 0 {
             let OwnedStock { available, reusable } = self.cpu_stock(asker, demand.exclusive);
             let had = available.union(&reusable);
+            let usable = self.usable(asker);
             let machine = &self.inventory.machine;
             let count = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX);
             lines.push(Line {
                 resource: "cpu".to_owned(),
                 wanted: count(demand.exclusive),
                 free: by_node(&|node| count(had.common(&machine.cpus_of(node)))),
-                capacity: by_node(&|node| count(machine.cpus_of(node).len())),
+                capacity: by_node(&|node| {
+                    let cpus = machine.cpus_of(node);
+                    count(usable.as_ref().map_or_else(|| cpus.len(), |usable| cpus.common(usable)))
+                }),
             });
         }
         if self.pod.qos == QosClass::Guaranteed {
@@ -253,16 +273,10 @@ impl<'a> Placing<'a> {
     }
 }
 
-/// What [`CpuStock`] borrows.
+/// CPUs that can be had, and those that a place must have.
 struct OwnedStock {
     available: CpuSet,
     reusable: CpuSet,
-}
-
-impl OwnedStock {
-    const fn as_stock(&self) -> CpuStock<'_> {
-        CpuStock { available: &self.available, reusable: &self.reusable, allocated: None }
-    }
 }
 
 /// CPUs that may be shared at all.

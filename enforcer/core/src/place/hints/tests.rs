@@ -2,13 +2,15 @@ use proptest::prelude::*;
 
 use crate::{
     place::{
-        Allocations, ContainerKind, CpuClass, Holder, MemoryResource, PodName, PodRequest, Reason, Trace,
+        Allocations, ContainerKind, ContainerRequest, CpuClass, Holder, MemoryResource, PodName, PodRequest,
+        Reason, Trace,
         memory::ZoneAccount,
         remove, resize,
         samples::{GIB, Host, container, devices, pod, policy},
     },
     policy::placement::{
-        CpuAmount, HintsSettings, PlacementSettings, ReservedResources, Scope, TopologyPolicy,
+        AvailableResources, CpuAmount, HintsSettings, PlacementSettings, ReservedResources, Scope,
+        TopologyPolicy,
     },
     set::{CpuSet, NodeSet},
     topology::{MemoryKind, Topology, synth::Machine},
@@ -76,6 +78,26 @@ fn policies_differ_in_what_they_accept() {
                 assert!(!rejection.shortages.is_empty() && rejection.fits.is_some(), "{rejection}");
                 assert_eq!(host.allocations, before);
             }
+        }
+    }
+}
+
+#[test]
+fn cpus_that_are_never_given_do_not_make_a_set_of_nodes_narrow() {
+    // Two of four cores of each node: an empty machine needs both nodes for six CPUs.
+    for (limit, gib, expected) in [("0-1,4-5,8-9,12-13", 20, "0-1"), ("0-15", 1, "0")] {
+        let available = AvailableResources { cpus: Some(CpuAmount::Set(limit.parse().unwrap())) };
+        let hints = policy(TopologyPolicy::Restricted);
+        let settings =
+            PlacementSettings { available: Some(available), hints, ..PlacementSettings::default() };
+        let whole = container("c", 6000, gib * GIB);
+        let limited = ContainerRequest { allowed_cpus: Some(limit.parse().unwrap()), ..whole.clone() };
+        let machine = Host::with(two_nodes(), Vec::new(), settings);
+        let cgroup = Host::new(two_nodes(), policy(TopologyPolicy::Restricted));
+        for (mut host, request) in [(machine, whole), (cgroup, limited)] {
+            host.admit(&pod("p", vec![request])).unwrap();
+            let hint = host.grant("p", "c").hint.clone().unwrap();
+            assert_eq!((hint.nodes.unwrap().to_string(), hint.preferred), (expected.into(), true));
         }
     }
 }

@@ -28,6 +28,9 @@ pub struct CpuStock<'a> {
     pub reusable: &'a CpuSet,
     /// CPUs that the container holds already.
     pub allocated: Option<&'a CpuSet>,
+    /// CPUs that there would be for it were nobody else there, reserved ones included; all of the
+    /// machine when absent.
+    pub usable: Option<&'a CpuSet>,
 }
 
 /// What the CPUs say to a request for whole CPUs; 0 when no CPUs of its own are asked for.
@@ -52,7 +55,8 @@ pub fn offer(
         nodes.ids().iter().map(|node| layout.node_cpus(*node).map_or(0, count) as u64).collect()
     };
     let amount = request as u64;
-    let capacity = Need { free: of_nodes(&CpuSet::len), amount };
+    let usable = |cpus: &CpuSet| stock.usable.map_or_else(|| cpus.len(), |usable| cpus.common(usable));
+    let capacity = Need { free: of_nodes(&usable), amount };
     let need = Need { free: of_nodes(&|cpus| cpus.common(&free)), amount };
     let must = (0..).zip(of_nodes(&|cpus| cpus.common(reusable)));
     let must =

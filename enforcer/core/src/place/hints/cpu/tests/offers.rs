@@ -44,7 +44,12 @@ fn offers_what_suffices_and_prefers_what_an_empty_machine_would_need() {
     ] {
         let (available, reusable) = (cpus(available), cpus(reusable));
         let allocated = allocated.map(cpus);
-        let stock = CpuStock { available: &available, reusable: &reusable, allocated: allocated.as_ref() };
+        let stock = CpuStock {
+            available: &available,
+            reusable: &reusable,
+            allocated: allocated.as_ref(),
+            usable: None,
+        };
         assert_eq!(offered(&m12, &stock, request, PACKED), expected, "{request} of {available}");
     }
 }
@@ -59,7 +64,7 @@ fn with_alignment_by_socket_a_whole_socket_is_preferred() {
         (41, "0-28,40-57", socket, "0,1,2+ 0,1,2,3+"),
     ] {
         let available = cpus(available);
-        let stock = CpuStock { available: &available, reusable: &none, allocated: None };
+        let stock = CpuStock { available: &available, reusable: &none, allocated: None, usable: None };
         assert_eq!(offered(&d80, &stock, request, options), expected);
     }
 }
@@ -67,7 +72,7 @@ fn with_alignment_by_socket_a_whole_socket_is_preferred() {
 #[test]
 fn a_fuller_node_has_a_higher_score() {
     let (d12, available, none) = (d12(), cpus("0,1,3,5,7,9,11"), CpuSet::new());
-    let stock = CpuStock { available: &available, reusable: &none, allocated: None };
+    let stock = CpuStock { available: &available, reusable: &none, allocated: None, usable: None };
     let nodes = NodeIndex::new(&"0-1".parse().unwrap());
     let Offer::Listed(hints) = offer(&d12, &nodes, &stock, 1, PACKED) else { panic!("not listed") };
     let scores: Vec<_> = hints.iter().map(|hint| hint.score).collect();
@@ -84,7 +89,7 @@ fn many(nodes: u32) -> (CpuLayout, NodeIndex) {
 #[test]
 fn above_sixteen_nodes_a_threshold_says_the_same() {
     let (available, reusable) = (cpus("1-9,20-31"), cpus("10"));
-    let stock = CpuStock { available: &available, reusable: &reusable, allocated: None };
+    let stock = CpuStock { available: &available, reusable: &reusable, allocated: None, usable: None };
     let (layout, nodes) = many(16);
     let Offer::Listed(listed) = offer(&layout, &nodes, &stock, 15, PACKED) else { panic!("not listed") };
     let (layout, nodes) = many(64);
