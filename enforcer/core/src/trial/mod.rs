@@ -168,7 +168,6 @@ impl<'a> Trial<'a> {
         before: Option<Effective>,
         updates: Vec<Update>,
     ) -> (Vec<ContainerReport>, Vec<Update>) {
-        let starting = self.allocations.exclusive_cpus();
         let mut ended = BTreeMap::new();
         for container in pod.containers.iter().filter(|container| container.kind == ContainerKind::Init) {
             let holder = Holder::new(pod.name.clone(), container.name.clone());
@@ -176,13 +175,20 @@ impl<'a> Trial<'a> {
                 ended.insert(container.name.as_str(), grant);
             }
         }
-        let running = if ended.is_empty() { starting.clone() } else { self.allocations.exclusive_cpus() };
+        let running = self.allocations.exclusive_cpus();
+        // An init container ran beside others, and beside what of its pod was there before it.
+        let own = |holder: &Holder| *holder.pod() == pod.name;
+        let others = self.allocations.iter().filter(|(holder, _)| !own(holder));
+        let mut beside = CpuSet::new();
+        others.for_each(|(_, grant)| beside.extend(&grant.exclusive));
         let rows = pod.containers.iter().filter_map(|container| {
             if let Some(grant) = ended.get(container.name.as_str()) {
-                return Some(ContainerReport::new(container, grant, &starting));
+                return Some(ContainerReport::new(container, grant, &beside));
             }
             let holder = Holder::new(pod.name.clone(), container.name.clone());
-            Some(ContainerReport::new(container, self.allocations.get(&holder)?, &running))
+            let grant = self.allocations.get(&holder)?;
+            beside.extend(&grant.exclusive);
+            Some(ContainerReport::new(container, grant, &running))
         });
         let rows = rows.collect();
         let updates = match before {

@@ -110,6 +110,27 @@ fn init_containers_have_ended_after_the_step() {
 }
 
 #[test]
+fn the_row_of_an_init_container_shows_what_it_had_before_others_of_its_pod_came() {
+    let (inventory, settings) = (two_nodes(), PlacementSettings::default());
+    let mut trial = Trial::new(&inventory, &settings, false);
+    let pod = pod(
+        "a",
+        vec![
+            container("before", ContainerKind::Sidecar, 1, 1),
+            container("i", ContainerKind::Init, 1, 1),
+            container("c", ContainerKind::App, 3, 1),
+        ],
+    );
+    let has = [("before", exclusive("0")), ("i", shared("0-3")), ("c", exclusive("1-3"))];
+    for (container, grant) in has {
+        trial.allocations.give(Holder::new(pod.name.clone(), container.into()), grant);
+    }
+    let (rows, _) = trial.settle(&pod, None, Vec::new());
+    let cpus: Vec<String> = rows.iter().map(|row| format!("{} {}", row.name, row.cpus)).collect();
+    assert_eq!(cpus, ["before 0", "i 1-3", "c 1-3"]);
+}
+
+#[test]
 fn a_rejection_begins_with_the_name_of_the_error_and_the_steps_go_on() {
     let (inventory, settings) = (two_nodes(), PlacementSettings::default());
     let wants = |cpus| pod("a", vec![container("c", ContainerKind::App, cpus, 1)]);
