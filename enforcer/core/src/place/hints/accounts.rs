@@ -37,7 +37,7 @@ impl Accounts {
             taken: allocations.exclusive_cpus(),
             reusable: CpuSet::new(),
             held: CpuSet::new(),
-            load: Load::of(&inventory.layout, allocations),
+            load: Load::of(&inventory.layout, allocations.iter().map(|(_, grant)| grant)),
             memory: ZoneAccount::new(inventory, allocations, |_| false),
             firm_memory: None,
         }
@@ -50,6 +50,11 @@ impl Accounts {
             cpus = cpus.difference(others);
         }
         restricted(inventory, &cpus, container)
+    }
+
+    /// Exclusive CPUs of all beside whom the next container of the pod runs.
+    pub(super) fn not_shared(&self) -> CpuSet {
+        self.taken.union(&self.held)
     }
 
     /// Exclusive CPUs of all.
@@ -95,7 +100,8 @@ impl Accounts {
         if pod.containers.iter().any(|container| container.kind == ContainerKind::Init) {
             self.memory = ZoneAccount::for_container(inventory, allocations, pod, index + 1);
             self.firm_memory = None;
-            self.load = Load::of(&inventory.layout, allocations);
+            let beside = allocations.iter().filter(|(holder, _)| !pod.has_ended(holder, index + 1));
+            self.load = Load::of(&inventory.layout, beside.map(|(_, grant)| grant));
             return;
         }
         if let Some(shared) = &grant.shared {

@@ -20,8 +20,8 @@ use super::{
 };
 use crate::{
     place::{
-        Allocations, ContainerRequest, Holder, Inventory, Placement, PodRequest, Reason, Rejection, Shortage,
-        Trace,
+        Allocations, ContainerKind, ContainerRequest, Holder, Inventory, Placement, PodRequest, Reason,
+        Rejection, Shortage, Trace,
     },
     policy::placement::{HintsSettings, Scope, TopologyPolicy},
     set::{CpuSet, NodeSet},
@@ -214,7 +214,20 @@ impl Run<'_, '_> {
     fn look_after_others(self) -> Result<(), Rejection> {
         let moved = self.placing.taken_by_pod();
         let pool = shared_pool(self.placing.inventory, &self.engine.settings);
-        let squeezed = widen_squeezed(self.placing.allocations, &pool, &moved);
+        let init = self.placing.exclusive_by_init();
+        let pod = self.placing.pod;
+        let ended = |holder: &Holder| {
+            let own =
+                |container: &ContainerRequest| *holder.pod() == pod.name && container.name == holder.name();
+            let Some(index) = pod.containers.iter().position(own) else { return Some(CpuSet::new()) };
+            let before = init.iter().filter(|(at, _)| *at < index);
+            (pod.containers[index].kind != ContainerKind::Init).then(|| {
+                before
+                    .fold(CpuSet::new(), |ended, (_, cpus)| ended.union(cpus))
+                    .difference(&self.placing.accounts.taken)
+            })
+        };
+        let squeezed = widen_squeezed(self.placing.allocations, &pool, &moved, ended);
         squeezed.map_err(|holder| nothing_left(&self.placing, &holder, &moved))?;
         if self.placing.over_soft {
             super::soften::widen_soft(self.placing.inventory, self.placing.allocations)?;

@@ -97,7 +97,7 @@ impl Placing<'_> {
     /// Shared CPUs of the chosen nodes, and of more where these have no room for the promise.
     fn share(&self, asker: Asker<'_>, millis: u64, mask: Option<Mask>) -> Result<SharedCpus, Rejection> {
         let pool = self.pool(asker);
-        let taken = self.accounts.exclusive();
+        let taken = self.accounts.not_shared();
         if pool.is_subset(&taken) {
             let problem = "no shared CPU is left";
             let wanted = millis.div_ceil(1000).max(1);

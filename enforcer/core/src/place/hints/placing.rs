@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     place::{
-        Allocations, ContainerRequest, Grant, Holder, Inventory, PodRequest, Rejection, Trace,
+        Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, PodRequest, Rejection, Trace,
         memory::ZoneAccount,
     },
     policy::placement::{HintsSettings, TopologyPolicy},
@@ -78,6 +78,17 @@ impl<'a> Placing<'a> {
     /// Exclusive CPUs that the pod got.
     pub(super) fn taken_by_pod(&self) -> CpuSet {
         self.accounts.exclusive().difference(&self.others)
+    }
+
+    /// Exclusive CPUs of the pod's init containers, each with its place in the pod.
+    pub(super) fn exclusive_by_init(&self) -> Vec<(usize, CpuSet)> {
+        let all = self.pod.containers.iter().enumerate();
+        let init = all.filter(|(_, container)| container.kind == ContainerKind::Init);
+        let grants = init.filter_map(|(index, container)| {
+            let holder = Holder::new(self.pod.name.clone(), container.name.clone());
+            Some((index, self.allocations.get(&holder)?.exclusive.clone()))
+        });
+        grants.filter(|(_, cpus)| !cpus.is_empty()).collect()
     }
 
     /// The best place that the policy accepts.
@@ -180,7 +191,7 @@ impl<'a> Placing<'a> {
     }
 
     pub(super) fn shared_stock(&self, asker: Asker<'_>) -> SharedStock {
-        let taken = self.accounts.exclusive();
+        let taken = self.accounts.not_shared();
         SharedStock::new(&self.inventory.layout, asker.nodes, &self.pool(asker), &taken, &self.accounts.load)
     }
 

@@ -12,7 +12,7 @@
 //!
 //! Cost: O(holders x nodes) set operations of a few words to sum up what is promised.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use super::{
     LISTED, Mask, Need, NodeIndex, Offer, Threshold,
@@ -42,10 +42,10 @@ struct Room {
 }
 
 impl Load {
-    /// That of all holders.
-    pub(super) fn of(layout: &CpuLayout, allocations: &Allocations) -> Self {
+    /// That of these grants.
+    pub(super) fn of<'a>(layout: &CpuLayout, grants: impl Iterator<Item = &'a Grant>) -> Self {
         let mut load = Self { nodes: layout.nodes.iter().map(|(id, _)| (*id, Room::default())).collect() };
-        for (_, grant) in allocations.iter() {
+        for grant in grants {
             if let Some(shared) = &grant.shared {
                 load.add(layout, shared);
             }
@@ -157,17 +157,19 @@ fn sum(amounts: &[u64], mask: Mask) -> u64 {
 }
 
 /// Gives holders the whole pool whose scope holds less than those in it were promised, because CPUs of
-/// it are exclusive now; the oldest stay. The holder for whom nothing is left is the error.
+/// it are exclusive now; the oldest stay. `ended` are the CPUs of those that have ended when a holder
+/// starts, none for a holder that has ended itself. The holder for whom nothing is left is the error.
 pub(super) fn widen_squeezed(
     allocations: &mut Allocations,
     pool: &CpuSet,
     moved: &CpuSet,
+    ended: impl Fn(&Holder) -> Option<CpuSet>,
 ) -> Result<(), Holder> {
     if moved.is_empty() {
         return Ok(());
     }
     let taken = allocations.exclusive_cpus();
-    let left_of = |scope: &CpuSet| scope.len() - scope.common(&taken);
+    let left_of = |scope: &CpuSet, taken: &CpuSet| scope.len() - scope.common(taken);
     let mut pinned: Vec<_> = allocations.iter().filter(|(_, grant)| grant.pin_cpus).collect();
     pinned.sort_by_key(|(holder, _)| allocations.turn(holder));
     // What those of a scope were promised who stay in it.
@@ -176,20 +178,23 @@ pub(super) fn widen_squeezed(
     for (holder, grant) in pinned {
         let touched = |shared: &&SharedCpus| !shared.scope.is_disjoint(moved);
         let Some(shared) = grant.shared.as_ref().filter(touched) else { continue };
+        let Some(ended) = ended(holder) else { continue };
+        let beside =
+            if ended.is_empty() { Cow::Borrowed(&taken) } else { Cow::Owned(taken.difference(&ended)) };
         let kept = kept.entry(&shared.scope).or_default();
         let all = kept.saturating_add(shared.milli_cpus);
-        let left = u64::try_from(left_of(&shared.scope)).unwrap_or(u64::MAX).saturating_mul(1000);
+        let left = u64::try_from(left_of(&shared.scope, &beside)).unwrap_or(u64::MAX).saturating_mul(1000);
         if left >= all.max(1) {
             *kept = all;
         } else {
-            widened.push((holder.clone(), grant.clone()));
+            widened.push((holder.clone(), grant.clone(), beside));
         }
     }
-    for (holder, mut grant) in widened {
+    for (holder, mut grant, taken) in widened {
         if let Some(shared) = &mut grant.shared {
-            if left_of(pool) > left_of(&shared.scope) {
+            if left_of(pool, &taken) > left_of(&shared.scope, &taken) {
                 shared.scope = shared.scope.union(pool);
-            } else if left_of(&shared.scope) == 0 {
+            } else if left_of(&shared.scope, &taken) == 0 {
                 return Err(holder);
             } else {
                 continue;

@@ -103,6 +103,31 @@ fn cpus_that_are_never_given_do_not_make_a_set_of_nodes_narrow() {
 }
 
 #[test]
+fn init_containers_that_have_ended_take_no_cpu_from_those_who_share() {
+    use ContainerKind::{App, Init, Sidecar};
+    let whole = || container("whole", 16_000, GIB);
+    let part = || container("part", 500, GIB);
+    for (first, second, admitted) in [
+        (part().kind(Init), whole().kind(App), true),
+        (part().kind(Init), whole().kind(Init), true),
+        (whole().kind(Init), part().kind(App), true),
+        (whole().kind(Init), part().kind(Sidecar), true),
+        (part().kind(Sidecar), whole().kind(Init), false),
+        (part().kind(Sidecar), whole().kind(App), false),
+        (whole().kind(Sidecar), part().kind(App), false),
+    ] {
+        let kinds = (first.kind, second.kind);
+        let mut host = Host::new(two_nodes(), policy(TopologyPolicy::BestEffort));
+        let outcome = host.admit(&pod("p", vec![first, second]));
+        assert_eq!(outcome.is_ok(), admitted, "{kinds:?}: {outcome:?}");
+    }
+    // Others run beside the init container.
+    let mut host = Host::new(two_nodes(), policy(TopologyPolicy::BestEffort));
+    host.admit(&pod("other", vec![part()])).unwrap();
+    host.admit(&pod("p", vec![whole().kind(Init), part()])).unwrap_err();
+}
+
+#[test]
 fn a_rejection_says_what_was_short_where_and_what_would_fit() {
     let mut host = Host::with(two_nodes(), devices("v.com/gpu", &["1"]), reserved("0-1", single()));
     let mut filler = container("c", 6000, GIB);
