@@ -34,10 +34,14 @@ pub(super) fn engine_of(
     pod: &PodRequest,
     trace: &mut Trace,
 ) -> Box<dyn Placement> {
-    match choose(settings, pod, trace) {
+    let choice = choose(settings, pod, trace);
+    for mistake in mistaken_keys(pod) {
+        trace.warn(mistake);
+    }
+    match choice {
         Choice::Pools => {
-            for mistake in mistaken_keys(pod).into_iter().chain(strangers(pod)) {
-                trace.warn(mistake);
+            for stranger in strangers(pod) {
+                trace.warn(stranger);
             }
             Box::new(PoolsEngine::new(settings.pools.clone()))
         }
@@ -380,18 +384,18 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_the_pools_engine_does_not_know_are_reported_where_it_places() {
-        let settings = PlacementSettings { engine: Engine::Pools, ..PlacementSettings::default() };
-        let misspelt = [("prefer-shared-cpu.resource-policy.nri.io", "true")];
-        let warnings = |settings: &PlacementSettings| {
+    fn keys_that_nobody_knows_are_reported_whichever_engine_places() {
+        for (engine, key) in [
+            (Engine::Pools, "prefer-shared-cpu.resource-policy.nri.io"),
+            (Engine::Hints, "prefer-shared-cpu.resource-policy.nri.io"),
+            (Engine::Hints, "polcy.numa-enforcer.io"),
+        ] {
+            let settings = PlacementSettings { engine, ..PlacementSettings::default() };
+            let known = ("prefer-shared-cpus.resource-policy.nri.io", "true");
             let mut trace = Trace::default();
-            engine_of(settings, &pod("default", &misspelt), &mut trace);
-            trace.into_parts().1
-        };
-        assert_eq!(
-            warnings(&settings),
-            ["annotation prefer-shared-cpu.resource-policy.nri.io: there is no such key, ignored"]
-        );
-        assert!(warnings(&PlacementSettings::default()).is_empty());
+            engine_of(&settings, &pod("default", &[(key, "true"), known]), &mut trace);
+            let said = [format!("annotation {key}: there is no such key, ignored")];
+            assert_eq!(trace.into_parts().1, said, "{engine:?}");
+        }
     }
 }

@@ -38,10 +38,16 @@ impl Trace {
         self.wanted
     }
 
-    /// Notes the candidates of a container, best first; called only when they are wanted.
+    /// Notes the candidates of a container, best first; called only when they are wanted. One that a
+    /// second attempt comes to in the same way is noted once.
     pub fn consider(&mut self, candidates: impl IntoIterator<Item = Candidate>) {
         if self.wanted {
-            self.candidates.extend(candidates);
+            let before = self.candidates.len();
+            for candidate in candidates {
+                if !self.candidates.iter().take(before).any(|noted| *noted == candidate) {
+                    self.candidates.push(candidate);
+                }
+            }
         }
     }
 
@@ -54,5 +60,24 @@ impl Trace {
     /// What was collected: candidates and warnings.
     pub fn into_parts(self) -> (Vec<Candidate>, Vec<String>) {
         (self.candidates, self.warnings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_attempt_notes_only_what_is_different() {
+        let of = |because: &str| Candidate {
+            container: "c".to_owned(),
+            place: "node 0".to_owned(),
+            chosen: false,
+            because: because.to_owned(),
+        };
+        let mut trace = Trace::wanted();
+        trace.consider([of("too little cpu")]);
+        trace.consider([of("too little cpu"), of("too little memory")]);
+        assert_eq!(trace.into_parts().0, [of("too little cpu"), of("too little memory")]);
     }
 }

@@ -8,8 +8,9 @@ use super::TableOrJson;
 
 const HELP: &str = "\
 Files:
-  PODS.yaml    manifests: Pod, Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, CronJob and lists of
-               them, in any number of documents; other kinds are ignored. Or a short form of our own:
+  PODS.yaml    manifests: Pod, ReplicationController, Deployment, ReplicaSet, StatefulSet,
+               DaemonSet, Job, CronJob and lists of them, in any number of documents; other
+               kinds are named and ignored. Or a short form of our own:
                  workloads:
                    - { name: db, cpus: 4, memory: 8GiB, policy: single-numa-node }
                Pods of a Deployment are called web-0, web-1 and so on. `-` is standard input.

@@ -3,7 +3,8 @@
 //! Problem: "cannot be aligned" helps nobody. Idea: for every resource compare what is wanted with
 //! what the best nodes have, as many nodes as an empty machine would need. Where one resource is short
 //! by itself, that is the reason; where each would fit somewhere and all of them nowhere, the nodes are
-//! named on which fewest are short, and what is short there.
+//! named on which fewest are short, and what is short there. Where one resource needs more nodes than
+//! another may have, what is short are those that the other would take.
 
 use std::cmp::Reverse;
 
@@ -90,12 +91,18 @@ pub(super) fn not_aligned(
 
 /// Each resource fits somewhere, and not all of them together: where fewest are short.
 fn conflict(nodes: &NodeIndex, single_node: bool, lines: &[Line]) -> Vec<Shortage> {
-    let width = lines.iter().filter_map(Line::width).max().filter(|_| !single_node).unwrap_or(1);
-    let candidates = lines.iter().map(|line| Line::richest(&line.free, width));
+    let widths = || lines.iter().filter_map(Line::width).filter(|_| !single_node);
     let short = |mask: Mask| lines.iter().filter(move |line| line.is_short(mask));
     let worst = |mask: Mask| short(mask).map(|line| line.missing(mask)).sum::<u128>();
-    let best = candidates.min_by_key(|mask| (short(*mask).count(), worst(*mask), *mask));
-    let best = best.unwrap_or_else(|| nodes.all());
+    let best_of = |width: usize| {
+        let candidates = lines.iter().map(|line| Line::richest(&line.free, width));
+        candidates
+            .min_by_key(|mask| (short(*mask).count(), worst(*mask), *mask))
+            .unwrap_or_else(|| nodes.all())
+    };
+    let widest = best_of(widths().max().unwrap_or(1));
+    // Where the widest hold everything, one resource wants fewer nodes than another needs.
+    let best = if short(widest).next().is_none() { best_of(widths().min().unwrap_or(1)) } else { widest };
     let found: Vec<Shortage> = short(best).map(|line| line.shortage(nodes, best)).collect();
     if found.is_empty() {
         // Enough by numbers, but not where others of the same resource must go or may not mix.

@@ -167,6 +167,18 @@ fn a_rejection_says_what_was_short_where_and_what_would_fit() {
 }
 
 #[test]
+fn what_needs_more_nodes_than_the_rest_is_what_was_short() {
+    let mut host = Host::new(two_nodes(), policy(TopologyPolicy::Restricted));
+    let mut text = |request| host.admit(&pod("p", vec![request])).unwrap_err().to_string();
+    let cpus = "TopologyAffinityError: container c: Resources cannot be allocated with Topology locality: \
+                8 of 10 cpu on node 0; all of it fits on nodes 0-1, but not aligned";
+    assert_eq!(text(container("c", 10_000, GIB)), cpus);
+    let memory = "TopologyAffinityError: container c: Resources cannot be allocated with Topology locality: \
+                  16 GiB of 20 GiB memory on node 0; all of it fits on nodes 0-1, but not aligned";
+    assert_eq!(text(container("c", 2000, 20 * GIB)), memory);
+}
+
+#[test]
 fn whole_cores_are_refused_by_their_own_name() {
     let hints = HintsSettings { full_pcpus_only: true, ..policy(TopologyPolicy::BestEffort) };
     let mut host = Host::with(two_nodes(), vec![], reserved("0", hints));

@@ -90,6 +90,11 @@ fn choose(
             Err(refused("failed to find the extended preferred hint", chosen))
         }
         Some((Some(mask), _)) => Ok(mask),
-        _ => Err(refused("failed to find NUMA nodes to extend the current topology hint", chosen)),
+        _ => {
+            // Too little on all nodes together is the shortage, not what the first of them lacks.
+            let all = stock.nodes.all();
+            let nodes = if stock.fits(all, wanted) { chosen } else { all };
+            Err(refused("failed to find NUMA nodes to extend the current topology hint", nodes))
+        }
     }
 }
