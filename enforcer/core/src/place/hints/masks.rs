@@ -9,8 +9,12 @@
 
 use super::{Mask, MaskHint};
 
-/// The most nodes whose masks are listed; above it, offers are thresholds.
+/// The most nodes whose masks can be listed.
 pub(in crate::place) const LISTED: usize = 16;
+
+/// The most nodes whose masks a resource lists in its offer; above it, offers are thresholds, because
+/// sixteen nodes have 65,535 masks and each resource would ask about every one of them.
+pub(in crate::place) const OFFERED: usize = 12;
 
 /// Every non-empty set of the first `nodes` positions, by width, then lexicographically by position.
 pub(in crate::place) fn by_width(nodes: usize) -> impl Iterator<Item = Mask> {

@@ -37,7 +37,7 @@ mod threshold;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub(in crate::place) use self::masks::{LISTED, positions};
+pub(in crate::place) use self::masks::{LISTED, OFFERED, positions};
 pub use self::{
     engine::HintsEngine,
     index::{HintMasks, NodeIndex},

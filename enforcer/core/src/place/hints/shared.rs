@@ -15,7 +15,7 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use super::{
-    LISTED, Mask, Need, NodeIndex, Offer, Threshold,
+    Mask, Need, NodeIndex, OFFERED, Offer, Threshold,
     masks::{self, positions},
     narrowest::narrowest,
 };
@@ -117,7 +117,7 @@ impl SharedStock {
             if millis == 0 { (&self.there, &self.there) } else { (&self.free, &self.capacity) };
         let amount = millis.max(1);
         let has = |amounts: &[u64], mask| sum(amounts, mask) >= amount;
-        if free.len() <= LISTED {
+        if free.len() <= OFFERED {
             let mut hints = masks::list(free.len(), true, |mask| has(capacity, mask), |mask| has(free, mask));
             for hint in &mut hints {
                 hint.score = self.score(hint.mask.unwrap_or_default());

@@ -1,6 +1,6 @@
 //! Which sets of nodes are offered.
 //!
-//! Up to 16 nodes every set that has room. Above that, what is left per node, as a threshold: it says
+//! Up to 12 nodes every set that has room, and up to 16 under the rule for groups. Above that, what is left per node, as a threshold: it says
 //! a little less than the truth where others could be moved out of the way, never more. Under the rule
 //! for groups a threshold says nothing; then the single nodes, the groups in use and the runs of unused
 //! nodes are offered.
@@ -9,7 +9,7 @@ use super::{MemoryStock, fullness::Fullness};
 use crate::place::{
     MemoryResource,
     hints::{
-        LISTED, Mask, MaskHint, Need, Offer, Offers, Threshold,
+        LISTED, Mask, MaskHint, Need, OFFERED, Offer, Offers, Threshold,
         masks::{self, positions},
         narrowest::narrowest,
     },
@@ -17,7 +17,7 @@ use crate::place::{
 
 /// What memory says to this request: one offer for each resource of it.
 pub fn offer(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)]) -> Offers {
-    if stock.nodes.len() > LISTED && stock.groups.is_none() {
+    if stock.nodes.len() > OFFERED && stock.groups.is_none() {
         let offer = threshold(stock, wanted);
         return wanted.iter().map(|(resource, _)| (resource.to_string(), offer.clone())).collect();
     }
@@ -99,7 +99,7 @@ pub(super) fn best(
     wanted: &[(MemoryResource, u64)],
     base: Mask,
 ) -> Option<MaskHint> {
-    if stock.nodes.len() <= LISTED || stock.groups.is_some() {
+    if stock.nodes.len() <= OFFERED || stock.groups.is_some() {
         let hints = hints(stock, wanted, base).into_iter();
         return hints.min_by_key(|hint| (hint.mask.map(Mask::count_ones), hint.mask));
     }
