@@ -88,7 +88,7 @@ mod tests {
             ("merge.json: 304 passed, 0 failed", Line::Passed { file: "merge.json", vectors: 304 }),
             ("  FAILED a-1: expected 0+, actual 1+", Line::Failed("a-1")),
             ("  FAILED /x: cannot be listed: no such file", Line::Failed("/x")),
-            ("/work/vectors", Line::Other),
+            ("/srv/vectors", Line::Other),
             ("719 passed, 0 failed", Line::Other),
             ("", Line::Other),
         ] {

@@ -69,7 +69,7 @@ impl Placing<'_> {
             engine: super::HintsEngine::NAME,
             policy: settings.policy.as_str(),
             class,
-            reason: reason(class, hint.as_ref(), &mems),
+            reason: reason(settings.policy, class, hint.as_ref(), &mems),
             exclusive,
             shared,
             mems,
@@ -235,7 +235,11 @@ fn near(machine: &Topology, chosen: &NodeSet, with_memory: &NodeSet) -> NodeSet 
     }
 }
 
-fn reason(class: CpuClass, hint: Option<&Hint>, mems: &NodeSet) -> String {
+fn is_first_fit(policy: TopologyPolicy) -> bool {
+    matches!(policy, TopologyPolicy::NumaManager | TopologyPolicy::NumaManagerBestEffort)
+}
+
+fn reason(policy: TopologyPolicy, class: CpuClass, hint: Option<&Hint>, mems: &NodeSet) -> String {
     let cpus = match class {
         CpuClass::Exclusive => "exclusive CPUs",
         CpuClass::Isolated => "isolated CPUs",
@@ -244,6 +248,9 @@ fn reason(class: CpuClass, hint: Option<&Hint>, mems: &NodeSet) -> String {
     match hint {
         None => format!("{cpus}; policy none aligns nothing"),
         Some(Hint { nodes: None, .. }) => format!("{cpus}; any node will do"),
+        Some(Hint { nodes: Some(nodes), .. }) if is_first_fit(policy) => {
+            format!("{cpus} near {} first, which all resources named", words::nodes(nodes))
+        }
         Some(Hint { nodes: Some(nodes), preferred: true }) => {
             format!("{cpus} near {}, as few nodes as an empty machine would need", words::nodes(nodes))
         }
