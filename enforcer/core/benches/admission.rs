@@ -10,8 +10,8 @@ use divan::Bencher;
 use enforcer_core::{
     id::NodeId,
     place::{
-        Allocations, ContainerKind, ContainerRequest, DeviceUnit, Inventory, PodName, PodRequest, Resources,
-        Trace, admit, pools::Documents, qos_class,
+        Allocations, ContainerRequest, DeviceUnit, Inventory, PodName, PodRequest, Resources, Trace, admit,
+        pools::Documents, qos_class,
     },
     policy::placement::{Engine, HintsSettings, PlacementSettings, TopologyPolicy},
     topology::synth::Machine,
@@ -31,15 +31,9 @@ fn container(name: String, milli_cpus: u64, memory_bytes: u64, limited: bool) ->
     };
     ContainerRequest {
         name,
-        kind: ContainerKind::App,
         limits: if limited { requests.clone() } else { Resources::default() },
         requests,
-        devices: BTreeMap::new(),
-        topology_hints: Vec::new(),
-        oom_score_adj: None,
-        allowed_cpus: None,
-        allowed_nodes: None,
-        resident_bytes: BTreeMap::new(),
+        ..ContainerRequest::default()
     }
 }
 

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use divan::Bencher;
 use enforcer_core::{
     place::{
-        Allocations, ContainerKind, ContainerRequest, Inventory, PodName, PodRequest, Resources, Trace,
-        admit, qos_class,
+        Allocations, ContainerRequest, Inventory, PodName, PodRequest, Resources, Trace, admit, qos_class,
     },
     policy::placement::{CpuAmount, Engine, PlacementSettings},
     topology::synth::Machine,
@@ -45,15 +44,9 @@ fn pod(name: &str, milli: u64, guaranteed: bool) -> PodRequest {
     };
     let containers = vec![ContainerRequest {
         name: "main".to_owned(),
-        kind: ContainerKind::App,
         requests: amounts(milli),
         limits: amounts(if guaranteed { milli } else { 2 * milli }),
-        devices: BTreeMap::new(),
-        topology_hints: Vec::new(),
-        allowed_cpus: None,
-        allowed_nodes: None,
-        oom_score_adj: None,
-        resident_bytes: BTreeMap::new(),
+        ..ContainerRequest::default()
     }];
     PodRequest {
         name: PodName { namespace: "default".to_owned(), name: name.to_owned() },

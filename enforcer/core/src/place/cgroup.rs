@@ -13,8 +13,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Allocations, ContainerKind, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryClaim,
-    MemoryPriority, MemoryResource, PodName, PodRequest, Rejection, Resources, Shortage, Trace, admission,
+    Allocations, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryClaim, MemoryPriority,
+    MemoryResource, PodName, PodRequest, Rejection, Resources, Shortage, Trace, admission,
     memory::ZoneAccount, pools::Documents,
 };
 use crate::{
@@ -139,19 +139,16 @@ impl CgroupRequest<'_> {
         let held = self.now.and_then(|now| now.bytes_by_node.as_ref());
         let container = ContainerRequest {
             name: String::new(),
-            kind: ContainerKind::App,
             requests: amounts.clone(),
             limits: amounts,
-            devices: BTreeMap::new(),
-            topology_hints: Vec::new(),
             allowed_cpus: Some(self.allowed_cpus(inventory)),
             allowed_nodes: Some(self.allowed_nodes(inventory)),
-            oom_score_adj: None,
             resident_bytes: held
                 .into_iter()
                 .flatten()
                 .map(|(node, bytes)| (*node, accessed_bytes(bytes)))
                 .collect(),
+            ..ContainerRequest::default()
         };
         PodRequest {
             name: PodName::of_cgroup(self.cgroup),

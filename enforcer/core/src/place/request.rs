@@ -63,7 +63,7 @@ pub struct PodRequest {
 }
 
 /// When a container runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContainerKind {
     /// Before the containers of the pod, one after another.
@@ -71,11 +71,12 @@ pub enum ContainerKind {
     /// An init container with `restartPolicy: Always`: from its turn on to the end of the pod.
     Sidecar,
     /// With the other containers of the pod.
+    #[default]
     App,
 }
 
-/// One container.
-#[derive(Debug, Clone, PartialEq)]
+/// One container; the default asks for nothing and may be anywhere.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ContainerRequest {
     /// Its name, unique in its pod.
     pub name: String,
@@ -202,15 +203,10 @@ mod tests {
         };
         ContainerRequest {
             name: "c".into(),
-            kind: ContainerKind::App,
             requests: side(requests),
             limits: side(limits),
             devices: BTreeMap::from([("vendor.com/gpu".into(), 1)]),
-            topology_hints: Vec::new(),
-            allowed_cpus: None,
-            allowed_nodes: None,
-            oom_score_adj: None,
-            resident_bytes: BTreeMap::new(),
+            ..ContainerRequest::default()
         }
     }
 

@@ -23,15 +23,9 @@ pub(super) fn container(name: &str, milli_cpus: u64, memory_bytes: u64) -> Conta
     };
     ContainerRequest {
         name: name.into(),
-        kind: ContainerKind::App,
         requests: amounts.clone(),
         limits: amounts,
-        devices: BTreeMap::new(),
-        topology_hints: Vec::new(),
-        oom_score_adj: None,
-        allowed_cpus: None,
-        allowed_nodes: None,
-        resident_bytes: BTreeMap::new(),
+        ..ContainerRequest::default()
     }
 }
 

@@ -17,8 +17,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Allocations, ContainerKind, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryPriority,
-    MemoryResource, Placement, PodRequest, Resources, Trace, admit, hints::HintsEngine, memory::ZoneAccount,
+    Allocations, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryPriority, MemoryResource,
+    Placement, PodRequest, Resources, Trace, admit, hints::HintsEngine, memory::ZoneAccount,
 };
 use crate::{
     id::NodeId,
@@ -340,15 +340,11 @@ fn again(holder: &Holder, grant: &Grant, host: &HintsSettings) -> Option<(PodReq
         documents: super::pools::Documents::new(),
         containers: vec![ContainerRequest {
             name: container.to_owned(),
-            kind: ContainerKind::App,
             limits: requests.clone(),
             requests,
             devices: std::collections::BTreeMap::new(),
-            topology_hints: Vec::new(),
-            oom_score_adj: None,
-            allowed_cpus: None,
-            allowed_nodes: None,
             resident_bytes: std::collections::BTreeMap::new(),
+            ..ContainerRequest::default()
         }],
         previous: std::collections::BTreeMap::new(),
     };

@@ -22,12 +22,7 @@ fn container(name: &str, kind: ContainerKind, cpus: u64, gib: u64) -> ContainerR
         kind,
         requests: amounts.clone(),
         limits: amounts,
-        devices: BTreeMap::new(),
-        topology_hints: Vec::new(),
-        allowed_cpus: None,
-        allowed_nodes: None,
-        oom_score_adj: None,
-        resident_bytes: BTreeMap::new(),
+        ..ContainerRequest::default()
     }
 }
 

@@ -67,11 +67,7 @@ pub(super) fn request(name: String, kind: ContainerKind, amounts: Amounts) -> Co
         requests: amounts.requests,
         limits: amounts.limits,
         devices: amounts.devices,
-        topology_hints: Vec::new(),
-        allowed_cpus: None,
-        allowed_nodes: None,
-        oom_score_adj: None,
-        resident_bytes: BTreeMap::new(),
+        ..ContainerRequest::default()
     }
 }
 

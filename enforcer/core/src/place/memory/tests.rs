@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    place::{ContainerKind, ContainerRequest, Grant, PodName, Resources, pools::Documents},
+    place::{ContainerKind, ContainerRequest, Grant, PodName, pools::Documents},
     policy::placement::PlacementSettings,
     topology::synth::Machine,
     workload::QosClass,
@@ -138,18 +138,8 @@ fn kinds_of_memory_are_counted_apart_and_forecasts_are_kept() {
 #[test]
 fn a_container_finds_what_ended_init_containers_had() {
     let name = PodName { namespace: "default".into(), name: "a".into() };
-    let container = |name: &str, kind| ContainerRequest {
-        name: name.into(),
-        kind,
-        requests: Resources::default(),
-        limits: Resources::default(),
-        devices: BTreeMap::new(),
-        topology_hints: Vec::new(),
-        allowed_cpus: None,
-        allowed_nodes: None,
-        oom_score_adj: None,
-        resident_bytes: BTreeMap::new(),
-    };
+    let container =
+        |name: &str, kind| ContainerRequest { name: name.into(), kind, ..ContainerRequest::default() };
     let pod = PodRequest {
         name: name.clone(),
         qos: QosClass::Guaranteed,

@@ -9,7 +9,7 @@ use crate::{
     id::NodeId,
     place::{
         Allocations, ContainerKind, ContainerRequest, DeviceUnit, Grant, Holder, Inventory, PodName,
-        PodRequest, Resources,
+        PodRequest,
         hints::{Mask, NodeIndex, OFFERED, Offer},
         pools::Documents,
     },
@@ -96,18 +96,8 @@ fn grant(ids: &[String]) -> Grant {
 }
 
 fn pod(held: &[String]) -> PodRequest {
-    let container = |name: &str, kind| ContainerRequest {
-        name: name.into(),
-        kind,
-        requests: Resources::default(),
-        limits: Resources::default(),
-        devices: BTreeMap::new(),
-        topology_hints: Vec::new(),
-        allowed_cpus: None,
-        allowed_nodes: None,
-        oom_score_adj: None,
-        resident_bytes: BTreeMap::new(),
-    };
+    let container =
+        |name: &str, kind| ContainerRequest { name: name.into(), kind, ..ContainerRequest::default() };
     PodRequest {
         name: PodName { namespace: "default".into(), name: "pod".into() },
         qos: QosClass::Burstable,

@@ -268,14 +268,7 @@ fn pod(containers: &str) -> (PodRequest, Vec<u64>) {
     let container = |(index, (letter, _)): (usize, (&str, &str))| ContainerRequest {
         name: format!("c{index}"),
         kind: kind(letter),
-        requests: Resources::default(),
-        limits: Resources::default(),
-        devices: BTreeMap::new(),
-        topology_hints: Vec::new(),
-        allowed_cpus: None,
-        allowed_nodes: None,
-        oom_score_adj: None,
-        resident_bytes: BTreeMap::new(),
+        ..ContainerRequest::default()
     };
     let pod = PodRequest {
         name: PodName { namespace: "default".into(), name: "pod".into() },

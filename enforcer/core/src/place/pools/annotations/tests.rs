@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     place::{
-        ContainerKind, ContainerRequest, PodName, Resources,
+        ContainerRequest, PodName,
         pools::{documents, topology_hints::HintKind},
     },
     workload::QosClass,
@@ -12,18 +12,7 @@ use crate::{
 pub(crate) fn pod(annotations: &[(&str, &str)]) -> PodRequest {
     let annotations: BTreeMap<String, String> =
         annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    let container = |name: &str| ContainerRequest {
-        name: name.into(),
-        kind: ContainerKind::App,
-        requests: Resources::default(),
-        limits: Resources::default(),
-        devices: BTreeMap::new(),
-        topology_hints: Vec::new(),
-        allowed_cpus: None,
-        allowed_nodes: None,
-        oom_score_adj: None,
-        resident_bytes: BTreeMap::new(),
-    };
+    let container = |name: &str| ContainerRequest { name: name.into(), ..ContainerRequest::default() };
     PodRequest {
         name: PodName { namespace: "default".into(), name: "p".into() },
         qos: QosClass::Guaranteed,

@@ -136,15 +136,9 @@ impl Pod {
     fn container(mut self, requests: Resources, limits: Resources) -> Self {
         self.containers.push(ContainerRequest {
             name: format!("c{}", self.containers.len()),
-            kind: ContainerKind::App,
             requests,
             limits,
-            devices: BTreeMap::new(),
-            topology_hints: Vec::new(),
-            allowed_cpus: None,
-            allowed_nodes: None,
-            oom_score_adj: None,
-            resident_bytes: BTreeMap::new(),
+            ..ContainerRequest::default()
         });
         self
     }
