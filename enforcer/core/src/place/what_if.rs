@@ -3,8 +3,9 @@
 //! Problem: a pod is rejected, or runs scattered, although the machine has room: others are in the
 //! way. Idea: for every set of nodes as narrow as the pod would need, count what is missing there, and
 //! find the fewest holders, then those with the least memory, that free it and find another place that
-//! is no worse than theirs. Whether a set of moves really works is not computed but tried: the holders
-//! are taken out, the pod is placed, and they are placed again.
+//! is no worse than theirs. Some of them may free nothing there, but *make way* elsewhere for those that
+//! do. Whether a set of moves really works is not computed but tried: the holders are taken out, the pod
+//! is placed, and they are placed again, the largest first.
 //!
 //! Exact up to [`EXACT`] moves among the [`NEAR`] holders with the least memory on each set of nodes, as
 //! far as [`TRIALS`] attempts reach (fewer on machines with many nodes); beyond, holders that free
@@ -14,7 +15,7 @@
 //! Pure: nothing that is given away changes. Cost: O(sets x holders^3) additions, and a placement per
 //! trial.
 
-use std::collections::BTreeSet;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{
     Allocations, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryPriority, MemoryResource,
@@ -83,18 +84,21 @@ pub fn what_if(
     let limit = trials(inventory.cpu_nodes().len());
     let mut trials = 0;
     for count in 1..=EXACT {
-        let mut sets = BTreeSet::new();
+        // Those that all free something, and those of which some only make way, so that the one kind
+        // does not crowd out the other.
+        let mut kinds = [BTreeSet::new(), BTreeSet::new()];
         for (index, place) in places.iter().enumerate() {
-            place.sets(count, |bytes, members| {
+            place.sets(count, |bytes, members, makes_way| {
+                let sets = &mut kinds[usize::from(makes_way)];
                 sets.insert((bytes, index, members.to_vec()));
                 if sets.len() > limit {
                     sets.pop_last();
                 }
             });
         }
-        for (_, index, members) in sets {
+        for (_, index, members) in kinds.into_iter().flatten().collect::<BTreeSet<_>>() {
             trials += 1;
-            if trials > limit {
+            if trials > 2 * limit {
                 break;
             }
             let holders: Vec<&Holder> = members
@@ -141,7 +145,7 @@ struct Place<'a> {
     leaving: Vec<Leaving<'a>>,
 }
 
-/// A holder that could leave, and what that frees.
+/// A holder that could leave, and what that frees there: nothing, of one that is elsewhere.
 struct Leaving<'a> {
     holder: &'a Holder,
     frees: Amounts,
@@ -169,8 +173,10 @@ impl Search<'_> {
     fn attempt(&self, holders: &[&Holder]) -> Option<Vec<Move>> {
         let mut trial = self.allocations.clone();
         let taken = trial.exclusive_cpus();
-        let before: Vec<(&Holder, Grant)> =
+        let mut before: Vec<(&Holder, Grant)> =
             holders.iter().filter_map(|holder| Some((*holder, trial.release(holder)?))).collect();
+        // Small ones find room beside large ones more easily than the other way round.
+        before.sort_by_key(|(holder, had)| (Reverse((had.exclusive.len(), promised(had))), *holder));
         let request = PodRequest { previous: std::collections::BTreeMap::new(), ..self.pod.clone() };
         admit(self.inventory, self.settings, &mut trial, &request, &mut Trace::default()).ok()?;
         let aligned = |grant: &Grant| grant.hint.as_ref().is_none_or(|hint| hint.preferred);
@@ -182,6 +188,7 @@ impl Search<'_> {
             engine.place(self.inventory, &mut trial, &request, &mut Trace::default()).ok()?;
         }
         let now = trial.exclusive_cpus();
+        before.sort_by_key(|(holder, _)| *holder);
         let moves = before.into_iter().map(|(holder, had)| {
             let has = trial.get(holder)?;
             Some(Move {
@@ -225,7 +232,6 @@ impl Search<'_> {
                         },
                         bytes: promised(grant),
                     })
-                    .filter(|leaving| leaving.frees != Amounts::default())
                     .collect();
                 leaving.sort_by_key(|leaving| (leaving.bytes, leaving.holder));
                 Place { missing, leaving }
@@ -249,53 +255,63 @@ impl Search<'_> {
     }
 }
 
+impl Leaving<'_> {
+    fn only_makes_way(&self) -> bool {
+        self.frees == Amounts::default()
+    }
+}
+
 impl<'a> Place<'a> {
-    /// Calls `found` for every set of so many holders that frees what is missing.
-    fn sets(&self, count: usize, mut found: impl FnMut(u64, &[usize])) {
-        let near = self.leaving.len().min(NEAR);
+    /// Calls `found` for every set of so many holders that frees what is missing, with the bytes that
+    /// would move, the members, and whether any of them only makes way.
+    fn sets(&self, count: usize, mut found: impl FnMut(u64, &[usize], bool)) {
+        let mut near = [0; 2];
+        let candidates: Vec<usize> = (0..self.leaving.len())
+            .filter(|at| {
+                let kind = &mut near[usize::from(self.leaving[*at].only_makes_way())];
+                *kind += 1;
+                *kind <= NEAR
+            })
+            .collect();
         let mut members: Vec<usize> = Vec::with_capacity(count);
-        self.extend(near, count, &mut members, &mut found);
+        self.extend(&candidates, count, &mut members, &mut found);
     }
 
     /// Depth of the recursion: at most [`EXACT`].
     fn extend(
         &self,
-        near: usize,
+        candidates: &[usize],
         count: usize,
         members: &mut Vec<usize>,
-        found: &mut impl FnMut(u64, &[usize]),
+        found: &mut impl FnMut(u64, &[usize], bool),
     ) {
         if members.len() == count {
-            let sum = |at: &usize| self.leaving.get(*at).map(|leaving| (leaving.frees, leaving.bytes));
-            let (freed, bytes) = members
-                .iter()
-                .filter_map(sum)
-                .fold((Amounts::default(), 0u64), |(freed, bytes), (more, moved)| {
-                    (freed.plus(more), bytes.saturating_add(moved))
-                });
+            let chosen = || members.iter().filter_map(|at| self.leaving.get(*at));
+            let freed = chosen().fold(Amounts::default(), |freed, leaving| freed.plus(leaving.frees));
             if freed.covers(self.missing) {
-                found(bytes, members);
+                let bytes = chosen().fold(0u64, |bytes, leaving| bytes.saturating_add(leaving.bytes));
+                found(bytes, members, chosen().any(Leaving::only_makes_way));
             }
             return;
         }
-        let first = members.last().map_or(0, |last| last + 1);
-        for at in first..near {
-            members.push(at);
-            self.extend(near, count, members, found);
+        for (at, member) in candidates.iter().enumerate() {
+            members.push(*member);
+            self.extend(&candidates[at + 1..], count, members, found);
             members.pop();
         }
     }
 
     /// Holders that free most of what is missing, until nothing is.
     fn greedy(&self) -> Option<Vec<&'a Holder>> {
-        let mut order: Vec<&Leaving<'a>> = self.leaving.iter().collect();
+        let mut order: Vec<&Leaving<'a>> =
+            self.leaving.iter().filter(|leaving| !leaving.only_makes_way()).collect();
         let share = |part: u64, whole: u64| {
             (u128::from(part.min(whole)) * 1000).checked_div(u128::from(whole)).unwrap_or(0)
         };
         order.sort_by_key(|leaving| {
             let frees = share(leaving.frees.cpus, self.missing.cpus)
                 + share(leaving.frees.memory, self.missing.memory);
-            (std::cmp::Reverse(frees), leaving.bytes, leaving.holder)
+            (Reverse(frees), leaving.bytes, leaving.holder)
         });
         let mut freed = Amounts::default();
         let mut chosen = Vec::new();
@@ -445,6 +461,19 @@ mod tests {
             ask(&host, &pod("p", vec![container("c", 1000, 13 * GIB)])),
             Some(vec![("default/c/c".into(), 4)])
         );
+    }
+
+    #[test]
+    fn who_frees_nothing_makes_way_for_those_that_do() {
+        let mut host = host();
+        for (at, (cpus, gib, node)) in
+            [(2, 1, "1"), (1, 1, "1"), (2, 1, "1"), (1, 1, "1"), (3, 1, "0")].into_iter().enumerate()
+        {
+            fill(&mut host, &format!("f{at}"), node, cpus, gib);
+        }
+        // Node 1 has two CPUs left and f4 needs three, so that f1 changes places with it.
+        let expected = ["default/f1/c", "default/f4/c"].map(|name| (name.to_owned(), 1));
+        assert_eq!(ask(&host, &pod("p", vec![container("c", 7000, GIB)])), Some(expected.to_vec()));
     }
 
     #[test]
