@@ -1,0 +1,145 @@
+//! One container: rank the pools, and take the first that can really give what is asked.
+//!
+//! The state of the machine is read once per pod and kept up to date from container to container. An
+//! offer of memory is a calculation: others are moved only for the pool that is taken.
+
+mod give;
+mod offer;
+mod standings;
+mod wanted;
+
+use self::wanted::Wanted;
+use super::{
+    classify::Classifier,
+    cpus::CpuGroups,
+    rank::{Order, Standing},
+    refusal::{Obstacle, refuse},
+    supply::CpuSupply,
+    tree::PoolTree,
+};
+use crate::{
+    place::{Allocations, Candidate, Holder, Inventory, PodRequest, Rejection, Trace, memory::ZoneAccount},
+    policy::placement::PoolsSettings,
+};
+
+/// The engine's name.
+pub(super) const ENGINE: &str = "pools";
+
+/// A pod that is being placed.
+pub(super) struct Placing<'a> {
+    settings: &'a PoolsSettings,
+    inventory: &'a Inventory,
+    tree: &'a PoolTree,
+    classifier: &'a Classifier,
+    pod: &'a PodRequest,
+    supply: CpuSupply<'a>,
+    account: ZoneAccount,
+    /// Made when exclusive CPUs are asked for.
+    groups: Option<CpuGroups>,
+}
+
+impl<'a> Placing<'a> {
+    /// The pod, on what is allocated now.
+    pub(super) fn new(
+        settings: &'a PoolsSettings,
+        inventory: &'a Inventory,
+        tree: &'a PoolTree,
+        classifier: &'a Classifier,
+        pod: &'a PodRequest,
+        allocations: &Allocations,
+    ) -> Self {
+        Self {
+            settings,
+            inventory,
+            tree,
+            classifier,
+            pod,
+            supply: CpuSupply::new(tree, allocations, |_| false),
+            account: ZoneAccount::new(inventory, allocations, |_| false),
+            groups: None,
+        }
+    }
+
+    /// Reads the state as the container at this place of the list finds it.
+    pub(super) fn look_again(&mut self, allocations: &Allocations, index: usize) {
+        let ended = |holder: &Holder| self.pod.has_ended(holder, index);
+        self.supply = CpuSupply::new(self.tree, allocations, ended);
+        self.account = ZoneAccount::new(self.inventory, allocations, ended);
+    }
+
+    /// Gives one container its grant.
+    pub(super) fn place(
+        &mut self,
+        index: usize,
+        allocations: &mut Allocations,
+        trace: &mut Trace,
+    ) -> Result<(), Rejection> {
+        let wanted = self.wanted(index, allocations, trace)?;
+        if wanted.demand.full > 0 && self.groups.is_none() {
+            self.groups = Some(CpuGroups::of(self.inventory));
+        }
+        let (standings, offers) = self.standings(&wanted, allocations);
+        let mut obstacles = Vec::new();
+        for standing in &standings {
+            match self.try_pool(&wanted, standing, &offers, allocations) {
+                Ok((grant, offer)) => {
+                    self.consider(&wanted, &standings, standing, &obstacles, trace);
+                    self.give(&wanted, grant, &offer, allocations);
+                    return Ok(());
+                }
+                Err(obstacle) => obstacles.push((standing.pool, obstacle)),
+            }
+        }
+        self.consider_none(&wanted, &obstacles, trace);
+        Err(refuse(
+            self.inventory,
+            self.tree,
+            &self.supply,
+            &self.account,
+            &wanted.demand,
+            &wanted.memory,
+            &obstacles,
+        ))
+    }
+
+    fn consider(
+        &self,
+        wanted: &Wanted<'_>,
+        standings: &[Standing],
+        chosen: &Standing,
+        obstacles: &[(usize, Obstacle)],
+        trace: &mut Trace,
+    ) {
+        if !trace.is_wanted() {
+            return;
+        }
+        let order = Order::new(&wanted.demand, wanted.memory.limit);
+        let candidates = standings.iter().map(|standing| {
+            let obstacle =
+                obstacles.iter().find(|(id, _)| *id == standing.pool).map(|(_, obstacle)| obstacle);
+            let because = match obstacle {
+                Some(obstacle) => obstacle.to_string(),
+                None if standing.pool == chosen.pool => "the first that can give everything".to_owned(),
+                None => format!("behind the chosen one by {}", order.decided_by(chosen, standing)),
+            };
+            Candidate {
+                container: wanted.container.name.clone(),
+                place: self.tree.pool(standing.pool).name.clone(),
+                chosen: standing.pool == chosen.pool,
+                because,
+            }
+        });
+        trace.consider(candidates);
+    }
+
+    fn consider_none(&self, wanted: &Wanted<'_>, obstacles: &[(usize, Obstacle)], trace: &mut Trace) {
+        if trace.is_wanted() {
+            trace.consider(obstacles.iter().map(|(id, obstacle)| Candidate {
+                container: wanted.container.name.clone(),
+                place: self.tree.pool(*id).name.clone(),
+                chosen: false,
+                because: obstacle.to_string(),
+            }));
+        }
+    }
+}

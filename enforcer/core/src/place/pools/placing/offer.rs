@@ -1,0 +1,203 @@
+//! What one pool can really give a container: its CPUs, the memory that was offered, its devices.
+//!
+//! Nothing is given away here; the obstacle says what stood in the way.
+
+use std::collections::BTreeMap;
+
+use super::{
+    ENGINE, Placing,
+    wanted::{Wanted, picked_hints},
+};
+use crate::{
+    place::{
+        Allocations, ColdStart, CpuClass, Grant, SharedCpus,
+        hints::NodeIndex,
+        hints::device::{self, DeviceStock},
+        pools::{
+            classify::Isolate,
+            memory::MemoryOffer,
+            rank::Standing,
+            refusal::{self, Obstacle},
+            supply::Choice,
+            topology_hints,
+            tree::Pool,
+        },
+    },
+    set::CpuSet,
+    words,
+};
+
+impl Placing<'_> {
+    /// What a pool really gives.
+    pub(super) fn try_pool(
+        &self,
+        wanted: &Wanted<'_>,
+        standing: &Standing,
+        offers: &BTreeMap<usize, MemoryOffer>,
+        allocations: &Allocations,
+    ) -> Result<(Grant, MemoryOffer), Obstacle> {
+        let pool = self.tree.pool(standing.pool);
+        let (class, exclusive, shared) = self.cpus(wanted, pool)?;
+        let offer = offers.get(&pool.id).ok_or(Obstacle::Memory)?;
+        let Wanted { preferences, amounts, demand, memory, rules, .. } = wanted;
+        let all_milli = demand.full.saturating_mul(1000).saturating_add(demand.fraction_milli);
+        let pin_cpus = self.settings.pin_cpu && class != CpuClass::Preserved;
+        let mut grant = Grant {
+            engine: ENGINE,
+            policy: "topology-aware",
+            class,
+            mems: offer.zone.zone.clone(),
+            memory_source: amounts.memory.source,
+            pool: Some(pool.name.clone()),
+            pin_cpus,
+            pin_mems: self.settings.pin_memory && !memory.preserve,
+            one_thread_of: Vec::new(),
+            cpu_shares: pin_cpus.then(|| shares(all_milli)),
+            memory_priority: memory.priority,
+            cold_start: offer
+                .then
+                .clone()
+                .zip(memory.cold_start)
+                .map(|(mems, after)| ColdStart { after, mems }),
+            labels: self.pod.labels.clone(),
+            qos: Some(self.pod.qos),
+            affinity: rules.clone(),
+            exclusive,
+            shared,
+            ..Grant::default()
+        };
+        if preferences.hide_hyperthreads {
+            // Of all cores, since its scope may become another one.
+            let cores = self.inventory.layout.cores.iter().map(|(_, core)| core);
+            grant.one_thread_of = cores.filter(|core| core.len() > 1).cloned().collect();
+        }
+        if preferences.hints.strict {
+            let cpus = grant.cpus(self.supply.taken());
+            let machine = &self.inventory.machine;
+            let outside = wanted
+                .hints
+                .iter()
+                .find_map(|hint| topology_hints::outside(self.tree, machine, hint, &cpus, &grant.mems));
+            if let Some(outside) = outside {
+                return Err(Obstacle::StrictHint(outside));
+            }
+        }
+        grant.devices = self.devices(wanted, pool, allocations)?;
+        grant.reason = reason(wanted, pool);
+        Ok((grant, offer.clone()))
+    }
+
+    fn cpus(
+        &self,
+        wanted: &Wanted<'_>,
+        pool: &Pool,
+    ) -> Result<(CpuClass, CpuSet, Option<SharedCpus>), Obstacle> {
+        let demand = &wanted.demand;
+        let allowed = wanted.container.allowed_cpus.as_ref();
+        let within =
+            |cpus: &CpuSet| allowed.map_or_else(|| cpus.clone(), |allowed| cpus.intersection(allowed));
+        let fraction = demand.fraction_milli;
+        let shared = |scope: CpuSet| SharedCpus { scope, milli_cpus: fraction };
+        if demand.class == CpuClass::Reserved {
+            let scope = within(&pool.reserved);
+            return if scope.is_empty() {
+                Err(Obstacle::Cpus)
+            } else {
+                Ok((CpuClass::Reserved, CpuSet::new(), Some(shared(scope))))
+            };
+        }
+        if demand.class == CpuClass::Preserved {
+            return Ok((CpuClass::Preserved, CpuSet::new(), Some(shared(pool.sharable.clone()))));
+        }
+        let (class, exclusive) = self.exclusive(wanted, pool)?;
+        if demand.full > 0 && fraction == 0 {
+            return Ok((class, exclusive, None));
+        }
+        let scope = within(&pool.sharable);
+        if scope.is_subset(&self.supply.taken().union(&exclusive)) {
+            return Err(Obstacle::Cpus);
+        }
+        // A slice leaves room for the fraction; who asks for nothing needs a CPU to run on, no more.
+        let sliced = demand.full > 0 && class != CpuClass::Isolated;
+        if !sliced
+            && fraction > 0
+            && self.supply.shared(pool.id) < i64::try_from(fraction).unwrap_or(i64::MAX)
+        {
+            return Err(Obstacle::Cpus);
+        }
+        let class = if demand.full > 0 { CpuClass::Mixed } else { CpuClass::Shared };
+        Ok((class, exclusive, Some(shared(scope))))
+    }
+
+    fn exclusive(&self, wanted: &Wanted<'_>, pool: &Pool) -> Result<(CpuClass, CpuSet), Obstacle> {
+        let demand = &wanted.demand;
+        let Some(groups) = self.groups.as_ref().filter(|_| demand.full > 0) else {
+            return Ok((CpuClass::Shared, CpuSet::new()));
+        };
+        let count = usize::try_from(demand.full).ok().ok_or(Obstacle::Cpus)?;
+        let near = self.near(wanted);
+        let choice = Choice {
+            pool: pool.id,
+            priority: demand.priority,
+            allowed: wanted.container.allowed_cpus.as_ref(),
+            had: self.pod.previous.get(&wanted.container.name).map(|had| &had.exclusive),
+            near: &near,
+        };
+        if demand.isolate != Isolate::No
+            && let Some(cpus) = self.supply.take_isolated(groups, &choice, count)
+        {
+            return Ok((CpuClass::Isolated, cpus));
+        }
+        if demand.isolate == Isolate::Require {
+            return Err(Obstacle::IsolatedCpus);
+        }
+        let cpus = self.supply.take_shared(groups, &choice, count, demand.fraction_milli);
+        cpus.map(|cpus| (CpuClass::Exclusive, cpus)).ok_or(Obstacle::Cpus)
+    }
+
+    /// By `pick-resources-by-hints`: the CPUs beside each thing that it uses.
+    fn near(&self, wanted: &Wanted<'_>) -> Vec<CpuSet> {
+        if !wanted.preferences.pick_by_hints {
+            return Vec::new();
+        }
+        let machine = &self.inventory.machine;
+        let near = picked_hints(&wanted.hints)
+            .map(|hint| if hint.cpus.is_empty() { machine.cpus_of(&hint.nodes) } else { hint.cpus.clone() });
+        near.collect()
+    }
+
+    fn devices(
+        &self,
+        wanted: &Wanted<'_>,
+        pool: &Pool,
+        allocations: &Allocations,
+    ) -> Result<BTreeMap<String, Vec<String>>, Obstacle> {
+        let asked = wanted.container.devices.iter().filter(|(_, count)| **count > 0);
+        let mut devices = BTreeMap::new();
+        for (resource, count) in asked {
+            let nodes = NodeIndex::of(&self.inventory.machine, &self.inventory.cpu_nodes());
+            let stock =
+                DeviceStock::new(self.inventory, allocations, &nodes, self.pod, wanted.index, resource);
+            let ids = device::assign(&stock, *count, Some(nodes.mask(&pool.cpu_nodes)));
+            devices
+                .insert(resource.clone(), ids.map_err(|rejection| Obstacle::Devices(Box::new(rejection)))?);
+        }
+        Ok(devices)
+    }
+}
+
+/// Why here, in one sentence.
+fn reason(wanted: &Wanted<'_>, pool: &Pool) -> String {
+    let memory = wanted.amounts.memory;
+    let promised = memory.source.filter(|_| memory.bytes > 0).map(|source| {
+        format!("; {} of memory by its {}", words::size(memory.bytes), refusal::source(source))
+    });
+    let promised = promised.unwrap_or_default();
+    format!("{} is the best pool that has room; {}{promised}", pool.name, wanted.demand.because)
+}
+
+/// CPU time as a weight, as the kubelet computes it (`MilliCPUToShares` in
+/// its container manager).
+fn shares(milli_cpus: u64) -> u64 {
+    (milli_cpus.saturating_mul(1024) / 1000).clamp(2, 262_144)
+}

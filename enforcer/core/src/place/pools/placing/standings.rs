@@ -1,0 +1,165 @@
+//! All pools as a container finds them: the figures by which they are ranked, and the memory that each
+//! offers.
+//!
+//! An offer of memory is a calculation: nothing is moved here.
+
+use std::collections::BTreeMap;
+
+use super::{
+    ENGINE, Placing,
+    wanted::{Wanted, picked_hints},
+};
+use crate::{
+    place::{
+        Allocations, CpuClass, Holder, MemoryPriority, MemoryResource,
+        pools::{
+            affinity::{self, Subject},
+            classify::{CpuDemand, CpuLimit},
+            cpus,
+            memory::MemoryOffer,
+            rank::{LevelFit, Order, Standing},
+            topology_hints,
+            tree::Pool,
+            zones::{Promise, Zones},
+        },
+    },
+    policy::placement::CpuPriority,
+    set::NodeSet,
+};
+
+impl Placing<'_> {
+    /// All pools that may be tried, the best first, and the memory that each offers.
+    pub(super) fn standings(
+        &self,
+        wanted: &Wanted<'_>,
+        allocations: &Allocations,
+    ) -> (Vec<Standing>, BTreeMap<usize, MemoryOffer>) {
+        let affinity = self.affinity(wanted, allocations);
+        let root_only = matches!(wanted.demand.class, CpuClass::Reserved | CpuClass::Preserved);
+        let pools: Vec<&Pool> =
+            if root_only { vec![self.tree.root()] } else { self.tree.pools().iter().collect() };
+        let zones = Zones { inventory: self.inventory, account: &self.account };
+        let mut offers = BTreeMap::new();
+        let mut standings: Vec<Standing> = Vec::with_capacity(pools.len());
+        for pool in pools {
+            // A pool inside another one with the same memory has the same offer.
+            let same = pool.children.iter().find(|child| self.tree.pool(**child).memory == pool.memory);
+            let offer = match same.filter(|_| !wanted.preferences.pick_by_hints && !root_only) {
+                Some(child) => offers.get(child).cloned(),
+                None => self.memory_offer(wanted, zones, pool, allocations),
+            };
+            standings.push(Standing {
+                pool: pool.id,
+                depth: pool.depth,
+                shared: match wanted.demand.full {
+                    0 => self.supply.shared(pool.id),
+                    _ => self.supply.sliceable(pool.id),
+                },
+                isolated: i64::try_from(self.supply.isolated(pool.id)).unwrap_or(i64::MAX),
+                reserved: self.supply.reserved(pool.id),
+                affinity: affinity.get(pool.id).copied().unwrap_or(0),
+                hints: topology_hints::score(self.tree, pool, &wanted.hints),
+                level: self.level(&wanted.demand, pool),
+                priority_fits: self.priority_fits(&wanted.demand, pool),
+                colocated: self.supply.colocated(pool.id, wanted.demand.class),
+                memory: wanted.memory.standing(zones, pool, offer.as_ref()),
+            });
+            if let Some(offer) = offer {
+                offers.insert(pool.id, offer);
+            }
+        }
+        Order::new(&wanted.demand, wanted.memory.limit).sort(&mut standings);
+        let had = self.pod.previous.get(&wanted.container.name).and_then(|had| self.supply.pool_of(had));
+        if let Some(old) = had.and_then(|id| standings.iter().position(|standing| standing.pool == id)) {
+            standings[..=old].rotate_right(1);
+        }
+        (standings, offers)
+    }
+
+    fn memory_offer(
+        &self,
+        wanted: &Wanted<'_>,
+        zones: Zones<'_>,
+        pool: &Pool,
+        allocations: &Allocations,
+    ) -> Option<MemoryOffer> {
+        let place = self.memory_near_hints(wanted, zones);
+        let others = self.others(wanted.index, allocations);
+        wanted
+            .memory
+            .offer(zones, self.tree, pool, place.as_ref(), || others().map(|(_, promise)| promise).collect())
+    }
+
+    /// Promises that others have, with their holders. Those of other engines are not ours to move.
+    pub(super) fn others<'s>(
+        &'s self,
+        index: usize,
+        allocations: &'s Allocations,
+    ) -> impl Fn() -> Box<dyn Iterator<Item = (&'s Holder, Promise<'s>)> + 's> {
+        move || {
+            let kept = allocations.iter().filter(move |(holder, _)| !self.pod.has_ended(holder, index));
+            Box::new(kept.filter_map(move |(holder, grant)| {
+                let claim = grant.memory.iter().find(|claim| claim.resource == MemoryResource::Memory)?;
+                let ours = grant.engine == ENGINE;
+                let priority = if ours { grant.memory_priority } else { MemoryPriority::Strict };
+                let turn = allocations.turn(holder).unwrap_or(0);
+                Some((holder, Promise { zone: &claim.zone, bytes: claim.bytes, priority, turn }))
+            }))
+        }
+    }
+
+    /// By `pick-resources-by-hints`: the memory beside what it uses, where that is all of the kinds
+    /// that it wants.
+    fn memory_near_hints(&self, wanted: &Wanted<'_>, zones: Zones<'_>) -> Option<NodeSet> {
+        if !wanted.preferences.pick_by_hints {
+            return None;
+        }
+        let nodes = picked_hints(&wanted.hints).fold(NodeSet::new(), |all, hint| all.union(&hint.nodes));
+        let local = self.tree.local_memory(&nodes);
+        let memory = self.tree.root().memory.of_types(wanted.memory.types).intersection(&local);
+        (!nodes.is_empty() && zones.types(&memory) == wanted.memory.types).then_some(memory)
+    }
+
+    fn affinity(&self, wanted: &Wanted<'_>, allocations: &Allocations) -> Vec<i64> {
+        let mut drawn = vec![0i64; self.tree.pools().len()];
+        let pod = self.pod;
+        let own = Subject {
+            pod: &pod.name,
+            container: &wanted.container.name,
+            qos: Some(pod.qos),
+            labels: &pod.labels,
+        };
+        for (holder, grant) in allocations.iter() {
+            if wanted.rules.is_empty() && grant.affinity.is_empty() || pod.has_ended(holder, wanted.index) {
+                continue;
+            }
+            let Some(id) = self.supply.pool_of(grant) else { continue };
+            let (pod, container) = (holder.pod(), holder.name());
+            let other = Subject { pod, container, qos: grant.qos, labels: &grant.labels };
+            let draws = affinity::attraction((&own, &wanted.rules), (&other, &grant.affinity));
+            drawn[id] = drawn[id].saturating_add(draws);
+        }
+        affinity::score(self.tree, &drawn)
+    }
+
+    fn level(&self, demand: &CpuDemand, pool: &Pool) -> LevelFit {
+        let CpuLimit::Unlimited(level) = demand.limit else { return LevelFit::default() };
+        let level = self.tree.existing_level(level);
+        if pool.is_of(level) {
+            LevelFit::Exact
+        } else if pool.stands_for.first().is_some_and(|widest| *widest > level) {
+            LevelFit::Deeper
+        } else {
+            LevelFit::Shallower
+        }
+    }
+
+    fn priority_fits(&self, demand: &CpuDemand, pool: &Pool) -> bool {
+        let Some(groups) = self.groups.as_ref().filter(|_| demand.priority != CpuPriority::None) else {
+            return true;
+        };
+        let free = pool.sharable.difference(self.supply.taken());
+        let full = usize::try_from(demand.full).unwrap_or(usize::MAX);
+        cpus::of_priority(groups, &free, demand.priority) >= full
+    }
+}

@@ -1,0 +1,139 @@
+//! What one container wants, read from its request, its annotations and its devices.
+//!
+//! Whatever is odd about it is said as a warning; only kinds of memory that the machine does not have
+//! are a reason to reject it here.
+
+use std::collections::BTreeMap;
+
+use super::Placing;
+use crate::{
+    place::{
+        Allocations, ContainerRequest, CpuClass, MemoryResource, Rejection, TopologyHint, Trace,
+        pools::{
+            affinity::{self, AffinityRule},
+            annotations::Preferences,
+            classify::{CpuDemand, CpuLimit},
+            memory::MemoryWish,
+            refusal::Obstacle,
+            request::Amounts,
+            topology_hints::HintKind,
+        },
+    },
+    policy::placement::PoolLevel,
+    set::{CpuSet, NodeSet},
+    workload::printable,
+};
+
+/// One container and what it wants.
+pub(super) struct Wanted<'a> {
+    pub(super) index: usize,
+    pub(super) container: &'a ContainerRequest,
+    pub(super) preferences: Preferences,
+    pub(super) amounts: Amounts,
+    pub(super) demand: CpuDemand,
+    pub(super) memory: MemoryWish<'a>,
+    pub(super) rules: Vec<AffinityRule>,
+    pub(super) hints: Vec<TopologyHint>,
+}
+
+impl<'a> Placing<'a> {
+    pub(super) fn wanted(
+        &self,
+        index: usize,
+        allocations: &Allocations,
+        trace: &mut Trace,
+    ) -> Result<Wanted<'a>, Rejection> {
+        let (pod, container) = (self.pod, &self.pod.containers[index]);
+        let name = printable(&container.name);
+        let mut warn = |warning: String| trace.warn(format!("container {name}: {warning}"));
+        let (preferences, warnings) = Preferences::read(pod, &container.name);
+        warnings.into_iter().for_each(&mut warn);
+        // All memory, as the kubelet divides by it: what is set aside is part of it.
+        let totals = self.inventory.nodes.iter().filter_map(|node| node.total.get(&MemoryResource::Memory));
+        let machine_bytes = totals.fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+        let (amounts, warnings) = Amounts::of(container, pod, machine_bytes);
+        warnings.into_iter().for_each(&mut warn);
+        let (rules, warnings) = affinity::rules_of(pod, &container.name, self.settings);
+        warnings.into_iter().for_each(&mut warn);
+        let demand = self.classifier.classify(&amounts, pod.qos, &pod.name.namespace, &preferences);
+        let demand = self.with_reserved(demand, &mut warn);
+        let memory =
+            MemoryWish::new(self.inventory, self.tree, container, pod.qos, amounts.memory, &preferences);
+        let (memory, warning) = memory.map_err(|problem| Obstacle::Types(problem).into_rejection())?;
+        warning.map(str::to_owned).into_iter().for_each(&mut warn);
+        let mut hints = container.topology_hints.clone();
+        hints.extend(self.device_hints(index, allocations));
+        hints.retain(|hint| preferences.hints.admit(hint));
+        Ok(Wanted { index, container, preferences, amounts, demand, memory, rules, hints })
+    }
+
+    /// Where there are no reserved CPUs, those who want them share; where there are too few, they share
+    /// the CPUs of the whole machine.
+    fn with_reserved(&self, demand: CpuDemand, warn: &mut impl FnMut(String)) -> CpuDemand {
+        let root = self.tree.root();
+        if demand.class != CpuClass::Reserved {
+            return demand;
+        }
+        if root.reserved.is_empty() {
+            return CpuDemand { class: CpuClass::Shared, ..demand };
+        }
+        let left = self.supply.reserved(root.id);
+        if left >= i64::try_from(demand.fraction_milli).unwrap_or(i64::MAX) {
+            return demand;
+        }
+        warn(format!(
+            "{left}m of reserved CPUs {} are left and {}m are wanted: it shares all other CPUs; possible misconfiguration",
+            root.reserved, demand.fraction_milli
+        ));
+        CpuDemand {
+            class: CpuClass::Shared,
+            limit: CpuLimit::Unlimited(PoolLevel::System),
+            because: "too few reserved CPUs are left",
+            ..demand
+        }
+    }
+
+    /// Where the devices that it asks for can be had, as hints.
+    fn device_hints(&self, index: usize, allocations: &Allocations) -> Vec<TopologyHint> {
+        let container = &self.pod.containers[index];
+        let known = |resource: &str| {
+            let said = container.topology_hints.iter().filter_map(|hint| hint.provider.split_once(':'));
+            said.filter(|(kind, _)| HintKind::named(kind) == Some(HintKind::PodResources))
+                .any(|(_, of)| of == resource)
+        };
+        let wanted = container.devices.iter().filter(|(resource, count)| **count > 0 && !known(resource));
+        let hints = wanted.filter_map(|(resource, count)| {
+            let taken = |id: &str| {
+                allocations.iter().any(|(holder, grant)| {
+                    !self.pod.has_ended(holder, index)
+                        && grant.devices.get(resource).is_some_and(|ids| ids.iter().any(|held| held == id))
+                })
+            };
+            let free = self.inventory.devices.get(resource)?.iter().filter(|unit| !taken(&unit.id));
+            let mut near = BTreeMap::<NodeSet, u64>::new();
+            free.filter(|unit| !unit.nodes.is_empty())
+                .for_each(|unit| *near.entry(unit.nodes.clone()).or_insert(0) += 1);
+            let enough = near.iter().filter(|(_, free)| **free >= *count).map(|(nodes, _)| nodes);
+            let mut nodes = enough.fold(NodeSet::new(), |all, nodes| all.union(nodes));
+            if nodes.is_empty() {
+                nodes = near.keys().fold(NodeSet::new(), |all, nodes| all.union(nodes));
+            }
+            let everywhere = self.inventory.cpu_nodes().is_subset(&nodes);
+            (!nodes.is_empty() && !everywhere).then(|| TopologyHint {
+                provider: format!("pod-resources:{resource}"),
+                cpus: CpuSet::new(),
+                nodes,
+                packages: Vec::new(),
+            })
+        });
+        hints.collect()
+    }
+}
+
+/// Hints that resources are picked by: those of device plugins.
+pub(super) fn picked_hints(hints: &[TopologyHint]) -> impl Iterator<Item = &TopologyHint> {
+    hints.iter().filter(|hint| {
+        let kind = hint.provider.split_once(':').and_then(|(kind, _)| HintKind::named(kind));
+        kind == Some(HintKind::PodResources) && !(hint.cpus.is_empty() && hint.nodes.is_empty())
+    })
+}
