@@ -126,6 +126,16 @@ impl Allocations {
         self.grants.iter().map(|(holder, given)| (holder, &given.grant))
     }
 
+    /// Those for which `counts` is true, in order of their turns.
+    pub fn in_turn<'a>(
+        &'a self,
+        counts: impl Fn(&Grant) -> bool + 'a,
+    ) -> impl Iterator<Item = (&'a Holder, &'a Grant)> {
+        let mut given: Vec<_> = self.grants.iter().filter(|(_, given)| counts(&given.grant)).collect();
+        given.sort_unstable_by_key(|(_, given)| given.turn);
+        given.into_iter().map(|(holder, given)| (holder, &given.grant))
+    }
+
     /// Those of a pod, in order of container name.
     pub fn of_pod<'a>(&'a self, pod: &'a PodName) -> impl Iterator<Item = (&'a Holder, &'a Grant)> {
         let first = Holder::new(pod.clone(), String::new());

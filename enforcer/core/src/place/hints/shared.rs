@@ -170,14 +170,13 @@ pub(super) fn widen_squeezed(
     }
     let taken = allocations.exclusive_cpus();
     let left_of = |scope: &CpuSet, taken: &CpuSet| scope.len() - scope.common(taken);
-    let mut pinned: Vec<_> = allocations.iter().filter(|(_, grant)| grant.pin_cpus).collect();
-    pinned.sort_by_key(|(holder, _)| allocations.turn(holder));
+    let touched = |shared: &SharedCpus| !shared.scope.is_disjoint(moved);
+    let pinned = allocations.in_turn(|grant| grant.pin_cpus && grant.shared.as_ref().is_some_and(touched));
     // What those of a scope were promised who stay in it.
     let mut kept = BTreeMap::<&CpuSet, u64>::new();
     let mut widened = Vec::new();
     for (holder, grant) in pinned {
-        let touched = |shared: &&SharedCpus| !shared.scope.is_disjoint(moved);
-        let Some(shared) = grant.shared.as_ref().filter(touched) else { continue };
+        let Some(shared) = &grant.shared else { continue };
         let Some(ended) = ended(holder) else { continue };
         let beside =
             if ended.is_empty() { Cow::Borrowed(&taken) } else { Cow::Owned(taken.difference(&ended)) };
