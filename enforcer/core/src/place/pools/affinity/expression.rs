@@ -180,6 +180,14 @@ impl Expression {
         Self { keys: vec![key], separator: String::new(), test }
     }
 
+    /// Names of containers that it asks for, if it asks for names and nothing else.
+    pub(super) fn names(&self) -> &[String] {
+        match (&self.test, self.keys.as_slice()) {
+            (Test::OneOf { values, .. }, [Key::Container]) => values,
+            _ => &[],
+        }
+    }
+
     /// The value in question; a joint one is there when all of its parts are.
     fn value<'a>(&self, of: &Subject<'a>) -> Option<Cow<'a, str>> {
         if let [key] = self.keys.as_slice() {

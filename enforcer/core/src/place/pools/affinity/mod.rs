@@ -115,18 +115,14 @@ pub fn rules_of(
     (rules, warnings)
 }
 
-/// Containers that a pod's rules name and that it does not have.
+/// Containers that a pod's rules name and that it does not have; rules with a scope may mean others'.
 pub fn strangers(pod: &PodRequest) -> Vec<String> {
     let of_one = |(key, _, read): (String, i64, Result<Annotation, String>)| {
         let annotation = read.ok()?;
         let names = annotation.iter().flat_map(|(owner, list)| {
-            let others = list.iter().filter_map(|entry| match entry {
-                Entry::Name(Scalar(other)) => Some(other),
-                Entry::Rule(_) => None,
-            });
-            std::iter::once(owner).chain(others)
+            std::iter::once(owner.clone()).chain(list.iter().flat_map(Entry::names))
         });
-        let unknown: BTreeSet<&String> = names.filter(|name| pod.container(name).is_none()).collect();
+        let unknown: BTreeSet<String> = names.filter(|name| pod.container(name).is_none()).collect();
         let shown: Vec<String> = unknown.iter().take(SHOWN_LIMIT).map(|name| printable(name)).collect();
         let more = if unknown.len() > SHOWN_LIMIT { ", ..." } else { "" };
         (!shown.is_empty()).then(|| {
@@ -182,6 +178,19 @@ fn implicit_rules(pod: &PodName, settings: &PoolsSettings) -> Vec<AffinityRule> 
     let of_pod = settings.colocate_pods.then(|| rule(None));
     let of_namespace = settings.colocate_namespaces.then(|| rule(Some(same_namespace)));
     of_pod.into_iter().chain(of_namespace).collect()
+}
+
+impl Entry {
+    /// Containers of the same pod that it names.
+    fn names(&self) -> Vec<String> {
+        match self {
+            Self::Name(Scalar(name)) => vec![name.clone()],
+            Self::Rule(FullRule { scope: None, wanted, .. }) => {
+                wanted.read().map(|wanted| wanted.names().to_vec()).unwrap_or_default()
+            }
+            Self::Rule(_) => Vec::new(),
+        }
+    }
 }
 
 impl FullRule {

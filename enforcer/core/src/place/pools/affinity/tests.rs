@@ -54,6 +54,41 @@ fn containers_that_the_pod_does_not_have_are_named() {
 }
 
 #[test]
+fn every_form_of_a_rule_names_containers() {
+    let named = |expression: &str| {
+        let rule = format!(r#"{{"c1": [{{{expression}}}]}}"#);
+        strangers(&pod(&[(ANTI, &rule)])).concat()
+    };
+    for (operator, values) in [
+        ("Equals", r#"["c8"]"#),
+        ("NotEqual", r#"["c8"]"#),
+        ("In", r#"["c2", "c8"]"#),
+        ("NotIn", r#"["c8", "c2"]"#),
+    ] {
+        for key in ["name", "labels/io.kubernetes.container.name"] {
+            let rule =
+                format!(r#""match": {{"key": "{key}", "operator": "{operator}", "values": {values}}}"#);
+            assert_eq!(
+                named(&rule),
+                format!("annotation {ANTI}: the pod has no container c8, ignored"),
+                "{rule}"
+            );
+            // Of whichever pods the scope means.
+            let scope = r#""scope": {"key": "namespace", "operator": "Equals", "values": ["db"]}"#;
+            assert_eq!(named(&format!("{scope}, {rule}")), "");
+        }
+    }
+    for other in [
+        r#""match": {"key": "namespace", "operator": "Equals", "values": ["c8"]}"#,
+        r#""match": {"key": ":-:name,namespace", "operator": "Equals", "values": ["c8-db"]}"#,
+        r#""match": {"key": "name", "operator": "Matches", "values": ["c8*"]}"#,
+        r#""match": {"key": "name", "operator": "Exists"}"#,
+    ] {
+        assert_eq!(named(other), "", "{other}");
+    }
+}
+
+#[test]
 fn a_rule_of_one_side_draws_whoever_comes_second() {
     let rule = r#"{"c1": [{"match": {"key": "name", "operator": "Equals", "values": ["c2"]}, "weight": 7}]}"#;
     assert_eq!(pairs(&[(KEY, rule)]), BTreeSet::from([("c1", "c2", 7), ("c2", "c1", 7)]));
