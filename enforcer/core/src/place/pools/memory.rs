@@ -97,6 +97,8 @@ impl<'a> MemoryWish<'a> {
         };
         let limit = match amount.limit {
             _ if qos != QosClass::Burstable => MemoryLimit::Request,
+            // Nothing is said about memory, so nothing speaks for more of it.
+            None if amount.bytes == 0 => MemoryLimit::Request,
             None => MemoryLimit::Unlimited,
             Some(limit) if limit > amount.bytes => MemoryLimit::Bytes(limit),
             Some(_) => MemoryLimit::Request,
