@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Allocations, Grant, Holder, Inventory, PodName, PodRequest, Reason, Rejection, Trace, capacity,
-    choice::engine_of,
+    Allocations, Grant, Holder, Inventory, PodName, PodRequest, Reason, Rejection, Trace, bring_home,
+    capacity, choice::engine_of,
 };
 use crate::{
     policy::placement::PlacementSettings,
@@ -68,11 +68,12 @@ pub fn resize(
     replace(inventory, settings, allocations, pod, trace)
 }
 
-/// Takes a pod away. No pod of that name is no update.
+/// Takes a pod away. Whoever it had driven from home returns. No pod of that name is no update.
 pub fn remove(allocations: &mut Allocations, pod: &PodName) -> Vec<Update> {
     let taken = allocations.exclusive_cpus();
     let outcome = allocations.transaction(|allocations| {
         allocations.release_pod(pod);
+        bring_home(allocations);
         Ok::<_, Rejection>(())
     });
     outcome.map_or_else(|_| Vec::new(), |((), before)| updates(allocations, &taken, &before, pod))
@@ -95,6 +96,7 @@ fn replace(
             let pod = PodRequest { previous, ..pod.clone() };
             engine.place(inventory, allocations, &pod, trace)?;
         }
+        bring_home(allocations);
         // The engines know better what is short, where they mind.
         capacity::check(inventory, pod)
     })?;
@@ -114,7 +116,7 @@ fn updates(
     let changed = others.filter_map(|(holder, grant)| {
         let had = before.get(holder).map_or(Some(grant), Option::as_ref)?;
         let near =
-            |grant: &Grant| grant.shared.as_ref().is_some_and(|shared| !shared.scope.is_disjoint(&moved));
+            |grant: &Grant| grant.shared.as_ref().is_some_and(|shared| !shared.reach().is_disjoint(&moved));
         let touched = before.contains_key(holder);
         if !touched && !near(grant) {
             return None;

@@ -1,6 +1,6 @@
 //! What a container was given.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -72,10 +72,24 @@ pub struct ColdStart {
 /// CPUs that a container shares: what others' exclusive CPUs leave of a scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SharedCpus {
-    /// Where it may run, if nobody had exclusive CPUs there.
+    /// Its home: where it may run, if nobody had exclusive CPUs there.
     pub scope: CpuSet,
     /// CPU time that it was promised there, in thousandths of a CPU.
     pub milli_cpus: u64,
+    /// Where it runs instead as long as exclusive CPUs of others leave its home less than was promised.
+    pub refuge: Option<CpuSet>,
+}
+
+impl SharedCpus {
+    /// At home in a scope.
+    pub const fn new(scope: CpuSet, milli_cpus: u64) -> Self {
+        Self { scope, milli_cpus, refuge: None }
+    }
+
+    /// Where it may run now, if nobody had exclusive CPUs there.
+    pub fn reach(&self) -> &CpuSet {
+        self.refuge.as_ref().unwrap_or(&self.scope)
+    }
 }
 
 /// How the CPUs of a container are used.
@@ -155,7 +169,7 @@ impl Grant {
     /// CPUs that the container runs on, when `taken` are the exclusive CPUs of all.
     pub fn cpus(&self, taken: &CpuSet) -> CpuSet {
         let mut cpus = match &self.shared {
-            Some(shared) => self.exclusive.union(&shared.scope.difference(taken)),
+            Some(shared) => self.exclusive.union(&shared.reach().difference(taken)),
             None => self.exclusive.clone(),
         };
         for core in &self.one_thread_of {
@@ -164,6 +178,15 @@ impl Grant {
             }
         }
         cpus
+    }
+
+    /// Why it is where it is now.
+    pub fn why(&self) -> Cow<'_, str> {
+        if self.shared.as_ref().is_some_and(|shared| shared.refuge.is_some()) {
+            let away = "on all shared CPUs as long as exclusive CPUs of others leave too few of these";
+            return Cow::Owned(format!("{}; {away}", self.reason));
+        }
+        Cow::Borrowed(&self.reason)
     }
 
     /// Bytes of ordinary memory by node, as forecast.
@@ -202,7 +225,7 @@ mod tests {
         let set = |text: &str| text.parse::<CpuSet>().unwrap();
         let grant = Grant {
             exclusive: set("0,4"),
-            shared: Some(SharedCpus { scope: set("1-3,5-7"), milli_cpus: 500 }),
+            shared: Some(SharedCpus::new(set("1-3,5-7"), 500)),
             one_thread_of: vec![set("0,4"), set("1,5"), set("2,6")],
             ..Grant::default()
         };

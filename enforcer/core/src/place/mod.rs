@@ -14,7 +14,8 @@
 //!
 //! Terminology. *Exclusive* CPUs run one container only. The *shared* CPUs of a container are what
 //! is left of its scope after all exclusive CPUs are taken out, so they shrink and grow as others
-//! come and go. A *zone* is a set of nodes that holds memory together.
+//! come and go. When too little is left of a scope, the youngest there are *away* until there is room
+//! again. A *zone* is a set of nodes that holds memory together.
 
 mod admission;
 mod allocations;
@@ -24,6 +25,7 @@ mod choice;
 mod explain;
 mod grant;
 pub mod hints;
+mod home;
 mod inventory;
 mod layout;
 pub mod memory;
@@ -51,6 +53,9 @@ pub use self::{
     },
     what_if::{Move, Seat, what_if},
 };
+
+pub(crate) use self::home::bring_home;
+use self::home::send_away;
 
 /// A placement engine.
 pub trait Placement {

@@ -21,7 +21,7 @@ pub use self::report::{
 use crate::{
     place::{
         Admission, Allocations, ContainerKind, Holder, Inventory, PodName, PodRequest, Rejection, Trace,
-        Update, admit, remove, resize, what_if,
+        Update, admit, bring_home, remove, resize, what_if,
     },
     policy::placement::PlacementSettings,
     set::{CpuSet, NodeSet},
@@ -174,6 +174,9 @@ impl<'a> Trial<'a> {
             if let Some(grant) = self.allocations.release(&holder) {
                 ended.insert(container.name.as_str(), grant);
             }
+        }
+        if !ended.is_empty() {
+            bring_home(&mut self.allocations);
         }
         let running = self.allocations.exclusive_cpus();
         // An init container ran beside others, and beside what of its pod was there before it.

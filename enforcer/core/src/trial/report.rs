@@ -148,7 +148,7 @@ impl PlanReport {
 impl ContainerReport {
     /// What `grant` means while `taken` are the exclusive CPUs of all.
     pub(super) fn new(container: &ContainerRequest, grant: &Grant, taken: &CpuSet) -> Self {
-        let shared = grant.shared.as_ref().map(|shared| shared.scope.difference(taken)).unwrap_or_default();
+        let shared = grant.shared.as_ref().map(|shared| shared.reach().difference(taken)).unwrap_or_default();
         let asked = container.requests.memory_bytes.filter(|bytes| *bytes > 0);
         Self {
             name: container.name.clone(),
@@ -164,7 +164,7 @@ impl ContainerReport {
             devices: grant.devices.clone(),
             hint: grant.hint.clone(),
             pool: grant.pool.clone(),
-            reason: grant.reason.clone(),
+            reason: grant.why().into_owned(),
             memory_source: grant.memory_source.or_else(|| asked.map(|_| MemorySource::Request)),
         }
     }

@@ -51,11 +51,7 @@ fn exclusive(cpus: &str) -> Grant {
 }
 
 fn shared(scope: &str) -> Grant {
-    Grant {
-        shared: Some(SharedCpus { scope: scope.parse().unwrap(), milli_cpus: 1000 }),
-        pin_cpus: true,
-        ..Grant::default()
-    }
+    Grant { shared: Some(SharedCpus::new(scope.parse().unwrap(), 1000)), pin_cpus: true, ..Grant::default() }
 }
 
 /// Two nodes of four CPUs and 16 GiB.

@@ -5,7 +5,7 @@
 //! asked for once, and the answer holds for every container.
 //!
 //! After the last one, others are looked after: those whose shared CPUs were taken get the whole
-//! shared pool ([`shared`](super::shared)), those whose soft promise of memory no longer fits get all
+//! shared pool ([`send_away`]), those whose soft promise of memory no longer fits get all
 //! nodes ([`soften`](super::soften)). When that is impossible, the pod is rejected.
 
 use std::collections::BTreeMap;
@@ -16,12 +16,11 @@ use super::{
     demand::Demand,
     placing::{Asker, Placing, shared_pool},
     question::Settled,
-    shared::widen_squeezed,
 };
 use crate::{
     place::{
         Allocations, ContainerKind, ContainerRequest, Holder, Inventory, Placement, PodRequest, Reason,
-        Rejection, Shortage, Trace,
+        Rejection, Shortage, Trace, send_away,
     },
     policy::placement::{HintsSettings, Scope, TopologyPolicy},
     set::{CpuSet, NodeSet},
@@ -227,7 +226,7 @@ impl Run<'_, '_> {
                     .difference(&self.placing.accounts.taken)
             })
         };
-        let squeezed = widen_squeezed(self.placing.allocations, &pool, &moved, ended);
+        let squeezed = send_away(self.placing.allocations, &pool, &moved, ended);
         squeezed.map_err(|holder| nothing_left(&self.placing, &holder, &moved))?;
         if self.placing.over_soft {
             super::soften::widen_soft(self.placing.inventory, self.placing.allocations)?;

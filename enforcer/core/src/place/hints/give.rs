@@ -1,8 +1,10 @@
 //! From a place to a grant: which CPUs, devices and memory exactly, and what is written where.
 //!
 //! Memory nodes (`cpuset.mems`) are those of the promises of memory; without a promise those of the
-//! chosen nodes that have memory, or the nearest that has. Policy `none` pins to no node: all memory
-//! nodes, memory-only ones included, which otherwise take no part.
+//! chosen nodes that have memory, or the nearest that has. Policy `none` names no place: CPUs come from
+//! all of the machine, and the memory of a Guaranteed pod from as few nodes as have room, memory-only
+//! ones included, which otherwise take no part. So does the kubelet's memory manager when the topology
+//! manager says nothing. Others are pinned to no node then.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +82,7 @@ impl Placing<'_> {
             hint,
             pool: None,
             pin_cpus: true,
-            pin_mems: settings.policy != TopologyPolicy::None,
+            pin_mems: settings.policy != TopologyPolicy::None || self.pod.qos == QosClass::Guaranteed,
             one_thread_of: Vec::new(),
             cpu_shares: None,
             memory_priority: match self.pod.qos {
@@ -115,7 +117,7 @@ impl Placing<'_> {
             Some(mask) => pool.intersection(&self.inventory.machine.cpus_of(&asker.nodes.nodes(mask))),
             None => pool,
         };
-        Ok(SharedCpus { scope, milli_cpus: millis })
+        Ok(SharedCpus::new(scope, millis))
     }
 
     /// Promises of memory, and memory nodes.
@@ -138,12 +140,13 @@ impl Placing<'_> {
         let account: &ZoneAccount = firm.as_ref().unwrap_or(&self.accounts.memory);
         let Some(Settled { merged, .. }) = settled else {
             let nodes = NodeIndex::new(&everywhere);
-            let stock = MemoryStock::new(account, &nodes, false);
-            let anywhere = Merged { mask: Some(nodes.all()), preferred: false };
-            let claims = memory::assign(&stock, &demand.memory, anywhere);
+            let stock = MemoryStock::new(account, &nodes, guaranteed && strict);
+            let mask = (!guaranteed).then(|| nodes.all());
+            let claims = memory::assign(&stock, &demand.memory, Merged { mask, preferred: false });
             let claims = if guaranteed { claims? } else { claims.unwrap_or_default() };
             self.over_soft |= firm.is_some();
-            return Ok((claims, everywhere));
+            let mems = claims.first().map(|claim| claim.zone.clone()).unwrap_or(everywhere);
+            return Ok((claims, mems));
         };
         let stock = MemoryStock::new(account, asker.nodes, strict);
         let claims = match memory::assign(&stock, &demand.memory, merged) {

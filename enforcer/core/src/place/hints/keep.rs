@@ -33,7 +33,7 @@ impl Placing<'_> {
             });
         let may_run = |cpus: &CpuSet| restricted(self.inventory, cpus, Some(container)) == *cpus;
         let shared_holds = before.shared.as_ref().is_none_or(|shared| {
-            shared.scope.is_subset(&self.pool(asker)) && !shared.scope.is_subset(&self.accounts.taken)
+            shared.scope.is_subset(&self.pool(asker)) && !shared.reach().is_subset(&self.accounts.taken)
         });
         let memory_holds = before
             .memory

@@ -6,13 +6,11 @@
 //! container goes where its request fits, onto as few nodes as possible. One that is promised nothing
 //! counts as a tenth of a CPU, so that such containers spread; it fits wherever there is a CPU.
 //!
-//! This is a preference, never a reason for a rejection: what fits nowhere shares the whole pool. When
-//! exclusive CPUs leave a scope less than was promised in it, the youngest of those there get the whole
-//! pool as their scope; only when nothing is left of that either, the exclusive CPUs cannot be given.
+//! This is a preference, never a reason for a rejection: what fits nowhere shares the whole pool. Whoever
+//! is away from home ([`send_away`](crate::place::send_away)) still counts at home, so that it is not
+//! given away meanwhile.
 //!
 //! Cost: O(holders x nodes) set operations of a few words to sum up what is promised.
-
-use std::{borrow::Cow, collections::BTreeMap};
 
 use super::{
     Mask, Need, NodeIndex, OFFERED, Offer, Threshold,
@@ -21,7 +19,7 @@ use super::{
 };
 use crate::{
     id::NodeId,
-    place::{Allocations, CpuLayout, Grant, Holder, SharedCpus},
+    place::{CpuLayout, Grant, SharedCpus},
     set::CpuSet,
 };
 
@@ -154,53 +152,4 @@ impl SharedStock {
 
 fn sum(amounts: &[u64], mask: Mask) -> u64 {
     positions(mask).filter_map(|at| amounts.get(at)).fold(0, |sum, amount| sum.saturating_add(*amount))
-}
-
-/// Gives holders the whole pool whose scope holds less than those in it were promised, because CPUs of
-/// it are exclusive now; the oldest stay. `ended` are the CPUs of those that have ended when a holder
-/// starts, none for a holder that has ended itself. The holder for whom nothing is left is the error.
-pub(super) fn widen_squeezed(
-    allocations: &mut Allocations,
-    pool: &CpuSet,
-    moved: &CpuSet,
-    ended: impl Fn(&Holder) -> Option<CpuSet>,
-) -> Result<(), Holder> {
-    if moved.is_empty() {
-        return Ok(());
-    }
-    let taken = allocations.exclusive_cpus();
-    let left_of = |scope: &CpuSet, taken: &CpuSet| scope.len() - scope.common(taken);
-    let touched = |shared: &SharedCpus| !shared.scope.is_disjoint(moved);
-    let pinned = allocations.in_turn(|grant| grant.pin_cpus && grant.shared.as_ref().is_some_and(touched));
-    // What those of a scope were promised who stay in it.
-    let mut kept = BTreeMap::<&CpuSet, u64>::new();
-    let mut widened = Vec::new();
-    for (holder, grant) in pinned {
-        let Some(shared) = &grant.shared else { continue };
-        let Some(ended) = ended(holder) else { continue };
-        let beside =
-            if ended.is_empty() { Cow::Borrowed(&taken) } else { Cow::Owned(taken.difference(&ended)) };
-        let kept = kept.entry(&shared.scope).or_default();
-        let all = kept.saturating_add(shared.milli_cpus);
-        let left = u64::try_from(left_of(&shared.scope, &beside)).unwrap_or(u64::MAX).saturating_mul(1000);
-        if left >= all.max(1) {
-            *kept = all;
-        } else {
-            widened.push((holder.clone(), grant.clone(), beside));
-        }
-    }
-    for (holder, mut grant, taken) in widened {
-        if let Some(shared) = &mut grant.shared {
-            if left_of(pool, &taken) > left_of(&shared.scope, &taken) {
-                shared.scope = shared.scope.union(pool);
-            } else if left_of(&shared.scope, &taken) == 0 {
-                return Err(holder);
-            } else {
-                continue;
-            }
-        }
-        let reason = "the whole shared pool, because exclusive CPUs took what it had".to_owned();
-        allocations.give(holder, Grant { reason, ..grant });
-    }
-    Ok(())
 }

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use crate::{
     place::{
         Allocations, ContainerKind, ContainerRequest, CpuClass, Holder, MemoryResource, PodName, PodRequest,
-        Reason, Trace,
+        Reason, SharedCpus, Trace, bring_home,
         memory::ZoneAccount,
         remove, resize,
         samples::{GIB, Host, container, devices, pod, policy},
@@ -280,18 +280,30 @@ fn without_alignment_of_all_classes_they_share_everything() {
 }
 
 #[test]
-fn policy_none_assigns_and_aligns_nothing() {
+fn policy_none_gives_cpus_and_memory_each_on_its_own() {
     let machine = Machine::new()
         .sockets(2)
         .cores(4)
         .memory_only(crate::id::NodeId(2), 64, MemoryKind::Cxl, crate::id::NodeId(1))
         .build();
     let mut host = Host::new(machine, policy(TopologyPolicy::None));
+    // Beyond what a node with CPUs has, and so on the one without.
     host.admit(&pod("a", vec![container("c", 4000, 40 * GIB)])).unwrap();
-    assert_eq!(host.place("a", "c"), ("0-1,8-9".into(), "0-2".into()));
+    assert_eq!(host.place("a", "c"), ("0-1,8-9".into(), "2".into()));
     let grant = host.grant("a", "c");
-    assert_eq!((grant.hint.clone(), grant.pin_mems), (None, false));
+    assert_eq!((grant.hint.clone(), grant.pin_mems), (None, true));
     assert_eq!(grant.memory[0].bytes, 40 * GIB);
+    // CPUs are packed, memory takes the lowest node that has room, near them or not.
+    for (name, gib, place) in [("b", 10, ("2-3,10-11", "0")), ("c", 10, ("4-5,12-13", "1"))] {
+        host.admit(&pod(name, vec![container("c", 4000, gib * GIB)])).unwrap();
+        assert_eq!(host.place(name, "c"), (place.0.into(), place.1.into()));
+    }
+    host.admit(&pod("d", vec![container("c", 1000, 30 * GIB)])).unwrap();
+    assert_eq!(host.place("d", "c").1, "0,2");
+    host.admit(&pod("e", vec![container("c", 100, GIB).without_limits()])).unwrap();
+    assert_eq!((host.place("e", "c").1.as_str(), host.grant("e", "c").pin_mems), ("0-2", false));
+    let rejection = host.admit(&pod("f", vec![container("c", 1000, 30 * GIB)])).unwrap_err();
+    assert!(rejection.to_string().contains("failed to get the default NUMA affinity"), "{rejection}");
 }
 
 #[test]
@@ -308,6 +320,73 @@ fn a_squeezed_neighbour_gets_the_whole_shared_pool() {
     assert_eq!(rejection.reason, Reason::UnexpectedAdmissionError);
     assert!(rejection.to_string().contains("default/a/c would have no CPU left"), "{rejection}");
     assert_eq!(host.allocations, before);
+}
+
+#[test]
+fn who_was_driven_from_home_returns_when_there_is_room_again() {
+    let mut host = Host::new(two_nodes(), single());
+    for (name, millis) in [("old", 3000), ("young", 2000)] {
+        host.admit(&pod(name, vec![container("c", millis, GIB).without_limits()])).unwrap();
+    }
+    host.settings.hints.policy = TopologyPolicy::BestEffort;
+    let home = |host: &Host| [host.place("old", "c").0, host.place("young", "c").0];
+    let before = host.allocations.clone();
+    let [first, second] = home(&host);
+    assert_eq!([first.as_str(), second.as_str()], ["0-3,8-11", "4-7,12-15"]);
+    host.admit(&pod("g", vec![container("c", 8000, GIB)])).unwrap();
+    host.admit(&pod("h", vec![container("c", 7000, GIB)])).unwrap();
+    assert_eq!(home(&host), ["15", "15"]);
+    assert!(host.grant("old", "c").why().contains("on all shared CPUs as long as"));
+    // Half of what was taken: who belongs there returns, the other runs there, too.
+    let of = |name: &str| PodName { namespace: "default".into(), name: name.into() };
+    let updates = remove(&mut host.allocations, &of("h"));
+    assert_eq!(updates.len(), 2, "{updates:?}");
+    assert_eq!(home(&host), ["4-7,12-15", "4-7,12-15"]);
+    let updates = remove(&mut host.allocations, &of("g"));
+    let told: Vec<_> =
+        updates.iter().map(|update| (update.holder.to_string(), update.cpus.clone())).collect();
+    let cpus = |text: &str| Some(text.parse::<CpuSet>().unwrap());
+    assert_eq!(told, [("default/old/c".to_owned(), cpus("0-3,8-11"))]);
+    assert_eq!(host.allocations, before);
+}
+
+#[test]
+fn the_youngest_of_a_scope_go_and_the_oldest_of_them_return_first() {
+    let mut host = Host::new(two_nodes(), single());
+    let of = |name: &str| PodName { namespace: "default".into(), name: name.into() };
+    let limited = |name: &str, millis| {
+        let mut own = container("c", millis, 0).without_limits();
+        own.allowed_nodes = Some("0".parse().unwrap());
+        pod(name, vec![own])
+    };
+    for (name, millis) in [("a", 3000), ("b", 3000), ("c", 1000), ("idle", 0)] {
+        host.admit(&limited(name, millis)).unwrap();
+    }
+    let away = |host: &Host| {
+        let all = ["a", "b", "c", "idle"].into_iter();
+        let holder = |name: &str| Holder::new(of(name), "c".into());
+        let shared = |name| host.allocations.get(&holder(name))?.shared.as_ref();
+        all.filter(|name| shared(name).is_some_and(|shared| shared.refuge.is_some())).collect::<String>()
+    };
+    let exclusive = |name: &str, cpus: u64| {
+        let mut own = container("c", cpus * 1000, GIB);
+        own.allowed_nodes = Some("0".parse().unwrap());
+        pod(name, vec![own])
+    };
+    host.admit(&exclusive("x", 2)).unwrap();
+    assert_eq!(away(&host), "c");
+    // `c` alone would still find room beside `a`, but those before it come first.
+    host.admit(&exclusive("y", 2)).unwrap();
+    assert_eq!(away(&host), "bc");
+    host.admit(&exclusive("z", 4)).unwrap();
+    assert_eq!(away(&host), "abcidle");
+    remove(&mut host.allocations, &of("y"));
+    assert_eq!(away(&host), "abc");
+    remove(&mut host.allocations, &of("z"));
+    assert_eq!(away(&host), "c");
+    // Room that another sharing pod leaves counts as well.
+    remove(&mut host.allocations, &of("b"));
+    assert_eq!(away(&host), "");
 }
 
 #[test]
@@ -540,6 +619,11 @@ fn settings(choice: u8) -> HintsSettings {
     }
 }
 
+/// What everybody shares.
+fn shared(allocations: &Allocations) -> Vec<(Holder, Option<SharedCpus>)> {
+    allocations.iter().map(|(holder, grant)| (holder.clone(), grant.shared.clone())).collect()
+}
+
 fn run(host: &mut Host, steps: &[Step]) -> Vec<String> {
     let mut said = Vec::new();
     for step in steps {
@@ -558,6 +642,10 @@ fn run(host: &mut Host, steps: &[Step]) -> Vec<String> {
                                 host.allocations.release(&holder);
                             }
                         }
+                        bring_home(&mut host.allocations);
+                        let mut without = host.allocations.clone();
+                        remove(&mut without, &request.name);
+                        assert_eq!(shared(&without), shared(&before), "{}", request.name);
                     }
                     Err(rejection) => {
                         assert_eq!(host.allocations, before);
@@ -607,7 +695,16 @@ proptest! {
         prop_assert_eq!(&host.allocations, &again.allocations);
         let pods: std::collections::BTreeSet<_> =
             host.allocations.iter().map(|(holder, _)| holder.pod().clone()).collect();
-        for pod in &pods {
+        // Whoever goes first: what is left is the same.
+        let (half, rest) = pods.iter().partition::<Vec<_>, _>(|pod| pod.name.len() % 2 == 0);
+        for pod in &half {
+            remove(&mut host.allocations, pod);
+        }
+        for pod in half.iter().rev() {
+            remove(&mut again.allocations, pod);
+        }
+        prop_assert_eq!(&host.allocations, &again.allocations);
+        for pod in &rest {
             remove(&mut host.allocations, pod);
         }
         prop_assert_eq!(host.allocations, Allocations::default());

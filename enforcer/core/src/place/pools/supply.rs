@@ -8,7 +8,8 @@
 //!
 //! A pool that is in use by containers that were promised nothing keeps a thousandth of a CPU, that is
 //! at least one whole CPU: it is never emptied. The same holds for holders of other engines, whose
-//! CPUs are no pool: their scope keeps what they were promised and at least one CPU.
+//! CPUs are no pool: their scope keeps what they were promised and at least one CPU. A holder that is
+//! away from home is promised twice, where it is and where it will be again.
 //!
 //! Terminology: *granted* is shared CPU time in thousandths of a CPU. Cost: O(holders + pools) to
 //! build, O(depth) per holder that comes later.
@@ -99,8 +100,8 @@ impl<'a> CpuSupply<'a> {
         }
         let Some(shared) = shared else { return };
         let id = named.or_else(|| self.smallest(&shared.scope)).unwrap_or(self.tree.root().id);
-        if self.tree.pool(id).sharable != shared.scope && grant.class != CpuClass::Preserved {
-            let promised = self.scopes.entry(shared.scope.clone()).or_default();
+        if self.tree.pool(id).sharable != *shared.reach() && grant.class != CpuClass::Preserved {
+            let promised = self.scopes.entry(shared.reach().clone()).or_default();
             *promised = promised.saturating_add(shared.milli_cpus);
         }
         let idle = shared.milli_cpus == 0 && grant.class != CpuClass::Preserved;

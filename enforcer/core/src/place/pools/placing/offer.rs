@@ -97,7 +97,7 @@ impl Placing<'_> {
         let within =
             |cpus: &CpuSet| allowed.map_or_else(|| cpus.clone(), |allowed| cpus.intersection(allowed));
         let fraction = demand.fraction_milli;
-        let shared = |scope: CpuSet| SharedCpus { scope, milli_cpus: fraction };
+        let shared = |scope: CpuSet| SharedCpus::new(scope, fraction);
         if demand.class == CpuClass::Reserved {
             let scope = within(&pool.reserved);
             return if scope.is_empty() {

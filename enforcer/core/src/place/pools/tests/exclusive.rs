@@ -217,7 +217,7 @@ fn a_mixed_container_keeps_its_fraction_beside_another_engine() {
     node.create(&aligned("four", 4000)).unwrap();
     let (exclusive, taken) = (&node.grant(&mixed).exclusive, node.allocations.exclusive_cpus());
     assert_eq!(exclusive.len(), 1);
-    let left = node.grant(&mixed).shared.as_ref().unwrap().scope.difference(&taken);
+    let left = node.grant(&mixed).shared.as_ref().unwrap().reach().difference(&taken);
     assert_eq!(left.len(), 8, "all that is left, since its pool has nothing: {left}");
     // One thread of each core, also of those that it got only now.
     assert_eq!(node.cpus(&mixed).len(), 5, "{}", node.cpus(&mixed));
