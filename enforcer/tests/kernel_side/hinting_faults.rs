@@ -69,7 +69,9 @@ fn hinting_faults_are_local_or_remote() {
                 let by_node = counters[&cgroup.id()].hint_faults.clone().unwrap();
                 faults = by_node.get(&far_node).copied().unwrap_or_default();
                 println!("{by_node:?}");
-                assert_eq!(by_node.get(&near_node).map_or(0, |faults| faults.remote), 0);
+                // The harness's own threads are in the cgroup too, and run where they like.
+                let elsewhere = by_node.get(&near_node).map_or(0, |faults| faults.remote);
+                assert!(elsewhere <= pages as u64 / 100, "{by_node:?}");
                 if faults.remote >= pages as u64 && faults.local > 0 {
                     break;
                 }
