@@ -14,7 +14,9 @@ mod command;
 mod product;
 mod progress;
 mod run;
+mod series;
 mod setup;
+mod stdout;
 mod test;
 mod vm;
 mod workspace;
@@ -53,7 +55,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = Workspace::find().and_then(|workspace| match Arguments::parse().command {
-        Command::Setup => setup::everything(&workspace).map(|_| ExitCode::SUCCESS),
+        Command::Setup => setup::everything(&workspace).map(|()| ExitCode::SUCCESS),
         Command::BuildEbpf => product::build_ebpf(&workspace).map(|()| ExitCode::SUCCESS),
         Command::Run(arguments) => run::run(&workspace, &arguments),
         Command::Test(arguments) => test::run(&workspace, &arguments),

@@ -66,7 +66,8 @@ pub const ALL: &[Scenario] = &[
         name: "eyes-kernel-side",
         topology: "2s",
         kernel_arguments: "",
-        limit_seconds: 240,
+        // Each test loads every program anew.
+        limit_seconds: 600,
         needs_product: false,
         needs_kernel_side: true,
         only_by_name: false,

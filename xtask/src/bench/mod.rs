@@ -18,7 +18,7 @@ use crate::{
     command,
     product::{self, Profile},
     setup,
-    test::{Options, Scenarios, Tally},
+    test::{Options, Scenarios, Tally, plays},
     workspace::Workspace,
 };
 
@@ -124,7 +124,7 @@ fn crowded(workspace: &Workspace, scenarios: &Scenarios) -> Result<Cost> {
     let (mut tally, mut noted) = (Tally::default(), None);
     let chosen = scenarios.matching("audit-large");
     let options = Options { profile: Profile::Release, cold: true };
-    scenarios.run(workspace, &chosen, options, &mut tally, &mut |line| {
+    scenarios.run(workspace, &plays(&chosen, None), options, &mut tally, &mut |line| {
         noted = line.strip_prefix(CROWDED).map(str::to_owned).or(noted.take());
     })?;
     anyhow::ensure!(tally.succeeded(), "the crowded host was not audited");

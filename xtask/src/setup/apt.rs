@@ -37,6 +37,11 @@ impl Apt {
         Ok(apt)
     }
 
+    /// Names of packages that match a regular expression.
+    pub(super) fn names(&self, pattern: &str) -> Result<Vec<String>> {
+        Ok(found(&command::quietly(self.program("apt-cache").args(["search", "--names-only", pattern]))?))
+    }
+
     /// Names of the packages that `package` depends on.
     pub(super) fn dependencies(&self, package: &str) -> Result<Vec<String>> {
         Ok(depends(&command::quietly(self.program("apt-cache").args(["depends", package]))?))
@@ -77,9 +82,21 @@ fn depends(text: &str) -> Vec<String> {
     text.lines().filter_map(|line| line.trim().strip_prefix("Depends: ")).map(str::to_owned).collect()
 }
 
+/// The names in the lines `NAME - DESCRIPTION` of `apt-cache search`.
+fn found(text: &str) -> Vec<String> {
+    text.lines().filter_map(|line| Some(line.split_once(" - ")?.0.to_owned())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_found_goes_by_its_name() {
+        let text = "linux-image-6.1.0-50-cloud-amd64 - Linux 6.1 - for clouds\n\n";
+        assert_eq!(found(text), ["linux-image-6.1.0-50-cloud-amd64"]);
+        assert!(found("").is_empty());
+    }
 
     #[test]
     fn only_hard_dependencies_count() {

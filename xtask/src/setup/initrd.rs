@@ -27,15 +27,25 @@ const SCRIPTS: &[(&str, &str)] = &[
 ];
 
 /// Kernel modules: disks, and everything between an NVDIMM and a NUMA node of RAM.
-const MODULES: &[&str] =
-    &["virtio_blk", "nfit", "libnvdimm", "nd_btt", "nd_pmem", "device_dax", "dax_pmem", "dax_hmem", "kmem"];
+const MODULES: &[&str] = &[
+    "virtio_pci",
+    "virtio_blk",
+    "nfit",
+    "libnvdimm",
+    "nd_btt",
+    "nd_pmem",
+    "device_dax",
+    "dax_pmem",
+    "dax_hmem",
+    "kmem",
+];
 
 /// Builds the initrd for a kernel.
 pub(super) fn build(dir: &Path, kernel: &Kernel, root: &Root) -> Result<PathBuf> {
     let mut recipe = vec![kernel.release.as_str()];
     recipe.extend(SCRIPTS.iter().flat_map(|(name, text)| [*name, *text]));
     recipe.extend(MODULES);
-    cache::keep(dir, "initrd", &recipe, |place| {
+    cache::keep(dir, &format!("initrd-{}", kernel.release), &recipe, |place| {
         let scratch = tempfile::tempdir().context("create a scratch folder")?;
         let tree = scratch.path();
         for folder in ["bin", "dev", "proc", "sys", "newroot", "lib", "usr"] {

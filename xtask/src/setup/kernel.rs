@@ -1,22 +1,22 @@
 //! The guest's kernel: Debian's, as it is installed in clouds.
 //!
-//! The ELF image is cut out of the bzImage, and QEMU starts it by its PVH note: that saves unpacking
-//! 50 MB under emulation at every boot.
+//! Which package of a suite it is follows from its name alone: `linux-image-6.1.0-50-cloud-amd64` is of the
+//! series 6.1, and of several the one with the highest numbers is the newest. The suite's own choice
+//! (`linux-image-cloud-amd64`) would be another series one day.
 
 use std::{
     fs,
-    io::Write,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
-use super::{apt::Apt, cache, root_image::with_sbin};
-use crate::command;
+use super::{apt::Apt, bz_image, cache, root_image::with_sbin};
+use crate::{command, series::Series};
 
-const SUITE: &str = "trixie";
+const IMAGE: &str = "linux-image-";
 const FLAVOUR: &str = "cloud-amd64";
 
 /// An unpacked kernel.
@@ -29,14 +29,14 @@ pub(super) struct Kernel {
     pub(super) tree: PathBuf,
 }
 
-/// Downloads and unpacks the suite's current kernel.
-pub(super) fn fetch(dir: &Path) -> Result<Kernel> {
-    let made = cache::keep(dir, "kernel", &[SUITE, FLAVOUR], |place| {
+/// Downloads and unpacks the newest kernel of a series.
+pub(super) fn fetch(dir: &Path, series: Series) -> Result<Kernel> {
+    let recipe = [&[series.name(), FLAVOUR], series.suites()].concat();
+    let made = cache::keep(dir, &format!("kernel-{series}"), &recipe, |place| {
         fs::create_dir(place)?;
         let scratch = place.join("download");
-        fs::create_dir(&scratch)?;
-        let release = download(&scratch)?;
-        unpack(&scratch, place, &release)?;
+        let (release, packages) = download(&scratch, series)?;
+        unpack(&packages, place, &release)?;
         fs::write(place.join("release"), &release).context("write the release")?;
         fs::remove_dir_all(&scratch).context("remove the packages")
     })?;
@@ -44,20 +44,47 @@ pub(super) fn fetch(dir: &Path) -> Result<Kernel> {
     Ok(Kernel { release, image: made.join("vmlinux"), tree: made.join("tree") })
 }
 
-fn download(scratch: &Path) -> Result<String> {
-    let apt = Apt::of_suite(SUITE, &scratch.join("apt"))?;
-    let image = apt
-        .dependencies(&format!("linux-image-{FLAVOUR}"))?
-        .into_iter()
-        .find(|package| package.starts_with("linux-image-"))
-        .with_context(|| format!("{SUITE} has no kernel {FLAVOUR}"))?;
-    let release = image.trim_start_matches("linux-image-").to_owned();
+/// Downloads from the first suite that has the series; returns the release and the folder of its packages.
+fn download(scratch: &Path, series: Series) -> Result<(String, PathBuf)> {
+    let mut reasons = Vec::new();
+    for suite in series.suites() {
+        let packages = scratch.join(suite);
+        match download_from(suite, &packages, series) {
+            Ok(release) => return Ok((release, packages)),
+            Err(error) => reasons.push(format!("{suite}: {error:#}")),
+        }
+    }
+    bail!("no suite has a kernel {series}: {}", reasons.join("; "))
+}
+
+fn download_from(suite: &str, scratch: &Path, series: Series) -> Result<String> {
+    let apt = Apt::of_suite(suite, &scratch.join("apt"))?;
+    let names = apt.names(&format!(r"^{IMAGE}{}\..*-{FLAVOUR}$", series.name().replace('.', r"\.")))?;
+    let release = newest(&names, series).context("no package of that name")?;
+    let image = format!("{IMAGE}{release}");
     // Later suites put the image and the modules into packages of their own.
     let mut packages: Vec<String> =
         apt.dependencies(&image)?.into_iter().filter(|package| is_part(package)).collect();
     packages.push(image);
     apt.download(&packages, scratch)?;
-    Ok(release)
+    Ok(release.to_owned())
+}
+
+/// The newest release of a series among packages.
+fn newest(packages: &[String], series: Series) -> Option<&str> {
+    let prefix = format!("{series}.");
+    let suffix = format!("-{FLAVOUR}");
+    packages
+        .iter()
+        .filter_map(|package| package.strip_prefix(IMAGE))
+        .filter(|release| release.starts_with(&prefix) && release.ends_with(&suffix))
+        .max_by_key(|release| numbers(release.trim_end_matches(&suffix)))
+}
+
+/// The numbers in a release, which order those of one series.
+fn numbers(release: &str) -> Vec<u64> {
+    let runs = release.split(|c: char| !c.is_ascii_digit()).filter(|run| !run.is_empty());
+    runs.map(|run| run.parse().unwrap_or(u64::MAX)).collect()
 }
 
 fn is_part(package: &str) -> bool {
@@ -66,16 +93,17 @@ fn is_part(package: &str) -> bool {
     })
 }
 
-fn unpack(scratch: &Path, place: &Path, release: &str) -> Result<()> {
+fn unpack(packages: &Path, place: &Path, release: &str) -> Result<()> {
     let tree = place.join("tree");
-    for entry in fs::read_dir(scratch).context("list the downloaded packages")? {
+    for entry in fs::read_dir(packages).context("list the downloaded packages")? {
         let package = entry?.path();
         if package.extension().is_some_and(|extension| extension == "deb") {
             command::quietly(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&tree))?;
         }
     }
     let image = find_image(&tree, release)?;
-    let elf = decompress(payload(&fs::read(&image).with_context(|| format!("read {}", image.display()))?)?)?;
+    let packed = fs::read(&image).with_context(|| format!("read {}", image.display()))?;
+    let elf = bz_image::unpacked(&packed).with_context(|| format!("unpack {}", image.display()))?;
     fs::write(place.join("vmlinux"), elf).context("write vmlinux")?;
     // kmod looks below /lib or /usr/lib, as the distribution was built.
     if !tree.join("lib").exists() {
@@ -91,80 +119,32 @@ fn find_image(tree: &Path, release: &str) -> Result<PathBuf> {
     found.with_context(|| format!("no kernel image in the packages of {release}"))
 }
 
-/// The compressed kernel inside a bzImage, without the four bytes of unpacked size behind it
-/// (Documentation/arch/x86/boot.rst: `setup_sects`, `payload_offset`, `payload_length`).
-fn payload(image: &[u8]) -> Result<&[u8]> {
-    let long = |at: usize| -> Result<usize> {
-        let bytes = image.get(at..at + 4).context("bzImage is too short")?;
-        Ok(usize::try_from(u32::from_le_bytes(bytes.try_into()?))?)
-    };
-    ensure!(image.get(0x202..0x206) == Some(b"HdrS"), "not a bzImage: no HdrS at 0x202");
-    let setup_sectors = match image[0x1f1] {
-        0 => 4,
-        sectors => usize::from(sectors),
-    };
-    let start = (setup_sectors + 1) * 512 + long(0x248)?;
-    let length = long(0x24c)?.checked_sub(4).context("payload_length is less than 4")?;
-    image.get(start..start + length).context("the payload reaches beyond the file")
-}
-
-fn decompress(payload: &[u8]) -> Result<Vec<u8>> {
-    let program = match payload {
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => "zstd",
-        [0xfd, b'7', b'z', b'X', ..] => "xz",
-        _ => bail!("unknown compression of the kernel: {:02x?}", payload.get(..4)),
-    };
-    pipe(Command::new(program).args(["-q", "-d", "-c"]), payload)
-}
-
-/// Feeds a program and collects what it writes.
-fn pipe(command: &mut Command, input: &[u8]) -> Result<Vec<u8>> {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("run {}", command.get_program().display()))?;
-    let mut stdin = child.stdin.take().context("no standard input")?;
-    let input = input.to_vec();
-    let feeding = std::thread::spawn(move || stdin.write_all(&input));
-    let output = child.wait_with_output()?;
-    let fed = feeding.join().ok().context("the feeding thread panicked")?;
-    ensure!(output.status.success(), "{} failed ({})", command.get_program().display(), output.status);
-    fed.context("feed the decompressor")?;
-    Ok(output.stdout)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn bz_image(sectors: u8, payload: &[u8]) -> Vec<u8> {
-        let start = (usize::from(if sectors == 0 { 4 } else { sectors }) + 1) * 512;
-        let mut image = vec![0; start + 16];
-        image[0x1f1] = sectors;
-        image[0x202..0x206].copy_from_slice(b"HdrS");
-        image[0x248..0x24c].copy_from_slice(&16_u32.to_le_bytes());
-        let length = u32::try_from(payload.len() + 4).unwrap();
-        image[0x24c..0x250].copy_from_slice(&length.to_le_bytes());
-        image.extend_from_slice(payload);
-        image.extend_from_slice(&[0; 4]);
-        image
-    }
-
     #[test]
-    fn the_payload_is_found_behind_the_setup_sectors() {
-        for sectors in [0, 4, 39] {
-            assert_eq!(payload(&bz_image(sectors, b"kernel")).unwrap(), b"kernel");
+    fn the_newest_of_a_series_is_taken_and_no_other_flavour() {
+        let names = |list: &[&str]| -> Vec<String> {
+            list.iter().map(|release| format!("{IMAGE}{release}")).collect()
+        };
+        for (series, releases, wanted) in [
+            (
+                "6.18",
+                &["6.18.9+deb13-cloud-amd64", "6.18.15+deb13-cloud-amd64", "6.19.1+deb13-cloud-amd64"][..],
+                Some("6.18.15+deb13-cloud-amd64"),
+            ),
+            ("5.10", &["5.10.0-9-cloud-amd64", "5.10.0-32-cloud-amd64"], Some("5.10.0-32-cloud-amd64")),
+            (
+                "6.12",
+                &["6.12.90+deb12-cloud-amd64", "6.12.90+deb12.1-cloud-amd64"],
+                Some("6.12.90+deb12.1-cloud-amd64"),
+            ),
+            ("6.1", &["6.12.107+deb13-cloud-amd64", "6.1.0-50-amd64", "6.1.0-50-cloud-amd64-dbg"], None),
+            ("6.1", &[], None),
+        ] {
+            assert_eq!(newest(&names(releases), series.parse().unwrap()), wanted, "{series}");
         }
-    }
-
-    #[test]
-    fn a_file_that_is_no_kernel_is_refused() {
-        assert!(payload(b"").is_err());
-        assert!(payload(&[0; 4096]).is_err());
-        let mut cut = bz_image(4, b"kernel");
-        cut.truncate(0x400);
-        assert!(payload(&cut).is_err());
     }
 
     #[test]
@@ -172,5 +152,7 @@ mod tests {
         assert!(is_part("linux-modules-7.2.13-cloud-amd64"));
         assert!(!is_part("linux-base"));
         assert!(!is_part("kmod"));
+        // No package any more, only a name.
+        assert!(!is_part("<linux-base-6.18.15-cloud-amd64>"));
     }
 }

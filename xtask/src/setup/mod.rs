@@ -6,6 +6,7 @@
 
 mod apt;
 mod bpf_linker;
+mod bz_image;
 pub(crate) mod cache;
 mod cargo_deny;
 mod initrd;
@@ -24,7 +25,7 @@ use std::{env::consts::ARCH, path::PathBuf};
 
 use anyhow::{Result, ensure};
 
-use crate::workspace::Workspace;
+use crate::{series::Series, workspace::Workspace};
 
 /// The parts of a virtual machine, ready to boot.
 #[derive(Debug, Clone)]
@@ -50,20 +51,23 @@ pub(crate) fn lint_tools() -> Result<()> {
     packages::install(&packages::LINT)
 }
 
-/// What a virtual machine needs.
-pub(crate) fn rig(workspace: &Workspace) -> Result<Rig> {
+/// What a virtual machine with a kernel of this series needs.
+pub(crate) fn rig(workspace: &Workspace, series: Series) -> Result<Rig> {
     ensure!(ARCH == "x86_64", "the virtual machine is made of x86-64 parts; this machine is {ARCH}");
     packages::install(&packages::RIG)?;
     let dir = workspace.rig();
     let qemu = qemu::fetch(&dir)?;
-    let kernel = kernel::fetch(&dir)?;
+    let kernel = kernel::fetch(&dir, series)?;
     let root = root_image::build(&dir)?;
     let initrd = initrd::build(&dir, &kernel, &root)?;
     Ok(Rig { qemu, kernel: kernel.image, initrd, root: root.image })
 }
 
-/// Everything.
-pub(crate) fn everything(workspace: &Workspace) -> Result<Rig> {
+/// Everything that a run without arguments needs.
+pub(crate) fn everything(workspace: &Workspace) -> Result<()> {
     build_tools(workspace)?;
-    rig(workspace)
+    for series in [Series::DEFAULT, Series::SECOND] {
+        rig(workspace, series)?;
+    }
+    Ok(())
 }

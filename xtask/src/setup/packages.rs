@@ -42,8 +42,18 @@ pub(super) const LINT: Need = Need { packages: &["rust-web-clippy"], programs: &
 
 /// Programs that unpack, assemble and start the virtual machine.
 pub(super) const RIG: Need = Need {
-    packages: &["mmdebstrap", "e2fsprogs", "kmod", "cpio", "xz-utils", "zstd", "binutils", "util-linux"],
-    programs: &["mmdebstrap", "mke2fs", "depmod", "cpio", "xz", "zstd", "strip", "setpriv"],
+    packages: &[
+        "mmdebstrap",
+        "e2fsprogs",
+        "kmod",
+        "cpio",
+        "xz-utils",
+        "zstd",
+        "lz4",
+        "binutils",
+        "util-linux",
+    ],
+    programs: &["mmdebstrap", "mke2fs", "depmod", "cpio", "xz", "zstd", "lz4", "strip", "setpriv"],
 };
 
 /// What is to be done about a need.

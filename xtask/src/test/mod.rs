@@ -2,7 +2,8 @@
 //!
 //! Order: what fails fastest first. Each step runs even if one before it failed, so that one run tells
 //! everything; the exit status is the verdict. A step, a test of the host, a conformance vector and a
-//! scenario count one each. Nothing is skipped silently: what cannot run fails.
+//! scenario count one each. Nothing is skipped silently: what cannot run fails,
+//! except that outside CI a kernel that cannot be fetched is skipped by name.
 
 mod attempt;
 mod conformance;
@@ -10,7 +11,9 @@ mod dependencies;
 mod host;
 mod libtest;
 mod lint;
+mod matrix;
 mod resume;
+mod rigs;
 mod scenario;
 mod steps;
 mod tally;
@@ -20,10 +23,11 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 pub(crate) use self::{
+    matrix::plays,
     scenario::{Options, Scenarios},
     tally::Tally,
 };
-use crate::{product::Profile, setup, workspace::Workspace};
+use crate::{product::Profile, series::Kernels, setup, stdout, workspace::Workspace};
 
 /// Arguments of `test`.
 #[derive(clap::Args)]
@@ -37,12 +41,16 @@ pub(crate) struct Arguments {
     /// Boot the guest of every scenario; without it, scenarios that share a machine resume one
     #[arg(long)]
     cold: bool,
+    /// Kernels on which `eyes-*` and `degrade-*` play: `all`, or names as `vm --list` tells them (`6.1,7.2`);
+    /// without it the default one, and a second one for `eyes-*`
+    #[arg(long, value_name = "LIST")]
+    kernels: Option<Kernels>,
 }
 
 /// Runs what was asked for; the last line is `N passed, N failed`.
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCode> {
     if arguments.list {
-        return list(workspace);
+        return list(workspace, arguments.kernels.as_ref());
     }
     let mut tally = Tally::default();
     if let Err(error) = run_matching(workspace, arguments, &mut tally) {
@@ -75,20 +83,20 @@ fn run_matching(workspace: &Workspace, arguments: &Arguments, tally: &mut Tally)
         return Ok(());
     }
     let options = Options { profile: Profile::Dev, cold: arguments.cold };
-    scenarios.run(workspace, &chosen, options, tally, &mut |_| ())
+    let plays = plays(&chosen, arguments.kernels.as_ref());
+    scenarios.run(workspace, &plays, options, tally, &mut |_| ())
 }
 
-fn list(workspace: &Workspace) -> Result<ExitCode> {
+fn list(workspace: &Workspace, kernels: Option<&Kernels>) -> Result<ExitCode> {
     setup::build_tools(workspace)?;
-    for step in steps::STEPS {
-        println!("{:34} {}", step.name, step.about);
+    let mut lines: Vec<_> =
+        steps::STEPS.iter().map(|step| format!("{:34} {}", step.name, step.about)).collect();
+    let scenarios = Scenarios::build(workspace)?;
+    for play in plays(&scenarios.matching(""), kernels) {
+        let when = if play.scenario.only_by_name { ", only by name" } else { "" };
+        let (name, topology, kernel) = (play.name(), &play.scenario.topology, play.kernel);
+        lines.push(format!("{name:34} scenario on {topology}, kernel {kernel}{when}"));
     }
-    for scenario in Scenarios::build(workspace)?.matching("") {
-        let when = if scenario.only_by_name { ", only by name" } else { "" };
-        println!("{:34} scenario on {}{when}", scenario.name, scenario.topology);
-    }
-    for test in host::names(workspace)? {
-        println!("{test}");
-    }
-    Ok(ExitCode::SUCCESS)
+    lines.extend(host::names(workspace)?);
+    stdout::lines(lines).map(|()| ExitCode::SUCCESS)
 }

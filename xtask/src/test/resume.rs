@@ -10,7 +10,7 @@ use crate::{
     workspace::Workspace,
 };
 
-use super::scenario::Scenario;
+use super::matrix::Play;
 
 /// Scenarios of a run that must share a machine for it to be saved.
 const SHARING: usize = 2;
@@ -19,30 +19,25 @@ const SHARING: usize = 2;
 pub(super) struct Resume<'a> {
     /// `None`: every guest boots.
     snapshots: Option<Snapshots>,
-    chosen: &'a [&'a Scenario],
+    plays: &'a [Play<'a>],
 }
 
 impl<'a> Resume<'a> {
     /// For the scenarios of a run.
-    pub(super) fn new(workspace: &Workspace, rig: &Rig, chosen: &'a [&'a Scenario]) -> anyhow::Result<Self> {
-        Ok(Self { snapshots: Some(Snapshots::of(workspace, rig)?), chosen })
+    pub(super) fn new(workspace: &Workspace, rig: &Rig, plays: &'a [Play<'a>]) -> anyhow::Result<Self> {
+        Ok(Self { snapshots: Some(Snapshots::of(workspace, rig)?), plays })
     }
 
     /// No scenario resumes.
     pub(super) const fn never() -> Self {
-        Self { snapshots: None, chosen: &[] }
+        Self { snapshots: None, plays: &[] }
     }
 
     /// What a scenario's guest is resumed from; `None` boots it. Says why there is no snapshot when
     /// there ought to be one.
-    pub(super) fn snapshot(
-        &self,
-        scenario: &Scenario,
-        guest: &Guest,
-        say: &mut dyn FnMut(&str),
-    ) -> Option<Snapshot> {
+    pub(super) fn snapshot(&self, play: &Play, guest: &Guest, say: &mut dyn FnMut(&str)) -> Option<Snapshot> {
         let snapshots = self.snapshots.as_ref()?;
-        let found = if self.is_shared(scenario) {
+        let found = if self.is_shared(play) {
             snapshots.find_or_make(guest).map(Some)
         } else {
             snapshots.find(guest)
@@ -53,32 +48,25 @@ impl<'a> Resume<'a> {
         })
     }
 
-    fn is_shared(&self, scenario: &Scenario) -> bool {
-        self.chosen.iter().filter(|other| other.machine() == scenario.machine()).count() >= SHARING
+    fn is_shared(&self, play: &Play) -> bool {
+        self.plays.iter().filter(|other| other.machine() == play.machine()).count() >= SHARING
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    fn scenario(topology: &str, kernel_arguments: &str) -> Scenario {
-        let text = json!({
-            "name": "x-y", "topology": topology, "kernelArguments": kernel_arguments, "limitSeconds": 1,
-            "needsProduct": false, "onlyByName": false, "needsKernelSide": false,
-        });
-        serde_json::from_value(text).unwrap()
-    }
+    use crate::{series::Series, test::scenario::Scenario};
 
     #[test]
-    fn a_machine_is_its_topology_and_its_kernel_arguments() {
-        let (one, same) = (scenario("2s", ""), scenario("2s", ""));
-        let (other, argued) = (scenario("uma", ""), scenario("2s", "quiet"));
-        let chosen = [&one, &same, &other, &argued];
-        let resume = Resume { snapshots: None, chosen: &chosen };
-        let shared: Vec<_> = chosen.iter().map(|scenario| resume.is_shared(scenario)).collect();
-        assert_eq!(shared, [true, true, false, false]);
+    fn a_machine_is_its_kernel_its_topology_and_its_kernel_arguments() {
+        let scenarios = [("2s", ""), ("2s", ""), ("uma", ""), ("2s", "quiet")]
+            .map(|(topology, arguments)| Scenario::example("x-y", topology, arguments));
+        let mut plays: Vec<_> =
+            scenarios.iter().map(|scenario| Play { scenario, kernel: Series::DEFAULT }).collect();
+        plays.push(Play { scenario: &scenarios[0], kernel: Series::SECOND });
+        let resume = Resume { snapshots: None, plays: &plays };
+        let shared: Vec<_> = plays.iter().map(|play| resume.is_shared(play)).collect();
+        assert_eq!(shared, [true, true, false, false, false]);
     }
 }

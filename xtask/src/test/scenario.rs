@@ -1,4 +1,4 @@
-//! Scenarios: one virtual machine each, several at a time.
+//! Scenarios: one virtual machine each, several at a time, on one kernel or more (matrix.rs).
 //!
 //! The list comes from the program that runs inside the guest, so no scenario can be forgotten here.
 //! Each line carries the name of its scenario, and is printed whole by one thread.
@@ -18,11 +18,11 @@ use std::{
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::{attempt, resume::Resume, tally::Tally};
+use super::{attempt, matrix::Play, resume::Resume, rigs::Rigs, tally::Tally};
 use crate::{
     command,
     product::{self, Profile},
-    setup::{self, Rig},
+    setup,
     vm::{
         Guest, inject_image,
         topology::{self, Topology},
@@ -39,17 +39,22 @@ const MOST_GUESTS: usize = 4;
 pub(crate) struct Scenario {
     pub(super) name: String,
     pub(super) topology: String,
-    kernel_arguments: String,
+    pub(super) kernel_arguments: String,
     limit_seconds: u64,
     needs_product: bool,
     pub(super) only_by_name: bool,
     needs_kernel_side: bool,
 }
 
+#[cfg(test)]
 impl Scenario {
-    /// Topology and kernel arguments.
-    pub(super) fn machine(&self) -> (&str, &str) {
-        (&self.topology, &self.kernel_arguments)
+    /// One for tests.
+    pub(super) fn example(name: &str, topology: &str, kernel_arguments: &str) -> Self {
+        let json = serde_json::json!({
+            "name": name, "topology": topology, "kernelArguments": kernel_arguments, "limitSeconds": 1,
+            "needsProduct": false, "onlyByName": false, "needsKernelSide": false,
+        });
+        serde_json::from_value(json).unwrap()
     }
 }
 
@@ -70,8 +75,8 @@ pub(crate) struct Scenarios {
 
 /// What a running scenario tells.
 enum Event<'a> {
-    Line(&'a Scenario, String),
-    Ended(&'a Scenario, bool),
+    Line(&'a Play<'a>, String),
+    Ended(&'a Play<'a>, bool),
 }
 
 impl Scenarios {
@@ -99,40 +104,42 @@ impl Scenarios {
     pub(crate) fn run(
         &self,
         workspace: &Workspace,
-        chosen: &[&Scenario],
+        plays: &[Play],
         options: Options,
         tally: &mut Tally,
         on_line: &mut dyn FnMut(&str),
     ) -> Result<()> {
-        let rig = setup::rig(workspace)?;
+        let rigs = Rigs::of(plays, |kernel| setup::rig(workspace, kernel))?;
+        let plays = rigs.possible(plays, tally);
         let scratch = workspace.scratch()?;
-        let inject = self.disk(workspace, chosen, options.profile, scratch.path())?;
-        let resume = if options.cold { Resume::never() } else { Resume::new(workspace, &rig, chosen)? };
+        let inject = self.disk(workspace, &plays, options.profile, scratch.path())?;
+        let resume = if options.cold { Resume::never() } else { Resume::new(workspace, rigs.any(), &plays)? };
         let next = AtomicUsize::new(0);
         let (sender, events) = mpsc::channel();
         thread::scope(|scope| {
             for _ in 0..guests_at_a_time() {
                 let sender = sender.clone();
-                let (rig, inject, next, resume) = (&rig, inject.as_path(), &next, &resume);
+                let (rigs, plays) = (&rigs, &plays);
+                let (inject, next, resume) = (inject.as_path(), &next, &resume);
                 scope.spawn(move || {
-                    while let Some(&scenario) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    while let Some(one) = plays.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let mut say = |line: &str| {
                             // Fails only if nobody listens any more.
-                            let _ = sender.send(Event::Line(scenario, line.to_owned()));
+                            let _ = sender.send(Event::Line(one, line.to_owned()));
                         };
-                        let passed = play(workspace, rig, inject, scenario, resume, &mut say);
-                        let _ = sender.send(Event::Ended(scenario, passed));
+                        let passed = play(workspace, rigs, inject, one, resume, &mut say);
+                        let _ = sender.send(Event::Ended(one, passed));
                     }
                 });
             }
             drop(sender);
             for event in events {
                 match event {
-                    Event::Line(scenario, line) => {
-                        println!("{}: {line}", scenario.name);
+                    Event::Line(play, line) => {
+                        println!("{}: {line}", play.name());
                         on_line(&line);
                     }
-                    Event::Ended(scenario, passed) => tally.count(&scenario.name, passed),
+                    Event::Ended(play, passed) => tally.count(&play.name(), passed),
                 }
             }
         });
@@ -143,15 +150,15 @@ impl Scenarios {
     fn disk(
         &self,
         workspace: &Workspace,
-        chosen: &[&Scenario],
+        plays: &[Play],
         profile: Profile,
         scratch: &Path,
     ) -> Result<PathBuf> {
         let mut programs = vec![(self.program.clone(), "scenario")];
-        if chosen.iter().any(|scenario| scenario.needs_product) {
+        if plays.iter().any(|play| play.scenario.needs_product) {
             programs.push((product::build(workspace, profile)?, "numa-enforcer"));
         }
-        if chosen.iter().any(|scenario| scenario.needs_kernel_side) {
+        if plays.iter().any(|play| play.scenario.needs_kernel_side) {
             programs.push((product::build_kernel_side_tests(workspace)?, "kernel-side"));
         }
         let (folder, image) = (scratch.join("files"), scratch.join("inject"));
@@ -181,21 +188,22 @@ fn fill(folder: &Path, programs: &[(PathBuf, &str)], workspace: &Workspace) -> R
     Ok(())
 }
 
-/// One scenario: true if it passed.
+/// One scenario on one kernel: true if it passed.
 fn play(
     workspace: &Workspace,
-    rig: &Rig,
+    rigs: &Rigs,
     inject: &Path,
-    scenario: &Scenario,
+    play: &Play,
     resume: &Resume,
     say: &mut dyn FnMut(&str),
 ) -> bool {
     let started = Instant::now();
+    let scenario = play.scenario;
     let mut first = true;
     let boot = |say: &mut dyn FnMut(&str)| {
         let topology = Topology::load(&workspace.topologies(), &scenario.topology)?;
         let mut guest = Guest {
-            rig,
+            rig: rigs.of_kernel(play.kernel)?,
             topology: &topology,
             kernel_arguments: &scenario.kernel_arguments,
             inject,
@@ -204,7 +212,7 @@ fn play(
             snapshot: None,
         };
         if mem::take(&mut first) {
-            guest.snapshot = resume.snapshot(scenario, &guest, say);
+            guest.snapshot = resume.snapshot(play, &guest, say);
         }
         let how = if guest.snapshot.is_some() { "resume" } else { "boot" };
         say(&format!("{how} on {}", scenario.topology));

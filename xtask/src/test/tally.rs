@@ -32,7 +32,7 @@ impl Tally {
         println!("{}", self.line());
     }
 
-    fn line(&self) -> String {
+    pub(super) fn line(&self) -> String {
         format!("{} passed, {} failed", self.passed, self.failures.len())
     }
 

@@ -1,6 +1,6 @@
 //! `cargo xtask vm`: one guest for a person.
 
-use std::{fs, process::ExitCode, time::Duration};
+use std::{fs, path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, bail};
 
@@ -8,7 +8,7 @@ use super::{
     Ending, Guest, Snapshot, Snapshots, inject_image,
     topology::{self, Topology},
 };
-use crate::{setup, workspace::Workspace};
+use crate::{series::Series, setup, stdout, workspace::Workspace};
 
 /// A shell with job control on the job's terminal.
 const SHELL: &str = "setsid sh -c 'stty -F /dev/ttyS1 sane; exec sh -l </dev/ttyS1 >/dev/ttyS1 2>&1'";
@@ -19,7 +19,10 @@ pub(crate) struct Arguments {
     /// Name of a shipped topology, or path of a topology file
     #[arg(long, default_value = "2s")]
     topology: String,
-    /// List the shipped topologies and stop
+    /// Series of the kernel
+    #[arg(long, default_value_t = Series::DEFAULT)]
+    kernel: Series,
+    /// List the shipped topologies and the kernels, and stop
     #[arg(long)]
     list: bool,
     /// Appended to the kernel command line
@@ -42,13 +45,10 @@ pub(crate) struct Arguments {
 /// Boots, and ends with the command's status.
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCode> {
     if arguments.list {
-        for name in topology::names(&workspace.topologies())? {
-            println!("{name:14} {}", Topology::load(&workspace.topologies(), &name)?.description);
-        }
-        return Ok(ExitCode::SUCCESS);
+        return stdout::lines(choices(&workspace.topologies())?).map(|()| ExitCode::SUCCESS);
     }
     let topology = Topology::load(&workspace.topologies(), &arguments.topology)?;
-    let rig = setup::rig(workspace)?;
+    let rig = setup::rig(workspace, arguments.kernel)?;
     let scratch = workspace.scratch()?;
     let (folder, inject) = (scratch.path().join("files"), scratch.path().join("inject"));
     fs::create_dir(&folder)?;
@@ -75,15 +75,30 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCo
         guest.interact()?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut report = guest.run(&mut |line| println!("{line}"))?;
+    // A job goes on when nobody reads what it says.
+    let mut on_line = |line: &str| drop(stdout::lines([line]));
+    let mut report = guest.run(&mut on_line)?;
     if !matches!(report.ending, Ending::Exited(_)) && guest.snapshot.take().is_some() {
         eprintln!("once more, from a cold boot");
-        report = guest.run(&mut |line| println!("{line}"))?;
+        report = guest.run(&mut on_line)?;
     }
     match report.ending {
         Ending::Exited(status) => Ok(u8::try_from(status).map_or(ExitCode::FAILURE, ExitCode::from)),
         Ending::Broken(why) | Ending::Stalled(why) => bail!("{why}; its console:\n{}", report.console),
     }
+}
+
+/// What a guest can be made of: topologies, then kernels.
+fn choices(shipped: &Path) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for name in topology::names(shipped)? {
+        lines.push(format!("{name:14} {}", Topology::load(shipped, &name)?.description));
+    }
+    lines.extend(Series::all().map(|series| {
+        let default = if series == Series::DEFAULT { ", the default" } else { "" };
+        format!("kernel {series:7} {}{default}", series.about())
+    }));
+    Ok(lines)
 }
 
 /// The snapshot for a guest, made on first use; without one the guest is booted.
@@ -92,4 +107,37 @@ fn snapshot(snapshots: &Snapshots, guest: &Guest) -> Option<Snapshot> {
         .find_or_make(guest)
         .inspect_err(|error| eprintln!("no snapshot, so the guest is booted: {error:#}"))
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn a_kernel_is_chosen_by_name() {
+        let kernel = |words: &[&str]| {
+            let typed = Typed::try_parse_from([&["vm"], words].concat());
+            typed.map(|typed| typed.arguments.kernel)
+        };
+        assert_eq!(kernel(&[]).unwrap(), Series::DEFAULT);
+        assert_eq!(kernel(&["--kernel", "6.1", "--", "uname", "-r"]).unwrap().name(), "6.1");
+        let refused = kernel(&["--kernel", "4.19"]).unwrap_err().to_string();
+        assert!(refused.contains("4.19") && refused.contains("5.10"), "{refused}");
+    }
+
+    #[test]
+    fn the_list_names_topologies_and_kernels() {
+        let lines = choices(&Workspace::find().unwrap().topologies()).unwrap();
+        for beginning in ["2s ", "hmat ", "kernel 5.10 ", "kernel 7.2 "] {
+            assert!(lines.iter().any(|line| line.starts_with(beginning)), "{beginning}: {lines:?}");
+        }
+    }
 }

@@ -10,8 +10,9 @@
 //! are those of a guest that has just booted, uptime is that of the snapshot, and the kernel's random
 //! numbers begin alike. The wall clock is set again.
 //!
-//! Snapshots of other parts are removed when one is made, and the least recently used when all of
-//! them together are too large.
+//! All guests share QEMU and the root file system: snapshots of others are removed when one is made. Kernels
+//! are many, so theirs only make another snapshot; of all of them the least recently used are removed when
+//! they are too large together.
 
 use std::{
     fs::{self, File},
@@ -72,7 +73,7 @@ impl Snapshot {
     }
 }
 
-/// All snapshots of one set of parts.
+/// All snapshots of one QEMU and one root file system.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     folder: PathBuf,
@@ -80,13 +81,9 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    /// Those made of the parts of `rig`.
+    /// Those that share QEMU and the root file system of `rig`, whatever their kernel.
     pub(crate) fn of(workspace: &Workspace, rig: &Rig) -> Result<Self> {
-        let mut recipe = vec![FORMAT.to_owned()];
-        for path in [&rig.qemu, &rig.kernel, &rig.initrd, &rig.root] {
-            let file = fs::metadata(path).with_context(|| format!("look at {}", path.display()))?;
-            recipe.push(format!("{} {} {}.{}", path.display(), file.len(), file.mtime(), file.mtime_nsec()));
-        }
+        let recipe = [FORMAT.to_owned(), stamp(&rig.qemu)?, stamp(&rig.root)?];
         Ok(Self { folder: workspace.rig().join("snapshots"), parts: key(&recipe) })
     }
 
@@ -123,11 +120,11 @@ impl Snapshots {
         let size = fs::metadata(guest.inject).context("look at the disk of files")?.len();
         let anywhere = Path::new("");
         let mut recipe = Guest { inject: anywhere, ..guest.clone() }.arguments(Start::Cold, anywhere);
-        recipe.push(size.to_string());
+        recipe.extend([size.to_string(), stamp(&guest.rig.kernel)?, stamp(&guest.rig.initrd)?]);
         Ok(self.folder.join(format!("{:016x}-{:016x}", self.parts, key(&recipe))))
     }
 
-    /// Removes snapshots of other parts, and old ones until the rest has at most `limit` bytes; `newest`
+    /// Removes snapshots of another QEMU or root, and old ones until the rest has at most `limit` bytes; `newest`
     /// stays.
     fn trim(&self, newest: &Path, limit: u64) -> Result<()> {
         let parts = format!("{:016x}-", self.parts);
@@ -194,6 +191,12 @@ fn wait(lines: &Receiver<String>, console: &mut Console) -> Result<()> {
     }
 }
 
+/// What tells a file or folder from another one at the same place.
+fn stamp(path: &Path) -> Result<String> {
+    let file = fs::metadata(path).with_context(|| format!("look at {}", path.display()))?;
+    Ok(format!("{} {} {}.{}", path.display(), file.len(), file.mtime(), file.mtime_nsec()))
+}
+
 /// Need not be the same under another compiler: snapshots are then made anew.
 fn key(recipe: &[String]) -> u64 {
     cache::key(&recipe.iter().map(String::as_str).collect::<Vec<_>>())
@@ -254,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_for_one_machine_and_for_disks_of_one_size() {
+    fn a_snapshot_is_for_one_machine_one_kernel_and_disks_of_one_size() {
         let dir = tempfile::tempdir().unwrap();
         let disk = |name: &str, size| {
             let path = dir.path().join(name);
@@ -265,29 +268,29 @@ mod tests {
         let shipped = Workspace::find().unwrap().topologies();
         let rig = Rig {
             qemu: PathBuf::from("/rig/qemu"),
-            kernel: PathBuf::from("/rig/vmlinux"),
-            initrd: PathBuf::from("/rig/initrd"),
+            kernel: disk("vmlinux", 1),
+            initrd: disk("initrd", 1),
             root: PathBuf::from("/rig/root.ext4"),
         };
+        let older = Rig { kernel: disk("vmlinux-5.10", 1), initrd: disk("initrd-5.10", 1), ..rig.clone() };
         let snapshots = Snapshots { folder: dir.path().to_owned(), parts: 7 };
-        let place = |topology: &str, kernel_arguments: &str, inject: &Path, job: &str| {
+        let place_on = |rig: &Rig, topology: &str, kernel_arguments: &str, inject: &Path, job: &str| {
             let topology = Topology::load(&shipped, topology).unwrap();
             let limit = BOOT_LIMIT;
-            let guest = Guest {
-                rig: &rig,
-                topology: &topology,
-                kernel_arguments,
-                inject,
-                job,
-                limit,
-                snapshot: None,
-            };
+            let guest =
+                Guest { rig, topology: &topology, kernel_arguments, inject, job, limit, snapshot: None };
             snapshots.place(&guest).unwrap()
+        };
+        let place = |topology: &str, kernel_arguments: &str, inject: &Path, job: &str| {
+            place_on(&rig, topology, kernel_arguments, inject, job)
         };
         let one = place("2s", "", &small, "true");
         assert_eq!(one, place("2s", "", &alike, "false"));
         assert_ne!(one, place("hmat", "", &small, "true"));
         assert_ne!(one, place("2s", "numa_balancing=disable", &small, "true"));
         assert_ne!(one, place("2s", "", &large, "true"));
+        assert_ne!(one, place_on(&older, "2s", "", &small, "true"));
+        fs::write(&rig.initrd, "made anew").unwrap();
+        assert_ne!(one, place("2s", "", &small, "true"), "the same path, another file");
     }
 }
