@@ -4,7 +4,8 @@
 //! the kernel would run them. But a pod that asks for more than there is on the whole machine was
 //! sent to the wrong one, and no place is the right answer for it.
 
-use super::{Inventory, MemoryResource, PodRequest, Reason, Rejection, Shortage};
+use super::{Inventory, MemoryResource, PodRequest, Reason, Rejection, Shortage, room::Room};
+use crate::set::NodeSet;
 
 /// Rejects a pod that asks for more CPU time or memory than all nodes have together. Memory is not
 /// judged where the size of a node is not known.
@@ -18,19 +19,22 @@ pub(super) fn check(inventory: &Inventory, pod: &PodRequest) -> Result<(), Rejec
         .fold(0u64, |sum, node| sum.saturating_add(node.allocatable(MemoryResource::Memory)));
     let sizes_known = inventory.machine.nodes.iter().all(|node| node.mem_total_bytes.is_some());
     let amounts = [("cpu", millis.div_ceil(1000), cpus, true), ("memory", bytes, memory, sizes_known)];
-    let short = amounts.into_iter().filter(|(_, wanted, available, known)| *known && wanted > available);
-    let shortages = short.map(|(resource, wanted, available, _)| Shortage {
-        resource: resource.to_owned(),
-        nodes: inventory.nodes.iter().map(|node| node.id).collect(),
-        wanted,
-        available,
-    });
-    let shortages: Vec<Shortage> = shortages.collect();
-    if shortages.is_empty() {
+    let nodes: NodeSet = inventory.nodes.iter().map(|node| node.id).collect();
+    let short = || amounts.iter().filter(|(_, wanted, available, known)| *known && wanted > available);
+    if short().next().is_none() {
         return Ok(());
     }
+    let shortages = short().map(|(resource, wanted, available, _)| Shortage {
+        resource: (*resource).to_owned(),
+        nodes: nodes.clone(),
+        wanted: *wanted,
+        available: *available,
+    });
+    let rooms =
+        short().map(|(resource, _, available, _)| Room::together(resource, nodes.clone(), *available));
     let problem = "it asks for more than the whole machine has";
-    Err(Rejection { shortages, ..Rejection::new(Reason::UnexpectedAdmissionError, problem) })
+    let rejection = Rejection::new(Reason::UnexpectedAdmissionError, problem);
+    Err(rejection.short_of(shortages.collect(), &rooms.collect::<Vec<_>>()))
 }
 
 #[cfg(test)]

@@ -15,7 +15,9 @@ use std::collections::BTreeMap;
 use super::{
     Allocations, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryClaim, MemoryPriority,
     MemoryResource, PodName, PodRequest, Rejection, Resources, Shortage, Trace, admission,
-    memory::ZoneAccount, pools::Documents,
+    memory::ZoneAccount,
+    pools::Documents,
+    room::{Room, would_fit},
 };
 use crate::{
     id::NodeId,
@@ -200,7 +202,13 @@ impl CgroupRequest<'_> {
             let why: Vec<String> = declared.into_iter().chain(above).collect();
             let why = if why.is_empty() { "the machine has none".to_owned() } else { why.join(", ") };
             let problem = format!("no node that it may use has both CPUs and memory: {why}");
-            return Rejection::new(rejection.reason, problem);
+            let asked = [self.nodes, self.bounds.as_ref().and_then(|bounds| bounds.mems.as_ref())];
+            let nodes = asked.into_iter().flatten().find(|nodes| !nodes.is_empty()).cloned();
+            let nodes = nodes.unwrap_or_else(|| inventory.cpu_nodes());
+            let (resource, wanted) = ("cpu".to_owned(), u64::from(self.cpus));
+            let nothing = Room::together(&resource, nodes.clone(), 0);
+            let shortages = vec![Shortage { resource, nodes, wanted, available: 0 }];
+            return Rejection::new(rejection.reason, problem).short_of(shortages, &[nothing]);
         }
         let short = usable.difference(&self.allowed_nodes(inventory));
         let shortages = short.iter().filter_map(|node| {
@@ -209,8 +217,18 @@ impl CgroupRequest<'_> {
             Some(Shortage { resource: "memory".into(), nodes, wanted: self.needed_bytes(), available })
         });
         let shortages = shortages.collect::<Vec<_>>();
+        let memory = (!shortages.is_empty()).then(|| {
+            let known = usable.iter().filter(|node| self.available_bytes.contains_key(node)).collect();
+            let most = |nodes: &NodeSet| {
+                let bytes = nodes.iter().filter_map(|node| self.available_bytes.get(&node)).copied();
+                bytes.max().unwrap_or(0)
+            };
+            would_fit(&[Room::new("memory", &known, most).on_one_node()])
+        });
+        let fits = memory.flatten().into_iter().chain(rejection.fits).collect::<Vec<_>>();
         Rejection {
             shortages: shortages.into_iter().chain(rejection.shortages).collect(),
+            fits: (!fits.is_empty()).then(|| fits.join("; ")),
             container: None,
             ..rejection
         }

@@ -32,6 +32,7 @@ pub mod memory;
 pub mod pools;
 mod rejection;
 mod request;
+mod room;
 #[cfg(test)]
 mod samples;
 mod what_if;

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::room::{Room, is_in_bytes, would_fit};
 use crate::{set::NodeSet, words};
 
 /// A pod that was not admitted.
@@ -57,6 +58,12 @@ impl Rejection {
         Self { reason, container: None, problem: problem.into(), shortages: Vec::new(), fits: None }
     }
 
+    /// With what was short, and what would have fitted.
+    #[must_use]
+    pub(super) fn short_of(self, shortages: Vec<Shortage>, rooms: &[Room]) -> Self {
+        Self { shortages, fits: would_fit(rooms), ..self }
+    }
+
     /// The same, of one container.
     #[must_use]
     pub fn of(mut self, container: &str) -> Self {
@@ -66,15 +73,8 @@ impl Rejection {
 }
 
 impl Shortage {
-    /// What is there: `3 cpu on node 1`.
-    pub fn amount_on_nodes(&self) -> String {
-        let resource = crate::workload::printable(&self.resource);
-        format!("{} {resource} on {}", self.amount(self.available), words::nodes(&self.nodes))
-    }
-
     fn amount(&self, value: u64) -> String {
-        let in_bytes = self.resource == "memory" || self.resource.starts_with("hugepages-");
-        if in_bytes { words::size(value) } else { value.to_string() }
+        if is_in_bytes(&self.resource) { words::size(value) } else { value.to_string() }
     }
 }
 
@@ -113,3 +113,6 @@ impl fmt::Display for Shortage {
         write!(f, "{available} of {wanted} {resource} on {}", words::nodes(&self.nodes))
     }
 }
+
+#[cfg(test)]
+mod tests;

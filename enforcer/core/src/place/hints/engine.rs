@@ -20,7 +20,7 @@ use super::{
 use crate::{
     place::{
         Allocations, ContainerKind, ContainerRequest, Holder, Inventory, Placement, PodRequest, Reason,
-        Rejection, Shortage, Trace, send_away,
+        Rejection, Shortage, Trace, room::Room, send_away,
     },
     policy::placement::{HintsSettings, Scope, TopologyPolicy},
     set::{CpuSet, NodeSet},
@@ -229,7 +229,7 @@ impl Run<'_, '_> {
         let squeezed = send_away(self.placing.allocations, &pool, &moved, ended);
         squeezed.map_err(|holder| nothing_left(&self.placing, &holder, &moved))?;
         if self.placing.over_soft {
-            super::soften::widen_soft(self.placing.inventory, self.placing.allocations)?;
+            super::soften::widen_soft(self.placing.inventory, self.placing.allocations, &pod.name)?;
         }
         Ok(())
     }
@@ -252,11 +252,11 @@ fn nodes_of<'a>(
         }
         if own.is_empty() {
             let problem = "none of the nodes that it may use has a CPU that it may use";
-            let nothing = Shortage { resource: "cpu".to_owned(), nodes, wanted: 1, available: 0 };
-            return Err(Rejection {
-                shortages: vec![nothing],
-                ..Rejection::new(Reason::UnexpectedAdmissionError, problem).of(&container.name)
-            });
+            let wanted = container.requests.milli_cpus.unwrap_or(0).div_ceil(1000).max(1);
+            let room = Room::together("cpu", nodes.clone(), 0);
+            let nothing = Shortage { resource: "cpu".to_owned(), nodes, wanted, available: 0 };
+            let rejection = Rejection::new(Reason::UnexpectedAdmissionError, problem).of(&container.name);
+            return Err(rejection.short_of(vec![nothing], &[room]));
         }
         nodes = own;
     }
@@ -269,9 +269,7 @@ fn nothing_left(placing: &Placing<'_>, holder: &Holder, wanted: &CpuSet) -> Reje
     let count = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX);
     let wanted = count(wanted.len());
     let available = wanted.saturating_sub(1);
-    Rejection {
-        shortages: vec![Shortage { resource: "cpu".to_owned(), nodes, wanted, available }],
-        fits: Some(format!("{available} CPUs would fit")),
-        ..Rejection::new(Reason::UnexpectedAdmissionError, problem)
-    }
+    let room = Room::together("cpu", nodes.clone(), available);
+    let shortage = Shortage { resource: "cpu".to_owned(), nodes, wanted, available };
+    Rejection::new(Reason::UnexpectedAdmissionError, problem).short_of(vec![shortage], &[room])
 }

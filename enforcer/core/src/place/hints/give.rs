@@ -21,8 +21,8 @@ use super::{
 };
 use crate::{
     place::{
-        ContainerRequest, CpuClass, Grant, MemoryClaim, MemoryPriority, MemorySource, Reason, Rejection,
-        SharedCpus, Shortage, memory::ZoneAccount,
+        ContainerRequest, CpuClass, Grant, Inventory, MemoryClaim, MemoryPriority, MemorySource, Reason,
+        Rejection, SharedCpus, Shortage, memory::ZoneAccount, room::Room,
     },
     policy::placement::TopologyPolicy,
     set::{CpuSet, NodeSet},
@@ -104,10 +104,10 @@ impl Placing<'_> {
             let problem = "no shared CPU is left";
             let wanted = millis.div_ceil(1000).max(1);
             let nodes = asker.nodes.nodes(asker.nodes.all());
-            return Err(Rejection {
-                shortages: vec![Shortage { resource: "cpu".to_owned(), nodes, wanted, available: 0 }],
-                ..Rejection::new(Reason::UnexpectedAdmissionError, problem)
-            });
+            let room = Room::together("cpu", nodes.clone(), 0);
+            let shortage = Shortage { resource: "cpu".to_owned(), nodes, wanted, available: 0 };
+            let rejection = Rejection::new(Reason::UnexpectedAdmissionError, problem);
+            return Err(rejection.short_of(vec![shortage], &[room]));
         }
         let room = self.shared_stock(asker);
         let near = mask.filter(|_| asker.settings.align_all_qos).and_then(|mask| {
@@ -176,34 +176,37 @@ impl Placing<'_> {
     }
 }
 
-/// A failed choice of CPUs as a rejection.
-pub(super) fn no_cpus(asker: Asker<'_>, error: &CpuError) -> Rejection {
+/// A failed choice of CPUs as a rejection; `free` are those that it could choose from.
+pub(super) fn no_cpus(inventory: &Inventory, asker: Asker<'_>, error: &CpuError, free: &CpuSet) -> Rejection {
     let count = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX);
-    let (wanted, available, fits) = match *error {
-        CpuError::NotEnough { requested, available }
-        | CpuError::TooFewWholeCores { requested, available } => {
-            (requested, available, format!("{available} CPUs would fit"))
-        }
+    let nodes = asker.nodes.nodes(asker.nodes.all());
+    let near = free.intersection(&inventory.machine.cpus_of(&nodes));
+    let (wanted, available, whole) = match error {
+        CpuError::NotEnough { requested, available } => (*requested, *available, None),
+        CpuError::TooFewWholeCores { requested, available } => (*requested, *available, Some(None)),
         CpuError::NotWholeCores { requested, threads } => {
-            let threads = threads.max(1);
+            let threads = (*threads).max(1);
             let fewer = requested / threads * threads;
             let more = fewer.saturating_add(threads);
-            let fits = if fewer == 0 { more.to_string() } else { format!("{fewer} or {more}") };
-            (requested, fewer, format!("{fits} CPUs are whole cores"))
+            let whole = if fewer == 0 { more.to_string() } else { format!("{fewer} or {more}") };
+            (*requested, fewer, Some(Some(format!("{whole} CPUs are whole cores"))))
         }
-        CpuError::NotHeld { .. } | CpuError::KeepsMore { .. } => {
-            return Rejection::new(error.reason(), error.to_string());
-        }
+        CpuError::NotHeld { keep, held } => (keep.len(), held.common(keep), None),
+        CpuError::KeepsMore { requested, keep } => (keep.len(), *requested, None),
     };
-    Rejection {
-        fits: Some(fits),
-        shortages: vec![Shortage {
-            resource: "cpu".to_owned(),
-            nodes: asker.nodes.nodes(asker.nodes.all()),
-            wanted: count(wanted),
-            available: count(available),
-        }],
-        ..Rejection::new(error.reason(), error.to_string())
+    let room = if whole.is_some() {
+        let cores = inventory.layout.cores.iter().filter(|(_, core)| core.is_subset(&near));
+        cores.fold(CpuSet::new(), |all, (_, core)| all.union(core))
+    } else {
+        near
+    };
+    let room = Room::of_cpus(&inventory.machine, &nodes, &room);
+    let shortage =
+        Shortage { resource: "cpu".to_owned(), nodes, wanted: count(wanted), available: count(available) };
+    let rejection = Rejection::new(error.reason(), error.to_string()).short_of(vec![shortage], &[room]);
+    match whole.flatten() {
+        Some(whole) => Rejection { fits: rejection.fits.map(|fits| format!("{whole}, {fits}")), ..rejection },
+        None => rejection,
     }
 }
 

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     place::{
         Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, PodRequest, Rejection, Trace,
-        memory::ZoneAccount,
+        memory::ZoneAccount, room::Room,
     },
     policy::placement::{HintsSettings, TopologyPolicy},
     set::{CpuSet, NodeSet},
@@ -219,12 +219,15 @@ impl<'a> Placing<'a> {
     ) -> Result<CpuSet, Rejection> {
         let options = CpuOptions::from(asker.settings);
         let layout = &self.inventory.layout;
-        let refused = |error| no_cpus(asker, &error);
+        let available = self.accounts.available(self.inventory, asker.container);
+        let reusable = restricted(self.inventory, &self.accounts.reusable, asker.container);
+        let refused = |error| {
+            let free = available.union(&reusable).union(asker.kept);
+            no_cpus(self.inventory, asker, &error, &free)
+        };
         if asker.kept.len() >= count {
             return cpu::retain(layout, asker.kept, &CpuSet::new(), count, options).map_err(refused);
         }
-        let available = self.accounts.available(self.inventory, asker.container);
-        let reusable = restricted(self.inventory, &self.accounts.reusable, asker.container);
         if !asker.kept.is_empty() {
             let free = available.union(&reusable);
             let near = affinity.map(|nodes| free.intersection(&self.inventory.machine.cpus_of(nodes)));
@@ -242,6 +245,7 @@ impl<'a> Placing<'a> {
     /// One line per resource, for a rejection.
     fn lines(&self, asker: Asker<'_>, demand: &Demand, memory: &ZoneAccount) -> Vec<Line> {
         let ids = asker.nodes.ids();
+        let nodes = asker.nodes.nodes(asker.nodes.all());
         let by_node = |amount: &dyn Fn(&NodeSet) -> u64| {
             ids.iter().map(|id| amount(&std::iter::once(*id).collect())).collect::<Vec<u64>>()
         };
@@ -253,6 +257,7 @@ impl<'a> Placing<'a> {
             let machine = &self.inventory.machine;
             let count = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX);
             lines.push(Line {
+                room: Room::of_cpus(machine, &nodes, &had),
                 resource: "cpu".to_owned(),
                 wanted: count(demand.exclusive),
                 free: by_node(&|node| count(had.common(&machine.cpus_of(node)))),
@@ -264,6 +269,7 @@ impl<'a> Placing<'a> {
         }
         if self.pod.qos == QosClass::Guaranteed {
             lines.extend(demand.memory.iter().map(|(resource, bytes)| Line {
+                room: Room::of_memory(memory, &nodes, *resource),
                 resource: resource.to_string(),
                 wanted: *bytes,
                 free: by_node(&|node| memory.free(node, *resource)),
@@ -272,13 +278,17 @@ impl<'a> Placing<'a> {
         }
         lines.extend(demand.devices.iter().map(|(resource, count)| {
             let stock = self.device_stock(asker, resource);
-            let near = |node: &NodeSet| {
-                device::shortage(&stock, u64::MAX, node).map_or(u64::MAX, |shortage| shortage.available)
-            };
+            let near = |node: &NodeSet| stock.count_near(node);
             let units = self.inventory.devices.get(resource).map_or(&[][..], Vec::as_slice);
             let all =
                 |node: &NodeSet| units.iter().filter(|unit| !unit.nodes.is_disjoint(node)).count() as u64;
-            Line { resource: resource.clone(), wanted: *count, free: by_node(&near), capacity: by_node(&all) }
+            Line {
+                room: stock.room(),
+                resource: resource.clone(),
+                wanted: *count,
+                free: by_node(&near),
+                capacity: by_node(&all),
+            }
         }));
         lines
     }

@@ -10,7 +10,10 @@ use std::cmp::Reverse;
 
 use super::{Mask, NodeIndex, Offers, masks::positions, question::accepts};
 use crate::{
-    place::{Reason, Rejection, Shortage},
+    place::{
+        Reason, Rejection, Shortage,
+        room::{Room, would_fit},
+    },
     words,
 };
 
@@ -21,6 +24,8 @@ pub(super) struct Line {
     pub(super) wanted: u64,
     pub(super) free: Vec<u64>,
     pub(super) capacity: Vec<u64>,
+    /// What could be had of it.
+    pub(super) room: Room,
 }
 
 impl Line {
@@ -83,7 +88,7 @@ pub(super) fn not_aligned(
     let shortages = if short.is_empty() { conflict(nodes, single_node, lines) } else { short };
     let problem = "Resources cannot be allocated with Topology locality";
     Rejection {
-        fits: fits(nodes, lines, offers),
+        fits: fits(nodes, single_node, lines, offers),
         shortages,
         ..Rejection::new(Reason::TopologyAffinityError, problem)
     }
@@ -113,17 +118,12 @@ fn conflict(nodes: &NodeIndex, single_node: bool, lines: &[Line]) -> Vec<Shortag
 }
 
 /// What would have been possible.
-fn fits(nodes: &NodeIndex, lines: &[Line], offers: &Offers) -> Option<String> {
+fn fits(nodes: &NodeIndex, single_node: bool, lines: &[Line], offers: &Offers) -> Option<String> {
     if let Some(mask) = narrowest_with_room(nodes, lines, offers) {
         return Some(format!("all of it fits on {}, but not aligned", words::nodes(&nodes.nodes(mask))));
     }
-    let most = |line: &Line| {
-        let best = Line::richest(&line.free, 1);
-        (line.available(best) > 0)
-            .then(|| Shortage { wanted: line.available(best), ..line.shortage(nodes, best) })
-    };
-    let amounts: Vec<String> = lines.iter().filter_map(most).map(|most| most.amount_on_nodes()).collect();
-    (!amounts.is_empty()).then(|| format!("at most {} would fit", amounts.join(", ")))
+    let room = |line: &Line| if single_node { line.room.clone().on_one_node() } else { line.room.clone() };
+    would_fit(&lines.iter().map(room).collect::<Vec<_>>())
 }
 
 /// A narrow set of nodes with room for everything: node after node, each time the one that leaves

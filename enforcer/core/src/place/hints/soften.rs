@@ -8,16 +8,22 @@
 
 use crate::{
     place::{
-        Allocations, Grant, Holder, Inventory, MemoryClaim, MemoryResource, Reason, Rejection, Shortage,
+        Allocations, Grant, Holder, Inventory, MemoryClaim, MemoryResource, PodName, Reason, Rejection,
+        Shortage,
         memory::{Overcommit, ZoneAccount},
+        room::Room,
     },
     set::NodeSet,
 };
 
 use super::accounts::is_soft;
 
-/// Makes room until every promise can be kept.
-pub(super) fn widen_soft(inventory: &Inventory, allocations: &mut Allocations) -> Result<(), Rejection> {
+/// Makes room for this pod until every promise can be kept.
+pub(super) fn widen_soft(
+    inventory: &Inventory,
+    allocations: &mut Allocations,
+    pod: &PodName,
+) -> Result<(), Rejection> {
     let everywhere = inventory.machine.memory_nodes();
     let mut candidates: Vec<(Holder, u64)> = allocations
         .iter()
@@ -46,15 +52,18 @@ pub(super) fn widen_soft(inventory: &Inventory, allocations: &mut Allocations) -
     }
     match over.into_iter().next() {
         None => Ok(()),
-        Some((resource, over)) => Err(Rejection {
-            shortages: vec![Shortage {
+        Some((resource, over)) => {
+            let without = ZoneAccount::new(inventory, allocations, |holder| holder.pod() == pod);
+            let room = Room::of_memory(&without, &over.zone, resource);
+            let shortage = Shortage {
                 resource: resource.to_string(),
                 nodes: over.zone,
                 wanted: over.usage,
                 available: over.capacity,
-            }],
-            ..Rejection::new(Reason::UnexpectedAdmissionError, "others hold what it would need")
-        }),
+            };
+            let problem = "others hold what it would need";
+            Err(Rejection::new(Reason::UnexpectedAdmissionError, problem).short_of(vec![shortage], &[room]))
+        }
     }
 }
 

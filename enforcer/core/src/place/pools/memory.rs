@@ -155,6 +155,15 @@ impl<'a> MemoryWish<'a> {
         Some(MemoryOffer { zone, then })
     }
 
+    /// The most nodes that it could be promised memory on.
+    pub(super) fn widest(&self, tree: &PoolTree) -> NodeSet {
+        let all = match self.cold_start {
+            Some(_) => tree.root().memory.of_types(MemoryTypes { dram: false, ..self.types }),
+            None => tree.root().memory.all(),
+        };
+        self.allowed.map_or_else(|| all.clone(), |allowed| all.intersection(allowed))
+    }
+
     /// The figures of an offer by which pools are ranked.
     pub(super) fn standing(
         &self,

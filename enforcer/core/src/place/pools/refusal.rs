@@ -2,10 +2,18 @@
 
 use std::fmt;
 
-use super::{classify::CpuDemand, memory::MemoryWish, supply::CpuSupply, tree::PoolTree};
+use super::{
+    classify::CpuDemand,
+    memory::MemoryWish,
+    supply::CpuSupply,
+    tree::{Pool, PoolTree},
+};
 use crate::{
-    place::{Inventory, MemoryResource, MemorySource, Reason, Rejection, Shortage, memory::ZoneAccount},
-    set::NodeSet,
+    place::{
+        CpuClass, Inventory, MemoryResource, MemorySource, Reason, Rejection, Shortage, memory::ZoneAccount,
+        room::Room,
+    },
+    set::{CpuSet, NodeSet},
 };
 
 /// What stood in the way in one pool.
@@ -18,7 +26,14 @@ pub(super) enum Obstacle {
     /// Too little memory, also after moving others.
     Memory,
     /// The hints are to be kept strictly.
-    StrictHint(String),
+    StrictHint {
+        /// What would be outside.
+        outside: String,
+        /// CPUs inside.
+        near: CpuSet,
+        /// Memory nodes inside.
+        memory: NodeSet,
+    },
     /// Too few devices.
     Devices(Box<Rejection>),
     /// The machine has no memory of these kinds.
@@ -31,7 +46,7 @@ impl fmt::Display for Obstacle {
             Self::Cpus => f.write_str("too few CPUs"),
             Self::IsolatedCpus => f.write_str("too few isolated CPUs"),
             Self::Memory => f.write_str("too little memory, also if others were moved"),
-            Self::StrictHint(outside) => write!(f, "fail strict hint: {outside}"),
+            Self::StrictHint { outside, .. } => write!(f, "fail strict hint: {outside}"),
             Self::Devices(rejection) => f.write_str(&rejection.problem),
             Self::Types(problem) => f.write_str(problem),
         }
@@ -43,7 +58,7 @@ impl Obstacle {
     pub(super) fn into_rejection(self) -> Rejection {
         match self {
             Self::Devices(rejection) => *rejection,
-            Self::StrictHint(_) => Rejection::new(Reason::TopologyAffinityError, self.to_string()),
+            Self::StrictHint { .. } => Rejection::new(Reason::TopologyAffinityError, self.to_string()),
             _ => Rejection::new(Reason::UnexpectedAdmissionError, self.to_string()),
         }
     }
@@ -54,65 +69,147 @@ impl Obstacle {
             Self::Cpus | Self::Types(_) => 0,
             Self::IsolatedCpus => 1,
             Self::Memory => 2,
-            Self::StrictHint(_) => 3,
+            Self::StrictHint { .. } => 3,
             Self::Devices(_) => 4,
         }
     }
 }
 
-/// The rejection of a container that every pool turned down.
-pub(super) fn refuse(
-    inventory: &Inventory,
-    tree: &PoolTree,
-    supply: &CpuSupply<'_>,
-    account: &ZoneAccount,
-    demand: &CpuDemand,
-    memory: &MemoryWish<'_>,
-    obstacles: &[(usize, Obstacle)],
-) -> Rejection {
-    let closest = obstacles.iter().rev().max_by_key(|(_, obstacle)| obstacle.progress());
-    let obstacle = closest.map_or(Obstacle::Cpus, |(_, obstacle)| obstacle.clone());
-    let root = tree.root();
-    let mut rejection = obstacle.clone().into_rejection();
-    let nodes = inventory.cpu_nodes();
-    match obstacle {
-        Obstacle::Cpus => {
-            let milli = demand.full.saturating_mul(1000).saturating_add(demand.fraction_milli);
-            let left = if demand.full > 0 { supply.sliceable(root.id) } else { supply.shared(root.id) };
-            let left = u64::try_from(left).unwrap_or(0);
-            "no pool has enough CPUs".clone_into(&mut rejection.problem);
-            rejection.shortages = vec![cpu_shortage(nodes, milli.div_ceil(1000).max(1), left / 1000)];
-            let fits = format!(
-                "{left}m of CPU time would fit, {} exclusive CPUs",
-                supply.sliceable(root.id).max(0) / 1000
-            );
-            rejection.fits = Some(fits);
-        }
-        Obstacle::IsolatedCpus => {
-            let available = u64::try_from(supply.isolated(root.id)).unwrap_or(u64::MAX);
-            "too few isolated CPUs are free in one pool".clone_into(&mut rejection.problem);
-            rejection.shortages = vec![cpu_shortage(nodes, demand.full, available)];
-        }
-        Obstacle::Memory => {
-            let all = root.memory.all();
-            let zone = memory.allowed.map_or_else(|| all.clone(), |allowed| all.intersection(allowed));
-            let wanted = std::iter::once((MemoryResource::Memory, memory.bytes)).chain(
-                memory.hugepages.iter().map(|(size, bytes)| (MemoryResource::Hugepages(*size), *bytes)),
-            );
-            let short = wanted.filter_map(|(resource, wanted)| {
-                let available = account.free(&zone, resource);
-                let resource = resource.to_string();
-                (wanted > available).then(|| Shortage { resource, nodes: zone.clone(), wanted, available })
-            });
-            rejection.shortages = short.collect();
-        }
-        Obstacle::StrictHint(_) | Obstacle::Devices(_) | Obstacle::Types(_) => {}
-    }
-    rejection
+/// What a container was refused on.
+pub(super) struct Refused<'a> {
+    pub(super) inventory: &'a Inventory,
+    pub(super) tree: &'a PoolTree,
+    pub(super) supply: &'a CpuSupply<'a>,
+    pub(super) account: &'a ZoneAccount,
+    pub(super) demand: &'a CpuDemand,
+    pub(super) memory: &'a MemoryWish<'a>,
+    /// The most exclusive CPUs that a pool would give.
+    pub(super) exclusive: &'a dyn Fn(&Pool) -> u64,
 }
 
-fn cpu_shortage(nodes: NodeSet, wanted: u64, available: u64) -> Shortage {
-    Shortage { resource: "cpu".to_owned(), nodes, wanted, available }
+impl Refused<'_> {
+    /// The rejection, after every pool turned the container down.
+    pub(super) fn rejection(&self, obstacles: &[(usize, Obstacle)]) -> Rejection {
+        let closest = obstacles.iter().rev().max_by_key(|(_, obstacle)| obstacle.progress());
+        let obstacle = closest.map_or(Obstacle::Cpus, |(_, obstacle)| obstacle.clone());
+        let rejection = obstacle.clone().into_rejection();
+        match obstacle {
+            Obstacle::Cpus => self.cpus(rejection),
+            Obstacle::IsolatedCpus => self.isolated_cpus(rejection),
+            Obstacle::Memory => self.of_memory(rejection),
+            Obstacle::StrictHint { near, memory, .. } => self.strict_hint(rejection, &near, &memory),
+            Obstacle::Devices(_) | Obstacle::Types(_) => rejection,
+        }
+    }
+
+    fn cpus(&self, mut rejection: Rejection) -> Rejection {
+        "no pool has enough CPUs".clone_into(&mut rejection.problem);
+        let CpuDemand { full, fraction_milli, .. } = *self.demand;
+        let root = self.tree.root();
+        let time = |pool: &Pool| u64::try_from(self.supply.shared(pool.id)).unwrap_or(0);
+        let (available, room) = if self.demand.class == CpuClass::Reserved {
+            let left = u64::try_from(self.supply.reserved(root.id)).unwrap_or(0);
+            (
+                left / 1000,
+                self.room(|pool| u64::try_from(self.supply.reserved(pool.id)).unwrap_or(0)).in_thousandths(),
+            )
+        } else if full > 0 {
+            ((self.exclusive)(root), self.room(self.exclusive))
+        } else {
+            (time(root) / 1000, self.room(time).in_thousandths())
+        };
+        let wanted = full.saturating_mul(1000).saturating_add(fraction_milli).div_ceil(1000).max(1);
+        rejection.short_of(vec![self.cpu_shortage(wanted, available)], &[room])
+    }
+
+    fn isolated_cpus(&self, mut rejection: Rejection) -> Rejection {
+        "too few isolated CPUs are free in one pool".clone_into(&mut rejection.problem);
+        let isolated = |pool: &Pool| u64::try_from(self.supply.isolated(pool.id)).unwrap_or(u64::MAX);
+        let shortage = self.cpu_shortage(self.demand.full, isolated(self.tree.root()));
+        let rejection = rejection.short_of(vec![shortage], &[self.room(isolated)]);
+        Rejection { fits: rejection.fits.map(|fits| format!("{fits} as isolated CPUs")), ..rejection }
+    }
+
+    /// By nodes of a single pool, and on the whole machine.
+    fn room(&self, free: impl Fn(&Pool) -> u64) -> Room {
+        let pools = || self.tree.pools().iter();
+        let nodes = self.inventory.cpu_nodes();
+        Room::new("cpu", &nodes, |place| {
+            if *place == nodes {
+                return free(self.tree.root());
+            }
+            pools().filter(|pool| pool.cpu_nodes.is_subset(place)).map(&free).max().unwrap_or(0)
+        })
+    }
+
+    fn amounts(&self) -> Vec<(MemoryResource, u64)> {
+        let hugepages = self.memory.hugepages.iter();
+        let hugepages = hugepages.map(|(size, bytes)| (MemoryResource::Hugepages(*size), *bytes));
+        let all = std::iter::once((MemoryResource::Memory, self.memory.bytes)).chain(hugepages);
+        all.filter(|(_, bytes)| *bytes > 0).collect()
+    }
+
+    fn of_memory(&self, rejection: Rejection) -> Rejection {
+        let zone = self.memory.widest(self.tree);
+        self.on_zone(rejection, &zone)
+    }
+
+    fn on_zone(&self, rejection: Rejection, zone: &NodeSet) -> Rejection {
+        let shortage = |(resource, wanted): (MemoryResource, u64)| Shortage {
+            available: self.account.free(zone, resource),
+            resource: resource.to_string(),
+            nodes: zone.clone(),
+            wanted,
+        };
+        let all: Vec<Shortage> = self.amounts().into_iter().map(shortage).collect();
+        let room = |(resource, _): (MemoryResource, u64)| Room::of_memory(self.account, zone, resource);
+        let rooms: Vec<Room> = self.amounts().into_iter().map(room).collect();
+        let rejection = rejection.short_of(short_or_all(all), &rooms);
+        Rejection { fits: rejection.fits.map(|fits| format!("{fits} without moving others")), ..rejection }
+    }
+
+    fn strict_hint(&self, rejection: Rejection, near: &CpuSet, memory: &NodeSet) -> Rejection {
+        let machine = &self.inventory.machine;
+        let near = near.intersection(&self.tree.root().sharable).difference(self.supply.taken());
+        let count = u64::try_from(near.len()).unwrap_or(u64::MAX);
+        let CpuDemand { full, fraction_milli, .. } = *self.demand;
+        let wanted = full.saturating_add(fraction_milli.div_ceil(1000)).max(1);
+        let nodes = machine.nodes_of(&near).union(memory);
+        let cpus = Shortage { nodes: nodes.clone(), ..self.cpu_shortage(wanted, count) };
+        let room = Room::together("cpu", nodes, count);
+        let memory = self.on_zone(rejection.clone(), memory).shortages;
+        let bytes = |one: &Shortage| Room::together(&one.resource, one.nodes.clone(), one.available);
+        let rooms: Vec<Room> = std::iter::once(room).chain(memory.iter().map(bytes)).collect();
+        let all: Vec<Shortage> = std::iter::once(cpus).chain(memory).collect();
+        rejection.short_of(short_or_all(all), &rooms)
+    }
+
+    fn cpu_shortage(&self, wanted: u64, available: u64) -> Shortage {
+        Shortage { resource: "cpu".to_owned(), nodes: self.inventory.cpu_nodes(), wanted, available }
+    }
+}
+
+/// What there is too little of; all of it, where there is enough, but not where it may be.
+fn short_or_all(mut all: Vec<Shortage>) -> Vec<Shortage> {
+    if all.iter().any(|one| one.wanted > one.available) {
+        all.retain(|one| one.wanted > one.available);
+    }
+    all
+}
+
+/// The rejection of kinds of memory that the machine does not have: on its nodes is `bytes` of another.
+pub(super) fn no_such_memory(
+    tree: &PoolTree,
+    account: &ZoneAccount,
+    bytes: u64,
+    problem: String,
+) -> Rejection {
+    let nodes = tree.root().memory.all();
+    let room = Room::of_memory(account, &nodes, MemoryResource::Memory);
+    let resource = MemoryResource::Memory.to_string();
+    let shortage = Shortage { resource, nodes, wanted: bytes, available: 0 };
+    let rejection = Obstacle::Types(problem).into_rejection().short_of(vec![shortage], &[room]);
+    Rejection { fits: rejection.fits.map(|fits| format!("{fits} of other types")), ..rejection }
 }
 
 /// Where an amount of memory is from, in a sentence.

@@ -212,14 +212,8 @@ fn fraction(part: usize, whole: usize) -> u32 {
     u32::try_from(millionths).unwrap_or(FULL)
 }
 
-/// What of a grant is outside a hint, for a container that insists on its hints; none when it is all inside.
-pub fn outside(
-    tree: &PoolTree,
-    machine: &Topology,
-    hint: &TopologyHint,
-    cpus: &CpuSet,
-    mems: &NodeSet,
-) -> Option<String> {
+/// The CPUs and the memory nodes that are inside a hint.
+pub fn inside(tree: &PoolTree, machine: &Topology, hint: &TopologyHint) -> (CpuSet, NodeSet) {
     let (near, nodes) = if !hint.cpus.is_empty() {
         (hint.cpus.clone(), machine.nodes_of(&hint.cpus))
     } else if !hint.nodes.is_empty() {
@@ -231,6 +225,18 @@ pub fn outside(
         (near, nodes)
     };
     let local = tree.local_memory(&nodes);
+    (near, local)
+}
+
+/// What of a grant is outside a hint, for a container that insists on its hints; none when it is all inside.
+pub fn outside(
+    tree: &PoolTree,
+    machine: &Topology,
+    hint: &TopologyHint,
+    cpus: &CpuSet,
+    mems: &NodeSet,
+) -> Option<String> {
+    let (near, local) = inside(tree, machine, hint);
     let what = if !near.is_empty() && !cpus.is_subset(&near) {
         format!("CPUs {}", cpus.difference(&near))
     } else if !mems.is_subset(&local) {

@@ -75,5 +75,5 @@ fn unavailable(stock: &DeviceStock<'_>, count: u64, available: usize) -> Rejecti
         wanted: count,
         available: u64::try_from(available).unwrap_or(u64::MAX),
     };
-    Rejection { shortages: vec![shortage], ..Rejection::new(Reason::UnexpectedAdmissionError, problem) }
+    Rejection::new(Reason::UnexpectedAdmissionError, problem).short_of(vec![shortage], &[stock.room()])
 }

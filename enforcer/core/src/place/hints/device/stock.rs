@@ -7,6 +7,7 @@ use crate::{
     place::{
         Allocations, Inventory, PodRequest,
         hints::{Mask, NodeIndex},
+        room::Room,
     },
     set::NodeSet,
     topology::Topology,
@@ -79,6 +80,21 @@ impl<'a> DeviceStock<'a> {
     /// Devices that the container could be given.
     pub(super) fn available(&self) -> impl Iterator<Item = &Unit<'a>> {
         self.units.iter().filter(|unit| unit.state != State::Taken)
+    }
+
+    /// Available ones near these nodes.
+    pub(in crate::place::hints) fn count_near(&self, nodes: &NodeSet) -> u64 {
+        let mask = self.nodes.mask(nodes);
+        let near = self.available().filter(|unit| unit.near.is_some_and(|near| near & mask != 0));
+        u64::try_from(near.count()).unwrap_or(u64::MAX)
+    }
+
+    /// What could be had; those near no known node only with all others together.
+    pub(in crate::place::hints) fn room(&self) -> Room {
+        let nodes: NodeSet = self.nodes.ids().iter().copied().collect();
+        let all = u64::try_from(self.available().count()).unwrap_or(u64::MAX);
+        let free = |part: &NodeSet| if part.len() == nodes.len() { all } else { self.count_near(part) };
+        Room::new(self.resource, &nodes, free)
     }
 
     /// Has it just as many devices as it asks for? Then it keeps them.

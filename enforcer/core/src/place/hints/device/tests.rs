@@ -212,7 +212,8 @@ fn a_refusal_has_figures() {
             refused.to_string(),
             format!(
                 "UnexpectedAdmissionError: requested number of devices unavailable for vendor.com/gpu. \
-                 Requested: {count}, Available: 1: 1 of {count} vendor.com/gpu on nodes 0-1"
+                 Requested: {count}, Available: 1: 1 of {count} vendor.com/gpu on nodes 0-1; \
+                 at most 1 vendor.com/gpu on node 1 would fit"
             )
         );
     }

@@ -9,6 +9,7 @@ use crate::{
     place::{
         MemoryClaim, MemoryResource, Reason, Rejection, Shortage,
         hints::{Mask, merge::Merged},
+        room::Room,
     },
     set::NodeSet,
     words,
@@ -41,13 +42,17 @@ pub fn shortages(
     nodes: &NodeSet,
 ) -> Vec<Shortage> {
     let short = wanted.iter().filter(|(resource, bytes)| !stock.account.fits(nodes, *resource, *bytes));
-    let shortage = |(resource, bytes): &(MemoryResource, u64)| Shortage {
+    short.map(|one| shortage(stock, one, nodes)).collect()
+}
+
+fn shortage(stock: &MemoryStock<'_>, wanted: &(MemoryResource, u64), nodes: &NodeSet) -> Shortage {
+    let (resource, bytes) = *wanted;
+    Shortage {
         resource: resource.to_string(),
         nodes: nodes.clone(),
-        wanted: *bytes,
-        available: stock.account.free(nodes, *resource),
-    };
-    short.map(shortage).collect()
+        wanted: bytes,
+        available: stock.account.free(nodes, resource),
+    }
 }
 
 fn choose(
@@ -57,12 +62,25 @@ fn choose(
 ) -> Result<Mask, Rejection> {
     let refused = |problem: &str, nodes: Mask| {
         let problem = format!("[memorymanager] {problem}");
-        Rejection {
-            shortages: shortages(stock, wanted, &stock.nodes.nodes(nodes)),
-            fits: best(stock, wanted, 0)
-                .and_then(|hint| hint.mask)
-                .map(|mask| format!("it fits on {}", words::nodes(&stock.nodes.nodes(mask)))),
-            ..Rejection::new(Reason::UnexpectedAdmissionError, problem)
+        let (nodes, all) = (stock.nodes.nodes(nodes), stock.nodes.nodes(stock.nodes.all()));
+        // Enough, but not where the rule for groups lets it be: all of it is what cannot be had.
+        let short = Some(shortages(stock, wanted, &nodes)).filter(|short| !short.is_empty());
+        let short = short.unwrap_or_else(|| wanted.iter().map(|one| shortage(stock, one, &nodes)).collect());
+        let allowed = |place: &NodeSet| stock.allowed(stock.nodes.mask(place));
+        let room = |(resource, _): &(MemoryResource, u64)| {
+            let free = |place: &NodeSet| {
+                if allowed(place) { stock.account.free(place, *resource) } else { 0 }
+            };
+            Room::new(&resource.to_string(), &all, free)
+        };
+        let rooms: Vec<Room> = wanted.iter().map(room).collect();
+        let rejection = Rejection::new(Reason::UnexpectedAdmissionError, problem).short_of(short, &rooms);
+        match best(stock, wanted, 0).and_then(|hint| hint.mask) {
+            Some(mask) => {
+                let fits = format!("it fits on {}", words::nodes(&stock.nodes.nodes(mask)));
+                Rejection { fits: Some(fits), ..rejection }
+            }
+            None => rejection,
         }
     };
     let Some(chosen) = merged.mask else {

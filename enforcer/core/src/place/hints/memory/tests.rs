@@ -152,14 +152,16 @@ fn a_refusal_has_figures_and_a_way_out() {
         refused.to_string(),
         "UnexpectedAdmissionError: [memorymanager] failed to get the default NUMA affinity, no NUMA nodes \
          with enough memory is available: 512 MiB of 1024 MiB memory on node 0, \
-         0 B of 1024 MiB hugepages-1Gi on node 0"
+         0 B of 1024 MiB hugepages-1Gi on node 0; \
+         at most 512 MiB memory on node 0, 0 B hugepages-1Gi on node 0 would fit"
     );
     // Nodes that the hint leaves out do not help: all of them together are short.
     let refused = State::of(&[(512, 1), (256, 1)]).assign(false, &R, Some(0b01), false).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "UnexpectedAdmissionError: [memorymanager] failed to find NUMA nodes to extend the current \
-         topology hint: 768 MiB of 1024 MiB memory on nodes 0-1"
+         topology hint: 768 MiB of 1024 MiB memory on nodes 0-1; at most 512 MiB memory on node 0 and \
+         768 MiB on nodes 0-1, 1024 MiB hugepages-1Gi on node 0 and 2048 MiB on nodes 0-1 would fit"
     );
 }
 

@@ -13,7 +13,7 @@ use super::{
     classify::Classifier,
     cpus::CpuGroups,
     rank::{Order, Standing},
-    refusal::{Obstacle, refuse},
+    refusal::{Obstacle, Refused},
     supply::CpuSupply,
     tree::PoolTree,
 };
@@ -91,15 +91,16 @@ impl<'a> Placing<'a> {
             }
         }
         self.consider_none(&wanted, &obstacles, trace);
-        Err(refuse(
-            self.inventory,
-            self.tree,
-            &self.supply,
-            &self.account,
-            &wanted.demand,
-            &wanted.memory,
-            &obstacles,
-        ))
+        let refused = Refused {
+            inventory: self.inventory,
+            tree: self.tree,
+            supply: &self.supply,
+            account: &self.account,
+            demand: &wanted.demand,
+            memory: &wanted.memory,
+            exclusive: &|pool| self.most_exclusive(&wanted, pool),
+        };
+        Err(refused.rejection(&obstacles))
     }
 
     fn consider(

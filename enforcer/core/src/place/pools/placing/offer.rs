@@ -21,6 +21,7 @@ use crate::{
             supply::Choice,
             topology_hints,
             tree::Pool,
+            zones::ZoneOffer,
         },
     },
     set::CpuSet,
@@ -74,16 +75,18 @@ impl Placing<'_> {
         if preferences.hints.strict {
             let cpus = grant.cpus(self.supply.taken());
             let machine = &self.inventory.machine;
-            let outside = wanted
-                .hints
-                .iter()
-                .find_map(|hint| topology_hints::outside(self.tree, machine, hint, &cpus, &grant.mems));
+            let outside = wanted.hints.iter().find_map(|hint| {
+                let outside = topology_hints::outside(self.tree, machine, hint, &cpus, &grant.mems)?;
+                let (near, memory) = topology_hints::inside(self.tree, machine, hint);
+                Some(Obstacle::StrictHint { outside, near, memory })
+            });
             if let Some(outside) = outside {
-                return Err(Obstacle::StrictHint(outside));
+                return Err(outside);
             }
         }
         grant.devices = self.devices(wanted, pool, allocations)?;
-        grant.reason = reason(wanted, pool);
+        let had = self.pod.previous.get(&wanted.container.name);
+        grant.reason = reason(wanted, pool, &offer.zone, had);
         Ok((grant, offer.clone()))
     }
 
@@ -136,13 +139,7 @@ impl Placing<'_> {
         };
         let count = usize::try_from(demand.full).ok().ok_or(Obstacle::Cpus)?;
         let near = self.near(wanted);
-        let choice = Choice {
-            pool: pool.id,
-            priority: demand.priority,
-            allowed: wanted.container.allowed_cpus.as_ref(),
-            had: self.pod.previous.get(&wanted.container.name).map(|had| &had.exclusive),
-            near: &near,
-        };
+        let choice = self.choice(wanted, pool, &near);
         if demand.isolate != Isolate::No
             && let Some(cpus) = self.supply.take_isolated(groups, &choice, count)
         {
@@ -153,6 +150,37 @@ impl Placing<'_> {
         }
         let cpus = self.supply.take_shared(groups, &choice, count, demand.fraction_milli);
         cpus.map(|cpus| (CpuClass::Exclusive, cpus)).ok_or(Obstacle::Cpus)
+    }
+
+    fn choice<'c>(&'c self, wanted: &Wanted<'c>, pool: &Pool, near: &'c [CpuSet]) -> Choice<'c> {
+        Choice {
+            pool: pool.id,
+            priority: wanted.demand.priority,
+            allowed: wanted.container.allowed_cpus.as_ref(),
+            had: self.pod.previous.get(&wanted.container.name).map(|had| &had.exclusive),
+            near,
+        }
+    }
+
+    /// The most exclusive CPUs that a container of this kind would get in a pool, by halving.
+    pub(super) fn most_exclusive(&self, wanted: &Wanted<'_>, pool: &Pool) -> u64 {
+        let Some(groups) = &self.groups else { return 0 };
+        let near = self.near(wanted);
+        let choice = self.choice(wanted, pool, &near);
+        let fits = |count: u64| {
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            self.supply.take_shared(groups, &choice, count, wanted.demand.fraction_milli).is_some()
+        };
+        let (mut most, mut too_many) = (0, wanted.demand.full.min(pool.sharable.len() as u64 + 1));
+        while too_many > most + 1 {
+            let middle = most.midpoint(too_many);
+            if fits(middle) {
+                most = middle;
+            } else {
+                too_many = middle;
+            }
+        }
+        most
     }
 
     /// By `pick-resources-by-hints`: the CPUs beside each thing that it uses.
@@ -187,13 +215,27 @@ impl Placing<'_> {
 }
 
 /// Why here, in one sentence.
-fn reason(wanted: &Wanted<'_>, pool: &Pool) -> String {
+fn reason(wanted: &Wanted<'_>, pool: &Pool, offer: &ZoneOffer, had: Option<&Grant>) -> String {
     let memory = wanted.amounts.memory;
     let promised = memory.source.filter(|_| memory.bytes > 0).map(|source| {
         format!("; {} of memory by its {}", words::size(memory.bytes), refusal::source(source))
     });
     let promised = promised.unwrap_or_default();
-    format!("{} is the best pool that has room; {}{promised}", pool.name, wanted.demand.because)
+    let stays = had.is_some_and(|had| had.pool.as_ref() == Some(&pool.name));
+    let best = if stays { "is the pool that it had" } else { "is the best pool" };
+    let farther = offer.zone.difference(&pool.memory.all());
+    let room = match () {
+        () if wanted.memory.preserve => " for its CPUs".to_owned(),
+        () if !farther.is_empty() => {
+            format!(" for its CPUs, with memory on {} outside it", words::nodes(&farther))
+        }
+        () if !offer.moved.is_empty() => {
+            format!(", with room after {} got a wider zone", words::count(offer.moved.len(), "other"))
+        }
+        () if stays => ", with room".to_owned(),
+        () => " that has room".to_owned(),
+    };
+    format!("{} {best}{room}; {}{promised}", pool.name, wanted.demand.because)
 }
 
 /// CPU time as a weight, as the kubelet computes it (`MilliCPUToShares` in

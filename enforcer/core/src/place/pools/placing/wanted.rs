@@ -14,7 +14,7 @@ use crate::{
             annotations::Preferences,
             classify::{CpuDemand, CpuLimit},
             memory::MemoryWish,
-            refusal::Obstacle,
+            refusal::no_such_memory,
             request::Amounts,
             topology_hints::HintKind,
         },
@@ -59,7 +59,9 @@ impl<'a> Placing<'a> {
         let demand = self.with_reserved(demand, &mut warn);
         let memory =
             MemoryWish::new(self.inventory, self.tree, container, pod.qos, amounts.memory, &preferences);
-        let (memory, warning) = memory.map_err(|problem| Obstacle::Types(problem).into_rejection())?;
+        let (memory, warning) = memory.map_err(|problem| {
+            no_such_memory(self.tree, &self.account, amounts.memory.bytes.max(1), problem)
+        })?;
         warning.map(str::to_owned).into_iter().for_each(&mut warn);
         let mut hints = container.topology_hints.clone();
         hints.extend(self.device_hints(index, allocations));

@@ -154,3 +154,25 @@ impl Pod {
         self.burstable(milli, Some(milli + 1), memory)
     }
 }
+
+#[test]
+fn the_reason_says_where_the_memory_is_that_the_pool_does_not_have() {
+    for (strict, expected) in [
+        (false, "NUMA node #1 is the best pool, with room after 1 other got a wider zone; "),
+        (true, "NUMA node #1 is the best pool for its CPUs, with memory on node 0 outside it; "),
+    ] {
+        let mut node = Node::new(n4c16(), RESERVED);
+        let limit = |pod: Pod| pod.last(|container| container.allowed_cpus = Some("4-7".parse().unwrap()));
+        let mut one = limit(Pod::new("one").last_burstable(100, 1500 * MB));
+        if strict {
+            one = one.annotated("memory.strict.numa-enforcer.io/pod", "true");
+        }
+        let one = node.run(one);
+        let reason = &node.grant(&one).reason;
+        assert!(reason.starts_with("NUMA node #1 is the best pool that has room; "), "{reason}");
+        let two = node.run(limit(Pod::new("two").guaranteed(1000, 1500 * MB)));
+        let grant = node.grant(&two);
+        assert_eq!(grant.mems.to_string(), if strict { "0-1" } else { "1" });
+        assert!(grant.reason.starts_with(expected), "{}", grant.reason);
+    }
+}

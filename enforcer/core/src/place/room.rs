@@ -1,0 +1,154 @@
+//! What would have fitted, for the text of a rejection.
+//!
+//! Problem: a rejection is of use only when it says which smaller request would have had a place. Idea:
+//! whoever rejects knows what its resource has free on any set of nodes; of that two figures are told,
+//! for every resource and both engines alike: the most that one node has, and what all nodes that were
+//! looked at have together. Each is for that resource alone.
+//!
+//! Must never say more than could be had: amounts of a zone are asked for as a whole, not added up.
+
+use std::{cmp::Reverse, fmt};
+
+use super::{MemoryResource, memory::ZoneAccount};
+use crate::{
+    id::NodeId,
+    set::{CpuSet, NodeSet},
+    topology::Topology,
+    words,
+    workload::printable,
+};
+
+/// What could be had of one resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Room {
+    resource: String,
+    unit: Unit,
+    /// The most that a single node has; absent where only the nodes together were looked at.
+    one: Option<(NodeId, u64)>,
+    /// The nodes that were looked at, and what they have together; absent where only one node counts.
+    all: Option<(NodeSet, u64)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Number,
+    Bytes,
+    /// Thousandths of a CPU.
+    Milli,
+}
+
+impl Room {
+    /// With what is free on a set of nodes.
+    pub(super) fn new(resource: &str, nodes: &NodeSet, free: impl Fn(&NodeSet) -> u64) -> Self {
+        let of_one = |node: NodeId| (node, free(&std::iter::once(node).collect()));
+        Self {
+            resource: resource.to_owned(),
+            unit: if is_in_bytes(resource) { Unit::Bytes } else { Unit::Number },
+            one: nodes.iter().map(of_one).min_by_key(|(node, amount)| (Reverse(*amount), *node)),
+            all: Some((nodes.clone(), free(nodes))),
+        }
+    }
+
+    /// Of CPUs, when these are free.
+    pub(super) fn of_cpus(machine: &Topology, nodes: &NodeSet, free: &CpuSet) -> Self {
+        let count = |nodes: &NodeSet| free.common(&machine.cpus_of(nodes));
+        Self::new("cpu", nodes, |nodes| u64::try_from(count(nodes)).unwrap_or(u64::MAX))
+    }
+
+    /// Of memory, by the account.
+    pub(super) fn of_memory(account: &ZoneAccount, nodes: &NodeSet, resource: MemoryResource) -> Self {
+        Self::new(&resource.to_string(), nodes, |nodes| account.free(nodes, resource))
+    }
+
+    /// Of which nothing is known but what all nodes have together.
+    pub(super) fn together(resource: &str, nodes: NodeSet, amount: u64) -> Self {
+        Self { one: None, all: Some((nodes, amount)), ..Self::new(resource, &NodeSet::new(), |_| 0) }
+    }
+
+    /// Where several nodes together are no place.
+    #[must_use]
+    pub(super) fn on_one_node(self) -> Self {
+        let all = self.all.filter(|_| self.one.is_none());
+        Self { all, ..self }
+    }
+
+    /// With amounts in thousandths of a CPU.
+    #[must_use]
+    pub(super) fn in_thousandths(self) -> Self {
+        Self { unit: Unit::Milli, ..self }
+    }
+}
+
+/// `at most 6 cpu on node 0 and 14 on nodes 0-1, 16 GiB memory on node 0 would fit`; none for no resource.
+pub(super) fn would_fit(rooms: &[Room]) -> Option<String> {
+    let rooms: Vec<String> = rooms.iter().map(ToString::to_string).collect();
+    (!rooms.is_empty()).then(|| format!("at most {} would fit", rooms.join(", ")))
+}
+
+/// Is this resource counted in bytes?
+pub(super) fn is_in_bytes(resource: &str) -> bool {
+    resource == "memory" || resource.starts_with("hugepages-")
+}
+
+impl fmt::Display for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let amount = |value: u64| match self.unit {
+            Unit::Number => value.to_string(),
+            Unit::Bytes => words::size(value),
+            Unit::Milli => format!("{value}m"),
+        };
+        let all = self.all.as_ref();
+        // Nodes that add nothing are not told, and neither is a node that has nothing.
+        let one = self.one.filter(|(_, most)| all.is_none_or(|(_, sum)| *most > 0 && most <= sum));
+        let all = all.filter(|(_, sum)| one.is_none_or(|(_, most)| *sum > most));
+        let resource = printable(&self.resource);
+        match (one, all) {
+            (Some((node, most)), all) => {
+                write!(f, "{} {resource} on node {node}", amount(most))?;
+                all.map_or(Ok(()), |(nodes, sum)| {
+                    write!(f, " and {} on {}", amount(*sum), words::nodes(nodes))
+                })
+            }
+            (None, Some((nodes, _))) if nodes.is_empty() => write!(f, "{} {resource}", amount(0)),
+            (None, Some((nodes, sum))) => {
+                write!(f, "{} {resource} on {}", amount(*sum), words::nodes(nodes))
+            }
+            (None, None) => write!(f, "{} {resource}", amount(0)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_node_and_all_of_them_are_told_where_they_differ() {
+        let nodes = |list: &str| list.parse::<NodeSet>().unwrap();
+        let room = |list: &str, amounts: [u64; 3], sum: u64| {
+            Room::new("cpu", &nodes(list), |nodes| match nodes.len() {
+                1 => nodes.first().map_or(0, |node| amounts[node.0 as usize]),
+                _ => sum,
+            })
+        };
+        for (room, text) in [
+            (room("0-1", [3, 6, 0], 9), "6 cpu on node 1 and 9 on nodes 0-1"),
+            (room("0-1", [6, 6, 0], 6), "6 cpu on node 0"),
+            (room("1", [3, 6, 0], 6), "6 cpu on node 1"),
+            (room("0-2", [0, 0, 0], 0), "0 cpu on nodes 0-2"),
+            (room("0-1", [0, 0, 0], 2), "2 cpu on nodes 0-1"),
+            (room("0-1", [3, 6, 0], 9).on_one_node(), "6 cpu on node 1"),
+            (room("0-1", [0, 0, 0], 0).on_one_node(), "0 cpu on node 0"),
+            (room("0-1", [300, 600, 0], 900).in_thousandths(), "600m cpu on node 1 and 900m on nodes 0-1"),
+            (Room::together("memory", nodes("0-1"), 1 << 40), "1024 GiB memory on nodes 0-1"),
+            (Room::together("v.com/\u{1b}", nodes("0"), 1), "1 v.com/\\u{1b} on node 0"),
+            (Room::new("cpu", &NodeSet::new(), |_| 0), "0 cpu"),
+        ] {
+            assert_eq!(room.to_string(), text);
+        }
+        let rooms = [room("0", [3, 0, 0], 3), Room::together("hugepages-2Mi", nodes("1"), 0)];
+        let said = "at most 3 cpu on node 0, 0 B hugepages-2Mi on node 1 would fit";
+        assert_eq!(would_fit(&rooms).as_deref(), Some(said));
+        assert_eq!(would_fit(&[]), None);
+    }
+}
