@@ -6,8 +6,10 @@
 use core::mem::{offset_of, size_of};
 
 use crate::{
-    counter::HintFaultPages,
-    key::{NodeKey, PlacementKey},
+    counter::{HintFaultPages, Moves, RunTime},
+    event::Event,
+    key::MoveKey,
+    managed::ManagedCgroup,
     task::TaskRecord,
 };
 
@@ -23,12 +25,24 @@ macro_rules! layout {
 }
 
 layout! {
-    /// Fields of [`NodeKey`] and their offsets.
-    NODE_KEY: NodeKey, 16 { cgroup: 0, node: 8, zero: 12 }
+    /// Fields of [`MoveKey`] and their offsets.
+    MOVE_KEY: MoveKey, 8 { slot: 0, src: 4, dst: 6 }
 }
 layout! {
-    /// Fields of [`PlacementKey`] and their offsets.
-    PLACEMENT_KEY: PlacementKey, 16 { cgroup: 0, src: 8, dst: 12 }
+    /// Fields of [`ManagedCgroup`] and their offsets.
+    MANAGED_CGROUP: ManagedCgroup, 136 { slot: 0, flags: 4, allowed: 8 }
+}
+layout! {
+    /// Fields of [`Moves`] and their offsets.
+    MOVES: Moves, 24 { migrated: 0, started: 8, misplaced: 16 }
+}
+layout! {
+    /// Fields of [`RunTime`] and their offsets.
+    RUN_TIME: RunTime, 24 { ns: 0, misplaced_ns: 8, samples: 16 }
+}
+layout! {
+    /// Fields of [`Event`] and their offsets.
+    EVENT: Event, 32 { time_ns: 0, cgroup: 8, tid: 16, slot: 20, kind: 24, src: 26, dst: 28, detail: 30 }
 }
 layout! {
     /// Fields of [`HintFaultPages`] and their offsets.

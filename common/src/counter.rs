@@ -1,5 +1,29 @@
 //! Values of the counter maps, one copy per CPU; the daemon adds the copies up.
 
+/// Tasks that came to a CPU of another node.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moves {
+    /// Moved there (`sched_migrate_task`).
+    pub migrated: u64,
+    /// Started there, away from their parent (`sched_wakeup_new`).
+    pub started: u64,
+    /// Either of both, to a node on which their cgroup is not allowed.
+    pub misplaced: u64,
+}
+
+/// Time on the CPUs of one node.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RunTime {
+    /// Nanoseconds.
+    pub ns: u64,
+    /// Those of cgroups that are not allowed on the node.
+    pub misplaced_ns: u64,
+    /// Observations behind it: clock ticks or context switches.
+    pub samples: u64,
+}
+
 /// Pages of NUMA hinting faults (`task_numa_fault` in `kernel/sched/fair.c`).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -14,21 +38,25 @@ pub struct HintFaultPages {
     pub migrate_failed: u64,
 }
 
-/// Events that were seen and not counted, by reason: the indices of the map `DROPS`.
+/// Events that were seen and are in no counter or ring, by reason: the indices of the map `DROPS`.
 pub mod drop {
-    /// The placement map was full.
-    pub const PLACEMENTS: u32 = 0;
-    /// The run-time map was full.
-    pub const RUN_TICKS: u32 = 1;
-    /// The hinting-fault map was full.
-    pub const HINT_FAULTS: u32 = 2;
+    /// The map of moves was full.
+    pub const MOVES: u32 = 0;
+    /// A new cgroup could not inherit its parent's entry.
+    pub const MANAGED: u32 = 1;
     /// The CPU has no node in the table: it came online after the programs were loaded, or its
     /// number is too large.
-    pub const UNKNOWN_CPU: u32 = 3;
+    pub const UNKNOWN_CPU: u32 = 2;
     /// The cgroup of the task could not be read.
-    pub const UNKNOWN_CGROUP: u32 = 4;
+    pub const UNKNOWN_CGROUP: u32 = 3;
+    /// The ring of events was full.
+    pub const EVENTS: u32 = 4;
+    /// An event of the same workload was sent a moment ago; no loss, the counters have it.
+    pub const LIMITED: u32 = 5;
+    /// The ring of pressure events was full.
+    pub const PRESSURE: u32 = 6;
     /// How many reasons there are.
-    pub const REASONS: u32 = 5;
+    pub const REASONS: u32 = 7;
 }
 
 /// Flags of `task_numa_fault` (`include/linux/sched/numa_balancing.h`).

@@ -10,8 +10,10 @@
 
 pub mod abi;
 pub mod counter;
+pub mod event;
 pub mod key;
 pub mod limit;
+pub mod managed;
 #[cfg(feature = "user")]
 mod pod;
 pub mod settings;

@@ -1,18 +1,22 @@
-//! Sizes of the maps.
-//!
-//! A per-CPU map takes entries x value x possible CPUs of kernel memory: with these sizes 350 KiB per
-//! CPU, 90 MiB on 256 CPUs.
+//! Sizes that both sides agree on, and those of maps until the daemon has sized them for the host.
 
-/// Entries of the placement map: (cgroup, source node, destination node).
-pub const PLACEMENTS: u32 = 8_192;
-/// Entries of the run-time map: (cgroup, node).
-pub const RUN_TICKS: u32 = 8_192;
-/// Entries of the hinting-fault map: (cgroup, node).
-pub const HINT_FAULTS: u32 = 4_096;
 /// CPUs that the CPU-to-node table covers: `NR_CPUS` of x86 at most. A power of two, so that masking
 /// an index bounds it.
 pub const CPUS: usize = 8_192;
+/// 64-bit words of a set of nodes.
+pub const NODE_WORDS: usize = 16;
+/// Nodes with CPUs that can be told apart: `MAX_NUMNODES` of every architecture at most.
+pub const NODES: usize = NODE_WORDS * 64;
 /// 64-bit words of a task's CPU mask in [`crate::task::TaskRecord`].
 pub const MASK_WORDS: usize = 16;
 /// CPUs that such a mask covers.
 pub const MASK_CPUS: usize = MASK_WORDS * 64;
+
+/// Workloads.
+pub const SLOTS: u32 = 64;
+/// Watched cgroups.
+pub const MANAGED: u32 = 1_024;
+/// Keys of the map of moves.
+pub const MOVES: u32 = 1_024;
+/// Bytes of the ring of events.
+pub const EVENT_BYTES: u32 = 256 * 1_024;

@@ -3,13 +3,18 @@
 use aya::Pod;
 
 use crate::{
-    counter::HintFaultPages,
-    key::{NodeKey, PlacementKey},
+    counter::{HintFaultPages, Moves, RunTime},
+    key::MoveKey,
+    managed::ManagedCgroup,
 };
 
 // SAFETY: `#[repr(C)]`, integers only, and without padding: the asserted offsets leave no gap.
-unsafe impl Pod for NodeKey {}
+unsafe impl Pod for MoveKey {}
 // SAFETY: as above.
-unsafe impl Pod for PlacementKey {}
+unsafe impl Pod for ManagedCgroup {}
+// SAFETY: as above.
+unsafe impl Pod for Moves {}
+// SAFETY: as above.
+unsafe impl Pod for RunTime {}
 // SAFETY: as above.
 unsafe impl Pod for HintFaultPages {}

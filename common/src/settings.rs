@@ -6,10 +6,17 @@
 
 /// `u32`: which cgroup of a task counts, [`AXIS_UNIFIED`] or [`AXIS_CPUSET`].
 pub const CGROUP_AXIS: &str = "CGROUP_AXIS";
-/// `[u16; CPUS]`: NUMA node of each CPU, [`NO_NODE`] where it is not known.
+/// `[u16; CPUS]`: index of the NUMA node of each CPU, [`NO_NODE`] where it is not known. Indices are
+/// those of the nodes with CPUs in ascending order of their ids.
 pub const CPU_NODE: &str = "CPU_NODE";
+/// `u32`: how many nodes the table names: columns of the counter arrays.
+pub const NODES: &str = "NODES";
+/// `u64`: least time in ns between two events of one workload from one CPU; 0 sends all.
+pub const EVENT_INTERVAL_NS: &str = "EVENT_INTERVAL_NS";
 /// `u32`: offset of the `cpu` of `struct task_struct`, through `thread_info` where it is there.
 pub const TASK_CPU: &str = "TASK_CPU";
+/// `u32`: offset of `pid` in `struct task_struct`.
+pub const TASK_PID: &str = "TASK_PID";
 /// `u32`: offset of `cgroups` in `struct task_struct`.
 pub const TASK_CGROUPS: &str = "TASK_CGROUPS";
 /// `u32`: offset in `struct css_set` of `dfl_cgrp` or of the cpuset controller's slot of `subsys`,
@@ -17,6 +24,16 @@ pub const TASK_CGROUPS: &str = "TASK_CGROUPS";
 pub const CSS_SET_SLOT: &str = "CSS_SET_SLOT";
 /// `u32`: offset of `cgroup` in `struct cgroup_subsys_state`; only [`AXIS_CPUSET`] uses it.
 pub const CSS_CGROUP: &str = "CSS_CGROUP";
+/// `u32`: offset of `parent` in `struct cgroup_subsys_state`.
+pub const CSS_PARENT: &str = "CSS_PARENT";
+/// `u32`: offset of `self` in `struct cgroup`.
+pub const CGROUP_SELF: &str = "CGROUP_SELF";
+/// `u32`: offset of `root` in `struct cgroup`.
+pub const CGROUP_ROOT: &str = "CGROUP_ROOT";
+/// `u32`: offset of `hierarchy_id` in `struct cgroup_root`.
+pub const ROOT_HIERARCHY: &str = "ROOT_HIERARCHY";
+/// `u32`: number of the hierarchy whose cgroups count, as `/proc/self/cgroup` has it; 0 is cgroup v2.
+pub const HIERARCHY: &str = "HIERARCHY";
 /// `u32`: offset of `kn` in `struct cgroup`.
 pub const CGROUP_KN: &str = "CGROUP_KN";
 /// `u32`: offset of `id` in `struct kernfs_node`.
@@ -29,3 +46,8 @@ pub const AXIS_CPUSET: u32 = 1;
 
 /// A CPU without a known node.
 pub const NO_NODE: u16 = u16::MAX;
+
+/// Ticks per second of a busy CPU: odd, so that it does not beat with the kernel's own tick.
+pub const TICK_HZ: u64 = 99;
+/// Run time that one tick stands for, in nanoseconds.
+pub const TICK_NS: u64 = 1_000_000_000 / TICK_HZ;

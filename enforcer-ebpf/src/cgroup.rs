@@ -7,7 +7,10 @@
 use aya_ebpf::helpers::{bpf_get_current_cgroup_id, bpf_get_current_task, bpf_probe_read_kernel};
 use enforcer_common::settings::AXIS_UNIFIED;
 
-use crate::settings::{CGROUP_AXIS, CGROUP_KN, CSS_CGROUP, CSS_SET_SLOT, KN_ID, TASK_CGROUPS};
+use crate::settings::{
+    CGROUP_AXIS, CGROUP_KN, CGROUP_ROOT, CGROUP_SELF, CSS_CGROUP, CSS_PARENT, CSS_SET_SLOT, HIERARCHY, KN_ID,
+    ROOT_HIERARCHY, TASK_CGROUPS,
+};
 
 /// Cgroup of a task that is an argument of a BTF tracepoint.
 ///
@@ -17,10 +20,31 @@ use crate::settings::{CGROUP_AXIS, CGROUP_KN, CSS_CGROUP, CSS_SET_SLOT, KN_ID, T
 pub fn of_task(task: *const u8) -> u64 {
     let css_set = follow(task, TASK_CGROUPS.load());
     let slot = follow(css_set, CSS_SET_SLOT.load());
-    let cgroup = if CGROUP_AXIS.load() == AXIS_UNIFIED { slot } else { follow(slot, CSS_CGROUP.load()) };
+    id_of(if CGROUP_AXIS.load() == AXIS_UNIFIED { slot } else { follow(slot, CSS_CGROUP.load()) })
+}
+
+/// Id of a `struct cgroup` that is an argument of a BTF tracepoint, or was reached from one.
+#[inline(always)]
+pub fn id_of(cgroup: *const u8) -> u64 {
     let kn = follow(cgroup, CGROUP_KN.load());
     // SAFETY: `kn` comes from the walk, so the load is checked as in `follow`.
     unsafe { kn.add(KN_ID.load() as usize).cast::<u64>().read_volatile() }
+}
+
+/// Id of the cgroup above such a one; 0 above a root.
+#[inline(always)]
+pub fn parent_id(cgroup: *const u8) -> u64 {
+    let css = follow(cgroup, CGROUP_SELF.load() + CSS_PARENT.load());
+    id_of(follow(css, CSS_CGROUP.load()))
+}
+
+/// Is it of the hierarchy whose cgroups count? The tracepoints fire for all, and ids repeat between them.
+#[inline(always)]
+pub fn counts(cgroup: *const u8) -> bool {
+    let root = follow(cgroup, CGROUP_ROOT.load());
+    // SAFETY: as in `id_of`.
+    let hierarchy = unsafe { root.add(ROOT_HIERARCHY.load() as usize).cast::<u32>().read_volatile() };
+    hierarchy == HIERARCHY.load()
 }
 
 /// Cgroup of the task that this CPU runs.

@@ -1,8 +1,8 @@
 //! The programs that run in the kernel: entry points only, one line each.
 //!
 //! Each family of hooks has a file of its own, every map is in [`maps`], every load-time setting in
-//! [`settings`]. A program counts and nothing else: it never blocks, never waits for the daemon,
-//! and when a map is full it counts the event as dropped. All of them go away with the daemon,
+//! [`settings`]. A program counts, and sends what is rare: it never blocks, never waits for the daemon,
+//! and when a map or a ring is full it counts the event as dropped. All of them go away with the daemon,
 //! because their links are file descriptors of it.
 //!
 //! Each hook is loaded on its own; the daemon reports those that this kernel refuses.
@@ -10,7 +10,9 @@
 #![no_main]
 
 mod cgroup;
+mod event;
 mod fault;
+mod managed;
 mod maps;
 mod placement;
 mod run_time;
@@ -32,6 +34,27 @@ pub fn sched_migrate_task(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "sched_wakeup_new")]
 pub fn sched_wakeup_new(ctx: BtfTracePointContext) -> i32 {
     placement::started(&ctx);
+    0
+}
+
+/// `sched:sched_switch(preempt, prev, next)`; since 5.18 with `prev_state`
+#[btf_tracepoint(function = "sched_switch")]
+pub fn sched_switch(_ctx: BtfTracePointContext) -> i32 {
+    run_time::switched();
+    0
+}
+
+/// `cgroup:cgroup_mkdir(cgroup, path)`
+#[btf_tracepoint(function = "cgroup_mkdir")]
+pub fn cgroup_mkdir(ctx: BtfTracePointContext) -> i32 {
+    managed::made(&ctx);
+    0
+}
+
+/// `cgroup:cgroup_release(cgroup, path)`
+#[btf_tracepoint(function = "cgroup_release")]
+pub fn cgroup_release(ctx: BtfTracePointContext) -> i32 {
+    managed::gone(&ctx);
     0
 }
 

@@ -1,49 +1,83 @@
 //! Every map.
 //!
-//! Preallocated, because a perf event program may use nothing else on older kernels, and per CPU, so
-//! that counting needs no atomic operation.
+//! Preallocated, because a perf event program may use nothing else on older kernels and a program that
+//! holds a run queue's lock must not allocate; per CPU where something is counted, so that counting
+//! needs no atomic operation. The daemon sizes them for its host before it loads them.
 
 use aya_ebpf::{
     bindings::BPF_ANY,
     macros::map,
-    maps::{PerCpuArray, PerCpuHashMap},
+    maps::{HashMap, PerCpuArray, PerCpuHashMap, RingBuf},
 };
 use enforcer_common::{
-    counter::{HintFaultPages, drop},
-    key::{NodeKey, PlacementKey},
+    counter::{HintFaultPages, Moves, RunTime, drop},
+    key::MoveKey,
     limit,
+    managed::ManagedCgroup,
 };
 
+/// Watched cgroups by id.
 #[map]
-pub static PLACEMENTS: PerCpuHashMap<PlacementKey, u64> =
-    PerCpuHashMap::with_max_entries(limit::PLACEMENTS, 0);
+pub static MANAGED: HashMap<u64, ManagedCgroup> = HashMap::with_max_entries(limit::MANAGED, 0);
 
+/// Moves between nodes by workload and pair of nodes: a hash, because of a square of nodes few are used.
 #[map]
-pub static RUN_TICKS: PerCpuHashMap<NodeKey, u64> = PerCpuHashMap::with_max_entries(limit::RUN_TICKS, 0);
+pub static MOVES: PerCpuHashMap<MoveKey, Moves> = PerCpuHashMap::with_max_entries(limit::MOVES, 0);
 
+/// Run time: a row of nodes for each slot.
 #[map]
-pub static HINT_FAULTS: PerCpuHashMap<NodeKey, HintFaultPages> =
-    PerCpuHashMap::with_max_entries(limit::HINT_FAULTS, 0);
+pub static RUN_TIME: PerCpuArray<RunTime> = PerCpuArray::with_max_entries(limit::SLOTS, 0);
 
+/// Hinting faults: a row of nodes for each slot.
+#[map]
+pub static HINT_FAULTS: PerCpuArray<HintFaultPages> = PerCpuArray::with_max_entries(limit::SLOTS, 0);
+
+/// When this CPU last began to run a task, in ns.
+#[map]
+pub static SINCE: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
+/// When this CPU last sent an event of a slot, in ns.
+#[map]
+pub static SENT: PerCpuArray<u64> = PerCpuArray::with_max_entries(limit::SLOTS, 0);
+
+/// What happens one by one; drained by a timer, so nobody is woken for it.
+#[map]
+pub static EVENTS: RingBuf = RingBuf::with_byte_size(limit::EVENT_BYTES, 0);
+
+/// What is in no counter or ring, by reason.
 #[map]
 pub static DROPS: PerCpuArray<u64> = PerCpuArray::with_max_entries(drop::REASONS, 0);
 
-/// Adds 1 to a counter; a full map counts as a drop for `reason`.
+/// Counts in this CPU's value of a map: `first` for a key that is not there, else what `more` does to the
+/// value; a full map counts as a drop for `reason`.
 #[inline(always)]
-pub fn count<K>(map: &PerCpuHashMap<K, u64>, key: &K, reason: u32) {
+pub fn count<K, V>(
+    map: &'static PerCpuHashMap<K, V>,
+    key: &K,
+    first: &V,
+    more: impl FnOnce(&mut V),
+    reason: u32,
+) {
     if let Some(value) = map.get_ptr_mut(key) {
-        // SAFETY: the value is this CPU's own copy, and the kernel keeps the map while we run.
-        unsafe { *value += 1 };
-    } else if map.insert(key, 1u64, u64::from(BPF_ANY)).is_err() {
+        // SAFETY: the value is this CPU's own copy, nobody else refers to it, and the kernel keeps the
+        // map while we run.
+        more(unsafe { &mut *value });
+    } else if map.insert(key, first, u64::from(BPF_ANY)).is_err() {
         dropped(reason);
     }
+}
+
+/// This CPU's cell of an array, to be changed.
+#[inline(always)]
+pub fn cell<V>(map: &'static PerCpuArray<V>, index: u32) -> Option<&'static mut V> {
+    // SAFETY: as in `count`.
+    map.get_ptr_mut(index).map(|value| unsafe { &mut *value })
 }
 
 /// Counts an event that is not counted anywhere else.
 #[inline(always)]
 pub fn dropped(reason: u32) {
-    if let Some(value) = DROPS.get_ptr_mut(reason) {
-        // SAFETY: the value is this CPU's own copy, and the kernel keeps the map while we run.
-        unsafe { *value += 1 };
+    if let Some(count) = cell(&DROPS, reason) {
+        *count += 1;
     }
 }

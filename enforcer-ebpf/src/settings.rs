@@ -27,9 +27,25 @@ pub static CGROUP_KN: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static KN_ID: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
+pub static CSS_PARENT: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static CGROUP_SELF: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static CGROUP_ROOT: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static ROOT_HIERARCHY: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static HIERARCHY: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static TASK_PID: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static NODES: Global<u32> = Global::new(1);
+#[unsafe(no_mangle)]
+pub static EVENT_INTERVAL_NS: Global<u64> = Global::new(0);
+#[unsafe(no_mangle)]
 static CPU_NODE: Global<[u16; CPUS]> = Global::new([NO_NODE; CPUS]);
 
-/// The NUMA node of a CPU; an unknown one is counted as dropped.
+/// The index of a CPU's NUMA node; an unknown one is counted as dropped.
 #[inline(always)]
 pub fn node_of(cpu: u32) -> Option<u32> {
     let table = (&raw const CPU_NODE).cast::<u16>();

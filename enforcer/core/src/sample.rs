@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Version of the serde form of [`Sample`].
-pub const SAMPLE_SCHEMA_VERSION: u32 = 1;
+pub const SAMPLE_SCHEMA_VERSION: u32 = 2;
 
 /// One moment of one machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -143,13 +143,12 @@ pub struct CgroupSample {
     pub memory_pressure: Option<Pressure>,
     /// Threads counted in it by the task source.
     pub tasks: Option<u64>,
-    /// Time on CPUs of each node in nanoseconds, from the cpu-clock program; cumulative since attach.
-    pub run_ns: Option<BTreeMap<NodeId, u64>>,
-    /// Clock ticks behind `run_ns`: the number of samples.
-    pub run_ticks: Option<u64>,
-    /// Tasks put on a CPU of another node (or first placed there); cumulative since attach.
+    /// Time on CPUs of each node, from the cpu-clock or the context-switch program; cumulative since it is
+    /// watched.
+    pub run_time: Option<BTreeMap<NodeId, RunTime>>,
+    /// Tasks put on a CPU: moved to another node, or started on any; cumulative since it is watched.
     pub placements: Option<Vec<Placements>>,
-    /// NUMA hinting faults taken on CPUs of each node; cumulative since attach.
+    /// NUMA hinting faults taken on CPUs of each node; cumulative since it is watched.
     pub hint_faults: Option<BTreeMap<NodeId, HintFaults>>,
 }
 
@@ -191,16 +190,77 @@ pub struct PressureLine {
     pub total_us: u64,
 }
 
-/// Placements from CPUs of one node to CPUs of another.
+/// Time on the CPUs of one node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunTime {
+    /// Nanoseconds.
+    pub ns: u64,
+    /// Those of them that were spent where the workload should not be.
+    #[serde(default)]
+    pub misplaced_ns: u64,
+    /// Observations behind it: clock ticks or context switches.
+    pub samples: u64,
+}
+
+impl RunTime {
+    /// Adds what was counted elsewhere.
+    pub fn add(&mut self, more: Self) {
+        self.ns = self.ns.saturating_add(more.ns);
+        self.misplaced_ns = self.misplaced_ns.saturating_add(more.misplaced_ns);
+        self.samples = self.samples.saturating_add(more.samples);
+    }
+
+    /// What was counted after an earlier reading.
+    #[must_use]
+    pub fn minus(self, earlier: Self) -> Self {
+        Self {
+            ns: self.ns.saturating_sub(earlier.ns),
+            misplaced_ns: self.misplaced_ns.saturating_sub(earlier.misplaced_ns),
+            samples: self.samples.saturating_sub(earlier.samples),
+        }
+    }
+}
+
+/// Tasks that came from a CPU of one node to a CPU of another, or of the same when they started there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Placements {
-    /// Node it came from.
+    /// Node it came from; of its parent for a new one.
     pub src_numa: NodeId,
     /// Node it was put on.
     pub dst_numa: NodeId,
-    /// How often.
-    pub count: u64,
+    /// Tasks that moved.
+    pub migrated: u64,
+    /// Tasks that started.
+    pub started: u64,
+    /// Those of both that came to where the workload should not be.
+    pub misplaced: u64,
+}
+
+impl Placements {
+    /// Tasks that moved or started.
+    pub fn count(self) -> u64 {
+        self.migrated.saturating_add(self.started)
+    }
+
+    /// Adds what was counted elsewhere for the same pair of nodes.
+    pub fn add(&mut self, more: Self) {
+        self.migrated = self.migrated.saturating_add(more.migrated);
+        self.started = self.started.saturating_add(more.started);
+        self.misplaced = self.misplaced.saturating_add(more.misplaced);
+    }
+
+    /// What was counted for the same pair of nodes after an earlier reading.
+    #[must_use]
+    pub fn minus(self, earlier: Self) -> Self {
+        Self {
+            migrated: self.migrated.saturating_sub(earlier.migrated),
+            started: self.started.saturating_sub(earlier.started),
+            misplaced: self.misplaced.saturating_sub(earlier.misplaced),
+            ..self
+        }
+    }
 }
 
 /// NUMA hinting faults in pages.
@@ -215,6 +275,27 @@ pub struct HintFaults {
     pub migrated: u64,
     /// Pages that could not be moved (`TNF_MIGRATE_FAIL`, 0x10).
     pub migrate_failed: u64,
+}
+
+impl HintFaults {
+    /// Adds what was counted elsewhere.
+    pub fn add(&mut self, more: Self) {
+        self.local = self.local.saturating_add(more.local);
+        self.remote = self.remote.saturating_add(more.remote);
+        self.migrated = self.migrated.saturating_add(more.migrated);
+        self.migrate_failed = self.migrate_failed.saturating_add(more.migrate_failed);
+    }
+
+    /// What was counted after an earlier reading.
+    #[must_use]
+    pub fn minus(self, earlier: Self) -> Self {
+        Self {
+            local: self.local.saturating_sub(earlier.local),
+            remote: self.remote.saturating_sub(earlier.remote),
+            migrated: self.migrated.saturating_sub(earlier.migrated),
+            migrate_failed: self.migrate_failed.saturating_sub(earlier.migrate_failed),
+        }
+    }
 }
 
 /// One thread.

@@ -12,7 +12,7 @@ use crate::{
     place::{Allocations, Inventory},
     plan::{Action, Plan},
     policy::{Policy, WorkloadRule},
-    sample::{CgroupSample, HintFaults, NodeBytes, NodeSample, Sample, TaskSample},
+    sample::{CgroupSample, HintFaults, NodeBytes, NodeSample, RunTime, Sample, TaskSample},
     topology::Topology,
     workload::{CgroupPath, Origin, Workload},
 };
@@ -65,8 +65,7 @@ impl Scene {
         let sample = CgroupSample {
             cpus_effective: Some(cpus.parse().unwrap()),
             mems_effective: Some(mems.parse().unwrap()),
-            run_ns: Some(BTreeMap::new()),
-            run_ticks: Some(0),
+            run_time: Some(BTreeMap::new()),
             ..CgroupSample::default()
         };
         self.before.cgroups.insert(cgroup.clone(), sample.clone());
@@ -85,10 +84,11 @@ impl Scene {
 
     /// Milliseconds it ran on each node between the samples.
     pub(crate) fn ran(mut self, path: &str, milliseconds: &[(u32, u64)]) -> Self {
-        let run_ns = milliseconds.iter().map(|(node, ms)| (NodeId(*node), ms * 1_000_000)).collect();
-        let ticks = milliseconds.iter().map(|(_, ms)| ms * 1_000_000 / TICK_NS).sum();
-        self.now_mut(path).run_ns = Some(run_ns);
-        self.now_mut(path).run_ticks = Some(ticks);
+        let run_time = milliseconds.iter().map(|(node, ms)| {
+            let ns = ms * 1_000_000;
+            (NodeId(*node), RunTime { ns, misplaced_ns: 0, samples: ns / TICK_NS })
+        });
+        self.now_mut(path).run_time = Some(run_time.collect());
         self
     }
 

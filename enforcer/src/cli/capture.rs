@@ -80,7 +80,7 @@ fn read_cgroups(host: &HostRoot, layout: CgroupLayout, topology: &Topology) {
     host_facts::read_host(host, &layout);
     match workloads::read_workloads(host, &layout) {
         Ok((workloads, _)) => {
-            let files_only = SamplerOptions { bpf: false, counters: false, bpf_log: false, numa_maps: 0 };
+            let files_only = SamplerOptions { bpf: false, counters: false, ..SamplerOptions::default() };
             Sampler::new(host, layout, topology, files_only).sample(&workloads, 0);
         }
         Err(error) => tracing::warn!(%error, "no workloads in the capture"),

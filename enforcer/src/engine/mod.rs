@@ -155,6 +155,7 @@ impl Engine {
             now_ns,
         };
         let decision = decide(&inputs, &mut self.allocations);
+        self.source.aim(&decision.aims);
         let audit = Audit::new(AuditInputs {
             tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
             host: self.host.clone(),

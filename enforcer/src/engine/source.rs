@@ -1,9 +1,14 @@
 //! Where the engine's facts come from.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use enforcer_core::{
-    audit::Host, degraded::Degraded, sample::Sample, topology::Topology, workload::Workload,
+    audit::Host,
+    degraded::Degraded,
+    sample::Sample,
+    set::NodeSet,
+    topology::Topology,
+    workload::{CgroupPath, Workload},
 };
 use thiserror::Error;
 
@@ -39,6 +44,8 @@ pub trait Source {
     fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError>;
     /// What runs on it.
     fn workloads(&mut self) -> Result<(Vec<Workload>, Vec<Degraded>), SourceError>;
+    /// Where workloads should run, for what is counted from now on.
+    fn aim(&mut self, aims: &BTreeMap<CgroupPath, NodeSet>);
     /// What it is doing; what is missing is in the sample's own list.
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample;
 }
@@ -78,6 +85,12 @@ impl Source for LiveSource {
 
     fn workloads(&mut self) -> Result<(Vec<Workload>, Vec<Degraded>), SourceError> {
         read_workloads(&self.host, &self.layout).map_err(|error| SourceError::new("workloads", &error))
+    }
+
+    fn aim(&mut self, aims: &BTreeMap<CgroupPath, NodeSet>) {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.aim(aims.clone());
+        }
     }
 
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {

@@ -6,6 +6,7 @@ use enforcer_core::{
     id::NodeId,
     plan::OutcomeResult,
     sample::{CgroupSample, NodeBytes, NodeSample},
+    set::NodeSet,
     topology::synth::Machine,
     workload::{CgroupPath, Origin, Workload},
 };
@@ -18,6 +19,7 @@ const SECOND: u64 = 1_000_000_000;
 /// One workload whose memory is on node 0 while its CPUs are those of node 1.
 struct Recorded {
     broken: Rc<RefCell<Option<&'static str>>>,
+    aimed: Rc<RefCell<BTreeMap<CgroupPath, NodeSet>>>,
 }
 
 impl Source for Recorded {
@@ -39,6 +41,10 @@ impl Source for Recorded {
         let cgroup = CgroupPath::new("/db");
         let workload = Workload { cgroup, cgroup_id: None, name: "db".into(), origin: Origin::Cgroup };
         Ok((vec![workload], Vec::new()))
+    }
+
+    fn aim(&mut self, aims: &BTreeMap<CgroupPath, NodeSet>) {
+        self.aimed.borrow_mut().clone_from(aims);
     }
 
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {
@@ -65,6 +71,7 @@ struct Rig {
     host: Fixture,
     engine: Engine,
     broken: Rc<RefCell<Option<&'static str>>>,
+    aimed: Rc<RefCell<BTreeMap<CgroupPath, NodeSet>>>,
 }
 
 fn rig(mode: Mode) -> Rig {
@@ -73,9 +80,11 @@ fn rig(mode: Mode) -> Rig {
     let text = "[[workload]]\nname = \"db\"\ncgroup = \"/db\"\ncpus = 2\nmemory = \"512MiB\"\n";
     let policy = Policy { mode, ..toml::from_str(text).unwrap() };
     let broken = Rc::new(RefCell::new(None));
-    let mut engine = Engine::new(Box::new(Recorded { broken: Rc::clone(&broken) }), policy);
+    let aimed = Rc::new(RefCell::new(BTreeMap::new()));
+    let source = Recorded { broken: Rc::clone(&broken), aimed: Rc::clone(&aimed) };
+    let mut engine = Engine::new(Box::new(source), policy);
     engine.set_actuator(Box::new(host.actuator()));
-    Rig { host, engine, broken }
+    Rig { host, engine, broken, aimed }
 }
 
 #[test]
@@ -106,6 +115,8 @@ fn observing_shows_the_same_plan_and_writes_nothing() {
     assert_eq!(rigs[0].host.contents(), before);
     assert!(!observed.decision.plan.steps.is_empty());
     assert_eq!(observed.decision, enforced.decision);
+    let aim = [(CgroupPath::new("/db"), [NodeId(0)].into_iter().collect())].into();
+    assert_eq!(*rigs[0].aimed.borrow(), aim, "what runs elsewhere is misplaced, whether or not we write");
     assert!(observed.outcomes.iter().all(|outcome| outcome.result == OutcomeResult::DryRun));
     assert_eq!((observed.mode, enforced.mode), (Mode::Observe, Mode::Enforce));
 }

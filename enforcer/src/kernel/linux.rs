@@ -1,4 +1,4 @@
-//! The only file of the daemon with `unsafe` in it: raw system calls.
+//! Raw system calls.
 //!
 //! Nothing but the calls belongs here; what to ask, and what an answer means, is decided elsewhere.
 #![expect(unsafe_code, reason = "glibc has no wrapper for move_pages(2) and bpf(2)")]

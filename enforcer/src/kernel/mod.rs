@@ -1,8 +1,9 @@
-//! The NUMA system calls, behind a trait.
+//! The NUMA system calls, behind a trait, and batch reading of BPF maps.
 //!
 //! glibc has no wrapper for `move_pages(2)` and its kin, so they are raw system calls. [`Kernel`] is
-//! what the rest of the daemon sees; [`linux::Linux`] makes the calls and is the only file with
-//! `unsafe` in it, [`fake::FakeKernel`] answers from memory and records what was asked.
+//! what the rest of the daemon sees; [`linux::Linux`] makes the calls, [`fake::FakeKernel`] answers from memory and records what was asked.
+//!
+//! `unsafe` is in [`linux`] and in [`map_batch`] alone.
 //!
 //! A call is bounded by the number of pages that is handed in: the caller chooses batches that are
 //! small enough not to stall the process whose pages move.
@@ -10,6 +11,8 @@
 #[cfg(test)]
 pub mod fake;
 pub mod linux;
+#[cfg(feature = "bpf")]
+pub mod map_batch;
 
 use std::io;
 

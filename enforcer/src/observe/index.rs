@@ -30,6 +30,8 @@ pub(super) struct Index {
     pub(super) cgroups: BTreeMap<CgroupPath, bool>,
     /// Cgroup by kernel id; several ids of one virtual machine have the same.
     pub(super) ids: BTreeMap<u64, CgroupPath>,
+    /// Kernel id of a workload's own cgroup.
+    pub(super) owners: BTreeMap<CgroupPath, u64>,
     /// Processes that are workloads of their own.
     pub(super) processes: BTreeSet<u32>,
 }
@@ -43,6 +45,7 @@ impl Index {
                 index.processes.insert(pid);
             } else if let Some(id) = workload.cgroup_id {
                 index.ids.insert(id, workload.cgroup.clone());
+                index.owners.insert(workload.cgroup.clone(), id);
                 if workload.spans_subtree() {
                     for below in walk(&layout.cpuset, &workload.cgroup, !host.captured).cgroups {
                         index.ids.insert(below.inode, workload.cgroup.clone());
@@ -55,7 +58,8 @@ impl Index {
             && index.cgroups.contains_key(&root)
             && let Ok(metadata) = fs::metadata(&layout.cpuset.path)
         {
-            index.ids.insert(metadata.ino(), root);
+            index.ids.insert(metadata.ino(), root.clone());
+            index.owners.insert(root, metadata.ino());
         }
         index
     }

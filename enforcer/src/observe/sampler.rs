@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use enforcer_core::{
     degraded::{Degraded, DegradedTally},
     id::NodeId,
-    policy::SampleSettings,
+    policy::{RunTimeSource, SampleSettings},
     sample::{CgroupSample, NodeBytes, SAMPLE_SCHEMA_VERSION, Sample, TaskSample},
+    set::NodeSet,
     topology::Topology,
     workload::{CgroupPath, Workload},
 };
@@ -35,6 +36,8 @@ pub struct SamplerOptions {
     pub counters: bool,
     /// Bring the programs' own diagnostics into the log.
     pub bpf_log: bool,
+    /// Who measures run time.
+    pub run_time: RunTimeSource,
     /// Greatest number of processes whose `numa_maps` may be read in one sample, where nothing cheaper
     /// tells where memory is; 0 reads none. Each takes the process's mmap lock for a while.
     pub numa_maps: usize,
@@ -50,6 +53,7 @@ impl SamplerOptions {
             bpf: settings.bpf,
             counters,
             bpf_log: settings.bpf_log,
+            run_time: settings.run_time,
             numa_maps: if settings.numa_maps { MAX_NUMA_MAPS } else { 0 },
         }
     }
@@ -57,7 +61,7 @@ impl SamplerOptions {
 
 impl Default for SamplerOptions {
     fn default() -> Self {
-        Self { bpf: true, counters: true, bpf_log: false, numa_maps: 0 }
+        Self { bpf: true, counters: true, bpf_log: false, run_time: RunTimeSource::Clock, numa_maps: 0 }
     }
 }
 
@@ -74,6 +78,9 @@ pub struct Sampler {
     kernel: Option<KernelSide>,
     /// What is known to be missing since the start.
     standing: Vec<Degraded>,
+    /// Where workloads should be: what runs elsewhere is misplaced.
+    #[cfg_attr(not(feature = "bpf"), expect(dead_code, reason = "only the kernel side looks at it"))]
+    aims: BTreeMap<CgroupPath, NodeSet>,
 }
 
 impl Sampler {
@@ -101,6 +108,7 @@ impl Sampler {
             #[cfg(feature = "bpf")]
             kernel,
             standing,
+            aims: BTreeMap::new(),
         }
     }
 
@@ -111,6 +119,11 @@ impl Sampler {
         if let Some(kernel) = &mut self.kernel {
             kernel.follow(&topology.node_of_cpu());
         }
+    }
+
+    /// From the next sample on, counts what runs elsewhere than on these nodes as misplaced.
+    pub fn aim(&mut self, aims: BTreeMap<CgroupPath, NodeSet>) {
+        self.aims = aims;
     }
 
     /// Takes a sample of the workloads at `monotonic_ns`.
@@ -138,7 +151,7 @@ impl Sampler {
         count_tasks(&mut sample);
         #[cfg(feature = "bpf")]
         if let Some(kernel) = &mut self.kernel {
-            kernel.count(&index, &mut sample, &mut degraded);
+            kernel.count(&index, &self.aims, &mut sample, &mut degraded);
         }
         self.numa_maps(&index, &mut sample, &mut degraded);
         self.ancestors(&mut sample, &mut degraded);

@@ -1,12 +1,14 @@
 //! Placements and run time by cgroup and node, and what is not counted.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-};
+use std::{collections::BTreeMap, fs};
 
-use enforcer::observe::bpf::{AttachOptions, CgroupAxis, Hook, Programs};
-use enforcer_core::id::{CpuId, NodeId};
+use enforcer::observe::bpf::{
+    AttachOptions, CgroupAxis, Hook, KernelCounters, Programs, Sizes, TICK_NS, Watch,
+};
+use enforcer_core::{
+    id::{CpuId, NodeId},
+    policy::RunTimeSource,
+};
 
 use crate::{OwnCgroup, burn, options, permitted, possible, refused, run_anywhere, run_on};
 
@@ -59,6 +61,7 @@ fn moves_and_run_time_are_counted_by_cgroup_and_node() {
         scope.spawn(|| {
             run_on(*first);
             let cgroup = OwnCgroup::enter("kernel-side");
+            watch_alone(&mut programs, &[cgroup.id()]);
             for _ in 0..50 {
                 run_on(*second);
                 run_on(*first);
@@ -74,7 +77,7 @@ fn moves_and_run_time_are_counted_by_cgroup_and_node() {
                 .placements
                 .unwrap()
                 .iter()
-                .map(|one| ((one.src_numa.0, one.dst_numa.0), one.count))
+                .map(|one| ((one.src_numa.0, one.dst_numa.0), one.migrated))
                 .collect();
             assert_eq!(
                 placements,
@@ -83,18 +86,17 @@ fn moves_and_run_time_are_counted_by_cgroup_and_node() {
                     ((node(*second).0, node(*first).0), 50 + BURSTS)
                 ])
             );
-            let ticks = counters.run_ticks.unwrap();
-            println!("ticks {ticks:?}");
-            assert_eq!(ticks.len(), 2, "nothing ran elsewhere: {ticks:?}");
-            let (long, short) = (ticks[&node(*first)], ticks[&node(*second)]);
-            assert!(long > short && short > 0, "three times as many: {ticks:?}");
+            let time = counters.run_time.unwrap();
+            println!("{time:?}");
+            assert_eq!(time.len(), 2, "nothing ran elsewhere: {time:?}");
+            let (long, short) = (time[&node(*first)].samples, time[&node(*second)].samples);
+            assert!(long > short && short > 0, "three times as many: {time:?}");
             // 99 in a second, and half as many again for what runs between the bursts.
-            assert!(long + short <= 99 * BURSTS * (LONG_NS + SHORT_NS) / 1_000_000_000 * 3 / 2, "{ticks:?}");
+            assert!(long + short <= 99 * BURSTS * (LONG_NS + SHORT_NS) / 1_000_000_000 * 3 / 2, "{time:?}");
+            assert!(time.values().all(|time| time.ns == time.samples * TICK_NS && time.misplaced_ns == 0));
 
-            let id = cgroup.id();
-            drop(cgroup);
-            programs.retain(&BTreeSet::new()).unwrap();
-            assert!(!programs.read().unwrap().contains_key(&id), "a dead cgroup is forgotten");
+            programs.watch(&BTreeMap::new()).unwrap();
+            assert!(programs.read().unwrap().is_empty(), "what is not watched is not told");
         });
     });
     let drops = programs.drops().unwrap().unwrap();
@@ -115,7 +117,19 @@ fn two_cpus() -> Option<[CpuId; 2]> {
 /// Moves of a cgroup's tasks between nodes so far.
 fn moves(programs: &mut Programs, cgroup: u64) -> u64 {
     let counters = programs.read().unwrap().remove(&cgroup).unwrap_or_default();
-    counters.placements.iter().flatten().map(|one| one.count).sum()
+    between_nodes(&counters)
+}
+
+/// Moves to another node, and starts there.
+fn between_nodes(counters: &KernelCounters) -> u64 {
+    let moves = counters.placements.iter().flatten().filter(|one| one.src_numa != one.dst_numa);
+    moves.map(|one| one.count()).sum()
+}
+
+/// Watches these cgroups, each for itself; there is room for all.
+fn watch_alone(programs: &mut Programs, cgroups: &[u64]) {
+    let wanted = cgroups.iter().map(|id| (*id, Watch::alone(*id))).collect();
+    assert_eq!(programs.watch(&wanted).unwrap(), 0);
 }
 
 #[test]
@@ -133,6 +147,7 @@ fn a_cgroup_counts_for_itself_alone_and_starts_from_zero_when_it_is_made_again()
             run_on(first);
             let outer = OwnCgroup::enter("outer");
             let inner = OwnCgroup::enter_below(&outer.path, "inner");
+            watch_alone(&mut programs, &[outer.id(), inner.id()]);
             for _ in 0..10 {
                 run_on(second);
                 run_on(first);
@@ -142,7 +157,10 @@ fn a_cgroup_counts_for_itself_alone_and_starts_from_zero_when_it_is_made_again()
             drop(inner);
             let again = OwnCgroup::enter_below(&outer.path, "inner");
             assert_ne!(again.id(), id);
+            watch_alone(&mut programs, &[outer.id(), again.id()]);
             assert_eq!(moves(&mut programs, again.id()), 0);
+            run_on(second);
+            assert_eq!(moves(&mut programs, again.id()), 1);
         });
     });
 }
@@ -153,7 +171,8 @@ fn what_does_not_fit_into_a_map_is_a_drop() {
         return;
     }
     let Some([first, second]) = two_cpus() else { return };
-    let full = AttachOptions { entries: Some(2), ..options(|cpu| NodeId(cpu.0)) };
+    let small = Sizes { moves: 2, slots: 4, ..options(|cpu| NodeId(cpu.0)).sizes };
+    let full = AttachOptions { sizes: small, ..options(|cpu| NodeId(cpu.0)) };
     let (mut programs, degraded) = Programs::attach(&full);
     if !programs.has(Hook::Placement) {
         return refused(&format!("{degraded:?}"));
@@ -161,14 +180,19 @@ fn what_does_not_fit_into_a_map_is_a_drop() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             run_on(first);
+            let mut watched = BTreeMap::new();
             let ids: Vec<u64> = (0..4)
                 .map(|number| {
                     let cgroup = OwnCgroup::enter(&format!("full-{number}"));
+                    watched.insert(cgroup.id(), Watch::alone(cgroup.id()));
+                    assert_eq!(programs.watch(&watched).unwrap(), 0);
                     run_on(second);
                     run_on(first);
                     cgroup.id()
                 })
                 .collect();
+            watched.insert(1 << 40, Watch::alone(1 << 40));
+            assert_eq!(programs.watch(&watched).unwrap(), 1, "all four slots are taken");
             let counted: u64 = ids.iter().map(|id| moves(&mut programs, *id)).sum();
             let dropped = programs.drops().unwrap().unwrap().map_full;
             assert!(counted <= 2 && counted + dropped >= 8, "{counted} counted, {dropped} dropped");
@@ -215,6 +239,7 @@ fn a_first_placement_is_counted_though_no_task_moved() {
         });
         scope.spawn(|| {
             let cgroup = OwnCgroup::enter("first-placement");
+            watch_alone(&mut programs, &[cgroup.id()]);
             let (mut silent, mut otherwise) = (0, 0);
             for _ in 0..STARTED {
                 run_on(first);
@@ -230,7 +255,10 @@ fn a_first_placement_is_counted_though_no_task_moved() {
                     otherwise += 1 + moves;
                 }
             }
-            let counted = moves(&mut programs, cgroup.id());
+            let counters = programs.read().unwrap().remove(&cgroup.id()).unwrap();
+            let counted = between_nodes(&counters);
+            let starts: u64 = counters.placements.iter().flatten().map(|one| one.started).sum();
+            assert_eq!(starts, STARTED as u64, "every start is seen, wherever it is");
             let most = silent + otherwise + own_moves().unwrap();
             done.store(true, std::sync::atomic::Ordering::Relaxed);
             println!("{silent} of {STARTED} placed silently, {counted} counted, at most {most}");
@@ -252,12 +280,16 @@ fn a_move_inside_a_node_is_not_counted() {
     if !programs.has(Hook::Placement) {
         return refused(&format!("{degraded:?}"));
     }
-    let cpus: Vec<CpuId> = possible().iter().take(2).collect();
-    for cpu in cpus.into_iter().cycle().take(40) {
-        run_on(cpu);
-    }
-    let counters = programs.read().unwrap();
-    assert!(counters.values().all(|one| one.placements.iter().all(Vec::is_empty)), "{counters:?}");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let cgroup = OwnCgroup::enter("inside");
+            watch_alone(&mut programs, &[cgroup.id()]);
+            for cpu in possible().iter().take(2).collect::<Vec<_>>().into_iter().cycle().take(40) {
+                run_on(cpu);
+            }
+            assert_eq!(moves(&mut programs, cgroup.id()), 0);
+        });
+    });
 }
 
 /// Both walks from a task to its cgroup and the programs' diagnostics pass the verifier, whichever
@@ -274,10 +306,20 @@ fn every_setting_loads() {
     }
     for (axis, log) in [(CgroupAxis::Unified, true), (CgroupAxis::Cpuset, false), (CgroupAxis::Cpuset, true)]
     {
-        let (mut programs, _) = Programs::attach(&with(axis, log));
-        assert_eq!(programs.hooks(), quiet.hooks(), "{axis:?} log {log}");
-        run_on(possible().first().unwrap());
-        programs.read().unwrap();
+        for run_time in [RunTimeSource::Clock, RunTimeSource::Switches] {
+            let (mut programs, _) = Programs::attach(&AttachOptions { run_time, ..with(axis, log) });
+            // Not every host has a hierarchy of cgroup v1.
+            let hooks =
+                |programs: &Programs| Hook::ALL.map(|hook| hook == Hook::CgroupTree || programs.has(hook));
+            assert_eq!(
+                hooks(&programs),
+                hooks(&quiet),
+                "{axis:?} log {log} {run_time:?} {:?}",
+                programs.hooks()
+            );
+            run_on(possible().first().unwrap());
+            programs.read().unwrap();
+        }
     }
 }
 
@@ -286,13 +328,118 @@ fn a_task_on_a_cpu_without_a_node_is_a_drop() {
     if !permitted() {
         return;
     }
-    let mut without_nodes = options(|_| NodeId(0));
-    without_nodes.cpu_node = possible().iter().map(|cpu| (cpu, NodeId(100_000))).collect();
-    let (mut programs, degraded) = Programs::attach(&without_nodes);
-    if !programs.has(Hook::RunTime) {
+    let Some([first, second]) = two_cpus() else { return };
+    let mut without_second = options(|_| NodeId(0));
+    without_second.cpu_node.retain(|cpu, _| *cpu != second);
+    let (mut programs, degraded) = Programs::attach(&without_second);
+    if !programs.has(Hook::Placement) {
         return refused(&format!("{degraded:?}"));
     }
-    burn(200_000_000);
-    assert!(programs.read().unwrap().values().all(|one| one.run_ticks.iter().all(BTreeMap::is_empty)));
-    assert!(programs.drops().unwrap().unwrap().unknown_cpu > 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run_on(first);
+            let cgroup = OwnCgroup::enter("no-node");
+            watch_alone(&mut programs, &[cgroup.id()]);
+            run_on(second);
+            assert_eq!(moves(&mut programs, cgroup.id()), 0);
+            assert!(programs.drops().unwrap().unwrap().unknown_cpu > 0);
+        });
+    });
+}
+
+/// Each CPU is a node, the cgroup may be on the first one only.
+#[test]
+fn what_runs_where_it_should_not_is_misplaced_and_heirs_count_for_their_workload() {
+    if !permitted() {
+        return;
+    }
+    let Some([first, second]) = two_cpus() else { return };
+    let exact = AttachOptions { run_time: RunTimeSource::Switches, ..options(|cpu| NodeId(cpu.0)) };
+    let (mut programs, degraded) = Programs::attach(&exact);
+    if !Hook::ALL.into_iter().all(|hook| hook == Hook::HintFaults || programs.has(hook)) {
+        return refused(&format!("{degraded:?}"));
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run_on(first);
+            let outer = OwnCgroup::enter("misplaced");
+            let owner = outer.id();
+            let at_first =
+                Watch { allowed: Some([NodeId(first.0)].into_iter().collect()), ..Watch::alone(owner) };
+            assert_eq!(programs.watch(&[(owner, at_first)].into()).unwrap(), 0);
+            // Nobody tells the programs of this one.
+            let heir = OwnCgroup::enter_below(&outer.path, "heir");
+            let (watched, _) = programs.fill().unwrap();
+            assert_eq!(watched, 2);
+            for _ in 0..5 {
+                run_on(second);
+                run_on(first);
+            }
+            burn(200_000_000);
+            run_on(second);
+            burn(100_000_000);
+            run_on(first);
+            let counters = programs.read().unwrap().remove(&owner).unwrap();
+            let to = |cpu: CpuId| -> u64 {
+                let there = counters.placements.iter().flatten().filter(|one| one.dst_numa.0 == cpu.0);
+                there.map(|one| one.misplaced).sum()
+            };
+            assert_eq!((to(second), to(first)), (6, 0));
+            let time = counters.run_time.clone().unwrap();
+            assert_eq!(time[&NodeId(first.0)].misplaced_ns, 0, "{time:?}");
+            let there = time[&NodeId(second.0)];
+            assert!(there.misplaced_ns == there.ns && there.ns >= 100_000_000, "{time:?}");
+
+            // From now on it may be on the other one only, and its heir follows.
+            let at_second =
+                Watch { allowed: Some([NodeId(second.0)].into_iter().collect()), ..Watch::alone(owner) };
+            assert_eq!(programs.watch(&[(owner, at_second)].into()).unwrap(), 0);
+            run_on(second);
+            run_on(first);
+            let counters = programs.read().unwrap().remove(&owner).unwrap();
+            let misplaced: u64 = counters.placements.iter().flatten().map(|one| one.misplaced).sum();
+            assert_eq!(misplaced, 7);
+
+            drop(heir);
+            let gone = (0..100).any(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                programs.fill().unwrap().0 == 1
+            });
+            assert!(gone, "a removed cgroup is watched no longer");
+        });
+    });
+}
+
+/// A row is given to another workload when its owner is gone: the new one starts from zero.
+#[test]
+fn a_slot_that_changes_hands_starts_from_zero() {
+    if !permitted() {
+        return;
+    }
+    let Some([first, second]) = two_cpus() else { return };
+    let sizes = Sizes { slots: 1, ..options(|cpu| NodeId(cpu.0)).sizes };
+    let (mut programs, degraded) = Programs::attach(&AttachOptions { sizes, ..options(|cpu| NodeId(cpu.0)) });
+    if !programs.has(Hook::Placement) {
+        return refused(&format!("{degraded:?}"));
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run_on(first);
+            for round in 1..4 {
+                let cgroup = OwnCgroup::enter(&format!("slot-{round}"));
+                watch_alone(&mut programs, &[cgroup.id()]);
+                for _ in 0..round {
+                    run_on(second);
+                    run_on(first);
+                }
+                burn(50_000_000);
+                let counters = programs.read().unwrap().remove(&cgroup.id()).unwrap();
+                assert_eq!(between_nodes(&counters), 2 * round);
+                if let Some(time) = &counters.run_time {
+                    let samples: u64 = time.values().map(|time| time.samples).sum();
+                    assert!(samples < 20, "of one round alone: {time:?}");
+                }
+            }
+        });
+    });
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use enforcer::observe::bpf::{Hook, Programs};
+use enforcer::observe::bpf::{Hook, Programs, Watch};
 use enforcer_core::{
     id::{CpuId, NodeId},
     sample::HintFaults,
@@ -53,6 +53,7 @@ fn hinting_faults_are_local_or_remote() {
         scope.spawn(|| {
             run_on(near);
             let cgroup = OwnCgroup::enter("hint-faults");
+            programs.watch(&[(cgroup.id(), Watch::alone(cgroup.id()))].into()).unwrap();
             let pages = 10_240;
             let mut memory = vec![0u8; pages * PAGE];
             let mut touch = || memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = byte.wrapping_add(1));

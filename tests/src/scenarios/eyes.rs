@@ -30,7 +30,8 @@ pub(super) fn kernel_side(checks: &mut Checks) -> Result<()> {
 }
 
 /// The sources of the kernel side, as `doctor` names them.
-const SOURCES: [&str; 4] = ["bpf:placement", "bpf:run-time", "bpf:hint-faults", "task-iterator"];
+const SOURCES: [&str; 5] =
+    ["bpf:placement", "bpf:run-time", "bpf:hint-faults", "bpf:cgroup-tree", "task-iterator"];
 
 /// Everything works here; without the kernel's types run time alone is left, and each of the others
 /// says why it is not.

@@ -33,12 +33,12 @@ const OWNERS: [(&str, &[&str]); 9] = [
     ("prometheus", &["enforcer/src/report/"]),
     ("axum", &["enforcer/src/serve"]),
     ("serde_saphyr", &["enforcer/src/discover/manifest/", "enforcer/tests/"]),
-    ("libc", &["enforcer/src/kernel/linux.rs", "tests/src/", "enforcer/tests/"]),
+    ("libc", &["enforcer/src/kernel/", "tests/src/", "enforcer/tests/"]),
 ];
 
 /// Files that may say `unsafe`; the kernel side cannot do without.
 const UNSAFE: [&str; 5] =
-    ["enforcer/src/kernel/linux.rs", "enforcer/src/observe/bpf/", "enforcer-ebpf/", "common/src/", "tests/"];
+    ["enforcer/src/kernel/", "enforcer/src/observe/bpf/", "enforcer-ebpf/", "common/src/", "tests/"];
 
 /// Words that say nothing about a file's subject.
 const EMPTY_WORDS: [&str; 8] = ["manager", "handler", "util", "utils", "helper", "helpers", "data", "info"];

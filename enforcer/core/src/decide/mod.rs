@@ -30,6 +30,7 @@ use crate::{
     plan::{PLAN_SCHEMA_VERSION, Plan},
     policy::{Policy, WorkloadRule},
     sample::Sample,
+    set::NodeSet,
     workload::{CgroupPath, Origin, Workload},
 };
 
@@ -62,6 +63,9 @@ pub struct Decision {
     pub in_place: Vec<CgroupPath>,
     /// Declared workloads that are not in place and get no steps.
     pub refused: Vec<Refusal>,
+    /// Nodes on whose CPUs each declared workload that has a place should run, in place or not.
+    #[serde(default)]
+    pub aims: BTreeMap<CgroupPath, NodeSet>,
 }
 
 /// Why a declared workload is left where it is.
@@ -106,6 +110,8 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     for one in &declared {
         match goal(inputs, allocations, one, &kept) {
             Ok(change) => {
+                let aim = machine.nodes_of(&change.goal.cpus(&allocations.exclusive_cpus()));
+                decision.aims.insert(one.cgroup.clone(), aim);
                 let steps = order::steps(&change);
                 if steps.is_empty() {
                     decision.in_place.push(one.cgroup.clone());

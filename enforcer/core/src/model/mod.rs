@@ -69,6 +69,9 @@ pub struct WorkloadModel {
     pub migrations_per_second: Option<f64>,
     /// CPU time per second of wall time, in CPUs.
     pub cpus_used: Option<f64>,
+    /// Share of its run time on nodes where it should not be, 0 to 1; where it should be is what the
+    /// decision before said, and everywhere for a workload that nobody placed.
+    pub misplaced_time: Option<f64>,
 }
 
 /// Estimate of remote memory accesses.
@@ -187,6 +190,8 @@ impl View<'_> {
 
         figures.run_share = run_time.as_ref().and_then(RunTime::shares);
         figures.cpus_used = run_time.as_ref().and_then(|run| rates::ratio(run.total_ns(), interval_ns));
+        figures.misplaced_time =
+            run_time.as_ref().and_then(|run| rates::ratio(run.misplaced_ns?, run.total_ns()));
         figures.migrations_per_second =
             counters.and_then(|(now, then)| rates::migrations_per_second(now, then, interval_ns));
         figures.traffic = traffic::from_hint_faults(&self.now.settings, counters).or_else(|| {

@@ -42,7 +42,7 @@ fn placements(cgroup: &CgroupSample) -> Option<BTreeMap<(NodeId, NodeId), u64>> 
     let mut by_pair = BTreeMap::new();
     for moved in cgroup.placements.as_ref()?.iter().filter(|moved| moved.src_numa != moved.dst_numa) {
         let count: &mut u64 = by_pair.entry((moved.src_numa, moved.dst_numa)).or_default();
-        *count = count.saturating_add(moved.count);
+        *count = count.saturating_add(moved.count());
     }
     Some(by_pair)
 }

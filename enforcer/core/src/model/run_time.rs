@@ -1,6 +1,6 @@
 //! Where a workload ran between two samples.
 //!
-//! The cpu-clock program counts run time per cgroup and node, threads that ended included. Without
+//! The kernel side counts run time per workload and node, threads that ended included. Without
 //! it, or when it caught nothing because the workload ran too little, each living thread's CPU time
 //! is attributed to the node it was last seen on: exact in amount, a guess in place.
 
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::rates::{advance, ratio};
 use crate::{
     id::{CpuId, NodeId},
-    sample::{CgroupSample, Sample, TaskSample},
+    sample::{self, CgroupSample, Sample, TaskSample},
     topology::Topology,
 };
 
@@ -36,7 +36,9 @@ impl Baseline {
 pub(super) struct RunTime {
     /// Nanoseconds on each node.
     pub(super) by_node: BTreeMap<NodeId, u64>,
-    /// Clock ticks behind it.
+    /// Of it, nanoseconds where the workload should not run; none where no program says so.
+    pub(super) misplaced_ns: Option<u64>,
+    /// Clock ticks or context switches behind it.
     pub(super) samples: u64,
 }
 
@@ -47,10 +49,10 @@ impl RunTime {
         counters: Option<(&CgroupSample, &CgroupSample)>,
         tasks: &[&TaskSample],
     ) -> Option<Self> {
-        let clock = counters.and_then(|(now, then)| from_clock(now, then));
-        match clock {
+        let counted = counters.and_then(|(now, then)| from_programs(now, then));
+        match counted {
             Some(run_time) if run_time.total_ns() > 0 => Some(run_time),
-            clock => from_tasks(baseline, tasks).or(clock),
+            counted => from_tasks(baseline, tasks).or(counted),
         }
     }
 
@@ -70,12 +72,19 @@ impl RunTime {
     }
 }
 
-fn from_clock(now: &CgroupSample, before: &CgroupSample) -> Option<RunTime> {
-    let by_node = advance(now.run_ns.as_ref()?, before.run_ns.as_ref()?)?;
+fn from_programs(now: &CgroupSample, before: &CgroupSample) -> Option<RunTime> {
+    let each = |cgroup: &CgroupSample, field: fn(&sample::RunTime) -> u64| -> Option<BTreeMap<NodeId, u64>> {
+        Some(cgroup.run_time.as_ref()?.iter().map(|(node, time)| (*node, field(time))).collect())
+    };
+    let advanced = |field: fn(&sample::RunTime) -> u64| advance(&each(now, field)?, &each(before, field)?);
     // More than u64 holds are centuries: the counters are nonsense.
-    let total = by_node.values().try_fold(0u64, |sum, ns| sum.checked_add(*ns))?;
-    let ticks = now.run_ticks.zip(before.run_ticks).and_then(|(now, before)| now.checked_sub(before));
-    Some(RunTime { by_node, samples: ticks.unwrap_or(total / TICK_NS) })
+    let sum =
+        |by_node: &BTreeMap<NodeId, u64>| by_node.values().try_fold(0u64, |sum, one| sum.checked_add(*one));
+    let by_node = advanced(|time| time.ns)?;
+    sum(&by_node)?;
+    let misplaced_ns = sum(&advanced(|time| time.misplaced_ns)?)?;
+    let samples = sum(&advanced(|time| time.samples)?)?;
+    Some(RunTime { by_node, misplaced_ns: Some(misplaced_ns), samples })
 }
 
 fn from_tasks(baseline: &Baseline, tasks: &[&TaskSample]) -> Option<RunTime> {
@@ -92,6 +101,6 @@ fn from_tasks(baseline: &Baseline, tasks: &[&TaskSample]) -> Option<RunTime> {
         let ran: &mut u64 = by_node.entry(*node).or_default();
         *ran = ran.saturating_add((time - then.unwrap_or(0)).min(baseline.interval_ns));
     }
-    let run_time = RunTime { by_node, samples: 0 };
+    let run_time = RunTime { by_node, misplaced_ns: None, samples: 0 };
     (!run_time.by_node.is_empty()).then(|| RunTime { samples: run_time.total_ns() / TICK_NS, ..run_time })
 }

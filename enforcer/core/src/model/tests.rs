@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    sample::{HintFaults, Placements},
+    sample::{HintFaults, Placements, RunTime},
     scene::{SECOND, Scene},
     topology::{MemoryKind, synth::Machine},
 };
@@ -93,13 +93,28 @@ fn a_clock_that_did_not_advance_gives_no_rates() {
     }
 }
 
+/// Nanoseconds by node, as a program counts them.
+fn ran(by_node: impl IntoIterator<Item = (NodeId, u64)>) -> BTreeMap<NodeId, RunTime> {
+    by_node.into_iter().map(|(node, ns)| (node, RunTime { ns, misplaced_ns: ns / 4, samples: 1 })).collect()
+}
+
+#[test]
+fn time_where_it_should_not_be_is_a_share_of_its_run_time() {
+    let mut scene = scene("4-7", "0");
+    assert_eq!(figures(&scene).misplaced_time, None);
+    let before = scene.before.cgroups.get_mut(&CgroupPath::new("/a")).unwrap();
+    before.run_time = Some(ran([(NodeId(0), 4 * SECOND)]));
+    scene.now_mut("/a").run_time = Some(ran([(NodeId(0), 4 * SECOND), (NodeId(1), 8 * SECOND)]));
+    close(figures(&scene).misplaced_time, 0.25);
+}
+
 #[test]
 fn counters_that_went_back_give_no_rate() {
     let base = scene("4-7", "0").memory("/a", &[(0, 100, 0)]).ran("/a", &[(1, 1000)]);
     for then in [vec![(NodeId(1), 2 * SECOND)], vec![(NodeId(0), 1)]] {
         let mut scene = base.clone();
         let before = scene.before.cgroups.get_mut(&CgroupPath::new("/a")).unwrap();
-        before.run_ns = Some(then.into_iter().collect());
+        before.run_time = Some(ran(then));
         assert_eq!(figures(&scene).run_share, None);
         assert_eq!(figures(&scene).traffic, None);
         assert_eq!(figures(&scene).cpus_used, None);
@@ -120,7 +135,7 @@ fn threads_tell_where_it_ran_when_the_clock_program_does_not() {
         .thread("/a", 10, "0-7", 1, (1000, 1500))
         .thread("/a", 11, "0-7", 5, (0, 1500));
     for counters in [Some(BTreeMap::new()), None] {
-        scene.now_mut("/a").run_ns = counters;
+        scene.now_mut("/a").run_time = counters;
         let figures = figures(&scene);
         close(figures.run_share.as_ref().unwrap().get(&NodeId(1)).copied(), 0.75);
         close(figures.cpus_used, 0.2);
@@ -137,7 +152,7 @@ fn a_thread_that_is_new_or_reuses_an_id_counts_from_zero() {
         .thread("/a", 11, "0-7", 4, (0, 600))
         .thread("/a", 12, "0-7", 4, (0, 999_000));
     scene.before.tasks.remove(1);
-    scene.now_mut("/a").run_ns = None;
+    scene.now_mut("/a").run_time = None;
     // No thread can have run for longer than the ten seconds between the samples.
     close(figures(&scene).cpus_used, 0.04 + 0.06 + 1.0);
 }
@@ -182,7 +197,13 @@ fn hinting_faults_count_from_the_sample_before() {
 #[test]
 fn migrations_count_moves_between_different_nodes() {
     let mut scene = scene("0-7", "0-1");
-    let moves = |src, dst, count| Placements { src_numa: NodeId(src), dst_numa: NodeId(dst), count };
+    let moves = |src, dst, migrated| Placements {
+        src_numa: NodeId(src),
+        dst_numa: NodeId(dst),
+        migrated,
+        started: 0,
+        misplaced: 0,
+    };
     scene.now_mut("/a").placements = Some(vec![moves(0, 1, 40), moves(1, 0, 15), moves(1, 1, 900)]);
     assert_eq!(figures(&scene).migrations_per_second, None, "nothing to compare with");
     let before = scene.before.cgroups.get_mut(&CgroupPath::new("/a")).unwrap();
@@ -248,16 +269,16 @@ proptest! {
     fn figures_stay_in_their_bounds(
         bytes in prop::collection::btree_map((0u32..4).prop_map(NodeId), (any::<u64>(), any::<u64>()), 0..4),
         run in prop::collection::btree_map((0u32..4).prop_map(NodeId), any::<u64>(), 0..4),
-        ran in prop::collection::btree_map((0u32..4).prop_map(NodeId), any::<u64>(), 0..4),
+        later in prop::collection::btree_map((0u32..4).prop_map(NodeId), any::<u64>(), 0..4),
         faults in prop::collection::vec((0u32..4, any::<u64>(), any::<u64>()), 0..4),
         times in (any::<u64>(), any::<u64>()),
     ) {
         let mut scene = scene("0-7", "0-2").faults("/a", &faults);
         scene.before.monotonic_ns = times.0;
         scene.now.monotonic_ns = times.1;
-        scene.before.cgroups.get_mut(&CgroupPath::new("/a")).unwrap().run_ns = Some(run);
+        scene.before.cgroups.get_mut(&CgroupPath::new("/a")).unwrap().run_time = Some(ran(run));
         let now = scene.now_mut("/a");
-        now.run_ns = Some(ran);
+        now.run_time = Some(ran(later));
         let node_bytes = |(anon, file)| NodeBytes { anon, file, ..NodeBytes::default() };
         now.memory_by_node = Some(bytes.into_iter().map(|(node, pair)| (node, node_bytes(pair))).collect());
         let figures = figures(&scene);

@@ -87,8 +87,21 @@ pub struct SampleSettings {
     pub bpf: bool,
     /// Have the eBPF programs log what they do.
     pub bpf_log: bool,
+    /// Who measures run time per node.
+    pub run_time: RunTimeSource,
     /// Read `/proc/PID/numa_maps`, which takes locks of the process.
     pub numa_maps: bool,
+}
+
+/// Who measures run time per node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunTimeSource {
+    /// A clock on each CPU, 99 times a second: costs next to nothing.
+    #[default]
+    Clock,
+    /// Every context switch: exact, and paid for at each of them.
+    Switches,
 }
 
 /// The metrics endpoint.
@@ -249,7 +262,7 @@ impl Default for Policy {
 
 impl Default for SampleSettings {
     fn default() -> Self {
-        Self { bpf: true, bpf_log: false, numa_maps: false }
+        Self { bpf: true, bpf_log: false, run_time: RunTimeSource::Clock, numa_maps: false }
     }
 }
 

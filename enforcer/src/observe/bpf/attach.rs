@@ -14,25 +14,30 @@ use enforcer_common::{
     limit,
     settings::{self, NO_NODE},
 };
+use enforcer_core::policy::RunTimeSource;
 
 use super::{
     axis::CgroupAxis,
     btf::{KernelTypes, Missing},
-    counters,
+    columns::NodeColumns,
     hook::{Hook, HookError},
-    offsets::{self, CgroupWalk},
+    maps,
+    offsets::{self, CgroupTree, CgroupWalk},
     perf,
     programs::AttachOptions,
 };
-use crate::host::read_bytes;
+use crate::host::{read_bytes, read_text};
 
 /// The programs of `enforcer-ebpf`, as `build.rs` built them.
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.o"));
 
-/// The programs' names and the number of arguments that they understand.
-const MIGRATE: (&str, usize) = ("sched_migrate_task", 2);
-const WAKEUP_NEW: (&str, usize) = ("sched_wakeup_new", 1);
-const NUMA_FAULT: (&str, usize) = ("task_numa_fault", 4);
+/// The programs' names and the numbers of arguments that they understand.
+const MIGRATE: (&str, &[usize]) = ("sched_migrate_task", &[2]);
+const WAKEUP_NEW: (&str, &[usize]) = ("sched_wakeup_new", &[1]);
+const SWITCH: (&str, &[usize]) = ("sched_switch", &[3, 4]);
+const MKDIR: (&str, &[usize]) = ("cgroup_mkdir", &[2]);
+const RELEASE: (&str, &[usize]) = ("cgroup_release", &[2]);
+const NUMA_FAULT: (&str, &[usize]) = ("task_numa_fault", &[4]);
 const CLOCK: &str = "cpu_clock";
 
 /// Ring of the programs' diagnostics when they are off: the smallest that every page size allows.
@@ -46,13 +51,17 @@ const REASON: usize = 300;
 pub(super) struct Kernel {
     /// Why not, where it says nothing.
     facts: Result<Facts, String>,
+    /// Number of the hierarchy whose cgroups count.
+    hierarchy: Result<u32, String>,
     /// Its types as aya needs them to name an attach point.
     btf: Option<Btf>,
 }
 
 struct Facts {
     walk: Result<CgroupWalk, Missing>,
+    tree: Result<CgroupTree, Missing>,
     task_cpu: Result<u32, Missing>,
+    task_pid: Result<u32, Missing>,
     arities: BTreeMap<&'static str, Result<usize, Missing>>,
 }
 
@@ -65,14 +74,20 @@ impl Kernel {
             .and_then(|bytes| KernelTypes::parse(bytes).map_err(|error| error.to_string()))
             .map(|types| Facts {
                 walk: CgroupWalk::resolve(&types, axis),
+                tree: CgroupTree::resolve(&types),
                 task_cpu: offsets::task_cpu(&types),
-                arities: BTreeMap::from([
-                    (MIGRATE.0, types.tracepoint_arity(MIGRATE.0)),
-                    (WAKEUP_NEW.0, types.tracepoint_arity(WAKEUP_NEW.0)),
-                    (NUMA_FAULT.0, types.function_arity(NUMA_FAULT.0)),
-                ]),
+                task_pid: offsets::task_pid(&types),
+                arities: [MIGRATE, WAKEUP_NEW, SWITCH, MKDIR, RELEASE]
+                    .map(|(name, _)| (name, types.tracepoint_arity(name)))
+                    .into_iter()
+                    .chain([(NUMA_FAULT.0, types.function_arity(NUMA_FAULT.0))])
+                    .collect(),
             });
-        Self { facts, btf: None }
+        let hierarchy =
+            read_text(Path::new("/proc/self/cgroup")).map_err(|error| error.to_string()).and_then(|text| {
+                axis.hierarchy(&text).ok_or_else(|| "/proc/self/cgroup: no such hierarchy".to_owned())
+            });
+        Self { facts, hierarchy, btf: None }
     }
 
     /// Reads the types for aya; after the object is loaded, because the loader reads them as well.
@@ -99,19 +114,39 @@ impl Kernel {
         Ok(self.facts()?.task_cpu.clone()?)
     }
 
+    fn task_pid(&self) -> Result<u32, HookError> {
+        Ok(self.facts()?.task_pid.clone()?)
+    }
+
+    fn tree(&self) -> Result<CgroupTree, HookError> {
+        Ok(self.facts()?.tree.clone()?)
+    }
+
+    fn hierarchy(&self) -> Result<u32, HookError> {
+        self.hierarchy.clone().map_err(|cause| HookError::NoHierarchy { cause })
+    }
+
     /// A hook that takes other arguments than the program expects is not attached.
-    fn check_arity(&self, name: &'static str, expected: usize) -> Result<(), HookError> {
+    fn check_arity(&self, name: &'static str, expected: &'static [usize]) -> Result<(), HookError> {
         let found = self.facts()?.arities.get(name).ok_or(HookError::NoProgram(name))?.clone()?;
-        if found == expected { Ok(()) } else { Err(HookError::Arity { name, found, expected }) }
+        if expected.contains(&found) { Ok(()) } else { Err(HookError::Arity { name, found, expected }) }
     }
 }
 
 /// Writes the settings and creates the maps; no program is loaded yet.
-pub(super) fn load(kernel: &Kernel, options: &AttachOptions) -> Result<Ebpf, EbpfError> {
+pub(super) fn load(
+    kernel: &Kernel,
+    options: &AttachOptions,
+    columns: &NodeColumns,
+) -> Result<Ebpf, EbpfError> {
     let walk = kernel.walk().unwrap_or_default();
+    let tree = kernel.tree().unwrap_or_default();
     let task_cpu = kernel.task_cpu().unwrap_or_default();
+    let task_pid = kernel.task_pid().unwrap_or_default();
+    let hierarchy = kernel.hierarchy().unwrap_or_default();
     let axis = options.cgroups.setting();
-    let nodes = node_table(options);
+    let nodes = node_table(options, columns);
+    let count = columns.count();
     let log_level = if options.log { ::log::LevelFilter::Debug } else { ::log::LevelFilter::Off } as u8;
     let mut loader = EbpfLoader::new();
     loader
@@ -124,12 +159,26 @@ pub(super) fn load(kernel: &Kernel, options: &AttachOptions) -> Result<Ebpf, Ebp
         .override_global(settings::CSS_CGROUP, &walk.css_cgroup, true)
         .override_global(settings::CGROUP_KN, &walk.cgroup_kn, true)
         .override_global(settings::KN_ID, &walk.kn_id, true)
+        .override_global(settings::CGROUP_SELF, &tree.cgroup_self, true)
+        .override_global(settings::CSS_PARENT, &tree.css_parent, true)
+        .override_global(settings::CGROUP_ROOT, &tree.cgroup_root, true)
+        .override_global(settings::ROOT_HIERARCHY, &tree.root_hierarchy, true)
+        .override_global(settings::HIERARCHY, &hierarchy, true)
+        .override_global(settings::TASK_PID, &task_pid, true)
+        .override_global(settings::NODES, &count, true)
+        .override_global(settings::EVENT_INTERVAL_NS, &options.event_interval_ns, true)
         .override_global(settings::CPU_NODE, nodes.as_slice(), true)
         .override_global(aya_log::LEVEL, &log_level, true);
-    if let Some(entries) = options.entries {
-        for map in counters::MAPS {
-            loader.map_max_entries(map, entries);
-        }
+    let sizes = options.sizes;
+    for (map, entries) in [
+        (maps::MANAGED, sizes.managed),
+        (maps::MOVES, sizes.moves),
+        (maps::RUN_TIME, sizes.slots.saturating_mul(count)),
+        (maps::HINT_FAULTS, sizes.slots.saturating_mul(count)),
+        (maps::SENT, sizes.slots),
+        (maps::EVENTS, sizes.event_bytes),
+    ] {
+        loader.map_max_entries(map, entries);
     }
     if !options.log {
         loader.map_max_entries("AYA_LOGS", SILENT_LOG_BYTES);
@@ -148,14 +197,23 @@ pub(super) fn attach(
         Hook::Placement => {
             kernel.walk()?;
             kernel.task_cpu()?;
-            tracepoint(ebpf, kernel, MIGRATE)?;
-            tracepoint(ebpf, kernel, WAKEUP_NEW).inspect_err(|_| detach_tracepoint(ebpf, MIGRATE.0))
+            kernel.task_pid()?;
+            both(ebpf, kernel, MIGRATE, WAKEUP_NEW)
         }
         Hook::RunTime => {
             if options.cgroups == CgroupAxis::Cpuset {
                 kernel.walk()?;
             }
-            clock(ebpf, options)
+            match options.run_time {
+                RunTimeSource::Clock => clock(ebpf, options),
+                RunTimeSource::Switches => tracepoint(ebpf, kernel, SWITCH),
+            }
+        }
+        Hook::CgroupTree => {
+            kernel.walk()?;
+            kernel.tree()?;
+            kernel.hierarchy()?;
+            both(ebpf, kernel, MKDIR, RELEASE)
         }
         Hook::HintFaults => {
             if options.cgroups == CgroupAxis::Cpuset {
@@ -169,7 +227,7 @@ pub(super) fn attach(
 fn tracepoint(
     ebpf: &mut Ebpf,
     kernel: &Kernel,
-    (name, expected): (&'static str, usize),
+    (name, expected): (&'static str, &'static [usize]),
 ) -> Result<(), HookError> {
     kernel.check_arity(name, expected)?;
     let btf = kernel.attach_points()?;
@@ -180,7 +238,7 @@ fn tracepoint(
 fn function_entry(
     ebpf: &mut Ebpf,
     kernel: &Kernel,
-    (name, expected): (&'static str, usize),
+    (name, expected): (&'static str, &'static [usize]),
 ) -> Result<(), HookError> {
     kernel.check_arity(name, expected)?;
     let btf = kernel.attach_points()?;
@@ -195,6 +253,16 @@ fn clock(ebpf: &mut Ebpf, options: &AttachOptions) -> Result<(), HookError> {
 }
 
 /// Half of a pair is worse than none: it would count too little and look complete.
+fn both(
+    ebpf: &mut Ebpf,
+    kernel: &Kernel,
+    first: (&'static str, &'static [usize]),
+    second: (&'static str, &'static [usize]),
+) -> Result<(), HookError> {
+    tracepoint(ebpf, kernel, first)?;
+    tracepoint(ebpf, kernel, second).inspect_err(|_| detach_tracepoint(ebpf, first.0))
+}
+
 fn detach_tracepoint(ebpf: &mut Ebpf, name: &'static str) {
     if let Ok(program) = program::<BtfTracePoint>(ebpf, name)
         && let Err(error) = program.unload()
@@ -262,11 +330,11 @@ fn is_statistics(line: &str) -> bool {
         || ["processed ", "verification time", "stack depth"].iter().any(|start| line.starts_with(start))
 }
 
-fn node_table(options: &AttachOptions) -> Vec<u16> {
+fn node_table(options: &AttachOptions, columns: &NodeColumns) -> Vec<u16> {
     let mut nodes = vec![NO_NODE; limit::CPUS];
     for (cpu, node) in &options.cpu_node {
-        if let (Some(slot), Ok(node)) = (nodes.get_mut(cpu.0 as usize), u16::try_from(node.0)) {
-            *slot = node;
+        if let (Some(index), Some(column)) = (nodes.get_mut(cpu.0 as usize), columns.index(*node)) {
+            *index = column;
         }
     }
     nodes
@@ -282,9 +350,10 @@ mod tests {
     fn the_table_holds_sparse_and_high_nodes() {
         let cpu_node =
             [(0, 72), (3, 1023), (8191, 5), (8192, 6)].map(|(cpu, node)| (CpuId(cpu), NodeId(node)));
-        let table = node_table(&AttachOptions::new(cpu_node.into(), CgroupAxis::Unified));
+        let options = AttachOptions::new(cpu_node.into(), CgroupAxis::Unified);
+        let table = node_table(&options, &NodeColumns::new(&options.cpu_node));
         assert_eq!(table.len(), limit::CPUS);
-        assert_eq!([table[0], table[1], table[3], table[8191]], [72, NO_NODE, 1023, 5]);
+        assert_eq!([table[0], table[1], table[3], table[8191]], [2, NO_NODE, 3, 0]);
     }
 
     #[test]

@@ -14,11 +14,13 @@ pub enum Hook {
     RunTime,
     /// NUMA hinting faults, local and remote.
     HintFaults,
+    /// Cgroups that are made and removed.
+    CgroupTree,
 }
 
 impl Hook {
     /// Every hook, in the order in which they are attached.
-    pub const ALL: [Self; 3] = [Self::Placement, Self::RunTime, Self::HintFaults];
+    pub const ALL: [Self; 4] = [Self::Placement, Self::RunTime, Self::HintFaults, Self::CgroupTree];
 
     /// Name in reports.
     pub fn source(self) -> &'static str {
@@ -26,6 +28,7 @@ impl Hook {
             Self::Placement => "bpf:placement",
             Self::RunTime => "bpf:run-time",
             Self::HintFaults => "bpf:hint-faults",
+            Self::CgroupTree => "bpf:cgroup-tree",
         }
     }
 
@@ -41,6 +44,9 @@ impl Hook {
             Self::HintFaults => {
                 "BTF, BPF trampolines, CONFIG_NUMA_BALANCING, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
             }
+            Self::CgroupTree => {
+                "BTF, tracepoints cgroup_mkdir and cgroup_release, CAP_BPF and CAP_PERFMON; Linux 5.10"
+            }
         }
     }
 
@@ -54,6 +60,7 @@ impl Hook {
             Self::HintFaults => {
                 "remote accesses are not seen directly; remote traffic is run time per node times residency"
             }
+            Self::CgroupTree => "what runs in a cgroup before the next look at the tree is not counted",
         }
     }
 }
@@ -82,8 +89,10 @@ pub(super) enum HookError {
     NoTypes { cause: String },
     #[error(transparent)]
     Missing(#[from] Missing),
-    #[error("{name} takes {found} arguments here, {expected} are understood")]
-    Arity { name: &'static str, found: usize, expected: usize },
+    #[error("{name} takes {found} arguments here, {expected:?} are understood")]
+    Arity { name: &'static str, found: usize, expected: &'static [usize] },
+    #[error("{cause}")]
+    NoHierarchy { cause: String },
     #[error("the object has no program {0}")]
     NoProgram(&'static str),
     #[error("{name}: {cause}")]

@@ -12,6 +12,7 @@
 //! | `bpf` | `CAP_BPF`, maps and a ring buffer | 5.10 is the oldest that is supported |
 //! | `bpf:placement` | BTF, `tp_btf` on two scheduler tracepoints | 5.10 |
 //! | `bpf:run-time` | perf events, `CAP_PERFMON`; BTF on the cpuset axis only | 5.10 |
+//! | `bpf:cgroup-tree` | BTF, `tp_btf` on two cgroup tracepoints | 5.10 |
 //! | `bpf:hint-faults` | BTF, trampolines, `task_numa_fault` | 5.10 x86, 6.4 arm64 |
 //! | `task-iterator` | BTF, `iter/task`, the pid namespace of the host | 5.10 |
 //!
@@ -21,24 +22,32 @@
 mod attach;
 mod axis;
 mod btf;
+mod columns;
 mod counters;
 mod hook;
 mod iter;
 mod log;
+mod maps;
 mod offsets;
 mod perf;
 mod programs;
 mod record;
+mod sizes;
+mod slots;
+
+pub use enforcer_common::settings::{TICK_HZ, TICK_NS};
 
 pub use self::{
     axis::CgroupAxis,
     btf::{BtfError, KernelTypes, Missing},
-    counters::{CountersError, Drops, KernelCounters},
+    columns::NodeColumns,
+    counters::{Drops, KernelCounters},
     hook::{Hook, HookState},
     iter::{IteratorError, TaskIterator},
-    perf::{TICK_HZ, TICK_NS},
-    programs::{AttachOptions, Programs},
+    maps::CountersError,
+    programs::{AttachOptions, EVENT_INTERVAL_NS, Programs, Watch},
     record::TaskRecord,
+    sizes::Sizes,
 };
 
 /// Where the kernel shows its type information.

@@ -21,6 +21,26 @@ pub(super) struct CgroupWalk {
     pub(super) kn_id: u32,
 }
 
+/// From a cgroup to its parent and to its hierarchy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct CgroupTree {
+    pub(super) cgroup_self: u32,
+    pub(super) css_parent: u32,
+    pub(super) cgroup_root: u32,
+    pub(super) root_hierarchy: u32,
+}
+
+impl CgroupTree {
+    pub(super) fn resolve(types: &KernelTypes) -> Result<Self, Missing> {
+        Ok(Self {
+            cgroup_self: types.offset("cgroup", &["self"])?,
+            css_parent: types.offset("cgroup_subsys_state", &["parent"])?,
+            cgroup_root: types.offset("cgroup", &["root"])?,
+            root_hierarchy: types.offset("cgroup_root", &["hierarchy_id"])?,
+        })
+    }
+}
+
 impl CgroupWalk {
     pub(super) fn resolve(types: &KernelTypes, axis: CgroupAxis) -> Result<Self, Missing> {
         let css_set_slot = match axis {
@@ -42,6 +62,11 @@ impl CgroupWalk {
             kn_id: types.offset("kernfs_node", &["id"])?,
         })
     }
+}
+
+/// The thread id of a task.
+pub(super) fn task_pid(types: &KernelTypes) -> Result<u32, Missing> {
+    types.offset("task_struct", &["pid"])
 }
 
 /// The CPU of a task: in `thread_info` since 5.16 on every architecture, before in `task_struct` on

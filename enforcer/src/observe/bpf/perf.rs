@@ -4,15 +4,11 @@ use aya::programs::{
     PerfEvent, ProgramError,
     perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent},
 };
+use enforcer_common::settings::TICK_HZ;
 use enforcer_core::id::CpuId;
 use rustix::io::Errno;
 
 use super::{attach::io_error_of, hook::HookError};
-
-/// Ticks per second of a busy CPU: odd, so that it does not beat with the kernel's own tick.
-pub const TICK_HZ: u64 = 99;
-/// Run time that one tick stands for, in nanoseconds.
-pub const TICK_NS: u64 = 1_000_000_000 / TICK_HZ;
 
 /// `ENODEV` of `perf_event_open`: the CPU is offline.
 const OFFLINE: i32 = Errno::NODEV.raw_os_error();

@@ -1,44 +1,92 @@
-//! The attached programs and their counters.
+//! The attached programs: what they watch, and what they counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aya::Ebpf;
+use aya::{Ebpf, util::nr_cpus};
 use aya_log::EbpfLogger;
-use enforcer_common::{
-    counter::HintFaultPages,
-    key::{NodeKey, PlacementKey},
-};
+use enforcer_common::managed::{ManagedCgroup, flag};
 use enforcer_core::{
     degraded::Degraded,
     id::{CpuId, NodeId},
+    policy::RunTimeSource,
+    sample::{HintFaults, RunTime},
+    set::NodeSet,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{
     attach::{self, Kernel},
     axis::CgroupAxis,
-    counters::{self, CountersError, Drops, KernelCounters},
+    columns::NodeColumns,
+    counters::{Drops, KernelCounters},
     hook::{Hook, HookState},
     log::ToTracing,
+    maps::{self, CountersError},
+    sizes::Sizes,
+    slots::Slots,
 };
+
+/// Least time between two events of one workload from one CPU.
+pub const EVENT_INTERVAL_NS: u64 = 10_000_000;
 
 /// How to attach.
 #[derive(Debug, Clone)]
 pub struct AttachOptions {
-    /// NUMA node of each CPU; CPUs that are not in it are counted as dropped.
+    /// NUMA node of each CPU; what happens on a CPU that is not in it is counted as dropped.
     pub cpu_node: BTreeMap<CpuId, NodeId>,
-    /// Which hierarchy's cgroups are counted.
+    /// Which hierarchy's cgroups are watched.
     pub cgroups: CgroupAxis,
+    /// How run time is measured.
+    pub run_time: RunTimeSource,
     /// Bring the programs' own diagnostics into the log; when off they are not even loaded.
     pub log: bool,
-    /// Entries of each counter map, where not what `enforcer_common::limit` says.
-    pub entries: Option<u32>,
+    /// Sizes of the maps.
+    pub sizes: Sizes,
+    /// Least time between two events of one workload from one CPU, in ns; 0 sends all.
+    pub event_interval_ns: u64,
 }
 
 impl AttachOptions {
-    /// Without diagnostics, with maps of the usual size.
+    /// Without diagnostics, with maps for a host of few cgroups.
     pub fn new(cpu_node: BTreeMap<CpuId, NodeId>, cgroups: CgroupAxis) -> Self {
-        Self { cpu_node, cgroups, log: false, entries: None }
+        let options = Self {
+            sizes: Sizes::new(0, 1, 1),
+            cpu_node,
+            cgroups,
+            run_time: RunTimeSource::default(),
+            log: false,
+            event_interval_ns: EVENT_INTERVAL_NS,
+        };
+        options.sized_for(0)
+    }
+
+    /// With maps for a host of so many cgroups.
+    #[must_use]
+    pub fn sized_for(self, cgroups: usize) -> Self {
+        let nodes = NodeColumns::new(&self.cpu_node).count() as usize;
+        Self { sizes: Sizes::new(cgroups, nodes, nr_cpus().unwrap_or(1)), ..self }
+    }
+}
+
+/// How a cgroup is watched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watch {
+    /// Id of the own cgroup of the workload that it counts for: several cgroups may count for one.
+    pub owner: u64,
+    /// Nodes on which it should run; `None` finds nothing misplaced.
+    pub allowed: Option<NodeSet>,
+    /// Does what is made below it count for the same workload, until somebody says otherwise?
+    pub heirs: bool,
+}
+
+impl Watch {
+    /// A cgroup that is a workload by itself and may be anywhere.
+    pub const fn alone(id: u64) -> Self {
+        Self { owner: id, allowed: None, heirs: true }
+    }
+
+    const fn flags(&self) -> u32 {
+        if self.heirs { 0 } else { flag::NO_HEIRS }
     }
 }
 
@@ -48,14 +96,23 @@ pub struct Programs {
     ebpf: Option<Ebpf>,
     hooks: Vec<HookState>,
     log: Option<EbpfLogger<ToTracing>>,
+    columns: NodeColumns,
+    sizes: Sizes,
+    slots: Slots,
+    /// What the daemon wrote last, by cgroup.
+    watched: BTreeMap<u64, ManagedCgroup>,
+    /// What the rows of a slot had when its owner got it.
+    start: BTreeMap<u64, KernelCounters>,
 }
 
 impl Programs {
-    /// Attaches what this kernel and our capabilities allow; the rest comes back as degraded.
+    /// Attaches what this kernel and our capabilities allow; the rest comes back as degraded. Nothing is
+    /// counted until something is watched.
     pub fn attach(options: &AttachOptions) -> (Self, Vec<Degraded>) {
         raise_memlock();
+        let columns = NodeColumns::new(&options.cpu_node);
         let mut kernel = Kernel::read(options.cgroups);
-        let mut ebpf = match attach::load(&kernel, options) {
+        let mut ebpf = match attach::load(&kernel, options, &columns) {
             Ok(ebpf) => ebpf,
             Err(error) => return Self::absent(&attach::with_causes(&error)),
         };
@@ -78,7 +135,23 @@ impl Programs {
         } else {
             None
         };
-        (Self { ebpf: Some(ebpf), hooks, log }, degraded)
+        let slots = Slots::new(options.sizes.slots);
+        let programs =
+            Self { ebpf: Some(ebpf), hooks, log, columns, sizes: options.sizes, slots, ..Self::empty() };
+        (programs, degraded)
+    }
+
+    fn empty() -> Self {
+        Self {
+            ebpf: None,
+            hooks: Vec::new(),
+            log: None,
+            columns: NodeColumns::default(),
+            sizes: Sizes::new(0, 1, 1),
+            slots: Slots::default(),
+            watched: BTreeMap::new(),
+            start: BTreeMap::new(),
+        }
     }
 
     fn absent(reason: &str) -> (Self, Vec<Degraded>) {
@@ -86,7 +159,7 @@ impl Programs {
         let effect = "no run time per node, no placements, no hinting faults: \
                       remote traffic cannot be measured";
         let degraded = Degraded::new("bpf", reason, effect);
-        (Self { ebpf: None, hooks: Hook::ALL.map(state).into(), log: None }, vec![degraded])
+        (Self { hooks: Hook::ALL.map(state).into(), ..Self::empty() }, vec![degraded])
     }
 
     /// Nothing attached.
@@ -105,32 +178,118 @@ impl Programs {
         self.hooks.iter().any(|state| state.hook == hook && state.absent.is_none())
     }
 
-    /// Counters by cgroup id since the programs were attached.
-    ///
-    /// A cgroup that is not in the answer had no event. Also writes the programs' diagnostics.
+    /// What a workload has of which nothing was counted.
+    pub fn nothing(&self) -> KernelCounters {
+        KernelCounters {
+            run_time: self.has(Hook::RunTime).then(BTreeMap::new),
+            placements: self.has(Hook::Placement).then(Vec::new),
+            hint_faults: self.has(Hook::HintFaults).then(BTreeMap::new),
+        }
+    }
+
+    /// Watches exactly these cgroups, and those that are made below them from now on. Says how many
+    /// workloads and cgroups there is no room for.
+    pub fn watch(&mut self, wanted: &BTreeMap<u64, Watch>) -> Result<u64, CountersError> {
+        let Some(ebpf) = &mut self.ebpf else { return Ok(0) };
+        let owners: BTreeSet<u64> = wanted.values().map(|watch| watch.owner).collect();
+        let gone = self.slots.retain(&owners);
+        self.start.retain(|owner, _| owners.contains(owner));
+        maps::unwatch(ebpf, self.watched.keys().filter(|id| !wanted.contains_key(id)))?;
+        self.watched.retain(|id, _| wanted.contains_key(id));
+        if !gone.is_empty() {
+            unwatch_heirs(ebpf, &gone)?;
+            maps::forget_moves(ebpf, &gone)?;
+        }
+        let new: Vec<u64> = owners.iter().copied().filter(|owner| self.slots.get(*owner).is_none()).collect();
+        let mut homeless: BTreeSet<u64> = BTreeSet::new();
+        for owner in &new {
+            if self.slots.give(*owner).is_none() {
+                homeless.insert(*owner);
+            }
+        }
+        if !new.is_empty() {
+            let counted = self.rows()?;
+            for owner in new {
+                if let Some(row) = self.slots.get(owner).and_then(|slot| counted.get(&slot)) {
+                    self.start.insert(owner, row.clone());
+                }
+            }
+        }
+        let Some(ebpf) = &mut self.ebpf else { return Ok(0) };
+        let mut changed = BTreeMap::new();
+        for (id, watch) in wanted {
+            let Some(slot) = self.slots.get(watch.owner) else { continue };
+            let allowed = self.columns.mask(watch.allowed.as_ref());
+            let entry = ManagedCgroup { slot, flags: watch.flags(), allowed };
+            if self.watched.get(id) != Some(&entry) {
+                changed.insert(*id, entry);
+            }
+        }
+        if changed.keys().any(|id| self.watched.contains_key(id)) {
+            heirs_follow(ebpf, &self.watched, &mut changed)?;
+        }
+        let full = maps::watch(ebpf, &changed)?;
+        self.watched.extend(changed.into_iter().filter(|(id, _)| wanted.contains_key(id)));
+        Ok(full + homeless.len() as u64)
+    }
+
+    /// Counters of each workload since it is watched, by the id of its own cgroup. Also writes the
+    /// programs' diagnostics.
     pub fn read(&mut self) -> Result<BTreeMap<u64, KernelCounters>, CountersError> {
         if let Some(log) = &mut self.log {
             log.flush();
         }
+        let rows = self.rows()?;
+        let since = |(owner, slot): (u64, u32)| {
+            let now = rows.get(&slot)?;
+            let counted = self.start.get(&owner).map_or_else(|| now.clone(), |start| now.since(start));
+            Some((owner, counted))
+        };
+        Ok(self.slots.iter().filter_map(since).collect())
+    }
+
+    /// What the maps say of each slot that is taken, since they were loaded.
+    fn rows(&self) -> Result<BTreeMap<u32, KernelCounters>, CountersError> {
         let Some(ebpf) = &self.ebpf else { return Ok(BTreeMap::new()) };
-        let run_ticks = self.when(Hook::RunTime, || counters::run_ticks(ebpf))?;
-        let placements = self.when(Hook::Placement, || counters::placements(ebpf))?;
-        let hint_faults = self.when(Hook::HintFaults, || counters::hint_faults(ebpf))?;
-        Ok(by_cgroup(run_ticks, placements, hint_faults))
+        let used = self.slots.used();
+        let run_time = self.when(Hook::RunTime, || maps::run_time(ebpf, used, &self.columns))?;
+        let mut placements =
+            self.when(Hook::Placement, || maps::moves(ebpf, self.sizes.moves, &self.columns))?;
+        let hint_faults = self.when(Hook::HintFaults, || maps::hint_faults(ebpf, used, &self.columns))?;
+        let mut row = |slot: u32| {
+            let at = slot as usize;
+            KernelCounters {
+                run_time: run_time
+                    .as_ref()
+                    .map(|rows| self.by_node(rows.get(at), |time: &RunTime| time.samples > 0)),
+                placements: placements.as_mut().map(|all| all.remove(&slot).unwrap_or_default()),
+                hint_faults: hint_faults.as_ref().map(|rows| {
+                    self.by_node(rows.get(at), |faults: &HintFaults| *faults != HintFaults::default())
+                }),
+            }
+        };
+        Ok(self.slots.iter().map(|(_, slot)| (slot, row(slot))).collect())
     }
 
-    /// Events that were seen but are in no counter; `None` when nothing is attached.
+    /// The nodes of a row that counted anything.
+    fn by_node<V: Copy>(&self, row: Option<&Vec<V>>, counted: impl Fn(&V) -> bool) -> BTreeMap<NodeId, V> {
+        row.into_iter()
+            .flatten()
+            .enumerate()
+            .filter(|(_, value)| counted(value))
+            .filter_map(|(index, value)| Some((self.columns.node(index)?, *value)))
+            .collect()
+    }
+
+    /// Events that were seen but are in no counter or were not told; `None` when nothing is attached.
     pub fn drops(&self) -> Result<Option<Drops>, CountersError> {
-        self.ebpf.as_ref().map(counters::drops).transpose()
+        self.ebpf.as_ref().map(maps::drops).transpose()
     }
 
-    /// Forgets every cgroup but the live ones, so that the maps do not fill up with removed ones.
-    pub fn retain(&mut self, live: &BTreeSet<u64>) -> Result<(), CountersError> {
-        let Some(ebpf) = &mut self.ebpf else { return Ok(()) };
-        let is_live = |key: &NodeKey| live.contains(&key.cgroup);
-        counters::retain::<NodeKey, u64>(ebpf, counters::RUN_TICKS, is_live)?;
-        counters::retain::<NodeKey, HintFaultPages>(ebpf, counters::HINT_FAULTS, is_live)?;
-        counters::retain::<PlacementKey, u64>(ebpf, counters::PLACEMENTS, |key| live.contains(&key.cgroup))
+    /// Cgroups that the kernel side watches, with those that inherited it, and how many there is room for.
+    pub fn fill(&self) -> Result<(usize, u32), CountersError> {
+        let watched = self.ebpf.as_ref().map(maps::managed).transpose()?.map_or(0, |all| all.len());
+        Ok((watched, self.sizes.managed))
     }
 
     fn when<T>(
@@ -142,31 +301,42 @@ impl Programs {
     }
 }
 
-/// Joins the three maps; an attached hook gives an empty value, an absent one `None`.
-fn by_cgroup(
-    mut run_ticks: Option<BTreeMap<u64, BTreeMap<NodeId, u64>>>,
-    mut placements: Option<BTreeMap<u64, Vec<enforcer_core::sample::Placements>>>,
-    mut hint_faults: Option<BTreeMap<u64, BTreeMap<NodeId, enforcer_core::sample::HintFaults>>>,
-) -> BTreeMap<u64, KernelCounters> {
-    let cgroups: BTreeSet<u64> = [
-        run_ticks.iter().flat_map(BTreeMap::keys).copied().collect::<Vec<_>>(),
-        placements.iter().flat_map(BTreeMap::keys).copied().collect(),
-        hint_faults.iter().flat_map(BTreeMap::keys).copied().collect(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    cgroups
-        .into_iter()
-        .map(|cgroup| {
-            let counters = KernelCounters {
-                run_ticks: run_ticks.as_mut().map(|all| all.remove(&cgroup).unwrap_or_default()),
-                placements: placements.as_mut().map(|all| all.remove(&cgroup).unwrap_or_default()),
-                hint_faults: hint_faults.as_mut().map(|all| all.remove(&cgroup).unwrap_or_default()),
-            };
-            (cgroup, counters)
-        })
-        .collect()
+/// Times that the map is looked through for heirs: one may be made while it is.
+const ROUNDS: usize = 8;
+
+/// Takes slots away from cgroups that inherited them, so that they can be given to others.
+fn unwatch_heirs(ebpf: &mut Ebpf, slots: &BTreeSet<u32>) -> Result<(), CountersError> {
+    for _ in 0..ROUNDS {
+        let heirs: Vec<u64> = maps::managed(ebpf)?
+            .into_iter()
+            .filter(|(_, entry)| slots.contains(&entry.slot))
+            .map(|(id, _)| id)
+            .collect();
+        if heirs.is_empty() {
+            break;
+        }
+        maps::unwatch(ebpf, &heirs)?;
+    }
+    Ok(())
+}
+
+/// Adds to the changes those of cgroups that inherited an entry which changes.
+fn heirs_follow(
+    ebpf: &Ebpf,
+    watched: &BTreeMap<u64, ManagedCgroup>,
+    changed: &mut BTreeMap<u64, ManagedCgroup>,
+) -> Result<(), CountersError> {
+    let replaced: Vec<(ManagedCgroup, ManagedCgroup)> =
+        changed.iter().filter_map(|(id, new)| Some((*watched.get(id)?, *new))).collect();
+    for (id, entry) in maps::managed(ebpf)? {
+        if watched.contains_key(&id) || changed.contains_key(&id) {
+            continue;
+        }
+        if let Some((_, new)) = replaced.iter().find(|(old, _)| *old == entry) {
+            changed.insert(id, *new);
+        }
+    }
+    Ok(())
 }
 
 /// Before 5.11 the kernel charged BPF maps to `RLIMIT_MEMLOCK`, which is 64 KiB by default. Where it is

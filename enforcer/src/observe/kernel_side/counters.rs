@@ -1,21 +1,22 @@
 //! What the attached programs count, added to the cgroups of a sample.
 //!
-//! Counters only grow, also when the programs are attached anew because CPUs came or went: what the
-//! earlier ones counted is kept and added. Counters of removed cgroups are dropped as soon as the set of
-//! workloads changes, so that the kernel's maps do not fill up with them.
+//! Each sample first tells the programs which cgroups are workloads and where these should be, then reads:
+//! what runs in others costs next to nothing and is counted nowhere. Counters only grow, also when the
+//! programs are attached anew because CPUs came or went: what the earlier ones counted is kept and added.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use enforcer_core::{
     degraded::{Degraded, DegradedTally},
     id::{CpuId, NodeId},
     sample::{CgroupSample, Sample},
+    set::NodeSet,
     workload::CgroupPath,
 };
 
 use super::with_causes;
 use crate::observe::{
-    bpf::{AttachOptions, CountersError, Drops, Hook, KernelCounters, Programs, TICK_NS},
+    bpf::{AttachOptions, CountersError, Drops, Hook, KernelCounters, Programs, Watch},
     index::Index,
 };
 
@@ -27,17 +28,15 @@ pub(super) struct Counters {
     programs: Programs,
     missing: Vec<Degraded>,
     options: AttachOptions,
-    /// Counted by programs that were attached before these.
+    /// Counted by programs that were attached before these, by id of the workload's own cgroup.
     earlier: BTreeMap<u64, KernelCounters>,
-    /// Cgroup ids of the last sample.
-    live: BTreeSet<u64>,
 }
 
 impl Counters {
     /// Attaches what this kernel allows.
     pub(super) fn attach(options: AttachOptions) -> Self {
         let (programs, missing) = Programs::attach(&options);
-        Self { programs, missing, options, earlier: BTreeMap::new(), live: BTreeSet::new() }
+        Self { programs, missing, options, earlier: BTreeMap::new() }
     }
 
     /// Hooks that are not attached.
@@ -64,7 +63,7 @@ impl Counters {
         }
         match counted {
             Ok(counted) => {
-                let nothing = self.nothing();
+                let nothing = self.programs.nothing();
                 for (id, counters) in &counted {
                     self.earlier.entry(*id).or_insert_with(|| nothing.clone()).add(counters);
                 }
@@ -74,13 +73,27 @@ impl Counters {
         (self.programs, self.missing) = (programs, missing);
     }
 
-    /// Adds the counters to the cgroups of the sample.
-    pub(super) fn add_to(&mut self, index: &Index, sample: &mut Sample, degraded: &mut DegradedTally) {
-        match self.programs.read() {
+    /// Watches the workloads, which should be on the nodes of `aims`, and adds what was counted to the
+    /// cgroups of the sample.
+    pub(super) fn add_to(
+        &mut self,
+        index: &Index,
+        aims: &BTreeMap<CgroupPath, NodeSet>,
+        sample: &mut Sample,
+        degraded: &mut DegradedTally,
+    ) {
+        self.earlier.retain(|id, _| index.owners.values().any(|owner| owner == id));
+        let counted = self.programs.watch(&watched(index, aims)).and_then(|unwatched| {
+            if let Some(entry) = no_room(unwatched) {
+                degraded.push(entry);
+            }
+            self.programs.read()
+        });
+        match counted {
             Ok(counted) => {
-                for (path, counters) in self.by_path(index, &counted, &self.nothing()) {
+                for (path, owner) in &index.owners {
                     if let Some(cgroup) = sample.cgroups.get_mut(path) {
-                        put(cgroup, counters);
+                        put(cgroup, self.total(*owner, &counted));
                     }
                 }
             }
@@ -96,33 +109,15 @@ impl Counters {
             }
         }
         self.say_what_is_not_counted(index, sample, degraded);
-        self.forget_the_dead(index, degraded);
     }
 
-    /// Sums by workload; one may be several cgroups of the kernel.
-    fn by_path<'a>(
-        &self,
-        index: &'a Index,
-        counted: &BTreeMap<u64, KernelCounters>,
-        nothing: &KernelCounters,
-    ) -> BTreeMap<&'a CgroupPath, KernelCounters> {
-        let mut sums: BTreeMap<&CgroupPath, KernelCounters> = BTreeMap::new();
-        for (id, path) in &index.ids {
-            let sum = sums.entry(path).or_insert_with(|| nothing.clone());
-            for counters in [self.earlier.get(id), counted.get(id)].into_iter().flatten() {
-                sum.add(counters);
-            }
+    /// What these programs counted for a workload, and those before them.
+    fn total(&self, owner: u64, counted: &BTreeMap<u64, KernelCounters>) -> KernelCounters {
+        let mut sum = self.programs.nothing();
+        for counters in [self.earlier.get(&owner), counted.get(&owner)].into_iter().flatten() {
+            sum.add(counters);
         }
-        sums
-    }
-
-    /// What a cgroup has when the attached programs saw nothing of it.
-    fn nothing(&self) -> KernelCounters {
-        KernelCounters {
-            run_ticks: self.programs.has(Hook::RunTime).then(BTreeMap::new),
-            placements: self.programs.has(Hook::Placement).then(Vec::new),
-            hint_faults: self.programs.has(Hook::HintFaults).then(BTreeMap::new),
-        }
+        sum
     }
 
     fn say_what_is_not_counted(&self, index: &Index, sample: &Sample, degraded: &mut DegradedTally) {
@@ -144,17 +139,22 @@ impl Counters {
             Err(error) => degraded.push(unreadable(&error)),
         }
     }
+}
 
-    fn forget_the_dead(&mut self, index: &Index, degraded: &mut DegradedTally) {
-        if index.ids.len() == self.live.len() && index.ids.keys().eq(&self.live) {
-            return;
-        }
-        self.live = index.ids.keys().copied().collect();
-        self.earlier.retain(|id, _| self.live.contains(id));
-        if let Err(error) = self.programs.retain(&self.live) {
-            degraded.push(unreadable(&error));
-        }
-    }
+/// Every cgroup of every workload. The root's own threads count for it, new cgroups below it do not: each
+/// is a workload of its own, or none.
+fn watched(index: &Index, aims: &BTreeMap<CgroupPath, NodeSet>) -> BTreeMap<u64, Watch> {
+    let watch = |(id, path): (&u64, &CgroupPath)| {
+        let owner = *index.owners.get(path)?;
+        Some((*id, Watch { owner, allowed: aims.get(path).cloned(), heirs: !path.is_root() }))
+    };
+    index.ids.iter().filter_map(watch).collect()
+}
+
+fn no_room(unwatched: u64) -> Option<Degraded> {
+    let reason = format!("{unwatched} cgroups of workloads more than the programs' maps have room for");
+    let effect = "run time, placements and faults of these are not counted; a restart sizes the maps anew";
+    (unwatched > 0).then(|| Degraded::new("bpf:watched", reason, effect))
 }
 
 fn stale(lost: Hook, missing: &[Degraded]) -> Degraded {
@@ -172,8 +172,9 @@ fn unreadable(error: &CountersError) -> Degraded {
 fn dropped(drops: Drops) -> Option<Degraded> {
     (drops.total() > 0).then(|| {
         let reason = format!(
-            "{} events with a full map, {} on an unknown CPU, {} of an unknown cgroup, since attached",
-            drops.map_full, drops.unknown_cpu, drops.unknown_cgroup
+            "{} events with a full map, {} on an unknown CPU, {} of an unknown cgroup, {} new cgroups without room, \
+             since attached",
+            drops.map_full, drops.unknown_cpu, drops.unknown_cgroup, drops.unwatched
         );
         Degraded::new("bpf:drops", reason, "these events are in no figure")
     })
@@ -181,13 +182,7 @@ fn dropped(drops: Drops) -> Option<Degraded> {
 
 /// Writes the sums of a cgroup into its sample.
 fn put(cgroup: &mut CgroupSample, counters: KernelCounters) {
-    cgroup.run_ticks = counters
-        .run_ticks
-        .as_ref()
-        .map(|ticks| ticks.values().fold(0u64, |sum, ticks| sum.saturating_add(*ticks)));
-    cgroup.run_ns = counters
-        .run_ticks
-        .map(|ticks| ticks.into_iter().map(|(node, ticks)| (node, ticks.saturating_mul(TICK_NS))).collect());
+    cgroup.run_time = counters.run_time;
     cgroup.placements = counters.placements;
     cgroup.hint_faults = counters.hint_faults;
 }
@@ -196,7 +191,7 @@ fn put(cgroup: &mut CgroupSample, counters: KernelCounters) {
 mod tests {
     use enforcer_core::{
         policy::Mode,
-        sample::{HintFaults, Placements},
+        sample::{HintFaults, Placements, RunTime},
     };
 
     use super::*;
@@ -206,9 +201,12 @@ mod tests {
     };
 
     fn counted(first: u64) -> KernelCounters {
+        let run_time = |samples| RunTime { ns: samples * 10, misplaced_ns: samples, samples };
+        let moves =
+            Placements { src_numa: NodeId(1), dst_numa: NodeId(0), migrated: 4, started: 1, misplaced: 2 };
         KernelCounters {
-            run_ticks: Some([(NodeId(0), first), (NodeId(1), 1)].into()),
-            placements: Some(vec![Placements { src_numa: NodeId(1), dst_numa: NodeId(0), count: 4 }]),
+            run_time: Some([(NodeId(0), run_time(first)), (NodeId(1), run_time(1))].into()),
+            placements: Some(vec![moves]),
             hint_faults: Some(
                 [(NodeId(0), HintFaults { local: 1, remote: 2, ..HintFaults::default() })].into(),
             ),
@@ -222,7 +220,6 @@ mod tests {
             missing: Vec::new(),
             options: AttachOptions::new(BTreeMap::new(), CgroupAxis::Unified),
             earlier: BTreeMap::new(),
-            live: BTreeSet::new(),
         }
     }
 
@@ -245,23 +242,41 @@ mod tests {
     }
 
     #[test]
-    fn cgroups_of_one_workload_and_what_was_counted_earlier_add_up() {
-        let path = CgroupPath::new("/vm");
-        let index = Index { ids: [(7, path.clone()), (8, path.clone())].into(), ..Index::default() };
-        let counters = Counters { earlier: [(7, counted(2))].into(), ..counters() };
-        let nothing = KernelCounters {
-            run_ticks: Some(BTreeMap::new()),
+    fn what_was_counted_earlier_adds_up() {
+        let mut sum = KernelCounters {
+            run_time: Some(BTreeMap::new()),
             placements: Some(Vec::new()),
             hint_faults: Some(BTreeMap::new()),
         };
-        let now = [(7, counted(2)), (8, counted(3)), (9, counted(5))].into();
-        let sums = counters.by_path(&index, &now, &nothing);
+        for first in [2, 3] {
+            sum.add(&counted(first));
+        }
         let mut cgroup = CgroupSample::default();
-        put(&mut cgroup, sums[&path].clone());
-        assert_eq!(cgroup.run_ns, Some([(NodeId(0), 7 * TICK_NS), (NodeId(1), 3 * TICK_NS)].into()));
-        assert_eq!(cgroup.run_ticks, Some(10));
-        assert_eq!(cgroup.placements.unwrap()[0].count, 12);
-        assert_eq!(cgroup.hint_faults.unwrap()[&NodeId(0)].remote, 6);
+        put(&mut cgroup, sum);
+        let run_time = |samples| RunTime { ns: samples * 10, misplaced_ns: samples, samples };
+        assert_eq!(cgroup.run_time, Some([(NodeId(0), run_time(5)), (NodeId(1), run_time(2))].into()));
+        let placements = cgroup.placements.unwrap()[0];
+        assert_eq!((placements.count(), placements.misplaced), (10, 4));
+        assert_eq!(cgroup.hint_faults.unwrap()[&NodeId(0)].remote, 4);
+    }
+
+    #[test]
+    fn cgroups_of_one_workload_count_for_it_and_the_root_for_itself_alone() {
+        let path = CgroupPath::new("/vm");
+        let index = Index {
+            ids: [(1, CgroupPath::root()), (7, path.clone()), (8, path.clone()), (9, CgroupPath::new("/b"))]
+                .into(),
+            owners: [(CgroupPath::root(), 1), (path.clone(), 7)].into(),
+            ..Index::default()
+        };
+        let aim: NodeSet = [NodeId(1)].into_iter().collect();
+        let watched = watched(&index, &[(path, aim.clone())].into());
+        let expected = [
+            (1, Watch { owner: 1, allowed: None, heirs: false }),
+            (7, Watch { owner: 7, allowed: Some(aim.clone()), heirs: true }),
+            (8, Watch { owner: 7, allowed: Some(aim), heirs: true }),
+        ];
+        assert_eq!(watched, expected.into());
     }
 
     #[test]
@@ -270,7 +285,7 @@ mod tests {
         let mut sample = Sample::default();
         sample.cgroups.insert(CgroupPath::new("/a"), CgroupSample::default());
         let mut degraded = DegradedTally::default();
-        counters().add_to(&index, &mut sample, &mut degraded);
+        counters().add_to(&index, &BTreeMap::new(), &mut sample, &mut degraded);
         assert_eq!(sample.cgroups[&CgroupPath::new("/a")], CgroupSample::default());
         assert!(sample.sources.is_empty() && degraded.into_entries().is_empty());
     }
@@ -278,8 +293,8 @@ mod tests {
     #[test]
     fn what_was_counted_of_a_removed_cgroup_is_forgotten() {
         let mut counters = Counters { earlier: [(7, counted(2)), (8, counted(2))].into(), ..counters() };
-        let index = Index { ids: [(8, CgroupPath::new("/a"))].into(), ..Index::default() };
-        counters.add_to(&index, &mut Sample::default(), &mut DegradedTally::default());
+        let index = Index { owners: [(CgroupPath::new("/a"), 8)].into(), ..Index::default() };
+        counters.add_to(&index, &BTreeMap::new(), &mut Sample::default(), &mut DegradedTally::default());
         assert_eq!(counters.earlier.keys().collect::<Vec<_>>(), [&8]);
     }
 
@@ -291,5 +306,8 @@ mod tests {
         assert!(full.reason.starts_with("3 events with a full map"), "{}", full.reason);
         assert!(dropped(Drops { unknown_cpu: 1, ..Drops::default() }).is_some());
         assert!(dropped(Drops { unknown_cgroup: 1, ..Drops::default() }).is_some());
+        assert!(dropped(Drops { unwatched: 1, ..Drops::default() }).is_some());
+        assert_eq!(dropped(Drops { limited: 1, ..Drops::default() }), None, "counted all the same");
+        assert!(no_room(1).is_some() && no_room(0).is_none());
     }
 }

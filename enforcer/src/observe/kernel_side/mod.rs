@@ -13,7 +13,9 @@ use enforcer_core::{
     id::{CpuId, NodeId},
     parse::scalar,
     sample::{Sample, TaskSample},
+    set::NodeSet,
     topology::Topology,
+    workload::CgroupPath,
 };
 
 use self::counters::Counters;
@@ -22,7 +24,7 @@ use super::{
     index::Index,
     sampler::SamplerOptions,
 };
-use crate::host::{HostRoot, cgroup::CgroupLayout, read_text};
+use crate::host::{HostRoot, cgroup::CgroupLayout, cgroup_tree::walk, read_text};
 
 /// What could be loaded and attached.
 pub(super) struct KernelSide {
@@ -43,8 +45,11 @@ impl KernelSide {
             .ok()
             .and_then(|text| scalar::list(&text).ok())
             .unwrap_or_else(|| topology.online_cpus());
-        let attach =
-            || AttachOptions { log: options.bpf_log, ..AttachOptions::new(topology.node_of_cpu(), axis) };
+        let attach = || {
+            let cgroups = walk(&layout.cpuset, &CgroupPath::root(), true).cgroups.len();
+            let usual = AttachOptions::new(topology.node_of_cpu(), axis).sized_for(cgroups);
+            AttachOptions { log: options.bpf_log, run_time: options.run_time, ..usual }
+        };
         Self {
             iterator: TaskIterator::open(axis, possible).map_err(|error| not_listed(&error)),
             counters: options.counters.then(|| Counters::attach(attach())),
@@ -81,9 +86,15 @@ impl KernelSide {
     }
 
     /// Adds the counters to the cgroups of the sample.
-    pub(super) fn count(&mut self, index: &Index, sample: &mut Sample, degraded: &mut DegradedTally) {
+    pub(super) fn count(
+        &mut self,
+        index: &Index,
+        aims: &BTreeMap<CgroupPath, NodeSet>,
+        sample: &mut Sample,
+        degraded: &mut DegradedTally,
+    ) {
         if let Some(counters) = &mut self.counters {
-            counters.add_to(index, sample, degraded);
+            counters.add_to(index, aims, sample, degraded);
         }
     }
 }

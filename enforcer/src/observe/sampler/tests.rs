@@ -11,8 +11,13 @@ use tempfile::TempDir;
 use super::*;
 use crate::host::cgroup_tree::walk;
 
-const WITHOUT_BPF: SamplerOptions =
-    SamplerOptions { bpf: false, counters: false, bpf_log: false, numa_maps: 0 };
+const WITHOUT_BPF: SamplerOptions = SamplerOptions {
+    bpf: false,
+    counters: false,
+    bpf_log: false,
+    run_time: RunTimeSource::Clock,
+    numa_maps: 0,
+};
 
 struct Tree(TempDir);
 
@@ -77,7 +82,7 @@ fn merges_all_file_sources() {
     let cgroup = &sample.cgroups[&CgroupPath::new("/a.slice/a.service")];
     assert_eq!(cgroup.cpus_effective.as_ref().unwrap().to_string(), "2-3");
     assert_eq!(cgroup.memory_by_node.as_ref().unwrap()[&NodeId(1)].anon, 4096);
-    assert_eq!((cgroup.tasks, cgroup.run_ns.as_ref()), (Some(1), None));
+    assert_eq!((cgroup.tasks, cgroup.run_time.as_ref()), (Some(1), None));
     let task = &sample.tasks[0];
     assert_eq!((task.tid, task.command.as_str(), task.cpu), (10, "work er", Some(CpuId(2))));
     assert_eq!(task.cpu_time_ns, Some(30_000_000));

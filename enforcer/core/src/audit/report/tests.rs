@@ -32,7 +32,7 @@ fn host() -> Scene {
 /// A workload that may run everywhere; where it ran was not seen.
 fn unpinned(scene: Scene) -> Scene {
     let mut scene = scene.workload("/unpinned", "0-7", "0-1").memory("/unpinned", &[(0, 70, 0), (1, 30, 0)]);
-    scene.now_mut("/unpinned").run_ns = None;
+    scene.now_mut("/unpinned").run_time = None;
     scene
 }
 
@@ -105,7 +105,7 @@ fn nothing_judged_is_not_a_pass() {
 fn a_workload_that_spans_nodes_is_judged_by_traffic_size_or_idleness() {
     let spread = host().workload("/a", "0-7", "0-1").memory("/a", &[(0, 70, 0), (1, 30, 0)]);
     let mut unseen = spread.clone();
-    unseen.now_mut("/a").run_ns = None;
+    unseen.now_mut("/a").run_time = None;
     assert_eq!(verdict(&unseen), Verdict::Unknown);
     assert_eq!(
         verdict(&spread.clone().memory("/a", &[(0, 9, 0), (1, 3, 0)])),

@@ -1,0 +1,36 @@
+//! What the kernel side tells one by one, through a ring buffer: rare things that somebody may act on.
+//!
+//! Counters have all of it as well; a lost event is a lost detail, never a lost count.
+
+/// Something that happened to a task.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Event {
+    /// Monotonic time in ns (`bpf_ktime_get_ns`).
+    pub time_ns: u64,
+    /// Inode number of the cgroup's directory.
+    pub cgroup: u64,
+    /// Thread it happened to; 0 where it is not one thread.
+    pub tid: u32,
+    /// Slot of the workload, [`NO_SLOT`] where the cgroup is not watched.
+    pub slot: u32,
+    /// One of [`kind`].
+    pub kind: u16,
+    /// Index of the node it came from, where the kind has one.
+    pub src: u16,
+    /// Index of the node it is on now, where the kind has one.
+    pub dst: u16,
+    /// By kind.
+    pub detail: u16,
+}
+
+/// The cgroup of an event is not watched.
+pub const NO_SLOT: u32 = u32::MAX;
+
+/// Kinds of events.
+pub mod kind {
+    /// A task was moved to a node on which its cgroup is not allowed.
+    pub const MIGRATED: u16 = 1;
+    /// A new task was placed on such a node.
+    pub const STARTED: u16 = 2;
+}

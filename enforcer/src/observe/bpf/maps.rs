@@ -1,0 +1,304 @@
+//! Reads and fills the maps of `enforcer-ebpf/src/maps.rs`: one number per key, summed over the CPUs.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::fd::AsFd,
+};
+
+use aya::{
+    Ebpf, Pod,
+    maps::{HashMap, Map, MapData, MapError, PerCpuArray, PerCpuHashMap},
+    util::nr_cpus,
+};
+use enforcer_common::{
+    counter::{self, HintFaultPages, Moves, drop},
+    key::MoveKey,
+    managed::ManagedCgroup,
+};
+use enforcer_core::sample::{HintFaults, Placements, RunTime};
+use thiserror::Error;
+
+use super::{columns::NodeColumns, counters::Drops};
+use crate::kernel::map_batch::MapBatch;
+
+/// Names of the maps.
+pub(super) const MANAGED: &str = "MANAGED";
+pub(super) const MOVES: &str = "MOVES";
+pub(super) const RUN_TIME: &str = "RUN_TIME";
+pub(super) const HINT_FAULTS: &str = "HINT_FAULTS";
+pub(super) const SENT: &str = "SENT";
+pub(super) const EVENTS: &str = "EVENTS";
+const DROPS: &str = "DROPS";
+
+/// A map that could not be read or written.
+#[derive(Debug, Error)]
+pub enum CountersError {
+    /// The object does not have it.
+    #[error("the object has no map {0}")]
+    NoMap(&'static str),
+    /// The kernel refused.
+    #[error("the map {map}")]
+    Map {
+        /// Which one.
+        map: &'static str,
+        /// What the kernel said.
+        #[source]
+        cause: Box<MapError>,
+    },
+}
+
+fn failed(map: &'static str) -> impl Fn(MapError) -> CountersError {
+    move |cause| CountersError::Map { map, cause: Box::new(cause) }
+}
+
+fn map<'a>(ebpf: &'a Ebpf, name: &'static str) -> Result<&'a Map, CountersError> {
+    ebpf.map(name).ok_or(CountersError::NoMap(name))
+}
+
+fn map_mut<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Map, CountersError> {
+    ebpf.map_mut(name).ok_or(CountersError::NoMap(name))
+}
+
+/// A value as the words that it consists of, so that a batch needs no other view of its bytes.
+pub(super) trait Words: Pod {
+    /// How many.
+    const COUNT: usize = size_of::<Self>() / size_of::<u64>();
+    /// The word at an index below [`Words::COUNT`].
+    fn word(&self, index: usize) -> u64;
+}
+
+impl Words for counter::RunTime {
+    fn word(&self, index: usize) -> u64 {
+        [self.ns, self.misplaced_ns, self.samples][index]
+    }
+}
+
+impl Words for HintFaultPages {
+    fn word(&self, index: usize) -> u64 {
+        [self.local, self.remote, self.migrated, self.migrate_failed][index]
+    }
+}
+
+impl Words for Moves {
+    fn word(&self, index: usize) -> u64 {
+        [self.migrated, self.started, self.misplaced][index]
+    }
+}
+
+/// Sum over the CPUs, word by word, of values that stand one after another.
+fn sum<const N: usize>(words: &[u64]) -> [u64; N] {
+    let mut total = [0u64; N];
+    for value in words.chunks_exact(N) {
+        for (sum, word) in total.iter_mut().zip(value) {
+            *sum = sum.saturating_add(*word);
+        }
+    }
+    total
+}
+
+fn sum_of<V: Words, const N: usize>(values: &[V]) -> [u64; N] {
+    let mut total = [0u64; N];
+    for value in values {
+        for (index, sum) in total.iter_mut().enumerate().take(V::COUNT) {
+            *sum = sum.saturating_add(value.word(index));
+        }
+    }
+    total
+}
+
+/// A whole map in a few calls, where this kernel has them for such a map.
+fn batch(map: &MapData, most: usize, each: impl FnMut(&[u8], &[u64])) -> bool {
+    let cpus = nr_cpus().unwrap_or(0);
+    let read = MapBatch::new(map.fd().as_fd(), cpus).and_then(|batch| batch.read(most, each));
+    read.inspect_err(|error| tracing::trace!("reading a map in batches: {error}")).is_ok()
+}
+
+/// The first `cells` of an array, each summed over the CPUs.
+fn array<V: Words, const N: usize>(
+    ebpf: &Ebpf,
+    name: &'static str,
+    cells: u32,
+) -> Result<Vec<[u64; N]>, CountersError> {
+    let mut sums = Vec::with_capacity(cells as usize);
+    let found = map(ebpf, name)?;
+    if let Map::PerCpuArray(inner) = found
+        && batch(inner, cells as usize, |_, words| sums.push(sum(words)))
+        && sums.len() >= cells as usize
+    {
+        sums.truncate(cells as usize);
+        return Ok(sums);
+    }
+    let array: PerCpuArray<&MapData, V> = found.try_into().map_err(failed(name))?;
+    (0..cells).map(|index| array.get(&index, 0).map(|values| sum_of(&values)).map_err(failed(name))).collect()
+}
+
+/// Run time: a row of nodes for each of the first `slots`.
+pub(super) fn run_time(
+    ebpf: &Ebpf,
+    slots: u32,
+    columns: &NodeColumns,
+) -> Result<Vec<Vec<RunTime>>, CountersError> {
+    let cells = array::<counter::RunTime, 3>(ebpf, RUN_TIME, slots * columns.count())?;
+    let value = |[ns, misplaced_ns, samples]: &[u64; 3]| RunTime {
+        ns: *ns,
+        misplaced_ns: *misplaced_ns,
+        samples: *samples,
+    };
+    Ok(cells.chunks(columns.count() as usize).map(|row| row.iter().map(value).collect()).collect())
+}
+
+/// Hinting faults, in the same form.
+pub(super) fn hint_faults(
+    ebpf: &Ebpf,
+    slots: u32,
+    columns: &NodeColumns,
+) -> Result<Vec<Vec<HintFaults>>, CountersError> {
+    let cells = array::<HintFaultPages, 4>(ebpf, HINT_FAULTS, slots * columns.count())?;
+    let value = |[local, remote, migrated, migrate_failed]: &[u64; 4]| HintFaults {
+        local: *local,
+        remote: *remote,
+        migrated: *migrated,
+        migrate_failed: *migrate_failed,
+    };
+    Ok(cells.chunks(columns.count() as usize).map(|row| row.iter().map(value).collect()).collect())
+}
+
+/// Moves by slot, in ascending order of (source, destination).
+pub(super) fn moves(
+    ebpf: &Ebpf,
+    most: u32,
+    columns: &NodeColumns,
+) -> Result<BTreeMap<u32, Vec<Placements>>, CountersError> {
+    let mut found: BTreeMap<(u32, u16, u16), [u64; 3]> = BTreeMap::new();
+    let map = map(ebpf, MOVES)?;
+    // The kernel side inserts meanwhile: a key may come twice, then the later count is the better one.
+    let batched = matches!(map, Map::PerCpuHashMap(inner) if batch(inner, 2 * most as usize, |key, words| {
+        if let Some(key) = move_key(key) {
+            found.insert(key, sum(words));
+        }
+    }));
+    if !batched {
+        let hash: PerCpuHashMap<&MapData, MoveKey, Moves> = map.try_into().map_err(failed(MOVES))?;
+        for entry in hash.iter().take(2 * most as usize) {
+            let (key, values) = entry.map_err(failed(MOVES))?;
+            found.insert((key.slot, key.src, key.dst), sum_of(&values));
+        }
+    }
+    let mut by_slot: BTreeMap<u32, Vec<Placements>> = BTreeMap::new();
+    for ((slot, src, dst), [migrated, started, misplaced]) in found {
+        let nodes = columns.node(usize::from(src)).zip(columns.node(usize::from(dst)));
+        if let Some((src_numa, dst_numa)) = nodes {
+            by_slot.entry(slot).or_default().push(Placements {
+                src_numa,
+                dst_numa,
+                migrated,
+                started,
+                misplaced,
+            });
+        }
+    }
+    Ok(by_slot)
+}
+
+/// A key of the map of moves as the kernel writes it.
+fn move_key(bytes: &[u8]) -> Option<(u32, u16, u16)> {
+    let slot = u32::from_ne_bytes(*bytes.first_chunk()?);
+    let src = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
+    let dst = u16::from_ne_bytes(*bytes.get(6..)?.first_chunk()?);
+    Some((slot, src, dst))
+}
+
+/// Removes the moves of some slots.
+pub(super) fn forget_moves(ebpf: &mut Ebpf, slots: &BTreeSet<u32>) -> Result<(), CountersError> {
+    let map = map_mut(ebpf, MOVES)?;
+    let mut hash: PerCpuHashMap<&mut MapData, MoveKey, Moves> = map.try_into().map_err(failed(MOVES))?;
+    let gone: Vec<MoveKey> =
+        hash.keys().filter_map(Result::ok).filter(|key| slots.contains(&key.slot)).collect();
+    for key in gone {
+        absent_is_fine(hash.remove(&key)).map_err(failed(MOVES))?;
+    }
+    Ok(())
+}
+
+/// The watched cgroups.
+pub(super) fn managed(ebpf: &Ebpf) -> Result<BTreeMap<u64, ManagedCgroup>, CountersError> {
+    let hash: HashMap<&MapData, u64, ManagedCgroup> =
+        map(ebpf, MANAGED)?.try_into().map_err(failed(MANAGED))?;
+    hash.iter().map(|entry| entry.map_err(failed(MANAGED))).collect()
+}
+
+/// Watches cgroups, or changes how; says how many did not fit.
+pub(super) fn watch(ebpf: &mut Ebpf, entries: &BTreeMap<u64, ManagedCgroup>) -> Result<u64, CountersError> {
+    let map = map_mut(ebpf, MANAGED)?;
+    let mut hash: HashMap<&mut MapData, u64, ManagedCgroup> = map.try_into().map_err(failed(MANAGED))?;
+    let mut full = 0;
+    for (cgroup, entry) in entries {
+        match hash.insert(cgroup, entry, 0) {
+            Ok(()) => {}
+            Err(MapError::SyscallError(call)) if call.io_error.raw_os_error() == Some(FULL) => full += 1,
+            Err(cause) => return Err(failed(MANAGED)(cause)),
+        }
+    }
+    Ok(full)
+}
+
+/// `E2BIG` of a hash map that has all its entries.
+const FULL: i32 = rustix::io::Errno::TOOBIG.raw_os_error();
+
+/// Watches cgroups no longer.
+pub(super) fn unwatch<'a>(
+    ebpf: &mut Ebpf,
+    cgroups: impl IntoIterator<Item = &'a u64>,
+) -> Result<(), CountersError> {
+    let map = map_mut(ebpf, MANAGED)?;
+    let mut hash: HashMap<&mut MapData, u64, ManagedCgroup> = map.try_into().map_err(failed(MANAGED))?;
+    for cgroup in cgroups {
+        absent_is_fine(hash.remove(cgroup)).map_err(failed(MANAGED))?;
+    }
+    Ok(())
+}
+
+fn absent_is_fine(removed: Result<(), MapError>) -> Result<(), MapError> {
+    match removed {
+        Err(MapError::KeyNotFound) => Ok(()),
+        other => other,
+    }
+}
+
+/// Events that were not counted or not told.
+pub(super) fn drops(ebpf: &Ebpf) -> Result<Drops, CountersError> {
+    let array: PerCpuArray<&MapData, u64> = map(ebpf, DROPS)?.try_into().map_err(failed(DROPS))?;
+    let count = |reason: u32| {
+        let sum = |counts: aya::maps::PerCpuValues<u64>| counts.iter().copied().fold(0, u64::saturating_add);
+        array.get(&reason, 0).map(sum).map_err(failed(DROPS))
+    };
+    Ok(Drops {
+        map_full: count(drop::MOVES)?,
+        unknown_cpu: count(drop::UNKNOWN_CPU)?,
+        unknown_cgroup: count(drop::UNKNOWN_CGROUP)?,
+        unwatched: count(drop::MANAGED)?,
+        events: count(drop::EVENTS)?,
+        limited: count(drop::LIMITED)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_word_by_word_and_do_not_wrap() {
+        assert_eq!(sum::<2>(&[1, 2, 10, u64::MAX]), [11, u64::MAX]);
+        let moves = [Moves { migrated: 1, started: 2, misplaced: 3 }; 2];
+        assert_eq!(sum_of::<_, 3>(&moves), [2, 4, 6]);
+    }
+
+    #[test]
+    fn a_key_is_read_as_it_is_laid_out() {
+        let mut bytes = 7u32.to_ne_bytes().to_vec();
+        bytes.extend(1u16.to_ne_bytes());
+        bytes.extend(1023u16.to_ne_bytes());
+        assert_eq!(move_key(&bytes), Some((7, 1, 1023)));
+        assert_eq!(move_key(&bytes[..7]), None);
+    }
+}
