@@ -2,7 +2,9 @@
 //!
 //! A machine of 8 nodes and 512 CPUs runs 1,000 containers, a tenth of them with CPUs of their own. A
 //! pod comes that wants CPUs, memory and a device on one node, one that shares, and one of ten
-//! containers. What is timed is the whole way in, with the updates to others.
+//! containers. What is timed is the whole way in, with the updates to others. The same on sixteen
+//! nodes, where every set of nodes is still listed, once with a set that all resources prefer and once
+//! without.
 
 use std::collections::BTreeMap;
 
@@ -55,8 +57,8 @@ struct Host {
     allocations: Allocations,
 }
 
-fn host(engine: Engine) -> Host {
-    let machine = Machine::new().sockets(2).nodes_per_socket(4).cores(32).memory_gib(128).build();
+fn host(engine: Engine, nodes: u32) -> Host {
+    let machine = Machine::new().sockets(nodes / 4).nodes_per_socket(4).cores(32).memory_gib(128).build();
     let device = |index: u32| DeviceUnit {
         resource: "vendor.com/gpu".into(),
         id: format!("gpu{index}"),
@@ -64,7 +66,7 @@ fn host(engine: Engine) -> Host {
     };
     let hints = HintsSettings { policy: TopologyPolicy::Restricted, ..HintsSettings::default() };
     let settings = PlacementSettings { engine, hints, ..PlacementSettings::default() };
-    let inventory = Inventory::new(machine, (0..8).map(device).collect(), &settings)
+    let inventory = Inventory::new(machine, (0..nodes).map(device).collect(), &settings)
         .unwrap_or_else(|error| panic!("inventory: {error}"));
     let mut host = Host { inventory, settings, allocations: Allocations::default() };
     for index in 0..500 {
@@ -85,8 +87,8 @@ fn admitted(host: &mut Host, pod: &PodRequest) {
     outcome.unwrap_or_else(|rejection| panic!("{}: {rejection}", pod.name));
 }
 
-fn measure(bencher: Bencher<'_, '_>, engine: Engine, pod: &PodRequest) {
-    let Host { inventory, settings, allocations } = host(engine);
+fn measure(bencher: Bencher<'_, '_>, host: Host, pod: &PodRequest) {
+    let Host { inventory, settings, allocations } = host;
     bencher.with_inputs(|| allocations.clone()).bench_local_refs(|allocations| {
         admit(&inventory, &settings, allocations, divan::black_box(pod), &mut Trace::default())
     });
@@ -102,16 +104,28 @@ fn engine(name: &str) -> Engine {
 fn exclusive_with_device(bencher: Bencher<'_, '_>, name: &str) {
     let mut request = container("c".into(), 8000, 4096 * MIB, true);
     request.devices.insert("vendor.com/gpu".into(), 1);
-    measure(bencher, engine(name), &pod("p".into(), vec![request]));
+    measure(bencher, host(engine(name), 8), &pod("p".into(), vec![request]));
 }
 
 #[divan::bench(args = ENGINES)]
 fn shared(bencher: Bencher<'_, '_>, name: &str) {
-    measure(bencher, engine(name), &pod("p".into(), vec![container("c".into(), 500, 256 * MIB, false)]));
+    measure(
+        bencher,
+        host(engine(name), 8),
+        &pod("p".into(), vec![container("c".into(), 500, 256 * MIB, false)]),
+    );
 }
 
 #[divan::bench(args = ENGINES)]
 fn ten_containers(bencher: Bencher<'_, '_>, name: &str) {
     let containers = (0..10).map(|c| container(format!("c{c}"), 2000, 256 * MIB, true)).collect();
-    measure(bencher, engine(name), &pod("p".into(), containers));
+    measure(bencher, host(engine(name), 8), &pod("p".into(), containers));
+}
+
+#[divan::bench(args = ["aligned", "refused"])]
+fn sixteen_nodes(bencher: Bencher<'_, '_>, outcome: &str) {
+    let mut request = container("c".into(), 8000, 4096 * MIB, true);
+    // Two devices are on two nodes, where CPUs and memory would have one.
+    request.devices.insert("vendor.com/gpu".into(), if outcome == "refused" { 2 } else { 1 });
+    measure(bencher, host(Engine::Hints, 16), &pod("p".into(), vec![request]));
 }

@@ -24,6 +24,7 @@ use crate::{
     },
     policy::placement::{HintsSettings, Scope, TopologyPolicy},
     set::{CpuSet, NodeSet},
+    words,
 };
 
 /// Places by hints.
@@ -69,6 +70,8 @@ impl Placement for HintsEngine {
         let engine = self.for_machine(inventory, trace);
         let placing = Placing::new(inventory, allocations, pod);
         let nodes = nodes_of(inventory, pod.containers.iter())?;
+        engine.warn_of_large_machine(&nodes, trace);
+        let nodes = NodeIndex::of(&inventory.machine, &nodes);
         Run { engine: &engine, placing, nodes, trace }.place()
     }
 }
@@ -85,6 +88,16 @@ impl HintsEngine {
             }
         }
         own
+    }
+
+    /// Says which nodes are too many for a set of nodes, where anything is aligned.
+    fn warn_of_large_machine(&self, nodes: &NodeSet, trace: &mut Trace) {
+        let mut settings = std::iter::once(&self.settings).chain(self.containers.values());
+        let beyond: NodeSet = nodes.iter().skip(NodeIndex::LARGEST).collect();
+        if !beyond.is_empty() && settings.any(|settings| settings.policy != TopologyPolicy::None) {
+            let (most, beyond) = (NodeIndex::LARGEST, words::nodes(&beyond));
+            trace.warn(format!("at most {most} nodes are aligned: CPUs of {beyond} are used as they come"));
+        }
     }
 }
 
@@ -177,7 +190,8 @@ impl Run<'_, '_> {
         let nodes = if common.is_some() || self.placing.pod.containers.len() == 1 {
             &self.nodes
         } else {
-            own_nodes = nodes_of(self.placing.inventory, std::iter::once(container))?;
+            let own = nodes_of(self.placing.inventory, std::iter::once(container))?;
+            own_nodes = NodeIndex::of(&self.placing.inventory.machine, &own);
             &own_nodes
         };
         let demand = Demand::of(container, self.placing.pod.qos, settings.align_all_qos);
@@ -239,7 +253,7 @@ impl Run<'_, '_> {
 fn nodes_of<'a>(
     inventory: &Inventory,
     containers: impl Iterator<Item = &'a ContainerRequest>,
-) -> Result<NodeIndex, Rejection> {
+) -> Result<NodeSet, Rejection> {
     let mut nodes = inventory.cpu_nodes();
     for container in containers {
         let mut own = nodes.clone();
@@ -260,7 +274,7 @@ fn nodes_of<'a>(
         }
         nodes = own;
     }
-    Ok(NodeIndex::of(&inventory.machine, &nodes))
+    Ok(nodes)
 }
 
 fn nothing_left(placing: &Placing<'_>, holder: &Holder, wanted: &CpuSet) -> Rejection {

@@ -2,19 +2,14 @@
 //!
 //! Problem: a resource that can name its masks one by one has to ask about every set of nodes.
 //! Idea: sets in order of width, and within a width in lexicographic order of their positions, so that
-//! the first one that would do on an empty machine gives the width of the preferred ones. Where more
-//! nodes never hurt, a set that holds one that does needs no question of its own.
+//! the first one that would do on an empty machine gives the width of the preferred ones.
 //!
-//! Cost: O(2^N) sets of N nodes. Must not be called for more than [`LISTED`] nodes.
+//! Cost: O(2^N) sets of N nodes, so a question must cost next to nothing: see [`super::table`]. Must not be called for more than [`LISTED`] nodes.
 
 use super::{Mask, MaskHint};
 
-/// The most nodes whose masks can be listed.
+/// The most nodes whose masks are listed; above it, offers are thresholds.
 pub(in crate::place) const LISTED: usize = 16;
-
-/// The most nodes whose masks a resource lists in its offer; above it, offers are thresholds, because
-/// sixteen nodes have 65,535 masks and each resource would ask about every one of them.
-pub(in crate::place) const OFFERED: usize = 12;
 
 /// Every non-empty set of the first `nodes` positions, by width, then lexicographically by position.
 pub(in crate::place) fn by_width(nodes: usize) -> impl Iterator<Item = Mask> {
@@ -41,43 +36,23 @@ fn next_of_width(bits: Mask) -> Option<Mask> {
 }
 
 /// Hints for the sets that do, of those that would do on an empty machine; those as narrow as an empty
-/// machine would allow are preferred. `does` must be true for every superset of one for which it is
-/// true when `grows` is set, and never for one that would not do.
+/// machine would allow are preferred. `does` is never true for one that would not do.
 pub(super) fn list(
     nodes: usize,
-    grows: bool,
     would_do: impl Fn(Mask) -> bool,
     does: impl Fn(Mask) -> bool,
 ) -> Vec<MaskHint> {
     let mut width = None;
-    let mut known = vec![false; 1 << nodes.min(LISTED)];
     let mut hints = Vec::new();
     for mask in by_width(nodes.min(LISTED)) {
         if width.is_none() && would_do(mask) {
             width = Some(mask.count_ones());
         }
-        let Some(width) = width else { continue };
-        if grows && holds_known(&known, mask) || does(mask) {
-            set(&mut known, mask);
-            hints.push(MaskHint { mask: Some(mask), preferred: mask.count_ones() == width, score: 0 });
+        if width.is_some() && does(mask) {
+            hints.push(MaskHint { mask: Some(mask), preferred: width == Some(mask.count_ones()), score: 0 });
         }
     }
     hints
-}
-
-/// Does the mask without one of its nodes do?
-fn holds_known(known: &[bool], mask: Mask) -> bool {
-    positions(mask).any(|position| at(known, mask & !(1 << position)))
-}
-
-fn at(known: &[bool], mask: Mask) -> bool {
-    usize::try_from(mask).ok().and_then(|mask| known.get(mask)).copied().unwrap_or(false)
-}
-
-fn set(known: &mut [bool], mask: Mask) {
-    if let Some(slot) = usize::try_from(mask).ok().and_then(|mask| known.get_mut(mask)) {
-        *slot = true;
-    }
 }
 
 /// Positions of a mask, ascending.
@@ -114,10 +89,10 @@ mod tests {
 
     #[test]
     fn the_narrowest_that_would_do_is_preferred_even_if_it_does_not() {
-        let hints = list(3, true, |_| true, |mask| mask & 0b110 == 0b110);
+        let hints = list(3, |_| true, |mask| mask & 0b110 == 0b110);
         let masks: Vec<_> = hints.iter().map(|hint| (hint.mask, hint.preferred)).collect();
         assert_eq!(masks, [(Some(0b110), false), (Some(0b111), false)]);
-        assert!(list(3, true, |_| false, |_| false).is_empty());
-        assert!(list(0, true, |_| true, |_| true).is_empty());
+        assert!(list(3, |_| false, |_| false).is_empty());
+        assert!(list(0, |_| true, |_| true).is_empty());
     }
 }

@@ -30,6 +30,7 @@ mod question;
 mod refusal;
 mod shared;
 mod soften;
+mod table;
 #[cfg(test)]
 mod tests;
 mod threshold;
@@ -37,12 +38,15 @@ mod threshold;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub(in crate::place) use self::masks::{LISTED, OFFERED, positions};
 pub use self::{
     engine::HintsEngine,
     index::{HintMasks, NodeIndex},
     numa_first_fit::numa_first_fit,
     threshold::{Need, Threshold},
+};
+pub(in crate::place) use self::{
+    masks::{LISTED, positions},
+    table::{Sums, Table, each_pair},
 };
 use crate::set::NodeSet;
 

@@ -15,7 +15,7 @@
 use std::cmp::Reverse;
 
 use super::{
-    Mask, MaskHint, NodeIndex, Offer, Offers, Threshold,
+    Mask, MaskHint, NodeIndex, Offer, Offers, Sums, Threshold,
     masks::positions,
     merge::{MergeOptions, Merged, merge},
     numa_first_fit,
@@ -106,8 +106,9 @@ impl Question<'_> {
         if !has_preference(&self.soft) {
             return merge(self.nodes, self.offers(), self.options());
         }
-        let does = |mask: &Mask| self.offers().all(|offer| accepts(offer, *mask));
-        let singles = positions(self.nodes.all()).map(|position| 1 << position).filter(does);
+        let do_alone =
+            self.offers().fold(self.nodes.all(), |nodes, offer| nodes & single_nodes(offer, nodes));
+        let singles = positions(do_alone).map(|position| 1 << position);
         let held = |mask: Mask| Reverse(self.resident.get(mask.trailing_zeros() as usize).copied());
         let best = singles.min_by_key(|mask| (held(*mask), fullness(*mask), *mask));
         best.map_or_else(
@@ -146,6 +147,22 @@ pub(super) fn accepts(offer: &Offer, mask: Mask) -> bool {
     }
 }
 
+/// Which of these nodes would do alone. One pass over a list, which may be long.
+fn single_nodes(offer: &Offer, nodes: Mask) -> Mask {
+    match offer {
+        Offer::NoPreference => nodes,
+        Offer::Listed(hints) => hints.iter().fold(0, |alone, hint| match hint.mask {
+            None => alone | nodes,
+            Some(mask) if mask.is_power_of_two() => alone | mask & nodes,
+            Some(_) => alone,
+        }),
+        Offer::Threshold(threshold) => {
+            let does = |node: &Mask| threshold.suffices(*node);
+            positions(nodes).map(|position| 1 << position).filter(does).fold(0, |alone, node| alone | node)
+        }
+    }
+}
+
 /// Scores sets of nodes by how much of what the container has is there already, so that of equally
 /// fit ones the least is moved.
 fn score_by_residence(offers: &mut Offers, resident: &[u64]) {
@@ -153,11 +170,11 @@ fn score_by_residence(offers: &mut Offers, resident: &[u64]) {
     if all == 0 {
         return;
     }
-    let score = |mask: Mask| {
-        let here = positions(mask).filter_map(|position| resident.get(position));
-        let here = here.fold(0u128, |sum, bytes| sum + u128::from(*bytes));
-        u8::try_from(1 + here * 99 / all).unwrap_or(100)
-    };
+    // Seven bits are room enough for the factor of 99.
+    let shift = (128 - all.leading_zeros()).saturating_sub(57);
+    let sums = Sums::new(resident.iter().map(|bytes| bytes >> shift).collect());
+    let all = u64::try_from(all >> shift).unwrap_or(u64::MAX).max(1);
+    let score = |mask: Mask| u8::try_from(1 + sums.at(mask) * 99 / all).map_or(100, |score| score.min(100));
     for (_, offer) in offers {
         if let Offer::Listed(hints) = offer {
             for hint in hints {

@@ -13,7 +13,7 @@
 //! Cost: O(holders x nodes) set operations of a few words to sum up what is promised.
 
 use super::{
-    Mask, Need, NodeIndex, OFFERED, Offer, Threshold,
+    LISTED, Mask, Need, NodeIndex, Offer, Table, Threshold,
     masks::{self, positions},
     narrowest::narrowest,
 };
@@ -114,11 +114,14 @@ impl SharedStock {
         let (free, capacity) =
             if millis == 0 { (&self.there, &self.there) } else { (&self.free, &self.capacity) };
         let amount = millis.max(1);
-        let has = |amounts: &[u64], mask| sum(amounts, mask) >= amount;
-        if free.len() <= OFFERED {
-            let mut hints = masks::list(free.len(), true, |mask| has(capacity, mask), |mask| has(free, mask));
+        if free.len() <= LISTED {
+            let [free, capacity, used, there] =
+                [free, capacity, &self.used, &self.there].map(|amounts| Table::of_sums(amounts));
+            let (would_do, does) = (|mask| capacity.at(mask) >= amount, |mask| free.at(mask) >= amount);
+            let mut hints = masks::list(self.there.len(), would_do, does);
             for hint in &mut hints {
-                hint.score = self.score(hint.mask.unwrap_or_default());
+                let mask = hint.mask.unwrap_or_default();
+                hint.score = score(fullness(used.at(mask), there.at(mask)));
             }
             return Offer::Listed(hints);
         }
@@ -132,21 +135,29 @@ impl SharedStock {
         }
     }
 
-    /// How full these nodes are, from 1 (empty) to 100.
-    pub(super) fn score(&self, mask: Mask) -> u8 {
-        let share = self.fullness(mask).min(1000) * 99 / 1000;
-        u8::try_from(1 + share).unwrap_or(100)
-    }
-
     /// What is used of a thousandth of what is there.
     pub(super) fn fullness(&self, mask: Mask) -> u64 {
-        let (used, there) = (u128::from(sum(&self.used, mask)), u128::from(sum(&self.there, mask)));
-        (used * 1000).checked_div(there).map_or(u64::MAX, |share| u64::try_from(share).unwrap_or(u64::MAX))
+        fullness(sum(&self.used, mask), sum(&self.there, mask))
     }
 
     /// Is there room for so many millis on these nodes?
     pub(super) fn fits(&self, mask: Mask, millis: u64) -> bool {
         sum(&self.there, mask) > 0 && sum(&self.free, mask) >= millis
+    }
+}
+
+/// How full nodes are, from 1 (empty) to 100.
+fn score(fullness: u64) -> u8 {
+    u8::try_from(1 + fullness.min(1000) * 99 / 1000).unwrap_or(100)
+}
+
+fn fullness(used: u64, there: u64) -> u64 {
+    match used.checked_mul(1000) {
+        Some(used) => used.checked_div(there).unwrap_or(u64::MAX),
+        None => {
+            let share = (u128::from(used) * 1000).checked_div(u128::from(there));
+            share.and_then(|share| u64::try_from(share).ok()).unwrap_or(u64::MAX)
+        }
     }
 }
 

@@ -16,6 +16,8 @@ use crate::{
     topology::{MemoryKind, Topology, synth::Machine},
 };
 
+mod many_nodes;
+
 /// Node 0 has CPUs 0-3,8-11, node 1 has 4-7,12-15; 16 GiB each.
 fn two_nodes() -> Topology {
     Machine::new().sockets(2).cores(4).memory_gib(16).build()

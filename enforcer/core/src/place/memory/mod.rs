@@ -15,6 +15,7 @@
 //! the rest.
 
 mod promises;
+mod room;
 #[cfg(test)]
 mod tests;
 mod zones;
@@ -24,7 +25,7 @@ use std::collections::BTreeMap;
 use self::{promises::Promises, zones::Zones};
 use super::{
     Allocations, Holder, Inventory, MemoryClaim, MemoryResource, PodRequest,
-    hints::{Mask, NodeIndex},
+    hints::{Mask, NodeIndex, Table},
 };
 use crate::{id::NodeId, set::NodeSet};
 
@@ -179,6 +180,13 @@ impl ZoneAccount {
     /// free.
     pub(super) fn left_on(&self, zone: Mask, resource: MemoryResource) -> u64 {
         self.of(resource).map_or(0, |promises| promises.left(zone))
+    }
+
+    /// What is [free](Self::free) on every set of these nodes, each a mask of this account with one node
+    /// or none, at most [`LISTED`](super::hints::LISTED) of them. Where that would be too large a table,
+    /// what one arrangement of all claims leaves.
+    pub(super) fn free_on_sets(&self, nodes: &[Mask], resource: MemoryResource) -> Table {
+        self.of(resource).map_or_else(|| Table::of_sums(&[]), |promises| promises.free_on_sets(nodes))
     }
 
     /// Zones with claims of any kind, each at least once.

@@ -14,7 +14,8 @@
 //! the forecasts still hold, the quick answers are O(nodes + zones), an augmenting path is
 //! O(zones x nodes). All sums saturate: sizes come from outside.
 
-use crate::place::hints::{Mask, positions};
+use super::room;
+use crate::place::hints::{Mask, Table, positions};
 
 /// What is there, what is promised, and one way to keep it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -110,6 +111,19 @@ impl Promises {
         }
         let reach = self.reach(nodes);
         reach != nodes && self.left(reach) >= bytes && self.could_lay(nodes, bytes) >= bytes
+    }
+
+    /// What is [free](Self::free) on every set of these nodes, each a mask of one node or none; what is
+    /// [left](Self::left) there where that would be too large a table.
+    pub(super) fn free_on_sets(&self, nodes: &[Mask]) -> Table {
+        let promised = self.zones.iter().filter(|zone| zone.promised > 0);
+        let zones: Vec<(Mask, u64)> = promised.map(|zone| (zone.nodes, zone.promised)).collect();
+        // What is promised on single nodes cannot be moved.
+        let movable = zones.iter().any(|(nodes, _)| !nodes.is_power_of_two());
+        let free = movable.then(|| room::of_sets(&self.capacity, &zones, nodes)).flatten();
+        free.unwrap_or_else(|| {
+            Table::of_sums(&nodes.iter().map(|node| self.left(*node)).collect::<Vec<u64>>())
+        })
     }
 
     /// What is there on these nodes.

@@ -107,10 +107,29 @@ fn sizes_from_outside_do_no_harm() {
     assert_eq!(by_node, BTreeMap::from([(NodeId(0), max)]), "sums to what was asked for all the same");
     let nowhere = account.split(&NodeSet::new(), MEMORY, 5);
     assert!(nowhere.is_empty());
+    let table = account.free_on_sets(&[1, 2, 4], MEMORY);
+    assert!((0..8).all(|set| table.at(set) <= account.free(&nodes(set), MEMORY)));
     let unknown = MemoryResource::Hugepages(u64::MAX);
+    assert_eq!(account.free_on_sets(&[1, 2, 4], unknown).at(7), 0);
     assert_eq!(account.free(&nodes(0b111), unknown), 0);
     assert!(!account.fits(&nodes(0b111), unknown, 1));
     assert!(account.overcommitted(unknown).is_empty());
+}
+
+#[test]
+fn with_too_many_kinds_of_other_nodes_the_table_never_says_more_than_the_truth() {
+    // Each of nodes 16-31 is in a zone of its own with one of 0-15, which are asked about; that moves
+    // what lies on the latter out of the way.
+    let zones: Vec<MemoryClaim> = (0..16).map(|node| claim(1 << node | 1 << (node + 16), 8)).collect();
+    let account = of(&[10; 32], &zones);
+    let asked: Vec<u64> = (0..16).map(|node| 1 << node).collect();
+    let many = account.free_on_sets(&asked, MEMORY);
+    let few = account.free_on_sets(&asked[..8], MEMORY);
+    for set in [0b1, 0b1000, 0b1011_0001, 0xff] {
+        let free = account.free(&nodes(set), MEMORY);
+        assert_eq!(free, 10 * u64::from(set.count_ones()));
+        assert_eq!((many.at(set), few.at(set)), (2 * u64::from(set.count_ones()), free));
+    }
 }
 
 #[test]
@@ -186,6 +205,18 @@ proptest! {
         prop_assert_eq!(i128::from(account.free(&nodes(zone), MEMORY)), free);
         for bytes in 0..24u64 {
             prop_assert_eq!(account.fits(&nodes(zone), MEMORY, bytes), i128::from(bytes) <= free, "{} bytes", bytes);
+        }
+    }
+
+    #[test]
+    fn all_sets_at_once_are_one_after_another((capacity, claims) in any_state(), asked in 0u64..64) {
+        let account = of(&capacity, &claims);
+        let asked: Vec<u64> = (0..capacity.len()).map(|node| asked & 1 << node).collect();
+        let table = account.free_on_sets(&asked, MEMORY);
+        for set in 0..1u64 << asked.len() {
+            let zone = asked.iter().enumerate().filter(|(bit, _)| set >> bit & 1 == 1);
+            let zone = zone.fold(0, |zone, (_, node)| zone | node);
+            prop_assert_eq!(table.at(set), account.free(&nodes(zone), MEMORY), "{:b}", zone);
         }
     }
 

@@ -4,7 +4,7 @@
 //! which would be lost otherwise; it is preferred when an empty machine could not do with fewer nodes,
 //! and with `align-by-socket` also when it is on as few sockets as that many nodes need.
 //!
-//! Cost: O(2^N) sets of N nodes up to [`OFFERED`]; beyond that a threshold, which says the same in O(N)
+//! Cost: O(2^N) sets of N nodes up to [`LISTED`]; beyond that a threshold, which says the same in O(N)
 //! except for the sockets of `align-by-socket`.
 
 use std::slice;
@@ -13,7 +13,9 @@ use super::CpuOptions;
 use crate::{
     place::{
         CpuLayout,
-        hints::{Mask, MaskHint, Need, NodeIndex, OFFERED, Offer, Threshold, masks, narrowest::narrowest},
+        hints::{
+            LISTED, Mask, MaskHint, Need, NodeIndex, Offer, Table, Threshold, masks, narrowest::narrowest,
+        },
         layout::Level,
     },
     set::CpuSet,
@@ -63,17 +65,18 @@ pub fn offer(
         must.filter(|(_, count)| *count > 0).fold(0, |mask, (position, _): (u32, _)| mask | 1 << position);
     let width =
         narrowest(slice::from_ref(&capacity)).unwrap_or(u32::try_from(nodes.len()).unwrap_or(u32::MAX));
-    if nodes.len() > OFFERED {
+    if nodes.len() > LISTED {
         return Offer::Threshold(Threshold { needs: vec![need], width, must });
     }
     let sockets = options.align_by_socket.then(|| Sockets::new(layout, nodes, width)).flatten();
+    let (had, has) = (Table::of_sums(&need.free), Table::of_sums(&capacity.free));
     let hint = |mask: Mask| {
         let preferred =
             mask.count_ones() == width || sockets.as_ref().is_some_and(|sockets| sockets.are_fewest(mask));
-        let score = if stock.allocated.is_some() { 0 } else { in_use(need.had(mask), capacity.had(mask)) };
+        let score = if stock.allocated.is_some() { 0 } else { in_use(had.at(mask), has.at(mask)) };
         MaskHint { mask: Some(mask), preferred, score }
     };
-    let masks = masks::by_width(nodes.len()).filter(|mask| mask & must == must && need.is_met_by(*mask));
+    let masks = masks::by_width(nodes.len()).filter(|mask| mask & must == must && had.at(*mask) >= amount);
     Offer::Listed(masks.map(hint).collect())
 }
 

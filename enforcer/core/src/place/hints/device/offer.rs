@@ -1,6 +1,6 @@
 //! Which sets of nodes are offered.
 //!
-//! Devices are counted by the set of nodes that they are near, of which there are few. Above 12 nodes
+//! Devices are counted by the set of nodes that they are near, of which there are few. Above 16 nodes
 //! the offer is a threshold; a device near several nodes counts at the lowest of them there.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use super::{
     stock::{State, Unit},
 };
 use crate::place::hints::{
-    Mask, Need, OFFERED, Offer, Threshold,
+    LISTED, Mask, Need, Offer, Table, Threshold,
     masks::{self, positions},
     narrowest::narrowest,
 };
@@ -34,13 +34,14 @@ pub fn offer(stock: &DeviceStock<'_>, count: u64) -> Offer {
     let now = counts(stock.units.iter().filter(usable));
     let reusable = counts(stock.units.iter().filter(|unit| !keeps && unit.state == State::Reusable));
     let nodes = stock.nodes.len();
-    if nodes > OFFERED {
+    if nodes > LISTED {
         let Some(width) = narrowest(&[need(&all, nodes, count)]) else { return Offer::Listed(Vec::new()) };
         let must = reusable.keys().fold(0, |must, near| must | near & near.wrapping_neg());
         return Offer::Threshold(Threshold { needs: vec![need(&now, nodes, count)], width, must });
     }
-    let does = |mask: Mask| reusable.keys().all(|near| near & mask != 0) && near(&now, mask) >= count;
-    Offer::Listed(masks::list(nodes, true, |mask| near(&all, mask) >= count, does))
+    let (all, now) = (Table::of_near(nodes, all), Table::of_near(nodes, now));
+    let does = |mask: Mask| now.at(mask) >= count && reusable.keys().all(|near| near & mask != 0);
+    Offer::Listed(masks::list(nodes, |mask| all.at(mask) >= count, does))
 }
 
 fn counts<'a>(units: impl Iterator<Item = &'a Unit<'a>>) -> Counts {
@@ -49,11 +50,6 @@ fn counts<'a>(units: impl Iterator<Item = &'a Unit<'a>>) -> Counts {
         *counts.entry(near).or_insert(0) += 1;
     }
     counts
-}
-
-/// Devices near any of these nodes.
-fn near(counts: &Counts, mask: Mask) -> u64 {
-    counts.iter().filter(|(near, _)| *near & mask != 0).map(|(_, count)| count).sum()
 }
 
 fn need(counts: &Counts, nodes: usize, amount: u64) -> Need {

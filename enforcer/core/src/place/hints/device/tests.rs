@@ -10,7 +10,7 @@ use crate::{
     place::{
         Allocations, ContainerKind, ContainerRequest, DeviceUnit, Grant, Holder, Inventory, PodName,
         PodRequest,
-        hints::{Mask, NodeIndex, OFFERED, Offer},
+        hints::{LISTED, Mask, NodeIndex, Offer},
         pools::Documents,
     },
     policy::placement::PlacementSettings,
@@ -224,7 +224,7 @@ fn a_refusal_has_figures() {
 
 #[test]
 fn a_machine_with_many_nodes_gets_a_threshold() {
-    let mut state = State::rows(&[1; OFFERED + 1]);
+    let mut state = State::rows(&[1; LISTED + 1]);
     state.devices.push(("z".into(), "3-4".into()));
     state.of_init = named(&["2-000"]);
     state.taken = named(&["1-000"]);

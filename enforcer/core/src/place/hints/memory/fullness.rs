@@ -6,31 +6,29 @@ use super::{
 };
 use crate::place::{
     MemoryResource,
-    hints::{Mask, positions},
+    hints::{Mask, Sums},
 };
 
-/// What each node has of one kind of memory, and what of it is promised.
+/// What sets of nodes have of one kind of memory, and what of it is promised.
 #[derive(Debug)]
 pub(super) struct Fullness {
-    nodes: Vec<(u64, u64)>,
+    has: Sums,
+    promised: Sums,
 }
 
 impl Fullness {
     /// Of all nodes that take part in hints.
     pub(super) fn of(stock: &MemoryStock<'_>, resource: MemoryResource) -> Self {
-        let node = |node: usize| {
-            let has = when_empty(stock, 1 << node, resource);
-            (has, has.saturating_sub(now(stock, 1 << node, resource)))
-        };
-        Self { nodes: (0..stock.nodes.len()).map(node).collect() }
+        let nodes = || (0..stock.nodes.len()).map(|node| 1 << node);
+        let has: Vec<u64> = nodes().map(|node| when_empty(stock, node, resource)).collect();
+        let left = nodes().map(|node| now(stock, node, resource));
+        let promised = has.iter().zip(left).map(|(has, left)| has.saturating_sub(left)).collect();
+        Self { has: Sums::new(has), promised: Sums::new(promised) }
     }
 
     /// How much of these nodes is promised, from 1 (nothing) to 100 (all).
     pub(super) fn score(&self, mask: Mask) -> u8 {
-        let nodes = positions(mask).filter_map(|node| self.nodes.get(node));
-        let (has, promised) = nodes.fold((0u64, 0u64), |(has, promised), node| {
-            (has.saturating_add(node.0), promised.saturating_add(node.1))
-        });
+        let (has, promised) = (self.has.at(mask), self.promised.at(mask));
         // Seven bits are room enough for the factor of 99.
         let shift = 7u32.saturating_sub(has.leading_zeros());
         let share = ((promised >> shift) * 99).checked_div(has >> shift).unwrap_or(0);

@@ -1,6 +1,6 @@
 //! Which sets of nodes are offered.
 //!
-//! Up to 12 nodes every set that has room, and up to 16 under the rule for groups. Above that, what is left per node, as a threshold: it says
+//! Up to 16 nodes every set that has room. Above that, what is left per node, as a threshold: it says
 //! a little less than the truth where others could be moved out of the way, never more. Under the rule
 //! for groups a threshold says nothing; then the single nodes, the groups in use and the runs of unused
 //! nodes are offered.
@@ -9,7 +9,7 @@ use super::{MemoryStock, fullness::Fullness};
 use crate::place::{
     MemoryResource,
     hints::{
-        LISTED, Mask, MaskHint, Need, OFFERED, Offer, Offers, Threshold,
+        LISTED, Mask, MaskHint, Need, Offer, Offers, Table, Threshold,
         masks::{self, positions},
         narrowest::narrowest,
     },
@@ -17,7 +17,7 @@ use crate::place::{
 
 /// What memory says to this request: one offer for each resource of it.
 pub fn offer(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)]) -> Offers {
-    if stock.nodes.len() > OFFERED && stock.groups.is_none() {
+    if stock.nodes.len() > LISTED && stock.groups.is_none() {
         let offer = threshold(stock, wanted);
         return wanted.iter().map(|(resource, _)| (resource.to_string(), offer.clone())).collect();
     }
@@ -37,19 +37,22 @@ pub(super) fn hints(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)], b
     if wanted.is_empty() {
         return Vec::new();
     }
-    let (has, left) = (needs(stock, wanted, when_empty), needs(stock, wanted, now));
-    let enough = |needs: &[Need], mask: Mask| needs.iter().all(|need| need.is_met_by(mask));
-    let does = |mask: Mask| {
-        mask & base == base && stock.allowed(mask) && (enough(&left, mask) || stock.fits(mask, wanted))
-    };
+    let has = needs(stock, wanted, when_empty);
     if stock.nodes.len() <= LISTED {
-        let grows = stock.groups.is_none();
-        return masks::list(stock.nodes.len(), grows, |mask| enough(&has, mask), does);
+        let has: Vec<(Table, u64)> =
+            has.iter().map(|need| (Table::of_sums(&need.free), need.amount)).collect();
+        let free: Vec<(Table, u64)> =
+            wanted.iter().map(|(resource, bytes)| (stock.free_on_sets(*resource), *bytes)).collect();
+        let enough =
+            |tables: &[(Table, u64)], mask| tables.iter().all(|(table, amount)| table.at(mask) >= *amount);
+        let does = |mask| mask & base == base && enough(&free, mask) && stock.allowed(mask);
+        return masks::list(stock.nodes.len(), |mask| enough(&has, mask), does);
     }
     let width = narrowest(&has);
     let hint =
         |mask: Mask| MaskHint { mask: Some(mask), preferred: width == Some(mask.count_ones()), score: 0 };
-    group_masks(stock).into_iter().filter(|mask| does(*mask)).map(hint).collect()
+    let does = |mask: &Mask| mask & base == base && stock.allowed(*mask) && stock.fits(*mask, wanted);
+    group_masks(stock).into_iter().filter(does).map(hint).collect()
 }
 
 /// What is left on each node, and what is needed.
@@ -99,9 +102,12 @@ pub(super) fn best(
     wanted: &[(MemoryResource, u64)],
     base: Mask,
 ) -> Option<MaskHint> {
-    if stock.nodes.len() <= OFFERED || stock.groups.is_some() {
+    if stock.nodes.len() <= LISTED || stock.groups.is_some() {
         let hints = hints(stock, wanted, base).into_iter();
-        return hints.min_by_key(|hint| (hint.mask.map(Mask::count_ones), hint.mask));
+        let best = hints.min_by_key(|hint| (hint.mask.map(Mask::count_ones), hint.mask));
+        if best.is_some() || stock.groups.is_some() {
+            return best;
+        }
     }
     let mask = widened(stock, wanted, base)?;
     let width = narrowest(&needs(stock, wanted, when_empty));

@@ -4,7 +4,7 @@ use super::groups::Groups;
 use crate::{
     place::{
         MemoryResource, Resources,
-        hints::{Mask, NodeIndex, positions},
+        hints::{Mask, NodeIndex, Table, positions},
         memory::ZoneAccount,
     },
     workload::QosClass,
@@ -54,6 +54,11 @@ impl<'a> MemoryStock<'a> {
         let mask =
             self.masks.iter().enumerate().filter(inside).fold(0, |mask, (position, _)| mask | 1 << position);
         (self.zone(mask) == zone).then_some(mask)
+    }
+
+    /// What can be promised on each set of nodes, of which there must be few.
+    pub(super) fn free_on_sets(&self, resource: MemoryResource) -> Table {
+        self.account.free_on_sets(&self.masks, resource)
     }
 
     /// Can everything be promised there?

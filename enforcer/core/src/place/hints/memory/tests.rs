@@ -284,6 +284,21 @@ fn pod(containers: &str) -> (PodRequest, Vec<u64>) {
     (pod, read.map(|(_, size)| size.parse().unwrap()).collect())
 }
 
+#[test]
+fn sixteen_nodes_are_listed_by_what_can_be_moved() {
+    let state = State::of(&[(1024, 0); 16])
+        .with("0-1", MEMORY, 3 * GI / 2)
+        .with("1-3", MEMORY, 3 * GI / 2)
+        .with("0-15", MEMORY, 7 * GI);
+    let wanted = [(MEMORY, GI)];
+    state.on(false, |stock| {
+        let Offer::Listed(hints) = &offer(stock, &wanted)[0].1 else { panic!("few nodes are listed") };
+        let listed: std::collections::BTreeSet<Mask> = hints.iter().filter_map(|hint| hint.mask).collect();
+        assert!((1..1 << 16).all(|mask| listed.contains(&mask) == stock.fits(mask, &wanted)));
+        assert!(!listed.contains(&0b11) && listed.contains(&0b1111) && listed.contains(&(1 << 9)));
+    });
+}
+
 /// Twenty nodes of 1 GiB; the first is full.
 fn many() -> State {
     State::of(&[(1024, 1); 20]).with("0", MEMORY, GI)

@@ -16,7 +16,7 @@
 use std::cmp::Reverse;
 
 use super::{LISTED, list::List};
-use crate::place::hints::{Mask, NodeIndex};
+use crate::place::hints::{Mask, NodeIndex, each_pair};
 
 /// Intersections that are made per list on machines with more than [`LISTED`] nodes.
 pub(super) const PAIRS: usize = 1 << 20;
@@ -69,23 +69,11 @@ fn of_tables<'l>(lists: impl Iterator<Item = &'l List<'l>>, nodes: &NodeIndex, m
 }
 
 fn sum_over_supersets(table: &mut [u32]) {
-    halves(table, |without, with| *without = without.wrapping_add(with));
+    each_pair(table, |without, with| *without = without.wrapping_add(*with));
 }
 
 fn take_sums_apart(table: &mut [u32]) {
-    halves(table, |without, with| *without = without.wrapping_sub(with));
-}
-
-/// For each node: `step` on the entry of every set without it and that of the same set with it.
-fn halves(table: &mut [u32], step: impl Fn(&mut u32, u32)) {
-    let mut half = 1;
-    while half < table.len() {
-        for block in table.chunks_exact_mut(2 * half) {
-            let (without, with) = block.split_at_mut(half);
-            without.iter_mut().zip(with).for_each(|(without, with)| step(without, *with));
-        }
-        half *= 2;
-    }
+    each_pair(table, |without, with| *without = without.wrapping_sub(*with));
 }
 
 fn of_sets<'l>(lists: impl Iterator<Item = &'l List<'l>>, all: Mask) -> Vec<Mask> {

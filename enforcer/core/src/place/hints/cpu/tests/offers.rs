@@ -87,17 +87,17 @@ fn many(nodes: u32) -> (CpuLayout, NodeIndex) {
 }
 
 #[test]
-fn above_twelve_nodes_a_threshold_says_the_same() {
-    let (available, reusable) = (cpus("1-9,14-23"), cpus("10"));
+fn above_sixteen_nodes_a_threshold_says_the_same() {
+    let (available, reusable) = (cpus("1-9,20-31"), cpus("10"));
     let stock = CpuStock { available: &available, reusable: &reusable, allocated: None, usable: None };
-    let (layout, nodes) = many(12);
-    let Offer::Listed(listed) = offer(&layout, &nodes, &stock, 13, PACKED) else { panic!("not listed") };
+    let (layout, nodes) = many(16);
+    let Offer::Listed(listed) = offer(&layout, &nodes, &stock, 15, PACKED) else { panic!("not listed") };
     let (layout, nodes) = many(64);
-    let Offer::Threshold(threshold) = offer(&layout, &nodes, &stock, 13, PACKED) else { panic!("listed") };
+    let Offer::Threshold(threshold) = offer(&layout, &nodes, &stock, 15, PACKED) else { panic!("listed") };
     let mut named: Vec<Mask> = listed.iter().map(|hint| hint.mask.unwrap()).collect();
     named.sort_unstable();
-    assert!(!named.is_empty() && named.len() < 1 << 11);
-    assert!((1..1 << 12).filter(|mask| threshold.suffices(*mask)).eq(named));
-    assert_eq!(threshold.width, 7);
-    assert!(listed.iter().all(|hint| hint.preferred == (hint.mask.unwrap().count_ones() == 7)));
+    assert!(!named.is_empty() && named.len() < 1 << 15);
+    assert!((1..1 << 16).filter(|mask| threshold.suffices(*mask)).eq(named));
+    assert_eq!(threshold.width, 8);
+    assert!(listed.iter().all(|hint| hint.preferred == (hint.mask.unwrap().count_ones() == 8)));
 }
