@@ -5,6 +5,8 @@
 //! - The processor is an Intel server part: plain `max` is an AMD without `topoext`, whose caches and
 //!   siblings come out wrong. `level=30` hides CPUID leaf 0x1f; its emulation aborts QEMU
 //!   when a socket has several dies. Without 5-level paging (`la57`) TLB fills are cheaper.
+//!   Without `monitor` an idle processor halts: Linux before 6.0 waits by MWAIT on every Intel
+//!   (`prefer_mwait_c1_over_halt` in arch/x86/kernel/process.c), which is emulated as a busy loop.
 //! - `store-global-state=off`: a guest that was saved while stopped runs when it is resumed.
 //! - Root is opened with `snapshot=on`: its writes are thrown away. A machine that is to be saved writes
 //!   to a copy, which then belongs to its state.
@@ -19,7 +21,7 @@ use super::topology::{Hmat, Topology};
 use crate::setup::Rig;
 
 /// Emulated processor.
-const CPU: &str = "max,la57=off,vendor=GenuineIntel,family=6,model=85,stepping=7,level=30";
+const CPU: &str = "max,la57=off,monitor=off,vendor=GenuineIntel,family=6,model=85,stepping=7,level=30";
 
 /// Translation-block cache in MiB; the default grows with the guest's memory and the host has little.
 const ACCELERATOR: &str = "tcg,thread=multi,tb-size=256";
@@ -264,7 +266,7 @@ mod tests {
     #[test]
     fn the_whole_line_of_two_sockets() {
         let wanted = "-accel tcg,thread=multi,tb-size=256 \
-            -cpu max,la57=off,vendor=GenuineIntel,family=6,model=85,stepping=7,level=30 \
+            -cpu max,la57=off,monitor=off,vendor=GenuineIntel,family=6,model=85,stepping=7,level=30 \
             -nodefaults -no-user-config -display none -no-reboot -global migration.store-global-state=off \
             -machine q35 -smp 4,sockets=2,dies=1,cores=2,threads=1 \
             -object memory-backend-ram,id=memory0,size=512M -numa node,nodeid=0,memdev=memory0,cpus=0-1 \
