@@ -91,13 +91,16 @@ impl OwnCgroup {
         own
     }
 
+    /// Before Linux 6.2 a cgroup with a cpuset takes away the affinity of whoever enters it.
     fn move_to(cgroup: &Path) {
+        let affinity = rustix::thread::sched_getaffinity(None).unwrap();
         // A thread on v1, a process on v2, where threads of one process stay together.
         let (file, id) = match axis().0 {
             CgroupAxis::Cpuset => ("tasks", thread_id()),
             CgroupAxis::Unified => ("cgroup.procs", std::process::id()),
         };
         fs::write(cgroup.join(file), id.to_string()).unwrap();
+        rustix::thread::sched_setaffinity(None, &affinity).unwrap();
     }
 
     fn id(&self) -> u64 {
