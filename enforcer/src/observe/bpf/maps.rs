@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::ErrorKind,
     os::fd::AsFd,
 };
 
@@ -261,6 +262,8 @@ pub(super) fn unwatch<'a>(
 fn absent_is_fine(removed: Result<(), MapError>) -> Result<(), MapError> {
     match removed {
         Err(MapError::KeyNotFound) => Ok(()),
+        // What aya says of a deletion.
+        Err(MapError::SyscallError(error)) if error.io_error.kind() == ErrorKind::NotFound => Ok(()),
         other => other,
     }
 }
@@ -300,5 +303,15 @@ mod tests {
         bytes.extend(1023u16.to_ne_bytes());
         assert_eq!(move_key(&bytes), Some((7, 1, 1023)));
         assert_eq!(move_key(&bytes[..7]), None);
+    }
+
+    #[test]
+    fn a_key_that_the_kernel_side_removed_first_is_fine_and_nothing_else_is() {
+        let refused = |kind: ErrorKind| {
+            let (call, io_error) = ("bpf_map_delete_elem", kind.into());
+            absent_is_fine(Err(MapError::SyscallError(aya::sys::SyscallError { call, io_error })))
+        };
+        assert!(refused(ErrorKind::NotFound).is_ok() && absent_is_fine(Err(MapError::KeyNotFound)).is_ok());
+        assert!(refused(ErrorKind::PermissionDenied).is_err());
     }
 }
