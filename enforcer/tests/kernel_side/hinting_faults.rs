@@ -60,7 +60,7 @@ fn hinting_faults_are_local_or_remote() {
             touch();
             run_on(far);
             // The kernel scans once a second of run time; the guest may be slow.
-            let mut faults = HintFaults::default();
+            let (mut faults, mut elsewhere) = (HintFaults::default(), 0);
             for _ in 0..60 {
                 let until = std::time::Instant::now() + std::time::Duration::from_secs(1);
                 while std::time::Instant::now() < until {
@@ -70,14 +70,15 @@ fn hinting_faults_are_local_or_remote() {
                 let by_node = counters[&cgroup.id()].hint_faults.clone().unwrap();
                 faults = by_node.get(&far_node).copied().unwrap_or_default();
                 println!("{by_node:?}");
-                // The harness's own threads are in the cgroup too, and run where they like.
-                let elsewhere = by_node.get(&near_node).map_or(0, |faults| faults.remote);
-                assert!(elsewhere <= pages as u64 / 100, "{by_node:?}");
+                elsewhere = by_node.get(&near_node).map_or(0, |faults| faults.remote);
                 if faults.remote >= pages as u64 && faults.local > 0 {
                     break;
                 }
             }
-            let expected = pages as u64 - pages as u64 / 100..=pages as u64 + pages as u64 / 50;
+            // The harness's own threads are in the cgroup too, and run where they like: one of their huge
+            // pages is 512.
+            assert!(elsewhere <= pages as u64 / 10, "{elsewhere} on the node of the memory");
+            let expected = pages as u64 - pages as u64 / 100..=pages as u64 + pages as u64 / 10;
             assert!(expected.contains(&faults.remote), "{faults:?}");
             assert!(faults.migrated * 10 >= faults.remote * 9, "{faults:?}");
             assert!(faults.local > 0, "{faults:?}");
