@@ -221,7 +221,11 @@ fn exit_codes_say_how_it_went() {
             64,
             "devices.yaml:1:3: device `a`: the machine has no NUMA node 77",
         ),
-        (&["--steps", "steps.yaml"], 64, "steps.yaml:1:3: a step is exactly one of create, delete, resize"),
+        (
+            &["--steps", "steps.yaml"],
+            64,
+            "steps.yaml:1:3: a step is exactly one of create, delete, resize, warm",
+        ),
         (&["--steps", "nobody.yaml"], 2, "nobody.yaml: No such file"),
         (&["fits.yaml", "--topology", "nobody.json"], 2, "nobody.json: No such file"),
         (&["fits.yaml", "--topology", "topology.json"], 64, "topology.json:1:13: missing field"),

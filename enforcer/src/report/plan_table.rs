@@ -41,6 +41,7 @@ fn step(step: &StepReport, style: Style) -> String {
         (true, Act::Create) => ("admitted", Tone::Good),
         (true, Act::Resize) => ("resized", Tone::Good),
         (true, Act::Delete) => ("deleted", Tone::Good),
+        (true, Act::Warm) => ("warm", Tone::Good),
     };
     let title = format!("{}. {} {}: ", step.step, action(step.action), text::escape(&step.pod));
     out.push_str(&style.paint(Tone::Heading, title).to_string());
@@ -74,6 +75,7 @@ const fn action(action: Act) -> &'static str {
         Act::Create => "create",
         Act::Resize => "resize",
         Act::Delete => "delete",
+        Act::Warm => "warm",
     }
 }
 

@@ -32,6 +32,7 @@ pub(crate) struct Case {
 pub(crate) struct Step {
     create: Option<String>,
     resize: Option<String>,
+    warm: Option<String>,
     delete: Option<String>,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
@@ -52,13 +53,18 @@ pub(crate) struct Step {
 impl Step {
     /// The step for `--steps`.
     pub(crate) fn manifest(&self) -> Result<Value, String> {
-        let named = [("create", &self.create), ("resize", &self.resize), ("delete", &self.delete)];
+        let named = [
+            ("create", &self.create),
+            ("resize", &self.resize),
+            ("warm", &self.warm),
+            ("delete", &self.delete),
+        ];
         let mut named = named.into_iter().filter_map(|(action, pod)| Some((action, pod.as_ref()?)));
         let (Some((action, pod)), None) = (named.next(), named.next()) else {
-            return Err("a step creates, resizes or deletes one pod".to_owned());
+            return Err("a step creates, resizes, warms or deletes one pod".to_owned());
         };
         let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
-        if action == "delete" {
+        if action == "delete" || action == "warm" {
             return Ok(json!({action: format!("{namespace}/{name}")}));
         }
         let metadata = json!({

@@ -37,7 +37,7 @@ impl<'a> State<'a> {
             return Ok(());
         }
         let of_pod = format!("{}/", step.pod);
-        if step.action != Act::Resize {
+        if matches!(step.action, Act::Create | Act::Delete) {
             self.containers.retain(|name, _| !name.starts_with(&of_pod));
         }
         for container in &step.containers {

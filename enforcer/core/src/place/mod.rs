@@ -35,6 +35,7 @@ mod request;
 mod room;
 #[cfg(test)]
 mod samples;
+mod warm;
 mod what_if;
 
 pub use self::{
@@ -52,6 +53,7 @@ pub use self::{
         ContainerKind, ContainerRequest, DeviceCounts, PodName, PodRequest, Resources, TopologyHint,
         qos_class,
     },
+    warm::warm,
     what_if::{Move, Seat, what_if},
 };
 

@@ -5,7 +5,7 @@
 //! that changes for others. Idea: play the steps on one [`Allocations`] with the very functions that
 //! the daemon uses, and report after each. Nothing is placed here.
 //!
-//! Terminology. A *step* creates, resizes or deletes one pod. After a step its pod has started: what
+//! Terminology. A *step* creates, resizes or deletes one pod, or ends its cold start. After a step its pod has started: what
 //! init containers had is given back, so their rows of the report say what they had while they ran.
 //! A rejected pod leaves no trace, and the steps after it go on.
 //!
@@ -21,7 +21,7 @@ pub use self::report::{
 use crate::{
     place::{
         Admission, Allocations, ContainerKind, Holder, Inventory, PodName, PodRequest, Rejection, Trace,
-        Update, admit, bring_home, remove, resize, what_if,
+        Update, admit, bring_home, remove, resize, warm, what_if,
     },
     policy::placement::PlacementSettings,
     set::{CpuSet, NodeSet},
@@ -49,6 +49,8 @@ pub enum Action {
     Resize(PodRequest),
     /// A pod goes.
     Delete(PodName),
+    /// The time is up for containers of a pod that began on slow memory.
+    Warm(PodName),
 }
 
 /// A machine, a policy, and what is given away so far.
@@ -99,7 +101,19 @@ impl<'a> Trial<'a> {
                 self.report(Act::Resize, &pod, None, outcome, trace)
             }
             Action::Delete(name) => self.delete(name, trace),
+            Action::Warm(name) => self.warm(name, trace),
         }
+    }
+
+    fn warm(&mut self, name: &PodName, mut trace: Trace) -> StepReport {
+        let holders: Vec<Holder> = self.allocations.of_pod(name).map(|(holder, _)| holder.clone()).collect();
+        let ended = holders.iter().filter_map(|holder| warm(&mut self.allocations, holder));
+        let mut updates: Vec<Update> = ended.collect();
+        if updates.is_empty() {
+            trace.warn(format!("no container of pod {name} is in a cold start"));
+        }
+        updates.retain(|update| update.mems.is_some());
+        self.done_to(Act::Warm, name, &updates, trace)
     }
 
     fn delete(&mut self, name: &PodName, mut trace: Trace) -> StepReport {
@@ -107,10 +121,15 @@ impl<'a> Trial<'a> {
             trace.warn(format!("pod {name} holds nothing, so there is nothing to take back"));
         }
         let updates = remove(&mut self.allocations, name);
+        self.done_to(Act::Delete, name, &updates, trace)
+    }
+
+    /// A step that gives nothing to anybody new, and is never refused.
+    fn done_to(&self, action: Act, name: &PodName, updates: &[Update], trace: Trace) -> StepReport {
         let (candidates, warnings) = trace.into_parts();
         StepReport {
             step: self.done,
-            action: Act::Delete,
+            action,
             pod: name.to_string(),
             admitted: true,
             reason: None,

@@ -46,7 +46,7 @@ pub struct StepReport {
     /// What the pod's containers got, in the order of the manifest; of an init container, what it had
     /// while it ran.
     pub containers: Vec<ContainerReport>,
-    /// What is different for others than before the step.
+    /// What is different for others than before the step; of a cold start that ends, for the pod itself.
     pub updates: Vec<UpdateReport>,
     /// What was asked for and ignored.
     pub warnings: Vec<String>,
@@ -68,6 +68,8 @@ pub enum Act {
     Resize,
     /// A pod goes.
     Delete,
+    /// The cold start of a pod ends.
+    Warm,
 }
 
 /// What one container got.

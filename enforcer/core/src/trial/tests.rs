@@ -1,11 +1,13 @@
 //! What the steps report, on allocations that are given by hand where an engine's choice is not the
 //! question.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    place::{ContainerRequest, Grant, Resources, SharedCpus, qos_class},
+    place::{ColdStart, ContainerRequest, Grant, Resources, SharedCpus, qos_class},
     policy::placement::{Engine, TopologyPolicy},
     topology::synth::Machine,
 };
@@ -58,6 +60,29 @@ fn shared(scope: &str) -> Grant {
 fn two_nodes() -> Inventory {
     let machine = Machine::new().sockets(2).cores(2).build();
     Inventory::new(machine, Vec::new(), &PlacementSettings::default()).unwrap()
+}
+
+#[test]
+fn a_cold_start_ends_in_a_step_and_changes_its_own_pod() {
+    let (inventory, settings) = (two_nodes(), PlacementSettings::default());
+    let mut trial = Trial::new(&inventory, &settings, false);
+    let cold = Grant {
+        mems: "1".parse().unwrap(),
+        pin_mems: true,
+        cold_start: Some(ColdStart { after: Duration::from_secs(9), mems: "0".parse().unwrap() }),
+        ..Grant::default()
+    };
+    for (container, grant) in [("cold", cold.clone()), ("free", Grant { pin_mems: false, ..cold })] {
+        trial.allocations.give(Holder::new(name("p"), container.into()), grant);
+    }
+    let warm = step(Action::Warm(name("p")));
+    let report = trial.step(&warm);
+    let told: Vec<_> =
+        report.updates.iter().map(|update| (update.who.as_str(), update.mems.clone())).collect();
+    assert_eq!(told, [("default/p/cold", Some("0-1".parse().unwrap()))], "who is not pinned is not told");
+    assert_eq!((report.action, report.admitted, report.warnings.len()), (Act::Warm, true, 0));
+    let again = trial.step(&warm);
+    assert_eq!((again.updates.len(), again.warnings.len()), (0, 1), "{again:?}");
 }
 
 #[test]
@@ -182,7 +207,7 @@ proptest! {
         for step in &steps {
             let pod = match &step.action {
                 Action::Create(pod) | Action::Resize(pod) => &pod.name,
-                Action::Delete(name) => name,
+                Action::Delete(name) | Action::Warm(name) => name,
             };
             let before = Effective::of_others(trial.allocations(), pod);
             let state = trial.allocations().clone();

@@ -3,6 +3,7 @@
 //! ```yaml
 //! - create: web.yaml                 # a file, relative to this one; or a manifest in place
 //! - resize: { kind: Pod, metadata: { name: web }, spec: { containers: [...] } }
+//! - warm: default/web                # its cold start ends; also a manifest, or a file
 //! - delete: default/web              # or a manifest, or a file
 //! ```
 //!
@@ -24,7 +25,7 @@ use super::{
 };
 
 /// What a step is called.
-const ACTIONS: [&str; 3] = ["create", "delete", "resize"];
+const ACTIONS: [&str; 4] = ["create", "delete", "resize", "warm"];
 
 /// The steps of a file, and what of it makes none.
 pub(super) fn steps(source: &Source, documents: &[Node]) -> Result<(Vec<Step>, Vec<String>), InputError> {
@@ -68,17 +69,21 @@ fn step(source: &Source, node: &Node) -> Result<(Vec<Step>, Vec<String>), InputE
         let expected = ACTIONS.join(", ");
         return Err(problem(Problem::new(node.at, format!("a step is exactly one of {expected}"))));
     };
-    if let ("delete", Value::Text(text)) = (entry.key.as_str(), &entry.node.value)
+    let named = |name: PodName| {
+        let action = if entry.key == "warm" { Action::Warm(name) } else { Action::Delete(name) };
+        Step { action, warnings: Vec::new() }
+    };
+    if let ("delete" | "warm", Value::Text(text)) = (entry.key.as_str(), &entry.node.value)
         && !is_file(text)
     {
         let name = pod_name(text, &entry.node).map_err(problem)?;
-        return Ok((vec![Step { action: Action::Delete(name), warnings: Vec::new() }], Vec::new()));
+        return Ok((vec![named(name)], Vec::new()));
     }
     let manifests = manifests(source, &entry.node)?;
     let step = |Pod { request, warnings }: Pod| match entry.key.as_str() {
         "create" => Step { action: Action::Create(request), warnings },
         "resize" => Step { action: Action::Resize(request), warnings },
-        _ => Step { action: Action::Delete(request.name), warnings: Vec::new() },
+        _ => named(request.name),
     };
     Ok((manifests.pods.into_iter().map(step).collect(), manifests.ignored))
 }

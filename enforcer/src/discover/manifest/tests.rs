@@ -316,6 +316,7 @@ fn steps_of(text: &str) -> Result<Vec<String>, String> {
     let shown = read.steps.iter().map(|step| match &step.action {
         Action::Create(pod) => format!("create {}", pod.name),
         Action::Resize(pod) => format!("resize {}", pod.name),
+        Action::Warm(pod) => format!("warm {pod}"),
         Action::Delete(pod) => format!("delete {pod}"),
     });
     Ok(shown.collect())
@@ -325,7 +326,7 @@ fn steps_of(text: &str) -> Result<Vec<String>, String> {
 fn steps_take_files_manifests_and_names() {
     let text = format!(
         "- create: web.yaml\n- create: {{kind: Deployment, metadata: {{name: d}}, spec: {{replicas: 2, template: {{spec: {SPEC}}}}}}}\n\
-         - resize: |\n    kind: Pod\n    metadata: {{name: web}}\n    spec: {SPEC}\n- delete: web\n- delete: n/d.0\n\
+         - resize: |\n    kind: Pod\n    metadata: {{name: web}}\n    spec: {SPEC}\n- delete: web\n- delete: n/d.0\n- warm: n/c\n\
          - delete: web.yaml\n- create: {{workloads: [{{name: w}}]}}\n"
     );
     assert_eq!(
@@ -337,6 +338,7 @@ fn steps_take_files_manifests_and_names() {
             "resize default/web",
             "delete default/web",
             "delete n/d.0",
+            "warm n/c",
             "delete default/web",
             "create default/w",
         ]
@@ -349,9 +351,9 @@ fn steps_that_cannot_be_are_named() {
     for (text, said) in [
         ("hello", "a file of steps: a list is expected, not `hello`"),
         ("- hello", "a step: a map is expected, not `hello`"),
-        ("- {}", "a step is exactly one of create, delete, resize"),
-        ("- {create: web.yaml, delete: a}", "a step is exactly one of create, delete, resize"),
-        ("- {destroy: a}", "a step has no field `destroy`; expected create, delete, resize"),
+        ("- {}", "a step is exactly one of create, delete, resize, warm"),
+        ("- {create: web.yaml, delete: a}", "a step is exactly one of create, delete, resize, warm"),
+        ("- {destroy: a}", "a step has no field `destroy`; expected create, delete, resize, warm"),
         ("- create: [1]", "a step: a manifest or the path of a file is expected, not a list"),
         ("- delete: a/b/c", "`a/b/c` is not namespace/name of a pod"),
         ("- delete: /x", "`/x` is not namespace/name"),
