@@ -15,7 +15,7 @@ use enforcer_core::{
 };
 use thiserror::Error;
 
-use crate::host::read_bytes;
+use crate::host::{read_bytes, written_text};
 
 /// Largest configuration that is read.
 const SIZE_LIMIT: u64 = 1 << 20;
@@ -70,9 +70,7 @@ impl ConfigError {
 pub fn read_policy(path: &Path) -> Result<Policy, ConfigError> {
     let failed = |cause| ConfigError::Read { path: path.to_owned(), cause };
     // Not the size that the file says it has: devices say 0.
-    let bytes = read_bytes(path, SIZE_LIMIT).map_err(failed)?;
-    let text = String::from_utf8(bytes)
-        .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error.utf8_error())))?;
+    let text = read_bytes(path, SIZE_LIMIT).and_then(written_text).map_err(failed)?;
     parse_policy(path, &text)
 }
 

@@ -173,12 +173,24 @@ pub(crate) fn read_bytes(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
+    read_within(file, limit)
+}
+
+/// All that a reader has, if that is at most `limit` bytes.
+pub(crate) fn read_within(reader: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(FIRST_READ);
-    file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+    reader.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {limit} bytes")));
     }
     Ok(bytes)
+}
+
+/// What a person wrote, as text; unlike the kernel's it must be UTF-8.
+pub(crate) fn written_text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|error| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("not UTF-8: {}", error.utf8_error()))
+    })
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ mod tests {
         let grant = Grant {
             mems: "4".parse().unwrap(),
             memory: vec![claim(MemoryResource::Memory), claim(huge)],
-            cold_start: Some(ColdStart { after: Duration::from_secs(60), mems: "0".parse().unwrap() }),
+            cold_start: Some(ColdStart { after: Duration::from_mins(1), mems: "0".parse().unwrap() }),
             pin_mems: true,
             ..Grant::default()
         };

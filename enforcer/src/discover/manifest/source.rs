@@ -11,6 +11,8 @@ use std::{
 
 use thiserror::Error;
 
+use crate::host::{read_within, written_text};
+
 /// Largest file that is read.
 const SIZE_LIMIT: u64 = 4 << 20;
 
@@ -89,16 +91,8 @@ impl Source {
     }
 
     fn of(name: &str, reader: impl Read) -> Result<Self, InputError> {
-        let failed = |cause| InputError::Read { name: name.to_owned(), cause };
-        let mut bytes = Vec::new();
-        reader.take(SIZE_LIMIT + 1).read_to_end(&mut bytes).map_err(failed)?;
-        if bytes.len() as u64 > SIZE_LIMIT {
-            let problem = format!("longer than {SIZE_LIMIT} bytes");
-            return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, problem)));
-        }
-        let text = String::from_utf8(bytes).map_err(|error| {
-            failed(io::Error::new(io::ErrorKind::InvalidData, format!("not UTF-8: {}", error.utf8_error())))
-        })?;
+        let text = read_within(reader, SIZE_LIMIT).and_then(written_text);
+        let text = text.map_err(|cause| InputError::Read { name: name.to_owned(), cause })?;
         Ok(Self { name: name.to_owned(), text })
     }
 

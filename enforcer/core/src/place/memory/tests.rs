@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    place::{ContainerKind, ContainerRequest, Grant, PodName, pools::Documents},
+    place::{ContainerKind, ContainerRequest, Grant, samples},
     policy::placement::PlacementSettings,
     topology::synth::Machine,
     workload::QosClass,
@@ -156,33 +156,25 @@ fn kinds_of_memory_are_counted_apart_and_forecasts_are_kept() {
 
 #[test]
 fn a_container_finds_what_ended_init_containers_had() {
-    let name = PodName { namespace: "default".into(), name: "a".into() };
     let container =
         |name: &str, kind| ContainerRequest { name: name.into(), kind, ..ContainerRequest::default() };
-    let pod = PodRequest {
-        name: name.clone(),
-        qos: QosClass::Guaranteed,
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
-        documents: Documents::default(),
-        containers: vec![
-            container("init", ContainerKind::Init),
-            container("sidecar", ContainerKind::Sidecar),
-            container("app", ContainerKind::App),
-        ],
-        previous: BTreeMap::new(),
-    };
+    let containers = vec![
+        container("init", ContainerKind::Init),
+        container("sidecar", ContainerKind::Sidecar),
+        container("app", ContainerKind::App),
+    ];
+    let pod = PodRequest { qos: QosClass::Guaranteed, ..samples::pod("a", containers) };
     let mut allocations = Allocations::default();
     for (container, bytes) in [("init", 4), ("sidecar", 2)] {
         let grant = Grant { memory: vec![claim(0b1, bytes)], ..Grant::default() };
-        allocations.give(Holder::new(name.clone(), container.into()), grant);
+        allocations.give(Holder::new(pod.name.clone(), container.into()), grant);
     }
     let inventory = inventory(&[(10, 0)]);
     let free =
         |index| ZoneAccount::for_container(&inventory, &allocations, &pod, index).free(&nodes(0b1), MEMORY);
     assert_eq!(free(0), 4, "an init container that has not ended");
     assert_eq!(free(2), 8, "the sidecar stays");
-    let other = PodRequest { name: PodName { namespace: "default".into(), name: "b".into() }, ..pod.clone() };
+    let other = samples::pod("b", pod.containers.clone());
     assert_eq!(ZoneAccount::for_container(&inventory, &allocations, &other, 2).free(&nodes(0b1), MEMORY), 4);
 }
 

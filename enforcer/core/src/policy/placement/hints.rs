@@ -180,3 +180,38 @@ impl HintsSettings {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_contradict_each_other_are_named() {
+        let names = [
+            "full-pcpus-only",
+            "distribute-cpus-across-numa",
+            "prefer-align-cpus-by-uncorecache",
+            "distribute-cpus-across-cores",
+            "align-by-socket",
+        ];
+        let mut refused = Vec::new();
+        for (at, one) in names.iter().enumerate() {
+            for other in &names[at..] {
+                let mut settings = HintsSettings::default();
+                for name in [one, other] {
+                    *settings.switch(name).unwrap() = true;
+                }
+                refused.extend(settings.validate("s").err().map(|error| error.to_string()));
+            }
+        }
+        let pairs: Vec<bool> = EXCLUSIVE
+            .iter()
+            .map(|(one, other)| {
+                let said = format!("true with {other} = true");
+                refused.iter().any(|error| error.contains(one) && error.contains(&said))
+            })
+            .collect();
+        assert_eq!(pairs, [true; 4], "{refused:?}");
+        assert_eq!(refused.len(), 4, "{refused:?}");
+    }
+}

@@ -1,4 +1,4 @@
-//! Options of CPU assignment, and which of them exclude one another.
+//! Options of CPU assignment, and whether they go with a policy and a machine.
 
 use thiserror::Error;
 
@@ -26,9 +26,6 @@ pub struct CpuOptions {
 /// Why options cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CpuOptionsError {
-    /// Two options contradict each other.
-    #[error("{0} and {1} cannot be used together")]
-    Together(&'static str, &'static str),
     /// Hints by socket are wider than one node.
     #[error("align-by-socket cannot be used with the policy single-numa-node")]
     SocketOnSingleNode,
@@ -42,29 +39,9 @@ pub enum CpuOptionsError {
     },
 }
 
-const FULL_PCPUS: &str = "full-pcpus-only";
-const ACROSS_NUMA: &str = "distribute-cpus-across-numa";
-const ACROSS_CORES: &str = "distribute-cpus-across-cores";
-const UNCORE: &str = "prefer-align-cpus-by-uncorecache";
-
 impl CpuOptions {
-    /// Do the options go together?
-    pub fn validate(self) -> Result<(), CpuOptionsError> {
-        let pairs = [
-            (self.full_pcpus_only, FULL_PCPUS, self.distribute_across_cores, ACROSS_CORES),
-            (self.distribute_across_numa, ACROSS_NUMA, self.distribute_across_cores, ACROSS_CORES),
-            (self.align_by_uncore_cache, UNCORE, self.distribute_across_cores, ACROSS_CORES),
-            (self.align_by_uncore_cache, UNCORE, self.distribute_across_numa, ACROSS_NUMA),
-        ];
-        match pairs.into_iter().find(|(one, _, other, _)| *one && *other) {
-            Some((_, one, _, other)) => Err(CpuOptionsError::Together(one, other)),
-            None => Ok(()),
-        }
-    }
-
-    /// Do they also go with the policy and with the machine?
+    /// Do they go with the policy and with the machine? That they go together is for the settings to say.
     pub fn validate_for(self, policy: TopologyPolicy, layout: &CpuLayout) -> Result<(), CpuOptionsError> {
-        self.validate()?;
         let (sockets, nodes) = (layout.sockets.len(), layout.nodes.len());
         match policy {
             _ if !self.align_by_socket => Ok(()),

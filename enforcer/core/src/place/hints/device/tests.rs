@@ -11,7 +11,7 @@ use crate::{
         Allocations, ContainerKind, ContainerRequest, DeviceUnit, Grant, Holder, Inventory, PodName,
         PodRequest,
         hints::{LISTED, Mask, NodeIndex, Offer},
-        pools::Documents,
+        samples,
     },
     policy::placement::PlacementSettings,
     set::NodeSet,
@@ -98,15 +98,9 @@ fn grant(ids: &[String]) -> Grant {
 fn pod(held: &[String]) -> PodRequest {
     let container =
         |name: &str, kind| ContainerRequest { name: name.into(), kind, ..ContainerRequest::default() };
-    PodRequest {
-        name: PodName { namespace: "default".into(), name: "pod".into() },
-        qos: QosClass::Burstable,
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
-        documents: Documents::default(),
-        containers: vec![container("init", ContainerKind::Init), container("app", ContainerKind::App)],
-        previous: BTreeMap::from([("app".to_owned(), grant(held))]),
-    }
+    let containers = vec![container("init", ContainerKind::Init), container("app", ContainerKind::App)];
+    let previous = BTreeMap::from([("app".to_owned(), grant(held))]);
+    PodRequest { qos: QosClass::Burstable, previous, ..samples::pod("pod", containers) }
 }
 
 fn named(ids: &[&str]) -> Vec<String> {

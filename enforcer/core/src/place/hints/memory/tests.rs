@@ -9,10 +9,10 @@ use crate::{
     id::NodeId,
     place::{
         Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, MemoryClaim, MemoryResource,
-        PodName, PodRequest, Rejection, Resources,
+        PodRequest, Rejection, Resources,
         hints::{LISTED, Mask, MaskHint, NodeIndex, Offer, merge::Merged},
         memory::ZoneAccount,
-        pools::Documents,
+        samples,
     },
     policy::placement::PlacementSettings,
     set::NodeSet,
@@ -272,15 +272,8 @@ fn pod(containers: &str) -> (PodRequest, Vec<u64>) {
         kind: kind(letter),
         ..ContainerRequest::default()
     };
-    let pod = PodRequest {
-        name: PodName { namespace: "default".into(), name: "pod".into() },
-        qos: QosClass::Guaranteed,
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
-        documents: Documents::default(),
-        containers: read.clone().enumerate().map(container).collect(),
-        previous: BTreeMap::new(),
-    };
+    let containers = read.clone().enumerate().map(container).collect();
+    let pod = PodRequest { qos: QosClass::Guaranteed, ..samples::pod("pod", containers) };
     (pod, read.map(|(_, size)| size.parse().unwrap()).collect())
 }
 

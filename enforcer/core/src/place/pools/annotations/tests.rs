@@ -3,8 +3,9 @@
 use super::*;
 use crate::{
     place::{
-        ContainerRequest, PodName,
+        ContainerRequest,
         pools::{documents, topology_hints::HintKind},
+        samples,
     },
     workload::QosClass,
 };
@@ -14,13 +15,10 @@ pub(crate) fn pod(annotations: &[(&str, &str)]) -> PodRequest {
         annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let container = |name: &str| ContainerRequest { name: name.into(), ..ContainerRequest::default() };
     PodRequest {
-        name: PodName { namespace: "default".into(), name: "p".into() },
         qos: QosClass::Guaranteed,
-        labels: BTreeMap::new(),
         documents: documents(&annotations, |text| serde_json::from_str(text)),
         annotations,
-        containers: ["c1", "c2", "c3", "c4", "c5"].map(container).to_vec(),
-        previous: BTreeMap::new(),
+        ..samples::pod("p", ["c1", "c2", "c3", "c4", "c5"].map(container).to_vec())
     }
 }
 

@@ -12,7 +12,7 @@ use super::documents;
 use crate::{
     place::{
         Admission, Allocations, ContainerKind, ContainerRequest, DeviceUnit, Grant, Holder, Inventory,
-        PodName, PodRequest, Rejection, Resources, TopologyHint, Trace, admit, qos_class, remove, resize,
+        PodName, PodRequest, Rejection, Resources, TopologyHint, Trace, admit, remove, resize, samples,
     },
     policy::placement::PlacementSettings,
     set::{CpuSet, NodeSet},
@@ -177,12 +177,9 @@ impl Pod {
     fn build(&self) -> PodRequest {
         PodRequest {
             name: PodName { namespace: self.namespace.clone(), name: self.name.clone() },
-            qos: qos_class(&self.containers),
-            labels: BTreeMap::new(),
             documents: documents(&self.annotations, |text| serde_json::from_str(text)),
             annotations: self.annotations.clone(),
-            containers: self.containers.clone(),
-            previous: BTreeMap::new(),
+            ..samples::pod(&self.name, self.containers.clone())
         }
     }
 }

@@ -51,32 +51,6 @@ fn reserved_cpus_are_kept_and_reusable_ones_given() {
 }
 
 #[test]
-fn options_that_contradict_each_other_are_named() {
-    let error = |options: CpuOptions| options.validate().map_err(|error| error.to_string());
-    let two = |one: CpuOptions, other: CpuOptions| CpuOptions {
-        full_pcpus_only: one.full_pcpus_only || other.full_pcpus_only,
-        distribute_across_numa: one.distribute_across_numa || other.distribute_across_numa,
-        distribute_across_cores: one.distribute_across_cores || other.distribute_across_cores,
-        align_by_socket: one.align_by_socket || other.align_by_socket,
-        align_by_uncore_cache: one.align_by_uncore_cache || other.align_by_uncore_cache,
-    };
-    let all = [PACKED, FULL, NUMA, CORES, UNCORE, SOCKET];
-    let refused: Vec<String> = (0..all.len())
-        .flat_map(|one| (one..all.len()).map(move |other| two(all[one], all[other])))
-        .filter_map(|options| error(options).err())
-        .collect();
-    assert_eq!(
-        refused,
-        [
-            "full-pcpus-only and distribute-cpus-across-cores cannot be used together",
-            "distribute-cpus-across-numa and distribute-cpus-across-cores cannot be used together",
-            "prefer-align-cpus-by-uncorecache and distribute-cpus-across-numa cannot be used together",
-            "prefer-align-cpus-by-uncorecache and distribute-cpus-across-cores cannot be used together",
-        ]
-    );
-}
-
-#[test]
 fn alignment_by_socket_needs_sockets_wider_than_nodes() {
     use crate::policy::placement::TopologyPolicy::{BestEffort, SingleNumaNode};
     let (wide, narrow) = (d80(), u16(4, 2));
