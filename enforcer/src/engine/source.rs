@@ -89,7 +89,7 @@ impl Source for LiveSource {
 
     fn aim(&mut self, aims: &BTreeMap<CgroupPath, NodeSet>) {
         if let Some(sampler) = &mut self.sampler {
-            sampler.aim(aims.clone());
+            sampler.aim(aims);
         }
     }
 

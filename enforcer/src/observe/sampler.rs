@@ -78,9 +78,6 @@ pub struct Sampler {
     kernel: Option<KernelSide>,
     /// What is known to be missing since the start.
     standing: Vec<Degraded>,
-    /// Where workloads should be: what runs elsewhere is misplaced.
-    #[cfg_attr(not(feature = "bpf"), expect(dead_code, reason = "only the kernel side looks at it"))]
-    aims: BTreeMap<CgroupPath, NodeSet>,
 }
 
 impl Sampler {
@@ -108,7 +105,6 @@ impl Sampler {
             #[cfg(feature = "bpf")]
             kernel,
             standing,
-            aims: BTreeMap::new(),
         }
     }
 
@@ -122,8 +118,13 @@ impl Sampler {
     }
 
     /// From the next sample on, counts what runs elsewhere than on these nodes as misplaced.
-    pub fn aim(&mut self, aims: BTreeMap<CgroupPath, NodeSet>) {
-        self.aims = aims;
+    pub fn aim(&mut self, aims: &BTreeMap<CgroupPath, NodeSet>) {
+        #[cfg(feature = "bpf")]
+        if let Some(kernel) = &mut self.kernel {
+            kernel.aim(aims);
+        }
+        #[cfg(not(feature = "bpf"))]
+        let _nobody_counts = aims;
     }
 
     /// Takes a sample of the workloads at `monotonic_ns`.
@@ -151,7 +152,7 @@ impl Sampler {
         count_tasks(&mut sample);
         #[cfg(feature = "bpf")]
         if let Some(kernel) = &mut self.kernel {
-            kernel.count(&index, &self.aims, &mut sample, &mut degraded);
+            kernel.count(&index, &mut sample, &mut degraded);
         }
         self.numa_maps(&index, &mut sample, &mut degraded);
         self.ancestors(&mut sample, &mut degraded);

@@ -30,6 +30,8 @@ use crate::host::{HostRoot, cgroup::CgroupLayout, cgroup_tree::walk, read_text};
 pub(super) struct KernelSide {
     iterator: Result<TaskIterator, Degraded>,
     counters: Option<Counters>,
+    /// Where workloads should be: what runs elsewhere is misplaced.
+    aims: BTreeMap<CgroupPath, NodeSet>,
 }
 
 impl KernelSide {
@@ -53,6 +55,7 @@ impl KernelSide {
         Self {
             iterator: TaskIterator::open(axis, possible).map_err(|error| not_listed(&error)),
             counters: options.counters.then(|| Counters::attach(attach())),
+            aims: BTreeMap::new(),
         }
     }
 
@@ -66,6 +69,11 @@ impl KernelSide {
         if let Some(counters) = &mut self.counters {
             counters.follow(cpu_node);
         }
+    }
+
+    /// Counts what runs elsewhere than on these nodes as misplaced from now on.
+    pub(super) fn aim(&mut self, aims: &BTreeMap<CgroupPath, NodeSet>) {
+        self.aims.clone_from(aims);
     }
 
     /// Threads of the workloads in ascending order of tid, and their source; `None` without an iterator.
@@ -86,15 +94,9 @@ impl KernelSide {
     }
 
     /// Adds the counters to the cgroups of the sample.
-    pub(super) fn count(
-        &mut self,
-        index: &Index,
-        aims: &BTreeMap<CgroupPath, NodeSet>,
-        sample: &mut Sample,
-        degraded: &mut DegradedTally,
-    ) {
+    pub(super) fn count(&mut self, index: &Index, sample: &mut Sample, degraded: &mut DegradedTally) {
         if let Some(counters) = &mut self.counters {
-            counters.add_to(index, aims, sample, degraded);
+            counters.add_to(index, &self.aims, sample, degraded);
         }
     }
 }

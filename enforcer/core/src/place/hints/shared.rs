@@ -152,13 +152,11 @@ fn score(fullness: u64) -> u8 {
 }
 
 fn fullness(used: u64, there: u64) -> u64 {
-    match used.checked_mul(1000) {
-        Some(used) => used.checked_div(there).unwrap_or(u64::MAX),
-        None => {
-            let share = (u128::from(used) * 1000).checked_div(u128::from(there));
-            share.and_then(|share| u64::try_from(share).ok()).unwrap_or(u64::MAX)
-        }
+    if let Some(used) = used.checked_mul(1000) {
+        return used.checked_div(there).unwrap_or(u64::MAX);
     }
+    let share = (u128::from(used) * 1000).checked_div(u128::from(there));
+    share.and_then(|share| u64::try_from(share).ok()).unwrap_or(u64::MAX)
 }
 
 fn sum(amounts: &[u64], mask: Mask) -> u64 {
