@@ -141,8 +141,8 @@ mod tests {
         let (machine, _) = topology::read_topology(&HostRoot::live()).unwrap();
         let (copied, _) = topology::read_topology(&copy).unwrap();
         assert_eq!(
-            (copied.cpus, copied.distances, copied.llcs, copied.devices),
-            (machine.cpus, machine.distances, machine.llcs, machine.devices)
+            (copied.cpus, copied.distances, copied.llcs, copied.cpu_kinds, copied.devices),
+            (machine.cpus, machine.distances, machine.llcs, machine.cpu_kinds, machine.devices)
         );
         let own = std::process::id();
         assert!(copy.proc.join(format!("{own}/task/{own}/status")).exists());

@@ -96,7 +96,7 @@ fn containers(out: &mut String, containers: &[ContainerReport], style: Style) {
             name(container),
             class(container),
             cpus(container),
-            units::ids(&container.mems, LIST_WIDTH),
+            pinned(units::ids(&container.mems, LIST_WIDTH), container.pinned_mems),
             memory(container),
         ];
         if has_devices {
@@ -130,6 +130,15 @@ fn class(container: &ContainerReport) -> String {
 
 /// One list, or two where it has CPUs of both kinds.
 fn cpus(container: &ContainerReport) -> String {
+    pinned(lists(container), container.pinned_cpus)
+}
+
+/// What is only accounted for, and keeps nobody anywhere, says so.
+fn pinned(list: String, pinned: bool) -> String {
+    if pinned { list } else { format!("{list}\nnot pinned") }
+}
+
+fn lists(container: &ContainerReport) -> String {
     let (alone, shared) = (&container.exclusive_cpus, &container.shared_cpus);
     if alone.is_empty() || shared.is_empty() {
         return list(&container.cpus);

@@ -1,5 +1,5 @@
 //! The machine as a tree: packages, dies, NUMA nodes, last-level caches; then what has no place in
-//! one: nodes without CPUs, distances, memory tiers, devices, CPUs set aside.
+//! one: nodes without CPUs, kinds of CPUs, distances, memory tiers, devices, CPUs set aside.
 //!
 //! Nodes and packages do not nest by law: a node may span packages and a package hold several nodes.
 //! Each level therefore shows the CPUs that it shares with the level above, and a node that spans
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use enforcer_core::{
     id::CpuId,
     set::{CpuSet, NodeSet},
-    topology::{Cpu, Device, DeviceClass, Hmat, MemoryKind, Node, Package, Topology},
+    topology::{CoreType, Cpu, CpuKind, Device, DeviceClass, Hmat, MemoryKind, Node, Package, Topology},
 };
 
 use super::{
@@ -20,6 +20,9 @@ use super::{
 
 /// Beyond this, the rest of the devices is one line.
 const DEVICES_SHOWN: usize = 40;
+
+/// Beyond this, the rest of the kinds of CPUs is one line.
+const KINDS_SHOWN: usize = 16;
 
 /// Caches of one kind in a node that have a line each.
 const CACHES_SHOWN: usize = 3;
@@ -36,6 +39,7 @@ pub fn render(machine: &Topology, style: Style) -> String {
     text::wrap(&mut out, &headline(machine), style.width, "", "  ");
     let branches = branches(machine);
     draw(&mut out, &branches, "", style.width);
+    section(&mut out, style, "Kinds of CPUs", &kinds(machine));
     section(&mut out, style, "Distances", &distances(machine, style.width));
     section(&mut out, style, "Memory tiers, fastest first", &tiers(machine));
     section(&mut out, style, "Devices", &devices(machine));
@@ -313,6 +317,31 @@ fn distance_groups(machine: &Topology) -> Vec<String> {
         .collect()
 }
 
+/// One line per kind; a machine whose CPUs all differ a little does not bury the rest.
+fn kinds(machine: &Topology) -> Vec<String> {
+    let mut lines: Vec<String> = machine.cpu_kinds.iter().take(KINDS_SHOWN).map(cpu_kind).collect();
+    if machine.cpu_kinds.len() > KINDS_SHOWN {
+        lines.push(format!("and {} more, see -o json", machine.cpu_kinds.len() - KINDS_SHOWN));
+    }
+    lines
+}
+
+fn cpu_kind(kind: &CpuKind) -> String {
+    let core_type = kind.core_type.map(|core_type| match core_type {
+        CoreType::Performance => "performance cores".to_owned(),
+        CoreType::Efficiency => "efficiency cores".to_owned(),
+    });
+    let facts = [
+        core_type,
+        kind.capacity.map(|capacity| format!("capacity {capacity}")),
+        kind.base_frequency_khz.map(|khz| format!("base frequency {}", units::frequency(khz))),
+        kind.max_frequency_khz.map(|khz| format!("up to {}", units::frequency(khz))),
+        kind.energy_preference.map(|preference| format!("prefer {preference}")),
+    ];
+    let facts: Vec<String> = facts.into_iter().flatten().collect();
+    format!("{}: {}", cpu_list(&kind.cpus), facts.join(", "))
+}
+
 /// A single tier says nothing.
 fn tiers(machine: &Topology) -> Vec<String> {
     if machine.memory_tiers.len() < 2 {
@@ -359,7 +388,10 @@ pub(super) fn set_aside(machine: &Topology) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use enforcer_core::{id::NodeId, topology::synth::Machine};
+    use enforcer_core::{
+        id::NodeId,
+        topology::{EnergyPreference, synth::Machine},
+    };
 
     use super::*;
 
@@ -442,6 +474,24 @@ mod tests {
             ["0-1", "2-3", "4-5", "6"].iter().map(|list| list.parse().unwrap()).collect();
         assert_eq!(cache_lines("L3", &parts), ["4 times L3, CPUs 0-1; 2-3; 4-5; 6"]);
         assert_eq!(cache_lines("L3", &parts[2..]), ["L3, CPUs 4-5", "L3, CPU 6"]);
+    }
+
+    #[test]
+    fn kinds_of_cpus_have_a_line_each() {
+        let mut machine = Machine::new().cores(4).efficiency("2-3,6-7").build();
+        machine.cpu_kinds[0].base_frequency_khz = Some(1_900_000);
+        machine.cpu_kinds[0].max_frequency_khz = Some(5_250_000);
+        machine.cpu_kinds[1].capacity = Some(446);
+        machine.cpu_kinds[1].energy_preference = Some(EnergyPreference(192));
+        let tree = drawn(&machine, 100);
+        let shown = "\nKinds of CPUs
+  CPUs 0-1,4-5: performance cores, base frequency 1.9 GHz, up to 5.25 GHz
+  CPUs 2-3,6-7: efficiency cores, capacity 446, prefer balance_power\n";
+        assert!(tree.contains(shown), "{tree}");
+        machine.cpu_kinds = (0..20)
+            .map(|mhz| CpuKind { max_frequency_khz: Some(mhz * 1000), ..CpuKind::default() })
+            .collect();
+        assert!(drawn(&machine, 100).contains("up to 0.015 GHz\n  and 4 more, see -o json\n"));
     }
 
     #[test]

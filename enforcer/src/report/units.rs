@@ -18,6 +18,13 @@ pub fn bytes(bytes: u64) -> String {
     format!("{} {}", digits.trim_end_matches(".0"), UNITS[unit])
 }
 
+/// A frequency as people name it: `1.9 GHz`.
+pub fn frequency(khz: u64) -> String {
+    let (ghz, mhz) = (khz / 1_000_000, khz % 1_000_000 / 1_000);
+    let digits = format!("{ghz}.{mhz:03}");
+    format!("{} GHz", digits.trim_end_matches('0').trim_end_matches('.'))
+}
+
 /// A share of 0 to 1 in percent; never rounded to all or nothing.
 pub fn percent(share: f64) -> String {
     match share {
@@ -63,6 +70,19 @@ mod tests {
     use enforcer_core::set::CpuSet;
 
     use super::*;
+
+    #[test]
+    fn frequencies_are_in_ghz() {
+        for (khz, shown) in [
+            (1_900_000, "1.9 GHz"),
+            (3_000_000, "3 GHz"),
+            (2_495_998, "2.495 GHz"),
+            (800_000, "0.8 GHz"),
+            (0, "0 GHz"),
+        ] {
+            assert_eq!(frequency(khz), shown);
+        }
+    }
 
     #[test]
     fn sizes_have_about_three_digits() {

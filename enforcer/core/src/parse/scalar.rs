@@ -42,6 +42,15 @@ pub fn list<T: crate::id::Id>(text: &str) -> Result<IdSet<T>, ParseError> {
     }
 }
 
+/// Ids separated by blanks (`related_cpus`, `cpufreq_show_cpus` in `drivers/cpufreq/cpufreq.c`).
+pub fn spaced<T: crate::id::Id>(text: &str) -> Result<IdSet<T>, ParseError> {
+    let mut ids = IdSet::new();
+    for word in bare(text).split_ascii_whitespace() {
+        ids.extend(&list(word)?);
+    }
+    Ok(ids)
+}
+
 /// A cache size in bytes, `32K` or `1M` (`size_show` in `drivers/base/cacheinfo.c`).
 pub fn cache_size(text: &str) -> Result<u64, ParseError> {
     let error = || ParseError::new("a cache size like 32K", bare(text));
@@ -87,6 +96,14 @@ mod tests {
         for text in ["", "\n", "\0", " (null)\n", "(null)"] {
             assert_eq!(list(text), Ok(CpuSet::new()), "{text:?}");
         }
+    }
+
+    #[test]
+    fn ids_between_blanks() {
+        for (text, ids) in [("0 1 2 \n", "0-2"), ("7", "7"), ("", ""), ("0-3 8\n", "0-3,8")] {
+            assert_eq!(spaced::<crate::id::CpuId>(text).unwrap().to_string(), ids, "{text:?}");
+        }
+        assert!(spaced::<crate::id::CpuId>("0 x").is_err());
     }
 
     #[test]

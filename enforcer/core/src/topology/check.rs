@@ -7,7 +7,10 @@
 use thiserror::Error;
 
 use super::Topology;
-use crate::{id::Id, set::MAX_ID};
+use crate::{
+    id::Id,
+    set::{CpuSet, MAX_ID},
+};
 
 /// Something of a machine that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -41,6 +44,18 @@ impl Topology {
                 return refused(format!("CPU {} and the nodes disagree about its node", cpu.id));
             }
         }
+        let mut of_kinds = CpuSet::new();
+        for kind in &self.cpu_kinds {
+            if !kind.cpus.is_subset(&online) {
+                let missing = kind.cpus.difference(&online);
+                return refused(format!("`cpuKinds` has CPUs {missing}, which are not in `cpus`"));
+            }
+            if !kind.cpus.is_disjoint(&of_kinds) {
+                let twice = kind.cpus.intersection(&of_kinds);
+                return refused(format!("CPUs {twice} are of two `cpuKinds`"));
+            }
+            of_kinds.extend(&kind.cpus);
+        }
         let width = self.nodes.len();
         if !self.distances.is_empty()
             && (self.distances.len() != width || self.distances.iter().any(|row| row.len() != width))
@@ -69,8 +84,12 @@ mod tests {
     use super::*;
     use crate::{
         id::{CpuId, NodeId},
-        topology::synth::Machine,
+        topology::{CpuKind, synth::Machine},
     };
+
+    fn of_kind(cpus: &str) -> CpuKind {
+        CpuKind { cpus: cpus.parse().unwrap(), ..CpuKind::default() }
+    }
 
     #[test]
     fn what_was_built_fits_together() {
@@ -81,7 +100,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_named() {
         type Damage = fn(&mut Topology);
-        let broken: [(&str, Damage); 6] = [
+        let broken: [(&str, Damage); 8] = [
             ("at least one NUMA node", |machine| machine.nodes.clear()),
             ("nodes: ids up to 65535 in ascending order are expected, not 0", |machine| {
                 machine.nodes.reverse();
@@ -91,6 +110,12 @@ mod tests {
                 machine.nodes[1].cpus.insert(CpuId(9));
             }),
             ("CPU 0 and the nodes disagree", |machine| machine.cpus[0].node = Some(NodeId(1))),
+            ("`cpuKinds` has CPUs 8-9, which are not in `cpus`", |machine| {
+                machine.cpu_kinds.push(of_kind("7-9"));
+            }),
+            ("CPUs 2 are of two `cpuKinds`", |machine| {
+                machine.cpu_kinds = vec![of_kind("0-2"), of_kind("2-3")];
+            }),
             ("distances: 2 rows of 2", |machine| machine.distances[1].push(None)),
         ];
         for (said, break_it) in broken {

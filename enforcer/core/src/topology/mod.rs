@@ -8,6 +8,7 @@
 //! device without a node has none.
 
 mod check;
+mod cpu_kind;
 pub mod kind;
 mod query;
 pub mod synth;
@@ -15,7 +16,10 @@ pub mod synth;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::check::Inconsistency;
+pub use self::{
+    check::Inconsistency,
+    cpu_kind::{CoreType, CpuKind, EnergyPreference},
+};
 use crate::{
     id::{CpuId, NodeId},
     set::{CpuSet, NodeSet},
@@ -36,6 +40,10 @@ pub struct Topology {
     pub cpus: Vec<Cpu>,
     /// Groups of CPUs behind one last-level cache.
     pub llcs: Vec<Llc>,
+    /// CPUs that are alike in speed, in ascending order of their first CPU; those of which nothing is
+    /// known are in none.
+    #[serde(default)]
+    pub cpu_kinds: Vec<CpuKind>,
     /// Memory tiers from fastest to slowest; empty where the kernel has none.
     pub memory_tiers: Vec<MemoryTier>,
     /// CPUs that are present but offline.

@@ -13,7 +13,7 @@
 
 mod report;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::report::{
     Act, ContainerReport, MoveReport, PLAN_SCHEMA_VERSION, PlanReport, SeatReport, StepReport, UpdateReport,
@@ -62,6 +62,8 @@ pub struct Trial<'a> {
     explain: bool,
     done: u32,
     rejected: u32,
+    /// What is wrong with the settings, as far as it was said.
+    said: BTreeSet<String>,
 }
 
 /// Plays all steps on an empty machine.
@@ -74,7 +76,8 @@ pub fn run(inventory: &Inventory, settings: &PlacementSettings, steps: &[Step], 
 impl<'a> Trial<'a> {
     /// Nobody is there yet; `explain` asks for candidates.
     pub fn new(inventory: &'a Inventory, settings: &'a PlacementSettings, explain: bool) -> Self {
-        Self { inventory, settings, allocations: Allocations::default(), explain, done: 0, rejected: 0 }
+        let (allocations, said) = (Allocations::default(), BTreeSet::new());
+        Self { inventory, settings, allocations, explain, done: 0, rejected: 0, said }
     }
 
     /// What is given away now.
@@ -147,8 +150,13 @@ impl<'a> Trial<'a> {
         pod: &PodRequest,
         before: Option<Effective>,
         outcome: Result<Admission, Rejection>,
-        trace: Trace,
+        mut trace: Trace,
     ) -> StepReport {
+        for warning in trace.take_settings_warnings() {
+            if self.said.insert(warning.clone()) {
+                trace.warn(warning);
+            }
+        }
         let rejection = outcome.as_ref().err().map(ToString::to_string);
         let what_if = rejection.as_ref().and_then(|_| self.moves_for(pod));
         let (containers, updates) = match outcome {

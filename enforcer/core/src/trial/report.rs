@@ -87,12 +87,16 @@ pub struct ContainerReport {
     pub class: CpuClass,
     /// CPUs that it runs on: the two below together.
     pub cpus: CpuSet,
+    /// Is it kept on its CPUs? If not, they are what is accounted for it, and it may run on others.
+    pub pinned_cpus: bool,
     /// CPUs that nobody else has.
     pub exclusive_cpus: CpuSet,
     /// CPUs that it has together with others, without those that somebody has exclusively.
     pub shared_cpus: CpuSet,
     /// Its memory nodes.
     pub mems: NodeSet,
+    /// Is its memory kept on its nodes? If not, they are what is accounted for it.
+    pub pinned_mems: bool,
     /// Bytes of ordinary memory by node, as forecast.
     pub memory_by_node: BTreeMap<NodeId, u64>,
     /// Ids of devices by resource.
@@ -159,9 +163,11 @@ impl ContainerReport {
             policy: grant.policy.to_owned(),
             class: grant.class,
             cpus: grant.cpus(taken),
+            pinned_cpus: grant.pin_cpus,
             exclusive_cpus: grant.exclusive.clone(),
             shared_cpus: shared,
             mems: grant.mems.clone(),
+            pinned_mems: grant.pin_mems,
             memory_by_node: grant.memory_by_node(),
             devices: grant.devices.clone(),
             hint: grant.hint.clone(),

@@ -23,7 +23,7 @@ Files:
 --synthetic takes words in any order; what is left out is 1, memory is 16GiB:
   sockets:N dies:N (of a socket) nodes:N (of a die) l3:N cores:N (of a node) threads:N (of a core)
   memory:SIZE (of a node) pmem:SIZE cxl:SIZE hbm:SIZE (of a memory-only node beside each)
-  hugepages-2Mi:N (of a node) isolated:CPUS
+  hugepages-2Mi:N (of a node) isolated:CPUS e-cores:CPUS fast:CPUS (higher base frequency)
 
 Exit codes:
   0   every pod was admitted, every step done

@@ -5,6 +5,7 @@
 //! | `online.rs` | which CPUs there are: online, offline, isolated |
 //! | `cpu.rs` | packages, dies, clusters, cores, threads |
 //! | `cache.rs` | groups behind a last-level cache |
+//! | `kind.rs` | types of cores, frequencies, what a CPU is to prefer |
 //! | `node.rs` | NUMA nodes: CPUs, memory, huge pages, distances, HMAT |
 //! | `memory.rs` | what brought a node's memory online, memory tiers, the kind of each node |
 //! | `pci.rs` | devices whose place matters |
@@ -19,6 +20,7 @@
 
 mod cache;
 mod cpu;
+mod kind;
 mod memory;
 mod node;
 mod online;
@@ -59,6 +61,7 @@ pub fn read_topology(root: &HostRoot) -> Result<(Topology, Vec<Degraded>), Topol
     let (mut nodes, distances) = node::read(&mut source, &sets.online, &mut cpus);
     let packages = cpu::read_packages(&mut source, &cpus);
     let llcs = cache::read(&mut source, &sets.online);
+    let cpu_kinds = kind::read(&mut source, &cpus);
     let memory_tiers = memory::read_tiers(&mut source);
     node::find_closest(&mut nodes, &distances);
     memory::classify(&mut source, &mut nodes, &memory_tiers);
@@ -69,6 +72,7 @@ pub fn read_topology(root: &HostRoot) -> Result<(Topology, Vec<Degraded>), Topol
         packages,
         cpus,
         llcs,
+        cpu_kinds,
         memory_tiers,
         offline_cpus: sets.offline,
         isolated_cpus: sets.isolated,

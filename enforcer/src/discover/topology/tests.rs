@@ -10,7 +10,7 @@ use enforcer_core::{
     degraded::Degraded,
     id::NodeId,
     set::{CpuSet, NodeSet},
-    topology::{MemoryKind, Node, Topology},
+    topology::{CoreType, EnergyPreference, MemoryKind, Node, Topology},
 };
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -109,6 +109,124 @@ fn cpus_or_closest(topology: &Topology, node: &Node) -> CpuSet {
     match node.closest_cpu_node.and_then(|id| topology.node(id)) {
         Some(closest) => closest.cpus.clone(),
         None => node.cpus.clone(),
+    }
+}
+
+#[test]
+fn a_hybrid_machine_shows_its_frequencies() {
+    let (topology, degraded) = machine("20em64t-hybrid-1p6c2t+2ca4co1t");
+    let kinds: Vec<_> = topology
+        .cpu_kinds
+        .iter()
+        .map(|kind| {
+            (kind.cpus.to_string(), kind.base_frequency_khz.unwrap(), kind.max_frequency_khz.unwrap())
+        })
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            ("0-3,6-7,10-11".to_owned(), 1_900_000, 5_000_000),
+            ("4-5,8-9".to_owned(), 1_900_000, 5_200_000),
+            ("12-19".to_owned(), 1_400_000, 3_900_000),
+        ]
+    );
+    assert!(topology.cpu_kinds.iter().all(|kind| kind.energy_preference == Some(EnergyPreference(128))));
+    assert!(!sources(&degraded).contains(&"cpufreq"), "{degraded:?}");
+}
+
+/// Paths below `/sys` and their texts.
+type Files<'a> = &'a [(&'a str, &'a str)];
+
+/// Four CPUs without threads, and these files; what their kinds are, and what is degraded.
+fn kinds_of(files: Files<'_>) -> (Vec<String>, Vec<Degraded>) {
+    let dir = tempdir();
+    let directories = (0..4).map(|cpu| format!("devices/system/cpu/cpu{cpu}/online")).collect::<Vec<_>>();
+    let online = directories.iter().map(|path| (path.as_str(), "1\n"));
+    for (path, text) in online.chain(files.iter().copied()) {
+        let path = dir.path().join("sys").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let (topology, degraded) = read_tree(dir.path());
+    assert_eq!(topology.check(), Ok(()));
+    let of_kinds = |entry: &Degraded| ["cpufreq", "core-types"].contains(&entry.source.as_str());
+    let shown = topology.cpu_kinds.iter().map(|kind| {
+        let core_type = kind.core_type.map_or("?", |core_type| match core_type {
+            CoreType::Performance => "P",
+            CoreType::Efficiency => "E",
+        });
+        let numbers = [kind.capacity.map(u64::from), kind.base_frequency_khz, kind.max_frequency_khz];
+        let numbers: Vec<String> =
+            numbers.iter().map(|number| number.map_or("-".into(), |number| number.to_string())).collect();
+        format!("{} {core_type} {}", kind.cpus, numbers.join(" "))
+    });
+    (shown.collect(), degraded.into_iter().filter(of_kinds).collect())
+}
+
+#[test]
+fn types_of_cores_come_from_event_sources_types_or_capacity() {
+    const CPU: &str = "devices/system/cpu";
+    let core = ("devices/cpu_core/cpus", "0-1\n");
+    let capacity = |cpu: u32| format!("{CPU}/cpu{cpu}/cpu_capacity");
+    let names: Vec<String> = (0..4).map(capacity).collect();
+    let capacities: Vec<(&str, &str)> =
+        names.iter().map(String::as_str).zip(["1024\n", "446\n", "800\n", "446\n"]).collect();
+    let cases: [(Files<'_>, &[&str]); 8] = [
+        (&[], &[]),
+        (&[core, ("devices/cpu_atom/cpus", "2-3\n")], &["0-1 P - - -", "2-3 E - - -"]),
+        (&[core], &["0-1 P - - -", "2-3 E - - -"]),
+        (&[("devices/cpu_atom/cpus", "3\n")], &["0-2 P - - -", "3 E - - -"]),
+        (
+            &[core, ("devices/cpu_atom/cpus", "2\n"), ("devices/cpu_lowpower/cpus", "3\n")],
+            &["0-1 P - - -", "2-3 E - - -"],
+        ),
+        (
+            &[
+                ("devices/system/cpu/types/intel_core_0/cpulist", "0\n"),
+                ("devices/system/cpu/types/intel_atom_0/cpumap", "e\n"),
+            ],
+            &["0 P - - -", "1-3 E - - -"],
+        ),
+        (&capacities, &["0 P 1024 - -", "1,3 E 446 - -", "2 P 800 - -"]),
+        // Offline CPUs are of no kind.
+        (&[("devices/cpu_core/cpus", "0-7\n")], &["0-3 P - - -"]),
+    ];
+    for (files, kinds) in cases {
+        let (seen, degraded) = kinds_of(files);
+        assert_eq!(seen, kinds, "{files:?}");
+        assert_eq!(degraded, [], "{files:?}");
+    }
+}
+
+#[test]
+fn a_policy_answers_for_all_its_cpus_and_nonsense_is_degraded() {
+    const CPUFREQ: &str = "devices/system/cpu/cpu0/cpufreq";
+    let file = |name: &str| format!("{CPUFREQ}/{name}");
+    let (base, max, related, preference) = (
+        file("base_frequency"),
+        file("cpuinfo_max_freq"),
+        file("related_cpus"),
+        file("energy_performance_preference"),
+    );
+    let files = [(base.as_str(), "0\n"), (max.as_str(), "800000\n"), (related.as_str(), "0 1 7 \n")];
+    assert_eq!(kinds_of(&files), (vec!["0-1 ? - - 800000".to_owned()], Vec::new()));
+    for (files, said) in [
+        (
+            [(max.as_str(), "fast\n")].as_slice(),
+            "cpuinfo_max_freq: an unsigned number expected, found `fast`",
+        ),
+        (&[(base.as_str(), "-1\n")], "base_frequency: an unsigned number expected, found `-1`"),
+        (&[(related.as_str(), "0 x\n")], "related_cpus: a list of ids expected, found `x`"),
+        (&[(preference.as_str(), "fastest\n")], "found `fastest`"),
+        (&[("devices/cpu_core/cpus", "3-1\n")], "cpus: a list of ids expected, found `3-1`"),
+        (
+            &[("devices/cpu_core/cpus", "0-3\n"), ("devices/cpu_atom/cpus", "0-3\n")],
+            "CPUs 0-3 are listed with two types of cores",
+        ),
+    ] {
+        let (kinds, degraded) = kinds_of(files);
+        assert_eq!(kinds, Vec::<String>::new(), "{files:?}");
+        assert!(matches!(degraded.as_slice(), [one] if one.reason.contains(said)), "{said}: {degraded:?}");
     }
 }
 

@@ -33,7 +33,7 @@ impl Placement for PoolsEngine {
     ) -> Result<(), Rejection> {
         let (classifier, problems) = Classifier::new(&self.settings);
         for problem in problems {
-            trace.warn(problem);
+            trace.warn_about_settings(problem);
         }
         let tree = PoolTree::new(inventory);
         let mut placing = Placing::new(&self.settings, inventory, &tree, &classifier, pod, allocations);

@@ -12,6 +12,8 @@
 //! | `pmem:SIZE`, `cxl:SIZE`, `hbm:SIZE` | a memory-only node of this kind beside each node | none |
 //! | `hugepages-SIZE:N` | huge pages of this size on each node, out of its memory | none |
 //! | `isolated:LIST` | CPUs of `isolcpus=` | none |
+//! | `e-cores:LIST` | CPUs of efficiency cores; the others are of performance cores | none |
+//! | `fast:LIST` | CPUs with a higher base frequency than the others | none |
 //!
 //! Words are separated by blanks, in any order, each at most once. The text is a person's: every bad
 //! word is named with what was expected, and nothing is built that is larger than a kernel can be
@@ -36,8 +38,7 @@ const NODES_LIMIT: u64 = 1_024;
 /// Memory of one node; a machine full of them still fits the address arithmetic of 64 bits.
 const NODE_MEMORY_LIMIT: u64 = 1 << 50;
 
-const WORDS: &str =
-    "sockets, dies, nodes, l3, cores, threads, memory, pmem, cxl, hbm, hugepages-SIZE, isolated";
+const WORDS: &str = "sockets, dies, nodes, l3, cores, threads, memory, pmem, cxl, hbm, hugepages-SIZE, isolated, e-cores, fast";
 
 /// Why a line is not a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -100,9 +101,11 @@ impl FromStr for Machine {
             let count = machine.node_count();
             return Err(LineError::Together(format!("{count} NUMA nodes are more than {NODES_LIMIT}")));
         }
-        if let Some(isolated) = words.isolated(machine.cpu_count())? {
-            machine = machine.isolated_cpus(isolated);
-        }
+        let cpus = machine.cpu_count();
+        machine = machine
+            .isolated_cpus(words.cpus("isolated", cpus)?)
+            .efficiency_cpus(words.cpus("e-cores", cpus)?)
+            .fast_cpus(words.cpus("fast", cpus)?);
         let mut in_hugepages = 0u64;
         for (size, count) in words.hugepages()? {
             in_hugepages = in_hugepages.saturating_add(size.saturating_mul(count));
@@ -161,15 +164,16 @@ impl<'a> Words<'a> {
         Ok(Some(size.0))
     }
 
-    fn isolated(&mut self, cpus: u64) -> Result<Option<CpuSet>, LineError> {
-        let Some(value) = self.by_key.remove("isolated") else { return Ok(None) };
-        let isolated = value
+    /// CPUs that are there; none when it is left out.
+    fn cpus(&mut self, key: &str, count: u64) -> Result<CpuSet, LineError> {
+        let Some(value) = self.by_key.remove(key) else { return Ok(CpuSet::new()) };
+        let cpus = value
             .parse::<CpuSet>()
-            .map_err(|error| refused("isolated", value, format!("a list of CPUs is expected: {error}")))?;
-        if let Some(beyond) = isolated.iter().find(|cpu| u64::from(cpu.0) >= cpus) {
-            return Err(refused("isolated", value, format!("there is no CPU {beyond}, only {cpus} CPUs")));
+            .map_err(|error| refused(key, value, format!("a list of CPUs is expected: {error}")))?;
+        if let Some(beyond) = cpus.iter().find(|cpu| u64::from(cpu.0) >= count) {
+            return Err(refused(key, value, format!("there is no CPU {beyond}, only {count} CPUs")));
         }
-        Ok(Some(isolated))
+        Ok(cpus)
     }
 
     /// Size and number of each kind of huge pages, by ascending size.
@@ -217,7 +221,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{id::NodeId, topology::Topology};
+    use crate::{
+        id::NodeId,
+        topology::{CoreType, Topology},
+    };
 
     fn machine(line: &str) -> Topology {
         line.parse::<Machine>().unwrap_or_else(|error| panic!("{line}: {error}")).build()
@@ -261,6 +268,26 @@ mod tests {
     }
 
     #[test]
+    fn kinds_of_cpus() {
+        let kinds = |line| {
+            let kinds = machine(line).cpu_kinds;
+            let words =
+                kinds.iter().map(|kind| (kind.cpus.to_string(), kind.core_type, kind.base_frequency_khz));
+            words.collect::<Vec<_>>()
+        };
+        let (p, e) = (Some(CoreType::Performance), Some(CoreType::Efficiency));
+        let (fast, slow) = (Some(3_000_000), Some(2_000_000));
+        assert_eq!(kinds("cores:8"), []);
+        assert_eq!(kinds("cores:8 e-cores:2-3"), [("0-1,4-7".into(), p, None), ("2-3".into(), e, None)]);
+        assert_eq!(kinds("cores:8 fast:7"), [("0-6".into(), None, slow), ("7".into(), None, fast)]);
+        assert_eq!(
+            kinds("cores:4 e-cores:2-3 fast:0"),
+            [("0".into(), p, fast), ("1".into(), p, slow), ("2-3".into(), e, slow)]
+        );
+        assert_eq!(machine("cores:8 e-cores:2-3 fast:1").check(), Ok(()));
+    }
+
+    #[test]
     fn every_kind_of_memory_has_its_node_beside_each() {
         let machine = machine("sockets:2 hbm:8GiB cxl:32GiB pmem:64GiB");
         let kinds: Vec<_> = machine.nodes.iter().map(|node| (node.kind, node.closest_cpu_node)).collect();
@@ -291,6 +318,8 @@ mod tests {
             ("cores:2 l3:3", "l3:3: a node with 2 cores"),
             ("cores:2 isolated:2", "`isolated:2`: there is no CPU 2, only 2 CPUs"),
             ("isolated:x", "`isolated:x`: a list of CPUs is expected"),
+            ("cores:2 e-cores:1-2", "`e-cores:1-2`: there is no CPU 2, only 2 CPUs"),
+            ("fast:1 fast:2", "`fast:2`: the key is there twice"),
             ("hugepages-3Mi:1", "`hugepages-3Mi:1`: a page size like 2Mi"),
             ("hugepages-2Mi:x", "a number of pages is expected"),
             ("hugepages-2Mi:1 hugepages-2048Ki:1", "the key is there twice"),

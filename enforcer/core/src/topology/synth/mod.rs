@@ -19,7 +19,7 @@ pub mod line;
 
 use std::collections::BTreeMap;
 
-use super::{Cpu, Hugepages, Llc, MemoryKind, MemoryTier, Node, Package, Topology};
+use super::{CoreType, Cpu, CpuKind, Hugepages, Llc, MemoryKind, MemoryTier, Node, Package, Topology};
 use crate::{
     id::{CpuId, NodeId},
     set::CpuSet,
@@ -43,6 +43,8 @@ pub struct Machine {
     distances: BTreeMap<(NodeId, NodeId), u32>,
     offline: CpuSet,
     isolated: CpuSet,
+    efficiency: CpuSet,
+    fast: CpuSet,
 }
 
 #[derive(Debug, Clone)]
@@ -83,6 +85,8 @@ impl Machine {
             distances: BTreeMap::new(),
             offline: CpuSet::new(),
             isolated: CpuSet::new(),
+            efficiency: CpuSet::new(),
+            fast: CpuSet::new(),
         }
     }
 
@@ -201,6 +205,20 @@ impl Machine {
         self
     }
 
+    /// CPUs of efficiency cores; where there are any, the others are of performance cores.
+    #[must_use]
+    pub fn efficiency_cpus(mut self, cpus: CpuSet) -> Self {
+        self.efficiency = cpus;
+        self
+    }
+
+    /// CPUs with a base frequency of 3 GHz; where there are any, the others have 2 GHz.
+    #[must_use]
+    pub fn fast_cpus(mut self, cpus: CpuSet) -> Self {
+        self.fast = cpus;
+        self
+    }
+
     /// CPUs that the machine would have if all were online.
     pub fn cpu_count(&self) -> u64 {
         let of_node = u64::from(self.cores).saturating_mul(u64::from(self.threads));
@@ -235,6 +253,7 @@ impl Machine {
         nodes.extend(self.memory_only.iter().map(MemoryOnly::node));
         nodes.sort_by_key(|node| node.id);
         let llcs = self.caches(&cpus);
+        let cpu_kinds = self.kinds(&cpus);
         let packages = (0..self.sockets).map(|socket| package(socket, &cpus)).collect();
         let distances = self.distance_matrix(&ids, &nodes);
         let memory_tiers = self.tiers(&nodes);
@@ -244,6 +263,7 @@ impl Machine {
             packages,
             cpus,
             llcs,
+            cpu_kinds,
             memory_tiers,
             offline_cpus: self.offline,
             isolated_cpus: self.isolated,
@@ -297,6 +317,27 @@ impl Machine {
             groups.entry(node * u64::from(self.llcs) + group).or_default().insert(cpu.id);
         }
         groups.into_values().map(|cpus| Llc { level: 3, size_bytes: Some(32 << 20), cpus }).collect()
+    }
+
+    fn kinds(&self, cpus: &[Cpu]) -> Vec<CpuKind> {
+        let mut kinds = BTreeMap::<_, CpuSet>::new();
+        for cpu in cpus {
+            let key = (self.efficiency.contains(cpu.id), self.fast.contains(cpu.id));
+            kinds.entry(key).or_default().insert(cpu.id);
+        }
+        let kind = |((efficiency, fast), cpus): ((bool, bool), CpuSet)| CpuKind {
+            cpus,
+            core_type: (!self.efficiency.is_empty()).then_some(if efficiency {
+                CoreType::Efficiency
+            } else {
+                CoreType::Performance
+            }),
+            base_frequency_khz: (!self.fast.is_empty()).then_some(if fast { 3_000_000 } else { 2_000_000 }),
+            ..CpuKind::default()
+        };
+        let mut kinds: Vec<CpuKind> = kinds.into_iter().map(kind).filter(CpuKind::is_known).collect();
+        kinds.sort_by_key(|kind| kind.cpus.first());
+        kinds
     }
 
     fn cpu_node(&self, id: NodeId, cpus: CpuSet) -> Node {
@@ -399,6 +440,15 @@ impl Machine {
     #[must_use]
     pub fn offline(self, list: &str) -> Self {
         self.offline_cpus(parsed(list))
+    }
+
+    /// CPUs of efficiency cores, as a list.
+    ///
+    /// # Panics
+    /// When the text is not a CPU list.
+    #[must_use]
+    pub fn efficiency(self, list: &str) -> Self {
+        self.efficiency_cpus(parsed(list))
     }
 
     /// CPUs of `isolcpus=`, as a list.

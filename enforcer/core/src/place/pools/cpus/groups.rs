@@ -2,10 +2,12 @@
 //! CPUs are faster or slower than the others.
 //!
 //! Only groups that say something are kept: a cluster or a cache that is a single core, a whole die
-//! or a whole package tells nothing new. Groups are ordered by their lowest CPU.
+//! or a whole package tells nothing new. Groups are ordered by their lowest CPU. How CPUs become fast or
+//! slow is in [`super::speed`].
 
 use std::collections::BTreeMap;
 
+use super::speed::Speeds;
 use crate::{
     place::Inventory,
     set::CpuSet,
@@ -38,6 +40,7 @@ impl CpuGroups {
     pub(in super::super) fn of(inventory: &Inventory) -> Self {
         let layout = &inventory.layout;
         let sets = |groups: &[(u32, CpuSet)]| sorted(groups.iter().map(|(_, cpus)| cpus.clone()));
+        let Speeds { fast, slow } = Speeds::of(&inventory.machine);
         let groups = Self {
             packages: sets(&layout.sockets),
             dies: grouped(&inventory.machine, |cpu| cpu.die),
@@ -45,8 +48,8 @@ impl CpuGroups {
             caches: sets(&layout.llcs),
             nodes: sorted(layout.nodes.iter().map(|(_, cpus)| cpus.clone())),
             cores: sets(&layout.cores),
-            fast: CpuSet::new(),
-            slow: CpuSet::new(),
+            fast,
+            slow,
         };
         groups.with_meaning()
     }

@@ -19,6 +19,7 @@
 //! Cost: O(groups) set operations of a few words each, and one sort of the free CPUs.
 
 mod groups;
+mod speed;
 #[cfg(test)]
 mod tests;
 
@@ -44,8 +45,15 @@ pub(super) fn pick(groups: &CpuGroups, from: &CpuSet, count: usize, priority: Cp
     Some(pick.picked)
 }
 
+/// How many CPUs of `cpus` are the best for the priority that the machine has: where no CPU is fast,
+/// ordinary ones are.
+pub(super) fn best_for(groups: &CpuGroups, cpus: &CpuSet, priority: CpuPriority) -> usize {
+    let high = priority == CpuPriority::High && groups.fast.is_empty();
+    of_priority(groups, cpus, if high { CpuPriority::Normal } else { priority })
+}
+
 /// How many CPUs of `cpus` are what the priority asks for.
-pub(super) fn of_priority(groups: &CpuGroups, cpus: &CpuSet, priority: CpuPriority) -> usize {
+fn of_priority(groups: &CpuGroups, cpus: &CpuSet, priority: CpuPriority) -> usize {
     match priority {
         CpuPriority::High => cpus.common(&groups.fast),
         CpuPriority::Low => cpus.common(&groups.slow),

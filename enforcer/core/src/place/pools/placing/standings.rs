@@ -160,6 +160,6 @@ impl Placing<'_> {
         };
         let free = pool.sharable.difference(self.supply.taken());
         let full = usize::try_from(demand.full).unwrap_or(usize::MAX);
-        cpus::of_priority(groups, &free, demand.priority) >= full
+        cpus::best_for(groups, &free, demand.priority) >= full
     }
 }

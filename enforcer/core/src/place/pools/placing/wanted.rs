@@ -45,7 +45,7 @@ impl<'a> Placing<'a> {
     ) -> Result<Wanted<'a>, Rejection> {
         let (pod, container) = (self.pod, &self.pod.containers[index]);
         let name = printable(&container.name);
-        let mut warn = |warning: String| trace.warn(format!("container {name}: {warning}"));
+        let mut warn = |warning: String| trace.warn_about(&name, warning);
         let (preferences, warnings) = Preferences::read(pod, &container.name);
         warnings.into_iter().for_each(&mut warn);
         // All memory, as the kubelet divides by it: what is set aside is part of it.

@@ -63,6 +63,7 @@ fn machine(
     let row = |from: usize| (0..nodes.len()).map(|to| Some(distance(from, to))).collect();
     Topology {
         llcs: packages.iter().map(|p| Llc { level: 3, size_bytes: None, cpus: p.cpus.clone() }).collect(),
+        cpu_kinds: Vec::new(),
         nodes: ids.zip(nodes).map(node).collect(),
         distances: (0..nodes.len()).map(row).collect(),
         packages,

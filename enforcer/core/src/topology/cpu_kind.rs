@@ -1,0 +1,129 @@
+//! What sets the CPUs of one machine apart in speed.
+//!
+//! Kernels say it in different places, and mostly not at all: lists of performance and efficiency cores
+//! (hybrid x86), a relative capacity (Arm, RISC-V), a guaranteed frequency per CPU (cpufreq), a preference
+//! between performance and power that somebody has set. All of it is kept as the kernel says it; what
+//! follows for a placement is decided there.
+//!
+//! Must never name a type of core for its frequency alone: cores of one type are binned too.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{parse::ParseError, parse::scalar, set::CpuSet};
+
+/// CPUs of which the same is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CpuKind {
+    /// The CPUs.
+    pub cpus: CpuSet,
+    /// Type of their cores, where the machine has several and says which is which.
+    #[serde(default)]
+    pub core_type: Option<CoreType>,
+    /// `cpu_capacity`: relative to 1024, that of the strongest CPU.
+    #[serde(default)]
+    pub capacity: Option<u32>,
+    /// `cpufreq/base_frequency`: what the CPUs hold under full load.
+    #[serde(default)]
+    pub base_frequency_khz: Option<u64>,
+    /// `cpufreq/cpuinfo_max_freq`.
+    #[serde(default)]
+    pub max_frequency_khz: Option<u64>,
+    /// `cpufreq/energy_performance_preference`.
+    #[serde(default)]
+    pub energy_preference: Option<EnergyPreference>,
+}
+
+impl CpuKind {
+    /// Is there anything but the CPUs?
+    pub fn is_known(&self) -> bool {
+        *self != Self { cpus: self.cpus.clone(), ..Self::default() }
+    }
+
+    /// Do they differ in their CPUs alone?
+    pub fn is_like(&self, other: &Self) -> bool {
+        *self == Self { cpus: self.cpus.clone(), ..other.clone() }
+    }
+}
+
+/// Type of a core of a hybrid machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CoreType {
+    /// Made for speed: P-core, big.
+    Performance,
+    /// Made for low power: E-core, little.
+    Efficiency,
+}
+
+/// What a CPU is to prefer, from 0, performance, to 255, low power (the field of `IA32_HWP_REQUEST`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct EnergyPreference(pub u8);
+
+/// The words of `energy_performance_preference` (Documentation/admin-guide/pm/intel_pstate.rst) and what
+/// the drivers mean by them.
+const WORDS: [(&str, u8); 4] =
+    [("performance", 0), ("balance_performance", 0x80), ("balance_power", 0xc0), ("power", 0xff)];
+
+impl EnergyPreference {
+    /// A word or a number of the kernel; `default` says nothing.
+    pub fn parse(text: &str) -> Result<Option<Self>, ParseError> {
+        let word = scalar::bare(text);
+        if word == "default" {
+            return Ok(None);
+        }
+        let known = WORDS.iter().find(|(known, _)| *known == word).map(|(_, value)| *value);
+        let value = known.or_else(|| scalar::unsigned(word).ok().and_then(|number| number.try_into().ok()));
+        let error =
+            || ParseError::new("performance, balance_performance, balance_power, power or 0-255", word);
+        value.map(|value| Some(Self(value))).ok_or_else(error)
+    }
+}
+
+impl fmt::Display for EnergyPreference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match WORDS.iter().find(|(_, value)| *value == self.0) {
+            Some((word, _)) => f.write_str(word),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preferences_are_words_or_numbers() {
+        for (text, value) in [
+            ("performance\n", Some(0)),
+            ("balance_performance", Some(128)),
+            ("balance_power", Some(192)),
+            ("power", Some(255)),
+            ("255", Some(255)),
+            ("37\n", Some(37)),
+            ("default\n", None),
+        ] {
+            assert_eq!(EnergyPreference::parse(text), Ok(value.map(EnergyPreference)), "{text:?}");
+        }
+        for text in ["", "256", "-1", "fast", "balance performance"] {
+            assert!(EnergyPreference::parse(text).is_err(), "{text:?}");
+        }
+        assert_eq!(EnergyPreference(192).to_string(), "balance_power");
+        assert_eq!(EnergyPreference(7).to_string(), "7");
+    }
+
+    #[test]
+    fn only_cpus_are_nothing_known() {
+        let cpus: CpuSet = "0-3".parse().unwrap();
+        let bare = CpuKind { cpus, ..CpuKind::default() };
+        assert!(!bare.is_known());
+        let fast = CpuKind { base_frequency_khz: Some(1), ..bare.clone() };
+        assert!(fast.is_known() && !fast.is_like(&bare));
+        assert!(fast.is_like(&CpuKind { cpus: CpuSet::new(), ..fast.clone() }));
+    }
+}
