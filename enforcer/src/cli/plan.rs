@@ -5,11 +5,11 @@
 
 use std::{
     fs::File,
-    io::{Read, Write},
+    io::Write,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use enforcer_core::{
     place::{DeviceUnit, Inventory},
     policy::placement::PlacementSettings,
@@ -97,14 +97,8 @@ fn machine(args: &args::Plan) -> anyhow::Result<Topology> {
 
 /// What `topology -o json` has written.
 fn saved(path: &Path) -> anyhow::Result<Topology> {
-    let reading = || format!("reading {}", path.display());
-    let mut text = String::new();
-    File::open(path)
-        .with_context(reading)?
-        .take(TOPOLOGY_LIMIT + 1)
-        .read_to_string(&mut text)
-        .with_context(reading)?;
-    ensure!(text.len() as u64 <= TOPOLOGY_LIMIT, "{}: longer than {TOPOLOGY_LIMIT} bytes", reading());
+    let read = File::open(path).and_then(|file| read_within(file, TOPOLOGY_LIMIT)).and_then(written_text);
+    let text = read.with_context(|| format!("reading {}", path.display()))?;
     let refused = |problem: String| UsageError(format!("{}{problem}", path.display()));
     let machine: Topology = serde_json::from_str(&text).map_err(|error| {
         let said = error.to_string();

@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::Topology;
 use crate::{
     id::Id,
-    set::{CpuSet, MAX_ID},
+    set::{CpuSet, MAX_ID, NodeSet},
 };
 
 /// Something of a machine that cannot be.
@@ -44,6 +44,7 @@ impl Topology {
                 return refused(format!("CPU {} and the nodes disagree about its node", cpu.id));
             }
         }
+        self.check_lists(&online)?;
         let mut of_kinds = CpuSet::new();
         for kind in &self.cpu_kinds {
             if !kind.cpus.is_subset(&online) {
@@ -61,6 +62,33 @@ impl Topology {
             && (self.distances.len() != width || self.distances.iter().any(|row| row.len() != width))
         {
             return refused(format!("distances: {width} rows of {width} are expected"));
+        }
+        Ok(())
+    }
+
+    /// Do all lists of CPUs and nodes name what there is?
+    fn check_lists(&self, online: &CpuSet) -> Result<(), Inconsistency> {
+        let nodes: NodeSet = self.nodes.iter().map(|node| node.id).collect();
+        let siblings = self.cpus.iter().map(|cpu| (format!("siblings of CPU {}", cpu.id), &cpu.siblings));
+        let packages = self.packages.iter().map(|one| (format!("package {}", one.id), &one.cpus));
+        let caches = self.llcs.iter().map(|one| ("a last-level cache".to_owned(), &one.cpus));
+        for (what, cpus) in siblings.chain(packages).chain(caches) {
+            if !cpus.is_subset(online) {
+                let missing = cpus.difference(online);
+                return Err(Inconsistency(format!("{what} names CPUs {missing}, which are not in `cpus`")));
+            }
+        }
+        let packages = self.packages.iter().map(|one| (format!("package {}", one.id), one.nodes.clone()));
+        let tiers =
+            self.memory_tiers.iter().map(|one| (format!("memory tier {}", one.id), one.nodes.clone()));
+        let closest = self.nodes.iter().map(|node| {
+            (format!("`closestCpuNode` of node {}", node.id), node.closest_cpu_node.into_iter().collect())
+        });
+        for (what, named) in packages.chain(tiers).chain(closest) {
+            if !named.is_subset(&nodes) {
+                let missing = named.difference(&nodes);
+                return Err(Inconsistency(format!("{what} names nodes {missing}, which are not in `nodes`")));
+            }
         }
         Ok(())
     }
@@ -100,7 +128,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_named() {
         type Damage = fn(&mut Topology);
-        let broken: [(&str, Damage); 8] = [
+        let broken: [(&str, Damage); 13] = [
             ("at least one NUMA node", |machine| machine.nodes.clear()),
             ("nodes: ids up to 65535 in ascending order are expected, not 0", |machine| {
                 machine.nodes.reverse();
@@ -115,6 +143,21 @@ mod tests {
             }),
             ("CPUs 2 are of two `cpuKinds`", |machine| {
                 machine.cpu_kinds = vec![of_kind("0-2"), of_kind("2-3")];
+            }),
+            ("siblings of CPU 0 names CPUs 99", |machine| {
+                machine.cpus[0].siblings.insert(CpuId(99));
+            }),
+            ("package 0 names CPUs 99", |machine| {
+                machine.packages[0].cpus.insert(CpuId(99));
+            }),
+            ("a last-level cache names CPUs 99", |machine| {
+                machine.llcs[0].cpus.insert(CpuId(99));
+            }),
+            ("package 1 names nodes 7", |machine| {
+                machine.packages[1].nodes.insert(NodeId(7));
+            }),
+            ("`closestCpuNode` of node 1 names nodes 7", |machine| {
+                machine.nodes[1].closest_cpu_node = Some(NodeId(7));
             }),
             ("distances: 2 rows of 2", |machine| machine.distances[1].push(None)),
         ];
