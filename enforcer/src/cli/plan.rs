@@ -29,6 +29,7 @@ use crate::{
         manifest::{Steps, read_devices, read_steps},
         topology::read_topology,
     },
+    host::{read_within, written_text},
     report::{json, plan_table},
 };
 
