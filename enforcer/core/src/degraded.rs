@@ -7,6 +7,16 @@ use std::{collections::BTreeMap, fmt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Names of sources whose absence explains a figure.
+pub mod source {
+    /// The kernel side as a whole.
+    pub const BPF: &str = "bpf";
+    /// Hardware counters of memory accesses.
+    pub const HARDWARE: &str = "bpf:hardware";
+    /// NUMA hinting faults.
+    pub const HINT_FAULTS: &str = "bpf:hint-faults";
+}
+
 /// A source that is not available, and what that costs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

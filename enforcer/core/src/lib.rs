@@ -3,7 +3,7 @@
 //! It knows what a machine looks like ([`topology`]), what runs on it ([`workload`]), what was seen
 //! ([`sample`]), what that means ([`model`], [`finding`]), what should be done ([`place`],
 //! [`decide`], [`plan`]) and what people asked for ([`policy`]). Kernel text becomes values in
-//! [`parse`]; the text is read elsewhere.
+//! [`parse`]; the text is read elsewhere. Which counters of a CPU tell where memory is, [`hardware`] knows.
 //!
 //! This crate must never open a file or socket, read a clock, start a thread or log. Time is an
 //! argument. The same input gives the same output, byte for byte: no hash maps whose order shows.
@@ -13,6 +13,7 @@ pub mod audit;
 pub mod decide;
 pub mod degraded;
 pub mod finding;
+pub mod hardware;
 pub mod id;
 pub mod model;
 pub mod parse;

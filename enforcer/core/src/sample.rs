@@ -150,6 +150,9 @@ pub struct CgroupSample {
     pub placements: Option<Vec<Placements>>,
     /// NUMA hinting faults taken on CPUs of each node; cumulative since it is watched.
     pub hint_faults: Option<BTreeMap<NodeId, HintFaults>>,
+    /// Accesses to DRAM from CPUs of each node, from hardware counters; cumulative since it is watched.
+    #[serde(default)]
+    pub hardware: Option<BTreeMap<NodeId, HardwareAccesses>>,
 }
 
 /// Memory of a cgroup on one node, in bytes.
@@ -294,6 +297,38 @@ impl HintFaults {
             remote: self.remote.saturating_sub(earlier.remote),
             migrated: self.migrated.saturating_sub(earlier.migrated),
             migrate_failed: self.migrate_failed.saturating_sub(earlier.migrate_failed),
+        }
+    }
+}
+
+/// Accesses to DRAM as the CPU's counters tell them: a counter that overflows stands for a whole period.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HardwareAccesses {
+    /// To memory of the CPU's own node.
+    pub local: u64,
+    /// To memory of other nodes.
+    pub remote: u64,
+    /// Overflows behind both.
+    pub samples: u64,
+}
+
+impl HardwareAccesses {
+    /// Adds what was counted elsewhere.
+    pub fn add(&mut self, more: Self) {
+        self.local = self.local.saturating_add(more.local);
+        self.remote = self.remote.saturating_add(more.remote);
+        self.samples = self.samples.saturating_add(more.samples);
+    }
+
+    /// What was counted after an earlier reading. Local may be all minus remote, counted by two counters,
+    /// and so go back by a period.
+    #[must_use]
+    pub fn minus(self, earlier: Self) -> Self {
+        Self {
+            local: self.local.saturating_sub(earlier.local),
+            remote: self.remote.saturating_sub(earlier.remote),
+            samples: self.samples.saturating_sub(earlier.samples),
         }
     }
 }

@@ -12,7 +12,9 @@ use crate::{
     place::{Allocations, Inventory},
     plan::{Action, Plan},
     policy::{Policy, WorkloadRule},
-    sample::{CgroupSample, HintFaults, NodeBytes, NodeSample, RunTime, Sample, TaskSample},
+    sample::{
+        CgroupSample, HardwareAccesses, HintFaults, NodeBytes, NodeSample, RunTime, Sample, TaskSample,
+    },
     topology::Topology,
     workload::{CgroupPath, Origin, Workload},
 };
@@ -99,6 +101,16 @@ impl Scene {
         });
         self.now_mut(path).hint_faults = Some(faults.collect());
         self.before.cgroups.get_mut(&CgroupPath::new(path)).unwrap().hint_faults = Some(BTreeMap::new());
+        self
+    }
+
+    /// Accesses counted between the samples: node of the CPU, local, remote, overflows.
+    pub(crate) fn accesses(mut self, path: &str, accesses: &[(u32, u64, u64, u64)]) -> Self {
+        let accesses = accesses.iter().map(|(node, local, remote, samples)| {
+            (NodeId(*node), HardwareAccesses { local: *local, remote: *remote, samples: *samples })
+        });
+        self.now_mut(path).hardware = Some(accesses.collect());
+        self.before.cgroups.get_mut(&CgroupPath::new(path)).unwrap().hardware = Some(BTreeMap::new());
         self
     }
 

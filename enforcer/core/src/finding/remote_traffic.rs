@@ -9,7 +9,7 @@ use super::{
     subject::{Subject, Words},
 };
 use crate::{
-    model::{Traffic, TrafficSource},
+    model::{Silent, Traffic, TrafficSource},
     words::percent,
 };
 
@@ -38,31 +38,47 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
         remedy: remedy::realign(subject),
     };
     let mut evidence = vec![measured(traffic)];
-    evidence.extend(blind(subject, traffic));
+    evidence.extend(silent(subject, traffic));
     evidence.extend(ran_on(subject));
     evidence.extend(subject.residency_evidence());
     Some(subject.finding(Rule::RemoteTraffic, severity, words, evidence))
 }
 
 fn measured(traffic: &Traffic) -> Evidence {
-    let (source, of) = match traffic.source {
-        TrafficSource::Placement => ("run time per node and memory.numa_stat", "clock ticks"),
-        TrafficSource::HintFaults => ("NUMA hinting faults", "pages"),
-        TrafficSource::Hardware => ("hardware counters", "samples"),
+    let of = match traffic.source {
+        TrafficSource::Placement => "clock ticks",
+        TrafficSource::HintFaults => "pages",
+        TrafficSource::Hardware => "samples",
     };
     let value = format!("{} remote of {} {of}", percent(traffic.remote_ratio), traffic.samples);
-    Evidence { source: source.into(), value }
+    Evidence { source: title(traffic.source).into(), value }
 }
 
-/// An estimate for a workload whose hinting faults newer kernels do not take.
-fn blind(subject: &Subject<'_>, traffic: &Traffic) -> Option<Evidence> {
-    let mems = subject.figures.mems.as_ref().filter(|mems| mems.len() == 1)?;
-    (traffic.source == TrafficSource::Placement).then(|| Evidence {
-        source: "NUMA hinting faults".into(),
-        value: format!(
-            "none to go by: from Linux 6.17 on a task with memory on node {mems} alone takes none"
-        ),
-    })
+const fn title(source: TrafficSource) -> &'static str {
+    match source {
+        TrafficSource::Placement => "run time per node and memory.numa_stat",
+        TrafficSource::HintFaults => "NUMA hinting faults",
+        TrafficSource::Hardware => "hardware counters",
+    }
+}
+
+/// Why the sources that are trusted more say nothing. Of hinting faults newer kernels do not take any for
+/// some workloads, which no setting shows.
+fn silent(subject: &Subject<'_>, traffic: &Traffic) -> Vec<Evidence> {
+    let one_node = subject.figures.mems.as_ref().filter(|mems| mems.len() == 1);
+    let evidence = |silent: &Silent| {
+        let why = match (silent.source, one_node) {
+            (TrafficSource::HintFaults, Some(node)) => {
+                format!("; from Linux 6.17 on a task with memory on node {node} alone takes none")
+            }
+            _ => String::new(),
+        };
+        Evidence {
+            source: title(silent.source).into(),
+            value: format!("none to go by: {}{why}", silent.reason),
+        }
+    };
+    traffic.silent.iter().map(evidence).collect()
 }
 
 fn ran_on(subject: &Subject<'_>) -> Option<Evidence> {

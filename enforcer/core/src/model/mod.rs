@@ -84,6 +84,26 @@ pub struct Traffic {
     pub source: TrafficSource,
     /// Number of observations behind it: clock ticks of 10 ms, faulted pages or hardware samples.
     pub samples: u64,
+    /// Sources that are trusted more, the most trusted first, and why they say nothing.
+    #[serde(default)]
+    pub silent: Vec<Silent>,
+}
+
+impl Traffic {
+    /// A figure of the most trusted source.
+    pub const fn new(remote_ratio: f64, source: TrafficSource, samples: u64) -> Self {
+        Self { remote_ratio, source, samples, silent: Vec::new() }
+    }
+}
+
+/// A source that says nothing of a workload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Silent {
+    /// Which one.
+    pub source: TrafficSource,
+    /// Why.
+    pub reason: String,
 }
 
 /// Where a traffic figure comes from, least trusted first.
@@ -194,10 +214,14 @@ impl View<'_> {
             run_time.as_ref().and_then(|run| rates::ratio(run.misplaced_ns?, run.total_ns()));
         figures.migrations_per_second =
             counters.and_then(|(now, then)| rates::migrations_per_second(now, then, interval_ns));
-        figures.traffic = traffic::from_hint_faults(&self.now.settings, counters).or_else(|| {
-            let bytes = figures.bytes_by_node.as_ref()?;
-            traffic::from_placement(&self.locality, run_time.as_ref()?, bytes)
-        });
+        let seen = traffic::Seen {
+            now: self.now,
+            counters,
+            locality: &self.locality,
+            run_time: run_time.as_ref(),
+            bytes: figures.bytes_by_node.as_ref(),
+        };
+        figures.traffic = seen.traffic();
         figures
     }
 }

@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    sample::{HintFaults, Placements, RunTime},
+    degraded::Degraded,
+    sample::{HardwareAccesses, HintFaults, Placements, RunTime},
     scene::{SECOND, Scene},
     topology::{MemoryKind, synth::Machine},
 };
@@ -183,6 +184,73 @@ fn hinting_faults_replace_the_estimate_where_they_are_alive() {
     }
 }
 
+/// Sources that are silent, in order, with their reasons.
+fn silent(traffic: &Traffic) -> Vec<(TrafficSource, &str)> {
+    traffic.silent.iter().map(|silent| (silent.source, silent.reason.as_str())).collect()
+}
+
+#[test]
+fn hardware_counters_are_trusted_more_than_hinting_faults() {
+    let scene = scene("0-7", "0-1")
+        .memory("/a", &[(0, 100, 0)])
+        .ran("/a", &[(1, 1000)])
+        .faults("/a", &[(1, 300, 100)])
+        .accesses("/a", &[(0, 5_000, 1_000, 60), (1, 3_000, 1_000, 40)]);
+    let traffic = figures(&scene).traffic.unwrap();
+    close(Some(traffic.remote_ratio), 0.2);
+    assert_eq!((traffic.source, traffic.samples), (TrafficSource::Hardware, 100));
+    assert_eq!(silent(&traffic), []);
+
+    let few = figures(&scene.clone().accesses("/a", &[(1, 99, 0, 99)])).traffic.unwrap();
+    assert_eq!((few.source, few.samples), (TrafficSource::HintFaults, 400));
+    assert_eq!(silent(&few), [(TrafficSource::Hardware, "99 samples, 100 are needed")]);
+
+    let none = figures(&scene.accesses("/a", &[]).faults("/a", &[(1, 1, 1)])).traffic.unwrap();
+    assert_eq!(none.source, TrafficSource::Placement);
+    assert_eq!(
+        silent(&none),
+        [
+            (TrafficSource::Hardware, "0 samples, 100 are needed"),
+            (TrafficSource::HintFaults, "2 pages, 100 are needed")
+        ]
+    );
+}
+
+#[test]
+fn a_figure_says_why_a_better_source_is_silent() {
+    let mut scene = scene("0-7", "0-1").memory("/a", &[(0, 100, 0)]).ran("/a", &[(1, 1000)]);
+    let reasons = |scene: &Scene| {
+        let traffic = figures(scene).traffic.unwrap();
+        let order: Vec<_> = traffic.silent.iter().map(|silent| silent.source).collect();
+        assert_eq!(order, [TrafficSource::Hardware, TrafficSource::HintFaults]);
+        [0, 1].map(|at| traffic.silent[at].reason.clone())
+    };
+    assert_eq!(reasons(&scene), ["not counted in both samples"; 2]);
+    scene.now.degraded.push(Degraded::new("bpf", "EPERM", ""));
+    assert_eq!(reasons(&scene), ["EPERM"; 2]);
+    scene.now.degraded.push(Degraded::new("bpf:hardware", "no PMU", ""));
+    scene.now.degraded.push(Degraded::new("bpf:hint-faults", "no trampolines", ""));
+    assert_eq!(reasons(&scene), ["no PMU", "no trampolines"]);
+    scene.now.settings.numa_balancing = Some(0);
+    assert!(reasons(&scene)[1].contains("/proc/sys/kernel/numa_balancing is 0"));
+}
+
+#[test]
+fn hardware_counters_count_from_the_sample_before() {
+    let base = scene("0-7", "0-1").accesses("/a", &[(0, 1_000, 900, 300)]);
+    for (local, remote, expected) in [(900, 800, Some(0.5)), (1_100, 800, Some(1.0)), (1_000, 901, None)] {
+        let mut scene = base.clone();
+        let before = scene.before.cgroups.get_mut(&CgroupPath::new("/a")).unwrap();
+        let accesses = HardwareAccesses { local, remote, samples: 100 };
+        before.hardware = Some([(NodeId(0), accesses)].into());
+        let traffic = figures(&scene).traffic;
+        assert_eq!(
+            traffic.map(|traffic| (traffic.remote_ratio, traffic.samples)),
+            expected.map(|r| (r, 200))
+        );
+    }
+}
+
 #[test]
 fn hinting_faults_count_from_the_sample_before() {
     let mut scene = scene("0-7", "0-1").faults("/a", &[(0, 1000, 300)]);
@@ -271,9 +339,10 @@ proptest! {
         run in prop::collection::btree_map((0u32..4).prop_map(NodeId), any::<u64>(), 0..4),
         later in prop::collection::btree_map((0u32..4).prop_map(NodeId), any::<u64>(), 0..4),
         faults in prop::collection::vec((0u32..4, any::<u64>(), any::<u64>()), 0..4),
+        accesses in prop::collection::vec((0u32..4, any::<u64>(), any::<u64>(), any::<u64>()), 0..4),
         times in (any::<u64>(), any::<u64>()),
     ) {
-        let mut scene = scene("0-7", "0-2").faults("/a", &faults);
+        let mut scene = scene("0-7", "0-2").faults("/a", &faults).accesses("/a", &accesses);
         scene.before.monotonic_ns = times.0;
         scene.now.monotonic_ns = times.1;
         scene.before.cgroups.get_mut(&CgroupPath::new("/a")).unwrap().run_time = Some(ran(run));

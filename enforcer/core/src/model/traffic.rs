@@ -5,10 +5,15 @@
 //! is the sum over n of `run_share[n] * (1 - share of memory local to n)`. It needs run time per
 //! node and residency, which are cheap and always there.
 //!
-//! NUMA hinting faults are real accesses and replace the estimate where they are alive: automatic
-//! balancing is on (bit 0 of `kernel.numa_balancing`) and enough pages faulted. Few or no faults mean
-//! nothing: from 6.17 on the kernel does not scan a task whose `cpuset.mems` is one node, and it
-//! never scans memory bound with `MPOL_BIND`. Then the estimate is used, and its source says so.
+//! Two sources see real accesses and replace the estimate, the better one first:
+//!
+//! - hardware counters of accesses to DRAM, where the CPU has them and they can be opened;
+//! - NUMA hinting faults, where automatic balancing is on (bit 0 of `kernel.numa_balancing`). Few or no
+//!   faults mean nothing: from 6.17 on the kernel does not scan a task whose `cpuset.mems` is one node,
+//!   and it never scans memory bound with `MPOL_BIND`.
+//!
+//! Each says why it is silent where it is, and the figure that is given in its stead repeats it: silence
+//! is not "all accesses are local".
 //!
 //! Limits of the estimate: it knows nothing of threads that each keep to their own memory (it then
 //! says too much), and page cache that is never read again counts in full.
@@ -16,42 +21,108 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Locality, Traffic, TrafficSource, accessed_bytes,
+    Locality, Silent, Traffic, TrafficSource, accessed_bytes,
     rates::{advance, ratio},
     residency,
     run_time::RunTime,
 };
 use crate::{
+    degraded::source,
     id::NodeId,
-    sample::{CgroupSample, HostSettings, NodeBytes},
+    sample::{CgroupSample, HardwareAccesses, HintFaults, NodeBytes, Sample},
     set::NodeSet,
 };
 
 /// Faulted pages below which hinting faults say nothing: at 100, one standard deviation of the
 /// ratio is at most 0.05.
 const MIN_FAULTED_PAGES: u64 = 100;
+/// Overflows below which hardware counters say nothing. An overflow charges a whole period to whoever
+/// runs then, so each is one draw as a faulted page is: the same number for the same deviation.
+const MIN_OVERFLOWS: u64 = 100;
 
-pub(super) fn from_hint_faults(
-    settings: &HostSettings,
-    counters: Option<(&CgroupSample, &CgroupSample)>,
-) -> Option<Traffic> {
-    if settings.takes_hinting_faults() == Some(false) {
-        return None;
+/// What is known of one workload.
+pub(super) struct Seen<'a> {
+    pub(super) now: &'a Sample,
+    /// Its counters now and before; a process in a cgroup that sets nothing apart has none of its own.
+    pub(super) counters: Option<(&'a CgroupSample, &'a CgroupSample)>,
+    pub(super) locality: &'a Locality,
+    pub(super) run_time: Option<&'a RunTime>,
+    pub(super) bytes: Option<&'a BTreeMap<NodeId, NodeBytes>>,
+}
+
+impl Seen<'_> {
+    /// The figure of the most trusted source that says anything.
+    pub(super) fn traffic(&self) -> Option<Traffic> {
+        let mut silent = Vec::new();
+        for (source, measure) in [
+            (TrafficSource::Hardware, Self::hardware as fn(&Self) -> Result<Traffic, String>),
+            (TrafficSource::HintFaults, Self::hint_faults),
+        ] {
+            match measure(self) {
+                Ok(traffic) => return Some(Traffic { silent, ..traffic }),
+                Err(reason) => silent.push(Silent { source, reason }),
+            }
+        }
+        let estimate = from_placement(self.locality, self.run_time?, self.bytes?)?;
+        Some(Traffic { silent, ..estimate })
     }
-    let (now, before) = counters?;
-    let pages = advance(&faulted_pages(now)?, &faulted_pages(before)?)?;
-    let sum = |wanted: Place| {
-        pages
-            .iter()
-            .filter(|((_, place), _)| *place == wanted)
-            .fold(0u64, |sum, (_, n)| sum.saturating_add(*n))
-    };
-    let (local, remote) = (sum(Place::Local), sum(Place::Remote));
-    let samples = local.saturating_add(remote);
-    if samples < MIN_FAULTED_PAGES {
-        return None;
+
+    fn hardware(&self) -> Result<Traffic, String> {
+        let (now, before) = self.each(|cgroup| cgroup.hardware.as_ref(), source::HARDWARE)?;
+        let remote = |all: &BTreeMap<NodeId, HardwareAccesses>| {
+            all.iter().map(|(node, accesses)| (*node, accesses.remote)).collect::<BTreeMap<_, _>>()
+        };
+        // The remote ones are counted by one counter, so they tell a reset; the local ones may not be.
+        advance(&remote(now), &remote(before)).ok_or(RESET)?;
+        let mut sum = HardwareAccesses::default();
+        for (node, accesses) in now {
+            sum.add(accesses.minus(before.get(node).copied().unwrap_or_default()));
+        }
+        enough(sum.samples, MIN_OVERFLOWS, "samples")?;
+        let all = sum.local.saturating_add(sum.remote);
+        let remote_ratio = ratio(sum.remote, all).ok_or("its counters did not advance")?;
+        Ok(Traffic::new(remote_ratio, TrafficSource::Hardware, sum.samples))
     }
-    Some(Traffic { remote_ratio: ratio(remote, samples)?, source: TrafficSource::HintFaults, samples })
+
+    fn hint_faults(&self) -> Result<Traffic, String> {
+        let settings = &self.now.settings;
+        if settings.takes_hinting_faults() == Some(false)
+            && let Some(silent) = settings.silent_faults()
+        {
+            return Err(silent.reason);
+        }
+        let (now, before) = self.each(|cgroup| cgroup.hint_faults.as_ref(), source::HINT_FAULTS)?;
+        let pages = advance(&faulted_pages(now), &faulted_pages(before)).ok_or(RESET)?;
+        let sum = |wanted: Place| {
+            pages
+                .iter()
+                .filter(|((_, place), _)| *place == wanted)
+                .fold(0u64, |sum, (_, n)| sum.saturating_add(*n))
+        };
+        let (local, remote) = (sum(Place::Local), sum(Place::Remote));
+        let samples = local.saturating_add(remote);
+        enough(samples, MIN_FAULTED_PAGES, "pages")?;
+        let remote_ratio = ratio(remote, samples).ok_or("no page faulted")?;
+        Ok(Traffic::new(remote_ratio, TrafficSource::HintFaults, samples))
+    }
+
+    /// A kind of counter now and before; else why there is none, which its hook knows where it is missing.
+    fn each<V>(&self, counter: impl Fn(&CgroupSample) -> Option<&V>, hook: &str) -> Result<(&V, &V), String> {
+        let (now, before) = self.counters.ok_or("counted by cgroup, and this is not the whole of one")?;
+        if let (Some(now), Some(before)) = (counter(now), counter(before)) {
+            return Ok((now, before));
+        }
+        let missing = self.now.degraded.iter().find(|entry| entry.source == hook);
+        let missing = missing.or_else(|| self.now.degraded.iter().find(|entry| entry.source == source::BPF));
+        Err(missing.map_or_else(|| "not counted in both samples".to_owned(), |entry| entry.reason.clone()))
+    }
+}
+
+/// Counters that went backwards or vanished.
+const RESET: &str = "its counters were reset between the samples";
+
+fn enough(samples: u64, needed: u64, what: &str) -> Result<(), String> {
+    if samples >= needed { Ok(()) } else { Err(format!("{samples} {what}, {needed} are needed")) }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,15 +131,14 @@ enum Place {
     Remote,
 }
 
-fn faulted_pages(cgroup: &CgroupSample) -> Option<BTreeMap<(NodeId, Place), u64>> {
-    let by_node = cgroup.hint_faults.as_ref()?;
-    let both = |(node, faults): (&NodeId, &crate::sample::HintFaults)| {
+fn faulted_pages(by_node: &BTreeMap<NodeId, HintFaults>) -> BTreeMap<(NodeId, Place), u64> {
+    let both = |(node, faults): (&NodeId, &HintFaults)| {
         [((*node, Place::Local), faults.local), ((*node, Place::Remote), faults.remote)]
     };
-    Some(by_node.iter().flat_map(both).collect())
+    by_node.iter().flat_map(both).collect()
 }
 
-pub(super) fn from_placement(
+fn from_placement(
     locality: &Locality,
     run_time: &RunTime,
     bytes: &BTreeMap<NodeId, NodeBytes>,
@@ -85,5 +155,5 @@ pub(super) fn from_placement(
     }
     // Rounding of the shares may leave the sum a hair outside.
     let remote_ratio = remote_ratio.clamp(0.0, 1.0);
-    Some(Traffic { remote_ratio, source: TrafficSource::Placement, samples: run_time.samples })
+    Some(Traffic::new(remote_ratio, TrafficSource::Placement, run_time.samples))
 }

@@ -78,7 +78,7 @@ fn values_have_their_series_and_missing_ones_have_none() {
     let bytes = NodeBytes { anon: 3, file: 4, kernel: Some(5), ..NodeBytes::default() };
     seen.bytes_by_numa = Some(BTreeMap::from([(NodeId(33), bytes)]));
     seen.remote_residency = Some(0.25);
-    seen.traffic = Some(Traffic { remote_ratio: 0.5, source: TrafficSource::HintFaults, samples: 9 });
+    seen.traffic = Some(Traffic::new(0.5, TrafficSource::HintFaults, 9));
     let text = render(report(vec![seen, workload("/idle", Verdict::Unknown)]));
     // The encoder sorts labels by name.
     let db = "cgroup=\"/db\",workload=\"db\"";

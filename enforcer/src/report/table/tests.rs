@@ -99,7 +99,7 @@ fn misaligned() -> (AuditedWorkload, Finding) {
         },
         bytes_by_numa: Some(bytes(&[(0, 7 << 29), (1, 30 << 20)])),
         remote_residency: Some(0.991),
-        traffic: Some(Traffic { remote_ratio: 0.973, source: TrafficSource::Placement, samples: 812 }),
+        traffic: Some(Traffic::new(0.973, TrafficSource::Placement, 812)),
         findings: vec![id.into()],
         ..workload("x", "16-19,48-51", "1", Verdict::Misaligned)
     };
