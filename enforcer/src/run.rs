@@ -50,6 +50,10 @@ use crate::{
     signals::{Order, Signals},
 };
 
+/// Time between two looks at what the eBPF programs tell one by one: they wake nobody, and what nobody takes
+/// out is lost when there is no more room.
+const DRAIN: Duration = Duration::from_millis(250);
+
 /// What was asked for.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
@@ -194,12 +198,14 @@ impl Daemon {
         let mut due = Instant::now();
         let mut first = true;
         loop {
-            match orders.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            let wait = due.saturating_duration_since(Instant::now());
+            match orders.recv_timeout(wait.min(DRAIN)) {
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Ok(Order::Reload) => {
                     self.reload(options);
                     due = Instant::now();
                 }
+                Err(RecvTimeoutError::Timeout) if wait > DRAIN => self.engine.drain(),
                 Err(RecvTimeoutError::Timeout) => {
                     let begun = Instant::now();
                     self.tick(first, options.style, out)?;

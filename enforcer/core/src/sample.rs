@@ -4,11 +4,14 @@
 //! keeps them, cumulative; rates are the business of [`crate::model`]. A sample can be written to a
 //! file and read back: the stage behind it cannot tell the difference.
 
+mod event;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::event::{EventCounts, Events, TaskEvent, TaskEventKind};
 use crate::{
     degraded::Degraded,
     id::{CpuId, NodeId},
@@ -45,6 +48,9 @@ pub struct Sample {
     /// was asked for.
     #[serde(default)]
     pub memory_by_process: BTreeMap<u32, BTreeMap<NodeId, NodeBytes>>,
+    /// What the kernel side told one by one; `None` where it tells nothing.
+    #[serde(default)]
+    pub events: Option<Events>,
     /// Which source each kind of value came from, for people: `tasks: bpf iterator`.
     pub sources: BTreeMap<String, String>,
     /// What could not be read.

@@ -130,6 +130,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Makes room for events that the kernel side tells between two ticks.
+    pub fn drain(&mut self) {
+        self.source.drain();
+    }
+
     /// One pass through the stages at `now_ns` of a monotonic clock.
     pub fn tick(&mut self, now_ns: u64) -> Result<TickReport, SourceError> {
         let seen = self.see(now_ns);
@@ -177,6 +182,7 @@ impl Engine {
             mode: if self.writes() { Mode::Enforce } else { Mode::Observe },
             audit,
             nodes: sample.nodes.clone(),
+            events: sample.events.as_ref().map(|events| events.counts),
             decision,
             outcomes: applied.outcomes,
             totals: self.totals.clone(),

@@ -46,6 +46,8 @@ pub trait Source {
     fn workloads(&mut self) -> Result<(Vec<Workload>, Vec<Degraded>), SourceError>;
     /// Where workloads should run, for what is counted from now on.
     fn aim(&mut self, aims: &BTreeMap<CgroupPath, NodeSet>);
+    /// Makes room for what may be told between two samples.
+    fn drain(&mut self);
     /// What it is doing; what is missing is in the sample's own list.
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample;
 }
@@ -90,6 +92,12 @@ impl Source for LiveSource {
     fn aim(&mut self, aims: &BTreeMap<CgroupPath, NodeSet>) {
         if let Some(sampler) = &mut self.sampler {
             sampler.aim(aims);
+        }
+    }
+
+    fn drain(&mut self) {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.drain();
         }
     }
 

@@ -47,6 +47,8 @@ impl Source for Recorded {
         self.aimed.borrow_mut().clone_from(aims);
     }
 
+    fn drain(&mut self) {}
+
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {
         let mut sample = Sample { monotonic_ns: now_ns, ..Sample::default() };
         for workload in workloads {

@@ -127,6 +127,14 @@ impl Sampler {
         let _nobody_counts = aims;
     }
 
+    /// Makes room for events of the kernel side between two samples.
+    pub fn drain(&mut self) {
+        #[cfg(feature = "bpf")]
+        if let Some(kernel) = &mut self.kernel {
+            kernel.drain();
+        }
+    }
+
     /// Takes a sample of the workloads at `monotonic_ns`.
     pub fn sample(&mut self, workloads: &[Workload], monotonic_ns: u64) -> Sample {
         let mut degraded = DegradedTally::default();

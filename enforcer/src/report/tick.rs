@@ -9,7 +9,7 @@ use enforcer_core::{
     id::NodeId,
     plan::{Action, Outcome, OutcomeResult},
     policy::Mode,
-    sample::NodeSample,
+    sample::{EventCounts, NodeSample},
 };
 use serde::Serialize;
 
@@ -38,6 +38,8 @@ pub struct TickReport {
     pub audit: Audit,
     /// Counters of the nodes at that time.
     pub nodes: BTreeMap<NodeId, NodeSample>,
+    /// Events of the kernel side since it was attached; `None` where it tells none.
+    pub events: Option<EventCounts>,
     /// What shall be done.
     pub decision: Decision,
     /// What became of it; dry runs in observe mode.

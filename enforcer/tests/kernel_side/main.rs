@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test panics, and says what it skips")]
 
 mod counters;
+mod events;
 mod hinting_faults;
 mod iterator;
 

@@ -8,7 +8,7 @@ use std::{
 
 use aya::{
     Ebpf, Pod,
-    maps::{HashMap, Map, MapData, MapError, PerCpuArray, PerCpuHashMap},
+    maps::{HashMap, Map, MapData, MapError, PerCpuArray, PerCpuHashMap, RingBuf},
     util::nr_cpus,
 };
 use enforcer_common::{
@@ -266,6 +266,12 @@ fn absent_is_fine(removed: Result<(), MapError>) -> Result<(), MapError> {
         Err(MapError::SyscallError(error)) if error.io_error.kind() == ErrorKind::NotFound => Ok(()),
         other => other,
     }
+}
+
+/// A ring for somebody who drains it; it is no map of `ebpf` any longer.
+pub(super) fn ring(ebpf: &mut Ebpf, name: &'static str) -> Result<RingBuf<MapData>, CountersError> {
+    let map = ebpf.take_map(name).ok_or(CountersError::NoMap(name))?;
+    map.try_into().map_err(failed(name))
 }
 
 /// Events that were not counted or not told.

@@ -24,6 +24,7 @@ mod axis;
 mod btf;
 mod columns;
 mod counters;
+mod events;
 mod hook;
 mod iter;
 mod log;
@@ -42,6 +43,7 @@ pub use self::{
     btf::{BtfError, KernelTypes, Missing},
     columns::NodeColumns,
     counters::{Drops, KernelCounters},
+    events::{KernelEvent, Told},
     hook::{Hook, HookState},
     iter::{IteratorError, TaskIterator},
     maps::CountersError,

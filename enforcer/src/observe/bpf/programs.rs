@@ -19,6 +19,7 @@ use super::{
     axis::CgroupAxis,
     columns::NodeColumns,
     counters::{Drops, KernelCounters},
+    events::{EventRing, Told},
     hook::{Hook, HookState},
     log::ToTracing,
     maps::{self, CountersError},
@@ -96,6 +97,7 @@ pub struct Programs {
     ebpf: Option<Ebpf>,
     hooks: Vec<HookState>,
     log: Option<EbpfLogger<ToTracing>>,
+    events: Option<EventRing>,
     columns: NodeColumns,
     sizes: Sizes,
     slots: Slots,
@@ -135,9 +137,15 @@ impl Programs {
         } else {
             None
         };
+        let events = EventRing::take(&mut ebpf, options.sizes.event_bytes)
+            .inspect_err(|error| {
+                let reason = attach::with_causes(error);
+                degraded.push(Degraded::new("bpf:events", reason, "misplaced tasks are counted, not told"));
+            })
+            .ok();
         let slots = Slots::new(options.sizes.slots);
-        let programs =
-            Self { ebpf: Some(ebpf), hooks, log, columns, sizes: options.sizes, slots, ..Self::empty() };
+        let sizes = options.sizes;
+        let programs = Self { ebpf: Some(ebpf), hooks, log, events, columns, sizes, slots, ..Self::empty() };
         (programs, degraded)
     }
 
@@ -146,6 +154,7 @@ impl Programs {
             ebpf: None,
             hooks: Vec::new(),
             log: None,
+            events: None,
             columns: NodeColumns::default(),
             sizes: Sizes::new(0, 1, 1),
             slots: Slots::default(),
@@ -190,6 +199,8 @@ impl Programs {
     /// Watches exactly these cgroups, and those that are made below them from now on. Says how many
     /// workloads and cgroups there is no room for.
     pub fn watch(&mut self, wanted: &BTreeMap<u64, Watch>) -> Result<u64, CountersError> {
+        // Before a slot changes hands.
+        self.drain();
         let Some(ebpf) = &mut self.ebpf else { return Ok(0) };
         let owners: BTreeSet<u64> = wanted.values().map(|watch| watch.owner).collect();
         let gone = self.slots.retain(&owners);
@@ -231,6 +242,22 @@ impl Programs {
         let full = maps::watch(ebpf, &changed)?;
         self.watched.extend(changed.into_iter().filter(|(id, _)| wanted.contains_key(id)));
         Ok(full + homeless.len() as u64)
+    }
+
+    /// Makes room in the ring of events. Nobody is told when there are some, so this wants to be called a
+    /// few times in a second.
+    pub fn drain(&mut self) {
+        if let Some(events) = &mut self.events {
+            let owners = self.slots.iter().map(|(owner, slot)| (slot, owner)).collect();
+            events.drain(&owners, &self.columns);
+        }
+    }
+
+    /// The events since the last time; `None` where none can come.
+    pub fn told(&mut self) -> Option<Told> {
+        self.drain();
+        let attached = self.has(Hook::Placement);
+        self.events.as_mut().filter(|_| attached).map(EventRing::told)
     }
 
     /// Counters of each workload since it is watched, by the id of its own cgroup. Also writes the

@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use enforcer_core::{
     degraded::{Degraded, DegradedTally},
     id::{CpuId, NodeId},
-    sample::{CgroupSample, Sample},
+    sample::{CgroupSample, EventCounts, Events, Sample, TaskEvent},
     set::NodeSet,
     workload::CgroupPath,
 };
 
 use super::with_causes;
 use crate::observe::{
-    bpf::{AttachOptions, CountersError, Drops, Hook, KernelCounters, Programs, Watch},
+    bpf::{AttachOptions, CountersError, Drops, Hook, KernelCounters, KernelEvent, Programs, Told, Watch},
     index::Index,
 };
 
@@ -30,13 +30,24 @@ pub(super) struct Counters {
     options: AttachOptions,
     /// Counted by programs that were attached before these, by id of the workload's own cgroup.
     earlier: BTreeMap<u64, KernelCounters>,
+    /// Told by programs that were attached before these, and not yet in a sample.
+    carried: Vec<KernelEvent>,
+    /// What became of events so far, without what these programs could not send.
+    events: EventCounts,
 }
 
 impl Counters {
     /// Attaches what this kernel allows.
     pub(super) fn attach(options: AttachOptions) -> Self {
         let (programs, missing) = Programs::attach(&options);
-        Self { programs, missing, options, earlier: BTreeMap::new() }
+        Self {
+            programs,
+            missing,
+            options,
+            earlier: BTreeMap::new(),
+            carried: Vec::new(),
+            events: EventCounts::default(),
+        }
     }
 
     /// Hooks that are not attached.
@@ -70,7 +81,34 @@ impl Counters {
             }
             Err(error) => tracing::warn!("what was counted until now is lost: {}", with_causes(&error)),
         }
+        self.carried = self.take_events().unwrap_or_default();
+        self.events = self.events.plus(unsent(self.programs.drops().ok().flatten()));
         (self.programs, self.missing) = (programs, missing);
+    }
+
+    /// Takes what the programs told since the last time, so that there is room for more.
+    pub(super) fn drain(&mut self) {
+        self.programs.drain();
+    }
+
+    /// The events that no sample has yet.
+    fn take_events(&mut self) -> Option<Vec<KernelEvent>> {
+        let Told { latest, told, forgotten } = self.programs.told()?;
+        self.events = self.events.plus(EventCounts { told, forgotten, ..EventCounts::default() });
+        let mut events = std::mem::take(&mut self.carried);
+        events.extend(latest);
+        Some(events)
+    }
+
+    /// The events for a sample, with the workloads by name.
+    fn events(&mut self, index: &Index, drops: Option<Drops>) -> Option<Events> {
+        let events = self.take_events()?;
+        let names: BTreeMap<u64, &CgroupPath> =
+            index.owners.iter().map(|(path, owner)| (*owner, path)).collect();
+        Some(Events {
+            latest: events.iter().map(|event| named(event, &names)).collect(),
+            counts: self.events.plus(unsent(drops)),
+        })
     }
 
     /// Watches the workloads, which should be on the nodes of `aims`, and adds what was counted to the
@@ -120,7 +158,7 @@ impl Counters {
         sum
     }
 
-    fn say_what_is_not_counted(&self, index: &Index, sample: &Sample, degraded: &mut DegradedTally) {
+    fn say_what_is_not_counted(&mut self, index: &Index, sample: &mut Sample, degraded: &mut DegradedTally) {
         let attached = Hook::ALL.into_iter().any(|hook| self.programs.has(hook));
         let known = index.with_id();
         let uncounted = sample.cgroups.keys().filter(|path| !known.contains(path)).count();
@@ -135,6 +173,7 @@ impl Counters {
                 if let Some(entry) = drops.and_then(dropped) {
                     degraded.push(entry);
                 }
+                sample.events = self.events(index, drops);
             }
             Err(error) => degraded.push(unreadable(&error)),
         }
@@ -168,6 +207,28 @@ fn unreadable(error: &CountersError) -> Degraded {
     Degraded::new("bpf:counters", with_causes(error), "what the kernel side counted is partly missing")
 }
 
+/// The event with its workload by name.
+fn named(event: &KernelEvent, names: &BTreeMap<u64, &CgroupPath>) -> TaskEvent {
+    TaskEvent {
+        time_ns: event.time_ns,
+        kind: event.kind,
+        workload: names.get(&event.owner).map(|path| (*path).clone()),
+        cgroup_id: event.cgroup,
+        tid: event.tid,
+        src_numa: event.src_numa,
+        dst_numa: event.dst_numa,
+    }
+}
+
+/// Events that these programs could not send or did not want to.
+fn unsent(drops: Option<Drops>) -> EventCounts {
+    drops.map_or_else(EventCounts::default, |drops| EventCounts {
+        ring_full: drops.events,
+        limited: drops.limited,
+        ..EventCounts::default()
+    })
+}
+
 /// The entry for events that are in no counter; `None` when there was none.
 fn dropped(drops: Drops) -> Option<Degraded> {
     (drops.total() > 0).then(|| {
@@ -191,7 +252,7 @@ fn put(cgroup: &mut CgroupSample, counters: KernelCounters) {
 mod tests {
     use enforcer_core::{
         policy::Mode,
-        sample::{HintFaults, Placements, RunTime},
+        sample::{HintFaults, Placements, RunTime, TaskEventKind},
     };
 
     use super::*;
@@ -220,6 +281,8 @@ mod tests {
             missing: Vec::new(),
             options: AttachOptions::new(BTreeMap::new(), CgroupAxis::Unified),
             earlier: BTreeMap::new(),
+            carried: Vec::new(),
+            events: EventCounts::default(),
         }
     }
 
@@ -280,6 +343,33 @@ mod tests {
     }
 
     #[test]
+    fn an_event_names_its_workload_until_that_is_gone() {
+        let event = KernelEvent {
+            time_ns: 5,
+            kind: TaskEventKind::Started,
+            owner: 7,
+            cgroup: 8,
+            tid: 12,
+            src_numa: NodeId(0),
+            dst_numa: NodeId(1),
+        };
+        let path = CgroupPath::new("/a");
+        let said = named(&event, &[(7, &path)].into());
+        assert_eq!((said.workload.as_ref(), said.cgroup_id, said.tid), (Some(&path), 8, 12));
+        assert_eq!((said.src_numa, said.dst_numa, said.time_ns), (NodeId(0), NodeId(1), 5));
+        assert_eq!(named(&event, &BTreeMap::new()).workload, None);
+    }
+
+    #[test]
+    fn what_was_not_sent_is_counted_with_what_was() {
+        let drops = Drops { events: 2, limited: 3, map_full: 9, ..Drops::default() };
+        let told = EventCounts { told: 5, forgotten: 1, ..EventCounts::default() };
+        let all = EventCounts { told: 5, forgotten: 1, ring_full: 2, limited: 3 };
+        assert_eq!(told.plus(unsent(Some(drops))), all);
+        assert_eq!(told.plus(unsent(None)), told);
+    }
+
+    #[test]
     fn nothing_attached_counts_nothing() {
         let index = Index { ids: [(7, CgroupPath::new("/a"))].into(), ..Index::default() };
         let mut sample = Sample::default();
@@ -287,7 +377,7 @@ mod tests {
         let mut degraded = DegradedTally::default();
         counters().add_to(&index, &BTreeMap::new(), &mut sample, &mut degraded);
         assert_eq!(sample.cgroups[&CgroupPath::new("/a")], CgroupSample::default());
-        assert!(sample.sources.is_empty() && degraded.into_entries().is_empty());
+        assert!(sample.sources.is_empty() && sample.events.is_none() && degraded.into_entries().is_empty());
     }
 
     #[test]

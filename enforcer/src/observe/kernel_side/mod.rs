@@ -93,7 +93,14 @@ impl KernelSide {
         }
     }
 
-    /// Adds the counters to the cgroups of the sample.
+    /// Takes what the programs told since the last time, so that there is room for more.
+    pub(super) fn drain(&mut self) {
+        if let Some(counters) = &mut self.counters {
+            counters.drain();
+        }
+    }
+
+    /// Adds the counters to the cgroups of the sample, and the events.
     pub(super) fn count(&mut self, index: &Index, sample: &mut Sample, degraded: &mut DegradedTally) {
         if let Some(counters) = &mut self.counters {
             counters.add_to(index, &self.aims, sample, degraded);

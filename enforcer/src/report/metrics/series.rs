@@ -55,6 +55,11 @@ const REFUSED: Family =
     Family::gauge("workloads_refused", &[], "Declared workloads that are left where they are.");
 const FINDINGS: Family = Family::gauge("findings", &["severity"], "Findings of the latest turn.");
 const DEGRADED: Family = Family::gauge("degraded", &["feature"], "Sources that are missing.");
+const EVENTS: Family = Family::counter(
+    "kernel_events_total",
+    &["result"],
+    "Tasks that came to a wrong NUMA node: told one by one, or why not. The counters have all of them.",
+);
 const BUILD_INFO: Family = Family::gauge("build_info", &["version"], "Version of numa-enforcer.");
 const ENFORCING: Family = Family::gauge("enforcing", &[], "1 when the daemon may write.");
 const ACTIONS: Family = Family::counter("actions_total", &["action", "result"], "Steps of plans by result.");
@@ -66,7 +71,7 @@ const CONFIG_GOOD: Family =
     Family::gauge("config_last_reload_successful", &[], "1 when the configuration was good.");
 
 /// Every metric there is.
-pub(super) const ALL: [&Family; 18] = [
+pub(super) const ALL: [&Family; 19] = [
     &NODE_MEMORY_TOTAL,
     &NODE_MEMORY_FREE,
     &DISTANCE,
@@ -78,6 +83,7 @@ pub(super) const ALL: [&Family; 18] = [
     &REFUSED,
     &FINDINGS,
     &DEGRADED,
+    &EVENTS,
     &BUILD_INFO,
     &ENFORCING,
     &ACTIONS,
@@ -179,6 +185,16 @@ fn daemon(report: &TickReport, scrape: &mut Scrape) {
     }
     for (feature, entries) in degraded {
         scrape.put(&DEGRADED, &[feature], Some(count(entries)));
+    }
+    if let Some(events) = report.events {
+        for (result, count) in [
+            ("told", events.told),
+            ("forgotten", events.forgotten),
+            ("ring-full", events.ring_full),
+            ("limited", events.limited),
+        ] {
+            scrape.put(&EVENTS, &[result], Some(to_f64(count)));
+        }
     }
     let totals = &report.totals;
     scrape.put(&BUILD_INFO, &[&report.audit.tool.version], Some(1.0));

@@ -1,0 +1,215 @@
+//! The user side of the ring of events: takes out what the programs told.
+//!
+//! Nobody is woken for an event, so this has to be called now and then; what does not fit until then is
+//! counted by the programs. A drain ends after one ring full, however fast more comes, and what is kept is
+//! bounded: the latest events stay, the others are counted.
+
+use core::mem::{offset_of, size_of};
+use std::collections::{BTreeMap, VecDeque};
+
+use aya::{
+    Ebpf,
+    maps::{MapData, RingBuf},
+};
+use enforcer_common::event::{Event, kind};
+use enforcer_core::{id::NodeId, sample::TaskEventKind};
+
+use super::{
+    columns::NodeColumns,
+    maps::{self, CountersError},
+};
+
+/// Events that are kept until somebody takes them.
+const KEPT: usize = 4_096;
+/// What the ring puts before each record (`BPF_RINGBUF_HDR_SZ`).
+const HEADER: usize = 8;
+
+/// A task that came to a node on which its workload should not be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelEvent {
+    /// Time of the monotonic clock in nanoseconds.
+    pub time_ns: u64,
+    /// How it came there.
+    pub kind: TaskEventKind,
+    /// Id of the workload's own cgroup.
+    pub owner: u64,
+    /// Id of the task's cgroup.
+    pub cgroup: u64,
+    /// Thread id.
+    pub tid: u32,
+    /// Node it came from.
+    pub src_numa: NodeId,
+    /// Node it was put on.
+    pub dst_numa: NodeId,
+}
+
+/// What was taken out of the ring since the last time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Told {
+    /// The latest events, in the order in which they were told.
+    pub latest: Vec<KernelEvent>,
+    /// All of them, and those that are not among the latest.
+    pub told: u64,
+    /// Those that are not among the latest.
+    pub forgotten: u64,
+}
+
+/// The ring, and what was taken out of it.
+pub(super) struct EventRing {
+    ring: RingBuf<MapData>,
+    kept: Kept,
+    /// Records that fit into the ring: so many are taken out at once.
+    most: usize,
+}
+
+impl EventRing {
+    /// The ring of the loaded programs, which refer to it by themselves from then on.
+    pub(super) fn take(ebpf: &mut Ebpf, bytes: u32) -> Result<Self, CountersError> {
+        let ring = maps::ring(ebpf, maps::EVENTS)?;
+        let most = bytes as usize / (HEADER + size_of::<Event>());
+        Ok(Self { ring, kept: Kept::default(), most })
+    }
+
+    /// Takes out what is there. `owners` are those of the slots at the time.
+    pub(super) fn drain(&mut self, owners: &BTreeMap<u32, u64>, columns: &NodeColumns) {
+        for _ in 0..self.most {
+            let Some(record) = self.ring.next() else { break };
+            self.kept.add(decode(&record).and_then(|event| known(&event, owners, columns)));
+        }
+    }
+
+    /// What was taken out since this was called last.
+    pub(super) fn told(&mut self) -> Told {
+        let Kept { latest, told, forgotten } = std::mem::take(&mut self.kept);
+        Told { latest: latest.into(), told, forgotten }
+    }
+}
+
+#[derive(Default)]
+struct Kept {
+    latest: VecDeque<KernelEvent>,
+    told: u64,
+    forgotten: u64,
+}
+
+impl Kept {
+    /// Keeps an event, or counts one that says nothing.
+    fn add(&mut self, event: Option<KernelEvent>) {
+        self.told += 1;
+        let full = self.latest.len() == KEPT;
+        if event.is_none() || full {
+            self.forgotten += 1;
+        }
+        if let Some(event) = event {
+            if full {
+                self.latest.pop_front();
+            }
+            self.latest.push_back(event);
+        }
+    }
+}
+
+/// The record as the programs wrote it.
+fn decode(bytes: &[u8]) -> Option<Event> {
+    let word = |at: usize| bytes.get(at..)?.first_chunk().map(|eight| u64::from_ne_bytes(*eight));
+    let half = |at: usize| bytes.get(at..)?.first_chunk().map(|four| u32::from_ne_bytes(*four));
+    let quarter = |at: usize| bytes.get(at..)?.first_chunk().map(|two| u16::from_ne_bytes(*two));
+    Some(Event {
+        time_ns: word(offset_of!(Event, time_ns))?,
+        cgroup: word(offset_of!(Event, cgroup))?,
+        tid: half(offset_of!(Event, tid))?,
+        slot: half(offset_of!(Event, slot))?,
+        kind: quarter(offset_of!(Event, kind))?,
+        src: quarter(offset_of!(Event, src))?,
+        dst: quarter(offset_of!(Event, dst))?,
+        detail: quarter(offset_of!(Event, detail))?,
+    })
+}
+
+/// The event in words that mean something outside the programs; `None` where its slot is nobody's now.
+fn known(event: &Event, owners: &BTreeMap<u32, u64>, columns: &NodeColumns) -> Option<KernelEvent> {
+    let kind = match event.kind {
+        kind::MIGRATED => TaskEventKind::Migrated,
+        kind::STARTED => TaskEventKind::Started,
+        _ => return None,
+    };
+    Some(KernelEvent {
+        time_ns: event.time_ns,
+        kind,
+        owner: *owners.get(&event.slot)?,
+        cgroup: event.cgroup,
+        tid: event.tid,
+        src_numa: columns.node(usize::from(event.src))?,
+        dst_numa: columns.node(usize::from(event.dst))?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use enforcer_core::id::CpuId;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record() -> Vec<u8> {
+        let mut bytes = vec![0u8; size_of::<Event>()];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(offset_of!(Event, time_ns), &5u64.to_ne_bytes());
+        put(offset_of!(Event, cgroup), &77u64.to_ne_bytes());
+        put(offset_of!(Event, tid), &12u32.to_ne_bytes());
+        put(offset_of!(Event, slot), &3u32.to_ne_bytes());
+        put(offset_of!(Event, kind), &kind::STARTED.to_ne_bytes());
+        put(offset_of!(Event, dst), &1u16.to_ne_bytes());
+        bytes
+    }
+
+    fn columns() -> NodeColumns {
+        NodeColumns::new(&[(CpuId(0), NodeId(7)), (CpuId(1), NodeId(72))].into())
+    }
+
+    #[test]
+    fn takes_every_field_from_its_place() {
+        let event = known(&decode(&record()).unwrap(), &[(3, 70)].into(), &columns()).unwrap();
+        let expected = KernelEvent {
+            time_ns: 5,
+            kind: TaskEventKind::Started,
+            owner: 70,
+            cgroup: 77,
+            tid: 12,
+            src_numa: NodeId(7),
+            dst_numa: NodeId(72),
+        };
+        assert_eq!(event, expected);
+    }
+
+    #[test]
+    fn what_means_nothing_here_is_none() {
+        let event = decode(&record()).unwrap();
+        let of = |event: Event| known(&event, &[(3, 70)].into(), &columns());
+        assert_eq!(of(Event { slot: 4, ..event }), None, "nobody's slot");
+        assert_eq!(of(Event { kind: 99, ..event }), None);
+        assert_eq!(of(Event { dst: 2, ..event }), None);
+        assert!(of(event).is_some());
+    }
+
+    #[test]
+    fn the_latest_are_kept_and_the_others_counted() {
+        let first = known(&decode(&record()).unwrap(), &[(3, 70)].into(), &columns()).unwrap();
+        let mut kept = Kept::default();
+        for time_ns in 0..KEPT as u64 + 3 {
+            kept.add(Some(KernelEvent { time_ns, ..first }));
+        }
+        kept.add(None);
+        assert_eq!((kept.latest.len(), kept.told, kept.forgotten), (KEPT, KEPT as u64 + 4, 4));
+        assert_eq!(kept.latest[0].time_ns, 3);
+    }
+
+    proptest! {
+        #[test]
+        fn any_record_is_an_event_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let event = decode(&bytes);
+            prop_assert_eq!(event.is_some(), bytes.len() >= size_of::<Event>());
+            let _ = event.and_then(|event| known(&event, &[(0, 1)].into(), &columns()));
+        }
+    }
+}
