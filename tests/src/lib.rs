@@ -23,4 +23,5 @@ pub mod process;
 pub mod product;
 pub mod scenarios;
 pub mod topology;
+pub mod touch;
 pub mod wait;

@@ -5,7 +5,7 @@ use std::{os::unix::process::CommandExt, process::Command, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use enforcer_tests::{check::Checks, hog, measure, process, scenarios};
+use enforcer_tests::{check::Checks, hog, measure, process, scenarios, touch};
 
 #[derive(Parser)]
 #[command(name = "scenario", about = "Runs scenarios of numa-enforcer inside a virtual machine")]
@@ -39,6 +39,9 @@ enum Verb {
     /// A process that holds and touches memory
     #[command(hide = true)]
     Hog(hog::Hog),
+    /// A process that touches memory on nodes and from CPUs of choice, and counts it
+    #[command(hide = true)]
+    Touch(touch::Touch),
     /// Run a program without the capabilities that BPF needs
     #[command(hide = true)]
     WithoutBpf {
@@ -63,6 +66,7 @@ fn main() -> Result<ExitCode> {
             println!("{}", serde_json::to_string(&cost)?);
         }
         Verb::Hog(hog) => hog.run()?,
+        Verb::Touch(touch) => touch.run()?,
         Verb::WithoutBpf { command } => {
             process::drop_bpf_capabilities()?;
             let (program, arguments) = command.split_first().context("no program")?;

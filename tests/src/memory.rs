@@ -20,6 +20,20 @@ pub fn share_on(pid: u32, node: u32) -> Result<f64> {
     Ok(if all == 0 { 0.0 } else { here as f64 / all as f64 })
 }
 
+/// Share of the anonymous memory of a process that is in huge pages, 0 to 1.
+pub fn huge_share(pid: u32) -> Result<f64> {
+    let path = format!("/proc/{pid}/smaps_rollup");
+    let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    let kib = |name: &str| -> Option<u64> {
+        let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+        value.trim().trim_end_matches(" kB").parse().ok()
+    };
+    let both = kib("AnonHugePages:").zip(kib("Anonymous:"));
+    let (huge, all) = both.with_context(|| format!("{path} without AnonHugePages or Anonymous"))?;
+    #[expect(clippy::cast_precision_loss, reason = "KiB of a guest fit in 53 bits")]
+    Ok(if all == 0 { 0.0 } else { huge as f64 / all as f64 })
+}
+
 fn parse(text: &str) -> BTreeMap<u32, u64> {
     let mut by_node = BTreeMap::new();
     for line in text.lines().filter(|line| line.contains(" anon=")) {

@@ -4,7 +4,7 @@ use std::{
     env,
     fs::{self, File},
     io::{BufRead, BufReader, Read},
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -50,6 +50,16 @@ impl Running {
     pub fn spawn(command: &mut Command) -> Result<Self> {
         let child = command.stdin(Stdio::null()).spawn();
         child.map(Self).with_context(|| format!("run {}", command.get_program().display()))
+    }
+
+    /// Starts any program and talks to it: what it reads, what it prints.
+    pub fn with_pipes(command: &mut Command) -> Result<(Self, ChildStdin, ChildStdout)> {
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let child = child.with_context(|| format!("run {}", command.get_program().display()))?;
+        let mut running = Self(child);
+        let pipes = running.0.stdin.take().zip(running.0.stdout.take());
+        let (stdin, stdout) = pipes.context("a program without pipes")?;
+        Ok((running, stdin, stdout))
     }
 
     /// Process id.

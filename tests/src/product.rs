@@ -29,7 +29,7 @@ const CONFIG: &str = "/tmp/numa-enforcer.toml";
 const LOG: &str = "/tmp/daemon.log";
 
 /// Longest time for a command that ends by itself: emulation is slow, a hang is a failure.
-const LIMIT: Duration = Duration::from_secs(90);
+const LIMIT: Duration = Duration::from_mins(3);
 
 /// Where the daemon serves its metrics.
 const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9477);

@@ -8,6 +8,7 @@ mod degrade;
 mod eyes;
 mod large;
 mod rig;
+mod traffic;
 mod workloads;
 
 use anyhow::Result;
@@ -73,6 +74,9 @@ pub const ALL: &[Scenario] = &[
         only_by_name: false,
         run: eyes::kernel_side,
     },
+    long("eyes-traffic", "2s", BALANCING_OFF, traffic::proportions),
+    long("eyes-traffic-4s", "4s", BALANCING_OFF, traffic::proportions_on_four_nodes),
+    long("eyes-traffic-kinds", "2s", BALANCING_OFF, traffic::kinds),
     product("eyes-what-needs-what", "2s", "", eyes::what_needs_what),
     product("audit-misaligned", "2s", "", audit::misaligned),
     product("correct-enforce", "2s", "", correct::enforce),
@@ -117,6 +121,16 @@ const fn product(
         only_by_name: false,
         run,
     }
+}
+
+/// Waits for as many samples as a figure needs, however slow the guest is.
+const fn long(
+    name: &'static str,
+    topology: &'static str,
+    kernel_arguments: &'static str,
+    run: fn(&mut Checks) -> Result<()>,
+) -> Scenario {
+    Scenario { limit_seconds: 900, ..product(name, topology, kernel_arguments, run) }
 }
 
 /// The scenario of this name.
