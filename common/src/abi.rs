@@ -6,7 +6,7 @@
 use core::mem::{offset_of, size_of};
 
 use crate::{
-    counter::{HintFaultPages, Moves, RunTime},
+    counter::{Accesses, HintFaultPages, Moves, RunTime},
     event::Event,
     key::MoveKey,
     managed::ManagedCgroup,
@@ -47,6 +47,10 @@ layout! {
 layout! {
     /// Fields of [`HintFaultPages`] and their offsets.
     HINT_FAULT_PAGES: HintFaultPages, 32 { local: 0, remote: 8, migrated: 16, migrate_failed: 24 }
+}
+layout! {
+    /// Fields of [`Accesses`] and their offsets.
+    ACCESSES: Accesses, 16 { near: 0, remote: 8 }
 }
 layout! {
     /// Fields of [`TaskRecord`] and their offsets.

@@ -38,6 +38,17 @@ pub struct HintFaultPages {
     pub migrate_failed: u64,
 }
 
+/// Accesses to memory, as hardware counters tell them. Each field belongs to one program: both may run in
+/// an interrupt of the other.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Accesses {
+    /// To the node of the CPU, or to all nodes, by the event that was found.
+    pub near: u64,
+    /// To other nodes.
+    pub remote: u64,
+}
+
 /// Events that were seen and are in no counter or ring, by reason: the indices of the map `DROPS`.
 pub mod drop {
     /// The map of moves was full.

@@ -3,7 +3,7 @@
 use aya::Pod;
 
 use crate::{
-    counter::{HintFaultPages, Moves, RunTime},
+    counter::{Accesses, HintFaultPages, Moves, RunTime},
     key::MoveKey,
     managed::ManagedCgroup,
 };
@@ -18,3 +18,5 @@ unsafe impl Pod for Moves {}
 unsafe impl Pod for RunTime {}
 // SAFETY: as above.
 unsafe impl Pod for HintFaultPages {}
+// SAFETY: as above.
+unsafe impl Pod for Accesses {}

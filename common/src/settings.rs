@@ -13,6 +13,8 @@ pub const CPU_NODE: &str = "CPU_NODE";
 pub const NODES: &str = "NODES";
 /// `u64`: least time in ns between two events of one workload from one CPU; 0 sends all.
 pub const EVENT_INTERVAL_NS: &str = "EVENT_INTERVAL_NS";
+/// `u64`: accesses that one overflow of a hardware counter stands for.
+pub const HARDWARE_PERIOD: &str = "HARDWARE_PERIOD";
 /// `u32`: offset of the `cpu` of `struct task_struct`, through `thread_info` where it is there.
 pub const TASK_CPU: &str = "TASK_CPU";
 /// `u32`: offset of `pid` in `struct task_struct`.

@@ -12,6 +12,7 @@
 mod cgroup;
 mod event;
 mod fault;
+mod hardware;
 mod managed;
 mod maps;
 mod placement;
@@ -62,6 +63,20 @@ pub fn cgroup_release(ctx: BtfTracePointContext) -> i32 {
 #[perf_event]
 pub fn cpu_clock(_ctx: PerfEventContext) -> u32 {
     run_time::tick();
+    0
+}
+
+/// Overflow of the counter beside that of remote accesses
+#[perf_event]
+pub fn hardware_near(_ctx: PerfEventContext) -> u32 {
+    hardware::near();
+    0
+}
+
+/// Overflow of the counter of remote accesses
+#[perf_event]
+pub fn hardware_remote(_ctx: PerfEventContext) -> u32 {
+    hardware::remote();
     0
 }
 

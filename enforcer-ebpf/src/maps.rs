@@ -10,7 +10,7 @@ use aya_ebpf::{
     maps::{HashMap, PerCpuArray, PerCpuHashMap, RingBuf},
 };
 use enforcer_common::{
-    counter::{HintFaultPages, Moves, RunTime, drop},
+    counter::{Accesses, HintFaultPages, Moves, RunTime, drop},
     key::MoveKey,
     limit,
     managed::ManagedCgroup,
@@ -31,6 +31,10 @@ pub static RUN_TIME: PerCpuArray<RunTime> = PerCpuArray::with_max_entries(limit:
 /// Hinting faults: a row of nodes for each slot.
 #[map]
 pub static HINT_FAULTS: PerCpuArray<HintFaultPages> = PerCpuArray::with_max_entries(limit::SLOTS, 0);
+
+/// Accesses to memory: a row of nodes for each slot.
+#[map]
+pub static HARDWARE: PerCpuArray<Accesses> = PerCpuArray::with_max_entries(limit::SLOTS, 0);
 
 /// When this CPU last began to run a task, in ns.
 #[map]

@@ -43,6 +43,8 @@ pub static NODES: Global<u32> = Global::new(1);
 #[unsafe(no_mangle)]
 pub static EVENT_INTERVAL_NS: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
+pub static HARDWARE_PERIOD: Global<u64> = Global::new(0);
+#[unsafe(no_mangle)]
 static CPU_NODE: Global<[u16; CPUS]> = Global::new([NO_NODE; CPUS]);
 
 /// The index of a CPU's NUMA node; an unknown one is counted as dropped.

@@ -11,8 +11,11 @@ mod hardware;
 mod kernel;
 mod privileges;
 mod state;
+mod traffic;
 
 use std::{io, path::Path};
+
+use enforcer_core::sample::HostSettings;
 
 use crate::{
     host::{HostRoot, read_text},
@@ -23,7 +26,11 @@ use crate::{
 pub fn examine(host: &HostRoot, state_dir: &Path) -> Diagnosis {
     let mut checks = privileges::checks(read(host, "self/status"));
     checks.extend(kernel::checks(host));
-    checks.extend(bpf::checks(host));
+    let hooks = bpf::checks(host);
+    let balancing = read(host, "sys/kernel/numa_balancing").ok().and_then(|text| text.trim().parse().ok());
+    let settings = HostSettings { numa_balancing: balancing, ..HostSettings::default() };
+    let traffic = traffic::checks(&hooks, &settings);
+    checks.extend(hooks.into_iter().chain(traffic));
     checks.extend(cgroups::checks(host));
     checks.extend(hardware::checks(host));
     checks.push(state::check(state_dir));

@@ -1,9 +1,9 @@
-//! The NUMA system calls, behind a trait, and batch reading of BPF maps.
+//! The NUMA system calls, behind a trait, batch reading of BPF maps, and events of CPUs.
 //!
 //! glibc has no wrapper for `move_pages(2)` and its kin, so they are raw system calls. [`Kernel`] is
 //! what the rest of the daemon sees; [`linux::Linux`] makes the calls, [`fake::FakeKernel`] answers from memory and records what was asked.
 //!
-//! `unsafe` is in [`linux`] and in [`map_batch`] alone.
+//! `unsafe` is in [`linux`], [`map_batch`] and [`perf_event`] alone.
 //!
 //! A call is bounded by the number of pages that is handed in: the caller chooses batches that are
 //! small enough not to stall the process whose pages move.
@@ -13,6 +13,8 @@ pub mod fake;
 pub mod linux;
 #[cfg(feature = "bpf")]
 pub mod map_batch;
+#[cfg(feature = "bpf")]
+pub mod perf_event;
 
 use std::io;
 

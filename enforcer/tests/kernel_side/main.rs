@@ -6,6 +6,7 @@
 
 mod counters;
 mod events;
+mod hardware;
 mod hinting_faults;
 mod iterator;
 

@@ -8,18 +8,19 @@ use std::{collections::BTreeMap, error::Error, io, path::Path};
 
 use aya::{
     Btf, Ebpf, EbpfError, EbpfLoader, include_bytes_aligned,
-    programs::{BtfTracePoint, FEntry, PerfEvent, Program, ProgramError},
+    programs::{BtfTracePoint, FEntry, PerfEvent, Program, ProgramError, ProgramFd},
 };
 use enforcer_common::{
     limit,
     settings::{self, NO_NODE},
 };
-use enforcer_core::policy::RunTimeSource;
+use enforcer_core::{id::CpuId, policy::RunTimeSource};
 
 use super::{
     axis::CgroupAxis,
     btf::{KernelTypes, Missing},
     columns::NodeColumns,
+    hardware::{self, OnOverflow, OpenCounters},
     hook::{Hook, HookError},
     maps,
     offsets::{self, CgroupTree, CgroupWalk},
@@ -39,6 +40,8 @@ const MKDIR: (&str, &[usize]) = ("cgroup_mkdir", &[2]);
 const RELEASE: (&str, &[usize]) = ("cgroup_release", &[2]);
 const NUMA_FAULT: (&str, &[usize]) = ("task_numa_fault", &[4]);
 const CLOCK: &str = "cpu_clock";
+const NEAR: &str = "hardware_near";
+const REMOTE: &str = "hardware_remote";
 
 /// Ring of the programs' diagnostics when they are off: the smallest that every page size allows.
 const SILENT_LOG_BYTES: u32 = 65_536;
@@ -167,6 +170,7 @@ pub(super) fn load(
         .override_global(settings::TASK_PID, &task_pid, true)
         .override_global(settings::NODES, &count, true)
         .override_global(settings::EVENT_INTERVAL_NS, &options.event_interval_ns, true)
+        .override_global(settings::HARDWARE_PERIOD, &options.hardware.period, true)
         .override_global(settings::CPU_NODE, nodes.as_slice(), true)
         .override_global(aya_log::LEVEL, &log_level, true);
     let sizes = options.sizes;
@@ -175,6 +179,7 @@ pub(super) fn load(
         (maps::MOVES, sizes.moves),
         (maps::RUN_TIME, sizes.slots.saturating_mul(count)),
         (maps::HINT_FAULTS, sizes.slots.saturating_mul(count)),
+        (maps::HARDWARE, sizes.slots.saturating_mul(count)),
         (maps::SENT, sizes.slots),
         (maps::EVENTS, sizes.event_bytes),
     ] {
@@ -186,12 +191,13 @@ pub(super) fn load(
     loader.load(OBJECT)
 }
 
-/// Loads and attaches the programs of one hook.
+/// Loads and attaches the programs of one hook; `counters` keeps what it opens.
 pub(super) fn attach(
     ebpf: &mut Ebpf,
     kernel: &Kernel,
     hook: Hook,
     options: &AttachOptions,
+    counters: &mut Option<OpenCounters>,
 ) -> Result<(), HookError> {
     match hook {
         Hook::Placement => {
@@ -220,6 +226,15 @@ pub(super) fn attach(
                 kernel.walk()?;
             }
             function_entry(ebpf, kernel, NUMA_FAULT)
+        }
+        Hook::Hardware => {
+            if options.cgroups == CgroupAxis::Cpuset {
+                kernel.walk()?;
+            }
+            let programs = OnOverflow { near: on_overflow(ebpf, NEAR)?, remote: on_overflow(ebpf, REMOTE)? };
+            let cpus: Vec<CpuId> = options.cpu_node.keys().copied().collect();
+            *counters = Some(hardware::open(&options.hardware, &programs, &cpus)?);
+            Ok(())
         }
     }
 }
@@ -250,6 +265,14 @@ fn clock(ebpf: &mut Ebpf, options: &AttachOptions) -> Result<(), HookError> {
     let program: &mut PerfEvent = program(ebpf, CLOCK)?;
     program.load().map_err(|error| refused(CLOCK, &error))?;
     perf::attach(program, CLOCK, options.cpu_node.keys().copied())
+}
+
+fn on_overflow(ebpf: &mut Ebpf, name: &'static str) -> Result<ProgramFd, HookError> {
+    let program: &mut PerfEvent = program(ebpf, name)?;
+    program
+        .load()
+        .and_then(|()| program.fd()?.try_clone().map_err(ProgramError::IOError))
+        .map_err(|error| refused(name, &error))
 }
 
 /// Half of a pair is worse than none: it would count too little and look complete.
@@ -342,7 +365,7 @@ fn node_table(options: &AttachOptions, columns: &NodeColumns) -> Vec<u16> {
 
 #[cfg(test)]
 mod tests {
-    use enforcer_core::id::{CpuId, NodeId};
+    use enforcer_core::id::NodeId;
 
     use super::*;
 

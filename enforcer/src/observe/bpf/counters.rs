@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use enforcer_core::{
     id::NodeId,
-    sample::{HintFaults, Placements, RunTime},
+    sample::{HardwareAccesses, HintFaults, Placements, RunTime},
 };
 
 /// Counters of one workload since it is watched.
@@ -18,6 +18,8 @@ pub struct KernelCounters {
     pub placements: Option<Vec<Placements>>,
     /// Pages of hinting faults taken on the CPUs of each node.
     pub hint_faults: Option<BTreeMap<NodeId, HintFaults>>,
+    /// Accesses to DRAM from the CPUs of each node.
+    pub hardware: Option<BTreeMap<NodeId, HardwareAccesses>>,
 }
 
 impl KernelCounters {
@@ -31,6 +33,9 @@ impl KernelCounters {
         }
         if let (Some(sum), Some(faults)) = (&mut self.hint_faults, &more.hint_faults) {
             add_each(sum, faults, HintFaults::add);
+        }
+        if let (Some(sum), Some(accesses)) = (&mut self.hardware, &more.hardware) {
+            add_each(sum, accesses, HardwareAccesses::add);
         }
     }
 
@@ -50,6 +55,7 @@ impl KernelCounters {
                     .collect()
             }),
             hint_faults: minus(self.hint_faults.as_ref(), start.hint_faults.as_ref(), HintFaults::minus),
+            hardware: minus(self.hardware.as_ref(), start.hardware.as_ref(), HardwareAccesses::minus),
         }
     }
 }

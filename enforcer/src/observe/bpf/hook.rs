@@ -1,6 +1,6 @@
 //! The hooks by name: what each gives, what it needs, and whether it works here.
 
-use enforcer_core::degraded::Degraded;
+use enforcer_core::degraded::{Degraded, source};
 use thiserror::Error;
 
 use super::btf::Missing;
@@ -14,20 +14,24 @@ pub enum Hook {
     RunTime,
     /// NUMA hinting faults, local and remote.
     HintFaults,
+    /// Accesses to local and remote DRAM, counted by the CPU.
+    Hardware,
     /// Cgroups that are made and removed.
     CgroupTree,
 }
 
 impl Hook {
     /// Every hook, in the order in which they are attached.
-    pub const ALL: [Self; 4] = [Self::Placement, Self::RunTime, Self::HintFaults, Self::CgroupTree];
+    pub const ALL: [Self; 5] =
+        [Self::Placement, Self::RunTime, Self::HintFaults, Self::Hardware, Self::CgroupTree];
 
     /// Name in reports.
     pub fn source(self) -> &'static str {
         match self {
             Self::Placement => "bpf:placement",
             Self::RunTime => "bpf:run-time",
-            Self::HintFaults => "bpf:hint-faults",
+            Self::HintFaults => source::HINT_FAULTS,
+            Self::Hardware => source::HARDWARE,
             Self::CgroupTree => "bpf:cgroup-tree",
         }
     }
@@ -44,6 +48,9 @@ impl Hook {
             Self::HintFaults => {
                 "BTF, BPF trampolines, CONFIG_NUMA_BALANCING, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
             }
+            Self::Hardware => {
+                "counters of the CPU for local and remote DRAM (docs/kernel-support.md), CAP_BPF and CAP_PERFMON; Linux 5.10"
+            }
             Self::CgroupTree => {
                 "BTF, tracepoints cgroup_mkdir and cgroup_release, CAP_BPF and CAP_PERFMON; Linux 5.10"
             }
@@ -59,6 +66,9 @@ impl Hook {
             }
             Self::HintFaults => {
                 "remote accesses are not seen directly; remote traffic is run time per node times residency"
+            }
+            Self::Hardware => {
+                "accesses to memory are not counted by the CPU; remote traffic comes from hinting faults or the estimate"
             }
             Self::CgroupTree => "what runs in a cgroup before the next look at the tree is not counted",
         }
@@ -97,6 +107,8 @@ pub(super) enum HookError {
     NoProgram(&'static str),
     #[error("{name}: {cause}")]
     Program { name: &'static str, cause: String },
+    #[error("{0}")]
+    NoCounter(String),
     #[error("none of the {0} CPUs is online")]
     NoCpu(usize),
 }

@@ -12,14 +12,14 @@ use aya::{
     util::nr_cpus,
 };
 use enforcer_common::{
-    counter::{self, HintFaultPages, Moves, drop},
+    counter::{self, Accesses, HintFaultPages, Moves, drop},
     key::MoveKey,
     managed::ManagedCgroup,
 };
-use enforcer_core::sample::{HintFaults, Placements, RunTime};
+use enforcer_core::sample::{HardwareAccesses, HintFaults, Placements, RunTime};
 use thiserror::Error;
 
-use super::{columns::NodeColumns, counters::Drops};
+use super::{columns::NodeColumns, counters::Drops, hardware::OpenCounters};
 use crate::kernel::map_batch::MapBatch;
 
 /// Names of the maps.
@@ -27,6 +27,7 @@ pub(super) const MANAGED: &str = "MANAGED";
 pub(super) const MOVES: &str = "MOVES";
 pub(super) const RUN_TIME: &str = "RUN_TIME";
 pub(super) const HINT_FAULTS: &str = "HINT_FAULTS";
+pub(super) const HARDWARE: &str = "HARDWARE";
 pub(super) const SENT: &str = "SENT";
 pub(super) const EVENTS: &str = "EVENTS";
 const DROPS: &str = "DROPS";
@@ -77,6 +78,12 @@ impl Words for counter::RunTime {
 impl Words for HintFaultPages {
     fn word(&self, index: usize) -> u64 {
         [self.local, self.remote, self.migrated, self.migrate_failed][index]
+    }
+}
+
+impl Words for Accesses {
+    fn word(&self, index: usize) -> u64 {
+        [self.near, self.remote][index]
     }
 }
 
@@ -161,6 +168,18 @@ pub(super) fn hint_faults(
         migrated: *migrated,
         migrate_failed: *migrate_failed,
     };
+    Ok(cells.chunks(columns.count() as usize).map(|row| row.iter().map(value).collect()).collect())
+}
+
+/// Accesses counted by hardware, in the same form.
+pub(super) fn hardware(
+    ebpf: &Ebpf,
+    slots: u32,
+    columns: &NodeColumns,
+    open: &OpenCounters,
+) -> Result<Vec<Vec<HardwareAccesses>>, CountersError> {
+    let cells = array::<Accesses, 2>(ebpf, HARDWARE, slots * columns.count())?;
+    let value = |[near, remote]: &[u64; 2]| open.accesses(*near, *remote);
     Ok(cells.chunks(columns.count() as usize).map(|row| row.iter().map(value).collect()).collect())
 }
 

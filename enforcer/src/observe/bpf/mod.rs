@@ -13,6 +13,7 @@
 //! | `bpf:placement` | BTF, `tp_btf` on two scheduler tracepoints | 5.10 |
 //! | `bpf:run-time` | perf events, `CAP_PERFMON`; BTF on the cpuset axis only | 5.10 |
 //! | `bpf:cgroup-tree` | BTF, `tp_btf` on two cgroup tracepoints | 5.10 |
+//! | `bpf:hardware` | perf events, counters of the CPU, `CAP_PERFMON`; BTF on the cpuset axis only | 5.10 |
 //! | `bpf:hint-faults` | BTF, trampolines, `task_numa_fault` | 5.10 x86, 6.4 arm64 |
 //! | `task-iterator` | BTF, `iter/task`, the pid namespace of the host | 5.10 |
 //!
@@ -25,6 +26,7 @@ mod btf;
 mod columns;
 mod counters;
 mod events;
+mod hardware;
 mod hook;
 mod iter;
 mod log;
@@ -44,6 +46,7 @@ pub use self::{
     columns::NodeColumns,
     counters::{Drops, KernelCounters},
     events::{KernelEvent, Told},
+    hardware::{HARDWARE_PERIOD, HardwareEvents},
     hook::{Hook, HookState},
     iter::{IteratorError, TaskIterator},
     maps::CountersError,

@@ -9,7 +9,7 @@ use enforcer_core::{
     degraded::Degraded,
     id::{CpuId, NodeId},
     policy::RunTimeSource,
-    sample::{HintFaults, RunTime},
+    sample::{HardwareAccesses, HintFaults, RunTime},
     set::NodeSet,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -20,12 +20,14 @@ use super::{
     columns::NodeColumns,
     counters::{Drops, KernelCounters},
     events::{EventRing, Told},
+    hardware::{HardwareEvents, OpenCounters},
     hook::{Hook, HookState},
     log::ToTracing,
     maps::{self, CountersError},
     sizes::Sizes,
     slots::Slots,
 };
+use crate::host::HostRoot;
 
 /// Least time between two events of one workload from one CPU.
 pub const EVENT_INTERVAL_NS: u64 = 10_000_000;
@@ -39,6 +41,8 @@ pub struct AttachOptions {
     pub cgroups: CgroupAxis,
     /// How run time is measured.
     pub run_time: RunTimeSource,
+    /// Which counters of memory accesses are opened.
+    pub hardware: HardwareEvents,
     /// Bring the programs' own diagnostics into the log; when off they are not even loaded.
     pub log: bool,
     /// Sizes of the maps.
@@ -48,13 +52,14 @@ pub struct AttachOptions {
 }
 
 impl AttachOptions {
-    /// Without diagnostics, with maps for a host of few cgroups.
+    /// Without diagnostics, with the counters of this host's CPU and maps for a host of few cgroups.
     pub fn new(cpu_node: BTreeMap<CpuId, NodeId>, cgroups: CgroupAxis) -> Self {
         let options = Self {
             sizes: Sizes::new(0, 1, 1),
             cpu_node,
             cgroups,
             run_time: RunTimeSource::default(),
+            hardware: HardwareEvents::of_cpu(&HostRoot::live()),
             log: false,
             event_interval_ns: EVENT_INTERVAL_NS,
         };
@@ -96,6 +101,7 @@ impl Watch {
 pub struct Programs {
     ebpf: Option<Ebpf>,
     hooks: Vec<HookState>,
+    counters: Option<OpenCounters>,
     log: Option<EbpfLogger<ToTracing>>,
     events: Option<EventRing>,
     columns: NodeColumns,
@@ -111,7 +117,7 @@ impl Programs {
     /// Attaches what this kernel and our capabilities allow; the rest comes back as degraded. Nothing is
     /// counted until something is watched.
     pub fn attach(options: &AttachOptions) -> (Self, Vec<Degraded>) {
-        raise_memlock();
+        raise_limits();
         let columns = NodeColumns::new(&options.cpu_node);
         let mut kernel = Kernel::read(options.cgroups);
         let mut ebpf = match attach::load(&kernel, options, &columns) {
@@ -119,10 +125,11 @@ impl Programs {
             Err(error) => return Self::absent(&attach::with_causes(&error)),
         };
         kernel.read_attach_points();
+        let mut counters = None;
         let hooks: Vec<HookState> = Hook::ALL
             .into_iter()
             .map(|hook| {
-                let attached = attach::attach(&mut ebpf, &kernel, hook, options);
+                let attached = attach::attach(&mut ebpf, &kernel, hook, options, &mut counters);
                 HookState { hook, absent: attached.err().map(|error| error.to_string()) }
             })
             .collect();
@@ -145,7 +152,8 @@ impl Programs {
             .ok();
         let slots = Slots::new(options.sizes.slots);
         let sizes = options.sizes;
-        let programs = Self { ebpf: Some(ebpf), hooks, log, events, columns, sizes, slots, ..Self::empty() };
+        let programs =
+            Self { ebpf: Some(ebpf), hooks, counters, log, events, columns, sizes, slots, ..Self::empty() };
         (programs, degraded)
     }
 
@@ -153,6 +161,7 @@ impl Programs {
         Self {
             ebpf: None,
             hooks: Vec::new(),
+            counters: None,
             log: None,
             events: None,
             columns: NodeColumns::default(),
@@ -193,6 +202,7 @@ impl Programs {
             run_time: self.has(Hook::RunTime).then(BTreeMap::new),
             placements: self.has(Hook::Placement).then(Vec::new),
             hint_faults: self.has(Hook::HintFaults).then(BTreeMap::new),
+            hardware: self.has(Hook::Hardware).then(BTreeMap::new),
         }
     }
 
@@ -283,6 +293,8 @@ impl Programs {
         let mut placements =
             self.when(Hook::Placement, || maps::moves(ebpf, self.sizes.moves, &self.columns))?;
         let hint_faults = self.when(Hook::HintFaults, || maps::hint_faults(ebpf, used, &self.columns))?;
+        let open = self.counters.as_ref();
+        let hardware = open.map(|open| maps::hardware(ebpf, used, &self.columns, open)).transpose()?;
         let mut row = |slot: u32| {
             let at = slot as usize;
             KernelCounters {
@@ -292,6 +304,9 @@ impl Programs {
                 placements: placements.as_mut().map(|all| all.remove(&slot).unwrap_or_default()),
                 hint_faults: hint_faults.as_ref().map(|rows| {
                     self.by_node(rows.get(at), |faults: &HintFaults| *faults != HintFaults::default())
+                }),
+                hardware: hardware.as_ref().map(|rows| {
+                    self.by_node(rows.get(at), |some: &HardwareAccesses| *some != HardwareAccesses::default())
                 }),
             }
         };
@@ -366,8 +381,17 @@ fn heirs_follow(
     Ok(())
 }
 
-/// Before 5.11 the kernel charged BPF maps to `RLIMIT_MEMLOCK`, which is 64 KiB by default. Where it is
-/// not allowed the maps say so.
+/// Before 5.11 the kernel charged BPF maps to `RLIMIT_MEMLOCK`, which is 64 KiB by default; and counters
+/// are two files for each CPU, of which 1,024 are allowed by default. Where it is not allowed the maps and
+/// the counters say so.
+fn raise_limits() {
+    let files = getrlimit(Resource::Nofile).maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: files, maximum: files }) {
+        tracing::debug!("raising RLIMIT_NOFILE: {error}");
+    }
+    raise_memlock();
+}
+
 fn raise_memlock() {
     let unlimited = Rlimit { current: None, maximum: None };
     if setrlimit(Resource::Memlock, unlimited).is_err() {

@@ -4,7 +4,7 @@
 //! workloads, not cgroups, and all of them together stay below [`BUDGET`]. Pure.
 
 use enforcer_common::{
-    counter::{HintFaultPages, Moves, RunTime},
+    counter::{Accesses, HintFaultPages, Moves, RunTime},
     key::MoveKey,
     limit::EVENT_BYTES,
 };
@@ -37,7 +37,7 @@ impl Sizes {
     /// For a host that has so many cgroups now, so many nodes with CPUs and so many possible CPUs.
     pub fn new(cgroups: usize, nodes: usize, cpus: usize) -> Self {
         let pairs = (nodes * nodes).clamp(1, PAIRS);
-        let row = nodes.max(1) * (size_of::<RunTime>() + size_of::<HintFaultPages>())
+        let row = nodes.max(1) * (size_of::<RunTime>() + size_of::<HintFaultPages>() + size_of::<Accesses>())
             + pairs * (size_of::<Moves>() + size_of::<MoveKey>())
             + size_of::<u64>();
         let affordable = BUDGET / cpus.max(1) / row;

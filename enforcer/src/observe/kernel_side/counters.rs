@@ -141,6 +141,7 @@ impl Counters {
             (Hook::RunTime, "run time"),
             (Hook::Placement, "placements"),
             (Hook::HintFaults, "hinting faults"),
+            (Hook::Hardware, "memory accesses"),
         ] {
             if self.programs.has(hook) {
                 sample.sources.insert(kind.into(), hook.source().into());
@@ -246,13 +247,14 @@ fn put(cgroup: &mut CgroupSample, counters: KernelCounters) {
     cgroup.run_time = counters.run_time;
     cgroup.placements = counters.placements;
     cgroup.hint_faults = counters.hint_faults;
+    cgroup.hardware = counters.hardware;
 }
 
 #[cfg(test)]
 mod tests {
     use enforcer_core::{
         policy::Mode,
-        sample::{HintFaults, Placements, RunTime, TaskEventKind},
+        sample::{HardwareAccesses, HintFaults, Placements, RunTime, TaskEventKind},
     };
 
     use super::*;
@@ -271,6 +273,7 @@ mod tests {
             hint_faults: Some(
                 [(NodeId(0), HintFaults { local: 1, remote: 2, ..HintFaults::default() })].into(),
             ),
+            hardware: Some([(NodeId(0), HardwareAccesses { local: 8, remote: first, samples: 2 })].into()),
         }
     }
 
@@ -310,6 +313,7 @@ mod tests {
             run_time: Some(BTreeMap::new()),
             placements: Some(Vec::new()),
             hint_faults: Some(BTreeMap::new()),
+            hardware: Some(BTreeMap::new()),
         };
         for first in [2, 3] {
             sum.add(&counted(first));
@@ -321,6 +325,8 @@ mod tests {
         let placements = cgroup.placements.unwrap()[0];
         assert_eq!((placements.count(), placements.misplaced), (10, 4));
         assert_eq!(cgroup.hint_faults.unwrap()[&NodeId(0)].remote, 4);
+        let accesses = HardwareAccesses { local: 16, remote: 5, samples: 4 };
+        assert_eq!(cgroup.hardware, Some([(NodeId(0), accesses)].into()));
     }
 
     #[test]

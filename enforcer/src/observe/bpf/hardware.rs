@@ -1,0 +1,225 @@
+//! Counters of local and remote DRAM accesses: two events for each CPU, and a program on each.
+//!
+//! The events of the CPU's own table come first, the kernel's generic ones last; what is there is known when
+//! it is opened. Both events of a CPU are one group, so that they count during the same time also where
+//! counters are short and take turns: their ratio stays true.
+
+use std::{collections::BTreeMap, io, os::fd::AsFd};
+
+use aya::programs::ProgramFd;
+use enforcer_core::{
+    hardware::{AccessEvents, Candidates, Near, PMU_EVENTS, Pmu},
+    id::CpuId,
+    sample::HardwareAccesses,
+};
+use rustix::io::Errno;
+
+use super::hook::HookError;
+use crate::{
+    host::{HostRoot, list_dir, read_text},
+    kernel::perf_event::CpuCounter,
+};
+
+/// Accesses between two overflows, a prime so that it does not beat with loops. A core that does nothing
+/// but wait for DRAM makes some 10^8 accesses a second: 1,000 overflows of about 1 us. One that makes 10^6 gives
+/// the 100 samples of a figure in ten seconds.
+pub const HARDWARE_PERIOD: u64 = 100_003;
+
+/// Which counters to open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HardwareEvents {
+    /// What to try, the best first.
+    pub candidates: Candidates,
+    /// Accesses between two overflows, at least 1.
+    pub period: u64,
+}
+
+impl HardwareEvents {
+    /// Those of this host's CPU.
+    pub fn of_cpu(host: &HostRoot) -> Self {
+        let cpuinfo = read_text(&host.proc.join("cpuinfo")).unwrap_or_default();
+        Self { candidates: Candidates::new(&cpuinfo, &pmus(host)), period: HARDWARE_PERIOD }
+    }
+}
+
+/// The PMUs that list an event of interest.
+fn pmus(host: &HostRoot) -> Vec<Pmu> {
+    let devices = host.sys.join("bus/event_source/devices");
+    let pmu = |name: String| {
+        let at = devices.join(&name);
+        let events: BTreeMap<String, String> = PMU_EVENTS
+            .iter()
+            .filter_map(|event| Some(((*event).to_owned(), read_text(&at.join("events").join(event)).ok()?)))
+            .collect();
+        if events.is_empty() {
+            return None;
+        }
+        Some(Pmu { kind: read_text(&at.join("type")).ok()?.trim().parse().ok()?, name, events })
+    };
+    list_dir(&devices).ok().flatten().unwrap_or_default().into_iter().filter_map(pmu).collect()
+}
+
+/// The open counters; they count while this value lives.
+#[derive(Debug)]
+pub(super) struct OpenCounters {
+    events: AccessEvents,
+    period: u64,
+    _counters: Vec<CpuCounter>,
+}
+
+impl OpenCounters {
+    /// What the two counters say.
+    pub(super) fn accesses(&self, near: u64, remote: u64) -> HardwareAccesses {
+        let local = match self.events.counts {
+            Near::Local => near,
+            Near::All => near.saturating_sub(remote),
+        };
+        HardwareAccesses { local, remote, samples: local.saturating_add(remote) / self.period.max(1) }
+    }
+}
+
+/// The loaded programs.
+pub(super) struct OnOverflow {
+    pub(super) near: ProgramFd,
+    pub(super) remote: ProgramFd,
+}
+
+/// Opens the first candidates that all CPUs which are online have.
+pub(super) fn open(
+    wanted: &HardwareEvents,
+    programs: &OnOverflow,
+    cpus: &[CpuId],
+) -> Result<OpenCounters, HookError> {
+    let mut refused: Vec<String> = wanted.candidates.only_generic.iter().cloned().collect();
+    for events in &wanted.candidates.events {
+        match open_all(events, wanted.period, programs, cpus) {
+            Ok(counters) if counters.is_empty() => return Err(HookError::NoCpu(cpus.len())),
+            Ok(counters) => {
+                return Ok(OpenCounters { events: *events, period: wanted.period, _counters: counters });
+            }
+            Err((cpu, error)) => {
+                refused.push(format!("{} on CPU {cpu}: {error} ({})", events.name, meaning(&error)));
+                if !another_may_do(&error) {
+                    break;
+                }
+            }
+        }
+    }
+    Err(HookError::NoCounter(refused.join("; ")))
+}
+
+/// Both events of every CPU that is online.
+fn open_all(
+    events: &AccessEvents,
+    period: u64,
+    programs: &OnOverflow,
+    cpus: &[CpuId],
+) -> Result<Vec<CpuCounter>, (CpuId, io::Error)> {
+    let mut counters = Vec::new();
+    for &cpu in cpus {
+        match open_pair(events, period, programs, cpu) {
+            Ok(pair) => counters.extend(pair),
+            Err(error) if errno(&error) == Some(Errno::NODEV) => {}
+            Err(error) => return Err((cpu, error)),
+        }
+    }
+    Ok(counters)
+}
+
+fn open_pair(
+    events: &AccessEvents,
+    period: u64,
+    programs: &OnOverflow,
+    cpu: CpuId,
+) -> io::Result<[CpuCounter; 2]> {
+    let near = CpuCounter::open(&events.near, period, cpu, None)?;
+    let remote = CpuCounter::open(&events.remote, period, cpu, Some(&near))?;
+    near.run(programs.near.as_fd())?;
+    remote.run(programs.remote.as_fd())?;
+    near.enable()?;
+    Ok([near, remote])
+}
+
+/// Could other events be opened where these are refused?
+fn another_may_do(error: &io::Error) -> bool {
+    matches!(errno(error), Some(Errno::NOENT | Errno::INVAL | Errno::OPNOTSUPP))
+}
+
+fn errno(error: &io::Error) -> Option<Errno> {
+    Errno::from_io_error(error)
+}
+
+/// What an error of `perf_event_open(2)` means here.
+fn meaning(error: &io::Error) -> &'static str {
+    match errno(error) {
+        Some(Errno::NOENT) => "no such counter: virtual machines mostly have none",
+        Some(Errno::OPNOTSUPP) => {
+            "the counter cannot interrupt: virtual machines may pass on that kind alone"
+        }
+        Some(Errno::INVAL) => "the kernel does not know the event, or the two do not fit together",
+        Some(Errno::ACCESS | Errno::PERM) => "it takes CAP_PERFMON; see /proc/sys/kernel/perf_event_paranoid",
+        Some(Errno::MFILE) => "two files for each CPU are more than RLIMIT_NOFILE allows",
+        _ => "perf_event_open(2)",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use enforcer_core::hardware::{PerfEvent, TYPE_SOFTWARE};
+
+    use super::*;
+
+    fn counters(counts: Near) -> OpenCounters {
+        let event = PerfEvent { kind: TYPE_SOFTWARE, config: 0, config1: 0 };
+        let events = AccessEvents { name: "test", near: event, counts, remote: event };
+        OpenCounters { events, period: 100, _counters: Vec::new() }
+    }
+
+    #[test]
+    fn all_accesses_are_the_local_and_the_remote_ones() {
+        let accesses = |local, remote, samples| HardwareAccesses { local, remote, samples };
+        assert_eq!(counters(Near::Local).accesses(300, 200), accesses(300, 200, 5));
+        assert_eq!(counters(Near::All).accesses(300, 200), accesses(100, 200, 3));
+        assert_eq!(counters(Near::All).accesses(100, 200), accesses(0, 200, 2), "one counter is ahead");
+        assert_eq!(counters(Near::Local).accesses(u64::MAX, 200).samples, u64::MAX / 100);
+    }
+
+    #[test]
+    fn a_refusal_has_a_meaning_and_only_a_missing_counter_makes_try_another() {
+        for (errno, goes_on, said) in [
+            (Errno::NOENT, true, "no such counter"),
+            (Errno::OPNOTSUPP, true, "cannot interrupt"),
+            (Errno::INVAL, true, "does not know the event"),
+            (Errno::ACCESS, false, "CAP_PERFMON"),
+            (Errno::PERM, false, "CAP_PERFMON"),
+            (Errno::MFILE, false, "RLIMIT_NOFILE"),
+            (Errno::NOSYS, false, "perf_event_open"),
+        ] {
+            let error = io::Error::from(errno);
+            assert_eq!(another_may_do(&error), goes_on, "{error}");
+            assert!(meaning(&error).contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_pmus_are_those_that_list_an_event() {
+        let root = tempfile::tempdir().unwrap();
+        let devices = root.path().join("sys/bus/event_source/devices");
+        let write = |path: &str, text: &str| {
+            let file = devices.join(path);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        write("armv8_pmuv3_0/type", "10\n");
+        write("armv8_pmuv3_0/events/remote_access", "event=0x0031\n");
+        write("armv8_pmuv3_0/events/ll_cache_miss_rd", "event=0x0037\n");
+        write("other/type", "11\n");
+        write("broken/events/remote_access", "event=0x0031\n");
+        std::fs::create_dir_all(root.path().join("proc")).unwrap();
+        std::fs::write(root.path().join("proc/cpuinfo"), "CPU implementer\t: 0x41\n").unwrap();
+        let events = HardwareEvents::of_cpu(&HostRoot::captured(root.path()));
+        let first = events.candidates.events[0];
+        assert_eq!((first.remote.kind, first.remote.config, first.near.config), (10, 0x31, 0x37));
+        assert_eq!((events.candidates.only_generic, events.period), (None, HARDWARE_PERIOD));
+    }
+}

@@ -1,0 +1,131 @@
+//! Counters of memory accesses: software events take their way, because few machines have the others.
+
+use enforcer::observe::bpf::{AttachOptions, HardwareEvents, Hook, Programs, Watch};
+use enforcer_core::{
+    hardware::{AccessEvents, Candidates, Near, PerfEvent, TYPE_SOFTWARE},
+    id::{CpuId, NodeId},
+    sample::HardwareAccesses,
+};
+
+use crate::{OwnCgroup, options, permitted, possible, refused, run_anywhere, run_on};
+
+/// `PERF_COUNT_SW_PAGE_FAULTS` and `PERF_COUNT_SW_CONTEXT_SWITCHES` (`include/uapi/linux/perf_event.h`).
+const PAGE_FAULTS: u64 = 2;
+const CONTEXT_SWITCHES: u64 = 3;
+/// A type that no PMU has.
+const NO_PMU: u32 = u32::MAX - 1;
+
+const fn event(kind: u32, config: u64) -> PerfEvent {
+    PerfEvent { kind, config, config1: 0 }
+}
+
+/// Switches are near accesses, faults are remote ones.
+const SOFTWARE: AccessEvents = AccessEvents {
+    name: "software",
+    near: event(TYPE_SOFTWARE, CONTEXT_SWITCHES),
+    counts: Near::Local,
+    remote: event(TYPE_SOFTWARE, PAGE_FAULTS),
+};
+/// The second event of it cannot be opened.
+const HALF: AccessEvents = AccessEvents { name: "half", remote: event(NO_PMU, 0), ..SOFTWARE };
+
+/// Each CPU is a node of its own with a high number.
+fn node(cpu: CpuId) -> NodeId {
+    NodeId(cpu.0 * 100 + 72)
+}
+
+fn opening(events: &[AccessEvents]) -> AttachOptions {
+    let candidates = Candidates { events: events.to_vec(), only_generic: None };
+    AttachOptions { hardware: HardwareEvents { candidates, period: 1 }, ..options(node) }
+}
+
+/// Touches so many pages for the first time, one fault each. They are handed back so that the next ones are
+/// others.
+fn fault(pages: usize) -> Vec<u8> {
+    const PAGE: usize = 4_096;
+    let mut memory = vec![0u8; pages * PAGE];
+    memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
+    memory
+}
+
+/// This thread leaves its CPU so many times.
+fn leave(times: u32) {
+    for _ in 0..times {
+        std::thread::sleep(std::time::Duration::from_micros(50));
+    }
+}
+
+#[test]
+fn accesses_are_counted_by_workload_and_node() {
+    const FAULTS: usize = 3_000;
+    const SWITCHES: u32 = 400;
+    if !permitted() {
+        return;
+    }
+    let cpus: Vec<CpuId> = possible().iter().take(2).collect();
+    let [first, second] = cpus.as_slice() else {
+        println!("skipped: needs two CPUs");
+        return;
+    };
+    // The first pair cannot be opened whole: the next one is.
+    let (mut programs, degraded) = Programs::attach(&opening(&[HALF, SOFTWARE]));
+    if !programs.has(Hook::Hardware) {
+        return refused(&format!("{degraded:?}"));
+    }
+    // A huge page would be one fault.
+    rustix::thread::disable_transparent_huge_pages(true).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run_on(*first);
+            let cgroup = OwnCgroup::enter("hardware");
+            run_on(*first);
+            let early = fault(FAULTS);
+            leave(SWITCHES);
+            programs.watch(&[(cgroup.id(), Watch::alone(cgroup.id()))].into()).unwrap();
+            let read = |programs: &mut Programs| {
+                programs.read().unwrap().remove(&cgroup.id()).unwrap().hardware.unwrap()
+            };
+            let before = read(&mut programs);
+            let later = fault(FAULTS);
+            run_on(*second);
+            leave(SWITCHES);
+            let counted = read(&mut programs);
+            println!("{before:?} {counted:?}");
+            let of = |cpu: &CpuId| {
+                let [now, then] =
+                    [&counted, &before].map(|all| all.get(&node(*cpu)).copied().unwrap_or_default());
+                now.minus(then)
+            };
+            let (faults, switches) = (FAULTS as u64, u64::from(SWITCHES));
+            // Something else of the harness may run in the cgroup; it does less than this.
+            assert!((faults - faults / 50..faults * 3 / 2).contains(&of(first).remote), "{counted:?}");
+            assert!(of(second).remote < faults / 2, "{counted:?}");
+            assert!((switches..switches * 3 / 2).contains(&of(second).local), "{counted:?}");
+            assert!(of(first).local < switches / 2, "{counted:?}");
+            let each_is_a_sample = |one: &HardwareAccesses| one.samples == one.local + one.remote;
+            assert!(counted.values().all(each_is_a_sample), "{counted:?}");
+            // What was done before it was watched is in no figure.
+            let unwatched: u64 = before.values().map(|one| one.samples).sum();
+            assert!(unwatched < switches, "{before:?}");
+            drop((early, later));
+            run_anywhere();
+        });
+    });
+    rustix::thread::disable_transparent_huge_pages(false).unwrap();
+    let drops = programs.drops().unwrap().unwrap();
+    assert_eq!(drops.total(), 0, "{drops:?}");
+}
+
+#[test]
+fn counters_that_are_not_there_are_named_with_what_was_tried() {
+    if !permitted() {
+        return;
+    }
+    let (programs, degraded) = Programs::attach(&opening(&[HALF]));
+    assert!(!programs.has(Hook::Hardware));
+    assert_eq!(programs.nothing().hardware, None);
+    let entry = degraded.iter().find(|entry| entry.source == Hook::Hardware.source());
+    let Some(entry) = entry else { return refused(&format!("{degraded:?}")) };
+    println!("{entry:?}");
+    assert!(entry.reason.contains("half on CPU ") && entry.reason.contains("No such file"), "{entry:?}");
+}
