@@ -356,7 +356,7 @@ fn what_runs_where_it_should_not_is_misplaced_and_heirs_count_for_their_workload
     let Some([first, second]) = two_cpus() else { return };
     let exact = AttachOptions { run_time: RunTimeSource::Switches, ..options(|cpu| NodeId(cpu.0)) };
     let (mut programs, degraded) = Programs::attach(&exact);
-    if !Hook::ALL.into_iter().all(|hook| hook == Hook::HintFaults || programs.has(hook)) {
+    if ![Hook::Placement, Hook::RunTime, Hook::CgroupTree].into_iter().all(|hook| programs.has(hook)) {
         return refused(&format!("{degraded:?}"));
     }
     std::thread::scope(|scope| {
