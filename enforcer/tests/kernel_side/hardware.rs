@@ -100,7 +100,8 @@ fn accesses_are_counted_by_workload_and_node() {
             // Something else of the harness may run in the cgroup; it does less than this.
             assert!((faults - faults / 50..faults * 3 / 2).contains(&of(first).remote), "{counted:?}");
             assert!(of(second).remote < faults / 2, "{counted:?}");
-            assert!((switches..switches * 3 / 2).contains(&of(second).local), "{counted:?}");
+            // A sleep that is over before it began leaves no CPU.
+            assert!((switches - switches / 10..switches * 3 / 2).contains(&of(second).local), "{counted:?}");
             assert!(of(first).local < switches / 2, "{counted:?}");
             let each_is_a_sample = |one: &HardwareAccesses| one.samples == one.local + one.remote;
             assert!(counted.values().all(each_is_a_sample), "{counted:?}");

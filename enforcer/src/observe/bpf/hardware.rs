@@ -90,7 +90,7 @@ pub(super) fn open(
     programs: &OnOverflow,
     cpus: &[CpuId],
 ) -> Result<OpenCounters, HookError> {
-    let mut refused: Vec<String> = wanted.candidates.only_generic.iter().cloned().collect();
+    let mut refused: Vec<Refusal> = Vec::new();
     for events in &wanted.candidates.events {
         match open_all(events, wanted.period, programs, cpus) {
             Ok(counters) if counters.is_empty() => return Err(HookError::NoCpu(cpus.len())),
@@ -98,14 +98,33 @@ pub(super) fn open(
                 return Ok(OpenCounters { events: *events, period: wanted.period, _counters: counters });
             }
             Err((cpu, error)) => {
-                refused.push(format!("{} on CPU {cpu}: {error} ({})", events.name, meaning(&error)));
-                if !another_may_do(&error) {
+                let goes_on = another_may_do(&error);
+                refused.push(Refusal { name: events.name, cpu, error });
+                if !goes_on {
                     break;
                 }
             }
         }
     }
-    Err(HookError::NoCounter(refused.join("; ")))
+    Err(HookError::NoCounter(reason(wanted.candidates.only_generic.as_deref(), &refused)))
+}
+
+/// Events that could not be opened.
+struct Refusal {
+    name: &'static str,
+    cpu: CpuId,
+    error: io::Error,
+}
+
+/// Why nothing is open; events that were refused alike are named together.
+fn reason(only_generic: Option<&str>, refused: &[Refusal]) -> String {
+    let alike = |a: &Refusal, b: &Refusal| a.cpu == b.cpu && errno(&a.error) == errno(&b.error);
+    let said = refused.chunk_by(alike).filter_map(|group| {
+        let Refusal { cpu, error, .. } = group.first()?;
+        let names: Vec<&str> = group.iter().map(|refusal| refusal.name).collect();
+        Some(format!("{} on CPU {cpu}: {error}: {}", names.join(", "), meaning(error)))
+    });
+    only_generic.map(str::to_owned).into_iter().chain(said).collect::<Vec<_>>().join("; ")
 }
 
 /// Both events of every CPU that is online.
@@ -152,7 +171,7 @@ fn errno(error: &io::Error) -> Option<Errno> {
 /// What an error of `perf_event_open(2)` means here.
 fn meaning(error: &io::Error) -> &'static str {
     match errno(error) {
-        Some(Errno::NOENT) => "no such counter: virtual machines mostly have none",
+        Some(Errno::NOENT) => "no such counter, as in most virtual machines",
         Some(Errno::OPNOTSUPP) => {
             "the counter cannot interrupt: virtual machines may pass on that kind alone"
         }
@@ -199,6 +218,20 @@ mod tests {
             assert_eq!(another_may_do(&error), goes_on, "{error}");
             assert!(meaning(&error).contains(said), "{error}");
         }
+    }
+
+    #[test]
+    fn events_that_were_refused_alike_are_named_together() {
+        let refusal = |name, cpu, errno: Errno| Refusal { name, cpu: CpuId(cpu), error: errno.into() };
+        let refused =
+            [refusal("a", 0, Errno::NOENT), refusal("b", 0, Errno::NOENT), refusal("c", 3, Errno::ACCESS)];
+        assert_eq!(
+            reason(Some("an unknown CPU"), &refused),
+            "an unknown CPU; a, b on CPU 0: No such file or directory (os error 2): no such counter, as in most \
+             virtual machines; c on CPU 3: Permission denied (os error 13): it takes CAP_PERFMON; see \
+             /proc/sys/kernel/perf_event_paranoid"
+        );
+        assert_eq!(reason(None, &refused[..0]), "");
     }
 
     #[test]
