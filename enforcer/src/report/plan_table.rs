@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use enforcer_core::{
     id::Id,
     place::{Candidate, ContainerKind, hints::Hint},
-    set::IdSet,
+    set::{CpuSet, IdSet},
     trial::{Act, ContainerReport, MoveReport, PlanReport, StepReport, UpdateReport},
 };
 
@@ -139,7 +139,9 @@ fn pinned(list: String, pinned: bool) -> String {
 }
 
 fn lists(container: &ContainerReport) -> String {
-    let (alone, shared) = (&container.exclusive_cpus, &container.shared_cpus);
+    // Of cores of which it runs on one thread only the other ones are left out.
+    let runs_on = |cpus: &CpuSet| cpus.intersection(&container.cpus);
+    let (alone, shared) = (&runs_on(&container.exclusive_cpus), &runs_on(&container.shared_cpus));
     if alone.is_empty() || shared.is_empty() {
         return list(&container.cpus);
     }

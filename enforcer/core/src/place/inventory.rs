@@ -17,6 +17,7 @@ use crate::{
     policy::placement::{CpuAmount, PlacementSettings},
     set::{CpuSet, NodeSet},
     topology::{Hugepages, MemoryKind, Node, Topology},
+    words,
 };
 
 /// The machine as placement sees it.
@@ -70,7 +71,7 @@ pub struct DeviceUnit {
 #[error("{key} = {value}: {problem}")]
 pub struct InventoryError {
     /// Key of the configuration.
-    pub key: &'static str,
+    pub key: String,
     /// Its value.
     pub value: String,
     /// What does not fit.
@@ -85,26 +86,57 @@ impl Inventory {
         settings: &PlacementSettings,
     ) -> Result<Self, InventoryError> {
         let layout = CpuLayout::of(&machine);
-        let allowed_cpus = available_cpus(settings, &layout.all())?;
-        let reserved_cpus = reserved_cpus(settings, &layout, &allowed_cpus, &machine.isolated_cpus)?;
-        Ok(Self::of(machine, layout, devices, settings, (allowed_cpus, reserved_cpus)))
+        let cpus = allowed_and_reserved(settings, &layout, &machine)?;
+        let inventory = Self::of(machine, layout, devices, settings, cpus);
+        inventory.has_what_is_reserved(settings)?;
+        Ok(inventory)
     }
 
     /// What is degraded when the configuration does not fit the machine.
     pub const UNFIT: &str = "placement";
 
-    /// The same; where the configuration does not fit the machine, all CPUs may be handed out.
+    /// The same; where the CPUs of the configuration do not fit the machine, all may be handed out, and
+    /// where its memory does not, as much is set aside as there is.
     pub fn or_whole(machine: Topology, settings: &PlacementSettings) -> (Self, Option<Degraded>) {
-        match Self::new(machine.clone(), Vec::new(), settings) {
-            Ok(inventory) => (inventory, None),
+        let layout = CpuLayout::of(&machine);
+        let cpus = allowed_and_reserved(settings, &layout, &machine);
+        let unfit = |error: InventoryError, effect| Degraded::new(Self::UNFIT, error.to_string(), effect);
+        match cpus {
+            Ok(cpus) => {
+                let inventory = Self::of(machine, layout, Vec::new(), settings, cpus);
+                let error = inventory.has_what_is_reserved(settings).err();
+                (inventory, error.map(|error| unfit(error, "only what there is of it is set aside")))
+            }
             Err(error) => {
-                let layout = CpuLayout::of(&machine);
                 let cpus = (layout.all(), CpuSet::new());
-                let effect = "nothing is set aside for the system, every CPU may be given to workloads";
-                let unfit = Degraded::new(Self::UNFIT, error.to_string(), effect);
-                (Self::of(machine, layout, Vec::new(), settings, cpus), Some(unfit))
+                let effect = "no CPU is set aside for the system, every one may be given to workloads";
+                (Self::of(machine, layout, Vec::new(), settings, cpus), Some(unfit(error, effect)))
             }
         }
+    }
+
+    /// Is everything there that is to be set aside of memory? What is not known may be.
+    fn has_what_is_reserved(&self, settings: &PlacementSettings) -> Result<(), InventoryError> {
+        for (node, amounts) in &settings.reserved.memory {
+            let refused = |key: String, value: String, problem: String| {
+                Err(InventoryError { key: format!("placement.reserved.memory{key}"), value, problem })
+            };
+            let ids: NodeSet = self.nodes.iter().map(|supply| supply.id).collect();
+            let Some(supply) = self.nodes.iter().find(|supply| supply.id.to_string() == *node) else {
+                let problem = format!("the machine has no such NUMA node, only {ids}");
+                return refused(String::new(), format!("{node:?}"), problem);
+            };
+            let unknown = self.machine.node(supply.id).is_none_or(|node| node.mem_total_bytes.is_none());
+            for (name, wanted) in amounts.iter().filter(|(name, _)| !(unknown && *name == "memory")) {
+                let total = supply.total.iter().find(|(resource, _)| resource.to_string() == *name);
+                let total = total.map_or(0, |(_, bytes)| *bytes);
+                if wanted.0 > total {
+                    let problem = format!("the node has {} of it", words::size(total));
+                    return refused(format!(".{node}.{name}"), words::size(wanted.0), problem);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn of(
@@ -161,12 +193,23 @@ impl NodeSupply {
     }
 }
 
+/// CPUs that may be handed out, and those of them that are set aside.
+fn allowed_and_reserved(
+    settings: &PlacementSettings,
+    layout: &CpuLayout,
+    machine: &Topology,
+) -> Result<(CpuSet, CpuSet), InventoryError> {
+    let allowed = available_cpus(settings, &layout.all())?;
+    let reserved = reserved_cpus(settings, layout, &allowed, &machine.isolated_cpus)?;
+    Ok((allowed, reserved))
+}
+
 fn available_cpus(settings: &PlacementSettings, online: &CpuSet) -> Result<CpuSet, InventoryError> {
     let Some(amount) = settings.available.as_ref().and_then(|available| available.cpus.as_ref()) else {
         return Ok(online.clone());
     };
     let refused = |problem: &str| InventoryError {
-        key: "placement.available.cpus",
+        key: "placement.available.cpus".into(),
         value: amount.to_string(),
         problem: problem.to_owned(),
     };
@@ -187,7 +230,7 @@ fn reserved_cpus(
 ) -> Result<CpuSet, InventoryError> {
     let Some(amount) = &settings.reserved.cpus else { return Ok(CpuSet::new()) };
     let refused = |problem: String| InventoryError {
-        key: "placement.reserved.cpus",
+        key: "placement.reserved.cpus".into(),
         value: amount.to_string(),
         problem,
     };
@@ -250,5 +293,42 @@ mod tests {
         );
         assert!(error("18446744073709551615m").contains("available=8"));
         assert!(error("cpuset:7-8").contains("CPUs 8 are not available"));
+    }
+
+    #[test]
+    fn memory_that_is_not_there_cannot_be_reserved() {
+        let machine = || Machine::new().memory_gib(16).build();
+        let settings = |text: &str| toml::from_str::<PlacementSettings>(text).unwrap();
+        for (text, said) in [
+            ("reserved.memory.0.memory = '16GiB'", None),
+            (
+                "reserved.memory.9.memory = '1GiB'",
+                Some("placement.reserved.memory = \"9\": the machine has no such NUMA node, only 0"),
+            ),
+            (
+                "reserved.memory.0.memory = '17GiB'",
+                Some("placement.reserved.memory.0.memory = 17 GiB: the node has 16 GiB of it"),
+            ),
+            (
+                "reserved.memory.0.hugepages-2Mi = '2MiB'",
+                Some("placement.reserved.memory.0.hugepages-2Mi = 2048 KiB: the node has 0 B of it"),
+            ),
+        ] {
+            let settings = settings(text);
+            let refused = Inventory::new(machine(), Vec::new(), &settings).err().map(|e| e.to_string());
+            assert_eq!(refused.as_deref(), said, "{text}");
+            let (_, unfit) = Inventory::or_whole(machine(), &settings);
+            assert_eq!(unfit.map(|unfit| unfit.reason).as_deref(), said, "{text}");
+        }
+        let both = settings("reserved = { cpus = 'cpuset:0', memory = { 0 = { memory = '17GiB' } } }");
+        let (inventory, unfit) = Inventory::or_whole(machine(), &both);
+        assert!(unfit.is_some());
+        assert_eq!(inventory.reserved_cpus.to_string(), "0", "CPUs are set aside all the same");
+        let unknown = {
+            let mut machine = machine();
+            machine.nodes[0].mem_total_bytes = None;
+            Inventory::new(machine, Vec::new(), &settings("reserved.memory.0.memory = '1GiB'"))
+        };
+        assert!(unknown.is_ok(), "{unknown:?}");
     }
 }

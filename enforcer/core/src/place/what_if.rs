@@ -192,6 +192,10 @@ impl Search<'_> {
             engine.place(self.inventory, &mut trial, &request, &mut Trace::default()).ok()?;
         }
         let now = trial.exclusive_cpus();
+        // Placed again where it was it would only share with more than was promised: that is no move.
+        if before.iter().any(|(holder, had)| trial.get(holder).is_none_or(|has| is_same_seat(had, has))) {
+            return None;
+        }
         before.sort_by_key(|(holder, _)| *holder);
         let moves = before.into_iter().map(|(holder, had)| {
             let has = trial.get(holder)?;
@@ -260,6 +264,12 @@ fn again(holder: &Holder, grant: &Grant, host: &HintsSettings) -> Option<(PodReq
         previous: std::collections::BTreeMap::new(),
     };
     Some((request, HintsEngine::new(HintsSettings { policy, ..host.clone() })))
+}
+
+/// Does it run where it ran, with its memory where it was?
+fn is_same_seat(had: &Grant, has: &Grant) -> bool {
+    let reach = |grant: &Grant| grant.shared.as_ref().map(|shared| shared.reach().clone());
+    (&had.exclusive, &had.mems, reach(had)) == (&has.exclusive, &has.mems, reach(has))
 }
 
 fn promised(grant: &Grant) -> u64 {

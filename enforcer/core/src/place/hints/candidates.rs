@@ -2,7 +2,7 @@
 //!
 //! The set that was taken, the next best ones of the merge, every single node and all nodes together,
 //! each with what decided: which resource it lacks, or the comparison with the one that was taken.
-//! There may be 2^N other sets; those are not named.
+//! There are 2^N sets: of a few nodes all are named, of more nodes those alone.
 
 use super::{
     Mask, Offer,
@@ -17,6 +17,8 @@ use crate::{
 
 /// Sets of the merge that are told, the one that was taken included.
 const MERGED: usize = 8;
+/// Nodes up to which every set is told.
+const FEW: usize = 4;
 
 /// The candidates, the one that was taken first.
 pub(super) fn of(
@@ -27,10 +29,15 @@ pub(super) fn of(
     let nodes = question.nodes;
     let taken = settled.map(|settled| settled.merged);
     let chosen = taken.and_then(|merged| merged.mask);
-    let singles = positions(nodes.all()).map(|position| 1 << position);
     let merged = next_best(question, taken);
     let listed = merged.iter().map(|considered| considered.mask);
-    let mut masks: Vec<Mask> = chosen.into_iter().chain(listed).chain(singles).chain([nodes.all()]).collect();
+    let mut others: Vec<Mask> = if nodes.len() <= FEW {
+        (1..=nodes.all()).collect()
+    } else {
+        positions(nodes.all()).map(|position| 1 << position).chain([nodes.all()]).collect()
+    };
+    others.sort_by_key(|mask| mask.count_ones());
+    let mut masks: Vec<Mask> = chosen.into_iter().chain(listed).chain(others).collect();
     let mut seen = std::collections::BTreeSet::new();
     masks.retain(|mask| seen.insert(*mask));
     let name = container.map_or("", |container| container.name.as_str());
@@ -53,10 +60,11 @@ pub(super) fn of(
 fn next_best(question: &Question<'_>, taken: Option<Merged>) -> Vec<Considered> {
     let Some(Merged { mask: Some(chosen), preferred }) = taken else { return Vec::new() };
     let (nodes, options) = (question.nodes, question.options());
+    let most = if nodes.len() <= FEW { 1 << FEW } else { MERGED };
     let merged = if preferred {
-        merge::candidates(nodes, question.offers(), options, MERGED)
+        merge::candidates(nodes, question.offers(), options, most)
     } else {
-        merge::candidates(nodes, question.firm.iter().map(|(_, offer)| offer), options, MERGED)
+        merge::candidates(nodes, question.firm.iter().map(|(_, offer)| offer), options, most)
     };
     let led = merged.first().is_some_and(|first| first.mask == chosen);
     if led { merged } else { Vec::new() }

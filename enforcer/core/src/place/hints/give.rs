@@ -149,7 +149,9 @@ impl Placing<'_> {
             return Ok((claims, mems));
         };
         let stock = MemoryStock::new(account, asker.nodes, strict);
-        let claims = match memory::assign(&stock, &demand.memory, merged) {
+        // First fit has no preference that could forbid to widen the nodes of the memory.
+        let preferred = merged.preferred && !is_first_fit(asker.settings.policy);
+        let claims = match memory::assign(&stock, &demand.memory, Merged { preferred, ..merged }) {
             Ok(claims) => claims,
             Err(rejection) if guaranteed => return Err(rejection),
             // A preference only: what fits nowhere is not promised, and not pinned.

@@ -265,6 +265,7 @@ impl<'a> Placing<'a> {
                     let cpus = machine.cpus_of(node);
                     count(usable.as_ref().map_or_else(|| cpus.len(), |usable| cpus.common(usable)))
                 }),
+                anywhere: None,
             });
         }
         if self.pod.qos == QosClass::Guaranteed {
@@ -274,20 +275,24 @@ impl<'a> Placing<'a> {
                 wanted: *bytes,
                 free: by_node(&|node| memory.free(node, *resource)),
                 capacity: by_node(&|node| memory.capacity(node, *resource)),
+                anywhere: None,
             }));
         }
         lines.extend(demand.devices.iter().map(|(resource, count)| {
             let stock = self.device_stock(asker, resource);
             let near = |node: &NodeSet| stock.count_near(node);
+            let anywhere = stock.anywhere();
             let units = self.inventory.devices.get(resource).map_or(&[][..], Vec::as_slice);
             let all =
                 |node: &NodeSet| units.iter().filter(|unit| !unit.nodes.is_disjoint(node)).count() as u64;
             Line {
-                room: stock.room(),
+                // What is near no known node cannot be aligned, unless nothing is known of any.
+                room: anywhere.map_or_else(|| Room::new(resource, &nodes, near), |_| stock.room()),
                 resource: resource.clone(),
                 wanted: *count,
                 free: by_node(&near),
                 capacity: by_node(&all),
+                anywhere,
             }
         }));
         lines

@@ -24,6 +24,8 @@ pub(super) struct Line {
     pub(super) wanted: u64,
     pub(super) free: Vec<u64>,
     pub(super) capacity: Vec<u64>,
+    /// What can be had wherever the place is, of a resource of which no node is known.
+    pub(super) anywhere: Option<u64>,
     /// What could be had of it.
     pub(super) room: Room,
 }
@@ -34,7 +36,12 @@ impl Line {
     }
 
     fn available(&self, mask: Mask) -> u64 {
-        Self::sum(&self.free, mask)
+        self.anywhere.unwrap_or_else(|| Self::sum(&self.free, mask))
+    }
+
+    /// Has it too little for every set of nodes?
+    fn is_short_anywhere(&self) -> bool {
+        self.anywhere.is_some_and(|available| available < self.wanted)
     }
 
     fn is_short(&self, mask: Mask) -> bool {
@@ -57,8 +64,10 @@ impl Line {
 
     /// Nodes that an empty machine would need; none when all of them are too few.
     fn width(&self) -> Option<usize> {
-        let does =
-            |width: &usize| Self::sum(&self.capacity, Self::richest(&self.capacity, *width)) >= self.wanted;
+        let does = |width: &usize| {
+            self.anywhere.is_some()
+                || Self::sum(&self.capacity, Self::richest(&self.capacity, *width)) >= self.wanted
+        };
         (1..=self.capacity.len()).find(does)
     }
 
@@ -79,7 +88,11 @@ pub(super) fn not_aligned(
     lines: &[Line],
     offers: &Offers,
 ) -> Rejection {
-    let widest = |line: &Line| if single_node { 1 } else { line.width().unwrap_or(nodes.len()) };
+    let widest = |line: &Line| match line.anywhere {
+        Some(_) => nodes.len(),
+        None if single_node => 1,
+        None => line.width().unwrap_or(nodes.len()),
+    };
     let own = lines.iter().map(|line| (line, Line::richest(&line.free, widest(line))));
     let short: Vec<Shortage> = own
         .filter(|(line, mask)| line.is_short(*mask))
@@ -122,13 +135,19 @@ fn fits(nodes: &NodeIndex, single_node: bool, lines: &[Line], offers: &Offers) -
     if let Some(mask) = narrowest_with_room(nodes, lines, offers) {
         return Some(format!("all of it fits on {}, but not aligned", words::nodes(&nodes.nodes(mask))));
     }
-    let room = |line: &Line| if single_node { line.room.clone().on_one_node() } else { line.room.clone() };
+    let room = |line: &Line| {
+        let room = line.room.clone();
+        if single_node && line.anywhere.is_none() { room.on_one_node() } else { room }
+    };
     would_fit(&lines.iter().map(room).collect::<Vec<_>>())
 }
 
 /// A narrow set of nodes with room for everything: node after node, each time the one that leaves
 /// least missing.
 fn narrowest_with_room(nodes: &NodeIndex, lines: &[Line], offers: &Offers) -> Option<Mask> {
+    if lines.iter().any(Line::is_short_anywhere) {
+        return None;
+    }
     let missing = |mask: Mask| lines.iter().map(|line| line.missing(mask)).sum::<u128>();
     let mut mask = 0;
     while !(mask != 0 && offers.iter().all(|(_, offer)| accepts(offer, mask))) {

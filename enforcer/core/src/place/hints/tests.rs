@@ -526,6 +526,38 @@ fn first_fit_is_strict_for_guaranteed_pods_only() {
     }
 }
 
+#[test]
+fn memory_is_widened_where_first_fit_has_too_little() {
+    for (policy_of, expected) in [
+        (TopologyPolicy::NumaManager, Some("0-1")),
+        (TopologyPolicy::NumaManagerBestEffort, Some("0-1")),
+        (TopologyPolicy::BestEffort, Some("1")),
+    ] {
+        let mut host = Host::new(two_nodes(), policy(policy_of));
+        let most = host.inventory.nodes[0].allocatable(MemoryResource::Memory);
+        let mut first = container("c", 1000, most - GIB);
+        first.allowed_nodes = Some("0".parse().unwrap());
+        host.admit(&pod("first", vec![first])).unwrap();
+        // CPUs of node 0 and memory of nodes 0-1 have node 0 in common, which has 1 GiB left.
+        let outcome = host.admit(&pod("next", vec![container("c", 1000, 2 * GIB)]));
+        assert!(outcome.is_ok(), "{policy_of:?}: {outcome:?}");
+        assert_eq!(Some(host.place("next", "c").1.as_str()), expected, "{policy_of:?}");
+    }
+}
+
+#[test]
+fn every_set_of_a_few_nodes_is_told() {
+    let machine = Machine::new().sockets(4).cores(2).threads(1).build();
+    let Host { inventory, settings, mut allocations } = Host::new(machine, HintsSettings::default());
+    let mut trace = crate::place::Trace::wanted();
+    let request = pod("a", vec![container("c", 2000, GIB)]);
+    crate::place::admit(&inventory, &settings, &mut allocations, &request, &mut trace).unwrap();
+    let (candidates, _) = trace.into_parts();
+    let places: std::collections::BTreeSet<_> = candidates.iter().map(|c| c.place.as_str()).collect();
+    assert_eq!((candidates.len(), places.len()), (15, 15), "{places:?}");
+    assert_eq!(candidates.iter().filter(|candidate| candidate.chosen).count(), 1);
+}
+
 /// One step of a random sequence.
 #[derive(Debug, Clone)]
 enum Step {

@@ -351,3 +351,36 @@ fn every_rejection_of_pools_says_what_was_short_where_and_what_would_fit() {
         ),
     ]);
 }
+
+#[test]
+fn devices_near_no_known_node_are_short_only_where_there_are_too_few() {
+    let settings = "[hints]\npolicy = 'single-numa-node'";
+    for (near, cpus, count, said) in [
+        // Nothing is known of any: they are no reason, unless there are too few of them.
+        (["", "", ""], 9, 2, "8 of 9 cpu on node 0; all of it fits on nodes 0-1, but not aligned"),
+        (
+            ["", "", ""],
+            9,
+            4,
+            "8 of 9 cpu on node 0, 3 of 4 v.com/gpu on nodes 0-1; at most 8 cpu on node 0, \
+             16 GiB memory on node 0, 3 v.com/gpu on nodes 0-1 would fit",
+        ),
+        // Of some it is known: the others cannot be aligned.
+        (
+            ["", "1", ""],
+            1,
+            2,
+            "1 of 2 v.com/gpu on node 1; at most 8 cpu on node 0, 16 GiB memory on node 0, \
+             1 v.com/gpu on node 1 would fit",
+        ),
+    ] {
+        let machine = Machine::new().sockets(2).cores(4).memory_gib(16).build();
+        let settings: PlacementSettings = toml::from_str(settings).unwrap();
+        let mut host = Host::with(machine, devices("v.com/gpu", &near), settings);
+        let request = one(container("c", cpus * 1000, GIB).device("v.com/gpu", count));
+        let text = host.admit(&request).unwrap_err().to_string();
+        let prefix =
+            "TopologyAffinityError: container c: Resources cannot be allocated with Topology locality: ";
+        assert_eq!(text.strip_prefix(prefix), Some(said), "{near:?}");
+    }
+}

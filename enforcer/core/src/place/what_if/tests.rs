@@ -98,6 +98,23 @@ fn devices_are_not_moved() {
     assert_eq!(ask(&host, &pod("p", vec![container("c", 1000, GIB).device("v.com/gpu", 1)])), None);
 }
 
+#[test]
+fn who_would_stay_where_it_is_does_not_move() {
+    let machine = Machine::new().cores(4).memory_gib(16).build();
+    let mut host = Host::new(machine, policy(TopologyPolicy::Restricted));
+    let pools = |name: &str, millis: u64| {
+        let annotations = [("engine.numa-enforcer.io".to_owned(), "pools".to_owned())].into();
+        let containers = vec![container("c", millis, GIB)];
+        PodRequest { annotations, ..pod(name, containers) }
+    };
+    host.admit(&pools("exclusive", 4000)).unwrap();
+    host.admit(&pod("shares", vec![container("c", 2500, GIB).without_limits()])).unwrap();
+    // The rest is promised. Who shares could be placed again, with less to share, in the same place.
+    let request = pools("p", 2000);
+    assert!(host.admit(&request).is_err());
+    assert_eq!(ask(&host, &request), None);
+}
+
 /// Placements tried for a pod.
 fn trials(host: &Host, request: &PodRequest) -> usize {
     let search = Search {

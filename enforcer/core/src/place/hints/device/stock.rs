@@ -89,6 +89,12 @@ impl<'a> DeviceStock<'a> {
         u64::try_from(near.count()).unwrap_or(u64::MAX)
     }
 
+    /// Available ones where no node is known of any device, so that any place does; else none.
+    pub(in crate::place::hints) fn anywhere(&self) -> Option<u64> {
+        let unknown = !self.units.is_empty() && self.units.iter().all(|unit| unit.near.is_none());
+        unknown.then(|| u64::try_from(self.available().count()).unwrap_or(u64::MAX))
+    }
+
     /// What could be had; those near no known node only with all others together.
     pub(in crate::place::hints) fn room(&self) -> Room {
         let nodes: NodeSet = self.nodes.ids().iter().copied().collect();

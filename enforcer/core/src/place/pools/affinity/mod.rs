@@ -74,7 +74,7 @@ type Annotation = BTreeMap<String, Vec<Entry>>;
 
 /// One element of a container's list: a name (the simple form) or a rule (the full one).
 #[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "the name of a container or {scope, match, weight} was expected")]
 enum Entry {
     Rule(FullRule),
     Name(Scalar),

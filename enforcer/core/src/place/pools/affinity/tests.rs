@@ -191,6 +191,10 @@ fn what_is_wrong_with_a_rule_is_reported_and_the_rest_counts() {
             "operator Exists takes 0 values, not 1",
         ),
         (full(r#"{"key": "name", "operator": "Like", "values": ["a"]}"#), "operator Like is not known"),
+        (
+            r#"{"c2": [{"match": {"operator": "AlwaysTrue"}, "weight": "much"}]}"#.to_owned(),
+            "the name of a container or {scope, match, weight} was expected",
+        ),
         (full(r#"{"key": "colour", "operator": "Exists"}"#), "key `colour` is not known"),
         (full(r#"{"key": "name", "operator": "Matches", "values": ["["]}"#), "error parsing glob"),
         (
@@ -199,7 +203,10 @@ fn what_is_wrong_with_a_rule_is_reported_and_the_rest_counts() {
         ),
         ("{".into(), "EOF"),
         (r#"{"c1": "c2"}"#.into(), "invalid type"),
-        (r#"{"c1": [{"weight": 1}]}"#.into(), "did not match"),
+        (
+            r#"{"c1": [{"weight": 1}]}"#.into(),
+            "the name of a container or {scope, match, weight} was expected",
+        ),
     ] {
         let pod = pod(&[(KEY, &annotation), (ANTI, r#"{"c1": ["c3"]}"#)]);
         let (rules, warnings) = rules_of(&pod, "c1", &PoolsSettings::default());
