@@ -226,7 +226,12 @@ impl<'a> Placing<'a> {
             no_cpus(self.inventory, asker, &error, &free)
         };
         if asker.kept.len() >= count {
-            return cpu::retain(layout, asker.kept, &CpuSet::new(), count, options).map_err(refused);
+            let near = affinity.map_or_else(CpuSet::new, |nodes| {
+                asker.kept.intersection(&self.inventory.machine.cpus_of(nodes))
+            });
+            let none = CpuSet::new();
+            let (from, keep) = if near.len() >= count { (&near, &none) } else { (asker.kept, &near) };
+            return cpu::retain(layout, from, keep, count, options).map_err(refused);
         }
         if !asker.kept.is_empty() {
             let free = available.union(&reusable);

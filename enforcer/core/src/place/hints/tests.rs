@@ -546,6 +546,26 @@ fn memory_is_widened_where_first_fit_has_too_little() {
 }
 
 #[test]
+fn who_shrinks_keeps_the_cpus_near_its_place() {
+    let mut host = Host::new(two_nodes(), policy(TopologyPolicy::BestEffort));
+    let sized = |cpus: u64| pod("p", vec![container("c", cpus * 1000, GIB)]);
+    host.admit(&sized(2)).unwrap();
+    // Eight CPUs of node 0 and four of node 1, which alone would be the tighter fit; the memory stays.
+    for (cpus, on) in [(12, "0-1"), (4, "0"), (1, "0")] {
+        let Host { inventory, settings, allocations } = &mut host;
+        resize(inventory, settings, allocations, &sized(cpus), &mut Trace::default()).unwrap();
+        let nodes = host.inventory.machine.nodes_of(&host.grant("p", "c").exclusive);
+        let hint = host.grant("p", "c").hint.clone().unwrap();
+        assert_eq!(
+            (nodes.to_string(), hint.nodes.unwrap().to_string()),
+            (on.into(), on.into()),
+            "{cpus} CPUs"
+        );
+    }
+    assert_eq!(host.place("p", "c").1, "0");
+}
+
+#[test]
 fn every_set_of_a_few_nodes_is_told() {
     let machine = Machine::new().sockets(4).cores(2).threads(1).build();
     let Host { inventory, settings, mut allocations } = Host::new(machine, HintsSettings::default());
