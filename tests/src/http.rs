@@ -29,7 +29,12 @@ pub fn get(address: SocketAddr, path: &str) -> Result<String> {
 
 /// Value of the first series of `metric` that has all `labels`.
 pub fn metric(text: &str, metric: &str, labels: &[(&str, &str)]) -> Option<f64> {
-    text.lines().find_map(|line| {
+    values(text, metric, labels).next()
+}
+
+/// Values of every series of `metric` that has all `labels`.
+pub fn values(text: &str, metric: &str, labels: &[(&str, &str)]) -> impl Iterator<Item = f64> {
+    text.lines().filter_map(move |line| {
         let rest = line.strip_prefix(metric)?;
         let (found, value) = match rest.strip_prefix('{') {
             Some(rest) => rest.rsplit_once('}')?,
@@ -56,5 +61,6 @@ mod tests {
         assert_eq!(metric(TEXT, "a", &[("w", "z")]), None);
         assert_eq!(metric(TEXT, "ab", &[]), Some(3.0));
         assert_eq!(metric(TEXT, "b", &[]), None);
+        assert_eq!(values(TEXT, "a", &[("n", "0")]).collect::<Vec<_>>(), [0.5, 1.0]);
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     cgroup::Cgroup,
     http,
     process::{self, Output, Running},
+    wait,
 };
 
 /// Where the guest finds it.
@@ -131,6 +132,14 @@ impl Daemon {
         Ok(http::metric(&http::get(self.metrics, "/metrics")?, name, &[("cgroup", cgroup.path())]))
     }
 
+    /// Its metrics after it has taken so many further turns: all that happened before is in them.
+    pub fn metrics_after_ticks(&self, turns: u32) -> Result<Metrics> {
+        let ticks = || wait::until("the daemon serves its metrics", LIMIT, || self.ticks());
+        let end = ticks()? + f64::from(turns);
+        wait::until("the daemon takes its turns", LIMIT, || Ok((ticks()? >= end).then_some(())))?;
+        Ok(Metrics(http::get(self.metrics, "/metrics")?))
+    }
+
     /// The process.
     pub fn process(self) -> Running {
         self.process
@@ -142,6 +151,17 @@ impl Daemon {
             .iter()
             .filter_map(|path| fs::read_to_string(path).ok())
             .collect()
+    }
+}
+
+/// The daemon's metrics at one moment.
+#[derive(Debug)]
+pub struct Metrics(String);
+
+impl Metrics {
+    /// Sum of all series of `name` that have these labels; 0 if there are none.
+    pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        http::values(&self.0, name, labels).sum()
     }
 }
 

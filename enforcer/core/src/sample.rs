@@ -51,10 +51,25 @@ pub struct Sample {
     /// What the kernel side told one by one; `None` where it tells nothing.
     #[serde(default)]
     pub events: Option<Events>,
+    /// How the kernel side itself fares; none where nothing is attached.
+    #[serde(default)]
+    pub kernel_side: Option<KernelSide>,
     /// Which source each kind of value came from, for people: `tasks: bpf iterator`.
     pub sources: BTreeMap<String, String>,
     /// What could not be read.
     pub degraded: Vec<Degraded>,
+}
+
+/// What the kernel side could not count, and how full it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KernelSide {
+    /// What is in no counter, by reason (`map-full`); cumulative since the programs are attached.
+    pub lost: BTreeMap<String, u64>,
+    /// Cgroups that it watches, with those that inherited it.
+    pub cgroups_watched: u64,
+    /// Cgroups that it has room for.
+    pub cgroups_room: u64,
 }
 
 /// Mount points of the cgroup hierarchies, as the machine itself names them: a captured machine has

@@ -27,7 +27,7 @@ use enforcer_core::{
 pub use self::source::{LiveSource, Source, SourceError};
 use crate::{
     enforce::{Actuator, Applied, DryRunActuator, apply_plan},
-    report::tick::{TICK_SCHEMA_VERSION, TickReport, Totals},
+    report::tick::{Counters, TICK_SCHEMA_VERSION, TickReport, Totals},
 };
 
 /// Ticks between two readings of the topology: hotplug is rare, and reading it takes many files.
@@ -183,6 +183,8 @@ impl Engine {
             audit,
             nodes: sample.nodes.clone(),
             events: sample.events.as_ref().map(|events| events.counts),
+            counters: Counters::of(&sample),
+            kernel_side: sample.kernel_side.clone(),
             decision,
             outcomes: applied.outcomes,
             totals: self.totals.clone(),

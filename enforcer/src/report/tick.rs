@@ -9,7 +9,8 @@ use enforcer_core::{
     id::NodeId,
     plan::{Action, Outcome, OutcomeResult},
     policy::Mode,
-    sample::{EventCounts, NodeSample},
+    sample::{EventCounts, HintFaults, KernelSide, NodeSample, Placements, RunTime, Sample},
+    workload::CgroupPath,
 };
 use serde::Serialize;
 
@@ -40,12 +41,43 @@ pub struct TickReport {
     pub nodes: BTreeMap<NodeId, NodeSample>,
     /// Events of the kernel side since it was attached; `None` where it tells none.
     pub events: Option<EventCounts>,
+    /// What the kernel side counted of each workload's cgroup since it is watched.
+    pub counters: BTreeMap<CgroupPath, Counters>,
+    /// How the kernel side itself fares.
+    pub kernel_side: Option<KernelSide>,
     /// What shall be done.
     pub decision: Decision,
     /// What became of it; dry runs in observe mode.
     pub outcomes: Vec<Outcome>,
     /// Since the daemon started.
     pub totals: Totals,
+}
+
+/// What the kernel side counted; none of what it has no program for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Counters {
+    /// Time on CPUs of each node.
+    pub run_time: Option<BTreeMap<NodeId, RunTime>>,
+    /// Tasks put on a CPU.
+    pub placements: Option<Vec<Placements>>,
+    /// NUMA hinting faults.
+    pub hint_faults: Option<BTreeMap<NodeId, HintFaults>>,
+}
+
+impl Counters {
+    /// Of every cgroup of a sample that anything was counted for.
+    pub fn of(sample: &Sample) -> BTreeMap<CgroupPath, Self> {
+        let counters = sample.cgroups.iter().map(|(path, cgroup)| {
+            let counters = Self {
+                run_time: cgroup.run_time.clone(),
+                placements: cgroup.placements.clone(),
+                hint_faults: cgroup.hint_faults.clone(),
+            };
+            (path.clone(), counters)
+        });
+        counters.filter(|(_, counters)| *counters != Self::default()).collect()
+    }
 }
 
 /// Counts since the daemon started.

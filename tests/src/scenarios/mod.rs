@@ -7,6 +7,7 @@ mod correct;
 mod degrade;
 mod eyes;
 mod large;
+mod moves;
 mod rig;
 mod traffic;
 mod workloads;
@@ -74,6 +75,7 @@ pub const ALL: &[Scenario] = &[
         only_by_name: false,
         run: eyes::kernel_side,
     },
+    long("eyes-moves", "2s", "", moves::counted),
     long("eyes-traffic", "2s", BALANCING_OFF, traffic::proportions),
     long("eyes-traffic-4s", "4s", BALANCING_OFF, traffic::proportions_on_four_nodes),
     long("eyes-traffic-kinds", "2s", BALANCING_OFF, traffic::kinds),
@@ -123,7 +125,7 @@ const fn product(
     }
 }
 
-/// Waits for as many samples as a figure needs, however slow the guest is.
+/// Waits for samples or moves by their number, however slow the guest is.
 const fn long(
     name: &'static str,
     topology: &'static str,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use enforcer_core::{
     degraded::{Degraded, DegradedTally},
     id::{CpuId, NodeId},
-    sample::{CgroupSample, EventCounts, Events, Sample, TaskEvent},
+    sample::{CgroupSample, EventCounts, Events, KernelSide, Sample, TaskEvent},
     set::NodeSet,
     workload::CgroupPath,
 };
@@ -150,6 +150,11 @@ impl Counters {
         self.say_what_is_not_counted(index, sample, degraded);
     }
 
+    fn state(&self, drops: Drops) -> Result<KernelSide, CountersError> {
+        let (watched, room) = self.programs.fill()?;
+        Ok(KernelSide { lost: lost(drops), cgroups_watched: watched as u64, cgroups_room: u64::from(room) })
+    }
+
     /// What these programs counted for a workload, and those before them.
     fn total(&self, owner: u64, counted: &BTreeMap<u64, KernelCounters>) -> KernelCounters {
         let mut sum = self.programs.nothing();
@@ -175,6 +180,10 @@ impl Counters {
                     degraded.push(entry);
                 }
                 sample.events = self.events(index, drops);
+                match drops.map(|drops| self.state(drops)).transpose() {
+                    Ok(state) => sample.kernel_side = state,
+                    Err(error) => degraded.push(unreadable(&error)),
+                }
             }
             Err(error) => degraded.push(unreadable(&error)),
         }
@@ -240,6 +249,17 @@ fn dropped(drops: Drops) -> Option<Degraded> {
         );
         Degraded::new("bpf:drops", reason, "these events are in no figure")
     })
+}
+
+/// By reason, also where nothing was lost: a counter that appears late hides its first step.
+fn lost(drops: Drops) -> BTreeMap<String, u64> {
+    let reasons = [
+        ("map-full", drops.map_full),
+        ("unknown-cpu", drops.unknown_cpu),
+        ("unknown-cgroup", drops.unknown_cgroup),
+        ("unwatched", drops.unwatched),
+    ];
+    reasons.into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect()
 }
 
 /// Writes the sums of a cgroup into its sample.
@@ -405,5 +425,8 @@ mod tests {
         assert!(dropped(Drops { unwatched: 1, ..Drops::default() }).is_some());
         assert_eq!(dropped(Drops { limited: 1, ..Drops::default() }), None, "counted all the same");
         assert!(no_room(1).is_some() && no_room(0).is_none());
+        let all =
+            Drops { map_full: 1, unknown_cpu: 2, unknown_cgroup: 3, unwatched: 4, events: 5, limited: 6 };
+        assert_eq!(lost(all).values().sum::<u64>(), all.total(), "what was only not told is not lost");
     }
 }

@@ -9,6 +9,7 @@
 //! how many were left out.
 
 mod family;
+mod kernel_side;
 mod series;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use prometheus::{
     proto::MetricFamily,
 };
 
+use self::family::Family;
 pub use self::series::MAX_WORKLOADS;
 use super::tick::TickReport;
 
@@ -41,7 +43,7 @@ impl Metrics {
         latest: impl Fn() -> Option<Arc<TickReport>> + Send + Sync + 'static,
     ) -> Result<Self, MetricsError> {
         let registry = Registry::new_custom(Some(PREFIX.to_owned()), None)?;
-        let descriptions = series::ALL.iter().map(|family| family.describe()).collect::<Result<_, _>>()?;
+        let descriptions = series::all().map(Family::describe).collect::<Result<_, _>>()?;
         registry.register(Box::new(LatestReport { latest, descriptions }))?;
         Ok(Self(registry))
     }

@@ -11,7 +11,10 @@ use enforcer_core::{
 };
 use prometheus::proto::MetricFamily;
 
-use super::family::{Family, Scrape};
+use super::{
+    family::{Family, Scrape},
+    kernel_side,
+};
 use crate::report::tick::TickReport;
 
 /// Workloads with series of their own.
@@ -40,6 +43,11 @@ const REMOTE_TRAFFIC: Family = Family::gauge(
     "workload_remote_traffic_ratio",
     &["workload", "cgroup", "source"],
     "Share of the workload's memory accesses that go to another NUMA node, 0 to 1.",
+);
+const TRAFFIC_SAMPLES: Family = Family::gauge(
+    "workload_remote_traffic_samples",
+    &["workload", "cgroup", "source"],
+    "Observations behind the remote traffic ratio: clock ticks, faulted pages or hardware samples.",
 );
 const ALIGNED: Family = Family::gauge(
     "workload_aligned",
@@ -70,14 +78,15 @@ const TICK_DURATION: Family =
 const CONFIG_GOOD: Family =
     Family::gauge("config_last_reload_successful", &[], "1 when the configuration was good.");
 
-/// Every metric there is.
-pub(super) const ALL: [&Family; 19] = [
+/// Every metric of this file.
+const OWN: [&Family; 20] = [
     &NODE_MEMORY_TOTAL,
     &NODE_MEMORY_FREE,
     &DISTANCE,
     &WORKLOAD_MEMORY,
     &REMOTE_RESIDENCY,
     &REMOTE_TRAFFIC,
+    &TRAFFIC_SAMPLES,
     &ALIGNED,
     &OMITTED,
     &REFUSED,
@@ -93,6 +102,11 @@ pub(super) const ALL: [&Family; 19] = [
     &CONFIG_GOOD,
 ];
 
+/// Every metric there is.
+pub(super) fn all() -> impl Iterator<Item = &'static Family> {
+    OWN.into_iter().chain(kernel_side::ALL)
+}
+
 /// The report's values.
 pub(super) fn collect(report: &TickReport) -> Vec<MetricFamily> {
     let mut scrape = Scrape::default();
@@ -100,6 +114,7 @@ pub(super) fn collect(report: &TickReport) -> Vec<MetricFamily> {
     workloads(report, &mut scrape);
     decisions(report, &mut scrape);
     daemon(report, &mut scrape);
+    kernel_side::state(report.kernel_side.as_ref(), &mut scrape);
     scrape.into_families()
 }
 
@@ -131,6 +146,10 @@ fn workloads(report: &TickReport, scrape: &mut Scrape) {
         if let Some(traffic) = &workload.traffic {
             let source = source_name(traffic.source);
             scrape.put(&REMOTE_TRAFFIC, &[name, cgroup, source], Some(traffic.remote_ratio));
+            scrape.put(&TRAFFIC_SAMPLES, &[name, cgroup, source], Some(to_f64(traffic.samples)));
+        }
+        if let Some(counters) = report.counters.get(&workload.cgroup) {
+            kernel_side::workload([name, cgroup], counters, scrape);
         }
         let aligned = match workload.verdict {
             Verdict::Aligned => Some(1.0),
@@ -222,6 +241,6 @@ fn count(number: usize) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "Prometheus has doubles only")]
-fn to_f64(value: u64) -> f64 {
+pub(super) fn to_f64(value: u64) -> f64 {
     value as f64
 }

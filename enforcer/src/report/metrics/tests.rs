@@ -9,14 +9,14 @@ use enforcer_core::{
     id::NodeId,
     model::{Traffic, TrafficSource},
     policy::Mode,
-    sample::{EventCounts, HostSettings, NodeBytes, NodeSample},
+    sample::{EventCounts, HintFaults, HostSettings, KernelSide, NodeBytes, NodeSample, Placements, RunTime},
     set::NodeSet,
     topology::synth::Machine,
     workload::{CgroupPath, Origin},
 };
 
 use super::*;
-use crate::report::tick::{TICK_SCHEMA_VERSION, Totals};
+use crate::report::tick::{Counters, TICK_SCHEMA_VERSION, Totals};
 
 fn workload(path: &str, verdict: Verdict) -> AuditedWorkload {
     AuditedWorkload {
@@ -54,6 +54,8 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
         audit,
         nodes: BTreeMap::from([(NodeId(33), node)]),
         events: Some(EventCounts { told: 5, ring_full: 2, ..EventCounts::default() }),
+        counters: BTreeMap::new(),
+        kernel_side: None,
         decision: Decision::default(),
         outcomes: Vec::new(),
         totals: Totals {
@@ -103,6 +105,46 @@ fn values_have_their_series_and_missing_ones_have_none() {
     }
     assert!(!text.contains("memory_free_bytes") && !text.contains("idle"), "{text}");
     assert!(text.contains("# TYPE numa_enforcer_ticks_total counter"), "{text}");
+}
+
+#[test]
+fn what_the_kernel_side_counted_is_told_by_workload_and_node() {
+    let placements = |src: u32, dst: u32| Placements {
+        src_numa: NodeId(src),
+        dst_numa: NodeId(dst),
+        migrated: 3,
+        started: 2,
+        misplaced: 1,
+    };
+    let counters = Counters {
+        run_time: Some(
+            [(NodeId(1), RunTime { ns: 2_500_000_000, misplaced_ns: 500_000_000, samples: 9 })].into(),
+        ),
+        placements: Some(vec![placements(0, 1), placements(1, 1)]),
+        hint_faults: Some([(NodeId(0), HintFaults { local: 5, remote: 6, ..HintFaults::default() })].into()),
+    };
+    let state = KernelSide { lost: [("map-full".into(), 4)].into(), cgroups_watched: 2, cgroups_room: 64 };
+    let report = TickReport {
+        counters: [(CgroupPath::new("/db"), counters.clone()), (CgroupPath::new("/gone"), counters)].into(),
+        kernel_side: Some(state),
+        ..report(vec![workload("/db", Verdict::Aligned)])
+    };
+    let text = render(report);
+    for line in [
+        "task_moves_total{cgroup=\"/db\",dst_numa=\"1\",src_numa=\"0\",workload=\"db\"} 3",
+        "task_starts_total{cgroup=\"/db\",dst_numa=\"1\",src_numa=\"1\",workload=\"db\"} 2",
+        "misplaced_tasks_total{cgroup=\"/db\",dst_numa=\"1\",src_numa=\"0\",workload=\"db\"} 1",
+        "run_time_seconds_total{cgroup=\"/db\",numa_node=\"1\",workload=\"db\"} 2.5",
+        "misplaced_run_time_seconds_total{cgroup=\"/db\",numa_node=\"1\",workload=\"db\"} 0.5",
+        "numa_hint_fault_pages_total{cgroup=\"/db\",memory=\"remote\",numa_node=\"0\",workload=\"db\"} 6",
+    ] {
+        let line = format!("numa_enforcer_workload_{line}");
+        assert!(series(&text).contains(&line.as_str()), "{line} is missing in\n{text}");
+    }
+    assert!(text.contains("numa_enforcer_kernel_side_lost_total{reason=\"map-full\"} 4\n"), "{text}");
+    assert!(text.contains("numa_enforcer_kernel_side_cgroups_watched 2\n"), "{text}");
+    let inside = "moves_total{cgroup=\"/db\",dst_numa=\"1\",src_numa=\"1\"";
+    assert!(!text.contains(inside) && !text.contains("/gone"), "{text}");
 }
 
 #[test]
@@ -161,7 +203,7 @@ fn a_workload_that_is_gone_leaves_no_series_and_nothing_is_shared_between_regist
 #[test]
 fn every_series_has_a_family_that_was_announced() {
     let text = render(report(vec![workload("/db", Verdict::Aligned)]));
-    let announced: Vec<_> = series::ALL.iter().map(|family| family.describe().unwrap().fq_name).collect();
+    let announced: Vec<_> = series::all().map(|family| family.describe().unwrap().fq_name).collect();
     for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE numa_enforcer_")) {
         let name = line.split(' ').next().unwrap();
         assert!(announced.iter().any(|family| family == name), "{name}");
