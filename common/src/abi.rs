@@ -10,6 +10,7 @@ use crate::{
     event::Event,
     key::MoveKey,
     managed::ManagedCgroup,
+    pressure::PressureEvent,
     task::TaskRecord,
 };
 
@@ -43,6 +44,10 @@ layout! {
 layout! {
     /// Fields of [`Event`] and their offsets.
     EVENT: Event, 32 { time_ns: 0, cgroup: 8, tid: 16, slot: 20, kind: 24, src: 26, dst: 28, detail: 30 }
+}
+layout! {
+    /// Fields of [`PressureEvent`] and their offsets.
+    PRESSURE_EVENT: PressureEvent, 32 { time_ns: 0, cgroup: 8, tid: 16, node: 20, kind: 24, order: 26, constraint: 28 }
 }
 layout! {
     /// Fields of [`HintFaultPages`] and their offsets.

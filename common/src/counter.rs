@@ -66,8 +66,10 @@ pub mod drop {
     pub const LIMITED: u32 = 5;
     /// The ring of pressure events was full.
     pub const PRESSURE: u32 = 6;
+    /// A node told a pressure event of the kind a moment ago.
+    pub const PRESSURE_LIMITED: u32 = 7;
     /// How many reasons there are.
-    pub const REASONS: u32 = 7;
+    pub const REASONS: u32 = 8;
 }
 
 /// Flags of `task_numa_fault` (`include/linux/sched/numa_balancing.h`).

@@ -16,5 +16,6 @@ pub mod limit;
 pub mod managed;
 #[cfg(feature = "user")]
 mod pod;
+pub mod pressure;
 pub mod settings;
 pub mod task;

@@ -18,5 +18,7 @@ pub const SLOTS: u32 = 64;
 pub const MANAGED: u32 = 1_024;
 /// Keys of the map of moves.
 pub const MOVES: u32 = 1_024;
+/// Bytes of the ring of pressure events.
+pub const PRESSURE_BYTES: u32 = 64 * 1_024;
 /// Bytes of the ring of events.
 pub const EVENT_BYTES: u32 = 256 * 1_024;

@@ -15,6 +15,18 @@ pub const NODES: &str = "NODES";
 pub const EVENT_INTERVAL_NS: &str = "EVENT_INTERVAL_NS";
 /// `u64`: accesses that one overflow of a hardware counter stands for.
 pub const HARDWARE_PERIOD: &str = "HARDWARE_PERIOD";
+/// `u64`: least time in ns between two pressure events of one kind from one node.
+pub const PRESSURE_INTERVAL_NS: &str = "PRESSURE_INTERVAL_NS";
+/// `u32`: position of the order among the arguments of `mm_vmscan_direct_reclaim_begin`, 0 or 1.
+pub const RECLAIM_ORDER: &str = "RECLAIM_ORDER";
+/// `u32`: is the first argument of `mark_victim` a task (1) or its number (0)?
+pub const VICTIM_IS_TASK: &str = "VICTIM_IS_TASK";
+/// `u32`: offset of `zone` in `struct zoneref`.
+pub const ZONEREF_ZONE: &str = "ZONEREF_ZONE";
+/// `u32`: offset of `node` in `struct zone`.
+pub const ZONE_NODE: &str = "ZONE_NODE";
+/// `u32`: offset of `constraint` in `struct oom_control`.
+pub const OOM_CONSTRAINT: &str = "OOM_CONSTRAINT";
 /// `u32`: offset of the `cpu` of `struct task_struct`, through `thread_info` where it is there.
 pub const TASK_CPU: &str = "TASK_CPU";
 /// `u32`: offset of `pid` in `struct task_struct`.

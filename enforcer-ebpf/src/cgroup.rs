@@ -65,7 +65,7 @@ pub fn of_current() -> Option<u64> {
 
 /// The pointer at `base + offset`, by a load that the verifier checks against BTF.
 #[inline(always)]
-fn follow(base: *const u8, offset: u32) -> *const u8 {
+pub fn follow(base: *const u8, offset: u32) -> *const u8 {
     // SAFETY: `base` is a pointer that the verifier tracks by type; it refuses any offset that is
     // not a pointer field, and the kernel turns a faulting load into 0.
     unsafe { base.add(offset as usize).cast::<*const u8>().read_volatile() }

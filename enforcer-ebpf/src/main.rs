@@ -16,6 +16,7 @@ mod hardware;
 mod managed;
 mod maps;
 mod placement;
+mod pressure;
 mod run_time;
 mod settings;
 
@@ -84,6 +85,41 @@ pub fn hardware_remote(_ctx: PerfEventContext) -> u32 {
 #[fentry(function = "task_numa_fault")]
 pub fn task_numa_fault(ctx: FEntryContext) -> i32 {
     fault::taken(&ctx);
+    0
+}
+
+/// `vmscan:mm_vmscan_wakeup_kswapd(nid, zid, order, gfp_flags)`
+#[btf_tracepoint(function = "mm_vmscan_wakeup_kswapd")]
+pub fn mm_vmscan_wakeup_kswapd(ctx: BtfTracePointContext) -> i32 {
+    pressure::kswapd_woken(&ctx);
+    0
+}
+
+/// `vmscan:mm_vmscan_direct_reclaim_begin(order, gfp_flags)`; `(gfp_flags, order, memcg)` since 7.2
+#[btf_tracepoint(function = "mm_vmscan_direct_reclaim_begin")]
+pub fn mm_vmscan_direct_reclaim_begin(ctx: BtfTracePointContext) -> i32 {
+    pressure::reclaims(&ctx);
+    0
+}
+
+/// `oom:reclaim_retry_zone(zoneref, order, ...)`
+#[btf_tracepoint(function = "reclaim_retry_zone")]
+pub fn reclaim_retry_zone(ctx: BtfTracePointContext) -> i32 {
+    pressure::retries(&ctx);
+    0
+}
+
+/// `oom:mark_victim(pid)`, or `(task, uid)`: that changed inside stable series
+#[btf_tracepoint(function = "mark_victim")]
+pub fn mark_victim(ctx: BtfTracePointContext) -> i32 {
+    pressure::killed(&ctx);
+    0
+}
+
+/// `out_of_memory(oom_control)`
+#[fentry(function = "out_of_memory")]
+pub fn out_of_memory(ctx: FEntryContext) -> i32 {
+    pressure::out_of_memory(&ctx);
     0
 }
 

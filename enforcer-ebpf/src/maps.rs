@@ -7,13 +7,14 @@
 use aya_ebpf::{
     bindings::BPF_ANY,
     macros::map,
-    maps::{HashMap, PerCpuArray, PerCpuHashMap, RingBuf},
+    maps::{Array, HashMap, PerCpuArray, PerCpuHashMap, RingBuf},
 };
 use enforcer_common::{
     counter::{Accesses, HintFaultPages, Moves, RunTime, drop},
     key::MoveKey,
     limit,
     managed::ManagedCgroup,
+    pressure::{OomCall, kind},
 };
 
 /// Watched cgroups by id.
@@ -48,6 +49,19 @@ pub static SENT: PerCpuArray<u64> = PerCpuArray::with_max_entries(limit::SLOTS, 
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(limit::EVENT_BYTES, 0);
 
+/// A NUMA node gets short of memory; wakes its reader.
+#[map]
+pub static PRESSURE: RingBuf = RingBuf::with_byte_size(limit::PRESSURE_BYTES, 0);
+
+/// When a node last told a pressure event, in ns: a row of nodes for each kind.
+#[map]
+#[expect(clippy::cast_possible_truncation, reason = "1024")]
+pub static PRESSURE_TOLD: Array<u64> = Array::with_max_entries(kind::KINDS * limit::NODES as u32, 0);
+
+/// The OOM kill that is under way.
+#[map]
+pub static OOM: Array<OomCall> = Array::with_max_entries(1, 0);
+
 /// What is in no counter or ring, by reason.
 #[map]
 pub static DROPS: PerCpuArray<u64> = PerCpuArray::with_max_entries(drop::REASONS, 0);
@@ -73,8 +87,17 @@ pub fn count<K, V>(
 
 /// This CPU's cell of an array, to be changed.
 #[inline(always)]
+#[expect(clippy::mut_from_ref, reason = "the map is a name; the value is in the kernel, and this CPU's own")]
 pub fn cell<V>(map: &'static PerCpuArray<V>, index: u32) -> Option<&'static mut V> {
     // SAFETY: as in `count`.
+    map.get_ptr_mut(index).map(|value| unsafe { &mut *value })
+}
+
+/// A cell that all CPUs share, to be changed: for what a race may spoil.
+#[inline(always)]
+#[expect(clippy::mut_from_ref, reason = "the map is a name; the value is in the kernel")]
+pub fn shared<V>(map: &'static Array<V>, index: u32) -> Option<&'static mut V> {
+    // SAFETY: the kernel keeps the map while we run; whoever writes at the same time writes whole words.
     map.get_ptr_mut(index).map(|value| unsafe { &mut *value })
 }
 

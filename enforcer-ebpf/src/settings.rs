@@ -39,6 +39,18 @@ pub static HIERARCHY: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static TASK_PID: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
+pub static PRESSURE_INTERVAL_NS: Global<u64> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static RECLAIM_ORDER: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static VICTIM_IS_TASK: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static ZONEREF_ZONE: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static ZONE_NODE: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static OOM_CONSTRAINT: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
 pub static NODES: Global<u32> = Global::new(1);
 #[unsafe(no_mangle)]
 pub static EVENT_INTERVAL_NS: Global<u64> = Global::new(0);

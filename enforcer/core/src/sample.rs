@@ -5,13 +5,17 @@
 //! file and read back: the stage behind it cannot tell the difference.
 
 mod event;
+mod pressure;
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::event::{EventCounts, Events, TaskEvent, TaskEventKind};
+pub use self::{
+    event::{EventCounts, Events, TaskEvent, TaskEventKind},
+    pressure::{OomConstraint, PressureEvent, PressureEvents, PressureKind},
+};
 use crate::{
     degraded::Degraded,
     id::{CpuId, NodeId},
@@ -54,6 +58,9 @@ pub struct Sample {
     /// How the kernel side itself fares; none where nothing is attached.
     #[serde(default)]
     pub kernel_side: Option<KernelSide>,
+    /// Memory that got short, as the kernel side told it; `None` where it tells nothing.
+    #[serde(default)]
+    pub pressure_events: Option<PressureEvents>,
     /// Which source each kind of value came from, for people: `tasks: bpf iterator`.
     pub sources: BTreeMap<String, String>,
     /// What could not be read.

@@ -185,6 +185,7 @@ impl Engine {
             events: sample.events.as_ref().map(|events| events.counts),
             counters: Counters::of(&sample),
             kernel_side: sample.kernel_side.clone(),
+            pressure: sample.pressure_events.clone(),
             decision,
             outcomes: applied.outcomes,
             totals: self.totals.clone(),

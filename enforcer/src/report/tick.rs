@@ -9,7 +9,7 @@ use enforcer_core::{
     id::NodeId,
     plan::{Action, Outcome, OutcomeResult},
     policy::Mode,
-    sample::{EventCounts, HintFaults, KernelSide, NodeSample, Placements, RunTime, Sample},
+    sample::{EventCounts, HintFaults, KernelSide, NodeSample, Placements, PressureEvents, RunTime, Sample},
     workload::CgroupPath,
 };
 use serde::Serialize;
@@ -45,6 +45,8 @@ pub struct TickReport {
     pub counters: BTreeMap<CgroupPath, Counters>,
     /// How the kernel side itself fares.
     pub kernel_side: Option<KernelSide>,
+    /// Memory that got short since the turn before; `None` where nothing tells.
+    pub pressure: Option<PressureEvents>,
     /// What shall be done.
     pub decision: Decision,
     /// What became of it; dry runs in observe mode.

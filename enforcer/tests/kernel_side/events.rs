@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use enforcer::observe::bpf::{AttachOptions, EVENT_INTERVAL_NS, Hook, Programs, Sizes, Told, Watch};
+use enforcer::observe::bpf::{
+    AttachOptions, EVENT_INTERVAL_NS, Hook, KernelEvent, Programs, Sizes, Told, Watch,
+};
 use enforcer_core::{
     id::{CpuId, NodeId},
     sample::TaskEventKind,
@@ -15,7 +17,7 @@ const RECORD: u64 = 40;
 
 /// What a load left behind.
 struct Seen {
-    told: Told,
+    told: Told<KernelEvent>,
     /// Placements where the workload should not be, from the counters.
     misplaced: u64,
     ring_full: u64,

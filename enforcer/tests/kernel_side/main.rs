@@ -9,6 +9,7 @@ mod events;
 mod hardware;
 mod hinting_faults;
 mod iterator;
+mod pressure;
 
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 

@@ -30,8 +30,16 @@ pub(super) fn kernel_side(checks: &mut Checks) -> Result<()> {
 }
 
 /// The sources of the kernel side, as `doctor` names them.
-const SOURCES: [&str; 5] =
-    ["bpf:placement", "bpf:run-time", "bpf:hint-faults", "bpf:cgroup-tree", "task-iterator"];
+const SOURCES: [&str; 8] = [
+    "bpf:placement",
+    "bpf:run-time",
+    "bpf:hint-faults",
+    "bpf:cgroup-tree",
+    "bpf:pressure",
+    "bpf:oom-victim",
+    "bpf:oom-constraint",
+    "task-iterator",
+];
 
 /// Everything works here; without the kernel's types run time alone is left, and each of the others
 /// says why it is not.

@@ -28,7 +28,8 @@ pub struct EventCounts {
     pub forgotten: u64,
     /// Not sent, because nobody had made room in the ring.
     pub ring_full: u64,
-    /// Not sent, because one of the same workload was sent from the same CPU a moment before.
+    /// Not sent, because one like it was sent a moment before: of the same workload from the same
+    /// CPU, or of the same kind from the same node.
     pub limited: u64,
 }
 

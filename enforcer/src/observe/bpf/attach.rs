@@ -23,7 +23,7 @@ use super::{
     hardware::{self, OnOverflow, OpenCounters},
     hook::{Hook, HookError},
     maps,
-    offsets::{self, CgroupTree, CgroupWalk},
+    offsets::{self, CgroupTree, CgroupWalk, ZoneWalk},
     perf,
     programs::AttachOptions,
 };
@@ -39,6 +39,11 @@ const SWITCH: (&str, &[usize]) = ("sched_switch", &[3, 4]);
 const MKDIR: (&str, &[usize]) = ("cgroup_mkdir", &[2]);
 const RELEASE: (&str, &[usize]) = ("cgroup_release", &[2]);
 const NUMA_FAULT: (&str, &[usize]) = ("task_numa_fault", &[4]);
+const KSWAPD: (&str, &[usize]) = ("mm_vmscan_wakeup_kswapd", &[4]);
+const RECLAIM: (&str, &[usize]) = ("mm_vmscan_direct_reclaim_begin", &[2, 3]);
+const RETRY: (&str, &[usize]) = ("reclaim_retry_zone", &[7]);
+const VICTIM: (&str, &[usize]) = ("mark_victim", &[1, 2]);
+const OUT_OF_MEMORY: (&str, &[usize]) = ("out_of_memory", &[1]);
 const CLOCK: &str = "cpu_clock";
 const NEAR: &str = "hardware_near";
 const REMOTE: &str = "hardware_remote";
@@ -65,6 +70,9 @@ struct Facts {
     tree: Result<CgroupTree, Missing>,
     task_cpu: Result<u32, Missing>,
     task_pid: Result<u32, Missing>,
+    zone: Result<ZoneWalk, Missing>,
+    oom_constraint: Result<u32, Missing>,
+    victim_is_task: Result<bool, Missing>,
     arities: BTreeMap<&'static str, Result<usize, Missing>>,
 }
 
@@ -80,10 +88,13 @@ impl Kernel {
                 tree: CgroupTree::resolve(&types),
                 task_cpu: offsets::task_cpu(&types),
                 task_pid: offsets::task_pid(&types),
-                arities: [MIGRATE, WAKEUP_NEW, SWITCH, MKDIR, RELEASE]
+                zone: ZoneWalk::resolve(&types),
+                oom_constraint: offsets::oom_constraint(&types),
+                victim_is_task: types.tracepoint_takes_pointer(VICTIM.0, 0),
+                arities: [MIGRATE, WAKEUP_NEW, SWITCH, MKDIR, RELEASE, KSWAPD, RECLAIM, RETRY, VICTIM]
                     .map(|(name, _)| (name, types.tracepoint_arity(name)))
                     .into_iter()
-                    .chain([(NUMA_FAULT.0, types.function_arity(NUMA_FAULT.0))])
+                    .chain([NUMA_FAULT, OUT_OF_MEMORY].map(|(name, _)| (name, types.function_arity(name))))
                     .collect(),
             });
         let hierarchy =
@@ -121,6 +132,25 @@ impl Kernel {
         Ok(self.facts()?.task_pid.clone()?)
     }
 
+    fn zone(&self) -> Result<ZoneWalk, HookError> {
+        Ok(self.facts()?.zone.clone()?)
+    }
+
+    fn oom_constraint(&self) -> Result<u32, HookError> {
+        Ok(self.facts()?.oom_constraint.clone()?)
+    }
+
+    fn victim_is_task(&self) -> Result<bool, HookError> {
+        Ok(self.facts()?.victim_is_task.clone()?)
+    }
+
+    /// Position of the order among the arguments of the tracepoint of direct reclaim: it came second when a
+    /// third one was added.
+    fn reclaim_order(&self) -> u32 {
+        let arity = self.facts().ok().and_then(|facts| facts.arities.get(RECLAIM.0)?.as_ref().ok());
+        u32::from(arity.is_some_and(|arity| *arity > 2))
+    }
+
     fn tree(&self) -> Result<CgroupTree, HookError> {
         Ok(self.facts()?.tree.clone()?)
     }
@@ -147,6 +177,10 @@ pub(super) fn load(
     let task_cpu = kernel.task_cpu().unwrap_or_default();
     let task_pid = kernel.task_pid().unwrap_or_default();
     let hierarchy = kernel.hierarchy().unwrap_or_default();
+    let zone = kernel.zone().unwrap_or_default();
+    let oom_constraint = kernel.oom_constraint().unwrap_or_default();
+    let victim_is_task = u32::from(kernel.victim_is_task().unwrap_or_default());
+    let reclaim_order = kernel.reclaim_order();
     let axis = options.cgroups.setting();
     let nodes = node_table(options, columns);
     let count = columns.count();
@@ -171,6 +205,12 @@ pub(super) fn load(
         .override_global(settings::NODES, &count, true)
         .override_global(settings::EVENT_INTERVAL_NS, &options.event_interval_ns, true)
         .override_global(settings::HARDWARE_PERIOD, &options.hardware.period, true)
+        .override_global(settings::PRESSURE_INTERVAL_NS, &options.pressure_interval_ns, true)
+        .override_global(settings::RECLAIM_ORDER, &reclaim_order, true)
+        .override_global(settings::VICTIM_IS_TASK, &victim_is_task, true)
+        .override_global(settings::ZONEREF_ZONE, &zone.zoneref_zone, true)
+        .override_global(settings::ZONE_NODE, &zone.zone_node, true)
+        .override_global(settings::OOM_CONSTRAINT, &oom_constraint, true)
         .override_global(settings::CPU_NODE, nodes.as_slice(), true)
         .override_global(aya_log::LEVEL, &log_level, true);
     let sizes = options.sizes;
@@ -204,12 +244,10 @@ pub(super) fn attach(
             kernel.walk()?;
             kernel.task_cpu()?;
             kernel.task_pid()?;
-            both(ebpf, kernel, MIGRATE, WAKEUP_NEW)
+            all(ebpf, kernel, &[MIGRATE, WAKEUP_NEW])
         }
         Hook::RunTime => {
-            if options.cgroups == CgroupAxis::Cpuset {
-                kernel.walk()?;
-            }
+            cpuset_walk(kernel, options)?;
             match options.run_time {
                 RunTimeSource::Clock => clock(ebpf, options),
                 RunTimeSource::Switches => tracepoint(ebpf, kernel, SWITCH),
@@ -219,24 +257,44 @@ pub(super) fn attach(
             kernel.walk()?;
             kernel.tree()?;
             kernel.hierarchy()?;
-            both(ebpf, kernel, MKDIR, RELEASE)
+            all(ebpf, kernel, &[MKDIR, RELEASE])
         }
         Hook::HintFaults => {
-            if options.cgroups == CgroupAxis::Cpuset {
-                kernel.walk()?;
-            }
+            cpuset_walk(kernel, options)?;
             function_entry(ebpf, kernel, NUMA_FAULT)
         }
         Hook::Hardware => {
-            if options.cgroups == CgroupAxis::Cpuset {
-                kernel.walk()?;
-            }
+            cpuset_walk(kernel, options)?;
             let programs = OnOverflow { near: on_overflow(ebpf, NEAR)?, remote: on_overflow(ebpf, REMOTE)? };
             let cpus: Vec<CpuId> = options.cpu_node.keys().copied().collect();
             *counters = Some(hardware::open(&options.hardware, &programs, &cpus)?);
             Ok(())
         }
+        Hook::Pressure => {
+            cpuset_walk(kernel, options)?;
+            kernel.zone()?;
+            all(ebpf, kernel, &[KSWAPD, RECLAIM, RETRY])
+        }
+        Hook::OomVictim => {
+            cpuset_walk(kernel, options)?;
+            if kernel.victim_is_task()? {
+                kernel.task_pid()?;
+            }
+            tracepoint(ebpf, kernel, VICTIM)
+        }
+        Hook::OomConstraint => {
+            kernel.oom_constraint()?;
+            function_entry(ebpf, kernel, OUT_OF_MEMORY)
+        }
     }
+}
+
+/// The cgroup of the current task comes from a helper, but not that of a hierarchy of cgroup v1.
+fn cpuset_walk(kernel: &Kernel, options: &AttachOptions) -> Result<(), HookError> {
+    if options.cgroups == CgroupAxis::Cpuset {
+        kernel.walk()?;
+    }
+    Ok(())
 }
 
 fn tracepoint(
@@ -275,15 +333,19 @@ fn on_overflow(ebpf: &mut Ebpf, name: &'static str) -> Result<ProgramFd, HookErr
         .map_err(|error| refused(name, &error))
 }
 
-/// Half of a pair is worse than none: it would count too little and look complete.
-fn both(
+/// Some of several are worse than none: they would tell too little and look complete.
+fn all(
     ebpf: &mut Ebpf,
     kernel: &Kernel,
-    first: (&'static str, &'static [usize]),
-    second: (&'static str, &'static [usize]),
+    tracepoints: &[(&'static str, &'static [usize])],
 ) -> Result<(), HookError> {
-    tracepoint(ebpf, kernel, first)?;
-    tracepoint(ebpf, kernel, second).inspect_err(|_| detach_tracepoint(ebpf, first.0))
+    for (at, one) in tracepoints.iter().enumerate() {
+        if let Err(error) = tracepoint(ebpf, kernel, *one) {
+            tracepoints[..at].iter().for_each(|(name, _)| detach_tracepoint(ebpf, name));
+            return Err(error);
+        }
+    }
+    Ok(())
 }
 
 fn detach_tracepoint(ebpf: &mut Ebpf, name: &'static str) {

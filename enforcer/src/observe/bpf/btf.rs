@@ -17,6 +17,7 @@ const HEADER: usize = 24;
 const TYPE: usize = 12;
 const MEMBER: usize = 12;
 const ENUMERATOR: usize = 8;
+const PARAMETER: usize = 8;
 
 const KIND_INT: u32 = 1;
 const KIND_PTR: u32 = 2;
@@ -164,6 +165,19 @@ impl KernelTypes {
             .ok_or_else(|| Missing(format!("tracepoint {name}")))
     }
 
+    /// Is an argument of a tracepoint a pointer? The context in front is not counted.
+    pub fn tracepoint_takes_pointer(&self, name: &str, argument: usize) -> Result<bool, Missing> {
+        self.named(KIND_TYPEDEF, &format!("btf_trace_{name}"))
+            .and_then(|one| self.of_kind(one.target, KIND_PTR))
+            .and_then(|pointer| self.of_kind(pointer.target, KIND_FUNC_PROTO))
+            .filter(|prototype| argument + 1 < prototype.len())
+            .and_then(|prototype| {
+                u32_at(&self.bytes, prototype.start + TYPE + (argument + 1) * PARAMETER + 4)
+            })
+            .map(|of| self.of_kind(of, KIND_PTR).is_some())
+            .ok_or_else(|| Missing(format!("argument {argument} of tracepoint {name}")))
+    }
+
     fn prototype_len(&self, id: u32) -> Option<usize> {
         self.of_kind(id, KIND_FUNC_PROTO).map(Type::len)
     }
@@ -303,8 +317,8 @@ mod tests {
             .add(KIND_STRUCT, "", 64, 1, &[info, 2, 64])
             .add(KIND_STRUCT, "task_struct", 4096, 1, &[0, 3, 128])
             .add(KIND_ENUM, "cgroup_subsys_id", 4, 1, &[id, 7])
-            // 6: (context, task, int)
-            .add(KIND_FUNC_PROTO, "", 0, 3, &[0, 1, 0, 1, 0, 1])
+            // 6: (context, int, pointer)
+            .add(KIND_FUNC_PROTO, "", 0, 3, &[0, 1, 0, 1, 0, 7])
             .add(KIND_PTR, "", 6, 0, &[])
             .add(KIND_TYPEDEF, "btf_trace_sched_migrate_task", 7, 0, &[])
             .add(KIND_FUNC, "task_numa_fault", 6, 0, &[]);
@@ -329,6 +343,8 @@ mod tests {
         assert_eq!(types.enumerator("cgroup_subsys_id", "cpuset_cgrp_id"), Ok(7));
         assert_eq!(types.tracepoint_arity("sched_migrate_task"), Ok(2));
         assert_eq!(types.function_arity("task_numa_fault"), Ok(3));
+        let takes_pointer = |argument| types.tracepoint_takes_pointer("sched_migrate_task", argument).ok();
+        assert_eq!([0, 1, 2].map(takes_pointer), [Some(false), Some(true), None]);
         assert_eq!(types.function_arity("no_such"), Err(Missing("function no_such".into())));
     }
 
@@ -365,6 +381,7 @@ mod tests {
         let _ = types.enumerator("cgroup_subsys_id", "cpuset_cgrp_id");
         let _ = types.function_arity("task_numa_fault");
         let _ = types.tracepoint_arity("sched_migrate_task");
+        let _ = types.tracepoint_takes_pointer("sched_migrate_task", 1);
     }
 
     proptest! {

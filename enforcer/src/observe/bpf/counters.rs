@@ -106,6 +106,10 @@ pub struct Drops {
     pub events: u64,
     /// Events that were not sent because one of the workload was sent a moment before.
     pub limited: u64,
+    /// Pressure events for which their ring had no room.
+    pub pressure: u64,
+    /// Pressure events that were not sent because the node sent one of the kind a moment before.
+    pub pressure_limited: u64,
 }
 
 impl Drops {

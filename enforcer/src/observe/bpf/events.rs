@@ -5,7 +5,7 @@
 //! bounded: the latest events stay, the others are counted.
 
 use core::mem::{offset_of, size_of};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use aya::{
     Ebpf,
@@ -16,13 +16,12 @@ use enforcer_core::{id::NodeId, sample::TaskEventKind};
 
 use super::{
     columns::NodeColumns,
+    kept::{Kept, Told},
     maps::{self, CountersError},
 };
 
-/// Events that are kept until somebody takes them.
-const KEPT: usize = 4_096;
 /// What the ring puts before each record (`BPF_RINGBUF_HDR_SZ`).
-const HEADER: usize = 8;
+pub(super) const HEADER: usize = 8;
 
 /// A task that came to a node on which its workload should not be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,21 +42,10 @@ pub struct KernelEvent {
     pub dst_numa: NodeId,
 }
 
-/// What was taken out of the ring since the last time.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Told {
-    /// The latest events, in the order in which they were told.
-    pub latest: Vec<KernelEvent>,
-    /// All of them, and those that are not among the latest.
-    pub told: u64,
-    /// Those that are not among the latest.
-    pub forgotten: u64,
-}
-
 /// The ring, and what was taken out of it.
 pub(super) struct EventRing {
     ring: RingBuf<MapData>,
-    kept: Kept,
+    kept: Kept<KernelEvent>,
     /// Records that fit into the ring: so many are taken out at once.
     most: usize,
 }
@@ -79,33 +67,8 @@ impl EventRing {
     }
 
     /// What was taken out since this was called last.
-    pub(super) fn told(&mut self) -> Told {
-        let Kept { latest, told, forgotten } = std::mem::take(&mut self.kept);
-        Told { latest: latest.into(), told, forgotten }
-    }
-}
-
-#[derive(Default)]
-struct Kept {
-    latest: VecDeque<KernelEvent>,
-    told: u64,
-    forgotten: u64,
-}
-
-impl Kept {
-    /// Keeps an event, or counts one that says nothing.
-    fn add(&mut self, event: Option<KernelEvent>) {
-        self.told += 1;
-        let full = self.latest.len() == KEPT;
-        if event.is_none() || full {
-            self.forgotten += 1;
-        }
-        if let Some(event) = event {
-            if full {
-                self.latest.pop_front();
-            }
-            self.latest.push_back(event);
-        }
+    pub(super) fn told(&mut self) -> Told<KernelEvent> {
+        self.kept.take()
     }
 }
 
@@ -190,18 +153,6 @@ mod tests {
         assert_eq!(of(Event { kind: 99, ..event }), None);
         assert_eq!(of(Event { dst: 2, ..event }), None);
         assert!(of(event).is_some());
-    }
-
-    #[test]
-    fn the_latest_are_kept_and_the_others_counted() {
-        let first = known(&decode(&record()).unwrap(), &[(3, 70)].into(), &columns()).unwrap();
-        let mut kept = Kept::default();
-        for time_ns in 0..KEPT as u64 + 3 {
-            kept.add(Some(KernelEvent { time_ns, ..first }));
-        }
-        kept.add(None);
-        assert_eq!((kept.latest.len(), kept.told, kept.forgotten), (KEPT, KEPT as u64 + 4, 4));
-        assert_eq!(kept.latest[0].time_ns, 3);
     }
 
     proptest! {

@@ -18,12 +18,26 @@ pub enum Hook {
     Hardware,
     /// Cgroups that are made and removed.
     CgroupTree,
+    /// NUMA nodes that get short of memory.
+    Pressure,
+    /// Whom the OOM killer chooses.
+    OomVictim,
+    /// What bounded the allocation that somebody is killed for.
+    OomConstraint,
 }
 
 impl Hook {
     /// Every hook, in the order in which they are attached.
-    pub const ALL: [Self; 5] =
-        [Self::Placement, Self::RunTime, Self::HintFaults, Self::Hardware, Self::CgroupTree];
+    pub const ALL: [Self; 8] = [
+        Self::Placement,
+        Self::RunTime,
+        Self::HintFaults,
+        Self::Hardware,
+        Self::CgroupTree,
+        Self::Pressure,
+        Self::OomVictim,
+        Self::OomConstraint,
+    ];
 
     /// Name in reports.
     pub fn source(self) -> &'static str {
@@ -33,6 +47,9 @@ impl Hook {
             Self::HintFaults => source::HINT_FAULTS,
             Self::Hardware => source::HARDWARE,
             Self::CgroupTree => "bpf:cgroup-tree",
+            Self::Pressure => "bpf:pressure",
+            Self::OomVictim => "bpf:oom-victim",
+            Self::OomConstraint => "bpf:oom-constraint",
         }
     }
 
@@ -54,6 +71,14 @@ impl Hook {
             Self::CgroupTree => {
                 "BTF, tracepoints cgroup_mkdir and cgroup_release, CAP_BPF and CAP_PERFMON; Linux 5.10"
             }
+            Self::Pressure => {
+                "BTF, tracepoints mm_vmscan_wakeup_kswapd, mm_vmscan_direct_reclaim_begin and reclaim_retry_zone, \
+                 CAP_BPF and CAP_PERFMON; Linux 5.10"
+            }
+            Self::OomVictim => "BTF, tracepoint mark_victim, CAP_BPF and CAP_PERFMON; Linux 5.10",
+            Self::OomConstraint => {
+                "BTF, BPF trampolines, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
+            }
         }
     }
 
@@ -71,6 +96,11 @@ impl Hook {
                 "accesses to memory are not counted by the CPU; remote traffic comes from hinting faults or the estimate"
             }
             Self::CgroupTree => "what runs in a cgroup before the next look at the tree is not counted",
+            Self::Pressure => "a NUMA node that runs out of memory is not told of",
+            Self::OomVictim => "whom the OOM killer chooses is not told",
+            Self::OomConstraint => {
+                "of an OOM kill it is not told whether a cpuset, a policy or a limit of memory made it"
+            }
         }
     }
 }

@@ -30,6 +30,7 @@ pub(super) const HINT_FAULTS: &str = "HINT_FAULTS";
 pub(super) const HARDWARE: &str = "HARDWARE";
 pub(super) const SENT: &str = "SENT";
 pub(super) const EVENTS: &str = "EVENTS";
+pub(super) const PRESSURE: &str = "PRESSURE";
 const DROPS: &str = "DROPS";
 
 /// A map that could not be read or written.
@@ -307,6 +308,8 @@ pub(super) fn drops(ebpf: &Ebpf) -> Result<Drops, CountersError> {
         unwatched: count(drop::MANAGED)?,
         events: count(drop::EVENTS)?,
         limited: count(drop::LIMITED)?,
+        pressure: count(drop::PRESSURE)?,
+        pressure_limited: count(drop::PRESSURE_LIMITED)?,
     })
 }
 

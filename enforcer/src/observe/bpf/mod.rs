@@ -15,6 +15,9 @@
 //! | `bpf:cgroup-tree` | BTF, `tp_btf` on two cgroup tracepoints | 5.10 |
 //! | `bpf:hardware` | perf events, counters of the CPU, `CAP_PERFMON`; BTF on the cpuset axis only | 5.10 |
 //! | `bpf:hint-faults` | BTF, trampolines, `task_numa_fault` | 5.10 x86, 6.4 arm64 |
+//! | `bpf:pressure` | BTF, `tp_btf` on three tracepoints of reclaim | 5.10 |
+//! | `bpf:oom-victim` | BTF, `tp_btf` on `mark_victim` | 5.10 |
+//! | `bpf:oom-constraint` | BTF, trampolines, `out_of_memory` | 5.10 x86, 6.4 arm64 |
 //! | `task-iterator` | BTF, `iter/task`, the pid namespace of the host | 5.10 |
 //!
 //! The programs are attached while [`Programs`] lives: the links are file descriptors, so a daemon
@@ -29,10 +32,12 @@ mod events;
 mod hardware;
 mod hook;
 mod iter;
+mod kept;
 mod log;
 mod maps;
 mod offsets;
 mod perf;
+mod pressure;
 mod programs;
 mod record;
 mod sizes;
@@ -40,17 +45,20 @@ mod slots;
 
 pub use enforcer_common::settings::{TICK_HZ, TICK_NS};
 
+pub(in crate::observe) use self::kept::Kept;
 pub use self::{
     axis::CgroupAxis,
     btf::{BtfError, KernelTypes, Missing},
     columns::NodeColumns,
     counters::{Drops, KernelCounters},
-    events::{KernelEvent, Told},
+    events::KernelEvent,
     hardware::{HARDWARE_PERIOD, HardwareEvents},
     hook::{Hook, HookState},
     iter::{IteratorError, TaskIterator},
+    kept::Told,
     maps::CountersError,
-    programs::{AttachOptions, EVENT_INTERVAL_NS, Programs, Watch},
+    pressure::PressureRing,
+    programs::{AttachOptions, EVENT_INTERVAL_NS, PRESSURE_INTERVAL_NS, Programs, Watch},
     record::TaskRecord,
     sizes::Sizes,
 };

@@ -69,6 +69,27 @@ pub(super) fn task_pid(types: &KernelTypes) -> Result<u32, Missing> {
     types.offset("task_struct", &["pid"])
 }
 
+/// From a zone of an allocation to its node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ZoneWalk {
+    pub(super) zoneref_zone: u32,
+    pub(super) zone_node: u32,
+}
+
+impl ZoneWalk {
+    pub(super) fn resolve(types: &KernelTypes) -> Result<Self, Missing> {
+        Ok(Self {
+            zoneref_zone: types.offset("zoneref", &["zone"])?,
+            zone_node: types.offset("zone", &["node"])?,
+        })
+    }
+}
+
+/// What bounds an allocation, in the OOM killer.
+pub(super) fn oom_constraint(types: &KernelTypes) -> Result<u32, Missing> {
+    types.offset("oom_control", &["constraint"])
+}
+
 /// The CPU of a task: in `thread_info` since 5.16 on every architecture, before in `task_struct` on
 /// x86 and arm64.
 pub(super) fn task_cpu(types: &KernelTypes) -> Result<u32, Missing> {

@@ -19,11 +19,13 @@ use super::{
     axis::CgroupAxis,
     columns::NodeColumns,
     counters::{Drops, KernelCounters},
-    events::{EventRing, Told},
+    events::{EventRing, KernelEvent},
     hardware::{HardwareEvents, OpenCounters},
     hook::{Hook, HookState},
+    kept::Told,
     log::ToTracing,
     maps::{self, CountersError},
+    pressure::PressureRing,
     sizes::Sizes,
     slots::Slots,
 };
@@ -31,6 +33,9 @@ use crate::host::HostRoot;
 
 /// Least time between two events of one workload from one CPU.
 pub const EVENT_INTERVAL_NS: u64 = 10_000_000;
+
+/// Least time between two pressure events of one kind from one node.
+pub const PRESSURE_INTERVAL_NS: u64 = 10_000_000;
 
 /// How to attach.
 #[derive(Debug, Clone)]
@@ -49,6 +54,8 @@ pub struct AttachOptions {
     pub sizes: Sizes,
     /// Least time between two events of one workload from one CPU, in ns; 0 sends all.
     pub event_interval_ns: u64,
+    /// Least time between two pressure events of one kind from one node, in ns; 0 sends all.
+    pub pressure_interval_ns: u64,
 }
 
 impl AttachOptions {
@@ -62,6 +69,7 @@ impl AttachOptions {
             hardware: HardwareEvents::of_cpu(&HostRoot::live()),
             log: false,
             event_interval_ns: EVENT_INTERVAL_NS,
+            pressure_interval_ns: PRESSURE_INTERVAL_NS,
         };
         options.sized_for(0)
     }
@@ -104,6 +112,7 @@ pub struct Programs {
     counters: Option<OpenCounters>,
     log: Option<EbpfLogger<ToTracing>>,
     events: Option<EventRing>,
+    pressure: Option<PressureRing>,
     columns: NodeColumns,
     sizes: Sizes,
     slots: Slots,
@@ -150,10 +159,26 @@ impl Programs {
                 degraded.push(Degraded::new("bpf:events", reason, "misplaced tasks are counted, not told"));
             })
             .ok();
+        let pressure = PressureRing::take(&mut ebpf)
+            .inspect_err(|error| {
+                let reason = attach::with_causes(error);
+                degraded.push(Degraded::new("bpf:pressure", reason, Hook::Pressure.effect()));
+            })
+            .ok();
         let slots = Slots::new(options.sizes.slots);
         let sizes = options.sizes;
-        let programs =
-            Self { ebpf: Some(ebpf), hooks, counters, log, events, columns, sizes, slots, ..Self::empty() };
+        let programs = Self {
+            ebpf: Some(ebpf),
+            hooks,
+            counters,
+            log,
+            events,
+            pressure,
+            columns,
+            sizes,
+            slots,
+            ..Self::empty()
+        };
         (programs, degraded)
     }
 
@@ -164,6 +189,7 @@ impl Programs {
             counters: None,
             log: None,
             events: None,
+            pressure: None,
             columns: NodeColumns::default(),
             sizes: Sizes::new(0, 1, 1),
             slots: Slots::default(),
@@ -264,10 +290,16 @@ impl Programs {
     }
 
     /// The events since the last time; `None` where none can come.
-    pub fn told(&mut self) -> Option<Told> {
+    pub fn told(&mut self) -> Option<Told<KernelEvent>> {
         self.drain();
         let attached = self.has(Hook::Placement);
         self.events.as_mut().filter(|_| attached).map(EventRing::told)
+    }
+
+    /// Where nodes that get short of memory are told of; `None` where nothing tells.
+    pub fn pressure(&mut self) -> Option<&mut PressureRing> {
+        let attached = self.has(Hook::Pressure) || self.has(Hook::OomVictim);
+        self.pressure.as_mut().filter(|_| attached)
     }
 
     /// Counters of each workload since it is watched, by the id of its own cgroup. Also writes the

@@ -9,14 +9,18 @@ use std::collections::BTreeMap;
 use enforcer_core::{
     degraded::{Degraded, DegradedTally},
     id::{CpuId, NodeId},
-    sample::{CgroupSample, EventCounts, Events, KernelSide, Sample, TaskEvent},
+    sample::{
+        CgroupSample, EventCounts, Events, KernelSide, PressureEvent, PressureEvents, Sample, TaskEvent,
+    },
     set::NodeSet,
     workload::CgroupPath,
 };
 
 use super::with_causes;
 use crate::observe::{
-    bpf::{AttachOptions, CountersError, Drops, Hook, KernelCounters, KernelEvent, Programs, Told, Watch},
+    bpf::{
+        AttachOptions, CountersError, Drops, Hook, Kept, KernelCounters, KernelEvent, Programs, Told, Watch,
+    },
     index::Index,
 };
 
@@ -34,6 +38,10 @@ pub(super) struct Counters {
     carried: Vec<KernelEvent>,
     /// What became of events so far, without what these programs could not send.
     events: EventCounts,
+    /// Pressure that no sample has yet.
+    pressure: Kept<PressureEvent>,
+    /// The same of pressure events.
+    pressure_events: EventCounts,
 }
 
 impl Counters {
@@ -47,6 +55,8 @@ impl Counters {
             earlier: BTreeMap::new(),
             carried: Vec::new(),
             events: EventCounts::default(),
+            pressure: Kept::default(),
+            pressure_events: EventCounts::default(),
         }
     }
 
@@ -81,14 +91,32 @@ impl Counters {
             }
             Err(error) => tracing::warn!("what was counted until now is lost: {}", with_causes(&error)),
         }
+        self.drain();
         self.carried = self.take_events().unwrap_or_default();
-        self.events = self.events.plus(unsent(self.programs.drops().ok().flatten()));
+        let drops = self.programs.drops().ok().flatten();
+        self.events = self.events.plus(unsent(drops));
+        self.pressure_events = self.pressure_events.plus(unsent_pressure(drops));
         (self.programs, self.missing) = (programs, missing);
     }
 
     /// Takes what the programs told since the last time, so that there is room for more.
     pub(super) fn drain(&mut self) {
         self.programs.drain();
+        if let Some(ring) = self.programs.pressure() {
+            ring.read().into_iter().for_each(|event| self.pressure.add(event));
+        }
+    }
+
+    /// The pressure events for a sample, with the workloads by name.
+    fn pressure(&mut self, index: &Index, drops: Option<Drops>) -> Option<PressureEvents> {
+        self.programs.pressure()?;
+        let Told { mut latest, told, forgotten } = self.pressure.take();
+        self.pressure_events =
+            self.pressure_events.plus(EventCounts { told, forgotten, ..EventCounts::default() });
+        for event in &mut latest {
+            event.workload = index.ids.get(&event.cgroup_id).cloned();
+        }
+        Some(PressureEvents { latest, counts: self.pressure_events.plus(unsent_pressure(drops)) })
     }
 
     /// The events that no sample has yet.
@@ -120,6 +148,7 @@ impl Counters {
         sample: &mut Sample,
         degraded: &mut DegradedTally,
     ) {
+        self.drain();
         self.earlier.retain(|id, _| index.owners.values().any(|owner| owner == id));
         let counted = self.programs.watch(&watched(index, aims)).and_then(|unwatched| {
             if let Some(entry) = no_room(unwatched) {
@@ -180,6 +209,7 @@ impl Counters {
                     degraded.push(entry);
                 }
                 sample.events = self.events(index, drops);
+                sample.pressure_events = self.pressure(index, drops);
                 match drops.map(|drops| self.state(drops)).transpose() {
                     Ok(state) => sample.kernel_side = state,
                     Err(error) => degraded.push(unreadable(&error)),
@@ -235,6 +265,15 @@ fn unsent(drops: Option<Drops>) -> EventCounts {
     drops.map_or_else(EventCounts::default, |drops| EventCounts {
         ring_full: drops.events,
         limited: drops.limited,
+        ..EventCounts::default()
+    })
+}
+
+/// The same of pressure events.
+fn unsent_pressure(drops: Option<Drops>) -> EventCounts {
+    drops.map_or_else(EventCounts::default, |drops| EventCounts {
+        ring_full: drops.pressure,
+        limited: drops.pressure_limited,
         ..EventCounts::default()
     })
 }
@@ -306,6 +345,8 @@ mod tests {
             earlier: BTreeMap::new(),
             carried: Vec::new(),
             events: EventCounts::default(),
+            pressure: Kept::default(),
+            pressure_events: EventCounts::default(),
         }
     }
 
@@ -388,11 +429,20 @@ mod tests {
 
     #[test]
     fn what_was_not_sent_is_counted_with_what_was() {
-        let drops = Drops { events: 2, limited: 3, map_full: 9, ..Drops::default() };
+        let drops = Drops {
+            events: 2,
+            limited: 3,
+            map_full: 9,
+            pressure: 4,
+            pressure_limited: 5,
+            ..Drops::default()
+        };
         let told = EventCounts { told: 5, forgotten: 1, ..EventCounts::default() };
         let all = EventCounts { told: 5, forgotten: 1, ring_full: 2, limited: 3 };
         assert_eq!(told.plus(unsent(Some(drops))), all);
         assert_eq!(told.plus(unsent(None)), told);
+        let pressure = EventCounts { ring_full: 4, limited: 5, ..EventCounts::default() };
+        assert_eq!(unsent_pressure(Some(drops)), pressure);
     }
 
     #[test]
@@ -425,8 +475,16 @@ mod tests {
         assert!(dropped(Drops { unwatched: 1, ..Drops::default() }).is_some());
         assert_eq!(dropped(Drops { limited: 1, ..Drops::default() }), None, "counted all the same");
         assert!(no_room(1).is_some() && no_room(0).is_none());
-        let all =
-            Drops { map_full: 1, unknown_cpu: 2, unknown_cgroup: 3, unwatched: 4, events: 5, limited: 6 };
+        let all = Drops {
+            map_full: 1,
+            unknown_cpu: 2,
+            unknown_cgroup: 3,
+            unwatched: 4,
+            events: 5,
+            limited: 6,
+            pressure: 7,
+            pressure_limited: 8,
+        };
         assert_eq!(lost(all).values().sum::<u64>(), all.total(), "what was only not told is not lost");
     }
 }

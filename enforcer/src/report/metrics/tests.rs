@@ -56,6 +56,7 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
         events: Some(EventCounts { told: 5, ring_full: 2, ..EventCounts::default() }),
         counters: BTreeMap::new(),
         kernel_side: None,
+        pressure: None,
         decision: Decision::default(),
         outcomes: Vec::new(),
         totals: Totals {

@@ -1,0 +1,131 @@
+//! A NUMA node runs out of memory: told at once, and the reader is woken.
+//!
+//! From the first sign, that a node's kswapd is woken, to the OOM killer there are about 50 ms when somebody
+//! allocates fast. A node tells a kind of event once in an interval, so that pressure that lasts wakes nobody
+//! all the time; a kill is always told.
+//!
+//! What bounded an allocation is known only inside of `out_of_memory`, which `mark_victim` is called from: its
+//! argument is remembered on entry. Both run under one lock of the kernel, so one place is enough.
+
+use aya_ebpf::{
+    helpers::{bpf_get_current_pid_tgid, bpf_get_numa_node_id, bpf_ktime_get_ns, bpf_probe_read_kernel},
+    programs::{BtfTracePointContext, FEntryContext},
+};
+use enforcer_common::{
+    counter::drop,
+    limit,
+    pressure::{NO_CONSTRAINT, OomCall, PressureEvent, kind},
+};
+
+use crate::{
+    cgroup, maps,
+    settings::{
+        OOM_CONSTRAINT, PRESSURE_INTERVAL_NS, RECLAIM_ORDER, TASK_PID, VICTIM_IS_TASK, ZONE_NODE,
+        ZONEREF_ZONE,
+    },
+};
+
+/// A node's kswapd was woken for an allocation.
+#[inline(always)]
+pub fn kswapd_woken(ctx: &BtfTracePointContext) {
+    let node: u32 = ctx.arg(0);
+    let order: u32 = ctx.arg(2);
+    tell_seldom(kind::KSWAPD_WOKEN, node, order);
+}
+
+/// The current task frees memory itself.
+#[inline(always)]
+pub fn reclaims(ctx: &BtfTracePointContext) {
+    let order: u32 = if RECLAIM_ORDER.load() == 0 { ctx.arg(0) } else { ctx.arg(1) };
+    tell_seldom(kind::DIRECT_RECLAIM, current_node(), order);
+}
+
+/// The last try before the OOM killer.
+#[inline(always)]
+pub fn retries(ctx: &BtfTracePointContext) {
+    let zoneref: *const u8 = ctx.arg(0);
+    let order: u32 = ctx.arg(1);
+    let zone = cgroup::follow(zoneref, ZONEREF_ZONE.load());
+    // SAFETY: reached from a tracepoint argument, so the verifier checks the load against BTF.
+    let node = unsafe { zone.add(ZONE_NODE.load() as usize).cast::<u32>().read_volatile() };
+    tell_seldom(kind::RECLAIM_RETRY, node, order);
+}
+
+/// An OOM kill begins.
+#[inline(always)]
+pub fn out_of_memory(ctx: &FEntryContext) {
+    let control: u64 = ctx.arg(0);
+    if let Some(call) = maps::shared(&maps::OOM, 0) {
+        *call = OomCall { control, thread: bpf_get_current_pid_tgid() };
+    }
+}
+
+/// The OOM killer has chosen.
+#[inline(always)]
+pub fn killed(ctx: &BtfTracePointContext) {
+    let tid: u32 = if VICTIM_IS_TASK.load() == 0 {
+        ctx.arg(0)
+    } else {
+        let task: *const u8 = ctx.arg(0);
+        // SAFETY: `task` is a tracepoint argument, so the verifier checks the load against BTF.
+        unsafe { task.add(TASK_PID.load() as usize).cast::<u32>().read_volatile() }
+    };
+    tell(kind::VICTIM, current_node(), 0, tid, constraint());
+}
+
+/// What bounds the allocation that the kill is for.
+#[inline(always)]
+fn constraint() -> u32 {
+    let Some(call) = maps::shared(&maps::OOM, 0) else { return NO_CONSTRAINT };
+    if call.control == 0 || call.thread != bpf_get_current_pid_tgid() {
+        return NO_CONSTRAINT;
+    }
+    let address = call.control + u64::from(OOM_CONSTRAINT.load());
+    // SAFETY: the helper copies with fault handling; any address is allowed.
+    unsafe { bpf_probe_read_kernel(address as *const u32) }.unwrap_or(NO_CONSTRAINT)
+}
+
+#[inline(always)]
+fn current_node() -> u32 {
+    // SAFETY: the helper has no precondition.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an id of a node is small")]
+    let node = unsafe { bpf_get_numa_node_id() } as u32;
+    node
+}
+
+/// Tells an event unless the node told one of its kind a moment ago.
+#[inline(always)]
+fn tell_seldom(kind: u16, node: u32, order: u32) {
+    #[expect(clippy::cast_possible_truncation, reason = "1024")]
+    let row = u32::from(kind) * limit::NODES as u32;
+    #[expect(clippy::cast_possible_truncation, reason = "1023")]
+    let index = row + (node & (limit::NODES as u32 - 1));
+    // SAFETY: the helper has no precondition.
+    let now = unsafe { bpf_ktime_get_ns() };
+    // Two CPUs may both find that it is time: then both tell.
+    let Some(told) = maps::shared(&maps::PRESSURE_TOLD, index) else { return };
+    if *told != 0 && now.wrapping_sub(*told) < PRESSURE_INTERVAL_NS.load() {
+        maps::dropped(drop::PRESSURE_LIMITED);
+        return;
+    }
+    *told = now;
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is the thread")]
+    let tid = bpf_get_current_pid_tgid() as u32;
+    tell(kind, node, order, tid, NO_CONSTRAINT);
+}
+
+#[inline(always)]
+fn tell(kind: u16, node: u32, order: u32, tid: u32, constraint: u32) {
+    // SAFETY: the helper has no precondition.
+    let time_ns = unsafe { bpf_ktime_get_ns() };
+    let cgroup = cgroup::of_current().unwrap_or(0);
+    #[expect(clippy::cast_possible_truncation, reason = "an order is below 64")]
+    let order = order as u16;
+    if let Some(mut entry) = maps::PRESSURE.reserve::<PressureEvent>(0) {
+        entry.write(PressureEvent { time_ns, cgroup, tid, node, kind, order, constraint });
+        // Wakes the reader if it has read what was there.
+        entry.submit(0);
+    } else {
+        maps::dropped(drop::PRESSURE);
+    }
+}

@@ -1,0 +1,128 @@
+//! The user side of the ring of pressure events. Its file descriptor is readable when there are some: who
+//! wants to do something before the OOM killer does has some ten milliseconds.
+
+use core::mem::{offset_of, size_of};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use aya::{
+    Ebpf,
+    maps::{MapData, RingBuf},
+};
+use enforcer_common::{
+    limit::PRESSURE_BYTES,
+    pressure::{NO_CONSTRAINT, PressureEvent as Layout, kind},
+};
+use enforcer_core::{
+    id::NodeId,
+    sample::{OomConstraint, PressureEvent, PressureKind},
+};
+
+use super::{
+    events::HEADER,
+    maps::{self, CountersError},
+};
+
+/// The ring of the attached programs.
+pub struct PressureRing(RingBuf<MapData>);
+
+impl PressureRing {
+    /// The ring of the loaded programs, which refer to it by themselves from then on.
+    pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, CountersError> {
+        maps::ring(ebpf, maps::PRESSURE).map(Self)
+    }
+
+    /// Takes out what is there, at most what the ring holds; `None` is a record that means nothing here.
+    pub fn read(&mut self) -> Vec<Option<PressureEvent>> {
+        let most = PRESSURE_BYTES as usize / (HEADER + size_of::<Layout>());
+        let mut events = Vec::new();
+        while events.len() < most {
+            let Some(record) = self.0.next() else { break };
+            events.push(decode(&record));
+        }
+        events
+    }
+}
+
+impl AsFd for PressureRing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The record as the programs wrote it; whose cgroup it is is for others to say.
+fn decode(bytes: &[u8]) -> Option<PressureEvent> {
+    let word = |at: usize| bytes.get(at..)?.first_chunk().map(|eight| u64::from_ne_bytes(*eight));
+    let half = |at: usize| bytes.get(at..)?.first_chunk().map(|four| u32::from_ne_bytes(*four));
+    let quarter = |at: usize| bytes.get(at..)?.first_chunk().map(|two| u16::from_ne_bytes(*two));
+    let kind = match quarter(offset_of!(Layout, kind))? {
+        kind::KSWAPD_WOKEN => PressureKind::KswapdWoken,
+        kind::DIRECT_RECLAIM => PressureKind::DirectReclaim,
+        kind::RECLAIM_RETRY => PressureKind::ReclaimRetry,
+        kind::VICTIM => PressureKind::OomVictim,
+        _ => return None,
+    };
+    let constraint = match half(offset_of!(Layout, constraint))? {
+        0 => Some(OomConstraint::None),
+        1 => Some(OomConstraint::Cpuset),
+        2 => Some(OomConstraint::MemoryPolicy),
+        3 => Some(OomConstraint::Memcg),
+        NO_CONSTRAINT => None,
+        _ => return None,
+    };
+    Some(PressureEvent {
+        time_ns: word(offset_of!(Layout, time_ns))?,
+        kind,
+        numa_node: NodeId(half(offset_of!(Layout, node))?),
+        order: quarter(offset_of!(Layout, order))?,
+        cgroup_id: word(offset_of!(Layout, cgroup))?,
+        workload: None,
+        tid: half(offset_of!(Layout, tid))?,
+        constraint,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record(kind: u16, constraint: u32) -> Vec<u8> {
+        let mut bytes = vec![0u8; size_of::<Layout>()];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(offset_of!(Layout, time_ns), &5u64.to_ne_bytes());
+        put(offset_of!(Layout, cgroup), &77u64.to_ne_bytes());
+        put(offset_of!(Layout, tid), &12u32.to_ne_bytes());
+        put(offset_of!(Layout, node), &3u32.to_ne_bytes());
+        put(offset_of!(Layout, kind), &kind.to_ne_bytes());
+        put(offset_of!(Layout, order), &9u16.to_ne_bytes());
+        put(offset_of!(Layout, constraint), &constraint.to_ne_bytes());
+        bytes
+    }
+
+    #[test]
+    fn takes_every_field_from_its_place() {
+        let expected = PressureEvent {
+            time_ns: 5,
+            kind: PressureKind::OomVictim,
+            numa_node: NodeId(3),
+            order: 9,
+            cgroup_id: 77,
+            workload: None,
+            tid: 12,
+            constraint: Some(OomConstraint::Memcg),
+        };
+        assert_eq!(decode(&record(kind::VICTIM, 3)), Some(expected));
+        let woken = decode(&record(kind::KSWAPD_WOKEN, NO_CONSTRAINT)).unwrap();
+        assert_eq!((woken.kind, woken.constraint), (PressureKind::KswapdWoken, None));
+        assert_eq!(decode(&record(99, 0)), None);
+        assert_eq!(decode(&record(kind::VICTIM, 4)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_record_is_an_event_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            prop_assert!(decode(&bytes).is_none() || bytes.len() >= size_of::<Layout>());
+        }
+    }
+}
