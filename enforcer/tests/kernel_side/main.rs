@@ -10,6 +10,7 @@ mod hardware;
 mod hinting_faults;
 mod iterator;
 mod pressure;
+mod verifier;
 
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 

@@ -28,6 +28,9 @@ const CROWDED: &str = "note audit: ";
 /// Beginning of the line of the bench `tasks`.
 const TASKS: &str = "tasks: ";
 
+/// Beginning of the lines of the bench `programs`.
+const PROGRAMS: &str = "programs: ";
+
 /// What a program costs (`tests/src/measure.rs`).
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -52,6 +55,8 @@ pub(crate) struct Arguments {
 enum Part {
     /// The placement engines, without building the rest
     Placement,
+    /// The eBPF programs, beside bpftrace
+    Ebpf,
     /// The program itself, on this host and in a crowded guest
     Program,
 }
@@ -60,10 +65,17 @@ enum Part {
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     setup::build_tools(workspace)?;
     println!("{}", head());
-    if arguments.part != Some(Part::Program) {
+    let wanted = |part| arguments.part.is_none_or(|only| only == part);
+    if wanted(Part::Placement) {
         placement::measure(workspace)?.iter().for_each(|line| println!("{line}"));
     }
-    if arguments.part != Some(Part::Placement) {
+    if wanted(Part::Ebpf) {
+        setup::comparison_tools()?;
+        for line in lines_of(workspace, "programs", PROGRAMS)? {
+            println!("{line}");
+        }
+    }
+    if wanted(Part::Program) {
         measure_program(workspace)?;
     }
     Ok(())
@@ -112,11 +124,18 @@ fn measure(scenario: &Path, program: &Path, arguments: &[&str]) -> Result<Cost> 
 
 /// The task iterator against `/proc`, in one process and one run.
 fn tasks(workspace: &Workspace) -> Result<String> {
-    let mut bench = product::cargo(workspace)?;
-    bench.args(["bench", "--quiet", "--package", "enforcer", "--bench", "tasks"]);
-    let text = command::quietly(&mut bench)?;
-    let line = text.lines().find_map(|line| line.strip_prefix(TASKS));
-    line.map(str::to_owned).context("the bench of the task iterator printed no result")
+    lines_of(workspace, "tasks", TASKS)?.pop().context("the bench of the task iterator printed no result")
+}
+
+/// Lines that a bench of the product prints as its result.
+fn lines_of(workspace: &Workspace, bench: &str, start: &str) -> Result<Vec<String>> {
+    let mut command = product::cargo(workspace)?;
+    command.args(["bench", "--quiet", "--package", "enforcer", "--bench", bench]);
+    let text = command::quietly(&mut command)?;
+    let lines: Vec<String> =
+        text.lines().filter_map(|line| line.strip_prefix(start)).map(str::to_owned).collect();
+    anyhow::ensure!(!lines.is_empty(), "the bench `{bench}` printed no result: {text}");
+    Ok(lines)
 }
 
 /// Cost of an audit in a crowded guest.

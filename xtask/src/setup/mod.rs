@@ -46,6 +46,11 @@ pub(crate) fn build_tools(workspace: &Workspace) -> Result<()> {
     bpf_linker::install(workspace)
 }
 
+/// What the costs of the kernel side are compared with.
+pub(crate) fn comparison_tools() -> Result<()> {
+    packages::install(&packages::COMPARE)
+}
+
 /// What the lints of the kernel side need; elsewhere than on Debian, rustup's nightly brings it.
 pub(crate) fn lint_tools() -> Result<()> {
     packages::install(&packages::LINT)

@@ -27,6 +27,7 @@ mod attach;
 mod axis;
 mod btf;
 mod columns;
+mod cost;
 mod counters;
 mod events;
 mod hardware;
@@ -50,6 +51,7 @@ pub use self::{
     axis::CgroupAxis,
     btf::{BtfError, KernelTypes, Missing},
     columns::NodeColumns,
+    cost::ProgramCost,
     counters::{Drops, KernelCounters},
     events::KernelEvent,
     hardware::{HARDWARE_PERIOD, HardwareEvents},

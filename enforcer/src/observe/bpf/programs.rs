@@ -18,6 +18,7 @@ use super::{
     attach::{self, Kernel},
     axis::CgroupAxis,
     columns::NodeColumns,
+    cost::{self, ProgramCost},
     counters::{Drops, KernelCounters},
     events::{EventRing, KernelEvent},
     hardware::{HardwareEvents, OpenCounters},
@@ -358,6 +359,11 @@ impl Programs {
     /// Events that were seen but are in no counter or were not told; `None` when nothing is attached.
     pub fn drops(&self) -> Result<Option<Drops>, CountersError> {
         self.ebpf.as_ref().map(maps::drops).transpose()
+    }
+
+    /// What each program that is loaded has cost.
+    pub fn costs(&self) -> Vec<ProgramCost> {
+        self.ebpf.as_ref().map(cost::read).unwrap_or_default()
     }
 
     /// Cgroups that the kernel side watches, with those that inherited it, and how many there is room for.

@@ -1,0 +1,72 @@
+//! What each program costs: instructions for the verifier, runs and time in the kernel.
+//!
+//! The kernel tells in `/proc/self/fdinfo` of the program's descriptor (`bpf_prog_show_fdinfo`,
+//! kernel/bpf/syscall.c). Runs and time are counted only while `kernel.bpf_stats_enabled` is 1, which
+//! itself costs some 60 ns for each run; nothing here switches it on.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd, AsRawFd},
+    path::PathBuf,
+};
+
+use aya::Ebpf;
+
+use crate::host::read_text;
+
+/// Cost of one program since it was loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramCost {
+    /// Its name, which is that of its hook.
+    pub name: String,
+    /// Times that it ran while the kernel counted.
+    pub runs: u64,
+    /// Nanoseconds that these took.
+    pub run_ns: u64,
+    /// Instructions that the verifier went through; since Linux 5.16.
+    pub verified_instructions: Option<u64>,
+}
+
+/// Costs of all programs that are loaded, by name.
+pub(super) fn read(ebpf: &Ebpf) -> Vec<ProgramCost> {
+    let mut costs: Vec<ProgramCost> = ebpf
+        .programs()
+        .filter_map(|(name, program)| {
+            let fd = program.fd().ok()?.as_fd().as_raw_fd();
+            let text = read_text(&PathBuf::from(format!("/proc/self/fdinfo/{fd}"))).ok()?;
+            Some(of(name, &text))
+        })
+        .collect();
+    costs.sort_by(|left, right| left.name.cmp(&right.name));
+    costs
+}
+
+fn of(name: &str, text: &str) -> ProgramCost {
+    let fields: BTreeMap<&str, u64> = text
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .filter_map(|(key, value)| Some((key, value.trim().parse().ok()?)))
+        .collect();
+    let field = |key: &str| fields.get(key).copied();
+    ProgramCost {
+        name: name.to_owned(),
+        runs: field("run_cnt").unwrap_or(0),
+        run_ns: field("run_time_ns").unwrap_or(0),
+        verified_instructions: field("verified_insns"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_does_not_say_is_not_zero_instructions() {
+        let text =
+            "pos:\t0\nprog_type:\t26\nprog_tag:\ta1b2\nrun_time_ns:\t700\nrun_cnt:\t7\nverified_insns:\t51\n";
+        let cost = ProgramCost { name: "a".into(), runs: 7, run_ns: 700, verified_instructions: Some(51) };
+        assert_eq!(of("a", text), cost);
+        let older = of("b", "prog_tag:\tx\nrun_cnt:\tnonsense\n");
+        assert_eq!((older.runs, older.run_ns, older.verified_instructions), (0, 0, None));
+    }
+}
