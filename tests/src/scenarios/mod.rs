@@ -6,6 +6,7 @@ mod audit;
 mod correct;
 mod degrade;
 mod eyes;
+mod forty;
 mod large;
 mod moves;
 mod rig;
@@ -75,6 +76,7 @@ pub const ALL: &[Scenario] = &[
         only_by_name: false,
         run: eyes::kernel_side,
     },
+    Scenario { only_by_name: true, ..long("eyes-forty", "4s", BALANCING_OFF, forty::misaligned) },
     long("eyes-moves", "2s", "", moves::counted),
     long("eyes-traffic", "2s", BALANCING_OFF, traffic::proportions),
     long("eyes-traffic-4s", "4s", BALANCING_OFF, traffic::proportions_on_four_nodes),

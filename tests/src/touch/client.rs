@@ -3,6 +3,7 @@
 use std::{
     env,
     io::{BufRead, BufReader, Write},
+    path::Path,
     process::{ChildStdin, ChildStdout, Command},
 };
 
@@ -22,16 +23,32 @@ pub struct Touching {
 impl Touching {
     /// Starts it in a cgroup and waits until it holds its memory; it does not touch it yet.
     pub fn start(cgroup: &Cgroup, threads: &[Plan], small_pages: bool) -> Result<Self> {
+        Self::start_in(&cgroup.folder(), threads, &[], small_pages)
+    }
+
+    /// The same with small pages, and with a child that it starts itself once it is set going.
+    pub fn with_child(cgroup: &Cgroup, threads: &[Plan], child: &[Plan]) -> Result<Self> {
+        Self::start_in(&cgroup.folder(), threads, child, true)
+    }
+
+    pub(super) fn start_in(
+        cgroup: &Path,
+        threads: &[Plan],
+        child: &[Plan],
+        small_pages: bool,
+    ) -> Result<Self> {
         let mut command = Command::new(env::current_exe().context("own path")?);
-        command.args(["touch", "--cgroup"]).arg(cgroup.folder());
+        command.args(["touch", "--cgroup"]).arg(cgroup);
         command.args(small_pages.then_some("--small-pages"));
-        for thread in threads {
-            command.arg("--thread").arg(serde_json::to_string(thread)?);
+        for (option, plans) in [("--thread", threads), ("--child", child)] {
+            for plan in plans {
+                command.arg(option).arg(serde_json::to_string(plan)?);
+            }
         }
         let (process, stdin, stdout) = Running::with_pipes(&mut command)?;
         let mut touching = Self { process, stdin, stdout: BufReader::new(stdout) };
         let line = touching.line()?;
-        anyhow::ensure!(line == "ready", "the program in {} did not start: {line:?}", cgroup.path());
+        anyhow::ensure!(line == "ready", "the program in {} did not start: {line:?}", cgroup.display());
         Ok(touching)
     }
 

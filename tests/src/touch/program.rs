@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context, Result};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::{Counts, Plan};
+use super::{Counts, Plan, Touching};
 
 /// Bytes between two touches: the smallest page.
 const PAGE: usize = 4096;
@@ -41,6 +41,9 @@ pub struct Touch {
     /// A thread's plan as JSON
     #[arg(long = "thread", required = true, value_parser = plan)]
     pub threads: Vec<Plan>,
+    /// Starts a child before it touches anything: the plan of each thread of it
+    #[arg(long = "child", value_parser = plan)]
+    pub child: Vec<Plan>,
 }
 
 fn plan(text: &str) -> Result<Plan, String> {
@@ -92,13 +95,18 @@ impl Touch {
         gate.wait();
         say("ready")?;
         let mut started = false;
+        let mut child = None;
         for line in io::stdin().lock().lines() {
             line.context("read what to do")?;
             if !started {
+                if !self.child.is_empty() {
+                    child = Some(Touching::start_in(&self.cgroup, &self.child, &[], self.small_pages)?);
+                }
                 gate.wait();
                 started = true;
             }
-            let counts = tallies.iter().map(|tally| tally.counts()).fold(Counts::default(), Counts::and);
+            let of_child = child.as_mut().map_or(Ok(Counts::default()), Touching::counts)?;
+            let counts = tallies.iter().map(|tally| tally.counts()).fold(of_child, Counts::and);
             say(&serde_json::to_string(&counts)?)?;
         }
         Ok(())
