@@ -80,7 +80,7 @@ pub const ALL: &[Scenario] = &[
     long("eyes-moves", "2s", "", moves::counted),
     long("eyes-traffic", "2s", BALANCING_OFF, traffic::proportions),
     long("eyes-traffic-4s", "4s", BALANCING_OFF, traffic::proportions_on_four_nodes),
-    long("eyes-traffic-kinds", "2s", BALANCING_OFF, traffic::kinds),
+    Scenario { only_by_name: true, ..long("eyes-traffic-kinds", "2s", BALANCING_OFF, traffic::kinds) },
     product("eyes-what-needs-what", "2s", "", eyes::what_needs_what),
     product("audit-misaligned", "2s", "", audit::misaligned),
     product("correct-enforce", "2s", "", correct::enforce),
