@@ -124,7 +124,7 @@ impl Sampler {
             kernel.aim(aims);
         }
         #[cfg(not(feature = "bpf"))]
-        let _nobody_counts = aims;
+        let _ = aims;
     }
 
     /// Makes room for events of the kernel side between two samples.
