@@ -184,17 +184,19 @@ fn parsed<T: for<'de> Deserialize<'de>>(key: &str, text: &str, trace: &mut Trace
     value.ok()
 }
 
+/// Bad options of one annotation that are told each by itself.
+const BAD_OPTIONS: usize = 8;
+
 /// The settings with the options of a list; as they were where these exclude one another.
 fn with_options(settings: HintsSettings, key: &str, text: &str, trace: &mut Trace) -> HintsSettings {
     let mut own = settings.clone();
-    let mut bad = None;
-    for option in text.split(',').map(str::trim).filter(|option| !option.is_empty()) {
-        if !set_option(&mut own, option) {
-            bad = bad.or(Some(option));
-        }
-    }
-    if let Some(option) = bad {
+    let options = text.split(',').map(str::trim).filter(|option| !option.is_empty());
+    let bad: Vec<&str> = options.filter(|option| !set_option(&mut own, option)).collect();
+    for option in bad.iter().take(BAD_OPTIONS) {
         trace.warn(format!("annotation {}: bad option {}, ignored", shown(key), shown(option)));
+    }
+    if let Some(more) = bad.len().checked_sub(BAD_OPTIONS).filter(|more| *more > 0) {
+        trace.warn(format!("annotation {}: {more} more bad options, ignored", shown(key)));
     }
     match own.validate("hints") {
         Ok(()) => own,
@@ -343,6 +345,16 @@ mod tests {
             assert_eq!(warnings.len(), 1, "{warnings:?}");
             assert!(warnings[0].contains(said) && warnings[0].len() < 300, "{warnings:?}");
         }
+    }
+
+    #[test]
+    fn every_bad_option_is_told_up_to_a_number() {
+        let bad: Vec<String> = (0..12).map(|number| format!("nonsense-{number}")).collect();
+        let text = format!("full-pcpus-only,{}", bad.join(","));
+        let (choice, warnings) = chosen("x", &[("options.numa-enforcer.io", text.as_str())]);
+        assert_eq!(warnings.len(), 9, "{warnings:?}");
+        assert!(warnings[7].contains("nonsense-7") && warnings[8].contains("4 more bad options"), "{warnings:?}");
+        assert_ne!(choice, chosen("x", &[]).0, "the good one counts");
     }
 
     #[test]

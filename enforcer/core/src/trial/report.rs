@@ -155,6 +155,7 @@ impl ContainerReport {
     /// What `grant` means while `taken` are the exclusive CPUs of all.
     pub(super) fn new(container: &ContainerRequest, grant: &Grant, taken: &CpuSet) -> Self {
         let shared = grant.shared.as_ref().map(|shared| shared.reach().difference(taken)).unwrap_or_default();
+        let cpus = grant.cpus(taken);
         let asked = container.requests.memory_bytes.filter(|bytes| *bytes > 0);
         Self {
             name: container.name.clone(),
@@ -162,10 +163,10 @@ impl ContainerReport {
             engine: grant.engine.to_owned(),
             policy: grant.policy.to_owned(),
             class: grant.class,
-            cpus: grant.cpus(taken),
+            shared_cpus: shared.intersection(&cpus),
+            cpus,
             pinned_cpus: grant.pin_cpus,
             exclusive_cpus: grant.exclusive.clone(),
-            shared_cpus: shared,
             mems: grant.mems.clone(),
             pinned_mems: grant.pin_mems,
             memory_by_node: grant.memory_by_node(),

@@ -15,10 +15,10 @@ use crate::{
     words,
 };
 
-/// Sets of the merge that are told, the one that was taken included.
+/// Sets of the merge that are told on more nodes than [`FEW`], the one that was taken included.
 const MERGED: usize = 8;
 /// Nodes up to which every set is told.
-const FEW: usize = 4;
+const FEW: usize = 8;
 
 /// The candidates, the one that was taken first.
 pub(super) fn of(
