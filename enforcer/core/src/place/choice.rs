@@ -353,7 +353,10 @@ mod tests {
         let text = format!("full-pcpus-only,{}", bad.join(","));
         let (choice, warnings) = chosen("x", &[("options.numa-enforcer.io", text.as_str())]);
         assert_eq!(warnings.len(), 9, "{warnings:?}");
-        assert!(warnings[7].contains("nonsense-7") && warnings[8].contains("4 more bad options"), "{warnings:?}");
+        assert!(
+            warnings[7].contains("nonsense-7") && warnings[8].contains("4 more bad options"),
+            "{warnings:?}"
+        );
         assert_ne!(choice, chosen("x", &[]).0, "the good one counts");
     }
 
