@@ -171,10 +171,15 @@ mod compare {
         Ok(sum)
     }
 
+    /// bpftrace wants tracefs, which is mounted for it alone where this host does not have it.
+    const START_BPFTRACE: &str = "mountpoint -q /sys/kernel/tracing || \
+                                  mount -t tracefs nodev /sys/kernel/tracing; exec bpftrace -e \"$0\"";
+
     fn bpftrace(line: &str) -> Result<Child> {
-        let mut command = Command::new("bpftrace");
-        command.args(["-e", line]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.spawn().context("start bpftrace")
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", START_BPFTRACE, line]);
+        // What it says goes to the caller's own errors.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("start bpftrace")
     }
 
     /// Waits until the process has a program that runs.
