@@ -10,7 +10,7 @@ use enforcer_core::{
     policy::RunTimeSource,
 };
 
-use crate::{OwnCgroup, burn, options, permitted, possible, refused, run_anywhere, run_on};
+use crate::{OwnCgroup, burn, options, permitted, possible, refused, run_anywhere, run_on, two_cpus};
 
 #[test]
 fn what_is_not_attached_is_degraded_by_name() {
@@ -47,11 +47,7 @@ fn moves_and_run_time_are_counted_by_cgroup_and_node() {
     if !permitted() {
         return;
     }
-    let cpus: Vec<CpuId> = possible().iter().take(2).collect();
-    let [first, second] = cpus.as_slice() else {
-        println!("skipped: needs two CPUs");
-        return;
-    };
+    let Some([first, second]) = two_cpus() else { return };
     let node = |cpu: CpuId| NodeId(cpu.0 * 100 + 72);
     let (mut programs, degraded) = Programs::attach(&options(node));
     if !programs.has(Hook::Placement) || !programs.has(Hook::RunTime) {
@@ -59,18 +55,18 @@ fn moves_and_run_time_are_counted_by_cgroup_and_node() {
     }
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            run_on(*first);
+            run_on(first);
             let cgroup = OwnCgroup::enter("kernel-side");
             watch_alone(&mut programs, &[cgroup.id()]);
             for _ in 0..50 {
-                run_on(*second);
-                run_on(*first);
+                run_on(second);
+                run_on(first);
             }
             for _ in 0..BURSTS {
                 burn(LONG_NS);
-                run_on(*second);
+                run_on(second);
                 burn(SHORT_NS);
-                run_on(*first);
+                run_on(first);
             }
             let counters = programs.read().unwrap().remove(&cgroup.id()).unwrap();
             let placements: BTreeMap<(u32, u32), u64> = counters
@@ -82,14 +78,14 @@ fn moves_and_run_time_are_counted_by_cgroup_and_node() {
             assert_eq!(
                 placements,
                 BTreeMap::from([
-                    ((node(*first).0, node(*second).0), 50 + BURSTS),
-                    ((node(*second).0, node(*first).0), 50 + BURSTS)
+                    ((node(first).0, node(second).0), 50 + BURSTS),
+                    ((node(second).0, node(first).0), 50 + BURSTS)
                 ])
             );
             let time = counters.run_time.unwrap();
             println!("{time:?}");
             assert_eq!(time.len(), 2, "nothing ran elsewhere: {time:?}");
-            let (long, short) = (time[&node(*first)].samples, time[&node(*second)].samples);
+            let (long, short) = (time[&node(first)].samples, time[&node(second)].samples);
             assert!(long > short && short > 0, "three times as many: {time:?}");
             // 99 in a second, and half as many again for what runs between the bursts.
             assert!(long + short <= 99 * BURSTS * (LONG_NS + SHORT_NS) / 1_000_000_000 * 3 / 2, "{time:?}");
@@ -101,17 +97,6 @@ fn moves_and_run_time_are_counted_by_cgroup_and_node() {
     });
     let drops = programs.drops().unwrap().unwrap();
     assert_eq!(drops.total(), 0, "{drops:?}");
-}
-
-/// The first two CPUs; each is declared a node of its own where this is used.
-fn two_cpus() -> Option<[CpuId; 2]> {
-    let cpus = possible();
-    let mut cpus = cpus.iter();
-    let pair = cpus.next().zip(cpus.next()).map(|(first, second)| [first, second]);
-    if pair.is_none() {
-        println!("skipped: needs two CPUs");
-    }
-    pair
 }
 
 /// Moves of a cgroup's tasks between nodes so far.

@@ -5,12 +5,9 @@ use std::collections::BTreeMap;
 use enforcer::observe::bpf::{
     AttachOptions, EVENT_INTERVAL_NS, Hook, KernelEvent, Programs, Sizes, Told, Watch,
 };
-use enforcer_core::{
-    id::{CpuId, NodeId},
-    sample::TaskEventKind,
-};
+use enforcer_core::{id::NodeId, sample::TaskEventKind};
 
-use crate::{OwnCgroup, options, permitted, possible, refused, run_on, thread_id};
+use crate::{OwnCgroup, options, permitted, possible, refused, run_on, thread_id, two_cpus};
 
 /// Bytes that an event takes in the ring, with its header.
 const RECORD: u64 = 40;
@@ -34,11 +31,7 @@ fn bounce(rounds: u32, event_interval_ns: u64, event_bytes: u32) -> Option<Seen>
     if !permitted() {
         return None;
     }
-    let cpus: Vec<CpuId> = possible().iter().take(2).collect();
-    let [first, second] = cpus.as_slice() else {
-        println!("skipped: needs two CPUs");
-        return None;
-    };
+    let [first, second] = two_cpus()?;
     let usual = options(|cpu| NodeId(cpu.0));
     let sizes = Sizes { event_bytes, ..usual.sizes };
     let (mut programs, degraded) = Programs::attach(&AttachOptions { event_interval_ns, sizes, ..usual });
@@ -48,15 +41,15 @@ fn bounce(rounds: u32, event_interval_ns: u64, event_bytes: u32) -> Option<Seen>
     }
     std::thread::scope(|scope| {
         let load = scope.spawn(|| {
-            run_on(*first);
+            run_on(first);
             let cgroup = OwnCgroup::enter(&format!("events-{rounds}"));
             let owner = cgroup.id();
             let at_first =
                 Watch { allowed: Some([NodeId(first.0)].into_iter().collect()), ..Watch::alone(owner) };
             assert_eq!(programs.watch(&[(owner, at_first)].into()).unwrap(), 0);
             for _ in 0..rounds {
-                run_on(*second);
-                run_on(*first);
+                run_on(second);
+                run_on(first);
             }
             let counters = programs.read().unwrap().remove(&owner).unwrap();
             let drops = programs.drops().unwrap().unwrap();
@@ -126,11 +119,7 @@ fn an_event_belongs_to_who_had_the_slot_when_it_was_sent() {
     if !permitted() {
         return;
     }
-    let cpus: Vec<CpuId> = possible().iter().take(2).collect();
-    let [first, second] = cpus.as_slice() else {
-        println!("skipped: needs two CPUs");
-        return;
-    };
+    let Some([first, second]) = two_cpus() else { return };
     let usual = options(|cpu| NodeId(cpu.0));
     let sizes = Sizes { slots: 1, ..usual.sizes };
     let (mut programs, degraded) = Programs::attach(&AttachOptions { event_interval_ns: 0, sizes, ..usual });
@@ -139,18 +128,18 @@ fn an_event_belongs_to_who_had_the_slot_when_it_was_sent() {
     }
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            run_on(*first);
+            run_on(first);
             let nowhere = |id| {
                 BTreeMap::from([(id, Watch { allowed: Some([].into_iter().collect()), ..Watch::alone(id) })])
             };
             let one = OwnCgroup::enter("events-one");
             programs.watch(&nowhere(one.id())).unwrap();
-            run_on(*second);
+            run_on(second);
             let (before, tid) = (one.id(), thread_id());
             drop(one);
             let two = OwnCgroup::enter("events-two");
             assert_eq!(programs.watch(&nowhere(two.id())).unwrap(), 0);
-            run_on(*first);
+            run_on(first);
             let told = programs.told().unwrap();
             let owners: Vec<u64> =
                 told.latest.iter().filter(|event| event.tid == tid).map(|event| event.owner).collect();

@@ -7,7 +7,7 @@ use enforcer_core::{
     sample::HardwareAccesses,
 };
 
-use crate::{OwnCgroup, options, permitted, possible, refused, run_anywhere, run_on};
+use crate::{OwnCgroup, options, permitted, refused, run_anywhere, run_on, two_cpus};
 
 /// `PERF_COUNT_SW_PAGE_FAULTS` and `PERF_COUNT_SW_CONTEXT_SWITCHES` (`include/uapi/linux/perf_event.h`).
 const PAGE_FAULTS: u64 = 2;
@@ -62,11 +62,7 @@ fn accesses_are_counted_by_workload_and_node() {
     if !permitted() {
         return;
     }
-    let cpus: Vec<CpuId> = possible().iter().take(2).collect();
-    let [first, second] = cpus.as_slice() else {
-        println!("skipped: needs two CPUs");
-        return;
-    };
+    let Some([first, second]) = two_cpus() else { return };
     // The first pair cannot be opened whole: the next one is.
     let (mut programs, degraded) = Programs::attach(&opening(&[HALF, SOFTWARE]));
     if !programs.has(Hook::Hardware) {
@@ -76,9 +72,9 @@ fn accesses_are_counted_by_workload_and_node() {
     rustix::thread::disable_transparent_huge_pages(true).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            run_on(*first);
+            run_on(first);
             let cgroup = OwnCgroup::enter("hardware");
-            run_on(*first);
+            run_on(first);
             let early = fault(FAULTS);
             leave(SWITCHES);
             programs.watch(&[(cgroup.id(), Watch::alone(cgroup.id()))].into()).unwrap();
@@ -87,13 +83,13 @@ fn accesses_are_counted_by_workload_and_node() {
             };
             let before = read(&mut programs);
             let later = fault(FAULTS);
-            run_on(*second);
+            run_on(second);
             leave(SWITCHES);
             let counted = read(&mut programs);
             println!("{before:?} {counted:?}");
-            let of = |cpu: &CpuId| {
+            let of = |cpu: CpuId| {
                 let [now, then] =
-                    [&counted, &before].map(|all| all.get(&node(*cpu)).copied().unwrap_or_default());
+                    [&counted, &before].map(|all| all.get(&node(cpu)).copied().unwrap_or_default());
                 now.minus(then)
             };
             let (faults, switches) = (FAULTS as u64, u64::from(SWITCHES));

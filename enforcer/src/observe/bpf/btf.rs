@@ -10,6 +10,8 @@
 
 use thiserror::Error;
 
+use super::bytes::{u16_at, u32_at};
+
 /// Anonymous structures inside structures are followed this deep.
 const MAX_DEPTH: u32 = 8;
 const MAGIC: u16 = 0xeb9f;
@@ -92,8 +94,7 @@ impl Type {
 impl KernelTypes {
     /// Reads `/sys/kernel/btf/vmlinux` or another file of that format.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, BtfError> {
-        let magic = bytes.first_chunk().map(|magic| u16::from_ne_bytes(*magic));
-        if magic != Some(MAGIC) || bytes.len() < HEADER {
+        if u16_at(&bytes, 0) != Some(MAGIC) || bytes.len() < HEADER {
             return Err(BtfError::NoHeader);
         }
         let field = |at| word(&bytes, at).ok_or(BtfError::CutOff(bytes.len()));
@@ -249,10 +250,6 @@ fn read_type(bytes: &[u8], start: usize) -> Option<Type> {
         info: u32_at(bytes, start + 4)?,
         target: u32_at(bytes, start + 8)?,
     })
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|four| u32::from_ne_bytes(*four))
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<usize> {

@@ -15,6 +15,7 @@ use enforcer_common::event::{Event, kind};
 use enforcer_core::{id::NodeId, sample::TaskEventKind};
 
 use super::{
+    bytes::{u16_at, u32_at, u64_at},
     columns::NodeColumns,
     kept::{Kept, Told},
     maps::{self, CountersError},
@@ -74,9 +75,9 @@ impl EventRing {
 
 /// The record as the programs wrote it.
 fn decode(bytes: &[u8]) -> Option<Event> {
-    let word = |at: usize| bytes.get(at..)?.first_chunk().map(|eight| u64::from_ne_bytes(*eight));
-    let half = |at: usize| bytes.get(at..)?.first_chunk().map(|four| u32::from_ne_bytes(*four));
-    let quarter = |at: usize| bytes.get(at..)?.first_chunk().map(|two| u16::from_ne_bytes(*two));
+    let word = |at| u64_at(bytes, at);
+    let half = |at| u32_at(bytes, at);
+    let quarter = |at| u16_at(bytes, at);
     Some(Event {
         time_ns: word(offset_of!(Event, time_ns))?,
         cgroup: word(offset_of!(Event, cgroup))?,

@@ -1,5 +1,6 @@
 //! Reads and fills the maps of `enforcer-ebpf/src/maps.rs`: one number per key, summed over the CPUs.
 
+use core::mem::offset_of;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::ErrorKind,
@@ -19,7 +20,12 @@ use enforcer_common::{
 use enforcer_core::sample::{HardwareAccesses, HintFaults, Placements, RunTime};
 use thiserror::Error;
 
-use super::{columns::NodeColumns, counters::Drops, hardware::OpenCounters};
+use super::{
+    bytes::{u16_at, u32_at},
+    columns::NodeColumns,
+    counters::Drops,
+    hardware::OpenCounters,
+};
 use crate::kernel::map_batch::MapBatch;
 
 /// Names of the maps.
@@ -63,54 +69,48 @@ fn map_mut<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Map, Co
 }
 
 /// A value as the words that it consists of, so that a batch needs no other view of its bytes.
-pub(super) trait Words: Pod {
-    /// How many.
-    const COUNT: usize = size_of::<Self>() / size_of::<u64>();
-    /// The word at an index below [`Words::COUNT`].
-    fn word(&self, index: usize) -> u64;
+pub(super) trait Words<const N: usize>: Pod {
+    /// The words, in the order of the fields.
+    fn words(&self) -> [u64; N];
 }
 
-impl Words for counter::RunTime {
-    fn word(&self, index: usize) -> u64 {
-        [self.ns, self.misplaced_ns, self.samples][index]
+impl Words<3> for counter::RunTime {
+    fn words(&self) -> [u64; 3] {
+        [self.ns, self.misplaced_ns, self.samples]
     }
 }
 
-impl Words for HintFaultPages {
-    fn word(&self, index: usize) -> u64 {
-        [self.local, self.remote, self.migrated, self.migrate_failed][index]
+impl Words<4> for HintFaultPages {
+    fn words(&self) -> [u64; 4] {
+        [self.local, self.remote, self.migrated, self.migrate_failed]
     }
 }
 
-impl Words for Accesses {
-    fn word(&self, index: usize) -> u64 {
-        [self.near, self.remote][index]
+impl Words<2> for Accesses {
+    fn words(&self) -> [u64; 2] {
+        [self.near, self.remote]
     }
 }
 
-impl Words for Moves {
-    fn word(&self, index: usize) -> u64 {
-        [self.migrated, self.started, self.misplaced][index]
+impl Words<3> for Moves {
+    fn words(&self) -> [u64; 3] {
+        [self.migrated, self.started, self.misplaced]
     }
 }
 
 /// Sum over the CPUs, word by word, of values that stand one after another.
 fn sum<const N: usize>(words: &[u64]) -> [u64; N] {
-    let mut total = [0u64; N];
-    for value in words.chunks_exact(N) {
-        for (sum, word) in total.iter_mut().zip(value) {
-            *sum = sum.saturating_add(*word);
-        }
-    }
-    total
+    words.as_chunks().0.iter().copied().fold([0; N], plus)
 }
 
-fn sum_of<V: Words, const N: usize>(values: &[V]) -> [u64; N] {
-    let mut total = [0u64; N];
-    for value in values {
-        for (index, sum) in total.iter_mut().enumerate().take(V::COUNT) {
-            *sum = sum.saturating_add(value.word(index));
-        }
+/// The same of values one by one.
+fn sum_of<V: Words<N>, const N: usize>(values: &[V]) -> [u64; N] {
+    values.iter().map(Words::words).fold([0; N], plus)
+}
+
+fn plus<const N: usize>(mut total: [u64; N], value: [u64; N]) -> [u64; N] {
+    for (sum, word) in total.iter_mut().zip(value) {
+        *sum = sum.saturating_add(word);
     }
     total
 }
@@ -123,7 +123,7 @@ fn batch(map: &MapData, most: usize, each: impl FnMut(&[u8], &[u64])) -> bool {
 }
 
 /// The first `cells` of an array, each summed over the CPUs.
-fn array<V: Words, const N: usize>(
+fn array<V: Words<N>, const N: usize>(
     ebpf: &Ebpf,
     name: &'static str,
     cells: u32,
@@ -141,19 +141,26 @@ fn array<V: Words, const N: usize>(
     (0..cells).map(|index| array.get(&index, 0).map(|values| sum_of(&values)).map_err(failed(name))).collect()
 }
 
+/// A row of nodes for each of the first `slots` of an array.
+fn rows<V: Words<N>, T, const N: usize>(
+    ebpf: &Ebpf,
+    name: &'static str,
+    slots: u32,
+    columns: &NodeColumns,
+    value: impl Fn([u64; N]) -> T,
+) -> Result<Vec<Vec<T>>, CountersError> {
+    let cells = array::<V, N>(ebpf, name, slots * columns.count())?;
+    Ok(cells.chunks(columns.count() as usize).map(|row| row.iter().copied().map(&value).collect()).collect())
+}
+
 /// Run time: a row of nodes for each of the first `slots`.
 pub(super) fn run_time(
     ebpf: &Ebpf,
     slots: u32,
     columns: &NodeColumns,
 ) -> Result<Vec<Vec<RunTime>>, CountersError> {
-    let cells = array::<counter::RunTime, 3>(ebpf, RUN_TIME, slots * columns.count())?;
-    let value = |[ns, misplaced_ns, samples]: &[u64; 3]| RunTime {
-        ns: *ns,
-        misplaced_ns: *misplaced_ns,
-        samples: *samples,
-    };
-    Ok(cells.chunks(columns.count() as usize).map(|row| row.iter().map(value).collect()).collect())
+    let value = |[ns, misplaced_ns, samples]: [u64; 3]| RunTime { ns, misplaced_ns, samples };
+    rows::<counter::RunTime, _, 3>(ebpf, RUN_TIME, slots, columns, value)
 }
 
 /// Hinting faults, in the same form.
@@ -162,14 +169,13 @@ pub(super) fn hint_faults(
     slots: u32,
     columns: &NodeColumns,
 ) -> Result<Vec<Vec<HintFaults>>, CountersError> {
-    let cells = array::<HintFaultPages, 4>(ebpf, HINT_FAULTS, slots * columns.count())?;
-    let value = |[local, remote, migrated, migrate_failed]: &[u64; 4]| HintFaults {
-        local: *local,
-        remote: *remote,
-        migrated: *migrated,
-        migrate_failed: *migrate_failed,
+    let value = |[local, remote, migrated, migrate_failed]: [u64; 4]| HintFaults {
+        local,
+        remote,
+        migrated,
+        migrate_failed,
     };
-    Ok(cells.chunks(columns.count() as usize).map(|row| row.iter().map(value).collect()).collect())
+    rows::<HintFaultPages, _, 4>(ebpf, HINT_FAULTS, slots, columns, value)
 }
 
 /// Accesses counted by hardware, in the same form.
@@ -179,9 +185,8 @@ pub(super) fn hardware(
     columns: &NodeColumns,
     open: &OpenCounters,
 ) -> Result<Vec<Vec<HardwareAccesses>>, CountersError> {
-    let cells = array::<Accesses, 2>(ebpf, HARDWARE, slots * columns.count())?;
-    let value = |[near, remote]: &[u64; 2]| open.accesses(*near, *remote);
-    Ok(cells.chunks(columns.count() as usize).map(|row| row.iter().map(value).collect()).collect())
+    let value = |[near, remote]: [u64; 2]| open.accesses(near, remote);
+    rows::<Accesses, _, 2>(ebpf, HARDWARE, slots, columns, value)
 }
 
 /// Moves by slot, in ascending order of (source, destination).
@@ -223,10 +228,11 @@ pub(super) fn moves(
 
 /// A key of the map of moves as the kernel writes it.
 fn move_key(bytes: &[u8]) -> Option<(u32, u16, u16)> {
-    let slot = u32::from_ne_bytes(*bytes.first_chunk()?);
-    let src = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
-    let dst = u16::from_ne_bytes(*bytes.get(6..)?.first_chunk()?);
-    Some((slot, src, dst))
+    Some((
+        u32_at(bytes, offset_of!(MoveKey, slot))?,
+        u16_at(bytes, offset_of!(MoveKey, src))?,
+        u16_at(bytes, offset_of!(MoveKey, dst))?,
+    ))
 }
 
 /// Removes the moves of some slots.

@@ -26,6 +26,7 @@
 mod attach;
 mod axis;
 mod btf;
+mod bytes;
 mod columns;
 mod cost;
 mod counters;

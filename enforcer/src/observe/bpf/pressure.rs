@@ -18,6 +18,7 @@ use enforcer_core::{
 };
 
 use super::{
+    bytes::{u16_at, u32_at, u64_at},
     events::HEADER,
     maps::{self, CountersError},
 };
@@ -51,9 +52,9 @@ impl AsFd for PressureRing {
 
 /// The record as the programs wrote it; whose cgroup it is is for others to say.
 fn decode(bytes: &[u8]) -> Option<PressureEvent> {
-    let word = |at: usize| bytes.get(at..)?.first_chunk().map(|eight| u64::from_ne_bytes(*eight));
-    let half = |at: usize| bytes.get(at..)?.first_chunk().map(|four| u32::from_ne_bytes(*four));
-    let quarter = |at: usize| bytes.get(at..)?.first_chunk().map(|two| u16::from_ne_bytes(*two));
+    let word = |at| u64_at(bytes, at);
+    let half = |at| u32_at(bytes, at);
+    let quarter = |at| u16_at(bytes, at);
     let kind = match quarter(offset_of!(Layout, kind))? {
         kind::KSWAPD_WOKEN => PressureKind::KswapdWoken,
         kind::DIRECT_RECLAIM => PressureKind::DirectReclaim,

@@ -14,6 +14,8 @@ use enforcer_core::{
     set::CpuSet,
 };
 
+use super::bytes::{u32_at, u64_at};
+
 /// Bytes of one record.
 pub(super) const RECORD: usize = size_of::<Layout>();
 
@@ -64,8 +66,8 @@ pub(super) fn decode(bytes: &[u8], possible: &CpuSet, records: &mut Vec<TaskReco
 }
 
 fn decode_one(bytes: &[u8], possible: &CpuSet) -> Option<TaskRecord> {
-    let word = |at: usize| bytes.get(at..)?.first_chunk().map(|eight| u64::from_ne_bytes(*eight));
-    let half = |at: usize| bytes.get(at..)?.first_chunk().map(|four| u32::from_ne_bytes(*four));
+    let word = |at| u64_at(bytes, at);
+    let half = |at| u32_at(bytes, at);
     let present = half(offset_of!(Layout, present))?;
     let has = |flag: u32| present & flag != 0;
     let cgroup = word(offset_of!(Layout, cgroup))?;
