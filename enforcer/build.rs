@@ -1,6 +1,6 @@
 //! Builds the kernel side into `OUT_DIR`, where `observe::bpf` embeds it.
 //!
-//! `programs.o` comes from `enforcer-ebpf/src` (Rust, see `build/programs.rs`), `task.o` from
+//! `programs.o` comes from `enforcer-ebpf/src` (Rust, see `build/programs.rs`), `task.o` and `vma.o` from
 //! `enforcer-ebpf/bpf` (C, see `build/iterators.rs`). Without the feature `bpf` there is nothing to
 //! do, and no BPF tool is needed.
 

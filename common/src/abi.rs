@@ -6,12 +6,15 @@
 use core::mem::{offset_of, size_of};
 
 use crate::{
-    counter::{Accesses, HintFaultPages, Moves, RunTime},
+    change::Change,
+    counter::{Accesses, HintFaultPages, Moves, RunTime, Sent},
     event::Event,
     key::MoveKey,
     managed::ManagedCgroup,
     pressure::PressureEvent,
-    task::TaskRecord,
+    tally::{Tally, TallyKey},
+    task::{NodeFaults, TaskRecord},
+    vma::VmaRecord,
 };
 
 /// Asserts the size of a type and the offset of each field at compile time, and lists them for the
@@ -38,6 +41,10 @@ layout! {
     MOVES: Moves, 24 { migrated: 0, started: 8, misplaced: 16 }
 }
 layout! {
+    /// Fields of [`Sent`] and their offsets.
+    SENT: Sent, 16 { at: 0, limited: 8 }
+}
+layout! {
     /// Fields of [`RunTime`] and their offsets.
     RUN_TIME: RunTime, 24 { ns: 0, misplaced_ns: 8, samples: 16 }
 }
@@ -58,8 +65,20 @@ layout! {
     ACCESSES: Accesses, 16 { near: 0, remote: 8 }
 }
 layout! {
+    /// Fields of [`Change`] and their offsets.
+    CHANGE: Change, 64 { event: 0, nodes: 32, tgid: 40, scope: 44, comm: 48 }
+}
+layout! {
+    /// Fields of [`TallyKey`] and their offsets.
+    TALLY_KEY: TallyKey, 8 { slot: 0, what: 4, detail: 6 }
+}
+layout! {
+    /// Fields of [`Tally`] and their offsets.
+    TALLY: Tally, 16 { first: 0, second: 8 }
+}
+layout! {
     /// Fields of [`TaskRecord`] and their offsets.
-    TASK_RECORD: TaskRecord, 232 {
+    TASK_RECORD: TaskRecord, 240 {
         cgroup: 0,
         run_ns: 8,
         utime_ns: 16,
@@ -77,6 +96,25 @@ layout! {
         policy: 84,
         cpus_allowed: 88,
         comm: 216,
+        fault_nodes: 232,
+        reserved: 236,
+    }
+}
+layout! {
+    /// Fields of [`NodeFaults`] and their offsets.
+    NODE_FAULTS: NodeFaults, 16 { shared: 0, private: 8 }
+}
+layout! {
+    /// Fields of [`VmaRecord`] and their offsets.
+    VMA_RECORD: VmaRecord, 168 {
+        start: 0,
+        end: 8,
+        flags: 16,
+        tgid: 24,
+        present: 28,
+        mode: 32,
+        reserved: 36,
+        nodes: 40,
     }
 }
 
@@ -86,7 +124,7 @@ mod tests {
     use std::{format, string::String, vec::Vec};
 
     use super::*;
-    use crate::{limit, task};
+    use crate::{limit, task, vma};
 
     const HEADER: &str = include_str!("../../enforcer-ebpf/bpf/enforcer.h");
 
@@ -96,18 +134,24 @@ mod tests {
 
     #[test]
     fn the_c_header_asserts_the_same_layout() {
-        let asserted: Vec<String> = HEADER
-            .lines()
-            .filter(|line| line.starts_with("ASSERT_OFFSET(task_record, "))
-            .map(|line| line.trim_end_matches(';').into())
-            .collect();
-        let ours: Vec<String> = TASK_RECORD
-            .iter()
-            .map(|(field, offset)| format!("ASSERT_OFFSET(task_record, {field}, {offset})"))
-            .collect();
-        assert_eq!(asserted, ours);
-        let size = format!("ASSERT_SIZE(task_record, {});", size_of::<TaskRecord>());
-        assert_eq!(header_line("ASSERT_SIZE(task_record, "), Some(size.as_str()));
+        for (name, fields, size) in [
+            ("task_record", TASK_RECORD, size_of::<TaskRecord>()),
+            ("node_faults", NODE_FAULTS, size_of::<NodeFaults>()),
+            ("vma_record", VMA_RECORD, size_of::<VmaRecord>()),
+        ] {
+            let asserted: Vec<String> = HEADER
+                .lines()
+                .filter(|line| line.starts_with(&format!("ASSERT_OFFSET({name}, ")))
+                .map(|line| line.trim_end_matches(';').into())
+                .collect();
+            let ours: Vec<String> = fields
+                .iter()
+                .map(|(field, offset)| format!("ASSERT_OFFSET({name}, {field}, {offset})"))
+                .collect();
+            assert_eq!(asserted, ours);
+            let line = format!("ASSERT_SIZE({name}, {size});");
+            assert_eq!(header_line(&format!("ASSERT_SIZE({name}, ")), Some(line.as_str()));
+        }
     }
 
     #[test]
@@ -116,7 +160,13 @@ mod tests {
             ("HAS_NUMA_BALANCING", task::HAS_NUMA_BALANCING as usize),
             ("HAS_CPUS_ALLOWED", task::HAS_CPUS_ALLOWED as usize),
             ("HAS_CPU", task::HAS_CPU as usize),
+            ("HAS_NODE_FAULTS", task::HAS_NODE_FAULTS as usize),
             ("MASK_WORDS", limit::MASK_WORDS),
+            ("NODES", limit::NODES),
+            ("NODE_WORDS", limit::NODE_WORDS),
+            ("HAS_POLICY", vma::HAS_POLICY as usize),
+            ("HAS_FLAGS", vma::HAS_FLAGS as usize),
+            ("HAS_FILE", vma::HAS_FILE as usize),
         ] {
             let line = format!("#define {name} {value}");
             assert_eq!(header_line(&format!("#define {name} ")), Some(line.as_str()));

@@ -49,6 +49,16 @@ pub struct Accesses {
     pub remote: u64,
 }
 
+/// What a workload told from one CPU.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// When its last event was sent, in ticks of the kernel; 0 for never.
+    pub at: u64,
+    /// Events that were not sent because that was a moment ago; no loss, the counters have them.
+    pub limited: u64,
+}
+
 /// Events that were seen and are in no counter or ring, by reason: the indices of the map `DROPS`.
 pub mod drop {
     /// The map of moves was full.
@@ -62,14 +72,18 @@ pub mod drop {
     pub const UNKNOWN_CGROUP: u32 = 3;
     /// The ring of events was full.
     pub const EVENTS: u32 = 4;
-    /// An event of the same workload was sent a moment ago; no loss, the counters have it.
-    pub const LIMITED: u32 = 5;
     /// The ring of pressure events was full.
-    pub const PRESSURE: u32 = 6;
+    pub const PRESSURE: u32 = 5;
     /// A node told a pressure event of the kind a moment ago.
-    pub const PRESSURE_LIMITED: u32 = 7;
+    pub const PRESSURE_LIMITED: u32 = 6;
+    /// The map of tallies was full.
+    pub const TALLIES: u32 = 7;
+    /// The ring of events had no room for a change.
+    pub const CHANGES: u32 = 8;
+    /// A change like one that lies in the ring unread; no loss, whoever reads that looks after both.
+    pub const CHANGES_UNREAD: u32 = 9;
     /// How many reasons there are.
-    pub const REASONS: u32 = 8;
+    pub const REASONS: u32 = 10;
 }
 
 /// Flags of `task_numa_fault` (`include/linux/sched/numa_balancing.h`).

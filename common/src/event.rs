@@ -33,4 +33,8 @@ pub mod kind {
     pub const MIGRATED: u16 = 1;
     /// A new task was placed on such a node.
     pub const STARTED: u16 = 2;
+    /// A file of the cgroup's cpuset was written: a [`crate::change::Change`].
+    pub const CPUSET_WRITTEN: u16 = 3;
+    /// A thread of the cgroup set a memory policy: a [`crate::change::Change`].
+    pub const POLICY_SET: u16 = 4;
 }

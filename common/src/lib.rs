@@ -9,6 +9,7 @@
 #![no_std]
 
 pub mod abi;
+pub mod change;
 pub mod counter;
 pub mod event;
 pub mod key;
@@ -18,4 +19,6 @@ pub mod managed;
 mod pod;
 pub mod pressure;
 pub mod settings;
+pub mod tally;
 pub mod task;
+pub mod vma;

@@ -18,6 +18,10 @@ pub const SLOTS: u32 = 64;
 pub const MANAGED: u32 = 1_024;
 /// Keys of the map of moves.
 pub const MOVES: u32 = 1_024;
+/// Keys of the map of tallies.
+pub const TALLIES: u32 = 1_024;
+/// Values of `enum migrate_reason` that the table of reasons covers. A power of two.
+pub const MIGRATE_REASONS: usize = 32;
 /// Bytes of the ring of pressure events.
 pub const PRESSURE_BYTES: u32 = 64 * 1_024;
 /// Bytes of the ring of events.

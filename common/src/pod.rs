@@ -3,9 +3,10 @@
 use aya::Pod;
 
 use crate::{
-    counter::{Accesses, HintFaultPages, Moves, RunTime},
+    counter::{Accesses, HintFaultPages, Moves, RunTime, Sent},
     key::MoveKey,
     managed::ManagedCgroup,
+    tally::{Tally, TallyKey},
 };
 
 // SAFETY: `#[repr(C)]`, integers only, and without padding: the asserted offsets leave no gap.
@@ -15,8 +16,14 @@ unsafe impl Pod for ManagedCgroup {}
 // SAFETY: as above.
 unsafe impl Pod for Moves {}
 // SAFETY: as above.
+unsafe impl Pod for Sent {}
+// SAFETY: as above.
 unsafe impl Pod for RunTime {}
 // SAFETY: as above.
 unsafe impl Pod for HintFaultPages {}
 // SAFETY: as above.
 unsafe impl Pod for Accesses {}
+// SAFETY: as above.
+unsafe impl Pod for TallyKey {}
+// SAFETY: as above.
+unsafe impl Pod for Tally {}

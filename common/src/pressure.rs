@@ -39,12 +39,12 @@ pub mod kind {
     pub const KINDS: u32 = 4;
 }
 
-/// An OOM kill that is under way: there is one at a time, the kernel holds `oom_lock`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct OomCall {
+/// Words about an OOM kill that is under way: there is one at a time, the kernel holds `oom_lock`.
+pub mod oom {
     /// Address of its `struct oom_control`.
-    pub control: u64,
+    pub const CONTROL: u32 = 0;
     /// `bpf_get_current_pid_tgid` of who is in it.
-    pub thread: u64,
+    pub const THREAD: u32 = 1;
+    /// How many words there are.
+    pub const WORDS: u32 = 2;
 }

@@ -11,12 +11,14 @@ pub const CGROUP_AXIS: &str = "CGROUP_AXIS";
 pub const CPU_NODE: &str = "CPU_NODE";
 /// `u32`: how many nodes the table names: columns of the counter arrays.
 pub const NODES: &str = "NODES";
-/// `u64`: least time in ns between two events of one workload from one CPU; 0 sends all.
-pub const EVENT_INTERVAL_NS: &str = "EVENT_INTERVAL_NS";
+/// `u32`: does each workload have a cell for every pair of nodes (1), or are moves in the hash (0)?
+pub const MOVE_TABLE: &str = "MOVE_TABLE";
+/// `u64`: least number of the kernel's ticks between two events of one workload from one CPU; 0 sends all.
+pub const EVENT_INTERVAL: &str = "EVENT_INTERVAL";
 /// `u64`: accesses that one overflow of a hardware counter stands for.
 pub const HARDWARE_PERIOD: &str = "HARDWARE_PERIOD";
-/// `u64`: least time in ns between two pressure events of one kind from one node.
-pub const PRESSURE_INTERVAL_NS: &str = "PRESSURE_INTERVAL_NS";
+/// `u64`: least number of the kernel's ticks between two pressure events of one kind from one node.
+pub const PRESSURE_INTERVAL: &str = "PRESSURE_INTERVAL";
 /// `u32`: position of the order among the arguments of `mm_vmscan_direct_reclaim_begin`, 0 or 1.
 pub const RECLAIM_ORDER: &str = "RECLAIM_ORDER";
 /// `u32`: is the first argument of `mark_victim` a task (1) or its number (0)?
@@ -25,8 +27,22 @@ pub const VICTIM_IS_TASK: &str = "VICTIM_IS_TASK";
 pub const ZONEREF_ZONE: &str = "ZONEREF_ZONE";
 /// `u32`: offset of `node` in `struct zone`.
 pub const ZONE_NODE: &str = "ZONE_NODE";
-/// `u32`: offset of `constraint` in `struct oom_control`.
+/// `u32`: offset of `constraint` in `struct oom_control`; 0 where it must not be read.
 pub const OOM_CONSTRAINT: &str = "OOM_CONSTRAINT";
+/// `u32`: process id of the daemon, in the first pid namespace; 0 where it is not known.
+pub const OWN_TGID: &str = "OWN_TGID";
+/// `u32`: position of the reason among the arguments of `mm_migrate_pages`, 6 or 7.
+pub const REASON_ARGUMENT: &str = "REASON_ARGUMENT";
+/// `[u8; MIGRATE_REASONS]`: class ([`crate::tally::reason`]) of each value of `enum migrate_reason`.
+pub const REASON_CLASS: &str = "REASON_CLASS";
+/// `u32`: offset of `kn` in `struct kernfs_open_file`.
+pub const OPEN_FILE_KN: &str = "OPEN_FILE_KN";
+/// `u32`: offset of `parent` in `struct kernfs_node`; `__parent` since 6.15.
+pub const KN_PARENT: &str = "KN_PARENT";
+/// `u32`: offset of `name` in `struct kernfs_node`.
+pub const KN_NAME: &str = "KN_NAME";
+/// `u32`: value of `NUMAB_SKIP_UNSUITABLE`.
+pub const SKIP_UNSUITABLE: &str = "SKIP_UNSUITABLE";
 /// `u32`: offset of the `cpu` of `struct task_struct`, through `thread_info` where it is there.
 pub const TASK_CPU: &str = "TASK_CPU";
 /// `u32`: offset of `pid` in `struct task_struct`.

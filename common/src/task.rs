@@ -43,6 +43,22 @@ pub struct TaskRecord {
     pub cpus_allowed: [u64; MASK_WORDS],
     /// `comm`, NUL-terminated.
     pub comm: [u8; 16],
+    /// Number of [`NodeFaults`] that follow this record, of nodes 0, 1, ..: all node ids of the machine, or 0
+    /// for a thread without hinting faults.
+    pub fault_nodes: u32,
+    /// Always 0.
+    pub reserved: u32,
+}
+
+/// What a thread's hinting faults found on one node, as the balancer remembers it: it halves the figures
+/// with each scan. Both are `NUMA_MEM` of `numa_faults[]` (`task_faults_idx` in kernel/sched/fair.c).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeFaults {
+    /// Pages that other threads fault on too.
+    pub shared: u64,
+    /// Pages that only this thread faults on.
+    pub private: u64,
 }
 
 /// The kernel has NUMA balancing, so the fields of it mean something.
@@ -51,5 +67,7 @@ pub const HAS_NUMA_BALANCING: u32 = 1 << 0;
 pub const HAS_CPUS_ALLOWED: u32 = 1 << 1;
 /// `cpu` was read.
 pub const HAS_CPU: u32 = 1 << 2;
+/// The daemon said how many node ids there are, so a thread without [`NodeFaults`] has no faults.
+pub const HAS_NODE_FAULTS: u32 = 1 << 3;
 /// `PF_KTHREAD` of `flags`: a kernel thread (`include/linux/sched.h`).
 pub const PF_KTHREAD: u32 = 0x0020_0000;

@@ -42,6 +42,25 @@ struct thread_info {
 	__u32 cpu;
 };
 
+struct nodemask {
+	unsigned long bits[1];
+};
+
+struct mempolicy {
+	unsigned short mode;
+	struct nodemask nodes;
+};
+
+struct file;
+
+struct vm_area_struct {
+	unsigned long vm_start;
+	unsigned long vm_end;
+	unsigned long vm_flags;
+	struct file *vm_file;
+	struct mempolicy *vm_policy;
+};
+
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
@@ -57,7 +76,9 @@ struct task_struct {
 	unsigned long nivcsw;
 	char comm[16];
 	struct css_set *cgroups;
+	struct mempolicy *mempolicy;
 	int numa_preferred_nid;
+	unsigned long *numa_faults;
 	unsigned long total_numa_faults;
 };
 
@@ -76,6 +97,12 @@ struct bpf_iter_meta {
 struct bpf_iter__task {
 	struct bpf_iter_meta *meta;
 	struct task_struct *task;
+};
+
+struct bpf_iter__task_vma {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	struct vm_area_struct *vma;
 };
 
 #pragma clang attribute pop

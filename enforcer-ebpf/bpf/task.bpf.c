@@ -3,7 +3,8 @@
  * One record per thread of the system, in one pass and one read loop: the fields that would take
  * reading /proc/PID/task/TID/{stat,status,sched,cgroup}.
  *
- * There is a program per cgroup axis; the daemon loads one of them.
+ * A thread with NUMA hinting faults has them behind its record, for every node id; others, which are most,
+ * pay for none. There is a program per cgroup axis; the daemon loads one of them.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
@@ -14,6 +15,12 @@
 #include "kernel.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* At most the kernel's nr_node_ids; 0 where the daemon does not know the nodes, and then no faults are read. */
+const volatile __u32 NODE_IDS = 0;
+
+/* Nodes whose faults are written in one go: they are on the stack until then. */
+#define NODES_AT_ONCE 8
 
 static __always_inline __u64 unified_cgroup(struct task_struct *task)
 {
@@ -56,13 +63,38 @@ static __always_inline void read_cpus_allowed(struct task_record *record, struct
 		record->present |= HAS_CPUS_ALLOWED;
 }
 
-static __always_inline void read_numa(struct task_record *record, struct task_struct *task)
+/* Returns the kernel's array of faults, if there is one and its length is known. */
+static __always_inline unsigned long *read_numa(struct task_record *record, struct task_struct *task)
 {
+	unsigned long *faults;
+
 	if (!bpf_core_field_exists(task->total_numa_faults))
-		return;
+		return 0;
 	record->preferred_node = BPF_CORE_READ(task, numa_preferred_nid);
 	record->numa_faults = BPF_CORE_READ(task, total_numa_faults);
 	record->present |= HAS_NUMA_BALANCING;
+	if (NODE_IDS == 0 || NODE_IDS > NODES)
+		return 0;
+	record->present |= HAS_NODE_FAULTS;
+	faults = BPF_CORE_READ(task, numa_faults);
+	if (faults)
+		record->fault_nodes = NODE_IDS;
+	return faults;
+}
+
+/* The array begins with NUMA_MEM: a shared and a private counter for each node id. */
+static __always_inline void write_faults(struct seq_file *seq, const unsigned long *faults)
+{
+	struct node_faults nodes[NODES_AT_ONCE];
+
+	for (__u32 node = 0; node < NODES && node < NODE_IDS; node += NODES_AT_ONCE) {
+		__u32 left = NODE_IDS - node;
+		__u32 size = (left < NODES_AT_ONCE ? left : NODES_AT_ONCE) * sizeof(nodes[0]);
+
+		/* What cannot be read is 0. */
+		bpf_probe_read_kernel(nodes, size, faults + 2 * node);
+		bpf_seq_write(seq, nodes, size);
+	}
 }
 
 static __always_inline int write_record(struct bpf_iter__task *ctx, struct task_struct *task,
@@ -70,6 +102,7 @@ static __always_inline int write_record(struct bpf_iter__task *ctx, struct task_
 {
 	struct task_struct___old *old = (void *)task;
 	struct task_record record = {};
+	unsigned long *faults;
 
 	record.cgroup = cgroup;
 	record.run_ns = BPF_CORE_READ(task, se.sum_exec_runtime);
@@ -89,9 +122,14 @@ static __always_inline int write_record(struct bpf_iter__task *ctx, struct task_
 				  __builtin_preserve_access_index(&task->comm));
 	read_cpu(&record, task);
 	read_cpus_allowed(&record, task);
-	read_numa(&record, task);
-	/* A full buffer is not an error: the kernel calls again for this task with a fresh one. */
+	faults = read_numa(&record, task);
+	/*
+	 * A full buffer is not an error: the kernel drops what was written for this task and calls again for it
+	 * with a fresh one (bpf_seq_read in kernel/bpf/bpf_iter.c).
+	 */
 	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
+	if (faults)
+		write_faults(ctx->meta->seq, faults);
 	return 0;
 }
 

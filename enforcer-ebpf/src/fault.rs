@@ -5,7 +5,7 @@
 
 use aya_ebpf::{helpers::bpf_get_smp_processor_id, programs::FEntryContext};
 use aya_log_ebpf::debug;
-use enforcer_common::counter::{drop, fault_flag};
+use enforcer_common::counter::fault_flag;
 
 use crate::{cgroup, managed, maps, settings::node_of};
 
@@ -16,10 +16,7 @@ pub fn taken(ctx: &FEntryContext) {
     let pages: i32 = ctx.arg(2);
     let flags: u32 = ctx.arg(3);
     let pages = u64::from(pages.unsigned_abs());
-    let Some(cgroup) = cgroup::of_current() else {
-        maps::dropped(drop::UNKNOWN_CGROUP);
-        return;
-    };
+    let Some(cgroup) = cgroup::of_current() else { return };
     let Some(entry) = managed::of(cgroup) else { return };
     // SAFETY: the helper has no precondition.
     let Some(node) = node_of(unsafe { bpf_get_smp_processor_id() }) else { return };

@@ -5,7 +5,7 @@
 //! and an exact address is not needed to know whose cgroup it was.
 
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id};
-use enforcer_common::counter::{Accesses, drop};
+use enforcer_common::counter::Accesses;
 
 use crate::{
     cgroup, managed, maps,
@@ -34,10 +34,7 @@ fn current() -> Option<&'static mut Accesses> {
     if bpf_get_current_pid_tgid() == 0 {
         return None;
     }
-    let Some(cgroup) = cgroup::of_current() else {
-        maps::dropped(drop::UNKNOWN_CGROUP);
-        return None;
-    };
+    let cgroup = cgroup::of_current()?;
     let entry = managed::of(cgroup)?;
     // SAFETY: the helper has no precondition.
     let node = node_of(unsafe { bpf_get_smp_processor_id() })?;

@@ -9,20 +9,26 @@
 #![no_std]
 #![no_main]
 
+mod balancer;
 mod cgroup;
+mod change;
+mod checked;
 mod event;
 mod fault;
 mod hardware;
+mod limiter;
 mod managed;
 mod maps;
+mod pages;
 mod placement;
 mod pressure;
 mod run_time;
 mod settings;
+mod tally;
 
 use aya_ebpf::{
-    macros::{btf_tracepoint, fentry, perf_event},
-    programs::{BtfTracePointContext, FEntryContext, PerfEventContext},
+    macros::{btf_tracepoint, fentry, fexit, perf_event, raw_tracepoint},
+    programs::{BtfTracePointContext, FEntryContext, FExitContext, PerfEventContext, RawTracePointContext},
 };
 
 /// `sched:sched_migrate_task(task, dest_cpu)`
@@ -41,8 +47,8 @@ pub fn sched_wakeup_new(ctx: BtfTracePointContext) -> i32 {
 
 /// `sched:sched_switch(preempt, prev, next)`; since 5.18 with `prev_state`
 #[btf_tracepoint(function = "sched_switch")]
-pub fn sched_switch(_ctx: BtfTracePointContext) -> i32 {
-    run_time::switched();
+pub fn sched_switch(ctx: BtfTracePointContext) -> i32 {
+    run_time::switched(&ctx);
     0
 }
 
@@ -63,6 +69,14 @@ pub fn cgroup_release(ctx: BtfTracePointContext) -> i32 {
 /// The software clock of each CPU, at a fixed rate.
 #[perf_event]
 pub fn cpu_clock(_ctx: PerfEventContext) -> u32 {
+    run_time::tick();
+    0
+}
+
+/// One tick of the clock whenever a test says so: attached nowhere, and loaded by tests alone. The kernel runs
+/// raw tracepoint programs on demand (`BPF_PROG_TEST_RUN`), perf event programs it does not.
+#[raw_tracepoint]
+pub fn rehearsed_tick(_ctx: RawTracePointContext) -> i32 {
     run_time::tick();
     0
 }
@@ -120,6 +134,69 @@ pub fn mark_victim(ctx: BtfTracePointContext) -> i32 {
 #[fentry(function = "out_of_memory")]
 pub fn out_of_memory(ctx: FEntryContext) -> i32 {
     pressure::out_of_memory(&ctx);
+    0
+}
+
+/// `migrate:mm_migrate_pages(succeeded, failed, ..., mode, reason)`
+#[btf_tracepoint(function = "mm_migrate_pages")]
+pub fn mm_migrate_pages(ctx: BtfTracePointContext) -> i32 {
+    pages::moved(&ctx);
+    0
+}
+
+/// `sched:sched_move_numa(task, src_cpu, dst_cpu)`
+#[btf_tracepoint(function = "sched_move_numa")]
+pub fn sched_move_numa(ctx: BtfTracePointContext) -> i32 {
+    balancer::moved(&ctx);
+    0
+}
+
+/// `sched:sched_stick_numa(task, src_cpu, other_task, dst_cpu)`
+#[btf_tracepoint(function = "sched_stick_numa")]
+pub fn sched_stick_numa(ctx: BtfTracePointContext) -> i32 {
+    balancer::stuck(&ctx);
+    0
+}
+
+/// `sched:sched_swap_numa(task, src_cpu, other_task, dst_cpu)`
+#[btf_tracepoint(function = "sched_swap_numa")]
+pub fn sched_swap_numa(ctx: BtfTracePointContext) -> i32 {
+    balancer::swapped(&ctx);
+    0
+}
+
+/// `sched:sched_skip_vma_numa(mm, vma, reason)`; since 6.7
+#[btf_tracepoint(function = "sched_skip_vma_numa")]
+pub fn sched_skip_vma_numa(ctx: BtfTracePointContext) -> i32 {
+    balancer::skipped_mapping(&ctx);
+    0
+}
+
+/// `sched:sched_skip_cpuset_numa(task, allowed_nodes)`; since 6.17
+#[btf_tracepoint(function = "sched_skip_cpuset_numa")]
+pub fn sched_skip_cpuset_numa(_ctx: BtfTracePointContext) -> i32 {
+    balancer::skipped_task();
+    0
+}
+
+/// `cpuset_write_resmask(open_file, text, length, offset)`
+#[fexit(function = "cpuset_write_resmask")]
+pub fn cpuset_write_resmask(ctx: FExitContext) -> i32 {
+    change::cpuset_written(&ctx);
+    0
+}
+
+/// `do_set_mempolicy(mode, flags, nodes)`
+#[fexit(function = "do_set_mempolicy")]
+pub fn do_set_mempolicy(ctx: FExitContext) -> i32 {
+    change::task_policy_set(&ctx);
+    0
+}
+
+/// `do_mbind(start, length, mode, mode_flags, nodes, flags)`
+#[fexit(function = "do_mbind")]
+pub fn do_mbind(ctx: FExitContext) -> i32 {
+    change::range_policy_set(&ctx);
     0
 }
 

@@ -10,20 +10,35 @@ use aya_ebpf::{
     maps::{Array, HashMap, PerCpuArray, PerCpuHashMap, RingBuf},
 };
 use enforcer_common::{
-    counter::{Accesses, HintFaultPages, Moves, RunTime, drop},
+    change::KINDS,
+    counter::{Accesses, HintFaultPages, Moves, RunTime, Sent, drop},
     key::MoveKey,
     limit,
     managed::ManagedCgroup,
-    pressure::{OomCall, kind},
+    pressure::{kind, oom},
+    tally::{Tally, TallyKey},
 };
 
 /// Watched cgroups by id.
 #[map]
 pub static MANAGED: HashMap<u64, ManagedCgroup> = HashMap::with_max_entries(limit::MANAGED, 0);
 
-/// Moves between nodes by workload and pair of nodes: a hash, because of a square of nodes few are used.
+/// Moves between nodes: a square of nodes for each slot, in rows of the source.
+#[map]
+pub static MOVE_CELLS: PerCpuArray<Moves> = PerCpuArray::with_max_entries(limit::SLOTS, 0);
+
+/// The same by workload and pair of nodes, where nodes are so many that squares take too much memory: few of
+/// their pairs are used.
 #[map]
 pub static MOVES: PerCpuHashMap<MoveKey, Moves> = PerCpuHashMap::with_max_entries(limit::MOVES, 0);
+
+/// What is rare, by workload and kind.
+#[map]
+pub static TALLIES: PerCpuHashMap<TallyKey, Tally> = PerCpuHashMap::with_max_entries(limit::TALLIES, 0);
+
+/// Where the ring of events ended before the latest change of a kind of a slot was put into it, and 1.
+#[map]
+pub static TOLD: Array<u64> = Array::with_max_entries(limit::SLOTS * KINDS, 0);
 
 /// Run time: a row of nodes for each slot.
 #[map]
@@ -41,9 +56,9 @@ pub static HARDWARE: PerCpuArray<Accesses> = PerCpuArray::with_max_entries(limit
 #[map]
 pub static SINCE: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 
-/// When this CPU last sent an event of a slot, in ns.
+/// When this CPU last sent an event of a slot, and how many it did not.
 #[map]
-pub static SENT: PerCpuArray<u64> = PerCpuArray::with_max_entries(limit::SLOTS, 0);
+pub static SENT: PerCpuArray<Sent> = PerCpuArray::with_max_entries(limit::SLOTS, 0);
 
 /// What happens one by one; drained by a timer, so nobody is woken for it.
 #[map]
@@ -53,14 +68,14 @@ pub static EVENTS: RingBuf = RingBuf::with_byte_size(limit::EVENT_BYTES, 0);
 #[map]
 pub static PRESSURE: RingBuf = RingBuf::with_byte_size(limit::PRESSURE_BYTES, 0);
 
-/// When a node last told a pressure event, in ns: a row of nodes for each kind.
+/// When a node last told a pressure event, in ticks: a row of nodes for each kind.
 #[map]
 #[expect(clippy::cast_possible_truncation, reason = "1024")]
 pub static PRESSURE_TOLD: Array<u64> = Array::with_max_entries(kind::KINDS * limit::NODES as u32, 0);
 
-/// The OOM kill that is under way.
+/// The OOM kill that is under way: the words of `pressure::oom`.
 #[map]
-pub static OOM: Array<OomCall> = Array::with_max_entries(1, 0);
+pub static OOM: Array<u64> = Array::with_max_entries(oom::WORDS, 0);
 
 /// What is in no counter or ring, by reason.
 #[map]
@@ -93,12 +108,31 @@ pub fn cell<V>(map: &'static PerCpuArray<V>, index: u32) -> Option<&'static mut 
     map.get_ptr_mut(index).map(|value| unsafe { &mut *value })
 }
 
-/// A cell that all CPUs share, to be changed: for what a race may spoil.
+/// A word that all CPUs share, for what a race may spoil.
+#[derive(Clone, Copy)]
+pub struct Shared(*mut u64);
+
+impl Shared {
+    /// What is there now.
+    #[inline(always)]
+    pub fn get(self) -> u64 {
+        // SAFETY: the kernel keeps the map while we run, and the word is aligned. No reference to it is made,
+        // and a volatile access of one word is one load, whoever stores meanwhile.
+        unsafe { self.0.read_volatile() }
+    }
+
+    /// Puts another there.
+    #[inline(always)]
+    pub fn set(self, word: u64) {
+        // SAFETY: as in `get`.
+        unsafe { self.0.write_volatile(word) }
+    }
+}
+
+/// A word of an array that all CPUs share.
 #[inline(always)]
-#[expect(clippy::mut_from_ref, reason = "the map is a name; the value is in the kernel")]
-pub fn shared<V>(map: &'static Array<V>, index: u32) -> Option<&'static mut V> {
-    // SAFETY: the kernel keeps the map while we run; whoever writes at the same time writes whole words.
-    map.get_ptr_mut(index).map(|value| unsafe { &mut *value })
+pub fn shared(map: &'static Array<u64>, index: u32) -> Option<Shared> {
+    map.get_ptr_mut(index).map(Shared)
 }
 
 /// Counts an event that is not counted anywhere else.

@@ -14,8 +14,10 @@ use enforcer_common::{
 };
 
 use crate::{
-    cgroup, event, managed, maps,
-    settings::{TASK_CPU, TASK_PID, node_of},
+    cgroup,
+    checked::load,
+    event, managed, maps,
+    settings::{MOVE_TABLE, NODES, TASK_CPU, TASK_PID, node_of},
 };
 
 /// `set_task_cpu` is about to move the task; its `cpu` is still the old one.
@@ -23,7 +25,7 @@ use crate::{
 pub fn migrated(ctx: &BtfTracePointContext) {
     let task: *const u8 = ctx.arg(0);
     let destination: u32 = ctx.arg(1);
-    count(ctx, task, cpu_of(task), destination, kind::MIGRATED);
+    count(ctx, task, load(task, TASK_CPU.load()), destination, kind::MIGRATED);
 }
 
 /// `wake_up_new_task` has chosen the CPU of a new task; the parent runs on this one.
@@ -32,7 +34,7 @@ pub fn started(ctx: &BtfTracePointContext) {
     let task: *const u8 = ctx.arg(0);
     // SAFETY: the helper has no precondition.
     let parent = unsafe { bpf_get_smp_processor_id() };
-    count(ctx, task, parent, cpu_of(task), kind::STARTED);
+    count(ctx, task, parent, load(task, TASK_CPU.load()), kind::STARTED);
 }
 
 #[inline(always)]
@@ -49,34 +51,41 @@ fn count(ctx: &BtfTracePointContext, task: *const u8, from: u32, to: u32, kind: 
     let Some(entry) = managed::of(cgroup) else { return };
     let misplaced = !managed::allows(entry, dst);
     let slot = entry.slot;
-    #[expect(clippy::cast_possible_truncation, reason = "an index of a node is below 1024")]
-    let (src, dst) = (src as u16, dst as u16);
-    let first =
+    let one =
         Moves { migrated: u64::from(!started), started: u64::from(started), misplaced: u64::from(misplaced) };
-    let more = |moves: &mut Moves| {
-        moves.migrated += first.migrated;
-        moves.started += first.started;
-        moves.misplaced += first.misplaced;
-    };
-    maps::count(&maps::MOVES, &MoveKey { slot, src, dst }, &first, more, drop::MOVES);
+    if MOVE_TABLE.load() == 0 {
+        into_hash(slot, src, dst, &one);
+    } else if let Some(moves) =
+        maps::cell(&maps::MOVE_CELLS, (slot * NODES.load() + src) * NODES.load() + dst)
+    {
+        add(moves, &one);
+    }
     if misplaced {
-        event::send(Event { cgroup, tid: tid_of(task), slot, kind, src, dst, ..Event::default() });
+        event::send(slot, |time_ns| {
+            let (src, dst) = (short(src), short(dst));
+            let tid = load(task, TASK_PID.load());
+            Event { time_ns, cgroup, tid, slot, kind, src, dst, detail: 0 }
+        });
     }
     debug!(ctx, "placement: cgroup {} from node {} to node {}", cgroup, src, dst);
 }
 
+/// Where nodes are many and few of their pairs are used.
 #[inline(always)]
-fn cpu_of(task: *const u8) -> u32 {
-    read(task, TASK_CPU.load())
+fn into_hash(slot: u32, src: u32, dst: u32, one: &Moves) {
+    let key = MoveKey { slot, src: short(src), dst: short(dst) };
+    maps::count(&maps::MOVES, &key, one, |moves| add(moves, one), drop::MOVES);
 }
 
 #[inline(always)]
-fn tid_of(task: *const u8) -> u32 {
-    read(task, TASK_PID.load())
+fn add(moves: &mut Moves, one: &Moves) {
+    moves.migrated += one.migrated;
+    moves.started += one.started;
+    moves.misplaced += one.misplaced;
 }
 
 #[inline(always)]
-fn read(task: *const u8, offset: u32) -> u32 {
-    // SAFETY: `task` is a tracepoint argument, so the verifier checks the load against BTF.
-    unsafe { task.add(offset as usize).cast::<u32>().read_volatile() }
+#[expect(clippy::cast_possible_truncation, reason = "an index of a node is below 1024")]
+const fn short(node: u32) -> u16 {
+    node as u16
 }

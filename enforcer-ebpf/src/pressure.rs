@@ -14,14 +14,15 @@ use aya_ebpf::{
 use enforcer_common::{
     counter::drop,
     limit,
-    pressure::{NO_CONSTRAINT, OomCall, PressureEvent, kind},
+    pressure::{NO_CONSTRAINT, PressureEvent, kind, oom},
 };
 
 use crate::{
-    cgroup, maps,
+    cgroup,
+    checked::load,
+    limiter, maps,
     settings::{
-        OOM_CONSTRAINT, PRESSURE_INTERVAL_NS, RECLAIM_ORDER, TASK_PID, VICTIM_IS_TASK, ZONE_NODE,
-        ZONEREF_ZONE,
+        OOM_CONSTRAINT, PRESSURE_INTERVAL, RECLAIM_ORDER, TASK_PID, VICTIM_IS_TASK, ZONE_NODE, ZONEREF_ZONE,
     },
 };
 
@@ -45,9 +46,7 @@ pub fn reclaims(ctx: &BtfTracePointContext) {
 pub fn retries(ctx: &BtfTracePointContext) {
     let zoneref: *const u8 = ctx.arg(0);
     let order: u32 = ctx.arg(1);
-    let zone = cgroup::follow(zoneref, ZONEREF_ZONE.load());
-    // SAFETY: reached from a tracepoint argument, so the verifier checks the load against BTF.
-    let node = unsafe { zone.add(ZONE_NODE.load() as usize).cast::<u32>().read_volatile() };
+    let node = load(load(zoneref, ZONEREF_ZONE.load()), ZONE_NODE.load());
     tell_seldom(kind::RECLAIM_RETRY, node, order);
 }
 
@@ -55,32 +54,33 @@ pub fn retries(ctx: &BtfTracePointContext) {
 #[inline(always)]
 pub fn out_of_memory(ctx: &FEntryContext) {
     let control: u64 = ctx.arg(0);
-    if let Some(call) = maps::shared(&maps::OOM, 0) {
-        *call = OomCall { control, thread: bpf_get_current_pid_tgid() };
-    }
+    let Some(thread) = maps::shared(&maps::OOM, oom::THREAD) else { return };
+    let Some(call) = maps::shared(&maps::OOM, oom::CONTROL) else { return };
+    thread.set(bpf_get_current_pid_tgid());
+    call.set(control);
 }
 
 /// The OOM killer has chosen.
 #[inline(always)]
 pub fn killed(ctx: &BtfTracePointContext) {
-    let tid: u32 = if VICTIM_IS_TASK.load() == 0 {
-        ctx.arg(0)
-    } else {
-        let task: *const u8 = ctx.arg(0);
-        // SAFETY: `task` is a tracepoint argument, so the verifier checks the load against BTF.
-        unsafe { task.add(TASK_PID.load() as usize).cast::<u32>().read_volatile() }
-    };
+    let tid: u32 = if VICTIM_IS_TASK.load() == 0 { ctx.arg(0) } else { load(ctx.arg(0), TASK_PID.load()) };
     tell(kind::VICTIM, current_node(), 0, tid, constraint());
 }
 
 /// What bounds the allocation that the kill is for.
 #[inline(always)]
 fn constraint() -> u32 {
-    let Some(call) = maps::shared(&maps::OOM, 0) else { return NO_CONSTRAINT };
-    if call.control == 0 || call.thread != bpf_get_current_pid_tgid() {
+    // A setting, so that the verifier does not see the helper where the kernel does not allow it.
+    if OOM_CONSTRAINT.load() == 0 {
         return NO_CONSTRAINT;
     }
-    let address = call.control + u64::from(OOM_CONSTRAINT.load());
+    let Some(thread) = maps::shared(&maps::OOM, oom::THREAD) else { return NO_CONSTRAINT };
+    let Some(call) = maps::shared(&maps::OOM, oom::CONTROL) else { return NO_CONSTRAINT };
+    let control = call.get();
+    if control == 0 || thread.get() != bpf_get_current_pid_tgid() {
+        return NO_CONSTRAINT;
+    }
+    let address = control + u64::from(OOM_CONSTRAINT.load());
     // SAFETY: the helper copies with fault handling; any address is allowed.
     unsafe { bpf_probe_read_kernel(address as *const u32) }.unwrap_or(NO_CONSTRAINT)
 }
@@ -100,15 +100,16 @@ fn tell_seldom(kind: u16, node: u32, order: u32) {
     let row = u32::from(kind) * limit::NODES as u32;
     #[expect(clippy::cast_possible_truncation, reason = "1023")]
     let index = row + (node & (limit::NODES as u32 - 1));
-    // SAFETY: the helper has no precondition.
-    let now = unsafe { bpf_ktime_get_ns() };
-    // Two CPUs may both find that it is time: then both tell.
-    let Some(told) = maps::shared(&maps::PRESSURE_TOLD, index) else { return };
-    if *told != 0 && now.wrapping_sub(*told) < PRESSURE_INTERVAL_NS.load() {
-        maps::dropped(drop::PRESSURE_LIMITED);
-        return;
+    let interval = PRESSURE_INTERVAL.load();
+    if interval > 0 {
+        let Some(told) = maps::shared(&maps::PRESSURE_TOLD, index) else { return };
+        // Two CPUs may both find that it is time: then both tell.
+        let Some(now) = limiter::due(told.get(), interval) else {
+            maps::dropped(drop::PRESSURE_LIMITED);
+            return;
+        };
+        told.set(now);
     }
-    *told = now;
     #[expect(clippy::cast_possible_truncation, reason = "the low half is the thread")]
     let tid = bpf_get_current_pid_tgid() as u32;
     tell(kind, node, order, tid, NO_CONSTRAINT);
@@ -118,7 +119,7 @@ fn tell_seldom(kind: u16, node: u32, order: u32) {
 fn tell(kind: u16, node: u32, order: u32, tid: u32, constraint: u32) {
     // SAFETY: the helper has no precondition.
     let time_ns = unsafe { bpf_ktime_get_ns() };
-    let cgroup = cgroup::of_current().unwrap_or(0);
+    let cgroup = cgroup::peek_current().unwrap_or(0);
     #[expect(clippy::cast_possible_truncation, reason = "an order is below 64")]
     let order = order as u16;
     if let Some(mut entry) = maps::PRESSURE.reserve::<PressureEvent>(0) {

@@ -2,42 +2,49 @@
 //!
 //! The usual way is a clock on each CPU that counts for whoever runs there. A sample costs about 1 us, at
 //! 99 Hz 0.01 % of a CPU, and needs neither BTF nor tracefs. The exact way, on request, is every context
-//! switch: `current` is still the task that leaves.
+//! switch, which names the task that leaves.
 
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns};
-use enforcer_common::{counter::drop, settings::TICK_NS};
+use aya_ebpf::{
+    helpers::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns},
+    programs::BtfTracePointContext,
+};
+use enforcer_common::settings::TICK_NS;
 
-use crate::{cgroup, managed, maps, settings::node_of};
+use crate::{
+    cgroup,
+    checked::load,
+    managed, maps,
+    settings::{TASK_PID, node_of},
+};
 
-/// One tick of this CPU's clock.
+/// One tick of this CPU's clock; the idle task does not count.
 #[inline(always)]
 pub fn tick() {
-    ran(TICK_NS);
+    if bpf_get_current_pid_tgid() == 0 {
+        return;
+    }
+    if let Some(cgroup) = cgroup::of_current() {
+        ran(cgroup, TICK_NS);
+    }
 }
 
-/// This CPU leaves a task for another.
+/// This CPU leaves a task for another; the idle task does not count.
 #[inline(always)]
-pub fn switched() {
+pub fn switched(ctx: &BtfTracePointContext) {
     // SAFETY: the helper has no precondition.
     let now = unsafe { bpf_ktime_get_ns() };
     let Some(since) = maps::cell(&maps::SINCE, 0) else { return };
     let began = core::mem::replace(since, now);
+    let task: *const u8 = ctx.arg(1);
     // The first switch that is seen says nothing about how long the task had run.
-    if began != 0 {
-        ran(now.wrapping_sub(began));
+    if began != 0 && load::<u32>(task, TASK_PID.load()) != 0 {
+        ran(cgroup::of_task(task), now.wrapping_sub(began));
     }
 }
 
-/// The current task ran for so long; the idle task does not count.
+/// A task of this cgroup ran here for so long.
 #[inline(always)]
-fn ran(ns: u64) {
-    if bpf_get_current_pid_tgid() == 0 {
-        return;
-    }
-    let Some(cgroup) = cgroup::of_current() else {
-        maps::dropped(drop::UNKNOWN_CGROUP);
-        return;
-    };
+fn ran(cgroup: u64, ns: u64) {
     let Some(entry) = managed::of(cgroup) else { return };
     // SAFETY: the helper has no precondition.
     let Some(node) = node_of(unsafe { bpf_get_smp_processor_id() }) else { return };

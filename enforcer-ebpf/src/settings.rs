@@ -6,8 +6,9 @@
 use aya_ebpf::Global;
 use enforcer_common::{
     counter::drop,
-    limit::CPUS,
+    limit::{CPUS, MIGRATE_REASONS},
     settings::{AXIS_UNIFIED, NO_NODE},
+    tally::reason,
 };
 
 use crate::maps;
@@ -39,7 +40,7 @@ pub static HIERARCHY: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static TASK_PID: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
-pub static PRESSURE_INTERVAL_NS: Global<u64> = Global::new(0);
+pub static PRESSURE_INTERVAL: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static RECLAIM_ORDER: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
@@ -51,9 +52,25 @@ pub static ZONE_NODE: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static OOM_CONSTRAINT: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
+pub static OWN_TGID: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static REASON_ARGUMENT: Global<u32> = Global::new(6);
+#[unsafe(no_mangle)]
+static REASON_CLASS: Global<[u8; MIGRATE_REASONS]> = Global::new([reason::OTHER; MIGRATE_REASONS]);
+#[unsafe(no_mangle)]
+pub static OPEN_FILE_KN: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static KN_PARENT: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static KN_NAME: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static SKIP_UNSUITABLE: Global<u32> = Global::new(u32::MAX);
+#[unsafe(no_mangle)]
 pub static NODES: Global<u32> = Global::new(1);
 #[unsafe(no_mangle)]
-pub static EVENT_INTERVAL_NS: Global<u64> = Global::new(0);
+pub static MOVE_TABLE: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub static EVENT_INTERVAL: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static HARDWARE_PERIOD: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
@@ -74,4 +91,16 @@ pub fn node_of(cpu: u32) -> Option<u32> {
     }
     maps::dropped(drop::UNKNOWN_CPU);
     None
+}
+
+/// The class of a reason for which pages are moved.
+#[inline(always)]
+pub fn reason_class(reason: u32) -> u8 {
+    let table = (&raw const REASON_CLASS).cast::<u8>();
+    let index = reason as usize;
+    if index >= MIGRATE_REASONS {
+        return reason::OTHER;
+    }
+    // SAFETY: as in `node_of`, for `MIGRATE_REASONS` entries.
+    unsafe { table.add(index & (MIGRATE_REASONS - 1)).read_volatile() }
 }

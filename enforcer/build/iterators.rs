@@ -14,18 +14,22 @@ use libbpf_cargo::SkeletonBuilder;
 const CLANGS: &[&str] =
     &["clang-22", "clang", "clang-21", "clang-20", "clang-19", "clang-18", "clang-16", "clang-14"];
 
-/// Compiles the task iterator to `out/task.o`.
+/// Compiles each iterator to an object of its name in `out`.
 pub(crate) fn build(workspace: &Path, out: &Path) -> Result<()> {
     let sources = workspace.join("enforcer-ebpf/bpf");
     println!("cargo::rerun-if-changed={}", sources.display());
     let arch = env::var("CARGO_CFG_TARGET_ARCH").context("cargo sets CARGO_CFG_TARGET_ARCH")?;
-    SkeletonBuilder::new()
-        .source(sources.join("task.bpf.c"))
-        .obj(out.join("task.o"))
-        .clang(clang()?)
-        .clang_args(arguments(&arch))
-        .build()
-        .context("building the task iterator")
+    let clang = clang()?;
+    for name in ["task", "vma"] {
+        SkeletonBuilder::new()
+            .source(sources.join(format!("{name}.bpf.c")))
+            .obj(out.join(format!("{name}.o")))
+            .clang(&clang)
+            .clang_args(arguments(&arch))
+            .build()
+            .with_context(|| format!("building the iterator {name}"))?;
+    }
+    Ok(())
 }
 
 fn arguments(arch: &str) -> Vec<OsString> {

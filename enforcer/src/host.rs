@@ -6,6 +6,7 @@
 pub mod cgroup;
 pub mod cgroup_tree;
 mod confined;
+pub mod lockdown;
 pub mod recording;
 
 use std::{

@@ -13,22 +13,30 @@ use std::{
     io::{self, Write},
     net::SocketAddr,
     path::PathBuf,
-    sync::{
-        Arc,
-        mpsc::{Receiver, RecvTimeoutError},
-    },
+    sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
 use enforcer_core::{
     degraded::Degraded,
-    policy::{Mode, Policy},
+    policy::{Mode, NriSettings, Policy},
 };
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::{
+    runtime::Builder,
+    sync::{
+        mpsc::{self, UnboundedReceiver},
+        watch,
+    },
+};
 
 use crate::{
     config::{ConfigError, read_policy},
+    discover::{
+        kubelet::watch::Watch,
+        nri::{self, PluginName},
+    },
     enforce::{
         Journal, LiveActuator,
         actuator::read_boot_id,
@@ -37,22 +45,31 @@ use crate::{
         pages::{PageBudget, PageMoveLimits, Stop},
         restore,
     },
-    engine::{Engine, LiveSource, SourceError},
+    engine::{Engine, Gate, LiveSource, Placed, SourceError, answer_calls},
     host::{
         HostRoot,
         cgroup::{CgroupLayout, LayoutError},
     },
     kernel::linux::Linux,
+    log_level::LogLevel,
     observe::SamplerOptions,
     privileges::{self, Duties},
     report::{style::Style, table, tick::TickReport, units},
-    serve::{ServeError, Server},
+    serve::{Control, Endpoints, socket::ControlSocket},
     signals::{Order, Signals},
+    supervisor::Supervisor,
+    wait::{Due, Waiting, Wake},
 };
 
 /// Time between two looks at what the eBPF programs tell one by one: they wake nobody, and what nobody takes
-/// out is lost when there is no more room.
-const DRAIN: Duration = Duration::from_millis(250);
+/// out is lost when there is no more room. Memory that gets short does wake.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Least time between the beginnings of two turns, however often others write to cpusets that are ours to keep.
+const APART: Duration = Duration::from_millis(500);
+
+/// Calls of a runtime that wait to be decided: it asks for one at a time, and tells the rest.
+const CALLS: usize = 256;
 
 /// What was asked for.
 #[derive(Debug, Clone)]
@@ -67,6 +84,8 @@ pub struct RunOptions {
     pub once: bool,
     /// How the audit is shown.
     pub style: Style,
+    /// The log that it writes.
+    pub log: LogLevel,
 }
 
 /// Flags that win over the configuration file, also when it is read again.
@@ -149,14 +168,20 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), RunError> {
     let signals = Signals::catch().map_err(failed("listening for signals"))?;
     let stop = Stop::default();
     let mut daemon = Daemon::start(options, &stop)?;
-    let orders = signals.listen(stop).map_err(failed("listening for signals"))?;
-    daemon.turn(options, &orders, out)
+    let mut orders = signals.listen(stop).map_err(failed("listening for signals"))?;
+    daemon.supervisor.ready("the first turn begins");
+    let ended = daemon.turn(options, &mut orders, out);
+    daemon.supervisor.stopping();
+    ended
 }
 
 struct Daemon {
     engine: Engine,
     latest: watch::Sender<Option<Arc<TickReport>>>,
     started: Instant,
+    supervisor: Supervisor,
+    /// Its file goes when the daemon ends.
+    _socket: Option<ControlSocket>,
 }
 
 impl Daemon {
@@ -167,55 +192,87 @@ impl Daemon {
         let layout = CgroupLayout::read(host)?;
         let source =
             LiveSource::new(host.clone(), layout.clone(), SamplerOptions::new(&policy.sample, !options.once));
-        let mut engine = Engine::new(Box::new(source), policy.clone());
+        let kubelet = Watch::first(&policy.kubelet);
+        let mut engine = Engine::new(Box::new(source.beside(kubelet.clone())), policy.clone());
         if policy.mode == Mode::Enforce {
             may_write(&mut engine, host, &layout, &policy, stop)?;
         }
+        let started = Instant::now();
         let (latest, receiver) = watch::channel(None);
-        // A single turn is over before anybody asks, but who names an address wants to know that it is good.
         let asked = matches!(options.overrides.metrics_listen, Some(Some(_)));
-        let wanted = policy.metrics.enabled && (!options.once || asked);
-        let server = wanted.then(|| Server::bind(policy.metrics.listen)).transpose();
+        let endpoints = Endpoints::open(&policy, options.once, asked);
         engine.prepare()?;
         let duties = Duties { mode: policy.mode, numa_maps: policy.sample.numa_maps, bpf: policy.sample.bpf };
         if let Err(error) = privileges::reduce(duties) {
             let effect = "the daemon keeps more privileges than it needs";
             engine.add_degraded(Degraded::new("privileges", error.to_string(), effect));
         }
-        if let Err(error) = server.and_then(|server| serve(server, receiver)) {
-            tracing::error!("no metrics are served: {error}");
-            engine.add_degraded(Degraded::new("metrics", error.to_string(), "no metrics are served"));
+        let (gate, decisions, log) = (engine.gate(), engine.decisions(), options.log.clone());
+        let (missing, socket) = endpoints.answer(Control { gate, decisions, latest: receiver, log, started });
+        for one in missing {
+            engine.add_degraded(one);
         }
-        Ok(Self { engine, latest, started: Instant::now() })
+        if !options.once {
+            kubelet.keep_up(policy.kubelet.clone()).map_err(failed("watching the kubelet"))?;
+        }
+        if policy.nri.enabled && !options.once {
+            follow_runtime(&policy.nri, engine.placed(), engine.gate())
+                .map_err(failed("starting the link to the runtime"))?;
+        }
+        let supervisor = Supervisor::of_environment().unwrap_or_else(|error| {
+            engine.add_degraded(Degraded::new("supervisor", error.to_string(), "it is told nothing"));
+            Supervisor::absent()
+        });
+        Ok(Self { engine, latest, started, supervisor, _socket: socket })
     }
 
     fn turn(
         &mut self,
         options: &RunOptions,
-        orders: &Receiver<Order>,
+        orders: &mut UnboundedReceiver<Order>,
         out: &mut dyn Write,
     ) -> Result<(), RunError> {
-        let mut due = Instant::now();
+        let waiting = Waiting::new().map_err(failed("waiting"))?;
+        let mut wakes = true;
         let mut first = true;
+        let mut begun = Instant::now();
+        let mut due = Due { turn: begun, look: begun + LOOK };
         loop {
-            let wait = due.saturating_duration_since(Instant::now());
-            match orders.recv_timeout(wait.min(DRAIN)) {
-                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                Ok(Order::Reload) => {
+            let urgent = self.engine.urgent().filter(|_| wakes);
+            let wake = waiting.next(orders, due, urgent).unwrap_or_else(|error| {
+                wakes = false;
+                self.engine.add_degraded(deaf(&error));
+                Wake::Look
+            });
+            match wake {
+                Wake::Order(Order::Stop) => return Ok(()),
+                Wake::Order(Order::Reload) => {
+                    self.supervisor.reloading();
                     self.reload(options);
-                    due = Instant::now();
+                    self.supervisor.ready(&declared(self.engine.policy()));
+                    due.turn = Instant::now();
                 }
-                Err(RecvTimeoutError::Timeout) if wait > DRAIN => self.engine.drain(),
-                Err(RecvTimeoutError::Timeout) => {
-                    let begun = Instant::now();
+                Wake::Urgent => self.engine.take_urgent(),
+                Wake::Look => {
+                    if self.engine.look() {
+                        due.turn = due.turn.min(begun + APART);
+                    }
+                    due.look = Instant::now() + LOOK;
+                }
+                Wake::Turn => {
+                    begun = Instant::now();
                     self.tick(first, options.style, out)?;
                     first = false;
                     if options.once {
                         return Ok(());
                     }
-                    due = begun + self.engine.policy().interval.get();
+                    due = Due {
+                        turn: begun + self.engine.policy().interval.get(),
+                        look: Instant::now() + LOOK,
+                    };
                 }
             }
+            self.supervisor.alive(Instant::now(), LOOK);
         }
     }
 
@@ -235,10 +292,15 @@ impl Daemon {
         for complaint in report.complaints() {
             tracing::warn!("{complaint}");
         }
+        for write in report.foreign_writes() {
+            tracing::info!("{write}");
+        }
         if first {
             write!(out, "{}", table::render(&report.audit, style)).map_err(failed("printing"))?;
         }
-        writeln!(out, "{}", report.line()).and_then(|()| out.flush()).map_err(failed("printing"))?;
+        let line = report.line();
+        writeln!(out, "{line}").and_then(|()| out.flush()).map_err(failed("printing"))?;
+        self.supervisor.status(&line);
         // Nobody listens when metrics are off.
         let _previous = self.latest.send_replace(Some(Arc::new(report)));
         Ok(())
@@ -265,6 +327,9 @@ impl Daemon {
         for (key, differs) in [
             ("state_dir", policy.state_dir != running.state_dir),
             ("metrics", policy.metrics != running.metrics),
+            ("control", policy.control != running.control),
+            ("nri", (NriSettings { place: running.nri.place, ..policy.nri.clone() }) != running.nri),
+            ("kubelet", policy.kubelet != running.kubelet),
             ("sample", policy.sample != running.sample),
         ] {
             if differs {
@@ -276,11 +341,21 @@ impl Daemon {
     }
 }
 
-fn serve(server: Option<Server>, latest: watch::Receiver<Option<Arc<TickReport>>>) -> Result<(), ServeError> {
-    let Some(server) = server else { return Ok(()) };
-    let address = server.address();
-    server.start(latest)?;
-    tracing::info!("serving http://{address}/metrics");
+/// Nobody is woken: the looks still see everything.
+fn deaf(error: &io::Error) -> Degraded {
+    let reason = format!("waiting for the ring of pressure events: {error}");
+    let effect = format!("memory that gets short is noticed within {} ms, not at once", LOOK.as_millis());
+    Degraded::new("bpf:pressure", reason, effect)
+}
+
+/// Starts the thread that keeps the link to the container runtime up, and the one that decides what it asks.
+fn follow_runtime(settings: &NriSettings, placed: Placed, gate: Gate) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (calls, receiver) = mpsc::channel(CALLS);
+    let plugin = PluginName { name: "numa-enforcer".into(), index: settings.index };
+    let kept = nri::keep_up(settings.socket.clone(), plugin, calls);
+    thread::Builder::new().name("nri".into()).spawn(move || runtime.block_on(kept))?;
+    thread::Builder::new().name("placement".into()).spawn(move || answer_calls(&placed, &gate, receiver))?;
     Ok(())
 }
 

@@ -1,17 +1,27 @@
-//! The latest report over HTTP: `/metrics`, `/report.json`, `/live`, `/ready`.
+//! What is answered over HTTP: the latest report on a port (`/metrics`, `/report.json`, `/live`, `/ready`), and
+//! the control socket, which only some may use.
 //!
-//! Listens on loopback unless told otherwise, has no secrets and no request that changes anything.
-//! It has a thread of its own, so that it answers while a turn of the engine moves pages. A port that
-//! is taken is no reason for the daemon not to run: the caller reports it as degraded. Binding is apart
-//! from answering, because a low port takes a privilege that is given up before the thread starts.
+//! The port is on loopback unless told otherwise, has no secrets and no request that changes anything; the
+//! socket is [`control`] and knows who is at the other end ([`connections`]). Both have one thread of their own,
+//! so that they answer while a turn of the engine moves pages. A port or a socket that is taken is no reason for
+//! the daemon not to run: it is degraded then. Binding is apart from answering, because it takes privileges that
+//! are given up before the thread starts.
+
+pub mod api;
+mod connections;
+mod control;
+mod find;
+pub mod socket;
 
 use std::{
     io,
     net::{SocketAddr, TcpListener},
+    pin::Pin,
     sync::Arc,
     thread,
 };
 
+pub use self::control::Control;
 use axum::{
     Router,
     extract::State,
@@ -19,9 +29,11 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use enforcer_core::{degraded::Degraded, policy::Policy};
 use thiserror::Error;
 use tokio::{runtime::Builder, sync::watch};
 
+use self::socket::{ControlSocket, SocketError};
 use crate::report::{
     metrics::{self, Metrics, MetricsError},
     tick::TickReport,
@@ -32,10 +44,10 @@ pub type Latest = watch::Receiver<Option<Arc<TickReport>>>;
 
 /// Why nothing is served.
 #[derive(Debug, Error)]
-#[error("listening on {address}: {cause}")]
+#[error("listening on {place}: {cause}")]
 pub struct ServeError {
     /// Where.
-    pub address: SocketAddr,
+    pub place: String,
     /// Why not.
     #[source]
     pub cause: io::Error,
@@ -51,7 +63,7 @@ pub struct Server {
 impl Server {
     /// Takes `address`.
     pub fn bind(address: SocketAddr) -> Result<Self, ServeError> {
-        let failed = |cause| ServeError { address, cause };
+        let failed = |cause| ServeError { place: address.to_string(), cause };
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -63,22 +75,98 @@ impl Server {
         self.address
     }
 
-    /// Answers until the process ends.
-    pub fn start(self, latest: Latest) -> Result<(), ServeError> {
+    async fn answer(self, router: Router) {
         let Self { listener, address } = self;
-        let failed = |cause| ServeError { address, cause };
-        let router = router(latest).map_err(|error| failed(io::Error::other(error)))?;
+        let serving = async { axum::serve(tokio::net::TcpListener::from_std(listener)?, router).await };
+        if let Err(error) = serving.await {
+            tracing::error!("serving on {address} ended: {error}");
+        }
+    }
+}
+
+/// The port and the socket, as far as they are wanted and could be had.
+#[derive(Debug)]
+pub struct Endpoints {
+    metrics: Option<Server>,
+    control: Option<ControlSocket>,
+    degraded: Vec<Degraded>,
+}
+
+impl Endpoints {
+    /// Takes them, before privileges are given up. `asked` is the metrics' port wanted for a single turn, too.
+    pub fn open(policy: &Policy, once: bool, asked: bool) -> Self {
+        // A single turn is over before anybody asks, but who names an address wants to know that it is good.
+        let port = policy.metrics.enabled && (!once || asked);
+        let mut degraded = Vec::new();
+        let metrics = port.then(|| Server::bind(policy.metrics.listen)).transpose();
+        let metrics = metrics.unwrap_or_else(|error| {
+            degraded.push(no_metrics(&error));
+            None
+        });
+        let socket = policy.control.enabled && !once;
+        let control = socket.then(|| ControlSocket::bind(&policy.control.socket)).transpose();
+        let control = control.unwrap_or_else(|error| {
+            degraded.push(no_control(&error));
+            None
+        });
+        Self { metrics, control, degraded }
+    }
+
+    /// Answers until the process ends, on one thread. What is missing is told, and the file of the socket goes with
+    /// what is returned.
+    pub fn answer(mut self, control: Control) -> (Vec<Degraded>, Option<ControlSocket>) {
+        if let Err(error) = self.start(control) {
+            self.degraded.push(no_metrics(&error));
+            self.control = None;
+        }
+        for one in &self.degraded {
+            tracing::error!("{}: {}", one.effect, one.reason);
+        }
+        (self.degraded, self.control)
+    }
+
+    fn start(&mut self, control: Control) -> Result<(), ServeError> {
+        let failed = |cause| ServeError { place: "a thread of its own".to_owned(), cause };
+        let mut serving: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
+        if let Some(server) = self.metrics.take() {
+            let router = router(control.latest.clone()).map_err(|error| failed(io::Error::other(error)))?;
+            tracing::info!("serving http://{}/metrics", server.address());
+            serving.push(Box::pin(server.answer(router)));
+        }
+        if let Some(socket) = &mut self.control
+            && let Some(listener) = socket.take()
+        {
+            tracing::info!("controlled over {}", socket.path().display());
+            let (group, path) = (socket.group, socket.path().to_owned());
+            serving.push(Box::pin(async move {
+                if let Err(error) = connections::answer(listener, group, control::router(control)).await {
+                    tracing::error!("answering on {} ended: {error}", path.display());
+                }
+            }));
+        }
+        if serving.is_empty() {
+            return Ok(());
+        }
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let serve = move || {
-            let result = runtime
-                .block_on(async { axum::serve(tokio::net::TcpListener::from_std(listener)?, router).await });
-            if let Err(error) = result {
-                tracing::error!("serving on {address} ended: {error}");
-            }
+            runtime.block_on(async {
+                for task in serving.into_iter().map(tokio::spawn).collect::<Vec<_>>() {
+                    let _ended = task.await;
+                }
+            });
         };
         thread::Builder::new().name("serve".into()).spawn(serve).map_err(failed)?;
         Ok(())
     }
+}
+
+fn no_metrics(error: &ServeError) -> Degraded {
+    Degraded::new("metrics", error.to_string(), "no metrics are served")
+}
+
+fn no_control(error: &SocketError) -> Degraded {
+    let effect = "status, explain, pause, resume and log-level do not reach this daemon";
+    Degraded::new("control", error.to_string(), effect)
 }
 
 /// What the answers are made of.
@@ -134,6 +222,7 @@ mod tests {
     use std::{
         io::{Read, Write},
         net::TcpStream,
+        time::Instant,
     };
 
     use super::*;
@@ -148,10 +237,16 @@ mod tests {
 
     #[test]
     fn is_alive_at_once_and_ready_after_the_first_turn() {
-        let (_latest, receiver) = watch::channel(None);
-        let server = Server::bind(([127, 0, 0, 1], 0).into()).unwrap();
-        let address = server.address();
-        server.start(receiver).unwrap();
+        let mut policy = Policy::default();
+        policy.metrics.listen = ([127, 0, 0, 1], 0).into();
+        policy.control.enabled = false;
+        let endpoints = Endpoints::open(&policy, false, false);
+        let address = endpoints.metrics.as_ref().unwrap().address();
+        let (_latest, latest) = watch::channel(None);
+        let (gate, decisions, log) = Default::default();
+        let (degraded, socket) =
+            endpoints.answer(Control { gate, decisions, latest, log, started: Instant::now() });
+        assert!(degraded.is_empty() && socket.is_none());
         assert!(get(address, "/live").starts_with("HTTP/1.1 200 "));
         for path in ["/ready", "/metrics", "/report.json"] {
             assert!(get(address, path).starts_with("HTTP/1.1 503 "), "{path}");

@@ -44,7 +44,8 @@ impl Daemon {
     fn spawn(mode: &str, listen: &str) -> Self {
         let config = tempfile::tempdir().unwrap();
         let file = config.path().join("config.toml");
-        fs::write(&file, format!("interval = \"1h\"\nmode = \"{mode}\"\n")).unwrap();
+        fs::write(&file, format!("interval = \"1h\"\nmode = \"{mode}\"\n{}", control(config.path())))
+            .unwrap();
         let mut command = program(&["run", "--metrics-listen", listen, "--config"]);
         command.arg(&file).arg("--state-dir").arg(config.path().join("state"));
         let mut child = command.spawn().unwrap();
@@ -111,6 +112,11 @@ impl Daemon {
         assert_eq!(status.signal(), None, "it ended by itself");
         status.code()
     }
+}
+
+/// A control socket that no other daemon of this host has.
+fn control(directory: &Path) -> String {
+    format!("[control]\nsocket = \"{}\"\n", directory.join("control.sock").display())
 }
 
 fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
@@ -182,15 +188,32 @@ fn a_port_that_is_taken_is_said_and_does_not_stop_it() {
     assert_eq!(daemon.end(Signal::TERM), Some(0));
 }
 
-/// Numbers of capabilities in `include/uapi/linux/capability.h`.
-const DAC_OVERRIDE: u64 = 1 << 1;
-const SYS_PTRACE: u64 = 1 << 19;
+/// Bits of capabilities in `include/uapi/linux/capability.h`.
+const CAPABILITIES: [(&str, u64); 3] =
+    [("CAP_DAC_OVERRIDE", 1 << 1), ("CAP_SYS_PTRACE", 1 << 19), ("CAP_BPF", BPF)];
 const BPF: u64 = 1 << 39;
+
+const PRIVILEGES: &str = include_str!("../../docs/privileges.md");
+
+/// What the documentation says that a mode keeps, always.
+fn documented(mode: &str) -> u64 {
+    let (_, table) = PRIVILEGES.split_once("\n| kept |").unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let mut rows: Vec<Vec<&str>> = rows.map(|row| row.split('|').map(str::trim).collect()).collect();
+    rows.retain(|row| row[2].contains(&format!("{mode} mode")));
+    assert!(!rows.is_empty(), "docs/privileges.md says nothing of {mode} mode");
+    let bit = |name: &str| match name.trim_matches('`') {
+        "nothing" => 0,
+        name => CAPABILITIES.iter().find(|(known, _)| *known == name).unwrap().1,
+    };
+    rows.iter().map(|row| bit(row[1])).sum()
+}
 
 #[test]
 fn it_keeps_only_the_privileges_of_its_mode() {
     let own = mask(Path::new("/proc/self/status"), "CapPrm:");
-    for (mode, kept) in [("observe", 0), ("enforce", DAC_OVERRIDE | SYS_PTRACE)] {
+    for mode in ["observe", "enforce"] {
+        let kept = documented(mode);
         let daemon = Daemon::start(mode);
         let tasks = format!("/proc/{}/task", daemon.child.id());
         let tasks: Vec<_> = fs::read_dir(tasks).unwrap().map(|entry| entry.unwrap().path()).collect();

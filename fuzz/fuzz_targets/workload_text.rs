@@ -9,6 +9,7 @@ use enforcer_core::{
         numa_maps::NumaMaps,
         numa_stat::{parse_numa_stat_v1, parse_numa_stat_v2},
         pressure::parse_pressure,
+        task_sched::TaskSched,
         task_stat::parse_task_stat,
         task_status::TaskStatus,
     },
@@ -23,10 +24,12 @@ fuzz_target!(|text: &str| {
     let _ = parse_numa_stat_v2(text);
     let _ = parse_pressure(text);
     let _ = parse_task_stat(text);
-    let (mut maps, mut status) = (NumaMaps::default(), TaskStatus::default());
+    let (mut maps, mut status, mut sched) =
+        (NumaMaps::default(), TaskStatus::default(), TaskSched::default());
     for line in text.lines() {
         let _ = maps.add_line(line);
         let _ = status.add_line(line);
+        let _ = sched.add_line(line);
     }
     let identity = identify(&CgroupPath::new(text));
     assert!(!identity.name.chars().any(char::is_control));

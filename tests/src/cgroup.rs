@@ -7,13 +7,15 @@ use std::{
 
 use anyhow::{Context, Result};
 
+use crate::ids::{self, Ids};
+
 /// Where the guest mounts the unified hierarchy.
 const MOUNT: &str = "/sys/fs/cgroup";
 
 /// Controllers that children of a scenario's cgroup have.
 const CONTROLLERS: &str = "+cpuset +cpu +memory";
 
-/// A cgroup of the guest. It is not removed: the guest ends with its scenario.
+/// A cgroup of the guest. It is not removed by itself: the guest ends with its scenario.
 #[derive(Debug, Clone)]
 pub struct Cgroup {
     path: String,
@@ -41,6 +43,22 @@ impl Cgroup {
         Ok(cgroup)
     }
 
+    /// One below it, which somebody else makes.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Self {
+        Self { path: format!("{}/{name}", self.path) }
+    }
+
+    /// Is it there?
+    pub fn exists(&self) -> bool {
+        self.folder().is_dir()
+    }
+
+    /// Removes it; nothing may be in it.
+    pub fn remove(&self) -> Result<()> {
+        fs::remove_dir(self.folder()).with_context(|| format!("remove cgroup {}", self.path))
+    }
+
     /// Path from the root of the hierarchy, as the product names it.
     pub fn path(&self) -> &str {
         &self.path
@@ -66,6 +84,11 @@ impl Cgroup {
     /// Moves a process into it.
     pub fn adopt(&self, pid: u32) -> Result<()> {
         self.write("cgroup.procs", &pid.to_string())
+    }
+
+    /// A file of it that lists CPUs or nodes.
+    pub fn ids(&self, file: &str) -> Result<Ids> {
+        ids::parse(&self.read(file)?).with_context(|| format!("{file} of {}", self.path))
     }
 
     /// `cpuset.cpus` and `cpuset.mems` as configured.

@@ -14,9 +14,12 @@
 
 pub mod cgroup;
 pub mod check;
+pub mod containerd;
+pub mod cri;
 pub mod hog;
 pub mod http;
 pub mod ids;
+pub mod kubelet;
 pub mod measure;
 pub mod memory;
 pub mod process;

@@ -42,9 +42,12 @@ enum Verb {
     /// A process that touches memory on nodes and from CPUs of choice, and counts it
     #[command(hide = true)]
     Touch(touch::Touch),
-    /// Run a program without the capabilities that BPF needs
+    /// Run a program without some capabilities
     #[command(hide = true)]
-    WithoutBpf {
+    Without {
+        /// Their names without `CAP_`
+        #[arg(value_delimiter = ',')]
+        capabilities: Vec<String>,
         /// The program and its arguments
         #[arg(last = true, required = true)]
         command: Vec<String>,
@@ -67,8 +70,8 @@ fn main() -> Result<ExitCode> {
         }
         Verb::Hog(hog) => hog.run()?,
         Verb::Touch(touch) => touch.run()?,
-        Verb::WithoutBpf { command } => {
-            process::drop_bpf_capabilities()?;
+        Verb::Without { capabilities, command } => {
+            process::drop_capabilities(&capabilities)?;
             let (program, arguments) = command.split_first().context("no program")?;
             return Err(Command::new(program).args(arguments).exec()).context("run the program");
         }

@@ -50,6 +50,25 @@ fn parse(text: &str) -> BTreeMap<u32, u64> {
     by_node
 }
 
+/// MiB of the whole machine.
+pub fn total_mebibytes() -> Result<u64> {
+    const PATH: &str = "/proc/meminfo";
+    let text = fs::read_to_string(PATH).with_context(|| format!("read {PATH}"))?;
+    let value = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = value.and_then(|value| value.trim().strip_suffix("kB")).map(str::trim);
+    let kib: u64 = kib.with_context(|| format!("{PATH} has no MemTotal"))?.parse()?;
+    Ok(kib / 1024)
+}
+
+/// Anonymous memory of a process.
+pub fn anonymous_kib(pid: u32) -> Result<u64> {
+    let path = format!("/proc/{pid}/status");
+    let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    let value = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let value = value.with_context(|| format!("{path} without RssAnon"))?.trim().trim_end_matches(" kB");
+    value.parse().with_context(|| format!("{path}: {value:?}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -158,10 +158,17 @@ pub fn log(path: &str) -> Result<Stdio> {
     Ok(File::create(path).with_context(|| format!("create {path}"))?.into())
 }
 
-/// Takes from this process, and from what it runs, every capability that loads BPF programs.
-pub fn drop_bpf_capabilities() -> Result<()> {
-    for capability in [CapabilitySet::BPF, CapabilitySet::PERFMON, CapabilitySet::SYS_ADMIN] {
-        remove_capability_from_bounding_set(capability).context("drop a capability")?;
+/// The same file for a second stream.
+pub fn log_more(path: &str) -> Result<Stdio> {
+    let file = File::options().append(true).open(path);
+    Ok(file.with_context(|| format!("open {path}"))?.into())
+}
+
+/// Takes capabilities from this process and from what it runs, by their names without `CAP_`.
+pub fn drop_capabilities(names: &[String]) -> Result<()> {
+    for name in names {
+        let set = CapabilitySet::from_name(name).with_context(|| format!("no capability {name}"))?;
+        remove_capability_from_bounding_set(set).with_context(|| format!("drop {name}"))?;
     }
     Ok(())
 }

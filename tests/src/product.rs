@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::{
@@ -30,7 +30,7 @@ const CONFIG: &str = "/tmp/numa-enforcer.toml";
 const LOG: &str = "/tmp/daemon.log";
 
 /// Longest time for a command that ends by itself: emulation is slow, a hang is a failure.
-const LIMIT: Duration = Duration::from_mins(3);
+const LIMIT: Duration = Duration::from_mins(5);
 
 /// Where the daemon serves its metrics.
 const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9477);
@@ -52,11 +52,38 @@ pub fn audit(arguments: &[&str]) -> Result<(Report, Option<i32>)> {
     audit_by(command(&arguments_of_audit(arguments)))
 }
 
-/// As [`audit`], by a process that may not load BPF programs.
-pub fn audit_without_bpf(arguments: &[&str]) -> Result<(Report, Option<i32>)> {
+/// As [`audit`], by a process that has not these capabilities.
+pub fn audit_without(capabilities: &[&str], arguments: &[&str]) -> Result<(Report, Option<i32>)> {
     let mut command = Command::new(std::env::current_exe().context("own path")?);
-    command.args(["without-bpf", "--", PROGRAM]).args(arguments_of_audit(arguments));
+    command.args(["without", &capabilities.join(","), "--", PROGRAM]).args(arguments_of_audit(arguments));
     audit_by(command)
+}
+
+/// The checks of `doctor -o json`.
+pub fn doctor() -> Result<Diagnosis> {
+    let output = run(&["doctor", "-o", "json"])?;
+    ensure!(output.status == Some(0), "doctor failed: {}", output.stderr);
+    Ok(Diagnosis(serde_json::from_str(&output.stdout).context("read the diagnosis")?))
+}
+
+/// What works on this machine, and why the rest does not.
+#[derive(Debug)]
+pub struct Diagnosis(Value);
+
+impl Diagnosis {
+    /// `ok`, `degraded`, `missing` or `absent`; `None` if it says nothing of the source.
+    pub fn status(&self, source: &str) -> Option<&str> {
+        self.check(source)?["status"].as_str()
+    }
+
+    /// What was seen.
+    pub fn detail(&self, source: &str) -> Option<&str> {
+        self.check(source)?["detail"].as_str()
+    }
+
+    fn check(&self, source: &str) -> Option<&Value> {
+        self.0["checks"].as_array()?.iter().find(|check| check["name"] == source)
+    }
 }
 
 fn arguments_of_audit<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
@@ -91,6 +118,11 @@ impl Report {
         self.list("degraded").iter().filter_map(|entry| entry["source"].as_str()).collect()
     }
 
+    /// Why a source is degraded.
+    pub fn reason(&self, source: &str) -> Option<&str> {
+        self.list("degraded").iter().find(|entry| entry["source"] == source)?["reason"].as_str()
+    }
+
     fn list(&self, name: &str) -> &[Value] {
         self.0[name].as_array().map_or(&[], Vec::as_slice)
     }
@@ -106,9 +138,34 @@ pub struct Daemon {
 impl Daemon {
     /// Starts it with a configuration that declares these workloads.
     pub fn start(mode: &str, workloads: &[&Cgroup]) -> Result<Self> {
-        fs::write(CONFIG, config(workloads)).context("write the configuration")?;
+        Self::configured(mode, &workloads.iter().map(|cgroup| rule(cgroup)).collect::<String>())
+    }
+
+    /// Starts it with a configuration that declares this workload and the nodes it may be on.
+    pub fn start_for(mode: &str, workload: &Cgroup, nodes: &str) -> Result<Self> {
+        Self::configured(mode, &format!("{}numa_nodes = \"{nodes}\"\n", rule(workload)))
+    }
+
+    /// Starts it with this configuration.
+    pub fn start_with(mode: &str, config: &str) -> Result<Self> {
+        Self::configured(mode, config)
+    }
+
+    /// Starts it with so much time between two turns, and a configuration that declares these workloads.
+    pub fn start_every(interval: Duration, mode: &str, workloads: &[&Cgroup]) -> Result<Self> {
+        let config = workloads.iter().map(|cgroup| rule(cgroup)).collect::<String>();
+        Self::configured_every(interval, mode, &config)
+    }
+
+    fn configured(mode: &str, config: &str) -> Result<Self> {
+        Self::configured_every(Duration::from_secs(2), mode, config)
+    }
+
+    fn configured_every(interval: Duration, mode: &str, config: &str) -> Result<Self> {
+        fs::write(CONFIG, config).context("write the configuration")?;
         let mut daemon = command(&["run", "--mode", mode, "--config", CONFIG, "--state-dir", STATE]);
-        daemon.args(["--interval", "2s", "--metrics-listen", &METRICS.to_string()]);
+        let interval = format!("{}s", interval.as_secs());
+        daemon.args(["--interval", &interval, "--metrics-listen", &METRICS.to_string()]);
         daemon.stdout(process::log(LOG)?).stderr(process::log(&format!("{LOG}.err"))?);
         Ok(Self { process: Running::spawn(&mut daemon)?, metrics: METRICS })
     }
@@ -125,7 +182,17 @@ impl Daemon {
 
     /// Ticks since its start.
     pub fn ticks(&self) -> Result<Option<f64>> {
-        Ok(http::metric(&http::get(self.metrics, "/metrics")?, "numa_enforcer_ticks_total", &[]))
+        self.value("numa_enforcer_ticks_total")
+    }
+
+    /// A metric with these labels; `None` if there is no such series yet.
+    pub fn labelled(&self, name: &str, labels: &[(&str, &str)]) -> Result<Option<f64>> {
+        Ok(http::metric(&http::get(self.metrics, "/metrics")?, name, labels))
+    }
+
+    /// A metric without labels; `None` if there is no such series yet.
+    pub fn value(&self, name: &str) -> Result<Option<f64>> {
+        Ok(http::metric(&http::get(self.metrics, "/metrics")?, name, &[]))
     }
 
     fn metric(&self, name: &str, cgroup: &Cgroup) -> Result<Option<f64>> {
@@ -138,6 +205,11 @@ impl Daemon {
         let end = ticks()? + f64::from(turns);
         wait::until("the daemon takes its turns", LIMIT, || Ok((ticks()? >= end).then_some(())))?;
         Ok(Metrics(http::get(self.metrics, "/metrics")?))
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     /// The process.
@@ -159,16 +231,18 @@ impl Daemon {
 pub struct Metrics(String);
 
 impl Metrics {
+    /// Is there a series of `name` for this workload?
+    pub fn has(&self, name: &str, workload: &Cgroup) -> bool {
+        http::metric(&self.0, name, &[("cgroup", workload.path())]).is_some()
+    }
+
     /// Sum of all series of `name` that have these labels; 0 if there are none.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         http::values(&self.0, name, labels).sum()
     }
 }
 
-fn config(workloads: &[&Cgroup]) -> String {
-    let rule = |cgroup: &&Cgroup| {
-        let path = cgroup.path();
-        format!("[[workload]]\nname = \"{path}\"\ncgroup = \"{path}\"\ncpus = 2\nmemory = \"64MiB\"\n")
-    };
-    workloads.iter().map(rule).collect()
+fn rule(workload: &Cgroup) -> String {
+    let path = workload.path();
+    format!("[[workload]]\nname = \"{path}\"\ncgroup = \"{path}\"\ncpus = 2\nmemory = \"64MiB\"\n")
 }

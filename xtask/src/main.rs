@@ -11,6 +11,7 @@
 mod arch;
 mod bench;
 mod command;
+mod containerd;
 mod product;
 mod progress;
 mod run;

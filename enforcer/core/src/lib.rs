@@ -1,7 +1,7 @@
 //! The pure core of numa-enforcer: everything that thinks, and nothing that touches the host.
 //!
 //! It knows what a machine looks like ([`topology`]), what runs on it ([`workload`]), what was seen
-//! ([`sample`]), what that means ([`model`], [`finding`]), what should be done ([`place`],
+//! ([`sample`]), who decides on its cpuset ([`owner`]), what that means ([`model`], [`finding`]), what should be done ([`place`],
 //! [`decide`], [`plan`]) and what people asked for ([`policy`]). Kernel text becomes values in
 //! [`parse`]; the text is read elsewhere. Which counters of a CPU tell where memory is, [`hardware`] knows.
 //!
@@ -10,12 +10,15 @@
 #![forbid(unsafe_code)]
 
 pub mod audit;
+pub mod considered;
 pub mod decide;
 pub mod degraded;
 pub mod finding;
 pub mod hardware;
 pub mod id;
+pub mod memory_policy;
 pub mod model;
+pub mod owner;
 pub mod parse;
 pub mod place;
 pub mod plan;
@@ -26,5 +29,6 @@ mod scene;
 pub mod set;
 pub mod topology;
 pub mod trial;
+pub mod vma;
 mod words;
 pub mod workload;

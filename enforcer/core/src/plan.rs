@@ -7,6 +7,8 @@
 //! the journal keeps; an empty text means that the cgroup inherited its set. Undoing restores what
 //! is allowed, not where things are: threads move back when they next run, pages do not move back.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +29,10 @@ pub struct Plan {
     pub schema_version: u32,
     /// In the order in which they must be carried out.
     pub steps: Vec<Step>,
+    /// Workloads whose steps hang together: what was done for all of them is taken back when a step of one fails. A
+    /// workload that is in none stands for itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<BTreeSet<CgroupPath>>,
 }
 
 /// One action and its reason.
@@ -106,6 +112,8 @@ pub enum OutcomeResult {
         /// What the kernel says now.
         read_back: String,
     },
+    /// The cgroup has ended meanwhile, which is no error.
+    Gone,
     /// Could not be done.
     Failed {
         /// Operation, path, value and cause.
@@ -113,7 +121,7 @@ pub enum OutcomeResult {
     },
     /// Would have been done.
     DryRun,
-    /// Was done, and taken back because a later step of the same workload failed.
+    /// Was done, and taken back because a later step of the same workload, or of its group, failed.
     RolledBack {
         /// Which step failed.
         because: String,
@@ -147,11 +155,12 @@ mod tests {
     }
 
     fn any_result() -> impl Strategy<Value = OutcomeResult> {
-        (".{0,20}", ".{0,20}", 0..5).prop_map(|(wanted, text, kind)| match kind {
+        (".{0,20}", ".{0,20}", 0..6).prop_map(|(wanted, text, kind)| match kind {
             0 => OutcomeResult::Applied { read_back: text },
             1 => OutcomeResult::Differs { wanted, read_back: text },
             2 => OutcomeResult::Failed { error: text },
             3 => OutcomeResult::DryRun,
+            4 => OutcomeResult::Gone,
             _ => OutcomeResult::Skipped { because: text },
         })
     }
@@ -165,8 +174,9 @@ mod tests {
                 .into_iter()
                 .map(|(action, reason, result)| Outcome { step: Step { action, reason }, result })
                 .collect();
-            let steps = outcomes.iter().map(|outcome| outcome.step.clone()).collect();
-            let plan = Plan { schema_version: PLAN_SCHEMA_VERSION, steps };
+            let steps: Vec<Step> = outcomes.iter().map(|outcome| outcome.step.clone()).collect();
+            let groups = vec![steps.iter().map(|step| step.action.cgroup().clone()).collect()];
+            let plan = Plan { schema_version: PLAN_SCHEMA_VERSION, steps, groups };
             let text = serde_json::to_string(&(&plan, &outcomes)).unwrap();
             prop_assert_eq!(serde_json::from_str::<(Plan, Vec<Outcome>)>(&text).unwrap(), (plan, outcomes));
         }

@@ -4,7 +4,10 @@
 //! keeps them, cumulative; rates are the business of [`crate::model`]. A sample can be written to a
 //! file and read back: the stage behind it cannot tell the difference.
 
+mod balancer;
+mod change;
 mod event;
+mod pages;
 mod pressure;
 
 use std::collections::BTreeMap;
@@ -13,12 +16,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    balancer::{BalancerSteps, ScanSkips},
+    change::{Change, ChangeKind, Changes, CpusetFile, CpusetWrites, Policies, PolicyCounts, PolicyScope},
     event::{EventCounts, Events, TaskEvent, TaskEventKind},
-    pressure::{OomConstraint, PressureEvent, PressureEvents, PressureKind},
+    pages::{OtherPageMoves, PageMoveReason, PageMoves, PageMovesByReason},
+    pressure::{OomConstraint, PressureDelay, PressureEvent, PressureEvents, PressureKind, PressureTotal},
 };
 use crate::{
     degraded::Degraded,
     id::{CpuId, NodeId},
+    memory_policy::MemoryPolicy,
     set::{CpuSet, NodeSet},
     workload::CgroupPath,
 };
@@ -52,6 +59,10 @@ pub struct Sample {
     /// was asked for.
     #[serde(default)]
     pub memory_by_process: BTreeMap<u32, BTreeMap<NodeId, NodeBytes>>,
+    /// Memory policies of processes whose memory is far from their CPUs, as much of them as is under each; what is
+    /// under none is left out. Processes that were not asked are not in it.
+    #[serde(default)]
+    pub policies_by_process: BTreeMap<u32, Vec<PolicyExtent>>,
     /// What the kernel side told one by one; `None` where it tells nothing.
     #[serde(default)]
     pub events: Option<Events>,
@@ -61,6 +72,12 @@ pub struct Sample {
     /// Memory that got short, as the kernel side told it; `None` where it tells nothing.
     #[serde(default)]
     pub pressure_events: Option<PressureEvents>,
+    /// Pages that no workload moved; `None` where nothing counts them.
+    #[serde(default)]
+    pub other_page_moves: Option<OtherPageMoves>,
+    /// Cpusets that others wrote and memory policies that were set; `None` where nothing tells.
+    #[serde(default)]
+    pub changes: Option<Changes>,
     /// Which source each kind of value came from, for people: `tasks: bpf iterator`.
     pub sources: BTreeMap<String, String>,
     /// What could not be read.
@@ -77,6 +94,30 @@ pub struct KernelSide {
     pub cgroups_watched: u64,
     /// Cgroups that it has room for.
     pub cgroups_room: u64,
+    /// Workloads that have a row in its counters.
+    #[serde(default)]
+    pub workloads_watched: u64,
+    /// Workloads that there are rows for.
+    #[serde(default)]
+    pub workloads_room: u64,
+    /// What each program costs, by its name.
+    #[serde(default)]
+    pub programs: BTreeMap<String, ProgramCost>,
+    /// Why nobody knows how long the programs run, where that is so.
+    #[serde(default)]
+    pub run_time_silent: Option<String>,
+}
+
+/// What a program of the kernel side costs, since it was loaded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProgramCost {
+    /// Times that it ran; none where the kernel does not count them.
+    pub runs: Option<u64>,
+    /// Nanoseconds that these took; none where the kernel does not measure them.
+    pub run_ns: Option<u64>,
+    /// Instructions that the verifier went through; none before Linux 5.16.
+    pub verified_instructions: Option<u64>,
 }
 
 /// Mount points of the cgroup hierarchies, as the machine itself names them: a captured machine has
@@ -153,6 +194,9 @@ pub struct NodeSample {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CgroupSample {
+    /// The kernel's id of it, which a cgroup that is made again at the same path does not have.
+    #[serde(default)]
+    pub id: Option<u64>,
     /// `cpuset.cpus` as configured; empty means inherited.
     pub cpus: Option<CpuSet>,
     /// `cpuset.cpus.effective` (v2) or `cpuset.effective_cpus` (v1).
@@ -181,6 +225,21 @@ pub struct CgroupSample {
     /// Accesses to DRAM from CPUs of each node, from hardware counters; cumulative since it is watched.
     #[serde(default)]
     pub hardware: Option<BTreeMap<NodeId, HardwareAccesses>>,
+    /// Pages that its threads moved, by reason; cumulative since it is watched.
+    #[serde(default)]
+    pub page_moves: Option<PageMovesByReason>,
+    /// What the kernel's balancer did with its tasks; cumulative since it is watched.
+    #[serde(default)]
+    pub balancer: Option<BalancerSteps>,
+    /// Where the kernel's balancer did not look; cumulative since it is watched.
+    #[serde(default)]
+    pub scan_skips: Option<ScanSkips>,
+    /// Writes of others to its cpuset; cumulative since it is watched.
+    #[serde(default)]
+    pub cpuset_writes: Option<CpusetWrites>,
+    /// Memory policies that its threads set; cumulative since it is watched.
+    #[serde(default)]
+    pub policies: Option<Policies>,
 }
 
 /// Memory of a cgroup on one node, in bytes.
@@ -195,6 +254,22 @@ pub struct NodeBytes {
     pub shmem: Option<u64>,
     /// Everything else: slab, page tables, stacks.
     pub kernel: Option<u64>,
+}
+
+/// The part of a process's address space that is under one memory policy. Not all of it need be in memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyExtent {
+    /// The policy.
+    pub policy: MemoryPolicy,
+    /// Mappings under it.
+    pub mappings: u64,
+    /// Their size.
+    pub bytes: u64,
+    /// Those of them that others may share.
+    pub shared_bytes: u64,
+    /// Those of them that are of huge pages (hugetlbfs).
+    pub huge_bytes: u64,
 }
 
 /// One PSI file (Documentation/accounting/psi.rst).
@@ -381,8 +456,10 @@ pub struct TaskSample {
     pub cpu_time_ns: Option<u64>,
     /// Node the kernel's balancer prefers for it.
     pub preferred_node: Option<NodeId>,
-    /// `total_numa_faults`.
-    pub numa_faults: Option<u64>,
+    /// Pages that its NUMA hinting faults found on each node, as the kernel's balancer remembers them: halved
+    /// with each scan, so recent ones count most. Nodes without any are left out.
+    #[serde(default)]
+    pub faults_by_node: Option<BTreeMap<NodeId, u64>>,
 }
 
 #[cfg(test)]

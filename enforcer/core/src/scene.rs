@@ -9,7 +9,8 @@ use crate::{
     finding::{Finding, assess},
     id::{CpuId, NodeId},
     model::Model,
-    place::{Allocations, Inventory},
+    owner::{Facts, Owners},
+    place::{Allocations, Containers, Inventory},
     plan::{Action, Plan},
     policy::{Policy, WorkloadRule},
     sample::{
@@ -30,6 +31,7 @@ pub(crate) struct Scene {
     pub(crate) before: Sample,
     pub(crate) now: Sample,
     pub(crate) policy: Policy,
+    pub(crate) facts: Facts,
 }
 
 impl Scene {
@@ -52,7 +54,14 @@ impl Scene {
         };
         before.cgroups.insert(CgroupPath::root(), root);
         let now = Sample { monotonic_ns: 110 * SECOND, ..before.clone() };
-        Self { machine, workloads: Vec::new(), before, now, policy: Policy::default() }
+        Self {
+            machine,
+            workloads: Vec::new(),
+            before,
+            now,
+            policy: Policy::default(),
+            facts: Facts::default(),
+        }
     }
 
     /// A workload in a cgroup of its own with these effective sets.
@@ -126,7 +135,7 @@ impl Scene {
             cpus_allowed: Some(affinity.parse().unwrap()),
             cpu_time_ns: Some(ms * 1_000_000),
             preferred_node: None,
-            numa_faults: None,
+            faults_by_node: None,
         };
         self.before.tasks.push(task(ms.0));
         self.now.tasks.push(task(ms.1));
@@ -159,7 +168,15 @@ impl Scene {
     }
 
     pub(crate) fn findings(&self) -> Vec<Finding> {
-        assess(&self.inventory(), &self.workloads, &self.now, &self.model(), &self.policy)
+        let owners = self.owners(&Containers::default());
+        assess(&self.inventory(), &self.workloads, &self.now, &self.model(), &self.policy, &owners)
+    }
+
+    pub(crate) fn owners(&self, containers: &Containers) -> Owners {
+        let placed: Vec<&CgroupPath> =
+            containers.cgroups().filter(|(_, holder)| !holder.is_given()).map(|(path, _)| path).collect();
+        let is_placed = |cgroup: &CgroupPath| placed.contains(&cgroup);
+        Owners::find(&self.facts, &self.workloads, &self.model(), &self.policy, is_placed)
     }
 
     pub(crate) fn decide(&self) -> Decision {
@@ -167,12 +184,24 @@ impl Scene {
     }
 
     pub(crate) fn decide_with(&self, history: &History, allocations: &mut Allocations) -> Decision {
+        self.decide_beside(&Containers::default(), history, allocations)
+    }
+
+    /// The same with containers that a runtime announced.
+    pub(crate) fn decide_beside(
+        &self,
+        containers: &Containers,
+        history: &History,
+        allocations: &mut Allocations,
+    ) -> Decision {
         let inputs = Inputs {
             inventory: &self.inventory(),
             workloads: &self.workloads,
             sample: &self.now,
             model: &self.model(),
             policy: &self.policy,
+            containers,
+            owners: &self.owners(containers),
             history,
             now_ns: self.now.monotonic_ns,
         };

@@ -2,6 +2,7 @@
 //!
 //! The doc comments are the program's help: the first paragraph is `-h`, all of it `--help`.
 
+mod control;
 mod plan;
 
 use std::{
@@ -17,7 +18,10 @@ use enforcer_core::{
     policy::{HumanDuration, Mode, Policy},
 };
 
-pub use self::plan::Plan;
+pub use self::{
+    control::{Explain, Level, LogLevel, Pause, Resume, Socket, Status},
+    plan::Plan,
+};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -25,6 +29,7 @@ Exit codes:
   1   audit: a finding at or above --fail-on; plan: a pod that was not admitted
   2   could not determine, or failed while running (no such --root, no permission)
   64  wrong usage: an unknown flag, a bad value, a configuration that is not valid
+  69  status, explain, pause, resume, log-level: no daemon runs
 
 Examples:
   numa-enforcer audit                         what is misaligned on this host right now
@@ -33,6 +38,8 @@ Examples:
   numa-enforcer plan web.yaml                 what these pods would get on this host
   numa-enforcer doctor                        what works here, and what is missing
   numa-enforcer run --mode observe            the daemon, which only watches
+  numa-enforcer status                        how the running daemon fares
+  numa-enforcer explain /shop/orders-db       what it decided about a workload, and why
   numa-enforcer restore                       undo everything the daemon has written";
 
 const AUDIT_HELP: &str = "\
@@ -122,6 +129,25 @@ pub enum Command {
     /// Reads the journal and writes back each original value that the daemon has overwritten, newest
     /// first. Works after the daemon was killed. Can be run again at once.
     Restore(Restore),
+    /// Show how the running daemon fares: mode, pause, workloads, runtime, what is degraded.
+    ///
+    /// Asks the daemon over its control socket. Root and members of the socket's group may ask.
+    Status(Status),
+    /// Show what the running daemon decided about a workload lately, and why.
+    ///
+    /// Each decision with its inputs, the places that were considered, the comparison that decided, what it
+    /// changed for others, its steps and what became of them, newest first.
+    Explain(Explain),
+    /// Have the running daemon write nothing, for a while or until it is resumed.
+    ///
+    /// It goes on to watch and to report. New containers start without a place, and get one when the pause
+    /// is over; what was set stays. A plan that is being carried out is finished first. A daemon that is
+    /// started again is not paused. Only root and the daemon's own user may pause it.
+    Pause(Pause),
+    /// Let a paused daemon write again; the next turn corrects what is not in place.
+    Resume(Resume),
+    /// Show or set from which level on the running daemon logs.
+    LogLevel(LogLevel),
     /// Print the JSON Schema of an output or of the configuration.
     #[command(hide = true)]
     Schema(Schema),
@@ -383,6 +409,8 @@ impl From<MetricsListen> for Option<SocketAddr> {
 pub enum SchemaOf {
     /// `audit -o json`.
     Audit,
+    /// What the control socket answers: `status -o json`, `explain -o json` and the rest.
+    Control,
     /// The file behind `run --config`.
     Config,
     /// `plan -o json`.

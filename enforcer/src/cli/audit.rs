@@ -14,6 +14,7 @@ use enforcer_core::{
     degraded::Degraded,
     finding::{Severity, assess},
     model::Model,
+    owner::{Facts, Owners},
     place::Inventory,
     policy::Policy,
     sample::{SAMPLE_SCHEMA_VERSION, Sample},
@@ -26,7 +27,9 @@ use crate::{
     config::read_policy,
     discover::{
         host_facts::{read_host, read_host_without_cgroups},
+        kubelet,
         topology::read_topology,
+        unit_files::read_unit_files,
         workloads::read_workloads,
     },
     host::{HostRoot, cgroup::CgroupLayout},
@@ -72,7 +75,8 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     let policy = &options.policy;
     let (inventory, unfit) = Inventory::or_whole(machine, &policy.placement);
     seen.degraded.extend(unfit);
-    let findings = assess(&inventory, &seen.workloads, &seen.now, &model, policy);
+    let owners = Owners::find(&seen.facts, &seen.workloads, &model, policy, |_| false);
+    let findings = assess(&inventory, &seen.workloads, &seen.now, &model, policy, &owners);
     let audit = Audit::new(AuditInputs {
         tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
         host: seen.host,
@@ -80,6 +84,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         workloads: &seen.workloads,
         sample: &seen.now,
         model: &model,
+        owners: &owners,
         findings,
         degraded: seen.degraded,
         thresholds: &policy.thresholds,
@@ -99,6 +104,7 @@ struct Seen {
     workloads: Vec<Workload>,
     before: Option<Sample>,
     now: Sample,
+    facts: Facts,
     degraded: Vec<Degraded>,
 }
 
@@ -110,6 +116,7 @@ impl Seen {
             workloads: Vec::new(),
             before: None,
             now: Sample { schema_version: SAMPLE_SCHEMA_VERSION, ..Sample::default() },
+            facts: Facts::default(),
             degraded,
         };
         let layout = match CgroupLayout::read(host) {
@@ -119,7 +126,7 @@ impl Seen {
                 return blind(read_host_without_cgroups(host), degraded);
             }
         };
-        let facts = read_host(host, &layout);
+        let on_host = read_host(host, &layout);
         let workloads = match read_workloads(host, &layout) {
             Ok((workloads, missing)) => {
                 degraded.extend(missing);
@@ -127,7 +134,7 @@ impl Seen {
             }
             Err(error) => {
                 degraded.push(Degraded::new("workloads", error.to_string(), "no workload is seen"));
-                return blind(facts, degraded);
+                return blind(on_host, degraded);
             }
         };
         let sources = SamplerOptions::new(&policy.sample, wait.is_some());
@@ -146,6 +153,10 @@ impl Seen {
             }
             None => (None, first),
         };
-        Self { host: facts, workloads, before, now, degraded }
+        // The kubelet of this machine says nothing about a captured one.
+        let kubelet = if host.captured { kubelet::Seen::default() } else { kubelet::look(&policy.kubelet) };
+        degraded.extend(kubelet.degraded);
+        let facts = Facts { kubelet: kubelet.kubelet, units: read_unit_files(host), ..Facts::default() };
+        Self { host: on_host, workloads, before, now, facts, degraded }
     }
 }

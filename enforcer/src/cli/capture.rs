@@ -115,7 +115,7 @@ fn read_threads(process: &Path, limit: usize) -> usize {
     let task = process.join("task");
     let threads = list_dir(&task).ok().flatten().unwrap_or_default();
     let read = threads.iter().take(limit).map(|thread| {
-        let _ = ["stat", "status"].map(|file| read_optional(&task.join(thread).join(file)));
+        let _ = ["stat", "status", "sched"].map(|file| read_optional(&task.join(thread).join(file)));
     });
     read.count()
 }

@@ -6,6 +6,7 @@
 //! | 1 | `audit`: a finding at or above `--fail-on`; `plan`: a pod that was not admitted |
 //! | 2 | could not determine, or failed while running: a root or file that is not there, no permission |
 //! | 64 | the request itself is wrong: an unknown flag, a bad duration, a configuration that is not valid |
+//! | 69 | `status`, `explain`, `pause`, `resume`, `log-level`: no daemon runs (`EX_UNAVAILABLE` of sysexits.h) |
 //!
 //! A reader that goes away before the output ends is no failure of ours: 0, and silence.
 
@@ -17,6 +18,7 @@ use std::{
 use clap::error::ErrorKind;
 use thiserror::Error;
 
+use super::client::NoDaemon;
 use crate::{config::ConfigError, discover::manifest::source::InputError, report::text};
 
 /// How a command ended.
@@ -32,6 +34,8 @@ pub enum Exit {
     Undetermined,
     /// The request is wrong.
     Usage,
+    /// No daemon that could be asked.
+    NoDaemon,
 }
 
 impl Exit {
@@ -51,6 +55,7 @@ impl Exit {
             Self::Findings | Self::Rejected => 1,
             Self::Undetermined => 2,
             Self::Usage => 64,
+            Self::NoDaemon => 69,
         }
     }
 }
@@ -108,7 +113,11 @@ pub(super) fn of_error(error: &anyhow::Error) -> Exit {
     let is_usage = error.is::<UsageError>();
     let message = if is_usage { escape_lines(&message) } else { text::escape(&message).into_owned() };
     let _ = writeln!(io::stderr(), "numa-enforcer: {message}");
-    if is_usage { Exit::Usage } else { Exit::Undetermined }
+    match () {
+        () if is_usage => Exit::Usage,
+        () if error.is::<NoDaemon>() => Exit::NoDaemon,
+        () => Exit::Undetermined,
+    }
 }
 
 fn escape_lines(message: &str) -> String {

@@ -11,6 +11,8 @@
 pub mod args;
 mod audit;
 mod capture;
+mod client;
+mod control;
 mod doctor;
 mod exit;
 mod plan;
@@ -55,6 +57,11 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         Command::Doctor(args) => doctor::run(&args, out),
         Command::Run(args) => run::run(&args.into(), out),
         Command::Restore(args) => restore::run(&args, out),
+        Command::Status(args) => control::status(&args, out),
+        Command::Explain(args) => control::explain(&args, out),
+        Command::Pause(args) => control::pause(&args, out),
+        Command::Resume(args) => control::resume(&args, out),
+        Command::LogLevel(args) => control::log_level(&args, out),
         Command::Schema(args) => schema::run(&args, out),
     }
 }

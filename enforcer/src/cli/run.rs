@@ -5,6 +5,7 @@ use std::io::Write;
 use super::{Exit, args, exit::of_config, terminal};
 use crate::{
     host::HostRoot,
+    log_level::LogLevel,
     run::{self, Overrides, RunError, RunOptions},
 };
 
@@ -30,6 +31,7 @@ impl From<args::Run> for Options {
             overrides,
             once: args.once,
             style: terminal::style(),
+            log: LogLevel::default(),
         };
         Self { run, check: args.check }
     }
@@ -41,8 +43,8 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         writeln!(out, "configuration is valid: mode {}, {}", policy.mode, run::declared(&policy))?;
         return Ok(Exit::Ok);
     }
-    terminal::log_to_stderr();
-    match run::run(&options.run, out) {
+    let options = RunOptions { log: terminal::log_to_stderr(), ..options.run.clone() };
+    match run::run(&options, out) {
         Ok(()) => Ok(Exit::Ok),
         Err(RunError::Config(error)) => Err(of_config(error)),
         Err(error) => Err(error.into()),

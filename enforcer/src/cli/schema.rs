@@ -8,11 +8,15 @@ use enforcer_core::{audit::Audit, policy::Policy, topology::Topology, trial::Pla
 use schemars::schema_for;
 
 use super::{Exit, args};
-use crate::report::{checks::Diagnosis, json};
+use crate::{
+    report::{checks::Diagnosis, json},
+    serve::api::Control,
+};
 
 pub(super) fn run(args: &args::Schema, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let schema = match args.of {
         args::SchemaOf::Audit => schema_for!(Audit),
+        args::SchemaOf::Control => schema_for!(Control),
         args::SchemaOf::Config => schema_for!(Policy),
         args::SchemaOf::Plan => schema_for!(PlanReport),
         args::SchemaOf::Topology => schema_for!(Topology),

@@ -5,7 +5,10 @@ use std::io::{self, IsTerminal, Write};
 use enforcer_core::degraded::Degraded;
 use tracing_subscriber::EnvFilter;
 
-use crate::report::{style::Style, text};
+use crate::{
+    log_level::LogLevel,
+    report::{style::Style, text},
+};
 
 /// Width of output that goes into a file or a pipe.
 const WIDTH_WITHOUT_TERMINAL: usize = 100;
@@ -38,15 +41,20 @@ pub(super) fn note_degraded(degraded: &Degraded) {
     note(&format!("{}: {}; {}", degraded.source, degraded.reason, degraded.effect));
 }
 
-/// Log lines go to standard error, from level info on unless `RUST_LOG` says otherwise.
-pub(super) fn log_to_stderr() {
+/// Log lines go to standard error, from level info on unless `RUST_LOG` says otherwise, or the level is set
+/// later.
+pub(super) fn log_to_stderr() -> LogLevel {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_unset| EnvFilter::new("info"));
+    let current = filter.to_string();
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
-        .without_time();
+        .without_time()
+        .with_filter_reloading();
+    let handle = subscriber.reload_handle();
     // Only a second call fails, and then the first one's settings hold.
     let _ = subscriber.try_init();
+    LogLevel::new(current, move |filter| handle.reload(filter).map_err(|error| error.to_string()))
 }

@@ -4,6 +4,9 @@
 //! stages exchange. They must never write, and never import another stage.
 
 pub mod host_facts;
+pub mod kubelet;
 pub mod manifest;
+pub mod nri;
 pub mod topology;
+pub mod unit_files;
 pub mod workloads;

@@ -13,7 +13,7 @@ pub(super) fn checks(_host: &HostRoot) -> Vec<Check> {
 pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
     use crate::{
         discover::topology::read_topology,
-        host::cgroup::CgroupLayout,
+        host::{cgroup::CgroupLayout, lockdown},
         observe::bpf::{AttachOptions, CgroupAxis, Programs, TaskIterator},
     };
 
@@ -21,17 +21,20 @@ pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
         Ok(layout) if !layout.cpuset.v2 => CgroupAxis::Cpuset,
         _ => CgroupAxis::Unified,
     };
-    let (cpu_node, cpus) = match read_topology(host) {
-        Ok((machine, _)) => (machine.node_of_cpu(), machine.online_cpus().union(&machine.offline_cpus)),
+    let (cpu_node, cpus, nodes) = match read_topology(host) {
+        Ok((machine, _)) => {
+            let cpus = machine.online_cpus().union(&machine.offline_cpus);
+            (machine.node_of_cpu(), cpus, machine.nodes.iter().map(|node| node.id).collect())
+        }
         Err(error) => return vec![Check::missing("bpf", error.to_string(), "mount /sys")],
     };
     let (programs, _) = Programs::attach(&AttachOptions::new(cpu_node, cgroups));
     let mut checks: Vec<Check> = programs.hooks().iter().map(hook).collect();
-    checks.push(match TaskIterator::open(cgroups, cpus).and_then(|iterator| iterator.read()) {
+    checks.push(match TaskIterator::open(cgroups, cpus, &nodes).and_then(|iterator| iterator.read()) {
         Ok(tasks) => Check::ok(TaskIterator::SOURCE, format!("listed {} threads", tasks.len())),
         Err(error) => Check::missing(
             TaskIterator::SOURCE,
-            format!("{:#}", anyhow::Error::new(error)),
+            lockdown::explained(host, format!("{:#}", anyhow::Error::new(error))),
             &format!("needs BTF, CAP_BPF and CAP_PERFMON; without it {}", TaskIterator::EFFECT),
         ),
     });
@@ -47,8 +50,10 @@ fn hook(state: &crate::observe::bpf::HookState) -> Check {
         None => Check::ok(name, "attached and detached again"),
         Some(reason) => {
             let advice = format!("needs {}; without it {}", state.hook.needs(), state.hook.effect());
-            // Most virtual machines have no such counters, and nothing is wrong with that.
-            let check = if state.hook == Hook::Hardware { Check::absent } else { Check::missing };
+            // Most virtual machines have no such counters, and older kernels no such tracepoints: nothing is
+            // wrong with that.
+            let usual = state.hook == Hook::Hardware || state.is_newer_than_the_kernel();
+            let check = if usual { Check::absent } else { Check::missing };
             check(name.to_owned(), reason.clone(), &advice)
         }
     }

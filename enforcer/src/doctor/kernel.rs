@@ -1,9 +1,16 @@
 //! The kernel: its release, BTF, NUMA balancing.
 
-use std::{io, path::Path};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use super::read;
-use crate::{host::HostRoot, kernel::linux::Linux, report::checks::Check};
+use crate::{
+    host::{HostRoot, lockdown},
+    kernel::linux::Linux,
+    report::checks::Check,
+};
 
 /// Oldest release that the product is meant for (docs/kernel-support.md says what was run).
 const OLDEST: (u32, u32) = (5, 10);
@@ -12,6 +19,7 @@ pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
     vec![
         release(read(host, "sys/kernel/osrelease")),
         btf(&host.sys.join("kernel/btf/vmlinux")),
+        locked(lockdown::lockdown(host), lockdown::confidential(host)),
         numa(&host.sys.join("devices/system/node")),
         page_moves(Linux::probe()),
         balancing(&read(host, "sys/kernel/numa_balancing")),
@@ -46,6 +54,20 @@ fn btf(path: &Path) -> Check {
             format!("{}: {error}", path.display()),
             "use a kernel built with CONFIG_DEBUG_INFO_BTF=y; without it there is no task iterator and no hinting-fault hook",
         ),
+    }
+}
+
+/// What the kernel keeps from everybody.
+fn locked(mode: Option<(PathBuf, String)>, confidential: Option<String>) -> Check {
+    let name = "lockdown";
+    match (confidential, mode) {
+        (Some(reason), _) => Check::degraded(
+            name,
+            reason,
+            "hooks that need it are missing below; boot with lockdown=integrity where that is enough",
+        ),
+        (None, Some((path, mode))) => Check::ok(name, format!("{} is {mode}", path.display())),
+        (None, None) => Check::ok(name, "none: /sys/kernel/security/lockdown is not there"),
     }
 }
 
@@ -119,6 +141,15 @@ mod tests {
             assert_eq!(release(Ok(text.into())).status, status, "{text}");
         }
         assert_eq!(release(Err("gone".into())).status, Status::Missing);
+    }
+
+    #[test]
+    fn only_a_lockdown_that_keeps_memory_from_bpf_is_degraded() {
+        let mode = |mode: &str| Some((PathBuf::from("/l"), mode.to_owned()));
+        assert_eq!(locked(mode("integrity"), None).status, Status::Ok);
+        assert_eq!(locked(None, None).status, Status::Ok);
+        let strict = locked(mode("confidentiality"), Some("/l is confidentiality".into()));
+        assert_eq!((strict.status, strict.detail.as_str()), (Status::Degraded, "/l is confidentiality"));
     }
 
     #[test]

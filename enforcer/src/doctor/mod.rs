@@ -9,13 +9,14 @@ mod bpf;
 mod cgroups;
 mod hardware;
 mod kernel;
+mod kubelet;
 mod privileges;
 mod state;
 mod traffic;
 
 use std::{io, path::Path};
 
-use enforcer_core::sample::HostSettings;
+use enforcer_core::{policy::KubeletSettings, sample::HostSettings};
 
 use crate::{
     host::{HostRoot, read_text},
@@ -33,6 +34,7 @@ pub fn examine(host: &HostRoot, state_dir: &Path) -> Diagnosis {
     checks.extend(hooks.into_iter().chain(traffic));
     checks.extend(cgroups::checks(host));
     checks.extend(hardware::checks(host));
+    checks.extend(kubelet::checks(&KubeletSettings::default()));
     checks.push(state::check(state_dir));
     Diagnosis { schema_version: DIAGNOSIS_SCHEMA_VERSION, checks }
 }

@@ -7,17 +7,18 @@
 //!
 //! An actuator must never write an empty set, and never a file of the root cgroup.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use enforcer_core::{
     id::Id,
+    place::Cpuset as Original,
     plan::{Action, OutcomeResult, Step},
     set::IdSet,
     workload::CgroupPath,
 };
 
 use super::{
-    cpuset::{Cpuset, CpusetFile, CpusetTree},
+    cpuset::{Cpuset, CpusetError, CpusetFile, CpusetTree},
     journal::{Entry, EntryKey, Journal},
     pages::{PageBudget, PageMove},
     reset,
@@ -43,7 +44,9 @@ pub enum Next {
     Continue,
     /// Nothing more for this workload in this plan; what is done stays.
     Pause,
-    /// The workload's earlier steps, and this one, are taken back.
+    /// Nothing more for this workload, because it has ended.
+    Gone,
+    /// The earlier steps of the workload and of its group, and this one, are taken back.
     RollBack,
 }
 
@@ -68,10 +71,21 @@ pub trait Actuator {
         false
     }
 
+    /// Records what cgroups would hold, had somebody not set them on our behalf. Returns those that are recorded, or
+    /// whose time is over; others are not there yet. The error names operation, path and cause.
+    fn record(&mut self, originals: &BTreeMap<CgroupPath, Original>) -> Result<Vec<CgroupPath>, String> {
+        Ok(originals.keys().cloned().collect())
+    }
+
+    /// Forgets what was recorded of cgroups that have ended since.
+    fn tidy(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Carries out one step.
     fn apply(&mut self, step: &Step) -> Effect;
 
-    /// Takes one write back; the error names operation, path, value and cause.
+    /// Takes one write back, unless its cgroup has ended; the error names operation, path, value and cause.
     fn undo(&mut self, undo: &Undo) -> Result<(), String>;
 }
 
@@ -200,7 +214,100 @@ impl Actuator for LiveActuator {
         self.budget.is_stopped()
     }
 
+    fn record(&mut self, originals: &BTreeMap<CgroupPath, Original>) -> Result<Vec<CgroupPath>, String> {
+        let (mut there, mut entries) = (Vec::new(), Vec::new());
+        for (cgroup, original) in originals {
+            match self.originals(cgroup, original) {
+                Ok(Some(files)) => entries.extend(files),
+                Ok(None) => continue,
+                Err(error) => return Err(error.to_string()),
+            }
+            there.push(cgroup.clone());
+        }
+        self.journal.record_all(entries).map_err(text)?;
+        Ok(there)
+    }
+
+    fn tidy(&mut self) -> Result<(), String> {
+        let ended = |key: &&EntryKey| match self.tree.open(&key.cgroup) {
+            Ok(cpuset) => cpuset.inode() != key.inode,
+            Err(error) => error.is_gone(),
+        };
+        let ended: Vec<EntryKey> = self
+            .journal
+            .entries()
+            .keys()
+            // A controller is the business of a restore, and its cgroup may be the root.
+            .filter(|key| key.file != CpusetFile::SubtreeControl)
+            .filter(ended)
+            .cloned()
+            .collect();
+        self.journal.close_all(&ended).map_err(text)
+    }
+
     fn apply(&mut self, step: &Step) -> Effect {
+        let effect = self.carry_out(step);
+        if matches!(effect.result, OutcomeResult::Failed { .. }) && self.has_ended(step, &effect.undo) {
+            return Effect { result: OutcomeResult::Gone, next: Next::Gone, ..effect };
+        }
+        effect
+    }
+
+    fn undo(&mut self, undo: &Undo) -> Result<(), String> {
+        match self.tree.open(&undo.key.cgroup) {
+            Ok(cpuset) if cpuset.inode() == undo.key.inode => self.write_back(undo, &cpuset)?,
+            // It has ended, or is another one now.
+            Ok(_) => return self.journal.close(&undo.key).map_err(text),
+            Err(error) if error.is_gone() => return self.journal.close(&undo.key).map_err(text),
+            Err(error) => return Err(error.to_string()),
+        }
+        // What holds its original again is nobody's to restore; an earlier plan's original stays.
+        let original =
+            self.journal.entries().get(&undo.key).is_some_and(|entry| entry.original == undo.before);
+        if original { self.journal.close(&undo.key).map_err(text) } else { Ok(()) }
+    }
+}
+
+impl LiveActuator {
+    /// What the files of a cgroup would hold; `None` while it is not there. A runtime leaves a file empty for which
+    /// it is told nothing, which on v1 it cannot: it takes what the parent has (`cpusetEnsureParent` of runc).
+    fn originals(
+        &self,
+        cgroup: &CgroupPath,
+        original: &Original,
+    ) -> Result<Option<Vec<(EntryKey, Entry)>>, CpusetError> {
+        let cpuset = match self.tree.open(cgroup) {
+            Ok(cpuset) => cpuset,
+            Err(error) if error.is_gone() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let parent = cgroup.parent().filter(|_| !cpuset.is_v2());
+        let parent = parent.map(|parent| self.tree.open(&parent)).transpose()?;
+        let mut files = Vec::new();
+        for (file, text) in [
+            (CpusetFile::Mems, original.mems.as_ref().map(ToString::to_string)),
+            (CpusetFile::Cpus, original.cpus.as_ref().map(ToString::to_string)),
+        ] {
+            let original = match (text, &parent) {
+                (Some(text), _) => format!("{text}\n"),
+                (None, Some(parent)) => parent.read(file)?,
+                (None, None) => "\n".to_owned(),
+            };
+            let key = EntryKey { cgroup: cgroup.clone(), file, inode: cpuset.inode() };
+            files.push((key, Entry { original, boot_id: self.boot_id.clone() }));
+        }
+        Ok(Some(files))
+    }
+
+    /// Has the cgroup ended since the step began, or before?
+    fn has_ended(&self, step: &Step, undo: &[Undo]) -> bool {
+        match self.tree.open(step.action.cgroup()) {
+            Ok(cpuset) => undo.iter().any(|undo| undo.key.inode != cpuset.inode()),
+            Err(error) => error.is_gone(),
+        }
+    }
+
+    fn carry_out(&mut self, step: &Step) -> Effect {
         let mut undo = Vec::new();
         let outcome = match &step.action {
             Action::SetCpus { cgroup, cpus } => self.set(cgroup, CpusetFile::Cpus, cpus, &mut undo),
@@ -220,21 +327,7 @@ impl Actuator for LiveActuator {
         Effect { result, undo, next }
     }
 
-    fn undo(&mut self, undo: &Undo) -> Result<(), String> {
-        self.write_back(undo)?;
-        // What holds its original again is nobody's to restore; an earlier plan's original stays.
-        let original =
-            self.journal.entries().get(&undo.key).is_some_and(|entry| entry.original == undo.before);
-        if original { self.journal.close(&undo.key).map_err(text) } else { Ok(()) }
-    }
-}
-
-impl LiveActuator {
-    fn write_back(&mut self, undo: &Undo) -> Result<(), String> {
-        let cpuset = self.tree.open(&undo.key.cgroup).map_err(text)?;
-        if cpuset.inode() != undo.key.inode {
-            return Err(format!("{}: was made again in the meantime", undo.key.cgroup));
-        }
+    fn write_back(&mut self, undo: &Undo, cpuset: &Cpuset) -> Result<(), String> {
         if cpuset.read(undo.key.file).map_err(text)? == undo.before {
             return Ok(());
         }
@@ -257,3 +350,6 @@ pub fn read_boot_id(host: &HostRoot) -> Option<String> {
 fn text(error: impl std::error::Error) -> String {
     error.to_string()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,12 @@
-//! Carries out a plan: in order, and per workload all or nothing.
+//! Carries out a plan: in order, and per workload, or per group of them, all or nothing.
 //!
-//! When a step fails, or the kernel makes something else of it, the writes of the same workload's
-//! earlier steps in this plan are taken back in reverse order and its later ones are not tried. Other
-//! workloads go on. Pages that were moved stay where they are.
+//! When a step fails, or the kernel makes something else of it, the writes of earlier steps of the same workload
+//! and of its group in this plan are taken back in reverse order, and their later ones are not tried. Other workloads
+//! go on. Pages that were moved stay where they are. A workload that ends meanwhile fails nobody.
 //!
 //! When the daemon is told to end, the steps that are left are not tried, and nothing is taken back: every
-//! prefix of a workload's steps leaves it with CPUs and memory that it may use.
+//! prefix of the steps leaves each workload with CPUs and memory that it may use, and whoever gives a CPU up
+//! comes before whoever gets it for itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,12 +17,12 @@ use enforcer_core::{
 
 use super::actuator::{Actuator, Next, Undo};
 
-/// What has been done for one workload, or why nothing more will be.
+/// What has been done for a workload, or for a group, or why nothing more will be.
 #[derive(Default)]
 struct Progress {
     /// Step's index in the outcomes, and a write it made.
     undo: Vec<(usize, Undo)>,
-    ended: Option<String>,
+    failed: Option<String>,
 }
 
 /// A plan that was carried out.
@@ -37,15 +38,24 @@ pub struct Applied {
 pub fn apply_plan(plan: &Plan, actuator: &mut dyn Actuator) -> Applied {
     let mut unfinished = BTreeSet::new();
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(plan.steps.len());
-    let mut workloads: BTreeMap<&CgroupPath, Progress> = BTreeMap::new();
+    // A group is known by its first member, which no other group has.
+    let group_of: BTreeMap<&CgroupPath, &CgroupPath> = plan
+        .groups
+        .iter()
+        .filter_map(|group| Some((group, group.first()?)))
+        .flat_map(|(group, first)| group.iter().map(move |member| (member, first)))
+        .collect();
+    let mut groups: BTreeMap<&CgroupPath, Progress> = BTreeMap::new();
+    let mut ended: BTreeMap<&CgroupPath, String> = BTreeMap::new();
     actuator.begin();
     for (index, step) in plan.steps.iter().enumerate() {
-        let progress = workloads.entry(step.action.cgroup()).or_default();
-        if actuator.is_stopped() && progress.ended.is_none() {
-            unfinished.insert(step.action.cgroup().clone());
-            progress.ended = Some("the daemon is told to end".to_owned());
+        let cgroup = step.action.cgroup();
+        let progress = groups.entry(group_of.get(cgroup).copied().unwrap_or(cgroup)).or_default();
+        if actuator.is_stopped() && progress.failed.is_none() && !ended.contains_key(cgroup) {
+            unfinished.insert(cgroup.clone());
+            ended.insert(cgroup, "the daemon is told to end".to_owned());
         }
-        if let Some(because) = &progress.ended {
+        if let Some(because) = progress.failed.as_ref().or_else(|| ended.get(cgroup)) {
             let result = OutcomeResult::Skipped { because: because.clone() };
             outcomes.push(Outcome { step: step.clone(), result });
             continue;
@@ -56,17 +66,25 @@ pub fn apply_plan(plan: &Plan, actuator: &mut dyn Actuator) -> Applied {
         match effect.next {
             Next::Continue => {}
             Next::Pause => {
-                unfinished.insert(step.action.cgroup().clone());
-                progress.ended =
-                    Some(format!("step {} is not finished; goes on with the next tick", index + 1));
+                unfinished.insert(cgroup.clone());
+                let because = format!("step {} is not finished; goes on with the next tick", index + 1);
+                ended.insert(cgroup, because);
+            }
+            Next::Gone => {
+                ended.insert(cgroup, "the cgroup has ended".to_owned());
             }
             Next::RollBack => {
                 let because = format!("step {} failed", index + 1);
                 roll_back(std::mem::take(&mut progress.undo), index, &because, actuator, &mut outcomes);
-                progress.ended = Some(because);
+                progress.failed = Some(because);
             }
         }
     }
+    // Who was taken back with its group goes on with nothing.
+    unfinished.retain(|cgroup| {
+        let progress = groups.get(group_of.get(cgroup).copied().unwrap_or(cgroup));
+        progress.is_none_or(|progress| progress.failed.is_none())
+    });
     Applied { outcomes, unfinished }
 }
 
@@ -249,7 +267,11 @@ mod tests {
         ];
         let done = apply_plan(&plan(actions), &mut host.actuator());
         for outcome in &done.outcomes {
-            assert!(matches!(outcome.result, OutcomeResult::Failed { .. }), "{outcome:?}");
+            let cgroup = outcome.step.action.cgroup().as_str();
+            // A cgroup that is not there has ended; `..` never leaves the hierarchy.
+            let ended = cgroup == "/gone" || cgroup == CgroupPath::new(&up).as_str();
+            let refused = matches!(outcome.result, OutcomeResult::Failed { .. });
+            assert!(if ended { outcome.result == OutcomeResult::Gone } else { refused }, "{outcome:?}");
         }
         assert_eq!(fs::read_to_string(outside.path().join("cpuset.cpus")).unwrap(), "0-3\n");
     }

@@ -108,7 +108,7 @@ fn collect(dir: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
 /// A plan of these actions.
 pub(crate) fn plan(actions: impl IntoIterator<Item = Action>) -> Plan {
     let steps = actions.into_iter().map(|action| Step { action, reason: "test".into() }).collect();
-    Plan { schema_version: PLAN_SCHEMA_VERSION, steps }
+    Plan { schema_version: PLAN_SCHEMA_VERSION, steps, ..Plan::default() }
 }
 
 pub(crate) fn set_cpus(cgroup: &str, cpus: &str) -> Action {

@@ -1,9 +1,13 @@
 //! The write-ahead undo log: what every file held before the daemon first wrote to it.
 //!
-//! One JSON object per line is appended and made durable before the write that it undoes. Whatever
+//! One JSON object per line, with its CRC-32, is appended and made durable before the write that it undoes. Whatever
 //! happens in between, a crash included, leaves either an entry without a write (putting back what is
 //! there changes nothing) or an entry with its write; never a write without an entry. Only the first
 //! value of a file is kept: it is the one that was there before us.
+//!
+//! A container that its runtime sets on our behalf is recorded as soon as its cgroup is there
+//! ([`Journal::record_all`]), not before the runtime writes: its creation must not wait for a disk. A crash in between
+//! leaves it as it is for a restore too; the next daemon adopts it from what the runtime has stored.
 //!
 //! A file is known by cgroup, name and inode of the cgroup's directory: a cgroup that was made again
 //! is another one. Inodes start over when the host boots, so entries carry the boot they belong to.
@@ -31,7 +35,10 @@ use thiserror::Error;
 use super::cpuset::CpusetFile;
 
 /// Version of the lines; a line of another version is damage.
-const JOURNAL_VERSION: u32 = 1;
+const JOURNAL_VERSION: u32 = 2;
+
+/// Version of lines without a checksum, which are still read.
+const WITHOUT_SUM: u32 = 1;
 
 /// Most bytes of a journal that are read: a million files that were written.
 const READ_LIMIT: u64 = 256 << 20;
@@ -162,26 +169,41 @@ impl Journal {
 
     /// Records what a file holds, before it is written for the first time; later values are ignored.
     pub fn record(&mut self, key: EntryKey, entry: Entry) -> Result<(), JournalError> {
+        self.record_all(vec![(key, entry)])
+    }
+
+    /// The same for several files, with one wait for the disk.
+    pub fn record_all(&mut self, mut new: Vec<(EntryKey, Entry)>) -> Result<(), JournalError> {
         // An entry of an earlier boot is about a cgroup that is gone, even under the same inode.
-        if self.entries.get(&key).is_some_and(|first| first.boot_id == entry.boot_id) {
-            return Ok(());
-        }
-        self.append(Record::Before { key: key.clone(), entry: entry.clone() })?;
-        self.entries.insert(key, entry);
+        new.retain(|(key, entry)| self.entries.get(key).is_none_or(|first| first.boot_id != entry.boot_id));
+        self.append(
+            new.iter().map(|(key, entry)| Record::Before { key: key.clone(), entry: entry.clone() }),
+        )?;
+        self.entries.extend(new);
         Ok(())
     }
 
     /// Forgets a file that holds its original again, or that is gone.
     pub fn close(&mut self, key: &EntryKey) -> Result<(), JournalError> {
-        if self.entries.contains_key(key) {
-            self.append(Record::Restored { key: key.clone() })?;
-            self.entries.remove(key);
-        }
+        self.close_all(std::slice::from_ref(key))
+    }
+
+    /// The same for several files, with one wait for the disk.
+    pub fn close_all(&mut self, keys: &[EntryKey]) -> Result<(), JournalError> {
+        let open: Vec<&EntryKey> = keys.iter().filter(|key| self.entries.contains_key(key)).collect();
+        self.append(open.iter().map(|key| Record::Restored { key: (*key).clone() }))?;
+        self.entries.retain(|key, _| !keys.contains(key));
         Ok(())
     }
 
-    fn append(&mut self, record: Record) -> Result<(), JournalError> {
-        let line = encode(record).map_err(failed("encoding a line of", &self.path))?;
+    fn append(&mut self, records: impl Iterator<Item = Record>) -> Result<(), JournalError> {
+        let line: String = records
+            .map(encode)
+            .collect::<Result<_, _>>()
+            .map_err(failed("encoding a line of", &self.path))?;
+        if line.is_empty() {
+            return Ok(());
+        }
         let length = self.file.metadata().map_err(failed("looking at", &self.path))?.len();
         let appended = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
         if appended.is_err() {
@@ -196,10 +218,33 @@ fn failed<'a>(operation: &'static str, path: &'a Path) -> impl FnOnce(io::Error)
     move |cause| JournalError::Io { operation, path: path.to_owned(), cause }
 }
 
+/// `{...} 0123abcd` and a newline.
 fn encode(record: Record) -> io::Result<String> {
-    let mut line = serde_json::to_string(&Line { version: JOURNAL_VERSION, record })?;
-    line.push('\n');
-    Ok(line)
+    let json = serde_json::to_string(&Line { version: JOURNAL_VERSION, record })?;
+    let sum = crc32fast::hash(json.as_bytes());
+    Ok(format!("{json} {sum:08x}\n"))
+}
+
+/// The error says what is wrong with the line.
+fn decode(line: &str) -> Result<Record, String> {
+    let (json, version) = match line.rsplit_once("} ") {
+        // The name of a cgroup may have a bracket too.
+        Some((start, sum)) if sum.len() == 8 && sum.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+            let json = &line[..=start.len()];
+            let found = crc32fast::hash(json.as_bytes());
+            if u32::from_str_radix(sum, 16) != Ok(found) {
+                return Err(format!("its checksum is {found:08x}, and {sum:?} is written"));
+            }
+            (json, JOURNAL_VERSION)
+        }
+        _ => (line, WITHOUT_SUM),
+    };
+    let Line { version: found, record } = serde_json::from_str(json).map_err(|error| error.to_string())?;
+    if found == version {
+        Ok(record)
+    } else {
+        Err(format!("version {found} is not known, or has no checksum"))
+    }
 }
 
 /// Refuses a state directory that is a symlink, or that others may write.
@@ -281,15 +326,12 @@ fn parse(path: &Path, text: &str) -> JournalContents {
     let mut damaged = Vec::new();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     for (number, text) in (1..).zip(whole.lines()) {
-        match serde_json::from_str::<Line>(text) {
-            Ok(Line { version: JOURNAL_VERSION, record: Record::Before { key, entry } }) => {
+        match decode(text) {
+            Ok(Record::Before { key, entry }) => {
                 entries.insert(key, entry);
             }
-            Ok(Line { version: JOURNAL_VERSION, record: Record::Restored { key } }) => {
+            Ok(Record::Restored { key }) => {
                 entries.remove(&key);
-            }
-            Ok(Line { version, .. }) => {
-                damaged.push(format!("{} line {number}: version {version} is not known", path.display()));
             }
             Err(error) => damaged.push(format!("{} line {number}: {error}", path.display())),
         }
@@ -417,13 +459,42 @@ mod tests {
         drop(journal);
         let file = dir.path().join("journal");
         let good = fs::read_to_string(&file).unwrap();
-        fs::write(&file, format!("rubbish\n{}{good}", good.replace("\"version\":1", "\"version\":9")))
-            .unwrap();
+        // The sum of one is wrong, and the other one's version without a sum is not known.
+        let other = good.replace("0\\n", "1\\n");
+        let without = good.rsplit_once(' ').unwrap().0;
+        fs::write(&file, format!("rubbish\n{other}{without}\n{good}")).unwrap();
+        assert_ne!(other, good);
         let journal = Journal::open(dir.path()).unwrap();
-        assert_eq!(journal.entries().len(), 1);
-        assert_eq!(journal.damaged().len(), 2);
+        assert_eq!(journal.entries().values().collect::<Vec<_>>(), [&entry("0\n")]);
+        assert_eq!(journal.damaged().len(), 3, "{:?}", journal.damaged());
+        assert!(journal.damaged()[1].contains("checksum"), "{:?}", journal.damaged());
         assert!(journal.damaged()[0].contains("line 1"), "{:?}", journal.damaged());
         assert!(fs::read_to_string(dir.path().join("journal.damaged")).unwrap().starts_with("rubbish"));
+    }
+
+    #[test]
+    fn lines_of_a_daemon_that_wrote_no_checksums_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let line = r#"{"version":1,"record":"before","cgroup":"/a } b","file":"cpuset.mems","inode":1,"original":"0\n","boot_id":"b"}"#;
+        fs::write(dir.path().join("journal"), format!("{line}\n")).unwrap();
+        let journal = Journal::open(dir.path()).unwrap();
+        assert_eq!(journal.entries()[&key("/a } b", 1)], entry("0\n"), "{:?}", journal.damaged());
+    }
+
+    #[test]
+    fn of_any_change_of_a_byte_nothing_is_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(dir.path()).unwrap();
+        journal.record(key("/a", 1), entry("0-3\n")).unwrap();
+        drop(journal);
+        let file = dir.path().join("journal");
+        let good = fs::read(&file).unwrap();
+        for at in 0..good.len() - 1 {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            let contents = parse(&file, &String::from_utf8_lossy(&bad));
+            assert!(contents.entries.is_empty(), "byte {at}");
+        }
     }
 
     #[test]

@@ -18,6 +18,8 @@ mod live_tests;
 pub mod pages;
 mod reset;
 pub mod restore;
+#[cfg(test)]
+mod transaction_tests;
 
 pub use actuator::{Actuator, DryRunActuator, LiveActuator};
 pub use apply::{Applied, apply_plan};

@@ -7,9 +7,16 @@
 //!
 //! It decides nothing itself and knows no kernel detail.
 
+mod calls;
+pub mod decisions;
+mod drift;
+mod gate;
+mod placed;
 mod source;
 #[cfg(test)]
 mod tests;
+
+use std::{os::fd::BorrowedFd, sync::Arc};
 
 use enforcer_core::{
     audit::{Audit, AuditInputs, Host, Tool},
@@ -17,16 +24,24 @@ use enforcer_core::{
     degraded::Degraded,
     finding::{Severity, assess},
     model::Model,
-    place::{Allocations, Inventory},
+    place::Inventory,
     plan::Plan,
     policy::{Mode, Policy},
     sample::Sample,
     topology::Topology,
 };
 
-pub use self::source::{LiveSource, Source, SourceError};
+use self::placed::State;
+pub use self::{
+    calls::answer_calls,
+    decisions::Decisions,
+    gate::{Gate, Inside},
+    placed::Placed,
+    source::{LiveSource, Others, Source, SourceError},
+};
 use crate::{
     enforce::{Actuator, Applied, DryRunActuator, apply_plan},
+    observe::KeptCgroups,
     report::tick::{Counters, TICK_SCHEMA_VERSION, TickReport, Totals},
 };
 
@@ -44,14 +59,15 @@ pub struct Engine {
     standing: Vec<Degraded>,
     machine: Option<Machine>,
     before: Option<Sample>,
-    allocations: Allocations,
+    placed: Placed,
     history: History,
+    gate: Gate,
     totals: Totals,
 }
 
 /// The machine as placement sees it, and what of it could not be seen.
 struct Machine {
-    inventory: Inventory,
+    inventory: Arc<Inventory>,
     degraded: Vec<Degraded>,
 }
 
@@ -59,7 +75,7 @@ impl Machine {
     fn new((topology, mut degraded): (Topology, Vec<Degraded>), policy: &Policy) -> Self {
         let (inventory, unfit) = Inventory::or_whole(topology, &policy.placement);
         degraded.extend(unfit);
-        Self { inventory, degraded }
+        Self { inventory: Arc::new(inventory), degraded }
     }
 }
 
@@ -75,8 +91,9 @@ impl Engine {
             standing: Vec::new(),
             machine: None,
             before: None,
-            allocations: Allocations::default(),
+            placed: Placed::default(),
             history: History::default(),
+            gate: Gate::default(),
             totals: Totals { config_good: true, ..Totals::default() },
         }
     }
@@ -100,10 +117,33 @@ impl Engine {
     pub fn set_policy(&mut self, policy: Policy) {
         if let Some(Machine { inventory, mut degraded }) = self.machine.take() {
             degraded.retain(|one| one.source != Inventory::UNFIT);
-            self.machine = Some(Machine::new((inventory.machine, degraded), &policy));
+            self.machine = Some(Machine::new((inventory.machine.clone(), degraded), &policy));
         }
         self.policy = policy;
         self.totals.config_good = true;
+        self.history.drift.forgive();
+        self.share();
+    }
+
+    /// What is given away, for somebody who answers a container runtime.
+    pub fn placed(&self) -> Placed {
+        self.placed.clone()
+    }
+
+    /// What lets the engine write, for somebody who pauses it.
+    pub fn gate(&self) -> Gate {
+        self.gate.clone()
+    }
+
+    /// What was decided lately, for somebody who is asked about it.
+    pub fn decisions(&self) -> Decisions {
+        self.placed.decisions()
+    }
+
+    /// Tells the runtime's side which machine and policy count.
+    fn share(&self) {
+        let inventory = self.machine.as_ref().map(|machine| Arc::clone(&machine.inventory));
+        self.placed.follow(inventory, &self.policy, self.writes());
     }
 
     /// Notes that a new configuration was not good; the old policy stays.
@@ -126,13 +166,29 @@ impl Engine {
     pub fn prepare(&mut self) -> Result<(), SourceError> {
         if self.machine.is_none() {
             self.machine = Some(Machine::new(self.source.topology()?, &self.policy));
+            self.placed.beside(self.source.others());
+            self.share();
         }
         Ok(())
     }
 
-    /// Makes room for events that the kernel side tells between two ticks.
-    pub fn drain(&mut self) {
+    /// A look between two ticks: makes room for events that the kernel side tells. Returns whether the next tick
+    /// should not wait, because somebody has written a cpuset that is ours to keep, or a container has started whose original
+    /// cpuset is not in the journal.
+    pub fn look(&mut self) -> bool {
         self.source.drain();
+        // Both are taken, whatever the other says.
+        self.placed.has_started() | self.source.written()
+    }
+
+    /// Readable when something was told that should not wait for the next turn; `None` where nothing can be.
+    pub fn urgent(&self) -> Option<BorrowedFd<'_>> {
+        self.source.urgent()
+    }
+
+    /// Takes it, for the next turn.
+    pub fn take_urgent(&mut self) {
+        self.source.take_urgent();
     }
 
     /// One pass through the stages at `now_ns` of a monotonic clock.
@@ -142,25 +198,41 @@ impl Engine {
             self.totals.failed_ticks += 1;
         }
         let (workloads, mut degraded, sample) = seen?;
+        degraded.extend(self.record());
         let Some(Machine { inventory, degraded: of_machine }) = &self.machine else {
             return Err(SourceError::new("topology", &"was not read"));
         };
         degraded.extend(of_machine.iter().chain(&self.standing).cloned());
+        degraded.extend(self.placed.degraded());
+        let others = self.source.others();
+        degraded.extend(others.degraded.iter().cloned());
+        self.placed.beside(others);
 
         let model = Model::new(&inventory.machine, &workloads, &sample, self.before.as_ref());
-        let findings = assess(inventory, &workloads, &sample, &model, &self.policy);
+        let owners = self.placed.owners(&workloads, &model, &self.policy);
+        let findings = assess(inventory, &workloads, &sample, &model, &self.policy, &owners);
         self.history.prune(&self.policy, now_ns);
-        let inputs = Inputs {
-            inventory,
-            workloads: &workloads,
-            sample: &sample,
-            model: &model,
-            policy: &self.policy,
-            history: &self.history,
-            now_ns,
+        self.history.drift.expect(&self.placed.told_lately());
+        let paused = self.gate.paused();
+        let decision = {
+            let mut state = self.placed.lock();
+            state.hold(paused.is_some());
+            let State { allocations, containers, .. } = &mut *state;
+            let inputs = Inputs {
+                inventory,
+                workloads: &workloads,
+                sample: &sample,
+                model: &model,
+                policy: &self.policy,
+                containers,
+                owners: &owners,
+                history: &self.history,
+                now_ns,
+            };
+            decide(&inputs, allocations)
         };
-        let decision = decide(&inputs, &mut self.allocations);
         self.source.aim(&decision.aims);
+        degraded.extend(drift::left_alone(&decision));
         let audit = Audit::new(AuditInputs {
             tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
             host: self.host.clone(),
@@ -168,24 +240,32 @@ impl Engine {
             workloads: &workloads,
             sample: &sample,
             model: &model,
+            owners: &owners,
             findings,
             degraded,
             thresholds: &self.policy.thresholds,
             fail_on: Severity::Warning,
             only_misaligned: false,
         });
-        let applied = self.carry_out(&decision, now_ns);
+        let applied = self.carry_out(&decision, paused.is_some(), now_ns);
+        self.decisions().note_turn(&workloads, &decision, &applied.outcomes, paused.is_some());
+        self.keep(&decision, &applied, paused.is_some(), now_ns);
         self.totals.ticks += 1;
         self.totals.count(&applied.outcomes);
         let report = TickReport {
             schema_version: TICK_SCHEMA_VERSION,
             mode: if self.writes() { Mode::Enforce } else { Mode::Observe },
+            paused,
+            begun_ns: now_ns,
             audit,
             nodes: sample.nodes.clone(),
             events: sample.events.as_ref().map(|events| events.counts),
             counters: Counters::of(&sample),
             kernel_side: sample.kernel_side.clone(),
             pressure: sample.pressure_events.clone(),
+            other_page_moves: sample.other_page_moves.clone(),
+            runtime: self.placed.take_report(),
+            changes: sample.changes.clone(),
             decision,
             outcomes: applied.outcomes,
             totals: self.totals.clone(),
@@ -202,20 +282,25 @@ impl Engine {
         self.prepare()?;
         if self.totals.ticks > 0 && self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
             match self.source.topology() {
-                Ok(read) => self.machine = Some(Machine::new(read, &self.policy)),
+                Ok(read) => {
+                    self.machine = Some(Machine::new(read, &self.policy));
+                    self.share();
+                }
                 // The machine is still there; it will be read again.
                 Err(error) => tracing::warn!("{error}"),
             }
         }
-        let (workloads, degraded) = self.source.workloads()?;
+        let (mut workloads, degraded) = self.source.workloads()?;
+        self.placed.rename(&mut workloads);
         let sample = self.source.sample(&workloads, now_ns);
         Ok((workloads, degraded, sample))
     }
 
-    fn carry_out(&mut self, decision: &decide::Decision, now_ns: u64) -> Applied {
-        let live = self.writes();
+    fn carry_out(&mut self, decision: &decide::Decision, paused: bool, now_ns: u64) -> Applied {
+        // Inside until the plan is carried out: whoever pauses waits for that.
+        let inside = (self.writes() && !paused).then(|| self.gate.enter()).flatten();
         match &mut self.actuator {
-            Some(actuator) if live => {
+            Some(actuator) if inside.is_some() => {
                 let applied = apply_plan(&decision.plan, &mut **actuator);
                 let mut finished: Plan = decision.plan.clone();
                 finished.steps.retain(|step| !applied.unfinished.contains(step.action.cgroup()));
@@ -224,5 +309,31 @@ impl Engine {
             }
             _ => apply_plan(&decision.plan, &mut DryRunActuator),
         }
+    }
+
+    /// Records what containers would have been set to without us; and forgets, now and then, who has ended.
+    fn record(&mut self) -> Option<Degraded> {
+        let actuator = self.actuator.as_mut().filter(|_| self.policy.mode == Mode::Enforce)?;
+        let originals = self.placed.unrecorded();
+        let mut outcome = Ok(());
+        if !originals.is_empty() {
+            outcome = actuator.record(&originals).map(|recorded| self.placed.recorded(&recorded));
+        }
+        if self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
+            outcome = outcome.and(actuator.tidy());
+        }
+        let effect = "restore does not know what containers would have without the daemon";
+        outcome.err().map(|error| Degraded::new("journal", error, effect))
+    }
+
+    /// Notes what became of what others had written, and watches what is ours to keep.
+    fn keep(&mut self, decision: &decide::Decision, applied: &Applied, paused: bool, now_ns: u64) {
+        if !self.writes() || paused {
+            self.source.keep_watch(&KeptCgroups::new());
+            return;
+        }
+        let Applied { outcomes, unfinished } = applied;
+        self.totals.drift.add(self.history.drift.note(decision, outcomes, unfinished, now_ns));
+        self.source.keep_watch(&drift::kept(decision));
     }
 }

@@ -1,10 +1,11 @@
 //! Where the engine's facts come from.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, os::fd::BorrowedFd};
 
 use enforcer_core::{
     audit::Host,
     degraded::Degraded,
+    owner::{Kubelet, UnitSetting},
     sample::Sample,
     set::NodeSet,
     topology::Topology,
@@ -13,13 +14,27 @@ use enforcer_core::{
 use thiserror::Error;
 
 use crate::{
-    discover::{host_facts::read_host, topology::read_topology, workloads::read_workloads},
+    discover::{
+        host_facts::read_host, kubelet::watch::Watch, topology::read_topology, unit_files::read_unit_files,
+        workloads::read_workloads,
+    },
     host::{HostRoot, cgroup::CgroupLayout},
-    observe::{Sampler, SamplerOptions},
+    observe::{CpusetWatch, KeptCgroups, Sampler, SamplerOptions},
 };
 
 /// What one look gives: workloads, what could not be seen of them, and the sample.
 pub(super) type Seen = (Vec<Workload>, Vec<Degraded>, Sample);
+
+/// Others who write cpusets.
+#[derive(Debug, Clone, Default)]
+pub struct Others {
+    /// The kubelet.
+    pub kubelet: Kubelet,
+    /// Units whose files name CPUs or memory nodes.
+    pub units: BTreeMap<String, UnitSetting>,
+    /// What could not be seen of them.
+    pub degraded: Vec<Degraded>,
+}
 
 /// A source without which there is nothing to report.
 #[derive(Debug, Error)]
@@ -48,6 +63,18 @@ pub trait Source {
     fn aim(&mut self, aims: &BTreeMap<CgroupPath, NodeSet>);
     /// Makes room for what may be told between two samples.
     fn drain(&mut self);
+    /// Readable when something was told that should not wait for the next sample.
+    fn urgent(&self) -> Option<BorrowedFd<'_>>;
+    /// Takes it, for the next sample.
+    fn take_urgent(&mut self);
+    /// Watches the cpusets of these cgroups, and of no others, for writes between two samples.
+    fn keep_watch(&mut self, kept: &KeptCgroups);
+    /// Has anybody written one of them since the latest sample, or since this was last asked?
+    fn written(&mut self) -> bool;
+    /// Others who write cpusets there.
+    fn others(&mut self) -> Others {
+        Others::default()
+    }
     /// What it is doing; what is missing is in the sample's own list.
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample;
 }
@@ -59,12 +86,23 @@ pub struct LiveSource {
     options: SamplerOptions,
     /// Made with the first topology: the programs need to know which CPU is on which node.
     sampler: Option<Sampler>,
+    watch: CpusetWatch,
+    kubelet: Watch,
+    units: BTreeMap<String, UnitSetting>,
 }
 
 impl LiveSource {
     /// Looks at `host`.
     pub fn new(host: HostRoot, layout: CgroupLayout, options: SamplerOptions) -> Self {
-        Self { host, layout, options, sampler: None }
+        let watch = CpusetWatch::new(layout.clone());
+        let (kubelet, units) = (Watch::default(), BTreeMap::new());
+        Self { host, layout, options, sampler: None, watch, kubelet, units }
+    }
+
+    /// Has the kubelet looked at as well.
+    #[must_use]
+    pub fn beside(self, kubelet: Watch) -> Self {
+        Self { kubelet, ..self }
     }
 }
 
@@ -76,6 +114,8 @@ impl Source for LiveSource {
     fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError> {
         let (machine, degraded) =
             read_topology(&self.host).map_err(|error| SourceError::new("topology", &error))?;
+        // As rarely as the machine: files of units do not change often.
+        self.units = read_unit_files(&self.host);
         if let Some(sampler) = &mut self.sampler {
             sampler.follow(&machine);
         } else {
@@ -87,6 +127,12 @@ impl Source for LiveSource {
 
     fn workloads(&mut self) -> Result<(Vec<Workload>, Vec<Degraded>), SourceError> {
         read_workloads(&self.host, &self.layout).map_err(|error| SourceError::new("workloads", &error))
+    }
+
+    fn others(&mut self) -> Others {
+        let seen = self.kubelet.latest();
+        let (kubelet, degraded) = (seen.kubelet.clone(), seen.degraded.clone());
+        Others { kubelet, units: self.units.clone(), degraded }
     }
 
     fn aim(&mut self, aims: &BTreeMap<CgroupPath, NodeSet>) {
@@ -101,7 +147,27 @@ impl Source for LiveSource {
         }
     }
 
+    fn urgent(&self) -> Option<BorrowedFd<'_>> {
+        self.sampler.as_ref().and_then(Sampler::urgent)
+    }
+
+    fn take_urgent(&mut self) {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.take_urgent();
+        }
+    }
+
+    fn keep_watch(&mut self, kept: &KeptCgroups) {
+        self.watch.follow(kept);
+    }
+
+    fn written(&mut self) -> bool {
+        self.watch.written()
+    }
+
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {
+        // What was written until now is in the sample.
+        self.watch.written();
         match &mut self.sampler {
             Some(sampler) => sampler.sample(workloads, now_ns),
             None => Sample { monotonic_ns: now_ns, ..Sample::default() },

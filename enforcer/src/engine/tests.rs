@@ -12,7 +12,7 @@ use enforcer_core::{
 };
 
 use super::*;
-use crate::enforce::fixture::Fixture;
+use crate::{enforce::fixture::Fixture, observe::KeptCgroups};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -48,6 +48,18 @@ impl Source for Recorded {
     }
 
     fn drain(&mut self) {}
+
+    fn urgent(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn take_urgent(&mut self) {}
+
+    fn keep_watch(&mut self, _kept: &KeptCgroups) {}
+
+    fn written(&mut self) -> bool {
+        false
+    }
 
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {
         let mut sample = Sample { monotonic_ns: now_ns, ..Sample::default() };
@@ -121,6 +133,51 @@ fn observing_shows_the_same_plan_and_writes_nothing() {
     assert_eq!(*rigs[0].aimed.borrow(), aim, "what runs elsewhere is misplaced, whether or not we write");
     assert!(observed.outcomes.iter().all(|outcome| outcome.result == OutcomeResult::DryRun));
     assert_eq!((observed.mode, enforced.mode), (Mode::Observe, Mode::Enforce));
+}
+
+#[test]
+fn a_paused_engine_writes_nothing_and_goes_on_where_it_was() {
+    use crate::report::decision::DecisionState::{Corrected, Planned};
+
+    let mut rig = rig(Mode::Enforce);
+    let before = rig.host.contents();
+    rig.engine.gate().close(None);
+    for second in 1..=3 {
+        let report = rig.engine.tick(second * SECOND).unwrap();
+        assert!(!report.outcomes.is_empty());
+        assert!(report.outcomes.iter().all(|outcome| outcome.result == OutcomeResult::DryRun));
+        assert_eq!((report.mode, report.paused.is_some()), (Mode::Enforce, true));
+        assert!(report.line().contains(": paused for 0s, until resumed; 1 workload"), "{}", report.line());
+    }
+    assert_eq!(rig.host.contents(), before);
+
+    assert!(rig.engine.gate().open());
+    let report = rig.engine.tick(4 * SECOND).unwrap();
+    assert_eq!((rig.host.read("/db", "cpuset.cpus").as_str(), report.paused), ("0-1", None));
+    let decisions = rig.engine.decisions().all();
+    let remembered = &decisions[0].records;
+    let told: Vec<_> = remembered.iter().map(|one| (one.state, one.times, one.paused)).collect();
+    assert_eq!(
+        told,
+        [(Planned, 3, true), (Corrected, 1, false)],
+        "and no cool-down for what was not written"
+    );
+}
+
+#[test]
+fn a_turn_is_explained_by_what_it_was_made_from() {
+    let mut rig = rig(Mode::Enforce);
+    rig.engine.tick(SECOND).unwrap();
+    let decisions = rig.engine.decisions().all();
+    let record = &decisions[0].records[0];
+    let considered = &record.considered;
+    assert_eq!((considered.asked.rule.as_deref(), considered.asked.milli_cpus), (Some("db"), Some(2000)));
+    assert_eq!(considered.seen.cpus.as_ref().map(ToString::to_string).as_deref(), Some("4-7"));
+    assert_eq!(considered.placement.as_ref().map(|given| given.cpus.to_string()).as_deref(), Some("0-1"));
+    let places: Vec<_> = considered.candidates.iter().map(|one| (one.place.as_str(), one.chosen)).collect();
+    assert_eq!(places, [("node 0", true), ("node 1", false), ("nodes 0-1", false)]);
+    assert!(considered.candidates.iter().all(|one| !one.because.is_empty()), "{considered:?}");
+    assert!(record.outcomes.iter().any(|outcome| matches!(outcome.result, OutcomeResult::Applied { .. })));
 }
 
 #[test]

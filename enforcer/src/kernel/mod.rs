@@ -8,11 +8,14 @@
 //! A call is bounded by the number of pages that is handed in: the caller chooses batches that are
 //! small enough not to stall the process whose pages move.
 
+#[cfg(feature = "bpf")]
+pub mod bpf_iter;
 #[cfg(test)]
 pub mod fake;
 pub mod linux;
 #[cfg(feature = "bpf")]
 pub mod map_batch;
+pub mod peer;
 #[cfg(feature = "bpf")]
 pub mod perf_event;
 

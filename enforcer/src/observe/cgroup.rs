@@ -13,7 +13,7 @@ use enforcer_core::{
     parse::{
         ParseError,
         keyed::parse_keyed,
-        numa_stat::{parse_numa_stat_v1, parse_numa_stat_v2},
+        numa_stat::{parse_hugetlb_numa_stat, parse_numa_stat_v1, parse_numa_stat_v2},
         pressure::parse_pressure,
         scalar,
     },
@@ -35,6 +35,9 @@ pub(super) struct CgroupReader<'a> {
     layout: &'a CgroupLayout,
     page_bytes: u64,
     effective: BTreeMap<CgroupPath, Effective>,
+    /// Files that say where a cgroup has huge pages, of those that anybody has.
+    hugepages: Vec<String>,
+    told_of_hugepages: bool,
 }
 
 /// What is in force in a cgroup.
@@ -56,7 +59,23 @@ impl Effective {
 
 impl<'a> CgroupReader<'a> {
     pub(super) fn new(layout: &'a CgroupLayout, page_bytes: u64) -> Self {
-        Self { layout, page_bytes, effective: BTreeMap::new() }
+        Self {
+            layout,
+            page_bytes,
+            effective: BTreeMap::new(),
+            hugepages: Vec::new(),
+            told_of_hugepages: false,
+        }
+    }
+
+    /// Counts huge pages in these files too.
+    pub(super) fn with_hugepages(self, files: impl IntoIterator<Item = String>) -> Self {
+        Self { hugepages: files.into_iter().collect(), ..self }
+    }
+
+    /// Did any cgroup have such a file?
+    pub(super) const fn told_of_hugepages(&self) -> bool {
+        self.told_of_hugepages
     }
 
     /// Reads one cgroup, with everything `below` it where the files tell the two apart; `None` when it
@@ -101,7 +120,7 @@ impl<'a> CgroupReader<'a> {
     }
 
     fn memory(
-        &self,
+        &mut self,
         path: &CgroupPath,
         below: bool,
         sample: &mut CgroupSample,
@@ -115,6 +134,16 @@ impl<'a> CgroupReader<'a> {
         sample.memory_by_node = files.value(names.memory_numa_stat, |text| {
             if root.v2 { parse_numa_stat_v2(text) } else { parse_numa_stat_v1(text, page_bytes, below) }
         });
+        for file in &self.hugepages {
+            let Some(bytes) = files.value(file, parse_hugetlb_numa_stat) else { continue };
+            self.told_of_hugepages = true;
+            // Of a sum that is not known a part is no sum.
+            let Some(by_node) = &mut sample.memory_by_node else { continue };
+            for (node, bytes) in bytes {
+                let there = by_node.entry(node).or_default();
+                there.anon = there.anon.saturating_add(bytes);
+            }
+        }
         sample.memory_events = names.memory_events.and_then(|file| files.value(file, parse_keyed));
         sample.memory_pressure = names.memory_pressure.and_then(|file| files.value(file, parse_pressure));
     }

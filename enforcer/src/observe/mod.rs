@@ -6,13 +6,17 @@
 #[cfg(feature = "bpf")]
 pub mod bpf;
 mod cgroup;
+mod cpuset_watch;
+mod hugepages;
 mod index;
 #[cfg(feature = "bpf")]
 mod kernel_side;
 mod node;
 mod numa_maps;
+mod policies;
 mod procfs;
 mod sampler;
 mod settings;
 
+pub use cpuset_watch::{CpusetWatch, KeptCgroups};
 pub use sampler::{Sampler, SamplerOptions};

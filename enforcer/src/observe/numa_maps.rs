@@ -14,9 +14,9 @@ use enforcer_core::parse::numa_maps::NumaMaps;
 use super::procfs::is_plain;
 
 /// Most bytes of a file that are read: two million mappings.
-const LIMIT: u64 = 256 << 20;
+pub(super) const LIMIT: u64 = 256 << 20;
 /// Most bytes of a line; a path has at most 4,096, each escaped to four.
-const LINE_LIMIT: u64 = 32 << 10;
+pub(super) const LINE_LIMIT: u64 = 32 << 10;
 
 /// [`NumaMaps`] as the procfs crate reads it.
 struct ProcNumaMaps(NumaMaps);

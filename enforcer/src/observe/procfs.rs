@@ -4,7 +4,7 @@
 //! `/proc/TID/cgroup`, one file per thread and named after another namespace in a container. Threads
 //! of no workload, kernel threads above all, are passed over before a file of theirs is opened.
 //!
-//! Cost: one directory per process of the machine, two files per thread of a workload, about 16 us each.
+//! Cost: one directory per process of the machine, three files per thread of a workload, 10 to 20 us each.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,6 +18,7 @@ use enforcer_core::{
     degraded::{Degraded, DegradedTally},
     id::CpuId,
     parse::{
+        task_sched::TaskSched,
         task_stat::{TaskStat, parse_task_stat},
         task_status::TaskStatus,
     },
@@ -101,6 +102,7 @@ fn read_task(host: &HostRoot, thread: &Task, pid: u32, tid: u32) -> ProcResult<T
     }
     let ProcStat(stat) = thread.read("stat")?;
     let ProcStatus(status) = thread.read("status")?;
+    let sched = read_sched(host, thread, pid, tid);
     Ok(TaskSample {
         tid,
         pid,
@@ -109,9 +111,18 @@ fn read_task(host: &HostRoot, thread: &Task, pid: u32, tid: u32) -> ProcResult<T
         cpu: stat.cpu.map(CpuId),
         cpus_allowed: status.cpus_allowed,
         cpu_time_ns: Some(stat.user_ticks.saturating_add(stat.system_ticks).saturating_mul(TICK_NS)),
-        preferred_node: None,
-        numa_faults: None,
+        preferred_node: sched.preferred_node.flatten(),
+        faults_by_node: sched.faults_by_node,
     })
+}
+
+/// What the NUMA balancer knows of it: nothing where the kernel has no such file, or one that is not known,
+/// for it is meant for people.
+fn read_sched(host: &HostRoot, thread: &Task, pid: u32, tid: u32) -> TaskSched {
+    if host.captured && !is_plain(&host.proc, &format!("{pid}/task/{tid}/sched")) {
+        return TaskSched::default();
+    }
+    thread.read("sched").map_or_else(|_| TaskSched::default(), |ProcSched(sched)| sched)
 }
 
 /// May the procfs crate open this file below `proc`? A captured tree may hold anything: what blocks when it
@@ -147,6 +158,20 @@ impl FromBufRead for ProcStatus {
     }
 }
 
+/// [`TaskSched`] as the procfs crate reads it, which has no reader of its own.
+struct ProcSched(TaskSched);
+
+impl FromBufRead for ProcSched {
+    fn from_buf_read<R: BufRead>(reader: R) -> ProcResult<Self> {
+        let mut bytes = Vec::with_capacity(4_096);
+        reader.take(256 << 10).read_to_end(&mut bytes)?;
+        let mut sched = TaskSched::default();
+        let text = String::from_utf8_lossy(&bytes);
+        text.lines().try_for_each(|line| sched.add_line(line)).map_err(malformed)?;
+        Ok(Self(sched))
+    }
+}
+
 #[expect(clippy::needless_pass_by_value, reason = "the signature of map_err")]
 fn malformed(error: enforcer_core::parse::ParseError) -> ProcError {
     ProcError::Other(error.to_string())
@@ -154,6 +179,8 @@ fn malformed(error: enforcer_core::parse::ParseError) -> ProcError {
 
 #[cfg(test)]
 mod tests {
+    use enforcer_core::id::NodeId;
+
     use super::*;
 
     fn own() -> Membership {
@@ -184,6 +211,9 @@ mod tests {
             fs::write(task.join("stat"), stat(tid)).unwrap();
             fs::write(task.join("status"), "Tgid:\t10\nCpus_allowed_list:\t0-3\n").unwrap();
         }
+        let sched = "numa_preferred_nid : 1\nnuma_faults node=1 task_private=3 task_shared=4\n";
+        fs::write(dir.path().join("proc/10/task/11/sched"), sched).unwrap();
+        fs::write(dir.path().join("proc/20/task/20/sched"), "numa_preferred_nid : none\n").unwrap();
         fs::write(dir.path().join("proc/30/task/30/status"), "Cpus_allowed_list:\tall of them\n").unwrap();
         let members = Membership {
             threads: [(11, CgroupPath::new("/a")), (30, CgroupPath::new("/b")), (99, CgroupPath::new("/c"))]
@@ -200,6 +230,9 @@ mod tests {
             (20, CgroupPath::root(), cpu, Some(120_000_000)),
         ];
         assert_eq!(seen, expected);
+        let balancer: Vec<_> = tasks.iter().map(|t| (t.preferred_node, t.faults_by_node.clone())).collect();
+        let known = (Some(NodeId(1)), Some([(NodeId(1), 7)].into()));
+        assert_eq!(balancer, [known, (None, None)]);
         let entries = degraded.into_entries();
         assert_eq!((entries.len(), entries[0].source.as_str()), (1, "thread:30"));
     }

@@ -4,7 +4,10 @@
 //! `degraded`; `sources` says which source each kind of value is from. Many cgroups with the same
 //! trouble make one entry. The caller gives the time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::fd::BorrowedFd,
+};
 
 use enforcer_core::{
     degraded::{Degraded, DegradedTally},
@@ -13,16 +16,23 @@ use enforcer_core::{
     sample::{CgroupSample, NodeBytes, SAMPLE_SCHEMA_VERSION, Sample, TaskSample},
     set::NodeSet,
     topology::Topology,
+    vma::{self, Vma},
     workload::{CgroupPath, Workload},
 };
 
 #[cfg(feature = "bpf")]
 use super::kernel_side::KernelSide;
 use super::{
-    cgroup::CgroupReader, index::Index, node::read_nodes, numa_maps::read_numa_maps, procfs::read_tasks,
+    cgroup::CgroupReader,
+    hugepages::HugepagesInUse,
+    index::Index,
+    node::read_nodes,
+    numa_maps::read_numa_maps,
+    policies::{Distances, read_mappings},
+    procfs::read_tasks,
     settings::read_settings,
 };
-use crate::host::{HostRoot, cgroup::CgroupLayout};
+use crate::host::{HostRoot, cgroup::CgroupLayout, is_dir};
 
 const UNCOUNTED: &str = "run time per node, placements and hinting faults are not counted";
 
@@ -45,6 +55,9 @@ pub struct SamplerOptions {
 
 /// Processes whose `numa_maps` are read in one sample, where the configuration allows it.
 const MAX_NUMA_MAPS: usize = 256;
+
+/// Processes that are asked for their memory policies in one sample.
+const MAX_POLICIES: usize = 64;
 
 impl SamplerOptions {
     /// What the configuration allows; `counters` where there will be a second sample.
@@ -74,6 +87,7 @@ pub struct Sampler {
     spans_nodes: bool,
     options: SamplerOptions,
     page_bytes: u64,
+    distances: Distances,
     #[cfg(feature = "bpf")]
     kernel: Option<KernelSide>,
     /// What is known to be missing since the start.
@@ -102,6 +116,7 @@ impl Sampler {
             options,
             // A copy does not say how large its pages were; v1 counts memory in pages.
             page_bytes: if host.captured { 4_096 } else { rustix::param::page_size() as u64 },
+            distances: Distances::new(topology),
             #[cfg(feature = "bpf")]
             kernel,
             standing,
@@ -111,6 +126,7 @@ impl Sampler {
     /// Goes on with a newer reading of the machine: nodes and CPUs come and go.
     pub fn follow(&mut self, topology: &Topology) {
         self.nodes = topology.nodes.iter().map(|node| node.id).collect();
+        self.distances = Distances::new(topology);
         #[cfg(feature = "bpf")]
         if let Some(kernel) = &mut self.kernel {
             kernel.follow(&topology.node_of_cpu());
@@ -132,6 +148,23 @@ impl Sampler {
         #[cfg(feature = "bpf")]
         if let Some(kernel) = &mut self.kernel {
             kernel.drain();
+        }
+    }
+
+    /// Readable when the kernel side told something that should not wait for the next sample.
+    pub fn urgent(&self) -> Option<BorrowedFd<'_>> {
+        #[cfg(feature = "bpf")]
+        let urgent = self.kernel.as_ref().and_then(KernelSide::urgent);
+        #[cfg(not(feature = "bpf"))]
+        let urgent = None;
+        urgent
+    }
+
+    /// Takes it, for the next sample.
+    pub fn take_urgent(&mut self) {
+        #[cfg(feature = "bpf")]
+        if let Some(kernel) = &mut self.kernel {
+            kernel.take_urgent();
         }
     }
 
@@ -163,6 +196,7 @@ impl Sampler {
             kernel.count(&index, &mut sample, &mut degraded);
         }
         self.numa_maps(&index, &mut sample, &mut degraded);
+        self.policies(&mut sample, &mut degraded);
         self.ancestors(&mut sample, &mut degraded);
         if self.spans_nodes && self.options.counters && !self.host.captured {
             sample.settings.silent_faults().into_iter().for_each(|entry| degraded.push(entry));
@@ -173,11 +207,16 @@ impl Sampler {
 
     /// Reads the cgroups' files.
     fn cgroups(&self, index: &Index, sample: &mut Sample, degraded: &mut DegradedTally) {
-        let mut reader = CgroupReader::new(&self.layout, self.page_bytes);
+        let hugepages = HugepagesInUse::read(&self.host.sys);
+        let mut reader = CgroupReader::new(&self.layout, self.page_bytes).with_hugepages(hugepages.files());
         for (path, &below) in &index.cgroups {
             if let Some(cgroup) = reader.read(path, below, degraded) {
-                sample.cgroups.insert(path.clone(), cgroup);
+                let id = index.owners.get(path).copied();
+                sample.cgroups.insert(path.clone(), CgroupSample { id, ..cgroup });
             }
+        }
+        if !reader.told_of_hugepages() {
+            hugepages.untold().into_iter().for_each(|entry| degraded.push(entry));
         }
         let version = |v2: bool| if v2 { "v2" } else { "v1" };
         source(sample, "cpuset", format!("cgroup {}", version(self.layout.cpuset.v2)));
@@ -219,6 +258,58 @@ impl Sampler {
         let members = index.members(&self.host, &self.layout, |_| true, degraded);
         sample.tasks = read_tasks(&self.host, &members, degraded);
         source(sample, "tasks", "procfs");
+    }
+
+    /// Asks processes whose memory is far for their policies.
+    fn policies(&self, sample: &mut Sample, degraded: &mut DegradedTally) {
+        if !self.spans_nodes || self.host.captured {
+            return;
+        }
+        let far = self.distances.far_processes(sample);
+        if far.is_empty() {
+            return;
+        }
+        #[cfg(feature = "bpf")]
+        let missing = self.kernel.as_ref().map_or(Some("no eBPF"), KernelSide::no_mappings);
+        #[cfg(not(feature = "bpf"))]
+        let missing = Some("not built in");
+        if let Some(reason) = missing.filter(|_| self.options.numa_maps == 0) {
+            let effect = "whether processes bind their far memory themselves is not known; `sample.numa_maps` would tell";
+            degraded.push(Degraded::new("mapping-iterator", reason, effect));
+            return;
+        }
+        let lists = missing.is_none();
+        source(sample, "memory policies", if lists { "bpf iterator" } else { "numa_maps" });
+        if let Some(more) = far.len().checked_sub(MAX_POLICIES).filter(|more| *more > 0) {
+            let reason = format!("{more} processes more than the {MAX_POLICIES} that are asked");
+            degraded.push(Degraded::new(
+                "memory policies",
+                reason,
+                "whether they bind their memory is not known",
+            ));
+        }
+        for pid in far.into_iter().take(MAX_POLICIES) {
+            match self.mappings(pid, lists) {
+                Ok(mappings) => {
+                    sample.policies_by_process.insert(pid, vma::extents(&mappings));
+                }
+                // A process that is gone by now is no loss.
+                Err(_) if !is_dir(&self.host.proc.join(pid.to_string())) => {}
+                Err(error) => {
+                    degraded.add("memory policies", pid, error, "whether it binds its memory is not known");
+                }
+            }
+        }
+    }
+
+    fn mappings(&self, pid: u32, lists: bool) -> Result<Vec<Vma>, String> {
+        #[cfg(feature = "bpf")]
+        if let Some(kernel) = self.kernel.as_ref().filter(|_| lists) {
+            return kernel.mappings(pid);
+        }
+        #[cfg(not(feature = "bpf"))]
+        let _ = lists;
+        read_mappings(&self.host, pid).map_err(|error| error.to_string())
     }
 
     /// Asks the processes where their memory is, for workloads whose cgroup does not tell.

@@ -21,17 +21,10 @@ pub(super) fn read_settings(host: &HostRoot, degraded: &mut DegradedTally) -> Ho
         numa_balancing: number(text(&host.proc.join("sys/kernel/numa_balancing"))),
         transparent_hugepage: text(&host.sys.join("kernel/mm/transparent_hugepage/enabled"))
             .as_deref()
-            .and_then(chosen),
+            .and_then(scalar::chosen),
         zone_reclaim_mode: number(text(&host.proc.join("sys/vm/zone_reclaim_mode"))),
         demotion_enabled: text(&host.sys.join("kernel/mm/numa/demotion_enabled")).as_deref().and_then(truth),
     }
-}
-
-/// The word in brackets of `always [madvise] never`.
-fn chosen(words: &str) -> Option<String> {
-    let (_, rest) = words.split_once('[')?;
-    let (word, _) = rest.split_once(']')?;
-    Some(word.to_owned())
 }
 
 fn truth(word: &str) -> Option<bool> {
@@ -78,14 +71,5 @@ mod tests {
         let nowhere = HostRoot::captured(Path::new("/nonexistent"));
         assert_eq!(read_settings(&nowhere, &mut degraded), HostSettings::default());
         assert!(degraded.into_entries().is_empty());
-    }
-
-    #[test]
-    fn takes_the_chosen_word_only() {
-        for (words, word) in
-            [("[always] madvise never", Some("always")), ("always", None), ("[", None), ("", None)]
-        {
-            assert_eq!(chosen(words).as_deref(), word);
-        }
     }
 }

@@ -5,9 +5,12 @@
 //! outside (cgroup names, device names, kernel text) goes through [`text::escape`] before it is shown.
 
 pub mod checks;
+pub mod decision;
 pub mod json;
 pub mod metrics;
 pub mod plan_table;
+pub mod runtime;
+pub mod status;
 pub mod style;
 pub mod table;
 pub mod text;

@@ -79,7 +79,7 @@ const fn action(action: Act) -> &'static str {
     }
 }
 
-fn containers(out: &mut String, containers: &[ContainerReport], style: Style) {
+pub(super) fn containers(out: &mut String, containers: &[ContainerReport], style: Style) {
     let wide = style.width >= WIDE;
     let has_devices = containers.iter().any(|container| !container.devices.is_empty());
     let mut header = vec!["container", "class", "CPUs", "nodes", "memory"];
@@ -194,7 +194,7 @@ fn placed(container: &ContainerReport) -> String {
     }
 }
 
-fn changed(update: &UpdateReport) -> String {
+pub(super) fn changed(update: &UpdateReport) -> String {
     let cpus = update.cpus.as_ref().map(|cpus| format!("CPUs {}", shown(cpus)));
     let mems = update.mems.as_ref().map(|mems| format!("memory nodes {}", shown(mems)));
     let changes: Vec<String> = cpus.into_iter().chain(mems).collect();
@@ -220,7 +220,7 @@ fn reasons(out: &mut String, containers: &[ContainerReport], style: Style) {
     }
 }
 
-fn candidates(out: &mut String, candidates: &[Candidate], style: Style) {
+pub(super) fn candidates(out: &mut String, candidates: &[Candidate], style: Style) {
     for candidate in candidates {
         let mark = if candidate.chosen { "taken" } else { "not" };
         let line = format!("{}: {} {}: {}", candidate.container, mark, candidate.place, candidate.because);

@@ -14,7 +14,8 @@ pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// `text` with control characters, bidirectional marks and other invisible ones written as `\u{..}`.
+/// `text` with control characters, bidirectional marks and other invisible ones written as `\u{..}`: those too
+/// that choose how the character before them looks, which may make it wider.
 pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
@@ -87,7 +88,8 @@ fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+            | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}' | '\u{e0100}'..='\u{e01ef}')
 }
 
 #[cfg(test)]
@@ -105,6 +107,7 @@ mod tests {
             ("\u{202e}gpj.exe", "\\u{202e}gpj.exe"),
             ("\u{9b}31m", "\\u{9b}31m"),
             ("größe-日本", "größe-日本"),
+            ("\u{1f56f}\u{fe0f}", "\u{1f56f}\\u{fe0f}"),
         ] {
             assert_eq!(escape(text), shown);
         }

@@ -5,16 +5,22 @@ use std::collections::BTreeMap;
 
 use enforcer_core::{
     audit::{Audit, AuditedWorkload, Verdict},
-    decide::Decision,
+    decide::{Decision, DriftCounts},
     id::NodeId,
     plan::{Action, Outcome, OutcomeResult},
     policy::Mode,
-    sample::{EventCounts, HintFaults, KernelSide, NodeSample, Placements, PressureEvents, RunTime, Sample},
+    sample::{
+        BalancerSteps, Change, ChangeKind, Changes, CpusetFile, CpusetWrites, EventCounts, HardwareAccesses,
+        HintFaults, KernelSide, NodeSample, OtherPageMoves, PageMovesByReason, Placements, Policies,
+        PressureEvents, RunTime, Sample, ScanSkips,
+    },
     workload::CgroupPath,
 };
 use serde::Serialize;
 
 use super::{
+    runtime::RuntimeReport,
+    status::Paused,
     text::{escape, fit},
     units,
 };
@@ -35,6 +41,10 @@ pub struct TickReport {
     pub schema_version: u32,
     /// May the daemon write?
     pub mode: Mode,
+    /// Enforcement is paused: nothing was written.
+    pub paused: Option<Paused>,
+    /// Monotonic time of its begin since the daemon started, in nanoseconds.
+    pub begun_ns: u64,
     /// What was seen, and what is wrong with it.
     pub audit: Audit,
     /// Counters of the nodes at that time.
@@ -47,6 +57,13 @@ pub struct TickReport {
     pub kernel_side: Option<KernelSide>,
     /// Memory that got short since the turn before; `None` where nothing tells.
     pub pressure: Option<PressureEvents>,
+    /// Pages that no workload moved; `None` where nothing counts them.
+    pub other_page_moves: Option<OtherPageMoves>,
+    /// The container runtime; `None` where none was looked for.
+    pub runtime: Option<RuntimeReport>,
+    /// Cpusets that others wrote and memory policies that were set since the turn before; `None` where nothing
+    /// tells.
+    pub changes: Option<Changes>,
     /// What shall be done.
     pub decision: Decision,
     /// What became of it; dry runs in observe mode.
@@ -65,6 +82,18 @@ pub struct Counters {
     pub placements: Option<Vec<Placements>>,
     /// NUMA hinting faults.
     pub hint_faults: Option<BTreeMap<NodeId, HintFaults>>,
+    /// Accesses to DRAM.
+    pub hardware: Option<BTreeMap<NodeId, HardwareAccesses>>,
+    /// Pages that its threads moved.
+    pub page_moves: Option<PageMovesByReason>,
+    /// What the kernel's balancer did with its tasks.
+    pub balancer: Option<BalancerSteps>,
+    /// Where the kernel's balancer did not look.
+    pub scan_skips: Option<ScanSkips>,
+    /// Writes of others to its cpuset.
+    pub cpuset_writes: Option<CpusetWrites>,
+    /// Memory policies that its threads set.
+    pub policies: Option<Policies>,
 }
 
 impl Counters {
@@ -75,6 +104,12 @@ impl Counters {
                 run_time: cgroup.run_time.clone(),
                 placements: cgroup.placements.clone(),
                 hint_faults: cgroup.hint_faults.clone(),
+                hardware: cgroup.hardware.clone(),
+                page_moves: cgroup.page_moves.clone(),
+                balancer: cgroup.balancer,
+                scan_skips: cgroup.scan_skips,
+                cpuset_writes: cgroup.cpuset_writes.clone(),
+                policies: cgroup.policies.clone(),
             };
             (path.clone(), counters)
         });
@@ -94,6 +129,8 @@ pub struct Totals {
     pub last_tick_seconds: Option<f64>,
     /// Steps by action and by result.
     pub actions: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
+    /// What became of what others wrote to cpusets that are ours to keep.
+    pub drift: DriftCounts,
     /// Was the latest reading of the configuration good?
     pub config_good: bool,
 }
@@ -113,7 +150,8 @@ impl TickReport {
     /// remote shares, what was done. What there is nothing of is left out.
     pub fn line(&self) -> String {
         let workloads = &self.audit.workloads;
-        let mut parts = vec![units::count(self.audit.summary.total, "workload")];
+        let mut parts: Vec<String> = self.paused.map(Paused::line).into_iter().collect();
+        parts.push(units::count(self.audit.summary.total, "workload"));
         let verdicts = units::verdicts(&self.audit.summary);
         parts.extend(Some(verdicts).filter(|verdicts| !verdicts.is_empty()));
         parts.extend(misaligned(workloads));
@@ -136,6 +174,11 @@ impl TickReport {
         self.outcomes.iter().filter_map(complaint).collect()
     }
 
+    /// One line for each cpuset that somebody else wrote, with who it was.
+    pub fn foreign_writes(&self) -> Vec<String> {
+        self.changes.iter().flat_map(|changes| &changes.latest).filter_map(foreign_write).collect()
+    }
+
     fn results(&self) -> BTreeMap<&'static str, usize> {
         let mut results = BTreeMap::new();
         for outcome in &self.outcomes {
@@ -143,6 +186,21 @@ impl TickReport {
         }
         results
     }
+}
+
+/// The command is whatever its process calls itself, so it is quoted.
+fn foreign_write(change: &Change) -> Option<String> {
+    let ChangeKind::CpusetWritten { file } = change.what else { return None };
+    let Change { workload, cgroup_id, tid, pid, command, .. } = change;
+    let whose = workload
+        .as_ref()
+        .map_or_else(|| format!("the cgroup with id {cgroup_id}"), |path| path.as_str().to_owned());
+    let file = match file {
+        CpusetFile::Cpus => "cpuset.cpus",
+        CpusetFile::Mems => "cpuset.mems",
+        CpusetFile::Other => "a file of the cpuset",
+    };
+    Some(format!("{whose}: {command:?} wrote {file} (process {pid}, thread {tid})"))
 }
 
 /// `misaligned: a, b and 3 more`.
@@ -176,7 +234,7 @@ fn shown_name(workload: &AuditedWorkload) -> String {
 
 fn complaint(outcome: &Outcome) -> Option<String> {
     let text = match &outcome.result {
-        OutcomeResult::Applied { .. } | OutcomeResult::DryRun => return None,
+        OutcomeResult::Applied { .. } | OutcomeResult::DryRun | OutcomeResult::Gone => return None,
         OutcomeResult::Differs { wanted, read_back } => format!("wanted {wanted}, is {read_back}"),
         OutcomeResult::Failed { error } => error.clone(),
         OutcomeResult::RolledBack { because, error: None } | OutcomeResult::Skipped { because } => {
@@ -207,7 +265,32 @@ pub(super) fn result_name(result: &OutcomeResult) -> &'static str {
         OutcomeResult::Differs { .. } => "differs",
         OutcomeResult::Failed { .. } => "failed",
         OutcomeResult::DryRun => "dry-run",
+        OutcomeResult::Gone => "gone",
         OutcomeResult::RolledBack { .. } => "rolled-back",
         OutcomeResult::Skipped { .. } => "skipped",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use enforcer_core::{memory_policy::PolicyMode, sample::PolicyScope};
+
+    use super::*;
+
+    #[test]
+    fn a_write_to_a_cpuset_is_told_with_who_it_was_and_a_memory_policy_is_not() {
+        let written = ChangeKind::CpusetWritten { file: CpusetFile::Mems };
+        let (tid, pid, command) = (12, 11, "sh\n\u{1b}".to_owned());
+        let change = Change { time_ns: 5, workload: None, cgroup_id: 77, tid, pid, command, what: written };
+        assert_eq!(
+            foreign_write(&change).as_deref(),
+            Some(r#"the cgroup with id 77: "sh\n\u{1b}" wrote cpuset.mems (process 11, thread 12)"#)
+        );
+        let set = ChangeKind::PolicySet {
+            scope: PolicyScope::Task,
+            mode: PolicyMode::Bind,
+            numa_nodes: [].into_iter().collect(),
+        };
+        assert_eq!(foreign_write(&Change { what: set, ..change }), None);
     }
 }

@@ -53,6 +53,21 @@ pub fn count(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
+/// A length of time in its two largest units: `0s`, `5m 3s`, `2d 4h`.
+pub fn span(seconds: u64) -> String {
+    let units = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
+    let first = units.iter().position(|(_, length)| seconds >= *length).unwrap_or(units.len() - 1);
+    let mut left = seconds;
+    let mut parts = Vec::new();
+    for (name, length) in units.iter().skip(first).take(2) {
+        if left / length > 0 || parts.is_empty() {
+            parts.push(format!("{}{name}", left / length));
+        }
+        left %= length;
+    }
+    parts.join(" ")
+}
+
 /// `1 misaligned, 3 aligned`: how many workloads have each verdict, worst first; nothing for none.
 pub fn verdicts(summary: &Summary) -> String {
     let verdicts = [
@@ -81,6 +96,22 @@ mod tests {
             (0, "0 GHz"),
         ] {
             assert_eq!(frequency(khz), shown);
+        }
+    }
+
+    #[test]
+    fn spans_have_their_two_largest_units() {
+        for (seconds, shown) in [
+            (0, "0s"),
+            (59, "59s"),
+            (60, "1m"),
+            (303, "5m 3s"),
+            (3_600, "1h"),
+            (7_325, "2h 2m"),
+            (187_200, "2d 4h"),
+            (86_401, "1d"),
+        ] {
+            assert_eq!(span(seconds), shown, "{seconds}");
         }
     }
 

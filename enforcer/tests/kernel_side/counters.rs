@@ -21,7 +21,7 @@ fn what_is_not_attached_is_degraded_by_name() {
     let absent: Vec<&str> = programs
         .hooks()
         .iter()
-        .filter(|state| state.absent.is_some())
+        .filter(|state| state.absent.is_some() && !state.is_newer_than_the_kernel())
         .map(|state| state.hook.source())
         .collect();
     let named: Vec<&str> = degraded.iter().map(|entry| entry.source.as_str()).collect();
@@ -156,7 +156,7 @@ fn what_does_not_fit_into_a_map_is_a_drop() {
         return;
     }
     let Some([first, second]) = two_cpus() else { return };
-    let small = Sizes { moves: 2, slots: 4, ..options(|cpu| NodeId(cpu.0)).sizes };
+    let small = Sizes { move_cells: 0, moves: 2, slots: 4, ..options(|cpu| NodeId(cpu.0)).sizes };
     let full = AttachOptions { sizes: small, ..options(|cpu| NodeId(cpu.0)) };
     let (mut programs, degraded) = Programs::attach(&full);
     if !programs.has(Hook::Placement) {
@@ -181,6 +181,36 @@ fn what_does_not_fit_into_a_map_is_a_drop() {
             let counted: u64 = ids.iter().map(|id| moves(&mut programs, *id)).sum();
             let dropped = programs.drops().unwrap().unwrap().map_full;
             assert!(counted <= 2 && counted + dropped >= 8, "{counted} counted, {dropped} dropped");
+        });
+    });
+}
+
+/// There is room for two cgroups: the workload, and one of those that are made below it.
+#[test]
+fn new_cgroups_without_room_are_counted() {
+    if !permitted() {
+        return;
+    }
+    let usual = options(|cpu| NodeId(cpu.0));
+    let sizes = Sizes { managed: 2, ..usual.sizes };
+    let (mut programs, degraded) = Programs::attach(&AttachOptions { sizes, ..usual });
+    if !programs.has(Hook::CgroupTree) {
+        return refused(&format!("{degraded:?}"));
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let cgroup = OwnCgroup::enter("without-room");
+            watch_alone(&mut programs, &[cgroup.id()]);
+            let unwatched = |programs: &Programs| programs.drops().unwrap().unwrap().unwatched;
+            let heirs = ["one", "two", "three"].map(|name| cgroup.path.join(name));
+            for (number, heir) in heirs.iter().enumerate() {
+                fs::create_dir(heir).unwrap();
+                assert_eq!(unwatched(&programs), number as u64);
+                assert_eq!(programs.fill().unwrap(), (2, 2));
+            }
+            for heir in &heirs {
+                fs::remove_dir(heir).unwrap();
+            }
         });
     });
 }

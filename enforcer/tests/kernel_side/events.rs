@@ -147,3 +147,37 @@ fn an_event_belongs_to_who_had_the_slot_when_it_was_sent() {
         });
     });
 }
+
+/// A cgroup that was made since is named itself; its workload is who it counts for.
+#[test]
+fn an_event_of_an_heir_says_in_which_cgroup_it_was() {
+    if !permitted() {
+        return;
+    }
+    let Some([first, second]) = two_cpus() else { return };
+    let usual = options(|cpu| NodeId(cpu.0));
+    let (mut programs, degraded) = Programs::attach(&AttachOptions { event_interval_ns: 0, ..usual });
+    if ![Hook::Placement, Hook::CgroupTree].into_iter().all(|hook| programs.has(hook)) {
+        return refused(&format!("{degraded:?}"));
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run_on(first);
+            let outer = OwnCgroup::enter("events-outer");
+            let owner = outer.id();
+            let at_first =
+                Watch { allowed: Some([NodeId(first.0)].into_iter().collect()), ..Watch::alone(owner) };
+            assert_eq!(programs.watch(&[(owner, at_first)].into()).unwrap(), 0);
+            run_on(second);
+            run_on(first);
+            let heir = OwnCgroup::enter_below(&outer.path, "heir");
+            run_on(second);
+            run_on(first);
+            let (heirs, tid) = (heir.id(), thread_id());
+            let told = programs.told().unwrap();
+            let ours = told.latest.iter().filter(|event| event.tid == tid);
+            let seen: Vec<_> = ours.map(|event| (event.owner, event.cgroup, event.dst_numa)).collect();
+            assert_eq!(seen, [(owner, owner, NodeId(second.0)), (owner, heirs, NodeId(second.0))]);
+        });
+    });
+}

@@ -4,12 +4,22 @@
 #![cfg(feature = "bpf")]
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test panics, and says what it skips")]
 
+mod agreement;
+mod balancer;
+mod changes;
 mod counters;
 mod events;
 mod hardware;
 mod hinting_faults;
 mod iterator;
+mod leftovers;
+mod load;
+mod mappings;
+mod memory;
+mod nodes;
+mod pages;
 mod pressure;
+mod rehearsal;
 mod verifier;
 
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
@@ -17,7 +27,7 @@ use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 use enforcer::observe::bpf::{AttachOptions, CgroupAxis};
 use enforcer_core::{
     id::{CpuId, NodeId},
-    set::CpuSet,
+    set::{CpuSet, NodeSet},
 };
 
 /// True when the test can run; else says why not.
@@ -37,6 +47,10 @@ fn refused(what: &str) {
 
 fn possible() -> CpuSet {
     fs::read_to_string("/sys/devices/system/cpu/possible").unwrap().trim().parse().unwrap()
+}
+
+fn possible_nodes() -> NodeSet {
+    fs::read_to_string("/sys/devices/system/node/possible").unwrap().trim().parse().unwrap()
 }
 
 /// The hierarchy of the cpuset controller, and where it is mounted.

@@ -72,7 +72,7 @@ fn observing_changes_nothing(checks: &mut Checks, pair: &Pair) -> Result<()> {
 }
 
 /// Waits until CPUs and memory of a workload are on one node, by `/proc`; returns the node.
-fn corrected(cgroup: &Cgroup, process: &Running) -> Result<u32> {
+pub(super) fn corrected(cgroup: &Cgroup, process: &Running) -> Result<u32> {
     let seen = wait::until(&format!("{} is on one node", cgroup.path()), LIMIT, || {
         let (cpus, mems) = (process.cpus_allowed()?, process.mems_allowed()?);
         let mut nodes = mems.iter();

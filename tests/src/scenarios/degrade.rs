@@ -1,28 +1,26 @@
 //! The same binary on machines that lack something: it says what, and does the rest.
 
-use std::{fs, process::Command, time::Duration};
+use std::fs;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{audit::remote_traffic, workloads::Pair};
+use super::{
+    audit::remote_traffic,
+    refused::{bpf_sources, estimates, replace_btf, source_of, why_no_faults},
+    workloads::Pair,
+};
 use crate::{
     cgroup::Cgroup,
     check::Checks,
-    process::{self, Running},
+    process::Running,
     product::{self, Report},
 };
 
-/// Type information of the kernel, without which CO-RE programs cannot be loaded.
-const BTF: &str = "/sys/kernel/btf/vmlinux";
-
 const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 
-/// Prefix of the degraded sources that mean BPF.
-const BPF: &str = "bpf";
-
-/// The degraded source that means counters of the CPU.
-const HARDWARE: &str = "bpf:hardware";
+/// The degraded source that means that nobody counts run time.
+const RUN_TIME: &str = "bpf:run-time";
 
 /// The degraded source that means balancing is off.
 const BALANCING: &str = "numa-balancing";
@@ -52,18 +50,12 @@ pub(super) fn no_btf(checks: &mut Checks) -> Result<()> {
     let (whole, _) = product::audit(&["--sample", "2s"])?;
     checks.equal("with BTF, degraded sources of BPF", Vec::new(), bpf_sources(&whole));
 
-    hide_btf()?;
-    let (report, _) = product::audit(&["--sample", "2s"])?;
-    sees_without_bpf(checks, &report, &pair)
-}
-
-/// Makes this guest look like one whose kernel has no type information.
-pub(super) fn hide_btf() -> Result<()> {
-    fs::write("/tmp/empty", "").context("create an empty file")?;
-    let mount =
-        process::run(Command::new("mount").args(["-o", "bind", "/tmp/empty", BTF]), Duration::from_secs(10))?;
-    ensure!(mount.status == Some(0), "hide {BTF}: {}", mount.stderr);
-    Ok(())
+    replace_btf(b"")?;
+    let (report, _) = product::audit(&["--sample", "5s"])?;
+    let sources = bpf_sources(&report);
+    checks.holds("without it, BPF is a degraded source", !sources.is_empty(), &sources);
+    checks.holds("without it, run time is counted all the same", !sources.contains(&RUN_TIME), &sources);
+    estimates(checks, &report, &pair)
 }
 
 /// A process that may not load BPF programs.
@@ -72,26 +64,10 @@ pub(super) fn no_cap_bpf(checks: &mut Checks) -> Result<()> {
     let (whole, _) = product::audit(&["--sample", "2s"])?;
     checks.equal("with CAP_BPF, degraded sources of BPF", Vec::new(), bpf_sources(&whole));
 
-    let (report, _) = product::audit_without_bpf(&["--sample", "2s"])?;
-    sees_without_bpf(checks, &report, &pair)
-}
-
-/// BPF is named as missing, and residency, which needs none, still tells the workloads apart.
-fn sees_without_bpf(checks: &mut Checks, report: &Report, pair: &Pair) -> Result<()> {
-    let sources = bpf_sources(report);
-    checks.holds("without it, BPF is a degraded source", !sources.is_empty(), &sources);
-    let away = report.workload(&pair.away_cgroup)?;
-    checks.equal("away: verdict", Some("misaligned"), away["verdict"].as_str());
-    checks.above("away: remote residency", 0.9, away["remoteResidency"].as_f64());
-    checks.holds("away: its threads are counted", away["tasks"].as_u64().is_some(), &away["tasks"]);
-    let home = report.workload(&pair.home_cgroup)?;
-    checks.equal("home: verdict", Some("aligned"), home["verdict"].as_str());
-    Ok(())
-}
-
-/// A guest has no counters of memory accesses, so these are always missing.
-fn bpf_sources(report: &Report) -> Vec<&str> {
-    report.degraded().into_iter().filter(|source| source.starts_with(BPF) && *source != HARDWARE).collect()
+    let (report, _) = product::audit_without(&["BPF", "PERFMON", "SYS_ADMIN"], &["--sample", "5s"])?;
+    let reason = report.reason("bpf");
+    checks.holds("without it, BPF as a whole is a degraded source", reason.is_some(), reason);
+    estimates(checks, &report, &pair)
 }
 
 /// NUMA balancing is off: hinting faults are silent, and silence is not called local.
@@ -102,11 +78,9 @@ pub(super) fn balancing_off(checks: &mut Checks) -> Result<()> {
     checks.holds("off: it is named as degraded", report.degraded().contains(&BALANCING), report.degraded());
     let away = report.workload(&pair.away_cgroup)?;
     checks.above("off: remote traffic of away", 0.9, remote_traffic(away));
-    checks.equal(
-        "off: source of the figure",
-        Some("placement"),
-        away.pointer("/traffic/source").and_then(Value::as_str),
-    );
+    checks.equal("off: source of the figure", Some("placement"), source_of(away));
+    let why = why_no_faults(away);
+    checks.holds("off: it says why", why.is_some_and(|why| why.contains(NUMA_BALANCING)), why);
     checks.equal("off: verdict", Some("misaligned"), away["verdict"].as_str());
 
     fs::write(NUMA_BALANCING, "1").context("switch NUMA balancing on")?;

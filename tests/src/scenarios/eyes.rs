@@ -2,10 +2,9 @@
 
 use std::{fs, process::Command, time::Duration};
 
-use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use anyhow::{Context, Result};
 
-use super::degrade;
+use super::refused::replace_btf;
 use crate::{check::Checks, process, product};
 
 /// The tests of `enforcer/tests/kernel_side`, as the guest finds them.
@@ -13,6 +12,9 @@ const TESTS: &str = "/inject/kernel-side";
 
 /// Longest time for all of them: emulated, with a balancer that scans once a second.
 const LIMIT: Duration = Duration::from_secs(200);
+
+/// Why a test of mappings skips before Linux 6.1; no later kernel lacks the field.
+const LACKING: &str = "the kernel has no field bpf_iter_link_info.task.pid";
 
 /// The product's own tests of the kernel side, on a kernel that has all of it and a machine with two
 /// nodes. `CI` makes a test fail that would skip.
@@ -22,7 +24,13 @@ pub(super) fn kernel_side(checks: &mut Checks) -> Result<()> {
     for name in names {
         let arguments = ["--exact", &name, "--nocapture"];
         let output = process::run(Command::new(TESTS).args(arguments).env("CI", "true"), LIMIT)?;
-        let passed = output.status == Some(0) && !output.stdout.contains("skipped:");
+        let skipped = output.stdout.contains("skipped:");
+        // The one thing that the oldest kernel of the matrix lacks, by its own name for it.
+        let lacking = output.stdout.contains(LACKING) && name.starts_with("mappings::");
+        if lacking {
+            println!("{name} skips: {LACKING}");
+        }
+        let passed = output.status == Some(0) && (!skipped || lacking);
         let said = if passed { String::new() } else { format!("{}{}", output.stdout, output.stderr) };
         checks.holds(name, passed, said);
     }
@@ -30,7 +38,7 @@ pub(super) fn kernel_side(checks: &mut Checks) -> Result<()> {
 }
 
 /// The sources of the kernel side, as `doctor` names them.
-const SOURCES: [&str; 8] = [
+pub(super) const SOURCES: [&str; 12] = [
     "bpf:placement",
     "bpf:run-time",
     "bpf:hint-faults",
@@ -38,34 +46,27 @@ const SOURCES: [&str; 8] = [
     "bpf:pressure",
     "bpf:oom-victim",
     "bpf:oom-constraint",
+    "bpf:page-moves",
+    "bpf:balancer",
+    "bpf:cpuset-writes",
+    "bpf:policies",
     "task-iterator",
 ];
 
 /// Everything works here; without the kernel's types run time alone is left, and each of the others
 /// says why it is not.
 pub(super) fn what_needs_what(checks: &mut Checks) -> Result<()> {
-    let diagnosis = doctor()?;
+    let diagnosis = product::doctor()?;
     for source in SOURCES {
-        checks.equal(format!("{source} with BTF"), Some("ok"), status(&diagnosis, source));
+        checks.equal(format!("{source} with BTF"), Some("ok"), diagnosis.status(source));
     }
-    degrade::hide_btf()?;
-    let diagnosis = doctor()?;
+    replace_btf(b"")?;
+    let diagnosis = product::doctor()?;
     for source in SOURCES {
         let wanted = if source == "bpf:run-time" { "ok" } else { "missing" };
-        checks.equal(format!("{source} without BTF"), Some(wanted), status(&diagnosis, source));
+        checks.equal(format!("{source} without BTF"), Some(wanted), diagnosis.status(source));
     }
     Ok(())
-}
-
-fn doctor() -> Result<Value> {
-    let output = product::run(&["doctor", "-o", "json"])?;
-    ensure!(output.status == Some(0), "doctor failed: {}", output.stderr);
-    serde_json::from_str(&output.stdout).context("read the diagnosis")
-}
-
-fn status<'a>(diagnosis: &'a Value, source: &str) -> Option<&'a str> {
-    let checks = diagnosis["checks"].as_array()?;
-    checks.iter().find(|check| check["name"] == source)?["status"].as_str()
 }
 
 fn tests() -> Result<Vec<String>> {

@@ -3,13 +3,27 @@
 //! The part of a name before the first `-` is its group: `cargo xtask test correct-` runs one group.
 
 mod audit;
+mod bound;
+mod churn;
 mod correct;
 mod degrade;
+mod drift;
 mod eyes;
 mod forty;
 mod large;
+mod lifecycles;
 mod moves;
+mod node;
+mod owned;
+mod pause;
+mod placed;
+mod pods;
+mod policies;
+mod refused;
+mod resized;
+mod restarted;
 mod rig;
+mod spread;
 mod traffic;
 mod workloads;
 
@@ -21,6 +35,7 @@ use crate::check::Checks;
 /// A scenario and the machine it needs.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct Scenario {
     /// `GROUP-WHAT`.
     pub name: &'static str,
@@ -34,6 +49,8 @@ pub struct Scenario {
     pub needs_product: bool,
     /// Does it run the tests of the kernel side?
     pub needs_kernel_side: bool,
+    /// Does it make containers?
+    pub needs_containerd: bool,
     /// Takes minutes, so it is run only when it is named: it measures more than it tests.
     pub only_by_name: bool,
     /// The scenario itself.
@@ -62,6 +79,7 @@ pub const ALL: &[Scenario] = &[
         limit_seconds: 300,
         needs_product: true,
         needs_kernel_side: false,
+        needs_containerd: false,
         only_by_name: true,
         run: large::audit,
     },
@@ -70,13 +88,17 @@ pub const ALL: &[Scenario] = &[
         topology: "2s",
         kernel_arguments: "",
         // Each test loads every program anew.
-        limit_seconds: 600,
+        limit_seconds: 1_500,
         needs_product: false,
         needs_kernel_side: true,
+        needs_containerd: false,
         only_by_name: false,
         run: eyes::kernel_side,
     },
     Scenario { only_by_name: true, ..long("eyes-forty", "4s", BALANCING_OFF, forty::misaligned) },
+    long("eyes-bound", "2s", "", bound::to_one_node),
+    long("eyes-churn", "2s", "", churn::forgotten),
+    long("eyes-spread", "2s", "", spread::without_a_move),
     long("eyes-moves", "2s", "", moves::counted),
     long("eyes-traffic", "2s", BALANCING_OFF, traffic::proportions),
     long("eyes-traffic-4s", "4s", BALANCING_OFF, traffic::proportions_on_four_nodes),
@@ -84,14 +106,43 @@ pub const ALL: &[Scenario] = &[
     product("eyes-what-needs-what", "2s", "", eyes::what_needs_what),
     product("audit-misaligned", "2s", "", audit::misaligned),
     product("correct-enforce", "2s", "", correct::enforce),
+    product("correct-pause", "2s", "", pause::and_resume),
     product("correct-restore", "2s", "", correct::restore),
     product("correct-restore-after-kill", "2s", "", correct::restore_after_kill),
     // Without the kernel's own balancing, which would move the pages before the daemon does.
     product("correct-restore-inherited", "2s", BALANCING_OFF, correct::restore_inherited),
+    product("correct-drift", "2s", "", drift::repaired),
     product("degrade-one-node", "uma", "", degrade::one_node),
     product("degrade-no-btf", "2s", "", degrade::no_btf),
     product("degrade-no-cap-bpf", "2s", "", degrade::no_cap_bpf),
+    product("degrade-no-cap-perfmon", "2s", "", refused::no_cap_perfmon),
+    product("degrade-no-fentry", "2s", "", refused::no_fentry),
+    product("degrade-lockdown", "2s", "lockdown=confidentiality", refused::lockdown_confidentiality),
+    Scenario {
+        only_by_name: true,
+        ..product("degrade-lockdown-integrity", "2s", "lockdown=integrity", refused::lockdown_integrity)
+    },
     product("degrade-balancing-off", "2s", BALANCING_OFF, degrade::balancing_off),
+    Scenario { needs_containerd: true, limit_seconds: 600, ..rig("node-containerd", "2s", node::containerd) },
+    Scenario { needs_containerd: true, ..long("node-placed", pods::TOPOLOGY, "", placed::at_creation) },
+    Scenario { needs_containerd: true, ..long("node-policies", "ccx", "", policies::on_two_nodes) },
+    Scenario { needs_containerd: true, ..long("node-policies-4s", "4s", "", policies::on_four_nodes) },
+    Scenario { needs_containerd: true, ..long("node-resized", pods::TOPOLOGY, "", resized::in_place) },
+    Scenario {
+        needs_containerd: true,
+        ..long("node-restarted", pods::TOPOLOGY, "", restarted::while_containers_run)
+    },
+    Scenario {
+        needs_containerd: true,
+        only_by_name: true,
+        limit_seconds: 2_400,
+        ..long("node-lifecycles", pods::TOPOLOGY, "", lifecycles::leave_nothing)
+    },
+    Scenario {
+        needs_containerd: true,
+        only_by_name: true,
+        ..long("node-owned", pods::TOPOLOGY, "", owned::by_the_kubelet)
+    },
 ];
 
 const BALANCING_OFF: &str = "numa_balancing=disable";
@@ -104,6 +155,7 @@ const fn rig(name: &'static str, topology: &'static str, run: fn(&mut Checks) ->
         limit_seconds: 60,
         needs_product: false,
         needs_kernel_side: false,
+        needs_containerd: false,
         only_by_name: false,
         run,
     }
@@ -119,9 +171,10 @@ const fn product(
         name,
         topology,
         kernel_arguments,
-        limit_seconds: 400,
+        limit_seconds: 600,
         needs_product: true,
         needs_kernel_side: false,
+        needs_containerd: false,
         only_by_name: false,
         run,
     }

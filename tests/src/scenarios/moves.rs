@@ -25,12 +25,13 @@ const MEBIBYTES: usize = 8;
 /// Longest time for all moves, emulated and on a busy host.
 const LIMIT: Duration = Duration::from_mins(3);
 
-const MOVED: &str = "numa_enforcer_workload_task_moves_total";
-const MISPLACED: &str = "numa_enforcer_workload_misplaced_tasks_total";
-const RUN_TIME: &str = "numa_enforcer_workload_run_time_seconds_total";
+pub(super) const MOVED: &str = "numa_enforcer_workload_task_moves_total";
+pub(super) const MISPLACED: &str = "numa_enforcer_workload_misplaced_tasks_total";
+const EVENTS: &str = "numa_enforcer_kernel_events_total";
+pub(super) const RUN_TIME: &str = "numa_enforcer_workload_run_time_seconds_total";
 
 /// Counted for a cgroup, or for all: there and back between the nodes 0 and 1.
-fn there_and_back(metrics: &Metrics, name: &str, cgroup: Option<&Cgroup>) -> [f64; 2] {
+pub(super) fn there_and_back(metrics: &Metrics, name: &str, cgroup: Option<&Cgroup>) -> [f64; 2] {
     [("0", "1"), ("1", "0")].map(|(src, dst)| {
         let mut labels = vec![("src_numa", src), ("dst_numa", dst)];
         labels.extend(cgroup.map(|cgroup| ("cgroup", cgroup.path())));
@@ -93,6 +94,16 @@ pub(super) fn counted(checks: &mut Checks) -> Result<()> {
     checks.holds("nobody counts the unmanaged one's", others.iter().all(|moves| few.contains(moves)), others);
     checks.equal("bounced: moves to where it should not be", [half, 0], rise(MISPLACED, Some(bounced)));
     checks.equal("all workloads: moves to where they should not be", [half, 0], rise(MISPLACED, None));
+    // One by one too, or counted as what was held back: the ring and the rate limit lose nothing silently.
+    let became = |result| {
+        let count = |metrics: &Metrics| metrics.sum(EVENTS, &[("result", result)]);
+        #[expect(clippy::cast_possible_truncation, reason = "as above")]
+        let rise = (count(&after) - count(&before)).round() as i64;
+        rise
+    };
+    let (told, limited, ring_full) = (became("told"), became("limited"), became("ring-full"));
+    checks.equal("misplaced tasks, told or held back", half, told + limited + ring_full);
+    checks.holds("some are told one by one", told > 0, (told, limited, ring_full));
     for cgroup in &cgroups {
         let ran = after.sum(RUN_TIME, &[("cgroup", cgroup.path())]);
         checks.above(format!("{}: seconds on a CPU", cgroup.path()), 0.0, Some(ran));

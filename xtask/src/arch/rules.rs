@@ -24,8 +24,8 @@ const IMPURE: [&str; 9] = [
 ];
 
 /// A crate, and the only places that may name it.
-const OWNERS: [(&str, &[&str]); 9] = [
-    ("aya", &["enforcer/src/observe/bpf/", "common/src/", "tests/"]),
+const OWNERS: [(&str, &[&str]); 11] = [
+    ("aya", &["enforcer/src/observe/bpf/", "enforcer/tests/kernel_side/", "common/src/", "tests/"]),
     ("aya_log", &["enforcer/src/observe/bpf/"]),
     ("libbpf_rs", &["enforcer/src/observe/bpf/", "enforcer/build"]),
     ("cgroups_rs", &["enforcer/src/enforce/"]),
@@ -33,12 +33,20 @@ const OWNERS: [(&str, &[&str]); 9] = [
     ("prometheus", &["enforcer/src/report/"]),
     ("axum", &["enforcer/src/serve"]),
     ("serde_saphyr", &["enforcer/src/discover/manifest/", "enforcer/tests/"]),
+    ("tonic", &["enforcer/src/discover/kubelet/", "tests/src/cri/"]),
+    ("prost", &["enforcer/src/discover/kubelet/", "enforcer/src/discover/nri/", "tests/src/cri/"]),
     ("libc", &["enforcer/src/kernel/", "tests/src/", "enforcer/tests/"]),
 ];
 
 /// Files that may say `unsafe`; the kernel side cannot do without.
-const UNSAFE: [&str; 5] =
-    ["enforcer/src/kernel/", "enforcer/src/observe/bpf/", "enforcer-ebpf/", "common/src/", "tests/"];
+const UNSAFE: [&str; 6] = [
+    "enforcer/src/kernel/",
+    "enforcer/src/observe/bpf/",
+    "enforcer-ebpf/",
+    "common/src/",
+    "tests/",
+    "enforcer/tests/kernel_side/",
+];
 
 /// Words that say nothing about a file's subject.
 const EMPTY_WORDS: [&str; 8] = ["manager", "handler", "util", "utils", "helper", "helpers", "data", "info"];

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use self::table::{head, row};
 use crate::{
     command,
+    containerd::Containerd,
     product::{self, Profile},
     setup,
     test::{Options, Scenarios, Tally, plays},
@@ -25,8 +26,11 @@ use crate::{
 /// Beginning of the line with which `audit-large` tells what an audit of a crowded guest costs.
 const CROWDED: &str = "note audit: ";
 
-/// Beginning of the line of the bench `tasks`.
+/// Beginning of the lines of the bench `tasks`.
 const TASKS: &str = "tasks: ";
+
+/// Beginning of the lines of the bench `answers`.
+const ANSWERS: &str = "answers: ";
 
 /// Beginning of the lines of the bench `programs`.
 const PROGRAMS: &str = "programs: ";
@@ -53,9 +57,9 @@ pub(crate) struct Arguments {
 /// Parts of the measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// The placement engines, without building the rest
+    /// The placement engines, and the answers to a container runtime
     Placement,
-    /// The eBPF programs, beside bpftrace
+    /// The eBPF programs, beside bpftrace, and what they slow down
     Ebpf,
     /// The program itself, on this host and in a crowded guest
     Program,
@@ -68,6 +72,9 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     let wanted = |part| arguments.part.is_none_or(|only| only == part);
     if wanted(Part::Placement) {
         placement::measure(workspace)?.iter().for_each(|line| println!("{line}"));
+        for line in lines_of(workspace, "answers", ANSWERS)? {
+            println!("{line}");
+        }
     }
     if wanted(Part::Ebpf) {
         setup::comparison_tools()?;
@@ -87,7 +94,8 @@ fn measure_program(workspace: &Workspace) -> Result<()> {
     let bytes = fs::metadata(&program).with_context(|| format!("look at {}", program.display()))?.len();
     let host = measure(scenarios.program(), &program, &["audit"])?;
     let json = measure(scenarios.program(), &program, &["audit", "-o", "json"])?;
-    let tasks = tasks(workspace)?;
+    // The task iterator against `/proc`, in one process.
+    let tasks = lines_of(workspace, "tasks", TASKS)?;
     let crowded = crowded(workspace, &scenarios)?;
 
     println!("{}", row(["release binary", &megabytes(bytes), "", "", "MB"]));
@@ -97,7 +105,9 @@ fn measure_program(workspace: &Workspace) -> Result<()> {
         print(name, cost);
     }
     println!("the crowded guest has 200 cgroups and 10,200 threads, and is emulated: quote it as such");
-    println!("snapshot of all threads: {tasks}");
+    for line in tasks {
+        println!("snapshot of all threads: {line}");
+    }
     Ok(())
 }
 
@@ -122,11 +132,6 @@ fn measure(scenario: &Path, program: &Path, arguments: &[&str]) -> Result<Cost> 
     serde_json::from_str(&json).with_context(|| format!("what a run costs: {}", json.trim()))
 }
 
-/// The task iterator against `/proc`, in one process and one run.
-fn tasks(workspace: &Workspace) -> Result<String> {
-    lines_of(workspace, "tasks", TASKS)?.pop().context("the bench of the task iterator printed no result")
-}
-
 /// Lines that a bench of the product prints as its result.
 fn lines_of(workspace: &Workspace, bench: &str, start: &str) -> Result<Vec<String>> {
     let mut command = product::cargo(workspace)?;
@@ -143,9 +148,15 @@ fn crowded(workspace: &Workspace, scenarios: &Scenarios) -> Result<Cost> {
     let (mut tally, mut noted) = (Tally::default(), None);
     let chosen = scenarios.matching("audit-large");
     let options = Options { profile: Profile::Release, cold: true };
-    scenarios.run(workspace, &plays(&chosen, None), options, &mut tally, &mut |line| {
-        noted = line.strip_prefix(CROWDED).map(str::to_owned).or(noted.take());
-    })?;
+    scenarios.run(
+        workspace,
+        &plays(&chosen, None, Containerd::DEFAULT),
+        options,
+        &mut tally,
+        &mut |line| {
+            noted = line.strip_prefix(CROWDED).map(str::to_owned).or(noted.take());
+        },
+    )?;
     anyhow::ensure!(tally.succeeded(), "the crowded host was not audited");
     let json = noted.context("audit-large told no cost")?;
     serde_json::from_str(&json).with_context(|| format!("what an audit costs: {json}"))

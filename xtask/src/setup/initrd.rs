@@ -26,10 +26,12 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("nvdimm-to-ram", include_str!("../../guest/nvdimm-to-ram")),
 ];
 
-/// Kernel modules: disks, and everything between an NVDIMM and a NUMA node of RAM.
+/// Kernel modules: disks, the file system of containers, and everything between an NVDIMM and a NUMA node of
+/// RAM.
 const MODULES: &[&str] = &[
     "virtio_pci",
     "virtio_blk",
+    "overlay",
     "nfit",
     "libnvdimm",
     "nd_btt",

@@ -9,6 +9,7 @@ mod bpf_linker;
 mod bz_image;
 pub(crate) mod cache;
 mod cargo_deny;
+mod container_image;
 mod initrd;
 mod kernel;
 mod packages;
@@ -25,7 +26,7 @@ use std::{env::consts::ARCH, path::PathBuf};
 
 use anyhow::{Result, ensure};
 
-use crate::{series::Series, workspace::Workspace};
+use crate::{containerd::Containerd, series::Series, workspace::Workspace};
 
 /// The parts of a virtual machine, ready to boot.
 #[derive(Debug, Clone)]
@@ -56,8 +57,8 @@ pub(crate) fn lint_tools() -> Result<()> {
     packages::install(&packages::LINT)
 }
 
-/// What a virtual machine with a kernel of this series needs.
-pub(crate) fn rig(workspace: &Workspace, series: Series) -> Result<Rig> {
+/// What a virtual machine with a kernel of this series needs, and with this container runtime.
+pub(crate) fn rig(workspace: &Workspace, series: Series, containerd: Option<Containerd>) -> Result<Rig> {
     ensure!(ARCH == "x86_64", "the virtual machine is made of x86-64 parts; this machine is {ARCH}");
     packages::install(&packages::RIG)?;
     let dir = workspace.rig();
@@ -65,14 +66,16 @@ pub(crate) fn rig(workspace: &Workspace, series: Series) -> Result<Rig> {
     let kernel = kernel::fetch(&dir, series)?;
     let root = root_image::build(&dir)?;
     let initrd = initrd::build(&dir, &kernel, &root)?;
-    Ok(Rig { qemu, kernel: kernel.image, initrd, root: root.image })
+    let root = containerd.map_or(Ok(root.image), |containerd| root_image::build_with(&dir, containerd))?;
+    Ok(Rig { qemu, kernel: kernel.image, initrd, root })
 }
 
 /// Everything that a run without arguments needs.
 pub(crate) fn everything(workspace: &Workspace) -> Result<()> {
     build_tools(workspace)?;
-    for series in [Series::DEFAULT, Series::SECOND] {
-        rig(workspace, series)?;
+    rig(workspace, Series::SECOND, None)?;
+    for containerd in [None, Some(Containerd::DEFAULT)] {
+        rig(workspace, Series::DEFAULT, containerd)?;
     }
     Ok(())
 }

@@ -56,8 +56,9 @@ pub(super) const RIG: Need = Need {
     programs: &["mmdebstrap", "mke2fs", "depmod", "cpio", "xz", "zstd", "lz4", "strip", "setpriv"],
 };
 
-/// What the kernel side is compared with.
-pub(super) const COMPARE: Need = Need { packages: &["bpftrace"], programs: &["bpftrace"] };
+/// What the kernel side is compared with, and what it must not slow down.
+pub(super) const COMPARE: Need =
+    Need { packages: &["bpftrace", "rt-tests"], programs: &["bpftrace", "hackbench"] };
 
 /// What is to be done about a need.
 #[derive(Debug, PartialEq, Eq)]

@@ -4,6 +4,9 @@
 //! `/usr` links, so that unpacking alone leaves a tree that boots. busybox stands in for every
 //! program that no package brings. There is no udev, no systemd and no journal: a scenario starts what
 //! it needs.
+//!
+//! Guests that make containers have another image: a container runtime with its configuration besides, and an
+//! archive of container images. It is four times as large, and every snapshot holds a copy.
 
 use std::{
     fs, io,
@@ -14,17 +17,28 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{apt::VALIDITY, cache, suite};
-use crate::command;
+use super::{apt::VALIDITY, cache, container_image, suite};
+use crate::{command, containerd::Containerd};
 
 const SUITE: &str = "trixie";
 
-/// What every guest has. Container runtimes join this list, with their configuration, when the first
-/// scenario needs a container.
+/// What every guest has.
 const PACKAGES: &str = "base-files,busybox-static,kmod,numactl,ndctl,daxctl";
+
+/// What a guest with containers has besides.
+const RUNTIME: &str = "containerd,runc";
 
 /// Size of the image; the file is sparse.
 const SIZE: &str = "256M";
+
+/// The same with a container runtime, which unpacks images there.
+const RUNTIME_SIZE: &str = "1G";
+
+/// Where containerd looks for its configuration.
+const CONFIGURATION: &str = "etc/containerd/config.toml";
+
+/// Archive of container images; the scenario imports it.
+const IMAGES: &str = "usr/share/rig/images.tar";
 
 /// Folders that are not worth their bytes in a guest.
 const UNUSED: &[&str] = &[
@@ -42,6 +56,9 @@ const UNUSED: &[&str] = &[
 /// Mount points.
 const FOLDERS: &[&str] = &["inject", "tmp", "run", "dev", "proc", "sys", "lib/modules", "root"];
 
+/// Links that maintainer scripts would have made: place and target.
+const LINKS: &[(&str, &str)] = &[("var/run", "../run")];
+
 /// Files that maintainer scripts would have made.
 const FILES: &[(&str, &str)] = &[
     ("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"),
@@ -58,28 +75,63 @@ pub(super) struct Root {
     pub(super) busybox: PathBuf,
 }
 
-/// Builds the root image.
+/// Builds the root image of guests without containers.
 pub(super) fn build(dir: &Path) -> Result<Root> {
-    let files: String = FILES.iter().flat_map(|(path, text)| [*path, "=", *text]).collect();
-    let recipe = [SUITE, PACKAGES, SIZE, &UNUSED.concat(), &FOLDERS.concat(), &files];
-    let made = cache::keep(dir, "root", &recipe, |place| {
-        fs::create_dir(place)?;
-        let tree = place.join("tree");
-        unpack(SUITE, PACKAGES, &tree)?;
-        furnish(&tree)?;
+    let made = cache::keep(dir, "root", &[SUITE, PACKAGES, SIZE, &furniture()], |place| {
+        let tree = begin(place, SUITE, PACKAGES)?;
         fs::copy(tree.join("usr/bin/busybox"), place.join("busybox")).context("copy busybox")?;
-        command::quietly(
-            Command::new("mke2fs")
-                .args(["-q", "-t", "ext4", "-O", "^has_journal,^metadata_csum,^64bit,^resize_inode"])
-                .args(["-m", "0", "-L", "root", "-E", "nodiscard,lazy_itable_init=1", "-d"])
-                .arg(&tree)
-                .arg(place.join("root.ext4"))
-                .arg(SIZE)
-                .env("PATH", with_sbin()),
-        )?;
-        fs::remove_dir_all(&tree).context("remove the unpacked tree")
+        finish(place, &tree, SIZE)
     })?;
     Ok(Root { image: made.join("root.ext4"), busybox: made.join("busybox") })
+}
+
+/// Builds the root image of guests with containers.
+pub(super) fn build_with(dir: &Path, containerd: Containerd) -> Result<PathBuf> {
+    let packages = format!("{PACKAGES},{RUNTIME}");
+    let images = container_image::recipe();
+    let recipe =
+        [containerd.suite(), &packages, RUNTIME_SIZE, &furniture(), containerd.configuration(), &images];
+    let made = cache::keep(dir, &format!("root-containerd-{containerd}"), &recipe, |place| {
+        let tree = begin(place, containerd.suite(), &packages)?;
+        for path in [CONFIGURATION, IMAGES] {
+            let folder = tree.join(path);
+            fs::create_dir_all(folder.parent().context("a file in no folder")?)?;
+        }
+        fs::write(tree.join(CONFIGURATION), containerd.configuration())
+            .with_context(|| format!("write {CONFIGURATION}"))?;
+        container_image::build(&tree.join("usr/bin/busybox"), &tree.join(IMAGES))?;
+        finish(place, &tree, RUNTIME_SIZE)
+    })?;
+    Ok(made.join("root.ext4"))
+}
+
+/// What is done to the packages of any root.
+fn furniture() -> String {
+    let files: String = FILES.iter().chain(LINKS).flat_map(|(path, text)| [*path, "=", *text]).collect();
+    [UNUSED.concat(), FOLDERS.concat(), files].concat()
+}
+
+/// The furnished tree in a new folder.
+fn begin(place: &Path, suite: &str, packages: &str) -> Result<PathBuf> {
+    fs::create_dir(place).with_context(|| format!("create {}", place.display()))?;
+    let tree = place.join("tree");
+    unpack(suite, packages, &tree)?;
+    furnish(&tree)?;
+    Ok(tree)
+}
+
+/// Makes the image of the tree, and removes the tree.
+fn finish(place: &Path, tree: &Path, size: &str) -> Result<()> {
+    command::quietly(
+        Command::new("mke2fs")
+            .args(["-q", "-t", "ext4", "-O", "^has_journal,^metadata_csum,^64bit,^resize_inode"])
+            .args(["-m", "0", "-L", "root", "-E", "nodiscard,lazy_itable_init=1", "-d"])
+            .arg(tree)
+            .arg(place.join("root.ext4"))
+            .arg(size)
+            .env("PATH", with_sbin()),
+    )?;
+    fs::remove_dir_all(tree).context("remove the unpacked tree")
 }
 
 /// Unpacks packages of a suite with what they depend on into `place`.
@@ -89,10 +141,16 @@ pub(super) fn unpack(suite: &str, packages: &str, place: &Path) -> Result<()> {
     let mut command = Command::new("mmdebstrap");
     command.args(["--quiet", "--variant=extract", "--skip=cleanup/tmp"]);
     for option in VALIDITY {
-        command.arg(format!("--aptopt={option}"));
+        command.arg(format!("--aptopt={}", as_configuration(option)));
     }
     command.arg(format!("--include={packages}")).arg(suite).arg(place).arg(sources.path());
     command::quietly(&mut command).map(drop)
+}
+
+/// An option of apt-get's `-o` as a line of its configuration: mmdebstrap takes it for one, and apt passes over
+/// what it does not understand there.
+fn as_configuration(option: &str) -> String {
+    option.split_once('=').map_or_else(|| option.to_owned(), |(name, value)| format!("{name} \"{value}\""))
 }
 
 fn furnish(tree: &Path) -> Result<()> {
@@ -109,6 +167,11 @@ fn furnish(tree: &Path) -> Result<()> {
     for folder in FOLDERS {
         fs::create_dir_all(tree.join(folder)).with_context(|| format!("create {folder}"))?;
     }
+    for (path, target) in LINKS {
+        // The packages bring an empty folder.
+        fs::remove_dir(tree.join(path)).or_else(absent_is_fine).with_context(|| format!("replace {path}"))?;
+        symlink(target, tree.join(path)).with_context(|| format!("link {path}"))?;
+    }
     for (path, text) in FILES {
         fs::write(tree.join(path), text).with_context(|| format!("write {path}"))?;
     }
@@ -123,4 +186,15 @@ pub(crate) fn absent_is_fine(error: io::Error) -> io::Result<()> {
 /// `PATH` with the folders of system programs, which a plain user's lacks.
 pub(crate) fn with_sbin() -> String {
     format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_written_as_apt_reads_its_configuration() {
+        let lines: Vec<_> = VALIDITY.iter().map(|option| as_configuration(option)).collect();
+        assert_eq!(lines, ["Acquire::Check-Valid-Until \"false\"", "Acquire::Check-Date \"false\""]);
+    }
 }

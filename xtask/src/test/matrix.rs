@@ -3,9 +3,14 @@
 //! What the kernel side sees and what it can do without differs from kernel to kernel, so these groups can
 //! play on all of them. What placement writes does not: every other scenario plays on the default kernel.
 //! Every run plays one group on a second kernel, or nobody would notice until someone asks for all.
+//!
+//! What makes containers plays with one container runtime, the default one unless another is asked for.
 
 use super::scenario::Scenario;
-use crate::series::{Kernels, Series};
+use crate::{
+    containerd::Containerd,
+    series::{Kernels, Series},
+};
 
 /// Groups that play on the kernels that were asked for.
 const KERNEL_SIDE: &[&str] = &["eyes-", "degrade-"];
@@ -14,33 +19,53 @@ const KERNEL_SIDE: &[&str] = &["eyes-", "degrade-"];
 const ALWAYS_ON_SECOND: &[&str] = &["eyes-"];
 
 /// Of these, what samples for minutes and sees no more than the others on another kernel.
-const NOT_ON_SECOND: &[&str] = &["eyes-traffic"];
+const NOT_ON_SECOND: &[&str] = &["eyes-traffic", "eyes-bound", "eyes-churn", "eyes-spread"];
 
-/// A scenario on a kernel.
+/// What a machine is made of, beside its topology.
+pub(super) type Parts = (Series, Option<Containerd>);
+
+/// A scenario on a kernel, and with a container runtime if it needs one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Play<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) kernel: Series,
+    pub(super) containerd: Option<Containerd>,
 }
 
 impl Play<'_> {
-    /// The scenario's name, with the kernel's where that is not the default.
+    /// The scenario's name, with the kernel's and the container runtime's where they are not the default.
     pub(super) fn name(&self) -> String {
-        let scenario = &self.scenario.name;
-        if self.kernel == Series::DEFAULT { scenario.clone() } else { format!("{scenario}@{}", self.kernel) }
+        let mut name = self.scenario.name.clone();
+        if self.kernel != Series::DEFAULT {
+            name.extend(["@", self.kernel.name()]);
+        }
+        if let Some(other) = self.containerd.filter(|&containerd| containerd != Containerd::DEFAULT) {
+            name.extend(["@containerd-", other.name()]);
+        }
+        name
     }
 
-    /// Kernel, topology and kernel arguments.
-    pub(super) fn machine(&self) -> (&str, &str, &str) {
-        (self.kernel.name(), &self.scenario.topology, &self.scenario.kernel_arguments)
+    /// What a machine is made of: kernel and container runtime.
+    pub(super) const fn parts(&self) -> Parts {
+        (self.kernel, self.containerd)
+    }
+
+    /// Its parts, topology and kernel arguments.
+    pub(super) fn machine(&self) -> (Parts, &str, &str) {
+        (self.parts(), &self.scenario.topology, &self.scenario.kernel_arguments)
     }
 }
 
 /// Every scenario on each of its kernels; those of one kernel follow each other, the default first, so that
 /// few machines are in use at a time.
-pub(crate) fn plays<'a>(chosen: &[&'a Scenario], asked: Option<&Kernels>) -> Vec<Play<'a>> {
+pub(crate) fn plays<'a>(
+    chosen: &[&'a Scenario],
+    asked: Option<&Kernels>,
+    containerd: Containerd,
+) -> Vec<Play<'a>> {
     let on_its_kernels = |&scenario: &&'a Scenario| {
-        kernels(&scenario.name, asked).into_iter().map(move |kernel| Play { scenario, kernel })
+        let containerd = scenario.needs_containerd.then_some(containerd);
+        kernels(&scenario.name, asked).into_iter().map(move |kernel| Play { scenario, kernel, containerd })
     };
     let mut plays: Vec<Play> = chosen.iter().flat_map(on_its_kernels).collect();
     let order: Vec<Series> = Series::all().collect();
@@ -68,7 +93,23 @@ mod tests {
         let scenarios: Vec<_> = scenarios.iter().map(|name| Scenario::example(name, "2s", "")).collect();
         let chosen: Vec<_> = scenarios.iter().collect();
         let asked = asked.map(|list| list.parse().unwrap());
-        plays(&chosen, asked.as_ref()).iter().map(Play::name).collect()
+        plays(&chosen, asked.as_ref(), Containerd::DEFAULT).iter().map(Play::name).collect()
+    }
+
+    #[test]
+    fn the_container_runtime_is_part_of_a_machine_that_has_one() {
+        let with = Scenario::example("node-a", "2s", "").with_containers();
+        let without = Scenario::example("rig-a", "2s", "");
+        let chosen = [&with, &without];
+        let newest = Containerd::all().last().unwrap();
+        for (containerd, wanted) in
+            [(Containerd::DEFAULT, ["node-a", "rig-a"]), (newest, ["node-a@containerd-2", "rig-a"])]
+        {
+            let plays = plays(&chosen, None, containerd);
+            assert_eq!(plays.iter().map(Play::name).collect::<Vec<_>>(), wanted);
+            assert_eq!(plays[0].parts(), (Series::DEFAULT, Some(containerd)));
+            assert_ne!(plays[0].machine(), plays[1].machine());
+        }
     }
 
     #[test]
@@ -94,8 +135,11 @@ mod tests {
     #[test]
     fn the_same_scenario_on_two_kernels_is_two_machines() {
         let scenario = Scenario::example("eyes-a", "2s", "");
-        let [one, other] =
-            [Series::DEFAULT, Series::SECOND].map(|kernel| Play { scenario: &scenario, kernel });
+        let [one, other] = [Series::DEFAULT, Series::SECOND].map(|kernel| Play {
+            scenario: &scenario,
+            kernel,
+            containerd: None,
+        });
         assert_ne!(one.machine(), other.machine());
         assert_eq!(one.machine(), Play { ..one }.machine());
     }

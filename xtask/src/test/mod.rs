@@ -3,7 +3,7 @@
 //! Order: what fails fastest first. Each step runs even if one before it failed, so that one run tells
 //! everything; the exit status is the verdict. A step, a test of the host, a conformance vector and a
 //! scenario count one each. Nothing is skipped silently: what cannot run fails,
-//! except that outside CI a kernel that cannot be fetched is skipped by name.
+//! except that outside CI a kernel or container runtime that cannot be fetched is skipped by name.
 
 mod attempt;
 mod conformance;
@@ -27,7 +27,7 @@ pub(crate) use self::{
     scenario::{Options, Scenarios},
     tally::Tally,
 };
-use crate::{product::Profile, series::Kernels, setup, stdout, workspace::Workspace};
+use crate::{containerd::Containerd, product::Profile, series::Kernels, setup, stdout, workspace::Workspace};
 
 /// Arguments of `test`.
 #[derive(clap::Args)]
@@ -45,12 +45,15 @@ pub(crate) struct Arguments {
     /// without it the default one, and a second one for `eyes-*`
     #[arg(long, value_name = "LIST")]
     kernels: Option<Kernels>,
+    /// Line of containerd with which scenarios with containers play, as `vm --list` tells them
+    #[arg(long, value_name = "LINE", default_value_t = Containerd::DEFAULT)]
+    containerd: Containerd,
 }
 
 /// Runs what was asked for; the last line is `N passed, N failed`.
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCode> {
     if arguments.list {
-        return list(workspace, arguments.kernels.as_ref());
+        return list(workspace, arguments);
     }
     let mut tally = Tally::default();
     if let Err(error) = run_matching(workspace, arguments, &mut tally) {
@@ -83,19 +86,20 @@ fn run_matching(workspace: &Workspace, arguments: &Arguments, tally: &mut Tally)
         return Ok(());
     }
     let options = Options { profile: Profile::Dev, cold: arguments.cold };
-    let plays = plays(&chosen, arguments.kernels.as_ref());
+    let plays = plays(&chosen, arguments.kernels.as_ref(), arguments.containerd);
     scenarios.run(workspace, &plays, options, tally, &mut |_| ())
 }
 
-fn list(workspace: &Workspace, kernels: Option<&Kernels>) -> Result<ExitCode> {
+fn list(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCode> {
     setup::build_tools(workspace)?;
     let mut lines: Vec<_> =
         steps::STEPS.iter().map(|step| format!("{:34} {}", step.name, step.about)).collect();
     let scenarios = Scenarios::build(workspace)?;
-    for play in plays(&scenarios.matching(""), kernels) {
+    for play in plays(&scenarios.matching(""), arguments.kernels.as_ref(), arguments.containerd) {
         let when = if play.scenario.only_by_name { ", only by name" } else { "" };
+        let with = play.containerd.map_or_else(String::new, |line| format!(", containerd {line}"));
         let (name, topology, kernel) = (play.name(), &play.scenario.topology, play.kernel);
-        lines.push(format!("{name:34} scenario on {topology}, kernel {kernel}{when}"));
+        lines.push(format!("{name:34} scenario on {topology}, kernel {kernel}{with}{when}"));
     }
     lines.extend(host::names(workspace)?);
     stdout::lines(lines).map(|()| ExitCode::SUCCESS)

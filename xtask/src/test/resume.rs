@@ -4,8 +4,9 @@
 //! two scenarios of a run share a machine. A machine that only one of them needs is resumed if
 //! someone has saved it, else booted. A second try is always a boot.
 
+use std::path::Path;
+
 use crate::{
-    setup::Rig,
     vm::{Guest, Snapshot, Snapshots},
     workspace::Workspace,
 };
@@ -24,8 +25,8 @@ pub(super) struct Resume<'a> {
 
 impl<'a> Resume<'a> {
     /// For the scenarios of a run.
-    pub(super) fn new(workspace: &Workspace, rig: &Rig, plays: &'a [Play<'a>]) -> anyhow::Result<Self> {
-        Ok(Self { snapshots: Some(Snapshots::of(workspace, rig)?), plays })
+    pub(super) fn new(workspace: &Workspace, qemu: &Path, plays: &'a [Play<'a>]) -> anyhow::Result<Self> {
+        Ok(Self { snapshots: Some(Snapshots::of(workspace, qemu)?), plays })
     }
 
     /// No scenario resumes.
@@ -56,17 +57,20 @@ impl<'a> Resume<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{series::Series, test::scenario::Scenario};
+    use crate::{containerd::Containerd, series::Series, test::scenario::Scenario};
 
     #[test]
-    fn a_machine_is_its_kernel_its_topology_and_its_kernel_arguments() {
+    fn a_machine_is_its_parts_its_topology_and_its_kernel_arguments() {
         let scenarios = [("2s", ""), ("2s", ""), ("uma", ""), ("2s", "quiet")]
             .map(|(topology, arguments)| Scenario::example("x-y", topology, arguments));
-        let mut plays: Vec<_> =
-            scenarios.iter().map(|scenario| Play { scenario, kernel: Series::DEFAULT }).collect();
-        plays.push(Play { scenario: &scenarios[0], kernel: Series::SECOND });
+        let mut plays: Vec<_> = scenarios
+            .iter()
+            .map(|scenario| Play { scenario, kernel: Series::DEFAULT, containerd: None })
+            .collect();
+        plays.push(Play { kernel: Series::SECOND, ..plays[0] });
+        plays.push(Play { containerd: Some(Containerd::DEFAULT), ..plays[0] });
         let resume = Resume { snapshots: None, plays: &plays };
         let shared: Vec<_> = plays.iter().map(|play| resume.is_shared(play)).collect();
-        assert_eq!(shared, [true, true, false, false, false]);
+        assert_eq!(shared, [true, true, false, false, false, false]);
     }
 }

@@ -1,47 +1,58 @@
-//! The parts of the machines of a run, one set for each kernel.
+//! The parts of the machines of a run, one set for each kernel and container runtime.
 //!
-//! Without the default kernel nothing runs. Another one may be gone from the mirrors, or there is no network:
-//! what should have played on it then fails in CI, and is skipped by name elsewhere. It never counts as
-//! passed.
+//! Without the default kernel nothing runs. Another one, or a runtime, may be gone from the mirrors, or there is
+//! no network: what should have played with it then fails in CI, and is skipped by name elsewhere. It never
+//! counts as passed.
 
-use std::env;
+use std::{env, path::Path};
 
 use anyhow::{Context, Result};
 
-use super::{matrix::Play, tally::Tally};
+use super::{
+    matrix::{Parts, Play},
+    tally::Tally,
+};
 use crate::{series::Series, setup::Rig};
 
-/// Kernels, and their machines or why there are none.
+/// What every run has.
+const DEFAULT: Parts = (Series::DEFAULT, None);
+
+/// Machines by what they are made of, or why there are none.
 pub(super) struct Rigs {
     default: Rig,
-    others: Vec<(Series, Result<Rig>)>,
+    others: Vec<(Parts, Result<Rig>)>,
 }
 
 impl Rigs {
     /// Gets the parts that some plays need.
-    pub(super) fn of(plays: &[Play], mut fetch: impl FnMut(Series) -> Result<Rig>) -> Result<Self> {
-        let default = fetch(Series::DEFAULT)?;
-        let is_needed = |series: &Series| plays.iter().any(|play| play.kernel == *series);
-        let others = Series::all()
-            .filter(|series| *series != Series::DEFAULT && is_needed(series))
-            .map(|series| (series, fetch(series)))
-            .collect();
+    pub(super) fn of(plays: &[Play], mut fetch: impl FnMut(Parts) -> Result<Rig>) -> Result<Self> {
+        let default = fetch(DEFAULT)?;
+        let mut others: Vec<(Parts, Result<Rig>)> = Vec::new();
+        for parts in plays.iter().map(Play::parts) {
+            if parts != DEFAULT && others.iter().all(|(known, _)| *known != parts) {
+                others.push((parts, fetch(parts)));
+            }
+        }
         Ok(Self { default, others })
     }
 
-    /// One of them: all have the same QEMU and root file system.
-    pub(super) const fn any(&self) -> &Rig {
-        &self.default
+    /// Folder of the QEMU that all of them have.
+    pub(super) fn qemu(&self) -> &Path {
+        &self.default.qemu
     }
 
-    /// The parts with this kernel.
-    pub(super) fn of_kernel(&self, kernel: Series) -> Result<&Rig> {
-        if kernel == Series::DEFAULT {
+    /// The machine made of these.
+    pub(super) fn made_of(&self, parts: Parts) -> Result<&Rig> {
+        if parts == DEFAULT {
             return Ok(&self.default);
         }
         let (_, rig) =
-            self.others.iter().find(|(series, _)| *series == kernel).context("a kernel nobody needs")?;
-        rig.as_ref().map_err(|error| anyhow::anyhow!("no kernel {kernel}: {error:#}"))
+            self.others.iter().find(|(known, _)| *known == parts).context("parts that nobody needs")?;
+        rig.as_ref().map_err(|error| {
+            let (kernel, containerd) = parts;
+            let with = containerd.map_or_else(String::new, |line| format!(" with containerd {line}"));
+            anyhow::anyhow!("no machine with kernel {kernel}{with}: {error:#}")
+        })
     }
 
     /// The plays that have a machine; the others are told of, and counted as failed in CI.
@@ -51,7 +62,7 @@ impl Rigs {
 
     fn possible_in<'a>(&self, ci: bool, plays: &[Play<'a>], tally: &mut Tally) -> Vec<Play<'a>> {
         let has_machine = |play: &&Play<'a>| {
-            let Err(error) = self.of_kernel(play.kernel) else { return true };
+            let Err(error) = self.made_of(play.parts()) else { return true };
             let outcome = if ci { "failed" } else { "skipped" };
             println!("{}: {outcome}: {error:#}", play.name());
             if ci {
@@ -70,41 +81,51 @@ mod tests {
     use anyhow::bail;
 
     use super::*;
-    use crate::test::{matrix, scenario::Scenario};
+    use crate::{
+        containerd::Containerd,
+        test::{matrix, scenario::Scenario},
+    };
 
-    fn fetch(gone: &'static [&'static str]) -> impl FnMut(Series) -> Result<Rig> {
-        move |series| {
-            if gone.contains(&series.name()) {
+    fn fetch(gone: &'static [&'static str]) -> impl FnMut(Parts) -> Result<Rig> {
+        move |(series, containerd)| {
+            let root = containerd.map_or("plain", Containerd::name);
+            if gone.contains(&series.name()) || gone.contains(&root) {
                 bail!("no such suite");
             }
             let part = || PathBuf::from(series.name());
-            Ok(Rig { qemu: part(), kernel: part(), initrd: part(), root: part() })
+            Ok(Rig { qemu: part(), kernel: part(), initrd: part(), root: PathBuf::from(root) })
         }
     }
 
     /// Names of what plays, and what failed, when some kernels are gone.
     fn played(ci: bool, gone: &'static [&'static str]) -> (Vec<String>, String) {
-        let scenarios = [Scenario::example("eyes-a", "2s", ""), Scenario::example("rig-a", "2s", "")];
+        let example = |name| Scenario::example(name, "2s", "");
+        let scenarios = [example("eyes-a"), example("rig-a"), example("node-a").with_containers()];
         let chosen: Vec<_> = scenarios.iter().collect();
-        let plays = matrix::plays(&chosen, Some(&"6.1,6.18".parse().unwrap()));
+        let plays = matrix::plays(&chosen, Some(&"6.1,6.18".parse().unwrap()), Containerd::DEFAULT);
         let mut tally = Tally::default();
         let rigs = Rigs::of(&plays, fetch(gone)).unwrap();
         let possible = rigs.possible_in(ci, &plays, &mut tally);
         for play in &possible {
-            let kernel = &rigs.of_kernel(play.kernel).unwrap().kernel;
-            assert_eq!(kernel.to_str().unwrap(), play.kernel.name());
+            let rig = rigs.made_of(play.parts()).unwrap();
+            assert_eq!(rig.kernel.to_str().unwrap(), play.kernel.name());
+            let is_of_runtime = rig.root.to_str() == Some("1.7");
+            assert_eq!(is_of_runtime, play.scenario.needs_containerd, "{}", play.name());
         }
         (possible.iter().map(Play::name).collect(), tally.line())
     }
 
     #[test]
-    fn a_kernel_that_is_gone_fails_in_ci_and_is_skipped_elsewhere() {
-        let all = vec!["rig-a".to_owned(), "eyes-a@6.1".to_owned(), "eyes-a@6.18".to_owned()];
-        let rest = vec![all[0].clone(), all[1].clone()];
+    fn a_part_that_is_gone_fails_in_ci_and_is_skipped_elsewhere() {
+        let all = ["rig-a", "node-a", "eyes-a@6.1", "eyes-a@6.18"].map(str::to_owned).to_vec();
+        let rest = all[..3].to_vec();
+        let without_containers = [&all[..1], &all[2..]].concat();
         for (ci, gone, wanted) in [
             (true, &[][..], (all.clone(), "0 passed, 0 failed")),
             // Nobody needs these.
-            (true, &["5.10", "7.2"], (all, "0 passed, 0 failed")),
+            (true, &["5.10", "7.2", "2"], (all, "0 passed, 0 failed")),
+            (true, &["1.7"], (without_containers.clone(), "0 passed, 1 failed")),
+            (false, &["1.7"], (without_containers, "0 passed, 0 failed")),
             (true, &["6.18"], (rest.clone(), "0 passed, 1 failed")),
             (false, &["6.18"], (rest, "0 passed, 0 failed")),
         ] {

@@ -36,6 +36,7 @@ const MOST_GUESTS: usize = 4;
 /// A scenario, as `scenario list --json` tells it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub(crate) struct Scenario {
     pub(super) name: String,
     pub(super) topology: String,
@@ -44,6 +45,7 @@ pub(crate) struct Scenario {
     needs_product: bool,
     pub(super) only_by_name: bool,
     needs_kernel_side: bool,
+    pub(super) needs_containerd: bool,
 }
 
 #[cfg(test)]
@@ -53,8 +55,14 @@ impl Scenario {
         let json = serde_json::json!({
             "name": name, "topology": topology, "kernelArguments": kernel_arguments, "limitSeconds": 1,
             "needsProduct": false, "onlyByName": false, "needsKernelSide": false,
+            "needsContainerd": false,
         });
         serde_json::from_value(json).unwrap()
+    }
+
+    /// The same with containers.
+    pub(super) fn with_containers(self) -> Self {
+        Self { needs_containerd: true, ..self }
     }
 }
 
@@ -109,11 +117,12 @@ impl Scenarios {
         tally: &mut Tally,
         on_line: &mut dyn FnMut(&str),
     ) -> Result<()> {
-        let rigs = Rigs::of(plays, |kernel| setup::rig(workspace, kernel))?;
+        let rigs = Rigs::of(plays, |(kernel, containerd)| setup::rig(workspace, kernel, containerd))?;
         let plays = rigs.possible(plays, tally);
         let scratch = workspace.scratch()?;
         let inject = self.disk(workspace, &plays, options.profile, scratch.path())?;
-        let resume = if options.cold { Resume::never() } else { Resume::new(workspace, rigs.any(), &plays)? };
+        let resume =
+            if options.cold { Resume::never() } else { Resume::new(workspace, rigs.qemu(), &plays)? };
         let next = AtomicUsize::new(0);
         let (sender, events) = mpsc::channel();
         thread::scope(|scope| {
@@ -203,7 +212,7 @@ fn play(
     let boot = |say: &mut dyn FnMut(&str)| {
         let topology = Topology::load(&workspace.topologies(), &scenario.topology)?;
         let mut guest = Guest {
-            rig: rigs.of_kernel(play.kernel)?,
+            rig: rigs.made_of(play.parts())?,
             topology: &topology,
             kernel_arguments: &scenario.kernel_arguments,
             inject,

@@ -8,7 +8,7 @@ use super::{
     Ending, Guest, Snapshot, Snapshots, inject_image,
     topology::{self, Topology},
 };
-use crate::{series::Series, setup, stdout, workspace::Workspace};
+use crate::{containerd::Containerd, series::Series, setup, stdout, workspace::Workspace};
 
 /// A shell with job control on the job's terminal.
 const SHELL: &str = "setsid sh -c 'stty -F /dev/ttyS1 sane; exec sh -l </dev/ttyS1 >/dev/ttyS1 2>&1'";
@@ -22,7 +22,10 @@ pub(crate) struct Arguments {
     /// Series of the kernel
     #[arg(long, default_value_t = Series::DEFAULT)]
     kernel: Series,
-    /// List the shipped topologies and the kernels, and stop
+    /// With this line of containerd; start it by `containerd &`
+    #[arg(long, value_name = "LINE")]
+    containerd: Option<Containerd>,
+    /// List the shipped topologies, the kernels and the lines of containerd, and stop
     #[arg(long)]
     list: bool,
     /// Appended to the kernel command line
@@ -48,7 +51,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCo
         return stdout::lines(choices(&workspace.topologies())?).map(|()| ExitCode::SUCCESS);
     }
     let topology = Topology::load(&workspace.topologies(), &arguments.topology)?;
-    let rig = setup::rig(workspace, arguments.kernel)?;
+    let rig = setup::rig(workspace, arguments.kernel, arguments.containerd)?;
     let scratch = workspace.scratch()?;
     let (folder, inject) = (scratch.path().join("files"), scratch.path().join("inject"));
     fs::create_dir(&folder)?;
@@ -69,7 +72,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCo
         snapshot: None,
     };
     if !arguments.no_snapshot {
-        guest.snapshot = snapshot(&Snapshots::of(workspace, &rig)?, &guest);
+        guest.snapshot = snapshot(&Snapshots::of(workspace, &rig.qemu)?, &guest);
     }
     if interactive {
         guest.interact()?;
@@ -88,7 +91,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCo
     }
 }
 
-/// What a guest can be made of: topologies, then kernels.
+/// What a guest can be made of: topologies, then kernels, then container runtimes.
 fn choices(shipped: &Path) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for name in topology::names(shipped)? {
@@ -97,6 +100,10 @@ fn choices(shipped: &Path) -> Result<Vec<String>> {
     lines.extend(Series::all().map(|series| {
         let default = if series == Series::DEFAULT { ", the default" } else { "" };
         format!("kernel {series:7} {}{default}", series.about())
+    }));
+    lines.extend(Containerd::all().map(|containerd| {
+        let default = if containerd == Containerd::DEFAULT { ", the default of scenarios" } else { "" };
+        format!("containerd {containerd:3} {}{default}", containerd.about())
     }));
     Ok(lines)
 }
@@ -136,7 +143,7 @@ mod tests {
     #[test]
     fn the_list_names_topologies_and_kernels() {
         let lines = choices(&Workspace::find().unwrap().topologies()).unwrap();
-        for beginning in ["2s ", "hmat ", "kernel 5.10 ", "kernel 7.2 "] {
+        for beginning in ["2s ", "hmat ", "kernel 5.10 ", "kernel 7.2 ", "containerd 1.7 ", "containerd 2 "] {
             assert!(lines.iter().any(|line| line.starts_with(beginning)), "{beginning}: {lines:?}");
         }
     }

@@ -7,6 +7,9 @@
 //!   when a socket has several dies. Without 5-level paging (`la57`) TLB fills are cheaper.
 //!   Without `monitor` an idle processor halts: Linux before 6.0 waits by MWAIT on every Intel
 //!   (`prefer_mwait_c1_over_halt` in arch/x86/kernel/process.c), which is emulated as a busy loop.
+//! - `pit=off`: the kernel measures its clock against the PIT. On a busy host that was seen to come out ten times
+//!   too slow (`PIT calibration deviates from HPET` in arch/x86/kernel/tsc.c, which believes the PIT), after
+//!   which the guest's time runs ten times too fast, and all its limits with it. Without a PIT it takes the HPET.
 //! - `store-global-state=off`: a guest that was saved while stopped runs when it is resumed.
 //! - Root is opened with `snapshot=on`: its writes are thrown away. A machine that is to be saved writes
 //!   to a copy, which then belongs to its state.
@@ -148,7 +151,7 @@ fn words(words: &[&str]) -> Vec<String> {
 
 fn processors(topology: &Topology) -> Vec<String> {
     let Topology { sockets, dies, cores, threads, .. } = topology;
-    let mut machine = "q35".to_owned();
+    let mut machine = "q35,pit=off".to_owned();
     if topology.hmat.is_some() {
         machine.push_str(",hmat=on");
     }
@@ -268,7 +271,7 @@ mod tests {
         let wanted = "-accel tcg,thread=multi,tb-size=256 \
             -cpu max,la57=off,monitor=off,vendor=GenuineIntel,family=6,model=85,stepping=7,level=30 \
             -nodefaults -no-user-config -display none -no-reboot -global migration.store-global-state=off \
-            -machine q35 -smp 4,sockets=2,dies=1,cores=2,threads=1 \
+            -machine q35,pit=off -smp 4,sockets=2,dies=1,cores=2,threads=1 \
             -object memory-backend-ram,id=memory0,size=512M -numa node,nodeid=0,memdev=memory0,cpus=0-1 \
             -object memory-backend-ram,id=memory1,size=512M -numa node,nodeid=1,memdev=memory1,cpus=2-3 \
             -m 1024M -numa dist,src=0,dst=1,val=21 -numa dist,src=1,dst=0,val=21 \
@@ -309,7 +312,7 @@ mod tests {
     fn slow_memory_is_told_by_hmat() {
         let line = line("hmat", "");
         for part in [
-            "-machine q35,hmat=on",
+            "-machine q35,pit=off,hmat=on",
             "node,nodeid=2,memdev=memory2,initiator=0",
             "hmat-lb,initiator=1,target=2,hierarchy=memory,data-type=access-latency,latency=450",
             "hmat-lb,initiator=1,target=3,hierarchy=memory,data-type=access-bandwidth,bandwidth=5G",
@@ -323,7 +326,7 @@ mod tests {
     fn nvdimms_get_room_slots_and_ids_in_falling_order() {
         let line = line("pmem", "");
         for part in [
-            "-machine q35,nvdimm=on",
+            "-machine q35,pit=off,nvdimm=on",
             "-numa node,nodeid=2 ",
             "memory-backend-ram,id=nvdimm2,size=640M",
             "nvdimm,id=slot2,memdev=nvdimm2,node=2",

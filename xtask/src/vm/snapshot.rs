@@ -10,7 +10,7 @@
 //! are those of a guest that has just booted, uptime is that of the snapshot, and the kernel's random
 //! numbers begin alike. The wall clock is set again.
 //!
-//! All guests share QEMU and the root file system: snapshots of others are removed when one is made. Kernels
+//! All guests share QEMU: snapshots of another one are removed when one is made. Kernels and root file systems
 //! are many, so theirs only make another snapshot; of all of them the least recently used are removed when
 //! they are too large together.
 
@@ -35,7 +35,7 @@ use super::{
 use crate::{
     command,
     progress::Step,
-    setup::{self, Rig, cache},
+    setup::{self, cache},
     workspace::Workspace,
 };
 
@@ -73,18 +73,18 @@ impl Snapshot {
     }
 }
 
-/// All snapshots of one QEMU and one root file system.
+/// All snapshots of one QEMU.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     folder: PathBuf,
-    parts: u64,
+    qemu: u64,
 }
 
 impl Snapshots {
-    /// Those that share QEMU and the root file system of `rig`, whatever their kernel.
-    pub(crate) fn of(workspace: &Workspace, rig: &Rig) -> Result<Self> {
-        let recipe = [FORMAT.to_owned(), stamp(&rig.qemu)?, stamp(&rig.root)?];
-        Ok(Self { folder: workspace.rig().join("snapshots"), parts: key(&recipe) })
+    /// Those of the QEMU in this folder.
+    pub(crate) fn of(workspace: &Workspace, qemu: &Path) -> Result<Self> {
+        let recipe = [FORMAT.to_owned(), stamp(qemu)?];
+        Ok(Self { folder: workspace.rig().join("snapshots"), qemu: key(&recipe) })
     }
 
     /// The snapshot for a guest's machine, if there is one.
@@ -120,14 +120,16 @@ impl Snapshots {
         let size = fs::metadata(guest.inject).context("look at the disk of files")?.len();
         let anywhere = Path::new("");
         let mut recipe = Guest { inject: anywhere, ..guest.clone() }.arguments(Start::Cold, anywhere);
-        recipe.extend([size.to_string(), stamp(&guest.rig.kernel)?, stamp(&guest.rig.initrd)?]);
-        Ok(self.folder.join(format!("{:016x}-{:016x}", self.parts, key(&recipe))))
+        recipe.push(size.to_string());
+        for part in [&guest.rig.kernel, &guest.rig.initrd, &guest.rig.root] {
+            recipe.push(stamp(part)?);
+        }
+        Ok(self.folder.join(format!("{:016x}-{:016x}", self.qemu, key(&recipe))))
     }
 
-    /// Removes snapshots of another QEMU or root, and old ones until the rest has at most `limit` bytes; `newest`
-    /// stays.
+    /// Removes snapshots of another QEMU, and old ones until the rest has at most `limit` bytes; `newest` stays.
     fn trim(&self, newest: &Path, limit: u64) -> Result<()> {
-        let parts = format!("{:016x}-", self.parts);
+        let ours = format!("{:016x}-", self.qemu);
         let mut kept = Vec::new();
         for entry in fs::read_dir(&self.folder).context("list the snapshots")? {
             let path = entry?.path();
@@ -135,7 +137,7 @@ impl Snapshots {
             if name.starts_with('.') {
                 continue;
             }
-            if name.starts_with(&parts) {
+            if name.starts_with(&ours) {
                 // Another process may remove it meanwhile.
                 if let Ok(folder) = fs::metadata(&path) {
                     kept.push((folder.mtime(), folder.mtime_nsec(), size(&path)?, path));
@@ -222,7 +224,7 @@ fn remove(folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vm::topology::Topology;
+    use crate::{setup::Rig, vm::topology::Topology};
 
     /// Names of the snapshots in a folder, each with one file of 64 KiB.
     fn names(snapshots: &Snapshots) -> Vec<String> {
@@ -234,9 +236,9 @@ mod tests {
     }
 
     #[test]
-    fn other_parts_go_first_and_then_the_least_recently_used() {
+    fn those_of_another_qemu_go_first_and_then_the_least_recently_used() {
         let dir = tempfile::tempdir().unwrap();
-        let snapshots = Snapshots { folder: dir.path().to_owned(), parts: 7 };
+        let snapshots = Snapshots { folder: dir.path().to_owned(), qemu: 7 };
         let names_before = ["a", "b", "c"].map(|machine| format!("{:016x}-{machine}", 7));
         for (age, name) in names_before.iter().map(String::as_str).chain(["other-d"]).enumerate() {
             let folder = dir.path().join(name);
@@ -249,7 +251,7 @@ mod tests {
         let oldest = dir.path().join(&names_before[2]);
 
         snapshots.trim(&oldest, 1 << 20).unwrap();
-        assert_eq!(names(&snapshots)[1..], names_before, "there is room for all of the same parts");
+        assert_eq!(names(&snapshots)[1..], names_before, "there is room for all of the same QEMU");
         snapshots.trim(&oldest, 130 << 10).unwrap();
         assert_eq!(names(&snapshots)[1..], [names_before[0].clone(), names_before[2].clone()]);
         snapshots.trim(&oldest, 0).unwrap();
@@ -270,10 +272,11 @@ mod tests {
             qemu: PathBuf::from("/rig/qemu"),
             kernel: disk("vmlinux", 1),
             initrd: disk("initrd", 1),
-            root: PathBuf::from("/rig/root.ext4"),
+            root: disk("root.ext4", 1),
         };
+        let with_containers = Rig { root: disk("root-containerd.ext4", 1), ..rig.clone() };
         let older = Rig { kernel: disk("vmlinux-5.10", 1), initrd: disk("initrd-5.10", 1), ..rig.clone() };
-        let snapshots = Snapshots { folder: dir.path().to_owned(), parts: 7 };
+        let snapshots = Snapshots { folder: dir.path().to_owned(), qemu: 7 };
         let place_on = |rig: &Rig, topology: &str, kernel_arguments: &str, inject: &Path, job: &str| {
             let topology = Topology::load(&shipped, topology).unwrap();
             let limit = BOOT_LIMIT;
@@ -290,6 +293,7 @@ mod tests {
         assert_ne!(one, place("2s", "numa_balancing=disable", &small, "true"));
         assert_ne!(one, place("2s", "", &large, "true"));
         assert_ne!(one, place_on(&older, "2s", "", &small, "true"));
+        assert_ne!(one, place_on(&with_containers, "2s", "", &small, "true"));
         fs::write(&rig.initrd, "made anew").unwrap();
         assert_ne!(one, place("2s", "", &small, "true"), "the same path, another file");
     }

@@ -16,6 +16,7 @@ use crate::{
     finding::{Finding, Severity},
     id::NodeId,
     model::Traffic,
+    owner::Ownership,
     sample::{HostSettings, NodeBytes},
     set::{CpuSet, NodeSet},
     topology::Topology,
@@ -87,6 +88,9 @@ pub struct AuditedWorkload {
     pub name: String,
     /// What it is.
     pub origin: Origin,
+    /// Whose its cpuset is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Ownership>,
     /// CPUs it may use.
     pub cpus: Option<CpuSet>,
     /// Nodes it may allocate on.

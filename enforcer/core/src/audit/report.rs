@@ -7,6 +7,7 @@ use crate::{
     degraded::Degraded,
     finding::{Finding, Severity},
     model::Model,
+    owner::Owners,
     policy::Thresholds,
     sample::Sample,
     topology::Topology,
@@ -35,6 +36,8 @@ pub struct AuditInputs<'a> {
     pub sample: &'a Sample,
     /// Figures of the workloads.
     pub model: &'a Model,
+    /// Whose each cpuset is.
+    pub owners: &'a Owners,
     /// What is wrong.
     pub findings: Vec<Finding>,
     /// What else could not be seen.
@@ -51,7 +54,16 @@ impl Audit {
     /// The report. Workloads are in order of cgroup, findings worst first.
     pub fn new(inputs: AuditInputs<'_>) -> Self {
         let AuditInputs {
-            tool, host, topology, workloads, sample, model, mut findings, mut degraded, ..
+            tool,
+            host,
+            topology,
+            workloads,
+            sample,
+            model,
+            owners,
+            mut findings,
+            mut degraded,
+            ..
         } = inputs;
         findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
         degraded.extend(sample.degraded.iter().cloned());
@@ -64,7 +76,8 @@ impl Audit {
             .iter()
             .map(|workload| {
                 let found = by_object.get(&workload.object()).map_or(&[][..], Vec::as_slice);
-                audited(workload, model, found, cpu_nodes, inputs.thresholds)
+                let owner = owners.of(workload).cloned();
+                AuditedWorkload { owner, ..audited(workload, model, found, cpu_nodes, inputs.thresholds) }
             })
             .collect();
         audited
@@ -118,6 +131,7 @@ fn audited(
         cgroup: workload.cgroup.clone(),
         name: workload.name.clone(),
         origin: workload.origin.clone(),
+        owner: None,
         cpus: figures.and_then(|figures| figures.cpus.clone()),
         mems: figures.and_then(|figures| figures.mems.clone()),
         numa_nodes: figures.map(|figures| figures.cpu_nodes.clone()).unwrap_or_default(),

@@ -1,36 +1,41 @@
-//! When a workload was last corrected.
+//! When a workload was last corrected, and what it was made to be.
 //!
 //! A correction that did not take (something else writes the same files, pages that cannot move)
 //! must not be repeated at every tick: a workload is left alone for the policy's cool-down after
-//! each one.
+//! each one. What somebody else undid has a rule of its own ([`Drift`]).
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::drift::Drift;
 use crate::{plan::Plan, policy::Policy, workload::CgroupPath};
 
-/// Monotonic time of the last correction of each workload, in nanoseconds.
+/// What was done to each workload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct History(BTreeMap<CgroupPath, u64>);
+pub struct History {
+    /// Monotonic time of the last correction, in nanoseconds.
+    corrected: BTreeMap<CgroupPath, u64>,
+    /// What they were made to be, and how often that was put back.
+    pub drift: Drift,
+}
 
 impl History {
     /// Notes that the plan was carried out, or tried.
     pub fn note(&mut self, plan: &Plan, now_ns: u64) {
         for step in &plan.steps {
-            self.0.insert(step.action.cgroup().clone(), now_ns);
+            self.corrected.insert(step.action.cgroup().clone(), now_ns);
         }
     }
 
     /// Forgets corrections that no longer hold anything back.
     pub fn prune(&mut self, policy: &Policy, now_ns: u64) {
-        self.0.retain(|_, at| remaining(*at, policy, now_ns).is_some());
+        self.corrected.retain(|_, at| remaining(*at, policy, now_ns).is_some());
     }
 
     /// Why the workload is to be left alone now, if it is.
     pub fn cooling(&self, workload: &CgroupPath, policy: &Policy, now_ns: u64) -> Option<String> {
-        let left = remaining(*self.0.get(workload)?, policy, now_ns)?;
+        let left = remaining(*self.corrected.get(workload)?, policy, now_ns)?;
         let seconds = left.div_ceil(1_000_000_000);
         Some(format!("it was corrected already; the cool-down of {} ends in {seconds} s", policy.cool_down))
     }

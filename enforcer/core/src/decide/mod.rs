@@ -7,30 +7,45 @@
 //!
 //! Terminology. A workload is *declared* when a rule of the policy matches its cgroup. It is *in
 //! place* when its effective cpuset equals its assignment and its pages are there. A *refusal* is a
-//! declared workload that gets no steps although it is not in place, with the reason.
+//! declared workload that gets no steps although it is not in place, with the reason. Whose cpuset is
+//! somebody else's ([`Owners`]) is refused whether or not it is in place, and what others gave away is taken.
 //!
 //! The decision does not depend on the policy's mode: in `observe` it is shown, in `enforce` carried
 //! out. A machine with fewer than two CPU nodes has nothing to decide. Cost: one placement per
 //! declared workload.
 
+mod drift;
 mod history;
 pub mod order;
+mod transaction;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::history::History;
-use self::order::Change;
+pub use self::{
+    drift::{Drift, DriftCounts, Standing, Target},
+    history::History,
+};
+use self::{
+    order::{Change, Goal},
+    transaction::Part,
+};
 use crate::{
+    considered::{Asked, Considered, Seen},
     id::NodeId,
     model::{Model, WorkloadModel, nearest_effective},
-    place::{Allocations, Bounds, CgroupRequest, Grant, Holder, Inventory},
-    plan::{PLAN_SCHEMA_VERSION, Plan},
+    owner::{Owners, Ownership},
+    place::{
+        Allocations, Bounds, CgroupRequest, ContainerRequest, Containers, Grant, Holder, Inventory, Trace,
+        hold,
+    },
+    plan::{Action, PLAN_SCHEMA_VERSION, Plan},
     policy::{Policy, WorkloadRule},
-    sample::Sample,
+    sample::{ChangeKind, Sample},
     set::NodeSet,
+    trial::ContainerReport,
     workload::{CgroupPath, Origin, Workload},
 };
 
@@ -47,6 +62,10 @@ pub struct Inputs<'a> {
     pub model: &'a Model,
     /// What people declared.
     pub policy: &'a Policy,
+    /// Containers that a runtime announced, and which have their place.
+    pub containers: &'a Containers,
+    /// Whose each cpuset is.
+    pub owners: &'a Owners,
     /// Earlier corrections.
     pub history: &'a History,
     /// Monotonic time in nanoseconds, of the same clock as the history's.
@@ -66,6 +85,12 @@ pub struct Decision {
     /// Nodes on whose CPUs each declared workload that has a place should run, in place or not.
     #[serde(default)]
     pub aims: BTreeMap<CgroupPath, NodeSet>,
+    /// What everybody who has a place shall be set to, and how far it is.
+    #[serde(default)]
+    pub targets: BTreeMap<CgroupPath, Target>,
+    /// What was considered for each declared workload and each container; told by `explain`, not here.
+    #[serde(skip)]
+    pub considered: BTreeMap<CgroupPath, Considered>,
 }
 
 /// Why a declared workload is left where it is.
@@ -90,6 +115,10 @@ pub enum RefusalCause {
     NotSeen,
     /// It was corrected too short a time ago.
     CoolDown,
+    /// Somebody else writes its cpuset again and again.
+    Drift,
+    /// Its cpuset is somebody else's.
+    OtherOwner,
 }
 
 /// Decides what to do. `allocations` are those of the decision before, and become those of this
@@ -99,33 +128,146 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
         plan: Plan { schema_version: PLAN_SCHEMA_VERSION, ..Plan::default() },
         ..Decision::default()
     };
-    let declared = declared(inputs);
+    let (others, declared): (Vec<_>, Vec<_>) =
+        declared(inputs).into_iter().partition(|one| one.foreign.is_some());
     let holders: BTreeSet<Holder> = declared.iter().map(|one| Holder::cgroup(one.cgroup)).collect();
-    allocations.retain(|holder| holders.contains(holder));
+    allocations.retain(|holder| !holder.is_cgroup() || holders.contains(holder));
+    hold(inputs.inventory, allocations, inputs.owners.claims());
     let machine = &inputs.inventory.machine;
     if machine.cpu_nodes().len() < 2 {
         return decision;
     }
+    decision.refused.extend(others.iter().filter_map(|one| Some(of_other(one.cgroup, one.foreign?))));
     let kept = keep_valid(inputs, allocations, &declared);
+    let mut parts = Vec::new();
     for one in &declared {
-        match goal(inputs, allocations, one, &kept) {
-            Ok(change) => {
-                let aim = machine.nodes_of(&change.goal.cpus(&allocations.exclusive_cpus()));
-                decision.aims.insert(one.cgroup.clone(), aim);
-                let steps = order::steps(&change);
-                if steps.is_empty() {
-                    decision.in_place.push(one.cgroup.clone());
-                } else if let Some(reason) = inputs.history.cooling(one.cgroup, inputs.policy, inputs.now_ns)
-                {
-                    decision.refused.push(one.refusal(RefusalCause::CoolDown, reason));
-                } else {
-                    decision.plan.steps.extend(steps);
-                }
-            }
+        let mut trace = Trace::wanted();
+        match goal(inputs, allocations, one, &kept, &mut trace) {
+            Ok(change) => parts.extend(decision.follow(inputs, &change)),
             Err(refusal) => decision.refused.push(refusal),
         }
+        decision.considered.insert(one.cgroup.clone(), considered(inputs, allocations, one, trace));
     }
+    parts.extend(announced(inputs, allocations, &mut decision));
+    decision.plan = transaction::plan(parts);
     decision
+}
+
+impl Decision {
+    /// Notes where one workload stands; returns its steps.
+    fn follow(&mut self, inputs: &Inputs<'_>, change: &Change<'_>) -> Option<Part> {
+        let cgroup = change.cgroup;
+        if let Some(cpus) = &change.goal.cpuset.cpus {
+            self.aims.insert(cgroup.clone(), inputs.inventory.machine.nodes_of(cpus));
+        }
+        let mut steps = order::steps(change);
+        let cgroup_id = inputs.sample.cgroups.get(cgroup).and_then(|seen| seen.id);
+        let standing = inputs.history.drift.standing(
+            cgroup,
+            cgroup_id,
+            &change.goal.cpuset,
+            steps.iter().all(|step| matches!(step.action, Action::MovePages { .. })),
+            inputs.now_ns,
+        );
+        let target = Target { cgroup_id, cpuset: change.goal.cpuset.clone(), standing };
+        self.targets.insert(cgroup.clone(), target);
+        let cooling = || inputs.history.cooling(cgroup, inputs.policy, inputs.now_ns);
+        let held_back = match standing {
+            Standing::LeftAlone => Some((RefusalCause::Drift, left_alone(inputs, cgroup))),
+            // What somebody else did is put back at once.
+            Standing::Drifted => None,
+            _ if steps.is_empty() => {
+                self.in_place.push(cgroup.clone());
+                return None;
+            }
+            _ => cooling().map(|reason| (RefusalCause::CoolDown, reason)),
+        };
+        if let Some((cause, reason)) = held_back {
+            self.refused.push(Refusal { workload: cgroup.clone(), cause, reason });
+            return None;
+        }
+        if standing == Standing::Drifted {
+            let by = writer(inputs.sample, cgroup);
+            for step in &mut steps {
+                step.reason = format!("{}; it was so before {by} wrote its cpuset", step.reason);
+            }
+        }
+        let had = inputs.history.drift.set_to(cgroup, cgroup_id).and_then(|had| had.cpus.as_ref());
+        let gives = had.zip(change.goal.cpuset.cpus.as_ref()).map(|(had, cpus)| had.difference(cpus));
+        Some(Part {
+            cgroup: cgroup.clone(),
+            steps,
+            gives: gives.unwrap_or_default(),
+            takes: change.goal.exclusive.clone(),
+        })
+    }
+}
+
+/// Why a workload that somebody else has written again is not put back.
+fn left_alone(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> String {
+    let minutes = inputs.history.drift.left_alone_for(cgroup, inputs.now_ns).div_ceil(60 * 1_000_000_000);
+    format!(
+        "{} wrote its cpuset again after it was put back {} times within an hour: it is left alone for {minutes} min, \
+         or until the configuration is read again",
+        writer(inputs.sample, cgroup),
+        drift::REPAIRS
+    )
+}
+
+/// Who wrote its cpuset since the sample before, as far as the kernel side tells. A command is whatever its process
+/// calls itself, so it is quoted.
+fn writer(sample: &Sample, cgroup: &CgroupPath) -> String {
+    let changes = sample.changes.iter().flat_map(|changes| &changes.latest);
+    let mut written = changes.filter(|change| {
+        change.workload.as_ref() == Some(cgroup) && matches!(change.what, ChangeKind::CpusetWritten { .. })
+    });
+    let last = written.next_back().map(|change| format!("{:?} (process {})", change.command, change.pid));
+    last.unwrap_or_else(|| "somebody else".into())
+}
+
+/// Containers that a runtime announced have had their place since they were created: here it is only seen to
+/// that they stay there.
+fn announced(inputs: &Inputs<'_>, allocations: &Allocations, decision: &mut Decision) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let taken = allocations.exclusive_cpus();
+    let by_cgroup: BTreeMap<&CgroupPath, &Holder> = inputs.containers.cgroups().collect();
+    for workload in inputs.workloads {
+        let ours = by_cgroup.get(&workload.cgroup).filter(|holder| !holder.is_given());
+        let Some(grant) = ours.and_then(|holder| allocations.get(holder)) else { continue };
+        if let Some(ownership) = inputs.owners.foreign(workload) {
+            decision.refused.push(of_other(&workload.cgroup, ownership));
+            continue;
+        }
+        match change(inputs, &workload.cgroup, inputs.model.of(workload), Goal::of(grant, &taken)) {
+            Ok(change) => parts.extend(decision.follow(inputs, &change)),
+            Err(refusal) => decision.refused.push(refusal),
+        }
+        let seen = Seen::of(inputs.model.of(workload));
+        let placement = Some(ContainerReport::new(&ContainerRequest::default(), grant, &taken));
+        let considered = Considered { seen, placement, ..Considered::default() };
+        decision.considered.insert(workload.cgroup.clone(), considered);
+    }
+    parts
+}
+
+fn of_other(cgroup: &CgroupPath, ownership: &Ownership) -> Refusal {
+    Refusal { workload: cgroup.clone(), cause: RefusalCause::OtherOwner, reason: ownership.refusal() }
+}
+
+/// From where a workload is to its goal.
+fn change<'a>(
+    inputs: &Inputs<'a>,
+    cgroup: &'a CgroupPath,
+    figures: Option<&'a WorkloadModel>,
+    goal: Goal,
+) -> Result<Change<'a>, Refusal> {
+    let seen = figures.and_then(|figures| Some((figures, figures.cpus.as_ref()?, figures.mems.as_ref()?)));
+    let Some((figures, cpus, mems)) = seen else {
+        let reason = "its effective CPUs and memory nodes are not known".to_owned();
+        return Err(Refusal { workload: cgroup.clone(), cause: RefusalCause::NotSeen, reason });
+    };
+    let negligible_bytes = inputs.policy.thresholds.min_memory.0;
+    Ok(Change { cgroup, cpus, mems, bytes_by_node: figures.bytes_by_node.as_ref(), negligible_bytes, goal })
 }
 
 /// A workload that a rule asks to be corrected.
@@ -133,26 +275,27 @@ struct Declared<'a> {
     cgroup: &'a CgroupPath,
     rule: &'a WorkloadRule,
     figures: Option<&'a WorkloadModel>,
-}
-
-impl Declared<'_> {
-    fn refusal(&self, cause: RefusalCause, reason: String) -> Refusal {
-        Refusal { workload: self.cgroup.clone(), cause, reason }
-    }
+    /// Whose its cpuset is, where that is not us.
+    foreign: Option<&'a Ownership>,
 }
 
 /// Declared workloads by position of their rule in the file, then by cgroup.
 fn declared<'a>(inputs: &Inputs<'a>) -> Vec<Declared<'a>> {
     let rules = &inputs.policy.workloads;
+    // Who was placed by its runtime is not placed again.
+    let placed = inputs.containers.cgroups().filter(|(_, holder)| !holder.is_given());
+    let announced: BTreeSet<&CgroupPath> = placed.map(|(cgroup, _)| cgroup).collect();
     let mut by_order = BTreeMap::new();
     for workload in inputs.workloads {
         // The root cgroup has no cpuset to write, and a lone process no cgroup of its own.
-        let of_its_own =
-            workload.cgroup != CgroupPath::root() && !matches!(workload.origin, Origin::Process { .. });
+        let of_its_own = workload.cgroup != CgroupPath::root()
+            && !matches!(workload.origin, Origin::Process { .. })
+            && !announced.contains(&workload.cgroup);
         let rule = rules.iter().enumerate().find(|(_, rule)| rule.cgroup.matches(&workload.cgroup));
         if let Some((position, rule)) = rule.filter(|(_, rule)| of_its_own && rule.enforce) {
             let figures = inputs.model.of(workload);
-            let declared = Declared { cgroup: &workload.cgroup, rule, figures };
+            let foreign = inputs.owners.foreign(workload);
+            let declared = Declared { cgroup: &workload.cgroup, rule, figures, foreign };
             by_order.insert((position, &workload.cgroup), declared);
         }
     }
@@ -167,7 +310,7 @@ fn keep_valid(
     declared: &[Declared<'_>],
 ) -> BTreeMap<CgroupPath, Grant> {
     let mut kept = BTreeMap::new();
-    for one in declared {
+    for one in declared.iter().filter(|one| !is_away(inputs, one)) {
         if let Some(grant) = request(inputs, one).keep(inputs.inventory, allocations) {
             allocations.give(Holder::cgroup(one.cgroup), grant.clone());
             kept.insert(one.cgroup.clone(), grant);
@@ -176,32 +319,52 @@ fn keep_valid(
     kept
 }
 
+/// Has somebody else put it where it is?
+fn is_away(inputs: &Inputs<'_>, one: &Declared<'_>) -> bool {
+    let now = one.figures.and_then(|figures| figures.cpus.as_ref().zip(figures.mems.as_ref()));
+    let cgroup_id = inputs.sample.cgroups.get(one.cgroup).and_then(|seen| seen.id);
+    now.is_some_and(|now| inputs.history.drift.is_away(one.cgroup, cgroup_id, now))
+}
+
 fn goal<'a>(
     inputs: &Inputs<'a>,
     allocations: &mut Allocations,
     one: &Declared<'a>,
     kept: &BTreeMap<CgroupPath, Grant>,
+    trace: &mut Trace,
 ) -> Result<Change<'a>, Refusal> {
-    let seen =
-        one.figures.and_then(|figures| Some((figures, figures.cpus.as_ref()?, figures.mems.as_ref()?)));
-    let Some((figures, cpus, mems)) = seen else {
-        let reason = "its effective CPUs and memory nodes are not known".to_owned();
-        return Err(one.refusal(RefusalCause::NotSeen, reason));
-    };
-    let goal = match kept.get(one.cgroup) {
-        Some(kept) => kept.clone(),
-        None => request(inputs, one)
-            .place(inputs.inventory, allocations)
-            .map_err(|rejection| one.refusal(RefusalCause::NoPlace, rejection.to_string()))?,
-    };
-    Ok(Change {
-        cgroup: one.cgroup,
-        cpus,
-        mems,
-        bytes_by_node: figures.bytes_by_node.as_ref(),
-        negligible_bytes: inputs.policy.thresholds.min_memory.0,
-        goal,
-    })
+    // Before it is placed: where something is that is not seen, nobody knows.
+    let unknown = change(inputs, one.cgroup, one.figures, Goal::default())?;
+    let grant =
+        match kept.get(one.cgroup) {
+            Some(kept) => kept.clone(),
+            None => request(inputs, one).place_traced(inputs.inventory, allocations, trace).map_err(
+                |rejection| Refusal {
+                    workload: one.cgroup.clone(),
+                    cause: RefusalCause::NoPlace,
+                    reason: rejection.to_string(),
+                },
+            )?,
+        };
+    Ok(Change { goal: Goal::of(&grant, &allocations.exclusive_cpus()), ..unknown })
+}
+
+/// What the decision about a declared workload was made from.
+fn considered(
+    inputs: &Inputs<'_>,
+    allocations: &Allocations,
+    one: &Declared<'_>,
+    trace: Trace,
+) -> Considered {
+    let request = request(inputs, one);
+    let container = request.container(inputs.inventory);
+    let numa_nodes = one.rule.numa_nodes.clone();
+    let asked = Asked { rule: Some(one.rule.name.clone()), numa_nodes, ..Asked::of(&container) };
+    let placement = allocations
+        .get(&Holder::cgroup(one.cgroup))
+        .map(|grant| ContainerReport::new(&container, grant, &allocations.exclusive_cpus()));
+    let seen = Seen { available_by_node: Some(request.available_bytes), ..Seen::of(one.figures) };
+    Considered { asked, seen, placement, ..Considered::default() }.with(trace.into_parts().0)
 }
 
 fn request<'a>(inputs: &Inputs<'a>, one: &Declared<'a>) -> CgroupRequest<'a> {

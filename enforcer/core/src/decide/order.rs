@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use crate::{
     id::NodeId,
     model::accessed_bytes,
-    place::Grant,
+    place::{Cpuset, Grant},
     plan::{Action, Step},
     sample::NodeBytes,
     set::{CpuSet, NodeSet},
@@ -35,32 +35,64 @@ pub struct Change<'a> {
     /// Anonymous memory that may be left on other nodes when the cpuset is as it should be.
     pub negligible_bytes: u64,
     /// Where it shall be.
-    pub goal: Grant,
+    pub goal: Goal,
+}
+
+/// Where a workload shall be, and why.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Goal {
+    /// CPUs and memory nodes; what is absent is left as it is.
+    pub cpuset: Cpuset,
+    /// CPUs of these that nobody else shall have.
+    pub exclusive: CpuSet,
+    /// In one sentence.
+    pub reason: String,
+}
+
+impl Goal {
+    /// What a grant pins, when `taken` are the exclusive CPUs of all.
+    pub fn of(grant: &Grant, taken: &CpuSet) -> Self {
+        let (cpuset, exclusive) = (Cpuset::of(grant, taken), grant.exclusive.clone());
+        Self { cpuset, exclusive, reason: grant.why().into_owned() }
+    }
+}
+
+impl Change<'_> {
+    fn goal_cpus(&self) -> &CpuSet {
+        self.goal.cpuset.cpus.as_ref().unwrap_or(self.cpus)
+    }
+
+    fn goal_mems(&self) -> &NodeSet {
+        self.goal.cpuset.mems.as_ref().unwrap_or(self.mems)
+    }
 }
 
 /// The steps in order; none when the workload is in place or the goal is empty.
 pub fn steps(change: &Change<'_>) -> Vec<Step> {
-    let Grant { exclusive: cpus, mems, .. } = &change.goal;
+    let (cpus, mems) = (change.goal_cpus(), change.goal_mems());
     let Some(to) = mems.first().filter(|_| !cpus.is_empty()) else { return Vec::new() };
     if change.cpus == cpus && change.mems == mems {
-        return left_behind(change, to).into_iter().collect();
+        let pinned = change.goal.cpuset.mems.is_some();
+        return left_behind(change, to).into_iter().filter(|_| pinned).collect();
     }
     [widen(change), set_cpus(change), move_pages(change, to), narrow(change)].into_iter().flatten().collect()
 }
 
 fn widen(change: &Change<'_>) -> Option<Step> {
-    let union = change.mems.union(&change.goal.mems);
+    let union = change.mems.union(change.goal_mems());
     (union != *change.mems).then(|| Step {
         reason: format!(
             "memory nodes {} become {union}, so that pages can move to {}: {}",
-            change.mems, change.goal.mems, change.goal.reason
+            change.mems,
+            change.goal_mems(),
+            change.goal.reason
         ),
         action: Action::SetMems { cgroup: change.cgroup.clone(), mems: union },
     })
 }
 
 fn set_cpus(change: &Change<'_>) -> Option<Step> {
-    let cpus = &change.goal.exclusive;
+    let cpus = change.goal_cpus();
     (change.cpus != cpus).then(|| Step {
         reason: format!("CPUs {} become {cpus}: {}", change.cpus, change.goal.reason),
         action: Action::SetCpus { cgroup: change.cgroup.clone(), cpus: cpus.clone() },
@@ -69,7 +101,7 @@ fn set_cpus(change: &Change<'_>) -> Option<Step> {
 
 fn move_pages(change: &Change<'_>, to: NodeId) -> Option<Step> {
     let Some(bytes) = change.bytes_by_node else {
-        let from = change.mems.difference(&change.goal.mems);
+        let from = change.mems.difference(change.goal_mems());
         let reason = format!("memory on {}, of an amount not known, goes to node {to}", words::nodes(&from));
         return (!from.is_empty()).then(|| page_move(change, from, to, reason));
     };
@@ -88,7 +120,7 @@ fn left_behind(change: &Change<'_>, to: NodeId) -> Option<Step> {
 }
 
 fn narrow(change: &Change<'_>) -> Option<Step> {
-    let mems = &change.goal.mems;
+    let mems = change.goal_mems();
     let widened = change.mems.union(mems);
     (widened != *mems).then(|| Step {
         reason: format!("memory nodes {widened} are narrowed to {mems}: {}", change.goal.reason),
@@ -102,7 +134,8 @@ fn away(
     bytes: &BTreeMap<NodeId, NodeBytes>,
     count: impl Fn(&NodeBytes) -> u64,
 ) -> (NodeSet, u64) {
-    let outside = bytes.iter().filter(|(node, bytes)| !change.goal.mems.contains(**node) && count(bytes) > 0);
+    let outside =
+        bytes.iter().filter(|(node, bytes)| !change.goal_mems().contains(**node) && count(bytes) > 0);
     outside.fold((NodeSet::new(), 0u64), |(mut nodes, total), (node, bytes)| {
         nodes.insert(*node);
         (nodes, total.saturating_add(count(bytes)))

@@ -1,12 +1,17 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use insta::assert_json_snapshot;
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    place::Allocations, plan::Action, policy::HumanDuration, sample::CgroupSample, scene::Scene,
+    place::{Allocations, Announced, ContainerRequest, Cpuset, Node, PodName, PodRequest, Resources},
+    plan::Action,
+    policy::HumanDuration,
+    sample::CgroupSample,
+    scene::Scene,
     topology::synth::Machine,
+    workload::QosClass,
 };
 
 /// CPUs 0-3 on node 0 and 4-7 on node 1.
@@ -83,7 +88,7 @@ fn what_nobody_declared_or_somebody_opted_out_is_left_alone() {
     opted_out.policy.workloads[0].enforce = false;
     assert_eq!(
         opted_out.decide(),
-        Decision { plan: Plan { schema_version: 1, steps: vec![] }, ..Decision::default() }
+        Decision { plan: Plan { schema_version: 1, ..Plan::default() }, ..Decision::default() }
     );
     let touched = scene.decide().plan.steps;
     assert!(
@@ -192,6 +197,21 @@ fn an_assignment_does_not_wander_and_drift_goes_back_to_it() {
     scene.workloads.clear();
     scene.decide_with(&History::default(), &mut allocations);
     assert_eq!(allocations, Allocations::default());
+}
+
+#[test]
+fn what_somebody_else_chose_is_not_kept_though_it_would_do() {
+    let mut scene = host().workload("/a", "4-5", "1").memory("/a", &[(1, 90, 0)]).declared("/a", 2, None);
+    let (mut allocations, mut history) = (Allocations::default(), History::default());
+    let placed = scene.decide_with(&history, &mut allocations);
+    assert_eq!(placed.in_place.len(), 1);
+    history.drift.note(&placed, &[], &BTreeSet::new(), 0);
+    // Two CPUs of the same node are as good, and were kept if nobody had chosen before.
+    scene.now_mut("/a").cpus_effective = Some("6-7".parse().unwrap());
+    let decision = scene.decide_with(&history, &mut allocations);
+    assert_eq!(short(&decision), ["cpus 4-5"]);
+    assert_eq!(decision.targets[&CgroupPath::new("/a")].standing, Standing::Drifted);
+    assert_eq!(short(&scene.decide()), [""; 0]);
 }
 
 /// A machine and workloads with any cpusets, memory and declarations.
@@ -309,8 +329,64 @@ proptest! {
 
     #[test]
     fn a_decision_survives_serde(scene in any_scene()) {
-        let decision = scene.decide();
+        let mut decision = scene.decide();
         let text = serde_json::to_string(&decision).unwrap();
+        decision.considered.clear();
         prop_assert_eq!(serde_json::from_str::<Decision>(&text).unwrap(), decision);
     }
+}
+
+/// One container of two exclusive CPUs, placed as its runtime announced it.
+fn placed(scene: &Scene, cgroup: &str) -> (Containers, Allocations) {
+    let (mut containers, mut allocations) = (Containers::default(), Allocations::default());
+    let amounts = Resources { milli_cpus: Some(2000), memory_bytes: Some(64 << 20), ..Resources::default() };
+    let container = ContainerRequest {
+        name: "main".into(),
+        requests: amounts.clone(),
+        limits: amounts,
+        ..ContainerRequest::default()
+    };
+    let pod = PodRequest {
+        name: PodName { namespace: "shop".into(), name: "web".into() },
+        qos: QosClass::Guaranteed,
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        documents: BTreeMap::new(),
+        containers: vec![container],
+        previous: BTreeMap::new(),
+    };
+    let cgroup = Some(CgroupPath::new(cgroup));
+    let new = Announced { id: "id".into(), cgroup, pod, now: Cpuset::default(), given: None };
+    let (inventory, settings) = (scene.inventory(), &scene.policy.placement);
+    let mut node = Node { inventory: &inventory, settings, allocations: &mut allocations };
+    let settled = containers.create(&mut node, &new);
+    assert_eq!(settled.own.cpus.unwrap().to_string(), "0-1");
+    (containers, allocations)
+}
+
+#[test]
+fn a_container_that_its_runtime_announced_is_brought_back_to_its_grant() {
+    let path = "/kubepods/podweb/id";
+    // Somebody has set it to CPUs of the other node; a rule for it would give it others.
+    let mut scene = host().workload(path, "4-7", "0").memory(path, &[(0, 300, 0)]).declared(path, 4, None);
+    let (containers, mut allocations) = placed(&scene, path);
+    let before = allocations.clone();
+    let decision = scene.decide_beside(&containers, &History::default(), &mut allocations);
+    assert_eq!(short(&decision), ["cpus 0-1"]);
+    assert_eq!(decision.aims[&CgroupPath::new(path)].to_string(), "0");
+    assert_eq!(allocations, before);
+    scene.carry_out(&decision.plan);
+    let decision = scene.decide_beside(&containers, &History::default(), &mut allocations);
+    assert_eq!((short(&decision), decision.in_place.len()), (vec![], 1));
+}
+
+#[test]
+fn what_a_container_has_for_itself_is_given_to_no_declared_workload() {
+    let path = "/kubepods/podweb/id";
+    let scene = host().workload(path, "0-1", "0").workload("/a", "0-7", "0-1").declared("/a", 2, None);
+    let (containers, mut allocations) = placed(&scene, path);
+    let decision = scene.decide_beside(&containers, &History::default(), &mut allocations);
+    assert_eq!(short(&decision), ["cpus 2-3", "move 1>0", "mems 0"]);
+    // Without the container its CPUs are the first that are given.
+    assert_eq!(short(&scene.decide()), ["cpus 0-1", "move 1>0", "mems 0"]);
 }

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 
 use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles, remedy};
 use crate::{
-    decide::{History, Inputs, decide},
+    decide::{History, Inputs, RefusalCause, decide},
     model::Model,
-    place::{Allocations, Inventory},
+    owner::Owners,
+    place::{Allocations, Containers, Inventory},
     plan::{Action, Step},
     policy::Policy,
     sample::Sample,
@@ -24,9 +25,11 @@ pub(super) fn assess(
     sample: &Sample,
     model: &Model,
     policy: &Policy,
+    owners: &Owners,
 ) -> Vec<Finding> {
-    let history = History::default();
-    let inputs = Inputs { inventory, workloads, sample, model, policy, history: &history, now_ns: 0 };
+    let (containers, history) = (&Containers::default(), &History::default());
+    let inputs =
+        Inputs { inventory, workloads, sample, model, policy, containers, owners, history, now_ns: 0 };
     let decision = decide(&inputs, &mut Allocations::default());
 
     let mut by_cgroup: BTreeMap<&CgroupPath, Vec<&Step>> = BTreeMap::new();
@@ -35,7 +38,11 @@ pub(super) fn assess(
     }
     let moved = by_cgroup.iter().map(|(cgroup, steps)| to_be_moved(&inputs, cgroup, steps));
     let refused = decision.refused.iter().map(|refusal| {
-        let summary = format!("it is declared, but cannot be placed: {}", refusal.reason);
+        let but = match refusal.cause {
+            RefusalCause::OtherOwner => "it is declared, but left alone",
+            _ => "it is declared, but cannot be placed",
+        };
+        let summary = format!("{but}: {}", refusal.reason);
         let impact = "its CPUs and memory stay as they are".to_owned();
         finding(&inputs, &refusal.workload, Severity::Info, (summary, impact))
     });

@@ -10,6 +10,7 @@
 mod cpuset_mismatch;
 mod drift;
 mod files;
+mod owner_mismatch;
 mod remedy;
 mod remote_residency;
 mod remote_traffic;
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use self::subject::Subject;
 use crate::{
     model::{Locality, Model},
+    owner::Owners,
     place::Inventory,
     policy::Policy,
     sample::Sample,
@@ -59,6 +61,8 @@ pub enum Rule {
     Drift,
     /// A thread's own affinity leaves it outside the node of its workload.
     ThreadAffinity,
+    /// The cpuset is not what its owner, who is not us, gave the workload.
+    OwnerMismatch,
 }
 
 /// One value that was read.
@@ -102,6 +106,7 @@ impl fmt::Display for Rule {
             Self::SpansNodes => "spans-nodes",
             Self::Drift => "drift",
             Self::ThreadAffinity => "thread-affinity",
+            Self::OwnerMismatch => "owner-mismatch",
         })
     }
 }
@@ -113,22 +118,25 @@ pub fn assess(
     sample: &Sample,
     model: &Model,
     policy: &Policy,
+    owners: &Owners,
 ) -> Vec<Finding> {
     let machine = &inventory.machine;
     if machine.cpu_nodes().len() < 2 {
         return Vec::new();
     }
     let locality = Locality::new(machine);
-    let mut findings = drift::assess(inventory, workloads, sample, model, policy);
+    let mut findings = drift::assess(inventory, workloads, sample, model, policy, owners);
     for workload in workloads {
         let Some(figures) = model.of(workload) else { continue };
-        let subject = Subject { inventory, locality: &locality, workload, figures, sample, policy };
+        let owner = owners.of(workload);
+        let subject = Subject { inventory, locality: &locality, workload, figures, sample, policy, owner };
         let rules = [
             cpuset_mismatch::assess,
             remote_residency::assess,
             remote_traffic::assess,
             spans_nodes::assess,
             thread_affinity::assess,
+            owner_mismatch::assess,
         ];
         findings.extend(rules.iter().filter_map(|rule| rule(&subject)));
     }

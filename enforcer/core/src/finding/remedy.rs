@@ -31,6 +31,16 @@ pub(super) fn realign(subject: &Subject<'_>) -> String {
     set_cpuset(subject.files(), &subject.workload.cgroup, cpus.as_ref(), &mems)
 }
 
+/// Writes what the owner of a cpuset gave: nothing else does, where the owner only compares with what it wrote last.
+pub(super) fn as_given(subject: &Subject<'_>, cpus: Option<&CpuSet>, mems: Option<&NodeSet>) -> String {
+    let write = |file, value: String| {
+        format!("echo {value} > {}", quote(&subject.files().cpuset(&subject.workload.cgroup, file)))
+    };
+    let mems = mems.map(|mems| write("cpuset.mems", mems.to_string()));
+    let cpus = cpus.map(|cpus| write("cpuset.cpus", cpus.to_string()));
+    mems.into_iter().chain(cpus).collect::<Vec<_>>().join(" && ")
+}
+
 /// Puts memory nodes and then CPUs of a cgroup where they are given.
 fn set_cpuset(files: CgroupFiles<'_>, cgroup: &CgroupPath, cpus: Option<&CpuSet>, mems: &NodeSet) -> String {
     let write = |file, value: String| format!("echo {value} > {}", quote(&files.cpuset(cgroup, file)));

@@ -1,7 +1,7 @@
 //! Memory is on nodes that the workload's CPUs are not on.
 //!
 //! Judged by `memory.numa_stat` against the nodes of the CPUs that the workload may use, its threads'
-//! own affinity included. What it says is where pages are, not whether they are accessed.
+//! own affinity included; that a process binds its memory there itself is told with it. What it says is where pages are, not whether they are accessed.
 
 use super::{
     Finding, Rule, Severity, remedy,
@@ -19,6 +19,14 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
         if share >= thresholds.remote_residency_critical { Severity::Critical } else { Severity::Warning };
     let (nodes, bytes) = subject.remote_memory();
     let cpu_nodes = &subject.figures.cpu_nodes;
+    let bound = subject.bound_away();
+    let own_doing = bound.as_ref().map_or(String::new(), |bound| {
+        format!(
+            "; it binds {} to {} itself, where new pages come from whatever else cpuset.mems allows",
+            size(bound.bytes),
+            words::nodes(&bound.nodes)
+        )
+    });
     let words = Words {
         summary: format!(
             "{} of its memory is on {}, its CPUs are on {}",
@@ -26,10 +34,11 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
             words::nodes(&nodes),
             words::nodes(cpu_nodes)
         ),
-        impact: format!("{} are remote to every CPU that it may run on", size(bytes)),
+        impact: format!("{} are remote to every CPU that it may run on{own_doing}", size(bytes)),
         remedy: remedy::realign(subject),
     };
     let mut evidence = subject.cpuset_evidence();
     evidence.extend(subject.residency_evidence());
+    evidence.extend(bound.into_iter().flat_map(|bound| bound.evidence));
     Some(subject.finding(Rule::RemoteResidency, severity, words, evidence))
 }

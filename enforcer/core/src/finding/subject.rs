@@ -1,15 +1,17 @@
 //! What a rule judges: one workload with everything known about it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles};
 use crate::{
     id::NodeId,
     model::{Locality, WorkloadModel, accessed_bytes, nearest_effective},
+    owner::Ownership,
     place::{Allocations, CgroupRequest, Inventory},
     policy::Policy,
-    sample::{CgroupSample, Sample, TaskSample},
+    sample::{CgroupSample, PolicyExtent, Sample, TaskSample},
     set::{CpuSet, NodeSet},
+    words::{count, size},
     workload::{CgroupPath, Origin, Workload},
 };
 
@@ -20,6 +22,7 @@ pub(super) struct Subject<'a> {
     pub(super) figures: &'a WorkloadModel,
     pub(super) sample: &'a Sample,
     pub(super) policy: &'a Policy,
+    pub(super) owner: Option<&'a Ownership>,
 }
 
 impl Subject<'_> {
@@ -80,6 +83,28 @@ impl Subject<'_> {
             _ => self.files().numa_stat(&self.workload.cgroup),
         };
         Some(Evidence { source, value: parts.collect::<Vec<_>>().join(", ") })
+    }
+
+    /// Its processes that keep memory away from its CPUs themselves: the nodes that they bind it to, how much address
+    /// space, and what says so.
+    pub(super) fn bound_away(&self) -> Option<BoundAway> {
+        let pids: BTreeSet<u32> =
+            self.sample.tasks.iter().filter(|task| self.owns(task)).map(|task| task.pid).collect();
+        let mut bound = BoundAway { nodes: NodeSet::new(), bytes: 0, evidence: Vec::new() };
+        for pid in pids {
+            for extent in self.sample.policies_by_process.get(&pid).into_iter().flatten() {
+                let Some(nodes) = extent.policy.bound_to() else { continue };
+                if nodes.iter().any(|node| self.locality.is_local(node, &self.figures.cpu_nodes)) {
+                    continue;
+                }
+                bound.nodes = bound.nodes.union(nodes);
+                bound.bytes = bound.bytes.saturating_add(extent.bytes);
+                if bound.evidence.len() < BOUND_NAMED {
+                    bound.evidence.push(policy_evidence(pid, extent));
+                }
+            }
+        }
+        (bound.bytes > 0).then_some(bound)
     }
 
     /// Bytes of its memory that are local to none of its CPUs' nodes, and the nodes they are on.
@@ -144,6 +169,27 @@ impl Subject<'_> {
     fn busy_cpus(&self) -> usize {
         self.figures.cpus_used.map_or(1, |cpus| cpus.ceil() as usize).max(1)
     }
+}
+
+/// Policies named in the evidence of a finding.
+const BOUND_NAMED: usize = 3;
+
+/// Memory that a workload binds to nodes away from its CPUs.
+pub(super) struct BoundAway {
+    pub(super) nodes: NodeSet,
+    /// Size of the mappings; not all of it need be in memory.
+    pub(super) bytes: u64,
+    pub(super) evidence: Vec<Evidence>,
+}
+
+fn policy_evidence(pid: u32, extent: &PolicyExtent) -> Evidence {
+    let mappings = usize::try_from(extent.mappings).unwrap_or(usize::MAX);
+    let all = format!("{} for {} in {}", extent.policy, size(extent.bytes), count(mappings, "mapping"));
+    let kinds = [(extent.shared_bytes, "shared"), (extent.huge_bytes, "of huge pages")];
+    let parts =
+        kinds.iter().filter(|(bytes, _)| *bytes > 0).map(|(bytes, kind)| format!("{} {kind}", size(*bytes)));
+    let value = [all].into_iter().chain(parts).collect::<Vec<_>>().join(", ");
+    Evidence { source: format!("/proc/{pid}/numa_maps policy"), value }
 }
 
 /// The sentences of a finding.

@@ -5,6 +5,8 @@ use schemars::schema_for;
 use super::*;
 use crate::{
     id::NodeId,
+    memory_policy::MemoryPolicy,
+    sample::PolicyExtent,
     scene::Scene,
     topology::{MemoryKind, synth::Machine},
 };
@@ -134,6 +136,58 @@ fn a_thread_kept_away_from_the_memory_of_its_workload() {
     assert_eq!(finding.remedy, "taskset -pc 0-3 11");
     assert_eq!(finding.evidence[0].source, "/proc/11/task/11/status Cpus_allowed_list");
     assert_eq!(short(&scene.memory("/a", &[(0, 500, 0), (1, 500, 0)])), [""; 0], "no node is its own");
+}
+
+#[test]
+fn memory_that_the_program_binds_itself_is_said_to_be() {
+    let scene = |policy: &str| {
+        let mut scene = misaligned().thread("/bad.slice/worker", 10, "4-7", 4, (0, 0));
+        let extent = PolicyExtent {
+            policy: MemoryPolicy::parse_start(policy).unwrap(),
+            mappings: 2,
+            bytes: 64 << 20,
+            shared_bytes: 32 << 20,
+            huge_bytes: 0,
+        };
+        scene.now.policies_by_process = [(10, vec![extent.clone()]), (99, vec![extent])].into();
+        scene
+    };
+    let residency = |scene: &Scene| {
+        let mut findings = scene.findings();
+        findings.retain(|finding| finding.rule == Rule::RemoteResidency);
+        findings.remove(0)
+    };
+    let bound = residency(&scene("bind:0"));
+    assert!(bound.impact.contains("it binds 64 MiB to node 0 itself"), "{}", bound.impact);
+    let evidence = bound.evidence.last().unwrap();
+    assert_eq!(evidence.source, "/proc/10/numa_maps policy");
+    assert_eq!(evidence.value, "bind:0 for 64 MiB in 2 mappings, 32 MiB shared");
+    for other in ["prefer:0", "bind:0-1", "bind:1", "interleave:0-1"] {
+        assert!(!residency(&scene(other)).impact.contains("binds"), "{other}");
+    }
+}
+
+#[test]
+fn a_thread_that_keeps_to_its_own_memory_is_not_away_from_it() {
+    let scene = |faults: &[(u32, u64)]| {
+        let mut scene = host()
+            .workload("/a", "0-7", "0-2")
+            .memory("/a", &[(0, 900, 0), (1, 100, 0)])
+            .thread("/a", 10, "0-7", 0, (0, 0))
+            .thread("/a", 11, "4-5", 4, (0, 0));
+        scene.now.tasks[1].faults_by_node =
+            Some(faults.iter().map(|(node, pages)| (NodeId(*node), *pages)).collect());
+        scene.now.tasks[1].preferred_node = Some(NodeId(0));
+        scene
+    };
+    assert_eq!(short(&scene(&[(0, 10), (1, 90)])), [""; 0]);
+    for too_little in [&[(1, 19)][..], &[], &[(0, 30), (1, 70)]] {
+        assert_eq!(short(&scene(too_little)), ["info thread-affinity:/a"], "{too_little:?}");
+    }
+    let finding = &scene(&[(0, 95), (1, 5)]).findings()[0];
+    let evidence = &finding.evidence[1];
+    assert_eq!(evidence.source, "/proc/11/task/11/sched numa_faults");
+    assert_eq!(evidence.value, "N0=95 N1=5 prefers node 0");
 }
 
 #[test]

@@ -3,13 +3,13 @@
 //! The node of a workload is the one with nearly all of its memory. A thread that may not run there
 //! was left behind, as happens when a cpuset is widened and the threads keep their old narrow
 //! affinity (kernels from 6.2 on), or was pinned by the program itself. Worth knowing: a program may
-//! want that.
+//! want that. It does when the thread's own hinting faults find its memory where it runs; such a thread is left out.
 
 use super::{
     Evidence, Finding, Rule, Severity,
     subject::{Subject, Words},
 };
-use crate::sample::TaskSample;
+use crate::{id::NodeId, sample::TaskSample};
 
 /// Share of the memory that makes a node the workload's own.
 const HOME_PERCENT: u64 = 80;
@@ -28,6 +28,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let outside = |task: &&TaskSample| {
         subject.owns(task)
             && task.cpus_allowed.as_ref().is_some_and(|cpus| !cpus.is_empty() && cpus.is_disjoint(&local))
+            && !keeps_to_itself(subject, task)
     };
     let strays: Vec<&TaskSample> = subject.sample.tasks.iter().filter(outside).collect();
     let first = strays.first()?;
@@ -43,6 +44,29 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
             value: cpus.to_string(),
         })
     });
-    let evidence = named.chain(subject.residency_evidence()).collect();
+    let accesses = strays.iter().take(NAMED).filter_map(|task| accesses(task));
+    let evidence = named.chain(accesses).chain(subject.residency_evidence()).collect();
     Some(subject.finding(Rule::ThreadAffinity, Severity::Info, words, evidence))
+}
+
+/// Is what the thread accesses local to the CPUs that it may run on, by enough of its own hinting faults?
+fn keeps_to_itself(subject: &Subject<'_>, task: &TaskSample) -> bool {
+    let (Some(faults), Some(cpus)) = (&task.faults_by_node, &task.cpus_allowed) else { return false };
+    let nodes = subject.inventory.machine.nodes_of(cpus);
+    let sum = |wanted: &dyn Fn(NodeId) -> bool| {
+        let pages = faults.iter().filter(|(node, _)| wanted(**node)).map(|(_, pages)| *pages);
+        pages.fold(0u64, u64::saturating_add)
+    };
+    let (all, own) = (sum(&|_| true), sum(&|node| subject.locality.is_local(node, &nodes)));
+    let enough = all >= subject.policy.thresholds.min_samples;
+    enough && u128::from(own) * 100 >= u128::from(all) * u128::from(HOME_PERCENT)
+}
+
+/// What its hinting faults found, and where the kernel would have it run.
+fn accesses(task: &TaskSample) -> Option<Evidence> {
+    let faults = task.faults_by_node.as_ref().filter(|faults| !faults.is_empty())?;
+    let mut parts: Vec<String> = faults.iter().map(|(node, pages)| format!("N{node}={pages}")).collect();
+    parts.extend(task.preferred_node.map(|node| format!("prefers node {node}")));
+    let source = format!("/proc/{}/task/{}/sched numa_faults", task.pid, task.tid);
+    Some(Evidence { source, value: parts.join(" ") })
 }

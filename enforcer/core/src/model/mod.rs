@@ -8,8 +8,8 @@
 //!
 //! The model is a pure function of its inputs. It keeps `None` where a sample has none, where a
 //! share would divide by zero, and where a counter went backwards, as it does when a program is
-//! attached anew or a cgroup is made again under the same name: a rate is never negative and never
-//! NaN. Cost: linear in workloads, nodes and tasks (a logarithmic look-up each).
+//! attached anew: a rate is never negative and never NaN. A cgroup that was made again at the same path
+//! is another one, with counters of its own. Cost: linear in workloads, nodes and tasks (a logarithmic look-up each).
 
 mod cpuset;
 mod locality;
@@ -205,7 +205,7 @@ impl View<'_> {
         };
         let Some(Earlier { sample: before, interval_ns, baseline }) = &self.earlier else { return figures };
         let interval_ns = *interval_ns;
-        let counters = cgroup.zip(before.cgroups.get(path));
+        let counters = cgroup.zip(before.cgroups.get(path)).filter(|(now, then)| is_same(now, then));
         let run_time = RunTime::measure(baseline, counters, tasks);
 
         figures.run_share = run_time.as_ref().and_then(RunTime::shares);
@@ -224,6 +224,12 @@ impl View<'_> {
         figures.traffic = seen.traffic();
         figures
     }
+}
+
+/// Counters belong to a cgroup, not to its path: one that was made again, or that another one's path was
+/// given to, has counted nothing before. Without both ids nobody can tell.
+fn is_same(now: &CgroupSample, then: &CgroupSample) -> bool {
+    now.id.zip(then.id).is_none_or(|(now, then)| now == then)
 }
 
 /// The number of threads seen; none seen says nothing.
@@ -258,5 +264,9 @@ impl<'a> TasksByOwner<'a> {
     }
 }
 
+#[cfg(test)]
+mod identity_tests;
+#[cfg(test)]
+mod memory_tests;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,8 @@
 //!
 //! The kernel side counts run time per workload and node, threads that ended included. Without
 //! it, or when it caught nothing because the workload ran too little, each living thread's CPU time
-//! is attributed to the node it was last seen on: exact in amount, a guess in place.
+//! is attributed to the node it was last seen on: a guess in place, and in amount without the threads
+//! that ended meanwhile. A thread that changed cgroups counts once, for the one it is in now.
 
 use std::collections::BTreeMap;
 
@@ -29,6 +30,17 @@ impl Baseline {
     pub(super) fn new(machine: &Topology, before: &Sample, interval_ns: u64) -> Self {
         let times = before.tasks.iter().filter_map(|task| Some(((task.pid, task.tid), task.cpu_time_ns?)));
         Self { nodes: machine.node_of_cpu(), cpu_time: times.collect(), interval_ns }
+    }
+
+    /// What a thread ran since the earlier sample, which is not more than the interval.
+    ///
+    /// A thread that is new, or has the id of one that ended, counts from 0. None for one that was not seen
+    /// before and is older than the interval: it came from where nobody looked, with time that is not new.
+    fn ran(&self, task: &TaskSample, time: u64) -> Option<u64> {
+        match self.cpu_time.get(&(task.pid, task.tid)).filter(|then| **then <= time) {
+            Some(then) => Some((time - then).min(self.interval_ns)),
+            None => Some(time).filter(|time| *time <= self.interval_ns),
+        }
     }
 }
 
@@ -95,11 +107,9 @@ fn from_tasks(baseline: &Baseline, tasks: &[&TaskSample]) -> Option<RunTime> {
     for task in tasks {
         let (Some(cpu), Some(time)) = (task.cpu, task.cpu_time_ns) else { continue };
         let Some(node) = baseline.nodes.get(&cpu) else { continue };
-        // A thread that is new, or reuses the id of one that ended, counts from 0. No thread can
-        // run for longer than the interval.
-        let then = baseline.cpu_time.get(&(task.pid, task.tid)).copied().filter(|then| *then <= time);
+        let Some(new) = baseline.ran(task, time) else { continue };
         let ran: &mut u64 = by_node.entry(*node).or_default();
-        *ran = ran.saturating_add((time - then.unwrap_or(0)).min(baseline.interval_ns));
+        *ran = ran.saturating_add(new);
     }
     let run_time = RunTime { by_node, misplaced_ns: None, samples: 0 };
     (!run_time.by_node.is_empty()).then(|| RunTime { samples: run_time.total_ns() / TICK_NS, ..run_time })

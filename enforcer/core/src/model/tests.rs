@@ -3,13 +3,13 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     degraded::Degraded,
-    sample::{HardwareAccesses, HintFaults, Placements, RunTime},
+    sample::{HardwareAccesses, HintFaults, Placements, RunTime, ScanSkips},
     scene::{SECOND, Scene},
     topology::{MemoryKind, synth::Machine},
 };
 
 /// Two nodes, CPUs 0-3 and 4-7, and a CXL node 2 beside node 1.
-fn two_nodes() -> Topology {
+pub(super) fn two_nodes() -> Topology {
     Machine::new().sockets(2).threads(1).memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1)).build()
 }
 
@@ -233,6 +233,22 @@ fn a_figure_says_why_a_better_source_is_silent() {
     assert_eq!(reasons(&scene), ["no PMU", "no trampolines"]);
     scene.now.settings.numa_balancing = Some(0);
     assert!(reasons(&scene)[1].contains("/proc/sys/kernel/numa_balancing is 0"));
+}
+
+#[test]
+fn faults_are_silent_because_of_a_cpuset_only_where_the_kernel_was_seen_to_skip_it() {
+    let mut scene = scene("0-7", "0").memory("/a", &[(0, 100, 0)]).ran("/a", &[(1, 1000)]).faults("/a", &[]);
+    let mut reason = |before, now| {
+        let skips = |one_node| Some(ScanSkips { one_node, ..ScanSkips::default() });
+        scene.before.cgroups.get_mut(&CgroupPath::new("/a")).unwrap().scan_skips = skips(before);
+        scene.now_mut("/a").scan_skips = skips(now);
+        figures(&scene).traffic.unwrap().silent[1].reason.clone()
+    };
+    let plain = "0 pages, 100 are needed";
+    assert_eq!([reason(None, None), reason(None, Some(9)), reason(Some(9), Some(9))], [plain; 3]);
+    assert_eq!(reason(Some(9), Some(4)), plain, "counted anew");
+    let seen = reason(Some(4), Some(9));
+    assert!(seen.starts_with(plain) && seen.contains("cpuset.mems has one node (5 times"), "{seen}");
 }
 
 #[test]

@@ -10,7 +10,8 @@
 //! - hardware counters of accesses to DRAM, where the CPU has them and they can be opened;
 //! - NUMA hinting faults, where automatic balancing is on (bit 0 of `kernel.numa_balancing`). Few or no
 //!   faults mean nothing: from 6.17 on the kernel does not scan a task whose `cpuset.mems` is one node,
-//!   and it never scans memory bound with `MPOL_BIND`.
+//!   and it never scans memory bound with `MPOL_BIND`. Where memory is on nodes without CPUs they mean
+//!   something else by remote, and are not asked.
 //!
 //! Each says why it is silent where it is, and the figure that is given in its stead repeats it: silence
 //! is not "all accesses are local".
@@ -39,6 +40,10 @@ const MIN_FAULTED_PAGES: u64 = 100;
 /// Overflows below which hardware counters say nothing. An overflow charges a whole period to whoever
 /// runs then, so each is one draw as a faulted page is: the same number for the same deviation.
 const MIN_OVERFLOWS: u64 = 100;
+
+/// Share of memory on nodes without CPUs above which hinting faults say nothing. The kernel compares the node
+/// of the page with that of the CPU, so that it calls such memory remote also where no CPU is nearer to it.
+const MOST_WITHOUT_CPUS: f64 = 0.05;
 
 /// What is known of one workload.
 pub(super) struct Seen<'a> {
@@ -69,11 +74,14 @@ impl Seen<'_> {
 
     fn hardware(&self) -> Result<Traffic, String> {
         let (now, before) = self.each(|cgroup| cgroup.hardware.as_ref(), source::HARDWARE)?;
-        let remote = |all: &BTreeMap<NodeId, HardwareAccesses>| {
-            all.iter().map(|(node, accesses)| (*node, accesses.remote)).collect::<BTreeMap<_, _>>()
+        let each = |all: &BTreeMap<NodeId, HardwareAccesses>, field: fn(&HardwareAccesses) -> u64| {
+            all.iter().map(|(node, accesses)| (*node, field(accesses))).collect::<BTreeMap<_, _>>()
         };
-        // The remote ones are counted by one counter, so they tell a reset; the local ones may not be.
-        advance(&remote(now), &remote(before)).ok_or(RESET)?;
+        // Remote ones are counted by one counter, and overflows only add up, so these tell a reset; the local
+        // ones may be a difference.
+        for field in [|one: &HardwareAccesses| one.remote, |one: &HardwareAccesses| one.samples] {
+            advance(&each(now, field), &each(before, field)).ok_or(RESET)?;
+        }
         let mut sum = HardwareAccesses::default();
         for (node, accesses) in now {
             sum.add(accesses.minus(before.get(node).copied().unwrap_or_default()));
@@ -92,6 +100,12 @@ impl Seen<'_> {
             return Err(silent.reason);
         }
         let (now, before) = self.each(|cgroup| cgroup.hint_faults.as_ref(), source::HINT_FAULTS)?;
+        if let Some(share) = self.share_without_cpus().filter(|share| *share > MOST_WITHOUT_CPUS) {
+            let percent = (share * 100.0).round();
+            return Err(format!(
+                "{percent} % of its memory is on nodes without CPUs, which the kernel calls remote to every CPU"
+            ));
+        }
         let pages = advance(&faulted_pages(now), &faulted_pages(before)).ok_or(RESET)?;
         let sum = |wanted: Place| {
             pages
@@ -101,9 +115,30 @@ impl Seen<'_> {
         };
         let (local, remote) = (sum(Place::Local), sum(Place::Remote));
         let samples = local.saturating_add(remote);
-        enough(samples, MIN_FAULTED_PAGES, "pages")?;
+        enough(samples, MIN_FAULTED_PAGES, "pages")
+            .map_err(|reason| self.unscanned().map_or(reason.clone(), |why| format!("{reason}; {why}")))?;
         let remote_ratio = ratio(remote, samples).ok_or("no page faulted")?;
         Ok(Traffic::new(remote_ratio, TrafficSource::HintFaults, samples))
+    }
+
+    /// Share of its memory on nodes that have no CPUs; none where that is not known.
+    fn share_without_cpus(&self) -> Option<f64> {
+        let bytes = self.bytes?;
+        let there = bytes
+            .iter()
+            .filter(|(node, _)| self.locality.home(**node) != Some(**node))
+            .fold(0u64, |sum, (_, bytes)| sum.saturating_add(accessed_bytes(bytes)));
+        ratio(there, residency::total(bytes))
+    }
+
+    /// What the kernel was seen not to scan since the sample before: what is not scanned does not fault.
+    fn unscanned(&self) -> Option<String> {
+        let (now, before) = self.counters?;
+        let (now, before) = (now.scan_skips?, before.scan_skips?);
+        let times = now.one_node?.checked_sub(before.one_node?).filter(|times| *times > 0)?;
+        Some(format!(
+            "the kernel does not scan it, because cpuset.mems has one node ({times} times since the sample before)"
+        ))
     }
 
     /// A kind of counter now and before; else why there is none, which its hook knows where it is missing.

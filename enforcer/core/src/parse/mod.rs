@@ -14,6 +14,7 @@ pub mod pressure;
 pub mod processors;
 pub mod quantity;
 pub mod scalar;
+pub mod task_sched;
 pub mod task_stat;
 pub mod task_status;
 

@@ -62,6 +62,23 @@ pub fn parse_numa_stat_v1(text: &str, page_bytes: u64, below: bool) -> Result<By
     Ok(by_node)
 }
 
+/// Reads `hugetlb.SIZE.numa_stat` of v2, since Linux 5.17: bytes of huge pages that are in use, by node, of the cgroup and
+/// everything below it (`hugetlb_cgroup_read_numa_stat`). `memory.numa_stat` has none of them.
+pub fn parse_hugetlb_numa_stat(text: &str) -> Result<BTreeMap<NodeId, u64>, ParseError> {
+    let mut by_node = BTreeMap::new();
+    let mut words =
+        text.lines().find(|line| line.starts_with("total=")).unwrap_or(text).split_ascii_whitespace();
+    if !words.next().is_some_and(|word| word.starts_with("total=")) {
+        return Err(ParseError::new("a total of huge pages", text));
+    }
+    for word in words {
+        let (node, bytes) = node_count(word)?;
+        let sum: &mut u64 = by_node.entry(node).or_default();
+        *sum = sum.saturating_add(bytes);
+    }
+    Ok(by_node)
+}
+
 fn add_known(sum: &mut Option<u64>, count: u64) {
     *sum = Some(sum.unwrap_or(0).saturating_add(count));
 }
@@ -137,6 +154,17 @@ hierarchical_unevictable=4783 N0=4783 N33=0
     }
 
     #[test]
+    fn huge_pages_are_bytes_by_node() {
+        let read = parse_hugetlb_numa_stat("total=6291456 N0=2097152 N33=4194304\n").unwrap();
+        assert_eq!(read, [(NodeId(0), 2 << 20), (NodeId(33), 4 << 20)].into());
+        assert_eq!(parse_hugetlb_numa_stat("total=0 N0=0\n").unwrap(), [(NodeId(0), 0)].into());
+        for text in ["", "total", "N0=1\n", "hierarchical_total=1 N0=1\n"] {
+            assert!(parse_hugetlb_numa_stat(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_hugetlb_numa_stat("total=1 N0=x\n").unwrap_err().found, "N0=x");
+    }
+
+    #[test]
     fn a_count_that_is_none_is_named() {
         for word in ["N0", "N0=", "Nx=1", "0=1", "N0=-1", "N99999999999=1", "N0=1,N1=2"] {
             assert_eq!(parse_numa_stat_v2(&format!("anon N1=1 {word}\n")).unwrap_err().found, word);
@@ -156,6 +184,7 @@ hierarchical_unevictable=4783 N0=4783 N33=0
             for text in [text, noise] {
                 let _ = parse_numa_stat_v2(&text);
                 let _ = parse_numa_stat_v1(&text, 4096, true);
+                let _ = parse_hugetlb_numa_stat(&text);
             }
         }
 

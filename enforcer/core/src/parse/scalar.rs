@@ -51,6 +51,13 @@ pub fn spaced<T: crate::id::Id>(text: &str) -> Result<IdSet<T>, ParseError> {
     Ok(ids)
 }
 
+/// The word in brackets of `always [madvise] never`.
+pub fn chosen(words: &str) -> Option<String> {
+    let (_, rest) = words.split_once('[')?;
+    let (word, _) = rest.split_once(']')?;
+    Some(word.to_owned())
+}
+
 /// A cache size in bytes, `32K` or `1M` (`size_show` in `drivers/base/cacheinfo.c`).
 pub fn cache_size(text: &str) -> Result<u64, ParseError> {
     let error = || ParseError::new("a cache size like 32K", bare(text));
@@ -132,6 +139,15 @@ mod tests {
         fn numbers_round_trip(n in any::<u64>(), i in any::<i32>()) {
             prop_assert_eq!(unsigned(&format!("{n}\n")), Ok(n));
             prop_assert_eq!(signed(&format!("{i}\n")), Ok(i));
+        }
+    }
+
+    #[test]
+    fn takes_the_chosen_word_only() {
+        for (words, word) in
+            [("[always] madvise never", Some("always")), ("always", None), ("[", None), ("", None)]
+        {
+            assert_eq!(chosen(words).as_deref(), word);
         }
     }
 }

@@ -7,11 +7,11 @@
 //!
 //! Cost: O(holders) set operations of a few words each.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, convert::Infallible};
 
 use super::{
     Allocations, Grant, Holder, Inventory, PodName, PodRequest, Reason, Rejection, Trace, bring_home,
-    capacity, choice::engine_of,
+    capacity, choice::engine_of, held::make_room,
 };
 use crate::{
     policy::placement::PlacementSettings,
@@ -70,13 +70,48 @@ pub fn resize(
 
 /// Takes a pod away. Whoever it had driven from home returns. No pod of that name is no update.
 pub fn remove(allocations: &mut Allocations, pod: &PodName) -> Vec<Update> {
+    outside(allocations, pod, |allocations| {
+        allocations.release_pod(pod);
+    })
+}
+
+/// The same with one container of a pod. What changes for the others of its pod is not among the updates.
+pub(super) fn remove_container(allocations: &mut Allocations, holder: &Holder) -> Vec<Update> {
+    outside(allocations, holder.pod(), |allocations| {
+        allocations.release(holder);
+    })
+}
+
+/// What a change of one pod that no engine makes changes for all others.
+fn outside(
+    allocations: &mut Allocations,
+    pod: &PodName,
+    change: impl FnOnce(&mut Allocations),
+) -> Vec<Update> {
     let taken = allocations.exclusive_cpus();
     let outcome = allocations.transaction(|allocations| {
-        allocations.release_pod(pod);
+        change(allocations);
         bring_home(allocations);
-        Ok::<_, Rejection>(())
+        Ok::<_, Infallible>(())
     });
-    outcome.map_or_else(|_| Vec::new(), |((), before)| updates(allocations, &taken, &before, pod))
+    match outcome {
+        Ok(((), before)) => updates(allocations, &taken, &before, pod),
+        Err(never) => match never {},
+    }
+}
+
+/// Notes what somebody else gave to a holder that is no pod of ours.
+pub(super) fn give_apart(
+    inventory: &Inventory,
+    allocations: &mut Allocations,
+    holder: &Holder,
+    grant: Grant,
+) -> Vec<Update> {
+    outside(allocations, holder.pod(), |allocations| {
+        let moved = grant.exclusive.difference(&allocations.exclusive_cpus());
+        allocations.give(holder.clone(), grant);
+        make_room(inventory, allocations, &moved);
+    })
 }
 
 fn replace(

@@ -35,6 +35,11 @@ impl Holder {
         Self::new(PodName::of_cgroup(cgroup), String::new())
     }
 
+    /// Is it a cgroup that no runtime announced?
+    pub fn is_cgroup(&self) -> bool {
+        self.pod.namespace.is_empty()
+    }
+
     /// Its pod.
     pub fn pod(&self) -> &PodName {
         &self.pod

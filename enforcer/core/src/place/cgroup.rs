@@ -106,12 +106,22 @@ impl CgroupRequest<'_> {
     /// Where the cgroup should be. The allocations have it from then on; on an error they are as
     /// before.
     pub fn place(&self, inventory: &Inventory, allocations: &mut Allocations) -> Result<Grant, Rejection> {
+        self.place_traced(inventory, allocations, &mut Trace::default())
+    }
+
+    /// The same; `trace` has the places that were considered.
+    pub fn place_traced(
+        &self,
+        inventory: &Inventory,
+        allocations: &mut Allocations,
+        trace: &mut Trace,
+    ) -> Result<Grant, Rejection> {
         let pod = self.pod(inventory);
         let holder = Holder::cgroup(self.cgroup);
         let had_none = allocations.get(&holder).is_none();
         let admit = if had_none { admission::admit } else { admission::resize };
         let free = self.allowed_cpus(inventory).difference(&allocations.exclusive_cpus());
-        admit(inventory, &settings(), allocations, &pod, &mut Trace::default())
+        admit(inventory, &settings(), allocations, &pod, trace)
             .map_err(|rejection| self.explained(inventory, rejection))?;
         let mut grant = allocations.get(&holder).cloned().unwrap_or_default();
         grant.reason = self.why(inventory, &grant, &free);
@@ -132,14 +142,15 @@ impl CgroupRequest<'_> {
         format!("node {} has {free} free CPUs for {}{holds}", node.id, self.cpus)
     }
 
-    fn pod(&self, inventory: &Inventory) -> PodRequest {
+    /// What it asks for, as a container.
+    pub fn container(&self, inventory: &Inventory) -> ContainerRequest {
         let amounts = Resources {
             milli_cpus: Some(u64::from(self.cpus) * 1000),
             memory_bytes: Some(self.needed_bytes()),
             hugepages: BTreeMap::new(),
         };
         let held = self.now.and_then(|now| now.bytes_by_node.as_ref());
-        let container = ContainerRequest {
+        ContainerRequest {
             name: String::new(),
             requests: amounts.clone(),
             limits: amounts,
@@ -151,14 +162,17 @@ impl CgroupRequest<'_> {
                 .map(|(node, bytes)| (*node, accessed_bytes(bytes)))
                 .collect(),
             ..ContainerRequest::default()
-        };
+        }
+    }
+
+    fn pod(&self, inventory: &Inventory) -> PodRequest {
         PodRequest {
             name: PodName::of_cgroup(self.cgroup),
             qos: QosClass::Guaranteed,
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
             documents: Documents::default(),
-            containers: vec![container],
+            containers: vec![self.container(inventory)],
             previous: BTreeMap::new(),
         }
     }

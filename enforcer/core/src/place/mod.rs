@@ -22,8 +22,10 @@ mod allocations;
 mod capacity;
 mod cgroup;
 mod choice;
+mod containers;
 mod explain;
 mod grant;
+mod held;
 pub mod hints;
 mod home;
 mod inventory;
@@ -42,6 +44,7 @@ pub use self::{
     admission::{Admission, Update, admit, remove, resize},
     allocations::{Allocations, Holder},
     cgroup::{Bounds, CgroupRequest},
+    containers::{Announced, Containers, Cpuset, Node, Settled, UNPLACED, Weighed},
     explain::{Candidate, Trace},
     grant::{
         ColdStart, CpuClass, Grant, MemoryClaim, MemoryPriority, MemoryResource, MemorySource, SharedCpus,
@@ -57,8 +60,8 @@ pub use self::{
     what_if::{Move, Seat, what_if},
 };
 
-pub(crate) use self::home::bring_home;
 use self::home::send_away;
+pub(crate) use self::{held::hold, home::bring_home};
 
 /// A placement engine.
 pub trait Placement {

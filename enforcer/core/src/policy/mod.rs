@@ -50,6 +50,12 @@ pub struct Policy {
     pub sample: SampleSettings,
     /// The metrics endpoint.
     pub metrics: MetricsSettings,
+    /// The link to the container runtime.
+    pub nri: NriSettings,
+    /// What the kubelet tells of what it gave away.
+    pub kubelet: KubeletSettings,
+    /// The socket over which the daemon is asked and told.
+    pub control: ControlSettings,
     /// When a figure becomes a finding.
     pub thresholds: Thresholds,
     /// How pods are placed.
@@ -112,6 +118,44 @@ pub struct MetricsSettings {
     pub enabled: bool,
     /// Address and port.
     pub listen: SocketAddr,
+}
+
+/// The link to the container runtime, over which containers are placed before they start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NriSettings {
+    /// Connect to the runtime whenever it is there: containers get the names of their pods.
+    pub enabled: bool,
+    /// Place containers when they are created, in enforce mode. What the kubelet's static managers gave exclusive
+    /// CPUs or memory nodes is left alone; other plugins that set cpusets must be off.
+    pub place: bool,
+    /// Its socket for plugins.
+    pub socket: PathBuf,
+    /// Place among the plugins, 0 to 99: those with lower numbers are asked first.
+    #[schemars(range(max = 99))]
+    pub index: u8,
+}
+
+/// What the kubelet tells of what its static managers gave away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct KubeletSettings {
+    /// Look at all. Without it nothing that a kubelet owns is known.
+    pub enabled: bool,
+    /// Its directory, with the state files of its CPU and memory managers.
+    pub root_dir: PathBuf,
+    /// Its podresources socket.
+    pub podresources: PathBuf,
+}
+
+/// The socket over which `status`, `explain`, `pause`, `resume` and `log-level` reach the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ControlSettings {
+    /// Listen there.
+    pub enabled: bool,
+    /// Where; in a directory that nobody else may write.
+    pub socket: PathBuf,
 }
 
 /// From which figure on something is a finding. Ratios are from 0 to 1.
@@ -187,6 +231,22 @@ impl Policy {
             let value = quoted(&self.state_dir.to_string_lossy());
             return Err(refused("state_dir", value, "an absolute path is expected"));
         }
+        if !self.nri.socket.is_absolute() {
+            let value = quoted(&self.nri.socket.to_string_lossy());
+            return Err(refused("nri.socket", value, "an absolute path is expected"));
+        }
+        for (key, path) in [
+            ("kubelet.root_dir", &self.kubelet.root_dir),
+            ("kubelet.podresources", &self.kubelet.podresources),
+        ] {
+            if !path.is_absolute() {
+                return Err(refused(key, quoted(&path.to_string_lossy()), "an absolute path is expected"));
+            }
+        }
+        if self.nri.index > 99 {
+            return Err(refused("nri.index", self.nri.index, "at most 99 is expected"));
+        }
+        self.control.validate()?;
         self.thresholds.validate()?;
         self.placement.validate()?;
         let mut names = BTreeSet::new();
@@ -211,6 +271,25 @@ impl Policy {
     /// The rule of a cgroup: the first in the file whose glob matches.
     pub fn rule(&self, cgroup: &CgroupPath) -> Option<&WorkloadRule> {
         self.workloads.iter().find(|rule| rule.cgroup.matches(cgroup))
+    }
+}
+
+impl ControlSettings {
+    /// Longest path of a socket in bytes: `sun_path` of unix(7) holds 108, the terminating 0 among them.
+    pub const LONGEST: usize = 107;
+
+    fn validate(&self) -> Result<(), PolicyError> {
+        let refused = |problem| refused("control.socket", quoted(&self.socket.to_string_lossy()), problem);
+        if !self.socket.is_absolute() {
+            return Err(refused("an absolute path is expected"));
+        }
+        if self.socket.file_name().is_none() {
+            return Err(refused("a file name is expected at its end"));
+        }
+        if self.socket.as_os_str().len() > Self::LONGEST {
+            return Err(refused("the kernel takes paths of sockets of at most 107 bytes"));
+        }
+        Ok(())
     }
 }
 
@@ -253,6 +332,9 @@ impl Default for Policy {
             state_dir: "/run/numa-enforcer".into(),
             sample: SampleSettings::default(),
             metrics: MetricsSettings::default(),
+            nri: NriSettings::default(),
+            kubelet: KubeletSettings::default(),
+            control: ControlSettings::default(),
             thresholds: Thresholds::default(),
             placement: placement::PlacementSettings::default(),
             workloads: Vec::new(),
@@ -269,6 +351,28 @@ impl Default for SampleSettings {
 impl Default for MetricsSettings {
     fn default() -> Self {
         Self { enabled: true, listen: (Ipv4Addr::LOCALHOST, 9477).into() }
+    }
+}
+
+impl Default for NriSettings {
+    fn default() -> Self {
+        Self { enabled: true, place: false, socket: "/var/run/nri/nri.sock".into(), index: 50 }
+    }
+}
+
+impl Default for KubeletSettings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            root_dir: "/var/lib/kubelet".into(),
+            podresources: "/var/lib/kubelet/pod-resources/kubelet.sock".into(),
+        }
+    }
+}
+
+impl Default for ControlSettings {
+    fn default() -> Self {
+        Self { enabled: true, socket: "/run/numa-enforcer/control.sock".into() }
     }
 }
 

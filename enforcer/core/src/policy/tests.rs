@@ -74,6 +74,9 @@ fn bad_values_are_refused_with_their_key_and_value() {
         ("state_dir = 'run/enforcer'".to_owned(), vec!["state_dir", "run/enforcer", "absolute"]),
         ("mode = 'write'".to_owned(), vec!["mode", "write"]),
         ("[metrics]\nlisten = 'here'".to_owned(), vec!["listen", "here"]),
+        ("[control]\nsocket = 'run/c.sock'".to_owned(), vec!["control.socket", "run/c.sock", "absolute"]),
+        (format!("[control]\nsocket = '/{}'", "x".repeat(107)), vec!["control.socket", "107 bytes"]),
+        ("[control]\nsocket = '/'".to_owned(), vec!["control.socket", "file name"]),
         ("[thresholds]\nremote_traffic_warning = 20.0".to_owned(), vec!["remote_traffic_warning", "20"]),
         ("[thresholds]\nremote_traffic_warning = nan".to_owned(), vec!["remote_traffic_warning", "NaN"]),
         (

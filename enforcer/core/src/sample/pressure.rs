@@ -14,6 +14,34 @@ pub struct PressureEvents {
     pub latest: Vec<PressureEvent>,
     /// Since the programs were first attached.
     pub counts: EventCounts,
+    /// Those that were received, by node and kind, in this order; since the programs were first attached.
+    #[serde(default)]
+    pub totals: Vec<PressureTotal>,
+    /// How long they were on their way.
+    #[serde(default)]
+    pub delay: PressureDelay,
+}
+
+/// Events of one kind from one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PressureTotal {
+    /// The node that was short.
+    pub numa_node: NodeId,
+    /// What happened.
+    pub kind: PressureKind,
+    /// How often.
+    pub events: u64,
+}
+
+/// From the moment that the kernel side gives an event to the moment that the daemon takes it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PressureDelay {
+    /// Sum over all events since the programs were first attached, in nanoseconds.
+    pub sum_ns: u64,
+    /// The longest since the sample before; none where there was no event.
+    pub longest_ns: Option<u64>,
 }
 
 /// A node got short of memory, or somebody is killed for some.

@@ -153,7 +153,7 @@ impl PlanReport {
 
 impl ContainerReport {
     /// What `grant` means while `taken` are the exclusive CPUs of all.
-    pub(super) fn new(container: &ContainerRequest, grant: &Grant, taken: &CpuSet) -> Self {
+    pub fn new(container: &ContainerRequest, grant: &Grant, taken: &CpuSet) -> Self {
         let shared = grant.shared.as_ref().map(|shared| shared.reach().difference(taken)).unwrap_or_default();
         let cpus = grant.cpus(taken);
         let asked = container.requests.memory_bytes.filter(|bytes| *bytes > 0);

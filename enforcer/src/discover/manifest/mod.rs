@@ -23,10 +23,13 @@ mod tree;
 mod workload;
 mod yaml;
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use enforcer_core::{
-    place::DeviceUnit,
+    place::{
+        DeviceUnit,
+        pools::{self, Documents},
+    },
     set::NodeSet,
     trial::{Action, Step},
 };
@@ -93,6 +96,11 @@ pub fn read_steps(manifests: &[&Path], steps: Option<&Path>) -> Result<Steps, In
 pub fn read_devices(path: &Path, nodes: &NodeSet) -> Result<Vec<DeviceUnit>, InputError> {
     let source = Source::read(path)?;
     devices::devices(&documents(&source)?, nodes).map_err(|problem| source.error(&problem))
+}
+
+/// Those of a pod's annotations whose values are documents (YAML or JSON), read.
+pub fn annotation_documents(annotations: &BTreeMap<String, String>) -> Documents {
+    pools::documents(annotations, yaml::parse)
 }
 
 impl Manifests {

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::place::{ContainerRequest, PodName, PodRequest, pools::documents, qos_class};
+use enforcer_core::place::{ContainerRequest, PodName, PodRequest, qos_class};
 
-use super::{container, source::Problem, tree::Node, yaml};
+use super::{annotation_documents, container, source::Problem, tree::Node};
 
 /// A pod that was read.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,7 +55,7 @@ pub(super) fn request(
     warnings: Vec<String>,
 ) -> Pod {
     let qos = qos_class(&containers);
-    let documents = documents(&annotations, yaml::parse);
+    let documents = annotation_documents(&annotations);
     let request =
         PodRequest { name, qos, labels, annotations, documents, containers, previous: BTreeMap::new() };
     Pod { request, warnings }

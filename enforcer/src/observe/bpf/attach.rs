@@ -8,13 +8,16 @@ use std::{collections::BTreeMap, error::Error, io, path::Path};
 
 use aya::{
     Btf, Ebpf, EbpfError, EbpfLoader, include_bytes_aligned,
-    programs::{BtfTracePoint, FEntry, PerfEvent, Program, ProgramError, ProgramFd},
+    programs::{BtfTracePoint, FEntry, FExit, PerfEvent, Program, ProgramError, ProgramFd},
 };
 use enforcer_common::{
+    change::KINDS,
     limit,
     settings::{self, NO_NODE},
 };
 use enforcer_core::{id::CpuId, policy::RunTimeSource};
+
+use rustix::time::{ClockId, clock_getres};
 
 use super::{
     axis::CgroupAxis,
@@ -23,11 +26,11 @@ use super::{
     hardware::{self, OnOverflow, OpenCounters},
     hook::{Hook, HookError},
     maps,
-    offsets::{self, CgroupTree, CgroupWalk, ZoneWalk},
+    offsets::{self, CgroupFile, CgroupTree, CgroupWalk, ZoneWalk},
     perf,
     programs::AttachOptions,
 };
-use crate::host::{read_bytes, read_text};
+use crate::host::{HostRoot, lockdown, read_bytes, read_text};
 
 /// The programs of `enforcer-ebpf`, as `build.rs` built them.
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.o"));
@@ -44,14 +47,45 @@ const RECLAIM: (&str, &[usize]) = ("mm_vmscan_direct_reclaim_begin", &[2, 3]);
 const RETRY: (&str, &[usize]) = ("reclaim_retry_zone", &[7]);
 const VICTIM: (&str, &[usize]) = ("mark_victim", &[1, 2]);
 const OUT_OF_MEMORY: (&str, &[usize]) = ("out_of_memory", &[1]);
+const MIGRATE_PAGES: (&str, &[usize]) = ("mm_migrate_pages", &[7, 8]);
+const MOVE_NUMA: (&str, &[usize]) = ("sched_move_numa", &[3]);
+const STICK_NUMA: (&str, &[usize]) = ("sched_stick_numa", &[4]);
+const SWAP_NUMA: (&str, &[usize]) = ("sched_swap_numa", &[4]);
+const SKIP_MAPPING: (&str, &[usize]) = ("sched_skip_vma_numa", &[3]);
+const SKIP_TASK: (&str, &[usize]) = ("sched_skip_cpuset_numa", &[2]);
+const CPUSET_WRITE: (&str, &[usize]) = ("cpuset_write_resmask", &[4]);
+const SET_MEMPOLICY: (&str, &[usize]) = ("do_set_mempolicy", &[3]);
+const MBIND: (&str, &[usize]) = ("do_mbind", &[6]);
 const CLOCK: &str = "cpu_clock";
 const NEAR: &str = "hardware_near";
 const REMOTE: &str = "hardware_remote";
+
+/// Whose arguments are counted.
+const TRACEPOINTS: [(&str, &[usize]); 15] = [
+    MIGRATE,
+    WAKEUP_NEW,
+    SWITCH,
+    MKDIR,
+    RELEASE,
+    KSWAPD,
+    RECLAIM,
+    RETRY,
+    VICTIM,
+    MIGRATE_PAGES,
+    MOVE_NUMA,
+    STICK_NUMA,
+    SWAP_NUMA,
+    SKIP_MAPPING,
+    SKIP_TASK,
+];
+
+const FUNCTIONS: [(&str, &[usize]); 5] = [NUMA_FAULT, OUT_OF_MEMORY, CPUSET_WRITE, SET_MEMPOLICY, MBIND];
 
 /// Ring of the programs' diagnostics when they are off: the smallest that every page size allows.
 const SILENT_LOG_BYTES: u32 = 65_536;
 /// No kernel's type information is that long; 5 MB is usual.
 const VMLINUX_LIMIT: u64 = 64 << 20;
+const NS_PER_S: u64 = 1_000_000_000;
 /// Longest reason, in characters: some errors carry the kernel's whole log.
 const REASON: usize = 300;
 
@@ -61,6 +95,8 @@ pub(super) struct Kernel {
     facts: Result<Facts, String>,
     /// Number of the hierarchy whose cgroups count.
     hierarchy: Result<u32, String>,
+    /// Why programs may not read its memory by address, where they may not.
+    confidential: Option<String>,
     /// Its types as aya needs them to name an attach point.
     btf: Option<Btf>,
 }
@@ -73,6 +109,9 @@ struct Facts {
     zone: Result<ZoneWalk, Missing>,
     oom_constraint: Result<u32, Missing>,
     victim_is_task: Result<bool, Missing>,
+    reasons: Result<[u8; limit::MIGRATE_REASONS], Missing>,
+    skip_unsuitable: Result<u32, Missing>,
+    cgroup_file: Result<CgroupFile, Missing>,
     arities: BTreeMap<&'static str, Result<usize, Missing>>,
 }
 
@@ -91,17 +130,20 @@ impl Kernel {
                 zone: ZoneWalk::resolve(&types),
                 oom_constraint: offsets::oom_constraint(&types),
                 victim_is_task: types.tracepoint_takes_pointer(VICTIM.0, 0),
-                arities: [MIGRATE, WAKEUP_NEW, SWITCH, MKDIR, RELEASE, KSWAPD, RECLAIM, RETRY, VICTIM]
+                reasons: offsets::migrate_reasons(&types),
+                skip_unsuitable: offsets::skip_unsuitable(&types),
+                cgroup_file: CgroupFile::resolve(&types),
+                arities: TRACEPOINTS
                     .map(|(name, _)| (name, types.tracepoint_arity(name)))
                     .into_iter()
-                    .chain([NUMA_FAULT, OUT_OF_MEMORY].map(|(name, _)| (name, types.function_arity(name))))
+                    .chain(FUNCTIONS.map(|(name, _)| (name, types.function_arity(name))))
                     .collect(),
             });
         let hierarchy =
             read_text(Path::new("/proc/self/cgroup")).map_err(|error| error.to_string()).and_then(|text| {
                 axis.hierarchy(&text).ok_or_else(|| "/proc/self/cgroup: no such hierarchy".to_owned())
             });
-        Self { facts, hierarchy, btf: None }
+        Self { facts, hierarchy, confidential: lockdown::confidential(&HostRoot::live()), btf: None }
     }
 
     /// Reads the types for aya; after the object is loaded, because the loader reads them as well.
@@ -136,8 +178,15 @@ impl Kernel {
         Ok(self.facts()?.zone.clone()?)
     }
 
+    /// The program that tells of a kill reads it by address: where that is refused it must not try.
     fn oom_constraint(&self) -> Result<u32, HookError> {
+        self.may_read_by_address()?;
         Ok(self.facts()?.oom_constraint.clone()?)
+    }
+
+    fn may_read_by_address(&self) -> Result<(), HookError> {
+        let refused = |cause: &String| HookError::Confidential { cause: cause.clone() };
+        self.confidential.as_ref().map(refused).map_or(Ok(()), Err)
     }
 
     fn victim_is_task(&self) -> Result<bool, HookError> {
@@ -149,6 +198,24 @@ impl Kernel {
     fn reclaim_order(&self) -> u32 {
         let arity = self.facts().ok().and_then(|facts| facts.arities.get(RECLAIM.0)?.as_ref().ok());
         u32::from(arity.is_some_and(|arity| *arity > 2))
+    }
+
+    /// Position of the reason among the arguments of `mm_migrate_pages`, where it is the last one.
+    fn reason_argument(&self) -> u32 {
+        let arity = self.facts().ok().and_then(|facts| facts.arities.get(MIGRATE_PAGES.0)?.as_ref().ok());
+        if arity.is_some_and(|arity| *arity > 7) { 7 } else { 6 }
+    }
+
+    fn reasons(&self) -> Result<[u8; limit::MIGRATE_REASONS], HookError> {
+        Ok(self.facts()?.reasons.clone()?)
+    }
+
+    fn skip_unsuitable(&self) -> Result<u32, HookError> {
+        Ok(self.facts()?.skip_unsuitable.clone()?)
+    }
+
+    fn cgroup_file(&self) -> Result<CgroupFile, HookError> {
+        Ok(self.facts()?.cgroup_file.clone()?)
     }
 
     fn tree(&self) -> Result<CgroupTree, HookError> {
@@ -181,9 +248,17 @@ pub(super) fn load(
     let oom_constraint = kernel.oom_constraint().unwrap_or_default();
     let victim_is_task = u32::from(kernel.victim_is_task().unwrap_or_default());
     let reclaim_order = kernel.reclaim_order();
+    let reason_argument = kernel.reason_argument();
+    let reasons = kernel.reasons().unwrap_or_default();
+    let skip_unsuitable = kernel.skip_unsuitable().unwrap_or(u32::MAX);
+    let cgroup_file = kernel.cgroup_file().unwrap_or_default();
+    let own_tgid = options.own_tgid.unwrap_or_default();
     let axis = options.cgroups.setting();
     let nodes = node_table(options, columns);
     let count = columns.count();
+    let move_table = u32::from(options.sizes.move_cells > 0);
+    let event_interval = ticks(options.event_interval_ns);
+    let pressure_interval = ticks(options.pressure_interval_ns);
     let log_level = if options.log { ::log::LevelFilter::Debug } else { ::log::LevelFilter::Off } as u8;
     let mut loader = EbpfLoader::new();
     loader
@@ -203,20 +278,32 @@ pub(super) fn load(
         .override_global(settings::HIERARCHY, &hierarchy, true)
         .override_global(settings::TASK_PID, &task_pid, true)
         .override_global(settings::NODES, &count, true)
-        .override_global(settings::EVENT_INTERVAL_NS, &options.event_interval_ns, true)
+        .override_global(settings::MOVE_TABLE, &move_table, true)
+        .override_global(settings::EVENT_INTERVAL, &event_interval, true)
         .override_global(settings::HARDWARE_PERIOD, &options.hardware.period, true)
-        .override_global(settings::PRESSURE_INTERVAL_NS, &options.pressure_interval_ns, true)
+        .override_global(settings::PRESSURE_INTERVAL, &pressure_interval, true)
         .override_global(settings::RECLAIM_ORDER, &reclaim_order, true)
         .override_global(settings::VICTIM_IS_TASK, &victim_is_task, true)
         .override_global(settings::ZONEREF_ZONE, &zone.zoneref_zone, true)
         .override_global(settings::ZONE_NODE, &zone.zone_node, true)
         .override_global(settings::OOM_CONSTRAINT, &oom_constraint, true)
+        .override_global(settings::OWN_TGID, &own_tgid, true)
+        .override_global(settings::OPEN_FILE_KN, &cgroup_file.open_file_kn, true)
+        .override_global(settings::KN_PARENT, &cgroup_file.kn_parent, true)
+        .override_global(settings::KN_NAME, &cgroup_file.kn_name, true)
+        .override_global(settings::REASON_ARGUMENT, &reason_argument, true)
+        .override_global(settings::REASON_CLASS, reasons.as_slice(), true)
+        .override_global(settings::SKIP_UNSUITABLE, &skip_unsuitable, true)
         .override_global(settings::CPU_NODE, nodes.as_slice(), true)
         .override_global(aya_log::LEVEL, &log_level, true);
     let sizes = options.sizes;
     for (map, entries) in [
         (maps::MANAGED, sizes.managed),
-        (maps::MOVES, sizes.moves),
+        // None has no entries: one is the least.
+        (maps::MOVE_CELLS, sizes.move_cells.max(1)),
+        (maps::MOVES, sizes.moves.max(1)),
+        (maps::TALLIES, sizes.tallies),
+        (maps::TOLD, sizes.slots.saturating_mul(KINDS)),
         (maps::RUN_TIME, sizes.slots.saturating_mul(count)),
         (maps::HINT_FAULTS, sizes.slots.saturating_mul(count)),
         (maps::HARDWARE, sizes.slots.saturating_mul(count)),
@@ -244,24 +331,28 @@ pub(super) fn attach(
             kernel.walk()?;
             kernel.task_cpu()?;
             kernel.task_pid()?;
-            all(ebpf, kernel, &[MIGRATE, WAKEUP_NEW])
+            all::<BtfTracePoint>(ebpf, kernel, &[MIGRATE, WAKEUP_NEW])
         }
-        Hook::RunTime => {
-            cpuset_walk(kernel, options)?;
-            match options.run_time {
-                RunTimeSource::Clock => clock(ebpf, options),
-                RunTimeSource::Switches => tracepoint(ebpf, kernel, SWITCH),
+        Hook::RunTime => match options.run_time {
+            RunTimeSource::Clock => {
+                cpuset_walk(kernel, options)?;
+                clock(ebpf, options)
             }
-        }
+            RunTimeSource::Switches => {
+                kernel.walk()?;
+                kernel.task_pid()?;
+                trace::<BtfTracePoint>(ebpf, kernel, SWITCH)
+            }
+        },
         Hook::CgroupTree => {
             kernel.walk()?;
             kernel.tree()?;
             kernel.hierarchy()?;
-            all(ebpf, kernel, &[MKDIR, RELEASE])
+            all::<BtfTracePoint>(ebpf, kernel, &[MKDIR, RELEASE])
         }
         Hook::HintFaults => {
             cpuset_walk(kernel, options)?;
-            function_entry(ebpf, kernel, NUMA_FAULT)
+            trace::<FEntry>(ebpf, kernel, NUMA_FAULT)
         }
         Hook::Hardware => {
             cpuset_walk(kernel, options)?;
@@ -273,18 +364,49 @@ pub(super) fn attach(
         Hook::Pressure => {
             cpuset_walk(kernel, options)?;
             kernel.zone()?;
-            all(ebpf, kernel, &[KSWAPD, RECLAIM, RETRY])
+            all::<BtfTracePoint>(ebpf, kernel, &[KSWAPD, RECLAIM, RETRY])
         }
         Hook::OomVictim => {
             cpuset_walk(kernel, options)?;
             if kernel.victim_is_task()? {
                 kernel.task_pid()?;
             }
-            tracepoint(ebpf, kernel, VICTIM)
+            trace::<BtfTracePoint>(ebpf, kernel, VICTIM)
         }
         Hook::OomConstraint => {
             kernel.oom_constraint()?;
-            function_entry(ebpf, kernel, OUT_OF_MEMORY)
+            trace::<FEntry>(ebpf, kernel, OUT_OF_MEMORY)
+        }
+        Hook::PageMoves => {
+            cpuset_walk(kernel, options)?;
+            kernel.reasons()?;
+            trace::<BtfTracePoint>(ebpf, kernel, MIGRATE_PAGES)
+        }
+        Hook::Balancer => {
+            kernel.walk()?;
+            all::<BtfTracePoint>(ebpf, kernel, &[MOVE_NUMA, STICK_NUMA, SWAP_NUMA])
+        }
+        Hook::MappingSkips => {
+            cpuset_walk(kernel, options)?;
+            // The tracepoint first: without it there is no such enumeration either.
+            kernel.check_arity(SKIP_MAPPING.0, SKIP_MAPPING.1)?;
+            kernel.skip_unsuitable()?;
+            trace::<BtfTracePoint>(ebpf, kernel, SKIP_MAPPING)
+        }
+        Hook::CpusetWrites => {
+            kernel.may_read_by_address()?;
+            kernel.walk()?;
+            kernel.cgroup_file()?;
+            trace::<FExit>(ebpf, kernel, CPUSET_WRITE)
+        }
+        Hook::Policies => {
+            kernel.may_read_by_address()?;
+            cpuset_walk(kernel, options)?;
+            all::<FExit>(ebpf, kernel, &[SET_MEMPOLICY, MBIND])
+        }
+        Hook::TaskSkips => {
+            cpuset_walk(kernel, options)?;
+            trace::<BtfTracePoint>(ebpf, kernel, SKIP_TASK)
         }
     }
 }
@@ -297,26 +419,45 @@ fn cpuset_walk(kernel: &Kernel, options: &AttachOptions) -> Result<(), HookError
     Ok(())
 }
 
-fn tracepoint(
-    ebpf: &mut Ebpf,
-    kernel: &Kernel,
-    (name, expected): (&'static str, &'static [usize]),
-) -> Result<(), HookError> {
-    kernel.check_arity(name, expected)?;
-    let btf = kernel.attach_points()?;
-    let program: &mut BtfTracePoint = program(ebpf, name)?;
-    program.load(name, btf).and_then(|()| program.attach()).map(|_| ()).map_err(|error| refused(name, &error))
+/// Programs that attach to a function or tracepoint by its name, with the kernel's types.
+trait Traced: Sized {
+    fn load_at(&mut self, name: &str, btf: &Btf) -> Result<(), ProgramError>;
+    fn run(&mut self) -> Result<(), ProgramError>;
+    fn end(&mut self) -> Result<(), ProgramError>;
 }
 
-fn function_entry(
+macro_rules! traced {
+    ($($program:ty),+) => {$(
+        impl Traced for $program {
+            fn load_at(&mut self, name: &str, btf: &Btf) -> Result<(), ProgramError> {
+                self.load(name, btf)
+            }
+
+            fn run(&mut self) -> Result<(), ProgramError> {
+                self.attach().map(|_| ())
+            }
+
+            fn end(&mut self) -> Result<(), ProgramError> {
+                self.unload()
+            }
+        }
+    )+};
+}
+
+traced!(BtfTracePoint, FEntry, FExit);
+
+fn trace<P: Traced>(
     ebpf: &mut Ebpf,
     kernel: &Kernel,
     (name, expected): (&'static str, &'static [usize]),
-) -> Result<(), HookError> {
+) -> Result<(), HookError>
+where
+    for<'a> &'a mut P: TryFrom<&'a mut Program>,
+{
     kernel.check_arity(name, expected)?;
     let btf = kernel.attach_points()?;
-    let program: &mut FEntry = program(ebpf, name)?;
-    program.load(name, btf).and_then(|()| program.attach()).map(|_| ()).map_err(|error| refused(name, &error))
+    let program: &mut P = program(ebpf, name)?;
+    program.load_at(name, btf).and_then(|()| program.run()).map_err(|error| refused(name, &error))
 }
 
 fn clock(ebpf: &mut Ebpf, options: &AttachOptions) -> Result<(), HookError> {
@@ -334,29 +475,35 @@ fn on_overflow(ebpf: &mut Ebpf, name: &'static str) -> Result<ProgramFd, HookErr
 }
 
 /// Some of several are worse than none: they would tell too little and look complete.
-fn all(
+fn all<P: Traced>(
     ebpf: &mut Ebpf,
     kernel: &Kernel,
-    tracepoints: &[(&'static str, &'static [usize])],
-) -> Result<(), HookError> {
-    for (at, one) in tracepoints.iter().enumerate() {
-        if let Err(error) = tracepoint(ebpf, kernel, *one) {
-            tracepoints[..at].iter().for_each(|(name, _)| detach_tracepoint(ebpf, name));
+    programs: &[(&'static str, &'static [usize])],
+) -> Result<(), HookError>
+where
+    for<'a> &'a mut P: TryFrom<&'a mut Program>,
+{
+    for (at, one) in programs.iter().enumerate() {
+        if let Err(error) = trace::<P>(ebpf, kernel, *one) {
+            programs[..at].iter().for_each(|(name, _)| detach::<P>(ebpf, name));
             return Err(error);
         }
     }
     Ok(())
 }
 
-fn detach_tracepoint(ebpf: &mut Ebpf, name: &'static str) {
-    if let Ok(program) = program::<BtfTracePoint>(ebpf, name)
-        && let Err(error) = program.unload()
+fn detach<P: Traced>(ebpf: &mut Ebpf, name: &'static str)
+where
+    for<'a> &'a mut P: TryFrom<&'a mut Program>,
+{
+    if let Ok(program) = program::<P>(ebpf, name)
+        && let Err(error) = program.end()
     {
         tracing::debug!("detaching {name}: {error}");
     }
 }
 
-fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, HookError>
+pub(super) fn program<'a, P: 'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, HookError>
 where
     &'a mut P: TryFrom<&'a mut Program>,
 {
@@ -413,6 +560,14 @@ fn one_line(text: &str) -> String {
 fn is_statistics(line: &str) -> bool {
     line.is_empty()
         || ["processed ", "verification time", "stack depth"].iter().any(|start| line.starts_with(start))
+}
+
+/// Ticks of the kernel's clock that are at least so many ns; 0 of none. The one that is under way may be over
+/// at once, so it does not count.
+fn ticks(ns: u64) -> u64 {
+    let tick = clock_getres(ClockId::MonotonicCoarse);
+    let tick = u64::try_from(tick.tv_sec).unwrap_or(0) * NS_PER_S + u64::try_from(tick.tv_nsec).unwrap_or(0);
+    if ns == 0 { 0 } else { ns.div_ceil(tick.max(1)) + 1 }
 }
 
 fn node_table(options: &AttachOptions, columns: &NodeColumns) -> Vec<u16> {

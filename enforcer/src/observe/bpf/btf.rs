@@ -59,6 +59,11 @@ pub enum BtfError {
 #[error("the kernel has no {0}")]
 pub struct Missing(pub String);
 
+impl Missing {
+    /// How the text begins where it is a tracepoint.
+    pub(super) const TRACEPOINT: &str = "the kernel has no tracepoint ";
+}
+
 /// The kernel's type information.
 pub struct KernelTypes {
     bytes: Vec<u8>,
@@ -126,7 +131,10 @@ impl KernelTypes {
     /// `offset("task_struct", &["thread_info", "cpu"])`.
     pub fn offset(&self, structure: &str, path: &[&str]) -> Result<u32, Missing> {
         let missing = || Missing(format!("field {structure}.{}", path.join(".")));
-        let mut inside = self.named(KIND_STRUCT, structure).ok_or_else(missing)?;
+        let mut inside = self
+            .named(KIND_STRUCT, structure)
+            .or_else(|| self.named(KIND_UNION, structure))
+            .ok_or_else(missing)?;
         let mut bits = 0u32;
         for (depth, name) in path.iter().enumerate() {
             let (offset, of) = self.member(inside, name, MAX_DEPTH).ok_or_else(missing)?;

@@ -7,12 +7,24 @@
 use std::{
     collections::BTreeMap,
     os::fd::{AsFd, AsRawFd},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use aya::Ebpf;
 
 use crate::host::read_text;
+
+/// Says whether the kernel counts runs and time.
+const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+/// Why runs and time are not counted; `None` where they are.
+pub(super) fn silent() -> Option<String> {
+    match read_text(Path::new(STATS)) {
+        Ok(text) if text.trim() == "1" => None,
+        Ok(text) => Some(format!("{STATS} is {}", text.trim())),
+        Err(error) => Some(error.to_string()),
+    }
+}
 
 /// Cost of one program since it was loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,6 +7,8 @@ use enforcer_core::{
     sample::{HardwareAccesses, HintFaults, Placements, RunTime},
 };
 
+use super::tallies::Tallies;
+
 /// Counters of one workload since it is watched.
 ///
 /// `None` where the hook is not attached; an empty map says that it counted nothing.
@@ -20,6 +22,8 @@ pub struct KernelCounters {
     pub hint_faults: Option<BTreeMap<NodeId, HintFaults>>,
     /// Accesses to DRAM from the CPUs of each node.
     pub hardware: Option<BTreeMap<NodeId, HardwareAccesses>>,
+    /// What is rare, whatever hook counts it.
+    pub tallies: Tallies,
 }
 
 impl KernelCounters {
@@ -37,6 +41,7 @@ impl KernelCounters {
         if let (Some(sum), Some(accesses)) = (&mut self.hardware, &more.hardware) {
             add_each(sum, accesses, HardwareAccesses::add);
         }
+        self.tallies.add(&more.tallies);
     }
 
     /// What was counted after `start`.
@@ -56,6 +61,7 @@ impl KernelCounters {
             }),
             hint_faults: minus(self.hint_faults.as_ref(), start.hint_faults.as_ref(), HintFaults::minus),
             hardware: minus(self.hardware.as_ref(), start.hardware.as_ref(), HardwareAccesses::minus),
+            tallies: self.tallies.since(&start.tallies),
         }
     }
 }
@@ -110,6 +116,10 @@ pub struct Drops {
     pub pressure: u64,
     /// Pressure events that were not sent because the node sent one of the kind a moment before.
     pub pressure_limited: u64,
+    /// Changes for which the ring had no room; they are counted all the same.
+    pub changes: u64,
+    /// Changes that were not sent because one like it lay in the ring unread.
+    pub changes_unread: u64,
 }
 
 impl Drops {

@@ -16,6 +16,7 @@ use enforcer_core::{id::NodeId, sample::TaskEventKind};
 
 use super::{
     bytes::{u16_at, u32_at, u64_at},
+    changes::{self, KernelChange},
     columns::NodeColumns,
     kept::{Kept, Told},
     maps::{self, CountersError},
@@ -47,6 +48,7 @@ pub struct KernelEvent {
 pub(super) struct EventRing {
     ring: RingBuf<MapData>,
     kept: Kept<KernelEvent>,
+    changes: Kept<KernelChange>,
     /// Records that fit into the ring: so many are taken out at once.
     most: usize,
 }
@@ -56,20 +58,30 @@ impl EventRing {
     pub(super) fn take(ebpf: &mut Ebpf, bytes: u32) -> Result<Self, CountersError> {
         let ring = maps::ring(ebpf, maps::EVENTS)?;
         let most = bytes as usize / (HEADER + size_of::<Event>());
-        Ok(Self { ring, kept: Kept::default(), most })
+        Ok(Self { ring, kept: Kept::default(), changes: Kept::default(), most })
     }
 
     /// Takes out what is there. `owners` are those of the slots at the time.
     pub(super) fn drain(&mut self, owners: &BTreeMap<u32, u64>, columns: &NodeColumns) {
         for _ in 0..self.most {
             let Some(record) = self.ring.next() else { break };
-            self.kept.add(decode(&record).and_then(|event| known(&event, owners, columns)));
+            let event = decode(&record);
+            if event.is_some_and(|event| changes::is_change(event.kind)) {
+                self.changes.add(event.and_then(|event| changes::decode(&event, &record, owners)));
+            } else {
+                self.kept.add(event.and_then(|event| known(&event, owners, columns)));
+            }
         }
     }
 
     /// What was taken out since this was called last.
     pub(super) fn told(&mut self) -> Told<KernelEvent> {
         self.kept.take()
+    }
+
+    /// The same of changes.
+    pub(super) fn changes(&mut self) -> Told<KernelChange> {
+        self.changes.take()
     }
 }
 

@@ -24,11 +24,23 @@ pub enum Hook {
     OomVictim,
     /// What bounded the allocation that somebody is killed for.
     OomConstraint,
+    /// Pages that are moved, and why.
+    PageMoves,
+    /// What the kernel's balancer does with tasks.
+    Balancer,
+    /// Mappings that the balancer does not scan.
+    MappingSkips,
+    /// Tasks that the balancer does not scan.
+    TaskSkips,
+    /// Cpusets that others write.
+    CpusetWrites,
+    /// Memory policies that are set.
+    Policies,
 }
 
 impl Hook {
     /// Every hook, in the order in which they are attached.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 14] = [
         Self::Placement,
         Self::RunTime,
         Self::HintFaults,
@@ -37,6 +49,12 @@ impl Hook {
         Self::Pressure,
         Self::OomVictim,
         Self::OomConstraint,
+        Self::PageMoves,
+        Self::Balancer,
+        Self::MappingSkips,
+        Self::TaskSkips,
+        Self::CpusetWrites,
+        Self::Policies,
     ];
 
     /// Name in reports.
@@ -50,6 +68,12 @@ impl Hook {
             Self::Pressure => "bpf:pressure",
             Self::OomVictim => "bpf:oom-victim",
             Self::OomConstraint => "bpf:oom-constraint",
+            Self::PageMoves => "bpf:page-moves",
+            Self::Balancer => "bpf:balancer",
+            Self::MappingSkips => "bpf:mapping-skips",
+            Self::TaskSkips => "bpf:task-skips",
+            Self::CpusetWrites => "bpf:cpuset-writes",
+            Self::Policies => "bpf:policies",
         }
     }
 
@@ -76,9 +100,23 @@ impl Hook {
                  CAP_BPF and CAP_PERFMON; Linux 5.10"
             }
             Self::OomVictim => "BTF, tracepoint mark_victim, CAP_BPF and CAP_PERFMON; Linux 5.10",
+            Self::CpusetWrites => {
+                "BTF, BPF trampolines, cpuset_write_resmask, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
+            }
+            Self::Policies => {
+                "BTF, BPF trampolines, do_set_mempolicy and do_mbind, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), \
+                 6.4 (arm64)"
+            }
             Self::OomConstraint => {
                 "BTF, BPF trampolines, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
             }
+            Self::PageMoves => "BTF, tracepoint mm_migrate_pages, CAP_BPF and CAP_PERFMON; Linux 5.10",
+            Self::Balancer => {
+                "BTF, tracepoints sched_move_numa, sched_stick_numa and sched_swap_numa, CAP_BPF and CAP_PERFMON; \
+                 Linux 5.10"
+            }
+            Self::MappingSkips => "BTF, tracepoint sched_skip_vma_numa, CAP_BPF and CAP_PERFMON; Linux 6.7",
+            Self::TaskSkips => "BTF, tracepoint sched_skip_cpuset_numa, CAP_BPF and CAP_PERFMON; Linux 6.17",
         }
     }
 
@@ -101,6 +139,16 @@ impl Hook {
             Self::OomConstraint => {
                 "of an OOM kill it is not told whether a cpuset, a policy or a limit of memory made it"
             }
+            Self::CpusetWrites => "who writes a cpuset is not told; what is in it shows in the next sample",
+            Self::Policies => "memory policies that threads set are not told",
+            Self::PageMoves => "pages that are moved are not counted by reason",
+            Self::Balancer => "which moves of tasks are the kernel's balancer's is not told",
+            Self::MappingSkips => {
+                "where few hinting faults come, it is not told whether a memory policy is the reason"
+            }
+            Self::TaskSkips => {
+                "where no hinting faults come, it is not told whether a cpuset of one node is the reason"
+            }
         }
     }
 }
@@ -115,8 +163,18 @@ pub struct HookState {
 }
 
 impl HookState {
-    /// The entry for the report when the hook is absent.
+    /// Does this kernel not tell yet what it skips?
+    pub fn is_newer_than_the_kernel(&self) -> bool {
+        matches!(self.hook, Hook::MappingSkips | Hook::TaskSkips)
+            && self.absent.as_deref().is_some_and(|reason| reason.starts_with(Missing::TRACEPOINT))
+    }
+
+    /// The entry for the report when the hook is absent. Not for what an older kernel does not tell: that
+    /// would be in each report of it.
     pub fn degraded(&self) -> Option<Degraded> {
+        if self.is_newer_than_the_kernel() {
+            return None;
+        }
         let reason = self.absent.clone()?;
         Some(Degraded::new(self.hook.source(), reason, self.hook.effect()))
     }
@@ -133,6 +191,8 @@ pub(super) enum HookError {
     Arity { name: &'static str, found: usize, expected: &'static [usize] },
     #[error("{cause}")]
     NoHierarchy { cause: String },
+    #[error("{cause}")]
+    Confidential { cause: String },
     #[error("the object has no program {0}")]
     NoProgram(&'static str),
     #[error("{name}: {cause}")]
@@ -141,4 +201,18 @@ pub(super) enum HookError {
     NoCounter(String),
     #[error("none of the {0} CPUs is online")]
     NoCpu(usize),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_older_kernel_does_not_tell_is_no_degradation() {
+        let absent = |hook, reason: String| HookState { hook, absent: Some(reason) };
+        let missing = Missing("tracepoint sched_skip_cpuset_numa".into()).to_string();
+        assert_eq!(absent(Hook::TaskSkips, missing.clone()).degraded(), None);
+        assert!(absent(Hook::TaskSkips, "EPERM".into()).degraded().is_some());
+        assert!(absent(Hook::Placement, missing).degraded().is_some());
+    }
 }

@@ -9,13 +9,13 @@ use std::{
     os::unix::fs::MetadataExt as _,
 };
 
-use enforcer_core::set::CpuSet;
-use libbpf_rs::{ErrorExt as _, Iter, IterOpts, Link, ObjectBuilder, PrintLevel, set_print};
+use enforcer_core::set::{CpuSet, NodeSet};
+use libbpf_rs::{ErrorExt as _, Iter, IterOpts, Link, ObjectBuilder, OpenObject, PrintLevel, set_print};
 use thiserror::Error;
 
 use super::{
     axis::CgroupAxis,
-    record::{self, RECORD, TaskRecord},
+    record::{self, LONGEST, TaskRecord},
 };
 
 /// The iterator of `enforcer-ebpf/bpf/task.bpf.c`, as `build.rs` built it.
@@ -24,8 +24,9 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ta
 /// Inode of the first pid namespace (`PROC_PID_INIT_INO` in `include/linux/proc_ns.h`).
 const HOST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// What one `read` gives at most: the kernel's own buffer is 32 KiB.
+/// What one `read` gives at most: the kernel's own buffer is 32 KiB. A piece of a record is left before it.
 const BUFFER: usize = 64 * 1024;
+const _: () = assert!(LONGEST <= BUFFER / 2, "a record and a read fit");
 /// `PID_MAX_LIMIT` of 64-bit kernels: no machine has more threads.
 const MAX_TASKS: usize = 4 * 1024 * 1024;
 
@@ -47,12 +48,18 @@ pub enum IteratorError {
     /// The object has no such program.
     #[error("the object has no program {0}")]
     NoProgram(&'static str),
+    /// The object has no constants to set.
+    #[error("the object of the task iterator has no .rodata")]
+    NoConstants,
     /// The kernel does not start it.
     #[error("starting the task iterator: {0:#}")]
     Start(libbpf_rs::Error),
     /// The stream broke off.
     #[error("reading the task iterator")]
     Read(#[source] io::Error),
+    /// The stream is not one of records.
+    #[error("the task iterator gave a record of more nodes than a machine can have")]
+    Malformed,
     /// The stream does not end.
     #[error("the task iterator gave more than {MAX_TASKS} tasks")]
     Endless,
@@ -68,13 +75,13 @@ impl TaskIterator {
     /// Name in reports.
     pub const SOURCE: &str = "task-iterator";
     /// What is lost without it.
-    pub const EFFECT: &str =
-        "threads are listed from /proc: slower, and without the NUMA balancer's view of them";
+    pub const EFFECT: &str = "threads are listed from /proc, which takes longer";
 
     /// Loads the iterator whose records carry the cgroup of `axis`.
     ///
-    /// `possible` is the set of CPUs that the machine can have (`/sys/devices/system/cpu/possible`).
-    pub fn open(axis: CgroupAxis, possible: CpuSet) -> Result<Self, IteratorError> {
+    /// `possible` is the set of CPUs that the machine can have (`/sys/devices/system/cpu/possible`); the
+    /// greatest of `nodes`, those that it can have, says how long the kernel's arrays of nodes are.
+    pub fn open(axis: CgroupAxis, possible: CpuSet, nodes: &NodeSet) -> Result<Self, IteratorError> {
         if !in_host_pid_namespace() {
             return Err(IteratorError::PidNamespace);
         }
@@ -87,6 +94,8 @@ impl TaskIterator {
             CgroupAxis::Cpuset => "tasks_cpuset",
         };
         let mut object = ObjectBuilder::default().open_memory(OBJECT).map_err(IteratorError::Open)?;
+        let node_ids = nodes.iter().last().map_or(0, |node| node.0.saturating_add(1));
+        set_node_ids(&mut object, node_ids)?;
         for mut program in object.progs_mut() {
             let other = program.name() != wanted;
             program.set_autoload(!other);
@@ -120,11 +129,12 @@ impl TaskIterator {
                 }
                 Err(error) => return Err(IteratorError::Read(error)),
             }
-            let taken =
-                record::decode(buffer.get(..filled).unwrap_or_default(), &self.possible, &mut records);
+            let whole = buffer.get(..filled).unwrap_or_default();
+            let taken = record::decode(whole, &self.possible, &mut records)
+                .map_err(|record::Malformed| IteratorError::Malformed)?;
             buffer.copy_within(taken..filled, 0);
             filled -= taken;
-            debug_assert!(filled < RECORD, "a partial record stays");
+            debug_assert!(filled < LONGEST, "a partial record stays");
             if records.len() > MAX_TASKS {
                 return Err(IteratorError::Endless);
             }
@@ -132,7 +142,16 @@ impl TaskIterator {
     }
 }
 
+/// Sets the one constant of `task.bpf.c`: `NODE_IDS`.
+fn set_node_ids(object: &mut OpenObject, node_ids: u32) -> Result<(), IteratorError> {
+    let mut constants = object
+        .maps_mut()
+        .find(|map| map.name().as_encoded_bytes().ends_with(b".rodata"))
+        .ok_or(IteratorError::NoConstants)?;
+    constants.set_initial_value(&node_ids.to_ne_bytes()).map_err(IteratorError::Open)
+}
+
 /// Also where `/proc` does not tell.
-fn in_host_pid_namespace() -> bool {
+pub(super) fn in_host_pid_namespace() -> bool {
     fs::metadata("/proc/self/ns/pid").map_or(true, |namespace| namespace.ino() == HOST_PID_NAMESPACE)
 }

@@ -13,9 +13,10 @@ use aya::{
     util::nr_cpus,
 };
 use enforcer_common::{
-    counter::{self, Accesses, HintFaultPages, Moves, drop},
+    counter::{self, Accesses, HintFaultPages, Moves, Sent, drop},
     key::MoveKey,
     managed::ManagedCgroup,
+    tally::{Tally, TallyKey},
 };
 use enforcer_core::sample::{HardwareAccesses, HintFaults, Placements, RunTime};
 use thiserror::Error;
@@ -25,12 +26,17 @@ use super::{
     columns::NodeColumns,
     counters::Drops,
     hardware::OpenCounters,
+    sizes::Sizes,
+    tallies::Tallies,
 };
 use crate::kernel::map_batch::MapBatch;
 
 /// Names of the maps.
 pub(super) const MANAGED: &str = "MANAGED";
+pub(super) const MOVE_CELLS: &str = "MOVE_CELLS";
 pub(super) const MOVES: &str = "MOVES";
+pub(super) const TALLIES: &str = "TALLIES";
+pub(super) const TOLD: &str = "TOLD";
 pub(super) const RUN_TIME: &str = "RUN_TIME";
 pub(super) const HINT_FAULTS: &str = "HINT_FAULTS";
 pub(super) const HARDWARE: &str = "HARDWARE";
@@ -89,6 +95,18 @@ impl Words<4> for HintFaultPages {
 impl Words<2> for Accesses {
     fn words(&self) -> [u64; 2] {
         [self.near, self.remote]
+    }
+}
+
+impl Words<2> for Sent {
+    fn words(&self) -> [u64; 2] {
+        [self.at, self.limited]
+    }
+}
+
+impl Words<2> for Tally {
+    fn words(&self) -> [u64; 2] {
+        [self.first, self.second]
     }
 }
 
@@ -189,27 +207,81 @@ pub(super) fn hardware(
     rows::<Accesses, _, 2>(ebpf, HARDWARE, slots, columns, value)
 }
 
-/// Moves by slot, in ascending order of (source, destination).
-pub(super) fn moves(
+/// A key of a hash of counters: a slot and two numbers.
+trait RowKey: Pod {
+    /// From the bytes that the kernel gives.
+    fn read(bytes: &[u8]) -> Option<Row>;
+    /// From a key that aya gives.
+    fn row(&self) -> Row;
+}
+
+type Row = (u32, u16, u16);
+
+impl RowKey for MoveKey {
+    fn read(bytes: &[u8]) -> Option<Row> {
+        Some((
+            u32_at(bytes, offset_of!(Self, slot))?,
+            u16_at(bytes, offset_of!(Self, src))?,
+            u16_at(bytes, offset_of!(Self, dst))?,
+        ))
+    }
+
+    fn row(&self) -> Row {
+        (self.slot, self.src, self.dst)
+    }
+}
+
+impl RowKey for TallyKey {
+    fn read(bytes: &[u8]) -> Option<Row> {
+        Some((
+            u32_at(bytes, offset_of!(Self, slot))?,
+            u16_at(bytes, offset_of!(Self, what))?,
+            u16_at(bytes, offset_of!(Self, detail))?,
+        ))
+    }
+
+    fn row(&self) -> Row {
+        (self.slot, self.what, self.detail)
+    }
+}
+
+/// A whole hash of counters, each summed over the CPUs.
+fn hash<K: RowKey, V: Words<N>, const N: usize>(
     ebpf: &Ebpf,
+    name: &'static str,
     most: u32,
-    columns: &NodeColumns,
-) -> Result<BTreeMap<u32, Vec<Placements>>, CountersError> {
-    let mut found: BTreeMap<(u32, u16, u16), [u64; 3]> = BTreeMap::new();
-    let map = map(ebpf, MOVES)?;
+) -> Result<BTreeMap<Row, [u64; N]>, CountersError> {
+    let mut found = BTreeMap::new();
+    let map = map(ebpf, name)?;
     // The kernel side inserts meanwhile: a key may come twice, then the later count is the better one.
     let batched = matches!(map, Map::PerCpuHashMap(inner) if batch(inner, 2 * most as usize, |key, words| {
-        if let Some(key) = move_key(key) {
-            found.insert(key, sum(words));
+        if let Some(row) = K::read(key) {
+            found.insert(row, sum(words));
         }
     }));
     if !batched {
-        let hash: PerCpuHashMap<&MapData, MoveKey, Moves> = map.try_into().map_err(failed(MOVES))?;
+        let hash: PerCpuHashMap<&MapData, K, V> = map.try_into().map_err(failed(name))?;
         for entry in hash.iter().take(2 * most as usize) {
-            let (key, values) = entry.map_err(failed(MOVES))?;
-            found.insert((key.slot, key.src, key.dst), sum_of(&values));
+            let (key, values) = entry.map_err(failed(name))?;
+            found.insert(key.row(), sum_of(&values));
         }
     }
+    Ok(found)
+}
+
+/// Moves by slot, in ascending order of (source, destination): from the first `slots` of the table, or from
+/// the hash.
+pub(super) fn moves(
+    ebpf: &Ebpf,
+    sizes: Sizes,
+    slots: u32,
+    columns: &NodeColumns,
+) -> Result<BTreeMap<u32, Vec<Placements>>, CountersError> {
+    let found = if sizes.move_cells > 0 {
+        table_of_moves(ebpf, slots, columns)?
+    } else {
+        hash::<MoveKey, Moves, 3>(ebpf, MOVES, sizes.moves)?
+    };
     let mut by_slot: BTreeMap<u32, Vec<Placements>> = BTreeMap::new();
     for ((slot, src, dst), [migrated, started, misplaced]) in found {
         let nodes = columns.node(usize::from(src)).zip(columns.node(usize::from(dst)));
@@ -226,23 +298,54 @@ pub(super) fn moves(
     Ok(by_slot)
 }
 
-/// A key of the map of moves as the kernel writes it.
-fn move_key(bytes: &[u8]) -> Option<(u32, u16, u16)> {
-    Some((
-        u32_at(bytes, offset_of!(MoveKey, slot))?,
-        u16_at(bytes, offset_of!(MoveKey, src))?,
-        u16_at(bytes, offset_of!(MoveKey, dst))?,
-    ))
+/// The cells that counted anything.
+fn table_of_moves(
+    ebpf: &Ebpf,
+    slots: u32,
+    columns: &NodeColumns,
+) -> Result<BTreeMap<Row, [u64; 3]>, CountersError> {
+    let nodes = columns.count();
+    let square = nodes * nodes;
+    let cells = array::<Moves, 3>(ebpf, MOVE_CELLS, slots * square)?;
+    let name = |at: usize| {
+        let at = u32::try_from(at).ok()?;
+        let (src, dst) = (at % square / nodes, at % nodes);
+        Some((at / square, u16::try_from(src).ok()?, u16::try_from(dst).ok()?))
+    };
+    let counted = cells.into_iter().enumerate().filter(|(_, moves)| *moves != [0; 3]);
+    Ok(counted.filter_map(|(at, moves)| Some((name(at)?, moves))).collect())
+}
+
+/// What is rare, by slot.
+pub(super) fn tallies(ebpf: &Ebpf, most: u32) -> Result<BTreeMap<u32, Tallies>, CountersError> {
+    let mut by_slot: BTreeMap<u32, Tallies> = BTreeMap::new();
+    for ((slot, what, detail), count) in hash::<TallyKey, Tally, 2>(ebpf, TALLIES, most)? {
+        by_slot.entry(slot).or_default().put(what, detail, count);
+    }
+    Ok(by_slot)
 }
 
 /// Removes the moves of some slots.
 pub(super) fn forget_moves(ebpf: &mut Ebpf, slots: &BTreeSet<u32>) -> Result<(), CountersError> {
-    let map = map_mut(ebpf, MOVES)?;
-    let mut hash: PerCpuHashMap<&mut MapData, MoveKey, Moves> = map.try_into().map_err(failed(MOVES))?;
-    let gone: Vec<MoveKey> =
-        hash.keys().filter_map(Result::ok).filter(|key| slots.contains(&key.slot)).collect();
+    forget::<MoveKey, Moves>(ebpf, MOVES, slots)
+}
+
+/// Removes what is rare of some slots.
+pub(super) fn forget_tallies(ebpf: &mut Ebpf, slots: &BTreeSet<u32>) -> Result<(), CountersError> {
+    forget::<TallyKey, Tally>(ebpf, TALLIES, slots)
+}
+
+fn forget<K: RowKey, V: Pod>(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+    slots: &BTreeSet<u32>,
+) -> Result<(), CountersError> {
+    let map = map_mut(ebpf, name)?;
+    let mut hash: PerCpuHashMap<&mut MapData, K, V> = map.try_into().map_err(failed(name))?;
+    let gone: Vec<K> =
+        hash.keys().filter_map(Result::ok).filter(|key| slots.contains(&key.row().0)).collect();
     for key in gone {
-        absent_is_fine(hash.remove(&key)).map_err(failed(MOVES))?;
+        absent_is_fine(hash.remove(&key)).map_err(failed(name))?;
     }
     Ok(())
 }
@@ -301,21 +404,24 @@ pub(super) fn ring(ebpf: &mut Ebpf, name: &'static str) -> Result<RingBuf<MapDat
 }
 
 /// Events that were not counted or not told.
-pub(super) fn drops(ebpf: &Ebpf) -> Result<Drops, CountersError> {
+pub(super) fn drops(ebpf: &Ebpf, sizes: Sizes) -> Result<Drops, CountersError> {
+    let limited = array::<Sent, 2>(ebpf, SENT, sizes.slots)?;
     let array: PerCpuArray<&MapData, u64> = map(ebpf, DROPS)?.try_into().map_err(failed(DROPS))?;
     let count = |reason: u32| {
         let sum = |counts: aya::maps::PerCpuValues<u64>| counts.iter().copied().fold(0, u64::saturating_add);
         array.get(&reason, 0).map(sum).map_err(failed(DROPS))
     };
     Ok(Drops {
-        map_full: count(drop::MOVES)?,
+        map_full: count(drop::MOVES)?.saturating_add(count(drop::TALLIES)?),
         unknown_cpu: count(drop::UNKNOWN_CPU)?,
         unknown_cgroup: count(drop::UNKNOWN_CGROUP)?,
         unwatched: count(drop::MANAGED)?,
         events: count(drop::EVENTS)?,
-        limited: count(drop::LIMITED)?,
+        limited: limited.iter().fold(0, |sum: u64, [_, limited]| sum.saturating_add(*limited)),
         pressure: count(drop::PRESSURE)?,
         pressure_limited: count(drop::PRESSURE_LIMITED)?,
+        changes: count(drop::CHANGES)?,
+        changes_unread: count(drop::CHANGES_UNREAD)?,
     })
 }
 
@@ -335,8 +441,9 @@ mod tests {
         let mut bytes = 7u32.to_ne_bytes().to_vec();
         bytes.extend(1u16.to_ne_bytes());
         bytes.extend(1023u16.to_ne_bytes());
-        assert_eq!(move_key(&bytes), Some((7, 1, 1023)));
-        assert_eq!(move_key(&bytes[..7]), None);
+        assert_eq!(MoveKey::read(&bytes), Some((7, 1, 1023)));
+        assert_eq!(TallyKey::read(&bytes), Some((7, 1, 1023)));
+        assert_eq!(MoveKey::read(&bytes[..7]), None);
     }
 
     #[test]

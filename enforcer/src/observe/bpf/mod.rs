@@ -18,7 +18,14 @@
 //! | `bpf:pressure` | BTF, `tp_btf` on three tracepoints of reclaim | 5.10 |
 //! | `bpf:oom-victim` | BTF, `tp_btf` on `mark_victim` | 5.10 |
 //! | `bpf:oom-constraint` | BTF, trampolines, `out_of_memory` | 5.10 x86, 6.4 arm64 |
+//! | `bpf:page-moves` | BTF, `tp_btf` on `mm_migrate_pages` | 5.10 |
+//! | `bpf:balancer` | BTF, `tp_btf` on three scheduler tracepoints | 5.10 |
+//! | `bpf:mapping-skips` | BTF, `tp_btf` on `sched_skip_vma_numa` | 6.7 |
+//! | `bpf:task-skips` | BTF, `tp_btf` on `sched_skip_cpuset_numa` | 6.17 |
+//! | `bpf:cpuset-writes` | BTF, trampolines, `cpuset_write_resmask` | 5.10 x86, 6.4 arm64 |
+//! | `bpf:policies` | BTF, trampolines, `do_set_mempolicy`, `do_mbind` | 5.10 x86, 6.4 arm64 |
 //! | `task-iterator` | BTF, `iter/task`, the pid namespace of the host | 5.10 |
+//! | `mapping-iterator` | BTF, `iter/task_vma` that keeps to a process, the pid namespace of the host | 6.1 |
 //!
 //! The programs are attached while [`Programs`] lives: the links are file descriptors, so a daemon
 //! that is killed leaves nothing behind.
@@ -27,6 +34,7 @@ mod attach;
 mod axis;
 mod btf;
 mod bytes;
+mod changes;
 mod columns;
 mod cost;
 mod counters;
@@ -44,6 +52,8 @@ mod programs;
 mod record;
 mod sizes;
 mod slots;
+mod tallies;
+mod vmas;
 
 pub use enforcer_common::settings::{TICK_HZ, TICK_NS};
 
@@ -51,6 +61,7 @@ pub(in crate::observe) use self::kept::Kept;
 pub use self::{
     axis::CgroupAxis,
     btf::{BtfError, KernelTypes, Missing},
+    changes::KernelChange,
     columns::NodeColumns,
     cost::ProgramCost,
     counters::{Drops, KernelCounters},
@@ -64,6 +75,8 @@ pub use self::{
     programs::{AttachOptions, EVENT_INTERVAL_NS, PRESSURE_INTERVAL_NS, Programs, Watch},
     record::TaskRecord,
     sizes::Sizes,
+    tallies::Tallies,
+    vmas::{VmaError, VmaIterator},
 };
 
 /// Where the kernel shows its type information.

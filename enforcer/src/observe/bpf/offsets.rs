@@ -3,6 +3,8 @@
 //! The names on both ends are `enforcer_common::settings`. A hook whose field is missing is not
 //! attached: an offset of 0 would load and count nonsense.
 
+use enforcer_common::{limit::MIGRATE_REASONS, tally::reason};
+
 use super::{
     axis::CgroupAxis,
     btf::{KernelTypes, Missing},
@@ -69,6 +71,25 @@ pub(super) fn task_pid(types: &KernelTypes) -> Result<u32, Missing> {
     types.offset("task_struct", &["pid"])
 }
 
+/// From an open file of a cgroup to the file's name and its cgroup.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct CgroupFile {
+    pub(super) open_file_kn: u32,
+    pub(super) kn_parent: u32,
+    pub(super) kn_name: u32,
+}
+
+impl CgroupFile {
+    pub(super) fn resolve(types: &KernelTypes) -> Result<Self, Missing> {
+        let parent = |name| types.offset("kernfs_node", &[name]);
+        Ok(Self {
+            open_file_kn: types.offset("kernfs_open_file", &["kn"])?,
+            kn_parent: parent("parent").or_else(|_| parent("__parent"))?,
+            kn_name: types.offset("kernfs_node", &["name"])?,
+        })
+    }
+}
+
 /// From a zone of an allocation to its node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ZoneWalk {
@@ -88,6 +109,35 @@ impl ZoneWalk {
 /// What bounds an allocation, in the OOM killer.
 pub(super) fn oom_constraint(types: &KernelTypes) -> Result<u32, Missing> {
     types.offset("oom_control", &["constraint"])
+}
+
+/// Class of each value of `enum migrate_reason`: the later ones came in different releases.
+pub(super) fn migrate_reasons(types: &KernelTypes) -> Result<[u8; MIGRATE_REASONS], Missing> {
+    let mut classes = [reason::OTHER; MIGRATE_REASONS];
+    for (name, class, always) in [
+        ("MR_COMPACTION", reason::COMPACTION, true),
+        ("MR_SYSCALL", reason::SYSCALL, true),
+        ("MR_MEMPOLICY_MBIND", reason::MEMPOLICY, true),
+        ("MR_NUMA_MISPLACED", reason::BALANCING, true),
+        ("MR_DEMOTION", reason::DEMOTION, false),
+        ("MR_DAMON", reason::DAMON, false),
+    ] {
+        match types.enumerator("migrate_reason", name) {
+            Ok(value) => {
+                if let Some(place) = classes.get_mut(value as usize) {
+                    *place = class;
+                }
+            }
+            Err(missing) if always => return Err(missing),
+            Err(_) => {}
+        }
+    }
+    Ok(classes)
+}
+
+/// The reason of a mapping that may not be scanned for hinting faults.
+pub(super) fn skip_unsuitable(types: &KernelTypes) -> Result<u32, Missing> {
+    types.enumerator("numa_vmaskip_reason", "NUMAB_SKIP_UNSUITABLE")
 }
 
 /// The CPU of a task: in `thread_info` since 5.16 on every architecture, before in `task_struct` on

@@ -1,15 +1,23 @@
 //! The attached programs: what they watch, and what they counted.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod rehearsal;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::fd::{AsFd, BorrowedFd},
+};
 
 use aya::{Ebpf, util::nr_cpus};
 use aya_log::EbpfLogger;
-use enforcer_common::managed::{ManagedCgroup, flag};
+use enforcer_common::{
+    managed::{ManagedCgroup, flag},
+    tally,
+};
 use enforcer_core::{
     degraded::Degraded,
     id::{CpuId, NodeId},
     policy::RunTimeSource,
-    sample::{HardwareAccesses, HintFaults, RunTime},
+    sample::{HardwareAccesses, HintFaults, OtherPageMoves, RunTime},
     set::NodeSet,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -17,20 +25,23 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::{
     attach::{self, Kernel},
     axis::CgroupAxis,
+    changes::KernelChange,
     columns::NodeColumns,
     cost::{self, ProgramCost},
     counters::{Drops, KernelCounters},
     events::{EventRing, KernelEvent},
     hardware::{HardwareEvents, OpenCounters},
-    hook::{Hook, HookState},
+    hook::{Hook, HookError, HookState},
+    iter::in_host_pid_namespace,
     kept::Told,
     log::ToTracing,
     maps::{self, CountersError},
     pressure::PressureRing,
     sizes::Sizes,
     slots::Slots,
+    tallies::Tallies,
 };
-use crate::host::HostRoot;
+use crate::host::{HostRoot, lockdown};
 
 /// Least time between two events of one workload from one CPU.
 pub const EVENT_INTERVAL_NS: u64 = 10_000_000;
@@ -57,6 +68,8 @@ pub struct AttachOptions {
     pub event_interval_ns: u64,
     /// Least time between two pressure events of one kind from one node, in ns; 0 sends all.
     pub pressure_interval_ns: u64,
+    /// Process whose page moves are told apart, in the first pid namespace; `None` where that is not known.
+    pub own_tgid: Option<u32>,
 }
 
 impl AttachOptions {
@@ -71,6 +84,7 @@ impl AttachOptions {
             log: false,
             event_interval_ns: EVENT_INTERVAL_NS,
             pressure_interval_ns: PRESSURE_INTERVAL_NS,
+            own_tgid: in_host_pid_namespace().then(std::process::id),
         };
         options.sized_for(0)
     }
@@ -140,7 +154,8 @@ impl Programs {
             .into_iter()
             .map(|hook| {
                 let attached = attach::attach(&mut ebpf, &kernel, hook, options, &mut counters);
-                HookState { hook, absent: attached.err().map(|error| error.to_string()) }
+                let why = |error: HookError| lockdown::explained(&HostRoot::live(), error.to_string());
+                HookState { hook, absent: attached.err().map(why) }
             })
             .collect();
         let mut degraded: Vec<Degraded> = hooks.iter().filter_map(HookState::degraded).collect();
@@ -230,6 +245,7 @@ impl Programs {
             placements: self.has(Hook::Placement).then(Vec::new),
             hint_faults: self.has(Hook::HintFaults).then(BTreeMap::new),
             hardware: self.has(Hook::Hardware).then(BTreeMap::new),
+            tallies: Tallies::default(),
         }
     }
 
@@ -246,7 +262,10 @@ impl Programs {
         self.watched.retain(|id, _| wanted.contains_key(id));
         if !gone.is_empty() {
             unwatch_heirs(ebpf, &gone)?;
-            maps::forget_moves(ebpf, &gone)?;
+            if self.sizes.move_cells == 0 {
+                maps::forget_moves(ebpf, &gone)?;
+            }
+            maps::forget_tallies(ebpf, &gone)?;
         }
         let new: Vec<u64> = owners.iter().copied().filter(|owner| self.slots.get(*owner).is_none()).collect();
         let mut homeless: BTreeSet<u64> = BTreeSet::new();
@@ -297,10 +316,23 @@ impl Programs {
         self.events.as_mut().filter(|_| attached).map(EventRing::told)
     }
 
+    /// The changes since the last time; `None` where none can come.
+    pub fn changes(&mut self) -> Option<Told<KernelChange>> {
+        self.drain();
+        let attached = self.has(Hook::CpusetWrites) || self.has(Hook::Policies);
+        self.events.as_mut().filter(|_| attached).map(EventRing::changes)
+    }
+
     /// Where nodes that get short of memory are told of; `None` where nothing tells.
     pub fn pressure(&mut self) -> Option<&mut PressureRing> {
         let attached = self.has(Hook::Pressure) || self.has(Hook::OomVictim);
         self.pressure.as_mut().filter(|_| attached)
+    }
+
+    /// Readable when there is something in it.
+    pub fn pressure_fd(&self) -> Option<BorrowedFd<'_>> {
+        let attached = self.has(Hook::Pressure) || self.has(Hook::OomVictim);
+        self.pressure.as_ref().filter(|_| attached).map(AsFd::as_fd)
     }
 
     /// Counters of each workload since it is watched, by the id of its own cgroup. Also writes the
@@ -324,10 +356,11 @@ impl Programs {
         let used = self.slots.used();
         let run_time = self.when(Hook::RunTime, || maps::run_time(ebpf, used, &self.columns))?;
         let mut placements =
-            self.when(Hook::Placement, || maps::moves(ebpf, self.sizes.moves, &self.columns))?;
+            self.when(Hook::Placement, || maps::moves(ebpf, self.sizes, used, &self.columns))?;
         let hint_faults = self.when(Hook::HintFaults, || maps::hint_faults(ebpf, used, &self.columns))?;
         let open = self.counters.as_ref();
         let hardware = open.map(|open| maps::hardware(ebpf, used, &self.columns, open)).transpose()?;
+        let mut tallies = maps::tallies(ebpf, self.sizes.tallies)?;
         let mut row = |slot: u32| {
             let at = slot as usize;
             KernelCounters {
@@ -341,6 +374,7 @@ impl Programs {
                 hardware: hardware.as_ref().map(|rows| {
                     self.by_node(rows.get(at), |some: &HardwareAccesses| *some != HardwareAccesses::default())
                 }),
+                tallies: tallies.remove(&slot).unwrap_or_default(),
             }
         };
         Ok(self.slots.iter().map(|(_, slot)| (slot, row(slot))).collect())
@@ -356,14 +390,32 @@ impl Programs {
             .collect()
     }
 
+    /// Pages that no watched workload moved, since the programs are attached; `None` where nothing counts them.
+    pub fn other_page_moves(&self) -> Result<Option<OtherPageMoves>, CountersError> {
+        let Some(ebpf) = self.ebpf.as_ref().filter(|_| self.has(Hook::PageMoves)) else { return Ok(None) };
+        let mut tallies = maps::tallies(ebpf, self.sizes.tallies)?;
+        let mut of = |slot| tallies.remove(&slot).unwrap_or_default().page_moves();
+        Ok(Some(OtherPageMoves { own: of(tally::OWN), elsewhere: of(tally::ELSEWHERE) }))
+    }
+
     /// Events that were seen but are in no counter or were not told; `None` when nothing is attached.
     pub fn drops(&self) -> Result<Option<Drops>, CountersError> {
-        self.ebpf.as_ref().map(maps::drops).transpose()
+        self.ebpf.as_ref().map(|ebpf| maps::drops(ebpf, self.sizes)).transpose()
     }
 
     /// What each program that is loaded has cost.
     pub fn costs(&self) -> Vec<ProgramCost> {
         self.ebpf.as_ref().map(cost::read).unwrap_or_default()
+    }
+
+    /// Why the runs and the time of [`costs`](Self::costs) mean nothing; `None` where the kernel counts them.
+    pub fn costs_silent(&self) -> Option<String> {
+        cost::silent()
+    }
+
+    /// Workloads that have a row of the counters, and how many rows there are.
+    pub fn rows_taken(&self) -> (usize, u32) {
+        (self.slots.iter().count(), self.sizes.slots)
     }
 
     /// Cgroups that the kernel side watches, with those that inherited it, and how many there is room for.

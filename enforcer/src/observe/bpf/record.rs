@@ -1,13 +1,15 @@
 //! Decodes the records of the task iterator.
 //!
-//! The stream is a sequence of `enforcer_common::task::TaskRecord`. Every field is taken out with a
-//! checked read at its asserted offset; a piece that is too short is left for the next read.
+//! The stream is a sequence of `enforcer_common::task::TaskRecord`, each with as many `NodeFaults` behind it as
+//! it says. Every field is taken out with a checked read at its asserted offset; a piece that is too short
+//! is left for the next read.
 
 use core::mem::{offset_of, size_of};
+use std::collections::BTreeMap;
 
 use enforcer_common::{
-    limit::{MASK_CPUS, MASK_WORDS},
-    task::{self, TaskRecord as Layout},
+    limit::{MASK_CPUS, MASK_WORDS, NODES},
+    task::{self, NodeFaults, TaskRecord as Layout},
 };
 use enforcer_core::{
     id::{CpuId, Id as _, NodeId},
@@ -16,8 +18,12 @@ use enforcer_core::{
 
 use super::bytes::{u32_at, u64_at};
 
-/// Bytes of one record.
-pub(super) const RECORD: usize = size_of::<Layout>();
+/// Bytes of a record without faults.
+const RECORD: usize = size_of::<Layout>();
+/// Bytes of one node's faults.
+const FAULTS: usize = size_of::<NodeFaults>();
+/// Bytes of the longest record.
+pub(super) const LONGEST: usize = RECORD + NODES * FAULTS;
 
 /// One thread as the kernel has it; what it does not have is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,18 +60,40 @@ pub struct TaskRecord {
     pub preferred_node: Option<NodeId>,
     /// `total_numa_faults`; `None` on a kernel without NUMA balancing.
     pub numa_faults: Option<u64>,
+    /// Pages that its hinting faults found on each node, as the balancer remembers them; nodes without any
+    /// are left out. `None` where the kernel has no balancing, or the number of nodes is not known.
+    pub faults_by_node: Option<BTreeMap<NodeId, u64>>,
 }
+
+/// A record that announces more nodes than any machine has: nothing behind it can be told apart.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
 
 /// Appends the whole records of `bytes` to `records` and returns how many bytes they took.
 ///
 /// `possible` is the set of CPUs that the machine can have: the kernel's mask may have bits above it.
-pub(super) fn decode(bytes: &[u8], possible: &CpuSet, records: &mut Vec<TaskRecord>) -> usize {
-    let whole = bytes.len() / RECORD * RECORD;
-    records.extend(bytes[..whole].chunks_exact(RECORD).filter_map(|record| decode_one(record, possible)));
-    whole
+pub(super) fn decode(
+    bytes: &[u8],
+    possible: &CpuSet,
+    records: &mut Vec<TaskRecord>,
+) -> Result<usize, Malformed> {
+    let mut taken = 0;
+    while let Some(rest) = bytes.get(taken..)
+        && let Some(nodes) = u32_at(rest, offset_of!(Layout, fault_nodes))
+    {
+        let nodes = nodes as usize;
+        if nodes > NODES {
+            return Err(Malformed);
+        }
+        let Some((record, behind)) = rest.split_at_checked(RECORD) else { break };
+        let Some(faults) = behind.get(..nodes * FAULTS) else { break };
+        records.extend(decode_one(record, faults, possible));
+        taken += RECORD + faults.len();
+    }
+    Ok(taken)
 }
 
-fn decode_one(bytes: &[u8], possible: &CpuSet) -> Option<TaskRecord> {
+fn decode_one(bytes: &[u8], faults: &[u8], possible: &CpuSet) -> Option<TaskRecord> {
     let word = |at| u64_at(bytes, at);
     let half = |at| u32_at(bytes, at);
     let present = half(offset_of!(Layout, present))?;
@@ -97,7 +125,20 @@ fn decode_one(bytes: &[u8], possible: &CpuSet) -> Option<TaskRecord> {
         } else {
             None
         },
+        faults_by_node: if has(task::HAS_NODE_FAULTS) { Some(by_node(faults)?) } else { None },
     })
+}
+
+fn by_node(faults: &[u8]) -> Option<BTreeMap<NodeId, u64>> {
+    let mut by_node = BTreeMap::new();
+    for (node, pair) in (0..).map(NodeId).zip(faults.chunks_exact(FAULTS)) {
+        let shared = u64_at(pair, offset_of!(NodeFaults, shared))?;
+        let pages = u64_at(pair, offset_of!(NodeFaults, private))?.saturating_add(shared);
+        if pages > 0 {
+            by_node.insert(node, pages);
+        }
+    }
+    Some(by_node)
 }
 
 fn allowed(bytes: &[u8], possible: &CpuSet) -> Option<CpuSet> {
@@ -149,7 +190,7 @@ mod tests {
 
     fn decoded(present: u32) -> TaskRecord {
         let mut records = Vec::new();
-        assert_eq!(decode(&sample(present), &possible(), &mut records), RECORD);
+        assert_eq!(decode(&sample(present), &possible(), &mut records), Ok(RECORD));
         records.remove(0)
     }
 
@@ -168,6 +209,46 @@ mod tests {
         let task = decoded(0);
         assert_eq!((task.cpu, task.cpus_allowed), (None, None));
         assert_eq!((task.preferred_node, task.numa_faults), (None, None));
+        assert_eq!(task.faults_by_node, None);
+    }
+
+    /// A record with faults on node 2 of three, and none on the others.
+    fn with_faults() -> Vec<u8> {
+        let mut record = sample(task::HAS_NODE_FAULTS);
+        put(&mut record, offset_of!(Layout, fault_nodes), &3u32.to_ne_bytes());
+        for count in [0u64, 0, 0, 0, 30, 4] {
+            record.extend(count.to_ne_bytes());
+        }
+        record
+    }
+
+    #[test]
+    fn faults_are_by_node_and_only_where_there_are_some() {
+        assert_eq!(decoded(task::HAS_NODE_FAULTS).faults_by_node, Some(BTreeMap::new()));
+        let mut records = Vec::new();
+        let stream = [with_faults(), sample(0), with_faults()].concat();
+        assert_eq!(decode(&stream, &possible(), &mut records), Ok(stream.len()));
+        let faults: Vec<_> = records.into_iter().map(|record| record.faults_by_node).collect();
+        let node_2 = Some([(NodeId(2), 34)].into());
+        assert_eq!(faults, [node_2.clone(), None, node_2]);
+    }
+
+    #[test]
+    fn a_record_is_taken_when_all_of_it_is_there() {
+        let stream = [with_faults(), with_faults()].concat();
+        for end in 0..stream.len() {
+            let mut records = Vec::new();
+            let taken = decode(&stream[..end], &possible(), &mut records).unwrap();
+            assert_eq!(records.len(), usize::from(end >= with_faults().len()), "{end}");
+            assert_eq!(taken, records.len() * with_faults().len(), "{end}");
+        }
+    }
+
+    #[test]
+    fn more_nodes_than_there_can_be_end_the_stream() {
+        let mut record = sample(0);
+        put(&mut record, offset_of!(Layout, fault_nodes), &1_025u32.to_ne_bytes());
+        assert_eq!(decode(&record, &possible(), &mut Vec::new()), Err(Malformed));
     }
 
     #[test]
@@ -175,24 +256,28 @@ mod tests {
         let mut record = sample(task::HAS_NUMA_BALANCING);
         put(&mut record, offset_of!(Layout, preferred_node), &(-1i32).to_ne_bytes());
         let mut records = Vec::new();
-        decode(&record, &possible(), &mut records);
+        decode(&record, &possible(), &mut records).unwrap();
         assert_eq!(records[0].preferred_node, None);
     }
 
     #[test]
     fn a_machine_that_is_wider_than_the_mask_has_no_mask() {
         let mut records = Vec::new();
-        decode(&sample(task::HAS_CPUS_ALLOWED), &"0-1024".parse().unwrap(), &mut records);
+        decode(&sample(task::HAS_CPUS_ALLOWED), &"0-1024".parse().unwrap(), &mut records).unwrap();
         assert_eq!(records[0].cpus_allowed, None);
     }
 
     proptest! {
         #[test]
-        fn any_stream_gives_its_whole_records(bytes in proptest::collection::vec(any::<u8>(), 0..2_000)) {
+        fn any_stream_gives_records_or_is_refused(
+            bytes in proptest::collection::vec(prop_oneof![9 => Just(0u8), 1 => any::<u8>()], 0..4_000),
+        ) {
             let mut records = Vec::new();
-            let taken = decode(&bytes, &possible(), &mut records);
-            prop_assert_eq!(taken, bytes.len() / RECORD * RECORD);
-            prop_assert_eq!(records.len(), bytes.len() / RECORD);
+            if let Ok(taken) = decode(&bytes, &possible(), &mut records) {
+                prop_assert!(taken <= bytes.len());
+                prop_assert!(bytes.len() - taken < LONGEST);
+            }
+            prop_assert!(records.len() <= bytes.len() / RECORD);
             for record in records {
                 prop_assert!(record.cpus_allowed.is_none_or(|cpus| cpus.is_subset(&possible())));
             }

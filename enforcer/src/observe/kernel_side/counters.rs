@@ -4,22 +4,25 @@
 //! what runs in others costs next to nothing and is counted nowhere. Counters only grow, also when the
 //! programs are attached anew because CPUs came or went: what the earlier ones counted is kept and added.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, os::fd::BorrowedFd};
 
 use enforcer_core::{
     degraded::{Degraded, DegradedTally},
     id::{CpuId, NodeId},
     sample::{
-        CgroupSample, EventCounts, Events, KernelSide, PressureEvent, PressureEvents, Sample, TaskEvent,
+        CgroupSample, Change, Changes, EventCounts, Events, KernelSide, OtherPageMoves, PressureEvents,
+        ProgramCost, Sample, TaskEvent,
     },
     set::NodeSet,
     workload::CgroupPath,
 };
+use rustix::time::{ClockId, clock_gettime};
 
-use super::with_causes;
+use super::{pressure::Pressure, with_causes};
 use crate::observe::{
     bpf::{
-        AttachOptions, CountersError, Drops, Hook, Kept, KernelCounters, KernelEvent, Programs, Told, Watch,
+        AttachOptions, CountersError, Drops, Hook, KernelChange, KernelCounters, KernelEvent,
+        ProgramCost as LoadedProgram, Programs, Told, Watch,
     },
     index::Index,
 };
@@ -38,10 +41,13 @@ pub(super) struct Counters {
     carried: Vec<KernelEvent>,
     /// What became of events so far, without what these programs could not send.
     events: EventCounts,
-    /// Pressure that no sample has yet.
-    pressure: Kept<PressureEvent>,
-    /// The same of pressure events.
-    pressure_events: EventCounts,
+    pressure: Pressure,
+    /// Pages that earlier programs saw moved by nobody who is watched.
+    other_page_moves: OtherPageMoves,
+    /// Changes that were told by earlier programs, and not yet in a sample.
+    carried_changes: Vec<KernelChange>,
+    /// What became of changes so far, without what these programs could not send.
+    changes: EventCounts,
 }
 
 impl Counters {
@@ -55,8 +61,10 @@ impl Counters {
             earlier: BTreeMap::new(),
             carried: Vec::new(),
             events: EventCounts::default(),
-            pressure: Kept::default(),
-            pressure_events: EventCounts::default(),
+            pressure: Pressure::default(),
+            other_page_moves: OtherPageMoves::default(),
+            carried_changes: Vec::new(),
+            changes: EventCounts::default(),
         }
     }
 
@@ -91,32 +99,47 @@ impl Counters {
             }
             Err(error) => tracing::warn!("what was counted until now is lost: {}", with_causes(&error)),
         }
+        if let Ok(Some(more)) = self.programs.other_page_moves() {
+            self.other_page_moves.add(&more);
+        }
         self.drain();
         self.carried = self.take_events().unwrap_or_default();
+        self.carried_changes = self.take_changes().unwrap_or_default();
         let drops = self.programs.drops().ok().flatten();
         self.events = self.events.plus(unsent(drops));
-        self.pressure_events = self.pressure_events.plus(unsent_pressure(drops));
+        self.pressure.carry(unsent_pressure(drops));
+        self.changes = self.changes.plus(unsent_changes(drops));
         (self.programs, self.missing) = (programs, missing);
     }
 
     /// Takes what the programs told since the last time, so that there is room for more.
     pub(super) fn drain(&mut self) {
         self.programs.drain();
-        if let Some(ring) = self.programs.pressure() {
-            ring.read().into_iter().for_each(|event| self.pressure.add(event));
-        }
+        self.take_urgent();
     }
 
-    /// The pressure events for a sample, with the workloads by name.
+    /// Readable when there is pressure that was not taken yet; `None` where nothing tells of any.
+    pub(super) fn urgent(&self) -> Option<BorrowedFd<'_>> {
+        self.programs.pressure_fd()
+    }
+
+    /// Takes the pressure that there is, at most as much as its ring holds.
+    pub(super) fn take_urgent(&mut self) {
+        let Some(ring) = self.programs.pressure() else { return };
+        let events = ring.read();
+        if events.is_empty() {
+            return;
+        }
+        for event in events.iter().flatten() {
+            tracing::debug!("{event:?}");
+        }
+        self.pressure.take(events, kernel_now_ns());
+    }
+
+    /// The pressure events for a sample; `None` where nothing tells of any.
     fn pressure(&mut self, index: &Index, drops: Option<Drops>) -> Option<PressureEvents> {
         self.programs.pressure()?;
-        let Told { mut latest, told, forgotten } = self.pressure.take();
-        self.pressure_events =
-            self.pressure_events.plus(EventCounts { told, forgotten, ..EventCounts::default() });
-        for event in &mut latest {
-            event.workload = index.ids.get(&event.cgroup_id).cloned();
-        }
-        Some(PressureEvents { latest, counts: self.pressure_events.plus(unsent_pressure(drops)) })
+        Some(self.pressure.told(index, unsent_pressure(drops)))
     }
 
     /// The events that no sample has yet.
@@ -126,6 +149,30 @@ impl Counters {
         let mut events = std::mem::take(&mut self.carried);
         events.extend(latest);
         Some(events)
+    }
+
+    /// The changes that no sample has yet.
+    fn take_changes(&mut self) -> Option<Vec<KernelChange>> {
+        let Told { latest, told, forgotten } = self.programs.changes()?;
+        self.changes = self.changes.plus(EventCounts { told, forgotten, ..EventCounts::default() });
+        let mut changes = std::mem::take(&mut self.carried_changes);
+        changes.extend(latest);
+        Some(changes)
+    }
+
+    /// The changes for a sample, with the workloads by name.
+    fn changes(&mut self, index: &Index, drops: Option<Drops>) -> Option<Changes> {
+        let changes = self.take_changes()?;
+        let names: BTreeMap<u64, &CgroupPath> =
+            index.owners.iter().map(|(path, owner)| (*owner, path)).collect();
+        let named = |KernelChange { owner, change }: KernelChange| Change {
+            workload: names.get(&owner).map(|path| (*path).clone()),
+            ..change
+        };
+        Some(Changes {
+            latest: changes.into_iter().map(named).collect(),
+            counts: self.changes.plus(unsent_changes(drops)),
+        })
     }
 
     /// The events for a sample, with the workloads by name.
@@ -160,9 +207,19 @@ impl Counters {
             Ok(counted) => {
                 for (path, owner) in &index.owners {
                     if let Some(cgroup) = sample.cgroups.get_mut(path) {
-                        put(cgroup, self.total(*owner, &counted));
+                        put(cgroup, self.total(*owner, &counted), |hook| self.programs.has(hook));
                     }
                 }
+            }
+            Err(error) => degraded.push(unreadable(&error)),
+        }
+        match self.programs.other_page_moves() {
+            Ok(more) => {
+                sample.other_page_moves = more.map(|more| {
+                    let mut sum = self.other_page_moves.clone();
+                    sum.add(&more);
+                    sum
+                });
             }
             Err(error) => degraded.push(unreadable(&error)),
         }
@@ -171,6 +228,8 @@ impl Counters {
             (Hook::Placement, "placements"),
             (Hook::HintFaults, "hinting faults"),
             (Hook::Hardware, "memory accesses"),
+            (Hook::PageMoves, "page moves"),
+            (Hook::Balancer, "balancer"),
         ] {
             if self.programs.has(hook) {
                 sample.sources.insert(kind.into(), hook.source().into());
@@ -181,7 +240,26 @@ impl Counters {
 
     fn state(&self, drops: Drops) -> Result<KernelSide, CountersError> {
         let (watched, room) = self.programs.fill()?;
-        Ok(KernelSide { lost: lost(drops), cgroups_watched: watched as u64, cgroups_room: u64::from(room) })
+        let (rows, of_rows) = self.programs.rows_taken();
+        let silent = self.programs.costs_silent();
+        let counted = silent.is_none();
+        let cost = |cost: LoadedProgram| {
+            let cost_of = ProgramCost {
+                runs: counted.then_some(cost.runs),
+                run_ns: counted.then_some(cost.run_ns),
+                verified_instructions: cost.verified_instructions,
+            };
+            (cost.name, cost_of)
+        };
+        Ok(KernelSide {
+            lost: lost(drops),
+            cgroups_watched: watched as u64,
+            cgroups_room: u64::from(room),
+            workloads_watched: rows as u64,
+            workloads_room: u64::from(of_rows),
+            programs: self.programs.costs().into_iter().map(cost).collect(),
+            run_time_silent: silent,
+        })
     }
 
     /// What these programs counted for a workload, and those before them.
@@ -210,6 +288,7 @@ impl Counters {
                 }
                 sample.events = self.events(index, drops);
                 sample.pressure_events = self.pressure(index, drops);
+                sample.changes = self.changes(index, drops);
                 match drops.map(|drops| self.state(drops)).transpose() {
                     Ok(state) => sample.kernel_side = state,
                     Err(error) => degraded.push(unreadable(&error)),
@@ -218,6 +297,13 @@ impl Counters {
             Err(error) => degraded.push(unreadable(&error)),
         }
     }
+}
+
+/// Now by `bpf_ktime_get_ns`, which is `CLOCK_MONOTONIC`.
+fn kernel_now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let (seconds, nanos) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
 /// Every cgroup of every workload. The root's own threads count for it, new cgroups below it do not: each
@@ -269,6 +355,15 @@ fn unsent(drops: Option<Drops>) -> EventCounts {
     })
 }
 
+/// The same of changes.
+fn unsent_changes(drops: Option<Drops>) -> EventCounts {
+    drops.map_or_else(EventCounts::default, |drops| EventCounts {
+        ring_full: drops.changes,
+        limited: drops.changes_unread,
+        ..EventCounts::default()
+    })
+}
+
 /// The same of pressure events.
 fn unsent_pressure(drops: Option<Drops>) -> EventCounts {
     drops.map_or_else(EventCounts::default, |drops| EventCounts {
@@ -301,8 +396,14 @@ fn lost(drops: Drops) -> BTreeMap<String, u64> {
     reasons.into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect()
 }
 
-/// Writes the sums of a cgroup into its sample.
-fn put(cgroup: &mut CgroupSample, counters: KernelCounters) {
+/// Writes the sums of a cgroup into its sample; `has` says what is counted at all.
+fn put(cgroup: &mut CgroupSample, counters: KernelCounters, has: impl Fn(Hook) -> bool) {
+    let KernelCounters { tallies, .. } = &counters;
+    cgroup.page_moves = has(Hook::PageMoves).then(|| tallies.page_moves());
+    cgroup.balancer = has(Hook::Balancer).then(|| tallies.balancer());
+    cgroup.cpuset_writes = has(Hook::CpusetWrites).then(|| tallies.cpuset_writes());
+    cgroup.policies = has(Hook::Policies).then(|| tallies.policies());
+    cgroup.scan_skips = tallies.scan_skips(has(Hook::MappingSkips), has(Hook::TaskSkips));
     cgroup.run_time = counters.run_time;
     cgroup.placements = counters.placements;
     cgroup.hint_faults = counters.hint_faults;
@@ -333,6 +434,7 @@ mod tests {
                 [(NodeId(0), HintFaults { local: 1, remote: 2, ..HintFaults::default() })].into(),
             ),
             hardware: Some([(NodeId(0), HardwareAccesses { local: 8, remote: first, samples: 2 })].into()),
+            ..KernelCounters::default()
         }
     }
 
@@ -345,8 +447,10 @@ mod tests {
             earlier: BTreeMap::new(),
             carried: Vec::new(),
             events: EventCounts::default(),
-            pressure: Kept::default(),
-            pressure_events: EventCounts::default(),
+            pressure: Pressure::default(),
+            other_page_moves: OtherPageMoves::default(),
+            carried_changes: Vec::new(),
+            changes: EventCounts::default(),
         }
     }
 
@@ -375,12 +479,13 @@ mod tests {
             placements: Some(Vec::new()),
             hint_faults: Some(BTreeMap::new()),
             hardware: Some(BTreeMap::new()),
+            ..KernelCounters::default()
         };
         for first in [2, 3] {
             sum.add(&counted(first));
         }
         let mut cgroup = CgroupSample::default();
-        put(&mut cgroup, sum);
+        put(&mut cgroup, sum, |hook| hook == Hook::PageMoves);
         let run_time = |samples| RunTime { ns: samples * 10, misplaced_ns: samples, samples };
         assert_eq!(cgroup.run_time, Some([(NodeId(0), run_time(5)), (NodeId(1), run_time(2))].into()));
         let placements = cgroup.placements.unwrap()[0];
@@ -388,6 +493,11 @@ mod tests {
         assert_eq!(cgroup.hint_faults.unwrap()[&NodeId(0)].remote, 4);
         let accesses = HardwareAccesses { local: 16, remote: 5, samples: 4 };
         assert_eq!(cgroup.hardware, Some([(NodeId(0), accesses)].into()));
+        assert_eq!(
+            (cgroup.page_moves, cgroup.balancer),
+            (Some(BTreeMap::new()), None),
+            "not counted is not 0"
+        );
     }
 
     #[test]
@@ -484,6 +594,8 @@ mod tests {
             limited: 6,
             pressure: 7,
             pressure_limited: 8,
+            changes: 9,
+            changes_unread: 10,
         };
         assert_eq!(lost(all).values().sum::<u64>(), all.total(), "what was only not told is not lost");
     }

@@ -4,9 +4,10 @@
 //! [`Index`](super::index::Index) says whose id that is.
 
 mod counters;
+mod pressure;
 mod tasks;
 
-use std::{collections::BTreeMap, error::Error};
+use std::{collections::BTreeMap, error::Error, os::fd::BorrowedFd};
 
 use enforcer_core::{
     degraded::{Degraded, DegradedTally},
@@ -15,20 +16,23 @@ use enforcer_core::{
     sample::{Sample, TaskSample},
     set::NodeSet,
     topology::Topology,
+    vma::Vma,
     workload::CgroupPath,
 };
 
 use self::counters::Counters;
 use super::{
-    bpf::{AttachOptions, CgroupAxis, IteratorError, TaskIterator},
+    bpf::{AttachOptions, CgroupAxis, IteratorError, TaskIterator, VmaIterator},
     index::Index,
     sampler::SamplerOptions,
 };
-use crate::host::{HostRoot, cgroup::CgroupLayout, cgroup_tree::walk, read_text};
+use crate::host::{HostRoot, cgroup::CgroupLayout, cgroup_tree::walk, lockdown, read_text};
 
 /// What could be loaded and attached.
 pub(super) struct KernelSide {
     iterator: Result<TaskIterator, Degraded>,
+    /// Lists mappings; nobody needs it where all memory is near.
+    mappings: Option<Result<VmaIterator, String>>,
     counters: Option<Counters>,
     /// Where workloads should be: what runs elsewhere is misplaced.
     aims: BTreeMap<CgroupPath, NodeSet>,
@@ -47,13 +51,19 @@ impl KernelSide {
             .ok()
             .and_then(|text| scalar::list(&text).ok())
             .unwrap_or_else(|| topology.online_cpus());
+        let nodes = read_text(&host.sys.join("devices/system/node/possible"))
+            .ok()
+            .and_then(|text| scalar::list(&text).ok())
+            .unwrap_or_default();
         let attach = || {
             let cgroups = walk(&layout.cpuset, &CgroupPath::root(), true).cgroups.len();
             let usual = AttachOptions::new(topology.node_of_cpu(), axis).sized_for(cgroups);
             AttachOptions { log: options.bpf_log, run_time: options.run_time, ..usual }
         };
         Self {
-            iterator: TaskIterator::open(axis, possible).map_err(|error| not_listed(&error)),
+            iterator: TaskIterator::open(axis, possible, &nodes).map_err(|error| not_listed(host, &error)),
+            mappings: (topology.cpu_nodes().len() > 1)
+                .then(|| VmaIterator::open().map_err(|error| with_causes(&error))),
             counters: options.counters.then(|| Counters::attach(attach())),
             aims: BTreeMap::new(),
         }
@@ -87,9 +97,27 @@ impl KernelSide {
         match self.iterator.as_ref().ok()?.read() {
             Ok(records) => Some(tasks::read(records, host, layout, index, degraded)),
             Err(error) => {
-                degraded.push(not_listed(&error));
+                degraded.push(not_listed(host, &error));
                 None
             }
+        }
+    }
+
+    /// The mappings of a process; an error says why there are none.
+    pub(super) fn mappings(&self, pid: u32) -> Result<Vec<Vma>, String> {
+        match &self.mappings {
+            None => Err("not loaded".into()),
+            Some(Err(reason)) => Err(reason.clone()),
+            Some(Ok(iterator)) => iterator.read(pid).map_err(|error| with_causes(&error)),
+        }
+    }
+
+    /// Why mappings cannot be listed; `None` where they can.
+    pub(super) fn no_mappings(&self) -> Option<&str> {
+        match &self.mappings {
+            None => Some("not loaded"),
+            Some(Err(reason)) => Some(reason),
+            Some(Ok(_)) => None,
         }
     }
 
@@ -97,6 +125,18 @@ impl KernelSide {
     pub(super) fn drain(&mut self) {
         if let Some(counters) = &mut self.counters {
             counters.drain();
+        }
+    }
+
+    /// Readable when something was told that should not wait.
+    pub(super) fn urgent(&self) -> Option<BorrowedFd<'_>> {
+        self.counters.as_ref().and_then(Counters::urgent)
+    }
+
+    /// Takes it.
+    pub(super) fn take_urgent(&mut self) {
+        if let Some(counters) = &mut self.counters {
+            counters.take_urgent();
         }
     }
 
@@ -108,8 +148,9 @@ impl KernelSide {
     }
 }
 
-fn not_listed(error: &IteratorError) -> Degraded {
-    Degraded::new(TaskIterator::SOURCE, with_causes(error), TaskIterator::EFFECT)
+fn not_listed(host: &HostRoot, error: &IteratorError) -> Degraded {
+    let reason = lockdown::explained(host, with_causes(error));
+    Degraded::new(TaskIterator::SOURCE, reason, TaskIterator::EFFECT)
 }
 
 /// Error and causes in one line.

@@ -79,7 +79,7 @@ fn task(record: TaskRecord, cgroup: CgroupPath) -> TaskSample {
         cpus_allowed: record.cpus_allowed,
         cpu_time_ns: Some(record.run_ns),
         preferred_node: record.preferred_node,
-        numa_faults: record.numa_faults,
+        faults_by_node: record.faults_by_node,
     }
 }
 
@@ -120,7 +120,7 @@ fn hidden(
             first.command,
             first.tid
         );
-        let effect = "these are read from /proc, without the NUMA balancer's view of them";
+        let effect = "these are read from /proc";
         degraded.push(Degraded::new(TaskIterator::SOURCE, reason, effect));
     }
     found
@@ -150,6 +150,7 @@ mod tests {
             kernel_thread: false,
             preferred_node: None,
             numa_faults: None,
+            faults_by_node: None,
         }
     }
 

@@ -75,19 +75,45 @@ fn merges_all_file_sources() {
         .file("sys/fs/cgroup/a.slice/cpuset.cpus.effective", "2-3\n")
         .file("sys/fs/cgroup/a.slice/a.service/memory.current", "4096\n")
         .file("sys/fs/cgroup/a.slice/a.service/memory.numa_stat", "anon N0=0 N1=4096\n");
-    let sample = tree.sample_of(&[workload("/a.slice/a.service")], WITHOUT_BPF);
+    let service = Workload { cgroup_id: Some(77), ..workload("/a.slice/a.service") };
+    let sample = tree.sample_of(&[service], WITHOUT_BPF);
     assert_eq!((sample.schema_version, sample.monotonic_ns), (SAMPLE_SCHEMA_VERSION, 5));
     assert_eq!(sample.settings.numa_balancing, Some(1));
     assert_eq!(sample.nodes[&NodeId(0)].mem_total_bytes, Some(8192));
     let cgroup = &sample.cgroups[&CgroupPath::new("/a.slice/a.service")];
     assert_eq!(cgroup.cpus_effective.as_ref().unwrap().to_string(), "2-3");
     assert_eq!(cgroup.memory_by_node.as_ref().unwrap()[&NodeId(1)].anon, 4096);
-    assert_eq!((cgroup.tasks, cgroup.run_time.as_ref()), (Some(1), None));
+    assert_eq!((cgroup.id, cgroup.tasks, cgroup.run_time.as_ref()), (Some(77), Some(1), None));
     let task = &sample.tasks[0];
     assert_eq!((task.tid, task.command.as_str(), task.cpu), (10, "work er", Some(CpuId(2))));
     assert_eq!(task.cpu_time_ns, Some(30_000_000));
     assert_eq!(sample.sources["tasks"], "procfs");
     assert_eq!(sample.degraded, []);
+}
+
+#[test]
+fn huge_pages_are_memory_of_their_cgroup_or_said_to_be_missing() {
+    let huge = |tree: Tree| {
+        tree.file("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "8\n")
+            .file("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "5\n")
+    };
+    let tree = || {
+        Tree::v2()
+            .cgroup("/vm", 10)
+            .file("sys/fs/cgroup/vm/memory.numa_stat", "anon N0=4096 N1=0\n")
+            .file("sys/fs/cgroup/vm/hugetlb.1GB.numa_stat", "total=1073741824 N0=1073741824\n")
+    };
+    let told =
+        |tree: Tree| tree.file("sys/fs/cgroup/vm/hugetlb.2MB.numa_stat", "total=6291456 N0=0 N1=6291456\n");
+    for (tree, on_node_1, missing) in
+        [(told(huge(tree())), 6 << 20, false), (told(tree()), 0, false), (huge(tree()), 0, true)]
+    {
+        let sample = tree.sample_of(&[workload("/vm")], WITHOUT_BPF);
+        let by_node = sample.cgroups[&CgroupPath::new("/vm")].memory_by_node.as_ref().unwrap();
+        assert_eq!((by_node[&NodeId(0)].anon, by_node[&NodeId(1)].anon), (4096, on_node_1));
+        let said: Vec<_> = sample.degraded.iter().map(|entry| entry.source.as_str()).collect();
+        assert_eq!(said, if missing { vec!["hugetlb"] } else { vec![] });
+    }
 }
 
 #[test]

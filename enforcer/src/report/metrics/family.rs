@@ -11,14 +11,14 @@ use prometheus::{
 /// A metric by name, without the prefix.
 #[derive(Debug)]
 pub(super) struct Family {
-    name: &'static str,
-    help: &'static str,
-    labels: &'static [&'static str],
-    kind: Kind,
+    pub(super) name: &'static str,
+    pub(super) help: &'static str,
+    pub(super) labels: &'static [&'static str],
+    pub(super) kind: Kind,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Kind {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
     Gauge,
     Counter,
 }

@@ -7,12 +7,13 @@ use enforcer_core::sample::{KernelSide, Placements};
 
 use super::{
     family::{Family, Scrape},
+    moves,
     series::to_f64,
 };
 use crate::report::tick::Counters;
 
 /// Nanoseconds of a second.
-const SECOND: f64 = 1e9;
+pub(super) const SECOND: f64 = 1e9;
 
 const MOVES: Family = Family::counter(
     "workload_task_moves_total",
@@ -44,6 +45,16 @@ const HINT_FAULTS: Family = Family::counter(
     &["workload", "cgroup", "numa_node", "memory"],
     "Pages of NUMA hinting faults taken on CPUs of the NUMA node, by where the memory was.",
 );
+const ACCESSES: Family = Family::counter(
+    "workload_memory_accesses_total",
+    &["workload", "cgroup", "numa_node", "memory"],
+    "Accesses to DRAM from CPUs of the NUMA node, by where the memory was, as the CPU's counters tell them.",
+);
+const ACCESS_SAMPLES: Family = Family::counter(
+    "workload_memory_access_samples_total",
+    &["workload", "cgroup", "numa_node"],
+    "Overflows of the CPU's counters behind the accesses to DRAM.",
+);
 const LOST: Family =
     Family::counter("kernel_side_lost_total", &["reason"], "What the kernel side saw that is in no counter.");
 const WATCHED: Family =
@@ -51,9 +62,39 @@ const WATCHED: Family =
 const ROOM: Family =
     Family::gauge("kernel_side_cgroups_room", &[], "Cgroups that the kernel side has room for.");
 
-/// Every metric of this file.
-pub(super) const ALL: [&Family; 9] =
-    [&MOVES, &STARTS, &MISPLACED, &RUN_TIME, &MISPLACED_TIME, &HINT_FAULTS, &LOST, &WATCHED, &ROOM];
+const ROWS: Family = Family::gauge(
+    "kernel_side_workloads_watched",
+    &[],
+    "Workloads that have a row in the counters of the kernel side.",
+);
+const ROWS_ROOM: Family = Family::gauge(
+    "kernel_side_workloads_room",
+    &[],
+    "Workloads that the counters of the kernel side have rows for.",
+);
+const RUNS: Family = Family::counter(
+    "kernel_side_program_runs_total",
+    &["program"],
+    "Times that the eBPF program ran; only while kernel.bpf_stats_enabled is 1.",
+);
+const PROGRAM_TIME: Family = Family::counter(
+    "kernel_side_program_run_time_seconds_total",
+    &["program"],
+    "Time that the eBPF program ran; only while kernel.bpf_stats_enabled is 1.",
+);
+const VERIFIED: Family = Family::gauge(
+    "kernel_side_program_verified_instructions",
+    &["program"],
+    "Instructions that the verifier went through to admit the eBPF program; since Linux 5.16.",
+);
+
+/// Every metric of workloads.
+pub(super) const WORKLOADS: &[&Family] =
+    &[&MOVES, &STARTS, &MISPLACED, &RUN_TIME, &MISPLACED_TIME, &HINT_FAULTS, &ACCESSES, &ACCESS_SAMPLES];
+
+/// Every metric of the kernel side itself.
+pub(super) const STATE: &[&Family] =
+    &[&LOST, &WATCHED, &ROOM, &ROWS, &ROWS_ROOM, &RUNS, &PROGRAM_TIME, &VERIFIED];
 
 /// The counters of a workload of this name and cgroup.
 pub(super) fn workload([name, cgroup]: [&str; 2], counters: &Counters, scrape: &mut Scrape) {
@@ -79,6 +120,19 @@ pub(super) fn workload([name, cgroup]: [&str; 2], counters: &Counters, scrape: &
             scrape.put(&HINT_FAULTS, &[name, cgroup, &node, memory], Some(to_f64(pages)));
         }
     }
+    accesses([name, cgroup], counters, scrape);
+    moves::workload([name, cgroup], counters, scrape);
+}
+
+/// The accesses of a workload of this name and cgroup.
+fn accesses([name, cgroup]: [&str; 2], counters: &Counters, scrape: &mut Scrape) {
+    for (node, accesses) in counters.hardware.iter().flatten() {
+        let node = node.to_string();
+        for (memory, count) in [("local", accesses.local), ("remote", accesses.remote)] {
+            scrape.put(&ACCESSES, &[name, cgroup, &node, memory], Some(to_f64(count)));
+        }
+        scrape.put(&ACCESS_SAMPLES, &[name, cgroup, &node], Some(to_f64(accesses.samples)));
+    }
 }
 
 /// What was lost, and how full its maps are.
@@ -89,4 +143,11 @@ pub(super) fn state(state: Option<&KernelSide>, scrape: &mut Scrape) {
     }
     scrape.put(&WATCHED, &[], Some(to_f64(state.cgroups_watched)));
     scrape.put(&ROOM, &[], Some(to_f64(state.cgroups_room)));
+    scrape.put(&ROWS, &[], Some(to_f64(state.workloads_watched)));
+    scrape.put(&ROWS_ROOM, &[], Some(to_f64(state.workloads_room)));
+    for (program, cost) in &state.programs {
+        scrape.put(&RUNS, &[program], cost.runs.map(to_f64));
+        scrape.put(&PROGRAM_TIME, &[program], cost.run_ns.map(|ns| to_f64(ns) / SECOND));
+        scrape.put(&VERIFIED, &[program], cost.verified_instructions.map(to_f64));
+    }
 }

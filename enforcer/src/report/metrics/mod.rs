@@ -4,12 +4,19 @@
 //! report and from nothing else, so a workload that is gone leaves no stale series behind.
 //!
 //! Names: one prefix, base units, `numa_node` for NUMA nodes because `node` is a machine in
-//! Kubernetes. Label values are cgroup names, which containers choose: the encoder escapes them. No
+//! Kubernetes. Label values are cgroup names, which containers choose: the encoder escapes them, and long
+//! ones are cut. No
 //! process ids as labels, and at most [`MAX_WORKLOADS`] workloads: the worst ones, and a metric says
 //! how many were left out.
 
 mod family;
 mod kernel_side;
+mod label;
+mod moves;
+mod pressure;
+#[cfg(test)]
+mod reference;
+mod runtime;
 mod series;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,9 @@ use enforcer_core::{
     audit::{AuditedWorkload, Verdict},
     finding::Severity,
     model::TrafficSource,
+    owner::Owner,
     policy::Mode,
+    sample::EventCounts,
     workload::Origin,
 };
 use prometheus::proto::MetricFamily;
@@ -14,6 +16,8 @@ use prometheus::proto::MetricFamily;
 use super::{
     family::{Family, Scrape},
     kernel_side,
+    label::bounded,
+    moves, pressure, runtime,
 };
 use crate::report::tick::TickReport;
 
@@ -24,6 +28,12 @@ const NODE_MEMORY_TOTAL: Family =
     Family::gauge("numa_node_memory_total_bytes", &["numa_node"], "Memory of the NUMA node.");
 const NODE_MEMORY_FREE: Family =
     Family::gauge("numa_node_memory_free_bytes", &["numa_node"], "Free memory of the NUMA node.");
+const NODE_ALLOCATIONS: Family = Family::counter(
+    "numa_node_page_allocations_total",
+    &["numa_node", "kind"],
+    "Pages that were allocated on the NUMA node, by the kernel's own kinds: hit is as wanted, miss was wanted elsewhere, \
+     foreign was wanted here and is elsewhere, local and other by the CPU of the task.",
+);
 const DISTANCE: Family = Family::gauge(
     "numa_distance",
     &["src_numa", "dst_numa"],
@@ -61,6 +71,11 @@ const OMITTED: Family = Family::gauge(
 );
 const REFUSED: Family =
     Family::gauge("workloads_refused", &[], "Declared workloads that are left where they are.");
+const OWNERS: Family = Family::gauge(
+    "workloads_by_owner",
+    &["owner"],
+    "Workloads by whose word counts for their cpuset; those of others are never corrected.",
+);
 const FINDINGS: Family = Family::gauge("findings", &["severity"], "Findings of the latest turn.");
 const DEGRADED: Family = Family::gauge("degraded", &["feature"], "Sources that are missing.");
 const EVENTS: Family = Family::counter(
@@ -69,8 +84,17 @@ const EVENTS: Family = Family::counter(
     "Tasks that came to a wrong NUMA node: told one by one, or why not. The counters have all of them.",
 );
 const BUILD_INFO: Family = Family::gauge("build_info", &["version"], "Version of numa-enforcer.");
-const ENFORCING: Family = Family::gauge("enforcing", &[], "1 when the daemon may write.");
+const ENFORCING: Family =
+    Family::gauge("enforcing", &[], "1 when the daemon may write: in enforce mode, and not paused.");
+const PAUSED: Family =
+    Family::gauge("paused", &[], "1 while somebody has paused enforcement over the control socket.");
 const ACTIONS: Family = Family::counter("actions_total", &["action", "result"], "Steps of plans by result.");
+const DRIFT: Family = Family::counter(
+    "cpuset_drift_total",
+    &["result"],
+    "Cpusets that are ours to keep and that somebody else wrote: repaired, failed to be, or left-alone from then on because \
+     three repairs within an hour did not last.",
+);
 const TICKS: Family = Family::counter("ticks_total", &[], "Turns that were completed.");
 const TICK_ERRORS: Family = Family::counter("tick_errors_total", &[], "Turns that failed.");
 const TICK_DURATION: Family =
@@ -78,33 +102,97 @@ const TICK_DURATION: Family =
 const CONFIG_GOOD: Family =
     Family::gauge("config_last_reload_successful", &[], "1 when the configuration was good.");
 
-/// Every metric of this file.
-const OWN: [&Family; 20] = [
-    &NODE_MEMORY_TOTAL,
-    &NODE_MEMORY_FREE,
-    &DISTANCE,
-    &WORKLOAD_MEMORY,
-    &REMOTE_RESIDENCY,
-    &REMOTE_TRAFFIC,
-    &TRAFFIC_SAMPLES,
-    &ALIGNED,
-    &OMITTED,
-    &REFUSED,
-    &FINDINGS,
-    &DEGRADED,
-    &EVENTS,
-    &BUILD_INFO,
-    &ENFORCING,
-    &ACTIONS,
-    &TICKS,
-    &TICK_ERRORS,
-    &TICK_DURATION,
-    &CONFIG_GOOD,
+/// Metrics that come from the same place.
+#[cfg_attr(not(test), expect(dead_code, reason = "only docs/metrics.md is written from the words"))]
+pub(super) struct Section {
+    /// What they are of.
+    pub(super) title: &'static str,
+    /// Where their values come from, and when there are none.
+    pub(super) source: &'static str,
+    pub(super) families: &'static [&'static Family],
+}
+
+/// Every metric there is.
+pub(super) const SECTIONS: [Section; 10] = [
+    Section {
+        title: "The machine",
+        source: "`meminfo`, `numastat` and `distance` of `/sys/devices/system/node/nodeN`, read in each turn.",
+        families: &[&NODE_MEMORY_TOTAL, &NODE_MEMORY_FREE, &NODE_ALLOCATIONS, &DISTANCE],
+    },
+    Section {
+        title: "Workloads",
+        source: "The model of the latest two turns: `memory.numa_stat` or `numa_maps`, cpusets and affinities, and what \
+                 the kernel side counted between the two. A ratio that cannot be told has no series; `source` says what \
+                 a traffic ratio is from, and `remote_traffic_samples` how far it can be trusted (one standard deviation \
+                 is at most 0.5 / sqrt(samples)).",
+        families: &[
+            &WORKLOAD_MEMORY,
+            &REMOTE_RESIDENCY,
+            &REMOTE_TRAFFIC,
+            &TRAFFIC_SAMPLES,
+            &ALIGNED,
+            &OMITTED,
+        ],
+    },
+    Section {
+        title: "Workloads, counted in the kernel",
+        source: "eBPF programs. They count from when the workload is first seen, and from 0 again when its cgroup is made \
+                 again or the daemon restarts. Absent where their hook is not attached (`degraded`).",
+        families: kernel_side::WORKLOADS,
+    },
+    Section {
+        title: "What the kernel does with workloads",
+        source: "As above. Pages count for whose thread moves them, which is not whose they are where somebody moves \
+                 those of others.",
+        families: moves::WORKLOADS,
+    },
+    Section {
+        title: "Pages that no workload moved",
+        source: "As above, since the daemon started.",
+        families: moves::OTHERS,
+    },
+    Section {
+        title: "The kernel side itself",
+        source: "Its maps, and `/proc/self/fdinfo` of its programs. Runs and time are absent, not 0, unless \
+                 `kernel.bpf_stats_enabled` is 1; the reason is `kernelSide.runTimeSilent` of `/report.json`. Switching \
+                 it on costs some 60 ns for each run of each eBPF program of the host.",
+        families: kernel_side::STATE,
+    },
+    Section {
+        title: "Memory pressure",
+        source: "eBPF programs on the tracepoints of reclaim and of the OOM killer; their ring wakes the daemon.",
+        families: pressure::ALL,
+    },
+    Section {
+        title: "Decisions",
+        source: "What the latest turn found, and what was done since the daemon started.",
+        families: &[&FINDINGS, &OWNERS, &REFUSED, &ACTIONS, &DRIFT],
+    },
+    Section {
+        title: "The container runtime",
+        source: "The NRI link. Absent where `nri.enabled` is off or no runtime was looked for yet.",
+        families: runtime::ALL,
+    },
+    Section {
+        title: "The daemon",
+        source: "The daemon itself.",
+        families: &[
+            &BUILD_INFO,
+            &ENFORCING,
+            &PAUSED,
+            &TICKS,
+            &TICK_ERRORS,
+            &TICK_DURATION,
+            &CONFIG_GOOD,
+            &DEGRADED,
+            &EVENTS,
+        ],
+    },
 ];
 
 /// Every metric there is.
 pub(super) fn all() -> impl Iterator<Item = &'static Family> {
-    OWN.into_iter().chain(kernel_side::ALL)
+    SECTIONS.iter().flat_map(|section| section.families.iter().copied())
 }
 
 /// The report's values.
@@ -115,14 +203,31 @@ pub(super) fn collect(report: &TickReport) -> Vec<MetricFamily> {
     decisions(report, &mut scrape);
     daemon(report, &mut scrape);
     kernel_side::state(report.kernel_side.as_ref(), &mut scrape);
+    pressure::put(report.pressure.as_ref(), &mut scrape);
+    moves::others(report.other_page_moves.as_ref(), &mut scrape);
+    runtime::put(report.runtime.as_ref(), &mut scrape);
     scrape.into_families()
 }
+
+/// Names of `numastat`, and as labels.
+const NUMASTAT: [(&str, &str); 6] = [
+    ("numa_hit", "hit"),
+    ("numa_miss", "miss"),
+    ("numa_foreign", "foreign"),
+    ("interleave_hit", "interleave"),
+    ("local_node", "local"),
+    ("other_node", "other"),
+];
 
 fn machine(report: &TickReport, scrape: &mut Scrape) {
     for (node, sample) in &report.nodes {
         let node = node.to_string();
         scrape.put(&NODE_MEMORY_TOTAL, &[&node], sample.mem_total_bytes.map(to_f64));
         scrape.put(&NODE_MEMORY_FREE, &[&node], sample.mem_free_bytes.map(to_f64));
+        for (file, kind) in NUMASTAT {
+            let pages = sample.counters.get(file).copied();
+            scrape.put(&NODE_ALLOCATIONS, &[&node, kind], pages.map(to_f64));
+        }
     }
     let machine = &report.audit.topology;
     for from in &machine.nodes {
@@ -137,7 +242,7 @@ fn workloads(report: &TickReport, scrape: &mut Scrape) {
     let (shown, omitted) = shown(&report.audit.workloads);
     scrape.put(&OMITTED, &[], Some(count(omitted)));
     for workload in shown {
-        let (name, cgroup) = (workload.name.as_str(), workload.cgroup.as_str());
+        let (name, cgroup) = (&*bounded(&workload.name), &*bounded(workload.cgroup.as_str()));
         for (node, bytes) in workload.bytes_by_numa.iter().flatten() {
             let total = bytes.anon.saturating_add(bytes.file).saturating_add(bytes.kernel.unwrap_or(0));
             scrape.put(&WORKLOAD_MEMORY, &[name, cgroup, &node.to_string()], Some(to_f64(total)));
@@ -187,7 +292,20 @@ fn decisions(report: &TickReport, scrape: &mut Scrape) {
         let findings = report.audit.findings.iter().filter(|finding| finding.severity == severity);
         scrape.put(&FINDINGS, &[name], Some(count(findings.count())));
     }
+    for owner in Owner::ALL {
+        let is_owner = |workload: &&AuditedWorkload| {
+            workload.owner.as_ref().is_some_and(|ownership| ownership.owner == owner)
+        };
+        let owned = report.audit.workloads.iter().filter(is_owner).count();
+        scrape.put(&OWNERS, &[owner.as_str()], Some(count(owned)));
+    }
     scrape.put(&REFUSED, &[], Some(count(report.decision.refused.len())));
+    let drift = report.totals.drift;
+    for (result, count) in
+        [("repaired", drift.repaired), ("failed", drift.failed), ("left-alone", drift.left_alone)]
+    {
+        scrape.put(&DRIFT, &[result], Some(to_f64(count)));
+    }
     for (action, results) in &report.totals.actions {
         for (result, steps) in results {
             scrape.put(&ACTIONS, &[action, result], Some(to_f64(*steps)));
@@ -206,22 +324,29 @@ fn daemon(report: &TickReport, scrape: &mut Scrape) {
         scrape.put(&DEGRADED, &[feature], Some(count(entries)));
     }
     if let Some(events) = report.events {
-        for (result, count) in [
-            ("told", events.told),
-            ("forgotten", events.forgotten),
-            ("ring-full", events.ring_full),
-            ("limited", events.limited),
-        ] {
-            scrape.put(&EVENTS, &[result], Some(to_f64(count)));
-        }
+        put_counts(&EVENTS, events, scrape);
     }
     let totals = &report.totals;
     scrape.put(&BUILD_INFO, &[&report.audit.tool.version], Some(1.0));
-    scrape.put(&ENFORCING, &[], Some(truth(report.mode == Mode::Enforce)));
+    let paused = report.paused.is_some();
+    scrape.put(&ENFORCING, &[], Some(truth(report.mode == Mode::Enforce && !paused)));
+    scrape.put(&PAUSED, &[], Some(truth(paused)));
     scrape.put(&TICKS, &[], Some(to_f64(totals.ticks)));
     scrape.put(&TICK_ERRORS, &[], Some(to_f64(totals.failed_ticks)));
     scrape.put(&TICK_DURATION, &[], totals.last_tick_seconds);
     scrape.put(&CONFIG_GOOD, &[], Some(truth(totals.config_good)));
+}
+
+/// What became of the events of a ring.
+pub(super) fn put_counts(family: &Family, events: EventCounts, scrape: &mut Scrape) {
+    for (result, count) in [
+        ("told", events.told),
+        ("forgotten", events.forgotten),
+        ("ring-full", events.ring_full),
+        ("limited", events.limited),
+    ] {
+        scrape.put(family, &[result], Some(to_f64(count)));
+    }
 }
 
 fn source_name(source: TrafficSource) -> &'static str {
@@ -232,11 +357,11 @@ fn source_name(source: TrafficSource) -> &'static str {
     }
 }
 
-fn truth(value: bool) -> f64 {
+pub(super) fn truth(value: bool) -> f64 {
     f64::from(u8::from(value))
 }
 
-fn count(number: usize) -> f64 {
+pub(super) fn count(number: usize) -> f64 {
     to_f64(number as u64)
 }
 

@@ -1,28 +1,38 @@
 //! Scrapes of reports that the tests make.
 
-use std::{collections::BTreeMap, sync::Mutex};
+use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
 use enforcer_core::{
     audit::{AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Host, Summary, Tool, Verdict},
     decide::Decision,
     degraded::Degraded,
     id::NodeId,
+    memory_policy::PolicyMode,
     model::{Traffic, TrafficSource},
     policy::Mode,
-    sample::{EventCounts, HintFaults, HostSettings, KernelSide, NodeBytes, NodeSample, Placements, RunTime},
+    sample::{
+        BalancerSteps, CpusetFile, EventCounts, HardwareAccesses, HintFaults, HostSettings, KernelSide,
+        NodeBytes, NodeSample, OtherPageMoves, PageMoveReason, PageMoves, PageMovesByReason, Placements,
+        PolicyCounts, PressureDelay, PressureEvents, PressureKind, PressureTotal, ProgramCost, RunTime,
+        ScanSkips,
+    },
     set::NodeSet,
     topology::synth::Machine,
     workload::{CgroupPath, Origin},
 };
 
 use super::*;
-use crate::report::tick::{Counters, TICK_SCHEMA_VERSION, Totals};
+use crate::report::{
+    runtime::{Deciding, RuntimeLink, RuntimeReport},
+    tick::{Counters, TICK_SCHEMA_VERSION, Totals},
+};
 
 fn workload(path: &str, verdict: Verdict) -> AuditedWorkload {
     AuditedWorkload {
         cgroup: CgroupPath::new(path),
         name: path.trim_start_matches('/').to_owned(),
         origin: Origin::Cgroup,
+        owner: None,
         cpus: None,
         mems: None,
         numa_nodes: NodeSet::new(),
@@ -51,12 +61,17 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
     TickReport {
         schema_version: TICK_SCHEMA_VERSION,
         mode: Mode::Enforce,
+        paused: None,
+        begun_ns: 0,
         audit,
         nodes: BTreeMap::from([(NodeId(33), node)]),
         events: Some(EventCounts { told: 5, ring_full: 2, ..EventCounts::default() }),
         counters: BTreeMap::new(),
         kernel_side: None,
         pressure: None,
+        other_page_moves: None,
+        runtime: None,
+        changes: None,
         decision: Decision::default(),
         outcomes: Vec::new(),
         totals: Totals {
@@ -117,17 +132,33 @@ fn what_the_kernel_side_counted_is_told_by_workload_and_node() {
         started: 2,
         misplaced: 1,
     };
+    let pages = |reason, moved| PageMovesByReason::from([(reason, PageMoves { moved, failed: 1 })]);
     let counters = Counters {
         run_time: Some(
             [(NodeId(1), RunTime { ns: 2_500_000_000, misplaced_ns: 500_000_000, samples: 9 })].into(),
         ),
         placements: Some(vec![placements(0, 1), placements(1, 1)]),
         hint_faults: Some([(NodeId(0), HintFaults { local: 5, remote: 6, ..HintFaults::default() })].into()),
+        hardware: Some([(NodeId(1), HardwareAccesses { local: 70, remote: 80, samples: 9 })].into()),
+        page_moves: Some(pages(PageMoveReason::Balancing, 7)),
+        balancer: Some(BalancerSteps { moved: 8, swapped: 9, stuck: 10 }),
+        cpuset_writes: Some([(CpusetFile::Mems, 14)].into()),
+        policies: Some([(PolicyMode::Bind, PolicyCounts { tasks: 15, ranges: 16 })].into()),
+        scan_skips: Some(ScanSkips { one_node: Some(11), ..ScanSkips::default() }),
     };
-    let state = KernelSide { lost: [("map-full".into(), 4)].into(), cgroups_watched: 2, cgroups_room: 64 };
+    let state = KernelSide {
+        lost: [("map-full".into(), 4)].into(),
+        cgroups_watched: 2,
+        cgroups_room: 64,
+        ..KernelSide::default()
+    };
     let report = TickReport {
         counters: [(CgroupPath::new("/db"), counters.clone()), (CgroupPath::new("/gone"), counters)].into(),
         kernel_side: Some(state),
+        other_page_moves: Some(OtherPageMoves {
+            own: pages(PageMoveReason::Syscall, 12),
+            elsewhere: pages(PageMoveReason::Demotion, 13),
+        }),
         ..report(vec![workload("/db", Verdict::Aligned)])
     };
     let text = render(report);
@@ -138,12 +169,27 @@ fn what_the_kernel_side_counted_is_told_by_workload_and_node() {
         "run_time_seconds_total{cgroup=\"/db\",numa_node=\"1\",workload=\"db\"} 2.5",
         "misplaced_run_time_seconds_total{cgroup=\"/db\",numa_node=\"1\",workload=\"db\"} 0.5",
         "numa_hint_fault_pages_total{cgroup=\"/db\",memory=\"remote\",numa_node=\"0\",workload=\"db\"} 6",
+        "memory_accesses_total{cgroup=\"/db\",memory=\"local\",numa_node=\"1\",workload=\"db\"} 70",
+        "memory_accesses_total{cgroup=\"/db\",memory=\"remote\",numa_node=\"1\",workload=\"db\"} 80",
+        "memory_access_samples_total{cgroup=\"/db\",numa_node=\"1\",workload=\"db\"} 9",
+        "page_moves_total{cause=\"balancing\",cgroup=\"/db\",result=\"moved\",workload=\"db\"} 7",
+        "page_moves_total{cause=\"balancing\",cgroup=\"/db\",result=\"failed\",workload=\"db\"} 1",
+        "balancer_tasks_total{cgroup=\"/db\",step=\"swapped\",workload=\"db\"} 9",
+        "scan_skips_total{cause=\"one-node\",cgroup=\"/db\",workload=\"db\"} 11",
+        "cpuset_writes_total{cgroup=\"/db\",file=\"mems\",workload=\"db\"} 14",
+        "memory_policies_total{cgroup=\"/db\",mode=\"bind\",scope=\"range\",workload=\"db\"} 16",
     ] {
         let line = format!("numa_enforcer_workload_{line}");
         assert!(series(&text).contains(&line.as_str()), "{line} is missing in\n{text}");
     }
     assert!(text.contains("numa_enforcer_kernel_side_lost_total{reason=\"map-full\"} 4\n"), "{text}");
     assert!(text.contains("numa_enforcer_kernel_side_cgroups_watched 2\n"), "{text}");
+    for (by, cause, pages) in [("own", "syscall", 12), ("elsewhere", "demotion", 13)] {
+        let labels = format!("by=\"{by}\",cause=\"{cause}\",result=\"moved\"");
+        let line = format!("numa_enforcer_other_page_moves_total{{{labels}}} {pages}\n");
+        assert!(text.contains(&line), "{line} is missing in\n{text}");
+    }
+    assert!(!text.contains("cause=\"unsuitable\""), "what is not told is not 0: {text}");
     let inside = "moves_total{cgroup=\"/db\",dst_numa=\"1\",src_numa=\"1\"";
     assert!(!text.contains(inside) && !text.contains("/gone"), "{text}");
 }
@@ -202,11 +248,140 @@ fn a_workload_that_is_gone_leaves_no_series_and_nothing_is_shared_between_regist
 }
 
 #[test]
-fn every_series_has_a_family_that_was_announced() {
-    let text = render(report(vec![workload("/db", Verdict::Aligned)]));
-    let announced: Vec<_> = series::all().map(|family| family.describe().unwrap().fq_name).collect();
-    for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE numa_enforcer_")) {
-        let name = line.split(' ').next().unwrap();
-        assert!(announced.iter().any(|family| family == name), "{name}");
+fn what_programs_cost_is_told_where_the_kernel_counts_it() {
+    let with = |cost| {
+        let state = KernelSide { programs: [("sched_switch".into(), cost)].into(), ..KernelSide::default() };
+        render(TickReport { kernel_side: Some(state), ..report(Vec::new()) })
+    };
+    let text = with(ProgramCost { runs: Some(4), run_ns: Some(500), verified_instructions: Some(91) });
+    for line in
+        ["runs_total{P} 4\n", "run_time_seconds_total{P} 0.0000005\n", "verified_instructions{P} 91\n"]
+    {
+        let line = line.replace('P', "program=\"sched_switch\"");
+        assert!(text.contains(&format!("numa_enforcer_kernel_side_program_{line}")), "{line}: {text}");
     }
+    assert!(!with(ProgramCost::default()).contains("kernel_side_program"), "not known is not 0");
+}
+
+#[test]
+fn pressure_is_told_by_node_and_kind_with_its_delay() {
+    let total = |node, kind, events| PressureTotal { numa_node: NodeId(node), kind, events };
+    let told = PressureEvents {
+        counts: EventCounts { told: 6, limited: 3, ..EventCounts::default() },
+        totals: vec![total(1, PressureKind::KswapdWoken, 5), total(0, PressureKind::OomVictim, 1)],
+        delay: PressureDelay { sum_ns: 3_000_000, longest_ns: Some(2_000_000) },
+        ..PressureEvents::default()
+    };
+    let with = |pressure| render(TickReport { pressure, ..report(Vec::new()) });
+    let text = with(Some(told.clone()));
+    for line in [
+        "events_total{kind=\"kswapd-woken\",numa_node=\"1\"} 5",
+        "events_total{kind=\"oom-victim\",numa_node=\"0\"} 1",
+        "kernel_events_total{result=\"told\"} 6",
+        "kernel_events_total{result=\"limited\"} 3",
+        "delay_seconds_total 0.003",
+        "delay_longest_seconds 0.002",
+    ] {
+        let line = format!("numa_enforcer_memory_pressure_{line}");
+        assert!(series(&text).contains(&line.as_str()), "{line} is missing in\n{text}");
+    }
+    let quiet = PressureDelay { longest_ns: None, ..told.delay };
+    assert!(!with(Some(PressureEvents { delay: quiet, ..told })).contains("longest"), "no event, no time");
+    assert!(!with(None).contains("pressure"), "nothing tells");
+}
+
+#[test]
+fn names_that_are_too_long_are_cut_and_stay_apart() {
+    let long = |last: &str| workload(&format!("/{}{last}", "x".repeat(4_000)), Verdict::Aligned);
+    let text = render(report(vec![long("1"), long("2")]));
+    let aligned: Vec<_> =
+        series(&text).into_iter().filter(|line| line.contains("workload_aligned")).collect();
+    assert_eq!(aligned.len(), 2, "{text}");
+    assert!(aligned.iter().all(|line| line.len() < 2 * label::LONGEST + 100), "{aligned:?}");
+}
+
+/// A report in which there is something of everything.
+fn full() -> TickReport {
+    let mut seen = workload("/db", Verdict::Misaligned);
+    seen.bytes_by_numa = Some(BTreeMap::from([(NodeId(0), NodeBytes::default())]));
+    seen.remote_residency = Some(0.0);
+    seen.traffic = Some(Traffic::new(0.5, TrafficSource::Hardware, 9));
+    let mut report = report(vec![seen]);
+    let moved =
+        Placements { src_numa: NodeId(0), dst_numa: NodeId(1), migrated: 1, started: 1, misplaced: 1 };
+    let counters = Counters {
+        run_time: Some([(NodeId(0), RunTime::default())].into()),
+        placements: Some(vec![moved]),
+        hint_faults: Some([(NodeId(0), HintFaults::default())].into()),
+        hardware: Some([(NodeId(0), HardwareAccesses::default())].into()),
+        page_moves: Some([(PageMoveReason::Other, PageMoves::default())].into()),
+        balancer: Some(BalancerSteps::default()),
+        cpuset_writes: Some([(CpusetFile::Cpus, 0)].into()),
+        policies: Some([(PolicyMode::Bind, PolicyCounts::default())].into()),
+        scan_skips: Some(ScanSkips { one_node: Some(0), unsuitable: Some(0), passed: Some(0) }),
+    };
+    let moves = PageMovesByReason::from([(PageMoveReason::Other, PageMoves::default())]);
+    report.other_page_moves = Some(OtherPageMoves { own: moves.clone(), elsewhere: moves });
+    report.counters = [(CgroupPath::new("/db"), counters)].into();
+    let cost = ProgramCost { runs: Some(0), run_ns: Some(0), verified_instructions: Some(0) };
+    report.kernel_side = Some(KernelSide {
+        lost: [("map-full".into(), 0)].into(),
+        programs: [("p".into(), cost)].into(),
+        ..KernelSide::default()
+    });
+    let total = PressureTotal { numa_node: NodeId(0), kind: PressureKind::DirectReclaim, events: 0 };
+    report.pressure = Some(PressureEvents {
+        totals: vec![total],
+        delay: PressureDelay { sum_ns: 0, longest_ns: Some(0) },
+        ..PressureEvents::default()
+    });
+    let node = NodeSample {
+        mem_total_bytes: Some(0),
+        mem_free_bytes: Some(0),
+        counters: [("numa_hit".into(), 1)].into(),
+        ..NodeSample::default()
+    };
+    report.nodes = BTreeMap::from([(NodeId(0), node)]);
+    report.totals.last_tick_seconds = Some(0.1);
+    report.runtime = Some(RuntimeReport {
+        link: RuntimeLink::Up { name: "containerd".into(), version: "2".into() },
+        containers: 3,
+        unplaced: [("id".into(), "no room".into())].into(),
+        calls: [("create", 4)].into(),
+        late: 1,
+        deciding: Deciding { sum: Duration::from_millis(1500), longest: Some(Duration::from_secs(1)) },
+    });
+    report
+}
+
+#[test]
+fn a_runtime_is_told_of_where_one_was_looked_for() {
+    let text = render(full());
+    for line in [
+        "nri_up 1",
+        "nri_containers 3",
+        "nri_containers_unplaced 1",
+        "nri_calls_total{call=\"create\"} 4",
+        "nri_late_answers_total 1",
+        "nri_deciding_seconds_total 1.5",
+        "nri_deciding_longest_seconds 1",
+    ] {
+        assert!(text.contains(&format!("\nnuma_enforcer_{line}\n")), "{line} in {text}");
+    }
+    let mut down = full();
+    down.runtime =
+        Some(RuntimeReport { link: RuntimeLink::Down { reason: "gone".into() }, ..RuntimeReport::default() });
+    assert!(render(down).contains("numa_enforcer_nri_up 0"));
+    assert!(!render(report(Vec::new())).contains("nri_"));
+}
+
+#[test]
+fn every_family_is_announced_and_every_announced_one_has_series() {
+    let text = render(full());
+    let mut announced: Vec<_> = series::all().map(|family| family.name.to_owned()).collect();
+    let served = text.lines().filter_map(|line| line.strip_prefix("# TYPE numa_enforcer_"));
+    let mut served: Vec<_> = served.map(|line| line.split(' ').next().unwrap().to_owned()).collect();
+    announced.sort();
+    served.sort();
+    assert_eq!(served, announced);
 }

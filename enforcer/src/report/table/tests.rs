@@ -8,6 +8,7 @@ use enforcer_core::{
     finding::{Evidence, Finding, Rule, Severity},
     id::NodeId,
     model::{Traffic, TrafficSource},
+    owner::{Owner, Ownership},
     sample::{HostSettings, NodeBytes},
     topology::{MemoryKind, Topology, synth::Machine},
     workload::{CgroupPath, Origin, QosClass},
@@ -67,6 +68,7 @@ fn workload(name: &str, cpus: &str, nodes: &str, verdict: Verdict) -> AuditedWor
         cgroup: CgroupPath::new(&format!("/system.slice/{name}")),
         name: name.into(),
         origin: Origin::Unit { unit: name.into() },
+        owner: None,
         cpus: Some(cpus.parse().unwrap()),
         mems: None,
         numa_nodes: nodes.parse().unwrap(),
@@ -76,6 +78,23 @@ fn workload(name: &str, cpus: &str, nodes: &str, verdict: Verdict) -> AuditedWor
         traffic: None,
         verdict,
         findings: Vec::new(),
+    }
+}
+
+#[test]
+fn a_wide_table_says_whose_cpusets_are_where_somebody_owns_one() {
+    let plain = workload("cron.service", "0-7", "0-1", Verdict::Aligned);
+    let owner =
+        Some(Ownership::of(Owner::KubeletCpuManager, "cpu_manager_state: CPUs 0-3 for container main"));
+    let owned = AuditedWorkload { owner, ..workload("pod", "0-3", "0", Verdict::Aligned) };
+    let shown = |workloads, width| {
+        let machine = Machine::new().sockets(2).threads(1).build();
+        table(&audit(machine, workloads, Vec::new()), width)
+    };
+    let wide = shown(vec![plain.clone(), owned.clone()], 140);
+    assert!(wide.contains("kubelet-cpu-manager") && wide.contains("nobody"), "{wide}");
+    for without in [shown(vec![plain.clone(), owned], 72), shown(vec![plain], 140)] {
+        assert!(!without.contains("nobody"), "{without}");
     }
 }
 

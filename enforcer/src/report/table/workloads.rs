@@ -7,6 +7,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use enforcer_core::{
     audit::{AuditedWorkload, Verdict},
     id::NodeId,
+    owner::Owner,
     sample::NodeBytes,
     workload::Origin,
 };
@@ -37,12 +38,18 @@ pub(super) fn render(out: &mut String, workloads: &[AuditedWorkload], style: Sty
     let shown = sorted.len().min(misaligned + ROWS);
 
     let wide = style.width >= WIDE;
+    // Where nobody owns anything a column says nothing.
+    let owners = wide && sorted.iter().any(|workload| owner(workload) != Owner::Nobody.as_str());
     let mut header = vec!["workload"];
     if wide {
         header.push("kind");
     }
+    if owners {
+        header.push("owner");
+    }
     header.extend(["CPUs", "nodes", "memory", "remote\nresid.", "remote\ntraffic", "verdict"]);
-    let mut rows: Vec<Vec<String>> = sorted[..shown].iter().map(|workload| row(workload, wide)).collect();
+    let mut rows: Vec<Vec<String>> =
+        sorted[..shown].iter().map(|workload| row(workload, wide, owners)).collect();
     // The name gets what the other columns leave.
     let name_width = style.width.saturating_sub(others_width(&header, &rows)).max(NAME_AT_LEAST);
     for row in &mut rows {
@@ -63,10 +70,13 @@ pub(super) fn render(out: &mut String, workloads: &[AuditedWorkload], style: Sty
 }
 
 /// The cells of one workload, its full name first.
-fn row(workload: &AuditedWorkload, wide: bool) -> Vec<String> {
+fn row(workload: &AuditedWorkload, wide: bool, owners: bool) -> Vec<String> {
     let mut row = vec![workload.name.clone()];
     if wide {
         row.push(kind(&workload.origin).into());
+    }
+    if owners {
+        row.push(owner(workload).into());
     }
     row.extend([
         workload.cpus.as_ref().map_or_else(|| "?".into(), |cpus| units::ids(cpus, 11)),
@@ -77,6 +87,11 @@ fn row(workload: &AuditedWorkload, wide: bool) -> Vec<String> {
         verdict(workload.verdict).into(),
     ]);
     row
+}
+
+/// Whose its cpuset is.
+fn owner(workload: &AuditedWorkload) -> &'static str {
+    workload.owner.as_ref().map_or(Owner::Nobody, |ownership| ownership.owner).as_str()
 }
 
 /// Width of all columns but the first one's text, with the two blanks before each.

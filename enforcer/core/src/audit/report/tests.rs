@@ -2,7 +2,7 @@ use insta::assert_json_snapshot;
 use schemars::schema_for;
 
 use super::*;
-use crate::{scene::Scene, topology::synth::Machine};
+use crate::{place::Containers, scene::Scene, topology::synth::Machine};
 
 fn audit_with(scene: &Scene, fail_on: Severity, only_misaligned: bool) -> Audit {
     Audit::new(AuditInputs {
@@ -12,6 +12,7 @@ fn audit_with(scene: &Scene, fail_on: Severity, only_misaligned: bool) -> Audit 
         workloads: &scene.workloads,
         sample: &scene.now,
         model: &scene.model(),
+        owners: &scene.owners(&Containers::default()),
         findings: scene.findings(),
         degraded: vec![Degraded::new("hmat", "not there", "no latencies")],
         thresholds: &scene.policy.thresholds,

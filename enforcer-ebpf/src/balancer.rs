@@ -1,0 +1,58 @@
+//! What the kernel's NUMA balancer does with tasks, and what it does not look at.
+//!
+//! The moves themselves are placements, which are counted as such; this tells whose doing they are. What the
+//! balancer skips says why a workload has no hinting faults: where it does not look, nothing faults.
+
+use aya_ebpf::programs::BtfTracePointContext;
+use enforcer_common::tally::{skip, step, what};
+
+use crate::{cgroup, managed, settings::SKIP_UNSUITABLE, tally};
+
+/// A task is moved to the node of its memory.
+#[inline(always)]
+pub fn moved(ctx: &BtfTracePointContext) {
+    count(ctx.arg(0), step::MOVED);
+}
+
+/// A task should be moved and cannot be.
+#[inline(always)]
+pub fn stuck(ctx: &BtfTracePointContext) {
+    count(ctx.arg(0), step::STUCK);
+}
+
+/// Two tasks change places.
+#[inline(always)]
+pub fn swapped(ctx: &BtfTracePointContext) {
+    count(ctx.arg(0), step::SWAPPED);
+    let other: *const u8 = ctx.arg(2);
+    if !other.is_null() {
+        count(other, step::SWAPPED);
+    }
+}
+
+/// The scan of the current task passes a mapping over.
+#[inline(always)]
+pub fn skipped_mapping(ctx: &BtfTracePointContext) {
+    let reason: u32 = ctx.arg(2);
+    skipped(if reason == SKIP_UNSUITABLE.load() { skip::UNSUITABLE } else { skip::PASSED });
+}
+
+/// The current task is not scanned, because its cpuset has one node.
+#[inline(always)]
+pub fn skipped_task() {
+    skipped(skip::ONE_NODE);
+}
+
+#[inline(always)]
+fn skipped(skip: u16) {
+    if let Some(slot) = tally::slot_of_current() {
+        tally::add(slot, what::SKIPS, skip, 1, 0);
+    }
+}
+
+#[inline(always)]
+fn count(task: *const u8, step: u16) {
+    if let Some(entry) = managed::of(cgroup::of_task(task)) {
+        tally::add(entry.slot, what::BALANCER, step, 1, 0);
+    }
+}

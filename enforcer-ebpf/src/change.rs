@@ -1,0 +1,118 @@
+//! Somebody changed where a workload may run or have its memory: a cpuset was written, or a memory policy set.
+//!
+//! Both are seen at the end of the function that does it, so that what was refused is no change, and whoever
+//! is told finds it done. What the daemon writes itself is left out.
+
+use aya_ebpf::{
+    bindings::{BPF_RB_CONS_POS, BPF_RB_NO_WAKEUP, BPF_RB_PROD_POS},
+    helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_ktime_get_ns, bpf_probe_read_kernel},
+    programs::FExitContext,
+};
+use enforcer_common::{
+    change::{Change, KINDS, POLICY, file, scope},
+    counter::drop,
+    event::{Event, kind},
+    tally::what,
+};
+
+use crate::{
+    cgroup,
+    checked::load,
+    managed, maps,
+    settings::{KN_ID, KN_NAME, KN_PARENT, OPEN_FILE_KN},
+    tally,
+};
+
+/// A file of a cpuset was written.
+#[inline(always)]
+pub fn cpuset_written(ctx: &FExitContext) {
+    let open: *const u8 = ctx.arg(0);
+    let written: i64 = ctx.arg(4);
+    if written <= 0 || tally::is_own() {
+        return;
+    }
+    let kn = load(open, OPEN_FILE_KN.load());
+    let cgroup: u64 = load(load(kn, KN_PARENT.load()), KN_ID.load());
+    let Some(entry) = managed::of(cgroup) else { return };
+    let file = file_named(load(kn, KN_NAME.load()));
+    tally::add(entry.slot, what::CPUSET_WRITES, file, 1, 0);
+    let event =
+        Event { cgroup, slot: entry.slot, kind: kind::CPUSET_WRITTEN, detail: file, ..Event::default() };
+    tell(event, u32::from(file), scope::NONE, 0);
+}
+
+/// The current thread has a new memory policy.
+#[inline(always)]
+pub fn task_policy_set(ctx: &FExitContext) {
+    let mode: u32 = ctx.arg(0);
+    let nodes: *const u64 = ctx.arg(2);
+    let result: i64 = ctx.arg(3);
+    if result == 0 {
+        policy_set(mode, nodes, scope::TASK, what::TASK_POLICIES);
+    }
+}
+
+/// A range of addresses of the current process has a new memory policy.
+#[inline(always)]
+pub fn range_policy_set(ctx: &FExitContext) {
+    let mode: u32 = ctx.arg(2);
+    let nodes: *const u64 = ctx.arg(4);
+    let result: i64 = ctx.arg(6);
+    if result == 0 {
+        policy_set(mode, nodes, scope::RANGE, what::RANGE_POLICIES);
+    }
+}
+
+#[inline(always)]
+fn policy_set(mode: u32, nodes: *const u64, scope: u32, what: u16) {
+    let Some(cgroup) = cgroup::of_current() else { return };
+    let Some(entry) = managed::of(cgroup) else { return };
+    #[expect(clippy::cast_possible_truncation, reason = "an argument of 16 bits")]
+    let mode = mode as u16;
+    tally::add(entry.slot, what, mode, 1, 0);
+    // SAFETY: the helper copies with fault handling; any address is allowed.
+    let nodes = unsafe { bpf_probe_read_kernel(nodes) }.unwrap_or(0);
+    let event = Event { cgroup, slot: entry.slot, kind: kind::POLICY_SET, detail: mode, ..Event::default() };
+    tell(event, POLICY, scope, nodes);
+}
+
+/// The file by its name, of which the first twelve bytes tell.
+#[inline(always)]
+fn file_named(name: *const u8) -> u16 {
+    // SAFETY: the helper copies with fault handling; any address is allowed.
+    let start = unsafe { bpf_probe_read_kernel(name.cast::<u64>()) }.unwrap_or(0);
+    // SAFETY: as above.
+    let end = unsafe { bpf_probe_read_kernel(name.wrapping_add(8).cast::<u32>()) }.unwrap_or(0);
+    if start == u64::from_ne_bytes(*b"cpuset.c") && end == u32::from_ne_bytes(*b"pus\0") {
+        file::CPUS
+    } else if start == u64::from_ne_bytes(*b"cpuset.m") && end == u32::from_ne_bytes(*b"ems\0") {
+        file::MEMS
+    } else {
+        file::OTHER
+    }
+}
+
+/// Tells a change, unless one like it lies in the ring unread: whoever reads that looks after this one too.
+#[inline(always)]
+fn tell(event: Event, like: u32, scope: u32, nodes: u64) {
+    let Some(told) = maps::shared(&maps::TOLD, event.slot * KINDS + like) else { return };
+    let end = maps::EVENTS.query(u64::from(BPF_RB_PROD_POS));
+    if told.get() != 0 && maps::EVENTS.query(u64::from(BPF_RB_CONS_POS)) < told.get() {
+        maps::dropped(drop::CHANGES_UNREAD);
+        return;
+    }
+    let thread = bpf_get_current_pid_tgid();
+    // SAFETY: the helper has no precondition.
+    let time_ns = unsafe { bpf_ktime_get_ns() };
+    #[expect(clippy::cast_possible_truncation, reason = "the halves are process and thread")]
+    let (process, tid) = ((thread >> 32) as u32, thread as u32);
+    let comm = bpf_get_current_comm().unwrap_or_default();
+    if let Some(mut entry) = maps::EVENTS.reserve::<Change>(0) {
+        entry.write(Change { event: Event { time_ns, tid, ..event }, nodes, tgid: process, scope, comm });
+        entry.submit(u64::from(BPF_RB_NO_WAKEUP));
+        // It begins there or later, and positions begin with 0.
+        told.set(end + 1);
+    } else {
+        maps::dropped(drop::CHANGES);
+    }
+}

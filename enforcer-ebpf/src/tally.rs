@@ -1,0 +1,33 @@
+//! Counts what is rare.
+
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use enforcer_common::{
+    counter::drop,
+    tally::{Tally, TallyKey},
+};
+
+use crate::{cgroup, managed, maps, settings::OWN_TGID};
+
+/// Adds to both numbers of a row.
+#[inline(always)]
+pub fn add(slot: u32, what: u16, detail: u16, first: u64, second: u64) {
+    let more = |tally: &mut Tally| {
+        tally.first += first;
+        tally.second += second;
+    };
+    let key = TallyKey { slot, what, detail };
+    maps::count(&maps::TALLIES, &key, &Tally { first, second }, more, drop::TALLIES);
+}
+
+/// Is the current thread the daemon's?
+#[inline(always)]
+pub fn is_own() -> bool {
+    let own = OWN_TGID.load();
+    own != 0 && bpf_get_current_pid_tgid() >> 32 == u64::from(own)
+}
+
+/// Slot of the current task's workload; none where it is not watched.
+#[inline(always)]
+pub fn slot_of_current() -> Option<u32> {
+    cgroup::of_current().and_then(managed::of).map(|entry| entry.slot)
+}

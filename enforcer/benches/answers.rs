@@ -1,0 +1,137 @@
+//! How long a container runtime waits for an answer beside 200 containers.
+//!
+//! From the call that the link hands on to the answer that comes back to it, so with both changes of threads;
+//! the protocol's bytes are not in it. One container comes and goes again and again: exclusive ones, for which
+//! all who share must make room, and sharing ones, in turns. What is quoted are the middle, the 99th of a hundred
+//! and the longest of all.
+#![expect(clippy::print_stdout, reason = "a bench prints its result")]
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use enforcer::{
+    discover::nri::{
+        Answer, Call, Reply, RuntimeVersion, Subject,
+        api::{
+            Container, LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, LinuxResources, OptionalInt,
+            OptionalUint, PodSandbox,
+        },
+    },
+    engine::{Gate, Placed, answer_calls},
+};
+use enforcer_core::{
+    place::Inventory,
+    policy::{Policy, placement::PlacementSettings},
+    topology::synth::Machine,
+};
+use tokio::sync::mpsc;
+
+/// Containers that stay: every fourth has a CPU to itself, the others share.
+const PRESENT: u32 = 200;
+/// Containers that come and go.
+const LIVES: u32 = 2_000;
+/// Length of a period of the CPU controller in microseconds.
+const PERIOD: u32 = 100_000;
+
+fn main() -> Result<()> {
+    // cargo test runs benches too, to see that they start; it does not pass --bench.
+    let lives = if std::env::args().any(|argument| argument == "--bench") { LIVES } else { 10 };
+    let machine = Machine::new().sockets(2).cores(64).threads(2).build();
+    let inventory = Inventory::new(machine, Vec::new(), &PlacementSettings::default())?;
+    let mut policy = Policy::default();
+    policy.nri.place = true;
+    let placed = Placed::default();
+    placed.follow(Some(Arc::new(inventory)), &policy, true);
+
+    let (calls, receiver) = mpsc::channel(16);
+    let deciding = thread::spawn(move || answer_calls(&placed, &Gate::default(), receiver));
+    let runtime = Runtime(calls);
+    runtime.synchronize()?;
+    let (mut creations, mut ends) = (Vec::new(), Vec::new());
+    for life in PRESENT..PRESENT + lives {
+        let (took, answer) = runtime.ask(|reply| Call::Create { subject: subject(life), reply })?;
+        ensure!(answer.adjust.is_some(), "container {life} was not placed");
+        creations.push(took);
+        ends.push(runtime.ask(|reply| Call::Stop { subject: subject(life), reply })?.0);
+    }
+    drop(runtime);
+    deciding.join().ok().context("the thread that decides")?;
+    print("creation", creations);
+    print("end", ends);
+    Ok(())
+}
+
+struct Runtime(mpsc::Sender<Call>);
+
+impl Runtime {
+    fn ask(&self, call: impl FnOnce(Reply) -> Call) -> Result<(Duration, Answer)> {
+        let (reply, answer) = Reply::new();
+        let begin = Instant::now();
+        self.0.blocking_send(call(reply)).ok().context("nobody answers")?;
+        let answer = answer.blocking_recv().context("no answer")?;
+        Ok((begin.elapsed(), answer))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        let (pods, containers) =
+            (0..PRESENT).map(subject).map(|subject| (subject.pod, subject.container)).unzip();
+        let runtime = RuntimeVersion::default();
+        self.ask(|reply| Call::Synchronize { runtime, pods, containers, reply })?;
+        Ok(())
+    }
+}
+
+fn print(what: &str, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let micros = |hundredth: usize| times[(times.len() - 1) * hundredth / 100].as_secs_f64() * 1e6;
+    println!(
+        "answers: {what} beside {PRESENT} containers: middle {:.0} us, p99 {:.0} us, longest {:.0} us of {}",
+        micros(50),
+        micros(99),
+        micros(100),
+        times.len()
+    );
+}
+
+/// A pod with one container.
+fn subject(number: u32) -> Box<Subject> {
+    let exclusive = number.is_multiple_of(4);
+    let class = if exclusive { "" } else { "/burstable" };
+    let parent = format!("/kubepods{class}/pod{number}");
+    let pod = PodSandbox {
+        id: format!("sandbox-{number}"),
+        name: format!("pod-{number}"),
+        namespace: "bench".into(),
+        linux: Some(LinuxPodSandbox { cgroup_parent: parent.clone() }),
+        ..PodSandbox::default()
+    };
+    let linux = LinuxContainer {
+        resources: Some(amounts(exclusive)),
+        cgroups_path: format!("{parent}/id-{number}"),
+        ..LinuxContainer::default()
+    };
+    let container = Container {
+        id: format!("id-{number}"),
+        pod_sandbox_id: pod.id.clone(),
+        name: "main".into(),
+        linux: Some(linux),
+        ..Container::default()
+    };
+    Box::new(Subject { pod, container })
+}
+
+fn amounts(exclusive: bool) -> LinuxResources {
+    let limited = |value: u32| exclusive.then(|| OptionalInt { value: value.into() });
+    let cpu = LinuxCpu {
+        shares: Some(OptionalUint { value: if exclusive { 1024 } else { 256 } }),
+        quota: limited(PERIOD),
+        period: Some(OptionalUint { value: PERIOD.into() }),
+        ..LinuxCpu::default()
+    };
+    let memory = LinuxMemory { limit: limited(64 << 20) };
+    LinuxResources { cpu: Some(cpu), memory: Some(memory), ..LinuxResources::default() }
+}

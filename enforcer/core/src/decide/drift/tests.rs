@@ -1,0 +1,248 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{decide::PLAN_SCHEMA_VERSION, plan::Plan, plan::Step};
+
+const SECOND: u64 = 1_000_000_000;
+const HOUR: u64 = WINDOW_NS;
+
+fn goal(cpus: &str) -> Cpuset {
+    Cpuset { cpus: Some(cpus.parse().unwrap()), mems: Some("0".parse().unwrap()) }
+}
+
+fn path() -> CgroupPath {
+    CgroupPath::new("/db")
+}
+
+/// What becomes of the writes of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Done,
+    Fails,
+    Unfinished,
+}
+
+/// One cgroup, and a daemon that does what the standing says.
+struct Rig {
+    drift: Drift,
+    goal: &'static str,
+    id: u64,
+    /// What its cpuset is.
+    is: &'static str,
+    counts: DriftCounts,
+}
+
+const SOMEBODY_ELSES: &str = "0-7";
+
+impl Rig {
+    fn new() -> Self {
+        Self {
+            drift: Drift::default(),
+            goal: "0-1",
+            id: 1,
+            is: SOMEBODY_ELSES,
+            counts: DriftCounts::default(),
+        }
+    }
+
+    fn turn(&mut self, now_ns: u64, fate: Fate) -> Standing {
+        let cpuset = goal(self.goal);
+        let in_place = self.is == self.goal;
+        let standing = self.drift.standing(&path(), Some(self.id), &cpuset, in_place, now_ns);
+        let target = Target { cgroup_id: Some(self.id), cpuset, standing };
+        let plan = Plan { schema_version: PLAN_SCHEMA_VERSION, ..Plan::default() };
+        let decision = Decision { plan, targets: [(path(), target)].into(), ..Decision::default() };
+        let writes = matches!(standing, Standing::OnItsWay | Standing::Drifted);
+        let action = Action::SetCpus { cgroup: path(), cpus: self.goal.parse().unwrap() };
+        let result = match fate {
+            Fate::Fails => OutcomeResult::Failed { error: "no".into() },
+            _ => OutcomeResult::Applied { read_back: self.goal.into() },
+        };
+        let outcome = Outcome { step: Step { action, reason: String::new() }, result };
+        let outcomes: Vec<_> = writes.then_some(outcome).into_iter().collect();
+        let unfinished = (writes && fate == Fate::Unfinished).then(path).into_iter().collect();
+        if writes && fate == Fate::Done {
+            self.is = self.goal;
+        }
+        self.counts.add(self.drift.note(&decision, &outcomes, &unfinished, now_ns));
+        standing
+    }
+
+    /// Is written, and seen there.
+    fn is_placed(&mut self) {
+        assert_eq!(self.turn(0, Fate::Done), Standing::OnItsWay);
+        assert_eq!(self.turn(0, Fate::Done), Standing::InPlace);
+    }
+
+    fn somebody_writes(&mut self) {
+        self.is = SOMEBODY_ELSES;
+    }
+}
+
+#[test]
+fn it_is_put_back_three_times_in_an_hour_and_then_left_alone() {
+    let mut rig = Rig::new();
+    rig.is_placed();
+    for (minute, standing) in [
+        (1, Standing::Drifted),
+        (2, Standing::Drifted),
+        (30, Standing::Drifted),
+        (31, Standing::LeftAlone),
+        (60, Standing::LeftAlone),
+        // The first time is an hour ago.
+        (61, Standing::Drifted),
+        (61, Standing::LeftAlone),
+        (62, Standing::Drifted),
+        (89, Standing::LeftAlone),
+    ] {
+        rig.somebody_writes();
+        assert_eq!(rig.turn(minute * 60 * SECOND, Fate::Done), standing, "minute {minute}");
+    }
+    assert_eq!(rig.counts, DriftCounts { repaired: 5, failed: 0, left_alone: 3 });
+    assert_eq!(rig.drift.left_alone_for(&path(), 89 * 60 * SECOND), 60 * SECOND);
+    rig.drift.forgive();
+    assert_eq!(rig.turn(89 * 60 * SECOND, Fate::Done), Standing::Drifted);
+}
+
+#[test]
+fn a_new_goal_and_a_cgroup_that_was_made_again_are_no_drift() {
+    let mut rig = Rig::new();
+    for (goal, id) in [("0-1", 1), ("0", 1), ("0", 2)] {
+        (rig.goal, rig.id, rig.is) = (goal, id, SOMEBODY_ELSES);
+        assert_eq!(rig.turn(SECOND, Fate::Done), Standing::OnItsWay, "{goal} {id}");
+        assert_eq!(rig.turn(SECOND, Fate::Done), Standing::InPlace, "{goal} {id}");
+    }
+    assert_eq!(rig.counts, DriftCounts::default());
+}
+
+#[test]
+fn what_is_left_alone_follows_a_new_goal_but_is_not_fought_for() {
+    let mut rig = Rig::new();
+    rig.is_placed();
+    for _ in 0..3 {
+        rig.somebody_writes();
+        rig.turn(SECOND, Fate::Done);
+    }
+    rig.goal = "0";
+    assert_eq!(rig.turn(2 * SECOND, Fate::Done), Standing::OnItsWay);
+    rig.somebody_writes();
+    assert_eq!(rig.turn(3 * SECOND, Fate::Done), Standing::LeftAlone);
+}
+
+#[test]
+fn what_a_runtime_writes_for_us_is_no_drift() {
+    let mut rig = Rig::new();
+    rig.is_placed();
+    rig.somebody_writes();
+    rig.drift.expect([&path()]);
+    assert_eq!(rig.turn(SECOND, Fate::Done), Standing::OnItsWay);
+    assert_eq!(rig.turn(SECOND, Fate::Done), Standing::InPlace);
+    rig.somebody_writes();
+    assert_eq!(rig.turn(2 * SECOND, Fate::Done), Standing::Drifted);
+}
+
+#[test]
+fn who_undoes_it_before_anybody_looks_is_not_fought_without_end() {
+    let mut rig = Rig::new();
+    for (time, standing) in [
+        (0, Standing::OnItsWay),
+        // From here on it is put back.
+        (1, Standing::OnItsWay),
+        (2, Standing::Drifted),
+        (3, Standing::Drifted),
+        (4, Standing::LeftAlone),
+    ] {
+        rig.somebody_writes();
+        assert_eq!(rig.turn(time * SECOND, Fate::Done), standing, "time {time}");
+    }
+    assert_eq!(rig.counts, DriftCounts { repaired: 3, failed: 0, left_alone: 1 });
+}
+
+#[test]
+fn what_cannot_be_put_back_waits_for_its_cool_down_and_what_is_not_finished_goes_on() {
+    let mut rig = Rig::new();
+    rig.is_placed();
+    rig.somebody_writes();
+    assert_eq!(rig.turn(SECOND, Fate::Fails), Standing::Drifted);
+    assert_eq!(rig.turn(SECOND, Fate::Done), Standing::OnItsWay);
+    for fate in [Fate::Unfinished, Fate::Done] {
+        rig.somebody_writes();
+        rig.turn(SECOND, fate);
+        assert_eq!(rig.turn(SECOND, Fate::Done) == Standing::InPlace, fate == Fate::Done);
+    }
+    assert_eq!(rig.counts, DriftCounts { repaired: 2, failed: 1, left_alone: 0 });
+}
+
+#[test]
+fn who_is_not_seen_for_a_moment_does_not_begin_anew() {
+    let mut rig = Rig::new();
+    rig.is_placed();
+    for _ in 0..3 {
+        rig.somebody_writes();
+        rig.turn(SECOND, Fate::Done);
+    }
+    let nobody = Decision::default();
+    rig.drift.note(&nobody, &[], &BTreeSet::new(), 2 * SECOND);
+    rig.somebody_writes();
+    assert_eq!(rig.turn(3 * SECOND, Fate::Done), Standing::LeftAlone);
+    rig.drift.note(&nobody, &[], &BTreeSet::new(), 2 * HOUR);
+    assert_eq!(rig.drift, Drift::default());
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Turn(Fate),
+    Wait(u64),
+    SomebodyWrites,
+    NewGoal { told: bool },
+    MadeAgain,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let fate = prop::sample::select(vec![Fate::Done, Fate::Done, Fate::Fails, Fate::Unfinished]);
+    prop_oneof![
+        6 => fate.prop_map(Event::Turn),
+        3 => (0..HOUR / 2).prop_map(Event::Wait),
+        4 => Just(Event::SomebodyWrites),
+        2 => any::<bool>().prop_map(|told| Event::NewGoal { told }),
+        1 => Just(Event::MadeAgain),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn nobody_is_fought_more_than_three_times_in_any_hour(events in prop::collection::vec(event(), 0..80)) {
+        let mut rig = Rig::new();
+        let (mut now, mut repairs, mut foreign) = (HOUR, Vec::<u64>::new(), false);
+        for event in events {
+            match event {
+                Event::Turn(fate) => {
+                    let before = rig.counts;
+                    let standing = rig.turn(now, fate);
+                    let told = (rig.counts.repaired + rig.counts.failed) - (before.repaired + before.failed);
+                    prop_assert!(told == 0 || foreign, "nobody else has written");
+                    prop_assert!(standing != Standing::Drifted || told == 1);
+                    repairs.extend((told > 0).then_some(now));
+                    foreign &= rig.is != rig.goal;
+                }
+                Event::Wait(time) => now += time,
+                Event::SomebodyWrites => (rig.is, foreign) = (SOMEBODY_ELSES, true),
+                // The goal changes, and whoever was told so writes it in a moment.
+                Event::NewGoal { told } => {
+                    rig.goal = if rig.goal == "0" { "0-1" } else { "0" };
+                    if told {
+                        rig.drift.expect([&path()]);
+                        rig.is = rig.goal;
+                    }
+                }
+                Event::MadeAgain => {
+                    (rig.id, rig.is) = (rig.id + 1, "");
+                    repairs.clear();
+                }
+            }
+        }
+        for window in repairs.windows(REPAIRS + 1) {
+            prop_assert!(window[REPAIRS] - window[0] >= WINDOW_NS, "{window:?}");
+        }
+    }
+}

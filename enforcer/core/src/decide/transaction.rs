@@ -1,0 +1,124 @@
+//! Which workloads' steps hang together.
+//!
+//! Problem: one gets CPUs for itself, and others that share must leave them. If one of these cannot leave, or the one
+//! cannot come, half of it is worse than nothing. Idea: whoever gives a CPU up and whoever gets it for itself are one
+//! group; what was done for a group is taken back when any of its steps fails. Within a group, givers come first.
+//!
+//! A workload gives what it was set to before and shall no longer have. One that was never placed gives nothing, as
+//! little as everything else on the host that nobody declared: or else one that cannot be placed would keep all
+//! others from their places.
+//!
+//! Cost: one look at each CPU that changes hands.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    id::CpuId,
+    plan::{PLAN_SCHEMA_VERSION, Plan, Step},
+    set::CpuSet,
+    workload::CgroupPath,
+};
+
+/// The steps of one workload.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub(super) cgroup: CgroupPath,
+    pub(super) steps: Vec<Step>,
+    /// CPUs that it was set to and shall leave.
+    pub(super) gives: CpuSet,
+    /// CPUs that it shall have for itself.
+    pub(super) takes: CpuSet,
+}
+
+/// All parts in their order, but groups together and givers first.
+pub(super) fn plan(parts: Vec<Part>) -> Plan {
+    let mut plan = Plan { schema_version: PLAN_SCHEMA_VERSION, ..Plan::default() };
+    let leaders = leaders(&parts);
+    let mut groups: BTreeMap<usize, Vec<Part>> = BTreeMap::new();
+    for (leader, part) in leaders.into_iter().zip(parts) {
+        groups.entry(leader).or_default().push(part);
+    }
+    for mut group in groups.into_values() {
+        group.sort_by_key(|part| (part.gives.is_empty(), !part.takes.is_empty()));
+        if group.len() > 1 {
+            plan.groups.push(group.iter().map(|part| part.cgroup.clone()).collect::<BTreeSet<_>>());
+        }
+        plan.steps.extend(group.into_iter().flat_map(|part| part.steps));
+    }
+    plan
+}
+
+/// For each part the first one of its group.
+fn leaders(parts: &[Part]) -> Vec<usize> {
+    let mut hands: BTreeMap<CpuId, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
+    for (index, part) in parts.iter().enumerate() {
+        for cpu in part.gives.iter() {
+            hands.entry(cpu).or_default().0.push(index);
+        }
+        for cpu in part.takes.iter() {
+            hands.entry(cpu).or_default().1.push(index);
+        }
+    }
+    let mut leaders: Vec<usize> = (0..parts.len()).collect();
+    for (givers, takers) in hands.values().filter(|(givers, takers)| !givers.is_empty() && !takers.is_empty())
+    {
+        let members: BTreeSet<usize> = givers.iter().chain(takers).map(|part| leaders[*part]).collect();
+        let Some(first) = members.first().copied() else { continue };
+        for leader in &mut leaders {
+            if members.contains(leader) {
+                *leader = first;
+            }
+        }
+    }
+    leaders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Action;
+
+    /// `name`, CPUs that it gives, CPUs that it gets for itself.
+    fn part((name, gives, takes): (&str, &str, &str)) -> Part {
+        let cgroup = CgroupPath::new(name);
+        let action = Action::SetCpus { cgroup: cgroup.clone(), cpus: "0".parse().unwrap() };
+        let steps = vec![Step { action, reason: String::new() }];
+        Part { cgroup, steps, gives: gives.parse().unwrap(), takes: takes.parse().unwrap() }
+    }
+
+    #[test]
+    fn whoever_gives_comes_before_whoever_gets_it_and_is_of_the_same_group() {
+        for (parts, order, groups) in [
+            (vec![("/a", "", "0-1"), ("/b", "", "2-3")], "/a /b", ""),
+            (vec![("/a", "", "0-1"), ("/b", "1-3", "")], "/b /a", "/a+/b"),
+            (vec![("/a", "", "0-1"), ("/b", "2-3", "")], "/a /b", ""),
+            (vec![("/a", "0", "1"), ("/b", "1", "0")], "/a /b", "/a+/b"),
+            (
+                vec![
+                    ("/x", "", "0"),
+                    ("/free", "", "9"),
+                    ("/s", "0-3", ""),
+                    ("/y", "", "3"),
+                    ("/t", "0", ""),
+                ],
+                "/s /t /x /y /free",
+                "/s+/t+/x+/y",
+            ),
+            (
+                vec![("/a", "", "0"), ("/b", "0", ""), ("/c", "", "1"), ("/d", "1", "")],
+                "/b /a /d /c",
+                "/a+/b /c+/d",
+            ),
+        ] {
+            let plan = plan(parts.iter().copied().map(part).collect());
+            let steps: Vec<_> = plan.steps.iter().map(|step| step.action.cgroup().as_str()).collect();
+            assert_eq!(steps.join(" "), order, "{parts:?}");
+            let found: Vec<String> = plan
+                .groups
+                .iter()
+                .map(|group| group.iter().map(CgroupPath::as_str).collect::<Vec<_>>().join("+"))
+                .collect();
+            assert_eq!(found.join(" "), groups, "{parts:?}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The table: the first row that fits a workload names its owner.
+//!
+//! | row | fits | owner |
+//! |---|---|---|
+//! | 1 | the kubelet gave the container exclusive CPUs | its CPU manager |
+//! | 2 | the kubelet gave it memory nodes | its memory manager |
+//! | 3 | its pod carries the mark of another controller | that one |
+//! | 4 | a virtual machine of libvirt | libvirt |
+//! | 5 | its unit's files name CPUs or memory nodes | systemd |
+//! | 6 | a pod, and the kubelet's state cannot be used | not known |
+//! | 7 | placed by us when it was created | we |
+//! | 8 | a pod under a static CPU manager | its shared pool |
+//! | 9 | declared | we |
+//! | 10 | else | nobody |
+
+use super::{Claim, Facts, KnownContainer, Kubelet, Owner, Ownership};
+use crate::{
+    set::CpuSet,
+    workload::{Origin, Workload, printable},
+};
+
+/// Longest evidence in characters: names and annotations are others' choice.
+const EVIDENCE_LIMIT: usize = 300;
+
+/// What is to be judged.
+pub(super) struct Subject<'a> {
+    pub(super) workload: &'a Workload,
+    /// CPUs that it may use now.
+    pub(super) cpus: Option<&'a CpuSet>,
+    /// Did we place it when it was created?
+    pub(super) placed: bool,
+    /// Does a rule ask us to correct it?
+    pub(super) declared: bool,
+}
+
+/// Whose it is.
+pub(super) fn owner_of(subject: &Subject<'_>, facts: &Facts) -> Ownership {
+    let Subject { workload, cpus, placed, declared } = subject;
+    let found = match &workload.origin {
+        Origin::Pod { pod_uid, container_id, .. } => {
+            let known = container_id.as_ref().and_then(|id| facts.containers.get(id));
+            of_pod(facts, pod_uid, known, *cpus, *placed)
+        }
+        Origin::VirtualMachine { domain } => {
+            Some(Ownership::of(Owner::Libvirt, format!("virtual machine {domain} in {}", workload.cgroup)))
+        }
+        Origin::Unit { unit } => facts
+            .unit(unit)
+            .map(|setting| Ownership::of(Owner::Systemd, format!("{}: {}", setting.file, setting.line))),
+        _ => None,
+    };
+    let mut ownership = found.unwrap_or_else(|| {
+        if *placed {
+            Ownership::of(Owner::NumaEnforcer, "placed when it was created")
+        } else if *declared {
+            Ownership::of(Owner::NumaEnforcer, "declared in the configuration")
+        } else {
+            Ownership::of(Owner::Nobody, "")
+        }
+    });
+    ownership.evidence = shown(&ownership.evidence);
+    ownership
+}
+
+fn of_pod(
+    facts: &Facts,
+    pod_uid: &str,
+    known: Option<&KnownContainer>,
+    cpus: Option<&CpuSet>,
+    placed: bool,
+) -> Option<Ownership> {
+    let kubelet = &facts.kubelet;
+    let given = match known {
+        Some(known) => of_claims(kubelet.of_container(known)),
+        // Its containers were told of and this is none of them: what holds the pod's namespaces.
+        None if facts.containers.values().any(|known| known.pod_uid == pod_uid) => None,
+        None => of_nameless(kubelet, pod_uid, cpus),
+    };
+    if given.is_some() {
+        return given;
+    }
+    if let Some(claim) = known.and_then(|known| known.claim.as_ref()) {
+        let (cpus, mems) = (claim.cpus.clone(), claim.mems.clone());
+        return Some(Ownership { owner: claim.owner, evidence: claim.evidence.clone(), cpus, mems });
+    }
+    if let Some(reason) = &kubelet.unread {
+        return Some(Ownership::of(Owner::Unknown, reason.clone()));
+    }
+    if placed || !kubelet.is_static() {
+        return None;
+    }
+    let shared =
+        kubelet.shared_cpus.as_ref().map_or_else(String::new, |cpus| format!(", shared CPUs {cpus}"));
+    Some(Ownership::of(Owner::KubeletSharedPool, format!("policy of the CPU manager: static{shared}")))
+}
+
+/// The first that says something of CPUs counts for them, and the same for memory nodes.
+fn of_claims<'a>(claims: impl Iterator<Item = &'a Claim>) -> Option<Ownership> {
+    let mut first: (Option<&Claim>, Option<&Claim>) = (None, None);
+    for claim in claims {
+        first.0 = first.0.or(Some(claim).filter(|claim| !claim.cpus.is_empty()));
+        first.1 = first.1.or(Some(claim).filter(|claim| !claim.memory.is_empty()));
+    }
+    let cpus = first.0.map(|claim| claim.cpus.clone());
+    let mems = first.1.map(Claim::mems);
+    let (owner, claim, what) = match (first, &cpus, &mems) {
+        ((Some(claim), _), Some(cpus), _) => (Owner::KubeletCpuManager, claim, format!("CPUs {cpus}")),
+        ((None, Some(claim)), _, Some(mems)) => {
+            (Owner::KubeletMemoryManager, claim, format!("memory nodes {mems}"))
+        }
+        _ => return None,
+    };
+    let whom =
+        claim.container.as_ref().map_or_else(|| "its pod".to_owned(), |name| format!("container {name}"));
+    let evidence = format!("{}: {what} for {whom}", claim.source);
+    Some(Ownership { owner, evidence, cpus, mems })
+}
+
+/// A container whose name nobody told: it is the one whose CPUs it has, and else one of its pod, of which it is
+/// not known which.
+fn of_nameless(kubelet: &Kubelet, pod_uid: &str, cpus: Option<&CpuSet>) -> Option<Ownership> {
+    let mut claims = kubelet.of_pod(pod_uid).peekable();
+    claims.peek()?;
+    let same = kubelet.of_pod(pod_uid).find(|claim| Some(&claim.cpus) == cpus);
+    if let Some(same) = same {
+        let name = same.container.as_ref();
+        return of_claims(kubelet.of_pod(pod_uid).filter(|claim| claim.container.as_ref() == name));
+    }
+    let one = of_claims(claims)?;
+    let evidence = format!("{}; which container of its pod this is, nothing tells", one.evidence);
+    Some(Ownership::of(one.owner, evidence))
+}
+
+/// Is the cpuset of a container that is about to be made another's? `asked` are the CPUs that come with the
+/// request, `whole` the exclusive CPUs that it would be given by its request.
+///
+/// A kubelet with a static CPU manager sends CPUs with every container, the shared ones too; a container has
+/// exclusive ones if it asks for whole CPUs and comes with as many. It is decided from the request, because
+/// what was last read of the kubelet's state is older than the container.
+pub fn given_at_creation(
+    facts: &Facts,
+    known: &KnownContainer,
+    asked: Option<&CpuSet>,
+    whole: Option<u64>,
+) -> Option<Ownership> {
+    let kubelet = &facts.kubelet;
+    let listed = of_claims(kubelet.of_container(known));
+    let marked = known.claim.as_ref().map(|claim| Ownership {
+        owner: claim.owner,
+        evidence: claim.evidence.clone(),
+        cpus: claim.cpus.clone(),
+        mems: claim.mems.clone(),
+    });
+    let in_request = || {
+        let cpus = asked.filter(|cpus| whole == Some(cpus.len() as u64))?;
+        let may_be = kubelet.is_static() || (kubelet.unread.is_some() && kubelet.cpu_policy.is_none());
+        let evidence = format!("CPUs {cpus} came with the container");
+        may_be.then(|| Ownership {
+            cpus: Some(cpus.clone()),
+            ..Ownership::of(Owner::KubeletCpuManager, evidence)
+        })
+    };
+    let found = listed.or_else(in_request).or(marked)?;
+    Some(Ownership { evidence: shown(&found.evidence), ..found })
+}
+
+/// Fit for a line of a report.
+fn shown(evidence: &str) -> String {
+    let text = printable(evidence);
+    match text.char_indices().nth(EVIDENCE_LIMIT) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}

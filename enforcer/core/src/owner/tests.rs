@@ -1,0 +1,370 @@
+//! A row of the table each, what decides between rows, and what a foreign owner changes for the rest.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    decide::{History, RefusalCause},
+    finding::Rule,
+    place::{Allocations, Containers},
+    scene::Scene,
+    topology::synth::Machine,
+    workload::{Origin, QosClass, identify},
+};
+
+const UID: &str = "0b5a6f8e-1111-2222-3333-444455556666";
+
+fn claim(container: &str, cpus: &str, nodes: &str) -> Claim {
+    let nodes: NodeSet = nodes.parse().unwrap();
+    let memory = (!nodes.is_empty()).then(|| MemoryBlock { kind: "memory".into(), nodes, bytes: 1 << 30 });
+    Claim {
+        pod: ClaimedPod::Uid(UID.into()),
+        container: Some(container.into()),
+        cpus: cpus.parse().unwrap(),
+        memory: memory.into_iter().collect(),
+        source: "cpu_manager_state".into(),
+        ..Claim::default()
+    }
+}
+
+fn known(container: &str) -> KnownContainer {
+    KnownContainer {
+        pod_uid: UID.into(),
+        namespace: "shop".into(),
+        pod: "web".into(),
+        container: container.into(),
+        claim: None,
+    }
+}
+
+fn marked(owner: Owner, cpus: Option<&str>) -> KnownContainer {
+    let cpus = cpus.map(|cpus| cpus.parse().unwrap());
+    let claim = PodClaim { owner, evidence: "annotation".into(), cpus, mems: None };
+    KnownContainer { claim: Some(claim), ..known("main") }
+}
+
+fn facts(claims: Vec<Claim>, container: Option<KnownContainer>) -> Facts {
+    let kubelet = Kubelet {
+        cpu_policy: Some("static".into()),
+        shared_cpus: Some("0-1".parse().unwrap()),
+        claims,
+        ..Kubelet::default()
+    };
+    let containers = container.map(|known| ("abc".to_owned(), known)).into_iter().collect();
+    Facts { kubelet, containers, units: BTreeMap::new() }
+}
+
+fn policy_none(container: Option<KnownContainer>) -> Facts {
+    let mut facts = facts(Vec::new(), container);
+    facts.kubelet = Kubelet { cpu_policy: Some("none".into()), ..Kubelet::default() };
+    facts
+}
+
+fn workload(origin: Origin) -> Workload {
+    Workload { cgroup: CgroupPath::new("/a"), cgroup_id: None, name: "a".into(), origin }
+}
+
+fn container() -> Origin {
+    let container_id = Some("abc".to_owned());
+    Origin::Pod { pod_uid: UID.into(), qos: QosClass::Guaranteed, container_id, runtime: None }
+}
+
+fn unit(name: &str) -> Origin {
+    Origin::Unit { unit: name.into() }
+}
+
+/// Owner of a workload on CPUs 2-3, and what it was given.
+fn judged(origin: Origin, facts: &Facts, placed: bool, declared: bool) -> (Owner, String) {
+    let cpus = "2-3".parse().unwrap();
+    let workload = workload(origin);
+    let subject = table::Subject { workload: &workload, cpus: Some(&cpus), placed, declared };
+    let found = table::owner_of(&subject, facts);
+    assert_eq!(found.owner == Owner::Nobody, found.evidence.is_empty(), "{found:?}");
+    let set = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+    let given = format!(
+        "{}/{}",
+        set(found.cpus.map(|cpus| cpus.to_string())),
+        set(found.mems.map(|mems| mems.to_string()))
+    );
+    (found.owner, given)
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn every_row_of_the_table() {
+    use Owner::*;
+
+    let with_unit = |name: &str| {
+        let setting = UnitSetting { file: "/etc/x".into(), line: "AllowedCPUs=0-3".into() };
+        Facts { units: BTreeMap::from([(name.to_owned(), setting)]), ..Facts::default() }
+    };
+    let unread = {
+        let mut facts = facts(Vec::new(), None);
+        facts.kubelet =
+            Kubelet { unread: Some("checksum of cpu_manager_state".into()), ..Kubelet::default() };
+        facts
+    };
+    let sandbox = {
+        let mut facts = facts(vec![claim("main", "4-5", "")], None);
+        facts.containers.insert("other id".into(), known("main"));
+        facts
+    };
+    let vm = || Origin::VirtualMachine { domain: "db".into() };
+    let main = || Some(known("main"));
+    let (nothing, exclusive) = (Facts::default(), || vec![claim("main", "2-3", "")]);
+    let memory_by_itself = {
+        let mut facts = policy_none(main());
+        facts.kubelet.claims = vec![claim("main", "", "1")];
+        facts
+    };
+    for (what, origin, facts, placed, declared, expected) in [
+        (
+            "exclusive CPUs",
+            container(),
+            facts(exclusive(), main()),
+            false,
+            false,
+            (KubeletCpuManager, "2-3/-"),
+        ),
+        (
+            "also placed by us",
+            container(),
+            facts(exclusive(), main()),
+            true,
+            true,
+            (KubeletCpuManager, "2-3/-"),
+        ),
+        (
+            "CPUs and memory",
+            container(),
+            facts(vec![claim("main", "2-3", "1")], main()),
+            false,
+            false,
+            (KubeletCpuManager, "2-3/1"),
+        ),
+        ("memory alone", container(), memory_by_itself, false, true, (KubeletMemoryManager, "-/1")),
+        (
+            "another container of the pod",
+            container(),
+            facts(exclusive(), Some(known("sidecar"))),
+            false,
+            true,
+            (KubeletSharedPool, "-/-"),
+        ),
+        (
+            "shared, placed by us",
+            container(),
+            facts(exclusive(), Some(known("s"))),
+            true,
+            false,
+            (NumaEnforcer, "-/-"),
+        ),
+        (
+            "a name nobody told, its CPUs",
+            container(),
+            facts(exclusive(), None),
+            false,
+            true,
+            (KubeletCpuManager, "2-3/-"),
+        ),
+        (
+            "a name nobody told, other CPUs",
+            container(),
+            facts(vec![claim("main", "4-5", "")], None),
+            false,
+            true,
+            (KubeletCpuManager, "-/-"),
+        ),
+        ("what holds a pod's namespaces", container(), sandbox, false, false, (KubeletSharedPool, "-/-")),
+        ("policy none", container(), policy_none(main()), false, true, (NumaEnforcer, "-/-")),
+        ("policy none, not declared", container(), policy_none(main()), false, false, (Nobody, "-/-")),
+        ("a state that cannot be used", container(), unread.clone(), true, true, (Unknown, "-/-")),
+        (
+            "koordlet",
+            container(),
+            policy_none(Some(marked(Koordlet, Some("2-3")))),
+            true,
+            true,
+            (Koordlet, "2-3/-"),
+        ),
+        ("katalyst", container(), policy_none(Some(marked(Katalyst, None))), false, true, (Katalyst, "-/-")),
+        (
+            "a DRA driver",
+            container(),
+            policy_none(Some(marked(DraDriver, Some("6")))),
+            false,
+            true,
+            (DraDriver, "6/-"),
+        ),
+        ("no kubelet at all", container(), nothing.clone(), false, true, (NumaEnforcer, "-/-")),
+        ("libvirt", vm(), nothing.clone(), false, true, (Libvirt, "-/-")),
+        ("systemd", unit("db.service"), with_unit("db.service"), false, true, (Systemd, "-/-")),
+        ("its template", unit("db@1.service"), with_unit("db@.service"), false, true, (Systemd, "-/-")),
+        ("another unit", unit("web.service"), with_unit("db.service"), false, true, (NumaEnforcer, "-/-")),
+        (
+            "a unit beside a static kubelet",
+            unit("web.service"),
+            facts(exclusive(), None),
+            false,
+            false,
+            (Nobody, "-/-"),
+        ),
+        (
+            "a unit beside a state that cannot be used",
+            unit("web.service"),
+            unread,
+            false,
+            true,
+            (NumaEnforcer, "-/-"),
+        ),
+        ("a cgroup of nobody", Origin::Cgroup, nothing, false, false, (Nobody, "-/-")),
+    ] {
+        let (owner, given) = judged(origin, &facts, placed, declared);
+        assert_eq!((owner, given.as_str()), expected, "{what}");
+    }
+}
+
+#[test]
+fn the_socket_names_pods_by_name() {
+    let named = ClaimedPod::Named { namespace: "shop".into(), name: "web".into() };
+    let by_name = Claim { pod: named, source: "podresources".into(), ..claim("main", "2-3", "") };
+    let found = judged(container(), &facts(vec![by_name], Some(known("main"))), false, false);
+    assert_eq!(found, (Owner::KubeletCpuManager, "2-3/-".into()));
+}
+
+#[test]
+fn what_comes_with_a_container_tells_before_the_list_does() {
+    let cpus = |text: &str| Some(text.parse::<CpuSet>().unwrap());
+    let whose = |facts: &Facts, known: &KnownContainer, asked: Option<CpuSet>, whole| {
+        given_at_creation(facts, known, asked.as_ref(), whole).map(|found| found.owner)
+    };
+    let empty = facts(Vec::new(), None);
+    assert_eq!(whose(&empty, &known("main"), cpus("2-3"), Some(2)), Some(Owner::KubeletCpuManager));
+    assert_eq!(
+        whose(&empty, &known("main"), cpus("0-1,4"), Some(2)),
+        None,
+        "the shared CPUs of one with two"
+    );
+    assert_eq!(whose(&empty, &known("main"), cpus("0-1"), None), None, "shared CPUs");
+    assert_eq!(whose(&empty, &known("main"), None, Some(2)), None);
+    let listed = facts(vec![claim("main", "2-3", "")], None);
+    assert_eq!(whose(&listed, &known("main"), None, None), Some(Owner::KubeletCpuManager));
+    assert_eq!(whose(&policy_none(None), &known("main"), cpus("2-3"), Some(2)), None);
+    assert_eq!(whose(&policy_none(None), &marked(Owner::Koordlet, None), None, None), Some(Owner::Koordlet));
+}
+
+const PATH: &str = "/kubepods/pod0b5a6f8e-1111-2222-3333-444455556666/abc";
+
+/// A declared container of a pod on CPUs 4-5, whose memory is on node 0.
+fn scene(facts: Facts) -> Scene {
+    let machine = Machine::new().sockets(2).threads(1).build();
+    let mut scene = Scene::new(machine)
+        .workload(PATH, "4-5", "0-1")
+        .memory(PATH, &[(0, 300, 0)])
+        .declared("/kubepods/**", 2, None)
+        .workload("/free", "0-7", "0-1")
+        .declared("/free", 2, None);
+    scene.workloads[0].origin = identify(&CgroupPath::new(PATH)).origin;
+    Scene { facts, ..scene }
+}
+
+#[test]
+fn another_owner_is_refused_with_evidence_and_its_cpus_are_not_handed_out() {
+    let decision = scene(facts(vec![claim("main", "0-2", "")], Some(known("main")))).decide();
+    let refusal = &decision.refused[0];
+    assert_eq!((refusal.workload.as_str(), refusal.cause), (PATH, RefusalCause::OtherOwner));
+    assert_eq!(
+        refusal.reason,
+        "its cpuset belongs to the kubelet's static CPU manager: cpu_manager_state: CPUs 0-2 for container main"
+    );
+    assert!(decision.plan.steps.iter().all(|step| step.action.cgroup().as_str() == "/free"), "{decision:?}");
+    assert_eq!(decision.aims[&CgroupPath::new("/free")].to_string(), "1", "node 0 has one CPU left");
+
+    // The control: nobody else's, so it is brought to its memory.
+    let decision = scene(policy_none(Some(known("main")))).decide();
+    assert_eq!(decision.refused, []);
+    assert!(decision.plan.steps.iter().any(|step| step.action.cgroup().as_str() == PATH), "{decision:?}");
+}
+
+#[test]
+fn an_owner_that_comes_later_takes_back_what_was_given() {
+    let mut allocations = Allocations::default();
+    scene(Facts::default()).decide_with(&History::default(), &mut allocations);
+    assert_eq!(allocations.exclusive_cpus().len(), 4);
+    let claimed = scene(facts(vec![claim("main", "4-5", "")], Some(known("main"))));
+    let decision = claimed.decide_with(&History::default(), &mut allocations);
+    assert_eq!(decision.refused.len(), 1);
+    assert_eq!(allocations.exclusive_cpus().len(), 4, "two that are claimed and two that are ours");
+}
+
+#[test]
+fn a_cpuset_that_is_not_what_its_owner_gave_is_a_finding() {
+    let findings = |claims| {
+        let scene = scene(facts(claims, Some(known("main"))));
+        let findings = scene.findings().into_iter().filter(|one| one.rule == Rule::OwnerMismatch);
+        findings.collect::<Vec<_>>()
+    };
+    let found = findings(vec![claim("main", "2-3", "0")]);
+    assert_eq!(found.len(), 1);
+    assert_eq!(
+        found[0].summary,
+        "the kubelet's static CPU manager gave it CPUs 2-3, and it has 4-5; memory nodes 0, and it has 0-1"
+    );
+    assert!(
+        found[0].remedy.ends_with("cpuset.cpus") && found[0].remedy.starts_with("echo 0 > "),
+        "{found:?}"
+    );
+    assert_eq!(findings(vec![claim("main", "4-5", "0-1")]), []);
+    assert_eq!(findings(Vec::new()), [], "a shared pool gives nothing in particular");
+}
+
+#[test]
+fn all_owners_have_words() {
+    let words: std::collections::BTreeSet<&str> = Owner::ALL.iter().map(|owner| owner.as_str()).collect();
+    assert_eq!(words.len(), Owner::ALL.len());
+    for owner in Owner::ALL {
+        assert_eq!(serde_json::to_value(owner).unwrap(), owner.as_str());
+    }
+}
+
+fn any_facts() -> impl Strategy<Value = Facts> {
+    let cpus = prop::collection::btree_set(0u32..8, 0..4);
+    let claims = prop::collection::vec((0..3u8, 0..3u8, cpus), 0..4);
+    (claims, prop::option::of("static|none|[a-z]{0,4}"), prop::option::of(".{0,400}"), any::<bool>())
+        .prop_map(|(claims, cpu_policy, unread, named)| {
+            let claims = claims.into_iter().map(|(pod, container, cpus)| Claim {
+                pod: ClaimedPod::Uid(if pod == 0 { UID.into() } else { format!("pod{pod}") }),
+                container: (container > 0)
+                    .then(|| ["", "main", "sidecar"][usize::from(container)].to_owned()),
+                cpus: cpus.into_iter().map(crate::id::CpuId).collect(),
+                source: "\u{1b}[2J".into(),
+                ..Claim::default()
+            });
+            let kubelet = Kubelet { cpu_policy, unread, claims: claims.collect(), ..Kubelet::default() };
+            let containers = named.then(|| ("abc".to_owned(), known("main"))).into_iter().collect();
+            Facts { kubelet, containers, units: BTreeMap::new() }
+        })
+}
+
+proptest! {
+    /// Whatever was seen: what the kubelet claims for a container is never ours, no step is made for what is
+    /// foreign, nobody is given a claimed CPU, and evidence is short and printable.
+    #[test]
+    fn nothing_foreign_is_ever_touched(facts in any_facts()) {
+        let scene = scene(facts.clone());
+        let owners = scene.owners(&Containers::default());
+        let mut allocations = Allocations::default();
+        let decision = scene.decide_with(&History::default(), &mut allocations);
+        for workload in &scene.workloads {
+            let Some(ownership) = owners.foreign(workload) else { continue };
+            let evidence = &ownership.evidence;
+            prop_assert!(evidence.chars().count() <= 301 && !evidence.contains(char::is_control));
+            let touched = decision.plan.steps.iter().any(|step| *step.action.cgroup() == workload.cgroup);
+            prop_assert!(!touched, "{ownership:?}");
+        }
+        let claimed = facts.kubelet.claims.iter().fold(CpuSet::new(), |all, claim| all.union(&claim.cpus));
+        for (holder, grant) in allocations.iter().filter(|(holder, _)| holder.is_cgroup()) {
+            prop_assert!(grant.exclusive.is_disjoint(&claimed), "{holder} {}", grant.exclusive);
+        }
+    }
+}

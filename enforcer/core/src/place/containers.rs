@@ -1,0 +1,448 @@
+//! The containers of a node, as a runtime announces them: one by one, by id.
+//!
+//! Problem: pods are placed as a whole, but a runtime makes one container after another, ends them in any
+//! order, restarts them under new ids, and sometimes says again what there is. Idea: remember of each pod
+//! what is known of it by now, and place it anew with each container that comes or changes; what was given
+//! already is its `previous`, which the engines keep. Grants stay in the [`Allocations`]: here is only which
+//! id and which cgroup belong to which holder.
+//!
+//! A container that has no place is not turned away: its pod would not start. It is *unplaced*: it runs on
+//! whatever nobody has for itself, so that exclusive CPUs of others stay theirs, and it is said why.
+//!
+//! A container whose cpuset is somebody else's is *given*: what it came with counts as taken, and it is never set.
+//!
+//! Terminology. *Own* is what the container gets that the call is about, *others* is what changes for
+//! containers that run.
+//!
+//! Cost: that of placing one pod, and a look at the containers of that pod.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Allocations, Candidate, ContainerRequest, CpuClass, Grant, Holder, Inventory, PodName, PodRequest,
+    Rejection, SharedCpus, Trace, Update,
+    admission::{give_apart, remove_container},
+    admit, held,
+    pools::Documents,
+    remove, resize,
+};
+use crate::{
+    owner::Ownership,
+    policy::placement::PlacementSettings,
+    set::{CpuSet, NodeSet},
+    workload::{CgroupPath, QosClass},
+};
+
+/// Engine of a grant that no engine gave.
+pub const UNPLACED: &str = "none";
+
+/// The node on which containers are placed.
+#[derive(Debug)]
+pub struct Node<'a> {
+    /// What the machine has.
+    pub inventory: &'a Inventory,
+    /// How pods are placed.
+    pub settings: &'a PlacementSettings,
+    /// What is given away.
+    pub allocations: &'a mut Allocations,
+}
+
+/// A container that a runtime tells of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Announced {
+    /// Its id, unique on the node.
+    pub id: String,
+    /// Its cgroup, where the runtime's name of it is understood.
+    pub cgroup: Option<CgroupPath>,
+    /// Its pod, with this container alone.
+    pub pod: PodRequest,
+    /// CPUs and memory nodes that it has been set to, for one that runs; empty where it was not.
+    pub now: Cpuset,
+    /// Whose cpuset it is, if it is another's: then it is left alone.
+    pub given: Option<Ownership>,
+}
+
+/// CPUs and memory nodes to be set; what is absent stays as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Cpuset {
+    /// CPUs, never empty.
+    pub cpus: Option<CpuSet>,
+    /// Memory nodes, never empty.
+    pub mems: Option<NodeSet>,
+}
+
+impl Cpuset {
+    /// Nothing to be set.
+    pub const fn is_empty(&self) -> bool {
+        self.cpus.is_none() && self.mems.is_none()
+    }
+
+    /// What a grant pins, when `taken` are the exclusive CPUs of all.
+    pub fn of(grant: &Grant, taken: &CpuSet) -> Self {
+        let cpus = grant.pin_cpus.then(|| grant.cpus(taken)).filter(|cpus| !cpus.is_empty());
+        let mems = grant.pin_mems.then(|| grant.mems.clone()).filter(|mems| !mems.is_empty());
+        Self { cpus, mems }
+    }
+
+    /// Of this, what is different from `other`.
+    fn beside(self, other: &Self) -> Self {
+        Self {
+            cpus: self.cpus.filter(|cpus| other.cpus.as_ref() != Some(cpus)),
+            mems: self.mems.filter(|mems| other.mems.as_ref() != Some(mems)),
+        }
+    }
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Settled {
+    /// For the container itself.
+    pub own: Cpuset,
+    /// For others, by id.
+    pub others: BTreeMap<String, Cpuset>,
+    /// Containers that have no place, by id, and why.
+    pub rejections: BTreeMap<String, Rejection>,
+    /// What was ignored or looks wrong in annotations and settings.
+    pub warnings: Vec<String>,
+    /// How it was decided about containers that were placed or not, by id.
+    pub weighed: BTreeMap<String, Weighed>,
+}
+
+/// What was asked for one container, and which places were considered for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Weighed {
+    /// What it asked for.
+    pub asked: ContainerRequest,
+    /// `QoS` class of its pod.
+    pub qos: QosClass,
+    /// Every place, and the comparison that decided.
+    pub candidates: Vec<Candidate>,
+}
+
+/// The containers of a node.
+#[derive(Debug, Clone, Default)]
+pub struct Containers {
+    pods: BTreeMap<PodName, Pod>,
+    holders: BTreeMap<String, Holder>,
+}
+
+/// What is known of a pod.
+#[derive(Debug, Clone)]
+struct Pod {
+    /// With all containers that have a place.
+    request: PodRequest,
+    /// Every container by its name in the pod.
+    members: BTreeMap<String, Member>,
+}
+
+#[derive(Debug, Clone)]
+struct Member {
+    id: String,
+    cgroup: Option<CgroupPath>,
+}
+
+impl Containers {
+    /// A container is about to be made.
+    pub fn create(&mut self, node: &mut Node<'_>, new: &Announced) -> Settled {
+        let Some(asked) = new.pod.containers.first().cloned() else { return Settled::default() };
+        if let Some(ownership) = &new.given {
+            return self.give_up(node, &new.id, &asked.name, new.cgroup.as_ref(), ownership);
+        }
+        let holder = Holder::new(new.pod.name.clone(), asked.name.clone());
+        let mut settled = Settled::default();
+        // One of that name has ended, whether that was told or not.
+        let replaced = self.member(&holder).map(|member| member.id.clone());
+        if let Some(old) = replaced.filter(|old| *old != new.id) {
+            settled = self.end(node, &old);
+        }
+        self.note(&holder, new);
+        let before = self.cpusets(node, &holder);
+        self.place(node, &holder, asked, None, &mut settled);
+        self.settle(node, &holder, &before, &mut settled);
+        settled
+    }
+
+    /// The cpuset of a container is somebody else's: what it was given there is taken, and it is left alone. What
+    /// we had given it is free.
+    pub fn give_up(
+        &mut self,
+        node: &mut Node<'_>,
+        id: &str,
+        name: &str,
+        cgroup: Option<&CgroupPath>,
+        ownership: &Ownership,
+    ) -> Settled {
+        let (holder, grant) = (Holder::given(id, name), held::given(ownership));
+        let known = self.holders.get(id).cloned();
+        if known.as_ref() == Some(&holder) && node.allocations.get(&holder) == Some(&grant) {
+            return Settled::default();
+        }
+        let cgroup = cgroup.cloned().or_else(|| self.member(known.as_ref()?)?.cgroup.clone());
+        let mut settled =
+            if known.is_some_and(|known| known != holder) { self.end(node, id) } else { Settled::default() };
+        let updates = give_apart(node.inventory, node.allocations, &holder, grant);
+        let request = PodRequest {
+            name: holder.pod().clone(),
+            qos: QosClass::Guaranteed,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            documents: Documents::default(),
+            containers: Vec::new(),
+            previous: BTreeMap::new(),
+        };
+        let members = BTreeMap::from([(name.to_owned(), Member { id: id.to_owned(), cgroup })]);
+        self.pods.insert(holder.pod().clone(), Pod { request, members });
+        self.holders.insert(id.to_owned(), holder.clone());
+        self.others(updates, &mut settled);
+        settled
+    }
+
+    /// Somebody wants other amounts for a container. If they cannot be had it keeps what it has. One that
+    /// is not known is not placed: it was never created here.
+    pub fn resize(&mut self, node: &mut Node<'_>, changed: Announced) -> Settled {
+        let mut settled = Settled::default();
+        let Some(holder) = self.holders.get(&changed.id).cloned() else { return settled };
+        if let Some(ownership) = &changed.given {
+            return self.give_up(node, &changed.id, holder.name(), None, ownership);
+        }
+        if holder.is_given() {
+            return settled;
+        }
+        let Some(asked) = changed.pod.containers.into_iter().next() else { return settled };
+        let before = self.cpusets(node, &holder);
+        let had = self.pods.get(holder.pod()).and_then(|pod| pod.request.container(holder.name())).cloned();
+        // The runtime tells amounts again with every update; they are mostly the same.
+        if had.as_ref().is_none_or(|had| had.requests != asked.requests || had.limits != asked.limits) {
+            self.place(node, &holder, asked, had, &mut settled);
+        }
+        self.settle(node, &holder, &before, &mut settled);
+        settled
+    }
+
+    /// A container has ended; what it had is free. Another time is no change.
+    pub fn end(&mut self, node: &mut Node<'_>, id: &str) -> Settled {
+        let mut settled = Settled::default();
+        let Some(holder) = self.holders.remove(id) else { return settled };
+        let before = self.cpusets(node, &holder);
+        let updates = match self.pods.get_mut(holder.pod()) {
+            Some(pod) => {
+                pod.members.remove(holder.name());
+                pod.request.containers.retain(|container| container.name != holder.name());
+                if pod.members.is_empty() {
+                    self.pods.remove(holder.pod());
+                    remove(node.allocations, holder.pod())
+                } else {
+                    remove_container(node.allocations, &holder)
+                }
+            }
+            None => remove(node.allocations, holder.pod()),
+        };
+        self.others(updates, &mut settled);
+        self.settle(node, &holder, &before, &mut settled);
+        settled.own = Cpuset::default();
+        settled
+    }
+
+    /// The runtime says what there is: that is all there is. What was given here stays; who has nothing is
+    /// placed, those first whose CPUs can stay theirs. `others` has everybody who is not set as it should be.
+    pub fn synchronize(&mut self, node: &mut Node<'_>, all: Vec<Announced>) -> Settled {
+        let mut settled = Settled::default();
+        let there: BTreeSet<&str> = all.iter().map(|one| one.id.as_str()).collect();
+        let gone: Vec<String> =
+            self.holders.keys().filter(|id| !there.contains(id.as_str())).cloned().collect();
+        for id in gone {
+            // What changes for others is found below.
+            self.end(node, &id);
+        }
+        let now: BTreeMap<String, Cpuset> = all.iter().map(|one| (one.id.clone(), one.now.clone())).collect();
+        let (adopted, new): (Vec<_>, Vec<_>) = all
+            .into_iter()
+            .filter(|one| one.given.is_some() || !self.holders.contains_key(&one.id))
+            .partition(|one| one.kept_cpus().is_some());
+        for one in adopted.into_iter().chain(new) {
+            let placed = self.create(node, &one);
+            settled
+                .rejections
+                .extend(placed.rejections.into_iter().filter(|(rejected, _)| *rejected == one.id));
+            settled.warnings.extend(placed.warnings);
+            settled.weighed.extend(placed.weighed);
+        }
+        let taken = node.allocations.exclusive_cpus();
+        for (id, holder) in &self.holders {
+            let Some(grant) = node.allocations.get(holder) else { continue };
+            let none = Cpuset::default();
+            let other = Cpuset::of(grant, &taken).beside(now.get(id).unwrap_or(&none));
+            if !other.is_empty() {
+                settled.others.insert(id.clone(), other);
+            }
+        }
+        settled
+    }
+
+    /// Each container's cgroup and who it is, those that are given included.
+    pub fn cgroups(&self) -> impl Iterator<Item = (&CgroupPath, &Holder)> {
+        self.holders.values().filter_map(|holder| Some((self.member(holder)?.cgroup.as_ref()?, holder)))
+    }
+
+    /// The cgroup of a container, where the runtime's name of it was understood.
+    pub fn cgroup(&self, id: &str) -> Option<&CgroupPath> {
+        self.member(self.holders.get(id)?)?.cgroup.as_ref()
+    }
+
+    /// Which container has this id.
+    pub fn holder(&self, id: &str) -> Option<&Holder> {
+        self.holders.get(id)
+    }
+
+    /// What a container shall be set to.
+    pub fn cpuset(&self, node: &Node<'_>, id: &str) -> Option<Cpuset> {
+        let grant = node.allocations.get(self.holders.get(id)?)?;
+        Some(Cpuset::of(grant, &node.allocations.exclusive_cpus()))
+    }
+
+    fn member(&self, holder: &Holder) -> Option<&Member> {
+        self.pods.get(holder.pod())?.members.get(holder.name())
+    }
+
+    fn note(&mut self, holder: &Holder, new: &Announced) {
+        let pod = self.pods.entry(holder.pod().clone()).or_insert_with(|| {
+            let request = PodRequest { containers: Vec::new(), ..new.pod.clone() };
+            Pod { request, members: BTreeMap::new() }
+        });
+        let known = std::mem::take(&mut pod.request.containers);
+        let previous = new.kept_cpus().map(|cpus| {
+            let mems = new.now.mems.clone().unwrap_or_default();
+            (holder.name().to_owned(), Grant { exclusive: cpus.clone(), mems, ..Grant::default() })
+        });
+        pod.request =
+            PodRequest { containers: known, previous: previous.into_iter().collect(), ..new.pod.clone() };
+        let member = Member { id: new.id.clone(), cgroup: new.cgroup.clone() };
+        pod.members.insert(holder.name().to_owned(), member);
+        self.holders.insert(new.id.clone(), holder.clone());
+    }
+
+    /// Places a pod with `asked` in it. If that cannot be, it stays as it was: with what the container `had`,
+    /// or unplaced.
+    fn place(
+        &mut self,
+        node: &mut Node<'_>,
+        holder: &Holder,
+        asked: ContainerRequest,
+        had: Option<ContainerRequest>,
+        settled: &mut Settled,
+    ) {
+        let Some(pod) = self.pods.get_mut(holder.pod()) else { return };
+        let mut weighed = Weighed { asked: asked.clone(), qos: pod.request.qos, candidates: Vec::new() };
+        pod.request.containers.retain(|container| container.name != holder.name());
+        pod.request.containers.push(asked);
+        let unplaced: Vec<(Holder, Grant)> = node
+            .allocations
+            .of_pod(holder.pod())
+            .filter(|(other, grant)| grant.engine == UNPLACED && *other != holder)
+            .map(|(other, grant)| (other.clone(), grant.clone()))
+            .collect();
+        for (other, _) in &unplaced {
+            node.allocations.release(other);
+        }
+        let known = node.allocations.of_pod(holder.pod()).next().is_some();
+        let mut trace = Trace::wanted();
+        let place = if known { resize } else { admit };
+        let outcome = place(node.inventory, node.settings, node.allocations, &pod.request, &mut trace);
+        let (candidates, warnings) = trace.into_parts();
+        settled.warnings.extend(warnings);
+        // Of a pod that is aligned as a whole they are without a name.
+        let of_it = |one: &Candidate| one.container.is_empty() || one.container == holder.name();
+        weighed.candidates = candidates.into_iter().filter(of_it).collect();
+        if let Some(member) = pod.members.get(holder.name()) {
+            settled.weighed.insert(member.id.clone(), weighed);
+        }
+        pod.request.previous.clear();
+        for (other, grant) in unplaced {
+            node.allocations.give(other, grant);
+        }
+        let rejection = match outcome {
+            Ok(admission) => return self.others(admission.updates, settled),
+            Err(rejection) => rejection,
+        };
+        pod.request.containers.pop();
+        if let Some(had) = had {
+            pod.request.containers.push(had);
+        } else if node.allocations.get(holder).is_none() {
+            node.allocations.give(holder.clone(), left_over(node.inventory, &rejection));
+        }
+        if let Some(member) = pod.members.get(holder.name()) {
+            settled.rejections.insert(member.id.clone(), rejection);
+        }
+    }
+
+    /// Adds the changes of the pod's other containers, and what the container itself shall have.
+    fn settle(
+        &self,
+        node: &Node<'_>,
+        holder: &Holder,
+        before: &BTreeMap<String, Cpuset>,
+        settled: &mut Settled,
+    ) {
+        for (id, mut cpuset) in self.cpusets(node, holder) {
+            if self.holders.get(&id) == Some(holder) {
+                settled.own = cpuset;
+                continue;
+            }
+            if let Some(had) = before.get(&id) {
+                cpuset = cpuset.beside(had);
+            }
+            if !cpuset.is_empty() {
+                settled.others.insert(id, cpuset);
+            }
+        }
+    }
+
+    /// What the containers of the holder's pod shall have, by id.
+    fn cpusets(&self, node: &Node<'_>, holder: &Holder) -> BTreeMap<String, Cpuset> {
+        let taken = node.allocations.exclusive_cpus();
+        let members = self.pods.get(holder.pod()).into_iter().flat_map(|pod| &pod.members);
+        members
+            .filter_map(|(name, member)| {
+                let grant = node.allocations.get(&Holder::new(holder.pod().clone(), name.clone()))?;
+                Some((member.id.clone(), Cpuset::of(grant, &taken)))
+            })
+            .collect()
+    }
+
+    fn others(&self, updates: Vec<Update>, settled: &mut Settled) {
+        for Update { holder, cpus, mems } in updates {
+            if let Some(member) = self.member(&holder) {
+                let cpus = cpus.filter(|cpus| !cpus.is_empty());
+                settled.others.insert(member.id.clone(), Cpuset { cpus, mems });
+            }
+        }
+    }
+}
+
+impl Announced {
+    /// Its CPUs, if they look like exclusive ones that it was given: as many as it asks for, all whole.
+    fn kept_cpus(&self) -> Option<&CpuSet> {
+        let whole = self.pod.containers.first()?.whole_cpus()?;
+        self.now.cpus.as_ref().filter(|cpus| cpus.len() as u64 == whole)
+    }
+}
+
+/// What nobody has for itself, for as long as there is any.
+fn left_over(inventory: &Inventory, rejection: &Rejection) -> Grant {
+    let scope = inventory.allowed_cpus.difference(&inventory.isolated_cpus);
+    Grant {
+        engine: UNPLACED,
+        policy: UNPLACED,
+        class: CpuClass::Shared,
+        shared: Some(SharedCpus::new(scope, 0)),
+        pin_cpus: true,
+        reason: rejection.to_string(),
+        ..Grant::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

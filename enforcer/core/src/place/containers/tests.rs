@@ -1,0 +1,273 @@
+//! Containers that come, change, end and are announced again.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    place::{
+        ContainerRequest,
+        samples::{GIB, Host, container, pod, policy},
+    },
+    policy::placement::TopologyPolicy,
+    topology::synth::Machine,
+};
+
+/// A host and its containers.
+struct Scene {
+    host: Host,
+    containers: Containers,
+}
+
+impl Scene {
+    /// Two nodes of 8 CPUs (0-7, 8-15) and 16 GiB.
+    fn new() -> Self {
+        let machine = Machine::new().sockets(2).cores(8).threads(1).build();
+        let hints = policy(TopologyPolicy::SingleNumaNode);
+        Self { host: Host::new(machine, hints), containers: Containers::default() }
+    }
+
+    fn with<T>(&mut self, act: impl FnOnce(&mut Containers, &mut Node<'_>) -> T) -> T {
+        let Host { inventory, settings, allocations } = &mut self.host;
+        act(&mut self.containers, &mut Node { inventory, settings, allocations })
+    }
+
+    fn create(&mut self, pod: &str, id: &str, asked: ContainerRequest) -> Settled {
+        let new = announced(pod, id, asked, None);
+        self.with(|containers, node| containers.create(node, &new))
+    }
+
+    fn resize(&mut self, pod: &str, id: &str, asked: ContainerRequest) -> Settled {
+        let changed = announced(pod, id, asked, None);
+        self.with(|containers, node| containers.resize(node, changed))
+    }
+
+    fn end(&mut self, id: &str) -> Settled {
+        self.with(|containers, node| containers.end(node, id))
+    }
+
+    fn cpus(&mut self, id: &str) -> String {
+        let cpuset = self.with(|containers, node| containers.cpuset(node, id));
+        cpuset.map(|cpuset| text(&cpuset)).unwrap_or_default()
+    }
+}
+
+fn announced(name: &str, id: &str, asked: ContainerRequest, now: Option<&str>) -> Announced {
+    let cgroup = Some(CgroupPath::new(&format!("/kubepods/{name}/{id}")));
+    let now = Cpuset { cpus: now.map(|cpus| cpus.parse().unwrap()), mems: None };
+    Announced { id: id.into(), cgroup, pod: pod(name, vec![asked]), now, given: None }
+}
+
+fn text(cpuset: &Cpuset) -> String {
+    let part = |set: Option<String>| set.unwrap_or_else(|| "-".into());
+    let mems = part(cpuset.mems.as_ref().map(ToString::to_string));
+    format!("{}/{mems}", part(cpuset.cpus.as_ref().map(ToString::to_string)))
+}
+
+fn others(settled: &Settled) -> Vec<(String, String)> {
+    settled.others.iter().map(|(id, cpuset)| (id.clone(), text(cpuset))).collect()
+}
+
+fn whole(cpus: u64) -> ContainerRequest {
+    container("main", cpus * 1000, GIB)
+}
+
+fn burstable(name: &str, milli: u64) -> ContainerRequest {
+    container(name, milli, 0).without_limits()
+}
+
+fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+    expected.iter().map(|(id, cpus)| ((*id).to_owned(), (*cpus).to_owned())).collect()
+}
+
+#[test]
+fn each_container_gets_its_own_and_others_shrink_and_grow() {
+    let mut scene = Scene::new();
+    let shared = scene.create("shared", "s1", burstable("main", 500));
+    assert_eq!((text(&shared.own).as_str(), others(&shared)), ("0-7/0", vec![]));
+    let first = scene.create("first", "a1", whole(4));
+    assert_eq!(text(&first.own), "0-3/0");
+    assert_eq!(others(&first), pairs(&[("s1", "4-7/-")]));
+    let second = scene.create("second", "b1", whole(8));
+    assert_eq!(text(&second.own), "8-15/1");
+    assert_eq!(others(&second), vec![]);
+    let ended = scene.end("a1");
+    assert_eq!((text(&ended.own).as_str(), others(&ended)), ("-/-", pairs(&[("s1", "0-7/-")])));
+    assert_eq!(scene.end("a1"), Settled::default());
+}
+
+#[test]
+fn containers_of_one_pod_come_one_after_another_and_keep_what_they_have() {
+    let mut scene = Scene::new();
+    let first = scene.create("p", "one", ContainerRequest { name: "one".into(), ..whole(2) });
+    let second = scene.create("p", "two", ContainerRequest { name: "two".into(), ..whole(3) });
+    assert_eq!((text(&first.own), text(&second.own)), ("0-1/0".into(), "2-4/0".into()));
+    assert_eq!(others(&second), vec![]);
+    // The first ends; the second does not move.
+    assert_eq!(others(&scene.end("one")), vec![]);
+    assert_eq!(scene.cpus("two"), "2-4/0");
+    assert_eq!(scene.host.allocations.iter().count(), 1);
+    scene.end("two");
+    assert_eq!(scene.host.allocations.iter().count(), 0);
+}
+
+#[test]
+fn a_container_that_is_restarted_has_another_id_and_what_it_had() {
+    let mut scene = Scene::new();
+    scene.create("other", "x", whole(2));
+    scene.create("p", "old", whole(4));
+    assert_eq!(scene.cpus("old"), "2-5/0");
+    // Nobody told that the old one ended.
+    let again = scene.create("p", "new", whole(4));
+    assert_eq!((text(&again.own), scene.cpus("old")), ("2-5/0".into(), String::new()));
+    assert_eq!(scene.end("old"), Settled::default());
+    assert_eq!(scene.host.allocations.iter().count(), 2);
+}
+
+#[test]
+fn who_has_no_place_runs_on_what_is_left_and_it_is_said_why() {
+    let mut scene = Scene::new();
+    scene.create("a", "a1", whole(6));
+    let refused = scene.create("big", "b1", whole(9));
+    assert_eq!(text(&refused.own), "6-15/-");
+    assert!(refused.rejections["b1"].to_string().contains("cpu"), "{:?}", refused.rejections);
+    // It gives way as any other.
+    let next = scene.create("c", "c1", whole(8));
+    assert_eq!((text(&next.own).as_str(), others(&next)), ("8-15/1", pairs(&[("b1", "6-7/-")])));
+    // A second container of that pod finds a place; the first is still where it was.
+    let beside = scene.create("big", "b2", ContainerRequest { name: "side".into(), ..whole(1) });
+    assert_eq!((text(&beside.own).as_str(), others(&beside)), ("6/0", pairs(&[("b1", "7/-")])));
+}
+
+#[test]
+fn a_resize_that_does_not_fit_takes_nothing_away() {
+    let mut scene = Scene::new();
+    scene.create("a", "a1", whole(2));
+    scene.create("b", "b1", whole(6));
+    let same = scene.resize("a", "a1", whole(2));
+    assert_eq!((text(&same.own).as_str(), same.rejections.len()), ("0-1/0", 0));
+    let grown = scene.resize("a", "a1", whole(4));
+    assert_eq!(text(&grown.own), "8-11/1");
+    let refused = scene.resize("a", "a1", whole(9));
+    assert_eq!((text(&refused.own).as_str(), refused.rejections.len()), ("8-11/1", 1));
+    let back = scene.resize("a", "a1", whole(2));
+    assert_eq!((text(&back.own).as_str(), back.rejections.len()), ("8-9/1", 0));
+    assert_eq!(scene.resize("a", "never seen", whole(1)), Settled::default());
+}
+
+#[test]
+fn after_a_restart_nothing_that_is_valid_moves() {
+    let mut scene = Scene::new();
+    let all = vec![
+        announced("new", "n", whole(4), None),
+        announced("kept", "k", whole(2), Some("5-6")),
+        announced("shared", "s", burstable("main", 100), Some("0-15")),
+    ];
+    let settled = scene.with(|containers, node| containers.synchronize(node, all.clone()));
+    assert_eq!(scene.cpus("k"), "5-6/0");
+    assert_eq!(others(&settled), pairs(&[("k", "-/0"), ("n", "0-3/0"), ("s", "4,7/0")]));
+    let before = scene.host.allocations.clone();
+    // Again, as the runtime comes back: what is given stays, whatever the runtime has stored.
+    let again = scene.with(|containers, node| containers.synchronize(node, all));
+    assert_eq!((scene.host.allocations == before, again.others.len()), (true, 3));
+    // And who is not there any longer is gone.
+    let left = vec![announced("kept", "k", whole(2), Some("5-6"))];
+    scene.with(|containers, node| containers.synchronize(node, left));
+    assert_eq!(scene.host.allocations.iter().count(), 1);
+}
+
+#[test]
+fn a_cgroup_leads_to_its_container() {
+    let mut scene = Scene::new();
+    scene.create("p", "one", whole(1));
+    let known: Vec<String> =
+        scene.containers.cgroups().map(|(path, holder)| format!("{path} {holder}")).collect();
+    assert_eq!(known, ["/kubepods/p/one default/p/main"]);
+    assert!(scene.containers.holder("one").is_some() && scene.containers.holder("two").is_none());
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    Create(u8, u8, u64),
+    Resize(u8, u64),
+    End(u8),
+    Synchronize(Vec<u8>),
+}
+
+fn any_act() -> impl Strategy<Value = Act> {
+    // CPUs in steps of half a CPU.
+    prop_oneof![
+        4 => (0u8..4, 0u8..10, 0u64..20).prop_map(|(pod, id, halves)| Act::Create(pod, id, halves)),
+        2 => (0u8..10, 0u64..20).prop_map(|(id, halves)| Act::Resize(id, halves)),
+        2 => (0u8..10).prop_map(Act::End),
+        1 => prop::collection::vec(0u8..10, 0..6).prop_map(Act::Synchronize),
+    ]
+}
+
+proptest! {
+    /// Whatever is told in whatever order: everybody who is there has something, nobody else has, exclusive
+    /// CPUs are one container's alone, and whoever follows the answers is set as the grants say.
+    #[test]
+    fn answers_add_up_to_the_state(acts in prop::collection::vec(any_act(), 1..40)) {
+        let mut scene = Scene::new();
+        let mut set = BTreeMap::<String, Cpuset>::new();
+        let mut asked = BTreeMap::<String, Announced>::new();
+        for act in acts {
+            let follow = |set: &mut BTreeMap<String, Cpuset>, id: &str, new: Cpuset| {
+                let had = set.entry(id.to_owned()).or_default();
+                had.cpus = new.cpus.or(had.cpus.take());
+                had.mems = new.mems.or(had.mems.take());
+            };
+            let settled = match act {
+                Act::Create(pod, id, halves) => {
+                    let (id, name) = (format!("c{id}"), format!("n{id}"));
+                    if asked.contains_key(&id) {
+                        continue;
+                    }
+                    let new = announced(&format!("p{pod}"), &id, container(&name, halves * 500, GIB / 4), None);
+                    asked.insert(id.clone(), new.clone());
+                    let settled = scene.with(|containers, node| containers.create(node, &new));
+                    follow(&mut set, &id, settled.own.clone());
+                    settled
+                }
+                Act::Resize(id, halves) => {
+                    let id = format!("c{id}");
+                    let Some(known) = asked.get(&id) else { continue };
+                    let mut changed = known.clone();
+                    let name = changed.pod.containers[0].name.clone();
+                    changed.pod.containers = vec![container(&name, halves * 500, GIB / 4)];
+                    let settled = scene.with(|containers, node| containers.resize(node, changed));
+                    follow(&mut set, &id, settled.own.clone());
+                    settled
+                }
+                Act::End(id) => {
+                    let id = format!("c{id}");
+                    asked.remove(&id);
+                    set.remove(&id);
+                    scene.end(&id)
+                }
+                Act::Synchronize(ids) => {
+                    asked.retain(|id, _| ids.iter().any(|stays| *id == format!("c{stays}")));
+                    set.retain(|id, _| asked.contains_key(id));
+                    let now = |id: &String| set.get(id).cloned().unwrap_or_default();
+                    let all = asked.iter().map(|(id, one)| Announced { now: now(id), ..one.clone() }).collect();
+                    scene.with(|containers, node| containers.synchronize(node, all))
+                }
+            };
+            for (id, cpuset) in settled.others {
+                follow(&mut set, &id, cpuset);
+            }
+            prop_assert_eq!(set.keys().collect::<Vec<_>>(), asked.keys().collect::<Vec<_>>());
+            prop_assert_eq!(scene.host.allocations.iter().count(), asked.len());
+            for (id, had) in &set {
+                let wanted = scene.with(|containers, node| containers.cpuset(node, id)).unwrap();
+                prop_assert_eq!(had.cpus.as_ref(), wanted.cpus.as_ref().or(had.cpus.as_ref()), "cpus of {}", id);
+                prop_assert_eq!(had.mems.as_ref(), wanted.mems.as_ref().or(had.mems.as_ref()), "mems of {}", id);
+            }
+            let mut exclusive = CpuSet::new();
+            for (_, grant) in scene.host.allocations.iter() {
+                prop_assert!(exclusive.is_disjoint(&grant.exclusive));
+                exclusive.extend(&grant.exclusive);
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What others gave away, in the same state as what we give.
+//!
+//! Problem: CPUs that the kubelet's static manager gave to a container must not be handed out again, and whoever
+//! shares CPUs must leave them; but nobody may set that container. Idea: others' claims are grants that pin
+//! nothing. Everything that is derived from grants (CPUs that are taken, memory of a zone, who must give way) then
+//! counts them, and no cpuset is ever made of them.
+//!
+//! Their holders have names that no pod can have, so that no engine ever takes them for its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Allocations, CpuClass, Grant, Holder, Inventory, MemoryClaim, MemoryResource, PodName, bring_home,
+    send_away,
+};
+use crate::{
+    owner::{Claim, ClaimedPod, MemoryBlock, Ownership},
+    parse::quantity,
+    set::CpuSet,
+};
+
+/// Engine of a grant that others gave.
+pub(super) const OTHERS: &str = "others";
+/// Namespace of those who are in the kubelet's own lists. No namespace of Kubernetes starts with `-`.
+const CLAIMED: &str = "-claimed";
+/// Namespace of containers that came with CPUs.
+const GIVEN: &str = "-given";
+
+impl Holder {
+    /// A container that came with CPUs of somebody else, by its id.
+    pub(super) fn given(id: &str, container: &str) -> Self {
+        Self::new(PodName { namespace: GIVEN.into(), name: id.to_owned() }, container.to_owned())
+    }
+
+    /// Is it one of these?
+    pub fn is_given(&self) -> bool {
+        self.pod().namespace == GIVEN
+    }
+}
+
+/// Makes the allocations have these claims, and no others of before. Who shares CPUs makes room.
+pub(crate) fn hold(inventory: &Inventory, allocations: &mut Allocations, claims: &[Claim]) {
+    let before = allocations.exclusive_cpus();
+    list(allocations, claims);
+    let now = allocations.exclusive_cpus();
+    if now != before {
+        make_room(inventory, allocations, &now.difference(&before));
+        bring_home(allocations);
+    }
+}
+
+/// Sends those away whose home has no room left beside CPUs that others have given away, `moved` ones. Where nobody
+/// would have a CPU left everybody stays: whoever gave all away has seen to that.
+pub(super) fn make_room(inventory: &Inventory, allocations: &mut Allocations, moved: &CpuSet) {
+    let pool = inventory.allowed_cpus.difference(&inventory.isolated_cpus);
+    let _squeezed = send_away(allocations, &pool, moved, |_| Some(CpuSet::new()));
+}
+
+fn list(allocations: &mut Allocations, claims: &[Claim]) {
+    let mut wanted: BTreeMap<Holder, Grant> = BTreeMap::new();
+    for claim in claims {
+        let grant = wanted.entry(holder(claim)).or_default();
+        *grant = joined(std::mem::take(grant), claim);
+    }
+    let gone = |holder: &Holder| holder.pod().namespace == CLAIMED && !wanted.contains_key(holder);
+    let had: BTreeSet<Holder> = allocations.iter().map(|(holder, _)| holder.clone()).collect();
+    if had.iter().any(gone) {
+        allocations.retain(|holder| !gone(holder));
+    }
+    for (holder, grant) in wanted {
+        if allocations.get(&holder) != Some(&grant) {
+            allocations.give(holder, grant);
+        }
+    }
+}
+
+/// One pod may be in two lists by two names; what it has counts once for CPUs, which are a set, and its memory is
+/// taken from the list that names it by uid.
+fn holder(claim: &Claim) -> Holder {
+    let name = match &claim.pod {
+        ClaimedPod::Uid(uid) => uid.clone(),
+        ClaimedPod::Named { namespace, name } => format!("{namespace}/{name}"),
+    };
+    Holder::new(PodName { namespace: CLAIMED.into(), name }, claim.container.clone().unwrap_or_default())
+}
+
+fn joined(grant: Grant, claim: &Claim) -> Grant {
+    let counted = matches!(claim.pod, ClaimedPod::Uid(_));
+    let memory = claim.memory.iter().filter(|_| counted).filter_map(memory_claim);
+    Grant {
+        engine: OTHERS,
+        policy: OTHERS,
+        class: CpuClass::Exclusive,
+        exclusive: grant.exclusive.union(&claim.cpus),
+        mems: grant.mems.union(&claim.mems()),
+        memory: grant.memory.into_iter().chain(memory).collect(),
+        reason: claim.source.clone(),
+        ..Grant::default()
+    }
+}
+
+/// On several nodes it lies on the first, as far as anybody can tell.
+fn memory_claim(block: &MemoryBlock) -> Option<MemoryClaim> {
+    let resource = match block.kind.strip_prefix("hugepages-") {
+        None if block.kind == "memory" => MemoryResource::Memory,
+        None => return None,
+        Some(size) => MemoryResource::Hugepages(quantity::whole(size)?),
+    };
+    let by_node = block.nodes.first().map(|node| (node, block.bytes)).into_iter().collect();
+    Some(MemoryClaim { resource, zone: block.nodes.clone(), bytes: block.bytes, by_node })
+}
+
+/// The grant of a container that came with what somebody else gave it.
+pub(super) fn given(ownership: &Ownership) -> Grant {
+    Grant {
+        engine: OTHERS,
+        policy: OTHERS,
+        class: CpuClass::Exclusive,
+        exclusive: ownership.cpus.clone().unwrap_or_default(),
+        mems: ownership.mems.clone().unwrap_or_default(),
+        reason: ownership.refusal(),
+        ..Grant::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        owner::Owner,
+        place::{
+            SharedCpus,
+            samples::{Host, policy},
+        },
+        policy::placement::TopologyPolicy,
+        topology::synth::Machine,
+    };
+
+    fn inventory() -> Inventory {
+        let machine = Machine::new().sockets(2).cores(4).threads(1).build();
+        Host::new(machine, policy(TopologyPolicy::None)).inventory
+    }
+
+    fn claim(uid: &str, container: &str, cpus: &str) -> Claim {
+        Claim {
+            pod: ClaimedPod::Uid(uid.into()),
+            container: Some(container.into()),
+            cpus: cpus.parse().unwrap(),
+            source: "cpu_manager_state".into(),
+            ..Claim::default()
+        }
+    }
+
+    #[test]
+    fn claims_take_cpus_as_long_as_they_are_listed_and_pin_nothing() {
+        let mut allocations = Allocations::default();
+        let own = Holder::new(PodName { namespace: "shop".into(), name: "web".into() }, "main".into());
+        allocations.give(own.clone(), Grant { exclusive: "0".parse().unwrap(), ..Grant::default() });
+        hold(
+            &inventory(),
+            &mut allocations,
+            &[claim("a", "x", "2-3"), claim("a", "y", "4"), claim("b", "x", "5")],
+        );
+        assert_eq!(allocations.exclusive_cpus().to_string(), "0,2-5");
+        hold(&inventory(), &mut allocations, &[claim("a", "y", "4,6")]);
+        assert_eq!(allocations.exclusive_cpus().to_string(), "0,4,6");
+        for (holder, grant) in allocations.iter().filter(|(holder, _)| **holder != own) {
+            assert!(super::super::Cpuset::of(grant, &CpuSet::new()).is_empty(), "{holder}");
+        }
+        hold(&inventory(), &mut allocations, &[]);
+        assert_eq!(allocations.iter().count(), 1);
+    }
+
+    #[test]
+    fn who_shares_cpus_that_others_gave_away_goes_elsewhere_and_comes_back() {
+        let sharing = Holder::new(PodName { namespace: "shop".into(), name: "web".into() }, "main".into());
+        let shared = Some(SharedCpus::new("0-3".parse().unwrap(), 500));
+        let mut allocations = Allocations::default();
+        allocations.give(sharing.clone(), Grant { shared, pin_cpus: true, ..Grant::default() });
+        let mut runs_on = |claims: &[Claim]| {
+            hold(&inventory(), &mut allocations, claims);
+            let taken = allocations.exclusive_cpus();
+            allocations.get(&sharing).map(|grant| grant.cpus(&taken).to_string()).unwrap_or_default()
+        };
+        assert_eq!(runs_on(&[claim("a", "x", "0-1")]), "2-3");
+        assert_eq!(runs_on(&[claim("a", "x", "0-3")]), "4-7");
+        assert_eq!(runs_on(&[claim("a", "x", "0-7")]), "", "nothing is left, and nothing is set");
+        assert_eq!(runs_on(&[]), "0-3");
+    }
+
+    #[test]
+    fn memory_counts_once_though_two_lists_have_it() {
+        let blocks = |kind: &str| {
+            vec![MemoryBlock { kind: kind.into(), nodes: "0-1".parse().unwrap(), bytes: 4 << 30 }]
+        };
+        let file = Claim { memory: blocks("memory"), ..claim("a", "x", "") };
+        let named = ClaimedPod::Named { namespace: "shop".into(), name: "web".into() };
+        let socket = Claim { pod: named, ..file.clone() };
+        let huge = Claim { memory: blocks("hugepages-2Mi"), ..claim("a", "x", "") };
+        let odd = Claim { memory: blocks("hugepages-x"), ..claim("a", "x", "") };
+        let mut allocations = Allocations::default();
+        hold(&inventory(), &mut allocations, &[file, socket, huge, odd]);
+        let claims: Vec<String> = allocations
+            .iter()
+            .flat_map(|(_, grant)| &grant.memory)
+            .map(|claim| format!("{} {} {}", claim.resource, claim.zone, claim.bytes >> 30))
+            .collect();
+        assert_eq!(claims, ["memory 0-1 4", "hugepages-2Mi 0-1 4"]);
+    }
+
+    #[test]
+    fn what_came_with_a_container_is_taken() {
+        let ownership = Ownership {
+            cpus: Some("2-3".parse().unwrap()),
+            ..Ownership::of(Owner::KubeletCpuManager, "CPUs 2-3 came with the container")
+        };
+        let grant = given(&ownership);
+        assert_eq!(
+            (grant.exclusive.to_string().as_str(), grant.pin_cpus, grant.pin_mems),
+            ("2-3", false, false)
+        );
+        assert!(Holder::given("id", "main").is_given());
+    }
+}

@@ -1,0 +1,107 @@
+//! One request to a running daemon, over its control socket.
+//!
+//! HTTP by hyper, JSON both ways. Bounded in time and size, whoever is at the other end. What the daemon refuses
+//! is an error with its own words, and a socket on which nobody listens is [`NoDaemon`], which has an exit code of
+//! its own.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, anyhow, bail};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{
+    Method, Request, Response,
+    body::{Bytes, Incoming},
+    client::conn::http1,
+    header,
+};
+use hyper_util::rt::TokioIo;
+use serde::{Serialize, de::DeserializeOwned};
+use thiserror::Error;
+use tokio::{net::UnixStream, runtime::Builder, time::timeout};
+
+use crate::serve::api::Problem;
+
+/// Longest wait for an answer: above what the daemon takes for one.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// Largest answer that is read: a thousand decisions with all that was considered.
+const LARGEST: usize = 64 << 20;
+
+/// Nobody listens.
+#[derive(Debug, Error)]
+#[error("no daemon runs: {path}: {cause}; --socket PATH names another", path = path.display())]
+pub(super) struct NoDaemon {
+    path: PathBuf,
+    #[source]
+    cause: io::Error,
+}
+
+/// What the daemon answers to a request without a body.
+pub(super) fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> anyhow::Result<T> {
+    ask(socket, Method::GET, path, Vec::new())
+}
+
+/// What it answers to `body`.
+pub(super) fn send<T: DeserializeOwned>(
+    socket: &Path,
+    method: Method,
+    path: &str,
+    body: &impl Serialize,
+) -> anyhow::Result<T> {
+    ask(socket, method, path, serde_json::to_vec(body)?)
+}
+
+fn ask<T: DeserializeOwned>(socket: &Path, method: Method, path: &str, body: Vec<u8>) -> anyhow::Result<T> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let asked = async { timeout(LIMIT, exchange(socket, method, path, body)).await };
+    let (good, text) = runtime
+        .block_on(asked)
+        .map_err(|_elapsed| anyhow!("{}: the daemon does not answer within {LIMIT:?}", socket.display()))??;
+    let answer = || format!("{}: an answer that is not understood", socket.display());
+    if good {
+        return serde_json::from_slice(&text).with_context(answer);
+    }
+    let Problem { message, candidates, .. } = serde_json::from_slice(&text).with_context(answer)?;
+    match candidates.as_slice() {
+        [] => bail!("{message}"),
+        some => bail!("{message}; there are: {}", some.join(", ")),
+    }
+}
+
+/// Is it an answer to go on with, and its text.
+async fn exchange(socket: &Path, method: Method, path: &str, body: Vec<u8>) -> anyhow::Result<(bool, Bytes)> {
+    let stream = UnixStream::connect(socket).await.map_err(|cause| unreachable(socket, cause))?;
+    let failed = || format!("asking the daemon at {}", socket.display());
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.with_context(failed)?;
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::HOST, "numa-enforcer")
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Full::new(Bytes::from(body)))?;
+    let driving = tokio::spawn(connection);
+    let response: Response<Incoming> = sender.send_request(request).await.with_context(|| {
+        format!("{}: the daemon ended the connection; others may use all that it takes", socket.display())
+    })?;
+    let good = response.status().is_success();
+    let text = Limited::new(response.into_body(), LARGEST).collect().await;
+    driving.abort();
+    match text {
+        Ok(text) => Ok((good, text.to_bytes())),
+        Err(error) => Err(anyhow!("{}: {error}", failed())),
+    }
+}
+
+fn unreachable(socket: &Path, cause: io::Error) -> anyhow::Error {
+    let path = socket.to_owned();
+    match cause.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => NoDaemon { path, cause }.into(),
+        io::ErrorKind::PermissionDenied => anyhow::Error::new(cause)
+            .context(format!("{}: only root and members of its group may ask the daemon", path.display())),
+        _ => anyhow::Error::new(cause).context(format!("connecting to {}", path.display())),
+    }
+}

@@ -1,0 +1,70 @@
+//! `numa-enforcer status`, `explain`, `pause`, `resume` and `log-level`: a running daemon is asked and told.
+
+use std::io::Write;
+
+use hyper::Method;
+
+use super::{Exit, args, client, terminal};
+use crate::{
+    report::{
+        decision::{self, Explanation},
+        json,
+        status::{self, Paused, StatusReport},
+        text,
+    },
+    serve::api::{self, LogLevelText, PauseAnswer, PauseRequest},
+};
+
+pub(super) fn status(args: &args::Status, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let answer: StatusReport = client::get(&args.daemon.socket, api::STATUS)?;
+    match args.output {
+        args::TableOrJson::Table => write!(out, "{}", status::render(&answer, terminal::style()))?,
+        args::TableOrJson::Json => json::write(&answer, out)?,
+    }
+    Ok(Exit::Ok)
+}
+
+pub(super) fn explain(args: &args::Explain, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let query =
+        form_urlencoded::Serializer::new(String::new()).append_pair("workload", &args.workload).finish();
+    let answer: Explanation = client::get(&args.daemon.socket, &format!("{}?{query}", api::EXPLAIN))?;
+    match args.output {
+        args::TableOrJson::Table => write!(out, "{}", decision::render(&answer, terminal::style()))?,
+        args::TableOrJson::Json => json::write(&answer, out)?,
+    }
+    Ok(Exit::Ok)
+}
+
+pub(super) fn pause(args: &args::Pause, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let request = PauseRequest { for_seconds: args.length.map(|length| length.as_secs()) };
+    let answer: PauseAnswer = client::send(&args.daemon.socket, Method::POST, api::PAUSE, &request)?;
+    writeln!(out, "{}", answer.paused.map_or_else(|| "paused no more".to_owned(), Paused::line))?;
+    if !answer.settled {
+        writeln!(
+            out,
+            "the plan of the running turn is still being carried out; after it nothing is written"
+        )?;
+    }
+    Ok(Exit::Ok)
+}
+
+pub(super) fn resume(args: &args::Resume, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let none = PauseRequest::default();
+    let answer: PauseAnswer = client::send(&args.daemon.socket, Method::POST, api::RESUME, &none)?;
+    let said = if answer.was_paused { "enforcement goes on with the next turn" } else { "it was not paused" };
+    writeln!(out, "{said}")?;
+    Ok(Exit::Ok)
+}
+
+pub(super) fn log_level(args: &args::LogLevel, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let socket = &args.daemon.socket;
+    let LogLevelText { level } = match args.level {
+        None => client::get(socket, api::LOG_LEVEL)?,
+        Some(level) => {
+            let wanted = LogLevelText { level: level.as_str().to_owned() };
+            client::send(socket, Method::PUT, api::LOG_LEVEL, &wanted)?
+        }
+    };
+    writeln!(out, "{}", text::escape(&level))?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,56 @@
+//! The checksum of the kubelet's state files: FNV-1a over a text that its Go types print.
+//!
+//! The kubelet hashes what `spew` prints of the struct that it writes, with names and types of Go and with the
+//! checksum as 0 (`pkg/kubelet/checkpointmanager/checksum`, `k8s.io/utils/dump`). The text is the same for a file
+//! that is read back, so it can be made from the file. A checksum of 0 is that of nobody: old backends wrote none.
+
+use std::fmt::Write as _;
+
+/// FNV-1a with 32 bits (`hash/fnv.New32a` of Go).
+pub(super) fn fnv32a(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// What `spew` prints of a map whose values have been printed, without its type: `map[a:1 b:2]`, keys in order.
+pub(super) fn map<'a>(entries: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let mut text = String::from("map[");
+    for (index, (key, value)) in entries.into_iter().enumerate() {
+        let blank = if index > 0 { " " } else { "" };
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{blank}{key}:{value}");
+    }
+    text.push(']');
+    text
+}
+
+/// Is `checksum` that of a struct that prints as `fields` between its braces? Its type was called `stem` while it
+/// was the newest version, and has its version behind that afterwards.
+pub(super) fn matches(checksum: u64, stem: &str, fields: &str) -> bool {
+    checksum == 0
+        || ["", "V1", "V2", "V3"].iter().any(|version| {
+            let text = format!("(*state.{stem}{version}){{{fields} Checksum:(checksum.Checksum)0}}");
+            u64::from(fnv32a(&text)) == checksum
+        })
+}
+
+/// Is it that of a document that is a string in the file?
+pub(super) fn matches_text(checksum: u64, text: &str) -> bool {
+    u64::from(fnv32a(&format!("(string){text}"))) == checksum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_the_published_one() {
+        // Vectors of the FNV reference.
+        assert_eq!([fnv32a(""), fnv32a("a"), fnv32a("foobar")], [0x811c_9dc5, 0xe40c_292c, 0xbf9c_f968]);
+    }
+
+    #[test]
+    fn maps_are_printed_in_order() {
+        assert_eq!(map([]), "map[]");
+        assert_eq!(map([("a", "1".to_owned()), ("b", "2".to_owned())]), "map[a:1 b:2]");
+    }
+}

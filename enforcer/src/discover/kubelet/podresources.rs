@@ -1,0 +1,295 @@
+//! The kubelet's podresources socket, version 1: what each container of the node has for itself.
+//!
+//! gRPC over a unix socket, a question at a time on a connection of its own, so that a kubelet that was restarted
+//! needs no treatment. Everything has a bound: the time of a look, the size of an answer, the number of
+//! containers, the greatest id. Messages are written down as `staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto`
+//! of Kubernetes 1.34 has them; what is not named here is passed over.
+//!
+//! `List` names exclusive CPUs only; who shares CPUs has none there.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use enforcer_core::{
+    id::{CpuId, NodeId},
+    owner::{Claim, ClaimedPod, MemoryBlock},
+    set::{CpuSet, NodeSet},
+};
+use prost::Message;
+use thiserror::Error;
+use tokio::{net::UnixStream, runtime::Builder, time::timeout};
+use tonic::{
+    Code, Status,
+    client::Grpc,
+    codegen::http::uri::PathAndQuery,
+    transport::{Channel, Endpoint},
+};
+use tonic_prost::ProstCodec;
+
+use super::{memory_state::MOST_NODES, state::MOST_CLAIMS};
+
+/// Longest time of a look: a kubelet answers from memory.
+const WITHIN: Duration = Duration::from_secs(3);
+/// Largest answer; 10000 containers with devices take some 2 MiB, and the kubelet's own clients stop at 16 MiB
+/// (`apis/podresources/client.go`).
+const LARGEST: usize = 16 << 20;
+
+const LIST: &str = "/v1.PodResourcesLister/List";
+const ALLOCATABLE: &str = "/v1.PodResourcesLister/GetAllocatableResources";
+
+/// A question without anything in it.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Nothing {}
+
+/// What each pod has.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ListPodResourcesResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) pods: Vec<PodOfList>,
+}
+
+/// What one pod has.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct PodOfList {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[prost(string, tag = "2")]
+    pub(super) namespace: String,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) containers: Vec<ContainerResources>,
+}
+
+/// What one container has.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ContainerResources {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) devices: Vec<ContainerDevices>,
+    #[prost(int64, repeated, tag = "3")]
+    pub(super) cpu_ids: Vec<i64>,
+    #[prost(message, repeated, tag = "4")]
+    pub(super) memory: Vec<ContainerMemory>,
+}
+
+/// Devices of one resource near the same nodes.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ContainerDevices {
+    #[prost(string, tag = "1")]
+    pub(super) resource_name: String,
+    #[prost(string, repeated, tag = "2")]
+    pub(super) device_ids: Vec<String>,
+    #[prost(message, optional, tag = "3")]
+    pub(super) topology: Option<TopologyInfo>,
+}
+
+/// Memory of one kind.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ContainerMemory {
+    #[prost(string, tag = "1")]
+    pub(super) memory_type: String,
+    #[prost(uint64, tag = "2")]
+    pub(super) size: u64,
+    #[prost(message, optional, tag = "3")]
+    pub(super) topology: Option<TopologyInfo>,
+}
+
+/// Nodes near something.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TopologyInfo {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) nodes: Vec<NumaNode>,
+}
+
+/// A node.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct NumaNode {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+/// What the kubelet may hand out.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct AllocatableResourcesResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) devices: Vec<ContainerDevices>,
+    #[prost(int64, repeated, tag = "2")]
+    pub(super) cpu_ids: Vec<i64>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) memory: Vec<ContainerMemory>,
+}
+
+/// What the kubelet may hand out, in short.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Allocatable {
+    /// CPUs.
+    pub cpus: CpuSet,
+    /// Memory by kind and nodes.
+    pub memory: Vec<MemoryBlock>,
+    /// Devices: how many of each resource are near which nodes. No nodes where that is not known.
+    pub devices: BTreeMap<String, Vec<(NodeSet, usize)>>,
+}
+
+/// What the socket says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodResources {
+    /// What is given away.
+    pub(super) claims: Vec<Claim>,
+    /// What may be; kubelets before 1.21 do not say.
+    pub(super) allocatable: Option<Allocatable>,
+}
+
+/// Why the socket says nothing.
+#[derive(Debug, Error)]
+pub enum SocketError {
+    /// There is no socket, or nobody listens on it.
+    #[error("connecting to {path}: {cause}", path = path.display())]
+    Absent {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        cause: String,
+    },
+    /// No answer in time.
+    #[error("{path}: no answer within {} s", WITHIN.as_secs(), path = path.display())]
+    Silent {
+        /// Which.
+        path: PathBuf,
+    },
+    /// An answer that is none.
+    #[error("{method} at {path}: {status}", path = path.display())]
+    Refused {
+        /// Which socket.
+        path: PathBuf,
+        /// What was asked.
+        method: &'static str,
+        /// What came: code and text of gRPC.
+        status: String,
+    },
+    /// More than any node has.
+    #[error("List at {path}: more than {MOST_CLAIMS} containers", path = path.display())]
+    TooMany {
+        /// Which socket.
+        path: PathBuf,
+    },
+    /// Nothing of it was tried.
+    #[error("asking the kubelet: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Asks once, and waits for at most some seconds.
+pub fn ask(socket: &Path) -> Result<PodResources, SocketError> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let answer = runtime.block_on(async { timeout(WITHIN, exchange(socket)).await });
+    answer.unwrap_or_else(|_late| Err(SocketError::Silent { path: socket.to_owned() }))
+}
+
+async fn exchange(socket: &Path) -> Result<PodResources, SocketError> {
+    let absent = |cause: String| SocketError::Absent { path: socket.to_owned(), cause };
+    // The transport hides why it could not connect.
+    UnixStream::connect(socket).await.map_err(|cause| absent(cause.to_string()))?;
+    let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()));
+    let channel = endpoint.map_err(|cause| absent(cause.to_string()))?.connect().await;
+    let channel = channel.map_err(|cause| absent(cause.to_string()))?;
+    let list: ListPodResourcesResponse = call(channel.clone(), socket, LIST).await?;
+    let allocatable = match call(channel, socket, ALLOCATABLE).await {
+        Ok(allocatable) => Some(Allocatable::from(&allocatable)),
+        // Older kubelets have no such method, or a feature gate before it.
+        Err(error) => {
+            tracing::debug!("{error}");
+            None
+        }
+    };
+    Ok(PodResources { claims: claims(list, socket)?, allocatable })
+}
+
+async fn call<A>(channel: Channel, socket: &Path, method: &'static str) -> Result<A, SocketError>
+where
+    A: Message + Default + Send + Sync + 'static,
+{
+    let refused = |status: Status| SocketError::Refused {
+        path: socket.to_owned(),
+        method: method.rsplit('/').next().unwrap_or(method),
+        status: status.code().to_string() + ": " + &shortened(status.message()),
+    };
+    let mut grpc = Grpc::new(channel).max_decoding_message_size(LARGEST);
+    grpc.ready().await.map_err(|cause| refused(Status::new(Code::Unavailable, cause.to_string())))?;
+    let codec = ProstCodec::<Nothing, A>::default();
+    let answer = grpc.unary(tonic::Request::new(Nothing {}), PathAndQuery::from_static(method), codec).await;
+    Ok(answer.map_err(refused)?.into_inner())
+}
+
+/// A message may be as long as its sender likes.
+fn shortened(message: &str) -> String {
+    message.chars().take(200).flat_map(char::escape_default).collect()
+}
+
+fn claims(list: ListPodResourcesResponse, socket: &Path) -> Result<Vec<Claim>, SocketError> {
+    let source = format!("podresources at {}", socket.display());
+    let mut claims = Vec::new();
+    for PodOfList { name, namespace, containers } in list.pods {
+        for container in containers {
+            let claim = Claim {
+                pod: ClaimedPod::Named { namespace: namespace.clone(), name: name.clone() },
+                cpus: cpus(&container.cpu_ids),
+                memory: blocks(&container.memory),
+                devices: counted(&container.devices),
+                container: Some(container.name),
+                source: source.clone(),
+            };
+            if claim.cpus.is_empty() && claim.memory.is_empty() && claim.devices.is_empty() {
+                continue;
+            }
+            if claims.len() == MOST_CLAIMS {
+                return Err(SocketError::TooMany { path: socket.to_owned() });
+            }
+            claims.push(claim);
+        }
+    }
+    Ok(claims)
+}
+
+impl From<&AllocatableResourcesResponse> for Allocatable {
+    fn from(answer: &AllocatableResourcesResponse) -> Self {
+        let mut devices = BTreeMap::<String, BTreeMap<NodeSet, usize>>::new();
+        for one in &answer.devices {
+            let near = devices.entry(one.resource_name.clone()).or_default();
+            *near.entry(nodes(one.topology.as_ref())).or_default() += one.device_ids.len();
+        }
+        let devices = devices.into_iter().map(|(name, near)| (name, near.into_iter().collect()));
+        Self { cpus: cpus(&answer.cpu_ids), memory: blocks(&answer.memory), devices: devices.collect() }
+    }
+}
+
+/// Ids that no CPU can have are none; the set leaves out what is too large.
+fn cpus(ids: &[i64]) -> CpuSet {
+    ids.iter().filter_map(|id| u32::try_from(*id).ok()).map(CpuId).collect()
+}
+
+fn nodes(topology: Option<&TopologyInfo>) -> NodeSet {
+    let ids = topology.into_iter().flat_map(|topology| &topology.nodes);
+    let ids = ids.filter_map(|node| u32::try_from(node.id).ok()).filter(|id| *id < MOST_NODES);
+    ids.map(NodeId).collect()
+}
+
+/// Memory without nodes is nowhere in particular, and nobody's claim.
+fn blocks(memory: &[ContainerMemory]) -> Vec<MemoryBlock> {
+    let blocks = memory.iter().map(|one| MemoryBlock {
+        kind: one.memory_type.clone(),
+        nodes: nodes(one.topology.as_ref()),
+        bytes: one.size,
+    });
+    blocks.filter(|block| !block.nodes.is_empty()).collect()
+}
+
+fn counted(devices: &[ContainerDevices]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for one in devices.iter().filter(|one| !one.device_ids.is_empty()) {
+        *counts.entry(one.resource_name.clone()).or_default() += one.device_ids.len();
+    }
+    counts
+}

@@ -1,0 +1,139 @@
+//! What the runtime asks and tells, one by one and in order.
+//!
+//! Whoever receives these answers through the [`Reply`] in them. The runtime waits only so long, and it throws
+//! a plugin out that lets it wait: the link answers "no change" by itself when time is up, and the reply says
+//! that it came too late, so that what was decided is carried out some other way.
+
+use tokio::sync::oneshot;
+
+use super::api::{Container, ContainerUpdate, LinuxResources, PodSandbox};
+
+/// Which runtime is at the other end.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RuntimeVersion {
+    /// `containerd`, `cri-o`.
+    pub name: String,
+    /// Its own version.
+    pub version: String,
+    /// Version of NRI, where it is told (0.12 and later).
+    pub nri: Option<String>,
+}
+
+impl RuntimeVersion {
+    /// May a plugin ask for changes on its own? Before NRI 0.12.1 that could lock up the runtime for good: it
+    /// takes two locks in one order for a plugin's request and in the other for everything else
+    /// (containerd issue 13733).
+    pub fn takes_requests(&self) -> bool {
+        let Some(nri) = &self.nri else { return false };
+        let mut numbers = nri.trim_start_matches('v').split(['.', '-', '+']);
+        let mut next = || numbers.next()?.parse::<u64>().ok();
+        let version = (next(), next(), next());
+        version >= (Some(0), Some(12), Some(1))
+    }
+}
+
+/// A container and its pod. Either may be absent in what a runtime sends; then it is empty here.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Subject {
+    /// The pod.
+    pub pod: PodSandbox,
+    /// The container.
+    pub container: Container,
+}
+
+/// What shall change because of a call.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Answer {
+    /// Resources of the container that the call is about; of a creation.
+    pub adjust: Option<LinuxResources>,
+    /// Changes of containers that are there.
+    pub updates: Vec<ContainerUpdate>,
+}
+
+/// One call.
+#[derive(Debug)]
+pub enum Call {
+    /// The link is up. What there is replaces all that was known of this runtime.
+    Synchronize {
+        /// Which runtime.
+        runtime: RuntimeVersion,
+        /// Its pods.
+        pods: Vec<PodSandbox>,
+        /// Their containers, with what the runtime has stored of them: the cgroup may say otherwise.
+        containers: Vec<Container>,
+        /// Updates are carried out.
+        reply: Reply,
+    },
+    /// A container is about to be made.
+    Create {
+        /// Which.
+        subject: Box<Subject>,
+        /// Adjustment and updates are carried out before it is.
+        reply: Reply,
+    },
+    /// Somebody, mostly the kubelet, wants other resources for a container.
+    Update {
+        /// Which.
+        subject: Box<Subject>,
+        /// What was asked for.
+        wanted: LinuxResources,
+        /// Updates of this container win over what was asked for.
+        reply: Reply,
+    },
+    /// A container has ended or is told to.
+    Stop {
+        /// Which.
+        subject: Box<Subject>,
+        /// Updates of others are carried out.
+        reply: Reply,
+    },
+    /// A container runs.
+    Started(Box<Subject>),
+    /// A container is gone.
+    Removed(Box<Subject>),
+    /// A pod is gone.
+    PodRemoved(Box<PodSandbox>),
+    /// The link is down, and why. Containers go on, and nobody asks until it is up again.
+    Down(String),
+}
+
+/// Where the answer to a call goes.
+#[derive(Debug)]
+pub struct Reply(oneshot::Sender<Answer>);
+
+/// An answer came after the runtime was told that nothing changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLate;
+
+impl Reply {
+    /// A reply and where it arrives.
+    pub fn new() -> (Self, oneshot::Receiver<Answer>) {
+        let (sender, receiver) = oneshot::channel();
+        (Self(sender), receiver)
+    }
+
+    /// Answers.
+    pub fn send(self, answer: Answer) -> Result<(), TooLate> {
+        self.0.send(answer).map_err(|_unheard| TooLate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_sent_only_to_runtimes_that_cannot_lock_up() {
+        let takes = |nri: Option<&str>| {
+            RuntimeVersion { nri: nri.map(str::to_owned), ..RuntimeVersion::default() }.takes_requests()
+        };
+        for version in
+            [None, Some(""), Some("0.12.0"), Some("0.12"), Some("v0.9.9"), Some("x.13.1"), Some("0.x.1")]
+        {
+            assert!(!takes(version), "{version:?}");
+        }
+        for version in ["0.12.1", "v0.12.2", "0.13.0", "1.0.0", "0.12.1+dirty", "0.12.10-rc.1"] {
+            assert!(takes(Some(version)), "{version}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Keeps a link to the runtime up.
+//!
+//! The socket may be absent, come later, vanish with the runtime and return. Each time the link is down the
+//! receiver is told why, once, and connecting is tried again after a while that doubles up to [`LONGEST`]:
+//! a runtime accepts plugins one at a time, so who comes too often is in everybody's way.
+
+use std::{path::PathBuf, time::Duration};
+
+use tokio::{
+    net::UnixStream,
+    sync::mpsc,
+    time::{Instant, sleep},
+};
+
+use super::{
+    call::Call,
+    link::{LinkError, PluginName, serve},
+};
+
+/// Shortest time between two attempts.
+const SHORTEST: Duration = Duration::from_millis(500);
+/// Longest time between two attempts.
+const LONGEST: Duration = Duration::from_secs(10);
+/// A link that lasted so long was a good one: the next attempt comes soon.
+const GOOD: Duration = Duration::from_secs(30);
+
+/// Connects to the socket again and again, until nobody receives the calls any longer.
+pub async fn keep_up(socket: PathBuf, plugin: PluginName, calls: mpsc::Sender<Call>) {
+    let mut pause = SHORTEST;
+    let mut said: Option<String> = None;
+    loop {
+        let (reason, lasted) = match UnixStream::connect(&socket).await {
+            Ok(stream) => {
+                said = None;
+                let begun = Instant::now();
+                let ended = serve(stream, &plugin, &calls).await;
+                if matches!(ended, LinkError::Unheard) {
+                    return;
+                }
+                (ended.to_string(), begun.elapsed())
+            }
+            Err(cause) => (format!("connecting to {}: {cause}", socket.display()), Duration::ZERO),
+        };
+        // The same reason again is no news.
+        if said.as_ref() != Some(&reason) {
+            if calls.send(Call::Down(reason.clone())).await.is_err() {
+                return;
+            }
+            said = Some(reason);
+        } else if calls.is_closed() {
+            return;
+        }
+        if lasted >= GOOD {
+            pause = SHORTEST;
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    fn plugin() -> PluginName {
+        PluginName { name: "p".into(), index: 1 }
+    }
+
+    async fn down(calls: &mut mpsc::Receiver<Call>) -> String {
+        match calls.recv().await.unwrap() {
+            Call::Down(reason) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_socket_may_come_later_vanish_and_return() {
+        let dir = TempDir::new().unwrap();
+        let socket = dir.path().join("nri.sock");
+        let (sender, mut calls) = mpsc::channel(4);
+        tokio::spawn(keep_up(socket.clone(), plugin(), sender));
+        let reason = down(&mut calls).await;
+        assert!(reason.starts_with("connecting to ") && reason.contains("nri.sock"), "{reason}");
+        for _ in 0..2 {
+            let listener = UnixListener::bind(&socket).unwrap();
+            let (link, _) = listener.accept().await.unwrap();
+            drop((link, listener));
+            std::fs::remove_file(&socket).unwrap();
+            // First that the link ended, then that there is none; the second may be skipped by a quick bind.
+            let reason = down(&mut calls).await;
+            assert!(reason.contains("NRI link") || reason.contains("nri.sock"), "{reason}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_reason_is_told_once_and_nobody_left_to_tell_ends_it() {
+        let dir = TempDir::new().unwrap();
+        let (sender, mut calls) = mpsc::channel(4);
+        let kept = tokio::spawn(keep_up(dir.path().join("absent.sock"), plugin(), sender));
+        down(&mut calls).await;
+        sleep(Duration::from_mins(5)).await;
+        assert!(calls.try_recv().is_err());
+        drop(calls);
+        kept.await.unwrap();
+    }
+}

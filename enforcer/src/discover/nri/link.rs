@@ -1,0 +1,375 @@
+//! One link to a container runtime, from registration to the end.
+//!
+//! The plugin connects and registers; the runtime configures it, tells what there is (in one or several
+//! parts), and from then on calls for each event. Calls go out through a channel in the order in which they
+//! came and are answered when their [`Reply`] is sent, or with "no change" after [`ANSWER_WITHIN`].
+//!
+//! It never answers with an error for a fault of ours: the runtime would not start the container. It never
+//! asks for a change by itself. What the runtime sends can end the link, but not the daemon.
+
+use std::{io, time::Duration};
+
+use prost::{DecodeError, Message as _};
+use thiserror::Error;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    sync::mpsc,
+    time::timeout,
+};
+
+use super::{
+    api::{
+        ConfigureRequest, ConfigureResponse, Container, ContainerAdjustment, ContainerRequest,
+        CreateContainerResponse, LinuxChange, PLUGIN_SERVICE, PodSandbox, RUNTIME_SERVICE,
+        RegisterPluginRequest, Request, Response, StateChangeEvent, Status, SynchronizeRequest,
+        SynchronizeResponse, Updates, code,
+    },
+    call::{Answer, Call, Reply, RuntimeVersion, Subject},
+    wire::{Connection, Decoder, Kind, Message, WireError},
+};
+
+/// Longest time until a call is answered. Runtimes wait for 2 s and then throw the plugin out.
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+
+/// Longest time until the runtime has answered the registration.
+const REGISTERED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Answers that wait to be written.
+const QUEUE: usize = 64;
+
+/// Most containers that a runtime can announce in parts.
+const MOST_CONTAINERS: usize = 1 << 16;
+
+/// Events by their number (`enum Event` of `pkg/api/api.proto`).
+mod event {
+    pub(super) const REMOVE_POD_SANDBOX: i32 = 3;
+    pub(super) const CREATE_CONTAINER: i32 = 4;
+    pub(super) const POST_START_CONTAINER: i32 = 7;
+    pub(super) const UPDATE_CONTAINER: i32 = 8;
+    pub(super) const STOP_CONTAINER: i32 = 10;
+    pub(super) const REMOVE_CONTAINER: i32 = 11;
+}
+
+/// What we want to be told. A runtime throws out who asks for an event that it does not know; these are in
+/// every version.
+const EVENTS: [i32; 6] = [
+    event::REMOVE_POD_SANDBOX,
+    event::CREATE_CONTAINER,
+    event::POST_START_CONTAINER,
+    event::UPDATE_CONTAINER,
+    event::STOP_CONTAINER,
+    event::REMOVE_CONTAINER,
+];
+
+/// How the plugin calls itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginName {
+    /// Its name.
+    pub name: String,
+    /// Its place among the plugins: those with lower numbers are asked first.
+    pub index: u8,
+}
+
+/// Why a link is down.
+#[derive(Debug, Error)]
+pub(super) enum LinkError {
+    /// The other end closed it: it ended, or threw the plugin out.
+    #[error("the runtime closed the NRI link")]
+    Closed,
+    /// It cannot be read or written.
+    #[error("{operation} the NRI link: {cause}")]
+    Io {
+        /// `reading`, `writing`.
+        operation: &'static str,
+        /// Why not.
+        #[source]
+        cause: io::Error,
+    },
+    /// What was read makes no sense.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A message is no protobuf of its kind.
+    #[error("{method} of the runtime: {cause}")]
+    Malformed {
+        /// Which call.
+        method: String,
+        /// Why.
+        #[source]
+        cause: DecodeError,
+    },
+    /// The runtime does not want the plugin.
+    #[error("RegisterPlugin: the runtime refused with code {code}: {message}")]
+    Refused {
+        /// Code of the answer.
+        code: i32,
+        /// Its text.
+        message: String,
+    },
+    /// The runtime said nothing.
+    #[error("RegisterPlugin: no answer within {} s", REGISTERED_WITHIN.as_secs())]
+    Silent,
+    /// More than any node has.
+    #[error("Synchronize of the runtime: more than {MOST_CONTAINERS} containers")]
+    TooMany,
+    /// Nobody receives calls any longer: the daemon ends.
+    #[error("the daemon ends")]
+    Unheard,
+}
+
+/// Serves one link until it ends.
+pub(super) async fn serve<S>(stream: S, plugin: &PluginName, calls: &mpsc::Sender<Call>) -> LinkError
+where
+    S: AsyncRead + AsyncWrite + Send + 'static,
+{
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let (answers, mut queue) = mpsc::channel::<Message>(QUEUE);
+    let write = async move {
+        while let Some(message) = queue.recv().await {
+            if let Err(cause) = writer.write_all(&message.encode()).await {
+                return LinkError::Io { operation: "writing", cause };
+            }
+        }
+        LinkError::Closed
+    };
+    let read = async {
+        let mut link = Link { calls, answers, runtime: RuntimeVersion::default(), parts: Parts::default() };
+        link.register(plugin).await?;
+        link.read(&mut reader).await
+    };
+    tokio::select! {
+        ended = write => ended,
+        Err(ended) = read => ended,
+    }
+}
+
+/// Never ends well.
+enum Endless {}
+
+struct Link<'a> {
+    calls: &'a mpsc::Sender<Call>,
+    answers: mpsc::Sender<Message>,
+    runtime: RuntimeVersion,
+    parts: Parts,
+}
+
+/// What came of a synchronisation that is not complete.
+#[derive(Default)]
+struct Parts {
+    pods: Vec<PodSandbox>,
+    containers: Vec<Container>,
+}
+
+/// Number of the one question that we ask.
+const REGISTRATION: u32 = 1;
+
+impl Link<'_> {
+    async fn register(&self, plugin: &PluginName) -> Result<(), LinkError> {
+        let request = RegisterPluginRequest {
+            plugin_name: plugin.name.clone(),
+            plugin_idx: format!("{:02}", plugin.index.min(99)),
+        };
+        let body = Request {
+            service: RUNTIME_SERVICE.into(),
+            method: "RegisterPlugin".into(),
+            payload: request.encode_to_vec(),
+            timeout_nano: 0,
+        };
+        let (connection, kind) = (Connection::Runtime, Kind::Request);
+        self.write(Message { connection, stream: REGISTRATION, kind, body: body.encode_to_vec() }).await
+    }
+
+    async fn read(&mut self, reader: &mut (impl AsyncRead + Unpin)) -> Result<Endless, LinkError> {
+        let mut decoder = Decoder::default();
+        let mut buffer = vec![0; 64 << 10];
+        let mut registered = false;
+        loop {
+            let read = reader.read(&mut buffer);
+            let read = if registered {
+                read.await
+            } else {
+                timeout(REGISTERED_WITHIN, read).await.map_err(|_late| LinkError::Silent)?
+            };
+            let length = read.map_err(|cause| LinkError::Io { operation: "reading", cause })?;
+            if length == 0 {
+                return Err(LinkError::Closed);
+            }
+            for message in decoder.push(&buffer[..length])? {
+                match (message.connection, message.kind) {
+                    (Connection::Plugin, Kind::Request) => self.asked(message).await?,
+                    (Connection::Runtime, Kind::Response) if message.stream == REGISTRATION => {
+                        accepted(&message.body)?;
+                        registered = true;
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// One question of the runtime.
+    async fn asked(&mut self, message: Message) -> Result<(), LinkError> {
+        let stream = message.stream;
+        let request: Request = decode("a request", &message.body)?;
+        if request.service != PLUGIN_SERVICE {
+            return self.unimplemented(stream, &request).await;
+        }
+        match request.method.as_str() {
+            "Configure" => self.configured(stream, &request).await,
+            "Synchronize" => self.synchronized(stream, &request).await,
+            "CreateContainer" => {
+                let (subject, _) = subject(&request)?;
+                self.ask(stream, |reply| Call::Create { subject, reply }, created).await
+            }
+            "UpdateContainer" => {
+                let (subject, wanted) = subject(&request)?;
+                self.ask(stream, |reply| Call::Update { subject, wanted, reply }, updated).await
+            }
+            "StopContainer" => {
+                let (subject, _) = subject(&request)?;
+                self.ask(stream, |reply| Call::Stop { subject, reply }, updated).await
+            }
+            "StateChange" => {
+                let told: StateChangeEvent = decode(&request.method, &request.payload)?;
+                // First: what is told here needs no answer.
+                self.respond(stream, Vec::new()).await?;
+                match happened(told) {
+                    Some(call) => self.call(call).await,
+                    None => Ok(()),
+                }
+            }
+            "Shutdown" => self.respond(stream, Vec::new()).await,
+            _ => self.unimplemented(stream, &request).await,
+        }
+    }
+
+    async fn configured(&mut self, stream: u32, request: &Request) -> Result<(), LinkError> {
+        let told: ConfigureRequest = decode(&request.method, &request.payload)?;
+        self.runtime = RuntimeVersion {
+            name: told.runtime_name,
+            version: told.runtime_version,
+            nri: Some(told.nri_version).filter(|version| !version.is_empty()),
+        };
+        let events = EVENTS.iter().fold(0, |mask, event| mask | 1 << (event - 1));
+        self.respond(stream, ConfigureResponse { events }.encode_to_vec()).await
+    }
+
+    async fn synchronized(&mut self, stream: u32, request: &Request) -> Result<(), LinkError> {
+        let part: SynchronizeRequest = decode(&request.method, &request.payload)?;
+        self.parts.pods.extend(part.pods);
+        self.parts.containers.extend(part.containers);
+        if self.parts.containers.len().max(self.parts.pods.len()) > MOST_CONTAINERS {
+            return Err(LinkError::TooMany);
+        }
+        if part.more {
+            let response = SynchronizeResponse { update: Vec::new(), more: true };
+            return self.respond(stream, response.encode_to_vec()).await;
+        }
+        let Parts { pods, containers } = std::mem::take(&mut self.parts);
+        let runtime = self.runtime.clone();
+        self.ask(
+            stream,
+            |reply| Call::Synchronize { runtime, pods, containers, reply },
+            |answer| SynchronizeResponse { update: answer.updates, more: false }.encode_to_vec(),
+        )
+        .await
+    }
+
+    /// Hands a call on whose answer the runtime waits for.
+    async fn ask(
+        &self,
+        stream: u32,
+        call: impl FnOnce(Reply) -> Call,
+        encode: fn(Answer) -> Vec<u8>,
+    ) -> Result<(), LinkError> {
+        let (reply, answer) = Reply::new();
+        self.call(call(reply)).await?;
+        self.answer(stream, answer, encode);
+        Ok(())
+    }
+
+    async fn call(&self, call: Call) -> Result<(), LinkError> {
+        self.calls.send(call).await.map_err(|_ended| LinkError::Unheard)
+    }
+
+    /// Writes the answer when it is there, or "no change" when time is up; others are answered meanwhile.
+    fn answer(
+        &self,
+        stream: u32,
+        answer: tokio::sync::oneshot::Receiver<Answer>,
+        encode: fn(Answer) -> Vec<u8>,
+    ) {
+        let answers = self.answers.clone();
+        tokio::spawn(async move {
+            // A reply that was dropped is no change either.
+            let answer = timeout(ANSWER_WITHIN, answer).await.ok().and_then(Result::ok).unwrap_or_default();
+            // The link may be down by now; then nobody waits.
+            let _ = answers.send(response(stream, encode(answer), None)).await;
+        });
+    }
+
+    async fn respond(&self, stream: u32, payload: Vec<u8>) -> Result<(), LinkError> {
+        self.write(response(stream, payload, None)).await
+    }
+
+    async fn unimplemented(&self, stream: u32, request: &Request) -> Result<(), LinkError> {
+        let message = format!("{}.{} is not served", request.service, request.method);
+        let status = Status { code: code::UNIMPLEMENTED, message };
+        self.write(response(stream, Vec::new(), Some(status))).await
+    }
+
+    async fn write(&self, message: Message) -> Result<(), LinkError> {
+        self.answers.send(message).await.map_err(|_ended| LinkError::Closed)
+    }
+}
+
+fn response(stream: u32, payload: Vec<u8>, status: Option<Status>) -> Message {
+    let body = Response { status, payload }.encode_to_vec();
+    Message { connection: Connection::Plugin, stream, kind: Kind::Response, body }
+}
+
+fn accepted(body: &[u8]) -> Result<(), LinkError> {
+    let response: Response = decode("RegisterPlugin", body)?;
+    match response.status {
+        Some(Status { code, message }) if code != code::OK => Err(LinkError::Refused { code, message }),
+        _ => Ok(()),
+    }
+}
+
+fn subject(request: &Request) -> Result<(Box<Subject>, super::api::LinuxResources), LinkError> {
+    let told: ContainerRequest = decode(&request.method, &request.payload)?;
+    let subject =
+        Subject { pod: told.pod.unwrap_or_default(), container: told.container.unwrap_or_default() };
+    Ok((Box::new(subject), told.linux_resources.unwrap_or_default()))
+}
+
+fn created(answer: Answer) -> Vec<u8> {
+    let linux = answer.adjust.map(|resources| LinuxChange { resources: Some(resources) });
+    CreateContainerResponse {
+        adjust: linux.map(|linux| ContainerAdjustment { linux: Some(linux) }),
+        update: answer.updates,
+    }
+    .encode_to_vec()
+}
+
+fn updated(answer: Answer) -> Vec<u8> {
+    Updates { update: answer.updates }.encode_to_vec()
+}
+
+/// What is told of an event, where it matters.
+fn happened(told: StateChangeEvent) -> Option<Call> {
+    let pod = told.pod.unwrap_or_default();
+    let subject = |pod| Box::new(Subject { pod, container: told.container.unwrap_or_default() });
+    match told.event {
+        event::REMOVE_POD_SANDBOX => Some(Call::PodRemoved(Box::new(pod))),
+        event::POST_START_CONTAINER => Some(Call::Started(subject(pod))),
+        event::REMOVE_CONTAINER => Some(Call::Removed(subject(pod))),
+        _ => None,
+    }
+}
+
+fn decode<M: prost::Message + Default>(method: &str, bytes: &[u8]) -> Result<M, LinkError> {
+    M::decode(bytes).map_err(|cause| LinkError::Malformed { method: method.to_owned(), cause })
+}
+
+#[cfg(test)]
+mod tests;

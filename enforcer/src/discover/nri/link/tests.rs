@@ -1,0 +1,282 @@
+//! The link against a runtime that is played here, byte for byte over a pipe.
+
+use prost::Message as _;
+use tokio::{io::DuplexStream, sync::mpsc::Receiver, task::JoinHandle};
+
+use super::*;
+use crate::discover::nri::{
+    TooLate,
+    api::{ContainerUpdate, LinuxCpu, LinuxResources, LinuxUpdate},
+};
+
+/// The runtime's end.
+struct Runtime {
+    stream: DuplexStream,
+    decoder: Decoder,
+    came: Vec<Message>,
+    next: u32,
+}
+
+impl Runtime {
+    async fn send(&mut self, message: Message) {
+        self.stream.write_all(&message.encode()).await.unwrap();
+    }
+
+    /// Asks, and says under which number.
+    async fn ask(&mut self, service: &str, method: &str, payload: Vec<u8>) -> u32 {
+        let stream = self.next;
+        self.next += 2;
+        let request = Request { service: service.into(), method: method.into(), payload, timeout_nano: 0 };
+        let (connection, kind) = (Connection::Plugin, Kind::Request);
+        self.send(Message { connection, stream, kind, body: request.encode_to_vec() }).await;
+        stream
+    }
+
+    /// The next message of the plugin.
+    async fn receive(&mut self) -> Message {
+        while self.came.is_empty() {
+            let mut buffer = [0; 1024];
+            let length = self.stream.read(&mut buffer).await.unwrap();
+            assert_ne!(length, 0, "the plugin hung up");
+            self.came.extend(self.decoder.push(&buffer[..length]).unwrap());
+        }
+        self.came.remove(0)
+    }
+
+    /// The answer to the question of that number.
+    async fn answer(&mut self, stream: u32) -> Response {
+        let message = self.receive().await;
+        assert_eq!(
+            (message.connection, message.kind, message.stream),
+            (Connection::Plugin, Kind::Response, stream)
+        );
+        Response::decode(&*message.body).unwrap()
+    }
+
+    async fn answer_to(&mut self, method: &str, payload: Vec<u8>) -> Response {
+        let stream = self.ask(PLUGIN_SERVICE, method, payload).await;
+        self.answer(stream).await
+    }
+
+    async fn register(&mut self, status: Option<Status>) -> RegisterPluginRequest {
+        let message = self.receive().await;
+        assert_eq!((message.connection, message.kind), (Connection::Runtime, Kind::Request));
+        let request = Request::decode(&*message.body).unwrap();
+        assert_eq!((request.service.as_str(), request.method.as_str()), (RUNTIME_SERVICE, "RegisterPlugin"));
+        let body = Response { status, payload: Vec::new() }.encode_to_vec();
+        self.send(Message { kind: Kind::Response, body, ..message }).await;
+        RegisterPluginRequest::decode(&*request.payload).unwrap()
+    }
+
+    async fn configure(&mut self, nri_version: &str) -> i32 {
+        let request = ConfigureRequest {
+            runtime_name: "containerd".into(),
+            runtime_version: "2.1.9".into(),
+            nri_version: nri_version.into(),
+            ..ConfigureRequest::default()
+        };
+        let answer = self.answer_to("Configure", request.encode_to_vec()).await;
+        ConfigureResponse::decode(&*answer.payload).unwrap().events
+    }
+}
+
+/// A link that serves one end of a pipe whose other end is the runtime's.
+fn link() -> (Runtime, Receiver<Call>, JoinHandle<LinkError>) {
+    let (stream, ours) = tokio::io::duplex(64 << 10);
+    let (calls, receiver) = mpsc::channel(16);
+    let plugin = PluginName { name: "numa-enforcer".into(), index: 7 };
+    let served = tokio::spawn(async move { serve(ours, &plugin, &calls).await });
+    let runtime = Runtime { stream, decoder: Decoder::default(), came: Vec::new(), next: 1 };
+    (runtime, receiver, served)
+}
+
+async fn registered() -> (Runtime, Receiver<Call>, JoinHandle<LinkError>) {
+    let (mut runtime, calls, served) = link();
+    runtime.register(None).await;
+    (runtime, calls, served)
+}
+
+fn pod(name: &str) -> PodSandbox {
+    PodSandbox { name: name.into(), ..PodSandbox::default() }
+}
+
+fn container(id: &str) -> Container {
+    Container { id: id.into(), ..Container::default() }
+}
+
+fn about(id: &str) -> Vec<u8> {
+    let (pod, container) = (Some(pod("p")), Some(container(id)));
+    ContainerRequest { pod, container, linux_resources: Some(cpuset("9", "")) }.encode_to_vec()
+}
+
+fn cpuset(cpus: &str, mems: &str) -> LinuxResources {
+    let cpu = LinuxCpu { cpus: cpus.into(), mems: mems.into(), ..LinuxCpu::default() };
+    LinuxResources { cpu: Some(cpu), ..LinuxResources::default() }
+}
+
+fn update(id: &str, cpus: &str) -> ContainerUpdate {
+    let linux = LinuxUpdate { resources: Some(cpuset(cpus, "")) };
+    ContainerUpdate { container_id: id.into(), linux: Some(linux), ignore_failure: true }
+}
+
+#[tokio::test]
+async fn a_plugin_registers_is_configured_and_asks_for_no_event_that_an_old_runtime_does_not_know() {
+    let (mut runtime, _calls, _served) = link();
+    let named = runtime.register(None).await;
+    assert_eq!((named.plugin_name.as_str(), named.plugin_idx.as_str()), ("numa-enforcer", "07"));
+    let events = runtime.configure("").await;
+    assert_eq!(events & !0x7ff, 0);
+    assert_eq!(events, 0b110_1100_1100);
+}
+
+#[tokio::test]
+async fn a_runtime_that_configures_before_it_answers_the_registration_is_fine() {
+    let (mut runtime, mut calls, _served) = link();
+    let registration = runtime.receive().await;
+    runtime.configure("0.12.1").await;
+    let ok = Message { kind: Kind::Response, body: Response::default().encode_to_vec(), ..registration };
+    runtime.send(ok).await;
+    runtime.ask(PLUGIN_SERVICE, "Synchronize", SynchronizeRequest::default().encode_to_vec()).await;
+    let Some(Call::Synchronize { runtime: version, .. }) = calls.recv().await else { panic!() };
+    assert_eq!((version.name.as_str(), version.version.as_str()), ("containerd", "2.1.9"));
+    assert!(version.takes_requests());
+}
+
+#[tokio::test]
+async fn what_there_is_may_come_in_parts_and_updates_go_with_the_last() {
+    let (mut runtime, mut calls, _served) = registered().await;
+    let part = |ids: &[&str], more| {
+        let containers = ids.iter().map(|id| container(id)).collect();
+        SynchronizeRequest { pods: vec![pod(ids[0])], containers, more }.encode_to_vec()
+    };
+    let first = runtime.answer_to("Synchronize", part(&["a", "b"], true)).await;
+    let first = SynchronizeResponse::decode(&*first.payload).unwrap();
+    assert_eq!((first.more, first.update.len()), (true, 0));
+    let last = runtime.ask(PLUGIN_SERVICE, "Synchronize", part(&["c"], false)).await;
+    let Some(Call::Synchronize { pods, containers, reply, .. }) = calls.recv().await else { panic!() };
+    assert_eq!(containers.iter().map(|c| c.id.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert_eq!(pods.len(), 2);
+    reply.send(Answer { adjust: None, updates: vec![update("a", "0-1")] }).unwrap();
+    let answer = runtime.answer(last).await;
+    let answer = SynchronizeResponse::decode(&*answer.payload).unwrap();
+    assert_eq!((answer.more, answer.update), (false, vec![update("a", "0-1")]));
+}
+
+#[tokio::test]
+async fn a_creation_is_answered_with_its_cpuset_and_the_updates_of_others() {
+    let (mut runtime, mut calls, _served) = registered().await;
+    let asked = runtime.ask(PLUGIN_SERVICE, "CreateContainer", about("new")).await;
+    let Some(Call::Create { subject, reply }) = calls.recv().await else { panic!() };
+    assert_eq!((subject.container.id.as_str(), subject.pod.name.as_str()), ("new", "p"));
+    let answer = Answer { adjust: Some(cpuset("2-3", "1")), updates: vec![update("old", "0-1")] };
+    reply.send(answer).unwrap();
+    let answer = runtime.answer(asked).await;
+    assert_eq!(answer.status, None);
+    let answer = CreateContainerResponse::decode(&*answer.payload).unwrap();
+    assert_eq!(answer.adjust.unwrap().linux.unwrap().resources.unwrap(), cpuset("2-3", "1"));
+    assert_eq!(answer.update, [update("old", "0-1")]);
+}
+
+#[tokio::test]
+async fn an_update_tells_what_was_asked_for_and_a_stop_has_updates_of_others() {
+    let (mut runtime, mut calls, _served) = registered().await;
+    for method in ["UpdateContainer", "StopContainer"] {
+        let asked = runtime.ask(PLUGIN_SERVICE, method, about("x")).await;
+        let reply = match calls.recv().await.unwrap() {
+            Call::Update { wanted, reply, .. } => {
+                assert_eq!((method, wanted), ("UpdateContainer", cpuset("9", "")));
+                reply
+            }
+            Call::Stop { reply, .. } => reply,
+            other => panic!("{other:?}"),
+        };
+        reply.send(Answer { adjust: None, updates: vec![update("x", "4")] }).unwrap();
+        let answer = runtime.answer(asked).await;
+        assert_eq!(Updates::decode(&*answer.payload).unwrap().update, [update("x", "4")]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_decides_too_late_is_told_and_the_runtime_is_answered_in_time() {
+    let (mut runtime, mut calls, _served) = registered().await;
+    let asked = runtime.ask(PLUGIN_SERVICE, "CreateContainer", about("slow")).await;
+    let Some(Call::Create { reply, .. }) = calls.recv().await else { panic!() };
+    let begun = tokio::time::Instant::now();
+    let answer = runtime.answer(asked).await;
+    assert!(begun.elapsed() <= ANSWER_WITHIN + Duration::from_millis(10));
+    assert_eq!(answer.status, None);
+    assert_eq!(
+        CreateContainerResponse::decode(&*answer.payload).unwrap(),
+        CreateContainerResponse::default()
+    );
+    let late = Answer { adjust: Some(cpuset("1", "0")), updates: Vec::new() };
+    assert_eq!(reply.send(late), Err(TooLate));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_slow_decision_holds_up_no_other_and_a_forgotten_one_changes_nothing() {
+    let (mut runtime, mut calls, _served) = registered().await;
+    runtime.ask(PLUGIN_SERVICE, "CreateContainer", about("slow")).await;
+    let Some(Call::Create { reply: slow, .. }) = calls.recv().await else { panic!() };
+    let quick = runtime.ask(PLUGIN_SERVICE, "StopContainer", about("quick")).await;
+    let Some(Call::Stop { reply, .. }) = calls.recv().await else { panic!() };
+    drop(reply);
+    let answer = runtime.answer(quick).await;
+    assert_eq!((answer.status, answer.payload), (None, Vec::new()));
+    drop(slow);
+}
+
+#[tokio::test]
+async fn events_are_told_in_order_and_answered_whether_they_matter_or_not() {
+    let (mut runtime, mut calls, _served) = registered().await;
+    let told = |event| {
+        StateChangeEvent { event, pod: Some(pod("p")), container: Some(container("c")) }.encode_to_vec()
+    };
+    for event in [1, 7, 99, -1, 11, 3] {
+        let answer = runtime.answer_to("StateChange", told(event)).await;
+        assert_eq!((answer.status, answer.payload), (None, Vec::new()));
+    }
+    assert!(matches!(calls.recv().await.unwrap(), Call::Started(subject) if subject.container.id == "c"));
+    assert!(matches!(calls.recv().await.unwrap(), Call::Removed(_)));
+    assert!(matches!(calls.recv().await.unwrap(), Call::PodRemoved(pod) if pod.name == "p"));
+    assert!(calls.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn unknown_methods_and_services_are_not_served_and_the_link_goes_on() {
+    let (mut runtime, _calls, _served) = registered().await;
+    for (service, method) in [(PLUGIN_SERVICE, "ValidateContainerAdjustment"), ("other.Service", "Configure")]
+    {
+        let stream = runtime.ask(service, method, Vec::new()).await;
+        assert_eq!(runtime.answer(stream).await.status.unwrap().code, code::UNIMPLEMENTED);
+    }
+    assert_eq!(runtime.answer_to("Shutdown", Vec::new()).await.status, None);
+}
+
+#[tokio::test]
+async fn a_link_says_why_it_ended() {
+    let (runtime, _calls, served) = registered().await;
+    drop(runtime);
+    assert!(matches!(served.await.unwrap(), LinkError::Closed));
+
+    let (mut runtime, _calls, served) = link();
+    runtime.register(Some(Status { code: 2, message: "no".into() })).await;
+    let text = served.await.unwrap().to_string();
+    assert_eq!(text, "RegisterPlugin: the runtime refused with code 2: no");
+
+    let (mut runtime, _calls, served) = registered().await;
+    runtime.ask(PLUGIN_SERVICE, "CreateContainer", vec![0xff; 3]).await;
+    let text = served.await.unwrap().to_string();
+    assert!(text.starts_with("CreateContainer of the runtime: "), "{text}");
+
+    let (mut runtime, calls, served) = registered().await;
+    drop(calls);
+    runtime.ask(PLUGIN_SERVICE, "StopContainer", about("x")).await;
+    assert!(matches!(served.await.unwrap(), LinkError::Unheard));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_says_nothing_is_left() {
+    let (_runtime, _calls, served) = link();
+    assert!(matches!(served.await.unwrap(), LinkError::Silent));
+}

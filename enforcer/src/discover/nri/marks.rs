@@ -1,0 +1,131 @@
+//! Marks of other controllers on pods: whose cpuset a container has, as its pod says itself.
+//!
+//! | mark | of |
+//! |---|---|
+//! | annotation `scheduling.koordinator.sh/resource-status` with a cpuset | koordlet, which applies what its scheduler chose |
+//! | annotation `katalyst.kubewharf.io/qos_level` | katalyst, which pins every pod of its classes |
+//! | variable `DRA_CPUSET_CLAIM` | dra-driver-cpu, whose claim has these CPUs |
+//!
+//! Whoever makes a pod writes these. A mark can only make us leave the pod alone, and its values are compared and
+//! shown, never set.
+
+use enforcer_core::{
+    owner::{KnownContainer, Owner, PodClaim},
+    set::CpuSet,
+};
+use serde::Deserialize;
+
+use super::api::{Container, PodSandbox};
+
+/// Of Koordinator (`apis/extension/resource.go`).
+const KOORDINATOR: &str = "scheduling.koordinator.sh/resource-status";
+/// Of Katalyst (`katalyst-api/pkg/consts/pod.go`).
+const KATALYST: &str = "katalyst.kubewharf.io/qos_level";
+/// Of dra-driver-cpu (`pkg/driver/nri_hooks.go`), with the claim's uid behind it.
+const DRA: &str = "DRA_CPUSET_";
+
+/// Longest value that is read.
+const LONGEST: usize = 4 << 10;
+/// Longest value that is shown, in characters.
+const SHOWN: usize = 100;
+
+#[derive(Deserialize)]
+struct ResourceStatus {
+    #[serde(default)]
+    cpuset: String,
+}
+
+/// A container by its names, with the mark that it carries.
+pub fn known(pod: &PodSandbox, container: &Container) -> KnownContainer {
+    KnownContainer {
+        pod_uid: pod.uid.clone(),
+        namespace: pod.namespace.clone(),
+        pod: pod.name.clone(),
+        container: container.name.clone(),
+        claim: claim(pod, container),
+    }
+}
+
+fn claim(pod: &PodSandbox, container: &Container) -> Option<PodClaim> {
+    let annotation = |key: &str| pod.annotations.get(key).filter(|value| value.len() <= LONGEST);
+    koordinator(annotation(KOORDINATOR))
+        .or_else(|| katalyst(annotation(KATALYST)))
+        .or_else(|| container.env.iter().find_map(|variable| dra(variable)))
+}
+
+fn koordinator(value: Option<&String>) -> Option<PodClaim> {
+    let status: ResourceStatus = serde_json::from_str(value?).ok()?;
+    let cpus = list(&status.cpuset)?;
+    let evidence = format!("annotation {KOORDINATOR}: cpuset {cpus}");
+    Some(PodClaim { owner: Owner::Koordlet, evidence, cpus: Some(cpus), mems: None })
+}
+
+fn katalyst(value: Option<&String>) -> Option<PodClaim> {
+    let level: String = value?.chars().take(SHOWN).collect();
+    let evidence = format!("annotation {KATALYST}: {level}");
+    Some(PodClaim { owner: Owner::Katalyst, evidence, cpus: None, mems: None })
+}
+
+fn dra(variable: &str) -> Option<PodClaim> {
+    let (name, value) =
+        variable.strip_prefix(DRA)?.split_once('=').filter(|(_, value)| value.len() <= LONGEST)?;
+    let cpus = list(value)?;
+    let name: String = name.chars().take(SHOWN).collect();
+    let evidence = format!("variable {DRA}{name}: {cpus}");
+    Some(PodClaim { owner: Owner::DraDriver, evidence, cpus: Some(cpus), mems: None })
+}
+
+/// A list that names some CPUs.
+fn list(text: &str) -> Option<CpuSet> {
+    text.parse().ok().filter(|cpus: &CpuSet| !cpus.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn marked(annotations: &[(&str, &str)], env: &[&str]) -> Option<(Owner, String)> {
+        let pod = PodSandbox {
+            annotations: annotations.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+            ..PodSandbox::default()
+        };
+        let env = env.iter().map(|variable| (*variable).to_owned()).collect();
+        let claim = claim(&pod, &Container { env, ..Container::default() })?;
+        Some((claim.owner, claim.cpus.map(|cpus| cpus.to_string()).unwrap_or_default()))
+    }
+
+    #[test]
+    fn each_controller_is_known_by_its_mark() {
+        let long = format!("DRA_CPUSET_x=0{}", ",1".repeat(LONGEST));
+        for (annotations, env, expected) in [
+            (
+                vec![(KOORDINATOR, r#"{"cpuset":"0-3,8","numaNodeResources":[{"node":0}]}"#)],
+                vec![],
+                Some((Owner::Koordlet, "0-3,8")),
+            ),
+            // A pod that shares CPUs has no cpuset there, and koordlet pins no single one of them.
+            (vec![(KOORDINATOR, r#"{"numaNodeResources":[]}"#)], vec![], None),
+            (vec![(KOORDINATOR, "{")], vec![], None),
+            (vec![(KATALYST, "dedicated_cores")], vec![], Some((Owner::Katalyst, ""))),
+            (vec![], vec!["PATH=/bin", "DRA_CPUSET_0b5a=2-3"], Some((Owner::DraDriver, "2-3"))),
+            (vec![], vec!["DRA_CPUSET_0b5a=x", "DRA_CPUSET_", "DRA_CPUSET_a="], None),
+            (vec![], vec![long.as_str()], None),
+            (vec![("other", "0-3")], vec!["CPUS=0"], None),
+        ] {
+            let expected = expected.map(|(owner, cpus)| (owner, cpus.to_owned()));
+            assert_eq!(marked(&annotations, &env), expected, "{annotations:?} {env:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_mark_is_read_without_harm(value in ".{0,60}", variable in "DRA_CPUSET_.{0,40}") {
+            let claim = marked(&[(KOORDINATOR, &value)], &[&variable]);
+            if let Some((_, cpus)) = claim {
+                prop_assert!(!cpus.is_empty());
+            }
+        }
+    }
+}

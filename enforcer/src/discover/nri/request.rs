@@ -1,0 +1,298 @@
+//! What a pod asks for, taken from what the runtime tells of its containers.
+//!
+//! A runtime does not pass requests on; it has what the kubelet made of them for the kernel. CPU time is
+//! read back from `cpu.shares` (exactly: the kubelet's rounding loses nothing below 256 CPUs), its limit from
+//! the quota, memory from the limit and, in Burstable pods, from `oom_score_adj` (which placement does). The
+//! class of the pod is in the name of its cgroup.
+//!
+//! Sources: `MilliCPUToShares`, `MilliCPUToQuota` in `pkg/kubelet/cm/helpers_linux.go` of Kubernetes. Everything
+//! in here comes from outside: amounts that make no sense are absent.
+
+use std::collections::BTreeMap;
+
+use enforcer_core::{
+    place::{ContainerRequest, PodName, PodRequest, Resources, qos_class},
+    workload::{CgroupPath, Origin, QosClass, identify},
+};
+
+use super::api::{Container, LinuxResources, PodSandbox};
+use crate::discover::manifest::annotation_documents;
+
+/// `cpu.shares` of one CPU.
+const SHARES_PER_CPU: u64 = 1024;
+/// `cpu.shares` of who asks for nothing: the least that the kernel takes.
+const SHARES_OF_NOTHING: u64 = 2;
+/// The most that the kernel takes: who has these may have asked for more.
+const MOST_SHARES: u64 = 1 << 18;
+
+/// The request of a pod with these containers, in the order in which they were created.
+pub fn pod_request<'a>(pod: &PodSandbox, containers: impl IntoIterator<Item = &'a Container>) -> PodRequest {
+    let mut requests: Vec<ContainerRequest> = containers.into_iter().map(container_request).collect();
+    let qos = class_of(pod).unwrap_or_else(|| qos_class(&requests));
+    if qos == QosClass::Guaranteed {
+        // Requests equal limits, and the runtime has only the limit of memory.
+        for request in &mut requests {
+            request.requests.memory_bytes = request.limits.memory_bytes;
+        }
+    }
+    PodRequest {
+        name: pod_name(pod),
+        qos,
+        labels: pod.labels.clone(),
+        annotations: pod.annotations.clone(),
+        documents: annotation_documents(&pod.annotations),
+        containers: requests,
+        previous: BTreeMap::new(),
+    }
+}
+
+/// Which pod it is. One without a namespace gets one that no pod can have: without any it would be taken for
+/// a cgroup ([`PodName::of_cgroup`]), and a pod's name is its owner's choice.
+fn pod_name(pod: &PodSandbox) -> PodName {
+    let namespace = if pod.namespace.is_empty() { "-".to_owned() } else { pod.namespace.clone() };
+    PodName { namespace, name: pod.name.clone() }
+}
+
+/// Its class, from the name of its cgroup.
+fn class_of(pod: &PodSandbox) -> Option<QosClass> {
+    let parent = &pod.linux.as_ref()?.cgroup_parent;
+    match identify(&CgroupPath::new(parent)).origin {
+        Origin::Pod { qos, .. } => Some(qos),
+        _ => None,
+    }
+}
+
+fn container_request(container: &Container) -> ContainerRequest {
+    let linux = container.linux.as_ref();
+    let resources = linux.and_then(|linux| linux.resources.as_ref());
+    let (requests, limits) = resources.map(amounts).unwrap_or_default();
+    let oom_score_adj = linux.and_then(|linux| linux.oom_score_adj);
+    ContainerRequest {
+        name: container.name.clone(),
+        requests,
+        limits,
+        oom_score_adj: oom_score_adj.and_then(|score| i32::try_from(score.value).ok()),
+        ..ContainerRequest::default()
+    }
+}
+
+/// Requests and limits that the kubelet made these of.
+fn amounts(resources: &LinuxResources) -> (Resources, Resources) {
+    let cpu = resources.cpu.as_ref();
+    let limit = cpu.and_then(|cpu| {
+        let quota = u64::try_from(cpu.quota?.value).ok().filter(|quota| *quota > 0)?;
+        let period = cpu.period?.value;
+        u64::try_from(u128::from(quota) * 1000 / u128::from(period.max(1))).ok().filter(|_| period > 0)
+    });
+    let shares = cpu.and_then(|cpu| cpu.shares).map(|shares| shares.value);
+    let request = match shares {
+        Some(MOST_SHARES..) => limit.or(Some(milli_of(MOST_SHARES))),
+        Some(0..=SHARES_OF_NOTHING) | None => None,
+        Some(shares) => Some(milli_of(shares)),
+    };
+    let memory = resources.memory.as_ref().and_then(|memory| memory.limit);
+    let memory = memory.and_then(|limit| u64::try_from(limit.value).ok()).filter(|bytes| *bytes > 0);
+    let hugepages: BTreeMap<u64, u64> = resources
+        .hugepage_limits
+        .iter()
+        .filter(|one| one.limit > 0)
+        .filter_map(|one| Some((page_bytes(&one.page_size)?, one.limit)))
+        .collect();
+    let requests = Resources { milli_cpus: request, memory_bytes: None, hugepages: hugepages.clone() };
+    let limits = Resources { milli_cpus: limit, memory_bytes: memory, hugepages };
+    (requests, limits)
+}
+
+/// The one amount of which the kubelet makes so many shares (`milli * 1024 / 1000`, rounded down).
+const fn milli_of(shares: u64) -> u64 {
+    (shares.saturating_mul(1000)).div_ceil(SHARES_PER_CPU)
+}
+
+/// `64KB`, `2MB`, `1GB`: a page's size, in powers of 1024 (libcontainer's names of hugetlb files).
+fn page_bytes(text: &str) -> Option<u64> {
+    let (number, shift) = [("KB", 10), ("MB", 20), ("GB", 30)]
+        .iter()
+        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)))?;
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// The cgroup of a container, as the runtime names it: a path, or `SLICE:PREFIX:NAME` with systemd.
+pub fn container_cgroup(container: &Container) -> Option<CgroupPath> {
+    let path = container.linux.as_ref()?.cgroups_path.as_str();
+    let mut parts = path.split(':');
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(slice), Some(prefix), Some(name), None) if !name.is_empty() => {
+            let scope =
+                if prefix.is_empty() { format!("{name}.scope") } else { format!("{prefix}-{name}.scope") };
+            Some(slice_path(slice)?.child(&scope))
+        }
+        _ => Some(CgroupPath::new(path)).filter(|path| !path.is_root()),
+    }
+}
+
+/// Where systemd puts a slice: `a-b.slice` is below `a.slice` (systemd.slice(5)).
+fn slice_path(slice: &str) -> Option<CgroupPath> {
+    let slice = if slice.is_empty() { "system.slice" } else { slice };
+    let stem = slice.strip_suffix(".slice").filter(|stem| !stem.contains('/'))?;
+    if stem == "-" {
+        return Some(CgroupPath::root());
+    }
+    let mut path = CgroupPath::root();
+    for (end, _) in stem.match_indices('-').chain([(stem.len(), "")]) {
+        let above = stem.get(..end).filter(|above| !above.is_empty() && !above.ends_with('-'))?;
+        path = path.child(&format!("{above}.slice"));
+    }
+    Some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::discover::nri::api::{
+        HugepageLimit, LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt, OptionalUint,
+    };
+
+    /// As the kubelet does it.
+    fn shares_of(milli: u64) -> u64 {
+        (milli * 1024 / 1000).clamp(2, MOST_SHARES)
+    }
+
+    fn resources(milli: u64, limit: Option<i64>, bytes: Option<i64>) -> LinuxResources {
+        let cpu = LinuxCpu {
+            shares: Some(OptionalUint { value: shares_of(milli) }),
+            quota: limit.map(|milli| OptionalInt { value: milli * 100 }),
+            period: Some(OptionalUint { value: 100_000 }),
+            ..LinuxCpu::default()
+        };
+        let memory = LinuxMemory { limit: bytes.map(|value| OptionalInt { value }) };
+        LinuxResources { cpu: Some(cpu), memory: Some(memory), ..LinuxResources::default() }
+    }
+
+    fn container(name: &str, resources: LinuxResources) -> Container {
+        let linux = LinuxContainer {
+            resources: Some(resources),
+            oom_score_adj: Some(OptionalInt { value: 900 }),
+            ..LinuxContainer::default()
+        };
+        Container { name: name.into(), linux: Some(linux), ..Container::default() }
+    }
+
+    fn pod(parent: &str) -> PodSandbox {
+        PodSandbox {
+            name: "web".into(),
+            namespace: "shop".into(),
+            labels: BTreeMap::from([("app".into(), "web".into())]),
+            linux: Some(LinuxPodSandbox { cgroup_parent: parent.into() }),
+            ..PodSandbox::default()
+        }
+    }
+
+    #[test]
+    fn a_guaranteed_pod_has_its_requests_from_its_limits() {
+        let one = container("one", resources(2000, Some(2000), Some(64 << 20)));
+        for parent in ["/kubepods/pod1234", "kubepods-pod1234.slice", "kubepods.slice/kubepods-pod1234.slice"]
+        {
+            let request = pod_request(&pod(parent), [&one]);
+            assert_eq!((request.qos, request.name.to_string().as_str()), (QosClass::Guaranteed, "shop/web"));
+            let amounts = Resources {
+                milli_cpus: Some(2000),
+                memory_bytes: Some(64 << 20),
+                hugepages: BTreeMap::new(),
+            };
+            assert_eq!(
+                (&request.containers[0].requests, &request.containers[0].limits),
+                (&amounts, &amounts)
+            );
+            assert_eq!(request.containers[0].name, "one");
+            assert_eq!(request.labels["app"], "web");
+        }
+    }
+
+    #[test]
+    fn the_class_is_that_of_the_cgroup_and_only_without_one_that_of_the_amounts() {
+        let one = container("one", resources(500, None, Some(64 << 20)));
+        let class = |parent: &str| pod_request(&pod(parent), [&one]).qos;
+        assert_eq!(class("/kubepods/burstable/podab"), QosClass::Burstable);
+        assert_eq!(class("kubepods-besteffort-podab.slice"), QosClass::BestEffort);
+        assert_eq!(class("/elsewhere"), QosClass::Burstable);
+        assert_eq!(class(""), QosClass::Burstable);
+        let burstable = pod_request(&pod("/kubepods/burstable/podab"), [&one]);
+        let asked = &burstable.containers[0];
+        assert_eq!((asked.requests.milli_cpus, asked.requests.memory_bytes), (Some(500), None));
+        assert_eq!((asked.limits.memory_bytes, asked.oom_score_adj), (Some(64 << 20), Some(900)));
+    }
+
+    #[test]
+    fn nothing_asked_is_nothing_and_nonsense_is_absent() {
+        let none = pod_request(&pod(""), [&Container::default()]);
+        assert_eq!((none.qos, &none.containers[0]), (QosClass::BestEffort, &ContainerRequest::default()));
+        let mut odd = resources(0, Some(-1), Some(-1));
+        odd.cpu.as_mut().unwrap().period = Some(OptionalUint { value: 0 });
+        odd.hugepage_limits =
+            [("2MB", 4 << 20), ("1GB", 0), ("-1MB", 9), ("2XB", 9), ("99999999999999999999GB", 9), ("", 1)]
+                .map(|(size, limit)| HugepageLimit { page_size: size.into(), limit })
+                .into();
+        let odd = pod_request(&pod(""), [&container("odd", odd)]);
+        let hugepages = BTreeMap::from([(2 << 20, 4 << 20)]);
+        let expected = Resources { hugepages, ..Resources::default() };
+        assert_eq!((&odd.containers[0].requests, &odd.containers[0].limits), (&expected, &expected));
+        let mut endless = resources(0, Some(i64::MAX / 100), None);
+        endless.cpu.as_mut().unwrap().period = Some(OptionalUint { value: 1 });
+        assert_eq!(amounts(&endless).1.milli_cpus, None);
+    }
+
+    #[test]
+    fn more_cpus_than_shares_can_say_are_those_of_the_limit() {
+        let asked = |limit| amounts(&resources(300_000, limit, None)).0.milli_cpus;
+        assert_eq!((asked(Some(300_000)), asked(None)), (Some(300_000), Some(256_000)));
+    }
+
+    #[test]
+    fn a_container_is_in_the_cgroup_that_the_runtime_names() {
+        let cgroup = |path: &str| {
+            let linux = LinuxContainer { cgroups_path: path.into(), ..LinuxContainer::default() };
+            let found = container_cgroup(&Container { linux: Some(linux), ..Container::default() });
+            found.map(|path| path.as_str().to_owned())
+        };
+        for (named, path) in [
+            ("/kubepods/burstable/podab/id", Some("/kubepods/burstable/podab/id")),
+            (
+                "kubepods-burstable-podab.slice:cri-containerd:id",
+                Some(
+                    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podab.slice/cri-containerd-id.scope",
+                ),
+            ),
+            (":nerdctl:id", Some("/system.slice/nerdctl-id.scope")),
+            ("-.slice::id", Some("/id.scope")),
+            ("user.slice:crio:id", Some("/user.slice/crio-id.scope")),
+            ("", None),
+            ("/../..", None),
+            ("a--b.slice:x:id", None),
+            ("-a.slice:x:id", None),
+            ("a/b.slice:x:id", None),
+            ("nothing:x:id", None),
+        ] {
+            assert_eq!(cgroup(named).as_deref(), path, "{named}");
+        }
+        assert_eq!(container_cgroup(&Container::default()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn cpu_requests_come_back_as_they_were(milli in 2u64..255_999) {
+            // 2 shares stand for nothing, 1m and 2m alike.
+            let expected = (shares_of(milli) > SHARES_OF_NOTHING).then_some(milli);
+            prop_assert_eq!(amounts(&resources(milli, None, None)).0.milli_cpus, expected);
+        }
+
+        #[test]
+        fn any_name_of_a_cgroup_is_read_without_harm(path in ".{0,40}") {
+            let linux = LinuxContainer { cgroups_path: path, ..LinuxContainer::default() };
+            if let Some(cgroup) = container_cgroup(&Container { linux: Some(linux), ..Container::default() }) {
+                prop_assert!(!cgroup.as_str().split('/').any(|part| part == ".."));
+            }
+        }
+    }
+}

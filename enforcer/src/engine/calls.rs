@@ -1,0 +1,194 @@
+//! Answers the calls of a container runtime.
+//!
+//! Each call is one decision under the lock of [`Placed`], which takes less than a millisecond; nothing is read
+//! or written for it. What a container gets goes into the answer, and so does what changes for others, which
+//! refreshes what the runtime has stored of them. What an answer was too late for is done by the engine's next
+//! turn, which compares every container with its grant. While enforcement is paused answers change nothing: an
+//! update is answered with what the container was set to before, and the turn after the pause writes the rest.
+//!
+//! A container whose cpuset is somebody else's gets no answer but that nothing changes, at its creation and at every
+//! update; what others must leave because of it is in the same answer.
+//!
+//! An answer is never an error: the pod would not start.
+
+use std::{collections::HashMap, time::Instant};
+
+use enforcer_core::{
+    owner::KnownContainer,
+    parse::scalar,
+    place::{Announced, Cpuset, Settled},
+};
+use tokio::sync::mpsc;
+
+use super::{
+    gate::Gate,
+    placed::{Placed, State},
+};
+use crate::{
+    discover::nri::{
+        Answer, Call, Reply, Subject,
+        api::{Container, ContainerUpdate, LinuxCpu, LinuxResources, LinuxUpdate, PodSandbox},
+        marks::known,
+        request::{container_cgroup, pod_request},
+    },
+    report::runtime::RuntimeLink,
+};
+
+/// `CONTAINER_STOPPED` of NRI.
+const STOPPED: i32 = 4;
+
+/// Answers calls until nobody sends any.
+pub fn answer_calls(placed: &Placed, gate: &Gate, mut calls: mpsc::Receiver<Call>) {
+    while let Some(call) = calls.blocking_recv() {
+        answer(placed, gate, call);
+    }
+}
+
+fn answer(placed: &Placed, gate: &Gate, call: Call) {
+    // Waiting for a turn to let go of the lock is part of what the runtime waits for.
+    let arrived = Instant::now();
+    let mut state = placed.lock();
+    state.hold(gate.paused().is_some());
+    match call {
+        Call::Synchronize { runtime, pods, containers, reply } => {
+            tracing::info!(
+                "connected to {} {} (NRI {}): {} containers",
+                runtime.name.escape_default(),
+                runtime.version.escape_default(),
+                runtime.nri.as_deref().unwrap_or("of before 0.12").escape_default(),
+                containers.len()
+            );
+            state.link(RuntimeLink::Up { name: runtime.name, version: runtime.version });
+            let mut all = announced_all(&pods, &containers);
+            state.only(&mut all);
+            let all = all.into_iter().map(|(one, _)| one).collect();
+            let settled = state.settle("synchronize", |known, node| known.synchronize(node, all));
+            send(&mut state, arrived, "synchronize", reply, None, settled);
+        }
+        Call::Create { subject, reply } => {
+            let mut new = announced(&subject.pod, &subject.container);
+            state.name(&mut new, known(&subject.pod, &subject.container));
+            let settled = state.settle("create", |containers, node| containers.create(node, &new));
+            if !settled.own.is_empty() {
+                state.made(&new);
+            }
+            send(&mut state, arrived, "create", reply, None, settled);
+        }
+        Call::Update { subject, wanted, reply } => {
+            let id = subject.container.id.clone();
+            let settled = update(&mut state, *subject, wanted);
+            // The runtime would write the cpuset that it has stored, so it is told every time.
+            let own = state.cpuset(&id).unwrap_or_default();
+            send(&mut state, arrived, "update", reply, Some((id, own)), settled);
+        }
+        Call::Stop { subject, reply } => {
+            state.ends(&subject.container.id);
+            let settled = state.settle("stop", |known, node| known.end(node, &subject.container.id));
+            state.forget(&subject.container.id);
+            send(&mut state, arrived, "stop", reply, None, settled);
+        }
+        // Its cgroup is there now; what it lacks is written by the next turn.
+        Call::Started(_) => {
+            state.started();
+            state.count("started");
+        }
+        Call::Removed(subject) => {
+            state.ends(&subject.container.id);
+            // It was stopped before. If that was not told, what changes for others is written by the next turn.
+            state.settle("removed", |known, node| known.end(node, &subject.container.id));
+            state.forget(&subject.container.id);
+            state.count("removed");
+        }
+        Call::PodRemoved(_) => state.count("pod-removed"),
+        Call::Down(reason) => {
+            tracing::info!("no container runtime: {reason}");
+            state.link(RuntimeLink::Down { reason });
+        }
+    }
+}
+
+fn update(state: &mut State, subject: Subject, wanted: LinuxResources) -> Settled {
+    let Subject { pod, mut container } = subject;
+    let linux = container.linux.get_or_insert_default();
+    // What is not in the update stays as it is.
+    let now = linux.resources.get_or_insert_default();
+    now.memory = wanted.memory.or(now.memory.take());
+    let cpu = now.cpu.get_or_insert_default();
+    if let Some(wanted) = wanted.cpu {
+        cpu.shares = wanted.shares.or(cpu.shares);
+        cpu.quota = wanted.quota.or(cpu.quota);
+        cpu.period = wanted.period.or(cpu.period);
+        for (now, wanted) in [(&mut cpu.cpus, wanted.cpus), (&mut cpu.mems, wanted.mems)] {
+            if !wanted.is_empty() {
+                *now = wanted;
+            }
+        }
+    }
+    let mut changed = announced(&pod, &container);
+    state.name(&mut changed, known(&pod, &container));
+    state.settle("update", |known, node| known.resize(node, changed))
+}
+
+/// Sends what was settled, and notes when that was too late. `own` is the container of the call, where the
+/// answer has it among the updates.
+fn send(
+    state: &mut State,
+    arrived: Instant,
+    call: &'static str,
+    reply: Reply,
+    own: Option<(String, Cpuset)>,
+    mut settled: Settled,
+) {
+    if state.is_held() {
+        // Decided it is; once the pause is over a turn writes it.
+        (settled.own, settled.others) = Default::default();
+    }
+    let adjust = (!settled.own.is_empty() && own.is_none()).then(|| resources(&settled.own));
+    let updates = settled.others.into_iter().chain(own).filter(|(_, cpuset)| !cpuset.is_empty());
+    let answer = Answer { adjust, updates: updates.map(|(id, cpuset)| of_container(id, &cpuset)).collect() };
+    let late = reply.send(answer).is_err();
+    if late {
+        tracing::warn!("the answer to {call} came too late; what was decided is written by the next turn");
+    }
+    state.count(call);
+    state.answered(arrived.elapsed(), late);
+}
+
+fn of_container(container_id: String, cpuset: &Cpuset) -> ContainerUpdate {
+    let linux = LinuxUpdate { resources: Some(resources(cpuset)) };
+    // One that ends in between is no error.
+    ContainerUpdate { container_id, linux: Some(linux), ignore_failure: true }
+}
+
+fn resources(cpuset: &Cpuset) -> LinuxResources {
+    let cpus = cpuset.cpus.as_ref().map(ToString::to_string).unwrap_or_default();
+    let mems = cpuset.mems.as_ref().map(ToString::to_string).unwrap_or_default();
+    LinuxResources { cpu: Some(LinuxCpu { cpus, mems, ..LinuxCpu::default() }), ..LinuxResources::default() }
+}
+
+fn announced_all(pods: &[PodSandbox], containers: &[Container]) -> Vec<(Announced, KnownContainer)> {
+    let by_id: HashMap<&str, &PodSandbox> = pods.iter().map(|pod| (pod.id.as_str(), pod)).collect();
+    let there = containers.iter().filter(|container| container.state != STOPPED);
+    let both = |container: &Container| {
+        let pod = by_id.get(container.pod_sandbox_id.as_str())?;
+        Some((announced(pod, container), known(pod, container)))
+    };
+    there.filter_map(both).collect()
+}
+
+fn announced(pod: &PodSandbox, container: &Container) -> Announced {
+    let linux = container.linux.as_ref();
+    let cpu = linux.and_then(|linux| linux.resources.as_ref()?.cpu.as_ref());
+    let cpus = cpu.and_then(|cpu| scalar::list(&cpu.cpus).ok()).filter(|cpus| !cpus.is_empty());
+    let mems = cpu.and_then(|cpu| scalar::list(&cpu.mems).ok()).filter(|mems| !mems.is_empty());
+    Announced {
+        id: container.id.clone(),
+        cgroup: container_cgroup(container),
+        pod: pod_request(pod, [container]),
+        now: Cpuset { cpus, mems },
+        given: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

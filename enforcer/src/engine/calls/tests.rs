@@ -1,0 +1,406 @@
+//! Calls as a runtime makes them, on a machine of two nodes of four CPUs.
+
+use std::sync::Arc;
+
+use enforcer_core::{
+    model::Model,
+    owner::{Claim, ClaimedPod, Kubelet, Owner},
+    place::Inventory,
+    policy::{Policy, placement::PlacementSettings},
+    set::CpuSet,
+    topology::synth::Machine,
+    workload::{CgroupPath, Origin, QosClass, Workload},
+};
+
+use super::*;
+use crate::discover::nri::{
+    RuntimeVersion,
+    api::{LinuxContainer, LinuxMemory, LinuxPodSandbox, OptionalInt, OptionalUint},
+};
+use crate::engine::Others;
+
+fn placed(place: bool) -> Placed {
+    let machine = Machine::new().sockets(2).cores(4).threads(1).build();
+    let inventory = Inventory::new(machine, Vec::new(), &PlacementSettings::default()).unwrap();
+    let mut policy = Policy::default();
+    policy.nri.place = place;
+    let placed = Placed::default();
+    placed.follow(Some(Arc::new(inventory)), &policy, true);
+    placed
+}
+
+fn pod(name: &str, class: &str) -> PodSandbox {
+    PodSandbox {
+        id: format!("sandbox-{name}"),
+        name: name.into(),
+        namespace: "shop".into(),
+        linux: Some(LinuxPodSandbox { cgroup_parent: format!("/kubepods{class}/pod{name}") }),
+        ..PodSandbox::default()
+    }
+}
+
+fn amounts(cpus: u64) -> LinuxResources {
+    let cpu = LinuxCpu {
+        shares: Some(OptionalUint { value: cpus * 1024 }),
+        quota: Some(OptionalInt { value: i64::try_from(cpus * 100_000).unwrap() }),
+        period: Some(OptionalUint { value: 100_000 }),
+        ..LinuxCpu::default()
+    };
+    let memory = LinuxMemory { limit: Some(OptionalInt { value: 1 << 30 }) };
+    LinuxResources { cpu: Some(cpu), memory: Some(memory), ..LinuxResources::default() }
+}
+
+fn subject(name: &str, class: &str, resources: Option<LinuxResources>) -> Box<Subject> {
+    let linux = LinuxContainer {
+        resources,
+        cgroups_path: format!("/kubepods{class}/pod{name}/id-{name}"),
+        ..LinuxContainer::default()
+    };
+    let container = Container {
+        id: format!("id-{name}"),
+        pod_sandbox_id: format!("sandbox-{name}"),
+        name: "main".into(),
+        linux: Some(linux),
+        ..Container::default()
+    };
+    Box::new(Subject { pod: pod(name, class), container })
+}
+
+fn ask(placed: &Placed, call: impl FnOnce(Reply) -> Call) -> Answer {
+    ask_behind(&Gate::default(), placed, call)
+}
+
+fn ask_behind(gate: &Gate, placed: &Placed, call: impl FnOnce(Reply) -> Call) -> Answer {
+    let (reply, mut answer) = Reply::new();
+    super::answer(placed, gate, call(reply));
+    answer.try_recv().unwrap()
+}
+
+fn create(placed: &Placed, name: &str, cpus: u64) -> Answer {
+    let subject = subject(name, "", Some(amounts(cpus)));
+    ask(placed, |reply| Call::Create { subject, reply })
+}
+
+fn cpuset(resources: Option<&LinuxResources>) -> String {
+    let cpu = resources.and_then(|resources| resources.cpu.as_ref());
+    cpu.map(|cpu| format!("{}/{}", cpu.cpus, cpu.mems)).unwrap_or_default()
+}
+
+fn updates(answer: &Answer) -> Vec<(String, String)> {
+    let of = |update: &ContainerUpdate| {
+        assert!(update.ignore_failure);
+        let resources = update.linux.as_ref().and_then(|linux| linux.resources.as_ref());
+        (update.container_id.clone(), cpuset(resources))
+    };
+    answer.updates.iter().map(of).collect()
+}
+
+#[test]
+fn a_guaranteed_container_gets_its_cpus_and_others_make_room() {
+    let placed = placed(true);
+    let shared = subject("shared", "/besteffort", None);
+    let shared = ask(&placed, |reply| Call::Create { subject: shared, reply });
+    let first = create(&placed, "one", 2);
+    assert_eq!(cpuset(first.adjust.as_ref()), "0-1/0");
+    assert!(!cpuset(shared.adjust.as_ref()).is_empty());
+    assert_eq!(updates(&first).len(), 1);
+    let ended = ask(&placed, |reply| Call::Stop { subject: subject("one", "", None), reply });
+    assert_eq!((ended.adjust, ended.updates[0].container_id.as_str()), (None, "id-shared"));
+    assert_eq!(placed.lock().allocations.iter().count(), 1);
+}
+
+#[test]
+fn an_update_is_answered_with_our_cpuset_every_time_and_a_larger_request_with_more() {
+    let placed = placed(true);
+    create(&placed, "one", 2);
+    let update = |cpus| {
+        let subject = subject("one", "", Some(amounts(2)));
+        ask(&placed, |reply| Call::Update { subject, wanted: amounts(cpus), reply })
+    };
+    let own = |cpuset: &str| vec![("id-one".to_owned(), cpuset.to_owned())];
+    assert_eq!(updates(&update(2)), own("0-1/0"));
+    assert_eq!(updates(&update(4)), own("0-3/0"));
+    // Does not fit anywhere: what it has stays.
+    assert_eq!(updates(&update(9)), own("0-3/0"));
+    let unknown = subject("stranger", "", Some(amounts(1)));
+    let unknown = ask(&placed, |reply| Call::Update { subject: unknown, wanted: amounts(1), reply });
+    assert_eq!(unknown, Answer::default());
+}
+
+#[test]
+fn what_a_container_would_have_is_kept_until_it_is_recorded() {
+    let placed = placed(true);
+    let mut asked = amounts(2);
+    asked.cpu.as_mut().unwrap().cpus = "0,1,2".into();
+    ask(&placed, |reply| Call::Create { subject: subject("one", "", Some(asked)), reply });
+    assert!(!placed.has_started());
+    let cgroup = CgroupPath::new("/kubepods/podone/id-one");
+    assert_eq!(placed.unrecorded()[&cgroup].cpus.as_ref().unwrap().to_string(), "0-2");
+    super::answer(&placed, &Gate::default(), Call::Started(subject("one", "", None)));
+    assert!(placed.has_started() && !placed.has_started());
+    placed.recorded(&[cgroup]);
+    super::answer(&placed, &Gate::default(), Call::Started(subject("one", "", None)));
+    assert!(!placed.has_started() && placed.unrecorded().is_empty());
+    create(&placed, "two", 2);
+    super::answer(&placed, &Gate::default(), Call::Removed(subject("two", "", None)));
+    assert!(placed.unrecorded().is_empty(), "it has ended before it was there");
+}
+
+#[test]
+fn who_may_not_place_only_learns_names() {
+    let placed = placed(false);
+    assert_eq!(create(&placed, "one", 2), Answer::default());
+    assert_eq!(placed.lock().allocations.iter().count(), 0);
+    let origin = Origin::Pod {
+        pod_uid: "one".into(),
+        qos: QosClass::Guaranteed,
+        container_id: Some("id-one".into()),
+        runtime: None,
+    };
+    let cgroup = CgroupPath::new("/kubepods/podone/id-one");
+    let mut workloads = [Workload { cgroup, cgroup_id: None, name: "pod-one/id-one".into(), origin }];
+    placed.rename(&mut workloads);
+    assert!(placed.unrecorded().is_empty(), "nothing was set");
+    assert_eq!(workloads[0].name, "shop/one/main");
+    assert_eq!(placed.take_report().unwrap().containers, 1);
+}
+
+/// A kubelet with a static CPU manager that has given CPUs 2-3 to the container of one pod.
+fn static_kubelet(placed: &Placed, claimed: &[(&str, &str)]) {
+    let claims = claimed.iter().map(|(uid, cpus)| Claim {
+        pod: ClaimedPod::Uid((*uid).to_owned()),
+        container: Some("main".into()),
+        cpus: cpus.parse().unwrap(),
+        source: "cpu_manager_state".into(),
+        ..Claim::default()
+    });
+    let kubelet =
+        Kubelet { cpu_policy: Some("static".into()), claims: claims.collect(), ..Kubelet::default() };
+    placed.beside(Others { kubelet, ..Others::default() });
+}
+
+/// As a kubelet with a static CPU manager sends it.
+fn with_cpus(name: &str, class: &str, cpus: u64, list: &str) -> Box<Subject> {
+    let mut resources = amounts(cpus);
+    resources.cpu.as_mut().unwrap().cpus = list.into();
+    let mut subject = subject(name, class, Some(resources));
+    subject.pod.uid = name.into();
+    subject
+}
+
+fn workload_of(name: &str) -> Workload {
+    let origin = Origin::Pod {
+        pod_uid: name.into(),
+        qos: QosClass::Guaranteed,
+        container_id: Some(format!("id-{name}")),
+        runtime: None,
+    };
+    let cgroup = CgroupPath::new(&format!("/kubepods/pod{name}/id-{name}"));
+    Workload { cgroup, cgroup_id: None, name: name.into(), origin }
+}
+
+#[test]
+fn what_the_kubelet_gave_is_left_alone_and_others_leave_it() {
+    let placed = placed(true);
+    static_kubelet(&placed, &[]);
+    let shared = subject("shared", "/besteffort", None);
+    let shared = ask(&placed, |reply| Call::Create { subject: shared, reply });
+    assert_eq!(cpuset(shared.adjust.as_ref()), "0-3/0");
+    // Nobody has read yet that it has them; they come with the container.
+    let given = ask(&placed, |reply| Call::Create { subject: with_cpus("exclusive", "", 2, "1-2"), reply });
+    assert_eq!(given.adjust, None);
+    assert_eq!(updates(&given), [("id-shared".to_owned(), "0,3/".to_owned())]);
+    let again = ask(&placed, |reply| Call::Update {
+        subject: with_cpus("exclusive", "", 2, "1-2"),
+        wanted: amounts(2),
+        reply,
+    });
+    assert_eq!(again, Answer::default());
+    // The CPUs that came with it are those of all who share: it is one of these.
+    let sharing =
+        ask(&placed, |reply| Call::Create { subject: with_cpus("s", "/burstable", 1, "0,3-7"), reply });
+    assert!(!cpuset(sharing.adjust.as_ref()).is_empty());
+    assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "1-2");
+    let ended = ask(&placed, |reply| Call::Stop { subject: with_cpus("exclusive", "", 2, ""), reply });
+    assert!(updates(&ended).contains(&("id-shared".to_owned(), "0-3/".to_owned())), "{ended:?}");
+
+    // The control: the same container where no static manager gives CPUs.
+    let alone = self::placed(true);
+    let ours = ask(&alone, |reply| Call::Create { subject: with_cpus("exclusive", "", 2, "1-2"), reply });
+    assert_eq!(
+        cpuset(ours.adjust.as_ref()).split('/').next().map(|cpus| cpus.parse::<CpuSet>().unwrap().len()),
+        Some(2)
+    );
+}
+
+#[test]
+fn what_turns_out_to_be_the_kubelets_is_given_up() {
+    let placed = placed(true);
+    let mut one = subject("one", "", Some(amounts(2)));
+    one.pod.uid = "one".into();
+    let ours = ask(&placed, |reply| Call::Create { subject: one, reply });
+    assert_eq!(cpuset(ours.adjust.as_ref()), "0-1/0");
+    static_kubelet(&placed, &[("one", "4-5")]);
+    let workloads = [workload_of("one")];
+    let owners = placed.owners(&workloads, &Model::default(), &Policy::default());
+    assert_eq!(owners.of(&workloads[0]).map(|ownership| ownership.owner), Some(Owner::KubeletCpuManager));
+    assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "4-5");
+    let update = ask(&placed, |reply| Call::Update {
+        subject: with_cpus("one", "", 2, "4-5"),
+        wanted: amounts(2),
+        reply,
+    });
+    assert_eq!(update, Answer::default());
+}
+
+#[test]
+fn a_synchronisation_finds_what_the_kubelet_gave() {
+    let placed = placed(true);
+    static_kubelet(&placed, &[("a", "0-1")]);
+    let (a, b) = (with_cpus("a", "", 2, "0-1"), subject("b", "", Some(amounts(2))));
+    let answer = ask(&placed, |reply| Call::Synchronize {
+        runtime: RuntimeVersion::default(),
+        pods: vec![a.pod, b.pod],
+        containers: vec![a.container, b.container],
+        reply,
+    });
+    assert_eq!(updates(&answer), [("id-b".to_owned(), "2-3/0".to_owned())]);
+}
+
+#[test]
+fn what_the_runtime_says_there_is_replaces_what_was_known() {
+    let placed = placed(true);
+    create(&placed, "gone", 2);
+    create(&placed, "stays", 2);
+    let Subject { pod, mut container } = *subject("stays", "", Some(amounts(2)));
+    // What the runtime has stored differs from what it was given.
+    let stored = container.linux.as_mut().unwrap().resources.as_mut().unwrap().cpu.as_mut().unwrap();
+    (stored.cpus, stored.mems) = ("0-7".into(), String::new());
+    let mut stopped = container.clone();
+    (stopped.id, stopped.state) = ("old".into(), STOPPED);
+    let orphan = Container { id: "orphan".into(), ..Container::default() };
+    let answer = ask(&placed, |reply| Call::Synchronize {
+        runtime: RuntimeVersion { name: "containerd".into(), ..RuntimeVersion::default() },
+        pods: vec![pod],
+        containers: vec![container, stopped, orphan],
+        reply,
+    });
+    assert_eq!(updates(&answer), [("id-stays".to_owned(), "2-3/0".to_owned())]);
+    assert_eq!(placed.lock().allocations.iter().count(), 1);
+    let report = placed.take_report().unwrap();
+    assert_eq!((report.containers, report.late), (1, 0));
+    assert!(matches!(report.link, RuntimeLink::Up { name, .. } if name == "containerd"));
+}
+
+#[test]
+fn a_runtime_that_was_there_and_is_not_is_missed_and_one_that_never_was_is_not() {
+    let placed = placed(true);
+    let down = || Call::Down("connecting to /n: absent".into());
+    super::answer(&placed, &Gate::default(), down());
+    assert_eq!(placed.degraded(), None);
+    create(&placed, "one", 2);
+    super::answer(&placed, &Gate::default(), down());
+    let degraded = placed.degraded().unwrap();
+    assert_eq!((degraded.source.as_str(), degraded.reason.as_str()), ("nri", "connecting to /n: absent"));
+    // What was given stays: the container runs.
+    assert_eq!(placed.lock().allocations.iter().count(), 1);
+}
+
+#[test]
+fn a_late_answer_is_counted_and_what_was_decided_stays() {
+    let placed = placed(true);
+    let (reply, answer) = Reply::new();
+    drop(answer);
+    super::answer(
+        &placed,
+        &Gate::default(),
+        Call::Create { subject: subject("one", "", Some(amounts(2))), reply },
+    );
+    assert_eq!(placed.take_report().unwrap().late, 1);
+    assert_eq!(placed.lock().allocations.iter().count(), 1);
+}
+
+#[test]
+fn who_has_no_place_is_reported_until_it_has_ended() {
+    let placed = placed(true);
+    let refused = create(&placed, "big", 9);
+    assert_eq!(cpuset(refused.adjust.as_ref()), "0-7/");
+    assert!(placed.take_report().unwrap().unplaced["id-big"].contains("cpu"));
+    super::answer(&placed, &Gate::default(), Call::Removed(subject("big", "", None)));
+    let report = placed.take_report().unwrap();
+    assert_eq!((report.unplaced.len(), report.containers), (0, 0));
+    assert_eq!(placed.lock().allocations.iter().count(), 0);
+}
+
+#[test]
+fn while_paused_nothing_is_set_but_what_was_set_before() {
+    let (placed, gate) = (placed(true), Gate::default());
+    let shared = subject("shared", "/besteffort", None);
+    ask(&placed, |reply| Call::Create { subject: shared, reply });
+    assert_eq!(cpuset(create(&placed, "one", 2).adjust.as_ref()), "0-1/0");
+    let set = |placed: &Placed, id: &str| {
+        let cpuset = placed.lock().cpuset(id).unwrap_or_default();
+        cpuset.cpus.map(|cpus| cpus.to_string()).unwrap_or_default()
+    };
+    let shared = set(&placed, "id-shared");
+
+    gate.close(None);
+    let ask = |call: &dyn Fn(Reply) -> Call| ask_behind(&gate, &placed, call);
+    let made = ask(&|reply| Call::Create { subject: subject("two", "", Some(amounts(2))), reply });
+    assert_eq!(made, Answer::default());
+    let update = |name: &str, cpus| {
+        let answer = ask(&|reply| Call::Update {
+            subject: subject(name, "", Some(amounts(2))),
+            wanted: amounts(cpus),
+            reply,
+        });
+        updates(&answer)
+    };
+    let before = |cpuset: &str| vec![("id-one".to_owned(), cpuset.to_owned())];
+    // It would get more, and so it does when the pause is over.
+    assert_eq!(update("one", 4), before("0-1/0"));
+    assert_eq!(update("two", 2), [], "it was never set to anything");
+    let ended = ask(&|reply| Call::Stop { subject: subject("two", "", None), reply });
+    assert_eq!(ended, Answer::default());
+    assert_eq!(set(&placed, "id-shared"), shared);
+
+    gate.open();
+    assert_ne!(update("one", 4), before("0-1/0"));
+    assert_eq!(set(&placed, "id-two"), "", "what ended meanwhile has nothing");
+    let answer = ask(&|reply| Call::Create { subject: subject("three", "", Some(amounts(2))), reply });
+    assert!(!cpuset(answer.adjust.as_ref()).is_empty());
+}
+
+#[test]
+fn each_call_is_explained_and_so_is_what_it_changed_for_others() {
+    use crate::report::decision::DecisionState::{Changed, Placed as Given, Released, Unplaced};
+
+    let placed = placed(true);
+    let shared = subject("shared", "/besteffort", None);
+    ask(&placed, |reply| Call::Create { subject: shared, reply });
+    create(&placed, "one", 2);
+    create(&placed, "big", 9);
+    ask(&placed, |reply| Call::Stop { subject: subject("one", "", None), reply });
+    let told = |name: &str| {
+        let all = placed.decisions().all();
+        all.into_iter().find(|one| one.subject.name == format!("shop/{name}/main")).unwrap()
+    };
+    let states = |name: &str| told(name).records.iter().map(|one| one.state).collect::<Vec<_>>();
+    assert_eq!(states("one"), [Given, Released]);
+    assert_eq!(states("big"), [Unplaced, Changed], "it shares what is left, which is more now");
+    assert_eq!(states("shared"), [Given, Changed, Changed]);
+    assert!(told("one").subject.ended && !told("shared").subject.ended);
+
+    let first = &told("one").records[0];
+    assert_eq!((first.by.as_str(), first.considered.asked.milli_cpus), ("create", Some(2000)));
+    assert_eq!(
+        first.considered.placement.as_ref().map(|given| given.cpus.to_string()).as_deref(),
+        Some("0-1")
+    );
+    assert!(first.considered.candidates.iter().any(|one| one.chosen && one.place == "node 0"), "{first:?}");
+    assert_eq!(first.updates[0].who, "shop/shared/main");
+    let refused = &told("big").records[0];
+    assert!(refused.reason.contains("cpu") && !refused.considered.candidates.is_empty(), "{refused:?}");
+    let changed = &told("shared").records[1];
+    assert!(changed.reason.contains("`create` about shop/one/main"), "{}", changed.reason);
+}

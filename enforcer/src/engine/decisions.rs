@@ -1,0 +1,266 @@
+//! The latest decisions about each workload, kept in memory for `explain` and `status`.
+//!
+//! Told by the turns and by the answers to a container runtime, read by whoever asks. The lock is held for one
+//! entry or one copy of pointers, never while anything is placed, read, written or sent.
+//!
+//! Bounded, whatever happens on the node: [`EACH`] entries of a workload, [`ALL`] of all together, and of those the
+//! ones of workloads that ended go first, longest untouched before others. The same decision again makes no new
+//! entry. Nothing here decides, and a daemon that starts again remembers nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use enforcer_core::{
+    considered::Considered,
+    decide::Decision,
+    plan::Outcome,
+    workload::{CgroupPath, Origin, Workload},
+};
+
+use crate::report::decision::{DecisionRecord, DecisionState, Subject};
+
+/// Entries of one workload.
+const EACH: usize = 32;
+/// Entries of all workloads together.
+const ALL: usize = 1024;
+/// Updates and warnings of one entry.
+const LINES: usize = 32;
+/// Characters of one text.
+const LONGEST: usize = 2000;
+
+/// A handle to what is remembered; clones refer to the same.
+#[derive(Debug, Clone, Default)]
+pub struct Decisions(Arc<Mutex<Store>>);
+
+/// What is remembered of one workload.
+#[derive(Debug, Clone)]
+pub struct Remembered {
+    /// Which.
+    pub subject: Subject,
+    /// Oldest first.
+    pub records: VecDeque<Arc<DecisionRecord>>,
+    /// Older ones that are gone.
+    pub forgotten: u64,
+    touched: u64,
+}
+
+#[derive(Debug, Default)]
+struct Store {
+    by_workload: BTreeMap<Key, Remembered>,
+    entries: usize,
+    /// Counts up with each entry.
+    clock: u64,
+}
+
+/// What stays the same of a workload. A container without a cgroup that is understood has its id alone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Cgroup(CgroupPath),
+    Container(String),
+}
+
+impl Decisions {
+    fn lock(&self) -> MutexGuard<'_, Store> {
+        // Whoever panicked left entries that are whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a decision that was made now.
+    pub(crate) fn note(&self, subject: Subject, record: DecisionRecord) {
+        self.lock().note(subject, bounded(record), unix_ms());
+    }
+
+    /// Remembers what a turn decided and did.
+    pub(super) fn note_turn(
+        &self,
+        workloads: &[Workload],
+        decision: &Decision,
+        outcomes: &[Outcome],
+        paused: bool,
+    ) {
+        let mut steps: BTreeMap<&CgroupPath, Vec<Outcome>> = BTreeMap::new();
+        for outcome in outcomes {
+            steps.entry(outcome.step.action.cgroup()).or_default().push(outcome.clone());
+        }
+        let in_place: BTreeSet<&CgroupPath> = decision.in_place.iter().collect();
+        let refused: BTreeMap<_, _> = decision.refused.iter().map(|one| (&one.workload, one)).collect();
+        let now = unix_ms();
+        let mut store = self.lock();
+        for workload in workloads.iter().filter(|one| !matches!(one.origin, Origin::Process { .. })) {
+            let cgroup = &workload.cgroup;
+            let considered = decision.considered.get(cgroup).cloned().unwrap_or_default();
+            let why = considered.placement.as_ref().map_or("", |given| given.reason.as_str()).to_owned();
+            let (state, cause, reason, outcomes) = if let Some(outcomes) = steps.remove(cgroup) {
+                (DecisionState::of(&outcomes), None, why, outcomes)
+            } else if let Some(refusal) = refused.get(cgroup) {
+                (DecisionState::Refused, Some(refusal.cause), refusal.reason.clone(), Vec::new())
+            } else if in_place.contains(cgroup) {
+                (DecisionState::InPlace, None, why, Vec::new())
+            } else {
+                continue;
+            };
+            let record =
+                DecisionRecord { cause, paused, reason, considered, outcomes, ..entry("turn", state) };
+            store.note(subject(workload), bounded(record), now);
+        }
+        let there: BTreeSet<&CgroupPath> = workloads.iter().map(|workload| &workload.cgroup).collect();
+        for one in store.by_workload.values_mut().filter(|one| one.subject.container_id.is_none()) {
+            one.subject.ended |= one.subject.cgroup.as_ref().is_none_or(|path| !there.contains(path));
+        }
+    }
+
+    /// A container has ended.
+    pub(super) fn end(&self, id: &str) {
+        self.end_where(|one| one == id);
+    }
+
+    /// Containers that are not among these have ended.
+    pub(super) fn only(&self, ids: &BTreeSet<&str>) {
+        self.end_where(|one| !ids.contains(one));
+    }
+
+    fn end_where(&self, ended: impl Fn(&str) -> bool) {
+        let mut store = self.lock();
+        let of =
+            |one: &&Remembered| !one.subject.ended && one.subject.container_id.as_deref().is_some_and(&ended);
+        let gone: Vec<Subject> =
+            store.by_workload.values().filter(of).map(|one| one.subject.clone()).collect();
+        for subject in gone {
+            let reason = "its container has ended, and what it had is free".to_owned();
+            let record = DecisionRecord { reason, ..entry("stop", DecisionState::Released) };
+            store.note(Subject { ended: true, ..subject }, record, unix_ms());
+        }
+    }
+
+    /// Everything about everybody; pointers are copied, not entries.
+    pub fn all(&self) -> Vec<Remembered> {
+        self.lock().by_workload.values().cloned().collect()
+    }
+}
+
+/// An entry of now that says nothing further.
+pub(crate) fn entry(by: &str, state: DecisionState) -> DecisionRecord {
+    DecisionRecord {
+        first_unix_ms: 0,
+        last_unix_ms: 0,
+        times: 1,
+        by: by.to_owned(),
+        state,
+        cause: None,
+        paused: false,
+        reason: String::new(),
+        considered: Considered::default(),
+        updates: Vec::new(),
+        warnings: Vec::new(),
+        outcomes: Vec::new(),
+    }
+}
+
+/// The workload as those who ask know it.
+pub fn subject(workload: &Workload) -> Subject {
+    let container_id = match &workload.origin {
+        Origin::Pod { container_id, .. } => container_id.clone(),
+        _ => None,
+    };
+    Subject { name: workload.name.clone(), cgroup: Some(workload.cgroup.clone()), container_id, ended: false }
+}
+
+/// Milliseconds since 1970, of a clock that may step.
+pub fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn bounded(mut record: DecisionRecord) -> DecisionRecord {
+    let cut = |text: &mut String| {
+        if let Some((end, _)) = text.char_indices().nth(LONGEST) {
+            text.truncate(end);
+            text.push('…');
+        }
+    };
+    record.updates.truncate(LINES);
+    record.warnings.truncate(LINES);
+    record.warnings.iter_mut().chain([&mut record.reason]).for_each(cut);
+    record
+}
+
+/// Is this the decision before, again? What happened, happened anew each time.
+fn again(before: &DecisionRecord, record: &DecisionRecord) -> bool {
+    let seat = |of: &DecisionRecord| {
+        of.considered.placement.as_ref().map(|given| (given.cpus.clone(), given.mems.clone()))
+    };
+    let steps = |of: &DecisionRecord| -> Vec<_> {
+        of.outcomes.iter().map(|outcome| outcome.step.action.clone()).collect()
+    };
+    let repeats = match record.state {
+        DecisionState::Changed => true,
+        DecisionState::InPlace | DecisionState::Planned | DecisionState::Refused => {
+            seat(before) == seat(record) && steps(before) == steps(record)
+        }
+        _ => false,
+    };
+    repeats
+        && (before.state, before.cause, before.paused, &before.by)
+            == (record.state, record.cause, record.paused, &record.by)
+}
+
+impl Store {
+    fn note(&mut self, subject: Subject, record: DecisionRecord, now: u64) {
+        let key = match (&subject.cgroup, &subject.container_id) {
+            (Some(path), _) => Key::Cgroup(path.clone()),
+            (None, id) => Key::Container(id.clone().unwrap_or_default()),
+        };
+        self.clock += 1;
+        let one = self.by_workload.entry(key).or_insert_with(|| Remembered {
+            subject: subject.clone(),
+            records: VecDeque::new(),
+            forgotten: 0,
+            touched: 0,
+        });
+        // A turn may know less of a container than its runtime does.
+        let known = one.subject.container_id.take();
+        one.subject = Subject { container_id: subject.container_id.clone().or(known), ..subject };
+        one.touched = self.clock;
+        let record = DecisionRecord { first_unix_ms: now, last_unix_ms: now, ..record };
+        if let Some(last) = one.records.back_mut().filter(|last| again(last, &record)) {
+            let (first_unix_ms, times) = (last.first_unix_ms, last.times.saturating_add(1));
+            let mut record = DecisionRecord { first_unix_ms, times, ..record };
+            if record.considered.candidates.is_empty() {
+                // It kept the place for which these were considered.
+                record.considered.candidates.clone_from(&last.considered.candidates);
+                record.considered.more_candidates = last.considered.more_candidates;
+            }
+            *last = Arc::new(record);
+            return;
+        }
+        one.records.push_back(Arc::new(record));
+        self.entries += 1;
+        if one.records.len() > EACH {
+            one.records.pop_front();
+            one.forgotten += 1;
+            self.entries -= 1;
+        }
+        while self.entries > ALL {
+            self.forget_one();
+        }
+    }
+
+    /// The oldest entry of whoever was not told of for longest, those that ended first.
+    fn forget_one(&mut self) {
+        let oldest = self.by_workload.iter().min_by_key(|(_, one)| (!one.subject.ended, one.touched));
+        let Some(key) = oldest.map(|(key, _)| key.clone()) else { return self.entries = 0 };
+        if let Some(one) = self.by_workload.get_mut(&key) {
+            one.forgotten += 1;
+            self.entries = self.entries.saturating_sub(usize::from(one.records.pop_front().is_some()));
+            if one.records.is_empty() {
+                self.by_workload.remove(&key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! What is remembered, for how long, and how much of it.
+
+use enforcer_core::plan::{Action, OutcomeResult, Step};
+
+use super::*;
+
+fn cgroup(path: &str) -> Subject {
+    Subject { name: path.into(), cgroup: Some(CgroupPath::new(path)), container_id: None, ended: false }
+}
+
+fn container(id: &str) -> Subject {
+    Subject { name: format!("shop/{id}/main"), cgroup: None, container_id: Some(id.into()), ended: false }
+}
+
+fn of(decisions: &Decisions, name: &str) -> Remembered {
+    decisions.all().into_iter().find(|one| one.subject.name == name).unwrap()
+}
+
+fn workload(path: &str) -> Workload {
+    let cgroup = CgroupPath::new(path);
+    Workload { cgroup, cgroup_id: None, name: path.into(), origin: Origin::Cgroup }
+}
+
+fn outcome(path: &str, result: OutcomeResult) -> Outcome {
+    let action = Action::SetCpus { cgroup: CgroupPath::new(path), cpus: "0".parse().unwrap() };
+    Outcome { step: Step { action, reason: "why".into() }, result }
+}
+
+#[test]
+fn the_same_decision_again_is_one_entry_and_an_event_is_one_each_time() {
+    use DecisionState::{Corrected, InPlace};
+
+    let decisions = Decisions::default();
+    let in_place = Decision { in_place: vec![CgroupPath::new("/a")], ..Decision::default() };
+    (0..100).for_each(|_| decisions.note_turn(&[workload("/a")], &in_place, &[], false));
+    let remembered = of(&decisions, "/a");
+    assert_eq!((remembered.records.len(), remembered.records[0].times), (1, 100));
+    // Paused is another matter, and so is another outcome.
+    decisions.note_turn(&[workload("/a")], &in_place, &[], true);
+    assert_eq!(of(&decisions, "/a").records.len(), 2);
+    let applied = || outcome("/a", OutcomeResult::Applied { read_back: "0".into() });
+    for _ in 0..2 {
+        decisions.note_turn(&[workload("/a")], &Decision::default(), &[applied()], false);
+    }
+    let states: Vec<_> = of(&decisions, "/a").records.iter().map(|record| record.state).collect();
+    assert_eq!(states, [InPlace, InPlace, Corrected, Corrected]);
+}
+
+#[test]
+fn what_the_steps_came_to_is_told_by_the_worst() {
+    let applied = || outcome("/a", OutcomeResult::Applied { read_back: "0".into() });
+    let failed = || outcome("/a", OutcomeResult::Failed { error: "no".into() });
+    let skipped = || outcome("/a", OutcomeResult::Skipped { because: "pages are on their way".into() });
+    let dry = || outcome("/a", OutcomeResult::DryRun);
+    for (outcomes, state) in [
+        (vec![applied()], DecisionState::Corrected),
+        (vec![applied(), failed()], DecisionState::Failed),
+        (vec![applied(), skipped()], DecisionState::Unfinished),
+        (vec![failed(), skipped()], DecisionState::Failed),
+        (vec![dry(), dry()], DecisionState::Planned),
+    ] {
+        assert_eq!(DecisionState::of(&outcomes), state, "{outcomes:?}");
+    }
+}
+
+#[test]
+fn a_container_that_ends_is_known_to_have_ended_and_one_that_is_there_stays() {
+    let decisions = Decisions::default();
+    for id in ["a", "b", "c"] {
+        decisions.note(container(id), entry("create", DecisionState::Placed));
+    }
+    decisions.end("a");
+    decisions.end("a");
+    decisions.only(&BTreeSet::from(["b"]));
+    for (name, ended, entries) in
+        [("shop/a/main", true, 2), ("shop/b/main", false, 1), ("shop/c/main", true, 2)]
+    {
+        let remembered = of(&decisions, name);
+        assert_eq!((remembered.subject.ended, remembered.records.len()), (ended, entries), "{name}");
+    }
+    // A cgroup that no turn sees any more has ended too, and is back when it is back.
+    let refused = Decision { in_place: vec![CgroupPath::new("/d")], ..Decision::default() };
+    decisions.note_turn(&[workload("/d")], &refused, &[], false);
+    decisions.note_turn(&[], &Decision::default(), &[], false);
+    assert!(of(&decisions, "/d").subject.ended);
+    decisions.note_turn(&[workload("/d")], &refused, &[], false);
+    assert!(!of(&decisions, "/d").subject.ended);
+}
+
+#[test]
+fn it_is_bounded_and_those_that_ended_are_forgotten_first() {
+    let decisions = Decisions::default();
+    let event = || entry("create", DecisionState::Placed);
+    for _ in 0..100 {
+        decisions.note(cgroup("/much"), event());
+    }
+    let much = of(&decisions, "/much");
+    assert_eq!((much.records.len(), much.forgotten), (EACH, 100 - EACH as u64));
+    decisions.note(container("old"), event());
+    decisions.end("old");
+    for number in 0..ALL - EACH {
+        decisions.note(cgroup(&format!("/c{number}")), event());
+        let entries: usize = decisions.all().iter().map(|one| one.records.len()).sum();
+        assert!(entries <= ALL, "{entries}");
+    }
+    assert!(!decisions.all().iter().any(|one| one.subject.ended), "it went first");
+    assert_eq!(of(&decisions, "/much").forgotten, 100 - EACH as u64);
+    decisions.note(cgroup("/last"), event());
+    assert_eq!(of(&decisions, "/much").forgotten, 101 - EACH as u64);
+}
+
+#[test]
+fn long_texts_and_long_lists_are_cut() {
+    let decisions = Decisions::default();
+    let long = "ä".repeat(100_000);
+    let record = DecisionRecord {
+        reason: long.clone(),
+        warnings: vec![long; 100],
+        ..entry("create", DecisionState::Placed)
+    };
+    decisions.note(cgroup("/a"), record);
+    let record = of(&decisions, "/a").records[0].clone();
+    assert_eq!((record.warnings.len(), record.reason.chars().count()), (LINES, LONGEST + 1));
+    assert!(record.warnings.iter().all(|text| text.chars().count() == LONGEST + 1));
+}
+
+#[test]
+fn a_place_that_is_kept_is_still_explained_by_what_was_considered_for_it() {
+    use enforcer_core::{considered::Considered, place::Candidate};
+
+    let decisions = Decisions::default();
+    let place = Candidate {
+        container: String::new(),
+        place: "node 0".into(),
+        chosen: true,
+        because: "nearest".into(),
+    };
+    for candidates in [vec![place.clone()], Vec::new()] {
+        let considered = Considered { candidates, ..Considered::default() };
+        let decision =
+            Decision { considered: [(CgroupPath::new("/a"), considered)].into(), ..Decision::default() };
+        let planned = outcome("/a", OutcomeResult::DryRun);
+        decisions.note_turn(&[workload("/a")], &decision, &[planned], true);
+    }
+    let remembered = of(&decisions, "/a");
+    assert_eq!((remembered.records.len(), remembered.records[0].times), (1, 2));
+    assert_eq!(remembered.records[0].considered.candidates, [place]);
+}

@@ -1,0 +1,28 @@
+//! What of a decision is about somebody else's writes: whom to watch for them, and who is left to them.
+//!
+//! The rule is in the core; nothing is decided here.
+
+use enforcer_core::{
+    decide::{Decision, RefusalCause, Standing},
+    degraded::Degraded,
+};
+
+use crate::observe::KeptCgroups;
+
+/// Whose cpuset is ours to keep. Who is left alone is not watched: there would be a turn for each write.
+pub(super) fn kept(decision: &Decision) -> KeptCgroups {
+    let targets = decision.targets.iter().filter(|(_, target)| target.standing != Standing::LeftAlone);
+    targets.map(|(cgroup, target)| (cgroup.clone(), target.cgroup_id)).collect()
+}
+
+/// Who is not kept where it should be.
+pub(super) fn left_alone(decision: &Decision) -> impl Iterator<Item = Degraded> {
+    let refused = decision.refused.iter().filter(|refusal| refusal.cause == RefusalCause::Drift);
+    refused.map(|refusal| {
+        let effect = "its CPUs and memory nodes are as somebody else has set them";
+        Degraded::new(format!("drift:{}", refusal.workload), refusal.reason.clone(), effect)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! Ticks over files that somebody else writes.
+
+use std::{collections::BTreeMap, fs, os::fd::BorrowedFd};
+
+use enforcer_core::{
+    audit::Host,
+    degraded::Degraded,
+    plan::OutcomeResult,
+    policy::{Mode, Policy},
+    sample::{CgroupSample, Change, ChangeKind, Changes, CpusetFile, NodeSample, Sample},
+    set::NodeSet,
+    topology::{Topology, synth::Machine},
+    workload::{CgroupPath, Origin, Workload},
+};
+
+use crate::{
+    enforce::fixture::Fixture,
+    engine::{Engine, Source, SourceError},
+    host::{cgroup::CgroupLayout, read_text},
+    observe::{CpusetWatch, KeptCgroups},
+    report::tick::TickReport,
+};
+
+const SECOND: u64 = 1_000_000_000;
+const MINUTE: u64 = 60 * SECOND;
+
+/// Shows what is in the files of `/db`.
+struct Files {
+    layout: CgroupLayout,
+    watch: CpusetWatch,
+}
+
+impl Files {
+    fn list(&self, file: &str) -> String {
+        read_text(&self.layout.cpuset.path.join("db").join(file)).unwrap()
+    }
+}
+
+impl Source for Files {
+    fn host(&self) -> Host {
+        Host::default()
+    }
+
+    fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError> {
+        Ok((Machine::new().sockets(2).threads(1).build(), Vec::new()))
+    }
+
+    fn workloads(&mut self) -> Result<(Vec<Workload>, Vec<Degraded>), SourceError> {
+        let cgroup = CgroupPath::new("/db");
+        let workload = Workload { cgroup, cgroup_id: None, name: "db".into(), origin: Origin::Cgroup };
+        Ok((vec![workload], Vec::new()))
+    }
+
+    fn aim(&mut self, _aims: &BTreeMap<CgroupPath, NodeSet>) {}
+
+    fn drain(&mut self) {}
+
+    fn urgent(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn take_urgent(&mut self) {}
+
+    fn keep_watch(&mut self, kept: &KeptCgroups) {
+        self.watch.follow(kept);
+    }
+
+    fn written(&mut self) -> bool {
+        self.watch.written()
+    }
+
+    fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {
+        self.watch.written();
+        let free = NodeSample { mem_free_bytes: Some(8 << 30), ..NodeSample::default() };
+        let cgroup = CgroupSample {
+            cpus_effective: self.list("cpuset.cpus").trim().parse().ok(),
+            mems_effective: self.list("cpuset.mems").trim().parse().ok(),
+            ..CgroupSample::default()
+        };
+        let change = Change {
+            time_ns: now_ns,
+            workload: Some(CgroupPath::new("/db")),
+            cgroup_id: 1,
+            tid: 12,
+            pid: 11,
+            command: "sh\n".into(),
+            what: ChangeKind::CpusetWritten { file: CpusetFile::Cpus },
+        };
+        Sample {
+            monotonic_ns: now_ns,
+            cgroups: workloads.iter().map(|one| (one.cgroup.clone(), cgroup.clone())).collect(),
+            nodes: [0, 1].map(|node| (enforcer_core::id::NodeId(node), free.clone())).into(),
+            changes: Some(Changes { latest: vec![change], ..Changes::default() }),
+            ..Sample::default()
+        }
+    }
+}
+
+struct Rig {
+    host: Fixture,
+    engine: Engine,
+}
+
+impl Rig {
+    fn new(mode: Mode) -> Self {
+        let host = Fixture::new(true);
+        host.cgroup("/db", "4-7\n", "0\n");
+        let text = "cool_down = \"10m\"\n[[workload]]\nname = \"db\"\ncgroup = \"/db\"\ncpus = 2\n";
+        let policy = Policy { mode, ..toml::from_str(text).unwrap() };
+        let watch = CpusetWatch::new(host.layout.clone());
+        let source = Files { layout: host.layout.clone(), watch };
+        let mut engine = Engine::new(Box::new(source), policy);
+        engine.set_actuator(Box::new(host.actuator()));
+        Self { host, engine }
+    }
+
+    fn tick(&mut self, now_ns: u64) -> TickReport {
+        self.engine.tick(now_ns).unwrap()
+    }
+
+    /// As a person would.
+    fn somebody_writes(&self, cpus: &str) {
+        fs::write(self.host.path("/db").join("cpuset.cpus"), cpus).unwrap();
+    }
+
+    fn cpus(&self) -> String {
+        self.host.read("/db", "cpuset.cpus")
+    }
+}
+
+#[test]
+fn what_somebody_else_writes_is_put_back_three_times_and_the_fourth_is_reported() {
+    let mut rig = Rig::new(Mode::Enforce);
+    let report = rig.tick(SECOND);
+    let ours = rig.cpus();
+    assert_eq!(ours, "0-1", "{:?} {:?}", report.decision, report.outcomes);
+    assert!(rig.engine.look(), "who is new is looked at once more");
+    let report = rig.tick(2 * SECOND);
+    assert!(report.outcomes.is_empty() && !rig.engine.look(), "{:?}", report.outcomes);
+    for time in 1..=3 {
+        rig.somebody_writes("0-7");
+        assert!(rig.engine.look(), "time {time}: the next tick does not wait");
+        let report = rig.tick((2 + time) * SECOND);
+        assert_eq!(rig.cpus(), ours, "time {time}: the cool-down is ten minutes");
+        assert_eq!(report.totals.drift.repaired, time);
+        let reason = &report.outcomes[0].step.reason;
+        assert!(reason.contains(r#"it was so before "sh\n" (process 11) wrote its cpuset"#), "{reason}");
+        assert!(matches!(report.outcomes[0].result, OutcomeResult::Applied { .. }));
+        rig.tick((2 + time) * SECOND);
+    }
+    rig.engine.look();
+    rig.somebody_writes("0-7");
+    let report = rig.tick(MINUTE);
+    assert_eq!((rig.cpus().as_str(), report.totals.drift.left_alone), ("0-7", 1));
+    let degraded: Vec<_> = report.audit.degraded.iter().filter(|entry| entry.source == "drift:/db").collect();
+    assert!(degraded[0].reason.contains("3 times within an hour"), "{degraded:?}");
+    assert!(degraded[0].reason.contains("left alone for 60 min"), "{degraded:?}");
+    rig.somebody_writes("0-6");
+    assert!(!rig.engine.look(), "who is left alone wakes nobody");
+    assert_eq!(rig.tick(2 * MINUTE).totals.drift.left_alone, 1);
+
+    // Read again, as with SIGHUP.
+    rig.engine.set_policy(rig.engine.policy().clone());
+    let report = rig.tick(3 * MINUTE);
+    assert_eq!((rig.cpus(), report.totals.drift.repaired), (ours, 4));
+    assert!(!report.audit.degraded.iter().any(|entry| entry.source.starts_with("drift")));
+}
+
+#[test]
+fn who_only_observes_watches_nobody() {
+    let mut rig = Rig::new(Mode::Observe);
+    rig.tick(SECOND);
+    rig.somebody_writes("0-7");
+    assert!(!rig.engine.look());
+    assert_eq!(rig.tick(2 * SECOND).totals.drift.repaired, 0);
+    assert_eq!(rig.cpus(), "0-7");
+}

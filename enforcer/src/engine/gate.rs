@@ -1,0 +1,155 @@
+//! May the daemon write just now? A pause closes this gate for everything that changes the host.
+//!
+//! Whoever writes enters first and is let in or not; a pause that comes while somebody is inside does not cut a
+//! plan in two: it is finished, and whoever paused can wait until nobody is inside. A pause with an end is over
+//! by itself, at the first look after it.
+//!
+//! A pause is of this process: a daemon that is started again is not paused.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::{sync::watch, time::timeout};
+
+use crate::report::status::Paused;
+
+/// A handle to the gate; clones refer to the same.
+#[derive(Debug, Clone)]
+pub struct Gate(Arc<watch::Sender<Passage>>);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Passage {
+    pause: Option<Pause>,
+    /// Somebody is inside.
+    inside: bool,
+}
+
+/// Since when, and until when if it has an end.
+#[derive(Debug, Clone, Copy)]
+struct Pause {
+    since: Instant,
+    until: Option<Instant>,
+}
+
+impl Pause {
+    fn holds(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+}
+
+/// Somebody is inside until this is dropped.
+#[derive(Debug)]
+pub struct Inside<'a>(&'a Gate);
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(Passage::default())))
+    }
+}
+
+impl Gate {
+    /// Lets nobody in from now on: for a time, or until [`Self::open`]. Another pause takes the place of one that
+    /// is there.
+    pub fn close(&self, length: Option<Duration>) {
+        let now = Instant::now();
+        self.0.send_modify(|passage| {
+            let before = passage.pause.filter(|pause| pause.holds(now));
+            let since = before.map_or(now, |pause| pause.since);
+            // A time that is too long for the clock has no end.
+            passage.pause = Some(Pause { since, until: length.and_then(|length| now.checked_add(length)) });
+        });
+    }
+
+    /// Lets everybody in again. Says whether it was closed.
+    pub fn open(&self) -> bool {
+        let mut was = false;
+        self.0.send_modify(|passage| {
+            was = passage.pause.take().is_some_and(|pause| pause.holds(Instant::now()));
+        });
+        was
+    }
+
+    /// The pause that holds now.
+    pub fn paused(&self) -> Option<Paused> {
+        let now = Instant::now();
+        let pause = self.0.borrow().pause.filter(|pause| pause.holds(now))?;
+        Some(Paused {
+            for_seconds: now.saturating_duration_since(pause.since).as_secs(),
+            left_seconds: pause.until.map(|until| left(until.saturating_duration_since(now))),
+        })
+    }
+
+    /// Goes inside, if that may be done now.
+    pub fn enter(&self) -> Option<Inside<'_>> {
+        let mut entered = false;
+        self.0.send_modify(|passage| {
+            if passage.pause.is_none_or(|pause| !pause.holds(Instant::now())) {
+                passage.inside = true;
+                entered = true;
+            }
+        });
+        entered.then_some(Inside(self))
+    }
+
+    /// Waits until nobody is inside, at most so long. Is it so?
+    pub async fn settled(&self, longest: Duration) -> bool {
+        let mut passage = self.0.subscribe();
+        timeout(longest, passage.wait_for(|passage| !passage.inside)).await.is_ok_and(|seen| seen.is_ok())
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|passage| passage.inside = false);
+    }
+}
+
+/// Whole seconds, rounded up: a pause that holds has at least one left.
+fn left(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_lets_nobody_in_until_it_is_over() {
+        let gate = Gate::default();
+        assert_eq!((gate.paused(), gate.enter().is_some()), (None, true));
+        gate.close(None);
+        assert_eq!(gate.paused(), Some(Paused { for_seconds: 0, left_seconds: None }));
+        assert!(gate.enter().is_none());
+        assert!(gate.open());
+        assert_eq!((gate.open(), gate.paused(), gate.enter().is_some()), (false, None, true));
+    }
+
+    #[test]
+    fn a_pause_with_an_end_is_over_by_itself() {
+        let gate = Gate::default();
+        gate.close(Some(Duration::from_hours(1)));
+        assert_eq!(gate.paused().unwrap().left_seconds, Some(3600));
+        // The later one counts, also where it is the shorter one.
+        gate.close(Some(Duration::from_millis(20)));
+        assert!(gate.enter().is_none());
+        std::thread::sleep(Duration::from_millis(25));
+        assert_eq!((gate.paused(), gate.open(), gate.enter().is_some()), (None, false, true));
+        gate.close(Some(Duration::MAX));
+        assert_eq!(gate.paused().unwrap().left_seconds, None);
+    }
+
+    #[tokio::test]
+    async fn who_pauses_can_wait_for_who_is_inside() {
+        let gate = Gate::default();
+        let inside = gate.enter().unwrap();
+        gate.close(None);
+        assert!(!gate.settled(Duration::from_millis(5)).await);
+        let waiting = gate.clone();
+        let settled = tokio::spawn(async move { waiting.settled(Duration::from_mins(1)).await });
+        tokio::task::yield_now().await;
+        drop(inside);
+        assert!(settled.await.unwrap());
+    }
+}

@@ -1,0 +1,345 @@
+//! What is given away on this node: shared by the turns of the engine and the calls of a container runtime.
+//!
+//! A runtime asks at any time and waits for the answer, a turn takes as long as the kernel lets it. So this is
+//! behind a lock of its own, which is held for one decision and never while anything is read or written.
+//!
+//! Until the machine was read, and where the daemon may not place, containers are only known by name.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use enforcer_core::{
+    considered::Considered,
+    degraded::Degraded,
+    model::Model,
+    owner::{Facts, KnownContainer, Owners, Ownership, given_at_creation},
+    place::{Allocations, Announced, ContainerRequest, Containers, Cpuset, Inventory, Node, Settled},
+    policy::{Policy, placement::PlacementSettings},
+    trial::UpdateReport,
+    workload::{CgroupPath, Origin, QosClass, Workload, printable},
+};
+
+use super::{
+    decisions::{Decisions, entry},
+    source::Others,
+};
+use crate::report::{
+    decision::{DecisionRecord, DecisionState, Subject},
+    runtime::{Deciding, RuntimeLink, RuntimeReport},
+};
+
+/// Longest name of a container that is shown, in characters.
+const NAME_LIMIT: usize = 200;
+
+/// Time within which a runtime has written what it was told: it makes a container meanwhile.
+const WRITTEN_BY: Duration = Duration::from_secs(10);
+
+/// A handle to what is given away; clones refer to the same.
+#[derive(Debug, Clone, Default)]
+pub struct Placed(Arc<Mutex<State>>);
+
+/// What is given away, and to whom.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) allocations: Allocations,
+    pub(super) containers: Containers,
+    inventory: Option<Arc<Inventory>>,
+    settings: PlacementSettings,
+    places: bool,
+    /// Containers whose cpuset the runtime was told to write, and when.
+    told: BTreeMap<CgroupPath, Instant>,
+    /// What containers would have been set to without us, until it is recorded.
+    unrecorded: BTreeMap<CgroupPath, Cpuset>,
+    /// One of these has started since this was last asked.
+    started: bool,
+    /// `NAMESPACE/POD/CONTAINER` by container id.
+    names: BTreeMap<String, String>,
+    /// Who else writes cpusets.
+    facts: Facts,
+    report: RuntimeReport,
+    /// While enforcement is paused: what each container was set to when that began.
+    held: Option<BTreeMap<String, Cpuset>>,
+    decisions: Decisions,
+}
+
+impl Placed {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // Whoever panicked left grants that are whole: each change of them is one.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes on with this machine and policy; `writes` says whether the daemon may.
+    pub fn follow(&self, inventory: Option<Arc<Inventory>>, policy: &Policy, writes: bool) {
+        let mut state = self.lock();
+        state.inventory = inventory;
+        state.settings = policy.placement.clone();
+        state.places = writes && policy.nri.place;
+    }
+
+    /// Notes who else writes cpusets.
+    pub(super) fn beside(&self, others: Others) {
+        let mut state = self.lock();
+        state.facts.kubelet = others.kubelet;
+        state.facts.units = others.units;
+    }
+
+    /// Whose each cpuset is. What is somebody else's, and was ours by mistake or until now, is given up.
+    pub(super) fn owners(&self, workloads: &[Workload], model: &Model, policy: &Policy) -> Owners {
+        let mut state = self.lock();
+        let owners = {
+            let placed = state.containers.cgroups().filter(|(_, holder)| !holder.is_given());
+            let placed: BTreeSet<&CgroupPath> = placed.map(|(cgroup, _)| cgroup).collect();
+            Owners::find(&state.facts, workloads, model, policy, |cgroup| placed.contains(cgroup))
+        };
+        for workload in workloads {
+            let Origin::Pod { container_id: Some(id), .. } = &workload.origin else { continue };
+            let ours = state.containers.holder(id).filter(|holder| !holder.is_given());
+            let Some((ownership, name)) = owners.foreign(workload).zip(ours.map(|one| one.name().to_owned()))
+            else {
+                continue;
+            };
+            tracing::info!("{} is left alone from now on: {}", workload.name, ownership.refusal());
+            state.settle("turn", |known, node| known.give_up(node, id, &name, None, ownership));
+        }
+        owners
+    }
+
+    /// What was decided lately.
+    pub(super) fn decisions(&self) -> Decisions {
+        self.lock().decisions.clone()
+    }
+
+    /// Gives workloads the names that the runtime has for them.
+    pub(super) fn rename(&self, workloads: &mut [Workload]) {
+        let state = self.lock();
+        for workload in workloads {
+            if let Origin::Pod { container_id: Some(id), .. } = &workload.origin
+                && let Some(name) = state.names.get(id)
+            {
+                workload.name.clone_from(name);
+            }
+        }
+    }
+
+    /// A runtime that was there and is not. One that never was is none that is missed.
+    pub(super) fn degraded(&self) -> Option<Degraded> {
+        let RuntimeReport { link, calls, .. } = &self.lock().report;
+        let RuntimeLink::Down { reason } = link else { return None };
+        let effect = "new containers start without a place and get one when the runtime is back";
+        (!calls.is_empty()).then(|| Degraded::new("nri", reason.clone(), effect))
+    }
+
+    /// What containers would have been set to without us, as far as it is not recorded.
+    pub(super) fn unrecorded(&self) -> BTreeMap<CgroupPath, Cpuset> {
+        self.lock().unrecorded.clone()
+    }
+
+    /// These are recorded.
+    pub(super) fn recorded(&self, cgroups: &[CgroupPath]) {
+        self.lock().unrecorded.retain(|cgroup, _| !cgroups.contains(cgroup));
+    }
+
+    /// Has a container started that is to be recorded, since this was last asked?
+    pub(super) fn has_started(&self) -> bool {
+        std::mem::take(&mut self.lock().started)
+    }
+
+    /// Cgroups whose cpusets the runtime writes about now, because it was told to.
+    pub(super) fn told_lately(&self) -> Vec<CgroupPath> {
+        let told = &mut self.lock().told;
+        told.retain(|_, at| at.elapsed() < WRITTEN_BY);
+        told.keys().cloned().collect()
+    }
+
+    /// How the runtime fares; `None` where there never was one. What is told since the report before begins
+    /// anew.
+    pub(super) fn take_report(&self) -> Option<RuntimeReport> {
+        let mut state = self.lock();
+        let known = state.report != RuntimeReport::default();
+        let report = known.then(|| RuntimeReport { containers: state.names.len(), ..state.report.clone() });
+        state.report.deciding.longest = None;
+        report
+    }
+}
+
+impl State {
+    /// Notes what the runtime calls a container, and whose its cpuset is.
+    pub(super) fn name(&mut self, one: &mut Announced, known: KnownContainer) {
+        one.given = self.given(one, &known);
+        self.facts.containers.insert(one.id.clone(), known);
+
+        let container = one.pod.containers.first().map_or("", |container| container.name.as_str());
+        let name = printable(&format!("{}/{}/{container}", one.pod.name.namespace, one.pod.name.name));
+        self.names.insert(one.id.clone(), name.chars().take(NAME_LIMIT).collect());
+    }
+
+    /// Whose its cpuset is, if it is another's.
+    fn given(&self, one: &Announced, known: &KnownContainer) -> Option<Ownership> {
+        let asked = one.pod.containers.first().filter(|_| one.pod.qos == QosClass::Guaranteed);
+        let whole = asked.and_then(ContainerRequest::whole_cpus);
+        given_at_creation(&self.facts, known, one.now.cpus.as_ref(), whole)
+    }
+
+    /// A container is made with our cpuset instead of what it was to have.
+    pub(super) fn made(&mut self, one: &Announced) {
+        if let Some(cgroup) = one.cgroup.as_ref().filter(|_| self.containers.holder(&one.id).is_some()) {
+            self.unrecorded.insert(cgroup.clone(), one.now.clone());
+        }
+    }
+
+    /// A container runs, so its cgroup is there.
+    pub(super) fn started(&mut self) {
+        self.started |= !self.unrecorded.is_empty();
+    }
+
+    /// Forgets a container's cgroup; before the container itself is forgotten.
+    pub(super) fn ends(&mut self, id: &str) {
+        if let Some(cgroup) = self.containers.cgroup(id) {
+            self.unrecorded.remove(cgroup);
+            self.told.remove(cgroup);
+        }
+    }
+
+    /// Forgets a container.
+    pub(super) fn forget(&mut self, id: &str) {
+        self.names.remove(id);
+        self.facts.containers.remove(id);
+        self.decisions.end(id);
+        if let Some(held) = &mut self.held {
+            held.remove(id);
+        }
+        self.report.unplaced.remove(id);
+    }
+
+    /// Only these containers are there.
+    pub(super) fn only(&mut self, all: &mut [(Announced, KnownContainer)]) {
+        self.decisions.only(&all.iter().map(|(one, _)| one.id.as_str()).collect());
+        self.names.clear();
+        self.facts.containers.clear();
+        self.report.unplaced.clear();
+        self.unrecorded.retain(|cgroup, _| all.iter().any(|(one, _)| one.cgroup.as_ref() == Some(cgroup)));
+        for (one, known) in all {
+            self.name(one, std::mem::take(known));
+        }
+    }
+
+    pub(super) fn link(&mut self, link: RuntimeLink) {
+        self.report.link = link;
+    }
+
+    /// Counts a call.
+    pub(super) fn count(&mut self, call: &'static str) {
+        *self.report.calls.entry(call).or_default() += 1;
+    }
+
+    /// Counts an answer, and whether it came too late.
+    pub(super) fn answered(&mut self, took: Duration, late: bool) {
+        let Deciding { sum, longest } = &mut self.report.deciding;
+        *sum = sum.saturating_add(took);
+        *longest = (*longest).max(Some(took));
+        self.report.late += u64::from(late);
+    }
+
+    /// Places, where that may be done now, and notes who has no place, and for `call` how that came about.
+    pub(super) fn settle(
+        &mut self,
+        call: &str,
+        settle: impl FnOnce(&mut Containers, &mut Node<'_>) -> Settled,
+    ) -> Settled {
+        let Some(inventory) = self.inventory.clone().filter(|_| self.places) else {
+            return Settled::default();
+        };
+        let Self { allocations, settings, containers, .. } = self;
+        let mut settled = settle(containers, &mut Node { inventory: &inventory, settings, allocations });
+        let now = Instant::now();
+        let told = settled.others.keys().filter_map(|id| Some((containers.cgroup(id)?.clone(), now)));
+        // While paused nobody is told anything.
+        if self.held.is_none() {
+            self.told.extend(told);
+        }
+        self.explain(call, &mut settled);
+        for warning in &settled.warnings {
+            tracing::warn!("placement: {warning}");
+        }
+        for (id, rejection) in &settled.rejections {
+            let name = self.names.get(id).map_or(id.as_str(), String::as_str);
+            tracing::warn!("{} has no place and runs on what is left: {rejection}", printable(name));
+            self.report.unplaced.insert(id.clone(), rejection.to_string());
+        }
+        settled
+    }
+
+    /// Remembers how it was decided about each container, and what changed for which others.
+    fn explain(&self, call: &str, settled: &mut Settled) {
+        let shown = |id: &str| self.names.get(id).cloned().unwrap_or_else(|| printable(id));
+        let taken = self.allocations.exclusive_cpus();
+        let subject = |id: &str| Subject {
+            name: shown(id),
+            cgroup: self.containers.cgroup(id).cloned(),
+            container_id: Some(id.to_owned()),
+            ended: false,
+        };
+        let updates: Vec<UpdateReport> = settled
+            .others
+            .iter()
+            .map(|(id, cpuset)| UpdateReport {
+                who: shown(id),
+                cpus: cpuset.cpus.clone(),
+                mems: cpuset.mems.clone(),
+            })
+            .collect();
+        let paused = self.held.is_some();
+        let about = settled.weighed.keys().next();
+        let about = about.map_or_else(|| "another container".to_owned(), |id| shown(id));
+        for (id, weighed) in std::mem::take(&mut settled.weighed) {
+            let given = self.containers.holder(&id).and_then(|holder| self.allocations.get(holder));
+            let rejection = settled.rejections.get(&id).map(ToString::to_string);
+            let state = if rejection.is_some() { DecisionState::Unplaced } else { DecisionState::Placed };
+            let reason = rejection.or_else(|| Some(given?.why().into_owned())).unwrap_or_default();
+            let record = DecisionRecord {
+                reason,
+                paused,
+                considered: Considered::of_container(weighed, given, &taken),
+                updates: updates.clone(),
+                warnings: settled.warnings.clone(),
+                ..entry(call, state)
+            };
+            self.decisions.note(subject(&id), record);
+        }
+        for (update, id) in updates.into_iter().zip(settled.others.keys()) {
+            let reason = format!("the runtime's call `{call}` about {about} changed what is left for it");
+            let updates = vec![update];
+            let record = DecisionRecord { paused, reason, updates, ..entry(call, DecisionState::Changed) };
+            self.decisions.note(subject(id), record);
+        }
+    }
+
+    /// Holds what containers are set to as it is, for as long as enforcement is paused.
+    pub(super) fn hold(&mut self, paused: bool) {
+        if !paused {
+            self.held = None;
+        } else if self.held.is_none() {
+            let ids: Vec<String> = self.names.keys().cloned().collect();
+            let set = ids.into_iter().filter_map(|id| Some((id.clone(), self.cpuset(&id)?)));
+            self.held = Some(set.collect());
+        }
+    }
+
+    /// Nothing may be set now but what was set before.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// What a container shall be set to, or stay set to.
+    pub(super) fn cpuset(&mut self, id: &str) -> Option<Cpuset> {
+        if let Some(held) = &self.held {
+            return held.get(id).cloned();
+        }
+        let inventory = self.inventory.clone().filter(|_| self.places)?;
+        let Self { allocations, settings, containers, .. } = self;
+        containers.cpuset(&Node { inventory: &inventory, settings, allocations }, id)
+    }
+}

@@ -1,0 +1,107 @@
+//! What the log tells, and changing that while the daemon runs.
+//!
+//! Only a level can be set, for everything alike: the directives of `RUST_LOG` may hold regular expressions, which
+//! are for whoever starts the daemon, not for whoever reaches its socket.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use thiserror::Error;
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
+
+/// Takes a new filter, or says why not.
+type Reload = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+
+/// A handle to the log's filter; clones refer to the same.
+#[derive(Clone)]
+pub struct LogLevel(Arc<Inner>);
+
+struct Inner {
+    current: Mutex<String>,
+    reload: Reload,
+}
+
+/// Why the level stays as it is.
+#[derive(Debug, Error)]
+pub enum LogLevelError {
+    /// Not a level.
+    #[error("`{0}` is not a level of a log: one of off, error, warn, info, debug, trace is expected")]
+    Unknown(String),
+    /// The log does not take it.
+    #[error("setting the level of the log: {0}")]
+    Refused(String),
+}
+
+impl LogLevel {
+    /// A log whose filter is `current` now and is set by `reload`.
+    pub fn new(
+        current: String,
+        reload: impl Fn(EnvFilter) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(Inner { current: Mutex::new(current), reload: Box::new(reload) }))
+    }
+
+    /// A level, or the directives that the daemon was started with.
+    pub fn current(&self) -> String {
+        self.0.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tells from `level` on, from now on.
+    pub fn set(&self, level: &str) -> Result<(), LogLevelError> {
+        let unknown = || LogLevelError::Unknown(level.chars().take(40).collect());
+        // A number is a level to the parser as well, which few would expect.
+        let word = !level.is_empty() && level.bytes().all(|byte| byte.is_ascii_alphabetic());
+        let filter = level.parse::<LevelFilter>().ok().filter(|_| word).ok_or_else(unknown)?;
+        let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.0.reload)(EnvFilter::default().add_directive(filter.into())).map_err(LogLevelError::Refused)?;
+        *current = filter.to_string();
+        Ok(())
+    }
+}
+
+impl fmt::Debug for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LogLevel").field(&self.current()).finish()
+    }
+}
+
+impl Default for LogLevel {
+    /// Of a log that cannot be changed.
+    fn default() -> Self {
+        Self::new("info".to_owned(), |_| Err("this log has one level".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_is_set_and_nothing_else_is() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let sets = Arc::clone(&seen);
+        let log = LogLevel::new("info,enforcer=debug".into(), move |filter| {
+            sets.lock().unwrap().push(filter.to_string());
+            Ok(())
+        });
+        for bad in ["", "loud", "3", "info,x=debug", "[{a=.*}]=trace", "debug "] {
+            assert!(log.set(bad).is_err(), "{bad}");
+        }
+        assert_eq!(log.current(), "info,enforcer=debug");
+        for level in ["debug", "WARN", "off", "trace"] {
+            log.set(level).unwrap();
+            assert_eq!(log.current(), level.to_lowercase());
+        }
+        assert_eq!(*seen.lock().unwrap(), ["debug", "warn", "off", "trace"]);
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_changed_keeps_its_level() {
+        let log = LogLevel::default();
+        let message = log.set("debug").unwrap_err().to_string();
+        assert!(message.ends_with("one level"), "{message}");
+        assert_eq!(log.current(), "info");
+    }
+}

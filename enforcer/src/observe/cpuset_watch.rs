@@ -1,0 +1,276 @@
+//! Tells that somebody has written a cpuset that is ours to keep, between two samples.
+//!
+//! The kernel tells of each write(2) to a file by inotify (`fsnotify_modify` in `vfs_write`, `fs/read_write.c`), and the
+//! files of cgroups are no exception. It does not tell of what it changes itself, as when a parent is narrowed: that
+//! is found by the next sample. A file that cannot be watched, because `fs.inotify.max_user_watches` is used up, is
+//! read again every second.
+//!
+//! A cgroup that is removed is not told either, and its files stay in memory for as long as they are watched: whoever
+//! is no longer to be kept is dropped in [`CpusetWatch::follow`]. Who is new there counts as written once, because
+//! nobody knows what was done to it since the latest sample.
+//!
+//! Who it was, and whether it matters, is not asked here: the daemon's own writes are told as well.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    mem::MaybeUninit,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use enforcer_core::workload::CgroupPath;
+use rustix::{
+    fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags},
+    io::Errno,
+};
+
+use crate::host::{cgroup::CgroupLayout, read_text};
+
+/// Time between two readings of a file that cannot be watched.
+const READ_EVERY: Duration = Duration::from_secs(1);
+
+/// Room for the events of one read(2): several hundred, since those of files have no name.
+const BUFFER: usize = 8 * 1024;
+
+/// Cgroups that are ours to keep, with the kernel's id of each.
+pub type KeptCgroups = BTreeMap<CgroupPath, Option<u64>>;
+
+/// Watches cpuset files.
+pub struct CpusetWatch {
+    layout: CgroupLayout,
+    inotify: io::Result<OwnedFd>,
+    kept: BTreeMap<(CgroupPath, Option<u64>), Vec<Watch>>,
+    read: Instant,
+    /// Somebody is watched who was not.
+    new: bool,
+}
+
+enum Watch {
+    /// Its writes are told with this number.
+    Told(i32),
+    /// It is read.
+    Read { path: PathBuf, text: Option<String> },
+}
+
+impl CpusetWatch {
+    /// Watches nothing yet.
+    pub fn new(layout: CgroupLayout) -> Self {
+        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(io::Error::from);
+        if let Err(error) = &inotify {
+            tracing::info!("writes to cpusets are looked for once a second: inotify_init1: {error}");
+        }
+        Self { layout, inotify, kept: BTreeMap::new(), read: Instant::now(), new: false }
+    }
+
+    /// Watches the cpusets of these cgroups and of no others.
+    pub fn follow(&mut self, cgroups: &KeptCgroups) {
+        let Self { layout, inotify, kept, new, .. } = self;
+        let is_kept = |cgroup: &CgroupPath, id: &Option<u64>| cgroups.get(cgroup) == Some(id);
+        for ((cgroup, id), watches) in kept.iter() {
+            if !is_kept(cgroup, id) {
+                for watch in watches {
+                    watch.end(inotify.as_ref());
+                }
+            }
+        }
+        kept.retain(|(cgroup, id), _| is_kept(cgroup, id));
+        for (cgroup, id) in cgroups {
+            kept.entry((cgroup.clone(), *id)).or_insert_with(|| {
+                *new = true;
+                let (dir, files) = (layout.cpuset.dir(cgroup), layout.cpuset.files());
+                [files.cpus, files.mems].map(|file| Watch::begin(inotify.as_ref(), dir.join(file))).into()
+            });
+        }
+    }
+
+    /// Has anybody written one of them since this was last asked?
+    pub fn written(&mut self) -> bool {
+        let told = self.inotify.as_ref().is_ok_and(take_events) | std::mem::take(&mut self.new);
+        let due = self.read.elapsed() >= READ_EVERY;
+        if due {
+            self.read = Instant::now();
+        }
+        // All of them, so that each is told once.
+        let watches = self.kept.values_mut().flatten().filter(|_| due);
+        watches.fold(told, |any, watch| watch.has_another_text() | any)
+    }
+}
+
+/// Takes all events that there are; whose they are does not matter.
+fn take_events(inotify: &OwnedFd) -> bool {
+    let mut buffer = [MaybeUninit::uninit(); BUFFER];
+    let mut events = Reader::new(inotify, &mut buffer);
+    let mut any = false;
+    // It ends when there are none left; each of a storm's is one of a queue with a limit.
+    while let Ok(event) = events.next() {
+        // The end of a watch is told as well.
+        any |= !event.events().contains(ReadFlags::IGNORED);
+    }
+    any
+}
+
+impl Watch {
+    fn begin(inotify: Result<&OwnedFd, &io::Error>, path: PathBuf) -> Self {
+        let told = inotify
+            .ok()
+            .map(|inotify| inotify::add_watch(inotify, &path, WatchFlags::MODIFY | WatchFlags::DONT_FOLLOW));
+        match told {
+            Some(Ok(number)) => Self::Told(number),
+            other => {
+                if let Some(Err(error)) = other.filter(|told| *told != Err(Errno::NOENT)) {
+                    tracing::debug!("reading {} once a second: inotify_add_watch: {error}", path.display());
+                }
+                let text = text_of(&path);
+                Self::Read { path, text }
+            }
+        }
+    }
+
+    fn end(&self, inotify: Result<&OwnedFd, &io::Error>) {
+        if let (Self::Told(number), Ok(inotify)) = (self, inotify) {
+            // It fails where the watch has ended by itself.
+            let _ended = inotify::remove_watch(inotify, *number);
+        }
+    }
+
+    fn has_another_text(&mut self) -> bool {
+        let Self::Read { path, text } = self else { return false };
+        let now = text_of(path);
+        let differs = now != *text;
+        *text = now;
+        differs
+    }
+}
+
+/// `None` where it cannot be read: it is gone, or will be said to be unreadable by the sample.
+fn text_of(path: &Path) -> Option<String> {
+    read_text(path).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::host::cgroup::{CgroupVersion, ControllerRoot};
+
+    struct Rig {
+        dir: tempfile::TempDir,
+        watch: CpusetWatch,
+    }
+
+    impl Rig {
+        fn new(inotify: bool) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let cpuset = ControllerRoot { path: dir.path().into(), v2: true, mounted_cgroup: "/".into() };
+            let layout = CgroupLayout {
+                version: CgroupVersion::V2,
+                cpuset,
+                memory: None,
+                systemd: None,
+                unified: None,
+            };
+            let mut watch = CpusetWatch::new(layout);
+            if !inotify {
+                watch.inotify = Err(io::Error::from_raw_os_error(24));
+            }
+            let rig = Self { dir, watch };
+            for cgroup in ["a", "b"] {
+                fs::create_dir(rig.dir.path().join(cgroup)).unwrap();
+                rig.write(cgroup, "cpuset.cpus", "0-3\n");
+                rig.write(cgroup, "cpuset.mems", "0\n");
+            }
+            rig
+        }
+
+        fn write(&self, cgroup: &str, file: &str, text: &str) {
+            fs::write(self.dir.path().join(cgroup).join(file), text).unwrap();
+        }
+
+        /// A second later.
+        fn written(&mut self) -> bool {
+            self.watch.read -= READ_EVERY;
+            self.watch.written()
+        }
+    }
+
+    fn kept(cgroups: &[(&str, u64)]) -> KeptCgroups {
+        cgroups.iter().map(|(path, id)| (CgroupPath::new(path), Some(*id))).collect()
+    }
+
+    #[test]
+    fn a_write_to_what_is_kept_is_told_once_and_others_are_not() {
+        for inotify in [true, false] {
+            let mut rig = Rig::new(inotify);
+            rig.watch.follow(&kept(&[("/a", 1)]));
+            assert!(rig.written(), "it is new; inotify: {inotify}");
+            assert!(!rig.written(), "inotify: {inotify}");
+            for (file, text) in [("cpuset.cpus", "1\n"), ("cpuset.mems", "1\n")] {
+                rig.write("a", file, text);
+                assert!(rig.written(), "{file}, inotify: {inotify}");
+                assert!(!rig.written(), "{file}, inotify: {inotify}");
+            }
+            rig.write("b", "cpuset.cpus", "1\n");
+            assert!(!rig.written(), "inotify: {inotify}");
+            rig.watch.follow(&kept(&[("/b", 2)]));
+            assert!(rig.written(), "it is new; inotify: {inotify}");
+            rig.write("a", "cpuset.cpus", "2\n");
+            assert!(!rig.written(), "no longer kept; inotify: {inotify}");
+            rig.write("b", "cpuset.cpus", "2\n");
+            assert!(rig.written(), "inotify: {inotify}");
+        }
+    }
+
+    #[test]
+    fn a_cgroup_that_was_made_again_is_watched_anew() {
+        for inotify in [true, false] {
+            let mut rig = Rig::new(inotify);
+            rig.watch.follow(&kept(&[("/a", 1)]));
+            fs::rename(rig.dir.path().join("a"), rig.dir.path().join("old")).unwrap();
+            fs::create_dir(rig.dir.path().join("a")).unwrap();
+            rig.write("a", "cpuset.cpus", "0-3\n");
+            rig.written();
+            rig.watch.follow(&kept(&[("/a", 2)]));
+            rig.written();
+            rig.write("old", "cpuset.cpus", "1\n");
+            assert!(!rig.written(), "inotify: {inotify}");
+            rig.write("a", "cpuset.cpus", "1\n");
+            assert!(rig.written(), "inotify: {inotify}");
+        }
+    }
+
+    #[test]
+    fn files_that_cannot_be_watched_are_read_once_a_second() {
+        let mut rig = Rig::new(false);
+        rig.watch.follow(&kept(&[("/a", 1)]));
+        rig.written();
+        rig.write("a", "cpuset.cpus", "1\n");
+        rig.watch.read = Instant::now();
+        assert!(!rig.watch.written(), "not yet");
+        assert!(rig.written());
+    }
+
+    #[test]
+    fn the_kernels_own_files_are_told() {
+        let Ok(layout) = CgroupLayout::read(&crate::host::HostRoot::live()) else { return };
+        let name = format!("numa-enforcer-test-watch-{}", std::process::id());
+        let dir = layout.cpuset.path.join(&name);
+        if fs::create_dir(&dir).is_err() || !dir.join("cpuset.mems").exists() {
+            let _ = fs::remove_dir(&dir);
+            println!("skipped: cannot make a cgroup with a cpuset (not root?)");
+            return;
+        }
+        let mut watch = CpusetWatch::new(layout);
+        watch.follow(&kept(&[(&format!("/{name}"), 1)]));
+        let all_told = watch.kept.values().flatten().all(|watch| matches!(watch, Watch::Told(_)));
+        watch.written();
+        let before = watch.written();
+        let written = fs::write(dir.join("cpuset.mems"), "0");
+        let told = watch.written();
+        fs::remove_dir(&dir).unwrap();
+        written.unwrap();
+        assert!(all_told && !before && told);
+    }
+}

@@ -1,0 +1,92 @@
+//! Huge pages of hugetlbfs, which the memory controller does not count: in which files of a cgroup they are, if any
+//! are in use on this host.
+//!
+//! Transparent huge pages are anonymous memory like any other.
+
+use std::path::Path;
+
+use enforcer_core::{degraded::Degraded, parse::scalar};
+
+use crate::host::{read_dir, read_text};
+
+/// No architecture has more sizes.
+const MOST_SIZES: usize = 16;
+
+/// Sizes of which pages are in use.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct HugepagesInUse {
+    kibibytes: Vec<u64>,
+}
+
+impl HugepagesInUse {
+    /// Of the whole host; none where the kernel has no such pages.
+    pub(super) fn read(sys: &Path) -> Self {
+        let top = sys.join("kernel/mm/hugepages");
+        let mut kibibytes: Vec<u64> = read_dir(&top)
+            .into_iter()
+            .flatten()
+            .filter_map(|(name, _)| {
+                name.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()
+            })
+            .take(MOST_SIZES)
+            .filter(|size| {
+                let count = |file: &str| {
+                    let text = read_text(&top.join(format!("hugepages-{size}kB/{file}"))).ok()?;
+                    scalar::unsigned(&text).ok()
+                };
+                count("nr_hugepages") > count("free_hugepages")
+            })
+            .collect();
+        kibibytes.sort_unstable();
+        Self { kibibytes }
+    }
+
+    /// Names of the files that say where a cgroup has them (`hugetlb_cgroup_file_pre_init`, with `mem_fmt`).
+    pub(super) fn files(&self) -> impl Iterator<Item = String> {
+        self.kibibytes.iter().map(|size| match size {
+            ..1_024 => format!("hugetlb.{size}KB.numa_stat"),
+            1_024..1_048_576 => format!("hugetlb.{}MB.numa_stat", size >> 10),
+            _ => format!("hugetlb.{}GB.numa_stat", size >> 20),
+        })
+    }
+
+    /// Says that there are some and nobody tells whose.
+    pub(super) fn untold(&self) -> Option<Degraded> {
+        let files: Vec<String> = self.files().collect();
+        let reason = format!(
+            "no cgroup has {}: the hugetlb controller is not enabled on cgroup v2, or the kernel is older than 5.17",
+            files.join(", ")
+        );
+        let effect = "memory in huge pages of hugetlbfs is in no figure of a workload";
+        (!files.is_empty()).then(|| Degraded::new("hugetlb", reason, effect))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn sizes_that_are_in_use_have_their_files() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let pages = |size: &str, total: &str, free: &str| {
+            let size = dir.path().join("kernel/mm/hugepages").join(size);
+            fs::create_dir_all(&size).unwrap();
+            fs::write(size.join("nr_hugepages"), total).unwrap();
+            fs::write(size.join("free_hugepages"), free).unwrap();
+        };
+        assert_eq!(HugepagesInUse::read(dir.path()), HugepagesInUse::default());
+        assert_eq!(HugepagesInUse::default().untold(), None);
+        pages("hugepages-64kB", "9\n", "9\n");
+        pages("hugepages-1048576kB", "2\n", "1\n");
+        pages("hugepages-2048kB", "512\n", "0\n");
+        pages("hugepages-32kB", "1\n", "0\n");
+        pages("hugepages-4096kB", "nonsense", "0\n");
+        let found = HugepagesInUse::read(dir.path());
+        let files: Vec<_> = found.files().collect();
+        assert_eq!(files, ["hugetlb.32KB.numa_stat", "hugetlb.2MB.numa_stat", "hugetlb.1GB.numa_stat"]);
+        assert!(found.untold().unwrap().reason.contains("hugetlb.2MB.numa_stat"));
+    }
+}

@@ -1,0 +1,121 @@
+//! Pressure events between two samples: taken when they come, told by the next sample. Pure.
+//!
+//! The counts are since the programs were first attached; they do not start again when others are attached.
+
+use std::collections::BTreeMap;
+
+use enforcer_core::{
+    id::NodeId,
+    sample::{EventCounts, PressureDelay, PressureEvent, PressureEvents, PressureKind, PressureTotal},
+};
+
+use crate::observe::{
+    bpf::{Kept, Told},
+    index::Index,
+};
+
+/// What was taken from the ring so far.
+#[derive(Debug, Default)]
+pub(super) struct Pressure {
+    /// What no sample has yet.
+    kept: Kept<PressureEvent>,
+    /// Without what the attached programs could not send.
+    counts: EventCounts,
+    totals: BTreeMap<(NodeId, PressureKind), u64>,
+    delay: PressureDelay,
+}
+
+impl Pressure {
+    /// Takes what the ring gave at `now_ns` of the clock that the events have their times from; `None` is a
+    /// record that means nothing here.
+    pub(super) fn take(&mut self, events: Vec<Option<PressureEvent>>, now_ns: u64) {
+        for event in events {
+            if let Some(event) = &event {
+                let delay = now_ns.saturating_sub(event.time_ns);
+                self.delay.sum_ns = self.delay.sum_ns.saturating_add(delay);
+                self.delay.longest_ns = self.delay.longest_ns.max(Some(delay));
+                *self.totals.entry((event.numa_node, event.kind)).or_default() += 1;
+            }
+            self.kept.add(event);
+        }
+    }
+
+    /// Counts what programs that are about to be detached could not send.
+    pub(super) fn carry(&mut self, unsent: EventCounts) {
+        self.counts = self.counts.plus(unsent);
+    }
+
+    /// For a sample: events with the workloads by name, and what became of all of them.
+    pub(super) fn told(&mut self, index: &Index, unsent: EventCounts) -> PressureEvents {
+        let Told { mut latest, told, forgotten } = self.kept.take();
+        self.carry(EventCounts { told, forgotten, ..EventCounts::default() });
+        for event in &mut latest {
+            event.workload = index.ids.get(&event.cgroup_id).cloned();
+        }
+        let total = |((numa_node, kind), events): (&(NodeId, PressureKind), &u64)| PressureTotal {
+            numa_node: *numa_node,
+            kind: *kind,
+            events: *events,
+        };
+        let delay = self.delay;
+        self.delay.longest_ns = None;
+        PressureEvents {
+            latest,
+            counts: self.counts.plus(unsent),
+            totals: self.totals.iter().map(total).collect(),
+            delay,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use enforcer_core::workload::CgroupPath;
+
+    use super::*;
+
+    fn event(time_ns: u64, node: u32, kind: PressureKind) -> PressureEvent {
+        PressureEvent {
+            time_ns,
+            kind,
+            numa_node: NodeId(node),
+            order: 0,
+            cgroup_id: 7,
+            workload: None,
+            tid: 1,
+            constraint: None,
+        }
+    }
+
+    #[test]
+    fn every_event_is_in_one_sample_and_in_all_totals_after_it() {
+        let index = Index { ids: [(7, CgroupPath::new("/db"))].into(), ..Index::default() };
+        let mut pressure = Pressure::default();
+        let none = EventCounts::default();
+        assert_eq!(pressure.told(&index, none), PressureEvents::default());
+
+        pressure.take(vec![Some(event(10, 1, PressureKind::KswapdWoken)), None], 25);
+        pressure.take(
+            [event(40, 0, PressureKind::KswapdWoken), event(90, 1, PressureKind::KswapdWoken)]
+                .map(Some)
+                .into(),
+            80,
+        );
+        let limited = EventCounts { limited: 5, ..none };
+        let first = pressure.told(&index, limited);
+        assert_eq!(first.latest.iter().map(|event| event.time_ns).collect::<Vec<_>>(), [10, 40, 90]);
+        assert!(first.latest.iter().all(|event| event.workload == Some(CgroupPath::new("/db"))));
+        assert_eq!(first.counts, EventCounts { told: 4, forgotten: 1, limited: 5, ..none });
+        // Clocks of two CPUs may differ by a hair: an event is never from the future.
+        assert_eq!(first.delay, PressureDelay { sum_ns: 15 + 40, longest_ns: Some(40) });
+        let total =
+            |node, events| PressureTotal { numa_node: NodeId(node), kind: PressureKind::KswapdWoken, events };
+        assert_eq!(first.totals, [total(0, 1), total(1, 2)]);
+
+        let later = pressure.told(&index, limited);
+        assert_eq!((&later.latest, &later.totals, later.counts), (&Vec::new(), &first.totals, first.counts));
+        assert_eq!(later.delay, PressureDelay { sum_ns: 55, longest_ns: None });
+        pressure.carry(limited);
+        assert_eq!(pressure.told(&index, none).counts, first.counts);
+    }
+}

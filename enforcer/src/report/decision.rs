@@ -1,0 +1,293 @@
+//! What was decided about one workload, decision by decision: what `explain` shows.
+//!
+//! A decision is told with what it was made from, the places that were considered and the comparison that
+//! decided, what it changed for others, and what became of its steps. Places and grants are shown as `plan
+//! --explain` shows them.
+//!
+//! The same decision turn after turn is one entry that says how often. Texts from outside are escaped here, not
+//! in the JSON.
+
+use std::fmt::Write as _;
+
+use enforcer_core::{
+    considered::{Asked, Considered, Seen},
+    decide::RefusalCause,
+    id::NodeId,
+    plan::{Action, Outcome, OutcomeResult},
+    trial::UpdateReport,
+    workload::CgroupPath,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    plan_table,
+    style::{Style, Tone},
+    text,
+    tick::{action_name, result_name},
+    units,
+};
+
+/// Version of the serde form of [`Explanation`].
+pub const EXPLANATION_SCHEMA_VERSION: u32 = 1;
+
+/// Everything that is remembered of the decisions about one workload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// [`EXPLANATION_SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The daemon's clock when it answered, in milliseconds since 1970.
+    pub now_unix_ms: u64,
+    /// Which workload.
+    pub workload: Subject,
+    /// Oldest first.
+    pub decisions: Vec<DecisionRecord>,
+    /// Older decisions that are no longer remembered.
+    pub forgotten: u64,
+}
+
+/// A workload that is decided about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Subject {
+    /// What people call it: `NAMESPACE/POD/CONTAINER` of a container.
+    pub name: String,
+    /// Its cgroup, as far as it is known.
+    pub cgroup: Option<CgroupPath>,
+    /// Its container's id.
+    pub container_id: Option<String>,
+    /// It is gone.
+    pub ended: bool,
+}
+
+/// One decision, or the same one several times in a row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DecisionRecord {
+    /// When it was made first, in milliseconds since 1970.
+    pub first_unix_ms: u64,
+    /// When it was made last; what follows is of that time.
+    pub last_unix_ms: u64,
+    /// How often in a row.
+    pub times: u64,
+    /// What it answers: `turn`, or a call of the runtime as `create`, `update`, `stop`.
+    pub by: String,
+    /// What came of it.
+    pub state: DecisionState,
+    /// Why nothing was done about it; of a refusal.
+    pub cause: Option<RefusalCause>,
+    /// Enforcement was paused: nothing was set or written because of it.
+    pub paused: bool,
+    /// Why, in one sentence.
+    pub reason: String,
+    /// What it was made from, and what was considered.
+    pub considered: Considered,
+    /// What it changed for others.
+    pub updates: Vec<UpdateReport>,
+    /// What was asked for and ignored.
+    pub warnings: Vec<String>,
+    /// Its steps, and what became of them.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// What came of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DecisionState {
+    /// A container got its place in the answer to its runtime.
+    Placed,
+    /// It could not get one, and runs on what nobody has for itself.
+    Unplaced,
+    /// What it may use changed because of another container.
+    Changed,
+    /// It has ended; what it had is free.
+    Released,
+    /// It is where it should be.
+    InPlace,
+    /// It was brought to where it should be.
+    Corrected,
+    /// It would be, but the daemon observes or is paused.
+    Planned,
+    /// It is being brought there; a move of pages is not finished.
+    Unfinished,
+    /// A step failed, or did not come out as planned.
+    Failed,
+    /// It is left where it is, and the cause says why.
+    Refused,
+}
+
+impl DecisionState {
+    /// The word of the JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Placed => "placed",
+            Self::Unplaced => "unplaced",
+            Self::Changed => "changed",
+            Self::Released => "released",
+            Self::InPlace => "in-place",
+            Self::Corrected => "corrected",
+            Self::Planned => "planned",
+            Self::Unfinished => "unfinished",
+            Self::Failed => "failed",
+            Self::Refused => "refused",
+        }
+    }
+
+    /// What it means for the reader.
+    pub const fn tone(self) -> Tone {
+        match self {
+            Self::Placed | Self::InPlace | Self::Corrected => Tone::Good,
+            Self::Changed | Self::Released => Tone::Quiet,
+            Self::Planned | Self::Unfinished | Self::Refused => Tone::Notice,
+            Self::Unplaced | Self::Failed => Tone::Bad,
+        }
+    }
+
+    /// What the outcomes of steps come to.
+    pub fn of(outcomes: &[Outcome]) -> Self {
+        let any = |of: fn(&OutcomeResult) -> bool| outcomes.iter().any(|outcome| of(&outcome.result));
+        if any(|result| {
+            matches!(
+                result,
+                OutcomeResult::Failed { .. }
+                    | OutcomeResult::Differs { .. }
+                    | OutcomeResult::RolledBack { .. }
+            )
+        }) {
+            Self::Failed
+        } else if any(|result| matches!(result, OutcomeResult::DryRun)) {
+            Self::Planned
+        } else if any(|result| matches!(result, OutcomeResult::Skipped { .. })) {
+            Self::Unfinished
+        } else {
+            Self::Corrected
+        }
+    }
+}
+
+/// For people: newest first, as a log is asked.
+pub fn render(explanation: &Explanation, style: Style) -> String {
+    let Explanation { now_unix_ms, workload, decisions, forgotten, .. } = explanation;
+    let mut out = style.paint(Tone::Heading, text::escape(&workload.name)).to_string();
+    let cgroup = workload.cgroup.as_ref().map(|path| format!("cgroup {path}"));
+    let id = workload.container_id.as_ref().map(|id| format!("container {id}"));
+    let ended = workload.ended.then(|| "ended".to_owned());
+    let about = cgroup.into_iter().chain(id).chain(ended).collect::<Vec<_>>().join(", ");
+    out.push('\n');
+    text::wrap(&mut out, &about, style.width, "  ", "  ");
+    for record in decisions.iter().rev() {
+        out.push('\n');
+        decision(&mut out, record, *now_unix_ms, style);
+    }
+    match (decisions.len(), forgotten) {
+        (0, _) => out.push_str(
+            "\nNothing was decided about it: no [[workload]] declares it, and no runtime announced it.\n",
+        ),
+        (_, 0) => {}
+        (_, forgotten) => {
+            let _ = writeln!(out, "\n{forgotten} older ones are forgotten");
+        }
+    }
+    out
+}
+
+fn decision(out: &mut String, record: &DecisionRecord, now: u64, style: Style) {
+    let mut title = format!("{} ago", ago(now, record.last_unix_ms));
+    if record.times > 1 {
+        let _ =
+            write!(title, ", {} times in {}", record.times, ago(record.last_unix_ms, record.first_unix_ms));
+    }
+    let paused = if record.paused { ", while paused" } else { "" };
+    let state = style.paint(record.state.tone(), record.state.as_str());
+    let _ = writeln!(out, "{title}, {}{paused}: {state}", text::escape(&record.by));
+    let mut line = |lead: &str, what: &str| {
+        text::wrap(out, what, style.width, &format!("  {lead:<9}"), "           ");
+    };
+    if !record.reason.is_empty() {
+        line("why", &record.reason);
+    }
+    let Considered { asked, seen, placement, candidates, more_candidates } = &record.considered;
+    for (lead, what) in [("asked", self::asked(asked)), ("seen", self::seen(seen))] {
+        if !what.is_empty() {
+            line(lead, &what);
+        }
+    }
+    if let Some(placement) = placement {
+        plan_table::containers(out, std::slice::from_ref(placement), style);
+    }
+    plan_table::candidates(out, candidates, style);
+    let mut line = |lead: &str, what: &str| {
+        text::wrap(out, what, style.width, &format!("  {lead:<9}"), "           ");
+    };
+    if *more_candidates > 0 {
+        line("place", &format!("and {} that are not kept", units::count(*more_candidates, "more place")));
+    }
+    for update in &record.updates {
+        line("changes", &plan_table::changed(update));
+    }
+    for warning in &record.warnings {
+        line("warning", warning);
+    }
+    for outcome in &record.outcomes {
+        line("step", &step(outcome));
+    }
+}
+
+fn asked(asked: &Asked) -> String {
+    let Asked { rule, qos, milli_cpus, memory_bytes, numa_nodes } = asked;
+    let cpus = milli_cpus.map(|milli| match (milli / 1000, milli % 1000) {
+        (whole, 0) => units::count(usize::try_from(whole).unwrap_or(usize::MAX), "CPU"),
+        _ => format!("{milli}m CPU"),
+    });
+    let memory = memory_bytes.map(|bytes| format!("{} of memory", units::bytes(bytes)));
+    let nodes = numa_nodes.as_ref().map(|nodes| format!("of nodes {nodes}"));
+    let qos = qos.map(|qos| format!("in a {qos:?} pod"));
+    let rule = rule.as_ref().map(|rule| format!("by [[workload]] {rule:?}"));
+    [cpus, memory, nodes, qos, rule].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn seen(seen: &Seen) -> String {
+    let Seen { cpus, mems, memory_by_node, available_by_node } = seen;
+    let cpus = cpus.as_ref().map(|cpus| format!("CPUs {cpus}"));
+    let mems = mems.as_ref().map(|mems| format!("memory nodes {mems}"));
+    let bytes = |what: &str, by_node: &std::collections::BTreeMap<NodeId, u64>| {
+        let each = by_node.iter().map(|(node, bytes)| format!("{node}: {}", units::bytes(*bytes)));
+        let each = each.collect::<Vec<_>>().join(", ");
+        (!each.is_empty()).then(|| format!("{what} {each}"))
+    };
+    let memory = memory_by_node.as_ref().and_then(|by_node| bytes("memory", by_node));
+    let available = available_by_node.as_ref().and_then(|by_node| bytes("room for it", by_node));
+    [cpus, mems, memory, available].into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+fn step(outcome: &Outcome) -> String {
+    let Outcome { step, result } = outcome;
+    let what = match &step.action {
+        Action::SetCpus { cpus, .. } => format!("{cpus}"),
+        Action::SetMems { mems, .. } => format!("{mems}"),
+        Action::MovePages { from, to, .. } => format!("from nodes {from} to node {to}"),
+    };
+    let became = match result {
+        OutcomeResult::Applied { read_back } => format!(", is {read_back}"),
+        OutcomeResult::Differs { wanted, read_back } => format!(", wanted {wanted}, is {read_back}"),
+        OutcomeResult::Failed { error } => format!(": {error}"),
+        OutcomeResult::DryRun | OutcomeResult::Gone => String::new(),
+        OutcomeResult::RolledBack { because, error } => {
+            let failed = error.as_ref().map(|error| format!("; taking it back failed: {error}"));
+            format!(": {because}{}", failed.unwrap_or_default())
+        }
+        OutcomeResult::Skipped { because } => format!(": {because}"),
+    };
+    format!(
+        "{} {what}: {}{became}; planned because {}",
+        action_name(&step.action),
+        result_name(result),
+        step.reason
+    )
+}
+
+/// `3m 12s`; a clock that went back gives `0s`.
+fn ago(now: u64, then: u64) -> String {
+    units::span(now.saturating_sub(then) / 1000)
+}

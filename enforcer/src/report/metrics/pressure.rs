@@ -1,0 +1,56 @@
+//! Memory that got short, as the kernel side told it at once, and how long that took.
+
+use enforcer_core::sample::{PressureEvents, PressureKind};
+
+use super::{
+    family::{Family, Scrape},
+    kernel_side::SECOND,
+    series::{put_counts, to_f64},
+};
+
+const EVENTS: Family = Family::counter(
+    "memory_pressure_events_total",
+    &["numa_node", "kind"],
+    "Signs that the NUMA node is short of memory, as they were told; the node tells each kind 100 times a second at most, \
+     kills excepted.",
+);
+const RESULTS: Family = Family::counter(
+    "memory_pressure_kernel_events_total",
+    &["result"],
+    "What became of the events of memory pressure: told one by one, or why not.",
+);
+const DELAY: Family = Family::counter(
+    "memory_pressure_delay_seconds_total",
+    &[],
+    "Time from the kernel's sign of memory pressure to the daemon, summed over all that were told.",
+);
+const LONGEST: Family = Family::gauge(
+    "memory_pressure_delay_longest_seconds",
+    &[],
+    "The longest of these times since the turn before; absent where there was no event.",
+);
+
+/// Every metric of this file.
+pub(super) const ALL: &[&Family] = &[&EVENTS, &RESULTS, &DELAY, &LONGEST];
+
+/// Absent where nothing tells of pressure.
+pub(super) fn put(pressure: Option<&PressureEvents>, scrape: &mut Scrape) {
+    let Some(pressure) = pressure else { return };
+    for total in &pressure.totals {
+        let node = total.numa_node.to_string();
+        scrape.put(&EVENTS, &[&node, kind_name(total.kind)], Some(to_f64(total.events)));
+    }
+    put_counts(&RESULTS, pressure.counts, scrape);
+    scrape.put(&DELAY, &[], Some(to_f64(pressure.delay.sum_ns) / SECOND));
+    scrape.put(&LONGEST, &[], pressure.delay.longest_ns.map(|ns| to_f64(ns) / SECOND));
+}
+
+/// As in the report's JSON.
+fn kind_name(kind: PressureKind) -> &'static str {
+    match kind {
+        PressureKind::KswapdWoken => "kswapd-woken",
+        PressureKind::DirectReclaim => "direct-reclaim",
+        PressureKind::ReclaimRetry => "reclaim-retry",
+        PressureKind::OomVictim => "oom-victim",
+    }
+}

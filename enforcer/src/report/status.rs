@@ -1,0 +1,205 @@
+//! How the daemon fares, as it says itself: what `status` shows.
+//!
+//! Pause, log level and uptime are of the moment of the answer, everything else is as of the latest turn. Texts
+//! from outside are escaped here, not in the JSON.
+
+use std::fmt::Write as _;
+
+use enforcer_core::{audit::Summary, degraded::Degraded, policy::Mode, trial::ContainerReport};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    decision::{DecisionState, Subject},
+    runtime::RuntimeLink,
+    style::{Style, Tone},
+    table, text, units,
+};
+
+/// Version of the serde form of [`StatusReport`].
+pub const STATUS_SCHEMA_VERSION: u32 = 1;
+
+/// Columns of a name.
+const NAME_WIDTH: usize = 44;
+/// Columns of lists of CPUs and nodes.
+const LIST_WIDTH: usize = 24;
+
+/// How the daemon fares.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusReport {
+    /// [`STATUS_SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Version of the daemon.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime_seconds: u64,
+    /// Its clock when it answered, in milliseconds since 1970.
+    pub now_unix_ms: u64,
+    /// What its log tells: a level, or the directives that it was started with.
+    pub log_level: String,
+    /// Enforcement is paused; `null` when it is not.
+    pub paused: Option<Paused>,
+    /// The latest turn; `null` before the first one is over.
+    pub latest: Option<LatestTurn>,
+    /// Workloads that it places or corrects, and that are there.
+    pub workloads: Vec<ManagedWorkload>,
+}
+
+/// A pause of enforcement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Paused {
+    /// Seconds since it began.
+    pub for_seconds: u64,
+    /// Seconds until it ends by itself; `null` when it does not.
+    pub left_seconds: Option<u64>,
+}
+
+/// What the latest turn was like.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LatestTurn {
+    /// May the daemon write, if it is not paused?
+    pub mode: Mode,
+    /// Turns that were completed.
+    pub turns: u64,
+    /// Turns that failed.
+    pub failed_turns: u64,
+    /// Seconds since it began.
+    pub age_seconds: u64,
+    /// How long a turn took: the one before it.
+    pub turn_seconds: Option<f64>,
+    /// Was the latest reading of the configuration good?
+    pub config_good: bool,
+    /// The link to the container runtime; `null` where none was looked for.
+    pub runtime: Option<RuntimeLink>,
+    /// Containers that the runtime told of, and those of them that have no place.
+    pub containers: usize,
+    /// Containers that have no place.
+    pub unplaced: usize,
+    /// All workloads that it sees, by verdict.
+    pub summary: Summary,
+    /// What is missing.
+    pub degraded: Vec<Degraded>,
+}
+
+/// A workload that the daemon places or corrects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ManagedWorkload {
+    /// Which.
+    pub workload: Subject,
+    /// What came of the latest decision about it.
+    pub state: DecisionState,
+    /// Since when, in milliseconds since 1970.
+    pub since_unix_ms: u64,
+    /// Why, in one sentence.
+    pub reason: String,
+    /// What it was given; `null` for nothing.
+    pub placement: Option<ContainerReport>,
+}
+
+impl Paused {
+    /// `paused for 5s, 9m 55s left`.
+    pub fn line(self) -> String {
+        let since = units::span(self.for_seconds);
+        match self.left_seconds {
+            Some(left) => format!("paused for {since}, {} left", units::span(left)),
+            None => format!("paused for {since}, until resumed"),
+        }
+    }
+}
+
+/// For people.
+pub fn render(status: &StatusReport, style: Style) -> String {
+    let mut out = String::new();
+    let mut line = |key: &str, value: &str| {
+        text::wrap(&mut out, value, style.width, &format!("{key:<10}"), "          ");
+    };
+    let mode = status
+        .latest
+        .as_ref()
+        .map_or_else(|| "before its first turn".to_owned(), |turn| turn.mode.to_string());
+    line("Mode", &status.paused.map_or_else(|| mode.clone(), |paused| format!("{mode}, {}", paused.line())));
+    let (pid, uptime) = (status.pid, units::span(status.uptime_seconds));
+    line(
+        "Daemon",
+        &format!("{}, process {pid}, up {uptime}, log level {}", status.version, status.log_level),
+    );
+    if let Some(turn) = &status.latest {
+        line("Turns", &turns(turn));
+        if let Some(link) = &turn.runtime {
+            line("Runtime", &runtime(link, turn));
+        }
+        let verdicts = units::verdicts(&turn.summary);
+        line("Workloads", &format!("{} seen: {verdicts}", turn.summary.total));
+    }
+    if status.workloads.is_empty() {
+        out.push_str("\nNone of them is placed or corrected by this daemon.\n");
+    } else {
+        workloads(&mut out, status, style);
+    }
+    if let Some(turn) = status.latest.as_ref().filter(|turn| !turn.degraded.is_empty()) {
+        let _ = writeln!(out, "\n{}", style.paint(Tone::Heading, "Degraded"));
+        for one in &turn.degraded {
+            let what = format!("{}: {}; {}", one.source, one.reason, one.effect);
+            text::wrap(&mut out, &what, style.width, "  ", "      ");
+        }
+    }
+    out
+}
+
+fn turns(turn: &LatestTurn) -> String {
+    let mut said = format!("{}, the latest {} ago", turn.turns, units::span(turn.age_seconds));
+    if let Some(seconds) = turn.turn_seconds {
+        let _ = write!(said, ", {seconds:.3} s long");
+    }
+    if turn.failed_turns > 0 {
+        let _ = write!(said, "; {} failed", turn.failed_turns);
+    }
+    if !turn.config_good {
+        said.push_str("; the configuration on disk is not good, the one before it counts");
+    }
+    said
+}
+
+fn runtime(link: &RuntimeLink, turn: &LatestTurn) -> String {
+    match link {
+        RuntimeLink::Untried => "not tried yet".to_owned(),
+        RuntimeLink::Up { name, version } => {
+            let containers = units::count(turn.containers, "container");
+            format!("{name} {version}: {containers}, {} without a place", turn.unplaced)
+        }
+        RuntimeLink::Down { reason } => format!("not connected: {reason}"),
+    }
+}
+
+fn workloads(out: &mut String, status: &StatusReport, style: Style) {
+    out.push('\n');
+    let mut table = table::columns(style, vec!["workload", "state", "since", "CPUs", "nodes", "placed by"]);
+    for one in &status.workloads {
+        let placement = one.placement.as_ref();
+        let since = units::span(status.now_unix_ms.saturating_sub(one.since_unix_ms) / 1000);
+        table.add_row(vec![
+            text::fit(&one.workload.name, NAME_WIDTH),
+            one.state.as_str().to_owned(),
+            since,
+            placement.map_or_else(|| "-".into(), |given| units::ids(&given.cpus, LIST_WIDTH)),
+            placement.map_or_else(|| "-".into(), |given| units::ids(&given.mems, LIST_WIDTH)),
+            placement.map_or_else(
+                || "-".into(),
+                |given| text::escape(&format!("{}: {}", given.engine, given.policy)).into_owned(),
+            ),
+        ]);
+    }
+    table::push(out, &table);
+    // What is as it should be needs no reason here; `explain` has it.
+    let reasons = status.workloads.iter().filter(|one| !matches!(one.state.tone(), Tone::Good | Tone::Quiet));
+    for one in reasons {
+        let line = format!("{}: {}: {}", one.workload.name, one.state.as_str(), one.reason);
+        text::wrap(out, &line, style.width, "  ", "      ");
+    }
+}

@@ -1,0 +1,115 @@
+//! Connections of the control socket: who is at the other end, and how much of us they may take.
+//!
+//! Whoever can connect may be hostile: slow, silent, sending without end, reading nothing, a thousand at a time.
+//! So a connection has one request and [`WHOLE`] from beginning to end, its buffers are small, and there are so
+//! many at most; those who may change something have places of their own, which the others cannot take. What is
+//! too much is closed, not queued. Nothing here runs on the threads that turn the engine or answer a runtime.
+
+use std::{io, os::fd::AsFd, os::unix::net::UnixListener as StdListener, sync::Arc, time::Duration};
+
+use axum::{Extension, Router};
+use hyper::server::conn::http1;
+use hyper_util::{rt::TokioIo, service::TowerToHyperService};
+use rustix::process::geteuid;
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{sleep, timeout},
+};
+
+use crate::kernel::peer;
+
+/// A connection, from its acceptance to its end.
+const WHOLE: Duration = Duration::from_secs(10);
+/// Wait after a connection could not be accepted: no file descriptors are left, mostly.
+const RETRY: Duration = Duration::from_millis(100);
+/// Connections at a time of those who may change something.
+const PRIVILEGED: usize = 8;
+/// Connections at a time of all others together.
+const OTHERS: usize = 8;
+/// Bytes of the head of a request, and of what waits to be sent.
+const BUFFER: usize = 16 << 10;
+/// Headers of a request.
+const HEADERS: usize = 32;
+
+/// What the process at the other end may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Nothing.
+    None,
+    /// Ask.
+    Read,
+    /// Ask, and change how the daemon works.
+    Change,
+}
+
+/// Answers whoever connects, until the process ends.
+pub(super) async fn answer(listener: StdListener, group: u32, router: Router) -> io::Result<()> {
+    let listener = UnixListener::from_std(listener)?;
+    let (privileged, others) = (Arc::new(Semaphore::new(PRIVILEGED)), Arc::new(Semaphore::new(OTHERS)));
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _unnamed)) => stream,
+            Err(error) => {
+                tracing::warn!("accepting on the control socket: {error}");
+                sleep(RETRY).await;
+                continue;
+            }
+        };
+        let access = access(&stream, group);
+        let places = if access == Access::Change { &privileged } else { &others };
+        // Without a place it is closed.
+        if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+            tokio::spawn(connection(stream, access, router.clone(), place));
+        }
+    }
+}
+
+/// Root and our own user may do everything, members of the socket's group may ask.
+fn access(stream: &UnixStream, group: u32) -> Access {
+    let Ok(peer) = stream.peer_cred() else { return Access::None };
+    let also = || peer::groups(stream.as_fd()).is_ok_and(|groups| groups.contains(&group));
+    allowed(peer.uid(), geteuid().as_raw(), || peer.gid() == group || also())
+}
+
+fn allowed(uid: u32, own: u32, is_member: impl FnOnce() -> bool) -> Access {
+    if uid == 0 || uid == own {
+        Access::Change
+    } else if is_member() {
+        Access::Read
+    } else {
+        Access::None
+    }
+}
+
+async fn connection(stream: UnixStream, access: Access, router: Router, _place: OwnedSemaphorePermit) {
+    let service = TowerToHyperService::new(router.layer(Extension(access)));
+    let mut http = http1::Builder::new();
+    // Who has said everything may close its side and wait for the answer.
+    http.keep_alive(false).half_close(true).max_buf_size(BUFFER).max_headers(HEADERS);
+    match timeout(WHOLE, http.serve_connection(TokioIo::new(stream), service)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!("a connection of the control socket ended: {error}"),
+        Err(_elapsed) => tracing::debug!("a connection of the control socket took longer than {WHOLE:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_and_our_user_change_members_ask_and_others_may_nothing() {
+        for (uid, own, member, access) in [
+            (0, 0, false, Access::Change),
+            (0, 999, false, Access::Change),
+            (999, 999, false, Access::Change),
+            (1000, 0, true, Access::Read),
+            (1000, 999, true, Access::Read),
+            (1000, 0, false, Access::None),
+            (65534, 0, false, Access::None),
+        ] {
+            assert_eq!(allowed(uid, own, || member), access, "{uid} {own} {member}");
+        }
+    }
+}

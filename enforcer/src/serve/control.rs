@@ -1,0 +1,289 @@
+//! What the control socket answers: status, explanations, pause and resume, the level of the log.
+//!
+//! Reads what turns and calls have published; it never waits for a turn but to say that a pause has taken hold,
+//! and holds no lock while it writes an answer. Who may do what was found out when the connection was accepted,
+//! and is checked here, for each request.
+
+use std::{
+    collections::BTreeSet,
+    process,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Extension, Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, State},
+    http::{StatusCode, Uri, header},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use enforcer_core::{place::UNPLACED, workload::Origin};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{
+    Latest,
+    api::{self, LogLevelText, PauseAnswer, PauseRequest, Problem, ProblemCode},
+    connections::Access,
+    find::{Known, find},
+};
+use crate::{
+    engine::{
+        Decisions, Gate,
+        decisions::{Remembered, unix_ms},
+    },
+    log_level::LogLevel,
+    report::{
+        decision::{DecisionState, EXPLANATION_SCHEMA_VERSION, Explanation, Subject},
+        status::{LatestTurn, ManagedWorkload, Paused, STATUS_SCHEMA_VERSION, StatusReport},
+    },
+};
+
+/// Largest body of a request.
+const LARGEST: usize = 4096;
+/// Longest wait for the plan of a turn to be carried out, below the time of a connection.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// What the answers are made of, and what they act on.
+#[derive(Debug, Clone)]
+pub struct Control {
+    /// Pauses enforcement.
+    pub gate: Gate,
+    /// What was decided lately.
+    pub decisions: Decisions,
+    /// The latest turn.
+    pub latest: Latest,
+    /// The log.
+    pub log: LogLevel,
+    /// When the daemon started.
+    pub started: Instant,
+}
+
+/// The paths of the socket.
+pub(super) fn router(control: Control) -> Router {
+    Router::new()
+        .route(api::STATUS, get(status))
+        .route(api::EXPLAIN, get(explain))
+        .route(api::PAUSE, post(pause))
+        .route(api::RESUME, post(resume))
+        .route(api::LOG_LEVEL, get(log_level).put(set_log_level))
+        .fallback(async || problem(ProblemCode::NotFound, "there is no such path; docs/control.md has all"))
+        .method_not_allowed_fallback(async || problem(ProblemCode::NotFound, "the path has no such method"))
+        .layer(axum::middleware::from_fn(readers))
+        .layer(DefaultBodyLimit::max(LARGEST))
+        .with_state(Arc::new(control))
+}
+
+type Shared = State<Arc<Control>>;
+
+/// Who may not even ask gets no further than this.
+async fn readers(request: axum::extract::Request, next: axum::middleware::Next) -> Response {
+    match request.extensions().get::<Access>() {
+        Some(Access::Read | Access::Change) => next.run(request).await,
+        _ => problem(ProblemCode::Forbidden, "only root and members of the socket's group may ask"),
+    }
+}
+
+async fn status(State(control): Shared) -> Response {
+    answer(&control.status())
+}
+
+async fn explain(State(control): Shared, uri: Uri) -> Response {
+    let query = uri.query().unwrap_or_default();
+    let asked = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "workload");
+    let Some((_, workload)) = asked else {
+        return problem(ProblemCode::BadRequest, "which workload? ?workload=NAME is expected");
+    };
+    match control.explain(&workload) {
+        Ok(explanation) => answer(&explanation),
+        Err(problem) => refuse(&problem),
+    }
+}
+
+async fn pause(State(control): Shared, Extension(access): Extension<Access>, body: Bytes) -> Response {
+    let request = if body.is_empty() { Ok(PauseRequest::default()) } else { read(&body) };
+    let for_seconds = match (access, request) {
+        (Access::Change, Ok(PauseRequest { for_seconds })) => for_seconds,
+        (Access::Change, Err(problem)) => return refuse(&problem),
+        _ => return may_not("pause"),
+    };
+    if for_seconds.is_some_and(|seconds| !(1..=api::LONGEST_PAUSE).contains(&seconds)) {
+        return problem(ProblemCode::BadRequest, "a pause has 1 to 86400 seconds, or no end");
+    }
+    let was_paused = control.gate.paused().is_some();
+    control.gate.close(for_seconds.map(Duration::from_secs));
+    let paused = control.gate.paused();
+    tracing::warn!("enforcement is {}", paused.map_or_else(String::new, Paused::line));
+    let settled = control.gate.settled(SETTLE).await;
+    answer(&PauseAnswer { paused, was_paused, settled })
+}
+
+async fn resume(State(control): Shared, Extension(access): Extension<Access>) -> Response {
+    if access != Access::Change {
+        return may_not("resume");
+    }
+    let was_paused = control.gate.open();
+    if was_paused {
+        tracing::warn!("enforcement goes on");
+    }
+    answer(&PauseAnswer { paused: None, was_paused, settled: true })
+}
+
+async fn log_level(State(control): Shared) -> Response {
+    answer(&LogLevelText { level: control.log.current() })
+}
+
+async fn set_log_level(
+    State(control): Shared,
+    Extension(access): Extension<Access>,
+    body: Bytes,
+) -> Response {
+    if access != Access::Change {
+        return may_not("change the level of the log");
+    }
+    let level = match read::<LogLevelText>(&body) {
+        Ok(LogLevelText { level }) => level,
+        Err(problem) => return refuse(&problem),
+    };
+    match control.log.set(&level) {
+        Ok(()) => answer(&LogLevelText { level: control.log.current() }),
+        Err(error) => problem(ProblemCode::BadRequest, &error.to_string()),
+    }
+}
+
+impl Control {
+    fn status(&self) -> StatusReport {
+        let latest = self.latest.borrow().clone();
+        let there = self.decisions.all().into_iter().filter(|one| !one.subject.ended);
+        let mut workloads: Vec<ManagedWorkload> = there.filter_map(managed).collect();
+        workloads.sort_by(|a, b| a.workload.name.cmp(&b.workload.name));
+        StatusReport {
+            schema_version: STATUS_SCHEMA_VERSION,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: process::id(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            now_unix_ms: unix_ms(),
+            log_level: self.log.current(),
+            paused: self.gate.paused(),
+            latest: latest.map(|turn| {
+                let begun = Duration::from_nanos(turn.begun_ns);
+                let runtime = turn.runtime.as_ref();
+                LatestTurn {
+                    mode: turn.mode,
+                    turns: turn.totals.ticks,
+                    failed_turns: turn.totals.failed_ticks,
+                    age_seconds: self.started.elapsed().saturating_sub(begun).as_secs(),
+                    turn_seconds: turn.totals.last_tick_seconds,
+                    config_good: turn.totals.config_good,
+                    runtime: runtime.map(|runtime| runtime.link.clone()),
+                    containers: runtime.map_or(0, |runtime| runtime.containers),
+                    unplaced: runtime.map_or(0, |runtime| runtime.unplaced.len()),
+                    summary: turn.audit.summary.clone(),
+                    degraded: turn.audit.degraded.clone(),
+                }
+            }),
+            workloads,
+        }
+    }
+
+    fn explain(&self, wanted: &str) -> Result<Explanation, Problem> {
+        let mut all = self.decisions.all();
+        let known = |one: &Remembered| Known {
+            subject: one.subject.clone(),
+            rule: one.records.back().and_then(|record| record.considered.asked.rule.clone()),
+        };
+        let decided: BTreeSet<_> = all.iter().filter_map(|one| one.subject.cgroup.clone()).collect();
+        let mut candidates: Vec<Known> = all.iter().map(known).collect();
+        let latest = self.latest.borrow().clone();
+        let seen = latest.iter().flat_map(|turn| &turn.audit.workloads);
+        candidates.extend(
+            seen.filter(|one| {
+                !matches!(one.origin, Origin::Process { .. }) && !decided.contains(&one.cgroup)
+            })
+            .map(|one| {
+                let container_id = match &one.origin {
+                    Origin::Pod { container_id, .. } => container_id.clone(),
+                    _ => None,
+                };
+                let (name, cgroup) = (one.name.clone(), Some(one.cgroup.clone()));
+                Known { subject: Subject { name, cgroup, container_id, ended: false }, rule: None }
+            }),
+        );
+        let at = find(wanted, &candidates)?;
+        let (records, forgotten) = if at < all.len() {
+            let one = all.swap_remove(at);
+            (one.records.iter().map(|record| (**record).clone()).collect(), one.forgotten)
+        } else {
+            (Vec::new(), 0)
+        };
+        Ok(Explanation {
+            schema_version: EXPLANATION_SCHEMA_VERSION,
+            now_unix_ms: unix_ms(),
+            workload: candidates.swap_remove(at).subject,
+            decisions: records,
+            forgotten,
+        })
+    }
+}
+
+/// A workload by the latest decision about it alone, and by what it has since then or before.
+fn managed(one: Remembered) -> Option<ManagedWorkload> {
+    let own = one.records.iter().rev().find(|record| record.state != DecisionState::Changed);
+    let latest = own.or(one.records.back())?;
+    let placement = one.records.iter().rev().find_map(|record| record.considered.placement.clone());
+    // In place is also who runs on what is left, because it has no place.
+    let left_over = placement.as_ref().is_some_and(|given| given.engine == UNPLACED);
+    let state = match latest.state {
+        DecisionState::InPlace if left_over => DecisionState::Unplaced,
+        state => state,
+    };
+    Some(ManagedWorkload {
+        state,
+        since_unix_ms: latest.first_unix_ms,
+        reason: latest.reason.clone(),
+        placement,
+        workload: one.subject,
+    })
+}
+
+fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
+    serde_json::from_slice(body).map_err(|error| Problem {
+        code: ProblemCode::BadRequest,
+        message: error.to_string(),
+        candidates: Vec::new(),
+    })
+}
+
+fn answer<T: Serialize>(value: &T) -> Response {
+    json(StatusCode::OK, value)
+}
+
+fn may_not(what: &str) -> Response {
+    problem(ProblemCode::Forbidden, &format!("only root and the daemon's own user may {what}"))
+}
+
+fn problem(code: ProblemCode, message: &str) -> Response {
+    refuse(&Problem { code, message: message.to_owned(), candidates: Vec::new() })
+}
+
+fn refuse(problem: &Problem) -> Response {
+    let status = match problem.code {
+        ProblemCode::BadRequest => StatusCode::BAD_REQUEST,
+        ProblemCode::Forbidden => StatusCode::FORBIDDEN,
+        ProblemCode::NotFound | ProblemCode::UnknownWorkload => StatusCode::NOT_FOUND,
+        ProblemCode::AmbiguousWorkload => StatusCode::CONFLICT,
+        ProblemCode::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    json(status, problem)
+}
+
+fn json<T: Serialize>(status: StatusCode, value: &T) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(text) => (status, [(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

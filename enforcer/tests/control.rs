@@ -1,0 +1,325 @@
+//! The control socket as its users meet it: commands, exit codes, who may do what.
+#![expect(clippy::unwrap_used, reason = "only tests are here")]
+
+mod common;
+
+use std::{
+    fs::{self, Permissions},
+    io::{BufRead, BufReader, Write},
+    os::unix::{
+        fs::{PermissionsExt, chown},
+        net::{UnixListener, UnixStream},
+        process::CommandExt,
+    },
+    path::{Path, PathBuf},
+    process::Child,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{Ended, finish, program, unprivileged};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Far above what anything here takes; what is not there by then does not come.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A group that nobody is in.
+const MEMBERS: u32 = 54_321;
+
+/// A daemon on this host that observes, with its socket in a directory of its own.
+struct Daemon {
+    child: Child,
+    socket: PathBuf,
+    root: TempDir,
+    lines: Option<Receiver<String>>,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), |_| {})
+    }
+
+    fn start_in(root: TempDir, prepare: impl FnOnce(&Path)) -> Self {
+        prepare(root.path());
+        let socket = root.path().join("run/control.sock");
+        let mut daemon = Self { child: spawn(&root, &socket), socket, root, lines: None };
+        daemon.ready();
+        daemon
+    }
+
+    /// Waits for its first turn.
+    fn ready(&mut self) {
+        let stdout = self.child.stdout.take().unwrap();
+        let (send, receive) = mpsc::channel();
+        // Whoever stops reading would stop the daemon.
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _unheard = send.send(line);
+            }
+        });
+        self.lines = Some(receive);
+        assert!(self.printed("tick 1: "), "it never turned");
+    }
+
+    /// Waits for a line that begins so.
+    fn printed(&self, begin: &str) -> bool {
+        let lines = self.lines.as_ref().unwrap();
+        std::iter::from_fn(|| lines.recv_timeout(PATIENCE).ok()).any(|line| line.starts_with(begin))
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Ended {
+        finish(self.command(arguments))
+    }
+
+    fn command(&self, arguments: &[&str]) -> std::process::Command {
+        let mut command = program(arguments);
+        command.arg("--socket").arg(&self.socket);
+        command
+    }
+
+    fn status(&self) -> Value {
+        let ended = self.ask(&["status", "-o", "json"]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        serde_json::from_str(&ended.stdout).unwrap()
+    }
+
+    fn end(&mut self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+fn spawn(root: &TempDir, socket: &Path) -> Child {
+    let file = root.path().join("config.toml");
+    let text = format!(
+        "interval = \"1h\"\n[control]\nsocket = \"{}\"\n[sample]\nbpf = false\n[nri]\nenabled = false\n",
+        socket.display()
+    );
+    fs::write(&file, text).unwrap();
+    let mut command = program(&["run", "--metrics-listen", "off", "--config"]);
+    command.arg(&file).arg("--state-dir").arg(root.path().join("state"));
+    let log = fs::File::create(root.path().join("log")).unwrap();
+    command.stderr(log).spawn().unwrap()
+}
+
+#[test]
+fn a_daemon_tells_how_it_fares_and_is_paused_and_resumed() {
+    let daemon = Daemon::start();
+    let table = daemon.ask(&["status"]);
+    assert_eq!(table.code, Some(0), "{table:?}");
+    for text in ["Mode      observe", "log level info", "Turns     1, ", "None of them is placed"] {
+        assert!(table.stdout.contains(text), "{text}: {}", table.stdout);
+    }
+    let status = daemon.status();
+    assert_eq!((&status["latest"]["mode"], &status["pid"]), (&"observe".into(), &daemon.child.id().into()));
+
+    let paused = daemon.ask(&["pause", "--for", "10m"]);
+    assert_eq!((paused.code, paused.stdout.as_str()), (Some(0), "paused for 0s, 10m left\n"));
+    assert!(daemon.status()["paused"]["leftSeconds"].as_u64().unwrap() > 500);
+    let shown = daemon.ask(&["status"]).stdout;
+    assert!(shown.contains("Mode      observe, paused for "), "{shown}");
+    assert!(daemon.ask(&["resume"]).stdout.contains("goes on"));
+    assert_eq!(daemon.ask(&["resume"]).stdout, "it was not paused\n");
+    assert_eq!(daemon.status()["paused"], Value::Null);
+
+    // A pause with an end needs nobody to end it.
+    daemon.ask(&["pause", "--for", "1s"]);
+    let until = Instant::now() + PATIENCE;
+    while !daemon.status()["paused"].is_null() {
+        assert!(Instant::now() < until, "it never ends");
+    }
+}
+
+#[test]
+fn the_level_of_the_log_is_that_of_the_running_daemon() {
+    let daemon = Daemon::start();
+    let logged = |text: &str| fs::read_to_string(daemon.root.path().join("log")).unwrap().contains(text);
+    assert_eq!(daemon.ask(&["log-level"]).stdout, "info\n");
+    assert_eq!(daemon.ask(&["log-level", "error"]).stdout, "error\n");
+    daemon.ask(&["pause"]);
+    assert!(!logged("enforcement is paused"), "a warning is below that");
+    daemon.ask(&["log-level", "debug"]);
+    daemon.ask(&["pause"]);
+    assert!(logged("enforcement is paused"));
+    assert_eq!(daemon.ask(&["log-level", "loud"]).code, Some(64));
+}
+
+#[test]
+fn a_workload_is_explained_and_a_wrong_name_says_which_there_are() {
+    let daemon = Daemon::start();
+    let ended = daemon.ask(&["explain", "no-such-workload"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""));
+    assert!(ended.stderr.starts_with("numa-enforcer: no workload is called `no-such-workload`"), "{ended:?}");
+    let hostile = daemon.ask(&["explain", "\u{1b}[31m\nx"]);
+    assert!(!hostile.stderr.trim_end().contains(['\u{1b}', '\n']), "{hostile:?}");
+}
+
+#[test]
+fn without_a_daemon_it_is_said_with_an_exit_code_of_its_own() {
+    let root = tempfile::tempdir().unwrap();
+    let dead = root.path().join("dead");
+    drop(UnixListener::bind(&dead).unwrap());
+    for socket in [dead, root.path().join("absent")] {
+        for arguments in [
+            &["status"][..],
+            &["explain", "x"],
+            &["pause"],
+            &["resume"],
+            &["log-level"],
+            &["log-level", "info"],
+        ] {
+            let mut command = program(arguments);
+            command.arg("--socket").arg(&socket);
+            let ended = finish(command);
+            assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), ""), "{arguments:?}: {ended:?}");
+            let path = socket.display().to_string();
+            assert!(
+                ended.stderr.contains("no daemon runs") && ended.stderr.contains(&path),
+                "{}",
+                ended.stderr
+            );
+        }
+    }
+    let mut command = program(&["status", "--socket"]);
+    command.arg(root.path().join("x".repeat(200)));
+    assert_eq!(finish(command).code, Some(2), "no socket can be called that");
+}
+
+#[test]
+fn whoever_else_answers_is_not_believed_and_not_waited_for() {
+    let root = tempfile::tempdir().unwrap();
+    for (name, answer) in [
+        ("nothing", ""),
+        ("nonsense", "hello\r\n\r\n"),
+        ("other", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"),
+        ("html", "HTTP/1.1 500 Oops\r\nContent-Length: 6\r\n\r\n<html>"),
+        ("short", "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{}"),
+    ] {
+        let path = root.path().join(name);
+        let listener = UnixListener::bind(&path).unwrap();
+        let answering = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = String::new();
+            let _read = BufReader::new(stream.try_clone().unwrap()).read_line(&mut head);
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        let mut command = program(&["status", "--socket"]);
+        command.arg(&path);
+        let ended = finish(command);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{name}: {ended:?}");
+        answering.join().unwrap();
+    }
+}
+
+#[test]
+fn a_second_daemon_is_told_who_has_the_socket_and_a_dead_ones_is_replaced() {
+    let mut daemon = Daemon::start();
+    let pid = daemon.child.id();
+    let root = tempfile::tempdir().unwrap();
+    let mut second =
+        Daemon { child: spawn(&root, &daemon.socket), socket: daemon.socket.clone(), root, lines: None };
+    second.ready();
+    let log = fs::read_to_string(second.root.path().join("log")).unwrap();
+    let said = format!("{} is taken: another process ({pid}) listens on it", daemon.socket.display());
+    assert!(log.contains(&said), "{log}");
+    assert_eq!(daemon.status()["pid"], pid, "the first one answers as before");
+    second.end(Signal::TERM);
+    assert_eq!(daemon.status()["pid"], pid, "and when the second one has ended");
+
+    daemon.end(Signal::KILL);
+    assert_eq!(daemon.ask(&["status"]).code, Some(69));
+    assert!(daemon.socket.exists(), "nobody was left to remove it");
+    daemon.child = spawn(&daemon.root, &daemon.socket);
+    daemon.ready();
+    assert_eq!(daemon.status()["pid"], daemon.child.id());
+    daemon.end(Signal::TERM);
+    assert!(!daemon.socket.exists());
+}
+
+#[test]
+fn who_may_only_read_changes_nothing_and_a_stranger_does_not_even_read() {
+    if !geteuid().is_root() {
+        println!("skipped: only root can be somebody else");
+        return;
+    }
+    // The socket takes the group of its directory.
+    let daemon = Daemon::start_in(tempfile::tempdir().unwrap(), |root| {
+        let run = root.join("run");
+        fs::create_dir(&run).unwrap();
+        chown(&run, None, Some(MEMBERS)).unwrap();
+        fs::set_permissions(&run, Permissions::from_mode(0o2755)).unwrap();
+        fs::set_permissions(root, Permissions::from_mode(0o755)).unwrap();
+    });
+    let ask = |gid: u32, arguments: &[&str]| {
+        let (mut command, _copy) = unprivileged(arguments);
+        command.gid(gid).arg("--socket").arg(&daemon.socket);
+        finish(command)
+    };
+    assert_eq!(ask(MEMBERS, &["status"]).code, Some(0));
+    for arguments in [&["pause"][..], &["resume"], &["log-level", "debug"]] {
+        let ended = ask(MEMBERS, arguments);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(ended.stderr.contains("only root and the daemon's own user may"), "{}", ended.stderr);
+    }
+    let stranger = ask(65534, &["status"]);
+    assert!(stranger.stderr.contains("Permission denied"), "{stranger:?}");
+    assert_eq!(stranger.code, Some(2));
+    // Rights of the file are not all that protects it.
+    fs::set_permissions(&daemon.socket, Permissions::from_mode(0o666)).unwrap();
+    for arguments in [&["status"][..], &["pause"]] {
+        let ended = ask(65534, arguments);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains("only root and members of the socket's group may ask"), "{ended:?}");
+    }
+    assert_eq!(daemon.status()["paused"], Value::Null);
+}
+
+#[test]
+fn turns_go_on_beside_a_hostile_crowd() {
+    let daemon = Daemon::start();
+    let over = Arc::new(AtomicBool::new(false));
+    let crowd: Vec<_> = (0..8)
+        .map(|_| {
+            let (socket, over) = (daemon.socket.clone(), Arc::clone(&over));
+            thread::spawn(move || {
+                let mut kept = Vec::new();
+                while !over.load(Ordering::Relaxed) {
+                    let Ok(mut stream) = UnixStream::connect(&socket) else { continue };
+                    let _ended = stream.write_all(&[b'x'; 64]);
+                    kept.push(stream);
+                    if kept.len() > 64 {
+                        kept.clear();
+                    }
+                }
+            })
+        })
+        .collect();
+    thread::sleep(Duration::from_millis(500));
+    // A turn is made at once when the configuration is read again.
+    kill_process(Pid::from_child(&daemon.child), Signal::HUP).unwrap();
+    let turned = daemon.printed("tick 2: ");
+    over.store(true, Ordering::Relaxed);
+    for one in crowd {
+        one.join().unwrap();
+    }
+    assert!(turned, "no turn beside the crowd");
+    // Ours, as root as the crowd is, may have to wait until the last of them is thrown out.
+    let until = Instant::now() + PATIENCE;
+    while daemon.ask(&["status"]).code != Some(0) {
+        assert!(Instant::now() < until, "nobody is answered after the crowd");
+    }
+}

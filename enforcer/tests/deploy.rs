@@ -1,0 +1,107 @@
+//! What is in `deploy/systemd` against what the product and its documentation say.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "only tests are here; what is skipped is said")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    process::Command,
+};
+
+use enforcer_core::policy::Policy;
+
+const UNIT: &str = include_str!("../../deploy/systemd/numa-enforcer.service");
+const ENFORCE: &str = include_str!("../../deploy/systemd/enforce.conf");
+const PRIVILEGES: &str = include_str!("../../docs/privileges.md");
+const DEPLOY: &str = include_str!("../../docs/deploy.md");
+
+/// Values of each key of `[Service]`, in their order.
+fn service(text: &str) -> BTreeMap<&str, Vec<&str>> {
+    let mut keys: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut section = "";
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        if line.starts_with('[') {
+            section = line;
+        } else if section == "[Service]" {
+            let (key, value) = line.split_once('=').unwrap();
+            keys.entry(key).or_default().push(value);
+        }
+    }
+    keys
+}
+
+fn capabilities(unit: &str) -> BTreeSet<&str> {
+    service(unit)["CapabilityBoundingSet"].iter().flat_map(|value| value.split(' ')).collect()
+}
+
+/// Capabilities of the rows of docs/privileges.md whose last column is this.
+fn documented(place: &str) -> BTreeSet<&'static str> {
+    let rows = PRIVILEGES.lines().filter(|line| line.starts_with('|'));
+    let cells = rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>());
+    let named = cells.filter(|cells| cells.last() == Some(&place));
+    named.flat_map(|cells| cells[0].split(", ").map(|name| name.trim_matches('`'))).collect()
+}
+
+#[test]
+fn the_units_grant_the_capabilities_that_are_documented_and_no_others() {
+    let (unit, enforce) = (capabilities(UNIT), capabilities(ENFORCE));
+    assert_eq!(unit, documented("`numa-enforcer.service`"));
+    assert_eq!(enforce, documented("`enforce.conf`"));
+    assert!(!unit.is_empty() && !enforce.is_empty() && unit.is_disjoint(&enforce));
+}
+
+#[test]
+fn the_unit_keeps_the_journal_where_the_configuration_has_it() {
+    let keys = service(UNIT);
+    let Policy { state_dir, mode, .. } = Policy::default();
+    assert_eq!(keys["RuntimeDirectory"], [state_dir.strip_prefix("/run").unwrap().to_str().unwrap()]);
+    assert_eq!(keys["RuntimeDirectoryPreserve"], ["yes"], "restore needs it after a stop");
+    assert_eq!(keys["ExecStart"], [format!("/usr/bin/numa-enforcer run --mode {mode}")]);
+    assert_eq!(keys["Type"], ["notify"]);
+    assert_eq!(keys["ProtectControlGroups"], ["yes"]);
+    assert_eq!(service(ENFORCE)["ProtectControlGroups"], ["no"]);
+}
+
+/// The figure behind `text` in docs/deploy.md.
+fn recorded(text: &str) -> f64 {
+    let (_, rest) = DEPLOY.split_once(text).unwrap_or_else(|| panic!("docs/deploy.md has no `{text}`"));
+    rest.trim_start_matches([' ', '|']).split([' ', '|']).next().unwrap().parse().unwrap()
+}
+
+/// Only where there is a systemd.
+#[test]
+fn the_exposure_of_the_units_is_not_above_what_is_recorded() {
+    let root = tempfile::tempdir().unwrap();
+    let units = root.path().join("etc/systemd/system");
+    fs::create_dir_all(units.join("numa-enforcer.service.d")).unwrap();
+    fs::write(units.join("numa-enforcer.service"), UNIT).unwrap();
+    let Some(observe) = exposure(root.path()) else { return };
+    fs::write(units.join("numa-enforcer.service.d/enforce.conf"), ENFORCE).unwrap();
+    let enforce = exposure(root.path()).unwrap();
+    assert!(observe <= recorded("| observe |"), "{observe}");
+    assert!(enforce <= recorded("| enforce |"), "{enforce}");
+    assert!(observe < enforce, "what is protected in observe mode counts: {observe} {enforce}");
+}
+
+/// What `systemd-analyze security` says of the unit below a root; `None`, with the reason printed, without one that can.
+fn exposure(root: &Path) -> Option<f64> {
+    let mut analyze = Command::new("systemd-analyze");
+    analyze.args(["security", "--offline=true", "--no-pager", "--root"]).arg(root);
+    let output = match analyze.arg("numa-enforcer.service").env("LC_ALL", "C").output() {
+        Ok(output) => output,
+        Err(error) => {
+            println!("skipped: systemd-analyze: {error}");
+            return None;
+        }
+    };
+    let (text, complaints) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    // Before 250 it knows no --offline.
+    if !output.status.success() && complaints.contains("unrecognized option") {
+        println!("skipped: {complaints}");
+        return None;
+    }
+    let (_, rest) =
+        text.split_once("numa-enforcer.service: ").unwrap_or_else(|| panic!("{text}{complaints}"));
+    Some(rest.split(' ').next().unwrap().parse().unwrap())
+}

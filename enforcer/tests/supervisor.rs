@@ -1,0 +1,152 @@
+//! What the daemon tells the service supervisor that started it, played by the test, and that it ends when told
+//! to, in the middle of a turn too.
+#![expect(clippy::unwrap_used, reason = "only tests are here")]
+
+mod common;
+
+use std::{
+    io::{ErrorKind, PipeReader, PipeWriter, Read, Write, pipe},
+    os::unix::net::UnixDatagram,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::program;
+use rustix::{
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    process::{Pid, Signal, kill_process},
+};
+use tempfile::TempDir;
+
+/// Far above what anything here takes; what is not there by then does not come.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Two seconds are promised; a host that is busy with other tests may not even start a thread in that time.
+const END: Duration = Duration::from_secs(20);
+
+/// What systemd is played to wait for.
+const WATCHDOG: Duration = Duration::from_secs(2);
+
+/// A daemon that was started by a supervisor, and the supervisor's ear.
+struct Supervised {
+    child: Child,
+    socket: UnixDatagram,
+    dir: TempDir,
+}
+
+impl Supervised {
+    fn start(stdout: impl Into<Stdio>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut command: Command = program(&["run", "--mode", "observe", "--metrics-listen", "off"]);
+        command.args(["--interval", "1h", "--state-dir"]).arg(dir.path().join("state"));
+        command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
+        let child = command.stdout(stdout).stderr(Stdio::null()).spawn().unwrap();
+        Self { child, socket, dir }
+    }
+
+    /// The next message, if one comes in time.
+    fn message(&self, patience: Duration) -> Option<String> {
+        self.socket.set_read_timeout(Some(patience)).unwrap();
+        let mut buffer = [0; 4096];
+        match self.socket.recv(&mut buffer) {
+            Ok(length) => Some(String::from_utf8(buffer[..length].to_vec()).unwrap()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Waits for a message that begins so.
+    fn hears(&self, beginning: &str) -> String {
+        let mut heard = Vec::new();
+        loop {
+            match self.message(PATIENCE) {
+                Some(message) if message.starts_with(beginning) => return message,
+                Some(message) => heard.push(message),
+                None => panic!("no {beginning}; heard: {heard:?}"),
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Exit code after SIGTERM.
+    fn end(&mut self) -> Option<i32> {
+        self.signal(Signal::TERM);
+        let told = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(told.elapsed() < END, "it still runs {END:?} after SIGTERM");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A pipe that takes nothing more: whoever writes to it waits.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = pipe().unwrap();
+    let flags = fcntl_getfl(&writer).unwrap();
+    fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
+    for size in [4096, 1] {
+        while writer.write(&vec![b'.'; size]).is_ok() {}
+    }
+    fcntl_setfl(&writer, flags).unwrap();
+    (reader, writer)
+}
+
+#[test]
+fn the_supervisor_hears_ready_then_reloading_then_ready_then_stopping() {
+    let mut daemon = Supervised::start(Stdio::null());
+    daemon.hears("READY=1\nSTATUS=");
+    assert!(daemon.hears("STATUS=tick 1: ").contains(" workload"));
+    daemon.signal(Signal::HUP);
+    let told = daemon.hears("RELOADING=1\nMONOTONIC_USEC=");
+    assert!(told.lines().nth(1).unwrap()["MONOTONIC_USEC=".len()..].parse::<u64>().unwrap() > 0, "{told}");
+    daemon.hears("READY=1\nSTATUS=0 declared workloads");
+    daemon.hears("STATUS=tick 2: ");
+    assert_eq!(daemon.end(), Some(0));
+    daemon.hears("STOPPING=1");
+    assert!(daemon.dir.path().exists());
+}
+
+#[test]
+fn a_turn_that_hangs_starves_the_watchdog_and_does_not_keep_the_daemon_from_ending() {
+    let (mut reader, writer) = full_pipe();
+    let mut daemon = Supervised::start(writer);
+    daemon.hears("READY=1");
+    let until = Instant::now() + 3 * WATCHDOG;
+    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+        let heard = daemon.message(left);
+        assert_eq!(heard, None, "the turn waits for whoever reads its report");
+    }
+    // The control: the same daemon, once somebody reads.
+    let reading = thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while reader.read(&mut bytes).is_ok_and(|length| length > 0) {}
+    });
+    for _ in 0..3 {
+        daemon.hears("WATCHDOG=1");
+    }
+    assert_eq!(daemon.end(), Some(0));
+    reading.join().unwrap();
+
+    let (_reader, writer) = full_pipe();
+    let mut daemon = Supervised::start(writer);
+    daemon.hears("READY=1");
+    assert_eq!(daemon.message(WATCHDOG), None, "it hangs");
+    assert_eq!(daemon.end(), Some(0));
+}

@@ -1,0 +1,102 @@
+//! The kubelet's part: pods and containers over the container runtime interface, with the cgroups, labels and
+//! resources that a kubelet gives them.
+//!
+//! It speaks to the runtime's own socket and knows nothing of the product, which sees here what it sees on a
+//! node. Pods are in the machine's network: the guest has no plugin for another one.
+
+mod amounts;
+mod messages;
+mod pod;
+
+pub use amounts::{Amounts, Qos};
+pub use pod::{Container, FirstLook, Plan, Pod};
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context, Result, anyhow};
+use prost::Message;
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::timeout,
+};
+use tonic::{
+    client::Grpc,
+    codegen::http::uri::PathAndQuery,
+    transport::{Channel, Endpoint},
+};
+use tonic_prost::ProstCodec;
+
+use self::messages::{
+    ListContainersResponse, ListImagesResponse, ListPodSandboxResponse, ListRequest, RUNNING, VersionRequest,
+    VersionResponse,
+};
+
+/// Where containerd listens.
+const SOCKET: &str = "unix:/run/containerd/containerd.sock";
+
+/// Longest time for an answer: emulation is slow, a hang is a failure.
+const LIMIT: Duration = Duration::from_mins(3);
+
+/// Containers, pods.
+const RUNTIME: &str = "RuntimeService";
+
+/// Images.
+const IMAGE: &str = "ImageService";
+
+/// A connection to a container runtime: made by the first call, and again by the one after it broke.
+#[derive(Debug)]
+pub struct Cri {
+    runtime: Runtime,
+    channel: Channel,
+}
+
+impl Cri {
+    /// For a runtime that need not listen yet.
+    pub fn new() -> Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build().context("start an executor")?;
+        let channel = runtime.block_on(async { Endpoint::from_static(SOCKET).connect_lazy() });
+        Ok(Self { runtime, channel })
+    }
+
+    /// Its name and its version.
+    pub fn version(&self) -> Result<(String, String)> {
+        let VersionResponse { runtime_name, runtime_version } =
+            self.call(RUNTIME, "Version", VersionRequest {})?;
+        Ok((runtime_name, runtime_version))
+    }
+
+    /// All containers, and whether each runs.
+    pub fn containers(&self) -> Result<BTreeMap<String, bool>> {
+        let list: ListContainersResponse = self.call(RUNTIME, "ListContainers", ListRequest {})?;
+        Ok(list.containers.into_iter().map(|one| (one.id, one.state == RUNNING)).collect())
+    }
+
+    /// All pods.
+    pub fn pods(&self) -> Result<Vec<String>> {
+        let list: ListPodSandboxResponse = self.call(RUNTIME, "ListPodSandbox", ListRequest {})?;
+        Ok(list.items.into_iter().map(|pod| pod.id).collect())
+    }
+
+    /// Names of all images.
+    pub fn images(&self) -> Result<Vec<String>> {
+        let list: ListImagesResponse = self.call(IMAGE, "ListImages", ListRequest {})?;
+        Ok(list.images.into_iter().flat_map(|image| image.repo_tags).collect())
+    }
+
+    fn call<Q, A>(&self, service: &str, method: &str, request: Q) -> Result<A>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        let path = PathAndQuery::try_from(format!("/runtime.v1.{service}/{method}"))?;
+        let mut grpc = Grpc::new(self.channel.clone());
+        let exchange = async {
+            grpc.ready().await.context("the connection")?;
+            let codec = ProstCodec::<Q, A>::default();
+            let answer = grpc.unary(tonic::Request::new(request), path, codec).await;
+            anyhow::Ok(answer.map_err(|status| anyhow!("{status}"))?.into_inner())
+        };
+        let answer = self.runtime.block_on(async { timeout(LIMIT, exchange).await });
+        answer.unwrap_or_else(|elapsed| Err(elapsed.into())).with_context(|| format!("{method} over CRI"))
+    }
+}

@@ -1,0 +1,344 @@
+//! Pods and containers, from their cgroup to their removal.
+
+use std::{
+    collections::HashMap,
+    fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+
+use super::{
+    Amounts, Cri, Qos, RUNTIME,
+    messages::{
+        CONTAINER, ContainerConfig, ContainerId, ContainerMetadata, CreateContainerRequest, ImageSpec,
+        LinuxContainerConfig, LinuxContainerSecurityContext, LinuxPodSandboxConfig,
+        LinuxSandboxSecurityContext, NODE, NamespaceOption, Nothing, POD, PodSandboxConfig, PodSandboxId,
+        PodSandboxMetadata, RunPodSandboxRequest, StopContainerRequest, UpdateContainerResourcesRequest,
+    },
+};
+use crate::{cgroup::Cgroup, ids, ids::Ids, memory, wait};
+
+/// Image of every container (`xtask/src/setup/container_image.rs`).
+const IMAGE: &str = "localhost/busybox:1";
+
+/// Namespace of every pod.
+const NAMESPACE: &str = "default";
+
+/// Longest time until a container has said what it saw.
+const LIMIT: Duration = Duration::from_mins(3);
+
+/// The first thing it does is to look where it may run; then it waits. The shell itself reads, so that no
+/// other process is in between.
+const LOOK: &str = "while read -r line; do
+    case $line in Pid:*|*_allowed_list:*) echo \"$line\";; esac
+done < /proc/self/status
+exec sleep 2147483647";
+
+/// What a pod is to be.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its annotations.
+    pub annotations: &'a [(&'a str, &'a str)],
+    /// What each of its containers asks for.
+    pub containers: &'a [Amounts],
+}
+
+/// A pod that runs.
+#[derive(Debug)]
+pub struct Pod<'a> {
+    cri: &'a Cri,
+    id: String,
+    config: PodSandboxConfig,
+    qos: Qos,
+    /// Where its containers are.
+    pub cgroup: Cgroup,
+}
+
+/// A container of a pod.
+#[derive(Debug)]
+pub struct Container<'a> {
+    cri: &'a Cri,
+    id: String,
+    qos: Qos,
+    log: String,
+    /// Its own.
+    pub cgroup: Cgroup,
+}
+
+/// What the first process of a container saw before it did anything else.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FirstLook {
+    /// Its number in its own namespace.
+    pub pid: u32,
+    /// CPUs that it may run on.
+    pub cpus: Ids,
+    /// Nodes that it may allocate on.
+    pub mems: Ids,
+}
+
+impl<'a> Pod<'a> {
+    /// Makes the cgroup as a kubelet does that manages cgroups by itself, and then the pod.
+    pub fn run(cri: &'a Cri, plan: &Plan) -> Result<Self> {
+        let uid = uid(plan.name);
+        let qos = Qos::of(plan.containers);
+        let cgroup = Cgroup::create(&format!("{}/pod{uid}", qos.parent()))?;
+        bound(&cgroup, plan.containers)?;
+        let metadata = PodSandboxMetadata {
+            name: plan.name.to_owned(),
+            uid: uid.clone(),
+            namespace: NAMESPACE.to_owned(),
+        };
+        let sum = sum(plan.containers);
+        let config = PodSandboxConfig {
+            log_directory: format!("/var/log/pods/{NAMESPACE}_{}_{uid}", plan.name),
+            labels: labels(&metadata, None),
+            annotations: owned(plan.annotations),
+            linux: Some(LinuxPodSandboxConfig {
+                cgroup_parent: cgroup.path().to_owned(),
+                security_context: Some(LinuxSandboxSecurityContext { namespace_options: Some(namespaces()) }),
+                resources: Some(sum.resources(0)),
+            }),
+            metadata: Some(metadata),
+        };
+        let request = RunPodSandboxRequest { config: Some(config.clone()) };
+        let made: PodSandboxId = cri.call(RUNTIME, "RunPodSandbox", request)?;
+        Ok(Self { cri, id: made.pod_sandbox_id, config, qos, cgroup })
+    }
+
+    /// Makes a container, and does not start it.
+    pub fn create(&self, name: &str, amounts: &Amounts) -> Result<Container<'a>> {
+        let folder = &self.config.log_directory;
+        let log_path = format!("{name}/0.log");
+        fs::create_dir_all(format!("{folder}/{name}")).context("make the folder of a container's log")?;
+        let metadata = self.config.metadata.as_ref().context("a pod without a name")?;
+        let config = ContainerConfig {
+            metadata: Some(ContainerMetadata { name: name.to_owned() }),
+            image: Some(ImageSpec { image: IMAGE.to_owned() }),
+            command: ["/bin/sh", "-c", LOOK].map(str::to_owned).to_vec(),
+            labels: labels(metadata, Some(name)),
+            annotations: HashMap::new(),
+            log_path: log_path.clone(),
+            linux: Some(LinuxContainerConfig {
+                resources: Some(amounts.resources(amounts.oom_score_adj(self.qos, capacity()?))),
+                security_context: Some(LinuxContainerSecurityContext {
+                    namespace_options: Some(namespaces()),
+                }),
+            }),
+        };
+        let request = CreateContainerRequest {
+            pod_sandbox_id: self.id.clone(),
+            config: Some(config),
+            sandbox_config: Some(self.config.clone()),
+        };
+        let ContainerId { container_id: id } = self.cri.call(RUNTIME, "CreateContainer", request)?;
+        let cgroup = self.cgroup.child(&id);
+        Ok(Container { cri: self.cri, id, qos: self.qos, log: format!("{folder}/{log_path}"), cgroup })
+    }
+
+    /// Makes a container and starts it.
+    pub fn start(&self, name: &str, amounts: &Amounts) -> Result<Container<'a>> {
+        let container = self.create(name, amounts)?;
+        container.start()?;
+        Ok(container)
+    }
+
+    /// The runtime's name of it.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Its uid.
+    pub fn uid(&self) -> String {
+        self.config.metadata.as_ref().map(|metadata| metadata.uid.clone()).unwrap_or_default()
+    }
+
+    /// Stops all that is in it, and removes it with its cgroup.
+    pub fn remove(self) -> Result<()> {
+        for method in ["StopPodSandbox", "RemovePodSandbox"] {
+            let _: Nothing =
+                self.cri.call(RUNTIME, method, PodSandboxId { pod_sandbox_id: self.id.clone() })?;
+        }
+        self.cgroup.remove()
+    }
+}
+
+impl Container<'_> {
+    /// Lets its process run.
+    pub fn start(&self) -> Result<()> {
+        self.call("StartContainer")
+    }
+
+    /// Changes what it may have.
+    pub fn update(&self, amounts: &Amounts) -> Result<()> {
+        let request = UpdateContainerResourcesRequest {
+            container_id: self.id.clone(),
+            linux: Some(amounts.resources(amounts.oom_score_adj(self.qos, capacity()?))),
+        };
+        let _: Nothing = self.cri.call(RUNTIME, "UpdateContainerResources", request)?;
+        Ok(())
+    }
+
+    /// Kills its process: it has no handler for a signal that asks.
+    pub fn stop(&self) -> Result<()> {
+        let request = StopContainerRequest { container_id: self.id.clone(), timeout: 0 };
+        let _: Nothing = self.cri.call(RUNTIME, "StopContainer", request)?;
+        Ok(())
+    }
+
+    /// Forgets it; it must have ended.
+    pub fn remove(self) -> Result<()> {
+        self.call("RemoveContainer")
+    }
+
+    /// The runtime's name of it.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Number of its process on this machine.
+    pub fn pid(&self) -> Result<u32> {
+        let processes = self.cgroup.read("cgroup.procs")?;
+        processes.lines().next().context("a container without a process")?.parse().context("cgroup.procs")
+    }
+
+    /// What its process saw first, when it has said so.
+    pub fn first_look(&self) -> Result<FirstLook> {
+        wait::until("the container says where it may run", LIMIT, || {
+            let text = fs::read_to_string(&self.log).with_context(|| format!("read {}", self.log))?;
+            look(&text)
+        })
+    }
+
+    fn call(&self, method: &str) -> Result<()> {
+        let request = ContainerId { container_id: self.id.clone() };
+        let _: Nothing = self.cri.call(RUNTIME, method, request)?;
+        Ok(())
+    }
+}
+
+/// Reads a log of lines `TIME STREAM F TEXT`; nothing while a line is missing.
+fn look(log: &str) -> Result<Option<FirstLook>> {
+    let field = |name: &str| {
+        let text = log.lines().find_map(|line| line.splitn(4, ' ').nth(3)?.strip_prefix(name));
+        text.map(str::trim)
+    };
+    let (Some(pid), Some(cpus), Some(mems)) =
+        (field("Pid:"), field("Cpus_allowed_list:"), field("Mems_allowed_list:"))
+    else {
+        return Ok(None);
+    };
+    let pid = pid.parse().with_context(|| format!("number of a process: {pid:?}"))?;
+    Ok(Some(FirstLook { pid, cpus: ids::parse(cpus)?, mems: ids::parse(mems)? }))
+}
+
+/// What the containers of a pod ask for together; without a limit when one has none.
+fn sum(containers: &[Amounts]) -> Amounts {
+    let total = |of: fn(&Amounts) -> i64| containers.iter().map(of).sum();
+    let limit = |of: fn(&Amounts) -> i64| {
+        if containers.iter().all(|one| of(one) > 0) { containers.iter().map(of).sum() } else { 0 }
+    };
+    Amounts {
+        cpu_request: total(|one| one.cpu_request),
+        cpu_limit: limit(|one| one.cpu_limit),
+        memory_request: total(|one| one.memory_request),
+        memory_limit: limit(|one| one.memory_limit),
+        ..Amounts::default()
+    }
+}
+
+/// Gives a pod's cgroup what its containers may have together.
+fn bound(cgroup: &Cgroup, containers: &[Amounts]) -> Result<()> {
+    let sum = sum(containers);
+    cgroup.write("cpu.weight", &weight(sum.shares()).to_string())?;
+    if let Some(quota) = sum.quota() {
+        cgroup.write("cpu.max", &format!("{quota} 100000"))?;
+    }
+    if let Some(bytes) = sum.memory_bytes() {
+        cgroup.write("memory.max", &bytes.to_string())?;
+    }
+    Ok(())
+}
+
+/// Shares on the scale of weights (Kubernetes' `CPUSharesToCPUWeight`).
+const fn weight(shares: i64) -> i64 {
+    1 + (shares - 2) * 9999 / 262_142
+}
+
+/// A name of the form that Kubernetes gives, always the same for a pod of this name.
+fn uid(name: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    let hash = hasher.finish();
+    format!(
+        "{:08x}-{:04x}-4000-8000-{hash:012x}",
+        hash >> 32,
+        hash >> 16 & 0xffff,
+        hash = hash & 0xffff_ffff_ffff
+    )
+}
+
+/// A network that exists, and processes that see each other only in a container.
+fn namespaces() -> NamespaceOption {
+    NamespaceOption { network: NODE, pid: CONTAINER, ipc: POD }
+}
+
+/// What a kubelet tells of whom a thing belongs to.
+fn labels(pod: &PodSandboxMetadata, container: Option<&str>) -> HashMap<String, String> {
+    let mut labels = owned(&[
+        ("io.kubernetes.pod.name", &pod.name),
+        ("io.kubernetes.pod.namespace", &pod.namespace),
+        ("io.kubernetes.pod.uid", &pod.uid),
+    ]);
+    labels.extend(owned(container.map(|name| ("io.kubernetes.container.name", name)).as_slice()));
+    labels
+}
+
+fn owned(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+    pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// MiB of this machine.
+fn capacity() -> Result<i64> {
+    i64::try_from(memory::total_mebibytes()?).context("memory of this machine")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_tells_what_was_seen_once_it_is_whole() {
+        let line = |text: &str| format!("2026-01-01T00:00:00.000000001Z stdout F {text}\n");
+        let log = ["Pid:\t1", "Cpus_allowed_list:\t0-1", "Mems_allowed_list:\t1"].map(line);
+        assert_eq!(look(&log[..2].concat()).unwrap(), None);
+        let seen = look(&log.concat()).unwrap().unwrap();
+        assert_eq!(seen, FirstLook { pid: 1, cpus: Ids::from([0, 1]), mems: Ids::from([1]) });
+        assert!(look(&log.concat().replace("0-1", "all")).is_err());
+    }
+
+    #[test]
+    fn a_pod_has_a_limit_only_if_all_of_its_containers_have_one() {
+        let (fixed, some) = (Amounts::guaranteed(2, 64), Amounts::burstable(500, 16));
+        assert_eq!(sum(&[fixed.clone(), fixed.clone()]), Amounts::guaranteed(4, 128));
+        let mixed = sum(&[fixed, some]);
+        assert_eq!((mixed.cpu_request, mixed.quota(), mixed.memory_bytes()), (2500, None, None));
+    }
+
+    #[test]
+    fn names_of_pods_are_of_the_usual_form_and_differ() {
+        let (one, other) = (uid("one"), uid("other"));
+        let lengths: Vec<_> = one.split('-').map(str::len).collect();
+        assert_eq!(lengths, [8, 4, 4, 4, 12]);
+        assert_ne!(one, other);
+        assert_eq!(one, uid("one"));
+    }
+
+    #[test]
+    fn shares_become_weights_as_in_kubernetes() {
+        assert_eq!([2, 512, 1024, 262_144].map(weight), [1, 20, 39, 10_000]);
+    }
+}

@@ -1,0 +1,92 @@
+//! Somebody else writes a cpuset that the daemon keeps.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::workloads::Pair;
+use crate::{cgroup::Cgroup, check::Checks, product::Daemon, wait};
+
+/// Far longer than a repair takes: what comes sooner was not found by a turn that was due anyway.
+const INTERVAL: Duration = Duration::from_mins(10);
+
+/// Longest wait for the daemon: a bound on a hang, not a promise. The host may be busy.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// A second, and what an emulated machine of a busy host adds.
+const REPAIRED_WITHIN: f64 = 5.0;
+
+/// Long enough for several repairs.
+const A_WHILE: Duration = Duration::from_secs(8);
+
+/// Longest time that the daemon takes to end when asked.
+const END: Duration = Duration::from_secs(15);
+
+/// CPUs that somebody else would rather have, on other nodes than the memory.
+const THEIRS: &str = "0-3";
+
+/// It is put back within about a second, three times; the fourth time it is left alone and said, until somebody reads
+/// the configuration again. What is not declared is nobody's business.
+pub(super) fn repaired(checks: &mut Checks) -> Result<()> {
+    let pair = Pair::start()?;
+    let (ours, not_ours) = (&pair.home_cgroup, &pair.away_cgroup);
+    let right = ours.cpuset()?;
+
+    ours.write("cpuset.cpus", THEIRS)?;
+    thread::sleep(A_WHILE);
+    checks.equal("without the daemon it stays as somebody wrote it", THEIRS, &ours.read("cpuset.cpus")?);
+    ours.write("cpuset.cpus", &right.0)?;
+
+    let daemon = Daemon::start_every(INTERVAL, "enforce", &[ours])?;
+    wait::until("the first turn is over", LIMIT, || Ok(daemon.ticks()?.filter(|ticks| *ticks >= 1.0)))
+        .with_context(|| format!("the daemon printed:\n{}", Daemon::printed()))?;
+    checks.equal("what is in place stays", &right, &ours.cpuset()?);
+    not_ours.write("cpuset.cpus", THEIRS)?;
+
+    for (time, file, value) in
+        [(1, "cpuset.cpus", THEIRS), (2, "cpuset.mems", "0-1"), (3, "cpuset.cpus", "3")]
+    {
+        ours.write(file, value)?;
+        let seconds = until_it_is(ours, &right);
+        checks.below(
+            format!("time {time}: seconds until {file} was put back"),
+            REPAIRED_WITHIN,
+            seconds.ok(),
+        );
+        let repaired = wait::until("the turn is over", LIMIT, || {
+            Ok(drifted(&daemon, "repaired")?.filter(|repaired| *repaired >= f64::from(time)))
+        });
+        checks.equal(format!("time {time}: repairs by the metrics"), Some(f64::from(time)), repaired.ok());
+    }
+
+    ours.write("cpuset.cpus", THEIRS)?;
+    thread::sleep(A_WHILE);
+    checks.equal("the fourth time it is left alone", THEIRS, &ours.read("cpuset.cpus")?);
+    checks.equal("which the metrics say", Some(1.0), drifted(&daemon, "left-alone")?);
+    checks.equal("repairs", Some(3.0), drifted(&daemon, "repaired")?);
+    let degraded = daemon.labelled("numa_enforcer_degraded", &[("feature", "drift")])?;
+    checks.equal("which is degraded by name", Some(1.0), degraded);
+    checks.equal("what is not declared stays as written", THEIRS, &not_ours.read("cpuset.cpus")?);
+
+    let pid = i32::try_from(daemon.pid()).ok().and_then(Pid::from_raw).context("a process id")?;
+    kill_process(pid, Signal::HUP).context("send SIGHUP")?;
+    let seconds = until_it_is(ours, &right);
+    checks.below("seconds until it is put back when the configuration is read again", 5.0, seconds.ok());
+    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    Ok(())
+}
+
+fn drifted(daemon: &Daemon, result: &str) -> Result<Option<f64>> {
+    daemon.labelled("numa_enforcer_cpuset_drift_total", &[("result", result)])
+}
+
+/// Seconds until a cgroup has this cpuset.
+fn until_it_is(cgroup: &Cgroup, wanted: &(String, String)) -> Result<f64> {
+    let begun = Instant::now();
+    wait::until("it is put back", LIMIT, || Ok((cgroup.cpuset()? == *wanted).then_some(())))?;
+    Ok(begun.elapsed().as_secs_f64())
+}

@@ -1,0 +1,94 @@
+//! What the scenarios with containers of a real runtime have in common: the node, the daemon that places on it,
+//! and pods of one container.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::{
+    check::Checks,
+    containerd::Containerd,
+    cri::{Amounts, Container, Cri, Plan, Pod},
+    ids::Ids,
+    product::Daemon,
+    topology::Topology,
+    wait,
+};
+
+/// Two nodes of four CPUs each: three containers can have two each for themselves, and two are left for the
+/// others.
+pub(super) const TOPOLOGY: &str = "ccx";
+
+/// Memory of each container.
+pub(super) const MEBIBYTES: i64 = 64;
+
+/// Longest wait for the daemon: a bound on a hang, not a promise. The host may be busy.
+pub(super) const LIMIT: Duration = Duration::from_mins(3);
+
+/// Longest time that the daemon takes to end when asked.
+pub(super) const END: Duration = Duration::from_secs(15);
+
+/// A node on which nobody else places anything.
+const CONFIG: &str = "[nri]\nplace = true\n[placement.hints]\npolicy = \"single-numa-node\"\n";
+
+/// Plays a scenario, and shows what runtime and daemon printed if it does not end well.
+pub(super) fn told(checks: &mut Checks, story: impl FnOnce(&mut Checks) -> Result<()>) -> Result<()> {
+    let outcome = story(checks);
+    if outcome.is_err() || !checks.passed() {
+        println!(
+            "containerd printed:\n{}\nthe daemon printed:\n{}",
+            Containerd::printed(),
+            Daemon::printed()
+        );
+    }
+    outcome
+}
+
+/// Starts the daemon, and waits until it is connected to the runtime.
+pub(super) fn placing() -> Result<Daemon> {
+    let daemon = Daemon::start_with("enforce", CONFIG)?;
+    connected(&daemon)?;
+    Ok(daemon)
+}
+
+/// Waits until the daemon is connected to the runtime.
+pub(super) fn connected(daemon: &Daemon) -> Result<()> {
+    is_up(daemon, 1.0, "the daemon is connected to the runtime")
+}
+
+/// Waits until the daemon knows that the runtime is gone.
+pub(super) fn disconnected(daemon: &Daemon) -> Result<()> {
+    is_up(daemon, 0.0, "the daemon misses the runtime")
+}
+
+fn is_up(daemon: &Daemon, up: f64, what: &str) -> Result<()> {
+    wait::until(what, LIMIT, || Ok((daemon.value("numa_enforcer_nri_up")? == Some(up)).then_some(())))
+}
+
+/// A pod with one container, as it is announced.
+pub(super) fn plan<'a>(name: &'a str, amounts: &'a Amounts) -> Plan<'a> {
+    Plan { name, annotations: &[], containers: std::slice::from_ref(amounts) }
+}
+
+/// A pod with one container.
+pub(super) fn alone<'a>(cri: &'a Cri, name: &str, amounts: &Amounts) -> Result<(Pod<'a>, Container<'a>)> {
+    let pod = Pod::run(cri, &plan(name, amounts))?;
+    let container = pod.start("main", amounts)?;
+    Ok((pod, container))
+}
+
+/// CPUs that a container may run on now.
+pub(super) fn cpus(container: &Container) -> Result<Ids> {
+    container.cgroup.ids("cpuset.cpus.effective")
+}
+
+/// The node whose CPUs these are all; `None` where they are of several, or none.
+pub(super) fn node_of(cpus: &Ids, machine: &Topology) -> Result<Option<usize>> {
+    let mut node = None;
+    for (index, one) in machine.nodes.iter().enumerate() {
+        if !cpus.is_empty() && cpus.is_subset(&one.cpus()?) {
+            node = Some(index);
+        }
+    }
+    Ok(node)
+}

@@ -1,0 +1,80 @@
+//! Containers whose CPUs a kubelet changes while they run, through the container runtime.
+
+use anyhow::Result;
+
+use super::pods::{END, MEBIBYTES, TOPOLOGY, alone, cpus, node_of, placing, told};
+use crate::{
+    check::Checks,
+    containerd::Containerd,
+    cri::{Amounts, Cri},
+    ids::Ids,
+    product::Daemon,
+    topology::Topology,
+    wait,
+};
+
+/// From two CPUs to four and back; what does not fit takes nothing away, and what is given back is free.
+pub(super) fn in_place(checks: &mut Checks) -> Result<()> {
+    told(checks, story)
+}
+
+fn story(checks: &mut Checks) -> Result<()> {
+    let machine = Topology::load(TOPOLOGY)?;
+    let (containerd, cri) = Containerd::start()?;
+    resized_by_nobody(checks, &cri, &machine)?;
+
+    let daemon = placing()?;
+    let (_pod_a, a) = alone(&cri, "a", &guaranteed(2))?;
+    let two = a.first_look()?.cpus;
+    checks.equal("CPUs of a at first", 2, two.len());
+
+    a.update(&guaranteed(4))?;
+    let four = cpus(&a)?;
+    checks.holds("a has four CPUs, the two among them", four.len() == 4 && two.is_subset(&four), &four);
+    checks.holds("they are of one node", node_of(&four, &machine)?.is_some(), &four);
+
+    let (_pod_b, b) = alone(&cri, "b", &guaranteed(2))?;
+    let other = b.first_look()?.cpus;
+    checks.holds("b has CPUs that a has not", other.len() == 2 && other.is_disjoint(&four), &other);
+
+    let before = a.cgroup.cpuset()?;
+    a.update(&guaranteed(6))?;
+    checks.equal("the cpuset of a after a resize that does not fit", before.clone(), a.cgroup.cpuset()?);
+    refused(checks, &daemon);
+    a.update(&guaranteed(4))?;
+    checks.equal("and when the kubelet has taken it back", before, a.cgroup.cpuset()?);
+
+    a.update(&guaranteed(2))?;
+    let back = cpus(&a)?;
+    checks.holds("a has two of its four", back.len() == 2 && back.is_subset(&four), &back);
+    let (_pod_c, c) = alone(&cri, "c", &guaranteed(2))?;
+    let freed = c.first_look()?.cpus;
+    let taken: Ids = back.union(&other).copied().collect();
+    checks.holds("what a gave back can be had", freed.len() == 2 && freed.is_disjoint(&taken), &freed);
+    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    containerd.stop()
+}
+
+/// The control: without the daemon a resize changes time, not CPUs.
+fn resized_by_nobody(checks: &mut Checks, cri: &Cri, machine: &Topology) -> Result<()> {
+    let (pod, container) = alone(cri, "control", &guaranteed(2))?;
+    container.update(&guaranteed(4))?;
+    checks.equal("CPUs after a resize without the daemon", machine.cpus(), cpus(&container)?);
+    checks.equal("its CPU time", "400000 100000", &container.cgroup.read("cpu.max")?);
+    pod.remove()
+}
+
+/// It is said why, and counted.
+fn refused(checks: &mut Checks, daemon: &Daemon) {
+    let unplaced = wait::until("the refused resize is counted", super::pods::LIMIT, || {
+        Ok(daemon.value("numa_enforcer_nri_containers_unplaced")?.filter(|count| *count > 0.0))
+    });
+    checks.equal("containers whose wish has no place", Some(1.0), unplaced.ok());
+    let printed = Daemon::printed();
+    let line = printed.lines().find(|line| line.contains("default/a/main"));
+    checks.holds("the daemon says whose and why", line.is_some(), line.unwrap_or("nothing"));
+}
+
+fn guaranteed(count: i64) -> Amounts {
+    Amounts::guaranteed(count, MEBIBYTES)
+}
