@@ -13,7 +13,7 @@ use enforcer_core::{
 use crate::{
     OwnCgroup, axis,
     memory::{self, BIND, DEFAULT, INTERLEAVE, Pages},
-    options, permitted, refused, thread_id,
+    options, permitted, refused, remove_cgroup, thread_id,
 };
 
 /// The programs with a hook, or why not.
@@ -62,7 +62,7 @@ impl Empty {
 
 impl Drop for Empty {
     fn drop(&mut self) {
-        fs::remove_dir(&self.0).unwrap();
+        remove_cgroup(&self.0);
     }
 }
 

@@ -22,7 +22,12 @@ mod pressure;
 mod rehearsal;
 mod verifier;
 
-use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use enforcer::observe::bpf::{AttachOptions, CgroupAxis};
 use enforcer_core::{
@@ -129,7 +134,20 @@ impl OwnCgroup {
 impl Drop for OwnCgroup {
     fn drop(&mut self) {
         Self::move_to(&self.back);
-        fs::remove_dir(&self.path).unwrap();
+        remove_cgroup(&self.path);
+    }
+}
+
+/// Removes a cgroup that nobody lives in.
+///
+/// Whoever was in it may still be leaving: a thread has been joined, and a process reaped, a moment before its
+/// cgroup lets it go (`cgroup_task_exit` and `cgroup_task_free` in kernel/cgroup/cgroup.c).
+fn remove_cgroup(path: &Path) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while let Err(error) = fs::remove_dir(path) {
+        let leaving = error.kind() == std::io::ErrorKind::ResourceBusy && Instant::now() < end;
+        assert!(leaving, "remove {}: {error}", path.display());
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

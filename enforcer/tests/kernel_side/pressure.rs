@@ -18,7 +18,7 @@ use enforcer_core::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-use crate::{options, permitted, refused};
+use crate::{options, permitted, refused, remove_cgroup};
 
 const CGROUP: &str = "KERNEL_SIDE_HOG_CGROUP";
 const MEBIBYTES: &str = "KERNEL_SIDE_HOG_MEBIBYTES";
@@ -87,13 +87,7 @@ impl Limited {
 
 impl Drop for Limited {
     fn drop(&mut self) {
-        // What was killed leaves in its own time.
-        for _ in 0..100 {
-            if fs::remove_dir(&self.path).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        remove_cgroup(&self.path);
     }
 }
 
