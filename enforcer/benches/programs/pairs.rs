@@ -50,7 +50,15 @@ const MOVES_TOLD: &str = "tracepoint:sched:sched_migrate_task \
 const STARTS: &str = "tracepoint:sched:sched_wakeup_new { @[cgroup, cpu, args->target_cpu] = count(); }";
 const TIME: &str = "tracepoint:sched:sched_switch \
                     { $now = nsecs; @ns[cgroup, cpu] = sum($now - @since[cpu]); @since[cpu] = $now; }";
+/// Finds out, too, who is where it should not be: nobody is allowed anywhere, as no process is called -1.
+const MISPLACED_BY_POINTERS: &str = "tracepoint:sched:sched_migrate_task { $c = (uint64)curtask->CGROUP; \
+                                     @[$c, args->orig_cpu, args->dest_cpu] = count(); \
+                                     if (args->pid == -1) { @allowed[$c, args->dest_cpu] = 1; } \
+                                     if (@allowed[$c, args->dest_cpu] == 0) { @misplaced[$c] = count(); } }";
 const SAMPLES: &str = "profile:hz:99 /pid/ { @[cgroup, cpu] = count(); }";
+/// Samples and their time, as ours.
+const SAMPLES_BY_POINTERS: &str =
+    "profile:hz:99 /pid/ { @[(uint64)curtask->CGROUP, cpu] = stats((uint64)10101010); }";
 
 fn usual(options: AttachOptions) -> AttachOptions {
     options
@@ -74,7 +82,7 @@ fn exact(options: AttachOptions) -> AttachOptions {
     AttachOptions { run_time: RunTimeSource::Switches, ..options }
 }
 
-const PAIRS: [Pair; 10] = [
+const PAIRS: [Pair; 11] = [
     Pair {
         program: "sched_migrate_task",
         what: "move, allowed, counted",
@@ -95,7 +103,7 @@ const PAIRS: [Pair; 10] = [
         program: "sched_migrate_task",
         what: "move, misplaced, counted, told seldom",
         load: Load::Bounce,
-        line: Some(MOVES_BY_POINTERS),
+        line: Some(MISPLACED_BY_POINTERS),
         allowed: false,
         with: usual,
     },
@@ -150,6 +158,14 @@ const PAIRS: [Pair; 10] = [
     Pair {
         program: "cpu_clock",
         what: "sample of run time",
+        load: Load::Burn,
+        line: Some(SAMPLES_BY_POINTERS),
+        allowed: true,
+        with: usual,
+    },
+    Pair {
+        program: "cpu_clock",
+        what: "sample of run time, against a count by the helper's cgroup",
         load: Load::Burn,
         line: Some(SAMPLES),
         allowed: true,

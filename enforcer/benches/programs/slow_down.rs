@@ -1,43 +1,50 @@
 //! How much slower work is while the programs are attached.
 //!
 //! The same work with and without them, in turns, so that what else the machine does meets both; each pair of
-//! short runs gives a ratio, and what is quoted is the middle one of many with the quarters around it. Hackbench
-//! is measured by the CPU time that it used: what the machine does for others is not in it. Moves are made by
-//! a thread of the kernel, so they are measured by the clock, and by one thread that does nothing else, which
-//! no workload does. The kernel's statistics are off, as they are in use.
+//! runs gives a ratio, and what is quoted is the middle one of many with the quarters around it. Hackbench
+//! is measured by the CPU time that it used: what the machine does for others is not in it. The kernel's statistics
+//! are off meanwhile, as they are in use. Between two runs of hackbench there are some percent, with programs or
+//! without, so one more run is made with the statistics on: how much of its CPU time the programs themselves took.
 
 use std::{
     fs,
     process::{Command, Stdio},
-    time::Instant,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
 use wait4::Wait4 as _;
 
-use crate::{
-    host::Host,
-    load::{anywhere, bounce},
-    pairs::STATISTICS,
-};
+use crate::{host::Host, pairs::STATISTICS};
 
 /// Pairs of runs.
-const PAIRS: usize = 201;
-/// Times that a thread goes there and back in a run.
-const BOUNCES: u32 = 2_000;
-/// Groups of 40 tasks that write to each other through pipes, and messages of each.
-const HACKBENCH: [&str; 5] = ["--pipe", "--groups", "1", "--loops", "400"];
+const PAIRS: usize = 101;
+/// Groups of 40 tasks that write to each other through pipes, and messages of each: about two seconds of CPU time.
+const HACKBENCH: [&str; 5] = ["--pipe", "--groups", "1", "--loops", "4000"];
 
-/// Measures every load and prints a line for each.
+/// Measures and prints both lines.
 pub(super) fn measure(host: &Host) -> Result<()> {
     ensure!(fs::read_to_string(STATISTICS)?.trim() == "0", "{STATISTICS} is on and would be measured too");
-    compare(host, "switches and moves (hackbench)", hackbench)?;
-    let moved = compare(host, "nothing but moves (a thread between two CPUs)", || {
-        let start = Instant::now();
-        bounce(host.ends, BOUNCES).map(|()| start.elapsed().as_secs_f64())
-    });
-    anywhere(host.ends)?;
-    moved
+    compare(host)?;
+    fs::write(STATISTICS, "1").with_context(|| format!("write {STATISTICS}"))?;
+    let share = share(host);
+    fs::write(STATISTICS, "0").with_context(|| format!("write {STATISTICS}"))?;
+    share
+}
+
+/// What part of hackbench's CPU time the programs took, whose cost is in it.
+fn share(host: &Host) -> Result<()> {
+    let (programs, _) = host.attach(&host.options(), true)?;
+    let cost = || programs.costs().iter().fold((0, 0), |sum, cost| (sum.0 + cost.runs, sum.1 + cost.run_ns));
+    let before = cost();
+    let seconds = hackbench()?;
+    let after = cost();
+    let (runs, took) = (after.0 - before.0, Duration::from_nanos(after.1 - before.1));
+    println!(
+        "programs: took {:.2} % of the {seconds:.1} s of CPU time of hackbench, the statistics among them, in {runs} runs",
+        100.0 * took.as_secs_f64() / seconds
+    );
+    Ok(())
 }
 
 /// Seconds of CPU time, those of its children among them.
@@ -53,21 +60,20 @@ fn hackbench() -> Result<f64> {
     Ok((ended.rusage.utime + ended.rusage.stime).as_secs_f64())
 }
 
-/// `work` gives how long it took.
-fn compare(host: &Host, what: &str, work: impl Fn() -> Result<f64>) -> Result<()> {
+fn compare(host: &Host) -> Result<()> {
     // Caches are warm from the first one.
-    work()?;
+    hackbench()?;
     let mut ratios = Vec::new();
     for pair in 0..PAIRS {
         let attached = || -> Result<f64> {
             let (_programs, _) = host.attach(&host.options(), true)?;
-            work()
+            hackbench()
         };
         let (with, without) = if pair % 2 == 0 {
             let with = attached()?;
-            (with, work()?)
+            (with, hackbench()?)
         } else {
-            let without = work()?;
+            let without = hackbench()?;
             (attached()?, without)
         };
         ratios.push((with / without - 1.0) * 100.0);
@@ -75,7 +81,7 @@ fn compare(host: &Host, what: &str, work: impl Fn() -> Result<f64>) -> Result<()
     ratios.sort_by(f64::total_cmp);
     let [low, middle, high] = [PAIRS / 4, PAIRS / 2, PAIRS - 1 - PAIRS / 4].map(|at| ratios[at]);
     println!(
-        "programs: slow-down of {what}: {middle:+.1} % ({low:+.1} to {high:+.1}, {PAIRS} pairs of runs)"
+        "programs: slow-down of switches and moves (hackbench): {middle:+.1} % ({low:+.1} to {high:+.1}, {PAIRS} pairs of runs)"
     );
     Ok(())
 }
