@@ -5,6 +5,7 @@ pub mod discover;
 pub mod doctor;
 pub mod enforce;
 pub mod engine;
+pub mod file_error;
 pub mod host;
 pub mod kernel;
 pub mod log_level;

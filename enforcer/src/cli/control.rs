@@ -16,8 +16,8 @@ use crate::{
 };
 
 pub(super) fn status(args: &args::Status, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let answer: StatusReport = client::get(&args.daemon.socket, api::STATUS)?;
-    match args.output {
+    let answer: StatusReport = client::get(&args.question.daemon.socket, api::STATUS)?;
+    match args.question.output {
         args::TableOrJson::Table => write!(out, "{}", status::render(&answer, terminal::style()))?,
         args::TableOrJson::Json => json::write(&answer, out)?,
     }
@@ -27,8 +27,9 @@ pub(super) fn status(args: &args::Status, out: &mut dyn Write) -> anyhow::Result
 pub(super) fn explain(args: &args::Explain, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let query =
         form_urlencoded::Serializer::new(String::new()).append_pair("workload", &args.workload).finish();
-    let answer: Explanation = client::get(&args.daemon.socket, &format!("{}?{query}", api::EXPLAIN))?;
-    match args.output {
+    let socket = &args.question.daemon.socket;
+    let answer: Explanation = client::get(socket, &format!("{}?{query}", api::EXPLAIN))?;
+    match args.question.output {
         args::TableOrJson::Table => write!(out, "{}", decision::render(&answer, terminal::style()))?,
         args::TableOrJson::Json => json::write(&answer, out)?,
     }

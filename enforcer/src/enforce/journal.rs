@@ -33,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::cpuset::CpusetFile;
+use crate::file_error::{FileError, failed};
 
 /// Version of the lines; a line of another version is damage.
 const JOURNAL_VERSION: u32 = 2;
@@ -89,16 +90,8 @@ enum Record {
 #[derive(Debug, Error)]
 pub enum JournalError {
     /// A file operation failed.
-    #[error("{operation} {path}: {cause}", path = path.display())]
-    Io {
-        /// What was tried.
-        operation: &'static str,
-        /// On which file.
-        path: PathBuf,
-        /// Why it failed.
-        #[source]
-        cause: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// Another daemon, or a restore, is at work.
     #[error("{path} is held by another numa-enforcer (process {holder}); stop it first", path = path.display())]
     Held {
@@ -210,12 +203,8 @@ impl Journal {
             // A full disk may have taken half a line; the next one must not be glued to it.
             self.file.set_len(length).map_err(failed("cutting", &self.path))?;
         }
-        appended.map_err(failed("appending to", &self.path))
+        Ok(appended.map_err(failed("appending to", &self.path))?)
     }
-}
-
-fn failed<'a>(operation: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> JournalError + 'a {
-    move |cause| JournalError::Io { operation, path: path.to_owned(), cause }
 }
 
 /// `{...} 0123abcd` and a newline.
@@ -257,7 +246,7 @@ pub fn check_owned(state_dir: &Path) -> Result<(), JournalError> {
             _ => of_ours(&metadata),
         }
     });
-    checked.map_err(failed("using the state directory", state_dir))
+    Ok(checked.map_err(failed("using the state directory", state_dir))?)
 }
 
 /// Does it belong to root or to this process's user?
@@ -297,7 +286,7 @@ fn take_lock(path: &Path) -> Result<File, JournalError> {
             let holder = if read.is_ok() { holder.trim() } else { "unknown" };
             return Err(JournalError::Held { path: path.to_owned(), holder: holder.into() });
         }
-        Err(errno) => return Err(failed("locking", path)(errno.into())),
+        Err(errno) => return Err(failed("locking", path)(errno.into()).into()),
     }
     // Only for the message of the next one; a full disk must not keep a restore from its work.
     let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
@@ -313,11 +302,11 @@ fn read(path: &Path) -> Result<String, JournalError> {
         Ok(_) if bytes.len() as u64 > READ_LIMIT => {
             let cause =
                 io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {READ_LIMIT} bytes"));
-            Err(failed("reading", path)(cause))
+            Err(failed("reading", path)(cause).into())
         }
         Ok(_) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        Err(cause) => Err(failed("reading", path)(cause)),
+        Err(cause) => Err(failed("reading", path)(cause).into()),
     }
 }
 
@@ -361,7 +350,7 @@ fn rewrite(
         encode(Record::Before { key: key.clone(), entry: entry.clone() })
             .map_err(failed("encoding a line of", path))
     });
-    let wanted = lines.collect::<Result<BTreeSet<String>, JournalError>>()?;
+    let wanted = lines.collect::<Result<BTreeSet<String>, FileError>>()?;
     let compact = text.split_inclusive('\n').count() == wanted.len()
         && text.split_inclusive('\n').all(|line| wanted.contains(line));
     if !compact {
@@ -375,7 +364,7 @@ fn rewrite(
             .map_err(failed("writing", &fresh))?;
         fs::rename(&fresh, path).map_err(failed("renaming to", path))?;
     }
-    open_ours(OpenOptions::new().append(true).create(true), path).map_err(failed("opening", path))
+    Ok(open_ours(OpenOptions::new().append(true).create(true), path).map_err(failed("opening", path))?)
 }
 
 #[cfg(test)]

@@ -61,16 +61,20 @@ pub trait Source {
     fn workloads(&mut self) -> Result<(Vec<Workload>, Vec<Degraded>), SourceError>;
     /// Where workloads should run, for what is counted from now on.
     fn aim(&mut self, aims: &BTreeMap<CgroupPath, NodeSet>);
-    /// Makes room for what may be told between two samples.
-    fn drain(&mut self);
+    /// Makes room for what may be told between two samples; a source that is told nothing has room.
+    fn drain(&mut self) {}
     /// Readable when something was told that should not wait for the next sample.
-    fn urgent(&self) -> Option<BorrowedFd<'_>>;
+    fn urgent(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
     /// Takes it, for the next sample.
-    fn take_urgent(&mut self);
+    fn take_urgent(&mut self) {}
     /// Watches the cpusets of these cgroups, and of no others, for writes between two samples.
-    fn keep_watch(&mut self, kept: &KeptCgroups);
+    fn keep_watch(&mut self, _kept: &KeptCgroups) {}
     /// Has anybody written one of them since the latest sample, or since this was last asked?
-    fn written(&mut self) -> bool;
+    fn written(&mut self) -> bool {
+        false
+    }
     /// Others who write cpusets there.
     fn others(&mut self) -> Others {
         Others::default()

@@ -47,20 +47,6 @@ impl Source for Recorded {
         self.aimed.borrow_mut().clone_from(aims);
     }
 
-    fn drain(&mut self) {}
-
-    fn urgent(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn take_urgent(&mut self) {}
-
-    fn keep_watch(&mut self, _kept: &KeptCgroups) {}
-
-    fn written(&mut self) -> bool {
-        false
-    }
-
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {
         let mut sample = Sample { monotonic_ns: now_ns, ..Sample::default() };
         for workload in workloads {

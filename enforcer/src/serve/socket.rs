@@ -30,6 +30,8 @@ use rustix::{
 };
 use thiserror::Error;
 
+use crate::file_error::{FileError, failed};
+
 /// Rights of the socket: its owner and its group.
 const MODE: u32 = 0o660;
 
@@ -48,16 +50,8 @@ pub enum SocketError {
         holder: String,
     },
     /// A file operation failed, or what is there is not what we would replace.
-    #[error("{operation} {path}: {cause}", path = path.display())]
-    Io {
-        /// What was tried.
-        operation: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why it failed.
-        #[source]
-        cause: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 /// A socket that listens, and its file, which goes with this value.
@@ -71,15 +65,11 @@ pub struct ControlSocket {
     file: (u64, u64),
 }
 
-fn failed<'a>(operation: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> SocketError + 'a {
-    move |cause| SocketError::Io { operation, path: path.to_owned(), cause }
-}
-
 impl ControlSocket {
     /// Takes the place at `path`, whose directory is made where it is missing.
     pub fn bind(path: &Path) -> Result<Self, SocketError> {
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(failed("binding", path)(io::Error::from(io::ErrorKind::InvalidInput)));
+            return Err(failed("binding", path)(io::Error::from(io::ErrorKind::InvalidInput)).into());
         };
         let builder = &mut DirBuilder::new();
         builder.recursive(true).mode(0o700).create(directory).map_err(failed("creating", directory))?;
@@ -116,7 +106,7 @@ impl ControlSocket {
             Ok((group, file)) => Ok(Self { listener: Some(listener), group, path: path.to_owned(), file }),
             Err(error) => {
                 let _gone = fs::remove_file(&file);
-                Err(failed("placing", path)(error))
+                Err(failed("placing", path)(error).into())
             }
         }
     }
@@ -170,7 +160,7 @@ fn make_room(path: &Path) -> Result<(), SocketError> {
         other => other.map_err(failed("looking at", path))?,
     };
     if !metadata.file_type().is_socket() {
-        return Err(failed("replacing", path)(io::Error::other("it is there and is no socket")));
+        return Err(failed("replacing", path)(io::Error::other("it is there and is no socket")).into());
     }
     match listener_of(path) {
         Ok(holder) => Err(SocketError::Taken { path: path.to_owned(), holder }),
@@ -180,7 +170,7 @@ fn make_room(path: &Path) -> Result<(), SocketError> {
             let holder = "a process that does not answer".to_owned();
             Err(SocketError::Taken { path: path.to_owned(), holder })
         }
-        Err(error) => Err(failed("connecting to", path)(error.into())),
+        Err(error) => Err(failed("connecting to", path)(error.into()).into()),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
     degraded::Degraded,
     finding::{Finding, Severity},
     model::Model,
-    owner::Owners,
+    owner::{Owners, Ownership},
     policy::Thresholds,
     sample::Sample,
     topology::Topology,
@@ -77,7 +77,7 @@ impl Audit {
             .map(|workload| {
                 let found = by_object.get(&workload.object()).map_or(&[][..], Vec::as_slice);
                 let owner = owners.of(workload).cloned();
-                AuditedWorkload { owner, ..audited(workload, model, found, cpu_nodes, inputs.thresholds) }
+                audited(workload, owner, model, found, cpu_nodes, inputs.thresholds)
             })
             .collect();
         audited
@@ -120,6 +120,7 @@ fn by_object(findings: &[Finding]) -> BTreeMap<String, Vec<&Finding>> {
 
 fn audited(
     workload: &Workload,
+    owner: Option<Ownership>,
     model: &Model,
     findings: &[&Finding],
     cpu_nodes: usize,
@@ -131,7 +132,7 @@ fn audited(
         cgroup: workload.cgroup.clone(),
         name: workload.name.clone(),
         origin: workload.origin.clone(),
-        owner: None,
+        owner,
         cpus: figures.and_then(|figures| figures.cpus.clone()),
         mems: figures.and_then(|figures| figures.mems.clone()),
         numa_nodes: figures.map(|figures| figures.cpu_nodes.clone()).unwrap_or_default(),

@@ -113,6 +113,11 @@ fn is_recent(at_ns: u64, now_ns: u64) -> bool {
 }
 
 impl Drift {
+    /// What is remembered of this life of a cgroup.
+    fn of(&self, cgroup: &CgroupPath, cgroup_id: Option<u64>) -> Option<&Kept> {
+        self.0.get(cgroup).filter(|kept| kept.cgroup_id == cgroup_id)
+    }
+
     /// Where a workload stands that is, or is not, what it shall be.
     pub fn standing(
         &self,
@@ -125,8 +130,9 @@ impl Drift {
         if in_place {
             return Standing::InPlace;
         }
-        let same = |kept: &&Kept| kept.cgroup_id == cgroup_id && kept.goal == *goal;
-        let Some(kept) = self.0.get(cgroup).filter(same) else { return Standing::OnItsWay };
+        let Some(kept) = self.of(cgroup, cgroup_id).filter(|kept| kept.goal == *goal) else {
+            return Standing::OnItsWay;
+        };
         let enough = kept.repairs(now_ns) >= REPAIRS;
         match kept.reached {
             Reached::NotYet => Standing::OnItsWay,
@@ -139,15 +145,13 @@ impl Drift {
 
     /// What a workload was set to, as far as it got there.
     pub fn set_to(&self, cgroup: &CgroupPath, cgroup_id: Option<u64>) -> Option<&Cpuset> {
-        let kept =
-            self.0.get(cgroup).filter(|kept| kept.cgroup_id == cgroup_id && kept.reached != Reached::Failed);
+        let kept = self.of(cgroup, cgroup_id).filter(|kept| kept.reached != Reached::Failed);
         kept.map(|kept| &kept.goal)
     }
 
     /// Was it put somewhere else than where it is now? Then what it has is somebody else's choice, however good.
     pub fn is_away(&self, cgroup: &CgroupPath, cgroup_id: Option<u64>, now: (&CpuSet, &NodeSet)) -> bool {
-        let kept =
-            self.0.get(cgroup).filter(|kept| kept.cgroup_id == cgroup_id && kept.reached == Reached::Yes);
+        let kept = self.of(cgroup, cgroup_id).filter(|kept| kept.reached == Reached::Yes);
         kept.is_some_and(|Kept { goal: Cpuset { cpus, mems }, .. }| {
             cpus.as_ref().is_some_and(|cpus| cpus != now.0) || mems.as_ref().is_some_and(|mems| mems != now.1)
         })

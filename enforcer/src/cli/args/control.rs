@@ -15,6 +15,17 @@ pub struct Socket {
     pub socket: PathBuf,
 }
 
+/// What is asked of a running daemon.
+#[derive(Debug, clap::Args)]
+pub struct Question {
+    /// How to show it.
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub output: TableOrJson,
+    /// How it is reached.
+    #[command(flatten)]
+    pub daemon: Socket,
+}
+
 /// Arguments of `status`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -24,12 +35,9 @@ Examples:
 
 Exit codes: 0 the daemon answered, 69 no daemon runs there, 2 it could not be asked, 64 usage.")]
 pub struct Status {
-    /// How to show it.
-    #[arg(short, long, value_enum, default_value = "table")]
-    pub output: TableOrJson,
-    /// How it is reached.
+    /// How it is asked.
     #[command(flatten)]
-    pub daemon: Socket,
+    pub question: Question,
 }
 
 /// Arguments of `explain`.
@@ -46,12 +54,9 @@ pub struct Explain {
     /// or the end of a cgroup or name.
     #[arg(value_name = "WORKLOAD")]
     pub workload: String,
-    /// How to show it.
-    #[arg(short, long, value_enum, default_value = "table")]
-    pub output: TableOrJson,
-    /// How the daemon is reached.
+    /// How it is asked.
     #[command(flatten)]
-    pub daemon: Socket,
+    pub question: Question,
 }
 
 /// Arguments of `pause`.

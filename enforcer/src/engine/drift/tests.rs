@@ -1,6 +1,6 @@
 //! Ticks over files that somebody else writes.
 
-use std::{collections::BTreeMap, fs, os::fd::BorrowedFd};
+use std::{collections::BTreeMap, fs};
 
 use enforcer_core::{
     audit::Host,
@@ -52,14 +52,6 @@ impl Source for Files {
     }
 
     fn aim(&mut self, _aims: &BTreeMap<CgroupPath, NodeSet>) {}
-
-    fn drain(&mut self) {}
-
-    fn urgent(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn take_urgent(&mut self) {}
 
     fn keep_watch(&mut self, kept: &KeptCgroups) {
         self.watch.follow(kept);
