@@ -12,7 +12,7 @@ use enforcer_core::{
 };
 
 use super::*;
-use crate::{enforce::fixture::Fixture, observe::KeptCgroups};
+use crate::enforce::fixture::Fixture;
 
 const SECOND: u64 = 1_000_000_000;
 
