@@ -62,10 +62,19 @@ pub fn total_mebibytes() -> Result<u64> {
 
 /// Anonymous memory of a process.
 pub fn anonymous_kib(pid: u32) -> Result<u64> {
+    status_kib(pid, "RssAnon:")
+}
+
+/// Memory of a process that is there, files among it.
+pub fn resident_kib(pid: u32) -> Result<u64> {
+    status_kib(pid, "VmRSS:")
+}
+
+fn status_kib(pid: u32, key: &str) -> Result<u64> {
     let path = format!("/proc/{pid}/status");
     let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-    let value = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let value = value.with_context(|| format!("{path} without RssAnon"))?.trim().trim_end_matches(" kB");
+    let value = text.lines().find_map(|line| line.strip_prefix(key));
+    let value = value.with_context(|| format!("{path} without {key}"))?.trim().trim_end_matches(" kB");
     value.parse().with_context(|| format!("{path}: {value:?}"))
 }
 

@@ -138,30 +138,21 @@ pub struct Daemon {
 impl Daemon {
     /// Starts it with a configuration that declares these workloads.
     pub fn start(mode: &str, workloads: &[&Cgroup]) -> Result<Self> {
-        Self::configured(mode, &workloads.iter().map(|cgroup| rule(cgroup)).collect::<String>())
+        Self::start_with(mode, &rules(workloads))
     }
 
     /// Starts it with a configuration that declares this workload and the nodes it may be on.
     pub fn start_for(mode: &str, workload: &Cgroup, nodes: &str) -> Result<Self> {
-        Self::configured(mode, &format!("{}numa_nodes = \"{nodes}\"\n", rule(workload)))
+        Self::start_with(mode, &format!("{}numa_nodes = \"{nodes}\"\n", rule(workload)))
     }
 
     /// Starts it with this configuration.
     pub fn start_with(mode: &str, config: &str) -> Result<Self> {
-        Self::configured(mode, config)
+        Self::start_every(Duration::from_secs(2), mode, config)
     }
 
-    /// Starts it with so much time between two turns, and a configuration that declares these workloads.
-    pub fn start_every(interval: Duration, mode: &str, workloads: &[&Cgroup]) -> Result<Self> {
-        let config = workloads.iter().map(|cgroup| rule(cgroup)).collect::<String>();
-        Self::configured_every(interval, mode, &config)
-    }
-
-    fn configured(mode: &str, config: &str) -> Result<Self> {
-        Self::configured_every(Duration::from_secs(2), mode, config)
-    }
-
-    fn configured_every(interval: Duration, mode: &str, config: &str) -> Result<Self> {
+    /// Starts it with so much time between two turns.
+    pub fn start_every(interval: Duration, mode: &str, config: &str) -> Result<Self> {
         fs::write(CONFIG, config).context("write the configuration")?;
         let mut daemon = command(&["run", "--mode", mode, "--config", CONFIG, "--state-dir", STATE]);
         let interval = format!("{}s", interval.as_secs());
@@ -240,6 +231,11 @@ impl Metrics {
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         http::values(&self.0, name, labels).sum()
     }
+}
+
+/// Declares these workloads.
+pub fn rules(workloads: &[&Cgroup]) -> String {
+    workloads.iter().map(|cgroup| rule(cgroup)).collect()
 }
 
 fn rule(workload: &Cgroup) -> String {

@@ -9,7 +9,12 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::workloads::Pair;
-use crate::{cgroup::Cgroup, check::Checks, product::Daemon, wait};
+use crate::{
+    cgroup::Cgroup,
+    check::Checks,
+    product::{self, Daemon},
+    wait,
+};
 
 /// Far longer than a repair takes: what comes sooner was not found by a turn that was due anyway.
 const INTERVAL: Duration = Duration::from_mins(10);
@@ -41,7 +46,7 @@ pub(super) fn repaired(checks: &mut Checks) -> Result<()> {
     checks.equal("without the daemon it stays as somebody wrote it", THEIRS, &ours.read("cpuset.cpus")?);
     ours.write("cpuset.cpus", &right.0)?;
 
-    let daemon = Daemon::start_every(INTERVAL, "enforce", &[ours])?;
+    let daemon = Daemon::start_every(INTERVAL, "enforce", &product::rules(&[ours]))?;
     wait::until("the first turn is over", LIMIT, || Ok(daemon.ticks()?.filter(|ticks| *ticks >= 1.0)))
         .with_context(|| format!("the daemon printed:\n{}", Daemon::printed()))?;
     checks.equal("what is in place stays", &right, &ours.cpuset()?);

@@ -10,6 +10,7 @@ mod degrade;
 mod drift;
 mod eyes;
 mod forty;
+mod idle;
 mod large;
 mod lifecycles;
 mod moves;
@@ -112,6 +113,7 @@ pub const ALL: &[Scenario] = &[
     // Without the kernel's own balancing, which would move the pages before the daemon does.
     product("correct-restore-inherited", "2s", BALANCING_OFF, correct::restore_inherited),
     product("correct-drift", "2s", "", drift::repaired),
+    Scenario { only_by_name: true, ..long("correct-idle", "2s", "", idle::of_two_hundred) },
     product("degrade-one-node", "uma", "", degrade::one_node),
     product("degrade-no-btf", "2s", "", degrade::no_btf),
     product("degrade-no-cap-bpf", "2s", "", degrade::no_cap_bpf),
