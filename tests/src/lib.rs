@@ -27,4 +27,5 @@ pub mod product;
 pub mod scenarios;
 pub mod topology;
 pub mod touch;
+pub mod unsolicited;
 pub mod wait;

@@ -6,6 +6,7 @@ mod audit;
 mod bound;
 mod churn;
 mod correct;
+mod deadlock;
 mod degrade;
 mod drift;
 mod eyes;
@@ -139,6 +140,12 @@ pub const ALL: &[Scenario] = &[
         only_by_name: true,
         limit_seconds: 2_400,
         ..long("node-lifecycles", pods::TOPOLOGY, "", lifecycles::leave_nothing)
+    },
+    Scenario {
+        needs_containerd: true,
+        only_by_name: true,
+        limit_seconds: 3_600,
+        ..long("node-deadlock", pods::TOPOLOGY, "", deadlock::is_not_met)
     },
     Scenario {
         needs_containerd: true,
