@@ -34,7 +34,15 @@ const OWNERS: [(&str, &[&str]); 11] = [
     ("axum", &["enforcer/src/serve"]),
     ("serde_saphyr", &["enforcer/src/discover/manifest/", "enforcer/tests/"]),
     ("tonic", &["enforcer/src/discover/kubelet/", "tests/src/cri/"]),
-    ("prost", &["enforcer/src/discover/kubelet/", "enforcer/src/discover/nri/", "tests/src/cri/"]),
+    (
+        "prost",
+        &[
+            "enforcer/src/discover/kubelet/",
+            "enforcer/src/discover/nri/",
+            "tests/src/cri/",
+            "tests/src/unsolicited.rs",
+        ],
+    ),
     ("libc", &["enforcer/src/kernel/", "tests/src/", "enforcer/tests/"]),
 ];
 
