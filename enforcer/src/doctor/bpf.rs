@@ -1,4 +1,4 @@
-//! The kernel side: each hook is attached for a moment, and the task iterator opened.
+//! The kernel side: each hook is attached for a moment, and each iterator read.
 
 use crate::{host::HostRoot, report::checks::Check};
 
@@ -14,7 +14,7 @@ pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
     use crate::{
         discover::topology::read_topology,
         host::{cgroup::CgroupLayout, lockdown},
-        observe::bpf::{AttachOptions, CgroupAxis, Programs, TaskIterator},
+        observe::bpf::{AttachOptions, CgroupAxis, Programs, TaskIterator, VmaError, VmaIterator},
     };
 
     let cgroups = match CgroupLayout::read(host) {
@@ -37,6 +37,17 @@ pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
             lockdown::explained(host, format!("{:#}", anyhow::Error::new(error))),
             &format!("needs BTF, CAP_BPF and CAP_PERFMON; without it {}", TaskIterator::EFFECT),
         ),
+    });
+    checks.push(match VmaIterator::open().and_then(|iterator| iterator.read(std::process::id())) {
+        Ok(mappings) => Check::ok(VmaIterator::SOURCE, format!("listed {} mappings", mappings.len())),
+        Err(error) => {
+            // Kernels before it are not wrong.
+            let check = if matches!(error, VmaError::NoFilter(_)) { Check::absent } else { Check::missing };
+            let reason = lockdown::explained(host, format!("{:#}", anyhow::Error::new(error)));
+            let advice =
+                format!("needs Linux 6.1, BTF, CAP_BPF and CAP_PERFMON; without it {}", VmaIterator::EFFECT);
+            check(VmaIterator::SOURCE.to_owned(), reason, &advice)
+        }
     });
     checks
 }

@@ -3,11 +3,7 @@
 //! About 1 us per thread, where `/proc/PID/task/TID/{stat,status}` takes 20 us and more, and with
 //! fields that `/proc` does not have. The program is attached once and read as often as wanted.
 
-use std::{
-    fs,
-    io::{self, Read as _},
-    os::unix::fs::MetadataExt as _,
-};
+use std::{fs, io, os::unix::fs::MetadataExt as _};
 
 use enforcer_core::set::{CpuSet, NodeSet};
 use libbpf_rs::{ErrorExt as _, Iter, IterOpts, Link, ObjectBuilder, OpenObject, PrintLevel, set_print};
@@ -16,6 +12,7 @@ use thiserror::Error;
 use super::{
     axis::CgroupAxis,
     record::{self, LONGEST, TaskRecord},
+    stream,
 };
 
 /// The iterator of `enforcer-ebpf/bpf/task.bpf.c`, as `build.rs` built it.
@@ -24,9 +21,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ta
 /// Inode of the first pid namespace (`PROC_PID_INIT_INO` in `include/linux/proc_ns.h`).
 const HOST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// What one `read` gives at most: the kernel's own buffer is 32 KiB. A piece of a record is left before it.
-const BUFFER: usize = 64 * 1024;
-const _: () = assert!(LONGEST <= BUFFER / 2, "a record and a read fit");
+const _: () = assert!(LONGEST <= stream::BUFFER / 2, "a record and a read fit");
 /// `PID_MAX_LIMIT` of 64-bit kernels: no machine has more threads.
 const MAX_TASKS: usize = 4 * 1024 * 1024;
 
@@ -111,34 +106,14 @@ impl TaskIterator {
 
     /// Every thread, in ascending order of tid.
     pub fn read(&self) -> Result<Vec<TaskRecord>, IteratorError> {
-        let mut stream =
-            Iter::new(&self.link).context("creating the stream").map_err(IteratorError::Start)?;
+        let stream = Iter::new(&self.link).context("creating the stream").map_err(IteratorError::Start)?;
         let mut records = Vec::new();
-        let mut buffer = vec![0; BUFFER];
-        let mut filled = 0;
-        loop {
-            let free = buffer.get_mut(filled..).unwrap_or_default();
-            match stream.read(free) {
-                Ok(0) => return Ok(records),
-                Ok(count) => filled += count,
-                // The kernel gives up the CPU after a million silent steps, and signals interrupt.
-                Err(error)
-                    if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) =>
-                {
-                    continue;
-                }
-                Err(error) => return Err(IteratorError::Read(error)),
-            }
-            let whole = buffer.get(..filled).unwrap_or_default();
-            let taken = record::decode(whole, &self.possible, &mut records)
+        stream::read_to_end(stream, IteratorError::Read, |bytes| {
+            let taken = record::decode(bytes, &self.possible, &mut records)
                 .map_err(|record::Malformed| IteratorError::Malformed)?;
-            buffer.copy_within(taken..filled, 0);
-            filled -= taken;
-            debug_assert!(filled < LONGEST, "a partial record stays");
-            if records.len() > MAX_TASKS {
-                return Err(IteratorError::Endless);
-            }
-        }
+            if records.len() > MAX_TASKS { Err(IteratorError::Endless) } else { Ok(taken) }
+        })?;
+        Ok(records)
     }
 }
 

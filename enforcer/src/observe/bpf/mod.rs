@@ -52,6 +52,7 @@ mod programs;
 mod record;
 mod sizes;
 mod slots;
+mod stream;
 mod tallies;
 mod vmas;
 

@@ -3,12 +3,7 @@
 //! `numa_maps` says the same and more, but walks the page tables of the whole process, with its lock held; this
 //! takes the lock for a moment at a time and reads no page table.
 
-use std::{
-    fs::{self, File},
-    io::{self, Read as _},
-    mem::offset_of,
-    os::fd::AsFd as _,
-};
+use std::{fs, io, mem::offset_of, os::fd::AsFd as _};
 
 use enforcer_common::{
     limit::NODE_WORDS,
@@ -23,6 +18,7 @@ use super::{
     btf::{KernelTypes, Missing},
     bytes::{u32_at, u64_at},
     iter::in_host_pid_namespace,
+    stream,
 };
 use crate::kernel::bpf_iter::of_process;
 
@@ -30,8 +26,6 @@ use crate::kernel::bpf_iter::of_process;
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/vma.o"));
 
 const RECORD: usize = size_of::<Layout>();
-/// Bytes of one read: the kernel's own buffer is 32 KiB.
-const BUFFER: usize = 64 * 1024;
 /// Mappings of one process that are read: sixteen times the usual `vm.max_map_count`.
 const MAX_MAPPINGS: usize = 1 << 20;
 
@@ -73,6 +67,12 @@ pub enum VmaError {
 pub struct VmaIterator(Object);
 
 impl VmaIterator {
+    /// Name in reports.
+    pub const SOURCE: &str = "mapping-iterator";
+    /// What is lost without it.
+    pub const EFFECT: &str =
+        "processes that bind their far memory themselves are found with `sample.numa_maps` only";
+
     /// Loads it; nothing is read yet.
     pub fn open() -> Result<Self, VmaError> {
         if !in_host_pid_namespace() {
@@ -88,36 +88,15 @@ impl VmaIterator {
     /// Every mapping of a process, in the order of their addresses.
     pub fn read(&self, pid: u32) -> Result<Vec<Vma>, VmaError> {
         let program = self.0.progs().next().ok_or(VmaError::NoProgram)?;
-        let mut stream = of_process(program.as_fd(), pid).map_err(VmaError::Start)?;
+        let stream = of_process(program.as_fd(), pid).map_err(VmaError::Start)?;
         let mut mappings = Vec::new();
-        let mut buffer = vec![0; BUFFER];
-        let mut filled = 0;
-        loop {
-            let count = read_some(&mut stream, buffer.get_mut(filled..).unwrap_or_default())?;
-            if count == 0 {
-                return if mappings.is_empty() { Err(VmaError::Nothing) } else { Ok(mappings) };
-            }
-            filled += count;
-            let whole = filled / RECORD * RECORD;
-            let records = buffer.get(..whole).unwrap_or_default().chunks_exact(RECORD);
+        stream::read_to_end(stream, VmaError::Read, |bytes| {
+            let records = bytes.chunks_exact(RECORD);
+            let taken = bytes.len() - records.remainder().len();
             mappings.extend(records.filter_map(|record| decode(record, pid)));
-            buffer.copy_within(whole..filled, 0);
-            filled -= whole;
-            if mappings.len() > MAX_MAPPINGS {
-                return Err(VmaError::Endless);
-            }
-        }
-    }
-}
-
-fn read_some(stream: &mut File, buffer: &mut [u8]) -> Result<usize, VmaError> {
-    loop {
-        match stream.read(buffer) {
-            Ok(count) => return Ok(count),
-            // The kernel gives up the CPU after a million silent steps, and signals interrupt.
-            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
-            Err(error) => return Err(VmaError::Read(error)),
-        }
+            if mappings.len() > MAX_MAPPINGS { Err(VmaError::Endless) } else { Ok(taken) }
+        })?;
+        if mappings.is_empty() { Err(VmaError::Nothing) } else { Ok(mappings) }
     }
 }
 
