@@ -2,16 +2,36 @@
 //!
 //! `*` and `?` stay within one path element, `**` crosses elements: `/kubepods.slice/**` is
 //! everything below that slice. A glob is compiled when the configuration is read, so a bad one is
-//! refused there and matching cannot fail later.
+//! refused there and matching cannot fail later. Matching takes time linear in the path.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
-use globset::{GlobBuilder, GlobMatcher};
+use globset::{GlobBuilder, GlobMatcher, GlobSetBuilder};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use thiserror::Error;
 
 use crate::workload::CgroupPath;
+
+/// Longest glob in bytes.
+const LONGEST: usize = 1024;
+
+/// Compiles a glob, which may come from anybody. What is longer than others, or cannot be compiled, is an error
+/// with the reason: [`globset::Glob::compile_matcher`] panics where the regular expression behind a glob is none,
+/// as with alternatives in alternatives hundreds deep.
+pub(crate) fn compile(text: &str, settings: impl Fn(&mut GlobBuilder<'_>)) -> Result<GlobMatcher, String> {
+    if text.len() > LONGEST {
+        return Err(format!("it must not be longer than {LONGEST} bytes"));
+    }
+    let mut builder = GlobBuilder::new(text);
+    settings(&mut builder);
+    let glob = builder.build().map_err(|error| error.kind().to_string())?;
+    // Compiles the same expression, and says so when that fails.
+    let mut trial = GlobSetBuilder::new();
+    trial.add(glob.clone());
+    trial.build().map_err(|_unreadable| "it is too complicated".to_owned())?;
+    Ok(glob.compile_matcher())
+}
 
 /// A compiled glob; two are equal when their texts are.
 #[derive(Clone)]
@@ -41,15 +61,14 @@ impl FromStr for CgroupGlob {
     type Err = GlobError;
 
     fn from_str(text: &str) -> Result<Self, GlobError> {
-        let refused = |problem: String| GlobError { glob: text.to_owned(), problem };
+        let refused = |problem: String| GlobError { glob: text.chars().take(80).collect(), problem };
         if !text.starts_with('/') {
             return Err(refused("it must start with `/`, the root of the cgroup tree".into()));
         }
-        GlobBuilder::new(text)
-            .literal_separator(true)
-            .build()
-            .map(|glob| Self(glob.compile_matcher()))
-            .map_err(|error| refused(error.kind().to_string()))
+        let settings = |builder: &mut GlobBuilder<'_>| {
+            builder.literal_separator(true);
+        };
+        compile(text, settings).map(Self).map_err(refused)
     }
 }
 
@@ -100,6 +119,8 @@ impl JsonSchema for CgroupGlob {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -125,6 +146,29 @@ mod tests {
         for glob in ["", "redis", "/[", "/{a", "/a]b[", "*"] {
             let error = glob.parse::<CgroupGlob>().unwrap_err().to_string();
             assert!(error.contains(&format!("`{glob}`")), "{error}");
+        }
+    }
+
+    #[test]
+    fn whatever_is_asked_for_is_compiled_or_refused() {
+        let deep = |depth: usize| format!("/{}a{}", "{".repeat(depth), "}".repeat(depth));
+        for glob in [deep(400), format!("/{}", "x".repeat(LONGEST)), "/[é-ü]".into(), "/[\\u{10ffff}]".into()]
+        {
+            if let Ok(compiled) = glob.parse::<CgroupGlob>() {
+                let _any = compiled.matches(&CgroupPath::new("/é"));
+            }
+        }
+        let refused = |glob: String| glob.parse::<CgroupGlob>().unwrap_err().to_string();
+        assert!(refused(deep(400)).contains("too complicated"), "{}", refused(deep(400)));
+        assert!(refused(format!("/{}", "x".repeat(LONGEST))).len() < 200);
+    }
+
+    proptest! {
+        #[test]
+        fn no_glob_panics(glob in r"/[a\{\}\[\],*?\\!é^-]{0,60}", path in "/[aé/]{0,20}") {
+            if let Ok(compiled) = glob.parse::<CgroupGlob>() {
+                let _any = compiled.matches(&CgroupPath::new(&path));
+            }
         }
     }
 

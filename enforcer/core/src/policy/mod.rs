@@ -5,7 +5,7 @@
 //! shows in the whole. Reading the file is the daemon's business.
 
 mod duration;
-mod glob;
+pub(crate) mod glob;
 mod name_glob;
 pub mod placement;
 mod size;

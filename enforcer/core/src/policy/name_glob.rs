@@ -1,14 +1,20 @@
-//! Globs over names of namespaces and pods.
+//! Globs over names: of namespaces, pods, containers, units, commands.
 //!
 //! Compiled when the configuration is read, so a bad one is refused there with its text. Names have no
-//! separators: `*` is any number of characters, `{a,b}` either.
+//! separators: `*` is any number of characters, `{a,b}` either. Names come from outside: those that are longer than
+//! any that is given to something match nothing.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
-use globset::{Glob, GlobMatcher};
+use globset::GlobMatcher;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+use super::glob::compile;
+
+/// Longest name in bytes that is looked at: the kernel, systemd and Kubernetes all have shorter ones.
+const LONGEST_NAME: usize = 1024;
 
 /// A compiled glob; two are equal when their texts are.
 #[derive(Clone, Serialize, Deserialize)]
@@ -26,7 +32,7 @@ pub struct NameGlobError {
 impl NameGlob {
     /// Does the name match?
     pub fn matches(&self, name: &str) -> bool {
-        self.0.is_match(name)
+        name.len() <= LONGEST_NAME && self.0.is_match(name)
     }
 
     /// As written.
@@ -43,9 +49,7 @@ impl FromStr for NameGlob {
         if text.is_empty() {
             return Err(refused("leave the key out to match every name".into()));
         }
-        Glob::new(text)
-            .map(|glob| Self(glob.compile_matcher()))
-            .map_err(|error| refused(error.kind().to_string()))
+        compile(text, |_usual| {}).map(Self).map_err(refused)
     }
 }
 
@@ -107,6 +111,8 @@ mod tests {
             ("kube-*", "my-kube-system", false),
             ("{db,cache}-?", "db-1", true),
             ("*", "", true),
+            ("*", &"x".repeat(LONGEST_NAME), true),
+            ("*", &"x".repeat(LONGEST_NAME + 1), false),
         ] {
             assert_eq!(glob.parse::<NameGlob>().unwrap().matches(name), matches, "{glob} on {name}");
         }

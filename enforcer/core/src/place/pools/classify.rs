@@ -25,7 +25,10 @@ use super::{
 };
 use crate::{
     place::CpuClass,
-    policy::placement::{CpuPriority, PoolLevel, PoolsSettings},
+    policy::{
+        glob::compile,
+        placement::{CpuPriority, PoolLevel, PoolsSettings},
+    },
     workload::QosClass,
 };
 
@@ -92,13 +95,13 @@ impl Classifier {
         let mut problems = Vec::new();
         let mut reserved_namespaces = Vec::new();
         for text in &settings.reserved_pool_namespaces {
-            match GlobBuilder::new(text).literal_separator(true).backslash_escape(true).build() {
-                Ok(glob) => reserved_namespaces.push(glob.compile_matcher()),
-                Err(error) => {
-                    problems.push(format!(
-                        "placement.pools.reserved_pool_namespaces: {text:?}: {}",
-                        error.kind()
-                    ));
+            let settings = |builder: &mut GlobBuilder<'_>| {
+                builder.literal_separator(true).backslash_escape(true);
+            };
+            match compile(text, settings) {
+                Ok(glob) => reserved_namespaces.push(glob),
+                Err(problem) => {
+                    problems.push(format!("placement.pools.reserved_pool_namespaces: {text:?}: {problem}"));
                 }
             }
         }

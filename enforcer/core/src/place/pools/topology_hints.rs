@@ -15,7 +15,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use super::tree::{Pool, PoolTree};
 use crate::{
     place::TopologyHint,
-    policy::placement::PoolLevel,
+    policy::{glob::compile, placement::PoolLevel},
     set::{CpuSet, NodeSet},
     topology::Topology,
     workload::printable,
@@ -113,8 +113,10 @@ impl HintPattern {
             _ => (None, text),
         };
         let glob = if place.contains(['*', '?', '[', '{']) {
-            let glob = GlobBuilder::new(place).literal_separator(true).backslash_escape(true).build();
-            Some(glob.map_err(|error| error.to_string())?.compile_matcher())
+            let settings = |builder: &mut GlobBuilder<'_>| {
+                builder.literal_separator(true).backslash_escape(true);
+            };
+            Some(compile(place, settings)?)
         } else {
             None
         };

@@ -9,7 +9,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use serde::Deserialize;
 
 use super::{super::document::Scalar, Subject};
-use crate::workload::QosClass;
+use crate::{policy::glob::compile, workload::QosClass};
 
 /// Most values of one expression, and most keys of a joint one.
 const VALUE_LIMIT: usize = 64;
@@ -164,8 +164,10 @@ impl Key {
 
 impl Pattern {
     fn new(text: &str) -> Result<Self, String> {
-        let glob = GlobBuilder::new(text).literal_separator(true).backslash_escape(true).build();
-        glob.map(|glob| Self(glob.compile_matcher())).map_err(|error| error.to_string())
+        let settings = |builder: &mut GlobBuilder<'_>| {
+            builder.literal_separator(true).backslash_escape(true);
+        };
+        compile(text, settings).map(Self).map_err(|problem| format!("error parsing glob '{text}': {problem}"))
     }
 }
 
