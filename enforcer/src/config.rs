@@ -3,18 +3,19 @@
 //! A message about the file starts with `FILE:LINE:COLUMN`, as a compiler's does, and fits a line of a log;
 //! for people there is an [excerpt](ConfigError::excerpt) as well, which points at what is wrong.
 
+mod place;
+
 use std::{
     borrow::Cow,
     io,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
-use enforcer_core::{
-    place::pools::Classifier,
-    policy::{Policy, PolicyError},
-};
+use enforcer_core::{place::pools::Classifier, policy::Policy};
 use thiserror::Error;
 
+use self::place::{excerpt, position, span_of};
 use crate::host::{read_bytes, written_text};
 
 /// Largest configuration that is read.
@@ -35,7 +36,7 @@ pub enum ConfigError {
         #[source]
         cause: io::Error,
     },
-    /// The text is not TOML, or has unknown keys or bad values.
+    /// The text is not TOML, has unknown keys or bad values, or values that do not go together.
     #[error("{place}: {problem}")]
     Invalid {
         /// `FILE:LINE:COLUMN`, or the file alone.
@@ -45,15 +46,6 @@ pub enum ConfigError {
         /// The line, with marks below what is wrong.
         excerpt: Option<String>,
     },
-    /// The values do not go together.
-    #[error("{path}: {problem}", path = path.display())]
-    Refused {
-        /// Which file.
-        path: PathBuf,
-        /// Key, value and problem.
-        #[source]
-        problem: PolicyError,
-    },
 }
 
 impl ConfigError {
@@ -61,7 +53,7 @@ impl ConfigError {
     pub fn excerpt(&self) -> Option<&str> {
         match self {
             Self::Invalid { excerpt, .. } => excerpt.as_deref(),
-            Self::Read { .. } | Self::Refused { .. } => None,
+            Self::Read { .. } => None,
         }
     }
 }
@@ -75,8 +67,11 @@ pub fn read_policy(path: &Path) -> Result<Policy, ConfigError> {
 }
 
 fn parse_policy(path: &Path, text: &str) -> Result<Policy, ConfigError> {
-    let policy: Policy = toml::from_str(text).map_err(|error| invalid(path, text, &error))?;
-    policy.validate().map_err(|problem| ConfigError::Refused { path: path.to_owned(), problem })?;
+    let policy: Policy =
+        toml::from_str(text).map_err(|error| invalid(path, text, error.span(), error.message()))?;
+    policy
+        .validate()
+        .map_err(|problem| invalid(path, text, span_of(text, &problem.key), &problem.to_string()))?;
     // One glob that is wrong must not take the namespaces beside it away, so it refuses nothing.
     for problem in Classifier::new(&policy.placement.pools).1 {
         tracing::warn!("{}: {problem}; it is left out", path.display());
@@ -84,28 +79,14 @@ fn parse_policy(path: &Path, text: &str) -> Result<Policy, ConfigError> {
     Ok(policy)
 }
 
-fn invalid(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
-    let problem = shortened(error.message()).into_owned();
-    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
-        return ConfigError::Invalid { place: path.display().to_string(), problem, excerpt: None };
+fn invalid(path: &Path, text: &str, span: Option<Range<usize>>, problem: &str) -> ConfigError {
+    let problem = shortened(problem).into_owned();
+    let position = span.as_ref().and_then(|span| position(text, span.start));
+    let place = match position {
+        Some((line, column)) => format!("{}:{line}:{column}", path.display()),
+        None => path.display().to_string(),
     };
-    let number = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-    let place = format!("{}:{number}:{column}", path.display());
-    ConfigError::Invalid { place, problem, excerpt: excerpt(error) }
-}
-
-/// The lines with a margin (`3 | `, `  | `) of what the toml crate shows; it says the place before them, and
-/// the problem after them. None where a line is too long to be of use.
-fn excerpt(error: &toml::de::Error) -> Option<String> {
-    let shown = error.to_string();
-    let has_margin = |line: &&str| {
-        line.split_once('|').is_some_and(|(margin, _)| {
-            margin.ends_with(' ') && margin.chars().all(|c| c == ' ' || c.is_ascii_digit())
-        })
-    };
-    let lines: Vec<&str> = shown.lines().filter(has_margin).collect();
-    lines.iter().all(|line| line.chars().count() <= QUOTED_LIMIT).then(|| lines.join("\n"))
+    ConfigError::Invalid { place, problem, excerpt: span.and_then(|span| excerpt(text, span)) }
 }
 
 /// A file may be one line of a megabyte.
@@ -126,7 +107,11 @@ mod tests {
             ("mode = \"observe\"\nintervall = \"5s\"\n", "c.toml:2:1: unknown field `intervall`"),
             ("interval = \"5 parsecs\"\n", "c.toml:1:12: `5 parsecs` is not a length of time"),
             ("mode = \"enforce\"\n[[workload]\n", "c.toml:2:"),
-            ("interval = \"0s\"\n", "c.toml: interval"),
+            ("interval = \"0s\"\n", "c.toml:1:12: interval = 0s: it must be longer than zero"),
+            (
+                "[[workload]]\nname = \"a\"\nunit = \"x\"\ncpus = 1\n",
+                "c.toml:3:8: workload[0].unit = \"x\": a unit's name",
+            ),
         ] {
             let message = parse_policy(Path::new("c.toml"), text).unwrap_err().to_string();
             assert!(message.starts_with(expected), "{message}");
@@ -167,7 +152,7 @@ mod tests {
             assert!(!excerpt.contains("parse error") && !excerpt.contains("unknown"), "{excerpt}");
         }
         let refused = parse_policy(Path::new("c.toml"), "interval = \"0s\"\n").unwrap_err();
-        assert_eq!(refused.excerpt(), None);
+        assert_eq!(refused.excerpt(), Some("  |\n1 | interval = \"0s\"\n  |            ^^^^"));
     }
 
     #[test]

@@ -72,7 +72,7 @@ fn the_example_in_the_documentation_is_valid() {
     let output = check.args(["run", "--check", "--config"]).arg(file.path()).output().unwrap();
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
-        "configuration is valid: mode enforce, 2 declared workloads\n",
+        "configuration is valid: mode enforce, 3 declared workloads\n",
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );

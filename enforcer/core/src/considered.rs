@@ -44,7 +44,7 @@ pub struct Considered {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Asked {
-    /// Name of the rule that declares it; of a declared workload.
+    /// Name of the entry that declares it; of a declared workload.
     pub rule: Option<String>,
     /// `QoS` class of its pod; of a container.
     pub qos: Option<QosClass>,
@@ -97,7 +97,7 @@ impl Asked {
     /// The amounts of a request.
     pub fn of(request: &ContainerRequest) -> Self {
         let (milli_cpus, memory_bytes) = (request.requests.milli_cpus, request.requests.memory_bytes);
-        Self { milli_cpus, memory_bytes, ..Self::default() }
+        Self { rule: request.wishes.rule.clone(), milli_cpus, memory_bytes, ..Self::default() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The pure core of numa-enforcer: everything that thinks, and nothing that touches the host.
 //!
 //! It knows what a machine looks like ([`topology`]), what runs on it ([`workload`]), what was seen
-//! ([`sample`]), who decides on its cpuset ([`owner`]), what that means ([`model`], [`finding`]), what should be done ([`place`],
+//! ([`sample`]), who is declared ([`declarations`]), who decides on its cpuset ([`owner`]), what that means ([`model`], [`finding`]), what should be done ([`place`],
 //! [`decide`], [`plan`]) and what people asked for ([`policy`]). Kernel text becomes values in
 //! [`parse`]; the text is read elsewhere. Which counters of a CPU tell where memory is, [`hardware`] knows.
 //!
@@ -12,6 +12,7 @@
 pub mod audit;
 pub mod considered;
 pub mod decide;
+pub mod declarations;
 pub mod degraded;
 pub mod finding;
 pub mod hardware;

@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 
 use crate::{
     decide::{Decision, History, Inputs, decide},
+    declarations::Declarations,
     finding::{Finding, assess},
     id::{CpuId, NodeId},
     model::Model,
     owner::{Facts, Owners},
     place::{Allocations, Containers, Inventory},
     plan::{Action, Plan},
-    policy::{Policy, WorkloadRule},
+    policy::Policy,
     sample::{
         CgroupSample, HardwareAccesses, HintFaults, NodeBytes, NodeSample, RunTime, Sample, TaskSample,
     },
@@ -143,16 +144,23 @@ impl Scene {
     }
 
     /// Declares what the glob matches.
-    pub(crate) fn declared(mut self, glob: &str, cpus: u32, memory: Option<&str>) -> Self {
-        self.policy.workloads.push(WorkloadRule {
-            name: format!("rule{}", self.policy.workloads.len()),
-            cgroup: glob.parse().unwrap(),
-            cpus: cpus.try_into().unwrap(),
-            memory: memory.map(|memory| memory.parse().unwrap()),
-            numa_nodes: None,
-            enforce: true,
-        });
+    pub(crate) fn declared(self, glob: &str, cpus: u32, memory: Option<&str>) -> Self {
+        let memory = memory.map_or(String::new(), |memory| format!("memory = '{memory}'"));
+        self.declares(&format!("cgroup = '{glob}'\ncpus = {cpus}\n{memory}"))
+    }
+
+    /// Adds an entry with these keys to the configuration.
+    pub(crate) fn declares(mut self, keys: &str) -> Self {
+        let number = self.policy.workloads.len();
+        self.policy.workloads.push(toml::from_str(&format!("name = 'rule{number}'\n{keys}")).unwrap());
         self
+    }
+
+    /// CPUs that are declared for a cgroup.
+    pub(crate) fn cpus_of(&self, path: &CgroupPath) -> usize {
+        let declarations = self.declarations();
+        let (_, rule) = declarations.rule(&self.policy, path).unwrap();
+        rule.cpus.unwrap().get() as usize
     }
 
     pub(crate) fn now_mut(&mut self, path: &str) -> &mut CgroupSample {
@@ -169,14 +177,27 @@ impl Scene {
 
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let owners = self.owners(&Containers::default());
-        assess(&self.inventory(), &self.workloads, &self.now, &self.model(), &self.policy, &owners)
+        let declarations = self.declarations();
+        assess(
+            &self.inventory(),
+            &self.workloads,
+            &self.now,
+            &self.model(),
+            &self.policy,
+            &owners,
+            &declarations,
+        )
+    }
+
+    pub(crate) fn declarations(&self) -> Declarations {
+        Declarations::find(&self.policy, &self.workloads, &self.now.tasks, &self.facts)
     }
 
     pub(crate) fn owners(&self, containers: &Containers) -> Owners {
         let placed: Vec<&CgroupPath> =
             containers.cgroups().filter(|(_, holder)| !holder.is_given()).map(|(path, _)| path).collect();
         let is_placed = |cgroup: &CgroupPath| placed.contains(&cgroup);
-        Owners::find(&self.facts, &self.workloads, &self.model(), &self.policy, is_placed)
+        Owners::find(&self.facts, &self.workloads, &self.model(), &self.declarations(), is_placed)
     }
 
     pub(crate) fn decide(&self) -> Decision {
@@ -200,6 +221,7 @@ impl Scene {
             sample: &self.now,
             model: &self.model(),
             policy: &self.policy,
+            declarations: &self.declarations(),
             containers,
             owners: &self.owners(containers),
             history,

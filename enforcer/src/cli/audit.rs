@@ -11,6 +11,7 @@ use std::{
 
 use enforcer_core::{
     audit::{Audit, AuditInputs, Host, Tool},
+    declarations::Declarations,
     degraded::Degraded,
     finding::{Severity, assess},
     model::Model,
@@ -75,8 +76,9 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     let policy = &options.policy;
     let (inventory, unfit) = Inventory::or_whole(machine, &policy.placement);
     seen.degraded.extend(unfit);
-    let owners = Owners::find(&seen.facts, &seen.workloads, &model, policy, |_| false);
-    let findings = assess(&inventory, &seen.workloads, &seen.now, &model, policy, &owners);
+    let declarations = Declarations::find(policy, &seen.workloads, &seen.now.tasks, &seen.facts);
+    let owners = Owners::find(&seen.facts, &seen.workloads, &model, &declarations, |_| false);
+    let findings = assess(&inventory, &seen.workloads, &seen.now, &model, policy, &owners, &declarations);
     let audit = Audit::new(AuditInputs {
         tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
         host: seen.host,

@@ -187,6 +187,7 @@ fn announced(pod: &PodSandbox, container: &Container) -> Announced {
         pod: pod_request(pod, [container]),
         now: Cpuset { cpus, mems },
         given: None,
+        opts_out: false,
     }
 }
 

@@ -209,8 +209,8 @@ impl Engine {
         self.placed.beside(others);
 
         let model = Model::new(&inventory.machine, &workloads, &sample, self.before.as_ref());
-        let owners = self.placed.owners(&workloads, &model, &self.policy);
-        let findings = assess(inventory, &workloads, &sample, &model, &self.policy, &owners);
+        let (declarations, owners) = self.placed.owners(&workloads, &sample, &model, &self.policy);
+        let findings = assess(inventory, &workloads, &sample, &model, &self.policy, &owners, &declarations);
         self.history.prune(&self.policy, now_ns);
         self.history.drift.expect(&self.placed.told_lately());
         let paused = self.gate.paused();
@@ -224,6 +224,7 @@ impl Engine {
                 sample: &sample,
                 model: &model,
                 policy: &self.policy,
+                declarations: &declarations,
                 containers,
                 owners: &owners,
                 history: &self.history,

@@ -13,11 +13,13 @@ use std::{
 
 use enforcer_core::{
     considered::Considered,
+    declarations::{Declarations, names_of},
     degraded::Degraded,
     model::Model,
     owner::{Facts, KnownContainer, Owners, Ownership, given_at_creation},
     place::{Allocations, Announced, ContainerRequest, Containers, Cpuset, Inventory, Node, Settled},
-    policy::{Policy, placement::PlacementSettings},
+    policy::{Policy, Standing, Subject as Declared, WorkloadRule, placement::PlacementSettings},
+    sample::Sample,
     trial::UpdateReport,
     workload::{CgroupPath, Origin, QosClass, Workload, printable},
 };
@@ -48,6 +50,8 @@ pub(super) struct State {
     pub(super) containers: Containers,
     inventory: Option<Arc<Inventory>>,
     settings: PlacementSettings,
+    /// What people declared.
+    rules: Vec<WorkloadRule>,
     places: bool,
     /// Containers whose cpuset the runtime was told to write, and when.
     told: BTreeMap<CgroupPath, Instant>,
@@ -76,6 +80,7 @@ impl Placed {
         let mut state = self.lock();
         state.inventory = inventory;
         state.settings = policy.placement.clone();
+        state.rules.clone_from(&policy.workloads);
         state.places = writes && policy.nri.place;
     }
 
@@ -86,25 +91,36 @@ impl Placed {
         state.facts.units = others.units;
     }
 
-    /// Whose each cpuset is. What is somebody else's, and was ours by mistake or until now, is given up.
-    pub(super) fn owners(&self, workloads: &[Workload], model: &Model, policy: &Policy) -> Owners {
+    /// Who is declared, and whose each cpuset is. What is somebody else's, or is declared to be left alone, and was ours
+    /// by mistake or until now, is given up.
+    pub(super) fn owners(
+        &self,
+        workloads: &[Workload],
+        sample: &Sample,
+        model: &Model,
+        policy: &Policy,
+    ) -> (Declarations, Owners) {
         let mut state = self.lock();
+        let declarations = Declarations::find(policy, workloads, &sample.tasks, &state.facts);
         let owners = {
             let placed = state.containers.cgroups().filter(|(_, holder)| !holder.is_given());
             let placed: BTreeSet<&CgroupPath> = placed.map(|(cgroup, _)| cgroup).collect();
-            Owners::find(&state.facts, workloads, model, policy, |cgroup| placed.contains(cgroup))
+            Owners::find(&state.facts, workloads, model, &declarations, |cgroup| placed.contains(cgroup))
         };
         for workload in workloads {
             let Origin::Pod { container_id: Some(id), .. } = &workload.origin else { continue };
             let ours = state.containers.holder(id).filter(|holder| !holder.is_given());
-            let Some((ownership, name)) = owners.foreign(workload).zip(ours.map(|one| one.name().to_owned()))
-            else {
+            let Some(name) = ours.map(|one| one.name().to_owned()) else { continue };
+            if declarations.opts_out(&workload.cgroup) {
+                tracing::info!("{} is left alone from now on: it is declared so", workload.name);
+                state.settle("turn", |known, node| known.end(node, id));
                 continue;
-            };
+            }
+            let Some(ownership) = owners.foreign(workload) else { continue };
             tracing::info!("{} is left alone from now on: {}", workload.name, ownership.refusal());
             state.settle("turn", |known, node| known.give_up(node, id, &name, None, ownership));
         }
-        owners
+        (declarations, owners)
     }
 
     /// What was decided lately.
@@ -166,14 +182,31 @@ impl Placed {
 }
 
 impl State {
-    /// Notes what the runtime calls a container, and whose its cpuset is.
+    /// Notes what the runtime calls a container, what is declared for it, and whose its cpuset is.
     pub(super) fn name(&mut self, one: &mut Announced, known: KnownContainer) {
+        // Before it is declared to ask for something else than its pod says.
         one.given = self.given(one, &known);
+        self.declare(one, &known);
         self.facts.containers.insert(one.id.clone(), known);
 
         let container = one.pod.containers.first().map_or("", |container| container.name.as_str());
         let name = printable(&format!("{}/{}/{container}", one.pod.name.namespace, one.pod.name.name));
         self.names.insert(one.id.clone(), name.chars().take(NAME_LIMIT).collect());
+    }
+
+    /// What the configuration declares for a container. It runs no command yet.
+    fn declare(&self, one: &mut Announced, known: &KnownContainer) {
+        let (cgroup, pod) = (one.cgroup.as_ref(), Some(names_of(known)));
+        let subject = Declared { cgroup, standing: Standing::Pod, pod, commands: &[] };
+        let mut rules = self.rules.iter().enumerate();
+        let Some((position, rule)) = rules.find(|(_, rule)| rule.is_about(&subject)) else { return };
+        one.opts_out = !rule.enforce;
+        let (Some(inventory), Some(asked)) = (&self.inventory, one.pod.containers.first_mut()) else {
+            return;
+        };
+        for unknown in asked.declare(rule, position, &inventory.machine) {
+            tracing::warn!("workload {:?}: {unknown}", rule.name);
+        }
     }
 
     /// Whose its cpuset is, if it is another's.

@@ -5,7 +5,7 @@
 //! place, then place the rest in the order of the configuration, then write down the steps that
 //! lead from what is to what shall be ([`order`] says in which order).
 //!
-//! Terminology. A workload is *declared* when a rule of the policy matches its cgroup. It is *in
+//! Terminology. A workload is *declared* when an entry of the policy is about it ([`Declarations`]). It is *in
 //! place* when its effective cpuset equals its assignment and its pages are there. A *refusal* is a
 //! declared workload that gets no steps although it is not in place, with the reason. Whose cpuset is
 //! somebody else's ([`Owners`]) is refused whether or not it is in place, and what others gave away is taken.
@@ -34,12 +34,13 @@ use self::{
 };
 use crate::{
     considered::{Asked, Considered, Seen},
+    declarations::Declarations,
     id::NodeId,
     model::{Model, WorkloadModel, nearest_effective},
     owner::{Owners, Ownership},
     place::{
         Allocations, Bounds, CgroupRequest, ContainerRequest, Containers, Grant, Holder, Inventory, Trace,
-        hold,
+        Wished, Wishes, hold,
     },
     plan::{Action, PLAN_SCHEMA_VERSION, Plan},
     policy::{Policy, WorkloadRule},
@@ -62,6 +63,8 @@ pub struct Inputs<'a> {
     pub model: &'a Model,
     /// What people declared.
     pub policy: &'a Policy,
+    /// Whom that is about.
+    pub declarations: &'a Declarations,
     /// Containers that a runtime announced, and which have their place.
     pub containers: &'a Containers,
     /// Whose each cpuset is.
@@ -274,6 +277,8 @@ fn change<'a>(
 struct Declared<'a> {
     cgroup: &'a CgroupPath,
     rule: &'a WorkloadRule,
+    /// What its rule wishes beside amounts, and what of that cannot be had on this machine.
+    wishes: (Wishes, Vec<String>),
     figures: Option<&'a WorkloadModel>,
     /// Whose its cpuset is, where that is not us.
     foreign: Option<&'a Ownership>,
@@ -281,7 +286,6 @@ struct Declared<'a> {
 
 /// Declared workloads by position of their rule in the file, then by cgroup.
 fn declared<'a>(inputs: &Inputs<'a>) -> Vec<Declared<'a>> {
-    let rules = &inputs.policy.workloads;
     // Who was placed by its runtime is not placed again.
     let placed = inputs.containers.cgroups().filter(|(_, holder)| !holder.is_given());
     let announced: BTreeSet<&CgroupPath> = placed.map(|(cgroup, _)| cgroup).collect();
@@ -291,11 +295,12 @@ fn declared<'a>(inputs: &Inputs<'a>) -> Vec<Declared<'a>> {
         let of_its_own = workload.cgroup != CgroupPath::root()
             && !matches!(workload.origin, Origin::Process { .. })
             && !announced.contains(&workload.cgroup);
-        let rule = rules.iter().enumerate().find(|(_, rule)| rule.cgroup.matches(&workload.cgroup));
+        let rule = inputs.declarations.rule(inputs.policy, &workload.cgroup);
         if let Some((position, rule)) = rule.filter(|(_, rule)| of_its_own && rule.enforce) {
+            let wishes = Wishes::of(rule, position, &inputs.inventory.machine);
             let figures = inputs.model.of(workload);
             let foreign = inputs.owners.foreign(workload);
-            let declared = Declared { cgroup: &workload.cgroup, rule, figures, foreign };
+            let declared = Declared { cgroup: &workload.cgroup, rule, wishes, figures, foreign };
             by_order.insert((position, &workload.cgroup), declared);
         }
     }
@@ -311,7 +316,8 @@ fn keep_valid(
 ) -> BTreeMap<CgroupPath, Grant> {
     let mut kept = BTreeMap::new();
     for one in declared.iter().filter(|one| !is_away(inputs, one)) {
-        if let Some(grant) = request(inputs, one).keep(inputs.inventory, allocations) {
+        let kept_place = request(inputs, one).and_then(|it| it.keep(inputs.inventory, allocations));
+        if let Some(grant) = kept_place {
             allocations.give(Holder::cgroup(one.cgroup), grant.clone());
             kept.insert(one.cgroup.clone(), grant);
         }
@@ -335,17 +341,14 @@ fn goal<'a>(
 ) -> Result<Change<'a>, Refusal> {
     // Before it is placed: where something is that is not seen, nobody knows.
     let unknown = change(inputs, one.cgroup, one.figures, Goal::default())?;
-    let grant =
-        match kept.get(one.cgroup) {
-            Some(kept) => kept.clone(),
-            None => request(inputs, one).place_traced(inputs.inventory, allocations, trace).map_err(
-                |rejection| Refusal {
-                    workload: one.cgroup.clone(),
-                    cause: RefusalCause::NoPlace,
-                    reason: rejection.to_string(),
-                },
-            )?,
-        };
+    let no_place = |reason| Refusal { workload: one.cgroup.clone(), cause: RefusalCause::NoPlace, reason };
+    let grant = match (kept.get(one.cgroup), request(inputs, one)) {
+        (Some(kept), _) => kept.clone(),
+        (None, Some(request)) => request
+            .place_traced(inputs.inventory, allocations, trace)
+            .map_err(|rejection| no_place(rejection.to_string()))?,
+        (None, None) => return Err(no_place(NO_CPUS.to_owned())),
+    };
     Ok(Change { goal: Goal::of(&grant, &allocations.exclusive_cpus()), ..unknown })
 }
 
@@ -357,27 +360,38 @@ fn considered(
     trace: Trace,
 ) -> Considered {
     let request = request(inputs, one);
-    let container = request.container(inputs.inventory);
+    let container = request.as_ref().map(|request| request.container(inputs.inventory)).unwrap_or_default();
     let numa_nodes = one.rule.numa_nodes.clone();
     let asked = Asked { rule: Some(one.rule.name.clone()), numa_nodes, ..Asked::of(&container) };
     let placement = allocations
         .get(&Holder::cgroup(one.cgroup))
         .map(|grant| ContainerReport::new(&container, grant, &allocations.exclusive_cpus()));
-    let seen = Seen { available_by_node: Some(request.available_bytes), ..Seen::of(one.figures) };
+    let available_by_node = request.map(|request| request.available_bytes);
+    let seen = Seen { available_by_node, ..Seen::of(one.figures) };
     Considered { asked, seen, placement, ..Considered::default() }.with(trace.into_parts().0)
 }
 
-fn request<'a>(inputs: &Inputs<'a>, one: &Declared<'a>) -> CgroupRequest<'a> {
-    CgroupRequest {
+/// What it asks for; nothing where nobody says how many CPUs.
+fn request<'a>(inputs: &Inputs<'a>, one: &'a Declared<'a>) -> Option<CgroupRequest<'a>> {
+    Some(CgroupRequest {
         cgroup: one.cgroup,
-        cpus: one.rule.cpus.get(),
+        cpus: one.rule.cpus?.get(),
         memory_bytes: one.rule.memory.map(|memory| memory.0),
         now: one.figures,
         nodes: one.rule.numa_nodes.as_ref(),
         bounds: bounds(inputs.sample, one.cgroup),
         available_bytes: available_bytes(inputs.sample, one.figures),
-    }
+        wished: Some(Wished {
+            wishes: &one.wishes.0,
+            unknown: &one.wishes.1,
+            pools: &inputs.policy.placement.pools,
+        }),
+    })
 }
+
+/// Why a container that was not placed when it was created is left where it is.
+const NO_CPUS: &str =
+    "its declaration names no CPUs, so that it can only be placed when it is created (nri.place)";
 
 /// What the cgroups above it pass on.
 fn bounds(sample: &Sample, cgroup: &CgroupPath) -> Option<Bounds> {

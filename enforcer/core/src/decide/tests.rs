@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
+    owner::KnownContainer,
     place::{Allocations, Announced, ContainerRequest, Cpuset, Node, PodName, PodRequest, Resources},
     plan::Action,
     policy::HumanDuration,
@@ -323,7 +324,7 @@ proptest! {
             taken = taken.union(&one.exclusive);
             prop_assert_eq!(one.mems.len(), 1);
             prop_assert_eq!(scene.machine.nodes_of(&one.exclusive), one.mems.clone());
-            prop_assert_eq!(one.exclusive.len(), scene.policy.rule(&path).unwrap().cpus.get() as usize);
+            prop_assert_eq!(one.exclusive.len(), scene.cpus_of(&path));
         }
     }
 
@@ -356,7 +357,8 @@ fn placed(scene: &Scene, cgroup: &str) -> (Containers, Allocations) {
         previous: BTreeMap::new(),
     };
     let cgroup = Some(CgroupPath::new(cgroup));
-    let new = Announced { id: "id".into(), cgroup, pod, now: Cpuset::default(), given: None };
+    let new =
+        Announced { id: "id".into(), cgroup, pod, now: Cpuset::default(), given: None, opts_out: false };
     let (inventory, settings) = (scene.inventory(), &scene.policy.placement);
     let mut node = Node { inventory: &inventory, settings, allocations: &mut allocations };
     let settled = containers.create(&mut node, &new);
@@ -389,4 +391,47 @@ fn what_a_container_has_for_itself_is_given_to_no_declared_workload() {
     assert_eq!(short(&decision), ["cpus 2-3", "move 1>0", "mems 0"]);
     // Without the container its CPUs are the first that are given.
     assert_eq!(short(&scene.decide()), ["cpus 0-1", "move 1>0", "mems 0"]);
+}
+
+#[test]
+fn a_unit_and_a_command_are_declared_like_a_cgroup() {
+    let scene = host()
+        .workload("/system.slice/db.service", "0-7", "0-1")
+        .workload("/jobs/a", "0-7", "0-1")
+        .thread("/jobs/a", 10, "0-7", 0, (0, 1))
+        .workload("/jobs/b", "0-7", "0-1")
+        .declares("unit = 'db.service'\ncpus = 2")
+        .declares("command = 'worker'\ncpus = 1\nnuma_nodes = '1'");
+    let aims = scene.decide().aims;
+    let aims: Vec<_> = aims.iter().map(|(path, nodes)| format!("{path} {nodes}")).collect();
+    assert_eq!(aims, ["/jobs/a 1", "/system.slice/db.service 0"]);
+}
+
+#[test]
+fn a_container_that_says_nothing_of_cpus_is_refused_with_the_reason() {
+    let path = "/kubepods/podweb/id";
+    let mut scene = host().workload(path, "0-7", "0-1").declares("namespace = 'shop'");
+    scene.workloads[0].origin = crate::workload::identify(&CgroupPath::new(path)).origin;
+    let known = KnownContainer { namespace: "shop".into(), ..KnownContainer::default() };
+    scene.facts.containers.insert("id".into(), known);
+    let decision = scene.decide();
+    assert_eq!((short(&decision), decision.refused.len()), (vec![], 1));
+    assert_eq!(decision.refused[0].reason, NO_CPUS);
+    scene.policy.workloads[0].cpus = 2.try_into().ok();
+    assert!(!short(&scene.decide()).is_empty());
+    scene.policy.workloads[0].enforce = false;
+    let decision = scene.decide();
+    assert_eq!((short(&decision), decision.refused), (vec![], vec![]));
+}
+
+#[test]
+fn what_an_engine_was_wished_to_give_is_left_alone_once_it_is_there() {
+    let mut scene = host().workload("/a", "0-7", "0-1").declares("cpus = 6\nengine = 'pools'");
+    let mut allocations = Allocations::default();
+    let first = scene.decide_with(&History::default(), &mut allocations);
+    assert!(short(&first).iter().any(|step| step.starts_with("cpus")), "{:?}", first.refused);
+    scene.carry_out(&first.plan);
+    let again = scene.decide_with(&History::default(), &mut allocations);
+    assert_eq!((short(&again), again.in_place.len()), (vec![], 1));
+    assert_eq!(again.considered[&CgroupPath::new("/a")].asked.rule.as_deref(), Some("rule0"));
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles, remedy};
 use crate::{
     decide::{History, Inputs, RefusalCause, decide},
+    declarations::Declarations,
     model::Model,
     owner::Owners,
     place::{Allocations, Containers, Inventory},
@@ -26,10 +27,21 @@ pub(super) fn assess(
     model: &Model,
     policy: &Policy,
     owners: &Owners,
+    declarations: &Declarations,
 ) -> Vec<Finding> {
     let (containers, history) = (&Containers::default(), &History::default());
-    let inputs =
-        Inputs { inventory, workloads, sample, model, policy, containers, owners, history, now_ns: 0 };
+    let inputs = Inputs {
+        inventory,
+        workloads,
+        sample,
+        model,
+        policy,
+        declarations,
+        containers,
+        owners,
+        history,
+        now_ns: 0,
+    };
     let decision = decide(&inputs, &mut Allocations::default());
 
     let mut by_cgroup: BTreeMap<&CgroupPath, Vec<&Step>> = BTreeMap::new();
@@ -66,11 +78,11 @@ fn finding(
     severity: Severity,
     (summary, impact): (String, String),
 ) -> Finding {
-    let declared = inputs.policy.rule(cgroup).map(|rule| {
+    let declared = inputs.declarations.rule(inputs.policy, cgroup).map(|(_, rule)| {
         let memory = rule.memory.map_or(String::new(), |memory| format!(", memory = \"{memory}\""));
         Evidence {
             source: format!("[[workload]] name = {:?}", rule.name),
-            value: format!("cpus = {}{memory}", rule.cpus),
+            value: rule.cpus.map_or(String::new(), |cpus| format!("cpus = {cpus}{memory}")),
         }
     });
     let files = CgroupFiles::of(inputs.sample);

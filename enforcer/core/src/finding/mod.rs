@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use self::subject::Subject;
 use crate::{
+    declarations::Declarations,
     model::{Locality, Model},
     owner::Owners,
     place::Inventory,
@@ -119,13 +120,14 @@ pub fn assess(
     model: &Model,
     policy: &Policy,
     owners: &Owners,
+    declarations: &Declarations,
 ) -> Vec<Finding> {
     let machine = &inventory.machine;
     if machine.cpu_nodes().len() < 2 {
         return Vec::new();
     }
     let locality = Locality::new(machine);
-    let mut findings = drift::assess(inventory, workloads, sample, model, policy, owners);
+    let mut findings = drift::assess(inventory, workloads, sample, model, policy, owners, declarations);
     for workload in workloads {
         let Some(figures) = model.of(workload) else { continue };
         let owner = owners.of(workload);

@@ -157,6 +157,7 @@ impl Subject<'_> {
             nodes: None,
             bounds: None,
             available_bytes: BTreeMap::new(),
+            wished: None,
         };
         let machine = &self.inventory.machine;
         let grant = request.place(self.inventory, &mut Allocations::default()).ok()?;

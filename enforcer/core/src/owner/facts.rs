@@ -29,6 +29,9 @@ pub struct KnownContainer {
     pub pod: String,
     /// Its name in the pod.
     pub container: String,
+    /// Labels of its pod, as far as Kubernetes allows them.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
     /// What the pod says of its owner.
     pub claim: Option<PodClaim>,
 }

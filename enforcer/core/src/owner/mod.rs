@@ -23,8 +23,8 @@ pub use self::{
     table::given_at_creation,
 };
 use crate::{
+    declarations::Declarations,
     model::Model,
-    policy::Policy,
     set::{CpuSet, NodeSet},
     workload::{CgroupPath, Workload},
 };
@@ -160,12 +160,12 @@ impl Owners {
         facts: &Facts,
         workloads: &[Workload],
         model: &Model,
-        policy: &Policy,
+        declarations: &Declarations,
         placed: impl Fn(&CgroupPath) -> bool,
     ) -> Self {
         let owned = |workload: &Workload| {
             let cpus = model.of(workload).and_then(|figures| figures.cpus.as_ref());
-            let declared = policy.rule(&workload.cgroup).is_some_and(|rule| rule.enforce);
+            let declared = declarations.asks_for(&workload.cgroup);
             let subject = table::Subject { workload, cpus, placed: placed(&workload.cgroup), declared };
             (workload.object(), table::owner_of(&subject, facts))
         };

@@ -33,7 +33,7 @@ fn known(container: &str) -> KnownContainer {
         namespace: "shop".into(),
         pod: "web".into(),
         container: container.into(),
-        claim: None,
+        ..KnownContainer::default()
     }
 }
 

@@ -7,22 +7,26 @@
 //! the engine prefers the node that has most of its memory, because CPUs move at once and pages do
 //! not. What it has already is kept while it is a valid answer.
 //!
-//! It never splits a workload over nodes; what is too large for every node is refused with what
-//! was short.
+//! Unless its entry names another engine, policy or class, a workload is never split over nodes; what is too large for
+//! every node is refused with what was short.
 
 use std::collections::BTreeMap;
 
 use super::{
     Allocations, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryClaim, MemoryPriority,
-    MemoryResource, PodName, PodRequest, Rejection, Resources, Shortage, Trace, admission,
+    MemoryResource, PodName, PodRequest, Rejection, Resources, Shortage, Trace, Wishes, admission,
+    hints::HintsEngine,
     memory::ZoneAccount,
-    pools::Documents,
+    pools::{Documents, PoolsEngine},
     room::{Room, would_fit},
 };
 use crate::{
     id::NodeId,
     model::{WorkloadModel, accessed_bytes},
-    policy::placement::{Engine, HintsSettings, PlacementSettings, TopologyPolicy},
+    policy::{
+        DeclaredClass,
+        placement::{Engine, HintsSettings, PlacementSettings, PoolsSettings, TopologyPolicy},
+    },
     set::{CpuSet, NodeSet},
     words,
     workload::{CgroupPath, QosClass},
@@ -46,6 +50,19 @@ pub struct CgroupRequest<'a> {
     /// Bytes that the workload could have on each node, what it already has there included; a node
     /// for which that is not known is missing, and judged by its size alone.
     pub available_bytes: BTreeMap<NodeId, u64>,
+    /// What its entry wishes beside amounts; nothing when absent.
+    pub wished: Option<Wished<'a>>,
+}
+
+/// What an entry of the configuration wishes for a cgroup.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Wished<'a> {
+    /// The wishes.
+    pub wishes: &'a Wishes,
+    /// What of them cannot be had on this machine.
+    pub unknown: &'a [String],
+    /// Settings of the engine `pools`, where that is wished for.
+    pub pools: &'a PoolsSettings,
 }
 
 /// What a cgroup passes on to those below it.
@@ -59,16 +76,36 @@ pub struct Bounds {
     pub mems: Option<NodeSet>,
 }
 
-/// Settings under which every cgroup is placed.
-fn settings() -> PlacementSettings {
-    let hints = HintsSettings { policy: TopologyPolicy::SingleNumaNode, ..HintsSettings::default() };
-    PlacementSettings { engine: Engine::Hints, hints, ..PlacementSettings::default() }
-}
-
 impl CgroupRequest<'_> {
+    /// Settings under which every cgroup is placed, but for its wishes.
+    fn settings(&self) -> PlacementSettings {
+        let hints = HintsSettings { policy: TopologyPolicy::SingleNumaNode, ..HintsSettings::default() };
+        let pools = self.wished.map(|wished| wished.pools.clone()).unwrap_or_default();
+        PlacementSettings { engine: Engine::Hints, hints, pools, ..PlacementSettings::default() }
+    }
+
+    fn wish<T>(&self, of: impl Fn(&Wishes) -> Option<T>) -> Option<T> {
+        of(self.wished?.wishes)
+    }
+
+    fn class(&self) -> Option<DeclaredClass> {
+        self.wish(|wishes| wishes.class)
+    }
+
+    /// Are its CPUs to be its own?
+    fn alone(&self) -> bool {
+        self.wish(Wishes::alone) != Some(false)
+    }
+
     /// What the cgroup has now, if that is a valid answer to the request: nothing that is valid is
     /// moved.
     pub fn keep(&self, inventory: &Inventory, allocations: &Allocations) -> Option<Grant> {
+        if !self.is_usual() {
+            return match allocations.get(&Holder::cgroup(self.cgroup)) {
+                Some(grant) => self.is_answered_by(grant, inventory).then(|| grant.clone()),
+                None => self.adopted(inventory, allocations),
+            };
+        }
         let has = self.now?.cpus.as_ref()?;
         let mems = self.now?.mems.as_ref()?;
         let node = mems.first().filter(|_| mems.len() == 1)?;
@@ -103,6 +140,56 @@ impl CgroupRequest<'_> {
         })
     }
 
+    /// One node and CPUs of its own, as for everybody who does not wish for anything else?
+    fn is_usual(&self) -> bool {
+        self.engine() == Engine::Hints
+            && matches!(self.wish(|wishes| wishes.policy), None | Some(TopologyPolicy::SingleNumaNode))
+            && matches!(self.class(), None | Some(DeclaredClass::Exclusive))
+    }
+
+    fn engine(&self) -> Engine {
+        self.wish(|wishes| wishes.engine).unwrap_or(Engine::Hints)
+    }
+
+    /// Is this still an answer to the request? What an engine thinks of a place depends on who else is there; nobody
+    /// is moved because somebody came or went.
+    fn is_answered_by(&self, grant: &Grant, inventory: &Inventory) -> bool {
+        let engine = match self.engine() {
+            Engine::Hints => HintsEngine::NAME,
+            Engine::Pools => PoolsEngine::NAME,
+        };
+        let as_many = match &grant.shared {
+            _ if self.alone() => u32::try_from(grant.exclusive.len()).is_ok_and(|count| count == self.cpus),
+            Some(shared) => shared.milli_cpus == u64::from(self.cpus) * 1000 && grant.exclusive.is_empty(),
+            None => false,
+        };
+        let policy = self.wish(|wishes| wishes.policy).unwrap_or(TopologyPolicy::SingleNumaNode);
+        let promised = || grant.memory.iter().map(|claim| claim.bytes).sum::<u64>();
+        grant.engine == engine
+            && (engine == PoolsEngine::NAME || grant.policy == policy.as_str())
+            && as_many
+            && grant.exclusive.is_subset(&self.allowed_cpus(inventory))
+            && grant.mems.is_subset(&self.usable_nodes(inventory))
+            && self.memory_bytes.is_none_or(|bytes| promised() == bytes)
+    }
+
+    /// What it has now, where nobody knows who gave it that (it was placed before a restart, or put there by hand) and
+    /// the engine would give it just that.
+    fn adopted(&self, inventory: &Inventory, allocations: &Allocations) -> Option<Grant> {
+        let (cpus, mems) = self.now.and_then(|now| now.cpus.as_ref().zip(now.mems.as_ref()))?;
+        let as_asked = self.alone()
+            && u32::try_from(cpus.len()).is_ok_and(|count| count == self.cpus)
+            && cpus.is_subset(&self.allowed_cpus(inventory))
+            && mems.is_subset(&self.usable_nodes(inventory));
+        let mut pod = self.pod(inventory);
+        let container = pod.containers.first_mut().filter(|_| as_asked)?;
+        container.allowed_cpus = Some(cpus.clone());
+        container.allowed_nodes = Some(mems.clone());
+        let mut trial = allocations.clone();
+        admission::admit(inventory, &self.settings(), &mut trial, &pod, &mut Trace::default()).ok()?;
+        trial.get(&Holder::cgroup(self.cgroup)).cloned()
+    }
+
     /// Where the cgroup should be. The allocations have it from then on; on an error they are as
     /// before.
     pub fn place(&self, inventory: &Inventory, allocations: &mut Allocations) -> Result<Grant, Rejection> {
@@ -121,10 +208,15 @@ impl CgroupRequest<'_> {
         let had_none = allocations.get(&holder).is_none();
         let admit = if had_none { admission::admit } else { admission::resize };
         let free = self.allowed_cpus(inventory).difference(&allocations.exclusive_cpus());
-        admit(inventory, &settings(), allocations, &pod, trace)
+        admit(inventory, &self.settings(), allocations, &pod, trace)
             .map_err(|rejection| self.explained(inventory, rejection))?;
         let mut grant = allocations.get(&holder).cloned().unwrap_or_default();
-        grant.reason = self.why(inventory, &grant, &free);
+        if self.is_usual() {
+            grant.reason = self.why(inventory, &grant, &free);
+        }
+        for unknown in self.wished.map_or(&[][..], |wished| wished.unknown) {
+            grant.reason = format!("{}; {unknown}", grant.reason);
+        }
         allocations.give(holder, grant.clone());
         Ok(grant)
     }
@@ -161,6 +253,7 @@ impl CgroupRequest<'_> {
                 .flatten()
                 .map(|(node, bytes)| (*node, accessed_bytes(bytes)))
                 .collect(),
+            wishes: self.wish(|wishes| Some(wishes.clone())).unwrap_or_default(),
             ..ContainerRequest::default()
         }
     }
@@ -183,15 +276,27 @@ impl CgroupRequest<'_> {
         self.memory_bytes.or_else(resident).unwrap_or(0)
     }
 
-    /// CPUs that the cgroups above leave it, without isolated ones: nobody balances load on those.
+    /// CPUs that the cgroups above leave it; isolated ones only where they are wished for: nobody balances load on
+    /// those. The engine `pools` knows no nodes that may be chosen, only CPUs.
     fn allowed_cpus(&self, inventory: &Inventory) -> CpuSet {
-        let all = inventory.allowed_cpus.difference(&inventory.isolated_cpus);
+        let mut all = inventory.allowed_cpus.clone();
+        if self.class() != Some(DeclaredClass::Isolated) {
+            all = all.difference(&inventory.isolated_cpus);
+        }
+        if let Some(nodes) = self.nodes.filter(|_| self.engine() == Engine::Pools) {
+            let near = inventory.machine.cpus_of(nodes);
+            all = if near.is_empty() { all } else { all.intersection(&near) };
+        }
         let above = self.bounds.as_ref().and_then(|bounds| bounds.cpus.as_ref());
         above.map_or(all.clone(), |above| all.intersection(above))
     }
 
     /// Nodes with CPUs and memory that it may use, and on which its memory could be had now.
     fn allowed_nodes(&self, inventory: &Inventory) -> NodeSet {
+        if !self.is_usual() {
+            // How much of it on which node is for the engine to say.
+            return self.usable_nodes(inventory);
+        }
         let room = |node: &NodeId| {
             self.available_bytes.get(node).is_none_or(|available| *available >= self.needed_bytes())
         };
@@ -199,7 +304,11 @@ impl CgroupRequest<'_> {
     }
 
     fn usable_nodes(&self, inventory: &Inventory) -> NodeSet {
-        let usable = inventory.machine.memory_nodes().intersection(&inventory.cpu_nodes());
+        let with_memory = inventory.machine.memory_nodes();
+        let usable = match self.engine() {
+            Engine::Hints => with_memory.intersection(&inventory.cpu_nodes()),
+            Engine::Pools => with_memory,
+        };
         let above = self.bounds.as_ref().and_then(|bounds| bounds.mems.as_ref());
         [self.nodes, above].into_iter().flatten().fold(usable, |left, nodes| left.intersection(nodes))
     }

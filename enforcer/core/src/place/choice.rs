@@ -1,7 +1,8 @@
 //! Which engine places a pod, and with which settings.
 //!
-//! The host's settings, then the first rule that matches, then the pod's own annotations; the last
-//! one that says something counts. Keys of annotations are `engine`, `policy`, `scope` and `options`
+//! The host's settings, then the first rule that matches, then what is declared for its containers, then the pod's
+//! own annotations; the last one that says something counts. Where containers of a pod are declared to have different
+//! things of which a pod can have one only, the first entry of the configuration counts. Keys of annotations are `engine`, `policy`, `scope` and `options`
 //! below `numa-enforcer.io`, for the whole pod bare or with `/pod` behind (which counts more), for one
 //! container with `/container.NAME` behind. `options` is a list: `full-pcpus-only,
 //! align-by-socket=false`.
@@ -62,12 +63,13 @@ fn choose(settings: &PlacementSettings, pod: &PodRequest, trace: &mut Trace) -> 
     let PodName { namespace, name } = &pod.name;
     let rule = settings.rules.iter().find(|rule| rule.matches(namespace, name, &pod.labels));
     let annotations = Annotations::read(pod, trace);
-    let engine = rule.and_then(|rule| rule.engine).unwrap_or(settings.engine);
+    let wished = pod.wished(|wishes| wishes.engine);
+    let engine = wished.or(rule.and_then(|rule| rule.engine)).unwrap_or(settings.engine);
     match annotations.for_pod("engine", trace).unwrap_or(engine) {
         Engine::Pools => Choice::Pools,
         Engine::Hints => {
             let host = rule.map_or_else(|| settings.hints.clone(), |rule| rule.hints(&settings.hints));
-            let (of_pod, of_containers) = hints_settings(&host, &annotations, trace);
+            let (of_pod, of_containers) = hints_settings(&host, pod, &annotations, trace);
             Choice::Hints(of_pod, of_containers)
         }
     }
@@ -76,17 +78,19 @@ fn choose(settings: &PlacementSettings, pod: &PodRequest, trace: &mut Trace) -> 
 /// Settings for the pod, and for those of its containers that have others.
 fn hints_settings(
     host: &HintsSettings,
+    pod: &PodRequest,
     annotations: &Annotations<'_>,
     trace: &mut Trace,
 ) -> (HintsSettings, BTreeMap<String, HintsSettings>) {
-    let mut of_pod = HintsSettings {
-        policy: annotations.for_pod("policy", trace).unwrap_or(host.policy),
-        scope: annotations.for_pod("scope", trace).unwrap_or(host.scope),
-        ..host.clone()
-    };
+    let annotated = annotations.for_pod("policy", trace);
+    let scope = annotations.for_pod("scope", trace).unwrap_or(host.scope);
+    let wished = pod.wished(|wishes| wishes.policy).filter(|_| scope == Scope::Pod);
+    let policy = annotated.or(wished).unwrap_or(host.policy);
+    let mut of_pod = HintsSettings { policy, scope, ..host.clone() };
     if of_pod.validate("").is_err() {
+        let said = if annotated.is_some() { "annotation" } else { "declared" };
         trace.warn(format!(
-            "annotation policy{DOMAIN}: {} does not go with the options, ignored",
+            "{said} policy{DOMAIN}: {} does not go with the options, ignored",
             of_pod.policy.as_str()
         ));
         of_pod.policy = host.policy;
@@ -95,8 +99,15 @@ fn hints_settings(
         of_pod = with_options(of_pod, key, text, trace);
     }
     let mut of_containers = BTreeMap::new();
-    for name in &annotations.containers {
+    for container in &pod.containers {
+        let (name, wished) = (container.name.as_str(), container.wishes.policy);
+        if wished.is_none() && !annotations.containers.contains(&name) {
+            continue;
+        }
         let mut own = of_pod.clone();
+        if let Some(policy) = wished.filter(|_| annotated.is_none() && of_pod.scope == Scope::Container) {
+            own.policy = policy;
+        }
         if let Some((key, text)) = annotations.of_container("policy", name) {
             match parsed(key, text, trace) {
                 Some(_) if of_pod.scope == Scope::Pod => {
@@ -118,7 +129,7 @@ fn hints_settings(
             own = with_options(own, key, text, trace);
         }
         if own != of_pod {
-            of_containers.insert((*name).to_owned(), own);
+            of_containers.insert(name.to_owned(), own);
         }
     }
     (of_pod, of_containers)
@@ -127,7 +138,7 @@ fn hints_settings(
 /// The annotations that are ours, by what they are about.
 struct Annotations<'a> {
     all: &'a BTreeMap<String, String>,
-    /// Names of the containers that have one, ascending.
+    /// Names of the containers that have one.
     containers: Vec<&'a str>,
 }
 
@@ -153,8 +164,6 @@ impl<'a> Annotations<'a> {
                 )),
             }
         }
-        containers.sort_unstable();
-        containers.dedup();
         Self { all: &pod.annotations, containers }
     }
 

@@ -63,6 +63,8 @@ pub struct Announced {
     pub now: Cpuset,
     /// Whose cpuset it is, if it is another's: then it is left alone.
     pub given: Option<Ownership>,
+    /// It is declared to be left alone: it is set to nothing, and takes nothing from anybody.
+    pub opts_out: bool,
 }
 
 /// CPUs and memory nodes to be set; what is absent stays as it is.
@@ -151,6 +153,9 @@ impl Containers {
         if let Some(ownership) = &new.given {
             return self.give_up(node, &new.id, &asked.name, new.cgroup.as_ref(), ownership);
         }
+        if new.opts_out {
+            return self.end(node, &new.id);
+        }
         let holder = Holder::new(new.pod.name.clone(), asked.name.clone());
         let mut settled = Settled::default();
         // One of that name has ended, whether that was told or not.
@@ -208,6 +213,9 @@ impl Containers {
         if let Some(ownership) = &changed.given {
             return self.give_up(node, &changed.id, holder.name(), None, ownership);
         }
+        if changed.opts_out {
+            return self.end(node, &changed.id);
+        }
         if holder.is_given() {
             return settled;
         }
@@ -260,7 +268,7 @@ impl Containers {
         let now: BTreeMap<String, Cpuset> = all.iter().map(|one| (one.id.clone(), one.now.clone())).collect();
         let (adopted, new): (Vec<_>, Vec<_>) = all
             .into_iter()
-            .filter(|one| one.given.is_some() || !self.holders.contains_key(&one.id))
+            .filter(|one| one.given.is_some() || one.opts_out || !self.holders.contains_key(&one.id))
             .partition(|one| one.kept_cpus().is_some());
         for one in adopted.into_iter().chain(new) {
             let placed = self.create(node, &one);

@@ -39,11 +39,12 @@ mod room;
 mod samples;
 mod warm;
 mod what_if;
+mod wishes;
 
 pub use self::{
     admission::{Admission, Update, admit, remove, resize},
     allocations::{Allocations, Holder},
-    cgroup::{Bounds, CgroupRequest},
+    cgroup::{Bounds, CgroupRequest, Wished},
     containers::{Announced, Containers, Cpuset, Node, Settled, UNPLACED, Weighed},
     explain::{Candidate, Trace},
     grant::{
@@ -58,6 +59,7 @@ pub use self::{
     },
     warm::warm,
     what_if::{Move, Seat, what_if},
+    wishes::Wishes,
 };
 
 use self::home::send_away;

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Grant, Holder, pools::Documents};
+use super::{Grant, Holder, Wishes, pools::Documents};
 use crate::{
     id::NodeId,
     set::{CpuSet, NodeSet},
@@ -98,6 +98,8 @@ pub struct ContainerRequest {
     pub oom_score_adj: Option<i32>,
     /// Bytes that it has on each node already, for a container that runs.
     pub resident_bytes: BTreeMap<NodeId, u64>,
+    /// What the configuration wishes for it, where its annotations say nothing.
+    pub wishes: Wishes,
 }
 
 /// Number of devices by resource name.

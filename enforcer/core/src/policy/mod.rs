@@ -9,12 +9,11 @@ pub(crate) mod glob;
 mod name_glob;
 pub mod placement;
 mod size;
+mod workload;
 
 use std::{
-    collections::BTreeSet,
     fmt,
     net::{Ipv4Addr, SocketAddr},
-    num::NonZeroU32,
     path::PathBuf,
     time::Duration,
 };
@@ -28,8 +27,8 @@ pub use self::{
     glob::{CgroupGlob, GlobError},
     name_glob::{NameGlob, NameGlobError},
     size::{ByteSize, SizeError},
+    workload::{DeclaredClass, PodNames, Standing, Subject, WorkloadRule},
 };
-use crate::{set::NodeSet, workload::CgroupPath};
 
 /// Longest time between two samples.
 const LONGEST_INTERVAL: Duration = Duration::from_hours(24);
@@ -60,7 +59,7 @@ pub struct Policy {
     pub thresholds: Thresholds,
     /// How pods are placed.
     pub placement: placement::PlacementSettings,
-    /// Declared workloads; the first whose glob matches a cgroup counts.
+    /// Declared workloads; the first that matches counts.
     #[serde(rename = "workload", skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<WorkloadRule>,
 }
@@ -179,36 +178,11 @@ pub struct Thresholds {
     pub min_samples: u64,
 }
 
-/// A `[[workload]]` of the configuration.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct WorkloadRule {
-    /// What people call it.
-    pub name: String,
-    /// Which cgroups it is about.
-    pub cgroup: CgroupGlob,
-    /// CPUs that each of them needs.
-    pub cpus: NonZeroU32,
-    /// Memory that each of them needs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<ByteSize>,
-    /// Nodes that may be chosen; all of them when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub numa_nodes: Option<NodeSet>,
-    /// `false` leaves the workload alone: it is judged, but never corrected.
-    #[serde(default = "yes")]
-    pub enforce: bool,
-}
-
-fn yes() -> bool {
-    true
-}
-
 /// A value of the configuration that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{key} = {value}: {problem}")]
 pub struct PolicyError {
-    /// Key, as in the file.
+    /// Key, as in the file; `[N]` behind the name of a list is its N-th entry, from 0.
     pub key: String,
     /// Value, as in the file.
     pub value: String,
@@ -218,7 +192,7 @@ pub struct PolicyError {
 
 impl Policy {
     /// Checks what the types cannot: that the interval is sensible, the state directory absolute, ratios
-    /// are ratios and in order, placement is consistent, workload names are there and differ, and node lists are not empty.
+    /// are ratios and in order, placement is consistent, and entries for workloads can be about something and can be granted.
     pub fn validate(&self) -> Result<(), PolicyError> {
         if self.interval.is_zero() {
             return Err(refused("interval", self.interval, "it must be longer than zero"));
@@ -249,28 +223,12 @@ impl Policy {
         self.control.validate()?;
         self.thresholds.validate()?;
         self.placement.validate()?;
-        let mut names = BTreeSet::new();
-        for rule in &self.workloads {
-            if rule.name.trim().is_empty() {
-                return Err(refused("workload.name", quoted(&rule.name), "a workload needs a name"));
-            }
-            if !names.insert(&rule.name) {
-                return Err(refused("workload.name", quoted(&rule.name), "the name is used twice"));
-            }
-            if rule.numa_nodes.as_ref().is_some_and(NodeSet::is_empty) {
-                return Err(refused(
-                    "workload.numa_nodes",
-                    quoted(""),
-                    "leave the key out to allow every node",
-                ));
-            }
-        }
-        Ok(())
+        workload::validate(&self.workloads, &self.placement)
     }
 
-    /// The rule of a cgroup: the first in the file whose glob matches.
-    pub fn rule(&self, cgroup: &CgroupPath) -> Option<&WorkloadRule> {
-        self.workloads.iter().find(|rule| rule.cgroup.matches(cgroup))
+    /// The entry of a workload and its position: the first in the file that is about it.
+    pub fn rule(&self, subject: &Subject<'_>) -> Option<(usize, &WorkloadRule)> {
+        self.workloads.iter().enumerate().find(|(_, rule)| rule.is_about(subject))
     }
 }
 

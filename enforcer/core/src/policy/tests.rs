@@ -87,11 +87,11 @@ fn bad_values_are_refused_with_their_key_and_value() {
         (workload.replace("cpus = 1", "cpus = -4"), vec!["cpus", "-4"]),
         (workload.replace("'/a'", "'/a['"), vec!["cgroup", "/a["]),
         (workload.replace("'/a'", "'a'"), vec!["cgroup", "`a`"]),
-        (workload.replace("'a'", "' '"), vec!["workload.name"]),
+        (workload.replace("'a'", "' '"), vec!["workload[0].name"]),
         (format!("{workload}memory = '1 loaf'"), vec!["memory", "1 loaf"]),
         (format!("{workload}numa_nodes = '3-1'"), vec!["numa_nodes", "3-1"]),
-        (format!("{workload}numa_nodes = ''"), vec!["workload.numa_nodes"]),
-        (format!("{workload}{workload}"), vec!["workload.name", "\"a\"", "twice"]),
+        (format!("{workload}numa_nodes = ''"), vec!["workload[0].numa_nodes"]),
+        (format!("{workload}{workload}"), vec!["workload[1].name", "\"a\"", "twice"]),
         (format!("{workload}colour = 1"), vec!["colour"]),
     ] {
         let error = match toml::from_str::<Policy>(&text) {
@@ -102,18 +102,6 @@ fn bad_values_are_refused_with_their_key_and_value() {
             assert!(error.contains(part), "`{part}` is not in: {error}");
         }
     }
-}
-
-#[test]
-fn the_first_matching_rule_counts() {
-    let policy = read(
-        "[[workload]]\nname = 'one'\ncgroup = '/a/b'\ncpus = 1\n\
-         [[workload]]\nname = 'all'\ncgroup = '/a/*'\ncpus = 2\n",
-    );
-    let rule = |path| policy.rule(&CgroupPath::new(path)).map(|rule| rule.name.as_str());
-    assert_eq!(rule("/a/b"), Some("one"));
-    assert_eq!(rule("/a/c"), Some("all"));
-    assert_eq!(rule("/b"), None);
 }
 
 #[test]

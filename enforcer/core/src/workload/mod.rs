@@ -11,7 +11,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use naming::{Identity, identify, printable};
+pub use naming::{Identity, SLICE_SUFFIX, UNIT_SUFFIXES, identify, printable, system_unit};
 
 /// Path of a cgroup from the root of its hierarchy: `/`, `/system.slice/cron.service`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]

@@ -41,6 +41,15 @@ pub fn identify(path: &CgroupPath) -> Identity {
     Identity { cgroup: path.clone(), name: bounded(&name), origin }
 }
 
+/// The unit of the system's own manager that a cgroup belongs to. Only that one makes slices at the root, so it is the
+/// first name of the path that is no slice; what is below is named by whoever the unit was handed to: a user's own
+/// manager, a container.
+pub fn system_unit(path: &CgroupPath) -> Option<&str> {
+    let name = path.relative().split('/').find(|name| !name.ends_with(SLICE_SUFFIX))?;
+    let is_unit = UNIT_SUFFIXES.iter().any(|suffix| name.len() > suffix.len() && name.ends_with(suffix));
+    is_unit.then(|| unescaped_file_name(name))
+}
+
 /// The text with every character escaped that could move a cursor, break a line or reverse text.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -249,16 +258,25 @@ fn numbered<'a>(machine: &'a str, kind: &str) -> Option<&'a str> {
 
 // ---- systemd
 
+/// What names of units end with, of those in which processes run.
+pub const UNIT_SUFFIXES: [&str; 5] = [".service", ".scope", ".mount", ".socket", ".swap"];
+
+/// What names of slices end with.
+pub const SLICE_SUFFIX: &str = ".slice";
+
+/// `cg_escape` of systemd: a name that could be a kernel file's gets a `_` in front.
+fn unescaped_file_name(name: &str) -> &str {
+    name.strip_prefix('_').unwrap_or(name)
+}
+
 /// The innermost systemd unit.
 fn unit(parts: &[&str]) -> Option<Found> {
     let is_unit = |name: &&str| {
-        [".service", ".scope", ".slice", ".mount", ".socket", ".swap"]
-            .iter()
-            .any(|kind| name.len() > kind.len() && name.ends_with(kind))
+        let mut kinds = UNIT_SUFFIXES.iter().chain(&[SLICE_SUFFIX]);
+        kinds.any(|kind| name.len() > kind.len() && name.ends_with(kind))
     };
     let at = parts.iter().rposition(is_unit)?;
-    // `cg_escape` of systemd: a name that could be a kernel file's gets a `_` in front.
-    let unit = parts[at].strip_prefix('_').unwrap_or(parts[at]).to_owned();
+    let unit = unescaped_file_name(parts[at]).to_owned();
     Some(Found { label: unit.clone(), origin: Origin::Unit { unit }, depth: at + 1 })
 }
 
@@ -433,6 +451,22 @@ mod tests {
             let identity = of(&path);
             assert_eq!(identity.origin, Origin::VirtualMachine { domain: domain.into() }, "{path}");
             assert_eq!((identity.cgroup.as_str(), identity.name.as_str()), (cgroup, domain));
+        }
+    }
+
+    #[test]
+    fn the_unit_of_the_systems_manager_is_the_first_that_is_no_slice() {
+        for (path, unit) in [
+            ("/system.slice/system-getty.slice/getty@tty1.service", Some("getty@tty1.service")),
+            ("/system.slice/_cpu.service/x.service", Some("cpu.service")),
+            ("/user.slice/user-0.slice/user@0.service/app.slice/a.service", Some("user@0.service")),
+            ("/init.scope", Some("init.scope")),
+            ("/system.slice", None),
+            ("/docker/x/init.scope", None),
+            ("/.service", None),
+            ("/", None),
+        ] {
+            assert_eq!(system_unit(&CgroupPath::new(path)), unit, "{path}");
         }
     }
 

@@ -9,6 +9,8 @@
 //! Whoever makes a pod writes these. A mark can only make us leave the pod alone, and its values are compared and
 //! shown, never set.
 
+use std::collections::BTreeMap;
+
 use enforcer_core::{
     owner::{KnownContainer, Owner, PodClaim},
     set::CpuSet,
@@ -26,6 +28,11 @@ const DRA: &str = "DRA_CPUSET_";
 
 /// Longest value that is read.
 const LONGEST: usize = 4 << 10;
+/// Longest key of a label in bytes, with its prefix, and longest value.
+const LONGEST_KEY: usize = 317;
+const LONGEST_VALUE: usize = 63;
+/// Most labels that are kept.
+const MOST_LABELS: usize = 256;
 /// Longest value that is shown, in characters.
 const SHOWN: usize = 100;
 
@@ -42,8 +49,16 @@ pub fn known(pod: &PodSandbox, container: &Container) -> KnownContainer {
         namespace: pod.namespace.clone(),
         pod: pod.name.clone(),
         container: container.name.clone(),
+        labels: labels(pod),
         claim: claim(pod, container),
     }
+}
+
+/// Those that Kubernetes would have let through: nobody declares others, and a runtime without it takes any.
+fn labels(pod: &PodSandbox) -> BTreeMap<String, String> {
+    let usual =
+        pod.labels.iter().filter(|(key, value)| key.len() <= LONGEST_KEY && value.len() <= LONGEST_VALUE);
+    usual.take(MOST_LABELS).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 fn claim(pod: &PodSandbox, container: &Container) -> Option<PodClaim> {
@@ -94,6 +109,19 @@ mod tests {
         let env = env.iter().map(|variable| (*variable).to_owned()).collect();
         let claim = claim(&pod, &Container { env, ..Container::default() })?;
         Some((claim.owner, claim.cpus.map(|cpus| cpus.to_string()).unwrap_or_default()))
+    }
+
+    #[test]
+    fn labels_that_kubernetes_would_not_let_through_are_not_kept() {
+        let long = "x".repeat(64);
+        let mut labels: BTreeMap<String, String> =
+            (0..300).map(|number| (format!("z{number}"), "v".to_owned())).collect();
+        labels.extend([("app", "web"), ("big", long.as_str())].map(|(k, v)| (k.to_owned(), v.to_owned())));
+        labels.insert("k".repeat(318), "v".into());
+        let pod = PodSandbox { labels, ..PodSandbox::default() };
+        let kept = known(&pod, &Container::default()).labels;
+        assert_eq!((kept.len(), kept.get("app").map(String::as_str)), (MOST_LABELS, Some("web")));
+        assert!(!kept.contains_key("big") && kept.keys().all(|key| key.len() < 10));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use enforcer_core::{
     owner::{Claim, ClaimedPod, Kubelet, Owner},
     place::Inventory,
     policy::{Policy, placement::PlacementSettings},
+    sample::Sample,
     set::CpuSet,
     topology::synth::Machine,
     workload::{CgroupPath, Origin, QosClass, Workload},
@@ -20,13 +21,24 @@ use crate::discover::nri::{
 use crate::engine::Others;
 
 fn placed(place: bool) -> Placed {
-    let machine = Machine::new().sockets(2).cores(4).threads(1).build();
-    let inventory = Inventory::new(machine, Vec::new(), &PlacementSettings::default()).unwrap();
     let mut policy = Policy::default();
     policy.nri.place = place;
+    placed_by(&policy)
+}
+
+fn placed_by(policy: &Policy) -> Placed {
+    let machine = Machine::new().sockets(2).cores(4).threads(1).build();
+    let inventory = Inventory::new(machine, Vec::new(), &PlacementSettings::default()).unwrap();
     let placed = Placed::default();
-    placed.follow(Some(Arc::new(inventory)), &policy, true);
+    placed.follow(Some(Arc::new(inventory)), policy, true);
     placed
+}
+
+/// Places containers under these entries.
+fn declared(entries: &str) -> (Placed, Policy) {
+    let policy: Policy = toml::from_str(&format!("[nri]\nplace = true\n{entries}")).unwrap();
+    policy.validate().unwrap();
+    (placed_by(&policy), policy)
 }
 
 fn pod(name: &str, class: &str) -> PodSandbox {
@@ -242,7 +254,7 @@ fn what_turns_out_to_be_the_kubelets_is_given_up() {
     assert_eq!(cpuset(ours.adjust.as_ref()), "0-1/0");
     static_kubelet(&placed, &[("one", "4-5")]);
     let workloads = [workload_of("one")];
-    let owners = placed.owners(&workloads, &Model::default(), &Policy::default());
+    let (_, owners) = placed.owners(&workloads, &Sample::default(), &Model::default(), &Policy::default());
     assert_eq!(owners.of(&workloads[0]).map(|ownership| ownership.owner), Some(Owner::KubeletCpuManager));
     assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "4-5");
     let update = ask(&placed, |reply| Call::Update {
@@ -403,4 +415,42 @@ fn each_call_is_explained_and_so_is_what_it_changed_for_others() {
     assert!(refused.reason.contains("cpu") && !refused.considered.candidates.is_empty(), "{refused:?}");
     let changed = &told("shared").records[1];
     assert!(changed.reason.contains("`create` about shop/one/main"), "{}", changed.reason);
+}
+
+#[test]
+fn a_container_is_placed_as_its_entry_declares() {
+    let entries = "[[workload]]\nname = 'gold'\nnamespace = 'shop'\nlabels = { tier = 'gold' }\n\
+         cpus = 3\nclass = 'exclusive'\nnuma_nodes = '1'\n";
+    let (placed, _) = declared(entries);
+    let mut gold = subject("gold", "/burstable", Some(amounts(1)));
+    gold.pod.labels.insert("tier".into(), "gold".into());
+    let answer = ask(&placed, |reply| Call::Create { subject: gold, reply });
+    assert_eq!(cpuset(answer.adjust.as_ref()), "4-6/1");
+    // The control: the same pod without the label.
+    let plain = subject("plain", "/burstable", Some(amounts(1)));
+    let answer = ask(&placed, |reply| Call::Create { subject: plain, reply });
+    assert_eq!(cpuset(answer.adjust.as_ref()), "0-3/0");
+}
+
+#[test]
+fn a_container_that_is_declared_to_be_left_alone_gets_no_answer_and_gives_back_what_it_had() {
+    let (placed, mut policy) =
+        declared("[[workload]]\nname = 'alone'\npod = 'one'\ncontainer = 'main'\nenforce = false\n");
+    assert_eq!(create(&placed, "one", 2), Answer::default());
+    let update = |placed: &Placed| {
+        let subject = subject("one", "", Some(amounts(2)));
+        ask(placed, |reply| Call::Update { subject, wanted: amounts(2), reply })
+    };
+    assert_eq!(update(&placed), Answer::default());
+    assert_eq!(cpuset(create(&placed, "two", 2).adjust.as_ref()), "0-1/0");
+
+    // It was placed before the configuration was read again.
+    let entry = policy.workloads.clone();
+    policy.workloads.clear();
+    let placed = placed_by(&policy);
+    assert_eq!(cpuset(create(&placed, "one", 2).adjust.as_ref()), "0-1/0");
+    policy.workloads = entry;
+    placed.owners(&[workload_of("one")], &Sample::default(), &Model::default(), &policy);
+    assert!(placed.lock().allocations.exclusive_cpus().is_empty());
+    assert_eq!(update(&placed), Answer::default());
 }

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     id::CpuId,
+    policy::placement::MemoryTypes,
     sample::NodeBytes,
     topology::{MemoryKind, Topology, synth::Machine},
 };
@@ -31,6 +32,7 @@ fn request(cgroup: &CgroupPath, cpus: u32) -> CgroupRequest<'_> {
         nodes: None,
         bounds: None,
         available_bytes: BTreeMap::new(),
+        wished: None,
     }
 }
 
@@ -207,4 +209,67 @@ proptest! {
             }
         }
     }
+}
+
+/// Plays turns of a cgroup that wishes for something; what it is given is what it has in the next one.
+fn turns(wishes: &Wishes, machine: &Topology, cpus: u32, count: usize) -> Vec<(Grant, bool)> {
+    let path = path();
+    let pools = PoolsSettings::default();
+    let inventory = inventory(machine.clone());
+    let mut allocations = Allocations::default();
+    let mut now = figures("0-15", "0-1", &[]);
+    let mut turns = Vec::new();
+    for _ in 0..count {
+        let wished = Some(Wished { wishes, unknown: &[], pools: &pools });
+        let request = CgroupRequest { now: Some(&now), wished, ..request(&path, cpus) };
+        let kept = request.keep(&inventory, &allocations);
+        let is_kept = kept.is_some();
+        let grant = kept.unwrap_or_else(|| request.place(&inventory, &mut allocations).unwrap());
+        now = figures(&grant.cpus(&allocations.exclusive_cpus()).to_string(), &grant.mems.to_string(), &[]);
+        turns.push((grant, is_kept));
+    }
+    turns
+}
+
+#[test]
+fn wishes_are_granted_by_the_engine_that_knows_them_and_then_kept() {
+    let machine = Machine::new().sockets(2).memory_beside_each(64 * GIB, MemoryKind::Pmem).build();
+    let pools = Wishes { engine: Some(Engine::Pools), ..Wishes::default() };
+    let pmem = MemoryTypes { pmem: true, ..MemoryTypes::default() };
+    for (wishes, cpus, class, exclusive, mems) in [
+        (Wishes { memory_types: Some(pmem), ..pools.clone() }, 2, CpuClass::Exclusive, 2, "2"),
+        (Wishes { class: Some(DeclaredClass::Shared), ..pools.clone() }, 2, CpuClass::Shared, 0, "0,2"),
+        (pools, 10, CpuClass::Exclusive, 10, "0-3"),
+        (
+            Wishes { policy: Some(TopologyPolicy::BestEffort), ..Wishes::default() },
+            10,
+            CpuClass::Exclusive,
+            10,
+            "0-1",
+        ),
+        (Wishes { class: Some(DeclaredClass::Shared), ..Wishes::default() }, 2, CpuClass::Shared, 0, "0"),
+    ] {
+        let turns = turns(&wishes, &machine, cpus, 3);
+        let (first, kept) = &turns[0];
+        assert_eq!((first.class, first.exclusive.len(), kept), (class, exclusive, &false), "{wishes:?}");
+        assert_eq!(first.mems.to_string(), mems, "{wishes:?}");
+        assert!(turns[1..].iter().all(|(grant, kept)| *kept && grant == first), "{wishes:?}: {turns:?}");
+    }
+}
+
+#[test]
+fn a_restart_leaves_cpus_that_were_wished_for_where_they_are() {
+    let machine = machine();
+    let (path, pools) = (path(), PoolsSettings::default());
+    let wishes = Wishes { engine: Some(Engine::Pools), ..Wishes::default() };
+    let now = figures("6-7,14-15", "1", &[]);
+    let wished = Some(Wished { wishes: &wishes, unknown: &["no eth9".to_owned()], pools: &pools });
+    let request = CgroupRequest { now: Some(&now), wished, ..request(&path, 4) };
+    let inventory = inventory(machine);
+    let grant = request.keep(&inventory, &Allocations::default()).unwrap();
+    assert_eq!((grant.exclusive.to_string().as_str(), grant.mems.to_string().as_str()), ("6-7,14-15", "1"));
+    let taken = given(&[("/b", "7", 1, 0)]);
+    assert_eq!(request.keep(&inventory, &taken), None, "somebody else has one of them");
+    let elsewhere = request.place(&inventory, &mut taken.clone()).unwrap();
+    assert!(elsewhere.reason.ends_with("; no eth9"), "{}", elsewhere.reason);
 }

@@ -54,7 +54,7 @@ impl Scene {
 fn announced(name: &str, id: &str, asked: ContainerRequest, now: Option<&str>) -> Announced {
     let cgroup = Some(CgroupPath::new(&format!("/kubepods/{name}/{id}")));
     let now = Cpuset { cpus: now.map(|cpus| cpus.parse().unwrap()), mems: None };
-    Announced { id: id.into(), cgroup, pod: pod(name, vec![asked]), now, given: None }
+    Announced { id: id.into(), cgroup, pod: pod(name, vec![asked]), now, given: None, opts_out: false }
 }
 
 fn text(cpuset: &Cpuset) -> String {
@@ -270,4 +270,24 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_container_that_is_declared_to_be_left_alone_is_set_to_nothing_and_takes_nothing() {
+    let mut scene = Scene::new();
+    let shared = scene.create("shared", "s1", burstable("main", 500));
+    assert_eq!(text(&shared.own), "0-7/0");
+    let alone = Announced { opts_out: true, ..announced("alone", "a1", whole(4), None) };
+    let created = scene.with(|containers, node| containers.create(node, &alone));
+    assert_eq!(created, Settled::default());
+    assert_eq!(scene.cpus("a1"), "");
+    // One that has its place, and is declared so since, gives it back.
+    scene.create("first", "f1", whole(4));
+    let first = Announced { opts_out: true, ..announced("first", "f1", whole(4), None) };
+    let shared = announced("shared", "s1", burstable("main", 500), None);
+    scene.with(|containers, node| containers.synchronize(node, vec![shared.clone(), first.clone()]));
+    assert_eq!((scene.cpus("f1").as_str(), scene.cpus("s1").as_str()), ("", "0-7/0"));
+    scene.create("first", "f1", whole(4));
+    let resized = scene.with(|containers, node| containers.resize(node, first));
+    assert_eq!((text(&resized.own).as_str(), others(&resized)), ("-/-", pairs(&[("s1", "0-7/-")])));
 }

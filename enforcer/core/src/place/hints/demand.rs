@@ -64,9 +64,11 @@ impl Demand {
     }
 }
 
-/// CPUs that a container gets for itself: only whole ones, and only in a Guaranteed pod.
+/// CPUs that a container gets for itself: only whole ones, and only in a Guaranteed pod where nothing else is
+/// declared.
 pub(super) fn exclusive_cpus(container: &ContainerRequest, qos: QosClass) -> usize {
-    let whole = container.whole_cpus().filter(|_| qos == QosClass::Guaranteed).unwrap_or(0);
+    let alone = container.wishes.alone().unwrap_or(qos == QosClass::Guaranteed);
+    let whole = container.whole_cpus().filter(|_| alone).unwrap_or(0);
     usize::try_from(whole).unwrap_or(usize::MAX)
 }
 

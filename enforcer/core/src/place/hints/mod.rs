@@ -12,6 +12,7 @@
 //! managers (docs/placement.md says where we differ and why).
 
 mod accounts;
+mod beside;
 mod candidates;
 pub mod cpu;
 mod demand;

@@ -10,6 +10,7 @@
 use super::{
     NodeIndex, Offers,
     accounts::{Accounts, restricted},
+    beside,
     cpu::{self, CpuOptions, CpuStock, Pick},
     demand::Demand,
     device::{self, DeviceStock},
@@ -104,6 +105,7 @@ impl<'a> Placing<'a> {
         if let Some(millis) = demand.shared.filter(|_| settings.align_all_qos) {
             soft.push(("cpu".to_owned(), room.offer(millis)));
         }
+        soft.extend(beside::offers(nodes, asker.container, self.pod));
         let resident = self.resident(asker);
         let mut question = Question { nodes, settings, qos: self.pod.qos, firm, soft, resident };
         let guaranteed = self.pod.qos == QosClass::Guaranteed && !demand.memory.is_empty();

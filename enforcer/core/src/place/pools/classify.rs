@@ -10,7 +10,7 @@
 //! | 1 | `cpu.preserve` | | preserved |
 //! | 2 | `prefer-reserved-cpus` | | reserved |
 //! | 3 | in a reserved namespace, unless `prefer-reserved-cpus` says no | | reserved |
-//! | 4 | not Guaranteed, or less than one CPU | | shared |
+//! | 4 | not Guaranteed and not declared to have CPUs of its own, or less than one CPU | | shared |
 //! | 5 | Guaranteed, one to two CPUs | shared | one exclusive, the rest shared; isolated by default |
 //! | 6 | Guaranteed, two or more, a whole number | shared | all exclusive; isolated by annotation only |
 //! | 7 | Guaranteed, two or more, with a fraction | shared | the same as 5, but only where the annotation says no to shared CPUs |
@@ -144,6 +144,7 @@ impl Classifier {
             Some(false) | None => {}
         }
         match qos {
+            _ if preferences.alone => self.guaranteed(milli, preferences),
             QosClass::Burstable => {
                 let level = preferences.unlimited_burstable.unwrap_or(self.unlimited_burstable);
                 let limit = amounts.milli_cpu_limit;

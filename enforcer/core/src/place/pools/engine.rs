@@ -1,6 +1,10 @@
 //! The engine itself: every container of a pod in turn.
 
-use super::{classify::Classifier, placing::Placing, tree::PoolTree};
+use super::{
+    classify::Classifier,
+    placing::{ENGINE, Placing},
+    tree::PoolTree,
+};
 use crate::{
     place::{Allocations, ContainerKind, Inventory, Placement, PodRequest, Rejection, Trace},
     policy::placement::PoolsSettings,
@@ -13,6 +17,9 @@ pub struct PoolsEngine {
 }
 
 impl PoolsEngine {
+    /// Its name, in configuration, annotations and grants.
+    pub const NAME: &'static str = ENGINE;
+
     /// With these settings.
     pub const fn new(settings: PoolsSettings) -> Self {
         Self { settings }
@@ -21,7 +28,7 @@ impl PoolsEngine {
 
 impl Placement for PoolsEngine {
     fn name(&self) -> &'static str {
-        "pools"
+        Self::NAME
     }
 
     fn place(

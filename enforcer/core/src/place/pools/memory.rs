@@ -13,7 +13,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    annotations::{MemoryTypes, Preferences},
+    annotations::Preferences,
     rank::{MemoryLimit, MemoryStanding},
     request::MemoryAmount,
     tree::{Pool, PoolTree},
@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     place::{ContainerRequest, Inventory, MemoryPriority, MemoryResource},
+    policy::placement::MemoryTypes,
     set::NodeSet,
     workload::QosClass,
 };

@@ -6,6 +6,7 @@
 
 mod cpu_amount;
 mod hints;
+mod memory_types;
 mod pools;
 mod rule;
 
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     cpu_amount::{CpuAmount, CpuAmountError},
     hints::{HintsSettings, NumaAllocationStrategy, Scope, TopologyPolicy},
+    memory_types::{MemoryType, MemoryTypes, NoMemoryType},
     pools::{CpuPriority, PoolLevel, PoolsSettings},
     rule::PlacementRule,
 };

@@ -6,6 +6,8 @@
 //! `cri-resource-manager.intel.com/KEY`, one value or a map from container to value, counts where none
 //! of these is there.
 //!
+//! What the configuration declares for the container counts where no annotation says anything.
+//!
 //! The key that counts is chosen first. If its value cannot be read, that is reported, and it is as if
 //! no key was there: what a wider scope says is not what was meant here. Annotations are the
 //! workload owner's: what is shown of them is cut and escaped.
@@ -30,8 +32,11 @@ use super::{
     topology_hints::HintRules,
 };
 use crate::{
-    place::PodRequest,
-    policy::placement::{CpuPriority, PoolLevel},
+    place::{PodRequest, Wishes},
+    policy::{
+        DeclaredClass,
+        placement::{CpuPriority, MemoryTypes, PoolLevel},
+    },
     workload::printable,
 };
 
@@ -71,6 +76,8 @@ pub struct Preferences {
     pub strict_memory: bool,
     /// `topologyhints`, `allow.topologyhints`, `deny.topologyhints`, `strict.topologyhints`.
     pub hints: HintRules,
+    /// It is declared to have CPUs of its own, whatever the class of its pod.
+    pub alone: bool,
 }
 
 /// Use of isolated CPUs.
@@ -82,18 +89,6 @@ pub enum IsolatedCpus {
     Prefer,
     /// Nothing else.
     Require,
-}
-
-/// Kinds of memory, as people ask for them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MemoryTypes {
-    /// Ordinary memory.
-    pub dram: bool,
-    /// Persistent memory, memory behind CXL, and whatever is there without CPUs and is not known to be
-    /// fast.
-    pub pmem: bool,
-    /// High-bandwidth memory.
-    pub hbm: bool,
 }
 
 /// The annotations that count for one container, by name.
@@ -117,10 +112,19 @@ impl Preferences {
     /// What the annotations of a pod say about one of its containers; and what of them was ignored.
     pub fn read(pod: &PodRequest, container: &str) -> (Self, Vec<String>) {
         let mut own = Counting::of(pod, container);
+        let wishes = pod.container(container).map(|container| &container.wishes);
+        let class = wishes.and_then(|wishes| wishes.class);
+        let alone = wishes.and_then(Wishes::alone);
         let preferences = Self {
-            isolated: own.isolated(),
-            shared: own.switch("prefer-shared-cpus"),
-            reserved: own.switch("prefer-reserved-cpus"),
+            isolated: own.isolated().or(match class {
+                Some(DeclaredClass::Isolated) => Some(IsolatedCpus::Prefer),
+                Some(DeclaredClass::Exclusive) => Some(IsolatedCpus::Avoid),
+                Some(DeclaredClass::Shared | DeclaredClass::Reserved) | None => None,
+            }),
+            shared: own.switch("prefer-shared-cpus").or(alone.map(|alone| !alone)),
+            reserved: own
+                .switch("prefer-reserved-cpus")
+                .or(class.map(|class| class == DeclaredClass::Reserved)),
             priority: own.priority(),
             unlimited_burstable: own.value(
                 "unlimited-burstable",
@@ -129,12 +133,15 @@ impl Preferences {
             ),
             hide_hyperthreads: own.switch("hide-hyperthreads").unwrap_or(false),
             pick_by_hints: own.switch("pick-resources-by-hints").unwrap_or(false),
-            memory_types: own.value("memory-type", "a list of dram, pmem and hbm, or mixed", memory_types),
+            memory_types: own
+                .value("memory-type", "a list of dram, pmem and hbm, or mixed", memory_types)
+                .or(wishes.and_then(|wishes| wishes.memory_types)),
             cold_start: own.cold_start(),
             preserve_cpu: own.switch("cpu.preserve").unwrap_or(false),
             preserve_memory: own.switch("memory.preserve").unwrap_or(false),
             strict_memory: own.switch("memory.strict").unwrap_or(false),
             hints: own.hints(),
+            alone: alone == Some(true),
         };
         let mut warnings = own.warnings;
         let cold_start =

@@ -4,13 +4,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{
-    super::topology_hints::{HintKind, HintPattern, HintRules},
-    MemoryTypes,
-};
+use super::super::topology_hints::{HintKind, HintPattern, HintRules};
 use crate::policy::{
     HumanDuration,
-    placement::{CpuPriority, PoolLevel},
+    placement::{CpuPriority, MemoryTypes, PoolLevel},
 };
 
 /// Most patterns of one list.

@@ -64,6 +64,7 @@ impl<'a> Placing<'a> {
         })?;
         warning.map(str::to_owned).into_iter().for_each(&mut warn);
         let mut hints = container.topology_hints.clone();
+        hints.extend(container.wishes.beside.iter().cloned());
         hints.extend(self.device_hints(index, allocations));
         hints.retain(|hint| preferences.hints.admit(hint));
         Ok(Wanted { index, container, preferences, amounts, demand, memory, rules, hints })

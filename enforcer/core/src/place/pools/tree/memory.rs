@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::annotations::MemoryTypes;
 use crate::{
     id::NodeId,
+    policy::placement::MemoryTypes,
     set::NodeSet,
     topology::{MemoryKind, Node, Topology},
 };

@@ -29,10 +29,10 @@ mod tests;
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use self::choose::least_bytes;
-use super::annotations::MemoryTypes;
 use crate::{
     id::NodeId,
     place::{Inventory, MemoryClaim, MemoryPriority, MemoryResource, memory::ZoneAccount},
+    policy::placement::MemoryTypes,
     set::NodeSet,
     topology::MemoryKind,
 };

@@ -1,0 +1,93 @@
+//! Which entry of the configuration each workload belongs to, found once for a turn.
+//!
+//! Whom an entry is about depends on what is known of a workload at the moment: the names that a runtime told, the
+//! processes that were seen. All who ask within one turn (owners, findings, the decision) must hear the same.
+//!
+//! Cost: one look at the entries per workload, and one at the processes where an entry names commands.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    owner::{Facts, KnownContainer},
+    policy::{PodNames, Policy, Standing, Subject, WorkloadRule},
+    sample::TaskSample,
+    workload::{CgroupPath, Origin, Workload},
+};
+
+/// The entries of all workloads, by their positions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Declarations(BTreeMap<CgroupPath, Declared>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Declared {
+    position: usize,
+    enforce: bool,
+}
+
+impl Declarations {
+    /// Of workloads whose threads are `tasks`. A process that no cgroup sets apart has nothing that could be set.
+    pub fn find(policy: &Policy, workloads: &[Workload], tasks: &[TaskSample], facts: &Facts) -> Self {
+        let commands = commands(policy, tasks);
+        let own = workloads.iter().filter(|one| !matches!(one.origin, Origin::Process { .. }));
+        let declared = own.filter_map(|workload| {
+            let subject = Subject {
+                cgroup: Some(&workload.cgroup),
+                standing: Standing::from(&workload.origin),
+                pod: known(workload, facts).map(names_of),
+                commands: commands.get(&workload.cgroup).map_or(&[], Vec::as_slice),
+            };
+            let (position, rule) = policy.rule(&subject)?;
+            Some((workload.cgroup.clone(), Declared { position, enforce: rule.enforce }))
+        });
+        Self(declared.collect())
+    }
+
+    /// The entry of a workload and its position, of the policy in which it was found.
+    pub fn rule<'p>(&self, policy: &'p Policy, cgroup: &CgroupPath) -> Option<(usize, &'p WorkloadRule)> {
+        let position = self.0.get(cgroup)?.position;
+        Some((position, policy.workloads.get(position)?))
+    }
+
+    /// Is it declared, and to be placed?
+    pub fn asks_for(&self, cgroup: &CgroupPath) -> bool {
+        self.0.get(cgroup).is_some_and(|declared| declared.enforce)
+    }
+
+    /// Is it declared to be left alone?
+    pub fn opts_out(&self, cgroup: &CgroupPath) -> bool {
+        self.0.get(cgroup).is_some_and(|declared| !declared.enforce)
+    }
+}
+
+/// The names of a container that a runtime told of.
+pub fn names_of(known: &KnownContainer) -> PodNames<'_> {
+    PodNames {
+        namespace: &known.namespace,
+        pod: &known.pod,
+        container: &known.container,
+        labels: &known.labels,
+    }
+}
+
+fn known<'a>(workload: &Workload, facts: &'a Facts) -> Option<&'a KnownContainer> {
+    match &workload.origin {
+        Origin::Pod { container_id: Some(id), .. } => facts.containers.get(id),
+        _ => None,
+    }
+}
+
+/// What processes are called, by cgroup; threads call themselves as they like.
+fn commands<'a>(policy: &Policy, tasks: &'a [TaskSample]) -> BTreeMap<&'a CgroupPath, Vec<&'a str>> {
+    let mut commands = BTreeMap::<_, Vec<_>>::new();
+    if policy.workloads.iter().any(|rule| rule.command.is_some()) {
+        for task in tasks.iter().filter(|task| task.tid == task.pid) {
+            if let Some(cgroup) = &task.cgroup {
+                commands.entry(cgroup).or_default().push(task.command.as_str());
+            }
+        }
+    }
+    commands
+}
+
+#[cfg(test)]
+mod tests;

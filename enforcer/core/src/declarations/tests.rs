@@ -1,0 +1,42 @@
+use super::*;
+use crate::{scene::Scene, topology::synth::Machine, workload::identify};
+
+fn scene() -> Scene {
+    Scene::new(Machine::new().sockets(2).threads(1).build())
+}
+
+fn positions(scene: &Scene) -> Vec<Option<usize>> {
+    let found = scene.declarations();
+    let rule = |one: &Workload| found.rule(&scene.policy, &one.cgroup).map(|(position, _)| position);
+    scene.workloads.iter().map(rule).collect()
+}
+
+#[test]
+fn a_process_counts_by_its_name_and_a_thread_does_not() {
+    let scene = scene()
+        .workload("/a", "0-7", "0-1")
+        .thread("/a", 10, "0-7", 0, (0, 1))
+        .workload("/b", "0-7", "0-1")
+        .thread("/b", 20, "0-7", 0, (0, 1))
+        .declares("command = 'work*'\ncpus = 1");
+    assert_eq!(positions(&scene), [Some(0), Some(0)]);
+    let mut threads = scene;
+    for task in &mut threads.now.tasks {
+        task.pid = 1;
+    }
+    assert_eq!(positions(&threads), [None, None]);
+}
+
+#[test]
+fn a_container_has_the_names_that_its_runtime_told() {
+    let path = "/kubepods/podweb/id";
+    let mut scene =
+        scene().workload(path, "0-7", "0-1").declares("labels = { app = 'web' }\nenforce = false");
+    scene.workloads[0].origin = identify(&CgroupPath::new(path)).origin;
+    assert_eq!(positions(&scene), [None]);
+    let labels = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
+    scene.facts.containers.insert("id".into(), KnownContainer { labels, ..KnownContainer::default() });
+    assert_eq!(positions(&scene), [Some(0)]);
+    let found = scene.declarations();
+    assert!(found.opts_out(&CgroupPath::new(path)) && !found.asks_for(&CgroupPath::new(path)));
+}

@@ -1,0 +1,108 @@
+//! What an entry of the configuration wishes for a container, beside amounts.
+//!
+//! Wishes are defaults: an annotation that says the same thing wins, as it does without an entry. What cannot be
+//! wished away (amounts, nodes that may be chosen) goes into the request itself.
+
+use crate::{
+    policy::{
+        DeclaredClass, WorkloadRule,
+        placement::{Engine, MemoryTypes, TopologyPolicy},
+    },
+    set::{CpuSet, NodeSet},
+    topology::Topology,
+};
+
+use super::{ContainerRequest, PodRequest, TopologyHint};
+
+/// What is wished for; the default is nothing.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Wishes {
+    /// Name of the entry; none where nothing is declared.
+    pub rule: Option<String>,
+    /// Position of the entry in the configuration.
+    pub position: usize,
+    /// Engine.
+    pub engine: Option<Engine>,
+    /// Policy of the engine `hints`.
+    pub policy: Option<TopologyPolicy>,
+    /// Kinds of memory.
+    pub memory_types: Option<MemoryTypes>,
+    /// How its CPUs are used.
+    pub class: Option<DeclaredClass>,
+    /// Where the devices are beside which it is to be.
+    pub beside: Vec<TopologyHint>,
+}
+
+impl Wishes {
+    /// What an entry wishes on this machine; and which of its devices are not there, or nobody knows where.
+    pub fn of(rule: &WorkloadRule, position: usize, machine: &Topology) -> (Self, Vec<String>) {
+        let mut unknown = Vec::new();
+        let mut beside = Vec::new();
+        for name in &rule.devices {
+            let device = machine
+                .devices
+                .iter()
+                .find(|one| one.address == *name || one.names.iter().any(|n| n == name));
+            match device.map(|device| device.node) {
+                Some(Some(node)) => beside.push(TopologyHint {
+                    provider: format!("device:{name}"),
+                    cpus: CpuSet::new(),
+                    nodes: NodeSet::from_iter([node]),
+                    packages: Vec::new(),
+                }),
+                Some(None) => unknown.push(format!("of device {name:?} the node is not known")),
+                None => unknown.push(format!("there is no device {name:?}")),
+            }
+        }
+        let wishes = Self {
+            rule: Some(rule.name.clone()),
+            position,
+            engine: rule.engine,
+            policy: rule.policy,
+            memory_types: rule.memory_types,
+            class: rule.class,
+            beside,
+        };
+        (wishes, unknown)
+    }
+
+    /// Are its CPUs to be its own?
+    pub fn alone(&self) -> Option<bool> {
+        self.class.map(|class| matches!(class, DeclaredClass::Exclusive | DeclaredClass::Isolated))
+    }
+}
+
+impl ContainerRequest {
+    /// As an entry declares it; amounts that the entry names count instead of its own. Returns what of it cannot be
+    /// had on this machine.
+    pub fn declare(&mut self, rule: &WorkloadRule, position: usize, machine: &Topology) -> Vec<String> {
+        let (wishes, unknown) = Wishes::of(rule, position, machine);
+        self.wishes = wishes;
+        if let Some(cpus) = rule.cpus {
+            let milli = u64::from(cpus.get()) * 1000;
+            self.requests.milli_cpus = Some(milli);
+            self.limits.milli_cpus = self.limits.milli_cpus.map(|limit| limit.max(milli));
+        }
+        if let Some(memory) = rule.memory {
+            self.requests.memory_bytes = Some(memory.0);
+            self.limits.memory_bytes = self.limits.memory_bytes.map(|limit| limit.max(memory.0));
+        }
+        if let Some(nodes) = &rule.numa_nodes {
+            self.allowed_cpus = Some(machine.cpus_of(nodes)).filter(|cpus| !cpus.is_empty());
+            self.allowed_nodes = Some(nodes.clone());
+        }
+        unknown
+    }
+}
+
+impl PodRequest {
+    /// The first wish of its containers, by the order of the configuration: where a pod can have only one.
+    pub(super) fn wished<T>(&self, of: impl Fn(&Wishes) -> Option<T>) -> Option<T> {
+        let wishes = self.containers.iter().map(|container| &container.wishes);
+        let wished = wishes.filter_map(|wishes| Some((wishes.position, of(wishes)?)));
+        wished.min_by_key(|(position, _)| *position).map(|(_, wish)| wish)
+    }
+}
+
+#[cfg(test)]
+mod tests;

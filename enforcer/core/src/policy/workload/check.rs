@@ -1,0 +1,175 @@
+//! What is wrong with an entry, beyond what its types refuse: matchers that can never hold together, and wishes that
+//! nobody can grant.
+
+use std::{collections::BTreeSet, fmt};
+
+use super::{DeclaredClass, WorkloadRule};
+use crate::{
+    policy::{
+        NameGlob, PolicyError,
+        placement::{Engine, HintsSettings, PlacementSettings},
+        quoted, refused,
+    },
+    set::NodeSet,
+    workload::{SLICE_SUFFIX, UNIT_SUFFIXES},
+};
+
+/// Bytes of a command that the kernel keeps (`TASK_COMM_LEN` without its end).
+const LONGEST_COMMAND: usize = 15;
+/// Bytes of the key of a label with its prefix, and of its value, as Kubernetes allows them.
+const LONGEST_LABEL: (usize, usize) = (317, 63);
+/// Bytes of a device's name: more than the kernel gives any.
+const LONGEST_DEVICE: usize = 64;
+/// Most devices of an entry.
+const MOST_DEVICES: usize = 16;
+
+/// Checks all entries: that each can be about something, that none is about just what an earlier one is, and
+/// that each can be granted.
+pub(in crate::policy) fn validate(
+    rules: &[WorkloadRule],
+    placement: &PlacementSettings,
+) -> Result<(), PolicyError> {
+    let mut names = BTreeSet::new();
+    for (index, rule) in rules.iter().enumerate() {
+        let entry = Entry { rule, section: format!("workload[{index}]") };
+        if rule.name.trim().is_empty() {
+            return entry.refused("name", quoted(&rule.name), "a workload needs a name");
+        }
+        if !names.insert(&rule.name) {
+            return entry.refused("name", quoted(&rule.name), "the name is used twice");
+        }
+        entry.matchers()?;
+        if rules.iter().take(index).any(|earlier| earlier.has_matchers_of(rule)) {
+            return entry.whole("an entry before it has the same matchers, so it never counts");
+        }
+        entry.wishes(placement)?;
+    }
+    Ok(())
+}
+
+struct Entry<'a> {
+    rule: &'a WorkloadRule,
+    section: String,
+}
+
+impl Entry<'_> {
+    fn refused<T>(
+        &self,
+        key: &str,
+        value: impl fmt::Display,
+        problem: &'static str,
+    ) -> Result<T, PolicyError> {
+        Err(refused(format!("{}.{key}", self.section), value, problem))
+    }
+
+    /// About the entry as a whole, which is called by its name.
+    fn whole<T>(&self, problem: &'static str) -> Result<T, PolicyError> {
+        Err(refused(self.section.clone(), quoted(&self.rule.name), problem))
+    }
+
+    fn matchers(&self) -> Result<(), PolicyError> {
+        let WorkloadRule { cgroup, unit, command, labels, .. } = self.rule;
+        let pods = self.rule.names_pods();
+        if cgroup.is_none() && unit.is_none() && command.is_none() && !pods {
+            return self.whole(
+                "say whom it is about: cgroup, unit, command, namespace, pod, container or labels is expected",
+            );
+        }
+        if let Some(unit) = unit {
+            if pods {
+                return self.refused("unit", quoted(unit.as_str()), "no container of a pod is a unit");
+            }
+            if unit.as_str().ends_with(SLICE_SUFFIX) {
+                return self.refused("unit", quoted(unit.as_str()), "nothing runs in a slice itself");
+            }
+            let literal = |unit: &NameGlob| !has_wildcard(unit.as_str());
+            if literal(unit) && !UNIT_SUFFIXES.iter().any(|suffix| unit.as_str().ends_with(suffix)) {
+                return self.refused(
+                    "unit",
+                    quoted(unit.as_str()),
+                    "a unit's name has its type behind it, as in redis.service",
+                );
+            }
+        }
+        if let Some(command) = command {
+            if pods {
+                return self.refused(
+                    "command",
+                    quoted(command.as_str()),
+                    "pods are not known by commands, which their containers choose themselves",
+                );
+            }
+            if !has_wildcard(command.as_str()) && command.as_str().len() > LONGEST_COMMAND {
+                return self.refused(
+                    "command",
+                    quoted(command.as_str()),
+                    "the kernel keeps 15 bytes of a command, so no process is called that",
+                );
+            }
+        }
+        let (longest_key, longest_value) = LONGEST_LABEL;
+        for (key, value) in labels {
+            if key.is_empty() || key.len() > longest_key || value.len() > longest_value {
+                return self.refused("labels", quoted(key), "no label is called that or has such a value");
+            }
+        }
+        Ok(())
+    }
+
+    fn wishes(&self, placement: &PlacementSettings) -> Result<(), PolicyError> {
+        let WorkloadRule { cpus, numa_nodes, memory_types, engine, policy, class, enforce, .. } = self.rule;
+        if cpus.is_none() && *enforce && !self.rule.names_pods() {
+            return self.whole("cpus is missing: only containers of pods say themselves what they need");
+        }
+        if numa_nodes.as_ref().is_some_and(NodeSet::is_empty) {
+            return self.refused("numa_nodes", quoted(""), "leave the key out to allow every node");
+        }
+        self.devices()?;
+        let pools = *engine == Some(Engine::Pools);
+        if memory_types.is_some() && !pools {
+            let problem =
+                "only the engine pools knows kinds of memory: engine = \"pools\" is expected beside it";
+            return self.refused("memory_types", "[...]", problem);
+        }
+        if let Some(class @ (DeclaredClass::Isolated | DeclaredClass::Reserved)) = class
+            && !pools
+        {
+            let class = format!("{class:?}").to_lowercase();
+            let problem = "only the engine pools gives such CPUs: engine = \"pools\" is expected beside it";
+            return self.refused("class", quoted(&class), problem);
+        }
+        if let Some(policy) = policy {
+            if pools {
+                return self.refused("policy", quoted(policy.as_str()), "the engine pools has no policies");
+            }
+            let hints = HintsSettings { policy: *policy, ..placement.hints.clone() };
+            if self.rule.names_pods() && hints.validate("").is_err() {
+                let problem = "it does not go with the options of placement.hints";
+                return self.refused("policy", quoted(policy.as_str()), problem);
+            }
+        }
+        Ok(())
+    }
+
+    fn devices(&self) -> Result<(), PolicyError> {
+        let devices = &self.rule.devices;
+        if devices.len() > MOST_DEVICES {
+            return self.refused("devices", devices.len(), "at most 16 devices are expected");
+        }
+        for (index, device) in devices.iter().enumerate() {
+            let key = format!("devices[{index}]");
+            if device.is_empty() || device.len() > LONGEST_DEVICE {
+                return self.refused(&key, quoted(device), "no device is called that");
+            }
+            if devices.iter().take(index).any(|earlier| earlier == device) {
+                return self.refused(&key, quoted(device), "the device is there twice");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Can the glob match more than its own text?
+fn has_wildcard(glob: &str) -> bool {
+    glob.contains(['*', '?', '[', '{', '\\'])
+}

@@ -1,0 +1,98 @@
+//! Where in a configuration file something is, and how that is shown.
+//!
+//! A value that is refused only in the whole is known by its key (`workload[2].unit`), so the key is looked up in the
+//! text again. What is shown is one line with marks below, as a compiler does it.
+
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+use super::QUOTED_LIMIT;
+
+/// The bytes of the value of a key; where it is not there under that name, of what it would be in.
+pub(super) fn span_of(text: &str, key: &str) -> Option<Range<usize>> {
+    let document = DeTable::parse(text).ok()?;
+    let mut found = None;
+    let mut value: Option<&DeValue<'_>> = None;
+    for part in key.split('.') {
+        let (name, indices) = part.split_once('[').map_or((part, None), |(name, rest)| (name, Some(rest)));
+        let table = value.map_or(Some(document.get_ref()), DeValue::as_table);
+        let Some((named, next)) = table.and_then(|table| table.iter().find(|(key, _)| key.get_ref() == name))
+        else {
+            return found;
+        };
+        // A table that is only opened by the names of its keys has no place of its own.
+        let span = next.span();
+        found = Some(if span.is_empty() { named.span() } else { span });
+        value = Some(next.get_ref());
+        for index in indices.into_iter().flat_map(|indices| indices.trim_end_matches(']').split("][")) {
+            let entry = index.parse().ok().and_then(|index: usize| value?.as_array()?.get(index));
+            let Some(entry) = entry else { return found };
+            found = Some(entry.span());
+            value = Some(entry.get_ref());
+        }
+    }
+    found
+}
+
+/// Line and column, both from 1.
+pub(super) fn position(text: &str, at: usize) -> Option<(usize, usize)> {
+    let before = text.get(..at)?;
+    let number = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+    Some((number, column))
+}
+
+/// The line where it begins, with a margin (`3 | `) and marks below. None where the line is too long to be of use.
+pub(super) fn excerpt(text: &str, span: Range<usize>) -> Option<String> {
+    let (number, column) = position(text, span.start)?;
+    let line = text.split('\n').nth(number - 1)?.trim_end_matches('\r');
+    let length = line.chars().count();
+    if length > QUOTED_LIMIT {
+        return None;
+    }
+    let marked = text.get(span)?.lines().next().unwrap_or("").chars().count();
+    let marks = "^".repeat(marked.min((length + 1).saturating_sub(column)).max(1));
+    let margin = " ".repeat(number.to_string().len());
+    let indent = " ".repeat(column - 1);
+    Some(format!("{margin} |\n{number} | {line}\n{margin} | {indent}{marks}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "interval = \"0s\"\n\n[nri]\nindex = 100\n\n[[workload]]\nname = \"a\"\nunit = \"x\" # é\n\n\
+         [[workload]]\nname = \"b\"\ndevices = [\"eth0\", \"\"]\nlabels = { a = \"b\" }\n";
+
+    #[test]
+    fn a_key_is_found_where_it_is_or_would_be() {
+        for (key, shown) in [
+            ("interval", "1 | interval = \"0s\"\n  |            ^^^^"),
+            ("nri.index", "4 | index = 100\n  |         ^^^"),
+            ("nri.socket", "3 | [nri]\n  | ^^^^^"),
+            ("workload[0].unit", "8 | unit = \"x\" # é\n  |        ^^^"),
+            ("workload[0].cpus", "6 | [[workload]]\n  | ^^^^^^^^^^^^"),
+            ("workload[1]", "10 | [[workload]]\n   | ^^^^^^^^^^^^"),
+            ("workload[1].devices[1]", "12 | devices = [\"eth0\", \"\"]\n   |                    ^^"),
+            ("workload[1].labels", "13 | labels = { a = \"b\" }\n   |          ^^^^^^^^^^^"),
+        ] {
+            let excerpt = span_of(TEXT, key).and_then(|span| excerpt(TEXT, span));
+            assert!(excerpt.as_ref().is_some_and(|lines| lines.ends_with(shown)), "{key}: {excerpt:?}");
+        }
+        assert_eq!(span_of(TEXT, "mode"), None);
+        assert_eq!(span_of("[", "mode"), None);
+    }
+
+    #[test]
+    fn what_is_marked_is_in_the_line() {
+        for span in [0..0, 0..500, 14..16, 15..15, 16..17] {
+            let lines = excerpt("interval = \"0s\"\n\n", span.clone());
+            let widest = lines.iter().flat_map(|lines| lines.lines()).map(str::len).max();
+            assert!(
+                widest.is_none_or(|widest| widest <= "1 | interval = \"0s\" ".len()),
+                "{span:?} {lines:?}"
+            );
+        }
+    }
+}
