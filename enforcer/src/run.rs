@@ -1,8 +1,8 @@
 //! The daemon: turns the engine at the configured interval until it is told to stop.
 //!
 //! SIGINT and SIGTERM end it, in the middle of a move of pages too. The cpusets stay as they are then: a
-//! restart, or an upgrade, must not move anything, and `numa-enforcer restore` undoes everything from the
-//! journal. SIGHUP reads the configuration again; a bad one is said and the old one stays. A turn that
+//! restart, or an upgrade, must not move anything, and `numa-enforcer restore`, or whoever started it with
+//! `--restore-on-exit`, undoes everything from the journal. SIGHUP reads the configuration again; a bad one is said and the old one stays. A turn that
 //! takes longer than the interval delays the next one, and none is made up for.
 //!
 //! This thread turns the engine, because its turns block in the kernel; another one serves HTTP and a
@@ -172,6 +172,10 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), RunError> {
     daemon.supervisor.ready("the first turn begins");
     let ended = daemon.turn(options, &mut orders, out);
     daemon.supervisor.stopping();
+    // Containers that are made from now on get no place: nobody would put back what they had.
+    daemon.engine.gate().close(None);
+    // Before the orders go, whose end says that this one came in time.
+    drop(daemon);
     ended
 }
 

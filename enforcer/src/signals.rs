@@ -12,7 +12,7 @@ use std::{io, process, thread, time::Duration};
 use tokio::{
     runtime::{Builder, Runtime},
     signal::unix::{Signal, SignalKind, signal},
-    sync::mpsc::{UnboundedReceiver, unbounded_channel},
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     time::sleep,
 };
 
@@ -71,7 +71,7 @@ impl Signals {
                     return;
                 }
                 if order == Order::Stop {
-                    return caught.end().await;
+                    return caught.end(&orders).await;
                 }
             }
         };
@@ -90,10 +90,11 @@ impl Caught {
         }
     }
 
-    /// Ends the process, unless it ends by itself in time.
-    async fn end(mut self) {
+    /// Ends the process, unless the loop that gets the orders ends in time.
+    async fn end(mut self, orders: &UnboundedSender<Order>) {
         let again = async { while self.next().await != Order::Stop {} };
         let because = tokio::select! {
+            () = orders.closed() => return,
             () = again => "asked twice".to_owned(),
             () = sleep(GRACE) => format!("the turn did not end within {GRACE:?}"),
         };

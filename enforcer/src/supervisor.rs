@@ -117,7 +117,7 @@ impl Supervisor {
 
     /// The daemon ends.
     pub fn stopping(&mut self) {
-        self.tell("STOPPING=1\nSTATUS=ending; cpusets stay as they are");
+        self.tell("STOPPING=1\nSTATUS=ending");
     }
 
     /// What there is to say for people.

@@ -20,6 +20,9 @@ use crate::{
 /// Where the guest finds it.
 const PROGRAM: &str = "/inject/numa-enforcer";
 
+/// Between two turns of a daemon in a scenario that does not say.
+const INTERVAL: Duration = Duration::from_secs(2);
+
 /// Journal of the daemon.
 pub const STATE: &str = "/tmp/state";
 
@@ -148,15 +151,24 @@ impl Daemon {
 
     /// Starts it with this configuration.
     pub fn start_with(mode: &str, config: &str) -> Result<Self> {
-        Self::start_every(Duration::from_secs(2), mode, config)
+        Self::start_every(INTERVAL, mode, config)
+    }
+
+    /// Starts it with a configuration that declares these workloads; it shall undo everything when it ends.
+    pub fn start_for_a_while(workloads: &[&Cgroup]) -> Result<Self> {
+        Self::launch(INTERVAL, "enforce", &rules(workloads), &["--restore-on-exit"])
     }
 
     /// Starts it with so much time between two turns.
     pub fn start_every(interval: Duration, mode: &str, config: &str) -> Result<Self> {
+        Self::launch(interval, mode, config, &[])
+    }
+
+    fn launch(interval: Duration, mode: &str, config: &str, more: &[&str]) -> Result<Self> {
         fs::write(CONFIG, config).context("write the configuration")?;
         let mut daemon = command(&["run", "--mode", mode, "--config", CONFIG, "--state-dir", STATE]);
         let interval = format!("{}s", interval.as_secs());
-        daemon.args(["--interval", &interval, "--metrics-listen", &METRICS.to_string()]);
+        daemon.args(["--interval", &interval, "--metrics-listen", &METRICS.to_string()]).args(more);
         daemon.stdout(process::log(LOG)?).stderr(process::log(&format!("{LOG}.err"))?);
         Ok(Self { process: Running::spawn(&mut daemon)?, metrics: METRICS })
     }

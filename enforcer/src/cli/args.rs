@@ -127,7 +127,7 @@ pub enum Command {
     /// Put back every original value that the daemon has overwritten.
     ///
     /// Reads the journal and writes back each original value that the daemon has overwritten, newest
-    /// first. Works after the daemon was killed. Can be run again at once.
+    /// first. Works after the daemon was killed. Can be run again at once. A daemon must not run meanwhile.
     Restore(Restore),
     /// Show how the running daemon fares: mode, pause, workloads, runtime, what is degraded.
     ///
@@ -243,6 +243,7 @@ Examples:
   numa-enforcer run --config /etc/numa-enforcer.toml --check
 
 A configuration that cannot be read exits with 2, one that is not valid with 64.")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Run {
     /// May it write? [default: the configuration's, else observe]
     #[arg(long, value_enum)]
@@ -266,6 +267,10 @@ pub struct Run {
     /// 127.0.0.1:9477]
     #[arg(long, value_name = "ADDRESS:PORT|off")]
     pub metrics_listen: Option<MetricsListen>,
+    /// When it is told to end, put back every original value, as `restore` does; containers of a runtime keep
+    /// what it stored for them
+    #[arg(long)]
+    pub restore_on_exit: bool,
     /// Log each event that the eBPF programs see, for debugging; off, it costs nothing
     #[arg(long)]
     pub bpf_log: bool,
@@ -276,8 +281,12 @@ pub struct Run {
 #[command(after_help = "\
 Examples:
   numa-enforcer restore --dry-run
-  numa-enforcer restore")]
+  numa-enforcer restore
+  numa-enforcer restore /shop/orders-db")]
 pub struct Restore {
+    /// Only this cgroup and what is below it [default: all]
+    #[arg(value_name = "CGROUP")]
+    pub cgroup: Option<String>,
     /// Where the journal is kept.
     #[arg(long, value_name = "DIR", default_value_os_t = default_state_dir())]
     pub state_dir: PathBuf,

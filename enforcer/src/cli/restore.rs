@@ -1,6 +1,8 @@
 //! `numa-enforcer restore`: puts back every original value that the journal holds.
 
-use std::io::Write;
+use std::{io::Write, path::Path};
+
+use enforcer_core::workload::CgroupPath;
 
 use super::{Exit, args};
 use crate::{
@@ -8,7 +10,7 @@ use crate::{
         Journal,
         actuator::read_boot_id,
         cpuset::CpusetTree,
-        restore::{RestoreReport, RestoreResult, Restored, preview, restore},
+        restore::{RestoreReport, RestoreResult, Restored, preview, restore, restore_within},
     },
     host::{HostRoot, cgroup::CgroupLayout},
     report::{text, units},
@@ -16,22 +18,46 @@ use crate::{
 
 /// Puts back what can be put back; what cannot is named, stays in the journal, and is an error.
 pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let contents = Journal::peek(&args.state_dir)?;
+    let top = args.cgroup.as_deref().map(CgroupPath::new);
+    let mut contents = Journal::peek(&args.state_dir)?;
+    if let Some(top) = &top {
+        contents.entries.retain(|key, _| key.cgroup.is_within(top));
+    }
     if contents.entries.is_empty() && contents.damaged.is_empty() {
         writeln!(out, "nothing to put back in {}", args.state_dir.display())?;
         return Ok(Exit::Ok);
     }
     let host = HostRoot::live();
-    let layout = CgroupLayout::read(&host)?;
-    let tree = CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2);
+    let tree = tree(&host)?;
     let boot_id = read_boot_id(&host);
     let report = if args.dry_run {
         preview(&tree, boot_id.as_deref(), &contents)
     } else {
-        restore(&tree, boot_id.as_deref(), &mut Journal::open(&args.state_dir)?)
+        let mut journal = Journal::open(&args.state_dir)?;
+        match &top {
+            Some(top) => restore_within(&tree, boot_id.as_deref(), &mut journal, top),
+            None => restore(&tree, boot_id.as_deref(), &mut journal),
+        }
     };
     print(&report, args.dry_run, out)?;
-    Ok(if report.is_complete() { Exit::Ok } else { Exit::Undetermined })
+    Ok(exit(&report))
+}
+
+/// What a daemon does that was to restore when it ends.
+pub(super) fn everything(host: &HostRoot, state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let mut journal = Journal::open(state_dir)?;
+    let report = restore(&tree(host)?, read_boot_id(host).as_deref(), &mut journal);
+    print(&report, false, out)?;
+    Ok(exit(&report))
+}
+
+fn tree(host: &HostRoot) -> anyhow::Result<CpusetTree> {
+    let layout = CgroupLayout::read(host)?;
+    Ok(CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2))
+}
+
+fn exit(report: &RestoreReport) -> Exit {
+    if report.is_complete() { Exit::Ok } else { Exit::Undetermined }
 }
 
 fn print(report: &RestoreReport, dry_run: bool, out: &mut dyn Write) -> std::io::Result<()> {

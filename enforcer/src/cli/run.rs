@@ -2,7 +2,9 @@
 
 use std::io::Write;
 
-use super::{Exit, args, exit::of_config, terminal};
+use enforcer_core::policy::Mode;
+
+use super::{Exit, args, exit::of_config, restore, terminal};
 use crate::{
     host::HostRoot,
     log_level::LogLevel,
@@ -14,6 +16,7 @@ use crate::{
 pub(super) struct Options {
     run: RunOptions,
     check: bool,
+    restore_on_exit: bool,
 }
 
 impl From<args::Run> for Options {
@@ -33,7 +36,7 @@ impl From<args::Run> for Options {
             style: terminal::style(),
             log: LogLevel::default(),
         };
-        Self { run, check: args.check }
+        Self { run, check: args.check, restore_on_exit: args.restore_on_exit }
     }
 }
 
@@ -43,9 +46,16 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         writeln!(out, "configuration is valid: mode {}, {}", policy.mode, run::declared(&policy))?;
         return Ok(Exit::Ok);
     }
-    let options = RunOptions { log: terminal::log_to_stderr(), ..options.run.clone() };
-    match run::run(&options, out) {
-        Ok(()) => Ok(Exit::Ok),
+    let run = RunOptions { log: terminal::log_to_stderr(), ..options.run.clone() };
+    // What it had enforced is in its journal, whatever mode a reloaded configuration asked for last.
+    let enforced = options.restore_on_exit.then(|| run.policy()).transpose().map_err(of_config)?;
+    match run::run(&run, out) {
+        Ok(()) => match enforced {
+            Some(policy) if policy.mode == Mode::Enforce => {
+                restore::everything(&run.host, &policy.state_dir, out)
+            }
+            _ => Ok(Exit::Ok),
+        },
         Err(RunError::Config(error)) => Err(of_config(error)),
         Err(error) => Err(error.into()),
     }

@@ -98,6 +98,18 @@ pub fn restore(tree: &CpusetTree, boot_id: Option<&str>, journal: &mut Journal) 
     restore_entries(tree, boot_id, journal, &entries)
 }
 
+/// The same for one cgroup and what is below it.
+pub fn restore_within(
+    tree: &CpusetTree,
+    boot_id: Option<&str>,
+    journal: &mut Journal,
+    top: &CgroupPath,
+) -> RestoreReport {
+    let mut entries = journal.entries().clone();
+    entries.retain(|key, _| key.cgroup.is_within(top));
+    restore_entries(tree, boot_id, journal, &entries)
+}
+
 /// Undoes a crash in the middle of emptying cpusets ([`reset`]), and nothing else: the controller is given
 /// back, and the cgroups that had lost their cpusets with it get what the journal has of them.
 ///
@@ -372,6 +384,22 @@ mod tests {
             assert_eq!(host.contents(), before);
             assert_eq!(restore_all(&host), RestoreReport::default());
         }
+    }
+
+    #[test]
+    fn one_cgroup_is_put_back_and_its_neighbours_are_kept() {
+        let host = Fixture::new(true);
+        for cgroup in ["/a", "/a/below", "/ab"] {
+            host.cgroup(cgroup, "0-3\n", "0-1\n");
+        }
+        let steps = ["/a", "/a/below", "/ab"].map(|cgroup| set_cpus(cgroup, "2"));
+        apply_plan(&plan(steps), &mut host.actuator());
+        let tree = CpusetTree::new(&host.layout.cpuset.path, host.layout.cpuset.v2);
+        let report = restore_within(&tree, BOOT, &mut host.journal(), &CgroupPath::new("/a"));
+        let restored: Vec<&str> = report.files.iter().map(|file| file.cgroup.as_str()).collect();
+        assert_eq!(restored, ["/a", "/a/below"], "{report:?}");
+        let left = restore_all(&host);
+        assert_eq!(left.files.iter().map(|file| file.cgroup.as_str()).collect::<Vec<_>>(), ["/ab"]);
     }
 
     #[test]

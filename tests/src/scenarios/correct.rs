@@ -116,6 +116,21 @@ fn restore_after(checks: &mut Checks, end: impl FnOnce(Daemon) -> Result<()>) ->
     Ok(())
 }
 
+/// A daemon that is to restore when it ends leaves nothing behind, in its journal neither.
+pub(super) fn restore_on_exit(checks: &mut Checks) -> Result<()> {
+    let pair = Pair::start()?;
+    let originals = pair.away_cgroup.cpuset()?;
+    let daemon = Daemon::start_for_a_while(&[&pair.away_cgroup])?;
+    corrected(&pair.away_cgroup, &pair.away)?;
+    let changed = pair.away_cgroup.cpuset()?;
+    checks.holds("the daemon has written to the cpuset", changed != originals, changed);
+    checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(END)?);
+    checks.equal("the cpuset after its end", &originals, &pair.away_cgroup.cpuset()?);
+    let left = product::run(&["restore", "--dry-run", "--state-dir", product::STATE])?;
+    checks.holds("nothing is left to put back", left.stdout.contains("nothing to put back"), left.stdout);
+    Ok(())
+}
+
 /// Originals that were inherited are empty files.
 ///
 /// The kernel refuses to empty a cpuset that has tasks (`validate_change` in

@@ -110,6 +110,7 @@ pub const ALL: &[Scenario] = &[
     product("correct-enforce", "2s", "", correct::enforce),
     product("correct-pause", "2s", "", pause::and_resume),
     product("correct-restore", "2s", "", correct::restore),
+    product("correct-restore-on-exit", "2s", "", correct::restore_on_exit),
     product("correct-restore-after-kill", "2s", "", correct::restore_after_kill),
     // Without the kernel's own balancing, which would move the pages before the daemon does.
     product("correct-restore-inherited", "2s", BALANCING_OFF, correct::restore_inherited),

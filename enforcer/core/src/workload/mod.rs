@@ -56,6 +56,12 @@ impl CgroupPath {
         Self::new(&format!("{}/{name}", self.0))
     }
 
+    /// Is it that cgroup, or anywhere below it?
+    pub fn is_within(&self, top: &Self) -> bool {
+        let below = self.0.strip_prefix(top.0.trim_end_matches('/'));
+        below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
     /// The cgroup above it.
     pub fn parent(&self) -> Option<Self> {
         let (parent, _) = self.0.rsplit_once('/')?;

@@ -546,6 +546,18 @@ mod tests {
         assert_eq!((name.chars().count(), name.ends_with('…')), (NAME_LIMIT + 1, true));
     }
 
+    #[test]
+    fn a_cgroup_is_within_itself_and_whatever_is_above_it() {
+        let within = |path: &str, top: &str| CgroupPath::new(path).is_within(&CgroupPath::new(top));
+        for top in ["/", "/a", "/a/b", "a/b/", "/a/b/c"] {
+            assert!(within("/a/b/c", top), "{top}");
+        }
+        for top in ["/a/b/c/d", "/a/b/cc", "/a/b/", "/b"] {
+            assert!(!within("/a/bb", top), "{top}");
+        }
+        assert!(within("/", "/") && !within("/", "/a"));
+    }
+
     fn any_path() -> impl Strategy<Value = String> {
         let name = prop_oneof![
             any::<String>(),
