@@ -162,6 +162,37 @@ async fn what_there_is_may_come_in_parts_and_updates_go_with_the_last() {
     assert_eq!((answer.more, answer.update), (false, vec![update("a", "0-1")]));
 }
 
+/// Half of what there is would look as if the rest had ended.
+#[tokio::test]
+async fn a_synchronisation_that_is_cut_off_is_passed_on_to_nobody() {
+    let part = || SynchronizeRequest { pods: Vec::new(), containers: vec![container("a")], more: true };
+    let (mut runtime, mut calls, served) = registered().await;
+    runtime.answer_to("Synchronize", part().encode_to_vec()).await;
+    drop(runtime);
+    assert!(matches!(served.await.unwrap(), LinkError::Closed));
+    assert!(calls.recv().await.is_none());
+
+    // In the middle of a message.
+    let (mut runtime, mut calls, served) = registered().await;
+    let request = Request {
+        service: PLUGIN_SERVICE.into(),
+        method: "Synchronize".into(),
+        payload: part().encode_to_vec(),
+        ..Request::default()
+    };
+    let whole = Message {
+        connection: Connection::Plugin,
+        stream: 9,
+        kind: Kind::Request,
+        body: request.encode_to_vec(),
+    };
+    let bytes = whole.encode();
+    runtime.stream.write_all(&bytes[..bytes.len() - 1]).await.unwrap();
+    drop(runtime);
+    assert!(matches!(served.await.unwrap(), LinkError::Closed));
+    assert!(calls.recv().await.is_none());
+}
+
 #[tokio::test]
 async fn a_creation_is_answered_with_its_cpuset_and_the_updates_of_others() {
     let (mut runtime, mut calls, _served) = registered().await;
