@@ -1,0 +1,170 @@
+//! What is in `deploy/kubernetes` against the types that are generated from the API's own schema: every preset, with
+//! its patches applied, as `kubectl apply -k` would send it.
+//!
+//! Reading an object into its type finds what is missing and what has the wrong type. A field that the type does not
+//! know is passed over when it is read, and so is not there when the object is written again: that is how a misspelt
+//! one is found.
+#![expect(clippy::unwrap_used, reason = "only tests are here")]
+
+mod preset;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::{
+    api::{
+        apps::v1::DaemonSet,
+        core::v1::{ConfigMap, Namespace, ServiceAccount},
+    },
+    serde::{Serialize, de::DeserializeOwned},
+};
+use preset::{objects, yaml};
+use serde_json::{Value, json};
+
+const PRESETS: [&str; 2] = ["observe", "enforce"];
+
+/// Most bytes of a `ConfigMap` (`MaxSecretSize` of the API server counts for both).
+const LARGEST_MAP: usize = 1 << 20;
+
+/// What is wrong with an object by its own type; the error says of which kind it is.
+fn complaints(object: &Value) -> Vec<String> {
+    let kind = format!("{}/{}", object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+    match kind.as_str() {
+        "apps/v1/DaemonSet" => complaints_of::<DaemonSet>(object),
+        "v1/ConfigMap" => complaints_of::<ConfigMap>(object),
+        "v1/Namespace" => complaints_of::<Namespace>(object),
+        "v1/ServiceAccount" => complaints_of::<ServiceAccount>(object),
+        _ => vec![format!("{kind} is not a kind that this test knows")],
+    }
+}
+
+fn complaints_of<T: DeserializeOwned + Serialize>(object: &Value) -> Vec<String> {
+    match serde_json::from_value::<T>(object.clone()) {
+        Ok(typed) => lost(object, Some(&serde_json::to_value(typed).unwrap()), ""),
+        Err(error) => vec![error.to_string()],
+    }
+}
+
+/// What is in `written` and not in `kept`, by path.
+fn lost(written: &Value, kept: Option<&Value>, path: &str) -> Vec<String> {
+    match (written, kept) {
+        (Value::Object(fields), Some(Value::Object(kept))) => fields
+            .iter()
+            .flat_map(|(name, value)| lost(value, kept.get(name), &format!("{path}.{name}")))
+            .collect(),
+        (Value::Array(items), Some(Value::Array(kept))) => items
+            .iter()
+            .enumerate()
+            .flat_map(|(at, item)| lost(item, kept.get(at), &format!("{path}[{at}]")))
+            .collect(),
+        (written, Some(kept)) if written == kept => Vec::new(),
+        (written, Some(kept)) => vec![format!("{path}: {written} is read as {kept}")],
+        (_, None) => vec![format!("{path} is not known")],
+    }
+}
+
+#[test]
+fn every_object_of_every_preset_is_what_the_api_knows() {
+    for preset in PRESETS {
+        let objects = objects(preset);
+        let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["Namespace", "ServiceAccount", "DaemonSet", "ConfigMap", "ConfigMap"], "{preset}");
+        for object in &objects {
+            assert_eq!(complaints(object), Vec::<String>::new(), "{preset}: {}", object["kind"]);
+        }
+    }
+}
+
+/// The control: the same objects with one thing wrong.
+#[test]
+fn what_the_api_does_not_know_is_found_by_its_path() {
+    let daemon_set = || objects("observe").into_iter().find(|object| object["kind"] == "DaemonSet").unwrap();
+    let container = "/spec/template/spec/containers/0";
+    for (pointer, value, complaint) in [
+        ("/spec/template/spec", json!({"hostPid": true}), ".spec.template.spec.hostPid is not known"),
+        (
+            container,
+            json!({"readinessprobe": {}}),
+            ".spec.template.spec.containers[0].readinessprobe is not known",
+        ),
+        (container, json!({"args": "run"}), "invalid type: string \"run\", expected a sequence"),
+        (container, json!({"securityContext": {"runAsUser": "0"}}), "invalid type: string \"0\""),
+        ("", json!({"apiVersion": "apps/v1beta1"}), "apps/v1beta1/DaemonSet is not a kind"),
+    ] {
+        let mut object = daemon_set();
+        let place = object.pointer_mut(pointer).unwrap().as_object_mut().unwrap();
+        place.extend(value.as_object().unwrap().clone());
+        let found = complaints(&object);
+        assert!(found.len() == 1 && found[0].contains(complaint), "{value}: {found:?}");
+    }
+}
+
+#[test]
+fn what_a_preset_refers_to_is_in_it() {
+    for preset in PRESETS {
+        let objects = objects(preset);
+        let named = |kind: &str| -> BTreeSet<String> {
+            let of_kind = objects.iter().filter(|object| object["kind"] == kind);
+            of_kind.map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+        };
+        let daemon_set = objects.iter().find(|object| object["kind"] == "DaemonSet").unwrap();
+        let pod = &daemon_set["spec"]["template"]["spec"];
+        assert!(named("ServiceAccount").contains(pod["serviceAccountName"].as_str().unwrap()), "{preset}");
+        let volumes: BTreeMap<_, _> = pod["volumes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|volume| (volume["name"].as_str().unwrap(), volume))
+            .collect();
+        let maps = volumes.values().filter_map(|volume| volume["configMap"]["name"].as_str());
+        assert_eq!(maps.map(str::to_owned).collect::<BTreeSet<_>>(), named("ConfigMap"), "{preset}");
+        let containers = ["initContainers", "containers"].map(|list| pod[list].as_array().unwrap());
+        let mounts = containers.into_iter().flatten().flat_map(|one| one["volumeMounts"].as_array().unwrap());
+        let mounted: BTreeSet<_> = mounts.map(|mount| mount["name"].as_str().unwrap()).collect();
+        assert_eq!(mounted, volumes.into_keys().collect(), "{preset}: mounts and volumes");
+        for map in objects.iter().filter(|object| object["kind"] == "ConfigMap") {
+            assert!(map["data"].to_string().len() < LARGEST_MAP, "{preset}: {}", map["metadata"]["name"]);
+        }
+    }
+}
+
+#[test]
+fn the_presets_differ_in_what_enforcing_takes() {
+    let containers = PRESETS.map(|preset| {
+        let objects = objects(preset);
+        let daemon_set = objects.into_iter().find(|object| object["kind"] == "DaemonSet").unwrap();
+        daemon_set["spec"]["template"]["spec"]["containers"][0].clone()
+    });
+    for (preset, container) in PRESETS.iter().zip(&containers) {
+        assert_eq!(container["args"][2], *preset);
+    }
+    let capabilities = containers.each_ref().map(|container| {
+        let added = container["securityContext"]["capabilities"]["add"].as_array().unwrap();
+        added.iter().map(|name| name.as_str().unwrap()).collect::<BTreeSet<_>>()
+    });
+    let only_enforce: Vec<_> = capabilities[1].difference(&capabilities[0]).copied().collect();
+    assert_eq!(only_enforce, ["DAC_OVERRIDE", "SYS_PTRACE"]);
+    let writable = containers.each_ref().map(|container| {
+        let mounts = container["volumeMounts"].as_array().unwrap();
+        mounts.iter().find(|mount| mount["name"] == "cgroup").unwrap()["readOnly"] == json!(false)
+    });
+    assert_eq!(writable, [false, true]);
+}
+
+#[test]
+fn a_patch_that_no_longer_fits_its_base_is_refused() {
+    let object = json!({"args": ["run", "observe"]});
+    let patch = |text: &str| preset::patched(object.clone(), &yaml(text));
+    assert_eq!(
+        patch("[{op: replace, path: /args/1, value: enforce}, {op: add, path: /args/-, value: x}]").unwrap(),
+        json!({"args": ["run", "enforce", "x"]})
+    );
+    assert_eq!(patch("[{op: add, path: /new, value: {a: 1}}]").unwrap()["new"], json!({"a": 1}));
+    for text in [
+        "[{op: test, path: /args/1, value: enforce}]",
+        "[{op: replace, path: /args/2, value: x}]",
+        "[{op: add, path: /nowhere/x, value: x}]",
+        "[{op: move, path: /args/1, value: x}]",
+    ] {
+        assert!(patch(text).is_err(), "{text}");
+    }
+}
