@@ -21,7 +21,7 @@ use enforcer::{
             OptionalUint, PodSandbox,
         },
     },
-    engine::{Gate, Placed, answer_calls},
+    engine::{Exposure, Gate, Placed, answer_calls},
 };
 use enforcer_core::{
     place::Inventory,
@@ -48,7 +48,8 @@ fn main() -> Result<()> {
     placed.follow(Some(Arc::new(inventory)), &policy, true);
 
     let (calls, receiver) = mpsc::channel(16);
-    let deciding = thread::spawn(move || answer_calls(&placed, &Gate::default(), receiver));
+    let deciding =
+        thread::spawn(move || answer_calls(&placed, &Gate::default(), &Exposure::default(), receiver));
     let runtime = Runtime(calls);
     runtime.synchronize()?;
     let (mut creations, mut ends) = (Vec::new(), Vec::new());

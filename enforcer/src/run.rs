@@ -45,7 +45,7 @@ use crate::{
         pages::{PageBudget, PageMoveLimits, Stop},
         restore,
     },
-    engine::{Engine, Gate, LiveSource, Placed, SourceError, answer_calls},
+    engine::{Engine, Exposure, Gate, LiveSource, Placed, SourceError, answer_calls},
     host::{
         HostRoot,
         cgroup::{CgroupLayout, LayoutError},
@@ -220,7 +220,8 @@ impl Daemon {
             kubelet.keep_up(policy.kubelet.clone()).map_err(failed("watching the kubelet"))?;
         }
         if policy.nri.enabled && !options.once {
-            follow_runtime(&policy.nri, engine.placed(), engine.gate())
+            let exposure = exposure(&mut engine, &policy);
+            follow_runtime(&policy.nri, engine.placed(), engine.gate(), exposure)
                 .map_err(failed("starting the link to the runtime"))?;
         }
         let supervisor = Supervisor::of_environment().unwrap_or_else(|error| {
@@ -353,14 +354,29 @@ fn deaf(error: &io::Error) -> Degraded {
 }
 
 /// Starts the thread that keeps the link to the container runtime up, and the one that decides what it asks.
-fn follow_runtime(settings: &NriSettings, placed: Placed, gate: Gate) -> io::Result<()> {
+fn follow_runtime(settings: &NriSettings, placed: Placed, gate: Gate, exposure: Exposure) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let (calls, receiver) = mpsc::channel(CALLS);
     let plugin = PluginName { name: "numa-enforcer".into(), index: settings.index };
     let kept = nri::keep_up(settings.socket.clone(), plugin, calls);
     thread::Builder::new().name("nri".into()).spawn(move || runtime.block_on(kept))?;
-    thread::Builder::new().name("placement".into()).spawn(move || answer_calls(&placed, &gate, receiver))?;
+    let placement = move || answer_calls(&placed, &gate, &exposure, receiver);
+    thread::Builder::new().name("placement".into()).spawn(placement)?;
     Ok(())
+}
+
+/// What containers can read of their place, where that is wanted and can be had.
+fn exposure(engine: &mut Engine, policy: &Policy) -> Exposure {
+    if !policy.nri.expose || !engine.has_actuator() {
+        return Exposure::default();
+    }
+    let exposure = Exposure::below(&policy.state_dir).unwrap_or_else(|error| {
+        let effect = "containers cannot read what they were given";
+        engine.add_degraded(Degraded::new("exposure", error.to_string(), effect));
+        Exposure::default()
+    });
+    engine.set_exposure(exposure.clone());
+    exposure
 }
 
 /// Opens the journal and lets the engine write.

@@ -10,6 +10,7 @@
 pub mod actuator;
 pub mod apply;
 pub mod cpuset;
+pub mod exposed;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod journal;

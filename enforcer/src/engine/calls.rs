@@ -1,7 +1,7 @@
 //! Answers the calls of a container runtime.
 //!
 //! Each call is one decision under the lock of [`Placed`], which takes less than a millisecond; nothing is read
-//! or written for it. What a container gets goes into the answer, and so does what changes for others, which
+//! or written for it, but for what a new container is to have mounted ([`Exposure`]). What a container gets goes into the answer, and so does what changes for others, which
 //! refreshes what the runtime has stored of them. What an answer was too late for is done by the engine's next
 //! turn, which compares every container with its grant. While enforcement is paused answers change nothing: an
 //! update is answered with what the container was set to before, and the turn after the pause writes the rest.
@@ -11,7 +11,7 @@
 //!
 //! An answer is never an error: the pod would not start.
 
-use std::{collections::HashMap, time::Instant};
+use std::{collections::HashMap, path::Path, time::Instant};
 
 use enforcer_core::{
     owner::KnownContainer,
@@ -21,30 +21,36 @@ use enforcer_core::{
 use tokio::sync::mpsc;
 
 use super::{
+    exposure::Exposure,
     gate::Gate,
     placed::{Placed, State},
 };
 use crate::{
     discover::nri::{
         Answer, Call, Reply, Subject,
-        api::{Container, ContainerUpdate, LinuxCpu, LinuxResources, LinuxUpdate, PodSandbox},
+        api::{Container, ContainerUpdate, LinuxCpu, LinuxResources, LinuxUpdate, Mount, PodSandbox},
         marks::known,
         request::{container_cgroup, pod_request},
     },
     report::runtime::RuntimeLink,
 };
 
+/// Where containers find what they were given.
+const EXPOSED_AT: &str = "/.numa-enforcer";
+
 /// `CONTAINER_STOPPED` of NRI.
 const STOPPED: i32 = 4;
 
 /// Answers calls until nobody sends any.
-pub fn answer_calls(placed: &Placed, gate: &Gate, mut calls: mpsc::Receiver<Call>) {
+pub fn answer_calls(placed: &Placed, gate: &Gate, exposure: &Exposure, mut calls: mpsc::Receiver<Call>) {
     while let Some(call) = calls.blocking_recv() {
-        answer(placed, gate, call);
+        answer(placed, gate, exposure, call);
+        // Whoever must make room reads it once it was told to the runtime.
+        exposure.refresh(placed);
     }
 }
 
-fn answer(placed: &Placed, gate: &Gate, call: Call) {
+fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
     // Waiting for a turn to let go of the lock is part of what the runtime waits for.
     let arrived = Instant::now();
     let mut state = placed.lock();
@@ -61,9 +67,13 @@ fn answer(placed: &Placed, gate: &Gate, call: Call) {
             state.link(RuntimeLink::Up { name: runtime.name, version: runtime.version });
             let mut all = announced_all(&pods, &containers);
             state.only(&mut all);
+            let there = all.iter().map(|(one, _)| one.id.clone()).collect();
             let all = all.into_iter().map(|(one, _)| one).collect();
             let settled = state.settle("synchronize", |known, node| known.synchronize(node, all));
-            send(&mut state, arrived, "synchronize", reply, None, settled);
+            let answer = answer_of(&state, None, None, settled);
+            send(&mut state, arrived, "synchronize", reply, answer);
+            drop(state);
+            exposure.only(&there);
         }
         Call::Create { subject, reply } => {
             let mut new = announced(&subject.pod, &subject.container);
@@ -72,20 +82,27 @@ fn answer(placed: &Placed, gate: &Gate, call: Call) {
             if !settled.own.is_empty() {
                 state.made(&new);
             }
-            send(&mut state, arrived, "create", reply, None, settled);
+            // The one thing that is written for an answer: what is mounted must be there. Not under the lock.
+            drop(state);
+            let mounts = exposure.begin(placed, &new.id).map(|dir| mount(&dir));
+            let mut state = placed.lock();
+            let answer = answer_of(&state, None, mounts, settled);
+            send(&mut state, arrived, "create", reply, answer);
         }
         Call::Update { subject, wanted, reply } => {
             let id = subject.container.id.clone();
             let settled = update(&mut state, *subject, wanted);
             // The runtime would write the cpuset that it has stored, so it is told every time.
             let own = state.cpuset(&id).unwrap_or_default();
-            send(&mut state, arrived, "update", reply, Some((id, own)), settled);
+            let answer = answer_of(&state, Some((id, own)), None, settled);
+            send(&mut state, arrived, "update", reply, answer);
         }
         Call::Stop { subject, reply } => {
             state.ends(&subject.container.id);
             let settled = state.settle("stop", |known, node| known.end(node, &subject.container.id));
             state.forget(&subject.container.id);
-            send(&mut state, arrived, "stop", reply, None, settled);
+            let answer = answer_of(&state, None, None, settled);
+            send(&mut state, arrived, "stop", reply, answer);
         }
         // Its cgroup is there now; what it lacks is written by the next turn.
         Call::Started(_) => {
@@ -98,6 +115,8 @@ fn answer(placed: &Placed, gate: &Gate, call: Call) {
             state.settle("removed", |known, node| known.end(node, &subject.container.id));
             state.forget(&subject.container.id);
             state.count("removed");
+            drop(state);
+            exposure.end(&subject.container.id);
         }
         Call::PodRemoved(_) => state.count("pod-removed"),
         Call::Down(reason) => {
@@ -129,23 +148,38 @@ fn update(state: &mut State, subject: Subject, wanted: LinuxResources) -> Settle
     state.settle("update", |known, node| known.resize(node, changed))
 }
 
-/// Sends what was settled, and notes when that was too late. `own` is the container of the call, where the
-/// answer has it among the updates.
-fn send(
-    state: &mut State,
-    arrived: Instant,
-    call: &'static str,
-    reply: Reply,
+/// What was settled, as an answer. `own` is the container of the call, where the answer has it among the updates.
+fn answer_of(
+    state: &State,
     own: Option<(String, Cpuset)>,
+    mounts: Option<Mount>,
     mut settled: Settled,
-) {
+) -> Answer {
     if state.is_held() {
         // Decided it is; once the pause is over a turn writes it.
         (settled.own, settled.others) = Default::default();
     }
     let adjust = (!settled.own.is_empty() && own.is_none()).then(|| resources(&settled.own));
     let updates = settled.others.into_iter().chain(own).filter(|(_, cpuset)| !cpuset.is_empty());
-    let answer = Answer { adjust, updates: updates.map(|(id, cpuset)| of_container(id, &cpuset)).collect() };
+    Answer {
+        adjust,
+        mounts: mounts.into_iter().collect(),
+        updates: updates.map(|(id, cpuset)| of_container(id, &cpuset)).collect(),
+    }
+}
+
+/// Where a container reads what it was given. It cannot change it, and nothing in it can be run.
+fn mount(dir: &Path) -> Mount {
+    Mount {
+        destination: EXPOSED_AT.to_owned(),
+        r#type: "bind".to_owned(),
+        source: dir.to_string_lossy().into_owned(),
+        options: ["bind", "ro", "nosuid", "nodev", "noexec"].map(str::to_owned).into(),
+    }
+}
+
+/// Sends it, and notes when that was too late.
+fn send(state: &mut State, arrived: Instant, call: &'static str, reply: Reply, answer: Answer) {
     let late = reply.send(answer).is_err();
     if late {
         tracing::warn!("the answer to {call} came too late; what was decided is written by the next turn");

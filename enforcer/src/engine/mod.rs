@@ -10,6 +10,7 @@
 mod calls;
 pub mod decisions;
 mod drift;
+mod exposure;
 mod gate;
 mod placed;
 mod source;
@@ -35,6 +36,7 @@ use self::placed::State;
 pub use self::{
     calls::answer_calls,
     decisions::Decisions,
+    exposure::Exposure,
     gate::{Gate, Inside},
     placed::Placed,
     source::{LiveSource, Others, Source, SourceError},
@@ -62,6 +64,7 @@ pub struct Engine {
     placed: Placed,
     history: History,
     gate: Gate,
+    exposure: Exposure,
     totals: Totals,
 }
 
@@ -94,6 +97,7 @@ impl Engine {
             placed: Placed::default(),
             history: History::default(),
             gate: Gate::default(),
+            exposure: Exposure::default(),
             totals: Totals { config_good: true, ..Totals::default() },
         }
     }
@@ -101,6 +105,11 @@ impl Engine {
     /// Lets the engine write where the policy says so.
     pub fn set_actuator(&mut self, actuator: Box<dyn Actuator>) {
         self.actuator = Some(actuator);
+    }
+
+    /// Keeps what containers read true after each turn.
+    pub fn set_exposure(&mut self, exposure: Exposure) {
+        self.exposure = exposure;
     }
 
     /// May the engine write if the policy says so?
@@ -204,6 +213,7 @@ impl Engine {
         };
         degraded.extend(of_machine.iter().chain(&self.standing).cloned());
         degraded.extend(self.placed.degraded());
+        degraded.extend(self.exposure.degraded());
         let others = self.source.others();
         degraded.extend(others.degraded.iter().cloned());
         self.placed.beside(others);
@@ -251,6 +261,7 @@ impl Engine {
         let applied = self.carry_out(&decision, paused.is_some(), now_ns);
         self.decisions().note_turn(&workloads, &decision, &applied.outcomes, paused.is_some());
         self.keep(&decision, &applied, paused.is_some(), now_ns);
+        self.exposure.refresh(&self.placed);
         self.totals.ticks += 1;
         self.totals.count(&applied.outcomes);
         let report = TickReport {

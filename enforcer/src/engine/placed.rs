@@ -17,7 +17,9 @@ use enforcer_core::{
     degraded::Degraded,
     model::Model,
     owner::{Facts, KnownContainer, Owners, Ownership, given_at_creation},
-    place::{Allocations, Announced, ContainerRequest, Containers, Cpuset, Inventory, Node, Settled},
+    place::{
+        Allocations, Announced, ContainerRequest, Containers, Cpuset, Inventory, Node, Settled, exposed,
+    },
     policy::{Policy, Standing, Subject as Declared, WorkloadRule, placement::PlacementSettings},
     sample::Sample,
     trial::UpdateReport,
@@ -359,6 +361,20 @@ impl State {
             let set = ids.into_iter().filter_map(|id| Some((id.clone(), self.cpuset(&id)?)));
             self.held = Some(set.collect());
         }
+    }
+
+    /// What each of these containers has, for itself to read; nothing of those that are not ours to set, or while what
+    /// they have is not what they are set to.
+    pub(super) fn exposed<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Vec<(String, String)> {
+        let Some(inventory) = self.inventory.as_ref().filter(|_| self.places && self.held.is_none()) else {
+            return Vec::new();
+        };
+        let taken = self.allocations.exclusive_cpus();
+        let text = |id: &str| {
+            let holder = self.containers.holder(id).filter(|holder| !holder.is_given())?;
+            Some((id.to_owned(), exposed(self.allocations.get(holder)?, &taken, &inventory.machine)))
+        };
+        ids.filter_map(text).collect()
     }
 
     /// Nothing may be set now but what was set before.

@@ -23,6 +23,7 @@ mod pods;
 mod policies;
 mod refused;
 mod resized;
+mod resources;
 mod restarted;
 mod rig;
 mod spread;
@@ -132,6 +133,11 @@ pub const ALL: &[Scenario] = &[
     Scenario { needs_containerd: true, ..long("node-policies", "ccx", "", policies::on_two_nodes) },
     Scenario { needs_containerd: true, ..long("node-policies-4s", "4s", "", policies::on_four_nodes) },
     Scenario { needs_containerd: true, ..long("node-resized", pods::TOPOLOGY, "", resized::in_place) },
+    Scenario {
+        needs_containerd: true,
+        only_by_name: true,
+        ..long("node-resources", pods::TOPOLOGY, "", resources::read_by_containers)
+    },
     Scenario {
         needs_containerd: true,
         ..long("node-restarted", pods::TOPOLOGY, "", restarted::while_containers_run)

@@ -24,6 +24,7 @@ mod cgroup;
 mod choice;
 mod containers;
 mod explain;
+mod exposed;
 mod grant;
 mod held;
 pub mod hints;
@@ -47,6 +48,7 @@ pub use self::{
     cgroup::{Bounds, CgroupRequest, Wished},
     containers::{Announced, Containers, Cpuset, Node, Settled, UNPLACED, Weighed},
     explain::{Candidate, Trace},
+    exposed::exposed,
     grant::{
         ColdStart, CpuClass, Grant, MemoryClaim, MemoryPriority, MemoryResource, MemorySource, SharedCpus,
     },

@@ -128,6 +128,9 @@ pub struct NriSettings {
     /// Place containers when they are created, in enforce mode. What the kubelet's static managers gave exclusive
     /// CPUs or memory nodes is left alone; other plugins that set cpusets must be off.
     pub place: bool,
+    /// Containers that are placed when they are created can read what they were given, in a file below
+    /// `/.numa-enforcer`.
+    pub expose: bool,
     /// Its socket for plugins.
     pub socket: PathBuf,
     /// Place among the plugins, 0 to 99: those with lower numbers are asked first.
@@ -314,7 +317,7 @@ impl Default for MetricsSettings {
 
 impl Default for NriSettings {
     fn default() -> Self {
-        Self { enabled: true, place: false, socket: "/var/run/nri/nri.sock".into(), index: 50 }
+        Self { enabled: true, place: false, expose: false, socket: "/var/run/nri/nri.sock".into(), index: 50 }
     }
 }
 

@@ -325,9 +325,29 @@ pub struct OptionalUint {
 /// What a plugin changes of a new container.
 #[derive(Clone, PartialEq, Message)]
 pub struct ContainerAdjustment {
+    /// What is mounted into it beside what it asks for.
+    #[prost(message, repeated, tag = "3")]
+    pub mounts: Vec<Mount>,
     /// Of Linux.
     #[prost(message, optional, tag = "6")]
     pub linux: Option<LinuxChange>,
+}
+
+/// A mount in a container.
+#[derive(Clone, PartialEq, Message)]
+pub struct Mount {
+    /// Where in the container.
+    #[prost(string, tag = "1")]
+    pub destination: String,
+    /// `bind`, or a file system.
+    #[prost(string, tag = "2")]
+    pub r#type: String,
+    /// What of the host.
+    #[prost(string, tag = "3")]
+    pub source: String,
+    /// Options of mount(8).
+    #[prost(string, repeated, tag = "4")]
+    pub options: Vec<String>,
 }
 
 /// What a plugin changes of a container that is there.

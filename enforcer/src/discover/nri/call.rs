@@ -6,7 +6,7 @@
 
 use tokio::sync::oneshot;
 
-use super::api::{Container, ContainerUpdate, LinuxResources, PodSandbox};
+use super::api::{Container, ContainerUpdate, LinuxResources, Mount, PodSandbox};
 
 /// Which runtime is at the other end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub struct Subject {
 pub struct Answer {
     /// Resources of the container that the call is about; of a creation.
     pub adjust: Option<LinuxResources>,
+    /// Mounts of that container.
+    pub mounts: Vec<Mount>,
     /// Changes of containers that are there.
     pub updates: Vec<ContainerUpdate>,
 }

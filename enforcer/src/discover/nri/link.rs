@@ -344,8 +344,10 @@ fn subject(request: &Request) -> Result<(Box<Subject>, super::api::LinuxResource
 
 fn created(answer: Answer) -> Vec<u8> {
     let linux = answer.adjust.map(|resources| LinuxChange { resources: Some(resources) });
+    let mounts = answer.mounts;
+    let changes = linux.is_some() || !mounts.is_empty();
     CreateContainerResponse {
-        adjust: linux.map(|linux| ContainerAdjustment { linux: Some(linux) }),
+        adjust: changes.then_some(ContainerAdjustment { mounts, linux }),
         update: answer.updates,
     }
     .encode_to_vec()

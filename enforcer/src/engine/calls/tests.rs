@@ -84,7 +84,7 @@ fn ask(placed: &Placed, call: impl FnOnce(Reply) -> Call) -> Answer {
 
 fn ask_behind(gate: &Gate, placed: &Placed, call: impl FnOnce(Reply) -> Call) -> Answer {
     let (reply, mut answer) = Reply::new();
-    super::answer(placed, gate, call(reply));
+    super::answer(placed, gate, &Exposure::default(), call(reply));
     answer.try_recv().unwrap()
 }
 
@@ -148,13 +148,13 @@ fn what_a_container_would_have_is_kept_until_it_is_recorded() {
     assert!(!placed.has_started());
     let cgroup = CgroupPath::new("/kubepods/podone/id-one");
     assert_eq!(placed.unrecorded()[&cgroup].cpus.as_ref().unwrap().to_string(), "0-2");
-    super::answer(&placed, &Gate::default(), Call::Started(subject("one", "", None)));
+    super::answer(&placed, &Gate::default(), &Exposure::default(), Call::Started(subject("one", "", None)));
     assert!(placed.has_started() && !placed.has_started());
     placed.recorded(&[cgroup]);
-    super::answer(&placed, &Gate::default(), Call::Started(subject("one", "", None)));
+    super::answer(&placed, &Gate::default(), &Exposure::default(), Call::Started(subject("one", "", None)));
     assert!(!placed.has_started() && placed.unrecorded().is_empty());
     create(&placed, "two", 2);
-    super::answer(&placed, &Gate::default(), Call::Removed(subject("two", "", None)));
+    super::answer(&placed, &Gate::default(), &Exposure::default(), Call::Removed(subject("two", "", None)));
     assert!(placed.unrecorded().is_empty(), "it has ended before it was there");
 }
 
@@ -308,10 +308,10 @@ fn what_the_runtime_says_there_is_replaces_what_was_known() {
 fn a_runtime_that_was_there_and_is_not_is_missed_and_one_that_never_was_is_not() {
     let placed = placed(true);
     let down = || Call::Down("connecting to /n: absent".into());
-    super::answer(&placed, &Gate::default(), down());
+    super::answer(&placed, &Gate::default(), &Exposure::default(), down());
     assert_eq!(placed.degraded(), None);
     create(&placed, "one", 2);
-    super::answer(&placed, &Gate::default(), down());
+    super::answer(&placed, &Gate::default(), &Exposure::default(), down());
     let degraded = placed.degraded().unwrap();
     assert_eq!((degraded.source.as_str(), degraded.reason.as_str()), ("nri", "connecting to /n: absent"));
     // What was given stays: the container runs.
@@ -326,6 +326,7 @@ fn a_late_answer_is_counted_and_what_was_decided_stays() {
     super::answer(
         &placed,
         &Gate::default(),
+        &Exposure::default(),
         Call::Create { subject: subject("one", "", Some(amounts(2))), reply },
     );
     assert_eq!(placed.take_report().unwrap().late, 1);
@@ -338,7 +339,7 @@ fn who_has_no_place_is_reported_until_it_has_ended() {
     let refused = create(&placed, "big", 9);
     assert_eq!(cpuset(refused.adjust.as_ref()), "0-7/");
     assert!(placed.take_report().unwrap().unplaced["id-big"].contains("cpu"));
-    super::answer(&placed, &Gate::default(), Call::Removed(subject("big", "", None)));
+    super::answer(&placed, &Gate::default(), &Exposure::default(), Call::Removed(subject("big", "", None)));
     let report = placed.take_report().unwrap();
     assert_eq!((report.unplaced.len(), report.containers), (0, 0));
     assert_eq!(placed.lock().allocations.iter().count(), 0);
@@ -453,4 +454,57 @@ fn a_container_that_is_declared_to_be_left_alone_gets_no_answer_and_gives_back_w
     placed.owners(&[workload_of("one")], &Sample::default(), &Model::default(), &policy);
     assert!(placed.lock().allocations.exclusive_cpus().is_empty());
     assert_eq!(update(&placed), Answer::default());
+}
+
+#[test]
+fn a_container_reads_what_it_has_until_it_is_gone_and_so_does_who_must_make_room() {
+    let state = tempfile::tempdir().unwrap();
+    let placed = placed(true);
+    let exposure = Exposure::below(state.path()).unwrap();
+    let (gate, dir) = (Gate::default(), state.path().join("exposed"));
+    let ask = |call: &dyn Fn(Reply) -> Call| {
+        let (reply, mut answer) = Reply::new();
+        super::answer(&placed, &gate, &exposure, call(reply));
+        exposure.refresh(&placed);
+        answer.try_recv()
+    };
+    let read = |id: &str| {
+        let text = std::fs::read_to_string(dir.join(id).join("resources.sh")).unwrap_or_default();
+        text.lines().take(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let shared =
+        ask(&|reply| Call::Create { subject: subject("shared", "/besteffort", None), reply }).unwrap();
+    assert_eq!(shared.mounts[0].destination, "/.numa-enforcer");
+    assert_eq!(shared.mounts[0].source, dir.join("id-shared").to_str().unwrap());
+    assert!(shared.mounts[0].options.contains(&"ro".to_owned()));
+    let before = read("id-shared");
+    ask(&|reply| Call::Create { subject: subject("one", "", Some(amounts(2))), reply }).unwrap();
+    assert_eq!(read("id-one"), ["SHARED_CPUS=\"\"", "EXCLUSIVE_CPUS=\"0-1\""]);
+    let squeezed = read("id-shared");
+    assert_ne!(squeezed, before);
+
+    // While enforcement is paused nothing is set, so nothing else is read.
+    gate.close(None);
+    ask(&|reply| Call::Stop { subject: subject("one", "", None), reply }).unwrap();
+    assert_eq!(read("id-shared"), squeezed);
+    gate.open();
+    ask(&|reply| Call::Stop { subject: subject("one", "", None), reply }).unwrap();
+    assert_eq!(read("id-shared"), before);
+    let removed = |_: Reply| Call::Removed(subject("one", "", None));
+    assert!(ask(&removed).is_err(), "nobody waits for an answer");
+    assert!(!dir.join("id-one").exists() && dir.join("id-shared").exists());
+}
+
+#[test]
+fn a_container_whose_directory_cannot_be_made_starts_without() {
+    let state = tempfile::tempdir().unwrap();
+    let placed = placed(true);
+    let exposure = Exposure::below(state.path()).unwrap();
+    std::fs::write(state.path().join("exposed/id-one"), "in the way").unwrap();
+    let (reply, mut answer) = Reply::new();
+    let subject = subject("one", "", Some(amounts(2)));
+    super::answer(&placed, &Gate::default(), &exposure, Call::Create { subject, reply });
+    let answer = answer.try_recv().unwrap();
+    assert_eq!((cpuset(answer.adjust.as_ref()).as_str(), answer.mounts), ("0-1/0", vec![]));
+    assert!(exposure.degraded().unwrap().reason.contains("exposed/id-one"));
 }

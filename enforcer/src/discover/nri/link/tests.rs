@@ -156,7 +156,7 @@ async fn what_there_is_may_come_in_parts_and_updates_go_with_the_last() {
     let Some(Call::Synchronize { pods, containers, reply, .. }) = calls.recv().await else { panic!() };
     assert_eq!(containers.iter().map(|c| c.id.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
     assert_eq!(pods.len(), 2);
-    reply.send(Answer { adjust: None, updates: vec![update("a", "0-1")] }).unwrap();
+    reply.send(Answer { adjust: None, updates: vec![update("a", "0-1")], ..Answer::default() }).unwrap();
     let answer = runtime.answer(last).await;
     let answer = SynchronizeResponse::decode(&*answer.payload).unwrap();
     assert_eq!((answer.more, answer.update), (false, vec![update("a", "0-1")]));
@@ -199,7 +199,8 @@ async fn a_creation_is_answered_with_its_cpuset_and_the_updates_of_others() {
     let asked = runtime.ask(PLUGIN_SERVICE, "CreateContainer", about("new")).await;
     let Some(Call::Create { subject, reply }) = calls.recv().await else { panic!() };
     assert_eq!((subject.container.id.as_str(), subject.pod.name.as_str()), ("new", "p"));
-    let answer = Answer { adjust: Some(cpuset("2-3", "1")), updates: vec![update("old", "0-1")] };
+    let answer =
+        Answer { adjust: Some(cpuset("2-3", "1")), updates: vec![update("old", "0-1")], ..Answer::default() };
     reply.send(answer).unwrap();
     let answer = runtime.answer(asked).await;
     assert_eq!(answer.status, None);
@@ -221,7 +222,7 @@ async fn an_update_tells_what_was_asked_for_and_a_stop_has_updates_of_others() {
             Call::Stop { reply, .. } => reply,
             other => panic!("{other:?}"),
         };
-        reply.send(Answer { adjust: None, updates: vec![update("x", "4")] }).unwrap();
+        reply.send(Answer { adjust: None, updates: vec![update("x", "4")], ..Answer::default() }).unwrap();
         let answer = runtime.answer(asked).await;
         assert_eq!(Updates::decode(&*answer.payload).unwrap().update, [update("x", "4")]);
     }
@@ -240,7 +241,7 @@ async fn who_decides_too_late_is_told_and_the_runtime_is_answered_in_time() {
         CreateContainerResponse::decode(&*answer.payload).unwrap(),
         CreateContainerResponse::default()
     );
-    let late = Answer { adjust: Some(cpuset("1", "0")), updates: Vec::new() };
+    let late = Answer { adjust: Some(cpuset("1", "0")), updates: Vec::new(), ..Answer::default() };
     assert_eq!(reply.send(late), Err(TooLate));
 }
 

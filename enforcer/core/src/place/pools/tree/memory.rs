@@ -25,7 +25,7 @@ pub struct MemoryNodes {
 }
 
 impl MemoryNodes {
-    pub(super) fn of<'a>(nodes: impl Iterator<Item = &'a Node>) -> Self {
+    pub(in crate::place) fn of<'a>(nodes: impl Iterator<Item = &'a Node>) -> Self {
         let mut sorted = Self::default();
         for node in nodes.filter(|node| has_memory(node)) {
             match node.kind {

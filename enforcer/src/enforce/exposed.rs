@@ -1,0 +1,233 @@
+//! The files in which containers read what they were given: a directory for each, which the runtime mounts into it.
+//!
+//! The directory is mounted, not the file: a file that is replaced would stay the old one for whoever has it mounted.
+//! Each text replaces the one before by a rename, so that whoever reads, or waits with inotify(7) for the directory,
+//! has a whole one.
+//!
+//! Nothing in here is needed by anybody but those containers: a write that fails is reported and tried again with the
+//! next change, and a container whose directory cannot be made starts without. Ids come from the runtime and are checked
+//! before they become names of files. The files are as durable as the cpusets that they tell of: not at all.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, DirBuilder, OpenOptions, Permissions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::OFlags;
+use thiserror::Error;
+
+use crate::{
+    file_error::{FileError, failed},
+    host::read_text,
+};
+
+/// Below the state directory.
+const FOLDER: &str = "exposed";
+/// What containers read.
+const FILE: &str = "resources.sh";
+/// Its next text.
+const NEXT: &str = ".resources.sh";
+/// Longest id of a container: those of Kubernetes have 64 characters.
+const LONGEST_ID: usize = 128;
+
+/// The directories of all containers.
+#[derive(Debug)]
+pub struct Exposed {
+    dir: PathBuf,
+    /// What each container reads now; empty where that is not known.
+    texts: BTreeMap<String, String>,
+}
+
+/// A container does not read what it should.
+#[derive(Debug, Error)]
+pub enum ExposeError {
+    /// An id that must not become the name of a file.
+    #[error(
+        "exposing the place of container {0:?}: its id is not a name of letters, digits, `-`, `_` and `.`"
+    )]
+    Id(String),
+    /// The file system.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl Exposed {
+    /// Those below a state directory, with what an earlier daemon has left there.
+    pub fn open(state_dir: &Path) -> Result<Self, ExposeError> {
+        let dir = state_dir.join(FOLDER);
+        make_dir(&dir)?;
+        let mut texts = BTreeMap::new();
+        for entry in fs::read_dir(&dir).map_err(failed("listing", &dir))?.flatten() {
+            if let Some(id) = entry.file_name().to_str().filter(|id| is_id(id)) {
+                let text = read_text(&entry.path().join(FILE)).unwrap_or_default();
+                texts.insert(id.to_owned(), text);
+            }
+        }
+        Ok(Self { dir, texts })
+    }
+
+    /// Makes the directory of a container that is about to be made; returns its path, to be mounted.
+    pub fn begin(&mut self, id: &str, text: &str) -> Result<PathBuf, ExposeError> {
+        if !is_id(id) {
+            return Err(ExposeError::Id(id.chars().take(LONGEST_ID).collect()));
+        }
+        let dir = self.dir.join(id);
+        make_dir(&dir)?;
+        self.texts.insert(id.to_owned(), String::new());
+        self.refresh(id, text)?;
+        Ok(dir)
+    }
+
+    /// Lets a container read this from now on. One without a directory never had it mounted.
+    pub fn refresh(&mut self, id: &str, text: &str) -> Result<(), ExposeError> {
+        let Some(before) = self.texts.get_mut(id).filter(|before| *before != text) else { return Ok(()) };
+        replace(&self.dir.join(id), text)?;
+        text.clone_into(before);
+        Ok(())
+    }
+
+    /// The container is gone. Whether it was exposed does not matter.
+    pub fn end(&mut self, id: &str) -> Result<(), ExposeError> {
+        if self.texts.remove(id).is_none() {
+            return Ok(());
+        }
+        let dir = self.dir.join(id);
+        Ok(fs::remove_dir_all(&dir).or_else(unless_gone).map_err(failed("removing", &dir))?)
+    }
+
+    /// Only these containers are there. All others are tried, whatever fails.
+    pub fn only(&mut self, ids: &BTreeSet<String>) -> Result<(), ExposeError> {
+        let gone: Vec<String> = self.texts.keys().filter(|id| !ids.contains(*id)).cloned().collect();
+        gone.iter().map(|id| self.end(id)).fold(Ok(()), Result::and)
+    }
+
+    /// Who has a directory.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.texts.keys().map(String::as_str)
+    }
+}
+
+fn is_id(id: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=LONGEST_ID).contains(&id.len()) && !id.starts_with('.') && id.bytes().all(known)
+}
+
+/// Whoever runs in a container may read it, whatever the daemon's umask.
+fn make_dir(dir: &Path) -> Result<(), FileError> {
+    let made = DirBuilder::new().mode(0o755).create(dir);
+    let made = made.or_else(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists if is_dir(dir) => Ok(()),
+        _ => Err(error),
+    });
+    made.and_then(|()| fs::set_permissions(dir, Permissions::from_mode(0o755))).map_err(failed("making", dir))
+}
+
+/// Itself, not what a link leads to.
+fn is_dir(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
+}
+
+fn replace(dir: &Path, text: &str) -> Result<(), FileError> {
+    let (next, file) = (dir.join(NEXT), dir.join(FILE));
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o644);
+    options.custom_flags(i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0));
+    let written = options.open(&next).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.set_permissions(Permissions::from_mode(0o644))
+    });
+    written.map_err(failed("writing", &next))?;
+    fs::rename(&next, &file).map_err(failed("renaming to", &file))
+}
+
+fn unless_gone(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+
+    fn read(dir: &Path, id: &str) -> String {
+        fs::read_to_string(dir.join(FOLDER).join(id).join(FILE)).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_container_reads_whole_texts_until_it_is_gone() {
+        let state = tempfile::tempdir().unwrap();
+        let mut exposed = Exposed::open(state.path()).unwrap();
+        let dir = exposed.begin("a", "one\n").unwrap();
+        assert_eq!(dir, state.path().join("exposed/a"));
+        let inode = |dir: &Path| fs::metadata(dir.join(FILE)).unwrap().ino();
+        let first = inode(&dir);
+        // Held open, so that its inode is not given to another file.
+        let _open = fs::File::open(dir.join(FILE)).unwrap();
+        exposed.refresh("a", "one\n").unwrap();
+        assert_eq!(inode(&dir), first, "the same again is not written");
+        exposed.refresh("a", "two\n").unwrap();
+        assert_ne!(inode(&dir), first, "it is another file, not the same with other bytes");
+        assert_eq!(read(state.path(), "a"), "two\n");
+        let names: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, [FILE]);
+        assert_eq!(fs::metadata(&dir).unwrap().mode() & 0o777, 0o755);
+        assert_eq!(fs::metadata(dir.join(FILE)).unwrap().mode() & 0o777, 0o644);
+        exposed.refresh("b", "one\n").unwrap();
+        assert_eq!(read(state.path(), "b"), "", "nobody has that mounted");
+        exposed.end("a").unwrap();
+        exposed.end("a").unwrap();
+        assert!(!dir.exists());
+    }
+
+    #[test]
+    fn a_later_daemon_finds_and_refreshes_what_there_is() {
+        let state = tempfile::tempdir().unwrap();
+        let mut first = Exposed::open(state.path()).unwrap();
+        for id in ["a", "b", "c"] {
+            first.begin(id, "one\n").unwrap();
+        }
+        let mut later = Exposed::open(state.path()).unwrap();
+        assert_eq!(later.ids().collect::<Vec<_>>(), ["a", "b", "c"]);
+        later.refresh("a", "two\n").unwrap();
+        later.only(&BTreeSet::from(["a".to_owned(), "other".to_owned()])).unwrap();
+        assert_eq!(read(state.path(), "a"), "two\n");
+        assert_eq!(later.ids().collect::<Vec<_>>(), ["a"]);
+        assert!(!state.path().join("exposed/b").exists());
+    }
+
+    #[test]
+    fn an_id_is_a_name_or_nothing() {
+        let state = tempfile::tempdir().unwrap();
+        let mut exposed = Exposed::open(state.path()).unwrap();
+        for id in ["", ".", "..", "../x", "a/b", ".hidden", "a\0", "\u{1b}", &"x".repeat(129)] {
+            let error = exposed.begin(id, "").unwrap_err();
+            assert!(matches!(error, ExposeError::Id(_)) && error.to_string().len() < 400, "{error}");
+        }
+        assert!(exposed.begin("3f4a-_.x", "").is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_named_and_tried_again() {
+        let state = tempfile::tempdir().unwrap();
+        let mut exposed = Exposed::open(state.path()).unwrap();
+        let dir = exposed.begin("a", "one\n").unwrap();
+        let elsewhere = state.path().join("elsewhere");
+        fs::write(&elsewhere, "kept").unwrap();
+        symlink(&elsewhere, dir.join(NEXT)).unwrap();
+        let error = exposed.refresh("a", "two\n").unwrap_err().to_string();
+        assert!(error.starts_with("writing ") && error.contains("/exposed/a/"), "{error}");
+        assert_eq!(
+            (read(state.path(), "a").as_str(), fs::read_to_string(&elsewhere).unwrap().as_str()),
+            ("one\n", "kept")
+        );
+        fs::remove_file(dir.join(NEXT)).unwrap();
+        exposed.refresh("a", "two\n").unwrap();
+        assert_eq!(read(state.path(), "a"), "two\n");
+        symlink(state.path(), state.path().join("exposed/link")).unwrap();
+        assert!(exposed.begin("link", "x").is_err());
+    }
+}
