@@ -182,12 +182,18 @@ impl Engine {
     }
 
     /// A look between two ticks: makes room for events that the kernel side tells. Returns whether the next tick
-    /// should not wait, because somebody has written a cpuset that is ours to keep, or a container has started whose original
-    /// cpuset is not in the journal.
+    /// should not wait, because somebody has written a cpuset that is ours to keep, a container has started whose original
+    /// cpuset is not in the journal, or somebody has come to a new cgroup that may be declared.
     pub fn look(&mut self) -> bool {
         self.source.drain();
-        // Both are taken, whatever the other says.
-        self.placed.has_started() | self.source.written()
+        let policy = &self.policy;
+        // Who is never placed by turns is not watched for.
+        let appeared = self.actuator.is_some()
+            && policy.mode == Mode::Enforce
+            && policy.workloads.iter().any(|rule| rule.enforce)
+            && self.source.appeared(&|cgroup| policy.may_place(cgroup));
+        // All are taken, whatever the others say.
+        self.placed.has_started() | self.source.written() | appeared
     }
 
     /// Readable when something was told that should not wait for the next turn; `None` where nothing can be.

@@ -19,7 +19,7 @@ use crate::{
         workloads::read_workloads,
     },
     host::{HostRoot, cgroup::CgroupLayout},
-    observe::{CpusetWatch, KeptCgroups, Sampler, SamplerOptions},
+    observe::{CgroupWatch, CpusetWatch, KeptCgroups, Sampler, SamplerOptions},
 };
 
 /// What one look gives: workloads, what could not be seen of them, and the sample.
@@ -75,6 +75,10 @@ pub trait Source {
     fn written(&mut self) -> bool {
         false
     }
+    /// Has somebody come to a new cgroup that `may` be placed, since this was last asked?
+    fn appeared(&mut self, _may: &dyn Fn(&CgroupPath) -> bool) -> bool {
+        false
+    }
     /// Others who write cpusets there.
     fn others(&mut self) -> Others {
         Others::default()
@@ -91,6 +95,7 @@ pub struct LiveSource {
     /// Made with the first topology: the programs need to know which CPU is on which node.
     sampler: Option<Sampler>,
     watch: CpusetWatch,
+    cgroups: CgroupWatch,
     kubelet: Watch,
     units: BTreeMap<String, UnitSetting>,
 }
@@ -99,8 +104,9 @@ impl LiveSource {
     /// Looks at `host`.
     pub fn new(host: HostRoot, layout: CgroupLayout, options: SamplerOptions) -> Self {
         let watch = CpusetWatch::new(layout.clone());
+        let cgroups = CgroupWatch::new(layout.cpuset.clone());
         let (kubelet, units) = (Watch::default(), BTreeMap::new());
-        Self { host, layout, options, sampler: None, watch, kubelet, units }
+        Self { host, layout, options, sampler: None, watch, cgroups, kubelet, units }
     }
 
     /// Has the kubelet looked at as well.
@@ -167,6 +173,10 @@ impl Source for LiveSource {
 
     fn written(&mut self) -> bool {
         self.watch.written()
+    }
+
+    fn appeared(&mut self, may: &dyn Fn(&CgroupPath) -> bool) -> bool {
+        self.cgroups.appeared(may)
     }
 
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {

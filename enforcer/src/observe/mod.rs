@@ -6,6 +6,7 @@
 #[cfg(feature = "bpf")]
 pub mod bpf;
 mod cgroup;
+mod cgroup_watch;
 mod cpuset_watch;
 mod hugepages;
 mod index;
@@ -18,5 +19,6 @@ mod procfs;
 mod sampler;
 mod settings;
 
+pub use cgroup_watch::CgroupWatch;
 pub use cpuset_watch::{CpusetWatch, KeptCgroups};
 pub use sampler::{Sampler, SamplerOptions};

@@ -13,6 +13,7 @@ mod eyes;
 mod forty;
 mod idle;
 mod large;
+mod late;
 mod lifecycles;
 mod moves;
 mod node;
@@ -116,6 +117,7 @@ pub const ALL: &[Scenario] = &[
     // Without the kernel's own balancing, which would move the pages before the daemon does.
     product("correct-restore-inherited", "2s", BALANCING_OFF, correct::restore_inherited),
     product("correct-drift", "2s", "", drift::repaired),
+    Scenario { only_by_name: true, ..product("correct-late", "2s", "", late::between_two_turns) },
     Scenario { only_by_name: true, ..long("correct-idle", "2s", "", idle::of_two_hundred) },
     product("degrade-one-node", "uma", "", degrade::one_node),
     product("degrade-no-btf", "2s", "", degrade::no_btf),

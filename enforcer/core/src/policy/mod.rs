@@ -29,6 +29,7 @@ pub use self::{
     size::{ByteSize, SizeError},
     workload::{DeclaredClass, PodNames, Standing, Subject, WorkloadRule},
 };
+use crate::workload::{CgroupPath, Origin, identify};
 
 /// Longest time between two samples.
 const LONGEST_INTERVAL: Duration = Duration::from_hours(24);
@@ -232,6 +233,16 @@ impl Policy {
     /// The entry of a workload and its position: the first in the file that is about it.
     pub fn rule(&self, subject: &Subject<'_>) -> Option<(usize, &WorkloadRule)> {
         self.workloads.iter().enumerate().find(|(_, rule)| rule.is_about(subject))
+    }
+}
+
+impl Policy {
+    /// May a cgroup of which only the path is known yet be one that is to be placed by a turn? Containers that are
+    /// placed when they are created are not.
+    pub fn may_place(&self, cgroup: &CgroupPath) -> bool {
+        let is_pod = || matches!(identify(cgroup).origin, Origin::Pod { .. });
+        let mut rules = self.workloads.iter().filter(|rule| rule.enforce);
+        rules.any(|rule| rule.may_be_about(cgroup)) && !(self.nri.place && is_pod())
     }
 }
 

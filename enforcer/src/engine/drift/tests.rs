@@ -17,7 +17,7 @@ use crate::{
     enforce::fixture::Fixture,
     engine::{Engine, Source, SourceError},
     host::{cgroup::CgroupLayout, read_text},
-    observe::{CpusetWatch, KeptCgroups},
+    observe::{CgroupWatch, CpusetWatch, KeptCgroups},
     report::tick::TickReport,
 };
 
@@ -28,6 +28,7 @@ const MINUTE: u64 = 60 * SECOND;
 struct Files {
     layout: CgroupLayout,
     watch: CpusetWatch,
+    cgroups: CgroupWatch,
 }
 
 impl Files {
@@ -59,6 +60,10 @@ impl Source for Files {
 
     fn written(&mut self) -> bool {
         self.watch.written()
+    }
+
+    fn appeared(&mut self, may: &dyn Fn(&CgroupPath) -> bool) -> bool {
+        self.cgroups.appeared(may)
     }
 
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {
@@ -100,7 +105,8 @@ impl Rig {
         let text = "cool_down = \"10m\"\n[[workload]]\nname = \"db\"\ncgroup = \"/db\"\ncpus = 2\n";
         let policy = Policy { mode, ..toml::from_str(text).unwrap() };
         let watch = CpusetWatch::new(host.layout.clone());
-        let source = Files { layout: host.layout.clone(), watch };
+        let cgroups = CgroupWatch::new(host.layout.cpuset.clone());
+        let source = Files { layout: host.layout.clone(), watch, cgroups };
         let mut engine = Engine::new(Box::new(source), policy);
         engine.set_actuator(Box::new(host.actuator()));
         Self { host, engine }
@@ -166,4 +172,26 @@ fn who_only_observes_watches_nobody() {
     assert!(!rig.engine.look());
     assert_eq!(rig.tick(2 * SECOND).totals.drift.repaired, 0);
     assert_eq!(rig.cpus(), "0-7");
+}
+
+#[test]
+fn a_declared_cgroup_that_appears_between_two_turns_does_not_wait_for_the_next() {
+    for (mode, soon) in [(Mode::Enforce, true), (Mode::Observe, false)] {
+        let mut rig = Rig::new(mode);
+        rig.engine.set_policy(Policy {
+            mode,
+            ..toml::from_str("[[workload]]\nname = \"late\"\ncgroup = \"/late*\"\ncpus = 2\n").unwrap()
+        });
+        rig.tick(SECOND);
+        rig.engine.look();
+        for (cgroup, declared) in [("other", false), ("late", true)] {
+            let dir = rig.host.layout.cpuset.path.join(cgroup);
+            fs::create_dir(&dir).unwrap();
+            fs::write(dir.join("cgroup.procs"), "").unwrap();
+            assert!(!rig.engine.look(), "{cgroup}: nobody is in it");
+            fs::write(dir.join("cgroup.procs"), "7\n").unwrap();
+            assert_eq!(rig.engine.look(), declared && soon, "{cgroup}");
+            assert!(!rig.engine.look(), "{cgroup}: once");
+        }
+    }
 }

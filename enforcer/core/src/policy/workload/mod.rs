@@ -23,7 +23,10 @@ use super::{
     ByteSize, CgroupGlob, NameGlob,
     placement::{Engine, MemoryTypes, TopologyPolicy},
 };
-use crate::set::NodeSet;
+use crate::{
+    set::NodeSet,
+    workload::{CgroupPath, identify},
+};
 
 /// A `[[workload]]` of the configuration. It needs one matcher at least.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -108,6 +111,16 @@ impl WorkloadRule {
             && self.unit.as_ref().is_none_or(|glob| subject.unit().is_some_and(|unit| glob.matches(unit)))
             && self.command.as_ref().is_none_or(|glob| self.is_about_command(glob, subject))
             && (!self.names_pods() || subject.pod.as_ref().is_some_and(|names| self.is_about_pod(names)))
+    }
+
+    /// May it be about a cgroup of which only the path is known yet?
+    pub fn may_be_about(&self, cgroup: &CgroupPath) -> bool {
+        let standing = Standing::from(&identify(cgroup).origin);
+        let subject = Subject { cgroup: Some(cgroup), standing, pod: None, commands: &[] };
+        self.cgroup.as_ref().is_none_or(|glob| glob.matches(cgroup))
+            && self.unit.as_ref().is_none_or(|glob| subject.unit().is_some_and(|unit| glob.matches(unit)))
+            && (!self.names_pods() || standing == Standing::Pod)
+            && (self.command.is_none() || standing != Standing::Pod)
     }
 
     /// Does it name pods, or containers of pods?

@@ -155,3 +155,24 @@ fn every_key_is_written_back_the_same() {
     assert_eq!(read.workloads[0].memory_types, Some(MemoryTypes { dram: true, pmem: false, hbm: true }));
     assert_eq!(policy(&toml::to_string(&read).unwrap()), read);
 }
+
+#[test]
+fn of_a_new_cgroup_only_the_path_speaks() {
+    let mut policy = policy(
+        "[[workload]]\nname = 'unit'\nunit = 'db.service'\ncpus = 1\n\
+         [[workload]]\nname = 'left'\ncgroup = '/left/**'\nenforce = false\n\
+         [[workload]]\nname = 'called'\ncgroup = '/jobs/**'\ncommand = 'batch'\ncpus = 1\n\
+         [[workload]]\nname = 'pods'\nnamespace = 'x'\ncpus = 1\n",
+    );
+    for (path, may) in [
+        ("/system.slice/db.service", true),
+        ("/system.slice/web.service", false),
+        ("/jobs/a", true),
+        ("/left/a", false),
+        ("/kubepods/podab/id", true),
+    ] {
+        assert_eq!(policy.may_place(&CgroupPath::new(path)), may, "{path}");
+    }
+    policy.nri.place = true;
+    assert!(!policy.may_place(&CgroupPath::new("/kubepods/podab/id")), "it has its place already");
+}

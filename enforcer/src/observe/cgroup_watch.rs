@@ -1,0 +1,241 @@
+//! Tells that a cgroup was made that may be declared, and has processes by now, before the next turn is due.
+//!
+//! The kernel tells by inotify of each mkdir(2) and rmdir(2) in a directory, and those of cgroups are no exception
+//! (`vfs_mkdir`, `vfs_rmdir` in `fs/namei.c`). A cgroup is made empty: those of interest are remembered until somebody
+//! is in them. The directory of a removed cgroup stays in memory for as long as it is watched, so it is let go as soon
+//! as its parent tells of it.
+//!
+//! Nothing depends on it: what is not told, because there are too many cgroups, too few watches or a storm of events,
+//! is found by the next turn as ever.
+
+use std::{
+    collections::BTreeMap,
+    mem::MaybeUninit,
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
+
+use enforcer_core::workload::CgroupPath;
+use rustix::fs::{
+    FileType,
+    inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags},
+};
+
+use crate::host::{cgroup::ControllerRoot, cgroup_tree::vanished, read_dir, read_text};
+
+/// Most directories that are watched: the kernel keeps about a kilobyte for each.
+const MOST_WATCHED: usize = 8_192;
+/// Most events that are taken at a time; the rest is taken at the next.
+const MOST_EVENTS: usize = 4_096;
+/// Most cgroups that are remembered because nobody is in them yet.
+const MOST_EMPTY: usize = 256;
+/// Time after which one of these is forgotten: a turn has seen it many times.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
+/// Room for the events of one read(2).
+const BUFFER: usize = 16 * 1024;
+
+/// Watches the directories of a hierarchy.
+pub struct CgroupWatch {
+    root: ControllerRoot,
+    /// None until somebody asks, or where the kernel gives none.
+    inotify: Option<OwnedFd>,
+    failed: bool,
+    by_number: BTreeMap<i32, CgroupPath>,
+    by_path: BTreeMap<CgroupPath, i32>,
+    /// Made since, of interest, and without a process.
+    empty: BTreeMap<CgroupPath, Instant>,
+}
+
+/// What was told of a directory.
+enum Told {
+    Made(CgroupPath),
+    Removed(CgroupPath),
+}
+
+impl CgroupWatch {
+    /// Watches nothing yet.
+    pub fn new(root: ControllerRoot) -> Self {
+        Self {
+            root,
+            inotify: None,
+            failed: false,
+            by_number: BTreeMap::new(),
+            by_path: BTreeMap::new(),
+            empty: BTreeMap::new(),
+        }
+    }
+
+    /// Has somebody come to a cgroup that `may` be declared, and was made since this was first asked?
+    pub fn appeared(&mut self, may: &dyn Fn(&CgroupPath) -> bool) -> bool {
+        if self.inotify.is_none() && !self.begin() {
+            return false;
+        }
+        for told in self.take() {
+            match told {
+                Told::Made(path) => self.add(&path, Some(may)),
+                Told::Removed(path) => self.remove(&path),
+            }
+        }
+        self.somebody_came()
+    }
+
+    fn begin(&mut self) -> bool {
+        if self.failed {
+            return false;
+        }
+        match inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC) {
+            Ok(inotify) => {
+                self.inotify = Some(inotify);
+                self.add(&CgroupPath::root(), None);
+                true
+            }
+            Err(error) => {
+                tracing::info!("new cgroups are found by the next turn: inotify_init1: {error}");
+                self.failed = true;
+                false
+            }
+        }
+    }
+
+    /// Watches a cgroup and all below it; those that were made since are of interest where they `may` be.
+    fn add(&mut self, start: &CgroupPath, may: Option<&dyn Fn(&CgroupPath) -> bool>) {
+        let Some(inotify) = &self.inotify else { return };
+        let flags = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
+        // Watched before its children are listed: whoever is made in between is told, or listed, or both.
+        let mut pending = vec![start.clone()];
+        while let Some(path) = pending.pop() {
+            if self.by_path.len() < MOST_WATCHED
+                && let Ok(number) = inotify::add_watch(inotify, self.root.dir(&path), flags)
+            {
+                self.by_number.insert(number, path.clone());
+                self.by_path.insert(path.clone(), number);
+                let entries = read_dir(&self.root.dir(&path)).into_iter().flatten();
+                let dirs = entries.filter(|(_, kind)| *kind == FileType::Directory);
+                pending.extend(dirs.filter_map(|(name, _)| Some(path.child(name.to_str()?))));
+            }
+            if may.is_some_and(|may| may(&path)) && self.empty.len() < MOST_EMPTY {
+                self.empty.entry(path).or_insert_with(Instant::now);
+            }
+        }
+    }
+
+    fn remove(&mut self, path: &CgroupPath) {
+        self.empty.remove(path);
+        if let (Some(number), Some(inotify)) = (self.by_path.remove(path), &self.inotify) {
+            self.by_number.remove(&number);
+            // It fails where the watch has ended by itself.
+            let _ended = inotify::remove_watch(inotify, number);
+        }
+    }
+
+    /// What was told, in order.
+    fn take(&self) -> Vec<Told> {
+        let Some(inotify) = &self.inotify else { return Vec::new() };
+        let mut buffer = [MaybeUninit::uninit(); BUFFER];
+        let mut events = Reader::new(inotify, &mut buffer);
+        let mut told = Vec::new();
+        while told.len() < MOST_EVENTS
+            && let Ok(event) = events.next()
+        {
+            let name = event.file_name().and_then(|name| name.to_str().ok());
+            let path = self.by_number.get(&event.wd()).zip(name).map(|(parent, name)| parent.child(name));
+            let Some(path) = path.filter(|_| event.events().contains(ReadFlags::ISDIR)) else { continue };
+            if event.events().contains(ReadFlags::CREATE) {
+                told.push(Told::Made(path));
+            } else if event.events().contains(ReadFlags::DELETE) {
+                told.push(Told::Removed(path));
+            }
+        }
+        told
+    }
+
+    fn somebody_came(&mut self) -> bool {
+        let Self { root, empty, .. } = self;
+        let mut came = false;
+        empty.retain(|path, since| match read_text(&root.dir(path).join(root.files().procs)) {
+            Ok(text) if !text.trim().is_empty() => {
+                came = true;
+                false
+            }
+            Err(error) if vanished(&error.cause) => false,
+            _ => since.elapsed() < FORGOTTEN_AFTER,
+        });
+        came
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    struct Rig {
+        dir: tempfile::TempDir,
+        watch: CgroupWatch,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let root = ControllerRoot { path: dir.path().into(), v2: true, mounted_cgroup: "/".into() };
+            let mut rig = Self { dir, watch: CgroupWatch::new(root) };
+            rig.make("jobs/old");
+            rig.enter("jobs/old", "1\n");
+            assert!(!rig.appeared(), "what was there before is no news");
+            rig
+        }
+
+        fn make(&self, path: &str) {
+            fs::create_dir_all(self.dir.path().join(path)).unwrap();
+        }
+
+        fn enter(&self, path: &str, processes: &str) {
+            fs::write(self.dir.path().join(path).join("cgroup.procs"), processes).unwrap();
+        }
+
+        fn appeared(&mut self) -> bool {
+            self.watch.appeared(&|path| path.as_str().starts_with("/jobs/"))
+        }
+    }
+
+    #[test]
+    fn a_cgroup_of_interest_is_told_once_when_somebody_is_in_it() {
+        let mut rig = Rig::new();
+        rig.make("jobs/new");
+        rig.enter("jobs/new", "");
+        assert!(!rig.appeared(), "nobody is in it yet");
+        rig.enter("jobs/new", "7\n");
+        assert!(rig.appeared());
+        assert!(!rig.appeared());
+        rig.make("other/new");
+        rig.enter("other/new", "7\n");
+        assert!(!rig.appeared(), "it is of no interest");
+    }
+
+    #[test]
+    fn whole_branches_that_come_and_go_are_followed() {
+        let mut rig = Rig::new();
+        rig.make("jobs/a/b/c");
+        rig.enter("jobs/a/b/c", "7\n");
+        assert!(rig.appeared(), "it was made before its parent was watched");
+        rig.make("jobs/a/b/d");
+        rig.enter("jobs/a/b/d", "8\n");
+        assert!(rig.appeared());
+        let watched = rig.watch.by_path.len();
+        fs::remove_dir_all(rig.dir.path().join("jobs/a")).unwrap();
+        assert!(!rig.appeared());
+        assert_eq!((rig.watch.by_path.len(), rig.watch.by_number.len()), (watched - 4, watched - 4));
+        assert!(rig.watch.empty.is_empty());
+    }
+
+    #[test]
+    fn no_more_are_remembered_than_are_of_use() {
+        let mut rig = Rig::new();
+        for number in 0..MOST_EMPTY + 10 {
+            rig.make(&format!("jobs/new{number}"));
+        }
+        assert!(!rig.appeared());
+        assert!(rig.watch.empty.len() <= MOST_EMPTY);
+    }
+}

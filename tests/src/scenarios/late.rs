@@ -1,0 +1,54 @@
+//! A declared cgroup that is made while the daemon waits for its next turn.
+
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+
+use crate::{
+    cgroup::Cgroup,
+    check::Checks,
+    process::Running,
+    product::{self, Daemon},
+    wait,
+};
+
+/// Far longer than a correction takes: what comes sooner was not found by a turn that was due anyway.
+const INTERVAL: Duration = Duration::from_mins(10);
+
+/// Longest wait for the daemon: a bound on a hang, not a promise. The host may be busy.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// A second, and what an emulated machine of a busy host adds.
+const CORRECTED_WITHIN: f64 = 5.0;
+
+/// Longest time that the daemon takes to end when asked.
+const END: Duration = Duration::from_secs(15);
+
+/// Whoever comes to a declared cgroup is corrected at once; one that nobody declares waits, and stays as it is.
+pub(super) fn between_two_turns(checks: &mut Checks) -> Result<()> {
+    let declared = Cgroup::create("/late/declared")?;
+    declared.remove()?;
+    let daemon = Daemon::start_every(INTERVAL, "enforce", &product::rules(&[&declared]))?;
+    wait::until("the first turn is over", LIMIT, || Ok(daemon.ticks()?.filter(|ticks| *ticks >= 1.0)))
+        .with_context(|| format!("the daemon printed:\n{}", Daemon::printed()))?;
+
+    let other = Cgroup::create("/late/other")?;
+    let neighbour = Running::spawn(Command::new("sleep").arg("1000"))?;
+    other.adopt(neighbour.pid())?;
+    let declared = Cgroup::create(declared.path())?;
+    let late = Running::spawn(Command::new("sleep").arg("1000"))?;
+    let begun = Instant::now();
+    declared.adopt(late.pid())?;
+    let corrected = wait::until("the late one is on one node", LIMIT, || {
+        let mems = declared.ids("cpuset.mems.effective")?;
+        Ok((mems.len() == 1 && declared.ids("cpuset.cpus.effective")?.len() == 2).then_some(()))
+    });
+    let seconds = corrected.map(|()| begun.elapsed().as_secs_f64());
+    checks.below("seconds until a late workload is on one node", CORRECTED_WITHIN, seconds.ok());
+    checks.equal("the cpuset of who is not declared", (String::new(), String::new()), other.cpuset()?);
+    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    Ok(())
+}
