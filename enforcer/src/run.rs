@@ -44,8 +44,9 @@ use crate::{
         journal::JournalError,
         pages::{PageBudget, PageMoveLimits, Stop},
         restore,
+        units::{Systemctl, Units, not_kept, recorded_settings},
     },
-    engine::{Engine, Exposure, Gate, LiveSource, Placed, SourceError, answer_calls},
+    engine::{Engine, Exposure, Gate, LiveSource, Placed, Source as _, SourceError, answer_calls},
     host::{
         HostRoot,
         cgroup::{CgroupLayout, LayoutError},
@@ -194,8 +195,10 @@ impl Daemon {
         let policy = options.policy()?;
         let host = &options.host;
         let layout = CgroupLayout::read(host)?;
-        let source =
+        let mut source =
             LiveSource::new(host.clone(), layout.clone(), SamplerOptions::new(&policy.sample, !options.once));
+        // In observe mode too: an earlier daemon may have set something.
+        source.set_by_us(recorded_settings(&policy.state_dir));
         let kubelet = Watch::first(&policy.kubelet);
         let mut engine = Engine::new(Box::new(source.beside(kubelet.clone())), policy.clone());
         if policy.mode == Mode::Enforce {
@@ -402,7 +405,16 @@ fn may_write(
         engine.add_degraded(Degraded::new("move-pages", reason, "pages cannot be moved in small batches"));
     }
     let budget = PageBudget::new(PageMoveLimits::default(), stop.clone());
-    engine.set_actuator(Box::new(LiveActuator::new(host, layout, journal, Box::new(Linux), budget)));
+    let mut actuator = LiveActuator::new(host, layout, journal, Box::new(Linux), budget);
+    // systemd has no properties for the cpusets of v1, and names cgroups from the root of the hierarchy.
+    if layout.cpuset.v2 && layout.cpuset.mounted_cgroup == "/" {
+        match Systemctl::of_host(host) {
+            Ok(Some(systemctl)) => actuator = actuator.with_units(Units::new(Box::new(systemctl))),
+            Ok(None) => {}
+            Err(reason) => engine.add_degraded(not_kept(&reason)),
+        }
+    }
+    engine.set_actuator(Box::new(actuator));
     Ok(())
 }
 

@@ -33,6 +33,7 @@ use crate::{
         unit_files::read_unit_files,
         workloads::read_workloads,
     },
+    enforce::units::recorded_settings,
     host::{HostRoot, cgroup::CgroupLayout},
     observe::{Sampler, SamplerOptions},
     report::{json, table},
@@ -158,7 +159,8 @@ impl Seen {
         // The kubelet of this machine says nothing about a captured one.
         let kubelet = if host.captured { kubelet::Seen::default() } else { kubelet::look(&policy.kubelet) };
         degraded.extend(kubelet.degraded);
-        let facts = Facts { kubelet: kubelet.kubelet, units: read_unit_files(host), ..Facts::default() };
+        let units = read_unit_files(host, &recorded_settings(&policy.state_dir));
+        let facts = Facts { kubelet: kubelet.kubelet, units, ..Facts::default() };
         Self { host: on_host, workloads, before, now, facts, degraded }
     }
 }

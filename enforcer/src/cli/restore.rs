@@ -11,6 +11,7 @@ use crate::{
         actuator::read_boot_id,
         cpuset::CpusetTree,
         restore::{RestoreReport, RestoreResult, Restored, preview, restore, restore_within},
+        units::{self as properties, Systemctl, UnitProperties, restore::Systemd},
     },
     host::{HostRoot, cgroup::CgroupLayout},
     report::{text, units},
@@ -29,15 +30,14 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     }
     let host = HostRoot::live();
     let tree = tree(&host)?;
-    let boot_id = read_boot_id(&host);
     let report = if args.dry_run {
-        preview(&tree, boot_id.as_deref(), &contents)
+        let boot_id = read_boot_id(&host);
+        let of_units = with_systemd(&host, |systemd| {
+            properties::restore::preview(systemd, boot_id.as_deref(), &contents)
+        });
+        of_units.and(preview(&tree, boot_id.as_deref(), &contents))
     } else {
-        let mut journal = Journal::open(&args.state_dir)?;
-        match &top {
-            Some(top) => restore_within(&tree, boot_id.as_deref(), &mut journal, top),
-            None => restore(&tree, boot_id.as_deref(), &mut journal),
-        }
+        put_back(&host, &tree, &mut Journal::open(&args.state_dir)?, top.as_ref())
     };
     print(&report, args.dry_run, out)?;
     Ok(exit(&report))
@@ -46,9 +46,30 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
 /// What a daemon does that was to restore when it ends.
 pub(super) fn everything(host: &HostRoot, state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let mut journal = Journal::open(state_dir)?;
-    let report = restore(&tree(host)?, read_boot_id(host).as_deref(), &mut journal);
+    let report = put_back(host, &tree(host)?, &mut journal, None);
     print(&report, false, out)?;
     Ok(exit(&report))
+}
+
+/// Properties of units first: what systemd makes of the files is seen when these are put back.
+fn put_back(
+    host: &HostRoot,
+    tree: &CpusetTree,
+    journal: &mut Journal,
+    top: Option<&CgroupPath>,
+) -> RestoreReport {
+    let boot_id = read_boot_id(host);
+    let boot_id = boot_id.as_deref();
+    let of_units = with_systemd(host, |systemd| properties::restore::restore(systemd, boot_id, journal, top));
+    of_units.and(match top {
+        Some(top) => restore_within(tree, boot_id, journal, top),
+        None => restore(tree, boot_id, journal),
+    })
+}
+
+fn with_systemd<T>(host: &HostRoot, ask: impl FnOnce(Systemd<'_>) -> T) -> T {
+    let found = Systemctl::of_host(host).and_then(|found| found.ok_or("process 1 is not systemd".into()));
+    ask(found.as_ref().map(|found| found as &dyn UnitProperties).map_err(String::as_str))
 }
 
 fn tree(host: &HostRoot) -> anyhow::Result<CpusetTree> {

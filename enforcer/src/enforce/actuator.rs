@@ -7,10 +7,14 @@
 //!
 //! An actuator must never write an empty set, and never a file of the root cgroup.
 
+mod by_systemd;
+
 use std::{collections::BTreeMap, path::PathBuf};
 
 use enforcer_core::{
+    degraded::Degraded,
     id::Id,
+    owner::OwnSettings,
     place::Cpuset as Original,
     plan::{Action, OutcomeResult, Step},
     set::IdSet,
@@ -22,6 +26,7 @@ use super::{
     journal::{Entry, EntryKey, Journal},
     pages::{PageBudget, PageMove},
     reset,
+    units::{Units, own_settings},
 };
 use crate::{
     host::{HostRoot, cgroup::CgroupLayout, read_text},
@@ -82,6 +87,16 @@ pub trait Actuator {
         Ok(())
     }
 
+    /// What it has set of systemd's units.
+    fn own_settings(&self) -> OwnSettings {
+        OwnSettings::default()
+    }
+
+    /// What it cannot do just now as it should.
+    fn degraded(&self) -> Option<Degraded> {
+        None
+    }
+
     /// Carries out one step.
     fn apply(&mut self, step: &Step) -> Effect;
 
@@ -111,6 +126,8 @@ pub struct LiveActuator {
     journal: Journal,
     kernel: Box<dyn Kernel>,
     budget: PageBudget,
+    /// Where systemd can be asked.
+    units: Option<Units>,
 }
 
 impl LiveActuator {
@@ -130,7 +147,14 @@ impl LiveActuator {
             journal,
             kernel,
             budget,
+            units: None,
         }
+    }
+
+    /// Tells systemd what its units are set to.
+    #[must_use]
+    pub fn with_units(self, units: Units) -> Self {
+        Self { units: Some(units), ..self }
     }
 
     /// The journal, for what is open and damaged in it.
@@ -152,9 +176,18 @@ impl LiveActuator {
         if file == CpusetFile::Mems && !cpuset.is_v2() {
             self.let_pages_follow(cgroup, &cpuset, undo)?;
         }
-        let before = cpuset.read(file).map_err(text)?;
-        if before.trim().parse().ok().as_ref() != Some(wanted) {
-            self.write(cgroup, &cpuset, file, before, &wanted.to_string(), undo)?;
+        let property = self.units.as_mut().and_then(|units| units.property(cgroup, file));
+        match cpuset.read(file) {
+            Ok(before) if before.trim().parse().ok().as_ref() == Some(wanted) => {}
+            Ok(before) => self.write(cgroup, &cpuset, file, before, &wanted.to_string(), undo)?,
+            // The controller is off, and systemd switches it on.
+            Err(error) if error.is_gone() && property.is_some() => {
+                self.record_file(cgroup, &cpuset, file, "\n".to_owned(), undo)?;
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+        if let Some(property) = property.filter(|property| !property.is(&wanted.to_string())) {
+            self.keep_by_systemd(cgroup, &property, &wanted.to_string(), undo)?;
         }
         let now = cpuset.read(file).map_err(text)?;
         let effective = cpuset.read_effective(file).map_err(text)?;
@@ -187,7 +220,7 @@ impl LiveActuator {
         }
     }
 
-    /// The one place that writes: journal first.
+    /// The one place that writes files: journal first.
     fn write(
         &mut self,
         cgroup: &CgroupPath,
@@ -197,11 +230,23 @@ impl LiveActuator {
         value: &str,
         undo: &mut Vec<Undo>,
     ) -> Result<(), String> {
+        self.record_file(cgroup, cpuset, file, before, undo)?;
+        cpuset.write(file, value).map_err(text)
+    }
+
+    fn record_file(
+        &mut self,
+        cgroup: &CgroupPath,
+        cpuset: &Cpuset,
+        file: CpusetFile,
+        before: String,
+        undo: &mut Vec<Undo>,
+    ) -> Result<(), String> {
         let key = EntryKey { cgroup: cgroup.clone(), file, inode: cpuset.inode() };
-        let entry = Entry { original: before.clone(), boot_id: self.boot_id.clone() };
+        let entry = Entry::of_file(before.clone(), self.boot_id.as_deref());
         self.journal.record(key.clone(), entry).map_err(text)?;
         undo.push(Undo { key, before });
-        cpuset.write(file, value).map_err(text)
+        Ok(())
     }
 }
 
@@ -237,12 +282,21 @@ impl Actuator for LiveActuator {
             .journal
             .entries()
             .keys()
-            // A controller is the business of a restore, and its cgroup may be the root.
-            .filter(|key| key.file != CpusetFile::SubtreeControl)
+            // A controller is the business of a restore, and its cgroup may be the root; a property outlives the cgroup.
+            .filter(|key| key.file != CpusetFile::SubtreeControl && !key.file.is_property())
             .filter(ended)
             .cloned()
             .collect();
-        self.journal.close_all(&ended).map_err(text)
+        self.journal.close_all(&ended).map_err(text)?;
+        self.reset_ended_units()
+    }
+
+    fn own_settings(&self) -> OwnSettings {
+        own_settings(self.journal.entries())
+    }
+
+    fn degraded(&self) -> Option<Degraded> {
+        self.units.as_ref()?.degraded()
     }
 
     fn apply(&mut self, step: &Step) -> Effect {
@@ -254,6 +308,9 @@ impl Actuator for LiveActuator {
     }
 
     fn undo(&mut self, undo: &Undo) -> Result<(), String> {
+        if undo.key.file.is_property() {
+            return self.set_back(undo);
+        }
         match self.tree.open(&undo.key.cgroup) {
             Ok(cpuset) if cpuset.inode() == undo.key.inode => self.write_back(undo, &cpuset)?,
             // It has ended, or is another one now.
@@ -261,10 +318,7 @@ impl Actuator for LiveActuator {
             Err(error) if error.is_gone() => return self.journal.close(&undo.key).map_err(text),
             Err(error) => return Err(error.to_string()),
         }
-        // What holds its original again is nobody's to restore; an earlier plan's original stays.
-        let original =
-            self.journal.entries().get(&undo.key).is_some_and(|entry| entry.original == undo.before);
-        if original { self.journal.close(&undo.key).map_err(text) } else { Ok(()) }
+        self.close_original(undo)
     }
 }
 
@@ -294,7 +348,7 @@ impl LiveActuator {
                 (None, None) => "\n".to_owned(),
             };
             let key = EntryKey { cgroup: cgroup.clone(), file, inode: cpuset.inode() };
-            files.push((key, Entry { original, boot_id: self.boot_id.clone() }));
+            files.push((key, Entry::of_file(original, self.boot_id.as_deref())));
         }
         Ok(Some(files))
     }
@@ -302,7 +356,10 @@ impl LiveActuator {
     /// Has the cgroup ended since the step began, or before?
     fn has_ended(&self, step: &Step, undo: &[Undo]) -> bool {
         match self.tree.open(step.action.cgroup()) {
-            Ok(cpuset) => undo.iter().any(|undo| undo.key.inode != cpuset.inode()),
+            Ok(cpuset) => {
+                let mut files = undo.iter().filter(|undo| !undo.key.file.is_property());
+                files.any(|undo| undo.key.inode != cpuset.inode())
+            }
             Err(error) => error.is_gone(),
         }
     }
@@ -327,9 +384,20 @@ impl LiveActuator {
         Effect { result, undo, next }
     }
 
+    /// What holds its original again is nobody's to restore; an earlier plan's original stays.
+    fn close_original(&mut self, undo: &Undo) -> Result<(), String> {
+        let original =
+            self.journal.entries().get(&undo.key).is_some_and(|entry| entry.original == undo.before);
+        if original { self.journal.close(&undo.key).map_err(text) } else { Ok(()) }
+    }
+
     fn write_back(&mut self, undo: &Undo, cpuset: &Cpuset) -> Result<(), String> {
-        if cpuset.read(undo.key.file).map_err(text)? == undo.before {
-            return Ok(());
+        match cpuset.read(undo.key.file) {
+            Ok(now) if now == undo.before => return Ok(()),
+            // systemd has switched the controller off again.
+            Err(error) if error.is_gone() && undo.before.trim().is_empty() => return Ok(()),
+            Ok(_) => {}
+            Err(error) => return Err(error.to_string()),
         }
         let written = cpuset.write(undo.key.file, &undo.before).map_err(text);
         if written.is_err() && undo.before.trim().is_empty() && cpuset.is_v2() {

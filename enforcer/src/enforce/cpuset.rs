@@ -32,7 +32,7 @@ use thiserror::Error;
 /// Most bytes that are read of one cpuset file: a list of every other CPU of 8,192 has 20 KiB.
 const READ_LIMIT: u64 = 256 * 1024;
 
-/// A file that is written.
+/// A file that is written, or the property of a unit of systemd that says the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum CpusetFile {
     /// Memory nodes.
@@ -47,6 +47,12 @@ pub enum CpusetFile {
     /// v2 only: which controllers the children have; written to empty their cpusets.
     #[serde(rename = "cgroup.subtree_control")]
     SubtreeControl,
+    /// Memory nodes of the unit that the cgroup belongs to.
+    #[serde(rename = "AllowedMemoryNodes")]
+    AllowedMemoryNodes,
+    /// CPUs of the unit that the cgroup belongs to.
+    #[serde(rename = "AllowedCPUs")]
+    AllowedCpus,
 }
 
 impl CpusetFile {
@@ -57,7 +63,23 @@ impl CpusetFile {
             Self::Cpus => "cpuset.cpus",
             Self::MemoryMigrate => "cpuset.memory_migrate",
             Self::SubtreeControl => "cgroup.subtree_control",
+            Self::AllowedMemoryNodes => "AllowedMemoryNodes",
+            Self::AllowedCpus => "AllowedCPUs",
         }
+    }
+
+    /// The property of a unit that says the same.
+    pub fn property(self) -> Option<Self> {
+        match self {
+            Self::Mems => Some(Self::AllowedMemoryNodes),
+            Self::Cpus => Some(Self::AllowedCpus),
+            _ => None,
+        }
+    }
+
+    /// Is it no file, but a property of a unit?
+    pub fn is_property(self) -> bool {
+        matches!(self, Self::AllowedMemoryNodes | Self::AllowedCpus)
     }
 
     /// Name of the file with what the kernel makes of it.
@@ -67,7 +89,7 @@ impl CpusetFile {
             (Self::Mems, true) => Some("cpuset.mems.effective"),
             (Self::Cpus, false) => Some("cpuset.effective_cpus"),
             (Self::Mems, false) => Some("cpuset.effective_mems"),
-            (Self::MemoryMigrate | Self::SubtreeControl, _) => None,
+            _ => None,
         }
     }
 }
@@ -210,6 +232,9 @@ impl Cpuset {
             CpusetFile::Cpus => controller().set_cpus(text).map_err(|error| failed(explain(&error))),
             CpusetFile::Mems => controller().set_mems(text).map_err(|error| failed(explain(&error))),
             // For the one cgroups-rs takes a bool, which loses the exact text; it does not know the other.
+            CpusetFile::AllowedMemoryNodes | CpusetFile::AllowedCpus => {
+                Err(failed("it is a property of a unit, and no file".to_owned()))
+            }
             CpusetFile::MemoryMigrate | CpusetFile::SubtreeControl => File::options()
                 .write(true)
                 .truncate(true)

@@ -11,6 +11,8 @@
 //!
 //! A file is known by cgroup, name and inode of the cgroup's directory: a cgroup that was made again
 //! is another one. Inodes start over when the host boots, so entries carry the boot they belong to.
+//! A property of a unit outlives the cgroup, and has no inode; what it was set to is kept as well, by which it is told
+//! from what others set.
 //!
 //! What the journal says is written to the host by root. So it is read only from a directory, and
 //! from files, that belong to root or to the daemon's user and that nobody else may write, and no
@@ -44,14 +46,14 @@ const WITHOUT_SUM: u32 = 1;
 /// Most bytes of a journal that are read: a million files that were written.
 const READ_LIMIT: u64 = 256 << 20;
 
-/// A file that was written, and in which life of its cgroup.
+/// A file that was written, and in which life of its cgroup; or a property of the unit that the cgroup belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct EntryKey {
     /// Its cgroup.
     pub cgroup: CgroupPath,
     /// Its name.
     pub file: CpusetFile,
-    /// Inode of the cgroup's directory.
+    /// Inode of the cgroup's directory; 0 for a property.
     pub inode: u64,
 }
 
@@ -62,6 +64,24 @@ pub struct Entry {
     pub original: String,
     /// `/proc/sys/kernel/random/boot_id` of that time, where it could be read.
     pub boot_id: Option<String>,
+    /// What a property was set to, the latest last, and the one before it: either may be in force after a crash.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub set: Vec<String>,
+}
+
+impl Entry {
+    /// A file.
+    pub fn of_file(original: impl Into<String>, boot_id: Option<&str>) -> Self {
+        Self { original: original.into(), boot_id: boot_id.map(str::to_owned), set: Vec::new() }
+    }
+
+    /// The entry for a property that was recorded before and is to be set to something else; `None` where nothing is
+    /// new.
+    fn after(&self, first: &Self) -> Option<Self> {
+        let latest = self.set.last().filter(|latest| Some(*latest) != first.set.last())?;
+        let set = first.set.last().into_iter().chain([latest]).cloned().collect();
+        Some(Self { set, ..first.clone() })
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -118,8 +138,19 @@ pub struct Journal {
     file: File,
     entries: BTreeMap<EntryKey, Entry>,
     damaged: Vec<String>,
-    // The lock lives as long as the open file.
-    _lock: File,
+    _lock: Lock,
+}
+
+/// Held until it is dropped: a process that is being started has a copy of the open file for a moment, and the lock
+/// would live as long as that.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // It fails only if it is no lock any more.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 impl Journal {
@@ -160,15 +191,20 @@ impl Journal {
         &self.damaged
     }
 
-    /// Records what a file holds, before it is written for the first time; later values are ignored.
+    /// Records what a file holds, before it is written for the first time; later values are ignored. Of a property it is
+    /// recorded each time what it is set to.
     pub fn record(&mut self, key: EntryKey, entry: Entry) -> Result<(), JournalError> {
         self.record_all(vec![(key, entry)])
     }
 
     /// The same for several files, with one wait for the disk.
-    pub fn record_all(&mut self, mut new: Vec<(EntryKey, Entry)>) -> Result<(), JournalError> {
-        // An entry of an earlier boot is about a cgroup that is gone, even under the same inode.
-        new.retain(|(key, entry)| self.entries.get(key).is_none_or(|first| first.boot_id != entry.boot_id));
+    pub fn record_all(&mut self, new: Vec<(EntryKey, Entry)>) -> Result<(), JournalError> {
+        let news = |(key, entry): (EntryKey, Entry)| match self.entries.get(&key) {
+            // An entry of an earlier boot is about a cgroup that is gone, even under the same inode.
+            Some(first) if first.boot_id == entry.boot_id => entry.after(first).map(|entry| (key, entry)),
+            _ => Some((key, entry)),
+        };
+        let new: Vec<_> = new.into_iter().filter_map(news).collect();
         self.append(
             new.iter().map(|(key, entry)| Record::Before { key: key.clone(), entry: entry.clone() }),
         )?;
@@ -274,7 +310,7 @@ fn open_ours(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn take_lock(path: &Path) -> Result<File, JournalError> {
+fn take_lock(path: &Path) -> Result<Lock, JournalError> {
     let mut lock = open_ours(OpenOptions::new().read(true).write(true).create(true).truncate(false), path)
         .map_err(failed("opening", path))?;
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -290,7 +326,7 @@ fn take_lock(path: &Path) -> Result<File, JournalError> {
     }
     // Only for the message of the next one; a full disk must not keep a restore from its work.
     let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
-    Ok(lock)
+    Ok(Lock(lock))
 }
 
 /// The text of the journal; empty when there is none.
@@ -378,7 +414,7 @@ mod tests {
     }
 
     fn entry(original: &str) -> Entry {
-        Entry { original: original.into(), boot_id: Some("b".into()) }
+        Entry::of_file(original, Some("b"))
     }
 
     #[test]
@@ -410,7 +446,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut journal = Journal::open(dir.path()).unwrap();
         journal.record(key("/a", 1), entry("0\n")).unwrap();
-        let now = Entry { original: "1\n".into(), boot_id: Some("c".into()) };
+        let now = Entry::of_file("1\n", Some("c"));
         journal.record(key("/a", 1), now.clone()).unwrap();
         assert_eq!(journal.entries()[&key("/a", 1)], now);
     }

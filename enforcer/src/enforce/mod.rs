@@ -2,7 +2,7 @@
 //!
 //! A [`plan`](enforcer_core::plan) goes through [`apply_plan`] to an [`Actuator`]; every file that is
 //! written is first recorded in the [`Journal`], from which [`restore`](restore::restore) puts the
-//! original texts back, also after the daemon was killed.
+//! original texts back, also after the daemon was killed. Where a cgroup is a unit's, systemd is told as well ([`units`]).
 //!
 //! This stage decides nothing and knows nothing of samples and findings. It is the only one that
 //! writes to the host, and the only user of cgroups-rs.
@@ -21,6 +21,7 @@ mod reset;
 pub mod restore;
 #[cfg(test)]
 mod transaction_tests;
+pub mod units;
 
 pub use actuator::{Actuator, DryRunActuator, LiveActuator};
 pub use apply::{Applied, apply_plan};

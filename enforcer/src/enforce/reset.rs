@@ -43,14 +43,14 @@ pub(super) fn empty(
 ) -> Result<(), String> {
     let children = children(tree, parent, files)?;
     let control = Control::of(tree, parent)?;
-    let entry = Entry { original: control.read()?, boot_id: boot_id.map(str::to_owned) };
+    let entry = Entry::of_file(control.read()?, boot_id);
     let taken = EntryKey { cgroup: parent.clone(), file: CpusetFile::SubtreeControl, inode: control.inode };
     let mut temporary = Vec::new();
     for child in &children {
         for (file, text) in child.values.iter().filter(|(_, text)| !text.trim().is_empty()) {
             let key = EntryKey { cgroup: child.cgroup.clone(), file: *file, inode: child.cpuset.inode() };
             if !journal.entries().contains_key(&key) {
-                let entry = Entry { original: text.clone(), boot_id: boot_id.map(str::to_owned) };
+                let entry = Entry::of_file(text.clone(), boot_id);
                 journal.record(key.clone(), entry).map_err(|error| error.to_string())?;
                 temporary.push(key);
             }

@@ -10,6 +10,8 @@
 //! On v2 a file that was empty cannot be emptied while its cgroup has tasks; [`reset`] is the way
 //! around that, and the last pass.
 //!
+//! Properties of systemd's units are put back before ([`super::units::restore`]).
+//!
 //! Each file is read back. Only what then holds its original text, byte for byte, and what is gone,
 //! is closed in the journal; the rest stays for the next time. Doing it twice is harmless.
 
@@ -84,6 +86,14 @@ impl RestoreReport {
         })
     }
 
+    /// Adds what became of others.
+    #[must_use]
+    pub fn and(mut self, others: Self) -> Self {
+        self.files.extend(others.files);
+        self.damaged.extend(others.damaged);
+        self
+    }
+
     /// Is every original back, as far as its cgroup still exists?
     pub fn is_complete(&self) -> bool {
         self.damaged.is_empty() && self.failures().next().is_none()
@@ -146,7 +156,7 @@ fn restore_entries(
     for (key, entry) in entries.iter().filter(|(key, _)| is_controller(key)) {
         results.insert(key, give_back(tree, boot_id, key, entry));
     }
-    for (key, entry) in entries.iter().filter(|(key, _)| !is_controller(key)) {
+    for (key, entry) in entries.iter().filter(|(key, _)| !is_controller(key) && !key.file.is_property()) {
         match open_entry(tree, boot_id, key, entry) {
             Ok(pending) => open.push(pending),
             Err(result) => {
@@ -180,7 +190,8 @@ fn restore_entries(
 /// What [`restore`] would do, as far as can be told without writing. Needs no lock, and so can be asked
 /// while the daemon runs.
 pub fn preview(tree: &CpusetTree, boot_id: Option<&str>, contents: &JournalContents) -> RestoreReport {
-    let files = contents.entries.iter().map(|(key, entry)| {
+    let files = contents.entries.iter().filter(|(key, _)| !key.file.is_property());
+    let files = files.map(|(key, entry)| {
         let result = match open_entry(tree, boot_id, key, entry) {
             Ok(pending) if pending.found == pending.original => RestoreResult::Unchanged,
             Ok(pending) => RestoreResult::WouldPutBack { from: pending.found },
@@ -211,13 +222,13 @@ fn give_back(tree: &CpusetTree, boot_id: Option<&str>, key: &EntryKey, entry: &E
     }
 }
 
-const ANOTHER_BOOT: &str = "the host has been started again since";
+pub(super) const ANOTHER_BOOT: &str = "the host has been started again since";
 
-fn is_of_another_boot(entry: &Entry, boot_id: Option<&str>) -> bool {
+pub(super) fn is_of_another_boot(entry: &Entry, boot_id: Option<&str>) -> bool {
     matches!((entry.boot_id.as_deref(), boot_id), (Some(then), Some(now)) if then != now)
 }
 
-fn skipped(reason: &str) -> RestoreResult {
+pub(super) fn skipped(reason: &str) -> RestoreResult {
     RestoreResult::Skipped { reason: reason.into() }
 }
 
@@ -240,6 +251,10 @@ fn open_entry<'a>(
     }
     match cpuset.read(key.file) {
         Ok(found) => Ok(Pending { key, original: &entry.original, found, cpuset }),
+        // Without the controller it has no cpuset of its own, and when it is switched on again the file is empty.
+        Err(error) if error.is_gone() && cpuset.is_v2() && entry.original.trim().is_empty() => {
+            Err(RestoreResult::Unchanged)
+        }
         // With the cgroup still there: the controller is switched off, and may be switched on again.
         Err(error) => Err(RestoreResult::Failed { error: error.to_string() }),
     }
@@ -292,9 +307,9 @@ fn order<'p, 'a>(
 ) -> impl Iterator<Item = &'p Pending<'a>> + use<'p, 'a> {
     let depth = |entry: &Pending<'_>| entry.key.cgroup.as_str().matches('/').count();
     let rank = |entry: &Pending<'_>| match entry.key.file {
-        CpusetFile::MemoryMigrate | CpusetFile::SubtreeControl => 0,
         CpusetFile::Mems => 1,
         CpusetFile::Cpus => 2,
+        _ => 0,
     };
     match direction {
         Direction::Down => pending.sort_by_key(|entry| (depth(entry), rank(entry))),
@@ -426,7 +441,7 @@ mod tests {
         let cgroup = CgroupPath::new("/a");
         let cpuset = tree.open(&cgroup).unwrap();
         let key = |file| EntryKey { cgroup: cgroup.clone(), file, inode: cpuset.inode() };
-        let entry = |original: &str| Entry { original: original.into(), boot_id: BOOT.map(str::to_owned) };
+        let entry = |original: &str| Entry::of_file(original, BOOT);
         let mut journal = host.journal();
         journal.record(key(CpusetFile::Mems), entry("0\n")).unwrap();
         journal.record(key(CpusetFile::Cpus), entry("0-3\n")).unwrap();
@@ -453,7 +468,7 @@ mod tests {
             ("cpuset memory\n", RestoreResult::Unchanged, "cpuset memory\n"),
         ] {
             fs::write(&control, "cpuset memory\n").unwrap();
-            let entry = Entry { original: "cpuset memory\n".into(), boot_id: BOOT.map(str::to_owned) };
+            let entry = Entry::of_file("cpuset memory\n", BOOT);
             host.journal().record(taken.clone(), entry).unwrap();
             fs::write(&control, found).unwrap();
             let preview = preview(&tree, BOOT, &Journal::peek(&host.state_dir()).unwrap());
@@ -474,7 +489,7 @@ mod tests {
         let tree = CpusetTree::new(&host.layout.cpuset.path, true);
         let control = host.path("/top").join("cgroup.subtree_control");
         fs::write(&control, "memory\n").unwrap();
-        let entry = |original: &str| Entry { original: original.into(), boot_id: BOOT.map(str::to_owned) };
+        let entry = |original: &str| Entry::of_file(original, BOOT);
         let inode = |cgroup: &str| fs::metadata(host.path(cgroup)).unwrap().ino();
         let key =
             |cgroup: &str, file| EntryKey { cgroup: CgroupPath::new(cgroup), file, inode: inode(cgroup) };

@@ -174,7 +174,7 @@ impl Engine {
     /// daemon that gives up the privileges for it before its first tick.
     pub fn prepare(&mut self) -> Result<(), SourceError> {
         if self.machine.is_none() {
-            self.machine = Some(Machine::new(self.source.topology()?, &self.policy));
+            self.machine = Some(Machine::new(self.read_machine()?, &self.policy));
             self.placed.beside(self.source.others());
             self.share();
         }
@@ -214,6 +214,7 @@ impl Engine {
         }
         let (workloads, mut degraded, sample) = seen?;
         degraded.extend(self.record());
+        degraded.extend(self.actuator.as_ref().and_then(|actuator| actuator.degraded()));
         let Some(Machine { inventory, degraded: of_machine }) = &self.machine else {
             return Err(SourceError::new("topology", &"was not read"));
         };
@@ -296,10 +297,17 @@ impl Engine {
         self.actuator.is_some() && self.policy.mode == Mode::Enforce
     }
 
+    fn read_machine(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError> {
+        if let Some(actuator) = &self.actuator {
+            self.source.set_by_us(actuator.own_settings());
+        }
+        self.source.topology()
+    }
+
     fn see(&mut self, now_ns: u64) -> Result<source::Seen, SourceError> {
         self.prepare()?;
         if self.totals.ticks > 0 && self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
-            match self.source.topology() {
+            match self.read_machine() {
                 Ok(read) => {
                     self.machine = Some(Machine::new(read, &self.policy));
                     self.share();

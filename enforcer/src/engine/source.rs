@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, os::fd::BorrowedFd};
 use enforcer_core::{
     audit::Host,
     degraded::Degraded,
-    owner::{Kubelet, UnitSetting},
+    owner::{Kubelet, OwnSettings, UnitSetting},
     sample::Sample,
     set::NodeSet,
     topology::Topology,
@@ -83,6 +83,8 @@ pub trait Source {
     fn others(&mut self) -> Others {
         Others::default()
     }
+    /// Takes these settings of units for ours, from the next reading of the machine on.
+    fn set_by_us(&mut self, _settings: OwnSettings) {}
     /// What it is doing; what is missing is in the sample's own list.
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample;
 }
@@ -98,6 +100,7 @@ pub struct LiveSource {
     cgroups: CgroupWatch,
     kubelet: Watch,
     units: BTreeMap<String, UnitSetting>,
+    set_by_us: OwnSettings,
 }
 
 impl LiveSource {
@@ -105,8 +108,8 @@ impl LiveSource {
     pub fn new(host: HostRoot, layout: CgroupLayout, options: SamplerOptions) -> Self {
         let watch = CpusetWatch::new(layout.clone());
         let cgroups = CgroupWatch::new(layout.cpuset.clone());
-        let (kubelet, units) = (Watch::default(), BTreeMap::new());
-        Self { host, layout, options, sampler: None, watch, cgroups, kubelet, units }
+        let (kubelet, units, set_by_us) = (Watch::default(), BTreeMap::new(), OwnSettings::default());
+        Self { host, layout, options, sampler: None, watch, cgroups, kubelet, units, set_by_us }
     }
 
     /// Has the kubelet looked at as well.
@@ -125,7 +128,7 @@ impl Source for LiveSource {
         let (machine, degraded) =
             read_topology(&self.host).map_err(|error| SourceError::new("topology", &error))?;
         // As rarely as the machine: files of units do not change often.
-        self.units = read_unit_files(&self.host);
+        self.units = read_unit_files(&self.host, &self.set_by_us);
         if let Some(sampler) = &mut self.sampler {
             sampler.follow(&machine);
         } else {
@@ -143,6 +146,10 @@ impl Source for LiveSource {
         let seen = self.kubelet.latest();
         let (kubelet, degraded) = (seen.kubelet.clone(), seen.degraded.clone());
         Others { kubelet, units: self.units.clone(), degraded }
+    }
+
+    fn set_by_us(&mut self, settings: OwnSettings) {
+        self.set_by_us = settings;
     }
 
     fn aim(&mut self, aims: &BTreeMap<CgroupPath, NodeSet>) {

@@ -10,6 +10,7 @@
 
 mod facts;
 mod kubelet;
+mod own_settings;
 mod table;
 
 use std::{collections::BTreeMap, fmt};
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     facts::{Facts, KnownContainer, PodClaim, UnitSetting},
     kubelet::{Claim, ClaimedPod, Kubelet, MemoryBlock},
+    own_settings::{OwnSettings, is_same_list},
     table::given_at_creation,
 };
 use crate::{

@@ -5,6 +5,7 @@
 //! shown and compared, never run or used as paths.
 
 mod naming;
+mod unit;
 
 use std::fmt;
 
@@ -12,6 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use naming::{Identity, SLICE_SUFFIX, UNIT_SUFFIXES, identify, printable, system_unit};
+pub use unit::UnitName;
 
 /// Path of a cgroup from the root of its hierarchy: `/`, `/system.slice/cron.service`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]

@@ -1,0 +1,72 @@
+//! The part of a write that systemd is told, so that it keeps what was written ([`units`](super::super::units)).
+//!
+//! As with files: journal first, and what was there before can be had again.
+
+use enforcer_core::workload::{CgroupPath, UnitName};
+
+use super::{LiveActuator, Undo, text};
+use crate::enforce::{
+    journal::{Entry, EntryKey},
+    units::UnitProperty,
+};
+
+impl LiveActuator {
+    /// Sets a property to what the file of the cgroup shall be. Where systemd does not do it and the file is written,
+    /// the workload is where it should be, and the daemon says what it lost.
+    pub(super) fn keep_by_systemd(
+        &mut self,
+        cgroup: &CgroupPath,
+        property: &UnitProperty,
+        wanted: &str,
+        undo: &mut Vec<Undo>,
+    ) -> Result<(), String> {
+        let Some(units) = &mut self.units else { return Ok(()) };
+        let key = property.key(cgroup);
+        let entry = Entry {
+            original: property.value.clone(),
+            boot_id: self.boot_id.clone(),
+            set: vec![wanted.to_owned()],
+        };
+        self.journal.record(key.clone(), entry).map_err(text)?;
+        undo.push(Undo { key, before: property.value.clone() });
+        match units.set(&property.unit, property.property, wanted) {
+            Err(error) if !self.has_file(cgroup, property) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Is there a file that was written?
+    fn has_file(&self, cgroup: &CgroupPath, property: &UnitProperty) -> bool {
+        self.tree.open(cgroup).is_ok_and(|cpuset| cpuset.read(property.file).is_ok())
+    }
+
+    /// Takes a property back.
+    pub(super) fn set_back(&mut self, undo: &Undo) -> Result<(), String> {
+        if let (Some(units), Some(unit)) = (&mut self.units, UnitName::of_cgroup(&undo.key.cgroup)) {
+            units.set(&unit, undo.key.file, &undo.before)?;
+        }
+        self.close_original(undo)
+    }
+
+    /// A unit that has ended shall not have, when it is started again, what was its before.
+    pub(super) fn reset_ended_units(&mut self) -> Result<(), String> {
+        let Some(units) = &mut self.units else { return Ok(()) };
+        let ended = |key: &&EntryKey| {
+            key.file.is_property() && self.tree.open(&key.cgroup).is_err_and(|error| error.is_gone())
+        };
+        let keys: Vec<EntryKey> = self.journal.entries().keys().filter(ended).cloned().collect();
+        let mut closed = Vec::new();
+        for key in keys {
+            let (Some(unit), Some(entry)) =
+                (UnitName::of_cgroup(&key.cgroup), self.journal.entries().get(&key))
+            else {
+                continue;
+            };
+            // What fails is named by `degraded`, and tried again the next time.
+            if units.reset(&unit, key.file, &entry.original).is_ok() {
+                closed.push(key);
+            }
+        }
+        self.journal.close_all(&closed).map_err(text)
+    }
+}

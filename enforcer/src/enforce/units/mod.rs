@@ -1,0 +1,229 @@
+//! CPUs and memory nodes as properties of systemd's units, for this boot only.
+//!
+//! Problem: the cgroup of a unit is systemd's. What is written there behind its back is gone at the next daemon-reload
+//! (of systemd 262, not yet of 257), or when it next sets anything of the unit; and a unit that nobody has confined has no
+//! cpuset files at all, because systemd switches the controller on only where a unit needs it. Idea: besides the file,
+//! set `AllowedCPUs=` and `AllowedMemoryNodes=` of the unit to the same value. systemd then writes what is there
+//! already.
+//!
+//! The file comes first where there is one: moving the pages of a workload may take the kernel seconds, and process 1
+//! must not be the one that waits for it. Where systemd cannot be asked, the file is all there is, and that is named
+//! ([`Units::degraded`]).
+//!
+//! Must never set anything of a unit whose cgroup is another one than that of the workload, and never for longer than
+//! until the next boot.
+
+#[cfg(test)]
+pub(crate) mod fake;
+pub mod restore;
+mod systemctl;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use enforcer_core::{
+    degraded::Degraded,
+    owner::{OwnSettings, is_same_list},
+    workload::{CgroupPath, UnitName},
+};
+use thiserror::Error;
+
+pub use self::systemctl::Systemctl;
+use super::{
+    cpuset::CpusetFile,
+    journal::{Entry, EntryKey, Journal},
+};
+
+/// Time for which systemd is not asked again when it could not be.
+const PAUSE: Duration = Duration::from_mins(1);
+
+/// Inode in the key of a property: it outlives the cgroup.
+const NO_INODE: u64 = 0;
+
+/// Why systemd did not do what it was asked.
+#[derive(Debug, Error)]
+pub enum UnitError {
+    /// The program could not be run.
+    #[error("running {command}: {cause}")]
+    Run {
+        /// What was run.
+        command: String,
+        /// Why not.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// systemd said no.
+    #[error("{command}: {reason}")]
+    Refused {
+        /// What was run.
+        command: String,
+        /// Exit status and standard error.
+        reason: String,
+    },
+    /// It did not end.
+    #[error("{command}: no answer within {} s", limit.as_secs())]
+    TimedOut {
+        /// What was run.
+        command: String,
+        /// Time that it had.
+        limit: Duration,
+    },
+}
+
+/// What systemd says of a unit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnitState {
+    /// `ControlGroup`; empty for a unit that does not run, or is not known.
+    pub control_group: String,
+    /// `AllowedCPUs`, empty if it is not set.
+    pub cpus: String,
+    /// `AllowedMemoryNodes`, empty if it is not set.
+    pub mems: String,
+    /// Is there such a unit?
+    pub known: bool,
+}
+
+impl UnitState {
+    /// Value of the property behind this.
+    pub fn value(&self, property: CpusetFile) -> &str {
+        if property == CpusetFile::AllowedCpus { &self.cpus } else { &self.mems }
+    }
+}
+
+/// systemd, as far as cpusets of its units go.
+pub trait UnitProperties: Send {
+    /// What it says of a unit; of one that it does not know, nothing.
+    fn show(&self, unit: &UnitName) -> Result<UnitState, UnitError>;
+
+    /// Sets a property until the next boot; an empty value resets it.
+    fn set(&self, unit: &UnitName, property: CpusetFile, value: &str) -> Result<(), UnitError>;
+}
+
+/// A property of the unit that a cgroup belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct UnitProperty {
+    pub(super) unit: UnitName,
+    /// The file that says the same.
+    pub(super) file: CpusetFile,
+    pub(super) property: CpusetFile,
+    /// Its value.
+    pub(super) value: String,
+}
+
+impl UnitProperty {
+    /// How the journal knows it.
+    pub(super) fn key(&self, cgroup: &CgroupPath) -> EntryKey {
+        EntryKey { cgroup: cgroup.clone(), file: self.property, inode: NO_INODE }
+    }
+
+    /// Is it set to this?
+    pub(super) fn is(&self, wanted: &str) -> bool {
+        is_same_list(&self.value, wanted)
+    }
+}
+
+/// systemd, and what it did not do.
+pub struct Units {
+    systemd: Box<dyn UnitProperties>,
+    /// It did not even answer: why, and until when it is not asked again.
+    silent: Option<(String, Instant)>,
+    /// Units of which it did not set what it was asked to, and why.
+    refused: BTreeMap<UnitName, String>,
+}
+
+impl Units {
+    /// Asks this systemd.
+    pub fn new(systemd: Box<dyn UnitProperties>) -> Self {
+        Self { systemd, silent: None, refused: BTreeMap::new() }
+    }
+
+    /// The property that says the same as `file` of this cgroup; `None` where systemd does not own the cgroup, or
+    /// cannot be asked.
+    pub(super) fn property(&mut self, cgroup: &CgroupPath, file: CpusetFile) -> Option<UnitProperty> {
+        let property = file.property()?;
+        let unit = UnitName::of_cgroup(cgroup)?;
+        let state = self.ask(&unit, |systemd| systemd.show(&unit)).ok()?;
+        let value = state.value(property).to_owned();
+        (state.control_group == cgroup.as_str()).then_some(UnitProperty { unit, file, property, value })
+    }
+
+    /// Sets a property.
+    pub(super) fn set(&mut self, unit: &UnitName, property: CpusetFile, value: &str) -> Result<(), String> {
+        self.ask(unit, |systemd| systemd.set(unit, property, value))?;
+        self.refused.remove(unit);
+        Ok(())
+    }
+
+    /// Gives a property of a unit that has ended back, unless the unit is gone with everything that was set of it.
+    pub(super) fn reset(
+        &mut self,
+        unit: &UnitName,
+        property: CpusetFile,
+        original: &str,
+    ) -> Result<(), String> {
+        self.refused.remove(unit);
+        let known = self.ask(unit, |systemd| systemd.show(unit))?.known;
+        if known { self.set(unit, property, original) } else { Ok(()) }
+    }
+
+    /// That units lose their cpusets at the next daemon-reload, while systemd does not do what it is asked.
+    pub(super) fn degraded(&self) -> Option<Degraded> {
+        let silent = self.silent.as_ref().map(|(reason, _)| reason);
+        Some(not_kept(silent.or_else(|| self.refused.values().next())?))
+    }
+
+    /// Whoever does not answer is not asked again for a while: a plan has many steps.
+    fn ask<T>(
+        &mut self,
+        unit: &UnitName,
+        question: impl FnOnce(&dyn UnitProperties) -> Result<T, UnitError>,
+    ) -> Result<T, String> {
+        if let Some((reason, until)) = &self.silent
+            && Instant::now() < *until
+        {
+            return Err(reason.clone());
+        }
+        let answer = question(&*self.systemd);
+        self.silent = None;
+        answer.map_err(|error| {
+            let reason = error.to_string();
+            if matches!(error, UnitError::Refused { .. }) {
+                self.refused.insert(unit.clone(), reason.clone());
+            } else {
+                self.silent = Some((reason.clone(), Instant::now() + PAUSE));
+            }
+            reason
+        })
+    }
+}
+
+/// systemd cannot be asked.
+pub fn not_kept(reason: &str) -> Degraded {
+    let effect = "cpusets of its units are written to their files alone: they are lost at the next daemon-reload, until \
+                  that is noticed, and units without cpuset files cannot be placed";
+    Degraded::new("systemd", reason, effect)
+}
+
+/// What the journal says that we have set of units.
+pub fn own_settings(entries: &BTreeMap<EntryKey, Entry>) -> OwnSettings {
+    let mut own = OwnSettings::default();
+    for (key, entry) in entries {
+        let Some(unit) = UnitName::of_cgroup(&key.cgroup).filter(|_| key.file.is_property()) else {
+            continue;
+        };
+        for value in &entry.set {
+            own.add(unit.as_str(), key.file.name(), value);
+        }
+    }
+    own
+}
+
+/// The same from a journal that may be another process's; nothing where there is none that may be read.
+pub fn recorded_settings(state_dir: &Path) -> OwnSettings {
+    Journal::peek(state_dir).map(|contents| own_settings(&contents.entries)).unwrap_or_default()
+}

@@ -1,0 +1,97 @@
+//! Resets the properties of units that we have set.
+//!
+//! To be done before the files are put back: systemd writes the file of the unit's cgroup, or switches the controller
+//! off, and what then still differs from the original is the business of the files' own [restore](super::super::restore).
+
+use enforcer_core::workload::{CgroupPath, UnitName};
+
+use super::UnitProperties;
+use crate::enforce::{
+    journal::{Entry, EntryKey, Journal, JournalContents},
+    restore::{ANOTHER_BOOT, RestoreReport, RestoreResult, Restored, is_of_another_boot, skipped},
+};
+
+/// systemd, or why it cannot be asked.
+pub type Systemd<'a> = Result<&'a dyn UnitProperties, &'a str>;
+
+/// Gives every property of the journal its original back, or those of one cgroup and what is below it.
+pub fn restore(
+    systemd: Systemd<'_>,
+    boot_id: Option<&str>,
+    journal: &mut Journal,
+    top: Option<&CgroupPath>,
+) -> RestoreReport {
+    let entries = journal.entries().clone();
+    let mut report = RestoreReport::default();
+    let wanted = |key: &EntryKey| key.file.is_property() && top.is_none_or(|top| key.cgroup.is_within(top));
+    for (key, entry) in entries.iter().filter(|(key, _)| wanted(key)) {
+        let mut result = put_back(systemd, boot_id, key, entry);
+        if !matches!(result, RestoreResult::Failed { .. })
+            && let Err(error) = journal.close(key)
+        {
+            result = RestoreResult::Failed { error: format!("it is as it was, but {error}") };
+        }
+        report.files.push(restored(key, entry, result));
+    }
+    report
+}
+
+/// What [`restore`] would do.
+pub fn preview(systemd: Systemd<'_>, boot_id: Option<&str>, contents: &JournalContents) -> RestoreReport {
+    let properties = contents.entries.iter().filter(|(key, _)| key.file.is_property());
+    let files = properties.map(|(key, entry)| {
+        let result = match look(systemd, boot_id, key, entry) {
+            Ok((_, _, from)) => RestoreResult::WouldPutBack { from },
+            Err(result) => result,
+        };
+        restored(key, entry, result)
+    });
+    RestoreReport { files: files.collect(), ..RestoreReport::default() }
+}
+
+fn restored(key: &EntryKey, entry: &Entry, result: RestoreResult) -> Restored {
+    Restored { cgroup: key.cgroup.clone(), file: key.file, original: entry.original.clone(), result }
+}
+
+fn put_back(systemd: Systemd<'_>, boot_id: Option<&str>, key: &EntryKey, entry: &Entry) -> RestoreResult {
+    let (systemd, unit, from) = match look(systemd, boot_id, key, entry) {
+        Ok(found) => found,
+        Err(result) => return result,
+    };
+    let set = systemd.set(&unit, key.file, &entry.original).and_then(|()| systemd.show(&unit));
+    match set.as_ref().map(|now| now.value(key.file)) {
+        Ok(now) if now == entry.original => RestoreResult::PutBack { from },
+        Ok(now) => RestoreResult::Failed {
+            error: format!(
+                "{unit}: {} was set to {:?}, systemd says {now:?}",
+                key.file.name(),
+                entry.original
+            ),
+        },
+        Err(error) => RestoreResult::Failed { error: error.to_string() },
+    }
+}
+
+/// What the property is now, where it is to be put back; else what became of it.
+fn look<'a>(
+    systemd: Systemd<'a>,
+    boot_id: Option<&str>,
+    key: &EntryKey,
+    entry: &Entry,
+) -> Result<(&'a dyn UnitProperties, UnitName, String), RestoreResult> {
+    if is_of_another_boot(entry, boot_id) {
+        return Err(skipped(ANOTHER_BOOT));
+    }
+    let Some(unit) = UnitName::of_cgroup(&key.cgroup) else {
+        return Err(skipped("it is no unit of systemd's"));
+    };
+    let systemd = systemd.map_err(|error| RestoreResult::Failed { error: error.to_owned() })?;
+    match systemd.show(&unit) {
+        Ok(state) => {
+            let from = state.value(key.file).to_owned();
+            // A unit that systemd no longer knows has nothing set either.
+            if from == entry.original { Err(RestoreResult::Unchanged) } else { Ok((systemd, unit, from)) }
+        }
+        Err(error) => Err(RestoreResult::Failed { error: error.to_string() }),
+    }
+}
