@@ -163,8 +163,23 @@ impl RunOptions {
     }
 }
 
+/// A daemon that takes no more turns. It goes when this is dropped; the kernel takes its time to take eBPF programs down.
+pub struct Ended {
+    daemon: Daemon,
+    /// While somebody receives orders, the time to end is bounded.
+    orders: Option<UnboundedReceiver<Order>>,
+}
+
+impl Ended {
+    /// Lets go of the journal, and takes all the time that it takes from now on: for a restore.
+    pub fn release_journal(&mut self) {
+        self.orders = None;
+        self.daemon.engine.remove_actuator();
+    }
+}
+
 /// Runs until told to stop; prints the audit of the first turn and one line for each.
-pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), RunError> {
+pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<Ended, RunError> {
     // Before anything takes long: an early interrupt must not be lost.
     let signals = Signals::catch().map_err(failed("listening for signals"))?;
     let stop = Stop::default();
@@ -175,9 +190,7 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), RunError> {
     daemon.supervisor.stopping();
     // Containers that are made from now on get no place: nobody would put back what they had.
     daemon.engine.gate().close(None);
-    // Before the orders go, whose end says that this one came in time.
-    drop(daemon);
-    ended
+    ended.map(|()| Ended { daemon, orders: Some(orders) })
 }
 
 struct Daemon {

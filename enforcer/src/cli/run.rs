@@ -50,8 +50,9 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     // What it had enforced is in its journal, whatever mode a reloaded configuration asked for last.
     let enforced = options.restore_on_exit.then(|| run.policy()).transpose().map_err(of_config)?;
     match run::run(&run, out) {
-        Ok(()) => match enforced {
+        Ok(mut ended) => match enforced {
             Some(policy) if policy.mode == Mode::Enforce => {
+                ended.release_journal();
                 restore::everything(&run.host, &policy.state_dir, out)
             }
             _ => Ok(Exit::Ok),

@@ -107,6 +107,11 @@ impl Engine {
         self.actuator = Some(actuator);
     }
 
+    /// Never writes again.
+    pub fn remove_actuator(&mut self) {
+        self.actuator = None;
+    }
+
     /// Keeps what containers read true after each turn.
     pub fn set_exposure(&mut self, exposure: Exposure) {
         self.exposure = exposure;
