@@ -57,7 +57,7 @@ use crate::{
     privileges::{self, Duties},
     report::{style::Style, table, tick::TickReport, units},
     serve::{Control, Endpoints, socket::ControlSocket},
-    signals::{Order, Signals},
+    signals::{GRACE, Order, Signals},
     supervisor::Supervisor,
     wait::{Due, Waiting, Wake},
 };
@@ -83,6 +83,8 @@ pub struct RunOptions {
     pub overrides: Overrides,
     /// Stop after the first turn.
     pub once: bool,
+    /// Somebody has more to do when it has ended, whose time is not bounded.
+    pub restore_on_exit: bool,
     /// How the audit is shown.
     pub style: Style,
     /// The log that it writes.
@@ -166,14 +168,13 @@ impl RunOptions {
 /// A daemon that takes no more turns. It goes when this is dropped; the kernel takes its time to take eBPF programs down.
 pub struct Ended {
     daemon: Daemon,
-    /// While somebody receives orders, the time to end is bounded.
-    orders: Option<UnboundedReceiver<Order>>,
+    /// As long as somebody receives orders, another one to end is carried out on the spot.
+    _orders: UnboundedReceiver<Order>,
 }
 
 impl Ended {
-    /// Lets go of the journal, and takes all the time that it takes from now on: for a restore.
+    /// Lets go of the journal, so that it can be restored from.
     pub fn release_journal(&mut self) {
-        self.orders = None;
         self.daemon.engine.remove_actuator();
     }
 }
@@ -184,13 +185,14 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<Ended, RunError>
     let signals = Signals::catch().map_err(failed("listening for signals"))?;
     let stop = Stop::default();
     let mut daemon = Daemon::start(options, &stop)?;
-    let mut orders = signals.listen(stop).map_err(failed("listening for signals"))?;
+    let grace = (!options.restore_on_exit).then_some(GRACE);
+    let mut orders = signals.listen(stop, grace).map_err(failed("listening for signals"))?;
     daemon.supervisor.ready("the first turn begins");
     let ended = daemon.turn(options, &mut orders, out);
     daemon.supervisor.stopping();
     // Containers that are made from now on get no place: nobody would put back what they had.
     daemon.engine.gate().close(None);
-    ended.map(|()| Ended { daemon, orders: Some(orders) })
+    ended.map(|()| Ended { daemon, _orders: orders })
 }
 
 struct Daemon {

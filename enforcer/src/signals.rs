@@ -2,7 +2,7 @@
 //!
 //! SIGINT and SIGTERM request a [`Stop`] at once, which ends a long move of pages, and order the loop to
 //! end. A second one, or a kernel that does not let go of a write within [`GRACE`], ends the process on the
-//! spot: the journal makes that as safe as a kill. SIGHUP orders to read the configuration again.
+//! spot: the journal makes that as safe as a kill. A daemon that is to restore when it ends takes its time. SIGHUP orders to read the configuration again.
 //!
 //! Caught as early as possible, so that none is lost; listened to by a thread of its own, which is to be
 //! started after privileges were given up, because a thread takes those of its parent.
@@ -19,7 +19,7 @@ use tokio::{
 use crate::{cli::Exit, enforce::pages::Stop};
 
 /// Longest time from the first request to end to the end: the daemon has ended within two seconds.
-const GRACE: Duration = Duration::from_millis(1_500);
+pub const GRACE: Duration = Duration::from_millis(1_500);
 
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,9 @@ impl Signals {
     }
 
     /// Starts the thread that gives the orders, those of signals that came meanwhile included.
-    pub fn listen(self, stop: Stop) -> io::Result<UnboundedReceiver<Order>> {
+    ///
+    /// After an order to end and `grace` the process ends, if somebody receives orders then; `None` for no such bound.
+    pub fn listen(self, stop: Stop, grace: Option<Duration>) -> io::Result<UnboundedReceiver<Order>> {
         let Self { runtime, mut caught } = self;
         let (orders, receiver) = unbounded_channel();
         let listen = async move {
@@ -71,7 +73,7 @@ impl Signals {
                     return;
                 }
                 if order == Order::Stop {
-                    return caught.end(&orders).await;
+                    return caught.end(&orders, grace).await;
                 }
             }
         };
@@ -91,12 +93,14 @@ impl Caught {
     }
 
     /// Ends the process, unless the loop that gets the orders ends in time.
-    async fn end(mut self, orders: &UnboundedSender<Order>) {
+    async fn end(mut self, orders: &UnboundedSender<Order>, grace: Option<Duration>) {
         let again = async { while self.next().await != Order::Stop {} };
         let because = tokio::select! {
             () = orders.closed() => return,
             () = again => "asked twice".to_owned(),
-            () = sleep(GRACE) => format!("the turn did not end within {GRACE:?}"),
+            () = sleep(grace.unwrap_or_default()), if grace.is_some() => {
+                format!("the turn did not end within {GRACE:?}")
+            }
         };
         tracing::warn!("ended in the middle of a turn, whose writes are in the journal: {because}");
         process::exit(Exit::Ok.code().into());

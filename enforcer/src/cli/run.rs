@@ -16,7 +16,6 @@ use crate::{
 pub(super) struct Options {
     run: RunOptions,
     check: bool,
-    restore_on_exit: bool,
 }
 
 impl From<args::Run> for Options {
@@ -33,10 +32,11 @@ impl From<args::Run> for Options {
             config: args.config,
             overrides,
             once: args.once,
+            restore_on_exit: args.restore_on_exit,
             style: terminal::style(),
             log: LogLevel::default(),
         };
-        Self { run, check: args.check, restore_on_exit: args.restore_on_exit }
+        Self { run, check: args.check }
     }
 }
 
@@ -48,7 +48,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     }
     let run = RunOptions { log: terminal::log_to_stderr(), ..options.run.clone() };
     // What it had enforced is in its journal, whatever mode a reloaded configuration asked for last.
-    let enforced = options.restore_on_exit.then(|| run.policy()).transpose().map_err(of_config)?;
+    let enforced = run.restore_on_exit.then(|| run.policy()).transpose().map_err(of_config)?;
     match run::run(&run, out) {
         Ok(mut ended) => match enforced {
             Some(policy) if policy.mode == Mode::Enforce => {

@@ -4,7 +4,8 @@
 //! the file has a value, the kernel refuses to empty it while the cgroup has tasks (`ENOSPC`,
 //! `validate_change` in kernel/cgroup/cpuset.c). Idea: take the cpuset controller from the children of
 //! the parent and give it back at once (`cgroup.subtree_control`). Every child then has an empty
-//! cpuset, tasks or not; the values of those that shall have one are written again.
+//! cpuset, tasks or not; the values of those that shall have one are written again. The tasks' own CPUs do not follow
+//! that, so what is to be empty is set to all that the parent has before.
 //!
 //! For some milliseconds the siblings are as wide as their parent, and no pages move because of it.
 //! What they hold is journalled first, and that the controller is taken away, so that a crash in between
@@ -57,7 +58,7 @@ pub(super) fn empty(
         }
     }
     journal.record(taken.clone(), entry).map_err(|error| error.to_string())?;
-    if let Err(error) = control.write("-cpuset") {
+    if let Err(error) = widen_tasks(tree, parent, files).and_then(|()| control.write("-cpuset")) {
         // Nothing has changed, so nothing is to be put back.
         for key in temporary.iter().chain([&taken]) {
             journal.close(key).map_err(|error| error.to_string())?;
@@ -81,6 +82,24 @@ pub(super) fn empty(
         journal.close(key).map_err(|error| error.to_string())?;
     }
     Ok(())
+}
+
+/// Lets the tasks of those that are emptied run wherever the parent may.
+///
+/// Each task has CPUs of its own, which follow the cpuset when it is written but not when its controller is taken away: it
+/// would stay on the CPUs that it had, in a cpuset that is empty (seen on Linux 6.12).
+fn widen_tasks(tree: &CpusetTree, parent: &CgroupPath, files: &[&EntryKey]) -> Result<(), String> {
+    let above = tree.open(parent).map_err(|error| error.to_string())?;
+    files.iter().try_for_each(|key| {
+        let Some(wide) = above.read_effective(key.file).map_err(|error| error.to_string())? else {
+            return Ok(());
+        };
+        let cpuset = match tree.open(&key.cgroup) {
+            Err(error) if error.is_gone() => return Ok(()),
+            cpuset => cpuset.map_err(|error| error.to_string())?,
+        };
+        cpuset.write(key.file, wide.trim()).map_err(|error| error.to_string())
+    })
 }
 
 fn children(tree: &CpusetTree, parent: &CgroupPath, files: &[&EntryKey]) -> Result<Vec<Child>, String> {

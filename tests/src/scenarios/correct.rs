@@ -163,5 +163,24 @@ pub(super) fn restore_inherited(checks: &mut Checks) -> Result<()> {
     let output = product::run(&["restore", "--state-dir", product::STATE])?;
     checks.equal("without tasks: exit status of restore", Some(0), output.status);
     checks.equal("without tasks: the original files", &originals, &cgroup.cpuset()?);
+    restore_anywhere(checks)
+}
+
+/// Whoever could run anywhere can do so again.
+fn restore_anywhere(checks: &mut Checks) -> Result<()> {
+    let cgroup = Cgroup::create("/work/anywhere")?;
+    let hog = Running::hog(&cgroup, 64)?;
+    let originals = cgroup.cpuset()?;
+    checks.equal("anywhere: nothing is set", (String::new(), String::new()), originals.clone());
+    let (cpus, nodes) = (hog.cpus_allowed()?, hog.mems_allowed()?);
+    let daemon = Daemon::start_for("enforce", &cgroup, "0")?;
+    wait::until("it is brought to node 0", LIMIT, || {
+        Ok((hog.cpus_allowed()? == Ids::from([0, 1])).then_some(()))
+    })?;
+    daemon.process().terminate(END)?;
+    product::run(&["restore", "--state-dir", product::STATE])?;
+    checks.equal("anywhere: the files after restore", &originals, &cgroup.cpuset()?);
+    checks.equal("anywhere: its CPUs after restore", cpus, hog.cpus_allowed()?);
+    checks.equal("anywhere: its nodes after restore", nodes, hog.mems_allowed()?);
     Ok(())
 }
