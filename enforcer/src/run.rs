@@ -419,6 +419,7 @@ fn may_write(
         let reason = format!("move_pages(2): {error}; is it filtered by seccomp?");
         engine.add_degraded(Degraded::new("move-pages", reason, "pages cannot be moved in small batches"));
     }
+    engine.adopt(tree, journal.grants().clone());
     let budget = PageBudget::new(PageMoveLimits::default(), stop.clone());
     let mut actuator = LiveActuator::new(host, layout, journal, Box::new(Linux), budget);
     // systemd has no properties for the cpusets of v1, and names cgroups from the root of the hierarchy.

@@ -2,10 +2,10 @@
 //!
 //! A test says what matters to it; the rest is an idle host whose root cgroup passes everything on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    decide::{Decision, History, Inputs, decide},
+    decide::{Decision, History, Inputs, Written, decide},
     declarations::Declarations,
     finding::{Finding, assess},
     id::{CpuId, NodeId},
@@ -33,6 +33,8 @@ pub(crate) struct Scene {
     pub(crate) now: Sample,
     pub(crate) policy: Policy,
     pub(crate) facts: Facts,
+    /// Cgroups that the daemon has set.
+    pub(crate) written: BTreeSet<CgroupPath>,
 }
 
 impl Scene {
@@ -62,6 +64,7 @@ impl Scene {
             now,
             policy: Policy::default(),
             facts: Facts::default(),
+            written: BTreeSet::new(),
         }
     }
 
@@ -225,6 +228,7 @@ impl Scene {
             containers,
             owners: &self.owners(containers),
             history,
+            written: Written(&|cgroup| self.written.contains(cgroup)),
             now_ns: self.now.monotonic_ns,
         };
         decide(&inputs, allocations)

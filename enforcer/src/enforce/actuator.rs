@@ -15,13 +15,14 @@ use enforcer_core::{
     degraded::Degraded,
     id::Id,
     owner::OwnSettings,
-    place::Cpuset as Original,
+    place::{Cpuset as Original, GrantRecord},
     plan::{Action, OutcomeResult, Step},
     set::IdSet,
     workload::CgroupPath,
 };
 
 use super::{
+    above,
     cpuset::{Cpuset, CpusetError, CpusetFile, CpusetTree},
     journal::{Entry, EntryKey, Journal},
     pages::{PageBudget, PageMove},
@@ -71,6 +72,11 @@ pub trait Actuator {
     /// A plan begins: what may be spent on one is to be had again.
     fn begin(&mut self) {}
 
+    /// May anything be written: could it be undone? Costs nothing while that is so. The error says why not.
+    fn ready(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Is nothing more to be done, because the daemon ends?
     fn is_stopped(&self) -> bool {
         false
@@ -82,8 +88,19 @@ pub trait Actuator {
         Ok(originals.keys().cloned().collect())
     }
 
-    /// Forgets what was recorded of cgroups that have ended since.
-    fn tidy(&mut self) -> Result<(), String> {
+    /// Has the daemon set this cgroup, at any time, and not put it back?
+    fn has_set(&self, _cgroup: &CgroupPath) -> bool {
+        false
+    }
+
+    /// Records what containers have been granted, by id, for the next daemon.
+    fn note_grants(&mut self, _grants: BTreeMap<String, GrantRecord>) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Forgets what was recorded of cgroups that have ended since. Those that were seen (`is_there`), or have one below
+    /// them that was, are not looked at.
+    fn tidy(&mut self, _is_there: &dyn Fn(&CgroupPath) -> bool) -> Result<(), String> {
         Ok(())
     }
 
@@ -179,7 +196,10 @@ impl LiveActuator {
         let property = self.units.as_mut().and_then(|units| units.property(cgroup, file));
         match cpuset.read(file) {
             Ok(before) if before.trim().parse().ok().as_ref() == Some(wanted) => {}
-            Ok(before) => self.write(cgroup, &cpuset, file, before, &wanted.to_string(), undo)?,
+            Ok(before) => {
+                let written = self.write(cgroup, &cpuset, file, before, &wanted.to_string(), undo);
+                written.map_err(|error| self.with_above(error, cgroup, file, wanted))?;
+            }
             // The controller is off, and systemd switches it on.
             Err(error) if error.is_gone() && property.is_some() => {
                 self.record_file(cgroup, &cpuset, file, "\n".to_owned(), undo)?;
@@ -197,10 +217,29 @@ impl LiveActuator {
             _ if !as_wanted(&now) => OutcomeResult::Differs { wanted: wanted.to_string(), read_back: now },
             Some(effective) if !as_wanted(&effective) => OutcomeResult::Differs {
                 wanted: wanted.to_string(),
-                read_back: format!("{now}, in effect: {}", effective.trim()),
+                read_back: self.with_above(
+                    format!("{now}, in effect: {}", effective.trim()),
+                    cgroup,
+                    file,
+                    wanted,
+                ),
             },
             _ => OutcomeResult::Applied { read_back: now },
         })
+    }
+
+    /// Adds which cgroup above it is the reason, if one is.
+    fn with_above<T: Id>(
+        &self,
+        said: String,
+        cgroup: &CgroupPath,
+        file: CpusetFile,
+        wanted: &IdSet<T>,
+    ) -> String {
+        match above::too_narrow(&self.tree, cgroup, file, wanted) {
+            Some(above) => format!("{said}; {above}"),
+            None => said,
+        }
     }
 
     /// On v1 pages follow a change of `cpuset.mems` only where `memory_migrate` says so
@@ -255,6 +294,10 @@ impl Actuator for LiveActuator {
         self.budget.renew();
     }
 
+    fn ready(&mut self) -> Result<(), String> {
+        self.journal.check()
+    }
+
     fn is_stopped(&self) -> bool {
         self.budget.is_stopped()
     }
@@ -273,20 +316,37 @@ impl Actuator for LiveActuator {
         Ok(there)
     }
 
-    fn tidy(&mut self) -> Result<(), String> {
-        let ended = |key: &&EntryKey| match self.tree.open(&key.cgroup) {
-            Ok(cpuset) => cpuset.inode() != key.inode,
-            Err(error) => error.is_gone(),
-        };
-        let ended: Vec<EntryKey> = self
-            .journal
-            .entries()
-            .keys()
-            // A controller is the business of a restore, and its cgroup may be the root; a property outlives the cgroup.
-            .filter(|key| key.file != CpusetFile::SubtreeControl && !key.file.is_property())
-            .filter(ended)
-            .cloned()
-            .collect();
+    fn has_set(&self, cgroup: &CgroupPath) -> bool {
+        self.journal.has_set(cgroup)
+    }
+
+    fn note_grants(&mut self, grants: BTreeMap<String, GrantRecord>) -> Result<(), String> {
+        self.journal.note_grants(grants).map_err(text)
+    }
+
+    fn tidy(&mut self, is_there: &dyn Fn(&CgroupPath) -> bool) -> Result<(), String> {
+        let mut ended = Vec::new();
+        // A controller is the business of a restore, and its cgroup may be the root; a property outlives the cgroup.
+        let of_cgroups = |key: &&EntryKey| key.file != CpusetFile::SubtreeControl && !key.file.is_property();
+        let mut keys = self.journal.entries().keys().filter(of_cgroups).peekable();
+        while let Some(first) = keys.next() {
+            let mut of_it = vec![first];
+            while let Some(key) = keys.next_if(|key| key.cgroup == first.cgroup) {
+                of_it.push(key);
+            }
+            // Of one that was made again there are entries of two lives.
+            let one_life = of_it.iter().all(|key| key.inode == first.inode);
+            if one_life && is_there(&first.cgroup) {
+                continue;
+            }
+            let inode = match self.tree.open(&first.cgroup) {
+                Ok(cpuset) => Some(cpuset.inode()),
+                Err(error) if error.is_gone() => None,
+                // Nobody knows: it stays.
+                Err(_) => continue,
+            };
+            ended.extend(of_it.into_iter().filter(|key| Some(key.inode) != inode).cloned());
+        }
         self.journal.close_all(&ended).map_err(text)?;
         self.reset_ended_units()
     }

@@ -21,7 +21,11 @@ use std::{
 };
 
 use cgroups_rs::fs::cpuset::CpuSetController;
-use enforcer_core::workload::CgroupPath;
+use enforcer_core::{
+    place::Cpuset as SetTo,
+    set::{CpuSet, NodeSet},
+    workload::CgroupPath,
+};
 use rustix::{
     fs::{FileType, Mode, OFlags, ResolveFlags},
     io::Errno,
@@ -142,6 +146,17 @@ impl CpusetError {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    static OPENED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How often this thread has opened a cgroup.
+#[cfg(test)]
+pub(crate) fn opened() -> usize {
+    OPENED.get()
+}
+
 /// A mounted hierarchy with the cpuset controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpusetTree {
@@ -170,6 +185,8 @@ impl CpusetTree {
         if cgroup.relative().is_empty() {
             return Err(CpusetError::Root);
         }
+        #[cfg(test)]
+        OPENED.set(OPENED.get() + 1);
         let path = self.path_of(cgroup);
         let failed = |cause: Errno| CpusetError::Open { path: path.clone(), cause: cause.into() };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -179,6 +196,16 @@ impl CpusetTree {
             rustix::fs::openat2(&root, cgroup.relative(), flags, Mode::empty(), beneath).map_err(failed)?;
         let inode = rustix::fs::fstat(&dir).map_err(failed)?.st_ino;
         Ok(Cpuset { dir, path, root: self.root.clone(), v2: self.v2, inode })
+    }
+
+    /// What a cgroup is set to, and nothing of what it inherits; `None` where it cannot be read.
+    pub fn set_to(&self, cgroup: &CgroupPath) -> Option<SetTo> {
+        let cpuset = self.open(cgroup).ok()?;
+        let cpus =
+            cpuset.read(CpusetFile::Cpus).ok()?.trim().parse().ok().filter(|set: &CpuSet| !set.is_empty());
+        let mems =
+            cpuset.read(CpusetFile::Mems).ok()?.trim().parse().ok().filter(|set: &NodeSet| !set.is_empty());
+        Some(SetTo { cpus, mems })
     }
 }
 

@@ -81,8 +81,12 @@ impl Fixture {
     }
 
     pub(crate) fn actuator(&self) -> LiveActuator {
+        self.actuator_with(self.journal())
+    }
+
+    pub(crate) fn actuator_with(&self, journal: Journal) -> LiveActuator {
         let budget = PageBudget::new(PageMoveLimits::default(), Stop::default());
-        LiveActuator::new(&self.host(), &self.layout, self.journal(), Box::new(FakeKernel::default()), budget)
+        LiveActuator::new(&self.host(), &self.layout, journal, Box::new(FakeKernel::default()), budget)
     }
 
     /// Every file below the root of the hierarchy with its bytes.

@@ -7,6 +7,7 @@
 //! This stage decides nothing and knows nothing of samples and findings. It is the only one that
 //! writes to the host, and the only user of cgroups-rs.
 
+mod above;
 pub mod actuator;
 pub mod apply;
 pub mod cpuset;

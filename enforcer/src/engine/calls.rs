@@ -1,7 +1,8 @@
 //! Answers the calls of a container runtime.
 //!
 //! Each call is one decision under the lock of [`Placed`], which takes less than a millisecond; nothing is read
-//! or written for it, but for what a new container is to have mounted ([`Exposure`]). What a container gets goes into the answer, and so does what changes for others, which
+//! or written for it, but for what a new container is to have mounted ([`Exposure`]), and, without the lock, what cgroups
+//! show when a runtime says which containers there are. What a container gets goes into the answer, and so does what changes for others, which
 //! refreshes what the runtime has stored of them. What an answer was too late for is done by the engine's next
 //! turn, which compares every container with its grant. While enforcement is paused answers change nothing: an
 //! update is answered with what the container was set to before, and the turn after the pause writes the rest.
@@ -53,10 +54,18 @@ pub fn answer_calls(placed: &Placed, gate: &Gate, exposure: &Exposure, mut calls
 fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
     // Waiting for a turn to let go of the lock is part of what the runtime waits for.
     let arrived = Instant::now();
+    let mut there = match &call {
+        Call::Synchronize { pods, containers, .. } => announced_all(pods, containers),
+        _ => Vec::new(),
+    };
+    let mut shown = placed.shown(there.iter().filter_map(|(one, _)| one.cgroup.as_ref()));
+    for (one, _) in &mut there {
+        one.shown = one.cgroup.as_ref().and_then(|cgroup| shown.remove(cgroup));
+    }
     let mut state = placed.lock();
     state.hold(gate.paused().is_some());
     match call {
-        Call::Synchronize { runtime, pods, containers, reply } => {
+        Call::Synchronize { runtime, containers, reply, .. } => {
             tracing::info!(
                 "connected to {} {} (NRI {}): {} containers",
                 runtime.name.escape_default(),
@@ -65,11 +74,14 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
                 containers.len()
             );
             state.link(RuntimeLink::Up { name: runtime.name, version: runtime.version });
-            let mut all = announced_all(&pods, &containers);
-            state.only(&mut all);
-            let there = all.iter().map(|(one, _)| one.id.clone()).collect();
-            let all = all.into_iter().map(|(one, _)| one).collect();
+            state.only(&mut there);
+            let all: Vec<Announced> = there.into_iter().map(|(one, _)| one).collect();
+            let there = all.iter().map(|one| one.id.clone()).collect();
+            let set_to =
+                all.iter().map(|one| (one.id.clone(), one.shown.clone().unwrap_or_else(|| one.now.clone())));
+            let set_to = set_to.collect();
             let settled = state.settle("synchronize", |known, node| known.synchronize(node, all));
+            state.changes(&settled, set_to);
             let answer = answer_of(&state, None, None, settled);
             send(&mut state, arrived, "synchronize", reply, answer);
             drop(state);
@@ -220,6 +232,7 @@ fn announced(pod: &PodSandbox, container: &Container) -> Announced {
         cgroup: container_cgroup(container),
         pod: pod_request(pod, [container]),
         now: Cpuset { cpus, mems },
+        shown: None,
         given: None,
         opts_out: false,
     }

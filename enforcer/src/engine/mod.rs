@@ -17,19 +17,24 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use std::{os::fd::BorrowedFd, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::fd::BorrowedFd,
+    sync::Arc,
+};
 
 use enforcer_core::{
     audit::{Audit, AuditInputs, Host, Tool},
-    decide::{self, History, Inputs, decide},
+    decide::{self, History, Inputs, Written, decide},
     degraded::Degraded,
     finding::{Severity, assess},
     model::Model,
-    place::Inventory,
-    plan::Plan,
+    place::{GrantRecord, Inventory},
+    plan::{Outcome, OutcomeResult, Plan, Step},
     policy::{Mode, Policy},
     sample::Sample,
     topology::Topology,
+    workload::{CgroupPath, Workload},
 };
 
 use self::placed::State;
@@ -42,7 +47,7 @@ pub use self::{
     source::{LiveSource, Others, Source, SourceError},
 };
 use crate::{
-    enforce::{Actuator, Applied, DryRunActuator, apply_plan},
+    enforce::{Actuator, Applied, DryRunActuator, apply_plan, cpuset::CpusetTree},
     observe::KeptCgroups,
     report::tick::{Counters, TICK_SCHEMA_VERSION, TickReport, Totals},
 };
@@ -65,6 +70,8 @@ pub struct Engine {
     history: History,
     gate: Gate,
     exposure: Exposure,
+    /// Nothing may be written, because it could not be undone.
+    barred: bool,
     totals: Totals,
 }
 
@@ -98,6 +105,7 @@ impl Engine {
             history: History::default(),
             gate: Gate::default(),
             exposure: Exposure::default(),
+            barred: false,
             totals: Totals { config_good: true, ..Totals::default() },
         }
     }
@@ -115,6 +123,12 @@ impl Engine {
     /// Keeps what containers read true after each turn.
     pub fn set_exposure(&mut self, exposure: Exposure) {
         self.exposure = exposure;
+    }
+
+    /// Goes on where the daemon before this one stopped: containers keep what it had granted them, as far as `tree`
+    /// still shows it.
+    pub fn adopt(&mut self, tree: CpusetTree, grants: BTreeMap<String, GrantRecord>) {
+        self.placed.adopt(tree, grants);
     }
 
     /// May the engine write if the policy says so?
@@ -218,7 +232,7 @@ impl Engine {
             self.totals.failed_ticks += 1;
         }
         let (workloads, mut degraded, sample) = seen?;
-        degraded.extend(self.record());
+        degraded.extend(self.record(&workloads));
         degraded.extend(self.actuator.as_ref().and_then(|actuator| actuator.degraded()));
         let Some(Machine { inventory, degraded: of_machine }) = &self.machine else {
             return Err(SourceError::new("topology", &"was not read"));
@@ -240,6 +254,8 @@ impl Engine {
             let mut state = self.placed.lock();
             state.hold(paused.is_some());
             let State { allocations, containers, .. } = &mut *state;
+            let actuator = &self.actuator;
+            let has_set = |cgroup: &CgroupPath| actuator.as_ref().is_some_and(|one| one.has_set(cgroup));
             let inputs = Inputs {
                 inventory,
                 workloads: &workloads,
@@ -250,6 +266,7 @@ impl Engine {
                 containers,
                 owners: &owners,
                 history: &self.history,
+                written: Written(&has_set),
                 now_ns,
             };
             decide(&inputs, allocations)
@@ -323,38 +340,72 @@ impl Engine {
         }
         let (mut workloads, degraded) = self.source.workloads()?;
         self.placed.rename(&mut workloads);
+        self.placed.expect_only(&workloads);
         let sample = self.source.sample(&workloads, now_ns);
         Ok((workloads, degraded, sample))
     }
 
     fn carry_out(&mut self, decision: &decide::Decision, paused: bool, now_ns: u64) -> Applied {
+        if self.writes()
+            && !paused
+            && let Err(error) = self.ready()
+        {
+            return skipped(&decision.plan, &error);
+        }
         // Inside until the plan is carried out: whoever pauses waits for that.
         let inside = (self.writes() && !paused).then(|| self.gate.enter()).flatten();
-        match &mut self.actuator {
-            Some(actuator) if inside.is_some() => {
-                let applied = apply_plan(&decision.plan, &mut **actuator);
-                let mut finished: Plan = decision.plan.clone();
-                finished.steps.retain(|step| !applied.unfinished.contains(step.action.cgroup()));
-                self.history.note(&finished, now_ns);
-                applied
-            }
-            _ => apply_plan(&decision.plan, &mut DryRunActuator),
+        let mut applied = match &mut self.actuator {
+            Some(actuator) if inside.is_some() => apply_plan(&decision.plan, &mut **actuator),
+            _ => return apply_plan(&decision.plan, &mut DryRunActuator),
+        };
+        drop(inside);
+        if self.ready().is_err() {
+            // What failed because of that is not to be left alone for the cool-down.
+            applied.unfinished = cgroups(&decision.plan);
         }
+        let mut finished: Plan = decision.plan.clone();
+        finished.steps.retain(|step| !applied.unfinished.contains(step.action.cgroup()));
+        self.history.note(&finished, now_ns);
+        applied
+    }
+
+    /// May the actuator write? If not nothing is set in answers to a runtime either.
+    fn ready(&mut self) -> Result<(), String> {
+        let Some(actuator) = self.actuator.as_mut() else { return Ok(()) };
+        let ready = actuator.ready();
+        match (&ready, self.barred) {
+            (Err(error), false) => tracing::error!("nothing is set until it can be recorded: {error}"),
+            (Ok(()), true) => tracing::info!("what is set can be recorded again"),
+            _ => {}
+        }
+        self.barred = ready.is_err();
+        self.placed.bar(self.barred);
+        ready
     }
 
     /// Records what containers would have been set to without us; and forgets, now and then, who has ended.
-    fn record(&mut self) -> Option<Degraded> {
-        let actuator = self.actuator.as_mut().filter(|_| self.policy.mode == Mode::Enforce)?;
+    fn record(&mut self, workloads: &[Workload]) -> Option<Degraded> {
+        if !self.writes() {
+            return None;
+        }
+        if let Err(error) = self.ready() {
+            return Some(not_recorded(error));
+        }
+        let actuator = self.actuator.as_mut()?;
         let originals = self.placed.unrecorded();
         let mut outcome = Ok(());
         if !originals.is_empty() {
             outcome = actuator.record(&originals).map(|recorded| self.placed.recorded(&recorded));
         }
-        if self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
-            outcome = outcome.and(actuator.tidy());
+        if let Some(grants) = self.placed.regranted() {
+            let noted = actuator.note_grants(grants).inspect_err(|_error| self.placed.not_recorded());
+            outcome = outcome.and(noted);
         }
-        let effect = "restore does not know what containers would have without the daemon";
-        outcome.err().map(|error| Degraded::new("journal", error, effect))
+        if self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
+            let there = |path: &CgroupPath| workloads.iter().any(|one| one.cgroup.is_within(path));
+            outcome = outcome.and(actuator.tidy(&there));
+        }
+        outcome.err().map(not_recorded)
     }
 
     /// Notes what became of what others had written, and watches what is ours to keep.
@@ -367,4 +418,24 @@ impl Engine {
         self.totals.drift.add(self.history.drift.note(decision, outcomes, unfinished, now_ns));
         self.source.keep_watch(&drift::kept(decision));
     }
+}
+
+/// Nothing of the plan is tried, and all of it is to be gone on with.
+fn skipped(plan: &Plan, error: &str) -> Applied {
+    let because = format!("it could not be undone: {error}");
+    let skipped = |step: &Step| Outcome {
+        step: step.clone(),
+        result: OutcomeResult::Skipped { because: because.clone() },
+    };
+    Applied { outcomes: plan.steps.iter().map(skipped).collect(), unfinished: cgroups(plan) }
+}
+
+fn cgroups(plan: &Plan) -> BTreeSet<CgroupPath> {
+    plan.steps.iter().map(|step| step.action.cgroup().clone()).collect()
+}
+
+fn not_recorded(error: String) -> Degraded {
+    let effect =
+        "nothing is set, by the daemon or by a runtime for it, until it can be recorded how to undo it";
+    Degraded::new("journal", error, effect)
 }

@@ -18,7 +18,8 @@ use enforcer_core::{
     model::Model,
     owner::{Facts, KnownContainer, Owners, Ownership, given_at_creation},
     place::{
-        Allocations, Announced, ContainerRequest, Containers, Cpuset, Inventory, Node, Settled, exposed,
+        Allocations, Announced, ContainerRequest, Containers, Cpuset, GrantRecord, Inventory, Node, Settled,
+        exposed,
     },
     policy::{Policy, Standing, Subject as Declared, WorkloadRule, placement::PlacementSettings},
     sample::Sample,
@@ -30,9 +31,12 @@ use super::{
     decisions::{Decisions, entry},
     source::Others,
 };
-use crate::report::{
-    decision::{DecisionRecord, DecisionState, Subject},
-    runtime::{Deciding, RuntimeLink, RuntimeReport},
+use crate::{
+    enforce::cpuset::CpusetTree,
+    report::{
+        decision::{DecisionRecord, DecisionState, Subject},
+        runtime::{Deciding, RuntimeLink, RuntimeReport},
+    },
 };
 
 /// Longest name of a container that is shown, in characters.
@@ -47,6 +51,7 @@ pub struct Placed(Arc<Mutex<State>>);
 
 /// What is given away, and to whom.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub(super) struct State {
     pub(super) allocations: Allocations,
     pub(super) containers: Containers,
@@ -59,6 +64,10 @@ pub(super) struct State {
     told: BTreeMap<CgroupPath, Instant>,
     /// What containers would have been set to without us, until it is recorded.
     unrecorded: BTreeMap<CgroupPath, Cpuset>,
+    /// Grants may differ from those that were recorded last.
+    regranted: bool,
+    /// Where cgroups show what they are set to, for a daemon that may write.
+    tree: Option<CpusetTree>,
     /// One of these has started since this was last asked.
     started: bool,
     /// `NAMESPACE/POD/CONTAINER` by container id.
@@ -66,7 +75,9 @@ pub(super) struct State {
     /// Who else writes cpusets.
     facts: Facts,
     report: RuntimeReport,
-    /// While enforcement is paused: what each container was set to when that began.
+    /// Nothing may be set, because it could not be undone.
+    barred: bool,
+    /// While enforcement is paused or barred: what each container was set to when that began.
     held: Option<BTreeMap<String, Cpuset>>,
     decisions: Decisions,
 }
@@ -84,6 +95,47 @@ impl Placed {
         state.settings = policy.placement.clone();
         state.rules.clone_from(&policy.workloads);
         state.places = writes && policy.nri.place;
+    }
+
+    /// Goes on where the daemon before this one stopped, as far as `tree` still shows what it had granted.
+    pub(super) fn adopt(&self, tree: CpusetTree, mut records: BTreeMap<String, GrantRecord>) {
+        records.retain(|_, record| tree.set_to(&record.cgroup).is_some_and(|set_to| record.holds(&set_to)));
+        let mut state = self.lock();
+        let State { containers, allocations, .. } = &mut *state;
+        containers.expect(allocations, records);
+        state.tree = Some(tree);
+    }
+
+    /// Nothing may be set from now on, or may be again.
+    pub(super) fn bar(&self, barred: bool) {
+        self.lock().barred = barred;
+    }
+
+    /// Of the containers that were there before the daemon, only those are still there that run.
+    pub(super) fn expect_only(&self, workloads: &[Workload]) {
+        let mut state = self.lock();
+        let State { containers, allocations, .. } = &mut *state;
+        containers.expect_only(allocations, |cgroup| workloads.iter().any(|one| one.cgroup == *cgroup));
+    }
+
+    /// What cgroups are set to, as they show it themselves.
+    pub(super) fn shown<'a>(
+        &self,
+        cgroups: impl Iterator<Item = &'a CgroupPath>,
+    ) -> BTreeMap<CgroupPath, Cpuset> {
+        let Some(tree) = self.lock().tree.clone() else { return BTreeMap::new() };
+        cgroups.filter_map(|cgroup| Some((cgroup.clone(), tree.set_to(cgroup)?))).collect()
+    }
+
+    /// What containers have been granted by now, if that may be different from what was recorded.
+    pub(super) fn regranted(&self) -> Option<BTreeMap<String, GrantRecord>> {
+        let mut state = self.lock();
+        std::mem::take(&mut state.regranted).then(|| state.containers.records(&state.allocations))
+    }
+
+    /// It could not be recorded.
+    pub(super) fn not_recorded(&self) {
+        self.lock().regranted = true;
     }
 
     /// Notes who else writes cpusets.
@@ -225,6 +277,20 @@ impl State {
         }
     }
 
+    /// Containers that run are about to be set by their runtime, from what they are set to now. Those that were set by
+    /// us before are recorded already.
+    pub(super) fn changes(&mut self, settled: &Settled, mut set_to: BTreeMap<String, Cpuset>) {
+        if self.is_held() {
+            return;
+        }
+        for id in settled.others.keys() {
+            if let Some((cgroup, before)) = self.containers.cgroup(id).zip(set_to.remove(id)) {
+                self.unrecorded.entry(cgroup.clone()).or_insert(before);
+            }
+        }
+        self.started();
+    }
+
     /// A container runs, so its cgroup is there.
     pub(super) fn started(&mut self) {
         self.started |= !self.unrecorded.is_empty();
@@ -287,11 +353,12 @@ impl State {
         let Some(inventory) = self.inventory.clone().filter(|_| self.places) else {
             return Settled::default();
         };
+        self.regranted = true;
         let Self { allocations, settings, containers, .. } = self;
         let mut settled = settle(containers, &mut Node { inventory: &inventory, settings, allocations });
         let now = Instant::now();
         let told = settled.others.keys().filter_map(|id| Some((containers.cgroup(id)?.clone(), now)));
-        // While paused nobody is told anything.
+        // While paused or barred nobody is told anything.
         if self.held.is_none() {
             self.told.extend(told);
         }
@@ -326,7 +393,7 @@ impl State {
                 mems: cpuset.mems.clone(),
             })
             .collect();
-        let paused = self.held.is_some();
+        let paused = self.held.is_some() && !self.barred;
         let about = settled.weighed.keys().next();
         let about = about.map_or_else(|| "another container".to_owned(), |id| shown(id));
         for (id, weighed) in std::mem::take(&mut settled.weighed) {
@@ -352,9 +419,9 @@ impl State {
         }
     }
 
-    /// Holds what containers are set to as it is, for as long as enforcement is paused.
+    /// Holds what containers are set to as it is, for as long as enforcement is paused or barred.
     pub(super) fn hold(&mut self, paused: bool) {
-        if !paused {
+        if !paused && !self.barred {
             self.held = None;
         } else if self.held.is_none() {
             let ids: Vec<String> = self.names.keys().cloned().collect();
@@ -380,6 +447,12 @@ impl State {
     /// Nothing may be set now but what was set before.
     pub(super) fn is_held(&self) -> bool {
         self.held.is_some()
+    }
+
+    /// May nothing be set, because it could not be undone?
+    #[cfg(test)]
+    pub(super) fn is_barred(&self) -> bool {
+        self.barred
     }
 
     /// What a container shall be set to, or stay set to.

@@ -12,7 +12,7 @@ use enforcer_core::{
 };
 
 use super::*;
-use crate::enforce::fixture::Fixture;
+use crate::enforce::{fixture::Fixture, journal::fake_disk::FakeDisk};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -204,4 +204,28 @@ fn the_line_of_a_tick_says_what_was_done() {
     );
     assert!(!line.contains('\n'), "{line}");
     assert_eq!(report.complaints(), [""; 0]);
+}
+
+#[test]
+fn what_could_not_be_undone_is_not_set_until_there_is_room_again() {
+    let mut rig = rig(Mode::Enforce);
+    let disk = FakeDisk::default();
+    drop(rig.engine.actuator.take());
+    rig.engine.set_actuator(Box::new(rig.host.actuator_with(rig.host.journal().appending_to(&disk))));
+    let before = rig.host.contents();
+    disk.leave_room(Some(0));
+    let degraded = |report: &TickReport| report.audit.degraded.iter().any(|one| one.source == "journal");
+    for second in 1..=3 {
+        let report = rig.engine.tick(second * SECOND).unwrap();
+        assert_eq!(rig.host.contents(), before, "turn {second}");
+        let done = |outcome: &Outcome| matches!(outcome.result, OutcomeResult::Applied { .. });
+        assert!(!report.outcomes.is_empty() && !report.outcomes.iter().any(done), "{:?}", report.outcomes);
+        // The first turn finds out.
+        assert_eq!(degraded(&report), second > 1);
+        assert!(rig.engine.placed.lock().is_barred());
+    }
+    disk.leave_room(None);
+    let report = rig.engine.tick(4 * SECOND).unwrap();
+    assert_eq!(rig.host.read("/db", "cpuset.cpus"), "0-1", "and no cool-down: {:?}", report.decision.refused);
+    assert!(!degraded(&report) && !rig.engine.placed.lock().is_barred());
 }

@@ -11,6 +11,7 @@ mod degrade;
 mod drift;
 mod eyes;
 mod forty;
+mod full_disk;
 mod idle;
 mod large;
 mod late;
@@ -160,6 +161,11 @@ pub const ALL: &[Scenario] = &[
         needs_containerd: true,
         only_by_name: true,
         ..long("node-owned", pods::TOPOLOGY, "", owned::by_the_kubelet)
+    },
+    Scenario {
+        needs_containerd: true,
+        only_by_name: true,
+        ..long("node-full-disk", pods::TOPOLOGY, "", full_disk::of_the_journal)
     },
 ];
 

@@ -14,6 +14,7 @@
 //! out. A machine with fewer than two CPU nodes has nothing to decide. Cost: one placement per
 //! declared workload.
 
+mod above;
 mod drift;
 mod history;
 pub mod order;
@@ -24,23 +25,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::{
-    drift::{Drift, DriftCounts, Standing, Target},
-    history::History,
-};
 use self::{
+    above::Above,
     order::{Change, Goal},
     transaction::Part,
+};
+pub use self::{
+    above::Written,
+    drift::{Drift, DriftCounts, Standing, Target},
+    history::History,
 };
 use crate::{
     considered::{Asked, Considered, Seen},
     declarations::Declarations,
     id::NodeId,
-    model::{Model, WorkloadModel, nearest_effective},
+    model::{Model, WorkloadModel},
     owner::{Owners, Ownership},
     place::{
-        Allocations, Bounds, CgroupRequest, ContainerRequest, Containers, Grant, Holder, Inventory, Trace,
-        Wished, Wishes, hold,
+        Allocations, CgroupRequest, ContainerRequest, Containers, Grant, Holder, Inventory, Trace, Wished,
+        Wishes, hold,
     },
     plan::{Action, PLAN_SCHEMA_VERSION, Plan},
     policy::{Policy, WorkloadRule},
@@ -71,6 +74,8 @@ pub struct Inputs<'a> {
     pub owners: &'a Owners,
     /// Earlier corrections.
     pub history: &'a History,
+    /// What was ever written.
+    pub written: Written<'a>,
     /// Monotonic time in nanoseconds, of the same clock as the history's.
     pub now_ns: u64,
 }
@@ -122,6 +127,8 @@ pub enum RefusalCause {
     Drift,
     /// Its cpuset is somebody else's.
     OtherOwner,
+    /// A cgroup above it, which is not ours to widen, does not have what it was given.
+    AboveTooNarrow,
 }
 
 /// Decides what to do. `allocations` are those of the decision before, and become those of this
@@ -189,6 +196,14 @@ impl Decision {
             self.refused.push(Refusal { workload: cgroup.clone(), cause, reason });
             return None;
         }
+        let above = match Above::of(inputs, cgroup).make_room(&change.goal.cpuset) {
+            Ok(above) => above,
+            Err(reason) => {
+                let cause = RefusalCause::AboveTooNarrow;
+                self.refused.push(Refusal { workload: cgroup.clone(), cause, reason });
+                return None;
+            }
+        };
         if standing == Standing::Drifted {
             let by = writer(inputs.sample, cgroup);
             for step in &mut steps {
@@ -199,6 +214,7 @@ impl Decision {
         let gives = had.zip(change.goal.cpuset.cpus.as_ref()).map(|(had, cpus)| had.difference(cpus));
         Some(Part {
             cgroup: cgroup.clone(),
+            above,
             steps,
             gives: gives.unwrap_or_default(),
             takes: change.goal.exclusive.clone(),
@@ -294,7 +310,8 @@ fn declared<'a>(inputs: &Inputs<'a>) -> Vec<Declared<'a>> {
         // The root cgroup has no cpuset to write, and a lone process no cgroup of its own.
         let of_its_own = workload.cgroup != CgroupPath::root()
             && !matches!(workload.origin, Origin::Process { .. })
-            && !announced.contains(&workload.cgroup);
+            && !announced.contains(&workload.cgroup)
+            && !inputs.containers.expects(&workload.cgroup);
         let rule = inputs.declarations.rule(inputs.policy, &workload.cgroup);
         if let Some((position, rule)) = rule.filter(|(_, rule)| of_its_own && rule.enforce) {
             let wishes = Wishes::of(rule, position, &inputs.inventory.machine);
@@ -344,9 +361,14 @@ fn goal<'a>(
     let no_place = |reason| Refusal { workload: one.cgroup.clone(), cause: RefusalCause::NoPlace, reason };
     let grant = match (kept.get(one.cgroup), request(inputs, one)) {
         (Some(kept), _) => kept.clone(),
-        (None, Some(request)) => request
-            .place_traced(inputs.inventory, allocations, trace)
-            .map_err(|rejection| no_place(rejection.to_string()))?,
+        (None, Some(request)) => {
+            request.place_traced(inputs.inventory, allocations, trace).map_err(|rejection| {
+                no_place(match Above::of(inputs, one.cgroup).narrows(inputs) {
+                    Some(above) => format!("{rejection}; {above}"),
+                    None => rejection.to_string(),
+                })
+            })?
+        }
         (None, None) => return Err(no_place(NO_CPUS.to_owned())),
     };
     Ok(Change { goal: Goal::of(&grant, &allocations.exclusive_cpus()), ..unknown })
@@ -379,7 +401,7 @@ fn request<'a>(inputs: &Inputs<'a>, one: &'a Declared<'a>) -> Option<CgroupReque
         memory_bytes: one.rule.memory.map(|memory| memory.0),
         now: one.figures,
         nodes: one.rule.numa_nodes.as_ref(),
-        bounds: bounds(inputs.sample, one.cgroup),
+        bounds: Above::of(inputs, one.cgroup).bounds(),
         available_bytes: available_bytes(inputs.sample, one.figures),
         wished: Some(Wished {
             wishes: &one.wishes.0,
@@ -392,19 +414,6 @@ fn request<'a>(inputs: &Inputs<'a>, one: &'a Declared<'a>) -> Option<CgroupReque
 /// Why a container that was not placed when it was created is left where it is.
 const NO_CPUS: &str =
     "its declaration names no CPUs, so that it can only be placed when it is created (nri.place)";
-
-/// What the cgroups above it pass on.
-fn bounds(sample: &Sample, cgroup: &CgroupPath) -> Option<Bounds> {
-    let parent = cgroup.parent()?;
-    let cpus = nearest_effective(sample, &parent, |above| above.cpus_effective.as_ref());
-    let mems = nearest_effective(sample, &parent, |above| above.mems_effective.as_ref());
-    let named = mems.as_ref().map(|(path, _)| path).or(cpus.as_ref().map(|(path, _)| path))?.clone();
-    Some(Bounds {
-        cgroup: named,
-        cpus: cpus.map(|(_, cpus)| cpus.clone()),
-        mems: mems.map(|(_, mems)| mems.clone()),
-    })
-}
 
 /// Free memory and page cache of each node, which the kernel drops when asked, and what the workload
 /// itself holds there. Page cache includes tmpfs, which it does not drop: the figure may be too high

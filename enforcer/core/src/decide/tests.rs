@@ -357,8 +357,15 @@ fn placed(scene: &Scene, cgroup: &str) -> (Containers, Allocations) {
         previous: BTreeMap::new(),
     };
     let cgroup = Some(CgroupPath::new(cgroup));
-    let new =
-        Announced { id: "id".into(), cgroup, pod, now: Cpuset::default(), given: None, opts_out: false };
+    let new = Announced {
+        id: "id".into(),
+        cgroup,
+        pod,
+        now: Cpuset::default(),
+        shown: None,
+        given: None,
+        opts_out: false,
+    };
     let (inventory, settings) = (scene.inventory(), &scene.policy.placement);
     let mut node = Node { inventory: &inventory, settings, allocations: &mut allocations };
     let settled = containers.create(&mut node, &new);

@@ -8,10 +8,14 @@
 //! little as everything else on the host that nobody declared: or else one that cannot be placed would keep all
 //! others from their places.
 //!
+//! Whoever needs the same cgroup above to be widened is of one group too: it is widened once, for all of them and before
+//! any of them.
+//!
 //! Cost: one look at each CPU that changes hands.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::above::Widening;
 use crate::{
     id::CpuId,
     plan::{PLAN_SCHEMA_VERSION, Plan, Step},
@@ -23,6 +27,8 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(super) struct Part {
     pub(super) cgroup: CgroupPath,
+    /// Cgroups above it that are to be widened before.
+    pub(super) above: BTreeMap<CgroupPath, Widening>,
     pub(super) steps: Vec<Step>,
     /// CPUs that it was set to and shall leave.
     pub(super) gives: CpuSet,
@@ -40,8 +46,18 @@ pub(super) fn plan(parts: Vec<Part>) -> Plan {
     }
     for mut group in groups.into_values() {
         group.sort_by_key(|part| (part.gives.is_empty(), !part.takes.is_empty()));
-        if group.len() > 1 {
-            plan.groups.push(group.iter().map(|part| part.cgroup.clone()).collect::<BTreeSet<_>>());
+        let mut members: BTreeSet<CgroupPath> = group.iter().map(|part| part.cgroup.clone()).collect();
+        let mut above: BTreeMap<CgroupPath, Widening> = BTreeMap::new();
+        for (cgroup, widening) in group.iter_mut().flat_map(|part| std::mem::take(&mut part.above)) {
+            above.entry(cgroup).or_default().add(widening);
+        }
+        // In the order of their names: whatever is above comes before what is below it.
+        for (cgroup, widening) in above {
+            plan.steps.extend(widening.steps(&cgroup));
+            members.insert(cgroup);
+        }
+        if members.len() > 1 {
+            plan.groups.push(members);
         }
         plan.steps.extend(group.into_iter().flat_map(|part| part.steps));
     }
@@ -59,10 +75,17 @@ fn leaders(parts: &[Part]) -> Vec<usize> {
             hands.entry(cpu).or_default().1.push(index);
         }
     }
+    let hands = hands.into_values().filter(|(givers, takers)| !givers.is_empty() && !takers.is_empty());
+    let together = hands.map(|(givers, takers)| [givers, takers].concat());
+    let mut below: BTreeMap<&CgroupPath, Vec<usize>> = BTreeMap::new();
+    for (index, part) in parts.iter().enumerate() {
+        for cgroup in part.above.keys() {
+            below.entry(cgroup).or_default().push(index);
+        }
+    }
     let mut leaders: Vec<usize> = (0..parts.len()).collect();
-    for (givers, takers) in hands.values().filter(|(givers, takers)| !givers.is_empty() && !takers.is_empty())
-    {
-        let members: BTreeSet<usize> = givers.iter().chain(takers).map(|part| leaders[*part]).collect();
+    for parts in together.chain(below.into_values()) {
+        let members: BTreeSet<usize> = parts.iter().map(|part| leaders[*part]).collect();
         let Some(first) = members.first().copied() else { continue };
         for leader in &mut leaders {
             if members.contains(leader) {
@@ -83,7 +106,13 @@ mod tests {
         let cgroup = CgroupPath::new(name);
         let action = Action::SetCpus { cgroup: cgroup.clone(), cpus: "0".parse().unwrap() };
         let steps = vec![Step { action, reason: String::new() }];
-        Part { cgroup, steps, gives: gives.parse().unwrap(), takes: takes.parse().unwrap() }
+        Part {
+            cgroup,
+            above: BTreeMap::new(),
+            steps,
+            gives: gives.parse().unwrap(),
+            takes: takes.parse().unwrap(),
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles, remedy};
 use crate::{
-    decide::{History, Inputs, RefusalCause, decide},
+    decide::{History, Inputs, RefusalCause, Written, decide},
     declarations::Declarations,
     model::Model,
     owner::Owners,
@@ -40,6 +40,7 @@ pub(super) fn assess(
         containers,
         owners,
         history,
+        written: Written::NOTHING,
         now_ns: 0,
     };
     let decision = decide(&inputs, &mut Allocations::default());

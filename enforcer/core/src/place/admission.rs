@@ -124,10 +124,13 @@ fn replace(
     let engine = engine_of(settings, pod, trace);
     let taken = allocations.exclusive_cpus();
     let ((), before) = allocations.transaction(|allocations| {
-        let previous = allocations.release_pod(&pod.name);
-        if previous.is_empty() {
+        let released = allocations.release_pod(&pod.name);
+        if released.is_empty() {
             engine.place(inventory, allocations, pod, trace)?;
         } else {
+            // One that comes to a pod that is there may run already, after a restart.
+            let mut previous = pod.previous.clone();
+            previous.extend(released);
             let pod = PodRequest { previous, ..pod.clone() };
             engine.place(inventory, allocations, &pod, trace)?;
         }

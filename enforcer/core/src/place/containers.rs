@@ -11,6 +11,10 @@
 //!
 //! A container whose cpuset is somebody else's is *given*: what it came with counts as taken, and it is never set.
 //!
+//! After a restart of the daemon a container stays where it is as far as that is still a valid answer. What its cgroup
+//! shows counts more than what its runtime has stored: an answer that was too late, or a turn, may have set it since.
+//! Which of these CPUs are its own is told by the record of its grant ([`GrantRecord`]), as far as the cgroup agrees.
+//!
 //! Terminology. *Own* is what the container gets that the call is about, *others* is what changes for
 //! containers that run.
 //!
@@ -22,10 +26,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Allocations, Candidate, ContainerRequest, CpuClass, Grant, Holder, Inventory, PodName, PodRequest,
-    Rejection, SharedCpus, Trace, Update,
+    Allocations, Candidate, ContainerRequest, CpuClass, Grant, GrantRecord, Holder, Inventory, PodName,
+    PodRequest, Rejection, SharedCpus, Trace, Update,
     admission::{give_apart, remove_container},
-    admit, held,
+    admit,
+    grant_record::Expected,
+    held,
     pools::Documents,
     remove, resize,
 };
@@ -59,8 +65,11 @@ pub struct Announced {
     pub cgroup: Option<CgroupPath>,
     /// Its pod, with this container alone.
     pub pod: PodRequest,
-    /// CPUs and memory nodes that it has been set to, for one that runs; empty where it was not.
+    /// CPUs and memory nodes that it has been set to, for one that runs, as its runtime has stored them; empty where
+    /// it was not.
     pub now: Cpuset,
+    /// What its cgroup is set to, where that was looked at; it counts more than what is stored.
+    pub shown: Option<Cpuset>,
     /// Whose cpuset it is, if it is another's: then it is left alone.
     pub given: Option<Ownership>,
     /// It is declared to be left alone: it is set to nothing, and takes nothing from anybody.
@@ -96,6 +105,11 @@ impl Cpuset {
             mems: self.mems.filter(|mems| other.mems.as_ref() != Some(mems)),
         }
     }
+
+    /// This, and of the other what this leaves open.
+    fn or(self, other: Self) -> Self {
+        Self { cpus: self.cpus.or(other.cpus), mems: self.mems.or(other.mems) }
+    }
 }
 
 /// What came of a call.
@@ -129,6 +143,7 @@ pub struct Weighed {
 pub struct Containers {
     pods: BTreeMap<PodName, Pod>,
     holders: BTreeMap<String, Holder>,
+    expected: Expected,
 }
 
 /// What is known of a pod.
@@ -147,8 +162,41 @@ struct Member {
 }
 
 impl Containers {
+    /// Containers that were granted something before the daemon was started, by id, and that still have it: until their
+    /// runtime says which containers there are, it counts as given away.
+    pub fn expect(&mut self, allocations: &mut Allocations, records: BTreeMap<String, GrantRecord>) {
+        self.expected.take(allocations);
+        self.expected = Expected::new(records, allocations);
+    }
+
+    /// Forgets those that are expected and whose cgroup is gone.
+    pub fn expect_only(&mut self, allocations: &mut Allocations, is_there: impl Fn(&CgroupPath) -> bool) {
+        self.expected.retain(allocations, is_there);
+    }
+
+    /// Is this the cgroup of a container that is expected?
+    pub fn expects(&self, cgroup: &CgroupPath) -> bool {
+        self.expected.has(cgroup)
+    }
+
+    /// What each container was granted, by id, for the next daemon.
+    pub fn records(&self, allocations: &Allocations) -> BTreeMap<String, GrantRecord> {
+        let record = |(id, holder): (&String, &Holder)| {
+            let cgroup = self.member(holder)?.cgroup.as_ref()?;
+            let record =
+                GrantRecord::of(cgroup, allocations.turn(holder).unwrap_or(0), allocations.get(holder)?)?;
+            Some((id.clone(), record))
+        };
+        self.holders.iter().filter_map(record).collect()
+    }
+
     /// A container is about to be made.
     pub fn create(&mut self, node: &mut Node<'_>, new: &Announced) -> Settled {
+        self.come(node, new, None)
+    }
+
+    /// One comes, or is found, that had this before the daemon was started.
+    fn come(&mut self, node: &mut Node<'_>, new: &Announced, had: Option<Grant>) -> Settled {
         let Some(asked) = new.pod.containers.first().cloned() else { return Settled::default() };
         if let Some(ownership) = &new.given {
             return self.give_up(node, &new.id, &asked.name, new.cgroup.as_ref(), ownership);
@@ -163,7 +211,7 @@ impl Containers {
         if let Some(old) = replaced.filter(|old| *old != new.id) {
             settled = self.end(node, &old);
         }
-        self.note(&holder, new);
+        self.note(&holder, new, had);
         let before = self.cpusets(node, &holder);
         self.place(node, &holder, asked, None, &mut settled);
         self.settle(node, &holder, &before, &mut settled);
@@ -265,13 +313,25 @@ impl Containers {
             // What changes for others is found below.
             self.end(node, &id);
         }
-        let now: BTreeMap<String, Cpuset> = all.iter().map(|one| (one.id.clone(), one.now.clone())).collect();
-        let (adopted, new): (Vec<_>, Vec<_>) = all
+        let set_to = |one: &Announced| (one.id.clone(), (one.now.clone(), one.shown.clone()));
+        let set_to: BTreeMap<String, (Cpuset, Option<Cpuset>)> = all.iter().map(set_to).collect();
+        let records = self.expected.take(node.allocations);
+        let (mut adopted, mut new) = (Vec::new(), Vec::new());
+        for one in all
             .into_iter()
             .filter(|one| one.given.is_some() || one.opts_out || !self.holders.contains_key(&one.id))
-            .partition(|one| one.kept_cpus().is_some());
-        for one in adopted.into_iter().chain(new) {
-            let placed = self.create(node, &one);
+        {
+            let record = records.get(&one.id).filter(|record| record.holds(one.set_to()));
+            match (record, one.kept_cpus()) {
+                (Some(record), _) => adopted.push((record.turn, Some(record.grant()), one)),
+                (None, Some(_)) => adopted.push((u64::MAX, None, one)),
+                (None, None) => new.push((u64::MAX, None, one)),
+            }
+        }
+        // As they came: of two that share, the younger one gives way.
+        adopted.sort_by_key(|(turn, ..)| *turn);
+        for (_, had, one) in adopted.into_iter().chain(new) {
+            let placed = self.come(node, &one, had);
             settled
                 .rejections
                 .extend(placed.rejections.into_iter().filter(|(rejected, _)| *rejected == one.id));
@@ -281,8 +341,13 @@ impl Containers {
         let taken = node.allocations.exclusive_cpus();
         for (id, holder) in &self.holders {
             let Some(grant) = node.allocations.get(holder) else { continue };
-            let none = Cpuset::default();
-            let other = Cpuset::of(grant, &taken).beside(now.get(id).unwrap_or(&none));
+            let wanted = Cpuset::of(grant, &taken);
+            let mut other = wanted.clone();
+            if let Some((stored, shown)) = set_to.get(id) {
+                // Both are to be as wanted: the runtime writes what it has stored at the next update.
+                let in_cgroup = wanted.clone().beside(shown.as_ref().unwrap_or(stored));
+                other = wanted.beside(stored).or(in_cgroup);
+            }
             if !other.is_empty() {
                 settled.others.insert(id.clone(), other);
             }
@@ -315,16 +380,17 @@ impl Containers {
         self.pods.get(holder.pod())?.members.get(holder.name())
     }
 
-    fn note(&mut self, holder: &Holder, new: &Announced) {
+    fn note(&mut self, holder: &Holder, new: &Announced, had: Option<Grant>) {
         let pod = self.pods.entry(holder.pod().clone()).or_insert_with(|| {
             let request = PodRequest { containers: Vec::new(), ..new.pod.clone() };
             Pod { request, members: BTreeMap::new() }
         });
         let known = std::mem::take(&mut pod.request.containers);
-        let previous = new.kept_cpus().map(|cpus| {
-            let mems = new.now.mems.clone().unwrap_or_default();
-            (holder.name().to_owned(), Grant { exclusive: cpus.clone(), mems, ..Grant::default() })
-        });
+        let seen = || {
+            let mems = new.set_to().mems.clone().unwrap_or_default();
+            Some(Grant { exclusive: new.kept_cpus()?.clone(), mems, ..Grant::default() })
+        };
+        let previous = had.or_else(seen).map(|grant| (holder.name().to_owned(), grant));
         pod.request =
             PodRequest { containers: known, previous: previous.into_iter().collect(), ..new.pod.clone() };
         let member = Member { id: new.id.clone(), cgroup: new.cgroup.clone() };
@@ -431,10 +497,15 @@ impl Containers {
 }
 
 impl Announced {
+    /// CPUs and memory nodes that it is set to, as far as anybody can tell.
+    fn set_to(&self) -> &Cpuset {
+        self.shown.as_ref().unwrap_or(&self.now)
+    }
+
     /// Its CPUs, if they look like exclusive ones that it was given: as many as it asks for, all whole.
     fn kept_cpus(&self) -> Option<&CpuSet> {
         let whole = self.pod.containers.first()?.whole_cpus()?;
-        self.now.cpus.as_ref().filter(|cpus| cpus.len() as u64 == whole)
+        self.set_to().cpus.as_ref().filter(|cpus| cpus.len() as u64 == whole)
     }
 }
 

@@ -70,7 +70,7 @@ pub struct ColdStart {
 }
 
 /// CPUs that a container shares: what others' exclusive CPUs leave of a scope.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedCpus {
     /// Its home: where it may run, if nobody had exclusive CPUs there.
     pub scope: CpuSet,
@@ -143,7 +143,8 @@ pub enum MemorySource {
 }
 
 /// A kind of memory that is counted on its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum MemoryResource {
     /// Ordinary memory.
     Memory,
@@ -152,7 +153,7 @@ pub enum MemoryResource {
 }
 
 /// Memory of one kind that was promised on a zone.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryClaim {
     /// Which kind.
     pub resource: MemoryResource,
@@ -162,7 +163,25 @@ pub struct MemoryClaim {
     pub bytes: u64,
     /// How it would lie on the zone's nodes; sums to `bytes`. A forecast: the kernel decides page by
     /// page, and only sums over whole zones are promised.
+    #[serde(with = "pairs")]
     pub by_node: BTreeMap<NodeId, u64>,
+}
+
+/// A list in place of a map whose keys are numbers, which serde cannot read inside of an enum with a tag.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::id::NodeId;
+
+    pub(super) fn serialize<S: Serializer>(map: &BTreeMap<NodeId, u64>, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(map)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<NodeId, u64>, D::Error> {
+        Ok(Vec::<(NodeId, u64)>::deserialize(from)?.into_iter().collect())
+    }
 }
 
 impl Grant {

@@ -26,6 +26,7 @@ mod containers;
 mod explain;
 mod exposed;
 mod grant;
+mod grant_record;
 mod held;
 pub mod hints;
 mod home;
@@ -52,6 +53,7 @@ pub use self::{
     grant::{
         ColdStart, CpuClass, Grant, MemoryClaim, MemoryPriority, MemoryResource, MemorySource, SharedCpus,
     },
+    grant_record::GrantRecord,
     inventory::{DeviceUnit, Inventory, InventoryError, NodeSupply},
     layout::{CpuLayout, CpuPlace},
     rejection::{Reason, Rejection, Shortage},

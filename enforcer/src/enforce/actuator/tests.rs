@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 use crate::enforce::{
-    apply_plan,
+    apply_plan, cpuset,
     fixture::{Fixture, plan, set_cpus},
     restore::restore,
 };
@@ -50,8 +50,80 @@ fn who_has_ended_is_released() {
     // The old directory is kept elsewhere, so that its inode cannot be given out again.
     fs::rename(host.path("/again"), host.path("/stays/old")).unwrap();
     host.cgroup("/again", "0-3\n", "0\n");
-    actuator.tidy().unwrap();
+    actuator.tidy(&|cgroup| cgroup.as_str() == "/stays").unwrap();
     drop(actuator);
     let left: Vec<_> = host.journal().entries().keys().map(|key| key.cgroup.as_str().to_owned()).collect();
     assert_eq!(left, ["/stays"]);
+}
+
+#[test]
+fn who_was_made_again_and_set_again_leaves_nothing_of_its_first_life() {
+    let host = Fixture::new(true);
+    host.cgroup("/again", "0-3\n", "0\n");
+    host.cgroup("/kept", "0-3\n", "0\n");
+    let mut actuator = host.actuator();
+    apply_plan(&plan([set_cpus("/again", "1")]), &mut actuator);
+    fs::rename(host.path("/again"), host.path("/kept/old")).unwrap();
+    host.cgroup("/again", "0-3\n", "0\n");
+    apply_plan(&plan([set_cpus("/again", "1")]), &mut actuator);
+    assert_eq!(actuator.journal().entries().len(), 2);
+    actuator.tidy(&|_| true).unwrap();
+    assert_eq!(actuator.journal().entries().len(), 1);
+}
+
+#[test]
+fn to_tidy_up_opens_nothing_that_was_seen() {
+    const CGROUPS: usize = 200;
+    let host = Fixture::new(true);
+    let paths: Vec<String> = (0..CGROUPS).map(|index| format!("/pods/{index}")).collect();
+    for path in &paths {
+        host.cgroup(path, "0-3\n", "0\n");
+    }
+    let mut actuator = host.actuator();
+    apply_plan(&plan(paths.iter().map(|path| set_cpus(path, "1"))), &mut actuator);
+    fs::remove_dir_all(host.path("/pods/7")).unwrap();
+    let opened = |actuator: &mut LiveActuator, is_there: &dyn Fn(&CgroupPath) -> bool| {
+        let before = cpuset::opened();
+        actuator.tidy(is_there).unwrap();
+        cpuset::opened() - before
+    };
+    assert_eq!(opened(&mut actuator, &|_| true), 0);
+    assert_eq!(actuator.journal().entries().len(), CGROUPS);
+    assert_eq!(opened(&mut actuator, &|cgroup| cgroup.as_str() != "/pods/7"), 1);
+    assert_eq!(actuator.journal().entries().len(), CGROUPS - 1);
+    // The control: whoever sees nothing has to look at everything.
+    assert_eq!(opened(&mut actuator, &|_| false), CGROUPS - 1);
+}
+
+#[test]
+fn a_write_that_is_cut_says_which_cgroup_above_is_too_narrow() {
+    let host = Fixture::new(true);
+    for (path, effective) in [
+        ("/top", "0-3\n"),
+        ("/top/narrow", "0-1\n"),
+        ("/top/narrow/in", "0-1\n"),
+        ("/top/narrow/in/a", "1\n"),
+    ] {
+        host.cgroup(path, "\n", "0\n");
+        fs::write(host.path(path).join("cpuset.cpus.effective"), effective).unwrap();
+    }
+    let mut actuator = host.actuator();
+    let done = apply_plan(&plan([set_cpus("/top/narrow/in/a", "1-2")]), &mut actuator);
+    let said = format!("{:?}", done.outcomes[0].result);
+    assert!(said.contains("in effect: 1; /top/narrow above it allows only 0-1; taken back"), "{said}");
+}
+
+#[test]
+fn what_was_set_is_known_until_it_is_put_back() {
+    let host = Fixture::new(true);
+    host.cgroup("/a", "0-3\n", "0\n");
+    host.cgroup("/a/b", "0-3\n", "0\n");
+    let mut actuator = host.actuator();
+    apply_plan(&plan([set_cpus("/a/b", "1")]), &mut actuator);
+    let has_set = |actuator: &LiveActuator| {
+        ["/", "/a", "/a/b", "/b"].map(|path| actuator.has_set(&CgroupPath::new(path)))
+    };
+    assert_eq!(has_set(&actuator), [false, false, true, false]);
+    drop(actuator);
+    assert_eq!(has_set(&host.actuator()), [false, false, true, false], "also by the next daemon");
 }

@@ -194,11 +194,11 @@ fn a_unit_that_has_ended_does_not_start_where_it_was() {
         let (host, systemd) = host(true);
         let mut actuator = actuator(&host, &systemd);
         enforce(&mut actuator, [set_cpus(CGROUP, "2-3")]);
-        actuator.tidy().unwrap();
+        actuator.tidy(&|_| false).unwrap();
         assert_eq!(systemd.values(UNIT).0, "2-3", "it runs");
         systemd.end(UNIT, known);
         fs::remove_dir_all(host.path(CGROUP)).unwrap();
-        actuator.tidy().unwrap();
+        actuator.tidy(&|_| false).unwrap();
         assert!(actuator.journal().entries().is_empty(), "{known}");
         if known {
             assert_eq!(systemd.values(UNIT).0, "");

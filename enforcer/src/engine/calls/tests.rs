@@ -1,6 +1,6 @@
 //! Calls as a runtime makes them, on a machine of two nodes of four CPUs.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use enforcer_core::{
     model::Model,
@@ -13,12 +13,17 @@ use enforcer_core::{
     workload::{CgroupPath, Origin, QosClass, Workload},
 };
 
+mod deaths;
+
 use super::*;
 use crate::discover::nri::{
     RuntimeVersion,
     api::{LinuxContainer, LinuxMemory, LinuxPodSandbox, OptionalInt, OptionalUint},
 };
-use crate::engine::Others;
+use crate::{
+    enforce::{Actuator as _, cpuset::CpusetTree, fixture::Fixture},
+    engine::Others,
+};
 
 fn placed(place: bool) -> Placed {
     let mut policy = Policy::default();
@@ -304,6 +309,60 @@ fn what_the_runtime_says_there_is_replaces_what_was_known() {
     assert!(matches!(report.link, RuntimeLink::Up { name, .. } if name == "containerd"));
 }
 
+/// All of these run, and the runtime has `stored` CPUs for them.
+fn synchronize(placed: &Placed, names: &[&str], stored: &str) -> Answer {
+    let subjects: Vec<Subject> = names.iter().map(|name| *with_cpus(name, "", 2, stored)).collect();
+    let (pods, containers) = subjects.into_iter().map(|one| (one.pod, one.container)).unzip();
+    ask(placed, |reply| Call::Synchronize { runtime: RuntimeVersion::default(), pods, containers, reply })
+}
+
+#[test]
+fn a_restart_adopts_what_cgroups_show_and_not_what_the_runtime_has_stored() {
+    for v2 in [true, false] {
+        let host = Fixture::new(v2);
+        host.cgroup("/kubepods/podone/id-one", "2-3\n", "0\n");
+        let placed = placed(true);
+        placed.adopt(CpusetTree::new(&host.layout.cpuset.path, v2), BTreeMap::new());
+        let answer = synchronize(&placed, &["one"], "0-1");
+        // The runtime learns it, and would write its own again otherwise.
+        assert_eq!(updates(&answer), [("id-one".to_owned(), "2-3/0".to_owned())]);
+        // It writes on our behalf from now on: what was there before that is recorded.
+        let (cgroup, before) = placed.unrecorded().pop_first().unwrap();
+        assert_eq!(cgroup.as_str(), "/kubepods/podone/id-one");
+        assert_eq!(before.cpus.unwrap().to_string(), "2-3");
+        assert!(placed.has_started());
+    }
+}
+
+#[test]
+fn a_restart_keeps_what_was_granted_from_others_and_releases_what_is_gone() {
+    let host = Fixture::new(true);
+    let tree = || CpusetTree::new(&host.layout.cpuset.path, true);
+    let before = placed(true);
+    for (name, cpus) in [("one", "0-1\n"), ("two", "2-3\n"), ("gone", "4-5\n"), ("other", "7\n")] {
+        create(&before, name, 2);
+        if name != "gone" {
+            host.cgroup(&format!("/kubepods/pod{name}/id-{name}"), cpus, "0\n");
+        }
+    }
+    let mut actuator = host.actuator();
+    actuator.note_grants(before.regranted().unwrap()).unwrap();
+    assert!(before.regranted().is_none(), "nothing has changed since");
+    drop(actuator);
+
+    let placed = placed(true);
+    placed.adopt(tree(), host.journal().grants().clone());
+    // One has ended, and somebody has changed another.
+    assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "0-3");
+    placed.expect_only(&[workload_of("one"), workload_of("two")]);
+    assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "0-3");
+    placed.expect_only(&[workload_of("two")]);
+    assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "2-3");
+    let answer = synchronize(&placed, &["two"], "2-3");
+    assert_eq!(updates(&answer), [("id-two".to_owned(), "/0".to_owned())]);
+    assert_eq!(placed.regranted().unwrap().keys().collect::<Vec<_>>(), ["id-two"]);
+}
+
 #[test]
 fn a_runtime_that_was_there_and_is_not_is_missed_and_one_that_never_was_is_not() {
     let placed = placed(true);
@@ -507,4 +566,20 @@ fn a_container_whose_directory_cannot_be_made_starts_without() {
     let answer = answer.try_recv().unwrap();
     assert_eq!((cpuset(answer.adjust.as_ref()).as_str(), answer.mounts), ("0-1/0", vec![]));
     assert!(exposure.degraded().unwrap().reason.contains("exposed/id-one"));
+}
+
+#[test]
+fn while_nothing_can_be_recorded_no_answer_sets_anything() {
+    let placed = placed(true);
+    assert_eq!(cpuset(create(&placed, "one", 2).adjust.as_ref()), "0-1/0");
+    placed.bar(true);
+    assert_eq!(create(&placed, "two", 2), Answer::default());
+    // What it has stays, or the runtime would write what it has stored.
+    let update = |placed: &Placed| {
+        let subject = subject("one", "", Some(amounts(2)));
+        updates(&ask(placed, |reply| Call::Update { subject, wanted: amounts(4), reply }))
+    };
+    assert_eq!(update(&placed), [("id-one".to_owned(), "0-1/0".to_owned())]);
+    placed.bar(false);
+    assert_ne!(update(&placed), [("id-one".to_owned(), "0-1/0".to_owned())]);
 }

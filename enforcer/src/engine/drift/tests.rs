@@ -1,6 +1,6 @@
 //! Ticks over files that somebody else writes.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt};
 
 use enforcer_core::{
     audit::Host,
@@ -14,7 +14,7 @@ use enforcer_core::{
 };
 
 use crate::{
-    enforce::fixture::Fixture,
+    enforce::{cpuset, fixture::Fixture},
     engine::{Engine, Source, SourceError},
     host::{cgroup::CgroupLayout, read_text},
     observe::{CgroupWatch, CpusetWatch, KeptCgroups},
@@ -194,4 +194,24 @@ fn a_declared_cgroup_that_appears_between_two_turns_does_not_wait_for_the_next()
             assert!(!rig.engine.look(), "{cgroup}: once");
         }
     }
+}
+
+#[test]
+fn a_turn_in_which_nothing_changed_opens_no_cgroup_and_records_nothing() {
+    let mut rig = Rig::new(Mode::Enforce);
+    rig.tick(SECOND);
+    rig.tick(2 * SECOND);
+    let journal = || fs::metadata(rig.host.state_dir().join("journal")).unwrap();
+    let before = (cpuset::opened(), journal().len(), journal().ino());
+    assert!(before.0 > 0 && before.1 > 0, "it was written: {before:?}");
+    // Often enough for what is done every so many turns.
+    for second in 3..70 {
+        let report = rig.engine.tick(second * SECOND).unwrap();
+        assert!(report.outcomes.is_empty(), "{:?}", report.outcomes);
+    }
+    assert_eq!((cpuset::opened(), journal().len(), journal().ino()), before);
+    // The control: what somebody else writes is put back.
+    rig.somebody_writes("0-7");
+    rig.tick(70 * SECOND);
+    assert!(cpuset::opened() > before.0);
 }

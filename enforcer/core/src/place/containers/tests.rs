@@ -54,7 +54,15 @@ impl Scene {
 fn announced(name: &str, id: &str, asked: ContainerRequest, now: Option<&str>) -> Announced {
     let cgroup = Some(CgroupPath::new(&format!("/kubepods/{name}/{id}")));
     let now = Cpuset { cpus: now.map(|cpus| cpus.parse().unwrap()), mems: None };
-    Announced { id: id.into(), cgroup, pod: pod(name, vec![asked]), now, given: None, opts_out: false }
+    Announced {
+        id: id.into(),
+        cgroup,
+        pod: pod(name, vec![asked]),
+        now,
+        shown: None,
+        given: None,
+        opts_out: false,
+    }
 }
 
 fn text(cpuset: &Cpuset) -> String {
@@ -173,6 +181,78 @@ fn after_a_restart_nothing_that_is_valid_moves() {
     let left = vec![announced("kept", "k", whole(2), Some("5-6"))];
     scene.with(|containers, node| containers.synchronize(node, left));
     assert_eq!(scene.host.allocations.iter().count(), 1);
+}
+
+fn cpuset(cpus: &str, mems: &str) -> Cpuset {
+    Cpuset { cpus: cpus.parse().ok().filter(|set: &CpuSet| !set.is_empty()), mems: mems.parse().ok() }
+}
+
+#[test]
+fn what_the_cgroup_shows_counts_more_than_what_the_runtime_has_stored() {
+    let mut scene = Scene::new();
+    let shown = |one: Announced, cpus| Announced { shown: Some(cpuset(cpus, "0")), ..one };
+    // One was moved by an answer that its runtime did not keep, the other had none at its creation.
+    let moved = shown(announced("a", "a", whole(2), Some("0-1")), "5-6");
+    let late = shown(announced("b", "b", whole(2), None), "0-1");
+    let settled = scene.with(|containers, node| containers.synchronize(node, vec![moved, late]));
+    assert_eq!((scene.cpus("a"), scene.cpus("b")), ("5-6/0".into(), "0-1/0".into()));
+    // The runtime is told, or it would write what it has stored.
+    assert_eq!(others(&settled), pairs(&[("a", "5-6/0"), ("b", "0-1/0")]));
+
+    // What is stored is right, and somebody has changed the cgroup: that is put right too.
+    let mut changed = announced("a", "a", whole(2), Some("5-6"));
+    (changed.now.mems, changed.shown) = ("0".parse().ok(), Some(cpuset("4-7", "0")));
+    let settled = scene.with(|containers, node| containers.synchronize(node, vec![changed]));
+    assert_eq!(others(&settled), pairs(&[("a", "5-6/-")]));
+}
+
+#[test]
+fn every_container_of_a_pod_keeps_its_cpus_over_a_restart() {
+    let mut scene = Scene::new();
+    let named = |name: &str, asked| ContainerRequest { name: name.into(), ..asked };
+    let all = vec![
+        announced("p", "one", named("one", whole(2)), Some("5-6")),
+        announced("p", "two", named("two", whole(2)), Some("1-2")),
+    ];
+    scene.with(|containers, node| containers.synchronize(node, all));
+    assert_eq!((scene.cpus("one"), scene.cpus("two")), ("5-6/0".into(), "1-2/0".into()));
+}
+
+/// The same host after the daemon was started again: it knows what was recorded, and nothing else.
+fn restarted(scene: &Scene) -> Scene {
+    let records = scene.containers.records(&scene.host.allocations);
+    let mut again = Scene::new();
+    again.with(|containers, node| containers.expect(node.allocations, records));
+    again
+}
+
+#[test]
+fn until_the_runtime_says_who_is_there_what_was_granted_is_given_to_nobody() {
+    let mut scene = Scene::new();
+    scene.create("a", "a", whole(2));
+    scene.create("b", "b", whole(2));
+    let mut again = restarted(&scene);
+    assert_eq!(again.host.allocations.exclusive_cpus().to_string(), "0-3");
+    assert!(again.containers.expects(&CgroupPath::new("/kubepods/a/a")));
+    again.with(|containers, node| {
+        containers.expect_only(node.allocations, |cgroup| *cgroup == CgroupPath::new("/kubepods/b/b"));
+    });
+    assert_eq!(again.host.allocations.exclusive_cpus().to_string(), "2-3");
+    assert_eq!(text(&again.create("c", "c", whole(4)).own), "0-1,4-5/0");
+    let b = Announced { shown: Some(cpuset("2-3", "0")), ..announced("b", "b", whole(2), None) };
+    again.with(|containers, node| containers.synchronize(node, vec![b]));
+    assert_eq!((again.cpus("b"), again.host.allocations.iter().count()), ("2-3/0".into(), 1));
+    assert!(!again.containers.expects(&CgroupPath::new("/kubepods/b/b")));
+}
+
+#[test]
+fn a_record_that_the_kernel_contradicts_is_not_followed() {
+    let mut scene = Scene::new();
+    scene.create("a", "a", whole(2));
+    let mut again = restarted(&scene);
+    let a = Announced { shown: Some(cpuset("10-11", "1")), ..announced("a", "a", whole(2), Some("0-1")) };
+    again.with(|containers, node| containers.synchronize(node, vec![a]));
+    assert_eq!(again.cpus("a"), "10-11/1");
 }
 
 #[test]

@@ -27,6 +27,7 @@ pub mod topology_hints;
 pub mod tree;
 mod zones;
 
+pub(super) use self::placing::ENGINE;
 pub use self::{
     affinity::AffinityRule,
     annotations::Preferences,

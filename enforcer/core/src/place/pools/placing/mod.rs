@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The engine's name.
-pub(super) const ENGINE: &str = "pools";
+pub(in crate::place) const ENGINE: &str = "pools";
 
 /// A pod that is being placed.
 pub(super) struct Placing<'a> {

@@ -1,0 +1,210 @@
+//! What the cgroups above a workload leave it, and which of them may be widened for it.
+//!
+//! Problem: a cgroup has at most what those above it have. A cpuset that asks for more is refused (v1) or cut (v2), and
+//! the workload is not where it should be. Idea: look before anything is written. Where one above it that the daemon has
+//! set itself is too narrow, that is widened first, from the top down; where it is somebody else's, nothing is
+//! tried, and the refusal names it and what it allows.
+//!
+//! Never: a cgroup is widened that nobody but others has set, or that has a place of its own to be in.
+//!
+//! A cgroup that has all that the one above it has is taken to inherit. If it is set to exactly that, the write is cut,
+//! and taken back with its reason.
+//!
+//! Cost: one look at each cgroup above, and only for workloads that are not in place or are declared.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::Inputs;
+use crate::{
+    id::{CpuId, Id, NodeId},
+    place::{Bounds, Cpuset},
+    plan::{Action, Step},
+    sample::CgroupSample,
+    set::IdSet,
+    workload::CgroupPath,
+};
+
+/// Tells whether the daemon has set a cgroup, at any time, and has not put it back.
+#[derive(Clone, Copy)]
+pub struct Written<'a>(pub &'a dyn Fn(&CgroupPath) -> bool);
+
+impl Written<'_> {
+    /// Nothing was ever written.
+    pub const NOTHING: Self = Written(&|_| false);
+}
+
+impl fmt::Debug for Written<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Written")
+    }
+}
+
+/// What a cgroup above a workload is to be widened to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Widening {
+    pub(super) cpus: Option<Wider<CpuId>>,
+    pub(super) mems: Option<Wider<NodeId>>,
+}
+
+/// From what to what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wider<T: Id> {
+    from: IdSet<T>,
+    to: IdSet<T>,
+}
+
+impl<T: Id> Wider<T> {
+    fn of(now: Option<&IdSet<T>>, wanted: Option<&IdSet<T>>) -> Option<Self> {
+        let (now, wanted) = now.zip(wanted)?;
+        (!wanted.is_subset(now)).then(|| Self { from: now.clone(), to: now.union(wanted) })
+    }
+
+    fn add(one: &mut Option<Self>, other: Option<Self>) {
+        match (one.as_mut(), other) {
+            (Some(one), Some(other)) => one.to.extend(&other.to),
+            (None, other) => *one = other,
+            (Some(_), None) => {}
+        }
+    }
+}
+
+impl Widening {
+    /// So that there is room for the other's workload too.
+    pub(super) fn add(&mut self, other: Self) {
+        Wider::add(&mut self.cpus, other.cpus);
+        Wider::add(&mut self.mems, other.mems);
+    }
+
+    /// The steps, memory nodes first: they cost nothing.
+    pub(super) fn steps(self, cgroup: &CgroupPath) -> impl Iterator<Item = Step> {
+        let why = "so that those below it can be set";
+        let mems = self.mems.map(|Wider { from, to }| Step {
+            reason: format!("memory nodes {from} become {to}, {why}"),
+            action: Action::SetMems { cgroup: cgroup.clone(), mems: to },
+        });
+        let cpus = self.cpus.map(|Wider { from, to }| Step {
+            reason: format!("CPUs {from} become {to}, {why}"),
+            action: Action::SetCpus { cgroup: cgroup.clone(), cpus: to },
+        });
+        mems.into_iter().chain(cpus)
+    }
+}
+
+/// What one resource is limited to, and by whom.
+#[derive(Debug)]
+struct Limit<T: Id> {
+    /// The cgroup that is the reason, and what it allows; nothing is known when absent.
+    most: Option<(CgroupPath, IdSet<T>)>,
+    /// What the cgroup that was looked at last has.
+    passed_on: Option<IdSet<T>>,
+}
+
+impl<T: Id> Limit<T> {
+    const NONE: Self = Self { most: None, passed_on: None };
+
+    /// The next cgroup, on the way down, has this.
+    fn below(&mut self, cgroup: &CgroupPath, has: Option<&IdSet<T>>, can_be_widened: bool) {
+        let Some(has) = has.filter(|has| !has.is_empty()) else { return };
+        let inherits = self.passed_on.as_ref() == Some(has);
+        if !inherits && !can_be_widened {
+            let left = self.most.as_ref().map_or_else(|| has.clone(), |(_, most)| most.intersection(has));
+            if self.most.as_ref().is_none_or(|(_, most)| *most != left) {
+                self.most = Some((cgroup.clone(), left));
+            }
+        }
+        self.passed_on = Some(has.clone());
+    }
+
+    /// Says who does not have all of this.
+    fn lacks(&self, what: &str, wanted: Option<&IdSet<T>>) -> Option<String> {
+        let (cgroup, most) = self.most.as_ref()?;
+        let wanted = wanted.filter(|wanted| !wanted.is_subset(most))?;
+        Some(format!("{what} {wanted} cannot be had: {cgroup} above it allows only {most}"))
+    }
+}
+
+/// What is above a workload.
+#[derive(Debug)]
+pub(super) struct Above {
+    cpus: Limit<CpuId>,
+    mems: Limit<NodeId>,
+    /// Cgroups that may be widened, and what they have, from the top down.
+    ours: Vec<(CgroupPath, Cpuset)>,
+}
+
+impl Above {
+    pub(super) fn of(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Self {
+        let mut chain = Vec::new();
+        let mut next = cgroup.parent();
+        while let Some(path) = next {
+            next = path.parent();
+            chain.push(path);
+        }
+        let mut above = Self { cpus: Limit::NONE, mems: Limit::NONE, ours: Vec::new() };
+        for path in chain.into_iter().rev() {
+            let Some(CgroupSample { cpus_effective, mems_effective, .. }) = inputs.sample.cgroups.get(&path)
+            else {
+                continue;
+            };
+            let ours = (inputs.written.0)(&path) && !has_own_place(inputs, &path);
+            above.cpus.below(&path, cpus_effective.as_ref(), ours);
+            above.mems.below(&path, mems_effective.as_ref(), ours);
+            if ours {
+                let has = Cpuset { cpus: cpus_effective.clone(), mems: mems_effective.clone() };
+                above.ours.push((path, has));
+            }
+        }
+        above
+    }
+
+    /// What it can have at most.
+    pub(super) fn bounds(&self) -> Option<Bounds> {
+        let (cpus, mems) = (self.cpus.most.as_ref(), self.mems.most.as_ref());
+        let named = mems.map(|(path, _)| path).or(cpus.map(|(path, _)| path))?.clone();
+        Some(Bounds {
+            cgroup: named,
+            cpus: cpus.map(|(_, cpus)| cpus.clone()),
+            mems: mems.map(|(_, mems)| mems.clone()),
+        })
+    }
+
+    /// Who is to be widened so that a workload can be set to this, or who is too narrow for it.
+    pub(super) fn make_room(self, goal: &Cpuset) -> Result<BTreeMap<CgroupPath, Widening>, String> {
+        let lacking = [
+            self.cpus.lacks("CPUs", goal.cpus.as_ref()),
+            self.mems.lacks("memory nodes", goal.mems.as_ref()),
+        ];
+        let lacking: Vec<String> = lacking.into_iter().flatten().collect();
+        if !lacking.is_empty() {
+            return Err(lacking.join("; "));
+        }
+        let widened = self.ours.into_iter().map(|(path, has)| {
+            let widening = Widening {
+                cpus: Wider::of(has.cpus.as_ref(), goal.cpus.as_ref()),
+                mems: Wider::of(has.mems.as_ref(), goal.mems.as_ref()),
+            };
+            (path, widening)
+        });
+        Ok(widened.filter(|(_, widening)| *widening != Widening::default()).collect())
+    }
+
+    /// What is above it leaves it less than the machine has: who, and what.
+    pub(super) fn narrows(&self, inputs: &Inputs<'_>) -> Option<String> {
+        let machine = &inputs.inventory.machine;
+        let all = (machine.online_cpus(), machine.memory_nodes());
+        let cpus = self.cpus.most.as_ref().filter(|(_, most)| !all.0.is_subset(most));
+        let mems = self.mems.most.as_ref().filter(|(_, most)| !all.1.is_subset(most));
+        let cpus = cpus.map(|(path, most)| format!("{path} above it allows only CPUs {most}"));
+        let mems = mems.map(|(path, most)| format!("{path} above it allows only memory nodes {most}"));
+        let both: Vec<String> = cpus.into_iter().chain(mems).collect();
+        (!both.is_empty()).then(|| both.join(", "))
+    }
+}
+
+/// Is it to be somewhere itself?
+fn has_own_place(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> bool {
+    inputs.declarations.asks_for(cgroup) || inputs.containers.cgroups().any(|(path, _)| path == cgroup)
+}
+
+#[cfg(test)]
+mod tests;

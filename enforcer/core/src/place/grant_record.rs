@@ -1,0 +1,236 @@
+//! A grant in a form that outlives the daemon, and how far it is believed afterwards.
+//!
+//! Problem: a daemon that starts again finds containers that run where it had put them. What their runtime has stored
+//! may be older than that, and a cpuset alone does not tell which of its CPUs were for that container alone, what
+//! the home of one that shares is, or who came first. Idea: what was granted is written down, and believed exactly
+//! as far as the kernel still shows it. Until the runtime has said which containers there are, such grants are
+//! *expected*: they count as given away and nothing is set because of them, so that nobody else gets their CPUs.
+//!
+//! Never: a record that the kernel contradicts is followed. Somebody has changed the cpuset since, and what it shows
+//! counts then.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Allocations, CpuClass, Cpuset, Grant, Holder, MemoryClaim, MemoryPriority, PodName, SharedCpus,
+    held::OTHERS, hints, pools,
+};
+use crate::{
+    set::{CpuSet, NodeSet},
+    workload::CgroupPath,
+};
+
+/// Namespace of holders that are expected. No namespace of Kubernetes starts with `-`.
+const EXPECTED: &str = "-expected";
+
+/// What a container was granted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantRecord {
+    /// Its cgroup.
+    pub cgroup: CgroupPath,
+    /// Its turn: lower than that of everybody who came later.
+    pub turn: u64,
+    engine: String,
+    policy: String,
+    class: CpuClass,
+    exclusive: CpuSet,
+    shared: Option<SharedCpus>,
+    mems: NodeSet,
+    memory: Vec<MemoryClaim>,
+    pool: Option<String>,
+    pin_cpus: bool,
+    pin_mems: bool,
+    one_thread_of: Vec<CpuSet>,
+    memory_priority: MemoryPriority,
+}
+
+impl GrantRecord {
+    /// The record of a grant; none of one that no engine gave.
+    pub fn of(cgroup: &CgroupPath, turn: u64, grant: &Grant) -> Option<Self> {
+        engine(grant.engine)?;
+        Some(Self {
+            cgroup: cgroup.clone(),
+            turn,
+            engine: grant.engine.to_owned(),
+            policy: grant.policy.to_owned(),
+            class: grant.class,
+            exclusive: grant.exclusive.clone(),
+            shared: grant.shared.clone(),
+            mems: grant.mems.clone(),
+            memory: grant.memory.clone(),
+            pool: grant.pool.clone(),
+            pin_cpus: grant.pin_cpus,
+            pin_mems: grant.pin_mems,
+            one_thread_of: grant.one_thread_of.clone(),
+            memory_priority: grant.memory_priority,
+        })
+    }
+
+    /// Is a container that is set to this still where the grant had put it? Memory nodes may be more: they are
+    /// widened while its pages move.
+    pub fn holds(&self, set_to: &Cpuset) -> bool {
+        let cpus = |set: &CpuSet| {
+            let own = Grant { shared: None, ..self.grant() }.cpus(&CpuSet::new());
+            if self.shared.is_some() { own.is_subset(set) } else { own == *set }
+        };
+        let mems = |set: &NodeSet| !self.mems.is_empty() && self.mems.is_subset(set);
+        (!self.pin_cpus || set_to.cpus.as_ref().is_some_and(cpus))
+            && (!self.pin_mems || set_to.mems.as_ref().is_some_and(mems))
+    }
+
+    /// The grant again, as far as it was recorded.
+    pub(super) fn grant(&self) -> Grant {
+        Grant {
+            engine: engine(&self.engine).unwrap_or(OTHERS),
+            class: self.class,
+            exclusive: self.exclusive.clone(),
+            shared: self.shared.clone(),
+            mems: self.mems.clone(),
+            memory: self.memory.clone(),
+            pool: self.pool.clone(),
+            pin_cpus: self.pin_cpus,
+            pin_mems: self.pin_mems,
+            one_thread_of: self.one_thread_of.clone(),
+            memory_priority: self.memory_priority,
+            ..Grant::default()
+        }
+    }
+
+    /// The same as somebody else's: it counts, and nothing is set because of it.
+    fn held(&self) -> Grant {
+        let reason =
+            format!("given by {} ({}) before the daemon was started again", self.engine, self.policy);
+        Grant {
+            engine: OTHERS,
+            policy: OTHERS,
+            class: self.class,
+            exclusive: self.exclusive.clone(),
+            mems: self.mems.clone(),
+            memory: self.memory.clone(),
+            reason,
+            ..Grant::default()
+        }
+    }
+}
+
+/// Containers that were there before the daemon was, by id, until their runtime says who is there.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Expected(BTreeMap<String, GrantRecord>);
+
+impl Expected {
+    /// Counts these as given away, in the order in which they were given.
+    pub(super) fn new(records: BTreeMap<String, GrantRecord>, allocations: &mut Allocations) -> Self {
+        let mut in_turn: Vec<_> = records.iter().collect();
+        in_turn.sort_by_key(|(_, record)| record.turn);
+        for (id, record) in in_turn {
+            allocations.give(holder(id), record.held());
+        }
+        Self(records)
+    }
+
+    /// Forgets those whose cgroup is gone.
+    pub(super) fn retain(&mut self, allocations: &mut Allocations, is_there: impl Fn(&CgroupPath) -> bool) {
+        self.0.retain(|id, record| {
+            let stays = is_there(&record.cgroup);
+            if !stays {
+                allocations.release(&holder(id));
+            }
+            stays
+        });
+    }
+
+    /// Is this the cgroup of one of them?
+    pub(super) fn has(&self, cgroup: &CgroupPath) -> bool {
+        self.0.values().any(|record| record.cgroup == *cgroup)
+    }
+
+    /// Nobody is expected any longer: all that was known of them, by id.
+    pub(super) fn take(&mut self, allocations: &mut Allocations) -> BTreeMap<String, GrantRecord> {
+        for id in self.0.keys() {
+            allocations.release(&holder(id));
+        }
+        std::mem::take(&mut self.0)
+    }
+}
+
+fn holder(id: &str) -> Holder {
+    Holder::new(PodName { namespace: EXPECTED.into(), name: id.to_owned() }, String::new())
+}
+
+/// The engine of that name.
+fn engine(name: &str) -> Option<&'static str> {
+    [hints::HintsEngine::NAME, pools::ENGINE].into_iter().find(|engine| *engine == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set_to(cpus: &str, mems: &str) -> Cpuset {
+        Cpuset { cpus: cpus.parse().ok(), mems: mems.parse().ok() }
+    }
+
+    fn record(exclusive: &str, shared: Option<&str>) -> GrantRecord {
+        let grant = Grant {
+            engine: hints::HintsEngine::NAME,
+            exclusive: exclusive.parse().unwrap(),
+            shared: shared.map(|scope| SharedCpus::new(scope.parse().unwrap(), 500)),
+            mems: "1".parse().unwrap(),
+            pin_cpus: true,
+            pin_mems: true,
+            ..Grant::default()
+        };
+        GrantRecord::of(&CgroupPath::new("/a"), 3, &grant).unwrap()
+    }
+
+    #[test]
+    fn a_record_is_believed_as_far_as_the_kernel_shows_it() {
+        for (exclusive, shared, cpus, mems, holds) in [
+            ("4-5", None, "4-5", "1", true),
+            ("4-5", None, "4-5", "0-1", true),
+            ("4-5", None, "4-5", "0", false),
+            ("4-5", None, "4-6", "1", false),
+            ("4-5", None, "4", "1", false),
+            ("", Some("4-7"), "6-7", "1", true),
+            ("", Some("4-7"), "6-7", "0", false),
+            ("4-5", Some("4-7"), "4-5,7", "1", true),
+            ("4-5", Some("4-7"), "5-7", "1", false),
+        ] {
+            let record = record(exclusive, shared);
+            assert_eq!(record.holds(&set_to(cpus, mems)), holds, "{exclusive} {shared:?}: {cpus}/{mems}");
+        }
+        assert!(!record("4-5", None).holds(&Cpuset::default()), "it has no cpuset of its own");
+    }
+
+    #[test]
+    fn a_record_survives_serde_and_gives_the_same_grant() {
+        let record = record("4-5", Some("4-7"));
+        let text = serde_json::to_string(&record).unwrap();
+        let again: GrantRecord = serde_json::from_str(&text).unwrap();
+        assert_eq!(again, record, "{text}");
+        assert_eq!(again.grant().exclusive.to_string(), "4-5");
+    }
+
+    #[test]
+    fn what_no_engine_gave_is_not_recorded() {
+        let cgroup = CgroupPath::new("/a");
+        for engine in [OTHERS, super::super::UNPLACED, ""] {
+            assert_eq!(GrantRecord::of(&cgroup, 0, &Grant { engine, ..Grant::default() }), None);
+        }
+    }
+
+    #[test]
+    fn who_is_expected_counts_and_is_never_set() {
+        let mut allocations = Allocations::default();
+        let records = BTreeMap::from([("x".to_owned(), record("4-5", None))]);
+        let mut expected = Expected::new(records, &mut allocations);
+        assert_eq!(allocations.exclusive_cpus().to_string(), "4-5");
+        assert!(allocations.iter().all(|(_, grant)| Cpuset::of(grant, &CpuSet::new()).is_empty()));
+        expected.retain(&mut allocations, |cgroup| cgroup.as_str() == "/a");
+        assert_eq!(allocations.iter().count(), 1);
+        expected.retain(&mut allocations, |_| false);
+        assert_eq!((allocations.iter().count(), expected.take(&mut allocations).len()), (0, 0));
+    }
+}

@@ -1,0 +1,31 @@
+//! Which cgroup above another one is too narrow for what that was set to.
+//!
+//! A plan looks before it is made, but a cgroup above may have been narrowed since. This is for the message alone:
+//! nothing is decided here, and what cannot be read is left out.
+
+use enforcer_core::{id::Id, set::IdSet, workload::CgroupPath};
+
+use super::cpuset::{CpusetFile, CpusetTree};
+
+/// Names the highest of those that do not have all of this, and what it has.
+pub(super) fn too_narrow<T: Id>(
+    tree: &CpusetTree,
+    cgroup: &CgroupPath,
+    file: CpusetFile,
+    wanted: &IdSet<T>,
+) -> Option<String> {
+    let mut narrow = None;
+    let mut next = cgroup.parent();
+    while let Some(path) = next {
+        let Some(text) = tree.open(&path).ok().and_then(|cpuset| cpuset.read_effective(file).ok()?) else {
+            break;
+        };
+        let has: IdSet<T> = text.trim().parse().ok()?;
+        if wanted.is_subset(&has) {
+            break;
+        }
+        next = path.parent();
+        narrow = Some(format!("{path} above it allows only {has}"));
+    }
+    narrow
+}

@@ -1,0 +1,237 @@
+//! The files of the journal: opened so that nobody can turn them against us, appended to so that a full disk does no
+//! harm, and replaced as a whole.
+
+use std::{
+    fmt,
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FlockOperation, OFlags};
+
+use super::JournalError;
+
+/// Most bytes of a journal that are read: a million files that were written.
+const READ_LIMIT: u64 = 256 << 20;
+
+pub(super) fn failed<'a>(
+    operation: &'static str,
+    path: &'a Path,
+) -> impl FnOnce(io::Error) -> JournalError + 'a {
+    move |cause| crate::file_error::failed(operation, path)(cause).into()
+}
+
+/// Refuses a state directory that is a symlink, or that others may write.
+pub fn check_owned(state_dir: &Path) -> Result<(), JournalError> {
+    let checked = fs::symlink_metadata(state_dir).and_then(|metadata| {
+        let refused = |reason: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+        match metadata.mode() & 0o7777 {
+            _ if !metadata.is_dir() => refused("not a directory; a symlink is not followed".into()),
+            mode if mode & 0o022 != 0 => refused(format!("others may write it (mode {mode:04o})")),
+            _ => of_ours(&metadata),
+        }
+    });
+    checked.map_err(failed("using the state directory", state_dir))
+}
+
+/// Does it belong to root or to this process's user?
+fn of_ours(metadata: &fs::Metadata) -> io::Result<()> {
+    match metadata.uid() {
+        0 => Ok(()),
+        uid if uid == rustix::process::geteuid().as_raw() => Ok(()),
+        uid => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("it belongs to another user ({uid})"),
+        )),
+    }
+}
+
+/// Opens a regular file of ours; never follows a symlink and never blocks.
+fn open_ours(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    // The flags are small positive bits on every Linux, the cast keeps them.
+    let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
+    let file = options.mode(0o600).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    of_ours(&metadata)?;
+    Ok(file)
+}
+
+/// Held until it is dropped: a process that is being started has a copy of the open file for a moment, and the lock
+/// would live as long as that.
+#[derive(Debug)]
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // It fails only if it is no lock any more.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+pub(super) fn take_lock(path: &Path) -> Result<Lock, JournalError> {
+    let mut lock = open_ours(OpenOptions::new().read(true).write(true).create(true).truncate(false), path)
+        .map_err(failed("opening", path))?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut holder = String::new();
+            // Only for the message; an unreadable lock file is still a held one.
+            let read = lock.take(32).read_to_string(&mut holder);
+            let holder = if read.is_ok() { holder.trim() } else { "unknown" };
+            return Err(JournalError::Held { path: path.to_owned(), holder: holder.into() });
+        }
+        Err(errno) => return Err(failed("locking", path)(errno.into())),
+    }
+    // Only for the message of the next one; a full disk must not keep a restore from its work.
+    let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+    Ok(Lock(lock))
+}
+
+/// The text of the journal; empty when there is none.
+pub(super) fn read(path: &Path) -> Result<String, JournalError> {
+    let mut bytes = Vec::new();
+    let read = open_ours(OpenOptions::new().read(true), path)
+        .and_then(|file| file.take(READ_LIMIT + 1).read_to_end(&mut bytes));
+    match read {
+        Ok(_) if bytes.len() as u64 > READ_LIMIT => {
+            let cause =
+                io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {READ_LIMIT} bytes"));
+            Err(failed("reading", path)(cause))
+        }
+        Ok(_) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(cause) => Err(failed("reading", path)(cause)),
+    }
+}
+
+/// Where lines go, one after another.
+pub(super) trait Medium: fmt::Debug + Send {
+    /// Bytes that are there.
+    fn length(&self) -> io::Result<u64>;
+    /// Adds bytes at the end; some may be there after a failure.
+    fn add(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Waits until what was added would survive a crash.
+    fn sync(&mut self) -> io::Result<()>;
+    /// Takes everything away that is behind so many bytes.
+    fn cut(&mut self, length: u64) -> io::Result<()>;
+}
+
+impl Medium for File {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn cut(&mut self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+}
+
+/// The end of the journal. Whatever fails in whatever order, what was there before stays as it was, and no line is
+/// ever glued to half of another one.
+#[derive(Debug)]
+pub(super) struct Tail {
+    path: PathBuf,
+    medium: Box<dyn Medium>,
+    /// Half a line is behind this, because it could not be taken away when it failed.
+    torn_at: Option<u64>,
+}
+
+impl Tail {
+    pub(super) fn new(path: &Path, medium: Box<dyn Medium>) -> Self {
+        Self { path: path.to_owned(), medium, torn_at: None }
+    }
+
+    /// Adds whole lines, and waits for the disk; returns how long the file is then.
+    pub(super) fn append(&mut self, lines: &str) -> Result<u64, JournalError> {
+        self.mend()?;
+        let length = self.medium.length().map_err(failed("looking at", &self.path))?;
+        let added = self.medium.add(lines.as_bytes()).and_then(|()| self.medium.sync());
+        if added.is_err() {
+            self.torn_at = Some(length);
+            // Only a first try: it is made again before the next line.
+            let _ = self.mend();
+        }
+        added.map_err(failed("appending to", &self.path))?;
+        Ok(length + lines.len() as u64)
+    }
+
+    /// Is there room for so many bytes? They are taken away again; a crash in between leaves a line without its end,
+    /// which is not read.
+    pub(super) fn probe(&mut self, bytes: usize) -> Result<(), JournalError> {
+        self.mend()?;
+        let length = self.medium.length().map_err(failed("looking at", &self.path))?;
+        let added = self.medium.add(&vec![b' '; bytes]).and_then(|()| self.medium.sync());
+        self.torn_at = Some(length);
+        let cut = self.mend();
+        added.map_err(failed("appending to", &self.path))?;
+        cut
+    }
+
+    fn mend(&mut self) -> Result<(), JournalError> {
+        if let Some(length) = self.torn_at {
+            self.medium.cut(length).map_err(failed("cutting", &self.path))?;
+            self.torn_at = None;
+        }
+        Ok(())
+    }
+}
+
+/// Keeps a damaged journal beside the one that is made of it: it may hold what nobody else knows.
+pub(super) fn keep_damaged(path: &Path) -> Result<(), JournalError> {
+    let kept = path.with_extension("damaged");
+    let linked = match fs::remove_file(&kept) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => fs::hard_link(path, &kept),
+    };
+    linked.map_err(failed("keeping the damaged journal as", &kept))
+}
+
+/// Puts these lines in the place of the file, all or none of them; returns it for appending.
+pub(super) fn replace(
+    path: &Path,
+    mut lines: impl Iterator<Item = io::Result<String>>,
+) -> Result<File, JournalError> {
+    let fresh = path.with_extension("new");
+    let mut file = open_ours(OpenOptions::new().write(true).create(true).truncate(true), &fresh)
+        .map_err(failed("creating", &fresh))?;
+    let written = lines.try_for_each(|line| file.write_all(line?.as_bytes())).and_then(|()| file.sync_all());
+    if let Err(cause) = written {
+        // Half of it is of no use to anybody, and takes the room that there is.
+        let _ = fs::remove_file(&fresh);
+        return Err(failed("writing", &fresh)(cause));
+    }
+    fs::rename(&fresh, path).map_err(failed("renaming to", path))?;
+    open(path)
+}
+
+/// Opens the file for appending as it is, but for a line at its end that is torn.
+pub(super) fn open_whole(path: &Path) -> Result<File, JournalError> {
+    let mut bytes = Vec::new();
+    open_ours(OpenOptions::new().read(true), path)
+        .and_then(|file| file.take(READ_LIMIT).read_to_end(&mut bytes))
+        .map_err(failed("reading", path))?;
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let file = open(path)?;
+    if whole < bytes.len() {
+        file.set_len(whole as u64).map_err(failed("cutting", path))?;
+    }
+    Ok(file)
+}
+
+/// Opens the file for appending.
+pub(super) fn open(path: &Path) -> Result<File, JournalError> {
+    open_ours(OpenOptions::new().append(true).create(true), path).map_err(failed("opening", path))
+}

@@ -1,0 +1,338 @@
+//! What is recorded, what survives, and what of a damaged file is believed.
+
+use std::os::unix::fs::PermissionsExt;
+
+use enforcer_core::{
+    id::NodeId,
+    place::{Grant, MemoryClaim, MemoryResource},
+};
+use rustix::io::Errno;
+
+use super::{fake_disk::FakeDisk, *};
+
+fn key(cgroup: &str, inode: u64) -> EntryKey {
+    EntryKey { cgroup: CgroupPath::new(cgroup), file: CpusetFile::Mems, inode }
+}
+
+fn entry(original: &str) -> Entry {
+    Entry::of_file(original, Some("b"))
+}
+
+#[test]
+fn the_first_value_wins_and_survives_a_reopen() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(dir.path()).unwrap();
+    journal.record(key("/a", 1), entry("0\n")).unwrap();
+    journal.record(key("/a", 1), entry("1\n")).unwrap();
+    journal.record(key("/a", 2), entry("\n")).unwrap();
+    drop(journal);
+    let journal = Journal::open(dir.path()).unwrap();
+    let values: Vec<_> = journal.entries().values().map(|entry| entry.original.as_str()).collect();
+    assert_eq!(values, ["0\n", "\n"]);
+}
+
+#[test]
+fn a_closed_entry_is_gone_and_can_be_recorded_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(dir.path()).unwrap();
+    journal.record(key("/a", 1), entry("0\n")).unwrap();
+    journal.close(&key("/a", 1)).unwrap();
+    journal.record(key("/a", 1), entry("1\n")).unwrap();
+    drop(journal);
+    assert_eq!(Journal::open(dir.path()).unwrap().entries()[&key("/a", 1)], entry("1\n"));
+}
+
+#[test]
+fn an_entry_of_an_earlier_boot_does_not_stand_in_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(dir.path()).unwrap();
+    journal.record(key("/a", 1), entry("0\n")).unwrap();
+    let now = Entry::of_file("1\n", Some("c"));
+    journal.record(key("/a", 1), now.clone()).unwrap();
+    assert_eq!(journal.entries()[&key("/a", 1)], now);
+}
+
+#[test]
+fn every_cut_of_the_last_line_leaves_the_lines_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(dir.path()).unwrap();
+    journal.record(key("/a", 1), entry("0\n")).unwrap();
+    drop(journal);
+    let file = dir.path().join("journal");
+    let first = fs::read(&file).unwrap();
+    let mut journal = Journal::open(dir.path()).unwrap();
+    journal.record(key("/b", 2), entry("1\n")).unwrap();
+    drop(journal);
+    let both = fs::read(&file).unwrap();
+    for cut in first.len()..both.len() {
+        fs::write(&file, &both[..cut]).unwrap();
+        let mut journal = Journal::open(dir.path()).unwrap();
+        assert!(journal.damaged().is_empty(), "cut at {cut}");
+        assert_eq!(journal.entries().len(), 1, "cut at {cut}");
+        // What is appended after a torn line must not be glued to it.
+        journal.record(key("/c", 3), entry("2\n")).unwrap();
+        drop(journal);
+        let journal = Journal::open(dir.path()).unwrap();
+        assert_eq!(journal.entries().keys().map(|key| key.inode).collect::<Vec<_>>(), [1, 3]);
+    }
+}
+
+#[test]
+fn a_damaged_line_is_named_and_kept_and_does_not_hide_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(dir.path()).unwrap();
+    journal.record(key("/a", 1), entry("0\n")).unwrap();
+    drop(journal);
+    let file = dir.path().join("journal");
+    let good = fs::read_to_string(&file).unwrap();
+    // The sum of one is wrong, and the other one's version without a sum is not known.
+    let other = good.replace("0\\n", "1\\n");
+    let without = good.rsplit_once(' ').unwrap().0;
+    fs::write(&file, format!("rubbish\n{other}{without}\n{good}")).unwrap();
+    assert_ne!(other, good);
+    let journal = Journal::open(dir.path()).unwrap();
+    assert_eq!(journal.entries().values().collect::<Vec<_>>(), [&entry("0\n")]);
+    assert_eq!(journal.damaged().len(), 3, "{:?}", journal.damaged());
+    assert!(journal.damaged()[1].contains("checksum"), "{:?}", journal.damaged());
+    assert!(journal.damaged()[0].contains("line 1"), "{:?}", journal.damaged());
+    assert!(fs::read_to_string(dir.path().join("journal.damaged")).unwrap().starts_with("rubbish"));
+}
+
+#[test]
+fn lines_of_a_daemon_that_wrote_no_checksums_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = r#"{"version":1,"record":"before","cgroup":"/a } b","file":"cpuset.mems","inode":1,"original":"0\n","boot_id":"b"}"#;
+    fs::write(dir.path().join("journal"), format!("{line}\n")).unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    assert_eq!(journal.entries()[&key("/a } b", 1)], entry("0\n"), "{:?}", journal.damaged());
+}
+
+#[test]
+fn of_any_change_of_a_byte_nothing_is_believed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(dir.path()).unwrap();
+    journal.record(key("/a", 1), entry("0-3\n")).unwrap();
+    drop(journal);
+    let file = dir.path().join("journal");
+    let good = fs::read(&file).unwrap();
+    for at in 0..good.len() - 1 {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        let contents = lines::parse(&file, &String::from_utf8_lossy(&bad));
+        assert!(contents.entries.is_empty(), "byte {at}");
+    }
+}
+
+#[test]
+fn a_state_directory_that_others_may_change_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    fs::create_dir(&state).unwrap();
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&state, &link).unwrap();
+    for (path, mode, said) in [
+        (&state, 0o777, "others may write it (mode 0777)"),
+        (&state, 0o1777, "others may write it (mode 1777)"),
+        (&state, 0o770, "others may write it (mode 0770)"),
+        (&link, 0o700, "not a directory"),
+    ] {
+        fs::set_permissions(&state, fs::Permissions::from_mode(mode)).unwrap();
+        for error in [Journal::open(path).unwrap_err(), Journal::peek(path).unwrap_err()] {
+            let error = error.to_string();
+            assert!(error.contains(path.to_str().unwrap()) && error.contains(said), "{error}");
+        }
+        assert!(fs::read_dir(&state).unwrap().next().is_none(), "nothing is made in it");
+    }
+}
+
+#[test]
+fn files_in_the_place_of_ours_are_not_followed_and_do_not_block() {
+    use rustix::fs::{CWD, FileType, mknodat};
+
+    for name in ["lock", "journal", "journal.new"] {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        let state = dir.path().join("state");
+        fs::create_dir(&state).unwrap();
+        fs::write(state.join("journal"), "torn").unwrap();
+        let _absent = fs::remove_file(state.join(name));
+        std::os::unix::fs::symlink(&victim, state.join(name)).unwrap();
+        let error = Journal::open(&state).unwrap_err().to_string();
+        assert!(error.contains(state.join(name).to_str().unwrap()), "{error}");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious", "{name}");
+        fs::remove_file(state.join(name)).unwrap();
+        mknodat(CWD, state.join(name), FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert!(Journal::open(&state).is_err(), "{name}");
+    }
+}
+
+#[test]
+fn a_journal_of_another_user_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("journal");
+    fs::write(&file, "").unwrap();
+    if std::os::unix::fs::chown(&file, Some(65534), None).is_err() {
+        println!("skipped: only root can give a file away");
+        return;
+    }
+    let error = Journal::open(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("it belongs to another user (65534)"), "{error}");
+}
+
+#[test]
+fn a_journal_with_nothing_to_tidy_is_not_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(dir.path()).unwrap();
+    journal.record(key("/b", 1), entry("0\n")).unwrap();
+    journal.record(key("/a", 1), entry("0\n")).unwrap();
+    drop(journal);
+    // As a full disk would, this makes every new file fail.
+    fs::create_dir(dir.path().join("journal.new")).unwrap();
+    let mut journal = Journal::open(dir.path()).unwrap();
+    assert_eq!(journal.entries().len(), 2);
+    journal.close(&key("/a", 1)).unwrap();
+    drop(journal);
+    Journal::open(dir.path()).unwrap_err();
+}
+
+#[test]
+fn only_one_can_hold_it_and_the_files_are_private() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let journal = Journal::open(&state).unwrap();
+    let error = Journal::open(&state).unwrap_err().to_string();
+    assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&state), 0o700);
+    assert_eq!(mode(&state.join("journal")), 0o600);
+    assert_eq!(mode(&state.join("lock")), 0o600);
+    drop(journal);
+    Journal::open(&state).unwrap();
+}
+
+fn grant(exclusive: &str) -> GrantRecord {
+    let claim = MemoryClaim {
+        resource: MemoryResource::Hugepages(2 << 20),
+        zone: "0-1".parse().unwrap(),
+        bytes: 3 << 20,
+        by_node: [(NodeId(0), 1 << 20), (NodeId(1), 2 << 20)].into(),
+    };
+    let exclusive = exclusive.parse().unwrap();
+    let grant = Grant { engine: "hints", exclusive, memory: vec![claim], ..Grant::default() };
+    GrantRecord::of(&CgroupPath::new("/pod/a"), 0, &grant).unwrap()
+}
+
+#[test]
+fn grants_survive_a_reopen_and_only_what_is_different_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("journal");
+    let mut journal = Journal::open(dir.path()).unwrap();
+    journal.record(key("/a", 1), entry("0\n")).unwrap();
+    let both = BTreeMap::from([("a".to_owned(), grant("0-1")), ("b".to_owned(), grant("2-3"))]);
+    journal.note_grants(both.clone()).unwrap();
+    let length = fs::metadata(&file).unwrap().len();
+    journal.note_grants(both).unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().len(), length, "nothing is different");
+    let now = BTreeMap::from([("b".to_owned(), grant("4-5"))]);
+    journal.note_grants(now.clone()).unwrap();
+    drop(journal);
+    for opened in ["once", "twice"] {
+        let journal = Journal::open(dir.path()).unwrap();
+        assert_eq!((journal.grants(), journal.entries().len()), (&now, 1), "{opened}");
+        assert!(journal.damaged().is_empty(), "{opened}: {:?}", journal.damaged());
+    }
+}
+
+#[test]
+fn lines_of_a_daemon_that_recorded_no_grants_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = r#"{"version":2,"record":"before","cgroup":"/a","file":"cpuset.mems","inode":1,"original":"0\n","boot_id":"b"}"#;
+    let line = format!("{json} {:08x}\n", crc32fast::hash(json.as_bytes()));
+    fs::write(dir.path().join("journal"), line).unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    assert_eq!(journal.entries()[&key("/a", 1)], entry("0\n"), "{:?}", journal.damaged());
+}
+
+/// A journal with one entry, and the disk to which further lines go.
+fn on_fake_disk() -> (tempfile::TempDir, Journal, FakeDisk) {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FakeDisk::default();
+    let mut journal = Journal::open(dir.path()).unwrap().appending_to(&disk);
+    journal.record(key("/a", 1), entry("0\n")).unwrap();
+    (dir, journal, disk)
+}
+
+fn inodes(text: &str) -> Vec<u64> {
+    let contents = lines::parse(Path::new("journal"), text);
+    assert!(contents.damaged.is_empty(), "{:?}", contents.damaged);
+    contents.entries.keys().map(|key| key.inode).collect()
+}
+
+#[test]
+fn a_full_disk_takes_no_line_in_part_and_has_an_end() {
+    let (_dir, mut journal, disk) = on_fake_disk();
+    let whole = disk.text();
+    for room in [0, 1, whole.len() - 1] {
+        disk.leave_room(Some(room));
+        let error = journal.record(key("/b", 2), entry("1\n")).unwrap_err();
+        assert!(error.is_no_room() && error.to_string().contains("appending to /"), "{error}");
+        assert!(!journal.entries().contains_key(&key("/b", 2)), "it is not durable");
+        assert_eq!(disk.text(), whole, "room for {room}");
+        assert!(journal.check().unwrap_err().contains("No space left"), "{:?}", journal.check());
+        assert_eq!(disk.text(), whole, "and none is taken to find out");
+    }
+    disk.leave_room(None);
+    journal.check().unwrap();
+    let asked = disk.asked();
+    journal.check().unwrap();
+    assert_eq!(disk.asked(), asked, "what works is not tried");
+    journal.record(key("/b", 2), entry("1\n")).unwrap();
+    assert_eq!(inodes(&disk.text()), [1, 2]);
+}
+
+#[test]
+fn what_cannot_be_taken_away_at_once_is_before_the_next_line() {
+    let (_dir, mut journal, disk) = on_fake_disk();
+    disk.leave_room(Some(10));
+    disk.fail_cuts(Some(Errno::IO));
+    journal.record(key("/b", 2), entry("1\n")).unwrap_err();
+    disk.leave_room(None);
+    let torn = disk.text();
+    assert!(!torn.ends_with('\n'));
+    let error = journal.record(key("/c", 3), entry("1\n")).unwrap_err().to_string();
+    assert!(error.contains("cutting"), "{error}");
+    assert_eq!(disk.text(), torn, "nothing is glued to half a line");
+    disk.fail_cuts(None);
+    journal.record(key("/d", 4), entry("1\n")).unwrap();
+    assert_eq!(inodes(&disk.text()), [1, 4]);
+}
+
+#[test]
+fn what_may_not_survive_a_crash_is_not_recorded() {
+    let (_dir, mut journal, disk) = on_fake_disk();
+    let whole = disk.text();
+    disk.fail_syncs(Some(Errno::IO));
+    journal.record(key("/b", 2), entry("1\n")).unwrap_err();
+    journal.note_grants([("x".to_owned(), grant("0"))].into()).unwrap_err();
+    journal.close(&key("/a", 1)).unwrap_err();
+    assert_eq!((disk.text(), journal.entries().len(), journal.grants().len()), (whole, 1, 0));
+}
+
+#[test]
+fn a_journal_that_cannot_be_written_anew_is_used_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(dir.path()).unwrap();
+    for inode in [1, 2] {
+        journal.record(key("/a", inode), entry("0\n")).unwrap();
+    }
+    journal.close(&key("/a", 1)).unwrap();
+    drop(journal);
+    let path = dir.path().join("journal");
+    let whole = fs::read(&path).unwrap();
+    // A torn end need not be text.
+    fs::write(&path, [&whole[..], b"{\"ver\xff"].concat()).unwrap();
+    drop(files::open_whole(&path).unwrap());
+    assert_eq!(fs::read(&path).unwrap(), whole);
+    assert_eq!(inodes(&String::from_utf8(whole).unwrap()), [2]);
+}

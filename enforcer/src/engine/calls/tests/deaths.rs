@@ -1,0 +1,162 @@
+//! Containers that die between a plan and its writes.
+
+use std::{cell::RefCell, fs, os::fd::BorrowedFd, rc::Rc};
+
+use enforcer_core::{
+    audit::Host,
+    degraded::Degraded,
+    id::NodeId,
+    plan::{Outcome, OutcomeResult},
+    policy::Mode,
+    sample::{CgroupSample, NodeSample, Sample},
+    set::NodeSet,
+    topology::Topology,
+};
+
+use super::*;
+use crate::{
+    engine::{Engine, Source, SourceError},
+    observe::KeptCgroups,
+};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Shows what is in the files of containers that are there; some die right after they were looked at.
+struct Containers {
+    host: Rc<Fixture>,
+    there: Rc<RefCell<BTreeMap<&'static str, &'static str>>>,
+    dying: Rc<RefCell<Vec<&'static str>>>,
+}
+
+fn cgroup_of(name: &str, class: &str) -> String {
+    format!("/kubepods{class}/pod{name}/id-{name}")
+}
+
+impl Source for Containers {
+    fn host(&self) -> Host {
+        Host::default()
+    }
+
+    fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError> {
+        Ok((Machine::new().sockets(2).cores(4).threads(1).build(), Vec::new()))
+    }
+
+    fn workloads(&mut self) -> Result<(Vec<Workload>, Vec<Degraded>), SourceError> {
+        let there = self.there.borrow();
+        let workload = |(name, class): (&&str, &&str)| {
+            let cgroup = CgroupPath::new(&cgroup_of(name, class));
+            Workload { cgroup, ..workload_of(name) }
+        };
+        Ok((there.iter().map(workload).collect(), Vec::new()))
+    }
+
+    fn aim(&mut self, _aims: &BTreeMap<CgroupPath, NodeSet>) {}
+
+    fn drain(&mut self) {}
+
+    fn urgent(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn take_urgent(&mut self) {}
+
+    fn keep_watch(&mut self, _kept: &KeptCgroups) {}
+
+    fn written(&mut self) -> bool {
+        false
+    }
+
+    fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {
+        let shown = |one: &Workload| {
+            let list = |file| self.host.read(one.cgroup.as_str(), file).trim().to_owned();
+            let sample = CgroupSample {
+                cpus_effective: list("cpuset.cpus").parse().ok(),
+                mems_effective: list("cpuset.mems").parse().ok(),
+                memory_by_node: Some(BTreeMap::new()),
+                ..CgroupSample::default()
+            };
+            (one.cgroup.clone(), sample)
+        };
+        let cgroups = workloads.iter().map(shown).collect();
+        for name in self.dying.borrow_mut().drain(..) {
+            let class = self.there.borrow_mut().remove(name).unwrap();
+            fs::remove_dir_all(self.host.path(&cgroup_of(name, class))).unwrap();
+        }
+        let free = NodeSample { mem_free_bytes: Some(8 << 30), ..NodeSample::default() };
+        let nodes = [0, 1].map(|node| (NodeId(node), free.clone())).into();
+        Sample { monotonic_ns: now_ns, cgroups, nodes, ..Sample::default() }
+    }
+}
+
+#[test]
+fn a_container_that_dies_between_plan_and_write_leaves_others_right_and_nothing_behind() {
+    let host = Rc::new(Fixture::new(true));
+    let there = Rc::new(RefCell::new(BTreeMap::new()));
+    let dying = Rc::new(RefCell::new(Vec::new()));
+    let source = Containers { host: Rc::clone(&host), there: Rc::clone(&there), dying: Rc::clone(&dying) };
+    let mut policy = Policy { mode: Mode::Enforce, ..toml::from_str("cool_down = \"1s\"").unwrap() };
+    policy.nri.place = true;
+    let mut engine = Engine::new(Box::new(source), policy);
+    engine.set_actuator(Box::new(host.actuator()));
+    engine.prepare().unwrap();
+    let placed = engine.placed();
+
+    // Both answers came too late: the containers run, and a turn is to set them.
+    ask(&placed, |reply| Call::Create { subject: subject("shared", "/besteffort", None), reply });
+    create(&placed, "dies", 2);
+    for (name, class) in [("shared", "/besteffort"), ("dies", "")] {
+        host.cgroup(&cgroup_of(name, class), "0-7\n", "0-1\n");
+        there.borrow_mut().insert(name, class);
+    }
+    let shared = || host.read(&cgroup_of("shared", "/besteffort"), "cpuset.cpus");
+    dying.borrow_mut().push("dies");
+    let report = engine.tick(10 * SECOND).unwrap();
+    let of_it = |outcome: &&Outcome| outcome.step.action.cgroup().as_str().contains("dies");
+    let results: Vec<_> = report.outcomes.iter().filter(of_it).map(|outcome| &outcome.result).collect();
+    assert_eq!(results[0], &OutcomeResult::Gone, "{results:?}");
+    assert_eq!(report.complaints().len(), results.len() - 1, "only that the rest was not tried");
+    assert_eq!(shared(), "2-3", "who gave way did, and is not taken back");
+    assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "0-1", "until its runtime says so");
+
+    ask(&placed, |reply| Call::Stop { subject: subject("dies", "", None), reply });
+    super::super::answer(
+        &placed,
+        &Gate::default(),
+        &Exposure::default(),
+        Call::Removed(subject("dies", "", None)),
+    );
+    assert!(placed.lock().allocations.exclusive_cpus().is_empty());
+    for turn in 2..40 {
+        let report = engine.tick(turn * 10 * SECOND).unwrap();
+        assert!(!report.audit.degraded.iter().any(|one| one.source == "journal"), "{report:?}");
+    }
+    assert_eq!(shared(), "0-3");
+    drop(engine);
+    let journal = host.journal();
+    let left: Vec<&str> = journal.entries().keys().map(|key| key.cgroup.as_str()).collect();
+    assert!(!left.is_empty() && left.iter().all(|path| path.contains("shared")), "{left:?}");
+    assert_eq!(journal.grants().keys().collect::<Vec<_>>(), ["id-shared"]);
+}
+
+#[test]
+fn a_container_that_dies_before_it_runs_leaves_nothing_behind() {
+    let placed = placed(true);
+    let shared = subject("shared", "/besteffort", None);
+    ask(&placed, |reply| Call::Create { subject: shared, reply });
+    let before = placed.lock().allocations.clone();
+    let told = placed.unrecorded().len();
+    create(&placed, "dies", 2);
+    assert_ne!(placed.lock().allocations, before);
+    // As containerd takes a creation back: it is stopped and removed without ever having started.
+    let answer = ask(&placed, |reply| Call::Stop { subject: subject("dies", "", None), reply });
+    assert_eq!(updates(&answer), [("id-shared".to_owned(), "0-3/".to_owned())]);
+    super::super::answer(
+        &placed,
+        &Gate::default(),
+        &Exposure::default(),
+        Call::Removed(subject("dies", "", None)),
+    );
+    let after = placed.lock().allocations.clone();
+    assert_eq!((after, placed.unrecorded().len()), (before, told));
+    assert_eq!(placed.regranted().unwrap().keys().collect::<Vec<_>>(), ["id-shared"]);
+}
