@@ -43,6 +43,11 @@ impl Cgroup {
         Ok(cgroup)
     }
 
+    /// One that somebody else makes, given by its path from the root.
+    pub fn at(path: &str) -> Self {
+        Self { path: path.to_owned() }
+    }
+
     /// One below it, which somebody else makes.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {

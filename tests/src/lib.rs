@@ -25,6 +25,7 @@ pub mod memory;
 pub mod process;
 pub mod product;
 pub mod scenarios;
+pub mod systemd;
 pub mod topology;
 pub mod touch;
 pub mod unsolicited;

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Where the guest finds it.
-const PROGRAM: &str = "/inject/numa-enforcer";
+pub const PROGRAM: &str = "/inject/numa-enforcer";
 
 /// Between two turns of a daemon in a scenario that does not say.
 const INTERVAL: Duration = Duration::from_secs(2);

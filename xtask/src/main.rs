@@ -19,6 +19,7 @@ mod series;
 mod setup;
 mod stdout;
 mod test;
+mod userland;
 mod vm;
 mod workspace;
 

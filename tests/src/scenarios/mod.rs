@@ -28,8 +28,10 @@ mod resized;
 mod resources;
 mod restarted;
 mod rig;
+mod service;
 mod spread;
 mod traffic;
+mod unit;
 mod workloads;
 
 use anyhow::Result;
@@ -56,6 +58,8 @@ pub struct Scenario {
     pub needs_kernel_side: bool,
     /// Does it make containers?
     pub needs_containerd: bool,
+    /// Is systemd process 1?
+    pub needs_systemd: bool,
     /// Takes minutes, so it is run only when it is named: it measures more than it tests.
     pub only_by_name: bool,
     /// The scenario itself.
@@ -85,6 +89,7 @@ pub const ALL: &[Scenario] = &[
         needs_product: true,
         needs_kernel_side: false,
         needs_containerd: false,
+        needs_systemd: false,
         only_by_name: true,
         run: large::audit,
     },
@@ -97,6 +102,7 @@ pub const ALL: &[Scenario] = &[
         needs_product: false,
         needs_kernel_side: true,
         needs_containerd: false,
+        needs_systemd: false,
         only_by_name: false,
         run: eyes::kernel_side,
     },
@@ -167,6 +173,8 @@ pub const ALL: &[Scenario] = &[
         only_by_name: true,
         ..long("node-full-disk", pods::TOPOLOGY, "", full_disk::of_the_journal)
     },
+    systemd("systemd-placement", service::keeps_its_place),
+    systemd("systemd-unit", unit::as_shipped),
 ];
 
 const BALANCING_OFF: &str = "numa_balancing=disable";
@@ -180,6 +188,7 @@ const fn rig(name: &'static str, topology: &'static str, run: fn(&mut Checks) ->
         needs_product: false,
         needs_kernel_side: false,
         needs_containerd: false,
+        needs_systemd: false,
         only_by_name: false,
         run,
     }
@@ -199,6 +208,7 @@ const fn product(
         needs_product: true,
         needs_kernel_side: false,
         needs_containerd: false,
+        needs_systemd: false,
         only_by_name: false,
         run,
     }
@@ -212,6 +222,11 @@ const fn long(
     run: fn(&mut Checks) -> Result<()>,
 ) -> Scenario {
     Scenario { limit_seconds: 900, ..product(name, topology, kernel_arguments, run) }
+}
+
+/// On a machine whose process 1 is systemd.
+const fn systemd(name: &'static str, run: fn(&mut Checks) -> Result<()>) -> Scenario {
+    Scenario { needs_systemd: true, only_by_name: true, ..long(name, "2s", BALANCING_OFF, run) }
 }
 
 /// The scenario of this name.

@@ -24,6 +24,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("init", include_str!("../../guest/init")),
     ("stage2", include_str!("../../guest/stage2")),
     ("nvdimm-to-ram", include_str!("../../guest/nvdimm-to-ram")),
+    ("rig.service", include_str!("../../guest/rig.service")),
 ];
 
 /// Kernel modules: disks, the file system of containers, and everything between an NVDIMM and a NUMA node of

@@ -26,7 +26,7 @@ use std::{env::consts::ARCH, path::PathBuf};
 
 use anyhow::{Result, ensure};
 
-use crate::{containerd::Containerd, series::Series, workspace::Workspace};
+use crate::{containerd::Containerd, series::Series, userland::Userland, workspace::Workspace};
 
 /// The parts of a virtual machine, ready to boot.
 #[derive(Debug, Clone)]
@@ -57,8 +57,8 @@ pub(crate) fn lint_tools() -> Result<()> {
     packages::install(&packages::LINT)
 }
 
-/// What a virtual machine with a kernel of this series needs, and with this container runtime.
-pub(crate) fn rig(workspace: &Workspace, series: Series, containerd: Option<Containerd>) -> Result<Rig> {
+/// What a virtual machine with a kernel of this series needs, and with this root file system.
+pub(crate) fn rig(workspace: &Workspace, series: Series, userland: Userland) -> Result<Rig> {
     ensure!(ARCH == "x86_64", "the virtual machine is made of x86-64 parts; this machine is {ARCH}");
     packages::install(&packages::RIG)?;
     let dir = workspace.rig();
@@ -66,16 +66,20 @@ pub(crate) fn rig(workspace: &Workspace, series: Series, containerd: Option<Cont
     let kernel = kernel::fetch(&dir, series)?;
     let root = root_image::build(&dir)?;
     let initrd = initrd::build(&dir, &kernel, &root)?;
-    let root = containerd.map_or(Ok(root.image), |containerd| root_image::build_with(&dir, containerd))?;
+    let root = match userland {
+        Userland::Plain => root.image,
+        Userland::Containers(containerd) => root_image::build_with(&dir, containerd)?,
+        Userland::Systemd => root_image::build_systemd(&dir)?,
+    };
     Ok(Rig { qemu, kernel: kernel.image, initrd, root })
 }
 
 /// Everything that a run without arguments needs.
 pub(crate) fn everything(workspace: &Workspace) -> Result<()> {
     build_tools(workspace)?;
-    rig(workspace, Series::SECOND, None)?;
-    for containerd in [None, Some(Containerd::DEFAULT)] {
-        rig(workspace, Series::DEFAULT, containerd)?;
+    rig(workspace, Series::SECOND, Userland::Plain)?;
+    for userland in [Userland::Plain, Userland::Containers(Containerd::DEFAULT)] {
+        rig(workspace, Series::DEFAULT, userland)?;
     }
     Ok(())
 }

@@ -3,7 +3,8 @@
 //! No maintainer script runs and nothing is chrooted into; Debian 13's base-files brings the merged
 //! `/usr` links, so that unpacking alone leaves a tree that boots. busybox stands in for every
 //! program that no package brings. There is no udev, no systemd and no journal: a scenario starts what
-//! it needs.
+//! it needs. One image has systemd as process 1, for what is about systemd: Debian unstable's, the newest, whose
+//! daemon-reload is the strictest.
 //!
 //! Guests that make containers have another image: a container runtime with its configuration besides, and an
 //! archive of container images. It is four times as large, and every snapshot holds a copy.
@@ -27,6 +28,16 @@ const PACKAGES: &str = "base-files,busybox-static,kmod,numactl,ndctl,daxctl";
 
 /// What a guest with containers has besides.
 const RUNTIME: &str = "containerd,runc";
+
+/// What a guest has besides whose process 1 is systemd: that opens libraries by itself when it confines a service, and
+/// silently does without those that are not there.
+const SYSTEMD: &str = "systemd,libseccomp2,libmount1";
+
+/// Where it is from.
+const SYSTEMD_SUITE: &str = "sid";
+
+/// Files that make a first boot of it like any other.
+const SYSTEMD_FILES: &[(&str, &str)] = &[("etc/machine-id", "11111111111111111111111111111111\n")];
 
 /// Size of the image; the file is sparse.
 const SIZE: &str = "256M";
@@ -100,6 +111,21 @@ pub(super) fn build_with(dir: &Path, containerd: Containerd) -> Result<PathBuf> 
         fs::write(tree.join(CONFIGURATION), containerd.configuration())
             .with_context(|| format!("write {CONFIGURATION}"))?;
         container_image::build(&tree.join("usr/bin/busybox"), &tree.join(IMAGES))?;
+        finish(place, &tree, RUNTIME_SIZE)
+    })?;
+    Ok(made.join("root.ext4"))
+}
+
+/// Builds the root image of guests whose process 1 is systemd.
+pub(super) fn build_systemd(dir: &Path) -> Result<PathBuf> {
+    let packages = format!("{PACKAGES},{SYSTEMD}");
+    let files: String = SYSTEMD_FILES.iter().flat_map(|(path, text)| [*path, "=", *text]).collect();
+    let recipe = [SYSTEMD_SUITE, &packages, RUNTIME_SIZE, &furniture(), &files];
+    let made = cache::keep(dir, "root-systemd", &recipe, |place| {
+        let tree = begin(place, SYSTEMD_SUITE, &packages)?;
+        for (path, text) in SYSTEMD_FILES {
+            fs::write(tree.join(path), text).with_context(|| format!("write {path}"))?;
+        }
         finish(place, &tree, RUNTIME_SIZE)
     })?;
     Ok(made.join("root.ext4"))

@@ -4,12 +4,14 @@
 //! play on all of them. What placement writes does not: every other scenario plays on the default kernel.
 //! Every run plays one group on a second kernel, or nobody would notice until someone asks for all.
 //!
-//! What makes containers plays with one container runtime, the default one unless another is asked for.
+//! What makes containers plays with one container runtime, the default one unless another is asked for; what is about
+//! systemd plays where it is process 1.
 
 use super::scenario::Scenario;
 use crate::{
     containerd::Containerd,
     series::{Kernels, Series},
+    userland::Userland,
 };
 
 /// Groups that play on the kernels that were asked for.
@@ -22,14 +24,14 @@ const ALWAYS_ON_SECOND: &[&str] = &["eyes-"];
 const NOT_ON_SECOND: &[&str] = &["eyes-traffic", "eyes-bound", "eyes-churn", "eyes-spread"];
 
 /// What a machine is made of, beside its topology.
-pub(super) type Parts = (Series, Option<Containerd>);
+pub(super) type Parts = (Series, Userland);
 
-/// A scenario on a kernel, and with a container runtime if it needs one.
+/// A scenario on a kernel, and with the root file system that it needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Play<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) kernel: Series,
-    pub(super) containerd: Option<Containerd>,
+    pub(super) userland: Userland,
 }
 
 impl Play<'_> {
@@ -39,15 +41,17 @@ impl Play<'_> {
         if self.kernel != Series::DEFAULT {
             name.extend(["@", self.kernel.name()]);
         }
-        if let Some(other) = self.containerd.filter(|&containerd| containerd != Containerd::DEFAULT) {
+        if let Userland::Containers(other) = self.userland
+            && other != Containerd::DEFAULT
+        {
             name.extend(["@containerd-", other.name()]);
         }
         name
     }
 
-    /// What a machine is made of: kernel and container runtime.
+    /// What a machine is made of: kernel and root file system.
     pub(super) const fn parts(&self) -> Parts {
-        (self.kernel, self.containerd)
+        (self.kernel, self.userland)
     }
 
     /// Its parts, topology and kernel arguments.
@@ -64,8 +68,8 @@ pub(crate) fn plays<'a>(
     containerd: Containerd,
 ) -> Vec<Play<'a>> {
     let on_its_kernels = |&scenario: &&'a Scenario| {
-        let containerd = scenario.needs_containerd.then_some(containerd);
-        kernels(&scenario.name, asked).into_iter().map(move |kernel| Play { scenario, kernel, containerd })
+        let userland = Userland::of(scenario.needs_containerd, scenario.needs_systemd, containerd);
+        kernels(&scenario.name, asked).into_iter().map(move |kernel| Play { scenario, kernel, userland })
     };
     let mut plays: Vec<Play> = chosen.iter().flat_map(on_its_kernels).collect();
     let order: Vec<Series> = Series::all().collect();
@@ -107,7 +111,7 @@ mod tests {
         {
             let plays = plays(&chosen, None, containerd);
             assert_eq!(plays.iter().map(Play::name).collect::<Vec<_>>(), wanted);
-            assert_eq!(plays[0].parts(), (Series::DEFAULT, Some(containerd)));
+            assert_eq!(plays[0].parts(), (Series::DEFAULT, Userland::Containers(containerd)));
             assert_ne!(plays[0].machine(), plays[1].machine());
         }
     }
@@ -138,7 +142,7 @@ mod tests {
         let [one, other] = [Series::DEFAULT, Series::SECOND].map(|kernel| Play {
             scenario: &scenario,
             kernel,
-            containerd: None,
+            userland: Userland::Plain,
         });
         assert_ne!(one.machine(), other.machine());
         assert_eq!(one.machine(), Play { ..one }.machine());

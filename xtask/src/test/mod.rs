@@ -97,8 +97,8 @@ fn list(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCode> {
     let scenarios = Scenarios::build(workspace)?;
     for play in plays(&scenarios.matching(""), arguments.kernels.as_ref(), arguments.containerd) {
         let when = if play.scenario.only_by_name { ", only by name" } else { "" };
-        let with = play.containerd.map_or_else(String::new, |line| format!(", containerd {line}"));
-        let (name, topology, kernel) = (play.name(), &play.scenario.topology, play.kernel);
+        let (name, topology, kernel, with) =
+            (play.name(), &play.scenario.topology, play.kernel, play.userland);
         lines.push(format!("{name:34} scenario on {topology}, kernel {kernel}{with}{when}"));
     }
     lines.extend(host::names(workspace)?);

@@ -37,7 +37,7 @@ impl<'a> Resume<'a> {
     /// What a scenario's guest is resumed from; `None` boots it. Says why there is no snapshot when
     /// there ought to be one.
     pub(super) fn snapshot(&self, play: &Play, guest: &Guest, say: &mut dyn FnMut(&str)) -> Option<Snapshot> {
-        let snapshots = self.snapshots.as_ref()?;
+        let snapshots = self.snapshots.as_ref().filter(|_| play.userland.can_be_saved())?;
         let found = if self.is_shared(play) {
             snapshots.find_or_make(guest).map(Some)
         } else {
@@ -57,7 +57,7 @@ impl<'a> Resume<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{containerd::Containerd, series::Series, test::scenario::Scenario};
+    use crate::{containerd::Containerd, series::Series, test::scenario::Scenario, userland::Userland};
 
     #[test]
     fn a_machine_is_its_parts_its_topology_and_its_kernel_arguments() {
@@ -65,10 +65,10 @@ mod tests {
             .map(|(topology, arguments)| Scenario::example("x-y", topology, arguments));
         let mut plays: Vec<_> = scenarios
             .iter()
-            .map(|scenario| Play { scenario, kernel: Series::DEFAULT, containerd: None })
+            .map(|scenario| Play { scenario, kernel: Series::DEFAULT, userland: Userland::Plain })
             .collect();
         plays.push(Play { kernel: Series::SECOND, ..plays[0] });
-        plays.push(Play { containerd: Some(Containerd::DEFAULT), ..plays[0] });
+        plays.push(Play { userland: Userland::Containers(Containerd::DEFAULT), ..plays[0] });
         let resume = Resume { snapshots: None, plays: &plays };
         let shared: Vec<_> = plays.iter().map(|play| resume.is_shared(play)).collect();
         assert_eq!(shared, [true, true, false, false, false, false]);

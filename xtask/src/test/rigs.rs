@@ -1,4 +1,4 @@
-//! The parts of the machines of a run, one set for each kernel and container runtime.
+//! The parts of the machines of a run, one set for each kernel and root file system.
 //!
 //! Without the default kernel nothing runs. Another one, or a runtime, may be gone from the mirrors, or there is
 //! no network: what should have played with it then fails in CI, and is skipped by name elsewhere. It never
@@ -12,10 +12,10 @@ use super::{
     matrix::{Parts, Play},
     tally::Tally,
 };
-use crate::{series::Series, setup::Rig};
+use crate::{series::Series, setup::Rig, userland::Userland};
 
 /// What every run has.
-const DEFAULT: Parts = (Series::DEFAULT, None);
+const DEFAULT: Parts = (Series::DEFAULT, Userland::Plain);
 
 /// Machines by what they are made of, or why there are none.
 pub(super) struct Rigs {
@@ -49,8 +49,7 @@ impl Rigs {
         let (_, rig) =
             self.others.iter().find(|(known, _)| *known == parts).context("parts that nobody needs")?;
         rig.as_ref().map_err(|error| {
-            let (kernel, containerd) = parts;
-            let with = containerd.map_or_else(String::new, |line| format!(" with containerd {line}"));
+            let (kernel, with) = parts;
             anyhow::anyhow!("no machine with kernel {kernel}{with}: {error:#}")
         })
     }
@@ -87,8 +86,12 @@ mod tests {
     };
 
     fn fetch(gone: &'static [&'static str]) -> impl FnMut(Parts) -> Result<Rig> {
-        move |(series, containerd)| {
-            let root = containerd.map_or("plain", Containerd::name);
+        move |(series, userland)| {
+            let root = match userland {
+                Userland::Plain => "plain",
+                Userland::Containers(line) => line.name(),
+                Userland::Systemd => "systemd",
+            };
             if gone.contains(&series.name()) || gone.contains(&root) {
                 bail!("no such suite");
             }

@@ -46,6 +46,7 @@ pub(crate) struct Scenario {
     pub(super) only_by_name: bool,
     needs_kernel_side: bool,
     pub(super) needs_containerd: bool,
+    pub(super) needs_systemd: bool,
 }
 
 #[cfg(test)]
@@ -55,7 +56,7 @@ impl Scenario {
         let json = serde_json::json!({
             "name": name, "topology": topology, "kernelArguments": kernel_arguments, "limitSeconds": 1,
             "needsProduct": false, "onlyByName": false, "needsKernelSide": false,
-            "needsContainerd": false,
+            "needsContainerd": false, "needsSystemd": false,
         });
         serde_json::from_value(json).unwrap()
     }
@@ -117,7 +118,7 @@ impl Scenarios {
         tally: &mut Tally,
         on_line: &mut dyn FnMut(&str),
     ) -> Result<()> {
-        let rigs = Rigs::of(plays, |(kernel, containerd)| setup::rig(workspace, kernel, containerd))?;
+        let rigs = Rigs::of(plays, |(kernel, userland)| setup::rig(workspace, kernel, userland))?;
         let plays = rigs.possible(plays, tally);
         let scratch = workspace.scratch()?;
         let inject = self.disk(workspace, &plays, options.profile, scratch.path())?;

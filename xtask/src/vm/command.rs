@@ -8,7 +8,9 @@ use super::{
     Ending, Guest, Snapshot, Snapshots, inject_image,
     topology::{self, Topology},
 };
-use crate::{containerd::Containerd, series::Series, setup, stdout, workspace::Workspace};
+use crate::{
+    containerd::Containerd, series::Series, setup, stdout, userland::Userland, workspace::Workspace,
+};
 
 /// A shell with job control on the job's terminal.
 const SHELL: &str = "setsid sh -c 'stty -F /dev/ttyS1 sane; exec sh -l </dev/ttyS1 >/dev/ttyS1 2>&1'";
@@ -25,6 +27,9 @@ pub(crate) struct Arguments {
     /// With this line of containerd; start it by `containerd &`
     #[arg(long, value_name = "LINE")]
     containerd: Option<Containerd>,
+    /// With systemd as process 1; booted each time
+    #[arg(long, conflicts_with = "containerd")]
+    systemd: bool,
     /// List the shipped topologies, the kernels and the lines of containerd, and stop
     #[arg(long)]
     list: bool,
@@ -51,7 +56,12 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCo
         return stdout::lines(choices(&workspace.topologies())?).map(|()| ExitCode::SUCCESS);
     }
     let topology = Topology::load(&workspace.topologies(), &arguments.topology)?;
-    let rig = setup::rig(workspace, arguments.kernel, arguments.containerd)?;
+    let userland = match arguments.containerd {
+        Some(containerd) => Userland::Containers(containerd),
+        None if arguments.systemd => Userland::Systemd,
+        None => Userland::Plain,
+    };
+    let rig = setup::rig(workspace, arguments.kernel, userland)?;
     let scratch = workspace.scratch()?;
     let (folder, inject) = (scratch.path().join("files"), scratch.path().join("inject"));
     fs::create_dir(&folder)?;
@@ -71,7 +81,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCo
         limit: Duration::from_secs(arguments.limit),
         snapshot: None,
     };
-    if !arguments.no_snapshot {
+    if !arguments.no_snapshot && userland.can_be_saved() {
         guest.snapshot = snapshot(&Snapshots::of(workspace, &rig.qemu)?, &guest);
     }
     if interactive {
