@@ -183,9 +183,9 @@ impl Containers {
     pub fn records(&self, allocations: &Allocations) -> BTreeMap<String, GrantRecord> {
         let record = |(id, holder): (&String, &Holder)| {
             let cgroup = self.member(holder)?.cgroup.as_ref()?;
-            let record =
-                GrantRecord::of(cgroup, allocations.turn(holder).unwrap_or(0), allocations.get(holder)?)?;
-            Some((id.clone(), record))
+            let asked = self.pods.get(holder.pod()).and_then(|pod| pod.request.container(holder.name()));
+            let (turn, grant) = (allocations.turn(holder).unwrap_or(0), allocations.get(holder)?);
+            Some((id.clone(), GrantRecord::of(cgroup, turn, grant, asked)?))
         };
         self.holders.iter().filter_map(record).collect()
     }
@@ -196,7 +196,7 @@ impl Containers {
     }
 
     /// One comes, or is found, that had this before the daemon was started.
-    fn come(&mut self, node: &mut Node<'_>, new: &Announced, had: Option<Grant>) -> Settled {
+    fn come(&mut self, node: &mut Node<'_>, new: &Announced, had: Option<&GrantRecord>) -> Settled {
         let Some(asked) = new.pod.containers.first().cloned() else { return Settled::default() };
         if let Some(ownership) = &new.given {
             return self.give_up(node, &new.id, &asked.name, new.cgroup.as_ref(), ownership);
@@ -211,9 +211,12 @@ impl Containers {
         if let Some(old) = replaced.filter(|old| *old != new.id) {
             settled = self.end(node, &old);
         }
-        self.note(&holder, new, had);
+        self.note(&holder, new, had.map(GrantRecord::grant));
         let before = self.cpusets(node, &holder);
-        self.place(node, &holder, asked, None, &mut settled);
+        match had.and_then(|had| had.still_answers(&asked, node.inventory, node.allocations)) {
+            Some(grant) => self.adopt(node, &holder, asked, grant),
+            None => self.place(node, &holder, asked, None, &mut settled),
+        }
         self.settle(node, &holder, &before, &mut settled);
         settled
     }
@@ -323,14 +326,19 @@ impl Containers {
         {
             let record = records.get(&one.id).filter(|record| record.holds(one.set_to()));
             match (record, one.kept_cpus()) {
-                (Some(record), _) => adopted.push((record.turn, Some(record.grant()), one)),
-                (None, Some(_)) => adopted.push((u64::MAX, None, one)),
-                (None, None) => new.push((u64::MAX, None, one)),
+                (Some(record), _) => adopted.push((
+                    !one.pod.containers.first().is_some_and(|asked| record.asks_for(asked)),
+                    record.turn,
+                    Some(record),
+                    one,
+                )),
+                (None, Some(_)) => adopted.push((true, u64::MAX, None, one)),
+                (None, None) => new.push((true, u64::MAX, None, one)),
             }
         }
-        // As they came: of two that share, the younger one gives way.
-        adopted.sort_by_key(|(turn, ..)| *turn);
-        for (_, had, one) in adopted.into_iter().chain(new) {
+        // Those first that need not be placed again; then as they came: of two that share, the younger one gives way.
+        adopted.sort_by_key(|(again, turn, ..)| (*again, *turn));
+        for (_, _, had, one) in adopted.into_iter().chain(new) {
             let placed = self.come(node, &one, had);
             settled
                 .rejections
@@ -396,6 +404,16 @@ impl Containers {
         let member = Member { id: new.id.clone(), cgroup: new.cgroup.clone() };
         pod.members.insert(holder.name().to_owned(), member);
         self.holders.insert(new.id.clone(), holder.clone());
+    }
+
+    /// It keeps what it was given before the daemon was started again.
+    fn adopt(&mut self, node: &mut Node<'_>, holder: &Holder, asked: ContainerRequest, grant: Grant) {
+        if let Some(pod) = self.pods.get_mut(holder.pod()) {
+            pod.request.containers.push(asked);
+            pod.request.previous.clear();
+        }
+        // Who must make room is found when all are there.
+        give_apart(node.inventory, node.allocations, holder, grant);
     }
 
     /// Places a pod with `asked` in it. If that cannot be, it stays as it was: with what the container `had`,

@@ -7,15 +7,16 @@
 //! *expected*: they count as given away and nothing is set because of them, so that nobody else gets their CPUs.
 //!
 //! Never: a record that the kernel contradicts is followed. Somebody has changed the cpuset since, and what it shows
-//! counts then.
+//! counts then. Nor one of a container that asks for something else by now, or whose CPUs or nodes are no longer to be
+//! had: that is placed again, as near as it can be to where it was.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Allocations, CpuClass, Cpuset, Grant, Holder, MemoryClaim, MemoryPriority, PodName, SharedCpus,
-    held::OTHERS, hints, pools,
+    Allocations, ContainerRequest, CpuClass, Cpuset, DeviceCounts, Grant, Holder, Inventory, MemoryClaim,
+    MemoryPriority, PodName, Resources, SharedCpus, held::OTHERS, hints, pools,
 };
 use crate::{
     set::{CpuSet, NodeSet},
@@ -44,11 +45,34 @@ pub struct GrantRecord {
     pin_mems: bool,
     one_thread_of: Vec<CpuSet>,
     memory_priority: MemoryPriority,
+    /// Nothing in records of daemons that did not note it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    asked: Option<Amounts>,
+}
+
+/// How much a container asked for when it was given its grant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Amounts {
+    requests: Resources,
+    limits: Resources,
+    devices: DeviceCounts,
+}
+
+impl Amounts {
+    fn of(asked: &ContainerRequest) -> Self {
+        let ContainerRequest { requests, limits, devices, .. } = asked;
+        Self { requests: requests.clone(), limits: limits.clone(), devices: devices.clone() }
+    }
 }
 
 impl GrantRecord {
-    /// The record of a grant; none of one that no engine gave.
-    pub fn of(cgroup: &CgroupPath, turn: u64, grant: &Grant) -> Option<Self> {
+    /// The record of a grant, and of what was asked for it; none of one that no engine gave.
+    pub fn of(
+        cgroup: &CgroupPath,
+        turn: u64,
+        grant: &Grant,
+        asked: Option<&ContainerRequest>,
+    ) -> Option<Self> {
         engine(grant.engine)?;
         Some(Self {
             cgroup: cgroup.clone(),
@@ -65,6 +89,34 @@ impl GrantRecord {
             pin_mems: grant.pin_mems,
             one_thread_of: grant.one_thread_of.clone(),
             memory_priority: grant.memory_priority,
+            asked: asked.map(Amounts::of),
+        })
+    }
+
+    /// Does the container still ask for the same?
+    pub(super) fn asks_for(&self, asked: &ContainerRequest) -> bool {
+        self.asked.as_ref() == Some(&Amounts::of(asked))
+    }
+
+    /// The grant, if it is still an answer to what the container asks for, beside what is given to others.
+    pub(super) fn still_answers(
+        &self,
+        asked: &ContainerRequest,
+        inventory: &Inventory,
+        allocations: &Allocations,
+    ) -> Option<Grant> {
+        let scope = self.shared.as_ref().map(|shared| &shared.scope);
+        let of_the_machine = [Some(&self.exclusive), scope]
+            .into_iter()
+            .flatten()
+            .all(|cpus| cpus.is_subset(&inventory.allowed_cpus))
+            && self.mems.is_subset(&inventory.machine.memory_nodes());
+        let still = self.asks_for(asked)
+            && of_the_machine
+            && self.exclusive.is_disjoint(&allocations.exclusive_cpus());
+        still.then(|| Grant {
+            reason: "it was there before the daemon was started again".to_owned(),
+            ..self.grant()
         })
     }
 
@@ -182,7 +234,16 @@ mod tests {
             pin_mems: true,
             ..Grant::default()
         };
-        GrantRecord::of(&CgroupPath::new("/a"), 3, &grant).unwrap()
+        GrantRecord::of(&CgroupPath::new("/a"), 3, &grant, Some(&asked())).unwrap()
+    }
+
+    fn asked() -> ContainerRequest {
+        let requests = Resources {
+            milli_cpus: Some(500),
+            memory_bytes: None,
+            hugepages: BTreeMap::from([(2 << 20, 4 << 20)]),
+        };
+        ContainerRequest { requests, devices: DeviceCounts::from([("nic".into(), 1)]), ..Default::default() }
     }
 
     #[test]
@@ -217,7 +278,7 @@ mod tests {
     fn what_no_engine_gave_is_not_recorded() {
         let cgroup = CgroupPath::new("/a");
         for engine in [OTHERS, super::super::UNPLACED, ""] {
-            assert_eq!(GrantRecord::of(&cgroup, 0, &Grant { engine, ..Grant::default() }), None);
+            assert_eq!(GrantRecord::of(&cgroup, 0, &Grant { engine, ..Grant::default() }, None), None);
         }
     }
 

@@ -220,7 +220,7 @@ fn grant(exclusive: &str) -> GrantRecord {
     };
     let exclusive = exclusive.parse().unwrap();
     let grant = Grant { engine: "hints", exclusive, memory: vec![claim], ..Grant::default() };
-    GrantRecord::of(&CgroupPath::new("/pod/a"), 0, &grant).unwrap()
+    GrantRecord::of(&CgroupPath::new("/pod/a"), 0, &grant, None).unwrap()
 }
 
 #[test]

@@ -256,6 +256,40 @@ fn a_record_that_the_kernel_contradicts_is_not_followed() {
 }
 
 #[test]
+fn after_a_restart_who_asks_for_something_else_or_was_dispossessed_is_placed_again() {
+    let mut scene = Scene::new();
+    scene.create("a", "a", whole(2));
+    scene.create("b", "b", whole(2));
+    scene.create("s", "s", burstable("main", 500));
+    let shown = |id: &str, asked, cpus| Announced {
+        shown: Some(cpuset(cpus, "0")),
+        ..announced(id, id, asked, None)
+    };
+    // One was resized meanwhile: nothing of what it has is taken away.
+    let mut again = restarted(&scene);
+    let all = vec![
+        shown("a", whole(3), "0-1"),
+        shown("b", whole(2), "2-3"),
+        shown("s", burstable("main", 500), "4-7"),
+    ];
+    again.with(|containers, node| containers.synchronize(node, all.clone()));
+    assert_eq!([again.cpus("a"), again.cpus("b"), again.cpus("s")], ["0-1,4/0", "2-3/0", "5-7/0"]);
+    // A resize after that knows what was asked for before.
+    assert_eq!(text(&again.resize("b", "b", whole(2)).own), "2-3/0");
+
+    // Of one the CPUs are the system's now.
+    let mut again = restarted(&scene);
+    again.host.inventory.allowed_cpus = "1-15".parse().unwrap();
+    again.with(|containers, node| containers.synchronize(node, all[1..].to_vec()));
+    let a = shown("a", whole(2), "0-1");
+    let mut rest = all[1..].to_vec();
+    rest.push(a);
+    again.with(|containers, node| containers.synchronize(node, rest));
+    assert_eq!(again.cpus("b"), "2-3/0");
+    assert!(!again.cpus("a").starts_with("0-1"), "{}", again.cpus("a"));
+}
+
+#[test]
 fn a_cgroup_leads_to_its_container() {
     let mut scene = Scene::new();
     scene.create("p", "one", whole(1));
@@ -348,6 +382,52 @@ proptest! {
                 prop_assert!(exclusive.is_disjoint(&grant.exclusive));
                 exclusive.extend(&grant.exclusive);
             }
+        }
+    }
+
+    /// Who is set as its grant says stays so over a restart, whatever its runtime has stored and in whatever order it
+    /// tells.
+    #[test]
+    fn a_restart_moves_nobody(acts in prop::collection::vec(any_act(), 1..30), reversed: bool) {
+        let mut scene = Scene::new();
+        let mut asked = BTreeMap::<String, Announced>::new();
+        for act in acts {
+            match act {
+                Act::Create(pod, id, halves) => {
+                    let (id, name) = (format!("c{id}"), format!("n{id}"));
+                    let new = announced(&format!("p{pod}"), &id, container(&name, halves * 500, GIB / 4), None);
+                    if asked.contains_key(&id) {
+                        continue;
+                    }
+                    scene.with(|containers, node| containers.create(node, &new));
+                    asked.insert(id, new);
+                }
+                Act::End(id) => {
+                    asked.remove(&format!("c{id}"));
+                    scene.end(&format!("c{id}"));
+                }
+                Act::Resize(..) | Act::Synchronize(_) => {}
+            }
+        }
+        let unplaced = scene.host.allocations.iter().any(|(_, grant)| grant.engine == UNPLACED);
+        // Who has no place may find one now.
+        if unplaced {
+            return Ok(());
+        }
+        let mut again = restarted(&scene);
+        prop_assert_eq!(again.host.allocations.exclusive_cpus(), scene.host.allocations.exclusive_cpus());
+        let mut all = Vec::new();
+        for (id, one) in asked {
+            let shown = scene.with(|containers, node| containers.cpuset(node, &id));
+            all.push(Announced { shown, ..one });
+        }
+        if reversed {
+            all.reverse();
+        }
+        again.with(|containers, node| containers.synchronize(node, all.clone()));
+        for one in all {
+            let found = again.with(|containers, node| containers.cpuset(node, &one.id));
+            prop_assert_eq!(found, one.shown, "{}", one.id);
         }
     }
 }
