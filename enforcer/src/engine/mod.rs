@@ -207,8 +207,7 @@ impl Engine {
         self.source.drain();
         let policy = &self.policy;
         // Who is never placed by turns is not watched for.
-        let appeared = self.actuator.is_some()
-            && policy.mode == Mode::Enforce
+        let appeared = self.writes()
             && policy.workloads.iter().any(|rule| rule.enforce)
             && self.source.appeared(&|cgroup| policy.may_place(cgroup));
         // All are taken, whatever the others say.

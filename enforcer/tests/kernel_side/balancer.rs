@@ -6,7 +6,10 @@ use std::{
 };
 
 use enforcer::observe::bpf::{Hook, Programs, Watch};
-use enforcer_core::sample::{BalancerSteps, HintFaults, ScanSkips};
+use enforcer_core::{
+    id::{CpuId, NodeId},
+    sample::{BalancerSteps, HintFaults, ScanSkips},
+};
 
 use crate::{
     OwnCgroup,
@@ -83,25 +86,34 @@ fn the_balancers_steps_are_counted_where_it_makes_any() {
     });
 }
 
+/// A CPU, its node and the programs, with the balancer on; `None` where this cannot be tested, or the kernel has no such
+/// tracepoint, which must be the reason that is given then.
+fn watching(hook: Hook, tracepoint: &str) -> Option<(CpuId, NodeId, Programs)> {
+    if !permitted() {
+        return None;
+    }
+    let Some([(near, near_node), _]) = two_nodes() else {
+        println!("skipped: needs two NUMA nodes with CPUs");
+        return None;
+    };
+    let (programs, _) = Programs::attach(&options(node_of_sysfs));
+    if !programs.has(hook) {
+        let state = programs.hooks().iter().find(|state| state.hook == hook).unwrap();
+        let why = state.absent.as_deref().unwrap();
+        assert!(why.contains(&format!("no tracepoint {tracepoint}")), "{why}");
+        return None;
+    }
+    balancing(1);
+    Some((near, near_node, programs))
+}
+
 /// Where a cpuset has memory of one node, newer kernels do not scan: then that is seen, and nothing faults.
 /// Where it has two, it is not.
 #[test]
 fn a_cpuset_of_one_node_is_seen_not_to_be_scanned() {
-    if !permitted() {
-        return;
-    }
-    let Some([(near, near_node), _]) = two_nodes() else {
-        println!("skipped: needs two NUMA nodes with CPUs");
+    let Some((near, near_node, mut programs)) = watching(Hook::TaskSkips, "sched_skip_cpuset_numa") else {
         return;
     };
-    let (mut programs, _) = Programs::attach(&options(node_of_sysfs));
-    if !programs.has(Hook::TaskSkips) {
-        let state = programs.hooks().iter().find(|state| state.hook == Hook::TaskSkips).unwrap();
-        let why = state.absent.as_deref().unwrap();
-        assert!(why.contains("no tracepoint sched_skip_cpuset_numa"), "{why}");
-        return;
-    }
-    balancing(1);
     for mems in ["", &near_node.0.to_string()] {
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -142,21 +154,9 @@ fn a_cpuset_of_one_node_is_seen_not_to_be_scanned() {
 #[test]
 fn mappings_that_are_bound_are_seen_not_to_be_scanned() {
     const MAPPINGS: usize = 200;
-    if !permitted() {
-        return;
-    }
-    let Some([(near, near_node), _]) = two_nodes() else {
-        println!("skipped: needs two NUMA nodes with CPUs");
+    let Some((near, near_node, mut programs)) = watching(Hook::MappingSkips, "sched_skip_vma_numa") else {
         return;
     };
-    let (mut programs, _) = Programs::attach(&options(node_of_sysfs));
-    if !programs.has(Hook::MappingSkips) {
-        let state = programs.hooks().iter().find(|state| state.hook == Hook::MappingSkips).unwrap();
-        let why = state.absent.as_deref().unwrap();
-        assert!(why.contains("no tracepoint sched_skip_vma_numa"), "{why}");
-        return;
-    }
-    balancing(1);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             run_on(near);

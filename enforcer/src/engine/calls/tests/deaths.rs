@@ -1,6 +1,6 @@
 //! Containers that die between a plan and its writes.
 
-use std::{cell::RefCell, fs, os::fd::BorrowedFd, rc::Rc};
+use std::{cell::RefCell, fs, rc::Rc};
 
 use enforcer_core::{
     audit::Host,
@@ -14,10 +14,7 @@ use enforcer_core::{
 };
 
 use super::*;
-use crate::{
-    engine::{Engine, Source, SourceError},
-    observe::KeptCgroups,
-};
+use crate::engine::{Engine, Source, SourceError};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -51,20 +48,6 @@ impl Source for Containers {
     }
 
     fn aim(&mut self, _aims: &BTreeMap<CgroupPath, NodeSet>) {}
-
-    fn drain(&mut self) {}
-
-    fn urgent(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn take_urgent(&mut self) {}
-
-    fn keep_watch(&mut self, _kept: &KeptCgroups) {}
-
-    fn written(&mut self) -> bool {
-        false
-    }
 
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {
         let shown = |one: &Workload| {
