@@ -23,6 +23,8 @@ pub struct Duties {
     pub numa_maps: bool,
     /// Does it read what eBPF programs count?
     pub bpf: bool,
+    /// Does it begin partitions of cpusets?
+    pub partitions: bool,
 }
 
 /// Drops what the duties do not need, and the right to get it back.
@@ -49,6 +51,10 @@ fn needed(duties: Duties) -> CapabilitySet {
         // Cgroup files of other users, and move_pages(2) of their processes.
         needed |= CapabilitySet::DAC_OVERRIDE | CapabilitySet::SYS_PTRACE;
     }
+    if duties.mode == Mode::Enforce && duties.partitions {
+        // `remote_partition_enable` in kernel/cgroup/cpuset.c.
+        needed |= CapabilitySet::SYS_ADMIN;
+    }
     if duties.numa_maps {
         needed |= CapabilitySet::SYS_PTRACE;
     }
@@ -68,14 +74,17 @@ mod tests {
             (Mode::Enforce, false, both),
             (Mode::Enforce, true, both),
         ] {
-            assert_eq!(needed(Duties { mode, numa_maps, bpf: true }), kept, "{mode:?} {numa_maps}");
+            let duties = Duties { mode, numa_maps, bpf: true, partitions: false };
+            assert_eq!(needed(duties), kept, "{mode:?} {numa_maps}");
+            let more = needed(Duties { partitions: true, ..duties }).difference(kept);
+            assert_eq!(more.is_empty(), mode == Mode::Observe, "{more:?}");
         }
     }
 
     #[test]
     fn a_thread_that_reduced_its_privileges_cannot_get_them_back() {
         let before = capabilities(None).unwrap();
-        let duties = Duties { mode: Mode::Enforce, numa_maps: false, bpf: false };
+        let duties = Duties { mode: Mode::Enforce, numa_maps: false, bpf: false, partitions: false };
         let reduced = std::thread::spawn(move || {
             reduce(duties).unwrap();
             let sets = capabilities(None).unwrap();

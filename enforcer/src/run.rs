@@ -224,7 +224,12 @@ impl Daemon {
         let asked = matches!(options.overrides.metrics_listen, Some(Some(_)));
         let endpoints = Endpoints::open(&policy, options.once, asked);
         engine.prepare()?;
-        let duties = Duties { mode: policy.mode, numa_maps: policy.sample.numa_maps, bpf: policy.sample.bpf };
+        let duties = Duties {
+            mode: policy.mode,
+            numa_maps: policy.sample.numa_maps,
+            bpf: policy.sample.bpf,
+            partitions: policy.wants_partitions(),
+        };
         if let Err(error) = privileges::reduce(duties) {
             let effect = "the daemon keeps more privileges than it needs";
             engine.add_degraded(Degraded::new("privileges", error.to_string(), effect));

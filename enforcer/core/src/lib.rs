@@ -21,6 +21,7 @@ pub mod memory_policy;
 pub mod model;
 pub mod owner;
 pub mod parse;
+pub mod partition;
 pub mod place;
 pub mod plan;
 pub mod policy;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::NodeId,
+    partition::Partition,
     set::{CpuSet, NodeSet},
     workload::CgroupPath,
 };
@@ -64,6 +65,20 @@ pub enum Action {
         /// New value, never empty.
         mems: NodeSet,
     },
+    /// Write `cpuset.cpus.exclusive`, which says what partitions below may have. Undone by writing the original text back.
+    SetExclusive {
+        /// Where.
+        cgroup: CgroupPath,
+        /// New value; empty where there is no partition below any longer.
+        cpus: CpuSet,
+    },
+    /// Write `cpuset.cpus.partition`. Undone by writing the original back.
+    SetPartition {
+        /// Where.
+        cgroup: CgroupPath,
+        /// New kind.
+        kind: Partition,
+    },
     /// Move pages of the cgroup's processes in small batches. Has no inverse.
     MovePages {
         /// Whose.
@@ -79,10 +94,17 @@ impl Action {
     /// The cgroup that it is about.
     pub fn cgroup(&self) -> &CgroupPath {
         match self {
-            Self::SetCpus { cgroup, .. } | Self::SetMems { cgroup, .. } | Self::MovePages { cgroup, .. } => {
-                cgroup
-            }
+            Self::SetCpus { cgroup, .. }
+            | Self::SetMems { cgroup, .. }
+            | Self::SetExclusive { cgroup, .. }
+            | Self::SetPartition { cgroup, .. }
+            | Self::MovePages { cgroup, .. } => cgroup,
         }
+    }
+
+    /// Does it say what the cgroup may use?
+    pub fn sets_cpuset(&self) -> bool {
+        matches!(self, Self::SetCpus { .. } | Self::SetMems { .. })
     }
 }
 
@@ -144,11 +166,13 @@ mod tests {
     fn any_action() -> impl Strategy<Value = Action> {
         let ids = prop::collection::btree_set(0u32..300, 1..6);
         let cgroup = "/[^/\0]{1,12}".prop_map(|path| CgroupPath::new(&path));
-        (cgroup, ids, 0u32..300, 0..3).prop_map(|(cgroup, ids, to, kind)| {
+        (cgroup, ids, 0u32..300, 0..5).prop_map(|(cgroup, ids, to, kind)| {
             let nodes: NodeSet = ids.iter().copied().map(NodeId).collect();
             match kind {
                 0 => Action::SetCpus { cgroup, cpus: ids.iter().copied().map(crate::id::CpuId).collect() },
                 1 => Action::SetMems { cgroup, mems: nodes },
+                2 => Action::SetExclusive { cgroup, cpus: CpuSet::new() },
+                3 => Action::SetPartition { cgroup, kind: Partition::Isolated },
                 _ => Action::MovePages { cgroup, from: nodes, to: NodeId(to) },
             }
         })

@@ -26,6 +26,7 @@ use crate::{
     degraded::Degraded,
     id::{CpuId, NodeId},
     memory_policy::MemoryPolicy,
+    partition::PartitionState,
     set::{CpuSet, NodeSet},
     workload::CgroupPath,
 };
@@ -201,6 +202,12 @@ pub struct CgroupSample {
     pub cpus: Option<CpuSet>,
     /// `cpuset.cpus.effective` (v2) or `cpuset.effective_cpus` (v1).
     pub cpus_effective: Option<CpuSet>,
+    /// `cpuset.cpus.exclusive`: what partitions below may have. Looked at only where one is to be or was begun.
+    #[serde(default)]
+    pub cpus_exclusive: Option<CpuSet>,
+    /// `cpuset.cpus.partition`, looked at like that.
+    #[serde(default)]
+    pub partition: Option<PartitionState>,
     /// `cpuset.mems` as configured; empty means inherited.
     pub mems: Option<NodeSet>,
     /// `cpuset.mems.effective` (v2) or `cpuset.effective_mems` (v1).

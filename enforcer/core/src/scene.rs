@@ -11,6 +11,7 @@ use crate::{
     id::{CpuId, NodeId},
     model::Model,
     owner::{Facts, Owners},
+    partition::PartitionState,
     place::{Allocations, Containers, Inventory},
     plan::{Action, Plan},
     policy::Policy,
@@ -35,6 +36,8 @@ pub(crate) struct Scene {
     pub(crate) facts: Facts,
     /// Cgroups that the daemon has set.
     pub(crate) written: BTreeSet<CgroupPath>,
+    /// Cgroups whose partition it has set.
+    pub(crate) partitioned: BTreeSet<CgroupPath>,
 }
 
 impl Scene {
@@ -65,6 +68,7 @@ impl Scene {
             policy: Policy::default(),
             facts: Facts::default(),
             written: BTreeSet::new(),
+            partitioned: BTreeSet::new(),
         }
     }
 
@@ -229,6 +233,7 @@ impl Scene {
             owners: &self.owners(containers),
             history,
             written: Written(&|cgroup| self.written.contains(cgroup)),
+            partitioned: &self.partitioned,
             now_ns: self.now.monotonic_ns,
         };
         decide(&inputs, allocations)
@@ -241,6 +246,10 @@ impl Scene {
             match &step.action {
                 Action::SetCpus { cpus, .. } => cgroup.cpus_effective = Some(cpus.clone()),
                 Action::SetMems { mems, .. } => cgroup.mems_effective = Some(mems.clone()),
+                Action::SetExclusive { cpus, .. } => cgroup.cpus_exclusive = Some(cpus.clone()),
+                Action::SetPartition { kind, .. } => {
+                    cgroup.partition = Some(PartitionState { kind: *kind, invalid: None });
+                }
                 Action::MovePages { from, to, .. } => {
                     let Some(bytes) = &mut cgroup.memory_by_node else { continue };
                     let moved: Vec<NodeBytes> = from.iter().filter_map(|node| bytes.remove(&node)).collect();

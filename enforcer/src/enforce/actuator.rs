@@ -8,8 +8,12 @@
 //! An actuator must never write an empty set, and never a file of the root cgroup.
 
 mod by_systemd;
+mod partitions;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use enforcer_core::{
     degraded::Degraded,
@@ -91,6 +95,11 @@ pub trait Actuator {
     /// Has the daemon set this cgroup, at any time, and not put it back?
     fn has_set(&self, _cgroup: &CgroupPath) -> bool {
         false
+    }
+
+    /// Cgroups of which partitions, or CPUs for partitions below, were ever set, and not put back.
+    fn partitioned(&self) -> BTreeSet<CgroupPath> {
+        BTreeSet::new()
     }
 
     /// Records what containers have been granted, by id, for the next daemon.
@@ -320,6 +329,10 @@ impl Actuator for LiveActuator {
         self.journal.has_set(cgroup)
     }
 
+    fn partitioned(&self) -> BTreeSet<CgroupPath> {
+        self.with_partition_files()
+    }
+
     fn note_grants(&mut self, grants: BTreeMap<String, GrantRecord>) -> Result<(), String> {
         self.journal.note_grants(grants).map_err(text)
     }
@@ -336,11 +349,16 @@ impl Actuator for LiveActuator {
             }
             // Of one that was made again there are entries of two lives.
             let one_life = of_it.iter().all(|key| key.inode == first.inode);
-            if one_life && is_there(&first.cgroup) {
+            let partitions = of_it.iter().any(|key| partitions::is_of_partitions(key.file));
+            if one_life && !partitions && is_there(&first.cgroup) {
                 continue;
             }
             let inode = match self.tree.open(&first.cgroup) {
-                Ok(cpuset) => Some(cpuset.inode()),
+                Ok(cpuset) => {
+                    let as_before = of_it.iter().filter(|key| self.is_as_before(key, &cpuset));
+                    ended.extend(as_before.map(|key| (*key).clone()));
+                    Some(cpuset.inode())
+                }
                 Err(error) if error.is_gone() => None,
                 // Nobody knows: it stays.
                 Err(_) => continue,
@@ -429,6 +447,8 @@ impl LiveActuator {
         let outcome = match &step.action {
             Action::SetCpus { cgroup, cpus } => self.set(cgroup, CpusetFile::Cpus, cpus, &mut undo),
             Action::SetMems { cgroup, mems } => self.set(cgroup, CpusetFile::Mems, mems, &mut undo),
+            Action::SetExclusive { cgroup, cpus } => self.set_exclusive(cgroup, cpus, &mut undo),
+            Action::SetPartition { cgroup, kind } => return self.set_partition(cgroup, *kind),
             Action::MovePages { cgroup, from, to } => {
                 return PageMove::new(&*self.kernel, &self.proc, &mut self.budget)
                     .carry_out(&self.tree.path_of(cgroup), from, *to)

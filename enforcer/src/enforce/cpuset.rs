@@ -51,6 +51,12 @@ pub enum CpusetFile {
     /// v2 only: which controllers the children have; written to empty their cpusets.
     #[serde(rename = "cgroup.subtree_control")]
     SubtreeControl,
+    /// v2 only: what partitions below may have.
+    #[serde(rename = "cpuset.cpus.exclusive")]
+    Exclusive,
+    /// v2 only: whether it is the root of a partition.
+    #[serde(rename = "cpuset.cpus.partition")]
+    Partition,
     /// Memory nodes of the unit that the cgroup belongs to.
     #[serde(rename = "AllowedMemoryNodes")]
     AllowedMemoryNodes,
@@ -67,6 +73,8 @@ impl CpusetFile {
             Self::Cpus => "cpuset.cpus",
             Self::MemoryMigrate => "cpuset.memory_migrate",
             Self::SubtreeControl => "cgroup.subtree_control",
+            Self::Exclusive => "cpuset.cpus.exclusive",
+            Self::Partition => "cpuset.cpus.partition",
             Self::AllowedMemoryNodes => "AllowedMemoryNodes",
             Self::AllowedCpus => "AllowedCPUs",
         }
@@ -258,11 +266,14 @@ impl Cpuset {
         match file {
             CpusetFile::Cpus => controller().set_cpus(text).map_err(|error| failed(explain(&error))),
             CpusetFile::Mems => controller().set_mems(text).map_err(|error| failed(explain(&error))),
-            // For the one cgroups-rs takes a bool, which loses the exact text; it does not know the other.
+            // For the first cgroups-rs takes a bool, which loses the exact text; it does not know the others.
             CpusetFile::AllowedMemoryNodes | CpusetFile::AllowedCpus => {
                 Err(failed("it is a property of a unit, and no file".to_owned()))
             }
-            CpusetFile::MemoryMigrate | CpusetFile::SubtreeControl => File::options()
+            CpusetFile::MemoryMigrate
+            | CpusetFile::SubtreeControl
+            | CpusetFile::Exclusive
+            | CpusetFile::Partition => File::options()
                 .write(true)
                 .truncate(true)
                 .open(dir.join(file.name()))

@@ -252,7 +252,8 @@ impl Journal {
         let released = self.grants.keys().filter(|id| !now.contains_key(*id));
         let released = released.map(|id| Record::Released { id: id.clone() });
         let changed = now.iter().filter(|(id, grant)| self.grants.get(*id) != Some(grant));
-        let changed = changed.map(|(id, grant)| Record::Granted { id: id.clone(), grant: grant.clone() });
+        let changed =
+            changed.map(|(id, grant)| Record::Granted { id: id.clone(), grant: Box::new(grant.clone()) });
         let records: Vec<Record> = released.chain(changed).collect();
         self.append(records.into_iter())?;
         self.grants = now;

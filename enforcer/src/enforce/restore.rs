@@ -10,6 +10,8 @@
 //! On v2 a file that was empty cannot be emptied while its cgroup has tasks; [`reset`] is the way
 //! around that, and the last pass.
 //!
+//! Partitions are ended before all of that: in one that lives not every write has the effect that it says.
+//!
 //! Properties of systemd's units are put back before ([`super::units::restore`]).
 //!
 //! Each file is read back. Only what then holds its original text, byte for byte, and what is gone,
@@ -164,6 +166,11 @@ fn restore_entries(
             }
         }
     }
+    // What lives could not be changed.
+    for pending in open.iter().filter(|pending| pending.key.file == CpusetFile::Partition) {
+        results.insert(pending.key, put_back(pending));
+    }
+    open.retain(|pending| pending.key.file != CpusetFile::Partition);
     for pending in order(&mut open, Direction::Down) {
         // A refusal here shows up again, with its cause, when the original is written.
         let _widened = widen(pending);
@@ -271,7 +278,8 @@ fn empty_what_has_tasks<'a>(
     let mut by_parent: BTreeMap<CgroupPath, Vec<&Pending<'a>>> = BTreeMap::new();
     for pending in open {
         let failed = matches!(results.get(pending.key), Some(RestoreResult::Failed { .. }));
-        if failed && pending.original.trim().is_empty() && pending.cpuset.is_v2() {
+        let confines = matches!(pending.key.file, CpusetFile::Mems | CpusetFile::Cpus);
+        if failed && confines && pending.original.trim().is_empty() && pending.cpuset.is_v2() {
             by_parent
                 .entry(pending.key.cgroup.parent().unwrap_or_else(CgroupPath::root))
                 .or_default()

@@ -64,7 +64,7 @@ impl Actuator for Memory {
         let (file, text) = match &step.action {
             Action::SetCpus { cpus, .. } => (CpusetFile::Cpus, cpus.to_string()),
             Action::SetMems { mems, .. } => (CpusetFile::Mems, mems.to_string()),
-            Action::MovePages { .. } => panic!("no pages here"),
+            _ => panic!("neither pages nor partitions here"),
         };
         let Some(before) = self.write(cgroup, file, text.clone()) else {
             return nothing(OutcomeResult::Gone, Next::Gone);

@@ -4,7 +4,8 @@
 //! entry or one copy of pointers, never while anything is placed, read, written or sent.
 //!
 //! Bounded, whatever happens on the node: [`EACH`] entries of a workload, [`ALL`] of all together, and of those the
-//! ones of workloads that ended go first, longest untouched before others. The same decision again makes no new
+//! ones of workloads that ended go first, longest untouched before others. Of those that ended only the latest
+//! [`ENDED`] are remembered at all: a container that is restarted for ever leaves no more behind. The same decision again makes no new
 //! entry. Nothing here decides, and a daemon that starts again remembers nothing.
 
 use std::{
@@ -26,6 +27,8 @@ use crate::report::decision::{DecisionRecord, DecisionState, Subject};
 const EACH: usize = 32;
 /// Entries of all workloads together.
 const ALL: usize = 1024;
+/// Workloads that have ended.
+const ENDED: usize = 32;
 /// Updates and warnings of one entry.
 const LINES: usize = 32;
 /// Characters of one text.
@@ -110,6 +113,7 @@ impl Decisions {
         for one in store.by_workload.values_mut().filter(|one| one.subject.container_id.is_none()) {
             one.subject.ended |= one.subject.cgroup.as_ref().is_none_or(|path| !there.contains(path));
         }
+        store.forget_ended();
     }
 
     /// A container has ended.
@@ -133,6 +137,7 @@ impl Decisions {
             let record = DecisionRecord { reason, ..entry("stop", DecisionState::Released) };
             store.note(Subject { ended: true, ..subject }, record, unix_ms());
         }
+        store.forget_ended();
     }
 
     /// Everything about everybody; pointers are copied, not entries.
@@ -245,6 +250,17 @@ impl Store {
         }
         while self.entries > ALL {
             self.forget_one();
+        }
+    }
+
+    /// All of those that ended first, but for the latest few.
+    fn forget_ended(&mut self) {
+        let ended = self.by_workload.iter().filter(|(_, one)| one.subject.ended);
+        let mut ended: Vec<(u64, Key)> = ended.map(|(key, one)| (one.touched, key.clone())).collect();
+        ended.sort();
+        for (_, key) in ended.iter().rev().skip(ENDED) {
+            let gone = self.by_workload.remove(key).map_or(0, |one| one.records.len());
+            self.entries = self.entries.saturating_sub(gone);
         }
     }
 

@@ -24,5 +24,13 @@ pub(super) fn left_alone(decision: &Decision) -> impl Iterator<Item = Degraded> 
     })
 }
 
+/// Whose exclusive CPUs should be a partition and are none.
+pub(super) fn without_partition(decision: &Decision) -> impl Iterator<Item = Degraded> {
+    decision.without_partition.iter().map(|(cgroup, reason)| {
+        let effect = "its exclusive CPUs are not kept from what nobody has confined";
+        Degraded::new(format!("partition:{cgroup}"), reason.clone(), effect)
+    })
+}
+
 #[cfg(test)]
 mod tests;

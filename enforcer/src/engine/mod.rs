@@ -150,6 +150,7 @@ impl Engine {
         self.policy = policy;
         self.totals.config_good = true;
         self.history.drift.forgive();
+        self.history.partitions.forgive();
         self.share();
     }
 
@@ -255,6 +256,7 @@ impl Engine {
             let State { allocations, containers, .. } = &mut *state;
             let actuator = &self.actuator;
             let has_set = |cgroup: &CgroupPath| actuator.as_ref().is_some_and(|one| one.has_set(cgroup));
+            let partitioned = actuator.as_ref().map(|one| one.partitioned()).unwrap_or_default();
             let inputs = Inputs {
                 inventory,
                 workloads: &workloads,
@@ -266,12 +268,16 @@ impl Engine {
                 owners: &owners,
                 history: &self.history,
                 written: Written(&has_set),
+                partitioned: &partitioned,
                 now_ns,
             };
-            decide(&inputs, allocations)
+            let decision = decide(&inputs, allocations);
+            self.source.look_at_partitions(decision.about_partitions(&partitioned));
+            decision
         };
         self.source.aim(&decision.aims);
         degraded.extend(drift::left_alone(&decision));
+        degraded.extend(drift::without_partition(&decision));
         let audit = Audit::new(AuditInputs {
             tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
             host: self.host.clone(),
@@ -414,6 +420,7 @@ impl Engine {
             return;
         }
         let Applied { outcomes, unfinished } = applied;
+        self.history.partitions.note(decision, outcomes);
         self.totals.drift.add(self.history.drift.note(decision, outcomes, unfinished, now_ns));
         self.source.keep_watch(&drift::kept(decision));
     }

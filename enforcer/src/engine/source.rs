@@ -1,6 +1,10 @@
 //! Where the engine's facts come from.
 
-use std::{collections::BTreeMap, fmt, os::fd::BorrowedFd};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    os::fd::BorrowedFd,
+};
 
 use enforcer_core::{
     audit::Host,
@@ -79,6 +83,8 @@ pub trait Source {
     fn appeared(&mut self, _may: &dyn Fn(&CgroupPath) -> bool) -> bool {
         false
     }
+    /// From the next sample on, looks at what is said of partitions in these cgroups, and in no others.
+    fn look_at_partitions(&mut self, _cgroups: BTreeSet<CgroupPath>) {}
     /// Others who write cpusets there.
     fn others(&mut self) -> Others {
         Others::default()
@@ -184,6 +190,12 @@ impl Source for LiveSource {
 
     fn appeared(&mut self, may: &dyn Fn(&CgroupPath) -> bool) -> bool {
         self.cgroups.appeared(may)
+    }
+
+    fn look_at_partitions(&mut self, cgroups: BTreeSet<CgroupPath>) {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.look_at_partitions(cgroups);
+        }
     }
 
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {

@@ -119,6 +119,24 @@ impl<'a> CgroupReader<'a> {
         })
     }
 
+    /// Adds what the cgroup's files say of partitions.
+    pub(super) fn read_partition(
+        &self,
+        path: &CgroupPath,
+        cgroup: &mut CgroupSample,
+        degraded: &mut DegradedTally,
+    ) {
+        if self.layout.cpuset.v2 {
+            let mut files = Files { root: &self.layout.cpuset, path, degraded };
+            cgroup.partition = files.value("cpuset.cpus.partition", str::parse);
+            cgroup.cpus_exclusive = files.value("cpuset.cpus.exclusive", scalar::list);
+        }
+        if cgroup.cpus_exclusive.is_none() {
+            let effect = "exclusive CPUs are not kept from what nobody has confined";
+            degraded.add("partition", path, "it wants cgroup v2 and Linux 6.7 or newer", effect);
+        }
+    }
+
     fn memory(
         &mut self,
         path: &CgroupPath,

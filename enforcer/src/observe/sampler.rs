@@ -92,6 +92,8 @@ pub struct Sampler {
     kernel: Option<KernelSide>,
     /// What is known to be missing since the start.
     standing: Vec<Degraded>,
+    /// Cgroups of which it matters what is said of partitions.
+    partitions: BTreeSet<CgroupPath>,
 }
 
 impl Sampler {
@@ -120,6 +122,7 @@ impl Sampler {
             #[cfg(feature = "bpf")]
             kernel,
             standing,
+            partitions: BTreeSet::new(),
         }
     }
 
@@ -141,6 +144,11 @@ impl Sampler {
         }
         #[cfg(not(feature = "bpf"))]
         let _ = aims;
+    }
+
+    /// From the next sample on, looks at what is said of partitions in these cgroups.
+    pub fn look_at_partitions(&mut self, cgroups: BTreeSet<CgroupPath>) {
+        self.partitions = cgroups;
     }
 
     /// Makes room for events of the kernel side between two samples.
@@ -242,6 +250,11 @@ impl Sampler {
         for path in ancestors {
             if let Some(cpuset) = reader.read_cpuset(&path, degraded) {
                 sample.cgroups.insert(path, cpuset);
+            }
+        }
+        for path in &self.partitions {
+            if let Some(cgroup) = sample.cgroups.get_mut(path) {
+                reader.read_partition(path, cgroup, degraded);
             }
         }
     }

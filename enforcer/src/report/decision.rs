@@ -264,8 +264,10 @@ fn seen(seen: &Seen) -> String {
 fn step(outcome: &Outcome) -> String {
     let Outcome { step, result } = outcome;
     let what = match &step.action {
-        Action::SetCpus { cpus, .. } => format!("{cpus}"),
         Action::SetMems { mems, .. } => format!("{mems}"),
+        Action::SetExclusive { cpus, .. } if cpus.is_empty() => "none".to_owned(),
+        Action::SetCpus { cpus, .. } | Action::SetExclusive { cpus, .. } => format!("{cpus}"),
+        Action::SetPartition { kind, .. } => format!("{kind}"),
         Action::MovePages { from, to, .. } => format!("from nodes {from} to node {to}"),
     };
     let became = match result {

@@ -254,6 +254,8 @@ pub(super) fn action_name(action: &Action) -> &'static str {
     match action {
         Action::SetCpus { .. } => "set-cpus",
         Action::SetMems { .. } => "set-mems",
+        Action::SetExclusive { .. } => "set-exclusive",
+        Action::SetPartition { .. } => "set-partition",
         Action::MovePages { .. } => "move-pages",
     }
 }

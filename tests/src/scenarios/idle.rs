@@ -15,7 +15,8 @@ use crate::{cgroup::Cgroup, check::Checks, hog::Hog, memory, process::Running, p
 /// Workloads, each in its own cgroup.
 const WORKLOADS: usize = 200;
 /// Declares all of them, on either node, where each of them fits.
-const RULE: &str = "[[workload]]\nname = \"idle\"\ncgroup = \"/idle/*\"\ncpus = 1\nmemory = \"1MiB\"\n";
+const RULE: &str =
+    "[[workload]]\nname = \"idle\"\ncgroup = \"/idle/*\"\ncpus = 1\nmemory = \"1MiB\"\nclass = \"shared\"\n";
 /// Turns after which everybody is where it should be: a plan has a bounded number of steps.
 const SETTLED: u32 = 20;
 /// Turns that are measured.

@@ -19,6 +19,7 @@ mod lifecycles;
 mod moves;
 mod node;
 mod owned;
+mod partition;
 mod pause;
 mod placed;
 mod pods;
@@ -124,6 +125,8 @@ pub const ALL: &[Scenario] = &[
     // Without the kernel's own balancing, which would move the pages before the daemon does.
     product("correct-restore-inherited", "2s", BALANCING_OFF, correct::restore_inherited),
     product("correct-drift", "2s", "", drift::repaired),
+    product("correct-partition", "2s", "", partition::keeps_strangers_out),
+    product("correct-partition-refused", "2s", "", partition::refused),
     Scenario { only_by_name: true, ..product("correct-late", "2s", "", late::between_two_turns) },
     Scenario { only_by_name: true, ..long("correct-idle", "2s", "", idle::of_two_hundred) },
     product("degrade-one-node", "uma", "", degrade::one_node),

@@ -14,7 +14,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use super::Inputs;
+use super::{Inputs, partition};
 use crate::{
     id::{CpuId, Id, NodeId},
     place::{Bounds, Cpuset},
@@ -147,10 +147,13 @@ impl Above {
                 continue;
             };
             let ours = (inputs.written.0)(&path) && !has_own_place(inputs, &path);
+            // What partitions of ours have taken from it is still its own to give.
+            let cpus_effective =
+                cpus_effective.as_ref().map(|cpus| cpus.union(&partition::taken_from(inputs, &path)));
             above.cpus.below(&path, cpus_effective.as_ref(), ours);
             above.mems.below(&path, mems_effective.as_ref(), ours);
             if ours {
-                let has = Cpuset { cpus: cpus_effective.clone(), mems: mems_effective.clone() };
+                let has = Cpuset { cpus: cpus_effective, mems: mems_effective.clone() };
                 above.ours.push((path, has));
             }
         }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::Decision;
 use crate::{
     place::Cpuset,
-    plan::{Action, Outcome, OutcomeResult},
+    plan::{Outcome, OutcomeResult},
     set::{CpuSet, NodeSet},
     workload::CgroupPath,
 };
@@ -240,7 +240,7 @@ impl Drift {
 fn written(outcomes: &[Outcome]) -> BTreeMap<&CgroupPath, bool> {
     let mut written = BTreeMap::new();
     for Outcome { step, result } in outcomes {
-        if !matches!(step.action, Action::MovePages { .. }) {
+        if step.action.sets_cpuset() {
             let done = matches!(result, OutcomeResult::Applied { .. });
             *written.entry(step.action.cgroup()).or_insert(true) &= done;
         }

@@ -8,8 +8,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::drift::Drift;
-use crate::{plan::Plan, policy::Policy, workload::CgroupPath};
+use super::{drift::Drift, partition::Tried};
+use crate::{
+    plan::{Action, Plan},
+    policy::Policy,
+    workload::CgroupPath,
+};
 
 /// What was done to each workload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,12 +22,18 @@ pub struct History {
     corrected: BTreeMap<CgroupPath, u64>,
     /// What they were made to be, and how often that was put back.
     pub drift: Drift,
+    /// Partitions that were begun, and what came of it.
+    #[serde(default)]
+    pub partitions: Tried,
 }
 
 impl History {
     /// Notes that the plan was carried out, or tried.
     pub fn note(&mut self, plan: &Plan, now_ns: u64) {
-        for step in &plan.steps {
+        // One that has a partition now is as free to be corrected as before.
+        let partition =
+            |action: &Action| matches!(action, Action::SetPartition { .. } | Action::SetExclusive { .. });
+        for step in plan.steps.iter().filter(|step| !partition(&step.action)) {
             self.corrected.insert(step.action.cgroup().clone(), now_ns);
         }
     }

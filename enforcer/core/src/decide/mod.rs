@@ -18,6 +18,7 @@ mod above;
 mod drift;
 mod history;
 pub mod order;
+mod partition;
 mod transaction;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +35,7 @@ pub use self::{
     above::Written,
     drift::{Drift, DriftCounts, Standing, Target},
     history::History,
+    partition::{Tried, WantedPartition},
 };
 use crate::{
     considered::{Asked, Considered, Seen},
@@ -76,6 +78,8 @@ pub struct Inputs<'a> {
     pub history: &'a History,
     /// What was ever written.
     pub written: Written<'a>,
+    /// Cgroups of which partitions, or CPUs for partitions below, were ever set, and not put back.
+    pub partitioned: &'a BTreeSet<CgroupPath>,
     /// Monotonic time in nanoseconds, of the same clock as the history's.
     pub now_ns: u64,
 }
@@ -96,6 +100,12 @@ pub struct Decision {
     /// What everybody who has a place shall be set to, and how far it is.
     #[serde(default)]
     pub targets: BTreeMap<CgroupPath, Target>,
+    /// Who is to be the root of a partition.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub partitions: BTreeMap<CgroupPath, WantedPartition>,
+    /// Who of these has none, and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub without_partition: BTreeMap<CgroupPath, String>,
     /// What was considered for each declared workload and each container; told by `explain`, not here.
     #[serde(skip)]
     pub considered: BTreeMap<CgroupPath, Considered>,
@@ -160,23 +170,33 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     }
     parts.extend(announced(inputs, allocations, &mut decision));
     decision.plan = transaction::plan(parts);
+    partition::frame(inputs, &mut decision);
     decision
 }
 
 impl Decision {
+    /// Cgroups of which it matters what is said of partitions, where those of `set` were set before.
+    pub fn about_partitions(&self, set: &BTreeSet<CgroupPath>) -> BTreeSet<CgroupPath> {
+        let wanted = self.partitions.keys().flat_map(|path| partition::ancestors(path).chain([path.clone()]));
+        wanted.chain(set.iter().cloned()).collect()
+    }
+
     /// Notes where one workload stands; returns its steps.
     fn follow(&mut self, inputs: &Inputs<'_>, change: &Change<'_>) -> Option<Part> {
         let cgroup = change.cgroup;
         if let Some(cpus) = &change.goal.cpuset.cpus {
             self.aims.insert(cgroup.clone(), inputs.inventory.machine.nodes_of(cpus));
         }
+        let goal = &change.goal;
+        let wanted = partition::wanted(inputs, cgroup, goal.cpuset.cpus.as_ref(), &goal.exclusive);
+        self.partitions.extend(wanted.map(|wanted| (cgroup.clone(), wanted)));
         let mut steps = order::steps(change);
         let cgroup_id = inputs.sample.cgroups.get(cgroup).and_then(|seen| seen.id);
         let standing = inputs.history.drift.standing(
             cgroup,
             cgroup_id,
             &change.goal.cpuset,
-            steps.iter().all(|step| matches!(step.action, Action::MovePages { .. })),
+            steps.iter().all(|step| !step.action.sets_cpuset()),
             inputs.now_ns,
         );
         let target = Target { cgroup_id, cpuset: change.goal.cpuset.clone(), standing };
@@ -209,6 +229,11 @@ impl Decision {
             for step in &mut steps {
                 step.reason = format!("{}; it was so before {by} wrote its cpuset", step.reason);
             }
+        }
+        if steps.iter().any(|step| matches!(step.action, Action::SetCpus { .. }))
+            && let Some(end) = partition::end_before(inputs, cgroup)
+        {
+            steps.insert(0, end);
         }
         let had = inputs.history.drift.set_to(cgroup, cgroup_id).and_then(|had| had.cpus.as_ref());
         let gives = had.zip(change.goal.cpuset.cpus.as_ref()).map(|(had, cpus)| had.difference(cpus));

@@ -27,6 +27,8 @@ fn short(decision: &Decision) -> Vec<String> {
         .map(|step| match &step.action {
             Action::SetCpus { cpus, .. } => format!("cpus {cpus}"),
             Action::SetMems { mems, .. } => format!("mems {mems}"),
+            Action::SetExclusive { cpus, .. } => format!("exclusive {cpus}"),
+            Action::SetPartition { kind, .. } => format!("{kind}"),
             Action::MovePages { from, to, .. } => format!("move {from}>{to}"),
         })
         .collect()
@@ -295,6 +297,9 @@ proptest! {
                 Action::SetCpus { cpus, .. } => {
                     prop_assert!(!cpus.is_empty());
                     prop_assert!(scene.machine.nodes_of(&cpus).is_subset(allowed), "CPUs before their memory");
+                }
+                Action::SetExclusive { .. } | Action::SetPartition { .. } => {
+                    prop_assert!(false, "nobody declared a partition");
                 }
                 Action::MovePages { from, to, .. } => {
                     prop_assert!(!from.is_empty() && !from.contains(to));

@@ -4,7 +4,7 @@
 //! drifted. A workload that cannot be placed is reported as well, because what was declared for it
 //! does not hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles, remedy};
 use crate::{
@@ -41,6 +41,7 @@ pub(super) fn assess(
         owners,
         history,
         written: Written::NOTHING,
+        partitioned: &BTreeSet::new(),
         now_ns: 0,
     };
     let decision = decide(&inputs, &mut Allocations::default());

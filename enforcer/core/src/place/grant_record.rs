@@ -53,15 +53,31 @@ pub struct GrantRecord {
 /// How much a container asked for when it was given its grant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Amounts {
-    requests: Resources,
-    limits: Resources,
+    requests: Amount,
+    limits: Amount,
     devices: DeviceCounts,
+}
+
+/// Of huge pages by pairs: where a record is one of several kinds, serde reads no map whose keys are numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Amount {
+    milli_cpus: Option<u64>,
+    memory_bytes: Option<u64>,
+    hugepages: Vec<(u64, u64)>,
+}
+
+impl Amount {
+    fn of(resources: &Resources) -> Self {
+        let Resources { milli_cpus, memory_bytes, hugepages } = resources;
+        let hugepages = hugepages.iter().map(|(size, bytes)| (*size, *bytes)).collect();
+        Self { milli_cpus: *milli_cpus, memory_bytes: *memory_bytes, hugepages }
+    }
 }
 
 impl Amounts {
     fn of(asked: &ContainerRequest) -> Self {
         let ContainerRequest { requests, limits, devices, .. } = asked;
-        Self { requests: requests.clone(), limits: limits.clone(), devices: devices.clone() }
+        Self { requests: Amount::of(requests), limits: Amount::of(limits), devices: devices.clone() }
     }
 }
 

@@ -106,7 +106,7 @@ pub struct ContainerRequest {
 pub type DeviceCounts = BTreeMap<String, u64>;
 
 /// Amounts of what every node has.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resources {
     /// CPU time in thousandths of a CPU.
     pub milli_cpus: Option<u64>,

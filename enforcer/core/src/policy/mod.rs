@@ -29,7 +29,10 @@ pub use self::{
     size::{ByteSize, SizeError},
     workload::{DeclaredClass, PodNames, Standing, Subject, WorkloadRule},
 };
-use crate::workload::{CgroupPath, Origin, identify};
+use crate::{
+    partition::Partition,
+    workload::{CgroupPath, Origin, identify},
+};
 
 /// Longest time between two samples.
 const LONGEST_INTERVAL: Duration = Duration::from_hours(24);
@@ -237,6 +240,12 @@ impl Policy {
 }
 
 impl Policy {
+    /// Is anybody to be the root of a partition?
+    pub fn wants_partitions(&self) -> bool {
+        let mut rules = self.workloads.iter().filter(|rule| rule.enforce);
+        rules.any(|rule| rule.partition.is_some_and(|kind| kind != Partition::Member))
+    }
+
     /// May a cgroup of which only the path is known yet be one that is to be placed by a turn? Containers that are
     /// placed when they are created are not.
     pub fn may_place(&self, cgroup: &CgroupPath) -> bool {

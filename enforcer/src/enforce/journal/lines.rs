@@ -44,7 +44,7 @@ pub(super) enum Record {
     Granted {
         id: String,
         #[serde(flatten)]
-        grant: GrantRecord,
+        grant: Box<GrantRecord>,
     },
     /// It has nothing any longer.
     Released { id: String },
@@ -91,7 +91,7 @@ pub(super) fn parse(path: &Path, text: &str) -> JournalContents {
                 entries.remove(&key);
             }
             Ok(Record::Granted { id, grant }) => {
-                grants.insert(id, grant);
+                grants.insert(id, *grant);
             }
             Ok(Record::Released { id }) => {
                 grants.remove(&id);
@@ -108,6 +108,7 @@ pub(super) fn all(
     grants: &BTreeMap<String, GrantRecord>,
 ) -> impl Iterator<Item = io::Result<String>> {
     let before = entries.iter().map(|(key, entry)| Record::Before { key: key.clone(), entry: entry.clone() });
-    let granted = grants.iter().map(|(id, grant)| Record::Granted { id: id.clone(), grant: grant.clone() });
+    let granted =
+        grants.iter().map(|(id, grant)| Record::Granted { id: id.clone(), grant: Box::new(grant.clone()) });
     before.chain(granted).map(encode)
 }

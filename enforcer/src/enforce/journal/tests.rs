@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use enforcer_core::{
     id::NodeId,
-    place::{Grant, MemoryClaim, MemoryResource},
+    place::{ContainerRequest, Grant, MemoryClaim, MemoryResource, Resources},
 };
 use rustix::io::Errno;
 
@@ -220,7 +220,10 @@ fn grant(exclusive: &str) -> GrantRecord {
     };
     let exclusive = exclusive.parse().unwrap();
     let grant = Grant { engine: "hints", exclusive, memory: vec![claim], ..Grant::default() };
-    GrantRecord::of(&CgroupPath::new("/pod/a"), 0, &grant, None).unwrap()
+    let requests = Resources { hugepages: [(2 << 20, 4 << 20)].into(), ..Resources::default() };
+    let devices = [("nic".to_owned(), 1)].into();
+    let asked = ContainerRequest { requests, devices, ..ContainerRequest::default() };
+    GrantRecord::of(&CgroupPath::new("/pod/a"), 0, &grant, Some(&asked)).unwrap()
 }
 
 #[test]

@@ -146,3 +146,22 @@ fn a_place_that_is_kept_is_still_explained_by_what_was_considered_for_it() {
     assert_eq!((remembered.records.len(), remembered.records[0].times), (1, 2));
     assert_eq!(remembered.records[0].considered.candidates, [place]);
 }
+
+#[test]
+fn of_those_that_ended_only_the_latest_are_remembered() {
+    let decisions = Decisions::default();
+    decisions.note(cgroup("/stays"), entry("turn", DecisionState::Placed));
+    for number in 0..100 {
+        let id = format!("c{number:02}");
+        decisions.note(container(&id), entry("create", DecisionState::Placed));
+        decisions.end(&id);
+    }
+    let names: Vec<String> = decisions.all().into_iter().map(|one| one.subject.name).collect();
+    assert_eq!(names.len(), ENDED + 1);
+    assert!(names.contains(&"/stays".to_owned()) && names.contains(&"shop/c99/main".to_owned()));
+    assert!(!names.contains(&"shop/c00/main".to_owned()));
+    assert_eq!(decisions.lock().entries, 1 + 2 * ENDED);
+    // And of those without a runtime.
+    decisions.note_turn(&[], &Decision::default(), &[], false);
+    assert!(decisions.all().len() <= ENDED);
+}

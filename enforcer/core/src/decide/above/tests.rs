@@ -29,6 +29,8 @@ fn steps(decision: &Decision) -> Vec<String> {
     let step = |action: &Action| match action {
         Action::SetCpus { cgroup, cpus } => format!("{cgroup} cpus {cpus}"),
         Action::SetMems { cgroup, mems } => format!("{cgroup} mems {mems}"),
+        Action::SetExclusive { cgroup, cpus } => format!("{cgroup} exclusive {cpus}"),
+        Action::SetPartition { cgroup, kind } => format!("{cgroup} {kind}"),
         Action::MovePages { cgroup, from, to } => format!("{cgroup} move {from}>{to}"),
     };
     decision.plan.steps.iter().map(|one| step(&one.action)).collect()

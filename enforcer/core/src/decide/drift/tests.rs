@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{decide::PLAN_SCHEMA_VERSION, plan::Plan, plan::Step};
+use crate::{
+    decide::PLAN_SCHEMA_VERSION,
+    plan::{Action, Plan, Step},
+};
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = WINDOW_NS;

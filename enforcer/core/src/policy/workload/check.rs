@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, fmt};
 
 use super::{DeclaredClass, WorkloadRule};
 use crate::{
+    partition::Partition,
     policy::{
         NameGlob, PolicyError,
         placement::{Engine, HintsSettings, PlacementSettings},
@@ -117,7 +118,9 @@ impl Entry<'_> {
     }
 
     fn wishes(&self, placement: &PlacementSettings) -> Result<(), PolicyError> {
-        let WorkloadRule { cpus, numa_nodes, memory_types, engine, policy, class, enforce, .. } = self.rule;
+        let WorkloadRule {
+            cpus, numa_nodes, memory_types, engine, policy, class, partition, enforce, ..
+        } = self.rule;
         if cpus.is_none() && *enforce && !self.rule.names_pods() {
             return self.whole("cpus is missing: only containers of pods say themselves what they need");
         }
@@ -137,6 +140,15 @@ impl Entry<'_> {
             let class = format!("{class:?}").to_lowercase();
             let problem = "only the engine pools gives such CPUs: engine = \"pools\" is expected beside it";
             return self.refused("class", quoted(&class), problem);
+        }
+        if let (
+            Some(Partition::Root | Partition::Isolated),
+            Some(DeclaredClass::Shared | DeclaredClass::Reserved),
+        ) = (partition, class)
+        {
+            let problem =
+                "only CPUs that are the workload's own can be one: class = \"exclusive\" is expected";
+            return self.refused("partition", quoted(partition.unwrap_or_default().name()), problem);
         }
         if let Some(policy) = policy {
             if pools {

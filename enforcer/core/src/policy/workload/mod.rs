@@ -24,6 +24,7 @@ use super::{
     placement::{Engine, MemoryTypes, TopologyPolicy},
 };
 use crate::{
+    partition::Partition,
     set::NodeSet,
     workload::{CgroupPath, identify},
 };
@@ -80,6 +81,10 @@ pub struct WorkloadRule {
     /// How its CPUs are used; exclusively for cgroups, and for pods by their `QoS` class, when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<DeclaredClass>,
+    /// Partition of the kernel for those of its CPUs that are its own: `root` or `isolated` keeps everything else of the
+    /// host off them too. cgroup v2, Linux 6.7.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<Partition>,
     /// `false` leaves the workload alone: it is judged, but never placed or corrected.
     #[serde(default = "yes")]
     pub enforce: bool,

@@ -1,0 +1,125 @@
+//! Partitions of cpusets: CPUs that the kernel gives to one cgroup and takes from everybody else.
+//!
+//! A cpuset alone keeps those away that are confined themselves. Whatever is not confined, the rest of the system
+//! included, may still run on the same CPUs. A cgroup that is the root of a partition has its CPUs for itself: they
+//! leave the effective cpusets of all others.
+//!
+//! Facts (Documentation/admin-guide/cgroup-v2.rst, and tried on 6.12): since 6.7 a partition may be anywhere in the tree if
+//! every cgroup above it has these CPUs in `cpuset.cpus.exclusive`; its own file may be empty and is then its
+//! `cpuset.cpus`. What the kernel cannot grant is accepted by the write and read back as `isolated invalid (reason)`.
+//! Changing `cpuset.cpus` of a partition that lives does not always change what is in effect, so it is ended first.
+//! v1 has none.
+
+use std::{fmt, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::parse::ParseError;
+
+/// Kinds of partitions.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Partition {
+    /// None: the cgroup is in the partition of the one above it.
+    #[default]
+    Member,
+    /// CPUs of its own, among which the scheduler balances.
+    Root,
+    /// CPUs of its own, among which nothing is balanced: what runs there stays where it was put.
+    Isolated,
+}
+
+impl Partition {
+    /// As the kernel writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Member => "member",
+            Self::Root => "root",
+            Self::Isolated => "isolated",
+        }
+    }
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What `cpuset.cpus.partition` says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PartitionState {
+    /// What was asked for.
+    pub kind: Partition,
+    /// Why it is not in effect, in the kernel's words; `None` where it is.
+    pub invalid: Option<String>,
+}
+
+impl PartitionState {
+    /// Is this in effect?
+    pub fn is(&self, kind: Partition) -> bool {
+        self.kind == kind && self.invalid.is_none()
+    }
+}
+
+impl FromStr for PartitionState {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let text = text.trim();
+        let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let kinds = [Partition::Member, Partition::Root, Partition::Isolated];
+        let kind = kinds.into_iter().find(|one| one.name() == kind);
+        let invalid = match rest.trim() {
+            "" => Some(None),
+            other => other.strip_prefix("invalid").map(|reason| {
+                let reason = reason.trim().trim_start_matches('(').trim_end_matches(')');
+                Some(if reason.is_empty() { "invalid" } else { reason }.chars().take(200).collect())
+            }),
+        };
+        match (kind, invalid) {
+            (Some(kind), Some(invalid)) => Ok(Self { kind, invalid }),
+            _ => Err(ParseError::new("member, root or isolated", text)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_says_is_understood() {
+        for (text, kind, invalid) in [
+            ("member\n", Partition::Member, None),
+            ("root\n", Partition::Root, None),
+            ("isolated", Partition::Isolated, None),
+            (
+                "isolated invalid (Invalid cpu list in cpuset.cpus.exclusive)\n",
+                Partition::Isolated,
+                Some("Invalid cpu list in cpuset.cpus.exclusive"),
+            ),
+            ("root invalid\n", Partition::Root, Some("invalid")),
+        ] {
+            let state: PartitionState = text.parse().unwrap();
+            assert_eq!((state.kind, state.invalid.as_deref()), (kind, invalid), "{text:?}");
+            assert_eq!(state.is(kind), invalid.is_none());
+        }
+        for text in ["", "roots", "root valid", "isolated  valid"] {
+            assert!(text.parse::<PartitionState>().is_err(), "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in ".{0,80}") {
+            let _state = text.parse::<PartitionState>();
+        }
+    }
+}
