@@ -273,3 +273,31 @@ fn a_restart_leaves_cpus_that_were_wished_for_where_they_are() {
     let elsewhere = request.place(&inventory, &mut taken.clone()).unwrap();
     assert!(elsewhere.reason.ends_with("; no eth9"), "{}", elsewhere.reason);
 }
+
+#[test]
+fn who_is_somewhere_already_stays_under_every_policy_and_never_gets_a_node_that_it_may_not_use() {
+    let (path, pools, inventory) = (path(), PoolsSettings::default(), inventory(machine()));
+    let now = figures("4-5", "1", &[(1, 1)]);
+    let nodes: NodeSet = "1".parse().unwrap();
+    let policies = [
+        TopologyPolicy::None,
+        TopologyPolicy::BestEffort,
+        TopologyPolicy::Restricted,
+        TopologyPolicy::SingleNumaNode,
+    ];
+    for (policy, engine) in
+        policies.map(|policy| (Some(policy), None)).into_iter().chain([(None, Some(Engine::Pools))])
+    {
+        for memory_bytes in [None, Some(GIB)] {
+            let wishes = Wishes { policy, engine, ..Wishes::default() };
+            let wished = Some(Wished { wishes: &wishes, unknown: &[], pools: &pools });
+            let request = CgroupRequest { memory_bytes, now: Some(&now), wished, ..request(&path, 2) };
+            let kept = request.keep(&inventory, &Allocations::default());
+            let kept = kept.map(|grant| format!("{} on {}", grant.exclusive, grant.mems));
+            assert_eq!(kept.as_deref(), Some("4-5 on 1"), "{policy:?} {engine:?} {memory_bytes:?}");
+            let bound = CgroupRequest { nodes: Some(&nodes), now: None, ..request };
+            let grant = bound.place(&inventory, &mut Allocations::default()).unwrap();
+            assert_eq!(grant.mems.to_string(), "1", "{policy:?} {engine:?} {memory_bytes:?}");
+        }
+    }
+}
