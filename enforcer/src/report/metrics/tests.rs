@@ -69,6 +69,7 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
         counters: BTreeMap::new(),
         kernel_side: None,
         pressure: None,
+        widening: None,
         other_page_moves: None,
         runtime: None,
         changes: None,
