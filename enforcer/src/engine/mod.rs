@@ -262,6 +262,7 @@ impl Engine {
             return Err(SourceError::new("topology", &"was not read"));
         };
         degraded.extend(of_machine.iter().chain(&self.standing).cloned());
+        let inventory = &Arc::clone(inventory);
         degraded.extend(self.placed.degraded());
         degraded.extend(self.exposure.degraded());
         let others = self.source.others();

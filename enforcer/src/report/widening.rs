@@ -27,8 +27,9 @@ pub struct WideningReport {
     pub kills: BTreeMap<&'static str, u64>,
     /// From what made a widening necessary until it was written.
     pub latency: Option<Quantiles>,
+    /// All of these times.
     #[serde(skip)]
-    latencies: Latencies,
+    pub latencies: Latencies,
 }
 
 /// Times in nanoseconds.

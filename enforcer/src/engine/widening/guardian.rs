@@ -271,8 +271,8 @@ fn killed(watch: &Watch, widening: &Widening, event: &PressureEvent) {
         Some(OomConstraint::Cpuset | OomConstraint::MemoryPolicy) => false,
         _ => return,
     };
-    let whose = watch.guards().iter().map(|guard| guard.guarded());
-    let Some(guarded) = whose.into_iter().find(|one| one.cgroup_id == Some(event.cgroup_id)) else { return };
+    let mut whose = watch.guards().iter().map(|guard| guard.guarded());
+    let Some(guarded) = whose.find(|one| one.cgroup_id == Some(event.cgroup_id)) else { return };
     widening.lock().report.killed(by_limit);
     tell(widening, Told { cgroup: guarded.cgroup.clone(), what: Happened::Killed { by_limit } });
 }

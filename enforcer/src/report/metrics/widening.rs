@@ -49,7 +49,7 @@ pub(super) fn put(report: Option<&WideningReport>, scrape: &mut Scrape) {
     }
     for (family, counts) in [(&REFUSALS, &report.refused), (&KILLS, &report.kills)] {
         for (label, count) in counts {
-            scrape.put(family, &[label], Some(to_f64(*count)));
+            scrape.put(family, &[*label], Some(to_f64(*count)));
         }
     }
     scrape.put(&WIDENED, &[], Some(to_f64(report.widened.len() as u64)));
