@@ -113,7 +113,7 @@ pub(super) struct Section {
 }
 
 /// Every metric there is.
-pub(super) const SECTIONS: [Section; 10] = [
+pub(super) const SECTIONS: [Section; 11] = [
     Section {
         title: "The machine",
         source: "`meminfo`, `numastat` and `distance` of `/sys/devices/system/node/nodeN`, read in each turn.",
