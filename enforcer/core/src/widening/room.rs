@@ -1,7 +1,7 @@
 //! What a NUMA node has left.
 //!
 //! Problem: free memory alone says little. Below the low watermark of its zones the kernel does not hand it out without
-//! reclaim (`get_page_from_freelist`, mm/page_alloc.c), and a node that is full of page cache has next to none free but is
+//! reclaim (`get_page_from_freelist`, `mm/page_alloc.c`), and a node that is full of page cache has next to none free but is
 //! not short. Idea: *headroom* is what is free above the low watermarks, the *soft reserve* is half of what reclaim could
 //! take from files and slabs, and *room* is both.
 //!

@@ -8,7 +8,7 @@
 //!
 //! Never: a sign of the kernel alone widens. A node full of page cache wakes its kswapd all day; a sign counts where
 //! there is little room ([`super::NodeRoom::room`]) as well. The one exception is a reclaim that is tried again: the next step of the kernel is
-//! the kill (`should_reclaim_retry`, mm/page_alloc.c).
+//! the kill (`should_reclaim_retry`, `mm/page_alloc.c`).
 
 use std::fmt;
 
