@@ -109,6 +109,13 @@ pub fn mm_vmscan_wakeup_kswapd(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
+/// `wakeup_kswapd(zone, gfp_flags, order, highest_zoneidx)`
+#[fentry(function = "wakeup_kswapd")]
+pub fn wakeup_kswapd(ctx: FEntryContext) -> i32 {
+    pressure::kswapd_wanted(&ctx);
+    0
+}
+
 /// `vmscan:mm_vmscan_direct_reclaim_begin(order, gfp_flags)`; `(gfp_flags, order, memcg)` since 7.2
 #[btf_tracepoint(function = "mm_vmscan_direct_reclaim_begin")]
 pub fn mm_vmscan_direct_reclaim_begin(ctx: BtfTracePointContext) -> i32 {

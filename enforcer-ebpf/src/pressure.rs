@@ -34,6 +34,15 @@ pub fn kswapd_woken(ctx: &BtfTracePointContext) {
     tell_seldom(kind::KSWAPD_WOKEN, node, order);
 }
 
+/// A node's kswapd would be woken for an allocation. It is not while it is hopeless, that is while it found nothing to
+/// reclaim the last times (`wakeup_kswapd`, mm/vmscan.c): the tracepoint is silent then, this is not.
+#[inline(always)]
+pub fn kswapd_wanted(ctx: &FEntryContext) {
+    let zone: *const u8 = ctx.arg(0);
+    let order: u32 = ctx.arg(2);
+    tell_seldom(kind::KSWAPD_WOKEN, load(zone, ZONE_NODE.load()), order);
+}
+
 /// The current task frees memory itself.
 #[inline(always)]
 pub fn reclaims(ctx: &BtfTracePointContext) {

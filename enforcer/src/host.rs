@@ -8,6 +8,7 @@ pub mod cgroup_tree;
 mod confined;
 pub mod lockdown;
 pub mod recording;
+pub mod repeated;
 
 use std::{
     ffi::{OsStr, OsString},

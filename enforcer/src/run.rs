@@ -46,14 +46,16 @@ use crate::{
         restore,
         units::{Systemctl, Units, not_kept, recorded_settings},
     },
-    engine::{Engine, Exposure, Gate, LiveSource, Placed, Source as _, SourceError, answer_calls},
+    engine::{
+        Engine, Exposure, Gate, LiveSource, Placed, Senses, Source as _, SourceError, Widening, answer_calls,
+    },
     host::{
         HostRoot,
         cgroup::{CgroupLayout, LayoutError},
     },
     kernel::linux::Linux,
     log_level::LogLevel,
-    observe::SamplerOptions,
+    observe::{MemoryLimits, Rooms, SamplerOptions},
     privileges::{self, Duties},
     report::{style::Style, table, tick::TickReport, units},
     serve::{Control, Endpoints, socket::ControlSocket},
@@ -242,6 +244,9 @@ impl Daemon {
         if !options.once {
             kubelet.keep_up(policy.kubelet.clone()).map_err(failed("watching the kubelet"))?;
         }
+        if policy.mode == Mode::Enforce && !options.once {
+            widen_memory(&mut engine, host, &layout);
+        }
         if policy.nri.enabled && !options.once {
             let exposure = exposure(&mut engine, &policy);
             follow_runtime(&policy.nri, engine.placed(), engine.gate(), exposure)
@@ -386,6 +391,23 @@ fn follow_runtime(settings: &NriSettings, placed: Placed, gate: Gate, exposure: 
     let placement = move || answer_calls(&placed, &gate, &exposure, receiver);
     thread::Builder::new().name("placement".into()).spawn(placement)?;
     Ok(())
+}
+
+/// Starts the thread that adds memory nodes to workloads that run short.
+fn widen_memory(engine: &mut Engine, host: &HostRoot, layout: &CgroupLayout) {
+    let senses = Senses {
+        tap: engine.tap(),
+        rooms: Rooms::new(host, rustix::param::page_size() as u64),
+        limits: MemoryLimits::new(layout.memory.clone()),
+    };
+    let tree = CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2);
+    match Widening::start(senses, tree, engine.gate()) {
+        Ok(widening) => engine.set_widening(widening),
+        Err(error) => {
+            let effect = "workloads whose memory nodes are full are not widened";
+            engine.add_degraded(Degraded::new("widening", error.to_string(), effect));
+        }
+    }
 }
 
 /// What containers can read of their place, where that is wanted and can be had.

@@ -8,7 +8,7 @@ use std::{
     io::Write,
     path::PathBuf,
     thread::{self, sleep},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
@@ -31,6 +31,9 @@ pub struct Hog {
     /// Pause after each round over the memory; 0 spins
     #[arg(long, default_value_t = 0)]
     pub pause_ms: u64,
+    /// MiB per second by which each thread's memory grows; 0 takes all at once
+    #[arg(long, default_value_t = 0)]
+    pub mebibytes_per_second: usize,
 }
 
 impl Hog {
@@ -40,10 +43,11 @@ impl Hog {
         fs::write(&procs, "0").with_context(|| format!("join {}", procs.display()))?;
         let pause = Duration::from_millis(self.pause_ms);
         let size = self.mebibytes << 20;
+        let rate = self.mebibytes_per_second;
         let threads: Vec<_> = (0..self.threads)
             .map(|_| {
                 let mut memory = vec![0_u8; size];
-                touch(&mut memory);
+                grow(&mut memory, rate);
                 thread::spawn(move || {
                     loop {
                         touch(&mut memory);
@@ -61,6 +65,19 @@ impl Hog {
             drop(thread.join());
         }
         Ok(())
+    }
+}
+
+/// Writes to every page once, so many MiB per second.
+fn grow(memory: &mut [u8], mebibytes_per_second: usize) {
+    if mebibytes_per_second == 0 {
+        return touch(memory);
+    }
+    let begun = Instant::now();
+    for (index, mebibyte) in memory.chunks_mut(1 << 20).enumerate() {
+        touch(mebibyte);
+        let due = Duration::from_millis((index as u64 + 1) * 1_000 / mebibytes_per_second as u64);
+        sleep(due.saturating_sub(begun.elapsed()));
     }
 }
 

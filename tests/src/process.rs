@@ -28,15 +28,20 @@ impl Running {
     /// Starts a hog in a cgroup and waits until its memory is there.
     pub fn hog(cgroup: &Cgroup, mebibytes: usize) -> Result<Self> {
         // It rests now and then: two hogs that spin would take both CPUs of a small host from the product.
-        Self::hog_of(&Hog { cgroup: cgroup.folder(), mebibytes, threads: 1, pause_ms: 10 })
+        let cgroup = cgroup.folder();
+        Self::hog_of(&Hog { cgroup, mebibytes, threads: 1, pause_ms: 10, mebibytes_per_second: 0 })
+    }
+
+    /// Starts a hog whose memory grows by so many MiB per second, 0 for as fast as it can, and waits for nothing.
+    pub fn growing(cgroup: &Cgroup, mebibytes: usize, mebibytes_per_second: usize) -> Result<Self> {
+        let cgroup = cgroup.folder();
+        let hog = Hog { cgroup, mebibytes, threads: 1, pause_ms: 100, mebibytes_per_second };
+        Self::spawn(hog_command(&hog)?.stdout(Stdio::null()))
     }
 
     /// Starts any hog and waits until its memory is there.
     pub fn hog_of(hog: &Hog) -> Result<Self> {
-        let mut command = Command::new(env::current_exe().context("own path")?);
-        command.args(["hog", "--mebibytes", &hog.mebibytes.to_string(), "--cgroup"]).arg(&hog.cgroup);
-        command.args(["--threads", &hog.threads.to_string(), "--pause-ms", &hog.pause_ms.to_string()]);
-        let mut running = Self::spawn(command.stdout(Stdio::piped()))?;
+        let mut running = Self::spawn(hog_command(hog)?.stdout(Stdio::piped()))?;
         let stdout = running.0.stdout.take().context("a hog without standard output")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line).context("wait for the hog")?;
@@ -113,6 +118,14 @@ impl Running {
             thread::sleep(PAUSE);
         }
     }
+}
+
+fn hog_command(hog: &Hog) -> Result<Command> {
+    let mut command = Command::new(env::current_exe().context("own path")?);
+    command.args(["hog", "--mebibytes", &hog.mebibytes.to_string(), "--cgroup"]).arg(&hog.cgroup);
+    command.args(["--threads", &hog.threads.to_string(), "--pause-ms", &hog.pause_ms.to_string()]);
+    command.args(["--mebibytes-per-second", &hog.mebibytes_per_second.to_string()]);
+    Ok(command)
 }
 
 impl Drop for Running {

@@ -2,7 +2,7 @@
 //!
 //! It knows what a machine looks like ([`topology`]), what runs on it ([`workload`]), what was seen
 //! ([`sample`]), who is declared ([`declarations`]), who decides on its cpuset ([`owner`]), what that means ([`model`], [`finding`]), what should be done ([`place`],
-//! [`decide`], [`plan`]) and what people asked for ([`policy`]). Kernel text becomes values in
+//! [`decide`], [`plan`]), when a workload needs more memory nodes ([`widening`]) and what people asked for ([`policy`]). Kernel text becomes values in
 //! [`parse`]; the text is read elsewhere. Which counters of a CPU tell where memory is, [`hardware`] knows.
 //!
 //! This crate must never open a file or socket, read a clock, start a thread or log. Time is an
@@ -32,5 +32,6 @@ pub mod set;
 pub mod topology;
 pub mod trial;
 pub mod vma;
+pub mod widening;
 mod words;
 pub mod workload;

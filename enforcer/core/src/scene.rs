@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    decide::{Decision, History, Inputs, Written, decide},
+    decide::{Decision, History, Inputs, Widened, Written, decide},
     declarations::Declarations,
     finding::{Finding, assess},
     id::{CpuId, NodeId},
@@ -38,6 +38,8 @@ pub(crate) struct Scene {
     pub(crate) written: BTreeSet<CgroupPath>,
     /// Cgroups whose partition it has set.
     pub(crate) partitioned: BTreeSet<CgroupPath>,
+    /// Memory nodes that were added because a workload ran short.
+    pub(crate) widened: Widened,
 }
 
 impl Scene {
@@ -69,6 +71,7 @@ impl Scene {
             facts: Facts::default(),
             written: BTreeSet::new(),
             partitioned: BTreeSet::new(),
+            widened: Widened::new(),
         }
     }
 
@@ -232,6 +235,7 @@ impl Scene {
             containers,
             owners: &self.owners(containers),
             history,
+            widened: &self.widened,
             written: Written(&|cgroup| self.written.contains(cgroup)),
             partitioned: &self.partitioned,
             now_ns: self.now.monotonic_ns,

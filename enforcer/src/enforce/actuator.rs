@@ -92,6 +92,12 @@ pub trait Actuator {
         Ok(originals.keys().cloned().collect())
     }
 
+    /// Records what memory nodes cgroups are set to now, so that they may be widened without a wait. Those that are gone are
+    /// left out.
+    fn record_mems(&mut self, _cgroups: &[&CgroupPath]) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Has the daemon set this cgroup, at any time, and not put it back?
     fn has_set(&self, _cgroup: &CgroupPath) -> bool {
         false
@@ -323,6 +329,23 @@ impl Actuator for LiveActuator {
         }
         self.journal.record_all(entries).map_err(text)?;
         Ok(there)
+    }
+
+    fn record_mems(&mut self, cgroups: &[&CgroupPath]) -> Result<(), String> {
+        let file = CpusetFile::Mems;
+        let mut entries = Vec::new();
+        for cgroup in cgroups {
+            let read = self.tree.open(cgroup).and_then(|cpuset| Ok((cpuset.inode(), cpuset.read(file)?)));
+            match read {
+                Ok((inode, original)) => {
+                    let key = EntryKey { cgroup: (*cgroup).clone(), file, inode };
+                    entries.push((key, Entry::of_file(original, self.boot_id.as_deref())));
+                }
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        self.journal.record_all(entries).map_err(text)
     }
 
     fn has_set(&self, cgroup: &CgroupPath) -> bool {

@@ -302,6 +302,11 @@ impl Cpuset {
         Ok(text)
     }
 
+    /// The directory itself, opened with `O_PATH`.
+    pub(super) fn dir(&self) -> &OwnedFd {
+        &self.dir
+    }
+
     /// The directory, for messages.
     pub fn path(&self) -> &Path {
         &self.path

@@ -17,6 +17,7 @@ pub(crate) mod fixture;
 pub mod journal;
 #[cfg(test)]
 mod live_tests;
+pub mod mems_file;
 pub mod pages;
 mod reset;
 pub mod restore;

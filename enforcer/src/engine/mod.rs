@@ -16,6 +16,7 @@ mod placed;
 mod source;
 #[cfg(test)]
 mod tests;
+mod widening;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,12 +29,14 @@ use enforcer_core::{
     decide::{self, History, Inputs, Written, decide},
     degraded::Degraded,
     finding::{Severity, assess},
-    model::Model,
+    model::{Model, WorkloadModel},
     place::{GrantRecord, Inventory},
     plan::{Outcome, OutcomeResult, Plan, Step},
-    policy::{Mode, Policy},
+    policy::{Mode, Policy, placement::Engine as PlacementEngine},
     sample::Sample,
+    set::NodeSet,
     topology::Topology,
+    widening::{Guarded, Narrowing},
     workload::{CgroupPath, Workload},
 };
 
@@ -45,11 +48,13 @@ pub use self::{
     gate::{Gate, Inside},
     placed::Placed,
     source::{LiveSource, Others, Source, SourceError},
+    widening::{Senses, Widening},
 };
 use crate::{
     enforce::{Actuator, Applied, DryRunActuator, apply_plan, cpuset::CpusetTree},
-    observe::KeptCgroups,
+    observe::{KeptCgroups, PressureTap},
     report::tick::{Counters, TICK_SCHEMA_VERSION, TickReport, Totals},
+    report::widening::WideningReport,
 };
 
 /// Ticks between two readings of the topology: hotplug is rare, and reading it takes many files.
@@ -70,6 +75,11 @@ pub struct Engine {
     history: History,
     gate: Gate,
     exposure: Exposure,
+    /// Memory nodes for workloads that run short; none where nobody widens.
+    widening: Option<Widening>,
+    narrowing: Narrowing,
+    /// Whose memory nodes are in the journal as they were before.
+    recorded_mems: BTreeSet<(CgroupPath, Option<u64>)>,
     /// Nothing may be written, because it could not be undone.
     barred: bool,
     totals: Totals,
@@ -105,6 +115,9 @@ impl Engine {
             history: History::default(),
             gate: Gate::default(),
             exposure: Exposure::default(),
+            widening: None,
+            narrowing: Narrowing::default(),
+            recorded_mems: BTreeSet::new(),
             barred: false,
             totals: Totals { config_good: true, ..Totals::default() },
         }
@@ -123,6 +136,17 @@ impl Engine {
     /// Keeps what containers read true after each turn.
     pub fn set_exposure(&mut self, exposure: Exposure) {
         self.exposure = exposure;
+    }
+
+    /// Has memory nodes added to workloads that run short, between the turns.
+    pub fn set_widening(&mut self, widening: Widening) {
+        self.placed.widened_by(widening.clone());
+        self.widening = Some(widening);
+    }
+
+    /// Memory pressure, for somebody who acts on it at once.
+    pub fn tap(&self) -> PressureTap {
+        self.source.tap()
     }
 
     /// Goes on where the daemon before this one stopped: containers keep what it had granted them, as far as `tree`
@@ -238,6 +262,7 @@ impl Engine {
             return Err(SourceError::new("topology", &"was not read"));
         };
         degraded.extend(of_machine.iter().chain(&self.standing).cloned());
+        let inventory = &Arc::clone(inventory);
         degraded.extend(self.placed.degraded());
         degraded.extend(self.exposure.degraded());
         let others = self.source.others();
@@ -249,8 +274,10 @@ impl Engine {
         let findings = assess(inventory, &workloads, &sample, &model, &self.policy, &owners, &declarations);
         self.history.prune(&self.policy, now_ns);
         self.history.drift.expect(&self.placed.told_lately());
+        let waiting = self.review_widened(&workloads, &model, &sample);
+        let widened = self.widening.as_ref().map(Widening::added).unwrap_or_default();
         let paused = self.gate.paused();
-        let decision = {
+        let mut decision = {
             let mut state = self.placed.lock();
             state.hold(paused.is_some());
             let State { allocations, containers, .. } = &mut *state;
@@ -267,6 +294,7 @@ impl Engine {
                 containers,
                 owners: &owners,
                 history: &self.history,
+                widened: &widened,
                 written: Written(&has_set),
                 partitioned: &partitioned,
                 now_ns,
@@ -275,6 +303,7 @@ impl Engine {
             self.source.look_at_partitions(decision.about_partitions(&partitioned));
             decision
         };
+        let guarded = std::mem::take(&mut decision.guarded);
         self.source.aim(&decision.aims);
         degraded.extend(drift::left_alone(&decision));
         degraded.extend(drift::without_partition(&decision));
@@ -296,6 +325,7 @@ impl Engine {
         self.decisions().note_turn(&workloads, &decision, &applied.outcomes, paused.is_some());
         self.keep(&decision, &applied, paused.is_some(), now_ns);
         self.exposure.refresh(&self.placed);
+        let widening = self.guard(guarded, &workloads, waiting, paused.is_some());
         self.totals.ticks += 1;
         self.totals.count(&applied.outcomes);
         let report = TickReport {
@@ -309,6 +339,7 @@ impl Engine {
             counters: Counters::of(&sample),
             kernel_side: sample.kernel_side.clone(),
             pressure: sample.pressure_events.clone(),
+            widening,
             other_page_moves: sample.other_page_moves.clone(),
             runtime: self.placed.take_report(),
             changes: sample.changes.clone(),
@@ -374,6 +405,65 @@ impl Engine {
         applied
     }
 
+    /// Takes over what an earlier daemon had added, and gives back what is not needed any longer. Returns why the rest is.
+    fn review_widened(
+        &mut self,
+        workloads: &[Workload],
+        model: &Model,
+        sample: &Sample,
+    ) -> BTreeMap<CgroupPath, String> {
+        let (Some(widening), Some(Machine { inventory, .. })) = (&self.widening, &self.machine) else {
+            return BTreeMap::new();
+        };
+        widening.only(workloads);
+        let actuator = self.actuator.as_ref().filter(|_| self.totals.ticks == 0);
+        let ours = |cgroup: &CgroupPath| actuator.is_some_and(|one| one.has_set(cgroup));
+        for workload in workloads.iter().filter(|workload| ours(&workload.cgroup)) {
+            if let Some(added) = added_before(&inventory.machine, &self.policy, model.of(workload)) {
+                widening.adopt(&workload.cgroup, added);
+            }
+        }
+        let (seen, samples) = ((workloads, model), (sample, self.before.as_ref()));
+        widening.review(&mut self.narrowing, inventory, seen, samples, &self.policy)
+    }
+
+    /// Hands in whose memory nodes are guarded, as soon as it can be undone; tells what was done about memory since the
+    /// turn before.
+    fn guard(
+        &mut self,
+        mut guarded: Vec<Guarded>,
+        workloads: &[Workload],
+        waiting: BTreeMap<CgroupPath, String>,
+        paused: bool,
+    ) -> Option<WideningReport> {
+        let widening = self.widening.clone()?;
+        if !self.policy.memory.widening.enabled || !self.writes() || paused || self.ready().is_err() {
+            guarded.clear();
+        }
+        let key = |one: &Guarded| (one.cgroup.clone(), one.cgroup_id);
+        let now: BTreeSet<_> = guarded.iter().map(key).collect();
+        let new = now.difference(&self.recorded_mems).map(|(cgroup, _)| cgroup).collect::<Vec<_>>();
+        let recorded = match &mut self.actuator {
+            Some(actuator) if !new.is_empty() => actuator.record_mems(&new),
+            _ => Ok(()),
+        };
+        match recorded {
+            Ok(()) => self.recorded_mems = now,
+            Err(error) => {
+                tracing::warn!("some workloads are not guarded against full memory nodes: {error}");
+                guarded.retain(|one| self.recorded_mems.contains(&key(one)));
+            }
+        }
+        widening.guard(&self.policy.memory.widening, guarded);
+        for told in widening.take_told() {
+            if let Some(workload) = workloads.iter().find(|one| one.cgroup == told.cgroup) {
+                let (subject, record) = told.record(workload);
+                self.decisions().note(subject, record);
+            }
+        }
+        Some(WideningReport { waiting, ..widening.report() })
+    }
+
     /// May the actuator write? If not nothing is set in answers to a runtime either.
     fn ready(&mut self) -> Result<(), String> {
         let Some(actuator) = self.actuator.as_mut() else { return Ok(()) };
@@ -424,6 +514,18 @@ impl Engine {
         self.totals.drift.add(self.history.drift.note(decision, outcomes, unfinished, now_ns));
         self.source.keep_watch(&drift::kept(decision));
     }
+}
+
+/// Memory nodes that a daemon before this one had added to a workload: those that its CPUs are not on. What the engine `pools` gives
+/// may be on several kinds of memory, and is not taken for added.
+fn added_before(machine: &Topology, policy: &Policy, figures: Option<&WorkloadModel>) -> Option<NodeSet> {
+    if policy.placement.engine == PlacementEngine::Pools {
+        return None;
+    }
+    let (cpus, mems) = figures.and_then(|figures| figures.cpus.as_ref().zip(figures.mems.as_ref()))?;
+    let home = machine.nodes_of(cpus);
+    let added = mems.difference(&home);
+    (home.is_subset(mems) && !home.is_empty() && !added.is_empty()).then_some(added)
 }
 
 /// Nothing of the plan is tried, and all of it is to be gone on with.

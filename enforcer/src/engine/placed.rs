@@ -30,6 +30,7 @@ use enforcer_core::{
 use super::{
     decisions::{Decisions, entry},
     source::Others,
+    widening::Widening,
 };
 use crate::{
     enforce::cpuset::CpusetTree,
@@ -80,6 +81,8 @@ pub(super) struct State {
     /// While enforcement is paused or barred: what each container was set to when that began.
     held: Option<BTreeMap<String, Cpuset>>,
     decisions: Decisions,
+    /// What was added to containers that ran short of memory; none where nobody adds any.
+    widening: Option<Widening>,
 }
 
 impl Placed {
@@ -104,6 +107,11 @@ impl Placed {
         let State { containers, allocations, .. } = &mut *state;
         containers.expect(allocations, records);
         state.tree = Some(tree);
+    }
+
+    /// What is added to containers that run short of memory is part of what they are set to.
+    pub(super) fn widened_by(&self, widening: Widening) {
+        self.lock().widening = Some(widening);
     }
 
     /// Nothing may be set from now on, or may be again.
@@ -362,6 +370,9 @@ impl State {
         if self.held.is_none() {
             self.told.extend(told);
         }
+        for (id, cpuset) in &mut settled.others {
+            widen(self.widening.as_ref(), self.containers.cgroup(id), cpuset);
+        }
         self.explain(call, &mut settled);
         for warning in &settled.warnings {
             tracing::warn!("placement: {warning}");
@@ -462,6 +473,15 @@ impl State {
         }
         let inventory = self.inventory.clone().filter(|_| self.places)?;
         let Self { allocations, settings, containers, .. } = self;
-        containers.cpuset(&Node { inventory: &inventory, settings, allocations }, id)
+        let mut cpuset = containers.cpuset(&Node { inventory: &inventory, settings, allocations }, id)?;
+        widen(self.widening.as_ref(), self.containers.cgroup(id), &mut cpuset);
+        Some(cpuset)
+    }
+}
+
+/// A runtime that is told what a container is set to must not take away what was added.
+fn widen(widening: Option<&Widening>, cgroup: Option<&CgroupPath>, cpuset: &mut Cpuset) {
+    if let (Some(widening), Some(cgroup), Some(mems)) = (widening, cgroup, &mut cpuset.mems) {
+        widening.add_to(cgroup, mems);
     }
 }

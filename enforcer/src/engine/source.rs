@@ -23,7 +23,7 @@ use crate::{
         workloads::read_workloads,
     },
     host::{HostRoot, cgroup::CgroupLayout},
-    observe::{CgroupWatch, CpusetWatch, KeptCgroups, Sampler, SamplerOptions},
+    observe::{CgroupWatch, CpusetWatch, KeptCgroups, PressureTap, Sampler, SamplerOptions},
 };
 
 /// What one look gives: workloads, what could not be seen of them, and the sample.
@@ -73,6 +73,10 @@ pub trait Source {
     }
     /// Takes it, for the next sample.
     fn take_urgent(&mut self) {}
+    /// Memory pressure, for a thread that acts on it at once; a source that is told nothing never tells any.
+    fn tap(&self) -> PressureTap {
+        PressureTap::default()
+    }
     /// Watches the cpusets of these cgroups, and of no others, for writes between two samples.
     fn keep_watch(&mut self, _kept: &KeptCgroups) {}
     /// Has anybody written one of them since the latest sample, or since this was last asked?
@@ -178,6 +182,10 @@ impl Source for LiveSource {
         if let Some(sampler) = &mut self.sampler {
             sampler.take_urgent();
         }
+    }
+
+    fn tap(&self) -> PressureTap {
+        self.sampler.as_ref().map(Sampler::tap).unwrap_or_default()
     }
 
     fn keep_watch(&mut self, kept: &KeptCgroups) {

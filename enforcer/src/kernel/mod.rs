@@ -3,7 +3,7 @@
 //! glibc has no wrapper for `move_pages(2)` and its kin, so they are raw system calls. [`Kernel`] is
 //! what the rest of the daemon sees; [`linux::Linux`] makes the calls, [`fake::FakeKernel`] answers from memory and records what was asked.
 //!
-//! `unsafe` is in [`linux`], [`map_batch`] and [`perf_event`] alone.
+//! `unsafe` is in [`linux`], [`map_batch`], [`peer`], [`perf_event`] and [`readable`] alone.
 //!
 //! A call is bounded by the number of pages that is handed in: the caller chooses batches that are
 //! small enough not to stall the process whose pages move.
@@ -18,6 +18,7 @@ pub mod map_batch;
 pub mod peer;
 #[cfg(feature = "bpf")]
 pub mod perf_event;
+pub mod readable;
 
 use std::io;
 

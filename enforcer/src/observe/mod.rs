@@ -3,6 +3,7 @@
 //! Every source is optional and degrades by name: the kernel side (`bpf`) tells what nothing else does,
 //! files tell the rest. Nothing here interprets what it reads, and nothing here writes.
 
+mod bell;
 #[cfg(feature = "bpf")]
 pub mod bpf;
 mod cgroup;
@@ -12,13 +13,20 @@ mod hugepages;
 mod index;
 #[cfg(feature = "bpf")]
 mod kernel_side;
+mod limits;
 mod node;
 mod numa_maps;
 mod policies;
+mod pressure_tap;
 mod procfs;
+mod rooms;
 mod sampler;
 mod settings;
 
+pub use bell::Bell;
 pub use cgroup_watch::CgroupWatch;
 pub use cpuset_watch::{CpusetWatch, KeptCgroups};
+pub use limits::MemoryLimits;
+pub use pressure_tap::{PressureTap, kernel_now_ns};
+pub use rooms::Rooms;
 pub use sampler::{Sampler, SamplerOptions};

@@ -29,6 +29,7 @@ use super::{
     node::read_nodes,
     numa_maps::read_numa_maps,
     policies::{Distances, read_mappings},
+    pressure_tap::PressureTap,
     procfs::read_tasks,
     settings::read_settings,
 };
@@ -174,6 +175,15 @@ impl Sampler {
         if let Some(kernel) = &mut self.kernel {
             kernel.take_urgent();
         }
+    }
+
+    /// Memory pressure, for a thread that acts on it at once. It never tells anything where nothing can.
+    pub fn tap(&self) -> PressureTap {
+        #[cfg(feature = "bpf")]
+        let tap = self.kernel.as_ref().and_then(KernelSide::tap);
+        #[cfg(not(feature = "bpf"))]
+        let tap = None;
+        tap.unwrap_or_default()
     }
 
     /// Takes a sample of the workloads at `monotonic_ns`.

@@ -17,3 +17,4 @@ pub mod text;
 pub mod tick;
 pub mod tree;
 pub mod units;
+pub mod widening;

@@ -23,6 +23,7 @@ use super::{
     status::Paused,
     text::{escape, fit},
     units,
+    widening::WideningReport,
 };
 
 /// Version of the serde form of [`TickReport`].
@@ -57,6 +58,8 @@ pub struct TickReport {
     pub kernel_side: Option<KernelSide>,
     /// Memory that got short since the turn before; `None` where nothing tells.
     pub pressure: Option<PressureEvents>,
+    /// Memory nodes that were added because those of a workload were nearly full; `None` where nobody adds any.
+    pub widening: Option<WideningReport>,
     /// Pages that no workload moved; `None` where nothing counts them.
     pub other_page_moves: Option<OtherPageMoves>,
     /// The container runtime; `None` where none was looked for.

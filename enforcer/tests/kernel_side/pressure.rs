@@ -106,7 +106,7 @@ fn watch(ring: &mut PressureRing, child: &mut Child) -> (ExitStatus, Vec<Pressur
             if let Ok(ready) = ready {
                 // Before the ring is read: what comes meanwhile makes it readable again.
                 ready.unwrap().clear_ready();
-                events.extend(ring.read().into_iter().map(Option::unwrap));
+                ring.read(|event| events.push(event.unwrap()));
             }
             let told = events.iter().any(|event: &PressureEvent| event.tid == child.id() && is_kill(event));
             if let Some(status) = status

@@ -38,12 +38,13 @@ pub(super) fn kernel_side(checks: &mut Checks) -> Result<()> {
 }
 
 /// The sources of the kernel side, as `doctor` names them.
-pub(super) const SOURCES: [&str; 12] = [
+pub(super) const SOURCES: [&str; 13] = [
     "bpf:placement",
     "bpf:run-time",
     "bpf:hint-faults",
     "bpf:cgroup-tree",
     "bpf:pressure",
+    "bpf:kswapd-wanted",
     "bpf:oom-victim",
     "bpf:oom-constraint",
     "bpf:page-moves",

@@ -24,7 +24,13 @@ pub(super) fn audit(checks: &mut Checks) -> Result<()> {
         let node = number % 2;
         let cpus = if node == 0 { "0-1" } else { "2-3" };
         let cgroup = Cgroup::with_cpuset(&format!("/herd/{number:03}"), cpus, &node.to_string())?;
-        let hog = Hog { cgroup: cgroup.folder(), mebibytes: 0, threads: THREADS, pause_ms: 600_000 };
+        let hog = Hog {
+            cgroup: cgroup.folder(),
+            mebibytes: 0,
+            threads: THREADS,
+            pause_ms: 600_000,
+            mebibytes_per_second: 0,
+        };
         herd.push((Running::hog_of(&hog)?, cgroup));
     }
     let (report, _) = product::audit(&[])?;

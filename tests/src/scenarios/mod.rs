@@ -33,6 +33,7 @@ mod service;
 mod spread;
 mod traffic;
 mod unit;
+mod widening;
 mod workloads;
 
 use anyhow::Result;
@@ -129,6 +130,16 @@ pub const ALL: &[Scenario] = &[
     product("correct-partition-refused", "2s", "", partition::refused),
     Scenario { only_by_name: true, ..product("correct-late", "2s", "", late::between_two_turns) },
     Scenario { only_by_name: true, ..long("correct-idle", "2s", "", idle::of_two_hundred) },
+    // Without the kernel's own balancing, which would move pages between the nodes.
+    product("widen-before-oom", "hmat", BALANCING_OFF, widening::before_the_oom_killer),
+    long("widen-full-speed", "hmat", BALANCING_OFF, widening::at_full_speed),
+    product("widen-order", "hmat", BALANCING_OFF, widening::in_order),
+    product("widen-where-it-may", "hmat", BALANCING_OFF, widening::where_it_may),
+    Scenario {
+        only_by_name: true,
+        limit_seconds: 7_200,
+        ..long("widen-matrix", "hmat", BALANCING_OFF, widening::over_the_matrix)
+    },
     product("degrade-one-node", "uma", "", degrade::one_node),
     product("degrade-no-btf", "2s", "", degrade::no_btf),
     product("degrade-no-cap-bpf", "2s", "", degrade::no_cap_bpf),

@@ -28,9 +28,10 @@ const HARDWARE: &str = "bpf:hardware";
 const REFUSED: &str = "not permitted";
 
 /// Functions that trampolines are put on, and who needs them.
-const TRAMPOLINES: [(&str, &str); 4] = [
+const TRAMPOLINES: [(&str, &str); 5] = [
     ("task_numa_fault", "bpf:hint-faults"),
     ("out_of_memory", "bpf:oom-constraint"),
+    ("wakeup_kswapd", "bpf:kswapd-wanted"),
     ("cpuset_write_resmask", "bpf:cpuset-writes"),
     ("do_set_mempolicy", "bpf:policies"),
 ];

@@ -48,7 +48,8 @@ fn rise(name: &str, cgroup: &Cgroup, before: &Metrics, after: &Metrics) -> [f64;
 /// Spinning threads without a cpuset, then with one.
 pub(super) fn without_a_move(checks: &mut Checks) -> Result<()> {
     let cgroup = Cgroup::create("/work/spread")?;
-    let spinners = Hog { cgroup: cgroup.folder(), mebibytes: 1, threads: THREADS, pause_ms: 0 };
+    let spinners =
+        Hog { cgroup: cgroup.folder(), mebibytes: 1, threads: THREADS, pause_ms: 0, mebibytes_per_second: 0 };
     let spinners = Running::hog_of(&spinners)?;
     let daemon = Daemon::start_for("observe", &cgroup, "0")?;
     // The first decision says where it should be; the kernel side knows that a turn later.

@@ -20,7 +20,7 @@ use crate::{
     place::{Bounds, Cpuset},
     plan::{Action, Step},
     sample::CgroupSample,
-    set::IdSet,
+    set::{IdSet, NodeSet},
     workload::CgroupPath,
 };
 
@@ -123,6 +123,15 @@ impl<T: Id> Limit<T> {
     }
 }
 
+/// Memory nodes that a workload may have at most.
+#[derive(Debug)]
+pub(super) struct MemsAbove {
+    /// The cgroup that is the reason, and what it allows; everything when absent.
+    pub(super) most: Option<(CgroupPath, NodeSet)>,
+    /// Cgroups that may be widened, and what they have, from the top down.
+    pub(super) ours: Vec<(CgroupPath, NodeSet)>,
+}
+
 /// What is above a workload.
 #[derive(Debug)]
 pub(super) struct Above {
@@ -169,6 +178,12 @@ impl Above {
             cpus: cpus.map(|(_, cpus)| cpus.clone()),
             mems: mems.map(|(_, mems)| mems.clone()),
         })
+    }
+
+    /// What it can have of memory nodes at most, and which cgroups above it may be widened for that.
+    pub(super) fn mems(self) -> MemsAbove {
+        let ours = self.ours.into_iter().filter_map(|(path, has)| Some((path, has.mems?)));
+        MemsAbove { most: self.mems.most, ours: ours.collect() }
     }
 
     /// Who is to be widened so that a workload can be set to this, or who is too narrow for it.

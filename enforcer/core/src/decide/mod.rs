@@ -16,6 +16,7 @@
 
 mod above;
 mod drift;
+mod guarded;
 mod history;
 pub mod order;
 mod partition;
@@ -34,6 +35,7 @@ use self::{
 pub use self::{
     above::Written,
     drift::{Drift, DriftCounts, Standing, Target},
+    guarded::Widened,
     history::History,
     partition::{Tried, WantedPartition},
 };
@@ -52,6 +54,7 @@ use crate::{
     sample::{ChangeKind, Sample},
     set::NodeSet,
     trial::ContainerReport,
+    widening::Guarded,
     workload::{CgroupPath, Origin, Workload},
 };
 
@@ -76,6 +79,8 @@ pub struct Inputs<'a> {
     pub owners: &'a Owners,
     /// Earlier corrections.
     pub history: &'a History,
+    /// Memory nodes that were added to workloads that ran short, and are not to be taken away yet.
+    pub widened: &'a Widened,
     /// What was ever written.
     pub written: Written<'a>,
     /// Cgroups of which partitions, or CPUs for partitions below, were ever set, and not put back.
@@ -109,6 +114,9 @@ pub struct Decision {
     /// What was considered for each declared workload and each container; told by `explain`, not here.
     #[serde(skip)]
     pub considered: BTreeMap<CgroupPath, Considered>,
+    /// Whose memory nodes are guarded; for nobody to read.
+    #[serde(skip)]
+    pub guarded: Vec<Guarded>,
 }
 
 /// Why a declared workload is left where it is.
@@ -169,6 +177,7 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
         decision.considered.insert(one.cgroup.clone(), considered(inputs, allocations, one, trace));
     }
     parts.extend(announced(inputs, allocations, &mut decision));
+    decision.guarded = guarded::of(inputs, &decision);
     decision.plan = transaction::plan(parts);
     partition::frame(inputs, &mut decision);
     decision
@@ -282,7 +291,8 @@ fn announced(inputs: &Inputs<'_>, allocations: &Allocations, decision: &mut Deci
             decision.refused.push(of_other(&workload.cgroup, ownership));
             continue;
         }
-        match change(inputs, &workload.cgroup, inputs.model.of(workload), Goal::of(grant, &taken)) {
+        let goal = guarded::widened(inputs, &workload.cgroup, Goal::of(grant, &taken));
+        match change(inputs, &workload.cgroup, inputs.model.of(workload), goal) {
             Ok(change) => parts.extend(decision.follow(inputs, &change)),
             Err(refusal) => decision.refused.push(refusal),
         }
@@ -321,6 +331,8 @@ struct Declared<'a> {
     /// What its rule wishes beside amounts, and what of that cannot be had on this machine.
     wishes: (Wishes, Vec<String>),
     figures: Option<&'a WorkloadModel>,
+    /// The same without memory nodes that were added because it ran short.
+    at_home: Option<WorkloadModel>,
     /// Whose its cpuset is, where that is not us.
     foreign: Option<&'a Ownership>,
 }
@@ -342,7 +354,8 @@ fn declared<'a>(inputs: &Inputs<'a>) -> Vec<Declared<'a>> {
             let wishes = Wishes::of(rule, position, &inputs.inventory.machine);
             let figures = inputs.model.of(workload);
             let foreign = inputs.owners.foreign(workload);
-            let declared = Declared { cgroup: &workload.cgroup, rule, wishes, figures, foreign };
+            let at_home = figures.and_then(|figures| guarded::without(inputs, &workload.cgroup, figures));
+            let declared = Declared { cgroup: &workload.cgroup, rule, wishes, figures, at_home, foreign };
             by_order.insert((position, &workload.cgroup), declared);
         }
     }
@@ -369,9 +382,13 @@ fn keep_valid(
 
 /// Has somebody else put it where it is?
 fn is_away(inputs: &Inputs<'_>, one: &Declared<'_>) -> bool {
-    let now = one.figures.and_then(|figures| figures.cpus.as_ref().zip(figures.mems.as_ref()));
     let cgroup_id = inputs.sample.cgroups.get(one.cgroup).and_then(|seen| seen.id);
-    now.is_some_and(|now| inputs.history.drift.is_away(one.cgroup, cgroup_id, now))
+    let away = |figures: &WorkloadModel| {
+        let now = figures.cpus.as_ref().zip(figures.mems.as_ref());
+        now.is_some_and(|now| inputs.history.drift.is_away(one.cgroup, cgroup_id, now))
+    };
+    // The goal before may be from before a node was added.
+    one.figures.is_some_and(away) && one.at_home.as_ref().is_none_or(away)
 }
 
 fn goal<'a>(
@@ -396,7 +413,8 @@ fn goal<'a>(
         }
         (None, None) => return Err(no_place(NO_CPUS.to_owned())),
     };
-    Ok(Change { goal: Goal::of(&grant, &allocations.exclusive_cpus()), ..unknown })
+    let goal = guarded::widened(inputs, one.cgroup, Goal::of(&grant, &allocations.exclusive_cpus()));
+    Ok(Change { goal, ..unknown })
 }
 
 /// What the decision about a declared workload was made from.
@@ -424,7 +442,7 @@ fn request<'a>(inputs: &Inputs<'a>, one: &'a Declared<'a>) -> Option<CgroupReque
         cgroup: one.cgroup,
         cpus: one.rule.cpus?.get(),
         memory_bytes: one.rule.memory.map(|memory| memory.0),
-        now: one.figures,
+        now: one.at_home.as_ref().or(one.figures),
         nodes: one.rule.numa_nodes.as_ref(),
         bounds: Above::of(inputs, one.cgroup).bounds(),
         available_bytes: available_bytes(inputs.sample, one.figures),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles, remedy};
 use crate::{
-    decide::{History, Inputs, RefusalCause, Written, decide},
+    decide::{History, Inputs, RefusalCause, Widened, Written, decide},
     declarations::Declarations,
     model::Model,
     owner::Owners,
@@ -40,6 +40,7 @@ pub(super) fn assess(
         containers,
         owners,
         history,
+        widened: &Widened::new(),
         written: Written::NOTHING,
         partitioned: &BTreeSet::new(),
         now_ns: 0,

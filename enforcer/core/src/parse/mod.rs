@@ -8,6 +8,7 @@ pub mod keyed;
 pub mod mask;
 pub mod meminfo;
 pub mod mountinfo;
+pub mod node_pages;
 pub mod numa_maps;
 pub mod numa_stat;
 pub mod pressure;

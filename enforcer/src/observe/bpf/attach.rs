@@ -47,6 +47,7 @@ const RECLAIM: (&str, &[usize]) = ("mm_vmscan_direct_reclaim_begin", &[2, 3]);
 const RETRY: (&str, &[usize]) = ("reclaim_retry_zone", &[7]);
 const VICTIM: (&str, &[usize]) = ("mark_victim", &[1, 2]);
 const OUT_OF_MEMORY: (&str, &[usize]) = ("out_of_memory", &[1]);
+const WAKEUP_KSWAPD: (&str, &[usize]) = ("wakeup_kswapd", &[4]);
 const MIGRATE_PAGES: (&str, &[usize]) = ("mm_migrate_pages", &[7, 8]);
 const MOVE_NUMA: (&str, &[usize]) = ("sched_move_numa", &[3]);
 const STICK_NUMA: (&str, &[usize]) = ("sched_stick_numa", &[4]);
@@ -79,7 +80,8 @@ const TRACEPOINTS: [(&str, &[usize]); 15] = [
     SKIP_TASK,
 ];
 
-const FUNCTIONS: [(&str, &[usize]); 5] = [NUMA_FAULT, OUT_OF_MEMORY, CPUSET_WRITE, SET_MEMPOLICY, MBIND];
+const FUNCTIONS: [(&str, &[usize]); 6] =
+    [NUMA_FAULT, OUT_OF_MEMORY, WAKEUP_KSWAPD, CPUSET_WRITE, SET_MEMPOLICY, MBIND];
 
 /// Ring of the programs' diagnostics when they are off: the smallest that every page size allows.
 const SILENT_LOG_BYTES: u32 = 65_536;
@@ -365,6 +367,11 @@ pub(super) fn attach(
             cpuset_walk(kernel, options)?;
             kernel.zone()?;
             all::<BtfTracePoint>(ebpf, kernel, &[KSWAPD, RECLAIM, RETRY])
+        }
+        Hook::KswapdWanted => {
+            cpuset_walk(kernel, options)?;
+            kernel.zone()?;
+            trace::<FEntry>(ebpf, kernel, WAKEUP_KSWAPD)
         }
         Hook::OomVictim => {
             cpuset_walk(kernel, options)?;

@@ -20,6 +20,8 @@ pub enum Hook {
     CgroupTree,
     /// NUMA nodes that get short of memory.
     Pressure,
+    /// Also what does not wake a node's kswapd because it is hopeless.
+    KswapdWanted,
     /// Whom the OOM killer chooses.
     OomVictim,
     /// What bounded the allocation that somebody is killed for.
@@ -40,13 +42,14 @@ pub enum Hook {
 
 impl Hook {
     /// Every hook, in the order in which they are attached.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Placement,
         Self::RunTime,
         Self::HintFaults,
         Self::Hardware,
         Self::CgroupTree,
         Self::Pressure,
+        Self::KswapdWanted,
         Self::OomVictim,
         Self::OomConstraint,
         Self::PageMoves,
@@ -66,6 +69,7 @@ impl Hook {
             Self::Hardware => source::HARDWARE,
             Self::CgroupTree => "bpf:cgroup-tree",
             Self::Pressure => "bpf:pressure",
+            Self::KswapdWanted => "bpf:kswapd-wanted",
             Self::OomVictim => "bpf:oom-victim",
             Self::OomConstraint => "bpf:oom-constraint",
             Self::PageMoves => "bpf:page-moves",
@@ -98,6 +102,9 @@ impl Hook {
             Self::Pressure => {
                 "BTF, tracepoints mm_vmscan_wakeup_kswapd, mm_vmscan_direct_reclaim_begin and reclaim_retry_zone, \
                  CAP_BPF and CAP_PERFMON; Linux 5.10"
+            }
+            Self::KswapdWanted => {
+                "BTF, BPF trampolines, wakeup_kswapd, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
             }
             Self::OomVictim => "BTF, tracepoint mark_victim, CAP_BPF and CAP_PERFMON; Linux 5.10",
             Self::CpusetWrites => {
@@ -135,6 +142,9 @@ impl Hook {
             }
             Self::CgroupTree => "what runs in a cgroup before the next look at the tree is not counted",
             Self::Pressure => "a NUMA node that runs out of memory is not told of",
+            Self::KswapdWanted => {
+                "a NUMA node that runs out of memory again, after there was nothing to reclaim, is told of late"
+            }
             Self::OomVictim => "whom the OOM killer chooses is not told",
             Self::OomConstraint => {
                 "of an OOM kill it is not told whether a cpuset, a policy or a limit of memory made it"

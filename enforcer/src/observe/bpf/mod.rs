@@ -16,6 +16,7 @@
 //! | `bpf:hardware` | perf events, counters of the CPU, `CAP_PERFMON`; BTF on the cpuset axis only | 5.10 |
 //! | `bpf:hint-faults` | BTF, trampolines, `task_numa_fault` | 5.10 x86, 6.4 arm64 |
 //! | `bpf:pressure` | BTF, `tp_btf` on three tracepoints of reclaim | 5.10 |
+//! | `bpf:kswapd-wanted` | BTF, trampolines, `wakeup_kswapd` | 5.10 x86, 6.4 arm64 |
 //! | `bpf:oom-victim` | BTF, `tp_btf` on `mark_victim` | 5.10 |
 //! | `bpf:oom-constraint` | BTF, trampolines, `out_of_memory` | 5.10 x86, 6.4 arm64 |
 //! | `bpf:page-moves` | BTF, `tp_btf` on `mm_migrate_pages` | 5.10 |

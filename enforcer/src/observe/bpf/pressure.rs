@@ -32,15 +32,12 @@ impl PressureRing {
         maps::ring(ebpf, maps::PRESSURE).map(Self)
     }
 
-    /// Takes out what is there, at most what the ring holds; `None` is a record that means nothing here.
-    pub fn read(&mut self) -> Vec<Option<PressureEvent>> {
-        let most = PRESSURE_BYTES as usize / (HEADER + size_of::<Layout>());
-        let mut events = Vec::new();
-        while events.len() < most {
+    /// Hands over what is there, at most what the ring holds; `None` is a record that means nothing here.
+    pub fn read(&mut self, mut take: impl FnMut(Option<PressureEvent>)) {
+        for _ in 0..PRESSURE_BYTES as usize / (HEADER + size_of::<Layout>()) {
             let Some(record) = self.0.next() else { break };
-            events.push(decode(&record));
+            take(decode(&record));
         }
-        events
     }
 }
 

@@ -2,10 +2,7 @@
 
 mod rehearsal;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    os::fd::{AsFd, BorrowedFd},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use aya::{Ebpf, util::nr_cpus};
 use aya_log::EbpfLogger;
@@ -329,10 +326,10 @@ impl Programs {
         self.pressure.as_mut().filter(|_| attached)
     }
 
-    /// Readable when there is something in it.
-    pub fn pressure_fd(&self) -> Option<BorrowedFd<'_>> {
-        let attached = self.has(Hook::Pressure) || self.has(Hook::OomVictim);
-        self.pressure.as_ref().filter(|_| attached).map(AsFd::as_fd)
+    /// The same, to keep.
+    pub fn take_pressure(&mut self) -> Option<PressureRing> {
+        self.pressure()?;
+        self.pressure.take()
     }
 
     /// Counters of each workload since it is watched, by the id of its own cgroup. Also writes the

@@ -4,7 +4,10 @@
 //! what runs in others costs next to nothing and is counted nowhere. Counters only grow, also when the
 //! programs are attached anew because CPUs came or went: what the earlier ones counted is kept and added.
 
-use std::{collections::BTreeMap, os::fd::BorrowedFd};
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
 
 use enforcer_core::{
     degraded::{Degraded, DegradedTally},
@@ -16,15 +19,15 @@ use enforcer_core::{
     set::NodeSet,
     workload::CgroupPath,
 };
-use rustix::time::{ClockId, clock_gettime};
 
-use super::{pressure::Pressure, with_causes};
+use super::with_causes;
 use crate::observe::{
     bpf::{
         AttachOptions, CountersError, Drops, Hook, KernelChange, KernelCounters, KernelEvent,
         ProgramCost as LoadedProgram, Programs, Told, Watch,
     },
     index::Index,
+    pressure_tap::PressureTap,
 };
 
 /// Degraded source: the programs know other CPUs than there are.
@@ -41,7 +44,9 @@ pub(super) struct Counters {
     carried: Vec<KernelEvent>,
     /// What became of events so far, without what these programs could not send.
     events: EventCounts,
-    pressure: Pressure,
+    pressure: PressureTap,
+    /// The ring of pressure again, to be waited for.
+    urgent: Option<OwnedFd>,
     /// Pages that earlier programs saw moved by nobody who is watched.
     other_page_moves: OtherPageMoves,
     /// Changes that were told by earlier programs, and not yet in a sample.
@@ -53,7 +58,9 @@ pub(super) struct Counters {
 impl Counters {
     /// Attaches what this kernel allows.
     pub(super) fn attach(options: AttachOptions) -> Self {
-        let (programs, missing) = Programs::attach(&options);
+        let (mut programs, missing) = Programs::attach(&options);
+        let pressure = PressureTap::default();
+        pressure.attach(programs.take_pressure());
         Self {
             programs,
             missing,
@@ -61,7 +68,8 @@ impl Counters {
             earlier: BTreeMap::new(),
             carried: Vec::new(),
             events: EventCounts::default(),
-            pressure: Pressure::default(),
+            urgent: pressure.descriptor(),
+            pressure,
             other_page_moves: OtherPageMoves::default(),
             carried_changes: Vec::new(),
             changes: EventCounts::default(),
@@ -82,7 +90,7 @@ impl Counters {
         tracing::info!("CPUs came or went: the eBPF programs are attached again");
         let counted = self.programs.read();
         self.options.cpu_node.clone_from(cpu_node);
-        let (programs, missing) = Programs::attach(&self.options);
+        let (mut programs, missing) = Programs::attach(&self.options);
         if let Some(lost) =
             Hook::ALL.into_iter().find(|hook| self.programs.has(*hook) && !programs.has(*hook))
         {
@@ -107,7 +115,9 @@ impl Counters {
         self.carried_changes = self.take_changes().unwrap_or_default();
         let drops = self.programs.drops().ok().flatten();
         self.events = self.events.plus(unsent(drops));
-        self.pressure.carry(unsent_pressure(drops));
+        self.pressure.with(|told| told.carry(unsent_pressure(drops)));
+        self.pressure.attach(programs.take_pressure());
+        self.urgent = self.pressure.descriptor();
         self.changes = self.changes.plus(unsent_changes(drops));
         (self.programs, self.missing) = (programs, missing);
     }
@@ -118,28 +128,26 @@ impl Counters {
         self.take_urgent();
     }
 
-    /// Readable when there is pressure that was not taken yet; `None` where nothing tells of any.
+    /// Readable when there is pressure that was not taken yet; `None` where nothing tells of any, or somebody else is
+    /// woken by it.
     pub(super) fn urgent(&self) -> Option<BorrowedFd<'_>> {
-        self.programs.pressure_fd()
+        self.urgent.as_ref().filter(|_| !self.pressure.is_listened_to()).map(AsFd::as_fd)
     }
 
     /// Takes the pressure that there is, at most as much as its ring holds.
     pub(super) fn take_urgent(&mut self) {
-        let Some(ring) = self.programs.pressure() else { return };
-        let events = ring.read();
-        if events.is_empty() {
-            return;
-        }
-        for event in events.iter().flatten() {
-            tracing::debug!("{event:?}");
-        }
-        self.pressure.take(events, kernel_now_ns());
+        self.pressure.drain();
+    }
+
+    /// Pressure, for somebody who acts on it at once.
+    pub(super) fn tap(&self) -> PressureTap {
+        self.pressure.clone()
     }
 
     /// The pressure events for a sample; `None` where nothing tells of any.
     fn pressure(&mut self, index: &Index, drops: Option<Drops>) -> Option<PressureEvents> {
-        self.programs.pressure()?;
-        Some(self.pressure.told(index, unsent_pressure(drops)))
+        let attached = self.pressure.is_attached();
+        attached.then(|| self.pressure.with(|told| told.told(index, unsent_pressure(drops))))
     }
 
     /// The events that no sample has yet.
@@ -299,13 +307,6 @@ impl Counters {
     }
 }
 
-/// Now by `bpf_ktime_get_ns`, which is `CLOCK_MONOTONIC`.
-fn kernel_now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let (seconds, nanos) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));
-    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
-}
-
 /// Every cgroup of every workload. The root's own threads count for it, new cgroups below it do not: each
 /// is a workload of its own, or none.
 fn watched(index: &Index, aims: &BTreeMap<CgroupPath, NodeSet>) -> BTreeMap<u64, Watch> {
@@ -447,7 +448,8 @@ mod tests {
             earlier: BTreeMap::new(),
             carried: Vec::new(),
             events: EventCounts::default(),
-            pressure: Pressure::default(),
+            pressure: PressureTap::default(),
+            urgent: None,
             other_page_moves: OtherPageMoves::default(),
             carried_changes: Vec::new(),
             changes: EventCounts::default(),

@@ -21,9 +21,11 @@ use enforcer_core::{
 };
 
 use self::counters::Counters;
+pub(super) use self::pressure::Pressure;
 use super::{
     bpf::{AttachOptions, CgroupAxis, IteratorError, TaskIterator, VmaIterator},
     index::Index,
+    pressure_tap::PressureTap,
     sampler::SamplerOptions,
 };
 use crate::host::{HostRoot, cgroup::CgroupLayout, cgroup_tree::walk, lockdown, read_text};
@@ -138,6 +140,11 @@ impl KernelSide {
         if let Some(counters) = &mut self.counters {
             counters.take_urgent();
         }
+    }
+
+    /// Pressure, for somebody who acts on it at once; `None` where nothing tells of any.
+    pub(super) fn tap(&self) -> Option<PressureTap> {
+        self.counters.as_ref().map(Counters::tap)
     }
 
     /// Adds the counters to the cgroups of the sample, and the events.

@@ -16,7 +16,7 @@ use crate::observe::{
 
 /// What was taken from the ring so far.
 #[derive(Debug, Default)]
-pub(super) struct Pressure {
+pub(in crate::observe) struct Pressure {
     /// What no sample has yet.
     kept: Kept<PressureEvent>,
     /// Without what the attached programs could not send.
@@ -26,18 +26,16 @@ pub(super) struct Pressure {
 }
 
 impl Pressure {
-    /// Takes what the ring gave at `now_ns` of the clock that the events have their times from; `None` is a
+    /// Takes an event that the ring gave at `now_ns` of the clock that the events have their times from; `None` is a
     /// record that means nothing here.
-    pub(super) fn take(&mut self, events: Vec<Option<PressureEvent>>, now_ns: u64) {
-        for event in events {
-            if let Some(event) = &event {
-                let delay = now_ns.saturating_sub(event.time_ns);
-                self.delay.sum_ns = self.delay.sum_ns.saturating_add(delay);
-                self.delay.longest_ns = self.delay.longest_ns.max(Some(delay));
-                *self.totals.entry((event.numa_node, event.kind)).or_default() += 1;
-            }
-            self.kept.add(event);
+    pub(in crate::observe) fn take(&mut self, event: Option<PressureEvent>, now_ns: u64) {
+        if let Some(event) = &event {
+            let delay = now_ns.saturating_sub(event.time_ns);
+            self.delay.sum_ns = self.delay.sum_ns.saturating_add(delay);
+            self.delay.longest_ns = self.delay.longest_ns.max(Some(delay));
+            *self.totals.entry((event.numa_node, event.kind)).or_default() += 1;
         }
+        self.kept.add(event);
     }
 
     /// Counts what programs that are about to be detached could not send.
@@ -94,13 +92,10 @@ mod tests {
         let none = EventCounts::default();
         assert_eq!(pressure.told(&index, none), PressureEvents::default());
 
-        pressure.take(vec![Some(event(10, 1, PressureKind::KswapdWoken)), None], 25);
-        pressure.take(
-            [event(40, 0, PressureKind::KswapdWoken), event(90, 1, PressureKind::KswapdWoken)]
-                .map(Some)
-                .into(),
-            80,
-        );
+        pressure.take(Some(event(10, 1, PressureKind::KswapdWoken)), 25);
+        pressure.take(None, 25);
+        pressure.take(Some(event(40, 0, PressureKind::KswapdWoken)), 80);
+        pressure.take(Some(event(90, 1, PressureKind::KswapdWoken)), 80);
         let limited = EventCounts { limited: 5, ..none };
         let first = pressure.told(&index, limited);
         assert_eq!(first.latest.iter().map(|event| event.time_ns).collect::<Vec<_>>(), [10, 40, 90]);

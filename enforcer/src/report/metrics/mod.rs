@@ -20,6 +20,7 @@ mod runtime;
 mod series;
 #[cfg(test)]
 mod tests;
+mod widening;
 
 use std::sync::Arc;
 

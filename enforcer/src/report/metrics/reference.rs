@@ -21,7 +21,7 @@ This page is generated from the program (`UPDATE_METRICS=1 cargo test -p enforce
 ";
 
 /// Labels, what their values are, and how many there are at most, by the letter of the tables below.
-const LABELS: [(&str, &str, &str, &str); 21] = [
+const LABELS: [(&str, &str, &str, &str); 23] = [
     ("workload", "name of the workload", "", ""),
     ("cgroup", "path of its cgroup; with `workload` it names one workload", "W", "the worst 1,000"),
     ("numa_node", "NUMA node; `node` is a machine in Kubernetes", "N", "NUMA nodes of the host"),
@@ -31,10 +31,12 @@ const LABELS: [(&str, &str, &str, &str); 21] = [
     ("source", "`placement`, `hint-faults`, `hardware`; one at a time for a workload", "1", "1"),
     ("kind", "kind of an allocation or of a sign of pressure, as listed", "6", "6"),
     ("result", "what became of it, as listed", "7", "7"),
-    ("reason", "why something is in no counter", "4", "4"),
+    ("reason", "why something is in no counter, or why no memory node was added", "4", "4"),
+    ("stage", "`widen`: in time, or `emergency`: late", "2", "2"),
+    ("quantile", "`0.5` or `0.99`", "2", "2"),
     (
         "cause",
-        "why pages moved (`syscall`, `mempolicy`, `balancing`, `demotion`, `damon`, `compaction`, `other`), or what is not scanned",
+        "why pages moved (`syscall`, `mempolicy`, `balancing`, `demotion`, `damon`, `compaction`, `other`), what is not scanned, or why somebody was killed",
         "7",
         "7",
     ),

@@ -17,7 +17,7 @@ use super::{
     family::{Family, Scrape},
     kernel_side,
     label::bounded,
-    moves, pressure, runtime,
+    moves, pressure, runtime, widening,
 };
 use crate::report::tick::TickReport;
 
@@ -113,7 +113,7 @@ pub(super) struct Section {
 }
 
 /// Every metric there is.
-pub(super) const SECTIONS: [Section; 10] = [
+pub(super) const SECTIONS: [Section; 11] = [
     Section {
         title: "The machine",
         source: "`meminfo`, `numastat` and `distance` of `/sys/devices/system/node/nodeN`, read in each turn.",
@@ -164,6 +164,11 @@ pub(super) const SECTIONS: [Section; 10] = [
         families: pressure::ALL,
     },
     Section {
+        title: "Memory nodes that are added",
+        source: "The thread that adds memory nodes to workloads whose own ones are nearly full. Absent in observe mode.",
+        families: widening::ALL,
+    },
+    Section {
         title: "Decisions",
         source: "What the latest turn found, and what was done since the daemon started.",
         families: &[&FINDINGS, &OWNERS, &REFUSED, &ACTIONS, &DRIFT],
@@ -204,6 +209,7 @@ pub(super) fn collect(report: &TickReport) -> Vec<MetricFamily> {
     daemon(report, &mut scrape);
     kernel_side::state(report.kernel_side.as_ref(), &mut scrape);
     pressure::put(report.pressure.as_ref(), &mut scrape);
+    widening::put(report.widening.as_ref(), &mut scrape);
     moves::others(report.other_page_moves.as_ref(), &mut scrape);
     runtime::put(report.runtime.as_ref(), &mut scrape);
     scrape.into_families()

@@ -18,6 +18,7 @@ use enforcer_core::{
     },
     set::NodeSet,
     topology::synth::Machine,
+    widening::{Refusal, Stage},
     workload::{CgroupPath, Origin},
 };
 
@@ -25,6 +26,7 @@ use super::*;
 use crate::report::{
     runtime::{Deciding, RuntimeLink, RuntimeReport},
     tick::{Counters, TICK_SCHEMA_VERSION, Totals},
+    widening::WideningReport,
 };
 
 fn workload(path: &str, verdict: Verdict) -> AuditedWorkload {
@@ -69,6 +71,7 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
         counters: BTreeMap::new(),
         kernel_side: None,
         pressure: None,
+        widening: None,
         other_page_moves: None,
         runtime: None,
         changes: None,
@@ -300,6 +303,21 @@ fn names_that_are_too_long_are_cut_and_stay_apart() {
     assert!(aligned.iter().all(|line| line.len() < 2 * label::LONGEST + 100), "{aligned:?}");
 }
 
+#[test]
+fn what_was_done_about_memory_that_ran_out_is_told_by_stage_and_result() {
+    let text = render(full());
+    for line in [
+        "widenings_total{result=\"applied\",stage=\"widen\"} 1",
+        "widenings_total{result=\"failed\",stage=\"emergency\"} 0",
+        "widening_refusals_total{reason=\"strict\"} 1",
+        "oom_kills_total{cause=\"memory-limit\"} 1",
+        "widened_workloads 0",
+    ] {
+        assert!(text.contains(&format!("\nnuma_enforcer_memory_{line}\n")), "{line} in {text}");
+    }
+    assert!(!render(report(Vec::new())).contains("widen"), "nobody widens");
+}
+
 /// A report in which there is something of everything.
 fn full() -> TickReport {
     let mut seen = workload("/db", Verdict::Misaligned);
@@ -343,6 +361,11 @@ fn full() -> TickReport {
     };
     report.nodes = BTreeMap::from([(NodeId(0), node)]);
     report.totals.last_tick_seconds = Some(0.1);
+    let mut widening = WideningReport::default();
+    widening.widened_at(Stage::Widen, true, 2_000_000);
+    widening.refused(Refusal::Strict);
+    widening.killed(true);
+    report.widening = Some(widening);
     report.runtime = Some(RuntimeReport {
         link: RuntimeLink::Up { name: "containerd".into(), version: "2".into() },
         containers: 3,

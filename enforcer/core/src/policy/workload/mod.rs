@@ -85,6 +85,12 @@ pub struct WorkloadRule {
     /// host off them too. cgroup v2, Linux 6.7.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<Partition>,
+    /// `true` keeps it on its memory nodes when these are nearly full, instead of adding one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict_memory: bool,
+    /// May slower memory be added when its memory nodes are nearly full? As `memory.widening` has it when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lower_tiers: Option<bool>,
     /// `false` leaves the workload alone: it is judged, but never placed or corrected.
     #[serde(default = "yes")]
     pub enforce: bool,

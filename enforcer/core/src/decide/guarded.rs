@@ -1,0 +1,191 @@
+//! Whose memory nodes are guarded, and what was added to them.
+//!
+//! Problem: between two turns another thread may add a memory node to a workload that is about to be killed
+//! ([`crate::widening`]). The turns must neither take that for drift nor put the workload back to what it was granted. Idea: what
+//! was added is part of the goal until narrowing is due; then it is not, and the usual steps lead back: pages first, the mask last.
+//!
+//! Guarded is who has a place with memory nodes that are pinned, on a cpuset that is ours; whose place somebody else
+//! fights for is not.
+
+use std::collections::BTreeMap;
+
+use super::{Decision, Inputs, Standing, Target, above::Above, order::Goal};
+use crate::{
+    model::WorkloadModel,
+    set::NodeSet,
+    widening::{Guarded, spares},
+    words,
+    workload::CgroupPath,
+};
+
+/// Memory nodes that were added to workloads and are not to be taken away yet.
+pub type Widened = BTreeMap<CgroupPath, NodeSet>;
+
+/// A goal with what was added.
+pub(super) fn widened(inputs: &Inputs<'_>, cgroup: &CgroupPath, mut goal: Goal) -> Goal {
+    if let (Some(added), Some(mems)) = (inputs.widened.get(cgroup), &mut goal.cpuset.mems)
+        && !added.is_subset(mems)
+    {
+        goal.reason =
+            format!("{}; {} added because its memory was nearly full", goal.reason, words::nodes(added));
+        mems.extend(added);
+    }
+    goal
+}
+
+/// What a workload looks like without what was added, for those who judge its place; `None` where nothing was.
+pub(super) fn without(
+    inputs: &Inputs<'_>,
+    cgroup: &CgroupPath,
+    now: &WorkloadModel,
+) -> Option<WorkloadModel> {
+    let added = inputs.widened.get(cgroup)?;
+    let left = now.mems.as_ref()?.difference(added);
+    (!left.is_empty()).then(|| WorkloadModel { mems: Some(left), ..now.clone() })
+}
+
+/// Everybody who has a place with memory nodes of its own, in ascending order of their cgroups.
+pub(super) fn of(inputs: &Inputs<'_>, decision: &Decision) -> Vec<Guarded> {
+    let machine = &inputs.inventory.machine;
+    let guarded = |(cgroup, target): (&CgroupPath, &Target)| {
+        let goal = target.cpuset.mems.as_ref().filter(|mems| !mems.is_empty())?;
+        if target.standing == Standing::LeftAlone {
+            return None;
+        }
+        let added = inputs.widened.get(cgroup);
+        let home = added.map_or_else(|| goal.clone(), |added| goal.difference(added));
+        let seen = inputs.sample.cgroups.get(cgroup).and_then(|seen| seen.mems_effective.as_ref());
+        // What it has beside its goal goes in a moment: it is not counted on.
+        let now = seen.filter(|now| !goal.is_subset(now)).map_or_else(|| goal.clone(), |now| goal.union(now));
+        let rule = inputs.declarations.rule(inputs.policy, cgroup).map(|(_, rule)| rule);
+        let lower_tiers = rule.and_then(|rule| rule.lower_tiers);
+        let lower_tiers = lower_tiers.unwrap_or(inputs.policy.memory.widening.lower_tiers);
+        let above = Above::of(inputs, cgroup).mems();
+        let mut allowed = machine.memory_nodes();
+        if let Some(most) = &above.most {
+            allowed = allowed.intersection(&most.1);
+        }
+        let wished = rule.and_then(|rule| rule.numa_nodes.as_ref());
+        if let Some(nodes) = wished {
+            allowed = allowed.intersection(nodes);
+        }
+        let narrow = above.most.filter(|(_, most)| !machine.memory_nodes().is_subset(most));
+        let by_above = narrow.map(|(path, most)| format!("{path} above it allows only {most}"));
+        let by_rule = wished.map(|nodes| format!("numa_nodes of its rule is {nodes}"));
+        let bound: Vec<String> = by_above.into_iter().chain(by_rule).collect();
+        let cpu_nodes = decision.aims.get(cgroup).cloned().unwrap_or_else(|| home.clone());
+        Some(Guarded {
+            cgroup: cgroup.clone(),
+            cgroup_id: target.cgroup_id,
+            spares: spares(machine, &home, &cpu_nodes, &allowed, lower_tiers),
+            mems: now,
+            home,
+            cpu_nodes,
+            strict: rule.is_some_and(|rule| rule.strict_memory),
+            above: above.ours,
+            bound: (!bound.is_empty()).then(|| bound.join(", ")),
+        })
+    };
+    decision.targets.iter().filter_map(guarded).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        decide::History,
+        place::Allocations,
+        plan::{Action, Outcome, OutcomeResult},
+        sample::CgroupSample,
+        scene::Scene,
+        topology::synth::Machine,
+        widening::Spare,
+    };
+
+    /// CPUs 0-3 on node 0 and 4-7 on node 1; `/a` is on node 0 with these memory nodes.
+    fn host(mems: &str) -> Scene {
+        Scene::new(Machine::new().sockets(2).threads(1).build())
+            .workload("/a", "0-1", mems)
+            .memory("/a", &[(0, 300, 0), (1, 100, 0)])
+            .declared("/a", 2, None)
+    }
+
+    fn added(mut scene: Scene, nodes: &str) -> Scene {
+        scene.widened.insert(CgroupPath::new("/a"), nodes.parse().unwrap());
+        scene
+    }
+
+    fn steps(decision: &Decision) -> Vec<String> {
+        let step = |action: &Action| match action {
+            Action::SetCpus { cpus, .. } => format!("cpus {cpus}"),
+            Action::SetMems { mems, .. } => format!("mems {mems}"),
+            Action::MovePages { from, to, .. } => format!("move {from}>{to}"),
+        };
+        decision.plan.steps.iter().map(|one| step(&one.action)).collect()
+    }
+
+    /// `home, mems, spares` of each that is guarded.
+    fn guards(decision: &Decision) -> Vec<String> {
+        let spares = |one: &Guarded| one.spares.iter().map(Spare::node).collect::<NodeSet>();
+        decision.guarded.iter().map(|one| format!("{} {} {}", one.home, one.mems, spares(one))).collect()
+    }
+
+    #[test]
+    fn what_was_added_stays_until_it_is_given_back() {
+        let decision = added(host("0-1"), "1").decide();
+        assert_eq!((steps(&decision), guards(&decision)), (vec![], vec!["0 0-1 1".to_owned()]));
+        assert_eq!(decision.in_place.len(), 1);
+        let back = host("0-1").decide();
+        assert_eq!(steps(&back), ["move 1>0", "mems 0"]);
+        assert_eq!(guards(&back), ["0 0 1"], "what goes in a moment is not counted on");
+    }
+
+    #[test]
+    fn a_node_that_is_added_between_two_turns_is_no_drift_and_one_that_is_taken_away_is() {
+        let (mut history, mut allocations) = (History::default(), Allocations::default());
+        let second = 1_000_000_000;
+        let mut turn = |mut scene: Scene, at: u64| {
+            scene.now.monotonic_ns = at * second;
+            let decision = scene.decide_with(&history, &mut allocations);
+            let done = |step: &crate::plan::Step| Outcome {
+                step: step.clone(),
+                result: OutcomeResult::Applied { read_back: String::new() },
+            };
+            let outcomes: Vec<Outcome> = decision.plan.steps.iter().map(done).collect();
+            history.drift.note(&decision, &outcomes, &std::collections::BTreeSet::new(), at * second);
+            steps(&decision)
+        };
+        assert_eq!(turn(host("0").memory("/a", &[(0, 300, 0)]), 200), [""; 0]);
+        assert_eq!(turn(added(host("0-1"), "1"), 210), [""; 0]);
+        assert_eq!(turn(added(host("0-1"), "1"), 220), [""; 0]);
+        assert_eq!(turn(added(host("0"), "1"), 230), ["mems 0-1"], "somebody else took it away");
+        assert_eq!(turn(host("0-1"), 240), ["move 1>0", "mems 0"]);
+    }
+
+    #[test]
+    fn spares_are_what_those_above_and_the_declaration_leave() {
+        let within = |mems: &str, mut scene: Scene| {
+            let above = CgroupSample { mems_effective: mems.parse().ok(), ..CgroupSample::default() };
+            scene.now.cgroups.insert(CgroupPath::root(), above);
+            scene.decide().guarded.swap_remove(0)
+        };
+        let bound = within("0", host("0"));
+        assert!(bound.spares.is_empty(), "{bound:?}");
+        assert_eq!(bound.bound.unwrap(), "/ above it allows only 0");
+        let mut ruled = host("0");
+        ruled.policy.workloads[0].numa_nodes = "0".parse().ok();
+        let bound = within("0-1", ruled);
+        assert!(bound.spares.is_empty());
+        assert_eq!(bound.bound.unwrap(), "numa_nodes of its rule is 0");
+    }
+
+    #[test]
+    fn who_is_strict_is_marked_and_who_is_not_ours_is_not_guarded() {
+        let mut strict = host("0");
+        strict.policy.workloads[0].strict_memory = true;
+        assert!(strict.decide().guarded[0].strict);
+        let mut left = host("0");
+        left.policy.workloads[0].enforce = false;
+        assert!(left.decide().guarded.is_empty());
+    }
+}

@@ -1,0 +1,100 @@
+//! One workload that is guarded: where it may allocate, how near it is, and what was done about it.
+//!
+//! A guard knows what its cpuset is about to be: a node counts as there from the moment it is asked for, because the write
+//! takes effect long before it returns, and what has been asked for must not be asked for again. A write that
+//! fails takes it back.
+
+use super::{
+    choice::Spare,
+    stage::{Sign, Stage},
+};
+use crate::{set::NodeSet, workload::CgroupPath};
+
+/// A workload whose memory nodes are looked after.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guarded {
+    /// Its cgroup.
+    pub cgroup: CgroupPath,
+    /// The kernel's id of it: a cgroup that is made again is another one.
+    pub cgroup_id: Option<u64>,
+    /// Nodes that it was granted.
+    pub home: NodeSet,
+    /// What its cpuset has, or will have in a moment: what it may allocate on, and what is written beside what is added.
+    pub mems: NodeSet,
+    /// Nodes of the CPUs that it runs on.
+    pub cpu_nodes: NodeSet,
+    /// What may be added, in order.
+    pub spares: Vec<Spare>,
+    /// It is never widened.
+    pub strict: bool,
+    /// Cgroups above it that are the daemon's to widen, from the top down, and what they have.
+    pub above: Vec<(CgroupPath, NodeSet)>,
+    /// What keeps nodes from it, in words; none where nothing does.
+    pub bound: Option<String>,
+}
+
+/// Why a workload that is short of memory gets no node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// It is declared to stay where it is.
+    Strict,
+    /// Its own limit ends its growth before its nodes do: more nodes would not help.
+    MemoryLimit,
+    /// No node that it may have has room.
+    NoNode,
+}
+
+impl Refusal {
+    /// As in metrics and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::MemoryLimit => "memory-limit",
+            Self::NoNode => "no-node",
+        }
+    }
+}
+
+/// A guarded workload and its state between two looks.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    pub(super) of: Guarded,
+    pub(super) stage: Stage,
+    /// The worst since the look before.
+    pub(super) sign: Option<Sign>,
+    /// When a node was asked for last, in ns.
+    pub(super) stepped_ns: Option<u64>,
+    /// What the cpuset had before a write that has not returned.
+    pub(super) pending: Option<NodeSet>,
+    /// What was told last, so that it is told once.
+    pub(super) refused: Option<Refusal>,
+}
+
+impl Guard {
+    pub(super) fn new(of: Guarded) -> Self {
+        Self { of, stage: Stage::Calm, sign: None, stepped_ns: None, pending: None, refused: None }
+    }
+
+    /// Which workload it is, and what it has.
+    pub fn guarded(&self) -> &Guarded {
+        &self.of
+    }
+
+    /// How near it is.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// Goes on with what is known now of the same workload. What was asked for and is not written yet stays asked for.
+    pub(super) fn follow(&mut self, mut now: Guarded) {
+        if self.pending.is_some() {
+            now.mems.extend(&self.of.mems);
+        }
+        self.of = now;
+    }
+
+    /// Notes what the kernel told.
+    pub(super) fn sign(&mut self, sign: Sign) {
+        self.sign = self.sign.max(Some(sign));
+    }
+}

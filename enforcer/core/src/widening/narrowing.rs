@@ -1,0 +1,234 @@
+//! When a widened workload may be narrowed to its own nodes again.
+//!
+//! Problem: the pages that it has elsewhere must find room at home, and what filled its home may come back. A narrowing too early is
+//! followed by a widening, and each of the two costs more than waiting. Idea: its home must have room for all of that and a sixth of its size beside, not
+//! be filling up, and its tasks must not be waiting for memory, all of it for a minute without a break. Whoever had to be widened again soon
+//! after waits twice as long the next time, up to half an hour.
+//!
+//! Never: while a widening is under way anywhere (the kernel moves pages of all cgroups one after the other, and the widening would wait); on figures
+//! that are missing; without room.
+//!
+//! Cost: one comparison for each widened workload in each turn.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{policy::WideningSettings, words, workload::CgroupPath};
+
+/// Longest time that must be calm, in ns.
+const LONGEST: u64 = 1_800 * 1_000_000_000;
+/// Percent of its size that the home must have left beside the pages that come.
+const HOME_PERCENT: u64 = 16;
+/// Share of the home that may fill up in a second, one part in so many.
+const RATE_PARTS: u64 = 100;
+/// Percent of the time in which some of its tasks may wait for memory (`some avg10` of `memory.pressure`).
+const PRESSURE_PERCENT: f64 = 1.0;
+
+/// What is known of a widened workload at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Calmness {
+    /// Bytes that its home has free.
+    pub home_free: Option<u64>,
+    /// Bytes that its home has at all.
+    pub home_size: Option<u64>,
+    /// Bytes that it has on the nodes that were added.
+    pub away: Option<u64>,
+    /// Bytes per second by which its home fills up; 0 when it does not.
+    pub rate: Option<u64>,
+    /// Percent of the time in which some of its tasks wait for memory; `None` where nothing measures it.
+    pub pressure: Option<f64>,
+}
+
+/// Widened workloads, and how long each has been calm.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Narrowing(BTreeMap<CgroupPath, Kept>);
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    /// Since when there is room for it at home.
+    calm_since: Option<u64>,
+    /// When it was narrowed last.
+    narrowed: Option<u64>,
+    /// Time that it must be calm, in ns; of the configuration when absent.
+    wait: Option<u64>,
+}
+
+impl Calmness {
+    /// Why it is to stay wide for now; nothing when there is room for it at home.
+    fn unfit(&self) -> Option<String> {
+        let known = self.home_free.zip(self.home_size).zip(self.away).zip(self.rate);
+        let Some((((free, size), away), rate)) = known else {
+            return Some("how much room there is on its own nodes is not known".to_owned());
+        };
+        let needed = (away / 10).saturating_add(away).saturating_add(size / 100 * HOME_PERCENT);
+        if free < needed {
+            return Some(format!(
+                "its own nodes have {} free, {} are needed for what it has elsewhere",
+                words::size(free),
+                words::size(needed)
+            ));
+        }
+        if rate > size / RATE_PARTS {
+            return Some(format!("its own nodes fill up by {} per second", words::size(rate)));
+        }
+        let waits = self.pressure.filter(|percent| *percent >= PRESSURE_PERCENT)?;
+        Some(format!("its tasks wait for memory {waits:.1} % of the time"))
+    }
+}
+
+impl Narrowing {
+    /// May it be narrowed now? The error says why not. `busy` is whether a widening is under way anywhere.
+    pub fn review(
+        &mut self,
+        cgroup: &CgroupPath,
+        seen: &Calmness,
+        busy: bool,
+        settings: &WideningSettings,
+        now_ns: u64,
+    ) -> Result<(), String> {
+        let kept = self.0.entry(cgroup.clone()).or_default();
+        // It had to be widened again while what was waited for then would have lasted.
+        if let Some(narrowed) = kept.narrowed.take() {
+            let usual = settings.narrow_after.as_nanos();
+            let waited = kept.wait.unwrap_or(usual);
+            let relapse = now_ns.saturating_sub(narrowed) < waited.max(usual).saturating_mul(2);
+            kept.wait = relapse.then(|| waited.saturating_mul(2).min(LONGEST.max(usual)));
+        }
+        if let Some(reason) = seen.unfit() {
+            kept.calm_since = None;
+            return Err(reason);
+        }
+        // A time in the future, as after a restart of the clock, is now.
+        let since = (*kept.calm_since.get_or_insert(now_ns)).min(now_ns);
+        kept.calm_since = Some(since);
+        let wait = kept.wait.unwrap_or(settings.narrow_after.as_nanos());
+        let left = wait.saturating_sub(now_ns - since);
+        if left > 0 {
+            let seconds = left.div_ceil(1_000_000_000);
+            return Err(format!("there is room on its own nodes; they are all it has again in {seconds} s"));
+        }
+        if busy {
+            return Err("another workload is being widened".to_owned());
+        }
+        kept.calm_since = None;
+        kept.narrowed = Some(now_ns);
+        Ok(())
+    }
+
+    /// Forgets those that are gone.
+    pub fn retain(&mut self, is_there: impl Fn(&CgroupPath) -> bool) {
+        self.0.retain(|cgroup, _| is_there(cgroup));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const GIB: u64 = 1 << 30;
+
+    fn calm() -> Calmness {
+        Calmness {
+            home_free: Some(60 * GIB),
+            home_size: Some(100 * GIB),
+            away: Some(30 * GIB),
+            rate: Some(0),
+            pressure: Some(0.2),
+        }
+    }
+
+    fn review(narrowing: &mut Narrowing, seen: &Calmness, busy: bool, at: u64) -> Result<(), String> {
+        narrowing.review(&CgroupPath::new("/a"), seen, busy, &WideningSettings::default(), at * SECOND)
+    }
+
+    #[test]
+    fn a_minute_of_room_without_a_break() {
+        let mut narrowing = Narrowing::default();
+        for (at, seen, due) in [
+            (0, calm(), false),
+            (59, calm(), false),
+            (60, Calmness { pressure: Some(1.0), ..calm() }, false),
+            (61, calm(), false),
+            (120, Calmness { pressure: None, ..calm() }, false),
+            (121, calm(), true),
+        ] {
+            assert_eq!(review(&mut narrowing, &seen, false, at).is_ok(), due, "at {at} s");
+        }
+    }
+
+    #[test]
+    fn without_room_or_figures_it_stays_and_says_why() {
+        for (seen, said) in [
+            (Calmness { home_free: Some(48 * GIB), ..calm() }, "48 GiB free"),
+            (Calmness { rate: Some(2 * GIB), ..calm() }, "fill up"),
+            (Calmness { pressure: Some(7.25), ..calm() }, "7.2 %"),
+            (Calmness { away: None, ..calm() }, "not known"),
+            (Calmness { home_free: None, ..calm() }, "not known"),
+        ] {
+            let mut narrowing = Narrowing::default();
+            assert!(review(&mut narrowing, &seen, false, 0).is_err());
+            let reason = review(&mut narrowing, &seen, false, 10_000).unwrap_err();
+            assert!(reason.contains(said), "{said}: {reason}");
+        }
+    }
+
+    #[test]
+    fn whoever_falls_back_waits_twice_as_long() {
+        let mut narrowing = Narrowing::default();
+        let (mut at, mut waits) = (0, Vec::new());
+        for _ in 0..7 {
+            let begun = at;
+            while review(&mut narrowing, &calm(), false, at).is_err() {
+                at += 1;
+            }
+            waits.push(at - begun);
+            at += 1;
+        }
+        assert_eq!(waits, [60, 120, 240, 480, 960, 1800, 1800]);
+        // Long enough at home, and it begins anew.
+        at += 4_000;
+        assert!(review(&mut narrowing, &calm(), false, at).is_err());
+        assert!(review(&mut narrowing, &calm(), false, at + 60).is_ok());
+    }
+
+    #[test]
+    fn nothing_is_narrowed_while_something_is_widened() {
+        let mut narrowing = Narrowing::default();
+        assert!(review(&mut narrowing, &calm(), false, 0).is_err());
+        assert_eq!(
+            review(&mut narrowing, &calm(), true, 100).unwrap_err(),
+            "another workload is being widened"
+        );
+        assert!(review(&mut narrowing, &calm(), false, 101).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_never_narrowed_without_room_or_beside_a_widening(
+            looks in proptest::collection::vec(
+                (1u64..400, 0u64..100, 0u64..100, 0u64..3, any::<bool>()), 1..60,
+            ),
+        ) {
+            let mut narrowing = Narrowing::default();
+            let mut at = 0;
+            for (passed, free, away, rate, busy) in looks {
+                at += passed;
+                let seen = Calmness {
+                    home_free: Some(free * GIB),
+                    away: Some(away * GIB),
+                    rate: Some(rate * GIB),
+                    ..calm()
+                };
+                if review(&mut narrowing, &seen, busy, at).is_ok() {
+                    prop_assert!(!busy && rate <= 1);
+                    prop_assert!(free * 10 + 1 >= away * 11 + 160, "{} free, {} away", free, away);
+                }
+            }
+        }
+    }
+}

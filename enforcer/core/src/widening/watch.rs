@@ -1,0 +1,231 @@
+//! All guarded workloads, look by look.
+//!
+//! Whoever looks hands in what each node has and gets the steps that are due, in the order of need. It keeps the rates of the nodes and the
+//! stages of the workloads, and reads no clock and no file.
+//!
+//! Never: a strict workload gets a node; two steps of one workload within 2 s unless it is an emergency, and then within 100 ms; a
+//! step for whom a write is under way; the same refusal twice for one shortage.
+//!
+//! Cost: a look is one pass over the nodes and one over the workloads with their nodes. It allocates nothing while no step is due: the
+//! places for steps are made when the workloads are.
+
+use super::{
+    NodeRoom, choice,
+    guard::{Guard, Guarded, Refusal},
+    rate::Rate,
+    stage::{Marks, Sight, Sign, Stage, stage},
+};
+use crate::{id::NodeId, policy::WideningSettings, set::NodeSet, workload::CgroupPath};
+
+/// Nanoseconds of a millisecond.
+const MS: u64 = 1_000_000;
+/// Least time between two steps of one workload.
+const APART: u64 = 2_000 * MS;
+/// The same in an emergency, and between two tries of a write that failed.
+const APART_IN_EMERGENCY: u64 = 100 * MS;
+
+/// Something to do about a workload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Which of [`Watch::guards`].
+    pub guard: usize,
+    /// How near it was.
+    pub stage: Stage,
+    /// What its nodes had together.
+    pub sight: Sight,
+    /// What is to be done.
+    pub what: What,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// Its cpuset is to have these memory nodes.
+    Widen(NodeSet),
+    /// It gets none.
+    Refuse(Refusal),
+}
+
+/// The guarded workloads and the nodes.
+#[derive(Debug, Clone, Default)]
+pub struct Watch {
+    settings: WideningSettings,
+    nodes: Vec<Known>,
+    guards: Vec<Guard>,
+    steps: Vec<Step>,
+}
+
+/// What is known of one node.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    id: NodeId,
+    room: NodeRoom,
+    rate: Rate,
+}
+
+impl Watch {
+    /// Guards these from now on, and nobody else. State is kept of who was guarded before, in the same life of its cgroup.
+    pub fn follow(&mut self, settings: &WideningSettings, guarded: Vec<Guarded>) {
+        self.settings.clone_from(settings);
+        let mut before = std::mem::take(&mut self.guards);
+        for now in guarded {
+            let same = |one: &Guard| one.of.cgroup == now.cgroup && one.of.cgroup_id == now.cgroup_id;
+            let guard = match before.iter().position(same) {
+                Some(index) => {
+                    let mut guard = before.swap_remove(index);
+                    guard.follow(now);
+                    guard
+                }
+                None => Guard::new(now),
+            };
+            self.guards.push(guard);
+        }
+        self.steps.clear();
+        self.steps.reserve(self.guards.len());
+    }
+
+    /// Those that are guarded.
+    pub fn guards(&self) -> &[Guard] {
+        &self.guards
+    }
+
+    /// Is anybody nearer than calm?
+    pub fn is_armed(&self) -> bool {
+        self.guards.iter().any(|guard| guard.stage > Stage::Calm)
+    }
+
+    /// Notes what the kernel told of a node, or of a thread of a cgroup that ran there. Direct reclaim is told without a
+    /// node: it is about the cgroup, or where that is none of these, about those that run on the node's CPUs.
+    pub fn note_sign(&mut self, sign: Sign, node: NodeId, cgroup_id: u64) {
+        if sign == Sign::DirectReclaim {
+            let mut its_own = false;
+            for guard in self.guards.iter_mut().filter(|guard| guard.of.cgroup_id == Some(cgroup_id)) {
+                guard.sign(sign);
+                its_own = true;
+            }
+            for guard in &mut self.guards {
+                if !its_own && guard.of.cpu_nodes.contains(node) {
+                    guard.sign(sign);
+                }
+            }
+            return;
+        }
+        for guard in self.guards.iter_mut().filter(|guard| guard.of.mems.contains(node)) {
+            guard.sign(sign);
+        }
+    }
+
+    /// A look at `now_ns`. `limit` says how many bytes a workload may still grow by its own limits (`memory.max` of it and of those
+    /// above), `None` where there is none; it is asked only of those that are about to be widened. `write_ns` is how long a
+    /// write takes at worst. The steps are in the order of need.
+    pub fn look(
+        &mut self,
+        now_ns: u64,
+        rooms: &[(NodeId, NodeRoom)],
+        write_ns: u64,
+        limit: &mut dyn FnMut(&Guarded) -> Option<u64>,
+    ) -> &[Step] {
+        self.note(now_ns, rooms);
+        self.steps.clear();
+        let Self { settings, nodes, guards, steps } = self;
+        for (index, guard) in guards.iter_mut().enumerate() {
+            let sight = sight(nodes, &guard.of.mems);
+            let marks = Marks::of(settings, sight.capacity);
+            let sign = guard.sign.take();
+            guard.stage = if sight.capacity == 0 {
+                // Nothing is known of its nodes.
+                Stage::Calm
+            } else {
+                stage(guard.stage, &sight, marks, write_ns, sign)
+            };
+            if guard.stage < Stage::Widen {
+                guard.refused = guard.refused.filter(|_| guard.stage > Stage::Calm);
+                continue;
+            }
+            if let Some(what) = due(guard, nodes, &sight, now_ns, limit) {
+                steps.push(Step { guard: index, stage: guard.stage, sight, what });
+            }
+        }
+        steps.sort_unstable_by_key(|step| {
+            (std::cmp::Reverse(step.stage), step.sight.time_left_ns().unwrap_or(u64::MAX), step.guard)
+        });
+        &self.steps
+    }
+
+    /// A write has returned: the cpuset is as was asked for, or it is as before.
+    pub fn written(&mut self, cgroup: &CgroupPath, done: bool) {
+        for guard in self.guards.iter_mut().filter(|guard| guard.of.cgroup == *cgroup) {
+            if let Some(before) = guard.pending.take()
+                && !done
+            {
+                guard.of.mems = before;
+            }
+        }
+    }
+
+    fn note(&mut self, now_ns: u64, rooms: &[(NodeId, NodeRoom)]) {
+        self.nodes.retain(|known| rooms.iter().any(|(id, _)| *id == known.id));
+        for (id, room) in rooms {
+            let index = self.nodes.iter().position(|known| known.id == *id);
+            let index = index.unwrap_or_else(|| {
+                self.nodes.push(Known { id: *id, room: *room, rate: Rate::default() });
+                self.nodes.len() - 1
+            });
+            if let Some(known) = self.nodes.get_mut(index) {
+                known.room = *room;
+                known.rate.note(now_ns, room.room());
+            }
+        }
+    }
+}
+
+/// The nodes of a workload together.
+fn sight(nodes: &[Known], mems: &NodeSet) -> Sight {
+    let (mut sight, mut quick, mut slow) = (Sight::default(), 0i64, 0i64);
+    for known in nodes.iter().filter(|known| mems.contains(known.id)) {
+        sight.headroom = sight.headroom.saturating_add(known.room.headroom());
+        sight.room = sight.room.saturating_add(known.room.room());
+        sight.capacity = sight.capacity.saturating_add(known.room.managed);
+        let (of_quick, of_slow) = known.rate.averages();
+        quick = quick.saturating_add(of_quick);
+        slow = slow.saturating_add(of_slow);
+    }
+    sight.rate = u64::try_from(quick.max(slow)).unwrap_or(0);
+    sight
+}
+
+/// What is to be done about a workload that is short; nothing while that was done or told already.
+fn due(
+    guard: &mut Guard,
+    nodes: &[Known],
+    sight: &Sight,
+    now_ns: u64,
+    limit: &mut dyn FnMut(&Guarded) -> Option<u64>,
+) -> Option<What> {
+    let emergency = guard.stage == Stage::Emergency;
+    let apart = if emergency { APART_IN_EMERGENCY } else { APART };
+    let too_soon = guard.stepped_ns.is_some_and(|at| now_ns.saturating_sub(at) < apart);
+    if guard.pending.is_some() || too_soon {
+        return None;
+    }
+    let room = |id: NodeId| nodes.iter().find(|known| known.id == id).map(|known| known.room);
+    // In an emergency nobody counts on reclaim.
+    let enough = if emergency { sight.headroom } else { sight.room };
+    let refusal = if guard.of.strict {
+        Refusal::Strict
+    } else if limit(&guard.of).is_some_and(|left| left <= enough) {
+        Refusal::MemoryLimit
+    } else if let Some(wider) = choice::added(&guard.of.mems, &guard.of.spares, sight.rate, emergency, &room)
+    {
+        guard.pending = Some(std::mem::replace(&mut guard.of.mems, wider.clone()));
+        guard.stepped_ns = Some(now_ns);
+        guard.refused = None;
+        return Some(What::Widen(wider));
+    } else {
+        Refusal::NoNode
+    };
+    (guard.refused.replace(refusal) != Some(refusal)).then_some(What::Refuse(refusal))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    topology::{MemoryTier, Topology, synth::Machine},
+    widening::spares,
+};
+
+const GIB: u64 = 1 << 30;
+
+fn set(text: &str) -> NodeSet {
+    text.parse().unwrap()
+}
+
+/// Nodes 0 and 1 of one tier, 2 and 3 of a slower one; 100 GiB each.
+fn machine() -> Topology {
+    let mut machine = Machine::new().sockets(4).build();
+    let tier = |(id, nodes)| MemoryTier { id, nodes: set(nodes) };
+    machine.memory_tiers = [(4, "0-1"), (22, "2-3")].map(tier).to_vec();
+    machine
+}
+
+fn guarded(name: &str, home: &str, allowed: &str) -> Guarded {
+    let home = set(home);
+    Guarded {
+        cgroup: CgroupPath::new(name),
+        cgroup_id: Some(name.len() as u64),
+        cpu_nodes: home.clone(),
+        spares: spares(&machine(), &home, &home, &set(allowed), true),
+        mems: home.clone(),
+        home,
+        strict: false,
+        above: Vec::new(),
+        bound: None,
+    }
+}
+
+fn watch(guarded: Vec<Guarded>) -> Watch {
+    let mut watch = Watch::default();
+    watch.follow(&WideningSettings::default(), guarded);
+    watch
+}
+
+fn rooms(gib: [u64; 4]) -> Vec<(NodeId, NodeRoom)> {
+    let room = |gib: u64| NodeRoom { free: gib * GIB, managed: 100 * GIB, ..NodeRoom::default() };
+    (0..).map(NodeId).zip(gib.map(room)).collect()
+}
+
+/// `0: widen 0-1`, by the name of each cgroup.
+fn looked(watch: &mut Watch, at_ms: u64, gib: [u64; 4]) -> Vec<String> {
+    looked_with(watch, at_ms, gib, None)
+}
+
+fn looked_with(watch: &mut Watch, at_ms: u64, gib: [u64; 4], limit: Option<u64>) -> Vec<String> {
+    let steps = watch.look(at_ms * MS, &rooms(gib), 0, &mut |_| limit).to_vec();
+    let said = |step: &Step| {
+        let name = watch.guards()[step.guard].guarded().cgroup.as_str();
+        match &step.what {
+            What::Widen(mems) => format!("{name}: {mems}"),
+            What::Refuse(refusal) => format!("{name}: {}", refusal.name()),
+        }
+    };
+    steps.iter().map(said).collect()
+}
+
+#[test]
+fn a_full_node_gets_another_beside_it_once() {
+    let mut watch = watch(vec![guarded("/a", "0", "0-3")]);
+    assert!(looked(&mut watch, 0, [50, 90, 90, 90]).is_empty() && !watch.is_armed());
+    assert!(looked(&mut watch, 60_000, [7, 90, 90, 90]).is_empty());
+    assert!(watch.is_armed());
+    assert_eq!(looked(&mut watch, 60_005, [3, 90, 90, 90]), ["/a: 0-1"]);
+    assert!(looked(&mut watch, 60_010, [1, 90, 90, 90]).is_empty(), "it is asked for");
+    watch.written(&CgroupPath::new("/a"), true);
+    assert!(looked(&mut watch, 90_000, [1, 90, 90, 90]).is_empty(), "both nodes together have room");
+    assert_eq!(looked(&mut watch, 120_000, [0, 9, 90, 90]), [""; 0]);
+    assert_eq!(looked(&mut watch, 150_000, [0, 4, 90, 90]), ["/a: 0-2"]);
+}
+
+#[test]
+fn steps_are_two_seconds_apart_unless_it_is_an_emergency() {
+    let mut watch = watch(vec![guarded("/a", "0", "0-3")]);
+    let path = CgroupPath::new("/a");
+    looked(&mut watch, 0, [3, 90, 90, 90]);
+    let steps = |watch: &mut Watch, at| {
+        watch.written(&path, true);
+        looked(watch, at, [0, 0, 90, 90])
+    };
+    assert_eq!(watch.guards()[0].guarded().mems.to_string(), "0-1");
+    assert_eq!(steps(&mut watch, 1_999), [""; 0]);
+    assert_eq!(steps(&mut watch, 2_000), ["/a: 0-2"]);
+    watch.note_sign(Sign::ReclaimRetry, NodeId(0), 2);
+    assert_eq!(steps(&mut watch, 2_099), [""; 0]);
+    watch.note_sign(Sign::ReclaimRetry, NodeId(0), 2);
+    assert_eq!(steps(&mut watch, 2_100), ["/a: 0-3"]);
+}
+
+#[test]
+fn a_write_that_fails_is_tried_again() {
+    let mut watch = watch(vec![guarded("/a", "0", "0-1")]);
+    assert_eq!(looked(&mut watch, 0, [3, 90, 90, 90]), ["/a: 0-1"]);
+    watch.written(&CgroupPath::new("/a"), false);
+    assert_eq!(watch.guards()[0].guarded().mems.to_string(), "0");
+    assert_eq!(looked(&mut watch, 100, [3, 90, 90, 90]), [""; 0]);
+    assert_eq!(looked(&mut watch, 2_000, [3, 90, 90, 90]), ["/a: 0-1"]);
+}
+
+#[test]
+fn a_refusal_is_told_once_for_each_shortage() {
+    let strict = Guarded { strict: true, ..guarded("/strict", "0", "0-3") };
+    let mut watch = watch(vec![strict, guarded("/alone", "0", "0")]);
+    let refused = ["/strict: strict", "/alone: no-node"];
+    assert_eq!(looked(&mut watch, 0, [3, 90, 90, 90]), refused);
+    assert_eq!(looked(&mut watch, 60_000, [3, 90, 90, 90]), [""; 0]);
+    assert_eq!(looked(&mut watch, 120_000, [50, 90, 90, 90]), [""; 0]);
+    assert_eq!(looked(&mut watch, 180_000, [3, 90, 90, 90]), refused);
+}
+
+#[test]
+fn whoever_reaches_its_own_limit_first_is_left_alone() {
+    let mut watch = watch(vec![guarded("/a", "0", "0-3")]);
+    assert_eq!(looked_with(&mut watch, 0, [3, 90, 90, 90], Some(3 * GIB)), ["/a: memory-limit"]);
+    assert_eq!(looked_with(&mut watch, 5, [3, 90, 90, 90], Some(4 * GIB)), ["/a: 0-1"]);
+}
+
+#[test]
+fn direct_reclaim_is_about_the_cgroup_or_about_who_runs_there() {
+    let mut watch =
+        watch(vec![guarded("/a", "0", "0-3"), guarded("/bb", "0", "0-3"), guarded("/ccc", "1", "0-3")]);
+    let at = |watch: &mut Watch, at: u64, id| {
+        watch.note_sign(Sign::DirectReclaim, NodeId(0), id);
+        looked(watch, at, [15, 15, 50, 50])
+    };
+    assert_eq!(at(&mut watch, 0, 3), ["/bb: 0-1"]);
+    assert_eq!(at(&mut watch, 10, 99), ["/a: 0-1"]);
+}
+
+#[test]
+fn state_goes_on_with_the_same_cgroup_alone() {
+    let mut watch = watch(vec![guarded("/a", "0", "0-3")]);
+    looked(&mut watch, 0, [3, 90, 90, 90]);
+    watch.follow(&WideningSettings::default(), vec![guarded("/b", "1", "0"), guarded("/a", "0", "0-3")]);
+    assert_eq!(watch.guards()[1].guarded().mems.to_string(), "0-1", "the write is under way");
+    assert_eq!(looked(&mut watch, 10, [3, 90, 90, 90]), [""; 0]);
+    let again = Guarded { cgroup_id: Some(77), ..guarded("/a", "0", "0-3") };
+    watch.follow(&WideningSettings::default(), vec![again]);
+    assert_eq!(looked(&mut watch, 20, [3, 90, 90, 90]), ["/a: 0-1"], "it was made again");
+}
+
+#[test]
+fn the_nearest_to_the_end_comes_first() {
+    let mut watch = watch(vec![guarded("/a", "0", "0-3"), guarded("/b", "1", "0-3")]);
+    looked(&mut watch, 0, [30, 30, 90, 90]);
+    assert_eq!(looked(&mut watch, 1_000, [3, 1, 90, 90]), ["/b: 1-2", "/a: 0,2"]);
+}
+
+proptest! {
+    /// Whatever nodes and the kernel do, what is asked for is allowed, for whom it may be, and not too often.
+    #[test]
+    fn steps_keep_to_the_rules(
+        homes in proptest::collection::vec((0u32..4, 0u32..16, any::<bool>()), 1..5),
+        looks in proptest::collection::vec(
+            (1u64..1_000, proptest::array::uniform4(0u64..100), 0u32..4, 0u32..4, any::<bool>()), 1..80,
+        ),
+    ) {
+        let of = |bits: u32| (0..4).filter(|id| bits & (1 << id) != 0).map(NodeId).collect::<NodeSet>();
+        let guarded: Vec<_> = homes.iter().zip(["/a", "/bb", "/ccc", "/dddd"]).map(|((home, allowed, strict), name)| {
+            Guarded {
+                strict: *strict,
+                ..guarded(name, &home.to_string(), &of(*allowed).to_string())
+            }
+        }).collect();
+        let mut watch = watch(guarded);
+        let mut at = 0;
+        let mut stepped: Vec<Option<u64>> = vec![None; homes.len()];
+        let mut had: Vec<NodeSet> = homes.iter().map(|(home, ..)| of(1 << home)).collect();
+        for (passed, gib, node, sign, returns) in looks {
+            at += passed;
+            if let Some(sign) = [Sign::KswapdWoken, Sign::DirectReclaim, Sign::ReclaimRetry].get(sign as usize) {
+                watch.note_sign(*sign, NodeId(node), 1);
+            }
+            let steps = watch.look(at * MS, &rooms(gib), 0, &mut |_| None).to_vec();
+            for Step { guard, stage, what, .. } in steps {
+                let (home, allowed, strict) = homes[guard];
+                let What::Widen(mems) = what else { continue };
+                prop_assert!(!strict, "a strict one was widened");
+                prop_assert!(stage >= Stage::Widen);
+                let new = mems.difference(&had[guard]);
+                prop_assert!(had[guard].is_subset(&mems) && !new.is_empty());
+                prop_assert!(new.is_subset(&of(allowed)) && mems.contains(NodeId(home)));
+                prop_assert!(stage == Stage::Emergency || new.len() == 1);
+                prop_assert!(new.is_disjoint(&of(0b0011)) || new.is_disjoint(&of(0b1100)), "two tiers");
+                let apart = if stage == Stage::Emergency { APART_IN_EMERGENCY } else { APART };
+                prop_assert!(stepped[guard].is_none_or(|before| (at - before) * MS >= apart));
+                stepped[guard] = Some(at);
+                had[guard] = mems;
+                if returns {
+                    let cgroup = watch.guards()[guard].guarded().cgroup.clone();
+                    watch.written(&cgroup, true);
+                }
+            }
+        }
+    }
+}

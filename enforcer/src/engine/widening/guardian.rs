@@ -1,0 +1,286 @@
+//! The thread that widens: looks at the nodes, asks the core what is due, and has it written.
+//!
+//! Every 100 ms while all is calm and every 5 ms while somebody is near the end; the ring of memory pressure wakes it at
+//! once. A look allocates nothing. A write is on a thread of its own, with files that were opened when the workload was handed in, and
+//! its original in the journal since then: between the sign and the write there is neither a file to open nor a disk to wait for.
+//!
+//! Never: it decides; it waits for a write; it writes while enforcement is paused.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    time::{Duration, Instant},
+};
+
+use enforcer_core::{
+    sample::{OomConstraint, PressureEvent, PressureKind},
+    set::NodeSet,
+    widening::{Latencies, Sight, Sign, Stage, Step, Watch, What},
+    workload::CgroupPath,
+};
+
+use super::{
+    MOST_TOLD, Senses, Widening,
+    told::{Happened, Told},
+};
+use crate::{
+    enforce::{
+        cpuset::CpusetTree,
+        mems_file::{MemsFile, MemsWrite},
+    },
+    engine::Gate,
+    observe::{PressureTap, kernel_now_ns},
+};
+
+/// Time between two looks while all is calm.
+const CALM: Duration = Duration::from_millis(100);
+/// The same while somebody is not.
+const ARMED: Duration = Duration::from_millis(5);
+/// The same while nobody is guarded.
+const IDLE: Duration = Duration::from_secs(10);
+/// Most results of writes that are taken at once: every one of them rang the bell.
+const MOST_RESULTS: usize = 64;
+
+/// What the thread has.
+pub(super) struct Guardian {
+    widening: Widening,
+    senses: Senses,
+    tree: CpusetTree,
+    gate: Gate,
+    watch: Watch,
+    files: BTreeMap<CgroupPath, Arc<MemsFile>>,
+    results: (Sender<Done>, Receiver<Done>),
+    /// How long writes took.
+    writes: Latencies,
+    /// The latest sign of the kernel that no look has used, by its time.
+    signed_ns: Option<u64>,
+    /// It was said already that the nodes cannot be read.
+    blind: bool,
+}
+
+/// A write that has returned.
+struct Done {
+    cgroup: CgroupPath,
+    stage: Stage,
+    sight: Sight,
+    before: NodeSet,
+    mems: NodeSet,
+    above: String,
+    result: Result<(), String>,
+    /// From what made it necessary, and from its begin, in ns.
+    since_trigger: u64,
+    took: u64,
+}
+
+impl Guardian {
+    pub(super) fn new(widening: Widening, senses: Senses, tree: CpusetTree, gate: Gate) -> Self {
+        Self {
+            widening,
+            senses,
+            tree,
+            gate,
+            watch: Watch::default(),
+            files: BTreeMap::new(),
+            results: channel(),
+            writes: Latencies::default(),
+            signed_ns: None,
+            blind: false,
+        }
+    }
+
+    /// Until the daemon ends.
+    pub(super) fn run(mut self) {
+        let mut ring: Option<OwnedFd> = self.senses.tap.descriptor();
+        loop {
+            let longest = match self.watch.guards() {
+                [] => IDLE,
+                _ if self.watch.is_armed() => ARMED,
+                _ => CALM,
+            };
+            match PressureTap::wait(&self.widening.bell, ring.as_ref(), longest) {
+                Ok((true, _)) => {
+                    ring = self.senses.tap.descriptor();
+                    self.take_results();
+                    self.follow();
+                }
+                Ok((false, _)) => {}
+                Err(error) => {
+                    tracing::error!("waiting for memory pressure: {error}");
+                    std::thread::sleep(ARMED);
+                }
+            }
+            self.take_events();
+            if !self.watch.guards().is_empty() {
+                self.look();
+            }
+        }
+    }
+
+    /// Goes on with whom the turns hand in.
+    fn follow(&mut self) {
+        let Some((settings, guarded)) = self.widening.lock().guarded.take() else { return };
+        let wanted =
+            guarded.iter().flat_map(|one| one.above.iter().map(|(path, _)| path).chain([&one.cgroup]));
+        let wanted: Vec<CgroupPath> = wanted.cloned().collect();
+        // Opened anew: a cgroup of that name may be another one.
+        self.files.clear();
+        for path in wanted {
+            match MemsFile::open(&self.tree, &path) {
+                Ok(file) => {
+                    self.files.insert(path, Arc::new(file));
+                }
+                Err(error) if error.is_gone() => {}
+                Err(error) => tracing::warn!("its memory nodes cannot be widened: {error}"),
+            }
+        }
+        self.senses.limits.follow(guarded.iter().map(|one| &one.cgroup));
+        self.watch.follow(&settings, guarded);
+    }
+
+    /// Takes what the kernel told.
+    fn take_events(&mut self) {
+        let Self { senses, watch, signed_ns, widening, .. } = self;
+        senses.tap.take(|event| {
+            let sign = match event.kind {
+                PressureKind::KswapdWoken => Sign::KswapdWoken,
+                PressureKind::DirectReclaim => Sign::DirectReclaim,
+                PressureKind::ReclaimRetry => Sign::ReclaimRetry,
+                PressureKind::OomVictim => return killed(watch, widening, event),
+            };
+            *signed_ns = Some(signed_ns.map_or(event.time_ns, |first| first.min(event.time_ns)));
+            watch.note_sign(sign, event.numa_node, event.cgroup_id);
+        });
+    }
+
+    fn look(&mut self) {
+        let now_ns = kernel_now_ns();
+        let Self { senses: Senses { rooms, limits, .. }, watch, .. } = self;
+        let rooms = match rooms.look(Instant::now()) {
+            Ok(rooms) => rooms,
+            Err(error) => {
+                if !self.blind {
+                    tracing::error!("memory that gets short is not seen: {error}");
+                }
+                return self.blind = true;
+            }
+        };
+        self.blind = false;
+        let write_ns = self.writes.quantile(99).unwrap_or(0);
+        let steps = watch.look(now_ns, rooms, write_ns, &mut |guarded| limits.left(&guarded.cgroup));
+        let trigger_ns = self.signed_ns.take().unwrap_or(now_ns).min(now_ns);
+        if steps.is_empty() {
+            return;
+        }
+        let steps = steps.to_vec();
+        let paused = self.gate.paused().is_some();
+        for step in steps {
+            self.carry_out(step, trigger_ns, paused);
+        }
+    }
+
+    fn carry_out(&mut self, Step { guard, stage, sight, what }: Step, trigger_ns: u64, paused: bool) {
+        let Some(guarded) = self.watch.guards().get(guard).map(|guard| guard.guarded()) else { return };
+        let cgroup = guarded.cgroup.clone();
+        let mems = match what {
+            What::Widen(mems) => mems,
+            What::Refuse(refusal) => {
+                let bound = guarded.bound.clone();
+                self.widening.lock().report.refused(refusal);
+                return tell(
+                    &self.widening,
+                    Told { cgroup, what: Happened::Refused { sight, refusal, bound } },
+                );
+            }
+        };
+        if paused {
+            return self.watch.written(&cgroup, false);
+        }
+        let mut above = String::new();
+        let mut wider = Vec::new();
+        for (path, has) in &guarded.above {
+            if !mems.is_subset(has) {
+                let to = has.union(&mems);
+                // Writing into a text cannot fail.
+                let _ = write!(above, ", after {path} above it has {to}");
+                wider.push((path.clone(), to));
+            }
+        }
+        wider.push((cgroup.clone(), mems.clone()));
+        let files: Option<Vec<_>> =
+            wider.into_iter().map(|(path, mems)| Some((Arc::clone(self.files.get(&path)?), mems))).collect();
+        let added = mems.difference(&guarded.home);
+        let before = {
+            let mut state = self.widening.lock();
+            let known = state.added.entry(cgroup.clone()).or_default();
+            let before = guarded.home.union(known);
+            known.extend(&added);
+            state.busy += 1;
+            before
+        };
+        let begun = kernel_now_ns();
+        let (sender, bell) = (self.results.0.clone(), self.widening.bell.clone());
+        let done = move |cgroup: CgroupPath, result| {
+            let now = kernel_now_ns();
+            let since = |then: u64| now.saturating_sub(then);
+            let (since_trigger, took) = (since(trigger_ns), since(begun));
+            // Nobody listens when the daemon ends.
+            let _ =
+                sender.send(Done { cgroup, stage, sight, before, mems, above, result, since_trigger, took });
+            bell.ring();
+        };
+        match files {
+            Some(files) => MemsWrite { cgroup, files }.start(done),
+            None => done(cgroup, Err("its cpuset, or that of one above it, could not be opened".to_owned())),
+        }
+    }
+
+    fn take_results(&mut self) {
+        for _ in 0..MOST_RESULTS {
+            let Ok(done) = self.results.1.try_recv() else { return };
+            let Done { cgroup, stage, sight, before, mems, above, result, since_trigger, took } = done;
+            self.watch.written(&cgroup, result.is_ok());
+            self.writes.note(took);
+            {
+                let mut state = self.widening.lock();
+                state.busy = state.busy.saturating_sub(1);
+                state.report.widened_at(stage, result.is_ok(), since_trigger);
+                if result.is_err()
+                    && let Some(added) = state.added.get_mut(&cgroup)
+                {
+                    *added = added.difference(&mems.difference(&before));
+                    if added.is_empty() {
+                        state.added.remove(&cgroup);
+                    }
+                }
+            }
+            let what = Happened::Widened { stage, sight, before, mems, above, result };
+            tell(&self.widening, Told { cgroup, what });
+        }
+    }
+}
+
+/// One of a guarded workload is killed, or of nobody who is.
+fn killed(watch: &Watch, widening: &Widening, event: &PressureEvent) {
+    let by_limit = match event.constraint {
+        Some(OomConstraint::Memcg) => true,
+        Some(OomConstraint::Cpuset | OomConstraint::MemoryPolicy) => false,
+        _ => return,
+    };
+    let mut whose = watch.guards().iter().map(|guard| guard.guarded());
+    let Some(guarded) = whose.find(|one| one.cgroup_id == Some(event.cgroup_id)) else { return };
+    widening.lock().report.killed(by_limit);
+    tell(widening, Told { cgroup: guarded.cgroup.clone(), what: Happened::Killed { by_limit } });
+}
+
+fn tell(widening: &Widening, told: Told) {
+    told.log();
+    let mut state = widening.lock();
+    if state.told.len() < MOST_TOLD {
+        state.told.push(told);
+    }
+}

@@ -1,0 +1,202 @@
+//! Memory nodes for workloads that run short, beside the turns: what the turns and the thread that widens know of each other.
+//!
+//! A turn takes as long as the kernel lets it, and a node that fills up does not wait for it. So a thread of its own
+//! ([`guardian`]) looks at the nodes, decides (`enforcer_core::widening`) and has cpusets written. The turns say whom it guards, with
+//! the originals recorded already; it says what it has added, which the turns keep as part of each goal, and give back
+//! when there is room again. Both hold this lock for a look at it, never while anything is read or written.
+//!
+//! Never: somebody is guarded whose original is not in the journal, or while the daemon may not write.
+
+mod guardian;
+mod told;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use enforcer_core::{
+    decide::Widened,
+    model::Model,
+    place::Inventory,
+    policy::{Policy, WideningSettings},
+    sample::Sample,
+    set::NodeSet,
+    widening::{Calmness, Guarded, Narrowing},
+    workload::{CgroupPath, Workload},
+};
+
+use self::guardian::Guardian;
+pub(super) use self::told::Told;
+use super::Gate;
+use crate::{
+    enforce::cpuset::CpusetTree,
+    observe::{Bell, MemoryLimits, PressureTap, Rooms},
+    report::widening::WideningReport,
+};
+
+/// What was told and nobody has taken: more than this is forgotten.
+const MOST_TOLD: usize = 1_024;
+
+/// What the thread looks with.
+pub struct Senses {
+    /// Memory pressure.
+    pub tap: PressureTap,
+    /// What the nodes have left.
+    pub rooms: Rooms,
+    /// Limits of workloads.
+    pub limits: MemoryLimits,
+}
+
+/// A handle to what was added; clones refer to the same.
+#[derive(Debug, Clone)]
+pub struct Widening {
+    state: Arc<Mutex<State>>,
+    bell: Bell,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// For the thread, until it has taken it.
+    guarded: Option<(WideningSettings, Vec<Guarded>)>,
+    /// What was added to each, and is not to be taken away yet.
+    added: Widened,
+    /// Writes under way.
+    busy: usize,
+    told: Vec<Told>,
+    report: WideningReport,
+}
+
+impl Widening {
+    /// Starts the thread. It guards nobody yet.
+    pub fn start(senses: Senses, tree: CpusetTree, gate: Gate) -> io::Result<Self> {
+        let widening = Self { state: Arc::default(), bell: Bell::new()? };
+        senses.tap.listen(widening.bell.clone());
+        let guardian = Guardian::new(widening.clone(), senses, tree, gate);
+        std::thread::Builder::new().name("widening".into()).spawn(move || guardian.run())?;
+        Ok(widening)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Whoever panicked left what is whole: each change of it is one.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was added to whom.
+    pub(super) fn added(&self) -> Widened {
+        self.lock().added.clone()
+    }
+
+    /// Adds to these nodes of a cgroup what was added to it.
+    pub(super) fn add_to(&self, cgroup: &CgroupPath, mems: &mut NodeSet) {
+        if let Some(added) = self.lock().added.get(cgroup) {
+            mems.extend(added);
+        }
+    }
+
+    /// Something that an earlier daemon has added.
+    pub(super) fn adopt(&self, cgroup: &CgroupPath, added: NodeSet) {
+        tracing::info!("{cgroup}: nodes {added} were added before the daemon was started again");
+        self.lock().added.insert(cgroup.clone(), added);
+    }
+
+    /// Whoever is not among these has ended.
+    pub(super) fn only(&self, workloads: &[Workload]) {
+        let there: BTreeSet<&CgroupPath> = workloads.iter().map(|one| &one.cgroup).collect();
+        self.lock().added.retain(|cgroup, _| there.contains(cgroup));
+    }
+
+    /// Its own nodes are all that it is to have again, unless something is being added anywhere.
+    fn give_back(&self, cgroup: &CgroupPath) -> bool {
+        let mut state = self.lock();
+        state.busy == 0 && state.added.remove(cgroup).is_some()
+    }
+
+    /// Guards these from now on, and nobody else.
+    pub(super) fn guard(&self, settings: &WideningSettings, mut guarded: Vec<Guarded>) {
+        let mut state = self.lock();
+        for one in &mut guarded {
+            // It may have been added since they were looked at.
+            if let Some(added) = state.added.get(&one.cgroup) {
+                one.mems.extend(added);
+            }
+        }
+        state.guarded = Some((settings.clone(), guarded));
+        drop(state);
+        self.bell.ring();
+    }
+
+    /// What happened since this was last asked.
+    pub(super) fn take_told(&self) -> Vec<Told> {
+        std::mem::take(&mut self.lock().told)
+    }
+
+    /// All that happened since the daemon was started.
+    pub(super) fn report(&self) -> WideningReport {
+        let state = self.lock();
+        WideningReport { widened: state.added.clone(), ..state.report.clone() }
+    }
+
+    /// Gives back what is not needed any longer: from this turn on it is no part of any goal.
+    pub(super) fn review(
+        &self,
+        narrowing: &mut Narrowing,
+        inventory: &Inventory,
+        (workloads, model): (&[Workload], &Model),
+        (sample, before): (&Sample, Option<&Sample>),
+        policy: &Policy,
+    ) -> BTreeMap<CgroupPath, String> {
+        let added = self.added();
+        narrowing.retain(|cgroup| workloads.iter().any(|one| one.cgroup == *cgroup));
+        let mut waiting = BTreeMap::new();
+        for workload in workloads {
+            let cgroup = &workload.cgroup;
+            let Some(extra) = added.get(cgroup) else { continue };
+            let figures = model.of(workload);
+            let home = figures.and_then(|figures| Some(figures.mems.as_ref()?.difference(extra)));
+            let mut seen = calmness(inventory, sample, before, &home.unwrap_or_default());
+            let bytes = figures.and_then(|figures| figures.bytes_by_node.as_ref());
+            seen.away = bytes.map(|bytes| {
+                let of_node =
+                    |node| bytes.get(&node).map_or(0, |bytes| bytes.anon.saturating_add(bytes.file));
+                extra.iter().map(of_node).sum()
+            });
+            let cgroup_sample = sample.cgroups.get(cgroup);
+            seen.pressure = cgroup_sample
+                .and_then(|seen| seen.memory_pressure.as_ref())
+                .map(|pressure| pressure.some.avg10);
+            let busy = self.lock().busy > 0;
+            let now_ns = sample.monotonic_ns;
+            match narrowing.review(cgroup, &seen, busy, &policy.memory.widening, now_ns) {
+                Ok(()) if self.give_back(cgroup) => {
+                    tracing::info!("{cgroup}: there is room on its own nodes: {extra} is given back");
+                }
+                Ok(()) => {}
+                Err(reason) => {
+                    waiting.insert(cgroup.clone(), reason);
+                }
+            }
+        }
+        waiting
+    }
+}
+
+/// What is known of the own nodes of a workload.
+fn calmness(inventory: &Inventory, sample: &Sample, before: Option<&Sample>, home: &NodeSet) -> Calmness {
+    let free = |sample: &Sample| -> Option<u64> {
+        home.iter().map(|node| sample.nodes.get(&node)?.mem_free_bytes).sum()
+    };
+    let size =
+        || -> Option<u64> { home.iter().map(|node| inventory.machine.node(node)?.mem_total_bytes).sum() };
+    if home.is_empty() {
+        return Calmness::default();
+    }
+    let now = free(sample);
+    let rate = before.and_then(|before| {
+        let passed = sample.monotonic_ns.checked_sub(before.monotonic_ns).filter(|ns| *ns > 0)?;
+        let went = free(before)?.saturating_sub(now?);
+        u64::try_from(u128::from(went) * 1_000_000_000 / u128::from(passed)).ok()
+    });
+    Calmness { home_free: now, home_size: size(), rate, ..Calmness::default() }
+}

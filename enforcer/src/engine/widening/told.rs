@@ -1,0 +1,105 @@
+//! Something that happened to a guarded workload, for the log, for `explain` and for counts.
+
+use enforcer_core::{
+    plan::{Action, Outcome, OutcomeResult, Step},
+    set::NodeSet,
+    widening::{Refusal, Sight, Stage},
+    workload::{CgroupPath, Workload},
+};
+
+use crate::{
+    engine::decisions::{entry, subject},
+    report::decision::{DecisionRecord, DecisionState, Subject},
+};
+
+/// Who decided it, where decisions are told.
+const BY: &str = "memory";
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::engine) struct Told {
+    /// To whom.
+    pub(in crate::engine) cgroup: CgroupPath,
+    pub(super) what: Happened,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Happened {
+    /// A node was added, or could not be.
+    Widened {
+        stage: Stage,
+        sight: Sight,
+        before: NodeSet,
+        mems: NodeSet,
+        above: String,
+        result: Result<(), String>,
+    },
+    /// None was.
+    Refused { sight: Sight, refusal: Refusal, bound: Option<String> },
+    /// One of its processes is killed.
+    Killed { by_limit: bool },
+}
+
+impl Told {
+    /// In one sentence.
+    pub(super) fn sentence(&self) -> String {
+        match &self.what {
+            Happened::Widened { stage, sight, before, mems, above, .. } => {
+                format!("memory nodes {before} become {mems}{above}: {sight} ({})", stage.name())
+            }
+            Happened::Refused { sight, refusal, bound } => {
+                let why = match refusal {
+                    Refusal::Strict => "it is declared to stay on its memory nodes".to_owned(),
+                    Refusal::MemoryLimit => {
+                        "its own memory limit ends its growth first (reason=memcg_limit)".to_owned()
+                    }
+                    Refusal::NoNode => match bound {
+                        Some(bound) => format!("no node that it may have has room: {bound}"),
+                        None => "no node that it may have has room".to_owned(),
+                    },
+                };
+                format!("its memory nodes are nearly full ({sight}), and none is added: {why}")
+            }
+            Happened::Killed { by_limit: true } => {
+                "the OOM killer acted because of its own memory limit (reason=memcg_limit): its memory nodes are left alone"
+                    .to_owned()
+            }
+            Happened::Killed { by_limit: false } => {
+                "the OOM killer acted because its memory nodes were full".to_owned()
+            }
+        }
+    }
+
+    /// Into the log.
+    pub(super) fn log(&self) {
+        let (cgroup, sentence) = (&self.cgroup, self.sentence());
+        match &self.what {
+            Happened::Widened { result: Err(error), .. } => tracing::error!("{cgroup}: {sentence}: {error}"),
+            Happened::Killed { by_limit: true } | Happened::Widened { .. } => {
+                tracing::info!("{cgroup}: {sentence}");
+            }
+            _ => tracing::warn!("{cgroup}: {sentence}"),
+        }
+    }
+
+    /// As a decision.
+    pub(in crate::engine) fn record(&self, workload: &Workload) -> (Subject, DecisionRecord) {
+        let reason = self.sentence();
+        let record = match &self.what {
+            Happened::Widened { mems, result, .. } => {
+                let action = Action::SetMems { cgroup: self.cgroup.clone(), mems: mems.clone() };
+                let result = match result {
+                    Ok(()) => OutcomeResult::Applied { read_back: mems.to_string() },
+                    Err(error) => OutcomeResult::Failed { error: error.clone() },
+                };
+                let outcomes = vec![Outcome { step: Step { action, reason: reason.clone() }, result }];
+                let state = DecisionState::of(&outcomes);
+                DecisionRecord { reason, outcomes, ..entry(BY, state) }
+            }
+            Happened::Refused { .. } | Happened::Killed { .. } => {
+                DecisionRecord { reason, ..entry(BY, DecisionState::Refused) }
+            }
+        };
+        (subject(workload), record)
+    }
+}

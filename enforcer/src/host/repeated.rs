@@ -1,0 +1,75 @@
+//! A kernel file that is read again and again: opened once, read from its begin each time into a buffer that is kept.
+//!
+//! For loops that must neither allocate nor look up a path. Kernel files make their text anew at each read from offset 0
+//! (`seq_read_iter` in `fs/seq_file.c`, `sysfs_kf_seq_show`). A file of a cgroup or node that is gone fails with `ENODEV`.
+
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use super::ReadError;
+
+/// The file, and room for its text.
+#[derive(Debug)]
+pub struct RepeatedFile {
+    path: PathBuf,
+    file: File,
+    buffer: Vec<u8>,
+}
+
+impl RepeatedFile {
+    /// Opens a file of which at most `room` bytes are ever read.
+    pub fn open(path: &Path, room: usize) -> Result<Self, ReadError> {
+        let failed = |cause| ReadError { path: path.to_owned(), cause };
+        let file = File::open(path).map_err(failed)?;
+        Ok(Self { path: path.to_owned(), file, buffer: vec![0; room] })
+    }
+
+    /// Its text now, or as much of it as there is room for; allocates nothing unless it fails.
+    pub fn text(&mut self) -> Result<&str, ReadError> {
+        let mut filled = 0;
+        loop {
+            let rest = self.buffer.get_mut(filled..).unwrap_or_default();
+            if rest.is_empty() {
+                break;
+            }
+            match self.file.read_at(rest, filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(cause) => return Err(ReadError { path: self.path.clone(), cause }),
+            }
+        }
+        let read = self.buffer.get(..filled).unwrap_or_default();
+        std::str::from_utf8(read).map_err(|error| ReadError {
+            path: self.path.clone(),
+            cause: io::Error::new(io::ErrorKind::InvalidData, error),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn shows_what_is_there_at_each_reading() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("vmstat");
+        fs::write(&path, "nr_free_pages 12\n").unwrap();
+        let mut file = RepeatedFile::open(&path, 64).unwrap();
+        assert_eq!(file.text().unwrap(), "nr_free_pages 12\n");
+        fs::write(&path, "nr_free_pages 3\n").unwrap();
+        assert_eq!(file.text().unwrap(), "nr_free_pages 3\n");
+        fs::write(&path, [b'x'; 100]).unwrap();
+        assert_eq!(file.text().unwrap().len(), 64, "no more than there is room for");
+        fs::write(&path, [0xff]).unwrap();
+        assert!(file.text().unwrap_err().to_string().contains("vmstat"));
+        assert!(RepeatedFile::open(&dir.path().join("none"), 64).is_err());
+    }
+}

@@ -1,0 +1,144 @@
+//! Memory pressure for two readers: the samples, which want to know all that was told, and a thread that acts on it within a
+//! millisecond.
+//!
+//! A ring has one reader at a time. Here it is behind a lock: whoever comes takes out what is there for both of them. When the
+//! turns took it, the thread is woken. While a thread listens, the ring wakes nobody else.
+//!
+//! Never: anything is done with an event here. Where nothing tells of pressure there is nothing to take.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use enforcer_core::sample::PressureEvent;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::Bell;
+#[cfg(feature = "bpf")]
+use super::{bpf::PressureRing, kernel_side::Pressure};
+
+/// Events that wait for the thread; the first stay, because they are the earliest sign.
+const WAITING: usize = 1_024;
+
+/// A handle to the ring; clones refer to the same.
+#[derive(Clone, Default)]
+pub struct PressureTap(Arc<Mutex<Tapped>>);
+
+#[derive(Default)]
+struct Tapped {
+    #[cfg(feature = "bpf")]
+    ring: Option<PressureRing>,
+    #[cfg(feature = "bpf")]
+    told: Pressure,
+    /// For the thread.
+    waiting: Vec<PressureEvent>,
+    /// Wakes it; none where no thread listens.
+    bell: Option<Bell>,
+}
+
+impl PressureTap {
+    fn lock(&self) -> MutexGuard<'_, Tapped> {
+        // Whoever panicked left events that are whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread listens from now on: it is woken by `bell` when somebody else took events out, or another ring is there.
+    pub fn listen(&self, bell: Bell) {
+        let mut tapped = self.lock();
+        tapped.waiting.reserve(WAITING);
+        tapped.bell = Some(bell);
+    }
+
+    /// Does a thread listen?
+    pub fn is_listened_to(&self) -> bool {
+        self.lock().bell.is_some()
+    }
+
+    /// For the thread: what the ring is to be waited for with. Another one after the bell rang.
+    pub fn descriptor(&self) -> Option<OwnedFd> {
+        #[cfg(feature = "bpf")]
+        return self.lock().ring.as_ref().and_then(|ring| ring.as_fd().try_clone_to_owned().ok());
+        #[cfg(not(feature = "bpf"))]
+        None
+    }
+
+    /// For the thread: waits for events, the bell or so long.
+    pub fn wait(bell: &Bell, ring: Option<&OwnedFd>, longest: Duration) -> io::Result<(bool, bool)> {
+        bell.wait(ring.map(AsFd::as_fd), longest)
+    }
+
+    /// For the thread: hands all that was told since the last time to `take`.
+    pub fn take(&self, mut take: impl FnMut(&PressureEvent)) {
+        let mut tapped = self.lock();
+        tapped.read();
+        tapped.waiting.iter().for_each(&mut take);
+        tapped.waiting.clear();
+    }
+}
+
+#[cfg(feature = "bpf")]
+impl PressureTap {
+    /// For the turns: goes on with this ring.
+    pub(super) fn attach(&self, ring: Option<PressureRing>) {
+        let mut tapped = self.lock();
+        tapped.ring = ring;
+        tapped.wake();
+    }
+
+    /// For the turns: is there a ring?
+    pub(super) fn is_attached(&self) -> bool {
+        self.lock().ring.is_some()
+    }
+
+    /// For the turns: takes out what is there, so that there is room for more.
+    pub(super) fn drain(&self) {
+        let mut tapped = self.lock();
+        let before = tapped.waiting.len();
+        tapped.read();
+        if tapped.waiting.len() > before {
+            tapped.wake();
+        }
+    }
+
+    /// For the turns: does something with what was told.
+    pub(super) fn with<T>(&self, of: impl FnOnce(&mut Pressure) -> T) -> T {
+        of(&mut self.lock().told)
+    }
+}
+
+impl Tapped {
+    #[cfg(feature = "bpf")]
+    fn wake(&self) {
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
+    }
+
+    #[cfg(not(feature = "bpf"))]
+    fn read(&mut self) {
+        let _ = self;
+    }
+
+    #[cfg(feature = "bpf")]
+    fn read(&mut self) {
+        let Self { ring, told, waiting, bell } = self;
+        let Some(ring) = ring else { return };
+        let now_ns = kernel_now_ns();
+        ring.read(|event| {
+            if let Some(event) = event.as_ref().filter(|_| bell.is_some() && waiting.len() < WAITING) {
+                waiting.push(event.clone());
+            }
+            told.take(event, now_ns);
+        });
+    }
+}
+
+/// Time of the clock that events have theirs from (`bpf_ktime_get_ns`), in ns.
+pub fn kernel_now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let part = |part: i64| u64::try_from(part).unwrap_or(0);
+    part(now.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(now.tv_nsec))
+}

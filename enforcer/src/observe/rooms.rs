@@ -1,0 +1,142 @@
+//! What the NUMA nodes have left, read many times a second.
+//!
+//! `nodeN/vmstat` is held open and read at each look; watermarks come from `/proc/zoneinfo`, which is ten times as dear and
+//! changes only when somebody changes a setting or memory comes or goes: it is read every [`REFRESH`]. A look allocates nothing.
+//!
+//! A node that cannot be read is left out: nothing is known of it, and nothing may be concluded.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use enforcer_core::{
+    id::NodeId,
+    parse::node_pages::{ZonePages, node_pages, zone_pages},
+    widening::NodeRoom,
+};
+
+use crate::host::{HostRoot, ReadError, list_dir, read_text, repeated::RepeatedFile};
+
+/// Time between two readings of the watermarks, and of which nodes there are.
+const REFRESH: Duration = Duration::from_secs(10);
+/// Longest file of a node: one page (`sysfs_emit`).
+const LONGEST: usize = 4_096;
+
+/// The files of all nodes.
+#[derive(Debug)]
+pub struct Rooms {
+    nodes_dir: PathBuf,
+    zoneinfo: PathBuf,
+    page_bytes: u64,
+    files: Vec<(NodeId, RepeatedFile)>,
+    zones: BTreeMap<NodeId, ZonePages>,
+    rooms: Vec<(NodeId, NodeRoom)>,
+    refreshed: Option<Instant>,
+}
+
+impl Rooms {
+    /// Of this host, with pages of so many bytes.
+    pub fn new(host: &HostRoot, page_bytes: u64) -> Self {
+        Self {
+            nodes_dir: host.sys.join("devices/system/node"),
+            zoneinfo: host.proc.join("zoneinfo"),
+            page_bytes,
+            files: Vec::new(),
+            zones: BTreeMap::new(),
+            rooms: Vec::new(),
+            refreshed: None,
+        }
+    }
+
+    /// What each node has now. An error says what could not be read at all.
+    pub fn look(&mut self, now: Instant) -> Result<&[(NodeId, NodeRoom)], ReadError> {
+        if self.refreshed.is_none_or(|at| now.saturating_duration_since(at) >= REFRESH) {
+            self.refresh()?;
+            self.refreshed = Some(now);
+        }
+        self.rooms.clear();
+        for (node, file) in &mut self.files {
+            let Some(zones) = self.zones.get(node) else { continue };
+            // It went just now.
+            let Some(pages) = file.text().ok().and_then(node_pages) else { continue };
+            let bytes = |pages: u64| pages.saturating_mul(self.page_bytes);
+            let room = NodeRoom {
+                free: bytes(pages.free),
+                low: bytes(zones.low),
+                managed: bytes(zones.managed),
+                file: bytes(pages.file),
+                slab: bytes(pages.slab_reclaimable),
+            };
+            self.rooms.push((*node, room));
+        }
+        Ok(&self.rooms)
+    }
+
+    fn refresh(&mut self) -> Result<(), ReadError> {
+        let text = read_text(&self.zoneinfo)?;
+        self.zones = zone_pages(&text).map_err(|error| ReadError {
+            path: self.zoneinfo.clone(),
+            cause: std::io::Error::new(std::io::ErrorKind::InvalidData, error),
+        })?;
+        let names = list_dir(&self.nodes_dir)?.unwrap_or_default();
+        let ids = names.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok().map(NodeId));
+        let ids: Vec<NodeId> = ids.collect();
+        self.files.retain(|(node, _)| ids.contains(node));
+        for node in ids {
+            if !self.files.iter().any(|(known, _)| *known == node) {
+                let path = self.nodes_dir.join(format!("node{node}/vmstat"));
+                self.files.push((node, RepeatedFile::open(&path, LONGEST)?));
+            }
+        }
+        self.rooms.reserve(self.files.len());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn reads_nodes_anew_and_watermarks_seldom() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let put = |file: &str, text: &str| {
+            let path = dir.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put(
+            "proc/zoneinfo",
+            "Node 0, zone Normal\n low 5\n managed 100\nNode 7, zone Normal\n low 1\n managed 10\n",
+        );
+        put("sys/devices/system/node/node0/vmstat", "nr_free_pages 50\nnr_active_file 4\n");
+        put("sys/devices/system/node/node7/vmstat", "nr_free_pages 9\n");
+        put("sys/devices/system/node/node9/vmstat", "nr_free_pages 9\n");
+        let mut rooms = Rooms::new(&HostRoot::captured(dir.path()), 4096);
+        let now = Instant::now();
+        let seen = rooms.look(now).unwrap().to_vec();
+        let nodes: Vec<u32> = seen.iter().map(|(node, _)| node.0).collect();
+        assert_eq!(nodes, [0, 7], "of node 9 no watermark is known");
+        let expected =
+            NodeRoom { free: 50 * 4096, low: 5 * 4096, managed: 100 * 4096, file: 4 * 4096, slab: 0 };
+        assert_eq!(seen[0].1, expected);
+
+        put("sys/devices/system/node/node0/vmstat", "nr_free_pages 40\n");
+        put("proc/zoneinfo", "Node 0, zone Normal\n low 6\n managed 100\n");
+        let later = rooms.look(now + Duration::from_secs(9)).unwrap();
+        assert_eq!((later[0].1.free, later[0].1.low), (40 * 4096, 5 * 4096));
+        let later = rooms.look(now + Duration::from_secs(10)).unwrap();
+        assert_eq!((later[0].1.low, later.len()), (6 * 4096, 1));
+    }
+
+    #[test]
+    fn without_watermarks_nothing_is_known() {
+        let nowhere = HostRoot::captured(std::path::Path::new("/nonexistent"));
+        let error = Rooms::new(&nowhere, 4096).look(Instant::now()).unwrap_err();
+        assert!(error.to_string().contains("zoneinfo"), "{error}");
+    }
+}

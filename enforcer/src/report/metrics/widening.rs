@@ -1,0 +1,60 @@
+//! Workloads that were given memory nodes because theirs were nearly full.
+
+use enforcer_core::widening::Stage;
+
+use super::{
+    family::{Family, Scrape},
+    kernel_side::SECOND,
+    series::to_f64,
+};
+use crate::report::widening::WideningReport;
+
+const STEPS: Family = Family::counter(
+    "memory_widenings_total",
+    &["stage", "result"],
+    "Memory nodes that were added to workloads whose own ones were nearly full: in time (widen) or late (emergency).",
+);
+const REFUSALS: Family = Family::counter(
+    "memory_widening_refusals_total",
+    &["reason"],
+    "Times that a workload ran short of memory and got no node, by reason.",
+);
+const KILLS: Family = Family::counter(
+    "memory_oom_kills_total",
+    &["cause"],
+    "OOM kills in guarded workloads: because their memory nodes were full, or because of their own memory limit.",
+);
+const WIDENED: Family = Family::gauge(
+    "memory_widened_workloads",
+    &[],
+    "Workloads that have memory nodes beside those that they were granted.",
+);
+const LATENCY: Family = Family::gauge(
+    "memory_widening_latency_seconds",
+    &["quantile"],
+    "Time from what made a widening necessary until it was written, since the daemon started.",
+);
+
+/// Every metric of this file.
+pub(super) const ALL: &[&Family] = &[&STEPS, &REFUSALS, &KILLS, &WIDENED, &LATENCY];
+
+/// Absent where nobody is guarded.
+pub(super) fn put(report: Option<&WideningReport>, scrape: &mut Scrape) {
+    let Some(report) = report else { return };
+    for stage in [Stage::Widen, Stage::Emergency].map(Stage::name) {
+        for (result, counts) in [("applied", &report.applied), ("failed", &report.failed)] {
+            let count = counts.get(stage).copied().unwrap_or(0);
+            scrape.put(&STEPS, &[stage, result], Some(to_f64(count)));
+        }
+    }
+    for (family, counts) in [(&REFUSALS, &report.refused), (&KILLS, &report.kills)] {
+        for (label, count) in counts {
+            scrape.put(family, &[*label], Some(to_f64(*count)));
+        }
+    }
+    scrape.put(&WIDENED, &[], Some(to_f64(report.widened.len() as u64)));
+    if let Some(latency) = report.latency {
+        scrape.put(&LATENCY, &["0.5"], Some(to_f64(latency.p50_ns) / SECOND));
+        scrape.put(&LATENCY, &["0.99"], Some(to_f64(latency.p99_ns) / SECOND));
+    }
+}
