@@ -31,6 +31,7 @@ mod restarted;
 mod rig;
 mod service;
 mod spread;
+mod tiers;
 mod traffic;
 mod unit;
 mod workloads;
@@ -129,6 +130,8 @@ pub const ALL: &[Scenario] = &[
     product("correct-partition-refused", "2s", "", partition::refused),
     Scenario { only_by_name: true, ..product("correct-late", "2s", "", late::between_two_turns) },
     Scenario { only_by_name: true, ..long("correct-idle", "2s", "", idle::of_two_hundred) },
+    long("tiers-cold-down-hot-back", "hmat", BALANCING_OFF, tiers::cold_down_hot_back),
+    long("tiers-cpuset", "hmat", BALANCING_OFF, tiers::stay_in_the_cpuset),
     product("degrade-one-node", "uma", "", degrade::one_node),
     product("degrade-no-btf", "2s", "", degrade::no_btf),
     product("degrade-no-cap-bpf", "2s", "", degrade::no_cap_bpf),
