@@ -20,6 +20,7 @@ mod live_tests;
 pub mod pages;
 mod reset;
 pub mod restore;
+pub mod scratch;
 #[cfg(test)]
 mod transaction_tests;
 pub mod units;

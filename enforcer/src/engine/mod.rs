@@ -9,6 +9,7 @@
 
 mod calls;
 pub mod decisions;
+mod demotion;
 mod drift;
 mod exposure;
 mod gate;
@@ -41,6 +42,7 @@ use self::placed::State;
 pub use self::{
     calls::answer_calls,
     decisions::Decisions,
+    demotion::{Demotion, demote},
     exposure::Exposure,
     gate::{Gate, Inside},
     placed::Placed,
@@ -70,6 +72,7 @@ pub struct Engine {
     history: History,
     gate: Gate,
     exposure: Exposure,
+    demotion: Demotion,
     /// Nothing may be written, because it could not be undone.
     barred: bool,
     totals: Totals,
@@ -105,6 +108,7 @@ impl Engine {
             history: History::default(),
             gate: Gate::default(),
             exposure: Exposure::default(),
+            demotion: Demotion::default(),
             barred: false,
             totals: Totals { config_good: true, ..Totals::default() },
         }
@@ -162,6 +166,11 @@ impl Engine {
     /// What lets the engine write, for somebody who pauses it.
     pub fn gate(&self) -> Gate {
         self.gate.clone()
+    }
+
+    /// Whose cold pages are moved, for the thread that moves them.
+    pub fn demotion(&self) -> Demotion {
+        self.demotion.clone()
     }
 
     /// What was decided lately, for somebody who is asked about it.
@@ -240,6 +249,7 @@ impl Engine {
         degraded.extend(of_machine.iter().chain(&self.standing).cloned());
         degraded.extend(self.placed.degraded());
         degraded.extend(self.exposure.degraded());
+        degraded.extend(self.demotion.degraded());
         let others = self.source.others();
         degraded.extend(others.degraded.iter().cloned());
         self.placed.beside(others);
@@ -250,6 +260,8 @@ impl Engine {
         self.history.prune(&self.policy, now_ns);
         self.history.drift.expect(&self.placed.told_lately());
         let paused = self.gate.paused();
+        let may_move = self.writes() && paused.is_none();
+        self.demotion.follow(inventory, &workloads, &sample, &declarations, &self.policy, may_move);
         let decision = {
             let mut state = self.placed.lock();
             state.hold(paused.is_some());
@@ -311,6 +323,7 @@ impl Engine {
             pressure: sample.pressure_events.clone(),
             other_page_moves: sample.other_page_moves.clone(),
             runtime: self.placed.take_report(),
+            demotion: self.demotion.report(),
             changes: sample.changes.clone(),
             decision,
             outcomes: applied.outcomes,

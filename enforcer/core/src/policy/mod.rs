@@ -6,6 +6,7 @@
 
 mod duration;
 pub(crate) mod glob;
+mod memory;
 mod name_glob;
 pub mod placement;
 mod size;
@@ -25,6 +26,7 @@ use thiserror::Error;
 pub use self::{
     duration::{DurationError, HumanDuration},
     glob::{CgroupGlob, GlobError},
+    memory::{DemotionSettings, MemorySettings, MoveSettings},
     name_glob::{NameGlob, NameGlobError},
     size::{ByteSize, SizeError},
     workload::{DeclaredClass, PodNames, Standing, Subject, WorkloadRule},
@@ -63,6 +65,8 @@ pub struct Policy {
     pub thresholds: Thresholds,
     /// How pods are placed.
     pub placement: placement::PlacementSettings,
+    /// Where pages are.
+    pub memory: MemorySettings,
     /// Declared workloads; the first that matches counts.
     #[serde(rename = "workload", skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<WorkloadRule>,
@@ -230,6 +234,7 @@ impl Policy {
         self.control.validate()?;
         self.thresholds.validate()?;
         self.placement.validate()?;
+        self.memory.validate()?;
         workload::validate(&self.workloads, &self.placement)
     }
 
@@ -318,6 +323,7 @@ impl Default for Policy {
             control: ControlSettings::default(),
             thresholds: Thresholds::default(),
             placement: placement::PlacementSettings::default(),
+            memory: MemorySettings::default(),
             workloads: Vec::new(),
         }
     }

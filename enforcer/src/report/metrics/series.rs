@@ -14,6 +14,7 @@ use enforcer_core::{
 use prometheus::proto::MetricFamily;
 
 use super::{
+    demotion,
     family::{Family, Scrape},
     kernel_side,
     label::bounded,
@@ -113,7 +114,7 @@ pub(super) struct Section {
 }
 
 /// Every metric there is.
-pub(super) const SECTIONS: [Section; 10] = [
+pub(super) const SECTIONS: [Section; 11] = [
     Section {
         title: "The machine",
         source: "`meminfo`, `numastat` and `distance` of `/sys/devices/system/node/nodeN`, read in each turn.",
@@ -169,6 +170,11 @@ pub(super) const SECTIONS: [Section; 10] = [
         families: &[&FINDINGS, &OWNERS, &REFUSED, &ACTIONS, &DRIFT],
     },
     Section {
+        title: "Tiers of memory",
+        source: "Rounds of `memory.demotion`, of workloads that are declared for it; absent for others.",
+        families: demotion::ALL,
+    },
+    Section {
         title: "The container runtime",
         source: "The NRI link. Absent where `nri.enabled` is off or no runtime was looked for yet.",
         families: runtime::ALL,
@@ -205,6 +211,11 @@ pub(super) fn collect(report: &TickReport) -> Vec<MetricFamily> {
     kernel_side::state(report.kernel_side.as_ref(), &mut scrape);
     pressure::put(report.pressure.as_ref(), &mut scrape);
     moves::others(report.other_page_moves.as_ref(), &mut scrape);
+    let workloads = &report.audit.workloads;
+    let name_of = |cgroup| {
+        workloads.iter().find(|one| one.cgroup.as_str() == cgroup).map_or(cgroup, |one| one.name.as_str())
+    };
+    demotion::put(&report.demotion, name_of, &mut scrape);
     runtime::put(report.runtime.as_ref(), &mut scrape);
     scrape.into_families()
 }

@@ -71,6 +71,7 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
         pressure: None,
         other_page_moves: None,
         runtime: None,
+        demotion: BTreeMap::new(),
         changes: None,
         decision: Decision::default(),
         outcomes: Vec::new(),

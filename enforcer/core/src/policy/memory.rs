@@ -1,0 +1,136 @@
+//! `[memory]`: how pages are moved, and what goes to slower memory.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{ByteSize, HumanDuration, PolicyError, WorkloadRule, refused};
+use crate::pacing::PaceLimits;
+
+/// Shortest time after which a page may be taken for cold.
+const SHORTEST_IDLE: HumanDuration = HumanDuration::from_secs(1);
+/// Longest one.
+const LONGEST_IDLE: HumanDuration = HumanDuration::from_secs(24 * 3600);
+/// Longest call that moves pages.
+const LONGEST_CALL: HumanDuration = HumanDuration::from_secs(1);
+
+/// Everything about where pages are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct MemorySettings {
+    /// How pages follow their workload.
+    pub moves: MoveSettings,
+    /// Cold pages to slower memory.
+    pub demotion: DemotionSettings,
+}
+
+/// How pages are moved after a workload was placed anew.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct MoveSettings {
+    /// Most bytes in a second; no bound when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<ByteSize>,
+    /// How long one call to the kernel should take; its size follows what calls really take.
+    pub call_time: HumanDuration,
+}
+
+/// Pages that nobody touches go to slower memory, and those that are touched there come back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DemotionSettings {
+    /// For every declared workload that does not say otherwise and is not left alone.
+    pub enabled: bool,
+    /// Pages that nobody touched for so long are cold.
+    pub idle: HumanDuration,
+    /// Most bytes in a second, of all workloads together.
+    pub bytes_per_second: ByteSize,
+}
+
+impl MemorySettings {
+    pub(super) fn validate(&self) -> Result<(), PolicyError> {
+        let Self { moves, demotion } = self;
+        for (key, rate) in [
+            ("memory.moves.bytes_per_second", moves.bytes_per_second),
+            ("memory.demotion.bytes_per_second", Some(demotion.bytes_per_second)),
+        ] {
+            if rate == Some(ByteSize(0)) {
+                return Err(refused(key, 0, "it must be more than nothing"));
+            }
+        }
+        if moves.call_time.is_zero() || moves.call_time > LONGEST_CALL {
+            return Err(refused("memory.moves.call_time", moves.call_time, "1ms to 1s is expected"));
+        }
+        if !(SHORTEST_IDLE..=LONGEST_IDLE).contains(&demotion.idle) {
+            return Err(refused("memory.demotion.idle", demotion.idle, "1s to 24h is expected"));
+        }
+        Ok(())
+    }
+}
+
+impl MoveSettings {
+    /// As the bounds of a pace.
+    pub fn pace(&self) -> PaceLimits {
+        let bytes_per_second = self.bytes_per_second.map(|size| size.0);
+        PaceLimits { bytes_per_second, call: self.call_time.get(), ..PaceLimits::default() }
+    }
+}
+
+impl DemotionSettings {
+    /// Is it for the workloads of this entry?
+    pub fn is_for(&self, rule: &WorkloadRule) -> bool {
+        rule.demotion.unwrap_or(self.enabled && rule.enforce)
+    }
+}
+
+impl Default for MoveSettings {
+    fn default() -> Self {
+        Self { bytes_per_second: None, call_time: PaceLimits::default().call.into() }
+    }
+}
+
+impl Default for DemotionSettings {
+    fn default() -> Self {
+        Self { enabled: false, idle: HumanDuration::from_secs(120), bytes_per_second: ByteSize(100 << 20) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::policy::Policy;
+
+    #[test]
+    fn what_cannot_be_is_refused_by_its_key() {
+        for (text, key) in [
+            ("moves.bytes_per_second = \"0\"", "memory.moves.bytes_per_second"),
+            ("moves.call_time = \"0ms\"", "memory.moves.call_time"),
+            ("moves.call_time = \"2s\"", "memory.moves.call_time"),
+            ("demotion.bytes_per_second = \"0\"", "memory.demotion.bytes_per_second"),
+            ("demotion.idle = \"500ms\"", "memory.demotion.idle"),
+            ("demotion.idle = \"25h\"", "memory.demotion.idle"),
+        ] {
+            let policy: Policy = toml::from_str(&format!("[memory]\n{text}\n")).unwrap();
+            assert_eq!(policy.validate().unwrap_err().key, key);
+        }
+        Policy::default().validate().unwrap();
+    }
+
+    #[test]
+    fn an_entry_says_for_itself_whether_its_cold_pages_move() {
+        for (settings, keys, expected) in [
+            ("enabled = false", "", false),
+            ("enabled = false", "demotion = true", true),
+            ("enabled = true", "", true),
+            ("enabled = true", "demotion = false", false),
+            ("enabled = true", "enforce = false", false),
+            // Where its pages are is another thing than where it is placed.
+            ("enabled = true", "enforce = false\ndemotion = true", true),
+        ] {
+            let text = format!(
+                "[memory.demotion]\n{settings}\n[[workload]]\nname = \"a\"\ncgroup = \"/a\"\ncpus = 1\n{keys}\n"
+            );
+            let policy: Policy = toml::from_str(&text).unwrap();
+            policy.validate().unwrap();
+            assert_eq!(policy.memory.demotion.is_for(&policy.workloads[0]), expected, "{settings} {keys}");
+        }
+    }
+}
