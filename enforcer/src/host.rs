@@ -7,6 +7,7 @@ pub mod cgroup;
 pub mod cgroup_tree;
 mod confined;
 pub mod lockdown;
+pub mod processes;
 pub mod recording;
 pub mod repeated;
 

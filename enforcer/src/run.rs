@@ -12,15 +12,16 @@
 use std::{
     io::{self, Write},
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use enforcer_core::{
     degraded::Degraded,
     policy::{Mode, NriSettings, Policy},
+    set::NodeSet,
 };
 use thiserror::Error;
 use tokio::{
@@ -43,15 +44,17 @@ use crate::{
         cpuset::CpusetTree,
         journal::JournalError,
         pages::{PageBudget, PageMoveLimits, Stop},
-        restore,
+        restore, scratch,
         units::{Systemctl, Units, not_kept, recorded_settings},
     },
     engine::{
         Engine, Exposure, Gate, LiveSource, Placed, Senses, Source as _, SourceError, Widening, answer_calls,
+        demote,
     },
     host::{
         HostRoot,
         cgroup::{CgroupLayout, LayoutError},
+        read_text,
     },
     kernel::linux::Linux,
     log_level::LogLevel,
@@ -188,12 +191,17 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<Ended, RunError>
     let stop = Stop::default();
     let mut daemon = Daemon::start(options, &stop)?;
     let grace = (!options.restore_on_exit).then_some(GRACE);
-    let mut orders = signals.listen(stop, grace).map_err(failed("listening for signals"))?;
+    let mut orders = signals.listen(stop.clone(), grace).map_err(failed("listening for signals"))?;
     daemon.supervisor.ready("the first turn begins");
     let ended = daemon.turn(options, &mut orders, out);
     daemon.supervisor.stopping();
     // Containers that are made from now on get no place: nobody would put back what they had.
     daemon.engine.gate().close(None);
+    // It switches off what it watches by.
+    if let Some(pages) = daemon.pages.take() {
+        stop.request();
+        drop(pages.join());
+    }
     ended.map(|()| Ended { daemon, _orders: orders })
 }
 
@@ -202,6 +210,8 @@ struct Daemon {
     latest: watch::Sender<Option<Arc<TickReport>>>,
     started: Instant,
     supervisor: Supervisor,
+    /// Who moves cold pages.
+    pages: Option<JoinHandle<()>>,
     /// Its file goes when the daemon ends.
     _socket: Option<ControlSocket>,
 }
@@ -252,11 +262,19 @@ impl Daemon {
             follow_runtime(&policy.nri, engine.placed(), engine.gate(), exposure)
                 .map_err(failed("starting the link to the runtime"))?;
         }
+        let pages = if engine.has_actuator() && !options.once {
+            Some(
+                follow_cold_pages(&engine, host, &layout, stop)
+                    .map_err(failed("starting to move cold pages"))?,
+            )
+        } else {
+            None
+        };
         let supervisor = Supervisor::of_environment().unwrap_or_else(|error| {
             engine.add_degraded(Degraded::new("supervisor", error.to_string(), "it is told nothing"));
             Supervisor::absent()
         });
-        Ok(Self { engine, latest, started, supervisor, _socket: socket })
+        Ok(Self { engine, latest, started, supervisor, pages, _socket: socket })
     }
 
     fn turn(
@@ -410,6 +428,19 @@ fn widen_memory(engine: &mut Engine, host: &HostRoot, layout: &CgroupLayout) {
     }
 }
 
+/// Starts the thread that moves cold pages to slower memory, and hot ones back.
+fn follow_cold_pages(
+    engine: &Engine,
+    host: &HostRoot,
+    layout: &CgroupLayout,
+    stop: &Stop,
+) -> io::Result<JoinHandle<()>> {
+    let (demotion, gate, decisions) = (engine.demotion(), engine.gate(), engine.decisions());
+    let (host, layout, stop) = (host.clone(), layout.clone(), stop.clone());
+    let moving = move || demote(&demotion, &gate, &decisions, &host, &layout, &stop);
+    thread::Builder::new().name("cold-pages".into()).spawn(moving)
+}
+
 /// What containers can read of their place, where that is wanted and can be had.
 fn exposure(engine: &mut Engine, policy: &Policy) -> Exposure {
     if !policy.nri.expose || !engine.has_actuator() {
@@ -447,7 +478,11 @@ fn may_write(
         engine.add_degraded(Degraded::new("move-pages", reason, "pages cannot be moved in small batches"));
     }
     engine.adopt(tree, journal.grants().clone());
-    let budget = PageBudget::new(PageMoveLimits::default(), stop.clone());
+    if layout.cpuset.v2 && scratch::is_on(host) {
+        engine.add_degraded(kernel_demotion(&layout.cpuset.path, host));
+    }
+    let limits = PageMoveLimits { pace: policy.memory.moves.pace(), ..PageMoveLimits::default() };
+    let budget = PageBudget::new(limits, stop.clone());
     let mut actuator = LiveActuator::new(host, layout, journal, Box::new(Linux), budget);
     // systemd has no properties for the cpusets of v1, and names cgroups from the root of the hierarchy.
     if layout.cpuset.v2 && layout.cpuset.mounted_cgroup == "/" {
@@ -459,6 +494,22 @@ fn may_write(
     }
     engine.set_actuator(Box::new(actuator));
     Ok(())
+}
+
+/// What the kernel's own demotion, which somebody has switched on, does to cpusets.
+fn kernel_demotion(mount: &Path, host: &HostRoot) -> Degraded {
+    let effect = "reclaim may take pages of any workload to slower memory, hot ones too";
+    let with_cpus = read_text(&host.sys.join("devices/system/node/has_cpu"));
+    let nodes: NodeSet = with_cpus.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default();
+    let tried = nodes.first().ok_or_else(|| "no node has CPUs".to_owned());
+    let reason = match tried.and_then(|node| scratch::bytes_outside(mount, node)) {
+        Ok(0) => "it is on, and was seen to keep to cpusets".to_owned(),
+        Ok(bytes) => {
+            format!("it is on and bypasses cpusets: {bytes} bytes of a scratch cgroup left its only node")
+        }
+        Err(error) => format!("it is on, and whether it keeps to cpusets could not be tried: {error}"),
+    };
+    Degraded::new("kernel-demotion", reason, effect)
 }
 
 /// `1 declared workload`.

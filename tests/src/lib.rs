@@ -20,6 +20,7 @@ pub mod hog;
 pub mod http;
 pub mod ids;
 pub mod kubelet;
+pub mod layers;
 pub mod measure;
 pub mod memory;
 pub mod process;

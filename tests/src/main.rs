@@ -5,7 +5,7 @@ use std::{os::unix::process::CommandExt, process::Command, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use enforcer_tests::{check::Checks, hog, measure, process, scenarios, touch};
+use enforcer_tests::{check::Checks, hog, layers, measure, process, scenarios, touch};
 
 #[derive(Parser)]
 #[command(name = "scenario", about = "Runs scenarios of numa-enforcer inside a virtual machine")]
@@ -42,6 +42,9 @@ enum Verb {
     /// A process that touches memory on nodes and from CPUs of choice, and counts it
     #[command(hide = true)]
     Touch(touch::Touch),
+    /// A process that writes its memory once and reads a part of it
+    #[command(hide = true)]
+    Layers(layers::Layers),
     /// Run a program without some capabilities
     #[command(hide = true)]
     Without {
@@ -70,6 +73,7 @@ fn main() -> Result<ExitCode> {
         }
         Verb::Hog(hog) => hog.run()?,
         Verb::Touch(touch) => touch.run()?,
+        Verb::Layers(layers) => layers.run()?,
         Verb::Without { capabilities, command } => {
             process::drop_capabilities(&capabilities)?;
             let (program, arguments) = command.split_first().context("no program")?;

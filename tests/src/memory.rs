@@ -1,6 +1,11 @@
 //! Where the pages of a process are, by `/proc/PID/numa_maps` (`fs/proc/task_mmu.c`).
 
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{Read as _, Seek as _, SeekFrom},
+    ops::Range,
+};
 
 use anyhow::{Context, Result};
 
@@ -18,6 +23,51 @@ pub fn share_on(pid: u32, node: u32) -> Result<f64> {
     let here = by_node.get(&node).copied().unwrap_or(0);
     #[expect(clippy::cast_precision_loss, reason = "KiB of a guest fit in 53 bits")]
     Ok(if all == 0 { 0.0 } else { here as f64 / all as f64 })
+}
+
+/// Pages of 4 KiB of a range of addresses of a process, by the node that they are on: `/proc/PID/pagemap` has the frame
+/// of each (Documentation/admin-guide/mm/pagemap.rst), and the blocks of memory of each node are links in its directory.
+pub fn pages_by_node(pid: u32, range: Range<u64>) -> Result<BTreeMap<u32, u32>> {
+    const PAGE: u64 = 4096;
+    const FRAME: u64 = (1 << 55) - 1;
+    const PRESENT: u64 = 1 << 63;
+    let size = "/sys/devices/system/memory/block_size_bytes";
+    let size = fs::read_to_string(size).with_context(|| format!("read {size}"))?;
+    let block = u64::from_str_radix(size.trim(), 16).with_context(|| format!("size of a block: {size:?}"))?;
+    let blocks = node_of_block()?;
+    let path = format!("/proc/{pid}/pagemap");
+    let mut file = File::open(&path).with_context(|| format!("open {path}"))?;
+    file.seek(SeekFrom::Start(range.start / PAGE * 8)).with_context(|| format!("seek in {path}"))?;
+    let mut entries = vec![0; usize::try_from((range.end - range.start) / PAGE * 8)?];
+    file.read_exact(&mut entries).with_context(|| format!("read {path}"))?;
+    let mut by_node = BTreeMap::new();
+    for entry in entries.chunks_exact(8) {
+        let entry = u64::from_le_bytes(entry.try_into().context("eight bytes")?);
+        let node = blocks.get(&((entry & FRAME) * PAGE / block));
+        if let Some(node) = node.filter(|_| entry & PRESENT != 0) {
+            *by_node.entry(*node).or_insert(0) += 1;
+        }
+    }
+    Ok(by_node)
+}
+
+/// The node of each block of memory.
+fn node_of_block() -> Result<BTreeMap<u64, u32>> {
+    const NODES: &str = "/sys/devices/system/node";
+    let mut blocks = BTreeMap::new();
+    for node in fs::read_dir(NODES).with_context(|| format!("read {NODES}"))? {
+        let path = node.context("read an entry")?.path();
+        let number = |name: &str, of: &std::path::Path| {
+            of.file_name()?.to_str()?.strip_prefix(name)?.parse::<u32>().ok()
+        };
+        let Some(node) = number("node", &path) else { continue };
+        for block in fs::read_dir(&path).with_context(|| format!("read {}", path.display()))? {
+            if let Some(block) = number("memory", &block.context("read an entry")?.path()) {
+                blocks.insert(u64::from(block), node);
+            }
+        }
+    }
+    Ok(blocks)
 }
 
 /// Share of the anonymous memory of a process that is in huge pages, 0 to 1.

@@ -198,6 +198,13 @@ impl Daemon {
         Ok(http::metric(&http::get(self.metrics, "/metrics")?, name, &[]))
     }
 
+    /// Why a source is degraded, by its report; `None` if it is not.
+    pub fn degraded(&self, source: &str) -> Result<Option<String>> {
+        let report: Value = serde_json::from_str(&http::get(self.metrics, "/report.json")?)?;
+        let audit = Report(report["audit"].clone());
+        Ok(audit.reason(source).map(str::to_owned))
+    }
+
     fn metric(&self, name: &str, cgroup: &Cgroup) -> Result<Option<f64>> {
         Ok(http::metric(&http::get(self.metrics, "/metrics")?, name, &[("cgroup", cgroup.path())]))
     }

@@ -3,7 +3,8 @@
 //! It knows what a machine looks like ([`topology`]), what runs on it ([`workload`]), what was seen
 //! ([`sample`]), who is declared ([`declarations`]), who decides on its cpuset ([`owner`]), what that means ([`model`], [`finding`]), what should be done ([`place`],
 //! [`decide`], [`plan`]), when a workload needs more memory nodes ([`widening`]) and what people asked for ([`policy`]). Kernel text becomes values in
-//! [`parse`]; the text is read elsewhere. Which counters of a CPU tell where memory is, [`hardware`] knows.
+//! [`parse`]; the text is read elsewhere. How fast pages are moved is in [`pacing`], what stays behind in [`residue`], which
+//! go to slower memory in [`demotion`]. Which counters of a CPU tell where memory is, [`hardware`] knows.
 //!
 //! This crate must never open a file or socket, read a clock, start a thread or log. Time is an
 //! argument. The same input gives the same output, byte for byte: no hash maps whose order shows.
@@ -14,17 +15,20 @@ pub mod considered;
 pub mod decide;
 pub mod declarations;
 pub mod degraded;
+pub mod demotion;
 pub mod finding;
 pub mod hardware;
 pub mod id;
 pub mod memory_policy;
 pub mod model;
 pub mod owner;
+pub mod pacing;
 pub mod parse;
 pub mod partition;
 pub mod place;
 pub mod plan;
 pub mod policy;
+pub mod residue;
 pub mod sample;
 #[cfg(test)]
 mod scene;

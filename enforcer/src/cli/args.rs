@@ -151,6 +151,9 @@ pub enum Command {
     /// Print the JSON Schema of an output or of the configuration.
     #[command(hide = true)]
     Schema(Schema),
+    /// Hold memory while the daemon tries whether reclaim leaves it in its cpuset.
+    #[command(hide = true)]
+    HoldMemory,
 }
 
 /// Arguments of `audit`.

@@ -33,6 +33,7 @@ use clap::Parser;
 
 use self::args::{Args, Command};
 pub use self::exit::{Exit, UsageError};
+use crate::enforce::scratch::hold;
 
 /// Parses the command line, runs the command and gives its exit code.
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -63,5 +64,6 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         Command::Resume(args) => control::resume(&args, out),
         Command::LogLevel(args) => control::log_level(&args, out),
         Command::Schema(args) => schema::run(&args, out),
+        Command::HoldMemory => Ok(hold(&mut io::stdin().lock(), out).map(|()| Exit::Ok)?),
     }
 }

@@ -7,6 +7,7 @@ use std::{
 
 use super::read;
 use crate::{
+    enforce::scratch,
     host::{HostRoot, lockdown},
     kernel::linux::Linux,
     report::checks::Check,
@@ -23,6 +24,7 @@ pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
         numa(&host.sys.join("devices/system/node")),
         page_moves(Linux::probe()),
         balancing(&read(host, "sys/kernel/numa_balancing")),
+        demotion(scratch::is_on(host)),
     ]
 }
 
@@ -119,6 +121,20 @@ fn balancing(text: &Result<String, String>) -> Check {
             format!("/proc/sys/kernel/numa_balancing: `{text}` is not a number"),
             "report this kernel",
         ),
+    }
+}
+
+/// `numa/demotion_enabled`. Whether it keeps to cpusets shows only when it is tried, which the daemon does at its start.
+fn demotion(on: bool) -> Check {
+    let name = "kernel-demotion";
+    if on {
+        Check::degraded(
+            name,
+            "/sys/kernel/mm/numa/demotion_enabled is on: reclaim takes pages to slower memory, on Linux 6.12 past cpusets",
+            "`run --mode enforce` tries at its start whether it keeps to cpusets, and reports it",
+        )
+    } else {
+        Check::ok(name, "off: reclaim takes nothing to slower memory")
     }
 }
 

@@ -21,6 +21,7 @@ pub mod mems_file;
 pub mod pages;
 mod reset;
 pub mod restore;
+pub mod scratch;
 #[cfg(test)]
 mod transaction_tests;
 pub mod units;

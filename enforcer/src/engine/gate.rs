@@ -22,8 +22,8 @@ pub struct Gate(Arc<watch::Sender<Passage>>);
 #[derive(Debug, Clone, Copy, Default)]
 struct Passage {
     pause: Option<Pause>,
-    /// Somebody is inside.
-    inside: bool,
+    /// So many are inside.
+    inside: u32,
 }
 
 /// Since when, and until when if it has an end.
@@ -86,7 +86,7 @@ impl Gate {
         let mut entered = false;
         self.0.send_modify(|passage| {
             if passage.pause.is_none_or(|pause| !pause.holds(Instant::now())) {
-                passage.inside = true;
+                passage.inside = passage.inside.saturating_add(1);
                 entered = true;
             }
         });
@@ -96,13 +96,13 @@ impl Gate {
     /// Waits until nobody is inside, at most so long. Is it so?
     pub async fn settled(&self, longest: Duration) -> bool {
         let mut passage = self.0.subscribe();
-        timeout(longest, passage.wait_for(|passage| !passage.inside)).await.is_ok_and(|seen| seen.is_ok())
+        timeout(longest, passage.wait_for(|passage| passage.inside == 0)).await.is_ok_and(|seen| seen.is_ok())
     }
 }
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.0.0.send_modify(|passage| passage.inside = false);
+        self.0.0.send_modify(|passage| passage.inside = passage.inside.saturating_sub(1));
     }
 }
 
@@ -138,6 +138,17 @@ mod tests {
         assert_eq!((gate.paused(), gate.open(), gate.enter().is_some()), (None, false, true));
         gate.close(Some(Duration::MAX));
         assert_eq!(gate.paused().unwrap().left_seconds, None);
+    }
+
+    #[tokio::test]
+    async fn who_pauses_waits_for_everybody_inside() {
+        let gate = Gate::default();
+        let (turn, pages) = (gate.enter().unwrap(), gate.enter().unwrap());
+        gate.close(None);
+        drop(turn);
+        assert!(!gate.settled(Duration::from_millis(5)).await);
+        drop(pages);
+        assert!(gate.settled(Duration::from_mins(1)).await);
     }
 
     #[tokio::test]

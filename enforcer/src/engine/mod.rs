@@ -9,6 +9,7 @@
 
 mod calls;
 pub mod decisions;
+mod demotion;
 mod drift;
 mod exposure;
 mod gate;
@@ -44,6 +45,7 @@ use self::placed::State;
 pub use self::{
     calls::answer_calls,
     decisions::Decisions,
+    demotion::{Demotion, demote},
     exposure::Exposure,
     gate::{Gate, Inside},
     placed::Placed,
@@ -80,6 +82,7 @@ pub struct Engine {
     narrowing: Narrowing,
     /// Whose memory nodes are in the journal as they were before.
     recorded_mems: BTreeSet<(CgroupPath, Option<u64>)>,
+    demotion: Demotion,
     /// Nothing may be written, because it could not be undone.
     barred: bool,
     totals: Totals,
@@ -118,6 +121,7 @@ impl Engine {
             widening: None,
             narrowing: Narrowing::default(),
             recorded_mems: BTreeSet::new(),
+            demotion: Demotion::default(),
             barred: false,
             totals: Totals { config_good: true, ..Totals::default() },
         }
@@ -186,6 +190,11 @@ impl Engine {
     /// What lets the engine write, for somebody who pauses it.
     pub fn gate(&self) -> Gate {
         self.gate.clone()
+    }
+
+    /// Whose cold pages are moved, for the thread that moves them.
+    pub fn demotion(&self) -> Demotion {
+        self.demotion.clone()
     }
 
     /// What was decided lately, for somebody who is asked about it.
@@ -265,6 +274,7 @@ impl Engine {
         let inventory = &Arc::clone(inventory);
         degraded.extend(self.placed.degraded());
         degraded.extend(self.exposure.degraded());
+        degraded.extend(self.demotion.degraded());
         let others = self.source.others();
         degraded.extend(others.degraded.iter().cloned());
         self.placed.beside(others);
@@ -277,6 +287,8 @@ impl Engine {
         let waiting = self.review_widened(&workloads, &model, &sample);
         let widened = self.widening.as_ref().map(Widening::added).unwrap_or_default();
         let paused = self.gate.paused();
+        let may_move = self.writes() && paused.is_none();
+        self.demotion.follow(inventory, &workloads, &sample, &declarations, &self.policy, may_move);
         let mut decision = {
             let mut state = self.placed.lock();
             state.hold(paused.is_some());
@@ -342,6 +354,7 @@ impl Engine {
             widening,
             other_page_moves: sample.other_page_moves.clone(),
             runtime: self.placed.take_report(),
+            demotion: self.demotion.report(),
             changes: sample.changes.clone(),
             decision,
             outcomes: applied.outcomes,

@@ -1,13 +1,15 @@
 //! observe: one [`enforcer_core::sample::Sample`] of the machine at a time.
 //!
 //! Every source is optional and degrades by name: the kernel side (`bpf`) tells what nothing else does,
-//! files tell the rest. Nothing here interprets what it reads, and nothing here writes.
+//! files tell the rest. Nothing here interprets what it reads, and nothing here writes, but for the switches of sources
+//! that are off until somebody asks (`cold`).
 
 mod bell;
 #[cfg(feature = "bpf")]
 pub mod bpf;
 mod cgroup;
 mod cgroup_watch;
+pub mod cold;
 mod cpuset_watch;
 mod hugepages;
 mod index;

@@ -111,6 +111,8 @@ pub enum DecisionState {
     Planned,
     /// It is being brought there; a move of pages is not finished.
     Unfinished,
+    /// Some of its cold pages went to slower memory, or hot ones came back.
+    Tiered,
     /// A step failed, or did not come out as planned.
     Failed,
     /// It is left where it is, and the cause says why.
@@ -129,6 +131,7 @@ impl DecisionState {
             Self::Corrected => "corrected",
             Self::Planned => "planned",
             Self::Unfinished => "unfinished",
+            Self::Tiered => "tiered",
             Self::Failed => "failed",
             Self::Refused => "refused",
         }
@@ -138,7 +141,7 @@ impl DecisionState {
     pub const fn tone(self) -> Tone {
         match self {
             Self::Placed | Self::InPlace | Self::Corrected => Tone::Good,
-            Self::Changed | Self::Released => Tone::Quiet,
+            Self::Changed | Self::Released | Self::Tiered => Tone::Quiet,
             Self::Planned | Self::Unfinished | Self::Refused => Tone::Notice,
             Self::Unplaced | Self::Failed => Tone::Bad,
         }

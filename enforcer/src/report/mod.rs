@@ -6,6 +6,7 @@
 
 pub mod checks;
 pub mod decision;
+pub mod demotion;
 pub mod json;
 pub mod metrics;
 pub mod plan_table;

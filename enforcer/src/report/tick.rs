@@ -19,6 +19,7 @@ use enforcer_core::{
 use serde::Serialize;
 
 use super::{
+    demotion::DemotionReport,
     runtime::RuntimeReport,
     status::Paused,
     text::{escape, fit},
@@ -64,6 +65,8 @@ pub struct TickReport {
     pub other_page_moves: Option<OtherPageMoves>,
     /// The container runtime; `None` where none was looked for.
     pub runtime: Option<RuntimeReport>,
+    /// What went to slower memory and came back.
+    pub demotion: DemotionReport,
     /// Cpusets that others wrote and memory policies that were set since the turn before; `None` where nothing
     /// tells.
     pub changes: Option<Changes>,

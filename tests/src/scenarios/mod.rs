@@ -31,6 +31,7 @@ mod restarted;
 mod rig;
 mod service;
 mod spread;
+mod tiers;
 mod traffic;
 mod unit;
 mod widening;
@@ -140,6 +141,8 @@ pub const ALL: &[Scenario] = &[
         limit_seconds: 7_200,
         ..long("widen-matrix", "hmat", BALANCING_OFF, widening::over_the_matrix)
     },
+    long("tiers-cold-down-hot-back", "hmat", BALANCING_OFF, tiers::cold_down_hot_back),
+    long("tiers-cpuset", "hmat", BALANCING_OFF, tiers::stay_in_the_cpuset),
     product("degrade-one-node", "uma", "", degrade::one_node),
     product("degrade-no-btf", "2s", "", degrade::no_btf),
     product("degrade-no-cap-bpf", "2s", "", degrade::no_cap_bpf),

@@ -5,6 +5,7 @@
 
 pub mod cmdline;
 pub mod keyed;
+pub mod lru_gen;
 pub mod mask;
 pub mod meminfo;
 pub mod mountinfo;
@@ -15,6 +16,7 @@ pub mod pressure;
 pub mod processors;
 pub mod quantity;
 pub mod scalar;
+pub mod smaps;
 pub mod task_sched;
 pub mod task_stat;
 pub mod task_status;

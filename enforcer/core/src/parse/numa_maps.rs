@@ -26,16 +26,29 @@ pub struct Mapping {
     pub page_bytes: u64,
     /// Pages on each node, in the order of the line.
     pub pages: Vec<(NodeId, u64)>,
+    /// Most processes that map one of its pages; 1 where the line does not say.
+    pub sharers: u64,
+    /// It has a memory policy that names nodes.
+    pub names_nodes: bool,
     anon_pages: u64,
-    file: bool,
-    shmem: bool,
+    hugetlb: bool,
+    file: Option<File>,
+}
+
+/// What is behind a mapping that is of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum File {
+    /// Shared memory.
+    Shmem,
+    /// Anything else.
+    Other,
 }
 
 impl Mapping {
     /// Takes a line apart: `ADDRESS POLICY [file=PATH|heap|stack|huge] [anon=N] .. N0=5 kernelpagesize_kB=4`.
     pub fn parse(line: &str) -> Result<Self, ParseError> {
         let mut words = line.split_ascii_whitespace();
-        let (Some(address), Some(_policy)) = (words.next(), words.next()) else {
+        let (Some(address), Some(policy)) = (words.next(), words.next()) else {
             return Err(ParseError::new("a line of numa_maps", line));
         };
         let Ok(start) = u64::from_str_radix(address, 16) else {
@@ -45,9 +58,12 @@ impl Mapping {
             start,
             page_bytes: SMALL_PAGE_BYTES,
             pages: Vec::new(),
+            sharers: 1,
+            // `bind:0-1`, `prefer=static:1`; `default` and `local` name none.
+            names_nodes: policy.contains(':'),
             anon_pages: 0,
-            file: false,
-            shmem: false,
+            hugetlb: false,
+            file: None,
         };
         words.try_for_each(|word| mapping.add_word(word)).map(|()| mapping)
     }
@@ -58,11 +74,13 @@ impl Mapping {
         };
         match word.split_once('=') {
             Some(("file", path)) => {
-                self.file = true;
-                self.shmem = SHMEM.iter().any(|prefix| path.starts_with(prefix));
+                let shmem = SHMEM.iter().any(|prefix| path.starts_with(prefix));
+                self.file = Some(if shmem { File::Shmem } else { File::Other });
             }
             Some(("anon", pages)) => self.anon_pages = number(pages)?,
             Some(("kernelpagesize_kB", size)) => self.page_bytes = number(size)?.saturating_mul(1024),
+            Some(("mapmax", processes)) => self.sharers = number(processes)?,
+            None if word == "huge" => self.hugetlb = true,
             Some((name, _)) if is_node(name) => self.pages.push(node_count(word)?),
             _ => {}
         }
@@ -75,9 +93,20 @@ impl Mapping {
         on.fold(0, |sum, (_, pages)| sum.saturating_add(*pages))
     }
 
-    fn is_anonymous(&self) -> bool {
+    /// Is it of shared memory, or of a file of tmpfs that is known as one by its path?
+    pub fn is_shmem(&self) -> bool {
+        self.file == Some(File::Shmem)
+    }
+
+    /// Is it of huge pages of hugetlbfs?
+    pub fn is_hugetlb(&self) -> bool {
+        self.hugetlb
+    }
+
+    /// Are all of its pages anonymous?
+    pub fn is_anonymous(&self) -> bool {
         let all = self.pages.iter().fold(0u64, |sum, (_, pages)| sum.saturating_add(*pages));
-        !self.file || self.anon_pages == all
+        self.file.is_none() || self.anon_pages == all
     }
 }
 
@@ -105,7 +134,7 @@ impl NumaMaps {
             } else {
                 sum.file = sum.file.saturating_add(bytes);
             }
-            let shmem = if mapping.shmem { bytes } else { 0 };
+            let shmem = if mapping.is_shmem() { bytes } else { 0 };
             sum.shmem = Some(sum.shmem.unwrap_or(0).saturating_add(shmem));
         }
         Ok(())

@@ -1,118 +1,142 @@
-//! `[memory]`: what the daemon may do about memory that runs out.
-//!
-//! The figures are those of docs/widening.md. They are shares of the memory nodes that a workload may use, and never
-//! amounts alone, because a host may have nodes of 16 GiB and of 2 TiB; the least amount keeps small nodes from being
-//! noticed too late.
+//! `[memory]`: how pages are moved, what goes to slower memory, and more nodes for whoever runs short.
+
+mod widening;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ByteSize, HumanDuration, PolicyError, refused};
+pub use self::widening::WideningSettings;
+use super::{ByteSize, HumanDuration, PolicyError, WorkloadRule, refused};
+use crate::pacing::PaceLimits;
 
-/// Longest time for which a widened workload must be calm before it is narrowed again.
-const LONGEST_NARROW_AFTER: HumanDuration = HumanDuration::from_secs(24 * 3_600);
+/// Shortest time after which a page may be taken for cold.
+const SHORTEST_IDLE: HumanDuration = HumanDuration::from_secs(1);
+/// Longest one.
+const LONGEST_IDLE: HumanDuration = HumanDuration::from_secs(24 * 3600);
+/// Longest call that moves pages.
+const LONGEST_CALL: HumanDuration = HumanDuration::from_secs(1);
 
-/// What the daemon may do about memory that runs out.
+/// Everything about where pages are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MemorySettings {
+    /// How pages follow their workload.
+    pub moves: MoveSettings,
+    /// Cold pages to slower memory.
+    pub demotion: DemotionSettings,
     /// More memory nodes for a workload whose own ones are nearly full.
     pub widening: WideningSettings,
 }
 
-/// More memory nodes for a workload whose own ones are nearly full, before the OOM killer acts. Only of workloads that
-/// the daemon has placed.
+/// How pages are moved after a workload was placed anew.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct WideningSettings {
-    /// Do it at all, in enforce mode.
-    pub enabled: bool,
-    /// Percent of a workload's nodes that is left when one is added.
-    #[schemars(range(min = 1, max = 90))]
-    pub widen_percent: u8,
-    /// Percent that is left when they are looked at every 5 ms instead of every 100 ms.
-    #[schemars(range(min = 1, max = 90))]
-    pub arm_percent: u8,
-    /// Percent above which that ends.
-    #[schemars(range(min = 1, max = 90))]
-    pub release_percent: u8,
-    /// With less than this left a node is added, whatever the percentage.
-    pub min_headroom: ByteSize,
-    /// May slower memory be added when no node of the same kind has room?
-    pub lower_tiers: bool,
-    /// Time for which there must be room on its own nodes before they are narrowed to these again. It doubles, up to
-    /// half an hour, when they had to be widened soon after.
-    pub narrow_after: HumanDuration,
+pub struct MoveSettings {
+    /// Most bytes in a second; no bound when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<ByteSize>,
+    /// How long one call to the kernel should take; its size follows what calls really take.
+    pub call_time: HumanDuration,
 }
 
-impl Default for WideningSettings {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            widen_percent: 4,
-            arm_percent: 8,
-            release_percent: 16,
-            min_headroom: ByteSize(64 << 20),
-            lower_tiers: true,
-            narrow_after: HumanDuration::from_secs(60),
-        }
-    }
+/// Pages that nobody touches go to slower memory, and those that are touched there come back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DemotionSettings {
+    /// For every declared workload that does not say otherwise and is not left alone.
+    pub enabled: bool,
+    /// Pages that nobody touched for so long are cold.
+    pub idle: HumanDuration,
+    /// Most bytes in a second, of all workloads together.
+    pub bytes_per_second: ByteSize,
 }
 
 impl MemorySettings {
     pub(super) fn validate(&self) -> Result<(), PolicyError> {
-        self.widening.validate()
-    }
-}
-
-impl WideningSettings {
-    fn validate(&self) -> Result<(), PolicyError> {
-        let marks = [
-            ("widen_percent", self.widen_percent),
-            ("arm_percent", self.arm_percent),
-            ("release_percent", self.release_percent),
-        ];
-        for (key, percent) in marks {
-            if !(1..=90).contains(&percent) {
-                return Err(refused(key_of(key), percent, "1 to 90 is expected"));
+        let Self { moves, demotion, widening } = self;
+        widening.validate()?;
+        for (key, rate) in [
+            ("memory.moves.bytes_per_second", moves.bytes_per_second),
+            ("memory.demotion.bytes_per_second", Some(demotion.bytes_per_second)),
+        ] {
+            if rate == Some(ByteSize(0)) {
+                return Err(refused(key, 0, "it must be more than nothing"));
             }
         }
-        for [(_, low), (key, high)] in [[marks[0], marks[1]], [marks[1], marks[2]]] {
-            if high <= low {
-                let problem = "widen_percent, arm_percent and release_percent must ascend";
-                return Err(refused(key_of(key), high, problem));
-            }
+        if moves.call_time.is_zero() || moves.call_time > LONGEST_CALL {
+            return Err(refused("memory.moves.call_time", moves.call_time, "1ms to 1s is expected"));
         }
-        if self.narrow_after > LONGEST_NARROW_AFTER {
-            return Err(refused(key_of("narrow_after"), self.narrow_after, "it must not be longer than 24h"));
+        if !(SHORTEST_IDLE..=LONGEST_IDLE).contains(&demotion.idle) {
+            return Err(refused("memory.demotion.idle", demotion.idle, "1s to 24h is expected"));
         }
         Ok(())
     }
 }
 
-fn key_of(key: &str) -> String {
-    format!("memory.widening.{key}")
+impl MoveSettings {
+    /// As the bounds of a pace.
+    pub fn pace(&self) -> PaceLimits {
+        let bytes_per_second = self.bytes_per_second.map(|size| size.0);
+        PaceLimits { bytes_per_second, call: self.call_time.get(), ..PaceLimits::default() }
+    }
+}
+
+impl DemotionSettings {
+    /// Is it for the workloads of this entry?
+    pub fn is_for(&self, rule: &WorkloadRule) -> bool {
+        rule.demotion.unwrap_or(self.enabled && rule.enforce)
+    }
+}
+
+impl Default for MoveSettings {
+    fn default() -> Self {
+        Self { bytes_per_second: None, call_time: PaceLimits::default().call.into() }
+    }
+}
+
+impl Default for DemotionSettings {
+    fn default() -> Self {
+        Self { enabled: false, idle: HumanDuration::from_secs(120), bytes_per_second: ByteSize(100 << 20) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::policy::Policy;
 
     #[test]
-    fn marks_ascend_and_are_percentages() {
-        let usual = WideningSettings::default();
-        assert_eq!(usual.validate(), Ok(()));
-        for (settings, key) in [
-            (WideningSettings { widen_percent: 0, ..usual.clone() }, "widen_percent"),
-            (WideningSettings { release_percent: 91, ..usual.clone() }, "release_percent"),
-            (WideningSettings { arm_percent: 4, ..usual.clone() }, "arm_percent"),
-            (WideningSettings { release_percent: 8, ..usual.clone() }, "release_percent"),
-            (
-                WideningSettings { narrow_after: HumanDuration::from_secs(86_401), ..usual.clone() },
-                "narrow_after",
-            ),
+    fn what_cannot_be_is_refused_by_its_key() {
+        for (text, key) in [
+            ("moves.bytes_per_second = \"0\"", "memory.moves.bytes_per_second"),
+            ("moves.call_time = \"0ms\"", "memory.moves.call_time"),
+            ("moves.call_time = \"2s\"", "memory.moves.call_time"),
+            ("demotion.bytes_per_second = \"0\"", "memory.demotion.bytes_per_second"),
+            ("demotion.idle = \"500ms\"", "memory.demotion.idle"),
+            ("demotion.idle = \"25h\"", "memory.demotion.idle"),
         ] {
-            assert_eq!(settings.validate().unwrap_err().key, format!("memory.widening.{key}"));
+            let policy: Policy = toml::from_str(&format!("[memory]\n{text}\n")).unwrap();
+            assert_eq!(policy.validate().unwrap_err().key, key);
+        }
+        Policy::default().validate().unwrap();
+    }
+
+    #[test]
+    fn an_entry_says_for_itself_whether_its_cold_pages_move() {
+        for (settings, keys, expected) in [
+            ("enabled = false", "", false),
+            ("enabled = false", "demotion = true", true),
+            ("enabled = true", "", true),
+            ("enabled = true", "demotion = false", false),
+            ("enabled = true", "enforce = false", false),
+            // Where its pages are is another thing than where it is placed.
+            ("enabled = true", "enforce = false\ndemotion = true", true),
+        ] {
+            let text = format!(
+                "[memory.demotion]\n{settings}\n[[workload]]\nname = \"a\"\ncgroup = \"/a\"\ncpus = 1\n{keys}\n"
+            );
+            let policy: Policy = toml::from_str(&text).unwrap();
+            policy.validate().unwrap();
+            assert_eq!(policy.memory.demotion.is_for(&policy.workloads[0]), expected, "{settings} {keys}");
         }
     }
 }

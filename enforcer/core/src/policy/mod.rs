@@ -26,7 +26,7 @@ use thiserror::Error;
 pub use self::{
     duration::{DurationError, HumanDuration},
     glob::{CgroupGlob, GlobError},
-    memory::{MemorySettings, WideningSettings},
+    memory::{DemotionSettings, MemorySettings, MoveSettings, WideningSettings},
     name_glob::{NameGlob, NameGlobError},
     size::{ByteSize, SizeError},
     workload::{DeclaredClass, PodNames, Standing, Subject, WorkloadRule},
@@ -65,7 +65,7 @@ pub struct Policy {
     pub thresholds: Thresholds,
     /// How pods are placed.
     pub placement: placement::PlacementSettings,
-    /// What may be done about memory that runs out.
+    /// Where pages are, and what is done about memory that runs out.
     pub memory: MemorySettings,
     /// Declared workloads; the first that matches counts.
     #[serde(rename = "workload", skip_serializing_if = "Vec::is_empty")]

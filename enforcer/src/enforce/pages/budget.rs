@@ -1,9 +1,10 @@
 //! How much one plan may move, and until when.
 //!
 //! One tick of the daemon carries out one plan, so a budget per plan bounds the tick: in bytes, in
-//! questions to the kernel (a sparse mapping costs questions and moves nothing) and in time. [`Stop`]
-//! ends it at once when the daemon is told to end. The budget is looked at between two system calls,
-//! each of which is bounded by its batch.
+//! questions to the kernel (a sparse mapping costs questions and moves nothing) and in time. How many bytes one
+//! call takes on, and how many all of them in a second, is the [`Pace`]'s to say, which learns from what calls
+//! took and outlasts the plan. [`Stop`] ends everything at once when the daemon is told to end. The budget is
+//! looked at between two system calls, each of which is bounded by its batch.
 
 use std::{
     fmt,
@@ -11,8 +12,14 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
+
+use enforcer_core::pacing::{Allowance, Pace, PaceLimits};
+
+/// Longest time for which nobody looks whether everything is to end.
+const DEAF: Duration = Duration::from_millis(20);
 
 /// A request to end, seen by whoever holds a copy.
 #[derive(Debug, Clone, Default)]
@@ -35,8 +42,8 @@ impl Stop {
 pub struct PageMoveLimits {
     /// Pages in one call that asks.
     pub pages_per_question: usize,
-    /// Bytes in one call that moves, but at least one page: some milliseconds of page-table lock.
-    pub bytes_per_move: usize,
+    /// Calls that move; each takes on one page at least.
+    pub pace: PaceLimits,
     /// Pages that one plan asks for.
     pub questions: u64,
     /// Bytes that one plan moves.
@@ -49,7 +56,7 @@ impl Default for PageMoveLimits {
     fn default() -> Self {
         Self {
             pages_per_question: 4096,
-            bytes_per_move: 2 << 20,
+            pace: PaceLimits::default(),
             questions: 64 << 20,
             bytes: 4 << 30,
             time: Duration::from_secs(5),
@@ -89,17 +96,28 @@ pub struct PageBudget {
     begun: Instant,
     questions: u64,
     bytes: u64,
+    pace: Pace,
+    /// When the pace's clock was 0.
+    since: Instant,
 }
 
 impl PageBudget {
     /// A budget that begins now.
     pub fn new(limits: PageMoveLimits, stop: Stop) -> Self {
-        Self { limits, stop, begun: Instant::now(), questions: 0, bytes: 0 }
+        let now = Instant::now();
+        let pace = Pace::new(limits.pace, 0);
+        Self { limits, stop, begun: now, questions: 0, bytes: 0, pace, since: now }
     }
 
-    /// Begins anew, for the next plan.
+    /// Begins anew, for the next plan. What was learned of calls, and what was moved lately, still counts.
     pub fn renew(&mut self) {
-        *self = Self::new(self.limits, self.stop.clone());
+        (self.begun, self.questions, self.bytes) = (Instant::now(), 0, 0);
+    }
+
+    /// Begins anew with so many bytes.
+    pub fn renew_with(&mut self, bytes: u64) {
+        self.limits.bytes = bytes;
+        self.renew();
     }
 
     /// Is everything to end?
@@ -129,8 +147,37 @@ impl PageBudget {
         self.questions = self.questions.saturating_add(pages);
     }
 
-    /// Notes bytes that were moved, or tried.
-    pub fn moved(&mut self, bytes: u64) {
+    /// Waits until another call may be made; of how many pages of this size, at least one. `None` when nothing more
+    /// may be done.
+    pub fn next_call(&mut self, page_bytes: usize) -> Option<usize> {
+        loop {
+            if self.spent().is_some() {
+                return None;
+            }
+            match self.pace.allowance(self.now_ns()) {
+                Allowance::Move(bytes) => {
+                    let bytes = bytes.min(self.limits.bytes.saturating_sub(self.bytes));
+                    return Some(
+                        usize::try_from(bytes / page_bytes.max(1) as u64).unwrap_or(usize::MAX).max(1),
+                    );
+                }
+                Allowance::Wait(wait) => thread::sleep(wait.min(DEAF)),
+            }
+        }
+    }
+
+    /// Notes bytes that were moved, or tried, in one call that took so long.
+    pub fn moved(&mut self, bytes: u64, took: Duration) {
         self.bytes = self.bytes.saturating_add(bytes);
+        self.pace.note(bytes, took);
+    }
+
+    /// Bytes that were moved, or tried, since it began.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }

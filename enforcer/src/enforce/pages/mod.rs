@@ -13,29 +13,32 @@
 //! [`PageBudget`] of the plan. Memory is bounded by the batch.
 //!
 //! Processes come and go while this runs: one that is gone is done. Pages that several processes map,
-//! and page cache that nobody maps, cannot be moved in this way, and are said to be left.
+//! and page cache that nobody maps, cannot be moved in this way, and are said to be left: when it is through, it looks
+//! where everything is ([`verify`]).
 
 mod budget;
 mod extent;
+mod flow;
 mod outcome;
-mod processes;
 #[cfg(test)]
 mod tests;
+mod verify;
 
-use std::{io, path::Path};
+use std::{io, path::Path, time::Instant};
 
 use enforcer_core::{id::NodeId, set::NodeSet};
 use rustix::io::Errno;
 
+use self::extent::{Extent, read_extents};
 pub use self::{
     budget::{PageBudget, PageMoveLimits, Spent, Stop},
+    flow::move_flow,
     outcome::{Interrupted, PageMoveReport},
 };
-use self::{
-    extent::{Extent, read_extents},
-    processes::processes_in,
+use crate::{
+    host::processes::processes_in,
+    kernel::{Kernel, PageStatus},
 };
-use crate::kernel::{Kernel, PageStatus};
 
 /// One step of moving pages.
 pub struct PageMove<'a> {
@@ -75,6 +78,9 @@ impl<'a> PageMove<'a> {
                 break;
             }
         }
+        if self.report.interrupted.is_none() {
+            self.report.residue = verify::residue(self.proc, &processes, cgroup, &from);
+        }
         self.report
     }
 
@@ -90,7 +96,6 @@ impl<'a> PageMove<'a> {
 
     /// How many of the announced pages were not found before the budget ended, or at all.
     fn move_extent(&mut self, pid: u32, extent: Extent, from: &NodeSet, to: NodeId) -> io::Result<u64> {
-        let pages_per_move = (self.budget.limits().bytes_per_move / extent.page_bytes).max(1);
         let mut expected = extent.pages;
         let mut address = extent.start;
         while expected > 0 && address < extent.end && self.budget.spent().is_none() {
@@ -108,12 +113,14 @@ impl<'a> PageMove<'a> {
                 .filter(|(_, status)| matches!(status, PageStatus::On(node) if from.contains(*node)))
                 .map(|(page, _)| page)
                 .collect();
-            for pages in found.chunks(pages_per_move) {
-                if self.budget.spent().is_some() {
-                    break;
-                }
+            let mut left = &found[..];
+            while !left.is_empty()
+                && let Some(pages) = self.budget.next_call(extent.page_bytes)
+            {
+                let (pages, more) = left.split_at(pages.min(left.len()));
                 self.move_batch(pid, pages, extent.page_bytes, from, to)?;
                 expected = expected.saturating_sub(pages.len() as u64);
+                left = more;
             }
             self.budget.asked(asked);
         }
@@ -129,8 +136,10 @@ impl<'a> PageMove<'a> {
         from: &NodeSet,
         to: NodeId,
     ) -> io::Result<()> {
-        self.budget.moved(pages.len() as u64 * page_bytes as u64);
-        let answers = self.kernel.move_pages(pid, pages, to)?;
+        let begun = Instant::now();
+        let answers = self.kernel.move_pages(pid, pages, to);
+        self.budget.moved(pages.len() as u64 * page_bytes as u64, begun.elapsed());
+        let answers = answers?;
         let now = self.kernel.locate_pages(pid, pages)?;
         for (answer, now) in answers.into_iter().zip(now) {
             match now {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::{id::NodeId, plan::OutcomeResult, set::NodeSet};
+use enforcer_core::{id::NodeId, plan::OutcomeResult, residue::Residue, set::NodeSet};
 use rustix::io::Errno;
 
 use super::budget::Spent;
@@ -22,6 +22,8 @@ pub struct PageMoveReport {
     pub processes: u32,
     /// The budget ended before everything was seen.
     pub interrupted: Option<Interrupted>,
+    /// What is still there when everything was done, by where the pages are.
+    pub residue: Residue,
     /// The processes could not be listed.
     pub error: Option<String>,
 }
@@ -56,14 +58,9 @@ impl PageMoveReport {
         Effect { result, undo: Vec::new(), next }
     }
 
-    fn describe(&self, from: &NodeSet, to: NodeId) -> String {
-        if let Some(error) = &self.error {
-            return error.clone();
-        }
-        let mut parts = vec![format!(
-            "{} bytes of {} processes moved from nodes {from} to node {to}",
-            self.moved_bytes, self.processes
-        )];
+    /// What was to be moved and is still where it was, and why.
+    pub fn left(&self) -> Vec<String> {
+        let mut parts = Vec::new();
         for (code, bytes) in &self.left_bytes {
             let why = match Errno::from_raw_os_error(*code) {
                 Errno::ACCESS => "mapped by several processes".to_owned(),
@@ -76,6 +73,21 @@ impl PageMoveReport {
         }
         if let Some((pid, error)) = self.refused.first() {
             parts.push(format!("{} processes refused, first {pid}: {error}", self.refused.len()));
+        }
+        parts
+    }
+
+    fn describe(&self, from: &NodeSet, to: NodeId) -> String {
+        if let Some(error) = &self.error {
+            return error.clone();
+        }
+        let mut parts = vec![format!(
+            "{} bytes of {} processes moved from nodes {from} to node {to}",
+            self.moved_bytes, self.processes
+        )];
+        parts.extend(self.left());
+        for (reason, bytes) in self.residue.by_reason() {
+            parts.push(format!("{bytes} bytes still there: {}", reason.words()));
         }
         if let Some(Interrupted { because, bytes, processes }) = &self.interrupted {
             parts.push(format!("{because}: {bytes} bytes and {processes} processes are still to be done"));

@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use enforcer_core::plan::OutcomeResult;
+use enforcer_core::{pacing::PaceLimits, plan::OutcomeResult};
 
 use super::*;
 use crate::{
@@ -42,7 +42,8 @@ fn process(pages: usize) -> (tempfile::TempDir, FakeKernel) {
 
 /// Limits that the speed of this host does not reach.
 fn limits() -> PageMoveLimits {
-    PageMoveLimits { time: Duration::MAX, ..PageMoveLimits::default() }
+    let pace = PaceLimits { largest: 2 << 20, ..PaceLimits::default() };
+    PageMoveLimits { time: Duration::MAX, pace, ..PageMoveLimits::default() }
 }
 
 fn carry_out(dir: &Path, kernel: &FakeKernel, limits: PageMoveLimits) -> Effect {

@@ -9,6 +9,7 @@
 //! process ids as labels, and at most [`MAX_WORKLOADS`] workloads: the worst ones, and a metric says
 //! how many were left out.
 
+mod demotion;
 mod family;
 mod kernel_side;
 mod label;

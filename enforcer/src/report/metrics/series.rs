@@ -14,6 +14,7 @@ use enforcer_core::{
 use prometheus::proto::MetricFamily;
 
 use super::{
+    demotion,
     family::{Family, Scrape},
     kernel_side,
     label::bounded,
@@ -174,6 +175,11 @@ pub(super) const SECTIONS: [Section; 11] = [
         families: &[&FINDINGS, &OWNERS, &REFUSED, &ACTIONS, &DRIFT],
     },
     Section {
+        title: "Tiers of memory",
+        source: "Rounds of `memory.demotion`, of workloads that are declared for it; absent for others.",
+        families: demotion::ALL,
+    },
+    Section {
         title: "The container runtime",
         source: "The NRI link. Absent where `nri.enabled` is off or no runtime was looked for yet.",
         families: runtime::ALL,
@@ -211,6 +217,11 @@ pub(super) fn collect(report: &TickReport) -> Vec<MetricFamily> {
     pressure::put(report.pressure.as_ref(), &mut scrape);
     widening::put(report.widening.as_ref(), &mut scrape);
     moves::others(report.other_page_moves.as_ref(), &mut scrape);
+    let workloads = &report.audit.workloads;
+    let name_of = |cgroup| {
+        workloads.iter().find(|one| one.cgroup.as_str() == cgroup).map_or(cgroup, |one| one.name.as_str())
+    };
+    demotion::put(&report.demotion, name_of, &mut scrape);
     runtime::put(report.runtime.as_ref(), &mut scrape);
     scrape.into_families()
 }

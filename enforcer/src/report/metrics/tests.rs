@@ -74,6 +74,7 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
         widening: None,
         other_page_moves: None,
         runtime: None,
+        demotion: BTreeMap::new(),
         changes: None,
         decision: Decision::default(),
         outcomes: Vec::new(),

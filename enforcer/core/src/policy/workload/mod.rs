@@ -94,6 +94,9 @@ pub struct WorkloadRule {
     /// `false` leaves the workload alone: it is judged, but never placed or corrected.
     #[serde(default = "yes")]
     pub enforce: bool,
+    /// Its cold pages go to slower memory; as `memory.demotion.enabled` has it when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub demotion: Option<bool>,
 }
 
 fn yes() -> bool {

@@ -1,4 +1,4 @@
-//! The processes of a cgroup and of everything below it.
+//! The processes of a cgroup and of everything below it: for who moves their pages, and for who watches them.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 const MAX_CGROUPS: usize = 4096;
 
 /// Processes of a cgroup and of those below it, each once.
-pub(super) fn processes_in(cgroup: &Path) -> Result<Vec<u32>, String> {
+pub fn processes_in(cgroup: &Path) -> Result<Vec<u32>, String> {
     let mut pending = vec![cgroup.to_owned()];
     let mut processes = Vec::new();
     let mut seen = 0;

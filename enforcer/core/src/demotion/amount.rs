@@ -1,0 +1,212 @@
+//! How much one round moves down.
+//!
+//! Problem: whoever asks the kernel for more than is cold gets the hot set too, and a round that was wrong costs
+//! twice: the pages come back, and were slow meanwhile.
+//!
+//! Idea: the least of what is cold, of what the lower tier can take, and of the rate; halved for each round whose pages
+//! were wanted back, with a rest that doubles, and one step back up after some rounds that were right.
+//!
+//! Terminology. Bytes are *returned* when they were moved down and are wanted back: hot there, or promoted by the kernel.
+//!
+//! Must never give more than what is cold. Time is an argument.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Part of the target's memory that stays free: a tenth.
+const KEPT_FREE: u64 = 10;
+/// One returned byte in so many makes a round wrong.
+const WRONG: u64 = 20;
+/// Most halvings.
+const MOST: u32 = 6;
+/// Rounds that have to be right for one step back.
+const RIGHT: u32 = 3;
+
+/// Memory of a node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes of it.
+    pub total: u64,
+    /// Bytes that are free.
+    pub free: u64,
+}
+
+/// What decided how much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// There is no more that is cold.
+    Cold,
+    /// A second source holds less for cold.
+    Estimate,
+    /// A tenth of the lower tier stays free.
+    Headroom,
+    /// Bytes per second.
+    Rate,
+    /// Pages of earlier rounds were wanted back.
+    BackOff,
+}
+
+impl Bound {
+    /// As in JSON, and in sentences.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cold => "cold",
+            Self::Estimate => "estimate",
+            Self::Headroom => "headroom",
+            Self::Rate => "rate",
+            Self::BackOff => "back-off",
+        }
+    }
+}
+
+/// What a round may be made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Supply {
+    /// Bytes that are cold.
+    pub cold: u64,
+    /// Bytes that another source holds for cold, where there is one.
+    pub estimate: Option<u64>,
+    /// The target.
+    pub room: Room,
+    /// Bytes that the rate allows since the round before.
+    pub rate: u64,
+}
+
+/// How far rounds are trusted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Trust {
+    halvings: u32,
+    right: u32,
+    rest_until_ns: u64,
+}
+
+impl Trust {
+    /// How often the amount is halved.
+    pub fn halvings(&self) -> u32 {
+        self.halvings
+    }
+
+    /// Bytes of a round at `now_ns`, and what decided.
+    pub fn amount(&self, supply: &Supply, now_ns: u64) -> (u64, Bound) {
+        if now_ns < self.rest_until_ns {
+            return (0, Bound::BackOff);
+        }
+        let headroom = supply.room.free.saturating_sub(supply.room.total / KEPT_FREE);
+        let bounds = [
+            (supply.cold, Bound::Cold),
+            (supply.estimate.unwrap_or(u64::MAX), Bound::Estimate),
+            (headroom, Bound::Headroom),
+            (supply.rate, Bound::Rate),
+        ];
+        let (bytes, bound) = bounds.into_iter().min_by_key(|(bytes, _)| *bytes).unwrap_or((0, Bound::Cold));
+        match bytes >> self.halvings {
+            less if less < bytes => (less, Bound::BackOff),
+            same => (same, bound),
+        }
+    }
+
+    /// Of what was moved down, so much has been wanted back since; pages are cold after `idle`.
+    pub fn note(&mut self, down: u64, returned: u64, idle: Duration, now_ns: u64) {
+        if returned > 0 && returned.saturating_mul(WRONG) >= down {
+            self.right = 0;
+            if now_ns < self.rest_until_ns {
+                // The rest of what was wanted back already.
+                return;
+            }
+            let rest = idle.saturating_mul(1 << self.halvings);
+            self.halvings = (self.halvings + 1).min(MOST);
+            self.rest_until_ns = now_ns.saturating_add(u64::try_from(rest.as_nanos()).unwrap_or(u64::MAX));
+        } else if down > 0 && self.halvings > 0 {
+            self.right += 1;
+            if self.right >= RIGHT {
+                (self.right, self.halvings) = (0, self.halvings - 1);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const IDLE: Duration = Duration::from_secs(5);
+    const SECOND: u64 = 1_000_000_000;
+
+    fn supply(cold: u64, estimate: Option<u64>, free: u64, rate: u64) -> Supply {
+        let room = Room { total: 500 * MIB, free: free * MIB };
+        Supply { cold: cold * MIB, estimate: estimate.map(|bytes| bytes * MIB), room, rate: rate * MIB }
+    }
+
+    #[test]
+    fn the_least_of_all_bounds_decides() {
+        for (supply, expected) in [
+            (supply(100, None, 400, 200), (100, Bound::Cold)),
+            (supply(100, Some(60), 400, 200), (60, Bound::Estimate)),
+            (supply(100, Some(160), 90, 200), (40, Bound::Headroom)),
+            (supply(100, None, 40, 200), (0, Bound::Headroom)),
+            (supply(100, None, 400, 10), (10, Bound::Rate)),
+            (supply(0, None, 400, 10), (0, Bound::Cold)),
+        ] {
+            let (bytes, bound) = Trust::default().amount(&supply, 0);
+            assert_eq!((bytes / MIB, bound), expected, "{supply:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_back_halves_the_next_round_and_right_ones_undo_it() {
+        let plenty = supply(100, None, 400, 200);
+        let mut trust = Trust::default();
+        trust.note(100 * MIB, 4 * MIB, IDLE, 0);
+        assert_eq!(trust, Trust::default(), "a few pages do not make a round wrong");
+        trust.note(100 * MIB, 60 * MIB, IDLE, 0);
+        assert_eq!(trust.amount(&plenty, SECOND), (0, Bound::BackOff), "it rests");
+        assert_eq!(trust.amount(&plenty, 5 * SECOND), (50 * MIB, Bound::BackOff));
+        trust.note(50 * MIB, 50 * MIB, IDLE, 5 * SECOND);
+        assert_eq!(trust.amount(&plenty, 14 * SECOND), (0, Bound::BackOff), "for twice as long");
+        assert_eq!(trust.amount(&plenty, 15 * SECOND), (25 * MIB, Bound::BackOff));
+        for (round, halvings) in [2, 2, 1, 1, 1, 0, 0].into_iter().enumerate() {
+            trust.note(MIB, 0, IDLE, 20 * SECOND);
+            assert_eq!(trust.halvings(), halvings, "round {round}");
+        }
+        trust.note(0, 0, IDLE, 20 * SECOND);
+        assert_eq!(trust.amount(&plenty, 20 * SECOND), (100 * MIB, Bound::Cold));
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_than_is_cold_nor_than_any_other_bound(
+            cold in any::<u64>(), estimate in prop::option::of(any::<u64>()), total in any::<u64>(),
+            free in any::<u64>(), rate in any::<u64>(), now in any::<u64>(),
+            rounds in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 0..12),
+        ) {
+            let mut trust = Trust::default();
+            for (down, returned, at) in rounds {
+                trust.note(down, returned, IDLE, at);
+                prop_assert!(trust.halvings() <= MOST);
+            }
+            let supply = Supply { cold, estimate, room: Room { total, free }, rate };
+            let (bytes, _) = trust.amount(&supply, now);
+            prop_assert!(bytes <= cold && bytes <= rate && bytes <= estimate.unwrap_or(u64::MAX));
+            prop_assert!(bytes == 0 || free - bytes >= total / KEPT_FREE);
+        }
+
+        /// However wrong rounds were: after a time without any, it is trusted in full again.
+        #[test]
+        fn trust_comes_back(wrong in 1usize..20) {
+            let mut trust = Trust::default();
+            for round in 0..wrong as u64 {
+                trust.note(1, 1, IDLE, round * 1000 * SECOND);
+            }
+            prop_assert!(trust.halvings() > 0);
+            for _ in 0..MOST * RIGHT {
+                trust.note(1, 0, IDLE, 0);
+            }
+            prop_assert_eq!(trust.halvings(), 0);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Which address ranges of a process are cold, and which are hot, by what was seen of its regions.
+//!
+//! Problem: whoever watches a process samples. A region is told as a whole, its edges are not better known than
+//! it is large, and a huge page that lies across an edge moves as a whole.
+//!
+//! Idea: only what nobody touched for the whole idle time is cold; of that, a region beside one that is not cold is
+//! left out, because the edge between the two may be anywhere in it; and what is left is cut inwards to huge pages.
+//!
+//! Cost: one sort of the regions. Must never call a byte cold that lies in a region that was touched.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Sizes of huge pages that ranges are cut to: what is moved is moved whole.
+pub const HUGE: u64 = 2 << 20;
+
+/// A stretch of an address space, as a source tells of it. Regions of one process do not overlap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Region {
+    /// Its first byte.
+    pub start: u64,
+    /// The byte behind it.
+    pub end: u64,
+    /// Share of the looks at it that found it touched, in percent.
+    pub touched_percent: u8,
+    /// How long it has been as it is now.
+    pub unchanged: Duration,
+    /// Its edges are those of a mapping, not of a guess.
+    pub exact: bool,
+}
+
+/// Bytes of an address space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Range {
+    /// The first.
+    pub start: u64,
+    /// The one behind the last.
+    pub end: u64,
+}
+
+impl Range {
+    /// How many.
+    pub fn bytes(self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+}
+
+/// A cold range and how long it has been cold at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cold {
+    /// Which.
+    pub range: Range,
+    /// How long nobody touched it.
+    pub idle: Duration,
+}
+
+impl Region {
+    fn is_cold(&self, idle: Duration) -> bool {
+        self.touched_percent == 0 && self.unchanged >= idle
+    }
+}
+
+/// Ranges that nobody touched for `idle`, coldest first.
+pub fn cold(regions: &[Region], idle: Duration) -> Vec<Cold> {
+    let mut regions: Vec<&Region> = regions.iter().filter(|region| region.start < region.end).collect();
+    regions.sort_unstable_by_key(|region| region.start);
+    let mut found: Vec<Cold> = Vec::new();
+    for (index, region) in regions.iter().enumerate() {
+        let before = index.checked_sub(1).and_then(|before| regions.get(before));
+        let beside = [before.filter(|one| one.end >= region.start), regions.get(index + 1)];
+        let uncertain = beside.into_iter().flatten().any(|one| one.start <= region.end && !one.is_cold(idle));
+        if !region.is_cold(idle) || (uncertain && !region.exact) {
+            continue;
+        }
+        match found.last_mut().filter(|last| last.range.end == region.start) {
+            Some(last) => {
+                last.range.end = region.end;
+                last.idle = last.idle.min(region.unchanged);
+            }
+            None => found
+                .push(Cold { range: Range { start: region.start, end: region.end }, idle: region.unchanged }),
+        }
+    }
+    for one in &mut found {
+        one.range.start = one.range.start.checked_next_multiple_of(HUGE).unwrap_or(u64::MAX);
+        one.range.end = one.range.end / HUGE * HUGE;
+    }
+    found.retain(|one| one.range.start < one.range.end);
+    found.sort_by_key(|one| (std::cmp::Reverse(one.idle), one.range));
+    found
+}
+
+/// Ranges that `percent` of the looks, at least, found touched; in order.
+pub fn hot(regions: &[Region], percent: u8) -> Vec<Range> {
+    let mut found: Vec<Range> = regions
+        .iter()
+        .filter(|region| region.start < region.end && region.touched_percent >= percent.max(1))
+        .map(|region| Range { start: region.start, end: region.end })
+        .collect();
+    found.sort_unstable();
+    found.dedup_by(|next, last| {
+        let joined = next.start <= last.end;
+        if joined {
+            last.end = last.end.max(next.end);
+        }
+        joined
+    });
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(5);
+
+    fn region(start: u64, end: u64, touched_percent: u8, seconds: u64) -> Region {
+        Region {
+            start: start * HUGE,
+            end: end * HUGE,
+            touched_percent,
+            unchanged: Duration::from_secs(seconds),
+            exact: false,
+        }
+    }
+
+    fn cold_of(regions: &[Region]) -> Vec<(u64, u64)> {
+        cold(regions, IDLE).iter().map(|one| (one.range.start / HUGE, one.range.end / HUGE)).collect()
+    }
+
+    #[test]
+    fn what_nobody_touched_for_long_is_cold_but_for_its_edges() {
+        for (regions, expected) in [
+            (vec![region(0, 10, 0, 5)], vec![(0, 10)]),
+            (vec![region(0, 10, 0, 4)], vec![]),
+            (vec![region(0, 10, 20, 60)], vec![]),
+            // The region beside a hot one stays, on either side; one that is apart does not suffer.
+            (
+                vec![
+                    region(0, 10, 0, 9),
+                    region(10, 12, 0, 9),
+                    region(12, 20, 100, 9),
+                    region(20, 24, 0, 9),
+                    region(24, 40, 0, 9),
+                    region(50, 60, 0, 9),
+                ],
+                vec![(0, 10), (24, 40), (50, 60)],
+            ),
+            // Nor is one that turned cold lately a good neighbour.
+            (vec![region(0, 10, 0, 9), region(10, 20, 0, 1)], vec![]),
+            // The coldest first.
+            (vec![region(0, 4, 0, 6), region(8, 9, 0, 8)], vec![(8, 9), (0, 4)]),
+        ] {
+            assert_eq!(cold_of(&regions), expected, "{regions:?}");
+        }
+    }
+
+    #[test]
+    fn a_mapping_has_no_uncertain_edge() {
+        let regions = [Region { exact: true, ..region(0, 4, 0, 9) }, region(4, 8, 100, 9)];
+        assert_eq!(cold_of(&regions), [(0, 4)]);
+    }
+
+    #[test]
+    fn a_huge_page_across_an_edge_is_not_cold() {
+        let half = HUGE / 2;
+        let regions = [Region { start: half, end: 3 * HUGE + half, ..region(0, 1, 0, 9) }];
+        assert_eq!(cold_of(&regions), [(1, 3)]);
+        let regions = [Region { start: half, end: HUGE + half, ..region(0, 1, 0, 9) }];
+        assert!(cold(&regions, IDLE).is_empty());
+    }
+
+    #[test]
+    fn hot_ranges_are_joined() {
+        let regions = [region(4, 6, 60, 1), region(0, 2, 40, 1), region(2, 4, 100, 1), region(8, 9, 39, 1)];
+        assert_eq!(hot(&regions, 40), [Range { start: 0, end: 6 * HUGE }]);
+        assert!(hot(&[region(0, 1, 0, 1)], 0).is_empty(), "what nobody touches is not hot");
+    }
+
+    fn regions() -> impl Strategy<Value = Vec<Region>> {
+        let one = (0u64..3 * HUGE, 1u64..8 * HUGE, prop_oneof![Just(0u8), 0u8..=100], 0u64..10);
+        prop::collection::vec(one, 0..20).prop_map(|parts| {
+            let mut at = 0;
+            let regions = parts.into_iter().map(|(gap, size, touched_percent, seconds)| {
+                // Half of them follow one another.
+                let start = at + if gap < HUGE { 0 } else { gap };
+                at = start + size;
+                let unchanged = Duration::from_secs(seconds);
+                Region { start, end: at, touched_percent, unchanged, exact: seconds % 2 == 0 }
+            });
+            regions.collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_byte_of_a_region_that_was_touched_is_cold(regions in regions()) {
+            for one in cold(&regions, IDLE) {
+                prop_assert!(one.range.start < one.range.end);
+                prop_assert!(one.range.start % HUGE == 0 && one.range.end % HUGE == 0);
+                for region in regions.iter().filter(|region| !region.is_cold(IDLE)) {
+                    prop_assert!(region.end <= one.range.start || one.range.end <= region.start);
+                }
+            }
+        }
+
+        #[test]
+        fn nothing_is_cold_twice_nor_cold_and_hot(regions in regions()) {
+            let cold = cold(&regions, IDLE);
+            let mut all: Vec<Range> = cold.iter().map(|one| one.range).chain(hot(&regions, 1)).collect();
+            all.sort_unstable();
+            prop_assert!(all.windows(2).all(|pair| pair[0].end <= pair[1].start), "{all:?}");
+        }
+
+        #[test]
+        fn any_numbers_will_do(parts in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u8>()), 0..8)) {
+            let regions: Vec<Region> = parts
+                .into_iter()
+                .map(|(start, end, touched_percent)| {
+                    Region { start, end, touched_percent, unchanged: IDLE, exact: false }
+                })
+                .collect();
+            let _ = (cold(&regions, IDLE), hot(&regions, 1));
+        }
+    }
+}

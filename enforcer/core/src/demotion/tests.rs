@@ -1,0 +1,149 @@
+//! Rounds on a machine with two sockets, each with slow memory beside it.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::topology::{MemoryKind, synth::Machine};
+
+const MIB: u64 = 1 << 20;
+const IDLE: Duration = Duration::from_secs(5);
+
+/// Slow nodes are 2, beside 0, and 3, beside 1.
+fn machine() -> Topology {
+    let machine = Machine::new().sockets(2).cores(2);
+    let machine = machine.memory_only(NodeId(2), 64, MemoryKind::Pmem, NodeId(0));
+    machine.memory_only(NodeId(3), 64, MemoryKind::Pmem, NodeId(1)).build()
+}
+
+fn set(text: &str) -> NodeSet {
+    text.parse().unwrap()
+}
+
+fn rooms(free_mib: [u64; 4]) -> BTreeMap<NodeId, Room> {
+    let room = |free: u64| Room { total: 500 * MIB, free: free * MIB };
+    (0..4).map(NodeId).zip(free_mib.map(room)).collect()
+}
+
+fn region(start_mib: u64, end_mib: u64, touched_percent: u8, seconds: u64) -> Region {
+    let unchanged = Duration::from_secs(seconds);
+    Region { start: start_mib * MIB, end: end_mib * MIB, touched_percent, unchanged, exact: false }
+}
+
+/// 40 MiB that are hot, 20 MiB whose edge is not known, 100 MiB that are cold.
+fn watched() -> Vec<Watched> {
+    let regions = vec![region(0, 40, 100, 9), region(40, 60, 0, 9), region(60, 160, 0, 9)];
+    vec![Watched { pid: 7, regions }]
+}
+
+fn flows(flows: &[Flow]) -> Vec<(u32, u32, u64)> {
+    flows.iter().map(|flow| (flow.from.0, flow.to.0, flow.bytes / MIB)).collect()
+}
+
+struct Case {
+    allowed: &'static str,
+    home: &'static str,
+    free: [u64; 4],
+    estimate: Option<u64>,
+    kernel_promotes: bool,
+}
+
+const CASE: Case = Case { allowed: "0,2", home: "0", free: [300; 4], estimate: None, kernel_promotes: false };
+
+fn decided(case: &Case, trust: &Trust) -> Round {
+    let machine = machine();
+    let (allowed, home, rooms, watched) = (set(case.allowed), set(case.home), rooms(case.free), watched());
+    let situation = Situation {
+        topology: &machine,
+        allowed: &allowed,
+        home: &home,
+        rooms: &rooms,
+        watched: &watched,
+        estimate: case.estimate.map(|mib| mib * MIB),
+        idle: IDLE,
+        rate: 1000 * MIB,
+        kernel_promotes: case.kernel_promotes,
+        now_ns: 0,
+    };
+    decide(&situation, trust)
+}
+
+#[test]
+fn cold_pages_go_to_the_nearest_slower_node_and_hot_ones_back() {
+    let round = decided(&CASE, &Trust::default());
+    assert_eq!((flows(&round.down), flows(&round.up)), (vec![(0, 2, 100)], vec![(2, 0, 40)]));
+    assert_eq!((round.cold / MIB, round.hot / MIB, round.bound), (100, 40, Some(Bound::Cold)));
+    let range = Range { start: 60 * MIB, end: 160 * MIB };
+    assert_eq!(round.down[0].pieces, [Piece { pid: 7, range }]);
+}
+
+#[test]
+fn a_cpuset_without_the_slow_node_keeps_everything() {
+    let round = decided(&Case { allowed: "0", ..CASE }, &Trust::default());
+    assert_eq!((round.down, round.up, round.bound), (vec![], vec![], None));
+}
+
+#[test]
+fn each_socket_has_its_own_target_and_together_they_get_no_more_than_is_cold() {
+    let case = Case { allowed: "0-3", home: "1", free: [300, 300, 110, 300], ..CASE };
+    let round = decided(&case, &Trust::default());
+    assert_eq!(flows(&round.down), [(0, 2, 60), (1, 3, 40)]);
+    assert_eq!(flows(&round.up), [(2, 1, 40), (3, 1, 40)]);
+}
+
+#[test]
+fn a_second_source_a_full_node_and_a_promoting_kernel_are_heard() {
+    let round = decided(&Case { estimate: Some(30), kernel_promotes: true, ..CASE }, &Trust::default());
+    assert_eq!((flows(&round.down), flows(&round.up)), (vec![(0, 2, 30)], vec![]));
+    assert_eq!(round.bound, Some(Bound::Estimate));
+    let round = decided(&Case { free: [60, 300, 50, 300], ..CASE }, &Trust::default());
+    assert_eq!((flows(&round.down), flows(&round.up)), (vec![], vec![(2, 0, 10)]));
+    assert_eq!(round.bound, Some(Bound::Headroom));
+}
+
+#[test]
+fn a_wrong_round_halves_the_next() {
+    let mut trust = Trust::default();
+    trust.note(100 * MIB, 100 * MIB, Duration::ZERO, 0);
+    let round = decided(&CASE, &trust);
+    assert_eq!((flows(&round.down), round.bound), (vec![(0, 2, 50)], Some(Bound::BackOff)));
+    assert_eq!(flows(&round.up), [(2, 0, 40)], "what is hot comes back all the same");
+}
+
+proptest! {
+    #[test]
+    fn no_more_goes_down_than_is_cold_and_only_where_the_cpuset_allows(
+        allowed in 0u64..16, home in 0u64..4, free in prop::array::uniform4(0u64..500), rate in 0u64..300,
+        regions in prop::collection::vec((0u64..8, 1u64..20, 0u8..3, 0u64..10), 0..12),
+    ) {
+        let mut at = 0;
+        let regions = regions.into_iter().map(|(gap, size, touched, seconds)| {
+            let start = at + gap;
+            at = start + size;
+            region(start, at, touched * 50, seconds)
+        });
+        let watched = [Watched { pid: 1, regions: regions.collect() }];
+        let (machine, rooms) = (machine(), rooms(free));
+        let (allowed, home) = (NodeSet::from_words(&[allowed]), NodeSet::from_words(&[home]));
+        let situation = Situation {
+            topology: &machine,
+            allowed: &allowed,
+            home: &home,
+            rooms: &rooms,
+            watched: &watched,
+            estimate: None,
+            idle: IDLE,
+            rate: rate * MIB,
+            kernel_promotes: false,
+            now_ns: 0,
+        };
+        let round = decide(&situation, &Trust::default());
+        let sum = |flows: &[Flow]| flows.iter().map(|flow| flow.bytes).sum::<u64>();
+        prop_assert!(sum(&round.down) <= round.cold && sum(&round.down) <= rate * MIB);
+        prop_assert!(sum(&round.up) <= rate * MIB);
+        for flow in round.down.iter().chain(&round.up) {
+            prop_assert!(allowed.contains(flow.from) && allowed.contains(flow.to) && flow.from != flow.to);
+            let room = rooms[&flow.to];
+            prop_assert!(room.free - flow.bytes >= room.total / 10);
+        }
+    }
+}

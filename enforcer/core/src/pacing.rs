@@ -1,0 +1,222 @@
+//! How much one call that moves pages may take on, and when the next one may be made.
+//!
+//! Problem: a call of `move_pages(2)` holds locks of the process for as long as it takes, and how long that is
+//! for so many bytes depends on the machine, the pages and the load, by a factor of a hundred. And the copying
+//! of all calls together takes bandwidth from everybody.
+//!
+//! Idea: the size of a call follows what calls really took (down at once and in proportion, up by doubling,
+//! and only when twice as much would still be in time), and a bucket of credit bounds the bytes of all calls.
+//!
+//! Terminology. The *credit* is what may be moved now; it grows with time up to the *burst*, a tenth of a second's
+//! worth. A caller that has to take on more than it was allowed (a huge page is moved as a whole) owes the rest.
+//!
+//! Cost: constant. Must never allow nothing for ever, whatever the calls took.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+const NS_PER_SECOND: u128 = 1_000_000_000;
+
+/// Bounds of a [`Pace`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PaceLimits {
+    /// Bytes that all calls together move in a second; no bound when absent.
+    pub bytes_per_second: Option<u64>,
+    /// How long one call should take at most.
+    pub call: Duration,
+    /// Bytes of a call below which it is not made smaller, however long it took.
+    pub smallest: u64,
+    /// Bytes of a call above which it is not made larger.
+    pub largest: u64,
+}
+
+impl Default for PaceLimits {
+    fn default() -> Self {
+        Self {
+            bytes_per_second: None,
+            call: Duration::from_millis(10),
+            smallest: 64 << 10,
+            largest: 16 << 20,
+        }
+    }
+}
+
+/// What may be done now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allowance {
+    /// One call of so many bytes.
+    Move(u64),
+    /// Nothing for so long.
+    Wait(Duration),
+}
+
+/// The size of calls, and the credit of all of them.
+#[derive(Debug, Clone)]
+pub struct Pace {
+    limits: PaceLimits,
+    call_bytes: u64,
+    /// Negative after a call that took on more than it was allowed.
+    credit: i128,
+    at_ns: u64,
+}
+
+/// First size of a call: some milliseconds on a slow machine.
+const FIRST: u64 = 2 << 20;
+
+impl Pace {
+    /// Begins at `now_ns` of a monotonic clock with a full credit and calls of 2 MiB.
+    pub fn new(limits: PaceLimits, now_ns: u64) -> Self {
+        let limits = PaceLimits { smallest: limits.smallest.clamp(1, limits.largest.max(1)), ..limits };
+        let call_bytes = FIRST.clamp(limits.smallest, limits.largest.max(1));
+        let mut pace = Self { limits, call_bytes, credit: 0, at_ns: now_ns };
+        pace.credit = i128::from(pace.burst());
+        pace
+    }
+
+    /// Bytes of a call, as far as calls have told.
+    pub fn call_bytes(&self) -> u64 {
+        self.call_bytes
+    }
+
+    /// What may be done at `now_ns`.
+    pub fn allowance(&mut self, now_ns: u64) -> Allowance {
+        let Some(rate) = self.rate() else { return Allowance::Move(self.call_bytes) };
+        let elapsed = u128::from(now_ns.saturating_sub(self.at_ns));
+        let earned = elapsed.saturating_mul(u128::from(rate)) / NS_PER_SECOND;
+        if earned > 0 {
+            // What is not enough for a byte stays in the clock.
+            self.at_ns = now_ns;
+            let burst = i128::from(self.burst());
+            self.credit = self.credit.saturating_add(i128::try_from(earned).unwrap_or(burst)).min(burst);
+        }
+        let wanted = self.call_bytes.min(self.burst());
+        let missing = i128::from(wanted) - self.credit;
+        if missing <= 0 {
+            return Allowance::Move(wanted);
+        }
+        let wait = missing.unsigned_abs().saturating_mul(NS_PER_SECOND).div_ceil(u128::from(rate));
+        Allowance::Wait(Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX)))
+    }
+
+    /// A call took on `bytes` and took so long.
+    pub fn note(&mut self, bytes: u64, took: Duration) {
+        self.credit = self.credit.saturating_sub(i128::from(bytes));
+        if bytes == 0 {
+            return;
+        }
+        let PaceLimits { call, smallest, largest, .. } = self.limits;
+        if took > call {
+            let fit = u128::from(bytes).saturating_mul(call.as_nanos()) / took.as_nanos().max(1);
+            let fit = u64::try_from(fit).unwrap_or(u64::MAX);
+            self.call_bytes = fit.min(self.call_bytes).max(smallest);
+        } else if bytes >= self.call_bytes && took.saturating_mul(2) <= call {
+            self.call_bytes = self.call_bytes.saturating_mul(2).min(largest.max(smallest));
+        }
+    }
+
+    fn rate(&self) -> Option<u64> {
+        self.limits.bytes_per_second.map(|rate| rate.max(1))
+    }
+
+    fn burst(&self) -> u64 {
+        self.rate().map_or(0, |rate| (rate / 10).max(self.limits.smallest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn limits(rate: Option<u64>) -> PaceLimits {
+        PaceLimits { bytes_per_second: rate, ..PaceLimits::default() }
+    }
+
+    #[test]
+    fn calls_shrink_to_what_is_in_time_and_grow_back_by_doubling() {
+        let mut pace = Pace::new(limits(None), 0);
+        assert_eq!(pace.allowance(0), Allowance::Move(2 * MIB));
+        // Eight times too long: an eighth.
+        pace.note(2 * MIB, Duration::from_millis(80));
+        assert_eq!(pace.call_bytes(), MIB / 4);
+        // Just in time: it stays. Half of that: it could be twice as much.
+        pace.note(MIB / 4, Duration::from_millis(9));
+        assert_eq!(pace.call_bytes(), MIB / 4);
+        pace.note(MIB / 4, Duration::from_millis(5));
+        assert_eq!(pace.call_bytes(), MIB / 2);
+        // The rest of a range tells nothing about larger calls.
+        pace.note(4096, Duration::from_micros(1));
+        assert_eq!(pace.call_bytes(), MIB / 2);
+    }
+
+    #[test]
+    fn the_rate_bounds_all_calls_and_a_huge_page_is_paid_for_afterwards() {
+        let mut pace = Pace::new(limits(Some(10_000_000)), 0);
+        assert_eq!(pace.allowance(0), Allowance::Move(1_000_000));
+        pace.note(4_000_000, Duration::from_millis(1));
+        assert_eq!(pace.allowance(0), Allowance::Wait(Duration::from_millis(400)), "it owes three");
+        assert_eq!(pace.allowance(399_000_000), Allowance::Wait(Duration::from_millis(1)));
+        assert_eq!(pace.allowance(400_000_000), Allowance::Move(1_000_000));
+    }
+
+    proptest! {
+        /// Whatever the calls took: a size within its bounds, and never a wait without an end.
+        #[test]
+        fn the_size_stays_within_its_bounds(
+            rate in prop::option::of(1u64..1 << 40),
+            steps in prop::collection::vec((0u64..1 << 32, 0u64..10_000_000_000, 0u64..1_000_000_000), 0..40),
+        ) {
+            let bounds = limits(rate);
+            let mut pace = Pace::new(bounds, 0);
+            let mut now = 0;
+            for (bytes, took, later) in steps {
+                now += later;
+                match pace.allowance(now) {
+                    Allowance::Move(allowed) => prop_assert!(allowed > 0 && allowed <= bounds.largest),
+                    Allowance::Wait(wait) => {
+                        prop_assert!(!wait.is_zero());
+                        let then = now.saturating_add(u64::try_from(wait.as_nanos()).unwrap());
+                        prop_assert!(matches!(pace.clone().allowance(then), Allowance::Move(_)));
+                    }
+                }
+                pace.note(bytes, Duration::from_nanos(took));
+                prop_assert!((bounds.smallest..=bounds.largest).contains(&pace.call_bytes()));
+            }
+        }
+
+        /// However calls are asked for, what was allowed is no more than the burst and the rate over the time.
+        #[test]
+        fn the_rate_is_kept(rate in 1u64..1 << 36, waits in prop::collection::vec(0u64..300_000_000, 1..60)) {
+            let mut pace = Pace::new(limits(Some(rate)), 0);
+            let burst = pace.burst();
+            let (mut now, mut moved) = (0u64, 0u128);
+            for wait in waits {
+                now += wait;
+                while let Allowance::Move(bytes) = pace.allowance(now) {
+                    pace.note(bytes, Duration::from_micros(1));
+                    moved += u128::from(bytes);
+                }
+                prop_assert!(moved <= u128::from(burst) + u128::from(rate) * u128::from(now) / NS_PER_SECOND + 1);
+            }
+        }
+
+        /// On a machine where each byte takes as long as the one before, calls are in time after a few.
+        #[test]
+        fn a_steady_machine_is_learned(ns_per_page in 1u64..2_000_000, steps in 20usize..30) {
+            let bounds = limits(None);
+            let mut pace = Pace::new(bounds, 0);
+            let took = |bytes: u64| Duration::from_nanos(bytes / 4096 * ns_per_page);
+            for _ in 0..steps {
+                let bytes = pace.call_bytes();
+                pace.note(bytes, took(bytes));
+            }
+            let bytes = pace.call_bytes();
+            prop_assert!(took(bytes) <= bounds.call || bytes == bounds.smallest, "{bytes} take {:?}", took(bytes));
+            prop_assert!(took(bytes) * 2 > bounds.call || bytes == bounds.largest, "{bytes} take {:?}", took(bytes));
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Cold pages down and hot pages back, beside the turns.
+//!
+//! A thread of its own, because who watches pages waits for the kernel, and who moves them too: it holds up neither a
+//! turn nor an answer to a container runtime. The turns say for whom it is ([`Demotion::follow`]) and take along what
+//! came of it ([`Demotion::report`]); the lock between the two is held for copies alone.
+//!
+//! One round of one workload: look (`observe::cold`), decide (`enforcer_core::demotion`), go through the gate,
+//! move (`enforce::pages`), remember. A pause finds the gate open between two rounds, and a round is some seconds at
+//! most. What is moved has no inverse and is in no journal; nothing is written but pages and the switches of sources,
+//! which are off again when nobody is to be watched, and when the daemon ends.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use enforcer_core::{
+    declarations::Declarations,
+    degraded::Degraded,
+    demotion::{Bound, Flow, Round, Situation, Trust, decide, target},
+    id::NodeId,
+    place::Inventory,
+    policy::{DemotionSettings, Policy},
+    sample::Sample,
+    set::NodeSet,
+    workload::{CgroupPath, Workload},
+};
+
+use super::{
+    Decisions, Gate,
+    decisions::{entry, subject},
+};
+use crate::{
+    enforce::pages::{PageBudget, PageMoveLimits, PageMoveReport, Stop, move_flow},
+    host::{HostRoot, cgroup::CgroupLayout},
+    kernel::linux::Linux,
+    observe::cold::{ColdWatch, Look},
+    report::{
+        decision::{DecisionRecord, DecisionState, Subject},
+        demotion::{DemotionReport, LatestRound, TierMoves},
+        units,
+    },
+};
+
+/// Between two looks whether there is anything to do.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Bounds of the time between two rounds of a workload, which is a quarter of the idle time.
+const ROUND: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+/// Longest time for what goes from one node to another in one round.
+const FLOW: Duration = Duration::from_secs(2);
+
+/// Most rounds in which nothing goes down because nothing was there to go.
+const LONGEST_REST: u32 = 8;
+
+/// A handle to what both sides know; clones refer to the same.
+#[derive(Debug, Clone, Default)]
+pub struct Demotion(Arc<Mutex<Shared>>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    wanted: Option<Arc<Wanted>>,
+    report: DemotionReport,
+    degraded: Vec<Degraded>,
+}
+
+/// What the turns want.
+#[derive(Debug)]
+struct Wanted {
+    inventory: Arc<Inventory>,
+    settings: DemotionSettings,
+    limits: PageMoveLimits,
+    kernel_promotes: bool,
+    of: Vec<Wish>,
+}
+
+/// One workload.
+#[derive(Debug)]
+struct Wish {
+    subject: Subject,
+    cgroup: CgroupPath,
+    allowed: NodeSet,
+    home: NodeSet,
+}
+
+/// Bit of `kernel.numa_balancing` that has the kernel promote by itself (tiering).
+const BALANCING_TIERING: u32 = 2;
+
+impl Demotion {
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        // Whoever panicked left values that are whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on it is for these workloads; for none while nothing may be written.
+    pub(super) fn follow(
+        &self,
+        inventory: &Arc<Inventory>,
+        workloads: &[Workload],
+        sample: &Sample,
+        declarations: &Declarations,
+        policy: &Policy,
+        writes: bool,
+    ) {
+        let settings = policy.memory.demotion.clone();
+        let wish = |workload: &Workload| {
+            let (_, rule) = declarations.rule(policy, &workload.cgroup)?;
+            let cgroup = sample.cgroups.get(&workload.cgroup).filter(|_| settings.is_for(rule))?;
+            let home = cgroup.cpus_effective.as_ref().map(|cpus| inventory.machine.nodes_of(cpus));
+            Some(Wish {
+                subject: subject(workload),
+                cgroup: workload.cgroup.clone(),
+                allowed: cgroup.mems_effective.clone()?,
+                home: home.unwrap_or_default(),
+            })
+        };
+        let of: Vec<Wish> = workloads.iter().filter(|_| writes).filter_map(wish).collect();
+        let kernel_promotes =
+            sample.settings.numa_balancing.is_some_and(|mode| mode & BALANCING_TIERING != 0);
+        let mut pace = policy.memory.moves.pace();
+        pace.bytes_per_second = Some(settings.bytes_per_second.0);
+        let limits = PageMoveLimits { pace, time: FLOW, ..PageMoveLimits::default() };
+        let there: BTreeSet<&CgroupPath> = of.iter().map(|wish| &wish.cgroup).collect();
+        let mut shared = self.lock();
+        shared.report.retain(|cgroup, _| there.contains(cgroup));
+        shared.wanted = (!of.is_empty()).then(|| {
+            Arc::new(Wanted { inventory: Arc::clone(inventory), settings, limits, kernel_promotes, of })
+        });
+    }
+
+    /// What was moved so far.
+    pub(super) fn report(&self) -> DemotionReport {
+        self.lock().report.clone()
+    }
+
+    /// Sources that are missing while somebody is watched.
+    pub(super) fn degraded(&self) -> Vec<Degraded> {
+        self.lock().degraded.clone()
+    }
+}
+
+/// Moves pages until told to stop.
+pub fn demote(
+    demotion: &Demotion,
+    gate: &Gate,
+    decisions: &Decisions,
+    host: &HostRoot,
+    layout: &CgroupLayout,
+    stop: &Stop,
+) {
+    let mut rounds: Option<Rounds> = None;
+    while !stop.is_requested() {
+        thread::sleep(PAUSE);
+        let wanted = demotion.lock().wanted.clone();
+        let Some(wanted) = wanted else {
+            // Switches everything off.
+            rounds = None;
+            demotion.lock().degraded.clear();
+            continue;
+        };
+        let rounds = rounds.get_or_insert_with(|| Rounds::new(host, layout, &wanted, stop));
+        rounds.keep(&wanted, stop);
+        for wish in &wanted.of {
+            if stop.is_requested() {
+                break;
+            }
+            if let Some((moves, record)) = rounds.of(wish, &wanted, gate) {
+                let mut shared = demotion.lock();
+                shared.degraded = rounds.watch.degraded();
+                shared.report.insert(wish.cgroup.clone(), moves);
+                drop(shared);
+                if let Some(record) = record {
+                    decisions.note(wish.subject.clone(), record);
+                }
+            }
+        }
+    }
+}
+
+/// What lasts between two rounds.
+struct Rounds {
+    watch: ColdWatch,
+    budget: PageBudget,
+    limits: PageMoveLimits,
+    proc: PathBuf,
+    began: Instant,
+    standings: BTreeMap<CgroupPath, Standing>,
+}
+
+/// What lasts of one workload.
+#[derive(Default)]
+struct Standing {
+    trust: Trust,
+    latest: Option<Instant>,
+    /// The kernel's count, at the latest look.
+    promoted: Option<u64>,
+    /// Bytes that we moved down and that did not come back.
+    below: u64,
+    moves: TierMoves,
+    /// Rounds for which nothing goes down, and how many it will be the next time: what is cold has gone already.
+    rest: [u32; 2],
+    /// What the latest record said, but for the bytes.
+    said: Option<(DecisionState, String)>,
+}
+
+impl Rounds {
+    fn new(host: &HostRoot, layout: &CgroupLayout, wanted: &Wanted, stop: &Stop) -> Self {
+        Self {
+            watch: ColdWatch::new(host, layout),
+            budget: PageBudget::new(wanted.limits, stop.clone()),
+            limits: wanted.limits,
+            proc: host.proc.clone(),
+            began: Instant::now(),
+            standings: BTreeMap::new(),
+        }
+    }
+
+    /// Forgets who is not wanted any more, and takes new limits over.
+    fn keep(&mut self, wanted: &Wanted, stop: &Stop) {
+        let kept: BTreeSet<CgroupPath> = wanted.of.iter().map(|wish| wish.cgroup.clone()).collect();
+        if self.standings.keys().any(|cgroup| !kept.contains(cgroup)) {
+            self.standings.retain(|cgroup, _| kept.contains(cgroup));
+            self.watch.only(&kept);
+        }
+        if self.limits != wanted.limits {
+            self.limits = wanted.limits;
+            self.budget = PageBudget::new(wanted.limits, stop.clone());
+        }
+    }
+
+    /// One round, if it is due: what was moved so far, and what there is to tell of it.
+    fn of(
+        &mut self,
+        wish: &Wish,
+        wanted: &Wanted,
+        gate: &Gate,
+    ) -> Option<(TierMoves, Option<DecisionRecord>)> {
+        let idle = wanted.settings.idle.get();
+        let every = (idle / 4).clamp(ROUND[0], ROUND[1]);
+        let standing = self.standings.entry(wish.cgroup.clone()).or_default();
+        let elapsed = standing.latest.map_or(every, |latest| latest.elapsed());
+        if elapsed < every {
+            return None;
+        }
+        standing.latest = Some(Instant::now());
+        let machine = &wanted.inventory.machine;
+        if !wish.allowed.iter().any(|node| target::rank(machine, node).is_some_and(|rank| rank > 0)) {
+            let said = "its cpuset allows no slower memory, so its cold pages stay".to_owned();
+            let record = standing.tell(DecisionState::Refused, said.clone(), said);
+            return Some((standing.moves.clone(), record));
+        }
+        let upper = |node: &NodeId| target::below(machine, *node, &wish.allowed).is_some();
+        let upper: NodeSet = wish.allowed.iter().filter(upper).collect();
+        let look = self.watch.look(&wish.cgroup, &upper, idle);
+        let rooms = self.watch.rooms(&wish.allowed);
+        let rate = wanted.settings.bytes_per_second.0 / wanted.of.len().max(1) as u64;
+        let millis = u64::try_from(elapsed.min(every * 2).as_millis()).unwrap_or(u64::MAX);
+        let now_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let situation = Situation {
+            topology: machine,
+            allowed: &wish.allowed,
+            home: &wish.home,
+            rooms: &rooms,
+            watched: &look.watched,
+            estimate: look.estimate,
+            idle,
+            rate: rate.saturating_mul(millis) / 1000,
+            kernel_promotes: wanted.kernel_promotes,
+            now_ns,
+        };
+        let round = decide(&situation, &standing.trust);
+        let inside = gate.enter()?;
+        let mut lines = Vec::new();
+        let up = moved(&round.up, &self.proc, &mut self.budget, &mut lines);
+        let down = standing.down(&round.down, &self.proc, &mut self.budget, &mut lines);
+        drop(inside);
+        standing.remember([down, up], &look, &round, &situation);
+        let bound = round.bound.map_or("no slower node", Bound::name);
+        let halved = match standing.trust.halvings() {
+            0 => String::new(),
+            times => {
+                let times = units::count(times as usize, "time");
+                format!(", halved {times} because pages were wanted back")
+            }
+        };
+        let cold = units::bytes(round.cold);
+        let seen = format!("nobody touched {cold} for {} ({})", wanted.settings.idle, look.source);
+        lines.insert(0, format!("{seen}; what decided: {bound}{halved}"));
+        let state = if up + down > 0 { DecisionState::Tiered } else { DecisionState::InPlace };
+        let record = standing.tell(state, format!("{bound}{halved}"), lines.join("; "));
+        Some((standing.moves.clone(), record))
+    }
+}
+
+impl Standing {
+    /// Moves down, but for a few rounds not when nothing was there the last time: whoever looks for pages asks the
+    /// kernel about each.
+    fn down(&mut self, flows: &[Flow], proc: &Path, budget: &mut PageBudget, lines: &mut Vec<String>) -> u64 {
+        let [left, next] = &mut self.rest;
+        if *left > 0 {
+            *left -= 1;
+            return 0;
+        }
+        let bytes = moved(flows, proc, budget, lines);
+        *next = if bytes > 0 || flows.is_empty() { 0 } else { (*next * 2).clamp(1, LONGEST_REST) };
+        *left = *next;
+        bytes
+    }
+
+    /// What a round came to: bytes down and up.
+    fn remember(&mut self, [down, up]: [u64; 2], look: &Look, round: &Round, of: &Situation<'_>) {
+        let before = std::mem::replace(&mut self.promoted, look.promoted);
+        let by_kernel = look.promoted.zip(before).map_or(0, |(now, before)| now.saturating_sub(before));
+        let returned = up.saturating_add(by_kernel).min(self.below);
+        self.below = (self.below - returned).saturating_add(down);
+        self.trust.note(down, returned, of.idle, of.now_ns);
+        add(&mut self.moves.down_bytes, look.source, down);
+        add(&mut self.moves.up_bytes, look.source, up);
+        add(&mut self.moves.up_bytes, "kernel", by_kernel);
+        self.moves.latest = Some(LatestRound {
+            source: look.source,
+            cold_bytes: round.cold,
+            hot_bytes: round.hot,
+            estimate_bytes: look.estimate,
+            bound: round.bound,
+            halvings: self.trust.halvings(),
+            unwatched: look.unwatched.clone(),
+        });
+    }
+
+    /// A record, unless nothing was moved and the one before said the same.
+    fn tell(&mut self, state: DecisionState, gist: String, reason: String) -> Option<DecisionRecord> {
+        let said = Some((state, gist));
+        let again = self.said == said && state != DecisionState::Tiered;
+        self.said = said;
+        (!again).then(|| DecisionRecord { reason, ..entry("demotion", state) })
+    }
+}
+
+fn add(sums: &mut BTreeMap<&'static str, u64>, source: &'static str, bytes: u64) {
+    if bytes > 0 {
+        let sum = sums.entry(source).or_default();
+        *sum = sum.saturating_add(bytes);
+    }
+}
+
+/// Carries flows out: bytes that are now where they should be, and a line for each that did something.
+fn moved(flows: &[Flow], proc: &Path, budget: &mut PageBudget, lines: &mut Vec<String>) -> u64 {
+    let mut sum = 0u64;
+    for flow in flows {
+        let report: PageMoveReport = move_flow(&Linux, proc, budget, flow);
+        sum = sum.saturating_add(report.moved_bytes);
+        let left = report.left();
+        if report.moved_bytes > 0 || !left.is_empty() {
+            let moved = units::bytes(report.moved_bytes);
+            let mut line = vec![format!("{moved} went from node {} to node {}", flow.from, flow.to)];
+            line.extend(left);
+            lines.push(line.join(", "));
+        }
+    }
+    sum
+}

@@ -1,0 +1,226 @@
+//! Which regions of an address space are touched, by DAMON (Documentation/admin-guide/mm/damon/usage.rst).
+//!
+//! Each process that is watched has a kernel thread (`kdamond`) with one context of the operations `vaddr` and one
+//! scheme that does nothing (`stat`) and matches everything: the regions that it tried are all regions, which is how
+//! they can be read. The kernel tells them at the end of its interval, so an answer takes up to two of these.
+//!
+//! There is one set of kdamonds in the kernel. Where somebody else has it, it is left alone and DAMON is not to be had; a
+//! set that an earlier daemon of ours left behind, because it was killed, is known by the odd end of its sampling
+//! interval and taken over. Dropping this switches everything off.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use enforcer_core::demotion::Region;
+
+use crate::host::{list_dir, read_text};
+
+/// Processes that are watched at a time.
+const SLOTS: usize = 16;
+/// Bounds of the regions of one process: the first is how fine it always is, the second what it costs at most.
+const REGIONS: [u32; 2] = [200, 1000];
+/// Looks in one interval of aggregation.
+const LOOKS: u32 = 5;
+/// Intervals of aggregation in the time after which pages are cold.
+const INTERVALS: u32 = 10;
+/// Bounds of an interval.
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_millis(500);
+/// A process that nobody asked for in this time makes room.
+const STALE: Duration = Duration::from_mins(1);
+/// The end of every sampling interval of ours, in microseconds.
+const MARK: u64 = 137;
+
+/// Our set of kdamonds.
+#[derive(Debug)]
+pub(super) struct Damon {
+    kdamonds: PathBuf,
+    /// By the number of their kdamond; none before the first process is watched.
+    slots: Vec<Option<Slot>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    pid: u32,
+    interval: Duration,
+    seen: Instant,
+}
+
+impl Damon {
+    /// Looks whether it can be had; the error says why not.
+    pub(super) fn new(sys: &Path) -> Result<Self, String> {
+        let kdamonds = sys.join("kernel/mm/damon/admin/kdamonds");
+        let count = read_text(&kdamonds.join("nr_kdamonds")).map_err(|error| error.to_string())?;
+        let damon = Self { kdamonds, slots: Vec::new() };
+        if count.trim() != "0" && !damon.is_ours() {
+            return Err(format!("{} is {}: somebody else uses it", damon.count().display(), count.trim()));
+        }
+        rustix::fs::access(damon.count(), rustix::fs::Access::WRITE_OK)
+            .map_err(|error| format!("{} may not be written: {error}", damon.count().display()))?;
+        Ok(damon)
+    }
+
+    /// The regions of a process. One that is watched from now on has none of which it could be said yet that nobody
+    /// touched them for long.
+    pub(super) fn look(&mut self, pid: u32, idle: Duration, now: Instant) -> Result<Vec<Region>, String> {
+        if self.slots.is_empty() {
+            self.prepare().map_err(|error| error.to_string())?;
+        }
+        let interval = (idle / INTERVALS).clamp(SHORTEST, LONGEST);
+        let known = self.slots.iter().position(|slot| slot.is_some_and(|slot| slot.pid == pid));
+        let index = match known {
+            Some(index) => index,
+            None => self.free_slot().ok_or("as many processes are watched as can be")?,
+        };
+        let running = known.is_some_and(|index| {
+            self.slots[index].is_some_and(|slot| slot.interval == interval) && self.state(index) == "on"
+        });
+        if !running {
+            self.slots[index] = None;
+            self.begin(index, pid, interval).map_err(|error| error.to_string())?;
+        }
+        self.slots[index] = Some(Slot { pid, interval, seen: now });
+        if running {
+            self.regions(index, interval).map_err(|error| error.to_string())
+        } else {
+            Ok(Vec::new())
+        }
+    }
+
+    /// Stops watching others than these.
+    pub(super) fn only(&mut self, pids: &BTreeSet<u32>) {
+        for index in 0..self.slots.len() {
+            if self.slots[index].is_some_and(|slot| !pids.contains(&slot.pid)) {
+                self.end(index);
+            }
+        }
+    }
+
+    /// One that watches nobody, or else nobody who was asked for lately.
+    fn free_slot(&mut self) -> Option<usize> {
+        if let Some(free) = self.slots.iter().position(Option::is_none) {
+            return Some(free);
+        }
+        let (index, slot) =
+            self.slots.iter().enumerate().min_by_key(|(_, slot)| slot.map(|slot| slot.seen))?;
+        let stale = slot.is_some_and(|slot| slot.seen.elapsed() > STALE);
+        stale.then(|| self.end(index)).map(|()| index)
+    }
+
+    fn count(&self) -> PathBuf {
+        self.kdamonds.join("nr_kdamonds")
+    }
+
+    fn is_ours(&self) -> bool {
+        let interval = self.kdamonds.join("0/contexts/0/monitoring_attrs/intervals/sample_us");
+        let text = read_text(&interval).unwrap_or_default();
+        text.trim().parse::<u64>().is_ok_and(|sample| sample % 1000 == MARK)
+    }
+
+    /// Makes the set, and takes down one that an earlier daemon left.
+    fn prepare(&mut self) -> io::Result<()> {
+        let there = list_dir(&self.kdamonds).ok().flatten().unwrap_or_default();
+        for index in there.iter().filter_map(|name| name.parse::<usize>().ok()) {
+            self.end(index);
+        }
+        write(&self.count(), &SLOTS.to_string())?;
+        self.slots = vec![None; SLOTS];
+        // So that it is known as ours from the first moment on.
+        self.configure(0, 0, SHORTEST)
+    }
+
+    fn state(&self, index: usize) -> String {
+        let text = read_text(&self.kdamonds.join(format!("{index}/state")));
+        text.map(|text| text.trim().to_owned()).unwrap_or_default()
+    }
+
+    fn tell(&self, index: usize, command: &str) -> io::Result<()> {
+        write(&self.kdamonds.join(format!("{index}/state")), command)
+    }
+
+    fn end(&mut self, index: usize) {
+        // It has ended by itself where its process has.
+        let _ended = self.tell(index, "off");
+        if let Some(slot) = self.slots.get_mut(index) {
+            *slot = None;
+        }
+    }
+
+    fn begin(&mut self, index: usize, pid: u32, interval: Duration) -> io::Result<()> {
+        if self.state(index) == "on" {
+            self.tell(index, "off")?;
+        }
+        self.configure(index, pid, interval)?;
+        self.tell(index, "on")
+    }
+
+    fn configure(&self, index: usize, pid: u32, interval: Duration) -> io::Result<()> {
+        let dir = self.kdamonds.join(index.to_string());
+        let micros = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX);
+        let sample = micros / u64::from(LOOKS) / 1000 * 1000 + MARK;
+        let all = u64::MAX.to_string();
+        let most = u32::MAX.to_string();
+        let settings = [
+            ("contexts/nr_contexts", "1".to_owned()),
+            ("contexts/0/operations", "vaddr".to_owned()),
+            ("contexts/0/monitoring_attrs/intervals/sample_us", sample.to_string()),
+            ("contexts/0/monitoring_attrs/intervals/aggr_us", (sample * u64::from(LOOKS)).to_string()),
+            ("contexts/0/monitoring_attrs/intervals/update_us", (micros * 4).to_string()),
+            ("contexts/0/monitoring_attrs/nr_regions/max", REGIONS[1].to_string()),
+            ("contexts/0/monitoring_attrs/nr_regions/min", REGIONS[0].to_string()),
+            ("contexts/0/targets/nr_targets", "1".to_owned()),
+            ("contexts/0/targets/0/pid_target", pid.to_string()),
+            ("contexts/0/schemes/nr_schemes", "1".to_owned()),
+            ("contexts/0/schemes/0/action", "stat".to_owned()),
+            ("contexts/0/schemes/0/access_pattern/sz/max", all),
+            ("contexts/0/schemes/0/access_pattern/nr_accesses/max", most.clone()),
+            ("contexts/0/schemes/0/access_pattern/age/max", most),
+        ];
+        settings.iter().try_for_each(|(file, value)| write(&dir.join(file), value))
+    }
+
+    fn regions(&self, index: usize, interval: Duration) -> io::Result<Vec<Region>> {
+        self.tell(index, "update_schemes_tried_regions")?;
+        let dir = self.kdamonds.join(format!("{index}/contexts/0/schemes/0/tried_regions"));
+        let names = list_dir(&dir).map_err(io::Error::other)?.unwrap_or_default();
+        let regions = names.iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+        Ok(regions.filter_map(|name| region(&dir.join(name), interval)).collect())
+    }
+}
+
+impl Drop for Damon {
+    fn drop(&mut self) {
+        if self.slots.is_empty() {
+            return;
+        }
+        for index in 0..self.slots.len() {
+            self.end(index);
+        }
+        if let Err(error) = write(&self.count(), "0") {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+/// One of `tried_regions`. Accesses are looks of the latest interval that found it touched; age is in intervals.
+fn region(dir: &Path, interval: Duration) -> Option<Region> {
+    let number = |file: &str| read_text(&dir.join(file)).ok()?.trim().parse::<u64>().ok();
+    let (start, end, accesses, age) =
+        (number("start")?, number("end")?, number("nr_accesses")?, number("age")?);
+    let percent = (accesses.saturating_mul(100) / u64::from(LOOKS)).min(100);
+    // A region that was touched at all is not untouched, however seldom.
+    let touched_percent = u8::try_from(percent).unwrap_or(100).max(u8::from(accesses > 0));
+    let unchanged = interval.saturating_mul(u32::try_from(age).unwrap_or(u32::MAX));
+    Some(Region { start, end, touched_percent, unchanged, exact: false })
+}
+
+/// The kernel's own word for what it refuses says little without the file and the value.
+fn write(path: &Path, value: &str) -> io::Result<()> {
+    fs::write(path, value).map_err(|error| {
+        io::Error::new(error.kind(), format!("writing {value:?} to {}: {error}", path.display()))
+    })
+}

@@ -1,0 +1,166 @@
+//! Who has not touched which of their pages for long: the facts that demotion is decided from.
+//!
+//! Where a page table says that a page was touched, somebody has to look, and to take the mark away before that.
+//! There are several who can, and none is always there:
+//!
+//! - [`damon`] samples regions of an address space in the kernel, and tells which are touched and for how long they
+//!   were not. It is the only one that sees inside a mapping.
+//! - [`referenced`] takes the marks of a whole process away (`clear_refs`) and reads how much of each mapping has one
+//!   again (`smaps`): mapping by mapping, where DAMON is not to be had.
+//! - [`generations`] reads the kernel's own ages (MGLRU): how much is cold, but not which. It bounds the other two.
+//!
+//! Marks of writes (soft-dirty) are no source: what is written once and read often is hot.
+//!
+//! These sources work by writing to the kernel's switches for them, and nothing else is written here. Whatever is
+//! absent becomes a named entry with its reason. All of this blocks (DAMON answers at the end of its interval), so it
+//! is for a thread of its own.
+
+mod damon;
+mod generations;
+mod referenced;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use enforcer_core::{
+    degraded::Degraded,
+    demotion::{Room, Watched},
+    id::NodeId,
+    parse::{keyed::parse_keyed, meminfo::meminfo},
+    set::NodeSet,
+    workload::CgroupPath,
+};
+
+use self::{damon::Damon, generations::Generational, referenced::ReferencedBits};
+use crate::host::{HostRoot, cgroup::CgroupLayout, processes::processes_in, read_text};
+
+/// Processes of one workload that are watched: the largest.
+const PROCESSES: usize = 8;
+/// Processes with less memory than this are not worth watching, in pages.
+const FEWEST_PAGES: u64 = 2048;
+
+/// Everybody who is watched.
+pub struct ColdWatch {
+    host: HostRoot,
+    layout: CgroupLayout,
+    /// Why not, where it cannot be had.
+    damon: Result<Damon, String>,
+    referenced: ReferencedBits,
+    generations: Generational,
+}
+
+/// What was seen of a workload.
+#[derive(Debug, Clone, Default)]
+pub struct Look {
+    /// Its largest processes.
+    pub watched: Vec<Watched>,
+    /// Who saw it: `damon` or `referenced`.
+    pub source: &'static str,
+    /// Bytes on the nodes in question that the kernel's generations hold for cold.
+    pub estimate: Option<u64>,
+    /// Processes that could not be watched, the first with its reason.
+    pub unwatched: Option<String>,
+    /// Bytes that the kernel has promoted of it, and pages of it that were touched on slow memory; cumulative.
+    pub promoted: Option<u64>,
+}
+
+impl ColdWatch {
+    /// Of this host. Switches nothing on yet.
+    pub fn new(host: &HostRoot, layout: &CgroupLayout) -> Self {
+        Self {
+            host: host.clone(),
+            layout: layout.clone(),
+            damon: Damon::new(&host.sys),
+            referenced: ReferencedBits::default(),
+            generations: Generational::new(&host.sys),
+        }
+    }
+
+    /// Looks at a workload, of which pages on `nodes` may be cold after `idle`.
+    pub fn look(&mut self, cgroup: &CgroupPath, nodes: &NodeSet, idle: Duration) -> Look {
+        let mut look = Look { source: "damon", ..Look::default() };
+        let now = Instant::now();
+        for pid in self.largest(cgroup) {
+            let seen = if let Ok(damon) = &mut self.damon {
+                damon.look(pid, idle, now)
+            } else {
+                look.source = "referenced";
+                self.referenced.look(&self.host.proc, pid, now)
+            };
+            match seen {
+                Ok(regions) => look.watched.push(Watched { pid, regions }),
+                Err(reason) if look.unwatched.is_none() => {
+                    look.unwatched = Some(format!("process {pid}: {reason}"));
+                }
+                Err(_) => {}
+            }
+        }
+        look.estimate = self.generations.cold_bytes(cgroup, nodes, idle, now);
+        look.promoted = self.promoted(cgroup);
+        look
+    }
+
+    /// Stops watching what is not among these.
+    pub fn only(&mut self, cgroups: &BTreeSet<CgroupPath>) {
+        let kept: BTreeSet<u32> = cgroups.iter().flat_map(|cgroup| self.largest(cgroup)).collect();
+        if let Ok(damon) = &mut self.damon {
+            damon.only(&kept);
+        }
+        self.referenced.only(&kept);
+        self.generations.only(cgroups);
+    }
+
+    /// Memory of these nodes, now.
+    pub fn rooms(&self, nodes: &NodeSet) -> BTreeMap<NodeId, Room> {
+        let room = |node: NodeId| {
+            let path = self.host.sys.join(format!("devices/system/node/node{node}/meminfo"));
+            let sizes = meminfo(&read_text(&path).ok()?).ok()?;
+            Some((node, Room { total: sizes.total_bytes?, free: sizes.free_bytes? }))
+        };
+        nodes.iter().filter_map(room).collect()
+    }
+
+    /// Sources that are missing.
+    pub fn degraded(&self) -> Vec<Degraded> {
+        let damon = self.damon.as_ref().err().map(|reason| {
+            let effect =
+                "cold memory is told mapping by mapping: one hot page keeps its whole mapping where it is";
+            Degraded::new("damon", reason, effect)
+        });
+        let generations = self.generations.missing().map(|reason| {
+            Degraded::new("lru-gen", reason, "no second source bounds how much memory is taken for cold")
+        });
+        damon.into_iter().chain(generations).collect()
+    }
+
+    /// The largest processes of a workload.
+    fn largest(&self, cgroup: &CgroupPath) -> Vec<u32> {
+        let Ok(pids) = processes_in(&self.layout.cpuset.dir(cgroup)) else { return Vec::new() };
+        let mut sizes: Vec<(u64, u32)> =
+            pids.into_iter().filter_map(|pid| Some((self.resident(pid)?, pid))).collect();
+        sizes.retain(|(pages, _)| *pages >= FEWEST_PAGES);
+        sizes.sort_unstable_by_key(|(pages, pid)| (std::cmp::Reverse(*pages), *pid));
+        sizes.truncate(PROCESSES);
+        sizes.into_iter().map(|(_, pid)| pid).collect()
+    }
+
+    /// The second number of `/proc/PID/statm`: pages that are there.
+    fn resident(&self, pid: u32) -> Option<u64> {
+        let text = read_text(&self.host.proc.join(format!("{pid}/statm"))).ok()?;
+        text.split_ascii_whitespace().nth(1)?.parse().ok()
+    }
+
+    /// `pgpromote_success` of `memory.stat`, in bytes; kernels before 6.12 count it for the host alone.
+    fn promoted(&self, cgroup: &CgroupPath) -> Option<u64> {
+        let memory = self.layout.memory.as_ref().filter(|root| root.v2)?;
+        let counters = parse_keyed(&read_text(&memory.dir(cgroup).join("memory.stat")).ok()?).ok()?;
+        Some(counters.get("pgpromote_success")?.saturating_mul(page_bytes()))
+    }
+}
+
+/// Size of a page of this machine.
+pub(super) fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}

@@ -1,0 +1,41 @@
+//! What went to slower memory and came back, workload by workload.
+
+use std::collections::BTreeMap;
+
+use enforcer_core::{demotion::Bound, workload::CgroupPath};
+use serde::Serialize;
+
+/// Workloads whose cold pages are moved.
+pub type DemotionReport = BTreeMap<CgroupPath, TierMoves>;
+
+/// Of one workload, since the daemon started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TierMoves {
+    /// Bytes that went down, by who had seen that they were cold.
+    pub down_bytes: BTreeMap<&'static str, u64>,
+    /// Bytes that came back, by who had seen that they were touched; `kernel` for those that it promoted itself.
+    pub up_bytes: BTreeMap<&'static str, u64>,
+    /// What the latest round saw; `None` before the first.
+    pub latest: Option<LatestRound>,
+}
+
+/// One round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LatestRound {
+    /// Who looked.
+    pub source: &'static str,
+    /// Bytes of ranges that were cold, whatever tier they are on and whether or not pages are in all of them.
+    pub cold_bytes: u64,
+    /// Bytes of ranges that were hot, likewise.
+    pub hot_bytes: u64,
+    /// Bytes that the kernel's generations hold for cold; `None` where it does not say.
+    pub estimate_bytes: Option<u64>,
+    /// What decided how much went down; `None` where the cpuset allows no slower node.
+    pub bound: Option<Bound>,
+    /// How often the amount is halved because pages were wanted back.
+    pub halvings: u32,
+    /// Processes that could not be watched, the first with its reason.
+    pub unwatched: Option<String>,
+}
