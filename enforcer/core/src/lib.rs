@@ -24,6 +24,7 @@ pub mod parse;
 pub mod place;
 pub mod plan;
 pub mod policy;
+pub mod rebalance;
 pub mod sample;
 #[cfg(test)]
 mod scene;

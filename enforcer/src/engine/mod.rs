@@ -13,6 +13,7 @@ mod drift;
 mod exposure;
 mod gate;
 mod placed;
+mod rebalance;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -150,6 +151,7 @@ impl Engine {
         self.policy = policy;
         self.totals.config_good = true;
         self.history.drift.forgive();
+        self.history.rebalance.forget_aims();
         self.share();
     }
 
@@ -250,7 +252,8 @@ impl Engine {
         self.history.prune(&self.policy, now_ns);
         self.history.drift.expect(&self.placed.told_lately());
         let paused = self.gate.paused();
-        let decision = {
+        let may_begin = self.writes() && paused.is_none();
+        let (decision, rebalanced) = {
             let mut state = self.placed.lock();
             state.hold(paused.is_some());
             let State { allocations, containers, .. } = &mut *state;
@@ -269,8 +272,14 @@ impl Engine {
                 written: Written(&has_set),
                 now_ns,
             };
-            decide(&inputs, allocations)
+            let decision = decide(&inputs, allocations);
+            let rebalanced = rebalance::turn(&inputs, allocations, &decision, may_begin);
+            (decision, rebalanced)
         };
+        let rebalanced = rebalanced.map(|result| {
+            self.history.rebalance.clone_from(&result.past);
+            result.tell(&mut self.totals.rebalance)
+        });
         self.source.aim(&decision.aims);
         degraded.extend(drift::left_alone(&decision));
         let audit = Audit::new(AuditInputs {
@@ -308,6 +317,7 @@ impl Engine {
             runtime: self.placed.take_report(),
             changes: sample.changes.clone(),
             decision,
+            rebalanced,
             outcomes: applied.outcomes,
             totals: self.totals.clone(),
         };

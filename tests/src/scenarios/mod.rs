@@ -23,6 +23,7 @@ mod pause;
 mod placed;
 mod pods;
 mod policies;
+mod rebalance;
 mod refused;
 mod resized;
 mod resources;
@@ -124,6 +125,7 @@ pub const ALL: &[Scenario] = &[
     // Without the kernel's own balancing, which would move the pages before the daemon does.
     product("correct-restore-inherited", "2s", BALANCING_OFF, correct::restore_inherited),
     product("correct-drift", "2s", "", drift::repaired),
+    long("rebalance-four", "2s", BALANCING_OFF, rebalance::four),
     Scenario { only_by_name: true, ..product("correct-late", "2s", "", late::between_two_turns) },
     Scenario { only_by_name: true, ..long("correct-idle", "2s", "", idle::of_two_hundred) },
     product("degrade-one-node", "uma", "", degrade::one_node),

@@ -9,15 +9,18 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::drift::Drift;
-use crate::{plan::Plan, policy::Policy, workload::CgroupPath};
+use crate::{plan::Plan, policy::Policy, rebalance::Past, workload::CgroupPath};
 
 /// What was done to each workload.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
     /// Monotonic time of the last correction, in nanoseconds.
     corrected: BTreeMap<CgroupPath, u64>,
     /// What they were made to be, and how often that was put back.
     pub drift: Drift,
+    /// Workloads that were given a better place.
+    #[serde(default)]
+    pub rebalance: Past,
 }
 
 impl History {
@@ -25,6 +28,7 @@ impl History {
     pub fn note(&mut self, plan: &Plan, now_ns: u64) {
         for step in &plan.steps {
             self.corrected.insert(step.action.cgroup().clone(), now_ns);
+            self.rebalance.carried(step.action.cgroup());
         }
     }
 

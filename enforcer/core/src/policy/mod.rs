@@ -8,6 +8,7 @@ mod duration;
 pub(crate) mod glob;
 mod name_glob;
 pub mod placement;
+mod rebalance;
 mod size;
 mod workload;
 
@@ -26,6 +27,7 @@ pub use self::{
     duration::{DurationError, HumanDuration},
     glob::{CgroupGlob, GlobError},
     name_glob::{NameGlob, NameGlobError},
+    rebalance::RebalanceSettings,
     size::{ByteSize, SizeError},
     workload::{DeclaredClass, PodNames, Standing, Subject, WorkloadRule},
 };
@@ -60,6 +62,8 @@ pub struct Policy {
     pub thresholds: Thresholds,
     /// How pods are placed.
     pub placement: placement::PlacementSettings,
+    /// When a workload that runs is given a better place.
+    pub rebalance: RebalanceSettings,
     /// Declared workloads; the first that matches counts.
     #[serde(rename = "workload", skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<WorkloadRule>,
@@ -227,6 +231,7 @@ impl Policy {
         self.control.validate()?;
         self.thresholds.validate()?;
         self.placement.validate()?;
+        self.rebalance.validate()?;
         workload::validate(&self.workloads, &self.placement)
     }
 
@@ -309,6 +314,7 @@ impl Default for Policy {
             control: ControlSettings::default(),
             thresholds: Thresholds::default(),
             placement: placement::PlacementSettings::default(),
+            rebalance: RebalanceSettings::default(),
             workloads: Vec::new(),
         }
     }

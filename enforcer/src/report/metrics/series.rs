@@ -17,7 +17,7 @@ use super::{
     family::{Family, Scrape},
     kernel_side,
     label::bounded,
-    moves, pressure, runtime,
+    moves, pressure, rebalance, runtime,
 };
 use crate::report::tick::TickReport;
 
@@ -113,7 +113,7 @@ pub(super) struct Section {
 }
 
 /// Every metric there is.
-pub(super) const SECTIONS: [Section; 10] = [
+pub(super) const SECTIONS: [Section; 11] = [
     Section {
         title: "The machine",
         source: "`meminfo`, `numastat` and `distance` of `/sys/devices/system/node/nodeN`, read in each turn.",
@@ -169,6 +169,11 @@ pub(super) const SECTIONS: [Section; 10] = [
         families: &[&FINDINGS, &OWNERS, &REFUSED, &ACTIONS, &DRIFT],
     },
     Section {
+        title: "Workloads that run and are moved",
+        source: "The plan of the latest turn, and what became of earlier ones. Absent where `rebalance.enabled` is off.",
+        families: rebalance::FAMILIES,
+    },
+    Section {
         title: "The container runtime",
         source: "The NRI link. Absent where `nri.enabled` is off or no runtime was looked for yet.",
         families: runtime::ALL,
@@ -205,6 +210,7 @@ pub(super) fn collect(report: &TickReport) -> Vec<MetricFamily> {
     kernel_side::state(report.kernel_side.as_ref(), &mut scrape);
     pressure::put(report.pressure.as_ref(), &mut scrape);
     moves::others(report.other_page_moves.as_ref(), &mut scrape);
+    rebalance::put(report, &mut scrape);
     runtime::put(report.runtime.as_ref(), &mut scrape);
     scrape.into_families()
 }

@@ -73,6 +73,7 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
         runtime: None,
         changes: None,
         decision: Decision::default(),
+        rebalanced: None,
         outcomes: Vec::new(),
         totals: Totals {
             ticks: 7,
