@@ -12,7 +12,7 @@ use enforcer_core::{
     owner::Owners,
     place::{Allocations, Containers, Inventory},
     policy::Policy,
-    rebalance::{self, Past},
+    rebalance,
 };
 
 use super::{Exit, args, exit::of_config, root, seen::Seen, terminal};

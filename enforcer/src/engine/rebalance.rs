@@ -16,10 +16,9 @@ use crate::{
 };
 
 /// What a turn leads to: what is remembered from then on, and what is told.
-pub(super) struct Result {
+pub(super) struct Rebalancing {
     pub(super) past: Past,
     turn: Turn,
-    begun: bool,
 }
 
 /// Looks after what is under way and plans further moves, if that is asked for.
@@ -28,12 +27,12 @@ pub(super) fn turn(
     allocations: &mut Allocations,
     decision: &Decision,
     may_begin: bool,
-) -> Option<Result> {
+) -> Option<Rebalancing> {
     let mut past = inputs.history.rebalance.clone();
     let limit = PageMoveLimits::default().bytes;
     let turn = || rebalance::turn(inputs, allocations, &mut past, decision, limit, may_begin);
     let turn = inputs.policy.rebalance.enabled.then(turn)?;
-    for one in turn.report.moves.iter().filter(|_| may_begin) {
+    for one in turn.report.moves.iter().filter(|_| turn.begun) {
         tracing::info!("{}: moved to node {}: {}", one.workload, one.to, one.reason);
     }
     for (cgroup, verdict) in &turn.verdicts {
@@ -48,13 +47,13 @@ pub(super) fn turn(
             Verdict::GivenUp => tracing::warn!("{cgroup}: could not be brought to where it was to be moved"),
         }
     }
-    Some(Result { past, turn, begun: may_begin })
+    Some(Rebalancing { past, turn })
 }
 
-impl Result {
+impl Rebalancing {
     /// Adds to what is counted; returns what is told.
     pub(super) fn tell(self, totals: &mut RebalanceTotals) -> Rebalanced {
-        let Self { turn: Turn { report, verdicts }, begun, .. } = self;
+        let Turn { report, begun, verdicts } = self.turn;
         let of = |wanted: Verdict| verdicts.values().filter(|verdict| **verdict == wanted).count() as u64;
         if begun {
             totals.begun += report.moves.len() as u64;

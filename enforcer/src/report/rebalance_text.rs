@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use enforcer_core::{
     rebalance::{Cpus, LeftAs, Move, RebalanceReport},
-    set::{IdSet, NodeSet},
+    set::NodeSet,
 };
 
 use super::{

@@ -154,10 +154,7 @@ fn mover(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>) -> Result<Mover, Str
     let bytes: BTreeMap<NodeId, Held> =
         bytes.iter().map(|(node, held)| (*node, Held { movable: held.anon, fixed: held.file })).collect();
     let cpus = held_cpus(inputs, ours, used)?;
-    let stands_on = match &cpus {
-        CpusHeld::Alone(cpus) => inputs.inventory.machine.nodes_of(cpus),
-        CpusHeld::Together { nodes, .. } => nodes.clone(),
-    };
+    let stands_on = cpus.nodes(&inputs.inventory.machine);
     let run = match (&figures.run_share, stands_on.first()) {
         (Some(run), _) => run.clone(),
         // One that did not run at all would run where its CPUs are.

@@ -16,7 +16,7 @@
 //! CPU that others use. What a move costs is the CPU time that copying, cold caches and the writes take. A group is worth
 //! it when it saves more than twice what it costs.
 //!
-//! The search ([`search`]) is greedy: the best group of each ailing workload, and of these the one with the lowest QoS
+//! The search ([`search`]) is greedy: the best group of each ailing workload, and of these the one with the lowest `QoS`
 //! class and the fewest bytes; then again on the host as it will be. No workload moves twice in a plan, none moves that was
 //! moved within the cool-down, and none returns within the guard to a node that it left ([`past`]): so that a plan
 //! that was carried out leaves nothing to be planned.
@@ -68,8 +68,10 @@ pub fn once(inputs: &Inputs<'_>, allocations: &mut Allocations, bytes_per_turn: 
 /// What one turn of the daemon did about it.
 #[derive(Debug, Clone, Default)]
 pub struct Turn {
-    /// What is planned. Its moves have begun if they may.
+    /// What is planned.
     pub report: RebalanceReport,
+    /// Its moves have begun.
+    pub begun: bool,
     /// What became of moves that were under way.
     pub verdicts: BTreeMap<CgroupPath, Verdict>,
 }
@@ -107,12 +109,13 @@ pub fn turn(
     let mut report = plan(&gathered.host, &gathered.movers, settings, budget, pace);
     // What is to go back is free only when it has gone.
     let goes_back = verdicts.values().any(|verdict| *verdict == Verdict::Reverted);
-    if may_begin && !goes_back {
+    let begun = may_begin && !goes_back;
+    if begun {
         past.begin(inputs, allocations, &report.moves);
     }
     report.left.extend(gathered.left);
     report.left.sort_by(|one, other| one.workload.cmp(&other.workload));
-    Turn { report, verdicts }
+    Turn { report, begun, verdicts }
 }
 
 #[cfg(test)]

@@ -127,10 +127,7 @@ impl<'a> State<'a> {
 
     /// The nodes of a workload's CPUs.
     pub(super) fn nodes(&self, who: usize) -> NodeSet {
-        match &self.cpus[who] {
-            CpusHeld::Alone(cpus) => self.host.machine.nodes_of(cpus),
-            CpusHeld::Together { nodes, .. } => nodes.clone(),
-        }
+        self.cpus[who].nodes(self.host.machine)
     }
 
     /// So many free CPUs of a node: those of free cores before those of cores of which a sibling is taken.

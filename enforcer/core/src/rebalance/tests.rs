@@ -367,7 +367,7 @@ proptest! {
             for one in &group {
                 let mover = moved.iter().find(|mover| mover.cgroup == one.workload).unwrap();
                 let had = movers.iter().find(|mover| mover.cgroup == one.workload).unwrap();
-                prop_assert_eq!(mover.nodes(&machine), NodeSet::from_iter([one.to]));
+                prop_assert_eq!(mover.cpus.nodes(&machine), NodeSet::from_iter([one.to]));
                 if let (CpusHeld::Alone(has), CpusHeld::Alone(had)) = (&mover.cpus, &had.cpus) {
                     prop_assert_eq!(has.len(), had.len(), "a set is moved as a whole");
                 }

@@ -103,15 +103,17 @@ pub enum CpusHeld {
     },
 }
 
-impl Mover {
-    /// Nodes of its CPUs.
+impl CpusHeld {
+    /// Nodes of these CPUs.
     pub(super) fn nodes(&self, machine: &Topology) -> NodeSet {
-        match &self.cpus {
-            CpusHeld::Alone(cpus) => machine.nodes_of(cpus),
-            CpusHeld::Together { nodes, .. } => nodes.clone(),
+        match self {
+            Self::Alone(cpus) => machine.nodes_of(cpus),
+            Self::Together { nodes, .. } => nodes.clone(),
         }
     }
+}
 
+impl Mover {
     /// Its bytes on nodes that are not local to one; those that can be moved from there.
     pub(super) fn away(&self, host: &Host<'_>, node: NodeId) -> BTreeMap<NodeId, u64> {
         let far = self.bytes.iter().filter(|(at, held)| held.movable > 0 && !host.is_local(**at, node));
