@@ -170,7 +170,7 @@ fn who_stays_is_told_why() {
     let machine = machine(2, 1);
     let a = |used, bytes: &[(u32, u64)]| Mover { used, ..alone(&machine, "/a", "0", bytes) };
     let only_here = |mover: Mover| Mover { may_settle: NodeSet::from_iter([NodeId(0)]), ..mover };
-    let b = alone(&machine, "/b", "1", &[(1, 7000)]);
+    let b = alone(&machine, "/b", "1", &[(1, 1000)]);
     for (a, reason) in [
         (a(0.001, &[(1, 64)]), "must save 6.0 to be worth moving"),
         (

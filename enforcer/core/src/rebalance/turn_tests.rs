@@ -4,10 +4,11 @@ use super::{Turn, Verdict, turn};
 use crate::{
     decide::{Decision, History},
     id::NodeId,
-    place::{Allocations, Containers},
+    place::{Allocations, Containers, CpuClass, Grant, Holder},
     plan::{Action, Outcome, OutcomeResult},
     sample::RunTime,
     scene::{SECOND, Scene},
+    set::NodeSet,
     topology::synth::Machine,
     workload::CgroupPath,
 };
@@ -29,7 +30,22 @@ impl Host {
         }
         let mut scene = scene.declares(&format!("cgroup = '/*'\n{keys}"));
         scene.policy.rebalance.enabled = true;
-        let mut host = Self { scene, history: History::default(), allocations: Allocations::default() };
+        // As they were placed once: who is adopted under the policy `none` gets memory of the first node.
+        let mut allocations = Allocations::default();
+        for (name, cpus, memory) in workloads {
+            let grant = Grant {
+                engine: "hints",
+                policy: "none",
+                class: CpuClass::Exclusive,
+                exclusive: cpus.parse().unwrap(),
+                mems: NodeSet::from_iter([NodeId(*memory)]),
+                pin_cpus: true,
+                pin_mems: true,
+                ..Grant::default()
+            };
+            allocations.give(Holder::cgroup(&CgroupPath::new(name)), grant);
+        }
+        let mut host = Self { scene, history: History::default(), allocations };
         host.pass();
         host
     }
