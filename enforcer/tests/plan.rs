@@ -418,7 +418,6 @@ fn moves_are_of_this_host_and_of_nothing_else() {
         &["plan", "--rebalance", "--synthetic", MACHINE],
         &["plan", "--rebalance", "--root", "/"],
         &["plan", "--rebalance", "--sample", "0s"],
-        &["plan", "web.yaml", "--sample", "1s"],
     ] {
         let mut command = program(arguments);
         command.current_dir(directory.path());

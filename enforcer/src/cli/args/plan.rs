@@ -63,7 +63,7 @@ pub struct Plan {
     )]
     pub rebalance: bool,
     /// With `--rebalance`: watch for this long (500ms, 10s, 2m).
-    #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10s", requires = "rebalance")]
+    #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10s")]
     pub sample: Duration,
     /// How to show it.
     #[arg(short, long, value_enum, default_value = "table")]
