@@ -6,7 +6,7 @@ mod common;
 
 use std::{fs, io::Write, path::Path, process::Stdio};
 
-use common::{Ended, finish, program, run};
+use common::{Ended, finish, program, run, unprivileged};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -385,5 +385,42 @@ fn help_has_every_word_of_a_machine_and_of_the_files() {
         ["sockets:N", "l3:N", "pmem:SIZE", "isolated:", "workloads:", "numa_nodes", "resize:", "Exit codes"]
     {
         assert!(help.contains(word), "{word}: {help}");
+    }
+}
+
+#[test]
+fn what_runs_here_is_looked_at_and_left_where_it_is() {
+    let directory = files(&[("all.toml", "[[workload]]\nname = \"all\"\ncgroup = \"/**\"\ncpus = 1\n")]);
+    let config = directory.path().join("all.toml");
+    let arguments = ["plan", "--rebalance", "--sample", "300ms", "--config", config.to_str().unwrap()];
+    let schema: Value =
+        serde_json::from_str(include_str!("../../docs/schema/rebalance.schema.json")).unwrap();
+    let (unprivileged, _copy) = unprivileged(&["plan", "--rebalance", "--sample", "300ms", "-o", "json"]);
+    for command in [program(&[&arguments[..], &["-o", "json"]].concat()), unprivileged] {
+        let ended = finish(command);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let report = json(&ended);
+        for key in schema["required"].as_array().unwrap() {
+            assert!(report.get(key.as_str().unwrap()).is_some(), "no {key} in {report}");
+        }
+        assert!(report["bytes"].as_u64().unwrap() <= report["budget_bytes"].as_u64().unwrap());
+    }
+    let text = finish(program(&arguments));
+    assert_eq!(text.code, Some(0), "{text:?}");
+    assert!(text.stdout.contains("no move is worth its cost") || text.stdout.contains("move"), "{text:?}");
+}
+
+#[test]
+fn moves_are_of_this_host_and_of_nothing_else() {
+    let directory = files(&[("web.yaml", WEB)]);
+    for arguments in [
+        &["plan", "web.yaml", "--rebalance"][..],
+        &["plan", "--rebalance", "--synthetic", MACHINE],
+        &["plan", "--rebalance", "--root", "/"],
+        &["plan", "--rebalance", "--sample", "0s"],
+    ] {
+        let mut command = program(arguments);
+        command.current_dir(directory.path());
+        assert_eq!(finish(command).code, Some(64), "{arguments:?}");
     }
 }

@@ -28,6 +28,7 @@ pub mod partition;
 pub mod place;
 pub mod plan;
 pub mod policy;
+pub mod rebalance;
 pub mod residue;
 pub mod sample;
 #[cfg(test)]

@@ -225,6 +225,16 @@ impl Scene {
         history: &History,
         allocations: &mut Allocations,
     ) -> Decision {
+        self.with_inputs(containers, history, |inputs| decide(inputs, allocations))
+    }
+
+    /// What a decision is made from, for whoever makes one.
+    pub(crate) fn with_inputs<T>(
+        &self,
+        containers: &Containers,
+        history: &History,
+        then: impl FnOnce(&Inputs<'_>) -> T,
+    ) -> T {
         let inputs = Inputs {
             inventory: &self.inventory(),
             workloads: &self.workloads,
@@ -240,7 +250,7 @@ impl Scene {
             partitioned: &self.partitioned,
             now_ns: self.now.monotonic_ns,
         };
-        decide(&inputs, allocations)
+        then(&inputs)
     }
 
     /// Carries the plan out as a kernel would that does everything it is asked.

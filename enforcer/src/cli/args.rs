@@ -36,6 +36,7 @@ Examples:
   numa-enforcer audit --sample 10s            the same, with remote memory traffic
   numa-enforcer topology                      the machine as a tree
   numa-enforcer plan web.yaml                 what these pods would get on this host
+  numa-enforcer plan --rebalance              who should be moved on this host, and what that costs
   numa-enforcer doctor                        what works here, and what is missing
   numa-enforcer run --mode observe            the daemon, which only watches
   numa-enforcer status                        how the running daemon fares
@@ -103,6 +104,9 @@ pub enum Command {
     /// Places the pods of manifests one after another on a machine that nobody uses yet: this host's
     /// topology, a captured or saved one, or one described in a line. Nothing on this host is changed,
     /// and what runs here does not count.
+    ///
+    /// With `--rebalance` it is the other way round: what runs here is watched for a while, and moves are shown
+    /// that would bring its CPUs, memory and devices together, with what they cost and save.
     Plan(Box<Plan>),
     /// Copy the files that the readers use, scrubbed, so that a machine can be looked at elsewhere.
     ///
@@ -427,6 +431,8 @@ pub enum SchemaOf {
     Config,
     /// `plan -o json`.
     Plan,
+    /// `plan --rebalance -o json`.
+    Rebalance,
     /// `topology -o json`.
     Topology,
     /// `doctor -o json`.

@@ -16,10 +16,12 @@ mod control;
 mod doctor;
 mod exit;
 mod plan;
+mod rebalance;
 mod restore;
 mod root;
 mod run;
 mod schema;
+mod seen;
 mod terminal;
 mod topology;
 
@@ -53,6 +55,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match args.command {
         Command::Audit(args) => audit::run(&args.try_into()?, out),
         Command::Topology(args) => topology::run(&args.try_into()?, out),
+        Command::Plan(args) if args.rebalance => rebalance::run(&(*args).try_into()?, out),
         Command::Plan(args) => plan::run(&(*args).try_into()?, out),
         Command::Capture(args) => capture::run(&args.try_into()?, out),
         Command::Doctor(args) => doctor::run(&args, out),

@@ -4,7 +4,9 @@
 
 use std::io::Write;
 
-use enforcer_core::{audit::Audit, policy::Policy, topology::Topology, trial::PlanReport};
+use enforcer_core::{
+    audit::Audit, policy::Policy, rebalance::RebalanceReport, topology::Topology, trial::PlanReport,
+};
 use schemars::schema_for;
 
 use super::{Exit, args};
@@ -19,6 +21,7 @@ pub(super) fn run(args: &args::Schema, out: &mut dyn Write) -> anyhow::Result<Ex
         args::SchemaOf::Control => schema_for!(Control),
         args::SchemaOf::Config => schema_for!(Policy),
         args::SchemaOf::Plan => schema_for!(PlanReport),
+        args::SchemaOf::Rebalance => schema_for!(RebalanceReport),
         args::SchemaOf::Topology => schema_for!(Topology),
         args::SchemaOf::Doctor => schema_for!(Diagnosis),
     };

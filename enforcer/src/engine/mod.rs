@@ -14,6 +14,7 @@ mod drift;
 mod exposure;
 mod gate;
 mod placed;
+mod rebalance;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -179,6 +180,7 @@ impl Engine {
         self.totals.config_good = true;
         self.history.drift.forgive();
         self.history.partitions.forgive();
+        self.history.rebalance.forget_aims();
         self.share();
     }
 
@@ -289,7 +291,7 @@ impl Engine {
         let paused = self.gate.paused();
         let may_move = self.writes() && paused.is_none();
         self.demotion.follow(inventory, &workloads, &sample, &declarations, &self.policy, may_move);
-        let mut decision = {
+        let (mut decision, rebalanced) = {
             let mut state = self.placed.lock();
             state.hold(paused.is_some());
             let State { allocations, containers, .. } = &mut *state;
@@ -313,9 +315,14 @@ impl Engine {
             };
             let decision = decide(&inputs, allocations);
             self.source.look_at_partitions(decision.about_partitions(&partitioned));
-            decision
+            let rebalanced = rebalance::turn(&inputs, allocations, &decision, may_move);
+            (decision, rebalanced)
         };
         let guarded = std::mem::take(&mut decision.guarded);
+        let rebalanced = rebalanced.map(|result| {
+            self.history.rebalance.clone_from(&result.past);
+            result.tell(&mut self.totals.rebalance)
+        });
         self.source.aim(&decision.aims);
         degraded.extend(drift::left_alone(&decision));
         degraded.extend(drift::without_partition(&decision));
@@ -357,6 +364,7 @@ impl Engine {
             demotion: self.demotion.report(),
             changes: sample.changes.clone(),
             decision,
+            rebalanced,
             outcomes: applied.outcomes,
             totals: self.totals.clone(),
         };

@@ -10,6 +10,7 @@ pub mod demotion;
 pub mod json;
 pub mod metrics;
 pub mod plan_table;
+pub mod rebalance_text;
 pub mod runtime;
 pub mod status;
 pub mod style;

@@ -9,6 +9,7 @@ use enforcer_core::{
     id::NodeId,
     plan::{Action, Outcome, OutcomeResult},
     policy::Mode,
+    rebalance::RebalanceReport,
     sample::{
         BalancerSteps, Change, ChangeKind, Changes, CpusetFile, CpusetWrites, EventCounts, HardwareAccesses,
         HintFaults, KernelSide, NodeSample, OtherPageMoves, PageMovesByReason, Placements, Policies,
@@ -72,6 +73,8 @@ pub struct TickReport {
     pub changes: Option<Changes>,
     /// What shall be done.
     pub decision: Decision,
+    /// Better places for workloads that run; `None` where nobody has asked for that.
+    pub rebalanced: Option<Rebalanced>,
     /// What became of it; dry runs in observe mode.
     pub outcomes: Vec<Outcome>,
     /// Since the daemon started.
@@ -137,8 +140,38 @@ pub struct Totals {
     pub actions: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
     /// What became of what others wrote to cpusets that are ours to keep.
     pub drift: DriftCounts,
+    /// Workloads that were given a better place.
+    pub rebalance: RebalanceTotals,
     /// Was the latest reading of the configuration good?
     pub config_good: bool,
+}
+
+/// A plan of better places.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rebalanced {
+    /// Its moves were begun; if not, they would have been in enforce mode.
+    pub begun: bool,
+    /// The plan.
+    pub report: RebalanceReport,
+}
+
+/// Counts of moves, and what became of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RebalanceTotals {
+    /// Workloads whose move was begun.
+    pub begun: u64,
+    /// Of these: it fares better.
+    pub held: u64,
+    /// It does not, and went back.
+    pub reverted: u64,
+    /// It does not, and could not go back.
+    pub stays: u64,
+    /// It could not be brought there.
+    pub given_up: u64,
+    /// Bytes that the moves were to move.
+    pub bytes: u64,
 }
 
 impl Totals {

@@ -24,6 +24,7 @@ mod pause;
 mod placed;
 mod pods;
 mod policies;
+mod rebalance;
 mod refused;
 mod resized;
 mod resources;
@@ -129,6 +130,7 @@ pub const ALL: &[Scenario] = &[
     product("correct-drift", "2s", "", drift::repaired),
     product("correct-partition", "2s", "", partition::keeps_strangers_out),
     product("correct-partition-refused", "2s", "", partition::refused),
+    long("rebalance-four", "2s", BALANCING_OFF, rebalance::four),
     Scenario { only_by_name: true, ..product("correct-late", "2s", "", late::between_two_turns) },
     Scenario { only_by_name: true, ..long("correct-idle", "2s", "", idle::of_two_hundred) },
     // Without the kernel's own balancing, which would move pages between the nodes.

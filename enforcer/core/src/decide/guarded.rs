@@ -119,6 +119,8 @@ mod tests {
         let step = |action: &Action| match action {
             Action::SetCpus { cpus, .. } => format!("cpus {cpus}"),
             Action::SetMems { mems, .. } => format!("mems {mems}"),
+            Action::SetExclusive { cpus, .. } => format!("exclusive {cpus}"),
+            Action::SetPartition { kind, .. } => format!("{kind}"),
             Action::MovePages { from, to, .. } => format!("move {from}>{to}"),
         };
         decision.plan.steps.iter().map(|one| step(&one.action)).collect()

@@ -12,11 +12,12 @@ use super::{drift::Drift, partition::Tried};
 use crate::{
     plan::{Action, Plan},
     policy::Policy,
+    rebalance::Past,
     workload::CgroupPath,
 };
 
 /// What was done to each workload.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
     /// Monotonic time of the last correction, in nanoseconds.
     corrected: BTreeMap<CgroupPath, u64>,
@@ -25,6 +26,9 @@ pub struct History {
     /// Partitions that were begun, and what came of it.
     #[serde(default)]
     pub partitions: Tried,
+    /// Workloads that were given a better place.
+    #[serde(default)]
+    pub rebalance: Past,
 }
 
 impl History {
@@ -35,6 +39,7 @@ impl History {
             |action: &Action| matches!(action, Action::SetPartition { .. } | Action::SetExclusive { .. });
         for step in plan.steps.iter().filter(|step| !partition(&step.action)) {
             self.corrected.insert(step.action.cgroup().clone(), now_ns);
+            self.rebalance.carried(step.action.cgroup());
         }
     }
 

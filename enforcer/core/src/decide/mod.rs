@@ -46,8 +46,8 @@ use crate::{
     model::{Model, WorkloadModel},
     owner::{Owners, Ownership},
     place::{
-        Allocations, CgroupRequest, ContainerRequest, Containers, Grant, Holder, Inventory, Trace, Wished,
-        Wishes, hold,
+        Allocations, Bounds, CgroupRequest, ContainerRequest, Containers, Grant, Holder, Inventory, Trace,
+        Wished, Wishes, hold,
     },
     plan::{Action, PLAN_SCHEMA_VERSION, Plan},
     policy::{Policy, WorkloadRule},
@@ -321,6 +321,7 @@ fn change<'a>(
         return Err(Refusal { workload: cgroup.clone(), cause: RefusalCause::NotSeen, reason });
     };
     let negligible_bytes = inputs.policy.thresholds.min_memory.0;
+    let goal = Goal { gathers: inputs.history.rebalance.gathers(cgroup), ..goal };
     Ok(Change { cgroup, cpus, mems, bytes_by_node: figures.bytes_by_node.as_ref(), negligible_bytes, goal })
 }
 
@@ -370,7 +371,17 @@ fn keep_valid(
     declared: &[Declared<'_>],
 ) -> BTreeMap<CgroupPath, Grant> {
     let mut kept = BTreeMap::new();
+    // Who is on its way somewhere is not kept where it was.
+    let aims =
+        declared.iter().filter_map(|one| Some((one.cgroup, inputs.history.rebalance.aim(one.cgroup)?)));
+    for (cgroup, grant) in aims {
+        allocations.give(Holder::cgroup(cgroup), grant.clone());
+        kept.insert(cgroup.clone(), grant.clone());
+    }
     for one in declared.iter().filter(|one| !is_away(inputs, one)) {
+        if kept.contains_key(one.cgroup) {
+            continue;
+        }
         let kept_place = request(inputs, one).and_then(|it| it.keep(inputs.inventory, allocations));
         if let Some(grant) = kept_place {
             allocations.give(Holder::cgroup(one.cgroup), grant.clone());
@@ -452,6 +463,11 @@ fn request<'a>(inputs: &Inputs<'a>, one: &'a Declared<'a>) -> Option<CgroupReque
             pools: &inputs.policy.placement.pools,
         }),
     })
+}
+
+/// What the cgroups above one leave it at most; none where nothing is known of them.
+pub(crate) fn bounds(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<Bounds> {
+    Above::of(inputs, cgroup).bounds()
 }
 
 /// Why a container that was not placed when it was created is left where it is.

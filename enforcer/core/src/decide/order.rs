@@ -45,6 +45,8 @@ pub struct Goal {
     pub cpuset: Cpuset,
     /// CPUs of these that nobody else shall have.
     pub exclusive: CpuSet,
+    /// Pages that its memory nodes leave where they are, and the node that they are to go to.
+    pub gathers: Option<(NodeSet, NodeId)>,
     /// In one sentence.
     pub reason: String,
 }
@@ -53,7 +55,7 @@ impl Goal {
     /// What a grant pins, when `taken` are the exclusive CPUs of all.
     pub fn of(grant: &Grant, taken: &CpuSet) -> Self {
         let (cpuset, exclusive) = (Cpuset::of(grant, taken), grant.exclusive.clone());
-        Self { cpuset, exclusive, reason: grant.why().into_owned() }
+        Self { cpuset, exclusive, gathers: None, reason: grant.why().into_owned() }
     }
 }
 
@@ -73,9 +75,10 @@ pub fn steps(change: &Change<'_>) -> Vec<Step> {
     let Some(to) = mems.first().filter(|_| !cpus.is_empty()) else { return Vec::new() };
     if change.cpus == cpus && change.mems == mems {
         let pinned = change.goal.cpuset.mems.is_some();
-        return left_behind(change, to).into_iter().filter(|_| pinned).collect();
+        return left_behind(change, to).filter(|_| pinned).into_iter().chain(gather(change)).collect();
     }
-    [widen(change), set_cpus(change), move_pages(change, to), narrow(change)].into_iter().flatten().collect()
+    let steps = [widen(change), set_cpus(change), move_pages(change, to), gather(change), narrow(change)];
+    steps.into_iter().flatten().collect()
 }
 
 fn widen(change: &Change<'_>) -> Option<Step> {
@@ -117,6 +120,16 @@ fn left_behind(change: &Change<'_>, to: NodeId) -> Option<Step> {
     let reason =
         format!("{} were left behind on {} and go to node {to}", words::size(total), words::nodes(&from));
     (total > 0 && total >= change.negligible_bytes).then(|| page_move(change, from, to, reason))
+}
+
+/// Pages on nodes that it may keep using, which belong on one of them.
+fn gather(change: &Change<'_>) -> Option<Step> {
+    let (from, to) = change.goal.gathers.as_ref()?;
+    let held = change.bytes_by_node?.iter().filter(|(node, _)| from.contains(**node) && *node != to);
+    let total = held.fold(0u64, |sum, (_, bytes)| sum.saturating_add(bytes.anon));
+    let reason =
+        format!("{} on {} go to node {to}: {}", words::size(total), words::nodes(from), change.goal.reason);
+    (total > 0).then(|| page_move(change, from.clone(), *to, reason))
 }
 
 fn narrow(change: &Change<'_>) -> Option<Step> {

@@ -9,6 +9,7 @@ pub(crate) mod glob;
 mod memory;
 mod name_glob;
 pub mod placement;
+mod rebalance;
 mod size;
 mod workload;
 
@@ -28,6 +29,7 @@ pub use self::{
     glob::{CgroupGlob, GlobError},
     memory::{DemotionSettings, MemorySettings, MoveSettings, WideningSettings},
     name_glob::{NameGlob, NameGlobError},
+    rebalance::RebalanceSettings,
     size::{ByteSize, SizeError},
     workload::{DeclaredClass, PodNames, Standing, Subject, WorkloadRule},
 };
@@ -67,6 +69,8 @@ pub struct Policy {
     pub placement: placement::PlacementSettings,
     /// Where pages are, and what is done about memory that runs out.
     pub memory: MemorySettings,
+    /// When a workload that runs is given a better place.
+    pub rebalance: RebalanceSettings,
     /// Declared workloads; the first that matches counts.
     #[serde(rename = "workload", skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<WorkloadRule>,
@@ -235,6 +239,7 @@ impl Policy {
         self.thresholds.validate()?;
         self.placement.validate()?;
         self.memory.validate()?;
+        self.rebalance.validate()?;
         workload::validate(&self.workloads, &self.placement)
     }
 
@@ -324,6 +329,7 @@ impl Default for Policy {
             thresholds: Thresholds::default(),
             placement: placement::PlacementSettings::default(),
             memory: MemorySettings::default(),
+            rebalance: RebalanceSettings::default(),
             workloads: Vec::new(),
         }
     }

@@ -1,10 +1,10 @@
 //! Arguments of `plan`.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use enforcer_core::topology::synth::Machine;
 
-use super::TableOrJson;
+use super::{TableOrJson, span};
 
 const HELP: &str = "\
 Files:
@@ -26,7 +26,7 @@ Files:
   hugepages-2Mi:N (of a node) isolated:CPUS e-cores:CPUS fast:CPUS (higher base frequency)
 
 Exit codes:
-  0   every pod was admitted, every step done
+  0   every pod was admitted, every step done; with --rebalance whenever the host could be seen
   1   some were rejected
   2   failed: a file or root that is not there, a machine that cannot be made out
   64  wrong usage: an unknown flag, a file that is not valid, no pod in any file
@@ -36,6 +36,7 @@ Examples:
   kubectl get pods -o yaml | numa-enforcer plan - --root ./captured-host
   numa-enforcer plan web.yaml --config policy.toml --devices devices.yaml --explain
   numa-enforcer plan web.yaml --synthetic 'sockets:2 nodes:2 cores:8 threads:2 memory:64GiB pmem:256GiB'
+  numa-enforcer plan --rebalance --sample 30s --config /etc/numa-enforcer.toml
   numa-enforcer plan --steps day.yaml -o json | jq '.steps[] | select(.admitted | not) | .reason'";
 
 /// Arguments of `plan`.
@@ -50,18 +51,28 @@ Exit codes: 0 all admitted, 1 some rejected, 2 failed, 64 usage.",
 after_long_help = HELP)]
 pub struct Plan {
     /// Manifests or workload files, `-` for standard input; every pod is created, in their order.
-    #[arg(value_name = "PODS.yaml", required_unless_present = "steps")]
+    #[arg(value_name = "PODS.yaml", required_unless_present_any = ["steps", "rebalance"])]
     pub pods: Vec<PathBuf>,
     /// Then play these steps: create, resize, delete.
     #[arg(long, value_name = "FILE")]
     pub steps: Option<PathBuf>,
+    /// Show which workloads that run on this host should be moved, with bytes, time and gain. Moves nobody.
+    #[arg(
+        long,
+        conflicts_with_all = ["pods", "steps", "explain", "devices", "machine"],
+    )]
+    pub rebalance: bool,
+    /// With `--rebalance`: watch for this long (500ms, 10s, 2m).
+    #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10s")]
+    pub sample: Duration,
     /// How to show it.
     #[arg(short, long, value_enum, default_value = "table")]
     pub output: TableOrJson,
     /// Say of every place that was considered what spoke for or against it.
     #[arg(long)]
     pub explain: bool,
-    /// Configuration file (TOML), as for `run`: its `[placement]` counts [default: built in]
+    /// Configuration file (TOML), as for `run`: its `[placement]` counts, and with `--rebalance` its workloads and
+    /// `[rebalance]` [default: built in]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Devices and the NUMA nodes they are near.

@@ -15,6 +15,7 @@ mod kernel_side;
 mod label;
 mod moves;
 mod pressure;
+mod rebalance;
 #[cfg(test)]
 mod reference;
 mod runtime;

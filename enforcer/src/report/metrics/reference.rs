@@ -21,7 +21,7 @@ This page is generated from the program (`UPDATE_METRICS=1 cargo test -p enforce
 ";
 
 /// Labels, what their values are, and how many there are at most, by the letter of the tables below.
-const LABELS: [(&str, &str, &str, &str); 23] = [
+const LABELS: [(&str, &str, &str, &str); 21] = [
     ("workload", "name of the workload", "", ""),
     ("cgroup", "path of its cgroup; with `workload` it names one workload", "W", "the worst 1,000"),
     ("numa_node", "NUMA node; `node` is a machine in Kubernetes", "N", "NUMA nodes of the host"),
@@ -61,6 +61,7 @@ const LABELS: [(&str, &str, &str, &str); 23] = [
     ),
     ("call", "`synchronize`, `create`, `update`, `stop`, `started`, `removed`, `pod-removed`", "7", "7"),
     ("action", "`set-cpus`, `set-mems`, `move-pages`", "3", "3"),
+    ("outcome", "`begun`, `held`, `reverted`, `stays`, `given-up`", "5", "5"),
 ];
 
 /// Labels with values of the program's own making, of which there are few.

@@ -18,7 +18,7 @@ use super::{
     family::{Family, Scrape},
     kernel_side,
     label::bounded,
-    moves, pressure, runtime, widening,
+    moves, pressure, rebalance, runtime, widening,
 };
 use crate::report::tick::TickReport;
 
@@ -114,7 +114,7 @@ pub(super) struct Section {
 }
 
 /// Every metric there is.
-pub(super) const SECTIONS: [Section; 11] = [
+pub(super) const SECTIONS: [Section; 13] = [
     Section {
         title: "The machine",
         source: "`meminfo`, `numastat` and `distance` of `/sys/devices/system/node/nodeN`, read in each turn.",
@@ -180,6 +180,11 @@ pub(super) const SECTIONS: [Section; 11] = [
         families: demotion::ALL,
     },
     Section {
+        title: "Workloads that run and are moved",
+        source: "The plan of the latest turn, and what became of earlier ones. Absent where `rebalance.enabled` is off.",
+        families: rebalance::FAMILIES,
+    },
+    Section {
         title: "The container runtime",
         source: "The NRI link. Absent where `nri.enabled` is off or no runtime was looked for yet.",
         families: runtime::ALL,
@@ -222,6 +227,7 @@ pub(super) fn collect(report: &TickReport) -> Vec<MetricFamily> {
         workloads.iter().find(|one| one.cgroup.as_str() == cgroup).map_or(cgroup, |one| one.name.as_str())
     };
     demotion::put(&report.demotion, name_of, &mut scrape);
+    rebalance::put(report, &mut scrape);
     runtime::put(report.runtime.as_ref(), &mut scrape);
     scrape.into_families()
 }

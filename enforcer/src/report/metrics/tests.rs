@@ -77,6 +77,7 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
         demotion: BTreeMap::new(),
         changes: None,
         decision: Decision::default(),
+        rebalanced: None,
         outcomes: Vec::new(),
         totals: Totals {
             ticks: 7,

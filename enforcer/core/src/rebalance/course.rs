@@ -1,0 +1,292 @@
+//! Moves that are under way: what a workload is to become, whether it got there, and whether it was worth it.
+//!
+//! A move outlives the turn that planned it: pages are moved within a budget, figures need an interval to show anything.
+//! Meanwhile the workload *aims* at its new grant, which counts for the decision instead of what it had. When it is there
+//! it is watched: if after [`WATCHED_NS`] its remote share has not fallen by half of what it was to fall by it goes back, with everybody of
+//! its group, to the grant it had; its cool-down is doubled. Where the way back is taken by somebody else it stays.
+//!
+//! Must never hold on to an aim that cannot be reached: after [`LONGEST_NS`] it is given up, and the ordinary
+//! decision places the workload as it finds it.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Past,
+    gather::Gathered,
+    report::{Cpus, Figures, Move},
+    view::Mover,
+    worth::{Standing, lost_per_second, remote_ratio},
+};
+use crate::{
+    decide::{Decision, Inputs},
+    id::NodeId,
+    place::{Allocations, Grant, Holder, Inventory, MemoryResource},
+    set::NodeSet,
+    workload::CgroupPath,
+};
+
+/// Time after which a workload that has reached its place must fare better.
+const WATCHED_NS: u64 = 30_000_000_000;
+/// Time within which a workload must have reached its place.
+const LONGEST_NS: u64 = 300_000_000_000;
+/// Part of the fall of the remote share that was expected, which must have come.
+const LEAST_SAVED: f64 = 0.5;
+
+/// One workload on its way.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Underway {
+    pub(super) holder: Holder,
+    /// What it aims at, and what it had.
+    pub(super) grant: Grant,
+    had: Grant,
+    /// Where its memory goes, where its memory nodes alone do not say so.
+    pub(super) gathers: Option<(NodeSet, NodeId)>,
+    /// Those who are moved together with it, itself among them.
+    group: Vec<CgroupPath>,
+    began_ns: u64,
+    reached_ns: Option<u64>,
+    /// The way back is not judged.
+    returns: bool,
+    plan: Move,
+}
+
+impl Underway {
+    /// With this share of remote accesses. Who was moved for another reason was not to fare better by that.
+    fn judge(&self, remote: f64) -> Verdict {
+        let (before, expected) = (self.plan.now.remote_ratio, self.plan.then.remote_ratio);
+        let came = before.zip(expected).is_none_or(|(before, expected)| {
+            before <= expected || before - remote >= (before - expected) * LEAST_SAVED
+        });
+        if came { Verdict::Held } else { Verdict::Reverted }
+    }
+}
+
+/// What became of a move.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// It fares as much better as it was to.
+    Held,
+    /// It does not, and goes back.
+    Reverted,
+    /// It does not, and the way back is taken.
+    Stays,
+    /// It could not be brought there in time.
+    GivenUp,
+}
+
+impl Past {
+    /// What a workload aims at.
+    pub fn aim(&self, cgroup: &CgroupPath) -> Option<&Grant> {
+        self.underway.get(cgroup).map(|one| &one.grant)
+    }
+
+    /// Nodes whose pages a workload is to gather on another.
+    pub fn gathers(&self, cgroup: &CgroupPath) -> Option<(NodeSet, NodeId)> {
+        self.underway.get(cgroup)?.gathers.clone()
+    }
+
+    /// Why it was moved last, for as long as that is watched.
+    pub fn is_underway(&self, cgroup: &CgroupPath) -> bool {
+        self.underway.contains_key(cgroup)
+    }
+
+    /// Forgets all aims, because what was declared has changed.
+    pub fn forget_aims(&mut self) {
+        self.underway.clear();
+    }
+
+    /// All steps of a workload were carried out: its pages are where they could be brought.
+    pub(crate) fn carried(&mut self, cgroup: &CgroupPath) {
+        if let Some(one) = self.underway.get_mut(cgroup) {
+            one.gathers = None;
+        }
+    }
+
+    /// Begins the moves of a plan. The allocations have the new grants from then on.
+    pub fn begin(&mut self, inputs: &Inputs<'_>, allocations: &mut Allocations, moves: &[Move]) {
+        let containers: BTreeMap<&CgroupPath, &Holder> = inputs.containers.cgroups().collect();
+        let holder = |cgroup: &CgroupPath| {
+            containers.get(cgroup).map_or_else(|| Holder::cgroup(cgroup), |holder| (*holder).clone())
+        };
+        for one in moves {
+            let holder = holder(&one.workload);
+            let Some(had) = allocations.get(&holder).cloned() else { continue };
+            let group = moves.iter().filter(|other| other.group == one.group);
+            let underway = Underway {
+                grant: granted(inputs.inventory, &had, one),
+                gathers: gathered(&had, one),
+                group: group.map(|other| other.workload.clone()).collect(),
+                began_ns: inputs.now_ns,
+                reached_ns: None,
+                returns: false,
+                plan: one.clone(),
+                holder,
+                had,
+            };
+            allocations.give(underway.holder.clone(), underway.grant.clone());
+            self.note(one, inputs.now_ns);
+            self.underway.insert(one.workload.clone(), underway);
+        }
+    }
+
+    /// Looks after what is under way; returns what became of it.
+    pub fn follow(
+        &mut self,
+        inputs: &Inputs<'_>,
+        allocations: &mut Allocations,
+        gathered: &Gathered<'_>,
+        decision: &Decision,
+    ) -> BTreeMap<CgroupPath, Verdict> {
+        let mut verdicts = BTreeMap::new();
+        let now_ns = inputs.now_ns;
+        for (cgroup, one) in &mut self.underway {
+            let in_place = decision.in_place.contains(cgroup) && one.gathers.is_none();
+            if in_place && one.reached_ns.is_none() {
+                one.reached_ns = Some(now_ns);
+            }
+            let since = |then: u64| now_ns.saturating_sub(then);
+            let verdict = match one.reached_ns {
+                None if since(one.began_ns) > LONGEST_NS => Some(Verdict::GivenUp),
+                Some(_) if one.returns => Some(Verdict::Held),
+                Some(reached) if since(reached) >= WATCHED_NS => {
+                    let mover = gathered.movers.iter().find(|mover| mover.cgroup == *cgroup);
+                    mover.and_then(|mover| mover.remote).map(|remote| one.judge(remote))
+                }
+                _ => None,
+            };
+            verdicts.extend(verdict.map(|verdict| (cgroup.clone(), verdict)));
+        }
+        let reverted = verdicts.iter().filter(|(_, verdict)| **verdict == Verdict::Reverted);
+        let reverted: Vec<CgroupPath> = reverted.map(|(cgroup, _)| cgroup.clone()).collect();
+        for cgroup in reverted {
+            let group = self.revert(inputs, allocations, gathered, &cgroup);
+            if group.is_empty() {
+                verdicts.insert(cgroup, Verdict::Stays);
+            }
+            verdicts.extend(group.into_iter().map(|member| (member, Verdict::Reverted)));
+        }
+        // Who goes back has begun just now.
+        self.underway.retain(|cgroup, one| !verdicts.contains_key(cgroup) || one.began_ns == now_ns);
+        verdicts
+    }
+
+    /// Sends a workload and its group back to what they had, if that is still free. Returns who goes back.
+    fn revert(
+        &mut self,
+        inputs: &Inputs<'_>,
+        allocations: &mut Allocations,
+        gathered: &Gathered<'_>,
+        cgroup: &CgroupPath,
+    ) -> Vec<CgroupPath> {
+        let Some(one) = self.underway.get(cgroup) else { return Vec::new() };
+        let group = one.group.clone();
+        if one.returns {
+            // With another of its group, since a moment.
+            return group;
+        }
+        let count = self.reverts.entry(cgroup.clone()).or_default();
+        *count = count.saturating_add(1);
+        let members: Vec<Underway> = group.iter().filter_map(|one| self.underway.get(one)).cloned().collect();
+        let is_free = |one: &Underway| {
+            allocations.iter().all(|(holder, grant)| {
+                members.iter().any(|member| member.holder == *holder)
+                    || grant.exclusive.is_disjoint(&one.had.exclusive)
+            })
+        };
+        let has_room = |one: &Underway| {
+            one.plan.bytes_from.iter().all(|(node, bytes)| {
+                let room = gathered.host.rooms.get(node).and_then(|room| room.available_bytes);
+                room.is_some_and(|room| room >= *bytes)
+            })
+        };
+        if members.len() < group.len() || !members.iter().all(|one| is_free(one) && has_room(one)) {
+            return Vec::new();
+        }
+        for one in members {
+            let back = back(
+                &one.plan,
+                gathered.movers.iter().find(|mover| mover.cgroup == one.plan.workload),
+                gathered,
+            );
+            let mut had = one.had.clone();
+            had.reason =
+                format!("back where it was: {} did not lose less CPU time on node {}", cgroup, one.plan.to);
+            allocations.give(one.holder.clone(), had.clone());
+            self.note(&back, inputs.now_ns);
+            let gathers = one
+                .plan
+                .bytes_from
+                .iter()
+                .max_by_key(|(_, bytes)| **bytes)
+                .map(|(node, _)| (NodeSet::from_iter([one.plan.to]), *node));
+            let returning = Underway {
+                had: one.grant.clone(),
+                grant: had,
+                gathers,
+                began_ns: inputs.now_ns,
+                reached_ns: None,
+                returns: true,
+                plan: back,
+                ..one.clone()
+            };
+            self.underway.insert(one.plan.workload.clone(), returning);
+        }
+        group
+    }
+}
+
+/// The move the other way round, for the account of bytes and nodes.
+fn back(one: &Move, mover: Option<&Mover>, gathered: &Gathered<'_>) -> Move {
+    let now = mover.map_or(one.then, |mover| {
+        let standing = Standing::of(mover);
+        Figures {
+            remote_ratio: mover.remote.map(|_| remote_ratio(mover, &standing, &gathered.host)),
+            lost: lost_per_second(mover, &standing, &gathered.host),
+        }
+    });
+    Move {
+        to: one.cpus_from.nodes.first().unwrap_or(one.to),
+        cpus_from: one.cpus_to.clone().unwrap_or_else(|| one.cpus_from.clone()),
+        cpus_to: Some(one.cpus_from.clone()),
+        bytes_from: if one.bytes > 0 { BTreeMap::from([(one.to, one.bytes)]) } else { BTreeMap::new() },
+        now,
+        then: one.now,
+        ..one.clone()
+    }
+}
+
+/// What it had, on the node on which it settles. Of several memory nodes it keeps all, if that one is among them.
+fn granted(inventory: &Inventory, had: &Grant, one: &Move) -> Grant {
+    let to = NodeSet::from_iter([one.to]);
+    let mut grant = Grant { reason: one.reason.clone(), ..had.clone() };
+    if let Some(Cpus { exclusive, .. }) = &one.cpus_to {
+        if let Some(shared) = &mut grant.shared {
+            let kept = inventory.reserved_cpus.union(&inventory.isolated_cpus);
+            let there = inventory.node(one.to).map(|node| node.cpus.difference(&kept));
+            shared.scope = there.unwrap_or_default();
+            shared.refuge = None;
+        } else {
+            grant.exclusive = exclusive.clone();
+        }
+    }
+    if !keeps_nodes(had, one) {
+        grant.mems = to.clone();
+    }
+    for claim in grant.memory.iter_mut().filter(|claim| claim.resource == MemoryResource::Memory) {
+        if !claim.zone.contains(one.to) || !keeps_nodes(had, one) {
+            claim.zone = to.clone();
+        }
+        claim.by_node = BTreeMap::from([(one.to, claim.bytes)]);
+    }
+    grant
+}
+
+fn keeps_nodes(had: &Grant, one: &Move) -> bool {
+    had.mems.len() > 1 && had.mems.contains(one.to)
+}
+
+/// Pages that its memory nodes alone leave where they are.
+fn gathered(had: &Grant, one: &Move) -> Option<(NodeSet, NodeId)> {
+    let from: NodeSet = one.bytes_from.keys().copied().collect();
+    (one.bytes > 0 && keeps_nodes(had, one)).then_some((from, one.to))
+}

@@ -1,0 +1,300 @@
+//! Who may be moved and what bounds it, from what a decision is made from.
+//!
+//! Ours to move are workloads that are declared with `enforce`, and containers that we placed when they were created; not
+//! those whose cpuset is somebody else's, not those that are declared to be left alone. Of these only whose CPUs can be
+//! moved as they are: a set that is theirs alone, or a share of what nobody has alone. A container that the engine `pools`
+//! placed stays in its pool.
+//!
+//! Where a workload stands is what the kernel shows ([`crate::model`]), not what it was given: so that the same code tells
+//! a daemon and somebody who asks once. Whatever is not known makes that nobody is moved by it, and is said.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Past,
+    report::LeftAs,
+    view::{Ailment, CpusHeld, Held, Host, Mover, Room},
+};
+use crate::{
+    decide::{Inputs, bounds},
+    id::NodeId,
+    model::{Traffic, WorkloadModel},
+    place::{Allocations, CpuClass, Grant, Holder, MemoryClaim, MemoryResource, Wishes, hints},
+    set::NodeSet,
+    workload::{CgroupPath, Origin, QosClass, Workload},
+};
+
+/// What a plan is made from, and who is no part of it.
+#[derive(Debug, Clone)]
+pub struct Gathered<'a> {
+    /// The host.
+    pub host: Host<'a>,
+    /// Those who may be moved.
+    pub movers: Vec<Mover>,
+    /// Those who may not, although their memory is far, and why.
+    pub left: Vec<LeftAs>,
+}
+
+/// What is known of a workload that is ours to move.
+struct Ours<'a> {
+    workload: &'a Workload,
+    figures: &'a WorkloadModel,
+    grant: Option<&'a Grant>,
+    /// CPUs that were declared, where it is to have them for itself.
+    alone: Option<usize>,
+    qos: QosClass,
+    declared_bytes: Option<u64>,
+    nodes: Option<&'a NodeSet>,
+    devices: NodeSet,
+}
+
+/// Gathers. `busy` says why a workload is not to be moved just now, if that is so.
+pub fn gather<'a>(
+    inputs: &Inputs<'a>,
+    allocations: &Allocations,
+    past: &Past,
+    busy: impl Fn(&CgroupPath) -> Option<String>,
+) -> Gathered<'a> {
+    let by_cgroup: BTreeMap<&CgroupPath, &Holder> = inputs.containers.cgroups().collect();
+    let mut movers = Vec::new();
+    let mut left = Vec::new();
+    let mut counted = BTreeSet::new();
+    for workload in inputs.workloads {
+        let holder = by_cgroup.get(&workload.cgroup).copied();
+        let ours = ours(inputs, allocations, workload, holder);
+        let mover = ours.and_then(|ours| Ok((mover(inputs, past, &ours)?, ours.workload)));
+        match mover {
+            Ok((mut mover, _)) => {
+                mover.held_back = mover.held_back.or_else(|| busy(&workload.cgroup));
+                counted.insert(holder.cloned().unwrap_or_else(|| Holder::cgroup(&workload.cgroup)));
+                movers.push(mover);
+            }
+            Err(reason) => {
+                if is_remote(inputs, past, workload) {
+                    left.push(LeftAs { workload: workload.cgroup.clone(), ailing: true, reason });
+                }
+            }
+        }
+    }
+    let rooms = rooms(inputs, allocations, &movers, &counted);
+    let host = Host { machine: &inputs.inventory.machine, rooms, short: past.short().clone() };
+    Gathered { host, movers, left }
+}
+
+/// Is it ours to move? If not, why.
+fn ours<'a>(
+    inputs: &Inputs<'a>,
+    allocations: &'a Allocations,
+    workload: &'a Workload,
+    holder: Option<&Holder>,
+) -> Result<Ours<'a>, String> {
+    if let Some(ownership) = inputs.owners.foreign(workload) {
+        return Err(ownership.refusal());
+    }
+    let rule = inputs.declarations.rule(inputs.policy, &workload.cgroup);
+    if rule.is_some_and(|(_, rule)| !rule.enforce) {
+        return Err("it is declared to be left alone".into());
+    }
+    if matches!(workload.origin, Origin::Process { .. }) || workload.cgroup == CgroupPath::root() {
+        return Err("it is in no cgroup of its own".into());
+    }
+    let figures = inputs.model.of(workload).ok_or("nothing was seen of it")?;
+    let qos = match workload.origin {
+        Origin::Pod { qos, .. } => qos,
+        _ => QosClass::Guaranteed,
+    };
+    let placed = holder.filter(|holder| !holder.is_given());
+    if let Some(grant) = placed.and_then(|holder| allocations.get(holder)) {
+        if grant.engine != hints::HintsEngine::NAME {
+            return Err("it is in a pool, which it does not leave while it runs".into());
+        }
+        let hugepages = |claim: &MemoryClaim| claim.resource != MemoryResource::Memory && claim.bytes > 0;
+        if grant.memory.iter().any(hugepages) {
+            return Err("it was promised huge pages, which do not move".into());
+        }
+        if !grant.pin_cpus {
+            return Err("its CPUs are not pinned".into());
+        }
+        let (alone, devices) = (None, NodeSet::new());
+        let nodes = rule.and_then(|(_, rule)| rule.numa_nodes.as_ref());
+        return Ok(Ours {
+            workload,
+            figures,
+            grant: Some(grant),
+            alone,
+            qos,
+            declared_bytes: None,
+            nodes,
+            devices,
+        });
+    }
+    let Some((position, rule)) = rule else { return Err("nobody has declared it".into()) };
+    let (wishes, _) = Wishes::of(rule, position, &inputs.inventory.machine);
+    let grant = allocations.get(&Holder::cgroup(&workload.cgroup));
+    let count = rule.cpus.and_then(|cpus| usize::try_from(cpus.get()).ok());
+    let alone = count.filter(|_| wishes.alone() != Some(false));
+    let devices = wishes.beside.iter().fold(NodeSet::new(), |nodes, hint| nodes.union(&hint.nodes));
+    Ok(Ours {
+        workload,
+        figures,
+        grant,
+        alone,
+        qos,
+        declared_bytes: rule.memory.map(|memory| memory.0),
+        nodes: rule.numa_nodes.as_ref(),
+        devices,
+    })
+}
+
+fn mover(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>) -> Result<Mover, String> {
+    let Ours { workload, figures, .. } = ours;
+    let settings = &inputs.policy.rebalance;
+    let used = figures.cpus_used.ok_or("how much CPU time it uses is not known")?;
+    let bytes = figures.bytes_by_node.as_ref().ok_or("where its memory is is not known")?;
+    let bytes: BTreeMap<NodeId, Held> =
+        bytes.iter().map(|(node, held)| (*node, Held { movable: held.anon, fixed: held.file })).collect();
+    let cpus = held_cpus(inputs, ours, used)?;
+    let stands_on = cpus.nodes(&inputs.inventory.machine);
+    let run = match (&figures.run_share, stands_on.first()) {
+        (Some(run), _) => run.clone(),
+        // One that did not run at all would run where its CPUs are.
+        (None, Some(node)) if stands_on.len() == 1 => BTreeMap::from([(node, 1.0)]),
+        (None, _) => return Err("on which nodes it runs is not known".into()),
+    };
+    let mut ails = BTreeSet::new();
+    if is_remote(inputs, past, workload) {
+        ails.insert(Ailment::Remote);
+    }
+    if !ours.devices.is_empty() && ours.devices.is_disjoint(&stands_on) {
+        ails.insert(Ailment::FarFromDevices);
+    }
+    let promised = match (ours.grant, ours.declared_bytes) {
+        (Some(grant), _) => grant.memory_by_node(),
+        (None, Some(bytes)) => stands_on.first().map(|node| (node, bytes)).into_iter().collect(),
+        (None, None) => BTreeMap::new(),
+    };
+    Ok(Mover {
+        cgroup: workload.cgroup.clone(),
+        qos: ours.qos,
+        may_settle: may_settle(inputs, past, ours, &stands_on),
+        cpus,
+        run,
+        used,
+        bytes,
+        promised,
+        remote: measured(figures.traffic.as_ref(), settings.min_samples),
+        devices: ours.devices.clone(),
+        ails,
+        held_back: past.cooling(&workload.cgroup, settings, inputs.now_ns),
+    })
+}
+
+/// How it has its CPUs, as the kernel shows it.
+fn held_cpus(inputs: &Inputs<'_>, ours: &Ours<'_>, used: f64) -> Result<CpusHeld, String> {
+    let now = ours.figures.cpus.as_ref().filter(|cpus| !cpus.is_empty());
+    let now = now.ok_or("its effective CPUs are not known")?;
+    let machine = &inputs.inventory.machine;
+    let count = match ours.grant {
+        Some(Grant { class: CpuClass::Mixed, .. }) => {
+            return Err("it has some CPUs for itself and shares others".into());
+        }
+        Some(grant) if grant.shared.is_none() && grant.exclusive == *now => Some(grant.exclusive.len()),
+        Some(Grant { shared: Some(_), .. }) => None,
+        _ => ours.alone,
+    };
+    if let Some(count) = count {
+        let own = (now.len() == count).then(|| CpusHeld::Alone(now.clone()));
+        return own.ok_or_else(|| format!("it has not its {count} CPUs for itself yet, but CPUs {now}"));
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "CPU time that was used")]
+    let uses = (used.max(0.0) * 1000.0) as u64;
+    let promised = ours.grant.and_then(|grant| grant.shared.as_ref()).map_or(0, |shared| shared.milli_cpus);
+    Ok(CpusHeld::Together { nodes: machine.nodes_of(now), milli: promised.max(uses) })
+}
+
+/// Nodes with CPUs and memory that it may have as a whole; of those that it left lately only where it stands.
+fn may_settle(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>, stands_on: &NodeSet) -> NodeSet {
+    let machine = &inputs.inventory.machine;
+    let mut nodes = machine.memory_nodes().intersection(&inputs.inventory.cpu_nodes());
+    if let Some(allowed) = ours.nodes {
+        nodes = nodes.intersection(allowed);
+    }
+    if let Some(bounds) = bounds(inputs, &ours.workload.cgroup) {
+        let has_cpus = |node: &NodeId| {
+            let there = machine.node(*node).map(|node| &node.cpus);
+            bounds.cpus.as_ref().is_none_or(|above| there.is_some_and(|there| there.is_subset(above)))
+        };
+        let has_memory = |node: &NodeId| bounds.mems.as_ref().is_none_or(|above| above.contains(*node));
+        nodes = nodes.iter().filter(has_cpus).filter(has_memory).collect();
+    }
+    let left = past.left(&ours.workload.cgroup, &inputs.policy.rebalance, inputs.now_ns);
+    nodes.difference(&left.difference(stands_on))
+}
+
+/// A measured share of remote accesses that is good enough to be believed.
+fn measured(traffic: Option<&Traffic>, least: u64) -> Option<f64> {
+    traffic.filter(|traffic| traffic.samples >= least).map(|traffic| traffic.remote_ratio)
+}
+
+fn is_remote(inputs: &Inputs<'_>, past: &Past, workload: &Workload) -> bool {
+    let settings = &inputs.policy.rebalance;
+    let Some(figures) = inputs.model.of(workload) else { return false };
+    let large = figures.accessed_bytes().is_some_and(|bytes| bytes >= inputs.policy.thresholds.min_memory.0);
+    let remote = measured(figures.traffic.as_ref(), settings.min_samples);
+    large && remote.is_some_and(|remote| past.is_ailing(&workload.cgroup, remote, settings))
+}
+
+/// What the nodes have. CPUs that a mover has alone are not free, whoever else is not counted is in the allocations.
+fn rooms(
+    inputs: &Inputs<'_>,
+    allocations: &Allocations,
+    movers: &[Mover],
+    counted: &BTreeSet<Holder>,
+) -> BTreeMap<NodeId, Room> {
+    let inventory = inputs.inventory;
+    let mut taken = inventory.reserved_cpus.union(&inventory.isolated_cpus);
+    let mut promised = BTreeMap::<NodeId, u64>::new();
+    let mut others = BTreeMap::<NodeId, u64>::new();
+    let mut promise = |by_node: &BTreeMap<NodeId, u64>| {
+        for (node, bytes) in by_node {
+            let sum = promised.entry(*node).or_default();
+            *sum = sum.saturating_add(*bytes);
+        }
+    };
+    for mover in movers {
+        promise(&mover.promised);
+        if let CpusHeld::Alone(cpus) = &mover.cpus {
+            taken.extend(cpus);
+        }
+    }
+    let exclusive = allocations.exclusive_cpus();
+    for (_, grant) in allocations.iter().filter(|(holder, _)| !counted.contains(holder)) {
+        promise(&grant.memory_by_node());
+        if let Some(shared) = &grant.shared {
+            let on = inventory.machine.nodes_of(&grant.cpus(&exclusive));
+            for node in on.iter() {
+                let share = shared.milli_cpus / u64::try_from(on.len()).unwrap_or(u64::MAX).max(1);
+                *others.entry(node).or_default() += share;
+            }
+        }
+    }
+    // Also what a mover was given and is not on: it may be on its way there.
+    taken.extend(&exclusive);
+    let room = |node: &crate::place::NodeSupply| {
+        let seen = inputs.sample.nodes.get(&node.id);
+        let cache = inventory.machine.llcs.iter().find(|llc| !llc.cpus.is_disjoint(&node.cpus));
+        Room {
+            free: node.cpus.difference(&taken),
+            others_milli: others.get(&node.id).copied().unwrap_or(0),
+            total_bytes: seen.and_then(|seen| seen.mem_total_bytes),
+            available_bytes: seen
+                .and_then(|seen| Some(seen.mem_free_bytes?.saturating_add(seen.file_bytes?))),
+            unpromised_bytes: Some(
+                node.allocatable(MemoryResource::Memory)
+                    .saturating_sub(promised.get(&node.id).copied().unwrap_or(0)),
+            ),
+            cache_bytes: cache.and_then(|cache| cache.size_bytes),
+        }
+    };
+    inventory.nodes.iter().map(|node| (node.id, room(node))).collect()
+}

@@ -1,0 +1,342 @@
+//! The search for the groups of a plan.
+//!
+//! In each round every workload that should move is asked for its best group, the one with the greatest difference of
+//! what it saves and what it costs; of these the one of the lowest `QoS` class with the fewest bytes is taken, and the next
+//! round begins on the host as it will be then. It ends when nobody has a group that is worth it, or enough has been moved.
+//!
+//! Who should move: those that ail, and those with memory on a node that is short of it or with a share in CPUs that are
+//! too few. At most [`MOST_ASKED`] of them are asked in a round, those first that lose most.
+
+use std::cmp::{Ordering, Reverse};
+
+use super::{
+    report::{Cpus, Figures, LeftAs, Move, REBALANCE_SCHEMA_VERSION, RebalanceReport},
+    state::{Bound, Settle, State, Step},
+    view::{Ailment, CpusHeld, Host, Mover},
+    worth::{LEAST_SHARE, MARGIN, remote_ratio, to_f64},
+};
+use crate::{
+    id::NodeId,
+    policy::{HumanDuration, RebalanceSettings},
+    set::NodeSet,
+    words,
+    workload::{CgroupPath, QosClass},
+};
+
+/// Workloads that are asked in one round.
+const MOST_ASKED: usize = 32;
+/// Workloads with which one may exchange its CPUs on one node.
+const MOST_PARTNERS: usize = 64;
+
+/// How fast pages are moved, for the estimate of the time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pace {
+    /// Bytes that are moved in a second.
+    pub bytes_per_second: u64,
+    /// Bytes that one turn of the daemon moves.
+    pub bytes_per_turn: u64,
+    /// Seconds between two turns.
+    pub turn_seconds: f64,
+}
+
+impl Pace {
+    /// Of a kernel that copies a GiB in a second, which most do.
+    pub fn usual(bytes_per_turn: u64, interval: HumanDuration) -> Self {
+        Self { bytes_per_second: 1 << 30, bytes_per_turn, turn_seconds: interval.get().as_secs_f64() }
+    }
+
+    fn seconds(self, bytes: u64) -> f64 {
+        let waits = bytes.saturating_sub(1) / self.bytes_per_turn.max(1);
+        to_f64(bytes) / to_f64(self.bytes_per_second.max(1)) + to_f64(waits) * self.turn_seconds
+    }
+}
+
+/// A few moves that together fix the host, of at most `budget` bytes.
+pub fn plan(
+    host: &Host<'_>,
+    movers: &[Mover],
+    settings: &RebalanceSettings,
+    budget: u64,
+    pace: Pace,
+) -> RebalanceReport {
+    let mut sorted: Vec<&Mover> = movers.iter().collect();
+    sorted.sort_by(|one, other| one.cgroup.cmp(&other.cgroup));
+    let mut state = State::new(host, &sorted, settings, budget);
+    let mut report = RebalanceReport {
+        schema_version: REBALANCE_SCHEMA_VERSION,
+        budget_bytes: budget,
+        ..RebalanceReport::default()
+    };
+    let mut group = 0;
+    while let Some(best) = next(&state, report.moves.len()) {
+        group += 1;
+        report.moves.extend(best.moves(&state, group, pace));
+        report.bytes = report.bytes.saturating_add(best.bytes);
+        report.gain += best.gain;
+        report.cost += best.cost;
+        state = best.after;
+    }
+    report.seconds = pace.seconds(report.bytes);
+    let full = report.moves.len() >= usize::try_from(settings.max_moves).unwrap_or(usize::MAX);
+    report.left = left(&state, full);
+    report
+}
+
+/// The group to be done next.
+fn next<'a>(state: &State<'a>, moves: usize) -> Option<Weighed<'a>> {
+    let most = usize::try_from(state.settings.max_moves).unwrap_or(usize::MAX).saturating_sub(moves);
+    let asked = asked(state);
+    let best = asked.into_iter().filter_map(|who| best_of(state, who).ok());
+    best.filter(|weighed| weighed.steps.len() <= most).min_by(Weighed::compare)
+}
+
+/// Those who should move, by what is lost most.
+fn asked(state: &State<'_>) -> Vec<usize> {
+    let mut asked: Vec<usize> =
+        (0..state.movers.len()).filter(|who| should_move(state, *who).is_some()).collect();
+    let lost = |who: usize| state.lost_per_second(who);
+    asked.retain(|who| !state.moved[*who] && state.movers[*who].held_back.is_none());
+    asked.sort_by(|one, other| lost(*other).total_cmp(&lost(*one)).then(one.cmp(other)));
+    asked.truncate(MOST_ASKED);
+    asked
+}
+
+/// What is wrong, in a few words; none where nothing is.
+fn should_move(state: &State<'_>, who: usize) -> Option<String> {
+    let mover = state.movers[who];
+    if state.moved[who] {
+        return None;
+    }
+    if mover.ails.contains(&Ailment::Remote) {
+        let remote = remote_ratio(mover, &state.standing[who], state.host);
+        return Some(format!("{} of its accesses are remote", words::percent(remote)));
+    }
+    if mover.ails.contains(&Ailment::FarFromDevices) {
+        return Some(format!("its devices are on {}, where it has no CPU", words::nodes(&mover.devices)));
+    }
+    let short = state.short();
+    let holds = |node: &NodeId| mover.bytes.get(node).is_some_and(|held| held.movable > 0);
+    if let Some(node) = short.iter().find(holds) {
+        let share = words::percent(state.share(node).unwrap_or(0.0));
+        return Some(format!("node {node} is short of memory, of which {share} can be had"));
+    }
+    let shares = matches!(mover.cpus, CpusHeld::Together { .. });
+    let crowded = state.crowded().intersection(&state.nodes(who));
+    let node = crowded.first().filter(|_| shares)?;
+    Some(format!("those who share CPUs on node {node} want more CPU time than there is"))
+}
+
+/// A group that is worth it.
+struct Weighed<'a> {
+    after: State<'a>,
+    steps: Vec<Step>,
+    gain: f64,
+    cost: f64,
+    bytes: u64,
+    qos: QosClass,
+    /// For whom it is.
+    first: usize,
+}
+
+impl Weighed<'_> {
+    /// Which one is done first: the lowest class, the fewest bytes, what saves most.
+    fn compare(&self, other: &Self) -> Ordering {
+        Reverse(self.qos)
+            .cmp(&Reverse(other.qos))
+            .then(self.bytes.cmp(&other.bytes))
+            .then((other.gain - other.cost).total_cmp(&(self.gain - self.cost)))
+            .then(self.first.cmp(&other.first))
+    }
+
+    fn moves(&self, before: &State<'_>, group: u32, pace: Pace) -> Vec<Move> {
+        let together = self.steps.len() > 1;
+        let of = |step: &Step| {
+            let (who, to) = (step.settle.who, step.settle.to);
+            let mover = before.movers[who];
+            let partner = self.steps.iter().find(|other| together && other.settle.who != who);
+            Move {
+                group,
+                workload: mover.cgroup.clone(),
+                qos: mover.qos,
+                to,
+                cpus_from: cpus(&before.cpus[who], before.nodes(who)),
+                cpus_to: step.settle.cpus.as_ref().map(|new| cpus(new, NodeSet::from_iter([to]))),
+                bytes_from: step.from.clone(),
+                bytes: step.bytes,
+                seconds: pace.seconds(step.bytes),
+                now: figures(before, who),
+                then: figures(&self.after, who),
+                gain: self.gain,
+                cost: self.cost,
+                reason: self.reason(
+                    before,
+                    step,
+                    partner.map(|other| &before.movers[other.settle.who].cgroup),
+                ),
+            }
+        };
+        self.steps.iter().map(of).collect()
+    }
+
+    fn reason(&self, before: &State<'_>, step: &Step, partner: Option<&CgroupPath>) -> String {
+        let who = step.settle.who;
+        let nodes = before.nodes(who);
+        let mut does = Vec::new();
+        if step.settle.cpus.is_some() {
+            let exchange = partner.map(|other| format!(" in exchange with {other}")).unwrap_or_default();
+            does.push(format!(
+                "its CPUs go from {} to node {}{exchange}",
+                words::nodes(&nodes),
+                step.settle.to
+            ));
+        }
+        if step.bytes > 0 {
+            let from: NodeSet = step.from.keys().copied().collect();
+            let size = words::size(step.bytes);
+            does.push(format!("{size} on {} go to node {}", words::nodes(&from), step.settle.to));
+        }
+        let why = should_move(before, who)
+            .or_else(|| Some(format!("it makes room for {}", partner?)))
+            .unwrap_or_default();
+        format!(
+            "{why}: {}; that saves {:.1} CPU seconds within {} and costs {:.1}",
+            does.join(", "),
+            self.gain,
+            before.settings.horizon,
+            self.cost
+        )
+    }
+}
+
+fn cpus(held: &CpusHeld, nodes: NodeSet) -> Cpus {
+    match held {
+        CpusHeld::Alone(cpus) => Cpus { exclusive: cpus.clone(), nodes },
+        CpusHeld::Together { .. } => Cpus { nodes, ..Cpus::default() },
+    }
+}
+
+fn figures(state: &State<'_>, who: usize) -> Figures {
+    let mover = state.movers[who];
+    let ratio = remote_ratio(mover, &state.standing[who], state.host);
+    Figures { remote_ratio: mover.remote.map(|_| ratio), lost: state.lost_per_second(who) }
+}
+
+/// The best group of a workload, or what is in the way of the one that comes closest.
+fn best_of<'a>(state: &State<'a>, who: usize) -> Result<Weighed<'a>, Bound> {
+    let mut best: Option<Weighed<'a>> = None;
+    let mut bound = Bound::NoNode;
+    for group in groups(state, who) {
+        let weighed = match group.and_then(|group| weigh(state, who, &group)) {
+            Ok(weighed) => weighed,
+            Err(refused) => {
+                bound = bound.max(refused);
+                continue;
+            }
+        };
+        let net = |weighed: &Weighed<'_>| weighed.gain - weighed.cost;
+        // The first of equals: nodes in their order, alone before together.
+        if best.as_ref().is_none_or(|best| net(&weighed) > net(best)) {
+            best = Some(weighed);
+        }
+    }
+    best.ok_or(bound)
+}
+
+fn weigh<'a>(state: &State<'a>, first: usize, group: &[Settle]) -> Result<Weighed<'a>, Bound> {
+    let (after, steps) = state.after(group)?;
+    let gain = state.lost(group) - after.lost(group);
+    let cost = state.cost(&steps);
+    let horizon = state.settings.horizon;
+    let least = LEAST_SHARE * horizon.get().as_secs_f64();
+    if gain < MARGIN * cost || gain < least {
+        return Err(Bound::Worth(format!(
+            "the best place saves {:.1} CPU seconds within {horizon}, and must save {:.1} to be worth moving",
+            gain.max(0.0),
+            (MARGIN * cost).max(least)
+        )));
+    }
+    let bytes = steps.iter().fold(0u64, |sum, step| sum.saturating_add(step.bytes));
+    let qos = steps.iter().map(|step| state.movers[step.settle.who].qos).min();
+    let qos = qos.unwrap_or(QosClass::Guaranteed);
+    Ok(Weighed { after, steps, gain, cost, bytes, qos, first })
+}
+
+/// All groups in which a workload settles somewhere.
+fn groups(state: &State<'_>, who: usize) -> Vec<Result<Vec<Settle>, Bound>> {
+    let mover = state.movers[who];
+    let to_node = |to: NodeId| {
+        let here = state.nodes(who);
+        let on_it = here == NodeSet::from_iter([to]);
+        if on_it && mover.away(state.host, to).is_empty() {
+            return Vec::new();
+        }
+        if on_it {
+            return vec![Ok(vec![Settle { who, to, cpus: None }])];
+        }
+        let mut groups = vec![alone(state, who, to)];
+        if let Some(from) = here.first().filter(|_| here.len() == 1) {
+            groups.extend(partners(state, who, from, to).into_iter().map(Ok));
+        }
+        groups
+    };
+    mover.may_settle.iter().flat_map(to_node).collect()
+}
+
+/// A workload settles on a node where there is room for it.
+fn alone(state: &State<'_>, who: usize, to: NodeId) -> Result<Vec<Settle>, Bound> {
+    let cpus = match &state.cpus[who] {
+        CpusHeld::Alone(cpus) => CpusHeld::Alone(state.take(to, cpus.len()).ok_or_else(|| {
+            Bound::Cpus(format!("node {to} has fewer than {} free", words::count(cpus.len(), "CPU")))
+        })?),
+        CpusHeld::Together { milli, .. } => {
+            CpusHeld::Together { nodes: NodeSet::from_iter([to]), milli: *milli }
+        }
+    };
+    Ok(vec![Settle { who, to, cpus: Some(cpus) }])
+}
+
+/// A workload changes places with one that is where it goes.
+fn partners(state: &State<'_>, who: usize, from: NodeId, to: NodeId) -> Vec<Vec<Settle>> {
+    let target = NodeSet::from_iter([to]);
+    let stands_there = |other: &usize| {
+        *other != who
+            && !state.moved[*other]
+            && state.movers[*other].held_back.is_none()
+            && state.movers[*other].may_settle.contains(from)
+            && state.nodes(*other) == target
+    };
+    let exchange = |other: usize| {
+        let (mine, theirs) = match (&state.cpus[who], &state.cpus[other]) {
+            (CpusHeld::Alone(mine), CpusHeld::Alone(theirs)) if mine.len() == theirs.len() => {
+                (CpusHeld::Alone(theirs.clone()), CpusHeld::Alone(mine.clone()))
+            }
+            (CpusHeld::Together { milli: mine, .. }, CpusHeld::Together { milli: theirs, .. }) => {
+                let on = |node, milli: &u64| CpusHeld::Together {
+                    nodes: NodeSet::from_iter([node]),
+                    milli: *milli,
+                };
+                (on(to, mine), on(from, theirs))
+            }
+            _ => return None,
+        };
+        Some(vec![Settle { who, to, cpus: Some(mine) }, Settle { who: other, to: from, cpus: Some(theirs) }])
+    };
+    (0..state.movers.len()).filter(stands_there).take(MOST_PARTNERS).filter_map(exchange).collect()
+}
+
+/// Those with whom something is wrong and who stay.
+fn left(state: &State<'_>, full: bool) -> Vec<LeftAs> {
+    let mut left = Vec::new();
+    for (who, mover) in state.movers.iter().enumerate() {
+        let Some(ails) = should_move(state, who) else { continue };
+        let why = match (&mover.held_back, best_of(state, who)) {
+            (Some(held_back), _) => held_back.clone(),
+            (None, Ok(_)) if full => "as many as one plan moves come before it (rebalance.max_moves)".into(),
+            (None, Ok(_)) => "others come before it".into(),
+            (None, Err(bound)) => bound.into_reason(),
+        };
+        let reason = format!("{ails}, but {why}");
+        left.push(LeftAs { workload: mover.cgroup.clone(), ailing: true, reason });
+    }
+    left
+}

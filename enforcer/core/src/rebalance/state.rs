@@ -1,0 +1,330 @@
+//! The host while a plan is made: what is free where, after the groups that were chosen so far.
+//!
+//! A group is tried by [`State::after`]: either every bound holds with it, at each of its moves, and there is the state
+//! behind it, or it is refused with the bound that does not. Nothing is tried out on the state itself.
+//!
+//! What is counted. CPUs that somebody has alone are in nobody's free ones, and those who share must have as many left as
+//! they want, or no fewer than before. Memory: bytes that arrive must be available and leave the node with enough; in an
+//! exchange one of them goes first, so there must be room for that one. Promises are compared at the end of a group.
+
+use std::collections::BTreeMap;
+
+use super::{
+    view::{CpusHeld, Host, Mover, Room},
+    worth::{Standing, lost_per_second, of_move, of_shortage, to_f64},
+};
+use crate::{
+    id::{CpuId, NodeId},
+    policy::RebalanceSettings,
+    set::{CpuSet, NodeSet},
+    words,
+};
+
+/// Nodes that are short of memory: below the lower threshold, or below the upper one if they were short before.
+pub(super) fn short(host: &Host<'_>, settings: &RebalanceSettings) -> NodeSet {
+    let is_short = |(node, room): (&NodeId, &Room)| {
+        let below = if host.short.contains(*node) { settings.enough_above } else { settings.short_below };
+        let total = room.total_bytes.filter(|total| *total > 0);
+        let share = room.available_bytes.zip(total).map(|(has, total)| to_f64(has) / to_f64(total));
+        share.is_some_and(|share| share < below).then_some(*node)
+    };
+    host.rooms.iter().filter_map(is_short).collect()
+}
+
+/// One workload that settles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Settle {
+    /// Index of the mover.
+    pub(super) who: usize,
+    pub(super) to: NodeId,
+    /// Its CPUs then; absent where they stay.
+    pub(super) cpus: Option<CpusHeld>,
+}
+
+/// Settling, with what that moves.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    pub(super) settle: Settle,
+    pub(super) from: BTreeMap<NodeId, u64>,
+    pub(super) bytes: u64,
+}
+
+/// Why a group cannot be, the one that is closest to being possible last.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Bound {
+    NoNode,
+    Cpus(String),
+    Memory(String),
+    Budget(String),
+    Worth(String),
+}
+
+impl Bound {
+    pub(super) fn into_reason(self) -> String {
+        match self {
+            Self::NoNode => "there is no node on which it may settle and fares better".into(),
+            Self::Cpus(reason) | Self::Memory(reason) | Self::Worth(reason) | Self::Budget(reason) => reason,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct State<'a> {
+    pub(super) host: &'a Host<'a>,
+    pub(super) movers: &'a [&'a Mover],
+    pub(super) settings: &'a RebalanceSettings,
+    pub(super) cpus: Vec<CpusHeld>,
+    pub(super) standing: Vec<Standing>,
+    pub(super) moved: Vec<bool>,
+    pub(super) budget: u64,
+    free: BTreeMap<NodeId, CpuSet>,
+    available: BTreeMap<NodeId, Option<u64>>,
+    unpromised: BTreeMap<NodeId, Option<u64>>,
+    /// Nodes that are short of memory, or were and have not enough yet.
+    short: NodeSet,
+}
+
+impl<'a> State<'a> {
+    pub(super) fn new(
+        host: &'a Host<'a>,
+        movers: &'a [&'a Mover],
+        settings: &'a RebalanceSettings,
+        budget: u64,
+    ) -> Self {
+        let rooms = || host.rooms.iter();
+        let mut state = Self {
+            host,
+            movers,
+            settings,
+            cpus: movers.iter().map(|mover| mover.cpus.clone()).collect(),
+            standing: movers.iter().map(|mover| Standing::of(mover)).collect(),
+            moved: vec![false; movers.len()],
+            budget,
+            free: rooms().map(|(node, room)| (*node, room.free.clone())).collect(),
+            available: rooms().map(|(node, room)| (*node, room.available_bytes)).collect(),
+            unpromised: rooms().map(|(node, room)| (*node, room.unpromised_bytes)).collect(),
+            short: NodeSet::new(),
+        };
+        state.short = short(host, settings);
+        state
+    }
+
+    /// Nodes that are short of memory.
+    pub(super) fn short(&self) -> NodeSet {
+        self.short.iter().filter(|node| self.missing(*node) > 0).collect()
+    }
+
+    /// Nodes on which those who share want more CPU time than there is.
+    pub(super) fn crowded(&self) -> NodeSet {
+        self.host.rooms.keys().copied().filter(|node| self.excess_milli(*node) > 0).collect()
+    }
+
+    /// Share of a node's memory that can be had.
+    pub(super) fn share(&self, node: NodeId) -> Option<f64> {
+        let total = self.host.rooms.get(&node)?.total_bytes.filter(|total| *total > 0)?;
+        Some(to_f64((*self.available.get(&node)?)?) / to_f64(total))
+    }
+
+    /// The nodes of a workload's CPUs.
+    pub(super) fn nodes(&self, who: usize) -> NodeSet {
+        self.cpus[who].nodes(self.host.machine)
+    }
+
+    /// So many free CPUs of a node: those of free cores before those of cores of which a sibling is taken.
+    pub(super) fn take(&self, node: NodeId, count: usize) -> Option<CpuSet> {
+        let free = self.free.get(&node)?;
+        let machine = self.host.machine;
+        let core = |id: CpuId| machine.cpus.iter().find(|cpu| cpu.id == id).map(|cpu| &cpu.siblings);
+        let mut cpus: Vec<(bool, CpuId, CpuId)> = free
+            .iter()
+            .map(|id| {
+                let siblings = core(id).filter(|siblings| !siblings.is_empty());
+                let whole = siblings.is_none_or(|siblings| siblings.is_subset(free));
+                (!whole, siblings.and_then(crate::set::IdSet::first).unwrap_or(id), id)
+            })
+            .collect();
+        cpus.sort_unstable();
+        (cpus.len() >= count).then(|| cpus.into_iter().take(count).map(|(_, _, id)| id).collect())
+    }
+
+    /// The state when the group is done, and its steps in their order; or which bound is in the way.
+    pub(super) fn after(&self, group: &[Settle]) -> Result<(Self, Vec<Step>), Bound> {
+        let mut next = self.clone();
+        let mut steps: Vec<Step> = group.iter().map(|settle| self.step(settle)).collect();
+        let bytes = steps.iter().fold(0u64, |sum, step| sum.saturating_add(step.bytes));
+        next.move_cpus(&steps);
+        self.check_cpus(&next)?;
+        if let Err(bound) = next.move_memory(&steps) {
+            // In an exchange the other one may go first.
+            steps.reverse();
+            next.available.clone_from(&self.available);
+            if steps.len() < 2 || next.move_memory(&steps).is_err() {
+                return Err(bound);
+            }
+        }
+        next.move_promises(&steps)?;
+        next.budget = self.budget.checked_sub(bytes).ok_or_else(|| {
+            Bound::Budget(format!(
+                "{} would have to be moved, and {} are left of the budget (rebalance.max_bytes)",
+                words::size(bytes),
+                words::size(self.budget)
+            ))
+        })?;
+        for step in &steps {
+            let Settle { who, to, .. } = step.settle;
+            next.standing[who] = Standing::settled(self.movers[who], self.host, to);
+            next.moved[who] = true;
+        }
+        Ok((next, steps))
+    }
+
+    fn step(&self, settle: &Settle) -> Step {
+        let from = self.movers[settle.who].away(self.host, settle.to);
+        let bytes = from.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+        Step { settle: settle.clone(), from, bytes }
+    }
+
+    fn move_cpus(&mut self, steps: &[Step]) {
+        for step in steps {
+            let who = step.settle.who;
+            let Some(new) = &step.settle.cpus else { continue };
+            if let CpusHeld::Alone(had) = &self.cpus[who] {
+                for (node, free) in &mut self.free {
+                    if let Some(there) = self.host.machine.node(*node) {
+                        free.extend(&there.cpus.intersection(had));
+                    }
+                }
+            }
+            self.cpus[who] = new.clone();
+        }
+        // Only then: in an exchange each takes what the other has given.
+        for step in steps {
+            if let Some(CpusHeld::Alone(new)) = &step.settle.cpus {
+                for free in self.free.values_mut() {
+                    *free = free.difference(new);
+                }
+            }
+        }
+    }
+
+    /// Nobody who shares has less than he wants and than he had.
+    fn check_cpus(&self, next: &Self) -> Result<(), Bound> {
+        for node in self.host.rooms.keys() {
+            let excess = next.excess_milli(*node);
+            if excess > self.excess_milli(*node) {
+                return Err(Bound::Cpus(format!(
+                    "those who share CPUs on node {node} would be {excess}m short of CPU time"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Thousandths of a CPU that those who share want beyond those that they have.
+    fn excess_milli(&self, node: NodeId) -> u64 {
+        let others = self.host.rooms.get(&node).map_or(0, |room| room.others_milli);
+        let wanted = self.cpus.iter().fold(others, |sum, cpus| match cpus {
+            CpusHeld::Together { nodes, milli } if nodes.contains(node) => {
+                sum.saturating_add(milli / u64::try_from(nodes.len()).unwrap_or(u64::MAX))
+            }
+            _ => sum,
+        });
+        let has = self.free.get(&node).map_or(0, CpuSet::len);
+        wanted.saturating_sub(u64::try_from(has).unwrap_or(u64::MAX).saturating_mul(1000))
+    }
+
+    /// Each in turn: what arrives must leave the node with enough.
+    fn move_memory(&mut self, steps: &[Step]) -> Result<(), Bound> {
+        for step in steps.iter().filter(|step| step.bytes > 0) {
+            let to = step.settle.to;
+            let enough = self.enough(to);
+            let room = self.available.get(&to).copied().flatten().zip(enough);
+            let Some((available, enough)) = room else {
+                return Err(Bound::Memory(format!("how much memory node {to} has to give is not known")));
+            };
+            let left = available.checked_sub(step.bytes).filter(|left| *left >= enough).ok_or_else(|| {
+                Bound::Memory(format!(
+                    "node {to} can give {} and must keep {} (rebalance.enough_above): {} do not fit",
+                    words::size(available),
+                    words::size(enough),
+                    words::size(step.bytes)
+                ))
+            })?;
+            self.available.insert(to, Some(left));
+            for (from, bytes) in &step.from {
+                if let Some(Some(available)) = self.available.get_mut(from) {
+                    *available = available.saturating_add(*bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn move_promises(&mut self, steps: &[Step]) -> Result<(), Bound> {
+        for step in steps {
+            for (node, bytes) in &self.movers[step.settle.who].promised {
+                if let Some(Some(left)) = self.unpromised.get_mut(node) {
+                    *left = left.saturating_add(*bytes);
+                }
+            }
+        }
+        for step in steps {
+            let all = self.movers[step.settle.who].promised.values();
+            let bytes = all.fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+            let to = step.settle.to;
+            if let Some(Some(left)) = self.unpromised.get_mut(&to) {
+                *left = left.checked_sub(bytes).ok_or_else(|| {
+                    Bound::Memory(format!(
+                        "it was promised {}, and {} of node {to} are not promised to others",
+                        words::size(bytes),
+                        words::size(*left)
+                    ))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that a node must keep.
+    fn enough(&self, node: NodeId) -> Option<u64> {
+        let total = self.host.rooms.get(&node)?.total_bytes?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a part of a positive amount"
+        )]
+        let enough = (to_f64(total) * self.settings.enough_above) as u64;
+        Some(enough)
+    }
+
+    /// Bytes that a short node is short of.
+    fn missing(&self, node: NodeId) -> u64 {
+        let has = self.available.get(&node).copied().flatten();
+        let missing = || Some(self.enough(node)?.saturating_sub(has?));
+        if self.short.contains(node) { missing().unwrap_or(0) } else { 0 }
+    }
+
+    /// CPU seconds that the host as it is costs within the horizon, of these workloads and all nodes.
+    pub(super) fn lost(&self, who: &[Settle]) -> f64 {
+        let horizon = self.settings.horizon.get().as_secs_f64();
+        let workloads = who.iter().map(|one| self.lost_per_second(one.who)).sum::<f64>() * horizon;
+        let nodes = self.host.rooms.keys().map(|node| {
+            of_shortage(self.missing(*node)) + to_f64(self.excess_milli(*node)) / 1000.0 * horizon
+        });
+        workloads + nodes.sum::<f64>()
+    }
+
+    /// CPU seconds that a workload loses in each second.
+    pub(super) fn lost_per_second(&self, who: usize) -> f64 {
+        lost_per_second(self.movers[who], &self.standing[who], self.host)
+    }
+
+    /// CPU seconds that steps cost.
+    pub(super) fn cost(&self, steps: &[Step]) -> f64 {
+        let of = |step: &Step| {
+            let cache = self.host.rooms.get(&step.settle.to).and_then(|room| room.cache_bytes);
+            of_move(self.movers[step.settle.who], step.bytes, step.settle.cpus.is_some(), cache)
+        };
+        steps.iter().map(of).sum()
+    }
+}

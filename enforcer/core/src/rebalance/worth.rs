@@ -1,0 +1,138 @@
+//! What a place costs, and what a move costs, in CPU seconds.
+//!
+//! Why one currency: bytes, remote ratios, distances and free memory cannot be compared with one another. Every
+//! one of them ends in CPU time that is lost, so that is what is counted, over the horizon.
+//!
+//! A place costs:
+//!
+//! - far memory: CPUs used x share of accesses that are remote x ([`MEMORY_BOUND`] of the time a CPU waits for memory) x
+//!   what a remote access takes beyond a local one, by distance (20 instead of 10 is one local access more). Where a
+//!   ratio was measured it counts, and the estimate from run time and residency only says how it will change;
+//! - far devices: CPUs used x [`DEVICE_BOUND`] x the same of the distance to the nearest device;
+//! - a node short of memory: [`REFAULT_SECONDS_PER_BYTE`] for each byte that is missing until it has enough again, once: it
+//!   will be dropped or swapped out, and come back from a disk;
+//! - a node short of CPU time: each CPU second that is wanted beyond those that there are.
+//!
+//! A move costs:
+//!
+//! - [`COPY_SECONDS_PER_BYTE`] for each byte: it is read and written, and mapped anew, while somebody waits for it;
+//! - where CPUs change, their caches once from memory: at most the last-level cache, at most what the workload has;
+//! - [`DISTURBANCE_SECONDS`] for each workload: the writes, the stop of its threads, the shoot-down of mappings.
+//!
+//! The constants are orders of magnitude on purpose, and each is on the side of not moving. Measured ratios of real
+//! machines may replace them; the factor [`MARGIN`] between gain and cost covers what they are wrong by.
+
+use std::collections::BTreeMap;
+
+use super::view::{Held, Host, Mover};
+use crate::id::NodeId;
+
+/// Share of CPU time that an ordinary workload waits for memory.
+const MEMORY_BOUND: f64 = 0.3;
+/// Share of CPU time that a workload with devices spends on what these write and read.
+const DEVICE_BOUND: f64 = 0.05;
+/// One page of 4 KiB from a disk in 100 microseconds.
+const REFAULT_SECONDS_PER_BYTE: f64 = 100e-6 / 4096.0;
+/// One GiB in two seconds of CPU: the kernel copies at some GiB/s, and whoever touches the page waits.
+const COPY_SECONDS_PER_BYTE: f64 = 2.0 / 1_073_741_824.0;
+/// A last-level cache fills with some 4 GiB/s for each CPU.
+const REFILL_SECONDS_PER_BYTE: f64 = 0.25 / 1_073_741_824.0;
+/// Caches of which the size is not known.
+const USUAL_CACHE: u64 = 32 << 20;
+/// What one move takes however small it is.
+const DISTURBANCE_SECONDS: f64 = 0.05;
+/// A move must save this many times what it costs.
+pub(super) const MARGIN: f64 = 2.0;
+/// And at least one hundredth of a CPU over the horizon: below that figures are noise.
+pub(super) const LEAST_SHARE: f64 = 0.01;
+
+/// Where a workload runs and where its memory is, now or after a move.
+#[derive(Debug, Clone)]
+pub(super) struct Standing {
+    pub(super) run: BTreeMap<NodeId, f64>,
+    pub(super) bytes: BTreeMap<NodeId, Held>,
+}
+
+impl Standing {
+    pub(super) fn of(mover: &Mover) -> Self {
+        Self { run: mover.run.clone(), bytes: mover.bytes.clone() }
+    }
+
+    /// With its CPUs on a node and all that can be moved brought there.
+    pub(super) fn settled(mover: &Mover, host: &Host<'_>, node: NodeId) -> Self {
+        let mut bytes = mover.bytes.clone();
+        let mut moved = 0u64;
+        for (at, away) in mover.away(host, node) {
+            if let Some(held) = bytes.get_mut(&at) {
+                held.movable = 0;
+            }
+            moved = moved.saturating_add(away);
+        }
+        let there = bytes.entry(node).or_default();
+        there.movable = there.movable.saturating_add(moved);
+        Self { run: BTreeMap::from([(node, 1.0)]), bytes }
+    }
+
+    /// Estimate from run time and residency: the share of remote accesses, and what they take on top of local ones.
+    fn estimate(&self, host: &Host<'_>) -> (f64, f64) {
+        let weight = |held: &Held| to_f64(held.movable.saturating_add(held.fixed));
+        let total: f64 = self.bytes.values().map(weight).sum();
+        if total <= 0.0 {
+            return (0.0, 0.0);
+        }
+        let (mut remote, mut extra) = (0.0, 0.0);
+        for (cpus, run) in &self.run {
+            for (memory, held) in &self.bytes {
+                let share = run * weight(held) / total;
+                let penalty = host.penalty(*cpus, *memory);
+                remote += if penalty > 0.0 { share } else { 0.0 };
+                extra += share * penalty;
+            }
+        }
+        (remote.clamp(0.0, 1.0), extra)
+    }
+}
+
+/// Share of its accesses that is remote where it stands, as measured or as that predicts.
+pub(super) fn remote_ratio(mover: &Mover, standing: &Standing, host: &Host<'_>) -> f64 {
+    let (remote, _) = standing.estimate(host);
+    (remote * trust(mover, host)).clamp(0.0, 1.0)
+}
+
+/// CPU seconds that are lost in each second where it stands.
+pub(super) fn lost_per_second(mover: &Mover, standing: &Standing, host: &Host<'_>) -> f64 {
+    let (_, extra) = standing.estimate(host);
+    let nearest = |cpus: &NodeId| {
+        let penalties = mover.devices.iter().map(|device| host.penalty(*cpus, device));
+        penalties.min_by(f64::total_cmp).unwrap_or(0.0)
+    };
+    let devices: f64 = standing.run.iter().map(|(cpus, run)| run * nearest(cpus)).sum();
+    mover.used * (MEMORY_BOUND * extra * trust(mover, host) + DEVICE_BOUND * devices)
+}
+
+/// How many times more of its accesses are remote than where it runs and where its memory is let one expect.
+fn trust(mover: &Mover, host: &Host<'_>) -> f64 {
+    let (expected, _) = Standing::of(mover).estimate(host);
+    match mover.remote {
+        Some(measured) if expected > 0.0 => measured / expected,
+        _ => 1.0,
+    }
+}
+
+/// CPU seconds that it costs that bytes of memory are missing on a node.
+pub(super) fn of_shortage(bytes: u64) -> f64 {
+    to_f64(bytes) * REFAULT_SECONDS_PER_BYTE
+}
+
+/// CPU seconds of a move of so many bytes, with other CPUs or the same ones.
+pub(super) fn of_move(mover: &Mover, bytes: u64, changes_cpus: bool, cache: Option<u64>) -> f64 {
+    let has = mover.bytes.values().fold(0u64, |sum, held| sum.saturating_add(held.movable));
+    let refill = if changes_cpus { to_f64(cache.unwrap_or(USUAL_CACHE).min(has)) } else { 0.0 };
+    to_f64(bytes) * COPY_SECONDS_PER_BYTE + refill * REFILL_SECONDS_PER_BYTE + DISTURBANCE_SECONDS
+}
+
+/// As exact as a ratio needs it.
+#[expect(clippy::cast_precision_loss, reason = "2^53 bytes are 8 PiB")]
+pub(super) fn to_f64(amount: u64) -> f64 {
+    amount as f64
+}

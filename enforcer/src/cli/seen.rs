@@ -1,0 +1,101 @@
+//! One look at a host, for commands that need no daemon: who runs on it, and one sample of that, or two.
+//!
+//! What a stage cannot see becomes a degraded entry; a machine without cgroups is seen without workloads. The kubelet
+//! of this machine is not asked about a captured one.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use enforcer_core::{
+    audit::Host,
+    degraded::Degraded,
+    owner::Facts,
+    policy::Policy,
+    sample::{SAMPLE_SCHEMA_VERSION, Sample},
+    topology::Topology,
+    workload::Workload,
+};
+
+use crate::{
+    discover::{
+        host_facts::{read_host, read_host_without_cgroups},
+        kubelet,
+        unit_files::read_unit_files,
+        workloads::read_workloads,
+    },
+    enforce::units::recorded_settings,
+    host::{HostRoot, cgroup::CgroupLayout},
+    observe::{Sampler, SamplerOptions},
+};
+
+/// What discover and observe have to say about a machine, as far as they could look.
+pub(super) struct Seen {
+    pub(super) host: Host,
+    pub(super) workloads: Vec<Workload>,
+    pub(super) before: Option<Sample>,
+    pub(super) now: Sample,
+    pub(super) facts: Facts,
+    pub(super) degraded: Vec<Degraded>,
+}
+
+impl Seen {
+    /// Looks once, and once more after `wait` where rates are wanted.
+    pub(super) fn new(
+        host: &HostRoot,
+        wait: Option<Duration>,
+        policy: &Policy,
+        machine: &Topology,
+        mut degraded: Vec<Degraded>,
+    ) -> Self {
+        let blind = |host, degraded| Self {
+            host,
+            workloads: Vec::new(),
+            before: None,
+            now: Sample { schema_version: SAMPLE_SCHEMA_VERSION, ..Sample::default() },
+            facts: Facts::default(),
+            degraded,
+        };
+        let layout = match CgroupLayout::read(host) {
+            Ok(layout) => layout,
+            Err(error) => {
+                degraded.push(Degraded::new("cgroups", error.to_string(), "no workload is seen"));
+                return blind(read_host_without_cgroups(host), degraded);
+            }
+        };
+        let on_host = read_host(host, &layout);
+        let workloads = match read_workloads(host, &layout) {
+            Ok((workloads, missing)) => {
+                degraded.extend(missing);
+                workloads
+            }
+            Err(error) => {
+                degraded.push(Degraded::new("workloads", error.to_string(), "no workload is seen"));
+                return blind(on_host, degraded);
+            }
+        };
+        let sources = SamplerOptions::new(&policy.sample, wait.is_some());
+        let sources = SamplerOptions { bpf: sources.bpf && !host.captured, ..sources };
+        let mut sampler = Sampler::new(host, layout, machine, sources);
+        let start = Instant::now();
+        let mut sample = || {
+            let elapsed = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            sampler.sample(&workloads, elapsed)
+        };
+        let first = sample();
+        let (before, now) = match wait {
+            Some(wait) => {
+                thread::sleep(wait);
+                (Some(first), sample())
+            }
+            None => (None, first),
+        };
+        // The kubelet of this machine says nothing about a captured one.
+        let kubelet = if host.captured { kubelet::Seen::default() } else { kubelet::look(&policy.kubelet) };
+        degraded.extend(kubelet.degraded);
+        let units = read_unit_files(host, &recorded_settings(&policy.state_dir));
+        let facts = Facts { kubelet: kubelet.kubelet, units, ..Facts::default() };
+        Self { host: on_host, workloads, before, now, facts, degraded }
+    }
+}

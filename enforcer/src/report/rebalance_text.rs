@@ -1,0 +1,174 @@
+//! Moves for people: who goes where, what that costs, what it is good for; and who stays although something is wrong.
+
+use std::fmt::Write;
+
+use enforcer_core::{
+    rebalance::{Cpus, LeftAs, Move, RebalanceReport},
+    set::NodeSet,
+};
+
+use super::{
+    style::{Style, Tone},
+    text, units,
+};
+
+/// Lists of CPUs are cut beyond this.
+const LIST_WIDTH: usize = 24;
+
+/// The whole report.
+pub fn render(report: &RebalanceReport, style: Style) -> String {
+    let mut out = String::new();
+    for one in &report.moves {
+        moved(&mut out, report, one, style);
+    }
+    for left in &report.left {
+        stays(&mut out, left, style);
+    }
+    if !report.left.is_empty() {
+        out.push('\n');
+    }
+    for degraded in &report.degraded {
+        let line = format!("{}: {}; {}", degraded.source, degraded.reason, degraded.effect);
+        text::wrap(&mut out, &line, style.width, "not seen  ", "          ");
+    }
+    if !report.degraded.is_empty() {
+        out.push('\n');
+    }
+    text::wrap(&mut out, &summary(report), style.width, "", "");
+    out
+}
+
+fn moved(out: &mut String, report: &RebalanceReport, one: &Move, style: Style) {
+    let others = report.moves.iter().filter(|other| other.group == one.group).count() - 1;
+    let title = format!("{}. {} to node {}", one.group, text::escape(one.workload.as_str()), one.to);
+    out.push_str(&style.paint(Tone::Heading, title).to_string());
+    out.push_str(if others > 0 { ", together with the other of this number\n" } else { "\n" });
+    let mut row = |name: &str, value: &str| {
+        text::wrap(out, value, style.width, &format!("  {name:<8} "), "           ");
+    };
+    match &one.cpus_to {
+        Some(to) => row("CPUs", &format!("{} -> {}", cpus(&one.cpus_from), cpus(to))),
+        None => row("CPUs", &format!("{}, as they are", cpus(&one.cpus_from))),
+    }
+    if one.bytes > 0 {
+        let from: NodeSet = one.bytes_from.keys().copied().collect();
+        let word = if from.len() == 1 { "node" } else { "nodes" };
+        let size = units::bytes(one.bytes);
+        row(
+            "memory",
+            &format!("{size} from {word} {}, about {}", units::ids(&from, LIST_WIDTH), seconds(one.seconds)),
+        );
+    } else {
+        row("memory", "stays where it is");
+    }
+    let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "n/a".into(), units::percent);
+    row("remote", &format!("{} -> {}", ratio(one.now.remote_ratio), ratio(one.then.remote_ratio)));
+    row("why", &one.reason);
+    out.push('\n');
+}
+
+fn cpus(cpus: &Cpus) -> String {
+    if cpus.exclusive.is_empty() {
+        let word = if cpus.nodes.len() == 1 { "node" } else { "nodes" };
+        return format!("shared ones of {word} {}", units::ids(&cpus.nodes, LIST_WIDTH));
+    }
+    units::ids(&cpus.exclusive, LIST_WIDTH)
+}
+
+fn stays(out: &mut String, left: &LeftAs, style: Style) {
+    let line = format!("{}: {}", text::escape(left.workload.as_str()), left.reason);
+    text::wrap(out, &line, style.width, "stays     ", "          ");
+}
+
+fn summary(report: &RebalanceReport) -> String {
+    let RebalanceReport { bytes, budget_bytes, seconds: time, gain, cost, .. } = report;
+    let mut line = match report.moves.len() {
+        0 => "no move is worth its cost".to_owned(),
+        moves => {
+            let moves = units::count(moves, "move");
+            let (bytes, budget) = (units::bytes(*bytes), units::bytes(*budget_bytes));
+            let time = seconds(*time);
+            format!(
+                "{moves}: {bytes} of {budget} that may be moved, about {time}; {gain:.1} CPU seconds are saved for {cost:.1}"
+            )
+        }
+    };
+    if !report.left.is_empty() {
+        let _ = write!(line, "; {}", units::count(report.left.len(), "workload"));
+        line.push_str(if report.left.len() == 1 {
+            " stays although its memory is far"
+        } else {
+            " stay although their memory is far"
+        });
+    }
+    line
+}
+
+fn seconds(seconds: f64) -> String {
+    if seconds < 1.0 { format!("{:.0} ms", seconds * 1000.0) } else { format!("{seconds:.0} s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use enforcer_core::{
+        degraded::Degraded,
+        id::NodeId,
+        rebalance::{Figures, REBALANCE_SCHEMA_VERSION},
+        workload::{CgroupPath, QosClass},
+    };
+
+    use super::*;
+
+    #[test]
+    fn moves_are_told_with_bytes_time_and_gain() {
+        let figures = |remote, lost| Figures { remote_ratio: Some(remote), lost };
+        let cpus = |exclusive: &str, nodes: &str| Cpus {
+            exclusive: exclusive.parse().unwrap(),
+            nodes: nodes.parse().unwrap(),
+        };
+        let one = |group, name: &str, to, cpus_from, cpus_to, bytes| Move {
+            group,
+            workload: CgroupPath::new(name),
+            qos: QosClass::Guaranteed,
+            to: NodeId(to),
+            cpus_from,
+            cpus_to,
+            bytes_from: if bytes > 0 { BTreeMap::from([(NodeId(1 - to), bytes)]) } else { BTreeMap::new() },
+            bytes,
+            seconds: 0.0625,
+            now: figures(1.0, 0.3),
+            then: figures(0.0, 0.0),
+            gain: 360.0,
+            cost: 0.1,
+            reason:
+                "100% of its accesses are remote: its CPUs go from node 0 to node 1; that saves 360.0 CPU \
+                     seconds within 10m and costs 0.1"
+                    .into(),
+        };
+        let report = RebalanceReport {
+            schema_version: REBALANCE_SCHEMA_VERSION,
+            moves: vec![
+                one(1, "/shop/orders", 1, cpus("0-1", "0"), Some(cpus("4-5", "1")), 0),
+                one(1, "/shop/\u{1b}[31mcart", 0, cpus("4-5", "1"), Some(cpus("0-1", "0")), 0),
+                one(2, "/shop/search", 0, cpus("", "0"), None, 64 << 20),
+            ],
+            left: vec![LeftAs {
+                workload: CgroupPath::new("/batch"),
+                ailing: true,
+                reason: "97% of its accesses are remote, but nobody has declared it".into(),
+            }],
+            bytes: 64 << 20,
+            budget_bytes: 4 << 30,
+            seconds: 0.0625,
+            gain: 540.0,
+            cost: 0.3,
+            degraded: vec![Degraded::new("bpf", "not permitted", "run time is estimated")],
+        };
+        let style = Style { width: 90, colour: false };
+        insta::assert_snapshot!(render(&report, style));
+        let none = RebalanceReport { budget_bytes: 4 << 30, ..RebalanceReport::default() };
+        assert_eq!(render(&none, style), "no move is worth its cost\n");
+    }
+}

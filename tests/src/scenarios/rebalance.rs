@@ -1,0 +1,173 @@
+//! Four workloads that sit the wrong way round on two nodes: who brings them together, how soon, and how much is copied?
+//!
+//! Each has a CPU of its own on one node, and its memory and its memory node are the other; it is declared with the policy
+//! `none`: its cpuset is as it should be, so that nothing but a plan of moves changes anything. The control is the
+//! same four with nobody there. The kernel's own balancing, and numad where the guest has it, are measured beside it and
+//! promise nothing; there the four may allocate on both nodes, as the kernel does not look at memory of one.
+//!
+//! What is remote is told by `/proc`: pages on another node than that of the one CPU that the process may use.
+
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::{cgroup::Cgroup, check::Checks, memory, process::Running, product::Daemon, wait};
+
+/// Memory of each.
+const MEBIBYTES: usize = 64;
+/// `name`, its CPU, and a CPU beside its memory, on a machine with CPUs 0-1 on node 0 and 2-3 on node 1.
+const FOUR: [(&str, u32, u32); 4] = [("a", 0, 2), ("b", 1, 3), ("c", 2, 0), ("d", 3, 1)];
+/// Time of the guest within which the daemon must have brought them together.
+const LIMIT: Duration = Duration::from_mins(1);
+/// Time for which everything else is looked at.
+const WATCHED: Duration = Duration::from_secs(40);
+const BALANCING: &str = "/proc/sys/kernel/numa_balancing";
+const NUMAD: &str = "/usr/bin/numad";
+
+/// Four that run.
+struct Four(Vec<(Cgroup, Running)>);
+
+/// What was seen of somebody who is to bring them together.
+#[derive(Debug, Serialize)]
+struct Course {
+    seconds_until_below_a_fifth: Option<f64>,
+    mebibytes_moved: u64,
+    most_remote_at_the_end: f64,
+}
+
+/// With the daemon they come together, without it they do not.
+pub(super) fn four(checks: &mut Checks) -> Result<()> {
+    let nobody = alone(None, || Ok(()))?;
+    checks.above("control, nobody there: remote share of the most local one", 0.9, Some(nobody.1));
+    checks.note("nobody there", &nobody.0);
+
+    let four = Four::start(None)?;
+    let before = migrated()?;
+    let daemon = Daemon::start_with("enforce", &four.configuration())?;
+    let begin = Instant::now();
+    let all_local = wait::until("all four are local", LIMIT, || {
+        Ok((four.remote()?.1 < 0.1).then(|| begin.elapsed().as_secs_f64()))
+    });
+    checks.below(
+        "seconds until less than a tenth of all four is remote",
+        LIMIT.as_secs_f64(),
+        all_local.ok(),
+    );
+    sleep(WATCHED);
+    checks.below("remote share of the worst, later", 0.1, Some(four.remote()?.1));
+    let moved = mebibytes(migrated()? - before);
+    #[expect(clippy::cast_precision_loss, reason = "some hundred MiB")]
+    let ratio = moved as f64 / (FOUR.len() * MEBIBYTES) as f64;
+    checks.below("moved bytes over misplaced ones", 1.2, Some(ratio));
+    let moves = |outcome| daemon.labelled("numa_enforcer_rebalance_moves_total", &[("outcome", outcome)]);
+    checks.equal("moves that were begun", Some(4.0), moves("begun")?);
+    checks.equal("moves that were taken back", Some(0.0), moves("reverted")?);
+    checks.note("moves that held", &moves("held")?);
+    checks.note("the daemon: MiB moved", &moved);
+    if all_local_failed(&four)? {
+        checks.note("the daemon printed", &Daemon::printed());
+    }
+    drop(daemon);
+    four.end()?;
+
+    fs::write(BALANCING, "1").with_context(|| format!("write {BALANCING}"))?;
+    checks.note("the kernel's balancing alone", &alone(Some("0-1"), || Ok(()))?.0);
+    fs::write(BALANCING, "0").with_context(|| format!("write {BALANCING}"))?;
+    if Path::new(NUMAD).exists() {
+        let numad = || Running::spawn(Command::new(NUMAD).args(["-i", "2:5", "-l", "6"]));
+        checks.note("numad", &alone(Some("0-1"), numad)?.0);
+    }
+    Ok(())
+}
+
+fn all_local_failed(four: &Four) -> Result<bool> {
+    Ok(four.remote()?.1 >= 0.1)
+}
+
+/// The course of four with somebody else, and the remote share of the most local one at the end.
+fn alone<T>(mems: Option<&str>, start: impl FnOnce() -> Result<T>) -> Result<(Course, f64)> {
+    let four = Four::start(mems)?;
+    let before = migrated()?;
+    let begin = Instant::now();
+    let other = start()?;
+    let mut below = None;
+    while begin.elapsed() < WATCHED {
+        if below.is_none() && four.remote()?.1 < 0.2 {
+            below = Some(begin.elapsed().as_secs_f64());
+        }
+        sleep(Duration::from_millis(500));
+    }
+    let (least, most) = four.remote()?;
+    let mebibytes_moved = mebibytes(migrated()? - before);
+    drop(other);
+    four.end()?;
+    Ok((Course { seconds_until_below_a_fifth: below, mebibytes_moved, most_remote_at_the_end: most }, least))
+}
+
+impl Four {
+    /// Memory is allocated beside other CPUs than those that they then run on.
+    fn start(mems: Option<&str>) -> Result<Self> {
+        let start = |(name, cpu, memory): (&str, u32, u32)| {
+            let path = format!("/four/{name}");
+            let cgroup = Cgroup::with_cpuset(&path, &memory.to_string(), &node_of(memory).to_string())?;
+            let hog = Running::hog(&cgroup, MEBIBYTES)?;
+            if let Some(mems) = mems {
+                cgroup.write("cpuset.mems", mems)?;
+            }
+            cgroup.write("cpuset.cpus", &cpu.to_string())?;
+            Ok((cgroup, hog))
+        };
+        FOUR.into_iter().map(start).collect::<Result<_>>().map(Self)
+    }
+
+    /// The remote share of the best and of the worst.
+    fn remote(&self) -> Result<(f64, f64)> {
+        let (mut least, mut most) = (1.0_f64, 0.0_f64);
+        for (_, hog) in &self.0 {
+            let cpu = *hog.cpus_allowed()?.iter().next().context("no CPU is allowed")?;
+            let remote = 1.0 - memory::share_on(hog.pid(), node_of(cpu))?;
+            (least, most) = (least.min(remote), most.max(remote));
+        }
+        Ok((least, most))
+    }
+
+    fn configuration(&self) -> String {
+        let rule = |(cgroup, _): &(Cgroup, Running)| {
+            let path = cgroup.path();
+            format!("[[workload]]\nname = \"{path}\"\ncgroup = \"{path}\"\ncpus = 1\npolicy = \"none\"\n")
+        };
+        let rules: String = self.0.iter().map(rule).collect();
+        format!("[rebalance]\nenabled = true\nmin_samples = 20\n{rules}")
+    }
+
+    fn end(self) -> Result<()> {
+        for (cgroup, hog) in self.0 {
+            hog.kill()?;
+            wait::until("an ended cgroup is empty", LIMIT, || Ok(cgroup.remove().ok()))?;
+        }
+        Ok(())
+    }
+}
+
+const fn node_of(cpu: u32) -> u32 {
+    cpu / 2
+}
+
+/// Pages that were moved since the boot, by whomever.
+fn migrated() -> Result<u64> {
+    const PATH: &str = "/proc/vmstat";
+    let text = fs::read_to_string(PATH).with_context(|| format!("read {PATH}"))?;
+    let value = text.lines().find_map(|line| line.strip_prefix("pgmigrate_success "));
+    Ok(value.with_context(|| format!("{PATH} has no pgmigrate_success"))?.trim().parse()?)
+}
+
+const fn mebibytes(pages: u64) -> u64 {
+    pages / 256
+}
