@@ -3,7 +3,11 @@
 //! Two samples of this host go through the same code as in the daemon, with nothing remembered: no cool-down holds
 //! anybody back, and only what is above the upper thresholds moves anybody. Nothing is changed.
 
-use std::{io::Write, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    time::Duration,
+};
 
 use enforcer_core::{
     decide::{History, Inputs, Written},
@@ -66,6 +70,8 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         owners: &owners,
         history: &History::default(),
         written: Written::NOTHING,
+        partitioned: &BTreeSet::new(),
+        widened: &BTreeMap::new(),
         now_ns: seen.now.monotonic_ns,
     };
     let report = rebalance::once(&inputs, &mut Allocations::default(), PageMoveLimits::default().bytes);

@@ -57,7 +57,7 @@ fn memory_nodes_are_widened_before_and_narrowed_after() {
 #[test]
 fn a_move_that_was_interrupted_is_planned_again_by_a_daemon_that_remembers_nothing() {
     let scene = |mems: &str, on_0, on_1| {
-        let scene = host().workload("/a", "4-5", mems).memory("/a", &[(0, on_0, 10), (1, on_1, 0)]);
+        let scene = host().workload("/a", "4-5", mems).memory("/a", &[(0, on_0, 0), (1, on_1, 0)]);
         let mut scene = scene.declared("/a", 2, Some("512M"));
         scene.policy.workloads[0].numa_nodes = Some("1".parse().unwrap());
         short(&scene.decide())

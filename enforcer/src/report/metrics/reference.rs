@@ -21,7 +21,7 @@ This page is generated from the program (`UPDATE_METRICS=1 cargo test -p enforce
 ";
 
 /// Labels, what their values are, and how many there are at most, by the letter of the tables below.
-const LABELS: [(&str, &str, &str, &str); 21] = [
+const LABELS: [(&str, &str, &str, &str); 24] = [
     ("workload", "name of the workload", "", ""),
     ("cgroup", "path of its cgroup; with `workload` it names one workload", "W", "the worst 1,000"),
     ("numa_node", "NUMA node; `node` is a machine in Kubernetes", "N", "NUMA nodes of the host"),
