@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    decide::{Decision, History, Inputs, Widened, Written, decide},
+    decide::{Decision, History, Inputs, Partitioned, Widened, Written, decide},
     declarations::Declarations,
     finding::{Finding, assess},
     id::{CpuId, NodeId},
@@ -37,7 +37,7 @@ pub(crate) struct Scene {
     /// Cgroups that the daemon has set.
     pub(crate) written: BTreeSet<CgroupPath>,
     /// Cgroups whose partition it has set.
-    pub(crate) partitioned: BTreeSet<CgroupPath>,
+    pub(crate) partitioned: Partitioned,
     /// Memory nodes that were added because a workload ran short.
     pub(crate) widened: Widened,
 }
@@ -70,7 +70,7 @@ impl Scene {
             policy: Policy::default(),
             facts: Facts::default(),
             written: BTreeSet::new(),
-            partitioned: BTreeSet::new(),
+            partitioned: Partitioned::default(),
             widened: Widened::new(),
         }
     }

@@ -3,14 +3,10 @@
 //! Two samples of this host go through the same code as in the daemon, with nothing remembered: no cool-down holds
 //! anybody back, and only what is above the upper thresholds moves anybody. Nothing is changed.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io::Write,
-    time::Duration,
-};
+use std::{collections::BTreeMap, io::Write, time::Duration};
 
 use enforcer_core::{
-    decide::{History, Inputs, Written},
+    decide::{History, Inputs, Partitioned, Written},
     declarations::Declarations,
     model::Model,
     owner::Owners,
@@ -70,7 +66,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         owners: &owners,
         history: &History::default(),
         written: Written::NOTHING,
-        partitioned: &BTreeSet::new(),
+        partitioned: &Partitioned::default(),
         widened: &BTreeMap::new(),
         now_ns: seen.now.monotonic_ns,
     };

@@ -10,12 +10,10 @@
 mod by_systemd;
 mod partitions;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use enforcer_core::{
+    decide::Partitioned,
     degraded::Degraded,
     id::Id,
     owner::OwnSettings,
@@ -103,9 +101,9 @@ pub trait Actuator {
         false
     }
 
-    /// Cgroups of which partitions, or CPUs for partitions below, were ever set, and not put back.
-    fn partitioned(&self) -> BTreeSet<CgroupPath> {
-        BTreeSet::new()
+    /// What was ever set of partitions, and not put back.
+    fn partitioned(&self) -> Partitioned {
+        Partitioned::default()
     }
 
     /// Records what containers have been granted, by id, for the next daemon.
@@ -352,7 +350,7 @@ impl Actuator for LiveActuator {
         self.journal.has_set(cgroup)
     }
 
-    fn partitioned(&self) -> BTreeSet<CgroupPath> {
+    fn partitioned(&self) -> Partitioned {
         self.with_partition_files()
     }
 

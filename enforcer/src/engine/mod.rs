@@ -231,6 +231,9 @@ impl Engine {
         if self.machine.is_none() {
             self.machine = Some(Machine::new(self.read_machine()?, &self.policy));
             self.placed.beside(self.source.others());
+            // Those of the daemon before this one may live, and have taken their CPUs from everybody above them.
+            let partitioned = self.actuator.as_ref().map(|one| one.partitioned()).unwrap_or_default();
+            self.source.look_at_partitions(partitioned.all());
             self.share();
         }
         Ok(())

@@ -88,6 +88,15 @@ pub(super) fn keeps_strangers_out(checks: &mut Checks) -> Result<()> {
     checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(END)?);
     checks.equal("after its end", "isolated".to_owned(), scene.cgroup.read("cpuset.cpus.partition")?);
 
+    // A daemon that finds it takes it as it is, although all cgroups above lack its CPUs.
+    let found = scene.cgroup.read("cpuset.cpus")?;
+    let daemon = scene.daemon("partition = \"isolated\"\n")?;
+    let actions = daemon.metrics_after_ticks(SETTLED)?.sum("numa_enforcer_actions_total", &[]);
+    checks.equal("steps of another daemon", 0.0, actions);
+    checks.equal("its CPUs", found, scene.cgroup.read("cpuset.cpus")?);
+    checks.equal("exit status of that daemon", Some(0), daemon.process().terminate(END)?);
+    checks.equal("after its end", "isolated".to_owned(), scene.cgroup.read("cpuset.cpus.partition")?);
+
     let output = product::run(&["restore", "--state-dir", product::STATE])?;
     checks.equal("exit status of restore", Some(0), output.status);
     checks.equal("the partition", "member".to_owned(), scene.cgroup.read("cpuset.cpus.partition")?);

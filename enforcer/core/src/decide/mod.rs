@@ -37,7 +37,7 @@ pub use self::{
     drift::{Drift, DriftCounts, Standing, Target},
     guarded::Widened,
     history::History,
-    partition::{Tried, WantedPartition},
+    partition::{Partitioned, Tried, WantedPartition},
 };
 use crate::{
     considered::{Asked, Considered, Seen},
@@ -83,8 +83,8 @@ pub struct Inputs<'a> {
     pub widened: &'a Widened,
     /// What was ever written.
     pub written: Written<'a>,
-    /// Cgroups of which partitions, or CPUs for partitions below, were ever set, and not put back.
-    pub partitioned: &'a BTreeSet<CgroupPath>,
+    /// What was ever set of partitions.
+    pub partitioned: &'a Partitioned,
     /// Monotonic time in nanoseconds, of the same clock as the history's.
     pub now_ns: u64,
 }
@@ -184,10 +184,10 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
 }
 
 impl Decision {
-    /// Cgroups of which it matters what is said of partitions, where those of `set` were set before.
-    pub fn about_partitions(&self, set: &BTreeSet<CgroupPath>) -> BTreeSet<CgroupPath> {
+    /// Cgroups of which it matters what is said of partitions, where this was set before.
+    pub fn about_partitions(&self, set: &Partitioned) -> BTreeSet<CgroupPath> {
         let wanted = self.partitions.keys().flat_map(|path| partition::ancestors(path).chain([path.clone()]));
-        wanted.chain(set.iter().cloned()).collect()
+        wanted.chain(set.all()).collect()
     }
 
     /// Notes where one workload stands; returns its steps.

@@ -29,6 +29,22 @@ use crate::{
 /// How often one is begun before it is left alone: somebody else ends it each time.
 const BEGINNINGS: u32 = 3;
 
+/// What the daemon has set of partitions, at any time, and not put back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Partitioned {
+    /// Cgroups that it made the root of one.
+    pub begun: BTreeSet<CgroupPath>,
+    /// Cgroups whose `cpuset.cpus.exclusive` it set.
+    pub exclusive: BTreeSet<CgroupPath>,
+}
+
+impl Partitioned {
+    /// All of them.
+    pub fn all(&self) -> BTreeSet<CgroupPath> {
+        self.begun.union(&self.exclusive).cloned().collect()
+    }
+}
+
 /// A partition that a workload is to be the root of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -124,11 +140,12 @@ pub(super) fn end_before(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<Ste
 
 /// Puts the steps of partitions around those of workloads, and notes who is to have one and has none.
 pub(super) fn frame(inputs: &Inputs<'_>, decision: &mut Decision) {
-    if decision.partitions.is_empty() && inputs.partitioned.is_empty() {
+    if decision.partitions.is_empty() && *inputs.partitioned == Partitioned::default() {
         return;
     }
     let unwanted = inputs
         .partitioned
+        .begun
         .iter()
         .filter(|cgroup| !decision.partitions.contains_key(*cgroup) && lives(inputs, cgroup));
     let ended: Vec<Step> = unwanted.map(|cgroup| end(cgroup, "nobody wants it any longer")).collect();
@@ -177,13 +194,13 @@ fn exclusive_above(inputs: &Inputs<'_>, needed: &BTreeMap<CgroupPath, CpuSet>) -
     let (mut less, mut more) = (Vec::new(), Vec::new());
     let nobody = CpuSet::new();
     let now = |cgroup: &CgroupPath| inputs.sample.cgroups.get(cgroup)?.cpus_exclusive.as_ref();
-    let all: BTreeSet<&CgroupPath> = needed.keys().chain(inputs.partitioned).collect();
+    let all: BTreeSet<&CgroupPath> = needed.keys().chain(&inputs.partitioned.exclusive).collect();
     // What each keeps; who is beside it may have that later.
     let mut kept = BTreeMap::<&CgroupPath, CpuSet>::new();
     for cgroup in all {
         let Some(now) = now(cgroup) else { continue };
         // What it has of others' making is enough, or `taken_above` has said no.
-        if !inputs.partitioned.contains(cgroup) && !now.is_empty() {
+        if !inputs.partitioned.exclusive.contains(cgroup) && !now.is_empty() {
             continue;
         }
         let stays = now.intersection(needed.get(cgroup).unwrap_or(&nobody));
@@ -217,7 +234,7 @@ fn set(cgroup: &CgroupPath, cpus: &CpuSet, reason: String) -> Step {
 fn taken_above(inputs: &Inputs<'_>, cgroup: &CgroupPath, wanted: &WantedPartition) -> Option<String> {
     ancestors(cgroup).find_map(|ancestor| {
         let set = inputs.sample.cgroups.get(&ancestor)?.cpus_exclusive.as_ref()?;
-        let others = !set.is_empty() && !inputs.partitioned.contains(&ancestor);
+        let others = !set.is_empty() && !inputs.partitioned.exclusive.contains(&ancestor);
         (others && !wanted.cpus.is_subset(set)).then(|| {
             format!(
                 "somebody else has set cpuset.cpus.exclusive of {ancestor} to {set}, which lacks some of {}",
@@ -245,7 +262,7 @@ pub(super) fn taken_from(inputs: &Inputs<'_>, above: &CgroupPath) -> CpuSet {
 /// may come to be.
 fn living<'a>(inputs: &Inputs<'a>) -> impl Iterator<Item = (&'a CgroupPath, CpuSet)> + use<'a> {
     let sample = inputs.sample;
-    inputs.partitioned.iter().filter_map(move |cgroup| {
+    inputs.partitioned.begun.iter().filter_map(move |cgroup| {
         let seen = sample.cgroups.get(cgroup)?;
         seen.partition.as_ref().filter(|state| state.kind != Partition::Member)?;
         let cpus = [&seen.cpus, &seen.cpus_effective].into_iter().flatten();

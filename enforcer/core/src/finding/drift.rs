@@ -4,11 +4,11 @@
 //! drifted. A workload that cannot be placed is reported as well, because what was declared for it
 //! does not hold.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles, remedy};
 use crate::{
-    decide::{History, Inputs, RefusalCause, Widened, Written, decide},
+    decide::{History, Inputs, Partitioned, RefusalCause, Widened, Written, decide},
     declarations::Declarations,
     model::Model,
     owner::Owners,
@@ -42,7 +42,7 @@ pub(super) fn assess(
         history,
         widened: &Widened::new(),
         written: Written::NOTHING,
-        partitioned: &BTreeSet::new(),
+        partitioned: &Partitioned::default(),
         now_ns: 0,
     };
     let decision = decide(&inputs, &mut Allocations::default());

@@ -4,9 +4,8 @@
 //! none is left that comes to life when somebody else changes something above. It fails nothing else of the workload:
 //! exclusive CPUs are worth having without one.
 
-use std::collections::BTreeSet;
-
 use enforcer_core::{
+    decide::Partitioned,
     partition::{Partition, PartitionState},
     plan::OutcomeResult,
     set::CpuSet,
@@ -80,9 +79,12 @@ impl LiveActuator {
     }
 
     /// Cgroups with anything of partitions to be put back.
-    pub(super) fn with_partition_files(&self) -> BTreeSet<CgroupPath> {
-        let keys = self.journal.entries().keys().filter(|key| is_of_partitions(key.file));
-        keys.map(|key| key.cgroup.clone()).collect()
+    pub(super) fn with_partition_files(&self) -> Partitioned {
+        let with = |file| {
+            let keys = self.journal.entries().keys().filter(move |key| key.file == file);
+            keys.map(|key| key.cgroup.clone()).collect()
+        };
+        Partitioned { begun: with(CpusetFile::Partition), exclusive: with(CpusetFile::Exclusive) }
     }
 
     /// Is this file of a cgroup as it was before anybody wanted a partition?
@@ -161,7 +163,8 @@ mod tests {
         assert!(applied.outcomes.iter().all(|one| matches!(one.result, OutcomeResult::Applied { .. })));
         assert_eq!(host.read("/pods/a", "cpuset.cpus.partition"), "isolated");
         let set = ["/pods", "/pods/a"].map(CgroupPath::new);
-        assert_eq!(actuator.partitioned(), set.clone().into());
+        let of = |cgroup: &CgroupPath| [cgroup.clone()].into();
+        assert_eq!(actuator.partitioned(), Partitioned { begun: of(&set[1]), exclusive: of(&set[0]) });
         assert_eq!(set.map(|cgroup| actuator.has_set(&cgroup)), [false, true], "it is not ours to widen");
         drop(actuator);
         let tree = CpusetTree::new(&host.layout.cpuset.path, true);
@@ -179,9 +182,9 @@ mod tests {
         let end = [partition("/pods/a", Partition::Member), exclusive("/pods", "")];
         let applied = apply_plan(&plan(end), &mut actuator);
         assert!(applied.outcomes.iter().all(|one| matches!(one.result, OutcomeResult::Applied { .. })));
-        assert_eq!(actuator.partitioned().len(), 2);
+        assert_eq!(actuator.partitioned().all().len(), 2);
         actuator.tidy(&|_| true).unwrap();
-        assert_eq!(actuator.partitioned().len(), 0);
+        assert_eq!(actuator.partitioned(), Partitioned::default());
     }
 
     #[test]

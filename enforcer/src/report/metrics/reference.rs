@@ -21,7 +21,7 @@ This page is generated from the program (`UPDATE_METRICS=1 cargo test -p enforce
 ";
 
 /// Labels, what their values are, and how many there are at most, by the letter of the tables below.
-const LABELS: [(&str, &str, &str, &str); 24] = [
+const LABELS: [(&str, &str, &str, &str); 26] = [
     ("workload", "name of the workload", "", ""),
     ("cgroup", "path of its cgroup; with `workload` it names one workload", "W", "the worst 1,000"),
     ("numa_node", "NUMA node; `node` is a machine in Kubernetes", "N", "NUMA nodes of the host"),
@@ -60,7 +60,9 @@ const LABELS: [(&str, &str, &str, &str); 24] = [
         "11",
     ),
     ("call", "`synchronize`, `create`, `update`, `stop`, `started`, `removed`, `pod-removed`", "7", "7"),
-    ("action", "`set-cpus`, `set-mems`, `move-pages`", "3", "3"),
+    ("action", "`set-cpus`, `set-mems`, `set-exclusive`, `set-partition`, `move-pages`", "5", "5"),
+    ("direction", "`down` to slower memory, or `up`", "2", "2"),
+    ("source", "who saw which pages are cold or touched: `damon`, `smaps`, `lru-gen`, `kernel`", "4", "4"),
     ("outcome", "`begun`, `held`, `reverted`, `stays`, `given-up`", "5", "5"),
 ];
 

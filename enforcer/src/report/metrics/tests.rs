@@ -10,6 +10,7 @@ use enforcer_core::{
     memory_policy::PolicyMode,
     model::{Traffic, TrafficSource},
     policy::Mode,
+    rebalance::RebalanceReport,
     sample::{
         BalancerSteps, CpusetFile, EventCounts, HardwareAccesses, HintFaults, HostSettings, KernelSide,
         NodeBytes, NodeSample, OtherPageMoves, PageMoveReason, PageMoves, PageMovesByReason, Placements,
@@ -24,8 +25,9 @@ use enforcer_core::{
 
 use super::*;
 use crate::report::{
+    demotion::{LatestRound, TierMoves},
     runtime::{Deciding, RuntimeLink, RuntimeReport},
-    tick::{Counters, TICK_SCHEMA_VERSION, Totals},
+    tick::{Counters, Rebalanced, TICK_SCHEMA_VERSION, Totals},
     widening::WideningReport,
 };
 
@@ -368,6 +370,22 @@ fn full() -> TickReport {
     widening.refused(Refusal::Strict);
     widening.killed(true);
     report.widening = Some(widening);
+    report.rebalanced = Some(Rebalanced { begun: true, report: RebalanceReport::default() });
+    let latest = LatestRound {
+        source: "damon",
+        cold_bytes: 3 << 20,
+        hot_bytes: 1 << 20,
+        estimate_bytes: Some(4 << 20),
+        bound: None,
+        halvings: 1,
+        unwatched: None,
+    };
+    let moves = TierMoves {
+        down_bytes: [("damon", 2 << 20)].into(),
+        up_bytes: [("damon", 1 << 20)].into(),
+        latest: Some(latest),
+    };
+    report.demotion = [(CgroupPath::new("/a"), moves)].into();
     report.runtime = Some(RuntimeReport {
         link: RuntimeLink::Up { name: "containerd".into(), version: "2".into() },
         containers: 3,

@@ -76,10 +76,10 @@ impl Host {
                     if self.set.iter().any(lost) {
                         return Err(format!("taken from one that lives: {step:?}"));
                     }
-                    self.scene.partitioned.insert(path.clone());
+                    self.scene.partitioned.exclusive.insert(path.clone());
                 }
                 Action::SetPartition { .. } => {
-                    self.scene.partitioned.insert(path.clone());
+                    self.scene.partitioned.begun.insert(path.clone());
                 }
                 Action::SetCpus { cpus, .. } => {
                     if self.lives(path) {
@@ -101,16 +101,12 @@ impl Host {
             let left = others.fold(set.clone(), |left, one| left.difference(&self.set[one]));
             self.scene.now.cgroups.get_mut(path).unwrap().cpus_effective = Some(left);
         }
-        let as_before = |path: &CgroupPath| {
-            let seen = &self.scene.now.cgroups[path];
-            seen.cpus_exclusive.as_ref().is_none_or(CpuSet::is_empty)
-                && seen.partition.as_ref().is_none_or(|state| state.kind == Partition::Member)
-        };
-        let gone: Vec<CgroupPath> =
-            self.scene.partitioned.iter().filter(|path| as_before(path)).cloned().collect();
-        gone.iter().for_each(|path| {
-            self.scene.partitioned.remove(path);
-        });
+        let seen = &self.scene.now.cgroups;
+        let set = |path: &CgroupPath| seen[path].cpus_exclusive.as_ref().is_some_and(|cpus| !cpus.is_empty());
+        let begun: BTreeSet<CgroupPath> =
+            self.scene.partitioned.begun.iter().filter(|path| self.lives(path)).cloned().collect();
+        self.scene.partitioned.exclusive.retain(set);
+        self.scene.partitioned.begun = begun;
     }
 
     fn turn(&mut self, allocations: &mut Allocations) -> Vec<String> {
@@ -169,7 +165,7 @@ fn it_ends_when_nobody_wants_it_and_those_above_are_as_before() {
     assert_eq!(host.turn(&mut allocations), ["/pods/q exclusive ", "/pods exclusive 0-1"]);
     host.scene.policy.workloads.clear();
     while !host.turn(&mut allocations).is_empty() {}
-    assert_eq!(host.scene.partitioned.len(), 0);
+    assert_eq!(host.scene.partitioned, Partitioned::default());
 }
 
 #[test]
@@ -186,11 +182,22 @@ fn what_somebody_else_has_set_above_is_named_and_left() {
 }
 
 #[test]
+fn what_somebody_else_has_set_of_the_workload_itself_is_left() {
+    let mut host = Host::new(host(&[("/pods/a", "0-1", 2)]));
+    let own = CgroupPath::new("/pods/a");
+    host.scene.now.cgroups.get_mut(&own).unwrap().cpus_exclusive = "0-1".parse().ok();
+    let mut allocations = Allocations::default();
+    assert_eq!(host.turn(&mut allocations), ["/pods exclusive 0-1"]);
+    assert_eq!(host.turn(&mut allocations), ["/pods/a isolated"]);
+    assert_eq!(host.turn(&mut allocations), [""; 0]);
+}
+
+#[test]
 fn what_the_kernel_refuses_is_not_tried_again_before_something_changes() {
     let mut scene = host(&[("/pods/a", "0-1", 2)]);
     let path = CgroupPath::new("/pods");
     scene.now.cgroups.get_mut(&path).unwrap().cpus_exclusive = "0-1".parse().ok();
-    scene.partitioned.insert(path);
+    scene.partitioned.exclusive.insert(path);
     let decision = scene.decide();
     assert_eq!(short(&decision.plan), ["/pods/a isolated"]);
     let read_back = "isolated invalid (Parent is not a partition root)".to_owned();
