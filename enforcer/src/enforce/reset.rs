@@ -89,11 +89,9 @@ pub(super) fn empty(
 /// Each task has CPUs of its own, which follow the cpuset when it is written but not when its controller is taken away: it
 /// would stay on the CPUs that it had, in a cpuset that is empty (seen on Linux 6.12).
 fn widen_tasks(tree: &CpusetTree, parent: &CgroupPath, files: &[&EntryKey]) -> Result<(), String> {
-    let above = tree.open(parent).map_err(|error| error.to_string())?;
     files.iter().try_for_each(|key| {
-        let Some(wide) = above.read_effective(key.file).map_err(|error| error.to_string())? else {
-            return Ok(());
-        };
+        let wide = tree.read_effective(parent, key.file).map_err(|error| error.to_string())?;
+        let Some(wide) = wide else { return Ok(()) };
         let cpuset = match tree.open(&key.cgroup) {
             Err(error) if error.is_gone() => return Ok(()),
             cpuset => cpuset.map_err(|error| error.to_string())?,
@@ -250,5 +248,29 @@ mod tests {
         assert!(error.contains("/top/b has cpuset.cpus.partition = root"), "{error}");
         assert_eq!(host.read("/top", "cgroup.subtree_control"), "cpuset memory\n");
         assert!(journal.entries().is_empty());
+    }
+
+    #[test]
+    fn below_the_root_too_the_tasks_get_all_that_is_above() {
+        let host = Fixture::new(true);
+        host.cgroup("/db", "2-3\n", "1\n");
+        for (file, text) in [
+            ("cgroup.subtree_control", "cpuset memory\n"),
+            ("cpuset.cpus.effective", "0-3\n"),
+            ("cpuset.mems.effective", "0-1\n"),
+        ] {
+            fs::write(host.path("/").join(file), text).unwrap();
+        }
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        let cgroup = CgroupPath::new("/db");
+        let inode = tree.open(&cgroup).unwrap().inode();
+        let keys =
+            [CpusetFile::Mems, CpusetFile::Cpus].map(|file| EntryKey { cgroup: cgroup.clone(), file, inode });
+        let mut journal = host.journal();
+        empty(&tree, &CgroupPath::root(), &[&keys[0], &keys[1]], None, &mut journal).unwrap();
+        // A plain file does not lose its text with the controller.
+        assert_eq!([host.read("/db", "cpuset.mems"), host.read("/db", "cpuset.cpus")], ["0-1", "0-3"]);
+        assert!(host.read("/", "cgroup.subtree_control").starts_with("+cpuset"));
+        assert!(journal.entries().is_empty(), "{:?}", journal.entries());
     }
 }
