@@ -172,6 +172,8 @@ impl RunOptions {
 
 /// A daemon that takes no more turns. It goes when this is dropped; the kernel takes its time to take eBPF programs down.
 pub struct Ended {
+    /// Why it took no more turns, if nobody had told it to end.
+    pub result: Result<(), RunError>,
     daemon: Daemon,
     /// As long as somebody receives orders, another one to end is carried out on the spot.
     _orders: UnboundedReceiver<Order>,
@@ -184,7 +186,8 @@ impl Ended {
     }
 }
 
-/// Runs until told to stop; prints the audit of the first turn and one line for each.
+/// Runs until told to stop; prints the audit of the first turn and one line for each. The error is of a daemon that
+/// did not start.
 pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<Ended, RunError> {
     // Before anything takes long: an early interrupt must not be lost.
     let signals = Signals::catch().map_err(failed("listening for signals"))?;
@@ -193,7 +196,7 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<Ended, RunError>
     let grace = (!options.restore_on_exit).then_some(GRACE);
     let mut orders = signals.listen(stop.clone(), grace).map_err(failed("listening for signals"))?;
     daemon.supervisor.ready("the first turn begins");
-    let ended = daemon.turn(options, &mut orders, out);
+    let result = daemon.turn(options, &mut orders, out);
     daemon.supervisor.stopping();
     // Containers that are made from now on get no place: nobody would put back what they had.
     daemon.engine.gate().close(None);
@@ -202,7 +205,7 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<Ended, RunError>
         stop.request();
         drop(pages.join());
     }
-    ended.map(|()| Ended { daemon, _orders: orders })
+    Ok(Ended { result, daemon, _orders: orders })
 }
 
 struct Daemon {
@@ -210,6 +213,8 @@ struct Daemon {
     latest: watch::Sender<Option<Arc<TickReport>>>,
     started: Instant,
     supervisor: Supervisor,
+    /// The latest line could not be printed, and that was said.
+    is_mute: bool,
     /// Who moves cold pages.
     pages: Option<JoinHandle<()>>,
     /// Its file goes when the daemon ends.
@@ -274,7 +279,7 @@ impl Daemon {
             engine.add_degraded(Degraded::new("supervisor", error.to_string(), "it is told nothing"));
             Supervisor::absent()
         });
-        Ok(Self { engine, latest, started, supervisor, pages, _socket: socket })
+        Ok(Self { engine, latest, started, supervisor, is_mute: false, pages, _socket: socket })
     }
 
     fn turn(
@@ -350,7 +355,16 @@ impl Daemon {
             write!(out, "{}", table::render(&report.audit, style)).map_err(failed("printing"))?;
         }
         let line = report.line();
-        writeln!(out, "{line}").and_then(|()| out.flush()).map_err(failed("printing"))?;
+        match writeln!(out, "{line}").and_then(|()| out.flush()).map_err(failed("printing")) {
+            Ok(()) => self.is_mute = false,
+            Err(error) if first => return Err(error),
+            // The host is looked after whether or not somebody reads of it.
+            Err(error) if !self.is_mute => {
+                tracing::warn!("lines of turns are lost: {error}");
+                self.is_mute = true;
+            }
+            Err(_said) => {}
+        }
         self.supervisor.status(&line);
         // Nobody listens when metrics are off.
         let _previous = self.latest.send_replace(Some(Arc::new(report)));

@@ -2,10 +2,10 @@
 //! the control socket, which only some may use.
 //!
 //! The port is on loopback unless told otherwise, has no secrets and no request that changes anything; the
-//! socket is [`control`] and knows who is at the other end ([`connections`]). Both have one thread of their own,
-//! so that they answer while a turn of the engine moves pages. A port or a socket that is taken is no reason for
-//! the daemon not to run: it is degraded then. Binding is apart from answering, because it takes privileges that
-//! are given up before the thread starts.
+//! socket is [`control`] and knows who is at the other end. What whoever connects to either may take of us is bounded
+//! ([`connections`]). Both have one thread of their own, so that they answer while a turn of the engine moves
+//! pages. A port or a socket that is taken is no reason for the daemon not to run: it is degraded then. Binding is
+//! apart from answering, because it takes privileges that are given up before the thread starts.
 
 pub mod api;
 mod connections;
@@ -77,8 +77,7 @@ impl Server {
 
     async fn answer(self, router: Router) {
         let Self { listener, address } = self;
-        let serving = async { axum::serve(tokio::net::TcpListener::from_std(listener)?, router).await };
-        if let Err(error) = serving.await {
+        if let Err(error) = connections::answer_port(listener, address, router).await {
             tracing::error!("serving on {address} ended: {error}");
         }
     }

@@ -10,7 +10,7 @@ use crate::{
         Journal,
         actuator::read_boot_id,
         cpuset::CpusetTree,
-        restore::{RestoreReport, RestoreResult, Restored, preview, restore, restore_within},
+        restore::{RestoreReport, RestoreResult, Restored, preview, restore, restore_within, retain_within},
         units::{self as properties, Systemctl, UnitProperties, restore::Systemd},
     },
     host::{HostRoot, cgroup::CgroupLayout},
@@ -22,7 +22,7 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     let top = args.cgroup.as_deref().map(CgroupPath::new);
     let mut contents = Journal::peek(&args.state_dir)?;
     if let Some(top) = &top {
-        contents.entries.retain(|key, _| key.cgroup.is_within(top));
+        retain_within(&mut contents.entries, top);
     }
     if contents.entries.is_empty() && contents.damaged.is_empty() {
         writeln!(out, "nothing to put back in {}", args.state_dir.display())?;

@@ -49,15 +49,29 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     let run = RunOptions { log: terminal::log_to_stderr(), ..options.run.clone() };
     // What it had enforced is in its journal, whatever mode a reloaded configuration asked for last.
     let enforced = run.restore_on_exit.then(|| run.policy()).transpose().map_err(of_config)?;
-    match run::run(&run, out) {
-        Ok(mut ended) => match enforced {
-            Some(policy) if policy.mode == Mode::Enforce => {
-                ended.release_journal();
-                restore::everything(&run.host, &policy.state_dir, out)
-            }
-            _ => Ok(Exit::Ok),
-        },
-        Err(RunError::Config(error)) => Err(of_config(error)),
-        Err(error) => Err(error.into()),
+    let mut ended = run::run(&run, out).map_err(of_run)?;
+    let result = std::mem::replace(&mut ended.result, Ok(()));
+    let restored = match enforced {
+        Some(policy) if policy.mode == Mode::Enforce => {
+            ended.release_journal();
+            Some(restore::everything(&run.host, &policy.state_dir, out))
+        }
+        _ => None,
+    };
+    let Err(error) = result else { return restored.unwrap_or(Ok(Exit::Ok)) };
+    // Where nothing could be printed, what was printed of it is lost, too.
+    match restored {
+        Some(Ok(Exit::Ok)) => terminal::note("everything was put back"),
+        Some(Ok(_)) => terminal::note("not everything could be put back; see numa-enforcer restore"),
+        Some(Err(error)) => terminal::note(&format!("putting everything back: {error:#}")),
+        None => {}
+    }
+    Err(of_run(error))
+}
+
+fn of_run(error: RunError) -> anyhow::Error {
+    match error {
+        RunError::Config(error) => of_config(error),
+        error => error.into(),
     }
 }

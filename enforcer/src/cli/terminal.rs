@@ -52,6 +52,8 @@ pub(super) fn log_to_stderr() -> LogLevel {
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .without_time()
+        // It would tell on standard error, too, and panic where that cannot be written.
+        .log_internal_errors(false)
         .with_filter_reloading();
     let handle = subscriber.reload_handle();
     // Only a second call fails, and then the first one's settings hold.

@@ -193,6 +193,20 @@ impl CpusetTree {
         if cgroup.relative().is_empty() {
             return Err(CpusetError::Root);
         }
+        self.open_any(cgroup, cgroup.relative())
+    }
+
+    /// What the kernel makes of the file of a cgroup, the root included; `None` where it does not say.
+    pub fn read_effective(
+        &self,
+        cgroup: &CgroupPath,
+        file: CpusetFile,
+    ) -> Result<Option<String>, CpusetError> {
+        let relative = if cgroup.is_root() { "." } else { cgroup.relative() };
+        self.open_any(cgroup, relative)?.read_effective(file)
+    }
+
+    fn open_any(&self, cgroup: &CgroupPath, relative: &str) -> Result<Cpuset, CpusetError> {
         #[cfg(test)]
         OPENED.set(OPENED.get() + 1);
         let path = self.path_of(cgroup);
@@ -200,8 +214,7 @@ impl CpusetTree {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&self.root, flags, Mode::empty()).map_err(failed)?;
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let dir =
-            rustix::fs::openat2(&root, cgroup.relative(), flags, Mode::empty(), beneath).map_err(failed)?;
+        let dir = rustix::fs::openat2(&root, relative, flags, Mode::empty(), beneath).map_err(failed)?;
         let inode = rustix::fs::fstat(&dir).map_err(failed)?.st_ino;
         Ok(Cpuset { dir, path, root: self.root.clone(), v2: self.v2, inode })
     }

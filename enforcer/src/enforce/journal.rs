@@ -23,6 +23,9 @@
 //!
 //! A last line without its newline was torn by a crash before its write was made, and is dropped. Any
 //! other line that cannot be read is kept out of the entries and named in [`Journal::damaged`].
+//!
+//! Lines of what is over are left out when the journal is opened, and when it has become long: it is written anew
+//! beside the old one, which stays in use until the new one is durable.
 
 #[cfg(test)]
 pub(crate) mod fake_disk;
@@ -53,6 +56,12 @@ use crate::file_error::FileError;
 
 /// Room for a few lines, without which there is no use in trying.
 const A_FEW_LINES: usize = 4096;
+
+/// A journal that is no longer than this, in bytes, is not worth writing anew.
+const LONG: u64 = 1 << 20;
+
+/// Nor is one that is no longer than so many times what it has to say.
+const MOSTLY_OVER: u64 = 4;
 
 /// A file that was written, and in which life of its cgroup; or a property of the unit that the cgroup belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -135,6 +144,12 @@ pub struct Journal {
     entries: BTreeMap<EntryKey, Entry>,
     grants: BTreeMap<String, GrantRecord>,
     damaged: Vec<String>,
+    /// The damaged lines are in the file still, and are not kept elsewhere.
+    is_damaged: bool,
+    /// Length in bytes above which it is seen whether the journal should be written anew.
+    look_at: u64,
+    /// The file was put in the place of another one, and a crash could undo that.
+    is_moved: bool,
     /// Why the latest line could not be recorded, until one could.
     trouble: Option<String>,
     _lock: Lock,
@@ -154,19 +169,33 @@ impl Journal {
         let text = files::read(&path)?;
         let JournalContents { entries, grants, damaged } = lines::parse(&path, &text);
         let all = || lines::all(&entries, &grants);
+        let mut is_damaged = !damaged.is_empty();
         let file = if is_compact(&text, all()).map_err(failed("encoding a line of", &path))? {
             files::open(&path)?
         } else {
-            let kept = if damaged.is_empty() { Ok(()) } else { files::keep_damaged(&path) };
-            match kept.and_then(|()| files::replace(&path, all())) {
+            match files::rewrite(&path, is_damaged, all()) {
                 // It is as good as it was, only longer: a restore must not need space on a full disk.
                 Err(error) if error.is_no_room() => files::open_whole(&path)?,
-                replaced => replaced?,
+                rewritten => {
+                    is_damaged = false;
+                    rewritten?
+                }
             }
         };
-        File::open(state_dir).and_then(|dir| dir.sync_all()).map_err(failed("syncing", state_dir))?;
+        files::sync_dir_of(&path)?;
         let tail = Tail::new(&path, Box::new(file));
-        Ok(Self { path, tail, entries, grants, damaged, trouble: None, _lock: lock })
+        Ok(Self {
+            path,
+            tail,
+            entries,
+            grants,
+            damaged,
+            is_damaged,
+            look_at: LONG,
+            is_moved: false,
+            trouble: None,
+            _lock: lock,
+        })
     }
 
     /// What the journal holds, without its lock and without a change; nothing when there is none.
@@ -268,9 +297,46 @@ impl Journal {
         if lines.is_empty() {
             return Ok(());
         }
-        let appended = self.tail.append(&lines);
+        let appended = self.shorten().and_then(|()| self.tail.append(&lines));
         self.trouble = appended.as_ref().err().map(ToString::to_string);
-        appended.map(|_length| ())
+        appended
+    }
+
+    /// Leaves out what is over, once that is most of the journal. Where it cannot, the old file stays in use; the error
+    /// is of one that may come back after a crash, and to which nothing may be added before.
+    fn shorten(&mut self) -> Result<(), JournalError> {
+        let length = self.tail.length()?;
+        if length > self.look_at {
+            match self.rewrite(length) {
+                Ok(Some(file)) => {
+                    self.tail = Tail::new(&self.path, Box::new(file));
+                    (self.is_damaged, self.is_moved) = (false, true);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    self.look_at = length + LONG;
+                    tracing::warn!("the journal stays as long as it is: {error}");
+                }
+            }
+        }
+        if self.is_moved {
+            files::sync_dir_of(&self.path)?;
+            self.is_moved = false;
+        }
+        Ok(())
+    }
+
+    /// The new file; `None` where it would not be much shorter than the old one.
+    fn rewrite(&mut self, length: u64) -> Result<Option<File>, JournalError> {
+        let lines: Vec<String> = lines::all(&self.entries, &self.grants)
+            .collect::<Result<_, _>>()
+            .map_err(failed("encoding a line of", &self.path))?;
+        let compact: usize = lines.iter().map(String::len).sum();
+        self.look_at = LONG.max(MOSTLY_OVER * compact as u64);
+        if length <= self.look_at {
+            return Ok(None);
+        }
+        files::rewrite(&self.path, self.is_damaged, lines.into_iter().map(Ok)).map(Some)
     }
 }
 

@@ -32,6 +32,12 @@ struct Child {
     values: [(CpusetFile, String); 2],
 }
 
+impl Child {
+    fn is_gone(&self, tree: &CpusetTree) -> bool {
+        tree.open(&self.cgroup).map_or_else(|error| error.is_gone(), |now| now.inode() != self.cpuset.inode())
+    }
+}
+
 /// Empties `files`, children of `parent`; every other file of its children keeps its text.
 ///
 /// The error names operation, path, value and cause.
@@ -66,22 +72,20 @@ pub(super) fn empty(
         return Err(error);
     }
     control.write("+cpuset")?;
-    journal.close(&taken).map_err(|error| error.to_string())?;
     // One that cannot be written must not keep the others from getting theirs.
     let failures: Vec<String> = children
         .iter()
-        .flat_map(|child| child.values.iter().map(|(file, text)| (&child.cpuset, *file, text)))
+        .flat_map(|child| child.values.iter().map(move |(file, text)| (child, *file, text)))
         .filter(|(_, _, text)| !text.trim().is_empty())
-        .filter_map(|(cpuset, file, text)| cpuset.write(file, text).err())
-        .map(|error| error.to_string())
+        .filter_map(|(child, file, text)| Some((child, child.cpuset.write(file, text).err()?)))
+        .filter(|(child, _)| !child.is_gone(tree))
+        .map(|(_, error)| error.to_string())
         .collect();
     if !failures.is_empty() {
         return Err(failures.join("; "));
     }
-    for key in &temporary {
-        journal.close(key).map_err(|error| error.to_string())?;
-    }
-    Ok(())
+    // By the last one a restore knows, until all have their values, that they may lack them.
+    journal.close_all(&temporary).and_then(|()| journal.close(&taken)).map_err(|error| error.to_string())
 }
 
 /// Lets the tasks of those that are emptied run wherever the parent may.
@@ -89,11 +93,9 @@ pub(super) fn empty(
 /// Each task has CPUs of its own, which follow the cpuset when it is written but not when its controller is taken away: it
 /// would stay on the CPUs that it had, in a cpuset that is empty (seen on Linux 6.12).
 fn widen_tasks(tree: &CpusetTree, parent: &CgroupPath, files: &[&EntryKey]) -> Result<(), String> {
-    let above = tree.open(parent).map_err(|error| error.to_string())?;
     files.iter().try_for_each(|key| {
-        let Some(wide) = above.read_effective(key.file).map_err(|error| error.to_string())? else {
-            return Ok(());
-        };
+        let wide = tree.read_effective(parent, key.file).map_err(|error| error.to_string())?;
+        let Some(wide) = wide else { return Ok(()) };
         let cpuset = match tree.open(&key.cgroup) {
             Err(error) if error.is_gone() => return Ok(()),
             cpuset => cpuset.map_err(|error| error.to_string())?,
@@ -193,8 +195,10 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use super::*;
-    use crate::enforce::fixture::Fixture;
+    use crate::enforce::{fixture::Fixture, journal::fake_disk::FakeDisk};
 
     fn key(host: &Fixture, tree: &CpusetTree) -> EntryKey {
         let cgroup = CgroupPath::new("/top/a");
@@ -250,5 +254,61 @@ mod tests {
         assert!(error.contains("/top/b has cpuset.cpus.partition = root"), "{error}");
         assert_eq!(host.read("/top", "cgroup.subtree_control"), "cpuset memory\n");
         assert!(journal.entries().is_empty());
+    }
+
+    #[test]
+    fn below_the_root_too_the_tasks_get_all_that_is_above() {
+        let host = Fixture::new(true);
+        host.cgroup("/db", "2-3\n", "1\n");
+        for (file, text) in [
+            ("cgroup.subtree_control", "cpuset memory\n"),
+            ("cpuset.cpus.effective", "0-3\n"),
+            ("cpuset.mems.effective", "0-1\n"),
+        ] {
+            fs::write(host.path("/").join(file), text).unwrap();
+        }
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        let cgroup = CgroupPath::new("/db");
+        let inode = tree.open(&cgroup).unwrap().inode();
+        let keys =
+            [CpusetFile::Mems, CpusetFile::Cpus].map(|file| EntryKey { cgroup: cgroup.clone(), file, inode });
+        let mut journal = host.journal();
+        empty(&tree, &CgroupPath::root(), &[&keys[0], &keys[1]], None, &mut journal).unwrap();
+        // A plain file does not lose its text with the controller.
+        assert_eq!([host.read("/db", "cpuset.mems"), host.read("/db", "cpuset.cpus")], ["0-1", "0-3"]);
+        assert!(host.read("/", "cgroup.subtree_control").starts_with("+cpuset"));
+        assert!(journal.entries().is_empty(), "{:?}", journal.entries());
+    }
+
+    #[test]
+    fn a_full_disk_keeps_no_sibling_from_its_values_and_what_is_not_closed_can_be_recovered() {
+        let mut given = 0;
+        for room in (0..4096).step_by(64) {
+            let host = Fixture::new(true);
+            host.cgroup("/top/a", "\n", "1\n");
+            host.cgroup("/top/b", "0-1\n", "\n");
+            let sibling =
+                fs::File::options().write(true).open(host.path("/top/b").join("cpuset.cpus")).unwrap();
+            sibling.set_modified(UNIX_EPOCH).unwrap();
+            let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+            let key = key(&host, &tree);
+            let disk = FakeDisk::default();
+            let mut journal = host.journal().appending_to(&disk);
+            disk.leave_room(Some(room));
+            let emptied = empty(&tree, &CgroupPath::new("/top"), &[&key], None, &mut journal);
+            if !host.read("/top", "cgroup.subtree_control").starts_with("+cpuset") {
+                assert!(emptied.is_err(), "room for {room}");
+                continue;
+            }
+            given += usize::from(emptied.is_err());
+            assert_ne!(sibling.metadata().unwrap().modified().unwrap(), UNIX_EPOCH, "room for {room}");
+            let open: Vec<_> = journal.entries().keys().map(|key| key.file).collect();
+            assert_eq!(
+                open.contains(&CpusetFile::SubtreeControl),
+                emptied.is_err(),
+                "room for {room}: {open:?}"
+            );
+        }
+        assert!(given > 2, "the disk was full when everything was to be closed");
     }
 }

@@ -110,7 +110,7 @@ pub fn restore(tree: &CpusetTree, boot_id: Option<&str>, journal: &mut Journal) 
     restore_entries(tree, boot_id, journal, &entries)
 }
 
-/// The same for one cgroup and what is below it.
+/// The same for one cgroup and what is below it; what a crash took from others is undone too ([`recover`]).
 pub fn restore_within(
     tree: &CpusetTree,
     boot_id: Option<&str>,
@@ -118,8 +118,14 @@ pub fn restore_within(
     top: &CgroupPath,
 ) -> RestoreReport {
     let mut entries = journal.entries().clone();
-    entries.retain(|key, _| key.cgroup.is_within(top));
+    retain_within(&mut entries, top);
     restore_entries(tree, boot_id, journal, &entries)
+}
+
+/// Leaves what [`restore_within`] puts back.
+pub fn retain_within(entries: &mut BTreeMap<EntryKey, Entry>, top: &CgroupPath) {
+    let parents = taken_controllers(entries);
+    entries.retain(|key, _| key.cgroup.is_within(top) || is_lost(key, &parents));
 }
 
 /// Undoes a crash in the middle of emptying cpusets ([`reset`]), and nothing else: the controller is given
@@ -127,18 +133,21 @@ pub fn restore_within(
 ///
 /// For a daemon that starts: it must not leave neighbours unconfined until somebody calls for a restore.
 pub fn recover(tree: &CpusetTree, boot_id: Option<&str>, journal: &mut Journal) -> RestoreReport {
-    let parents: BTreeSet<CgroupPath> =
-        journal.entries().keys().filter(|key| is_controller(key)).map(|key| key.cgroup.clone()).collect();
-    let lost = |key: &EntryKey| {
-        is_controller(key) || key.cgroup.parent().is_some_and(|parent| parents.contains(&parent))
-    };
-    let entries = journal
-        .entries()
-        .iter()
-        .filter(|(key, _)| lost(key))
-        .map(|(key, entry)| (key.clone(), entry.clone()));
-    let entries = entries.collect();
+    let mut entries = journal.entries().clone();
+    let parents = taken_controllers(&entries);
+    entries.retain(|key, _| is_lost(key, &parents));
     restore_entries(tree, boot_id, journal, &entries)
+}
+
+/// Cgroups whose children a crash may have left without the cpuset controller.
+fn taken_controllers(entries: &BTreeMap<EntryKey, Entry>) -> BTreeSet<CgroupPath> {
+    entries.keys().filter(|key| is_controller(key)).map(|key| key.cgroup.clone()).collect()
+}
+
+/// Is it such a controller, or a file that was lost with it?
+fn is_lost(key: &EntryKey, parents: &BTreeSet<CgroupPath>) -> bool {
+    let below = || key.cgroup.parent().is_some_and(|parent| parents.contains(&parent));
+    is_controller(key) || (!key.file.is_property() && below())
 }
 
 /// Is it about the cpuset controller of a cgroup's children, and not about a cpuset?
@@ -179,10 +188,17 @@ fn restore_entries(
         results.insert(pending.key, put_back(pending));
     }
     empty_what_has_tasks(tree, boot_id, journal, &open, &mut results);
+    let is_failed = |result: &RestoreResult| matches!(result, RestoreResult::Failed { .. });
+    // By its controller the next start of a daemon knows that they still lack their cpusets.
+    let unfinished: BTreeSet<CgroupPath> = results
+        .iter()
+        .filter(|(_, result)| is_failed(result))
+        .filter_map(|(key, _)| key.cgroup.parent())
+        .collect();
     let mut report = RestoreReport { damaged: journal.damaged().to_vec(), ..RestoreReport::default() };
     for (key, entry) in entries {
         let Some(mut result) = results.remove(key) else { continue };
-        if !matches!(result, RestoreResult::Failed { .. })
+        if !(is_failed(&result) || is_controller(key) && unfinished.contains(&key.cgroup))
             && let Err(error) = journal.close(key)
         {
             // A full disk: the next restore finds it as it should be.
@@ -513,6 +529,36 @@ mod tests {
         assert_eq!(host.read("/else", "cpuset.mems"), "1", "not undone");
         assert_eq!(journal.entries().keys().map(|key| key.cgroup.as_str()).collect::<Vec<_>>(), ["/else"]);
         assert_eq!(recover(&tree, BOOT, &mut journal), RestoreReport::default());
+    }
+
+    #[test]
+    fn restoring_one_cgroup_undoes_a_crash_that_took_the_controller_from_it_and_its_siblings() {
+        let host = Fixture::new(true);
+        host.cgroup("/top/a", "\n", "0\n");
+        host.cgroup("/top/x", "\n", "0\n");
+        host.cgroup("/else", "0-3\n", "0-1\n");
+        apply_plan(&plan([set_mems("/else", "1")]), &mut host.actuator());
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        let control = host.path("/top").join("cgroup.subtree_control");
+        fs::write(&control, "memory\n").unwrap();
+        let key = |cgroup: &str, file| {
+            let inode = fs::metadata(host.path(cgroup)).unwrap().ino();
+            EntryKey { cgroup: CgroupPath::new(cgroup), file, inode }
+        };
+        let mut journal = host.journal();
+        for (key, original) in [
+            (key("/top/a", CpusetFile::Cpus), "2-3\n"),
+            (key("/top/x", CpusetFile::Cpus), "\n"),
+            (key("/top", CpusetFile::SubtreeControl), "cpuset memory\n"),
+        ] {
+            journal.record(key, Entry::of_file(original, BOOT)).unwrap();
+        }
+        let report = restore_within(&tree, BOOT, &mut journal, &CgroupPath::new("/top/x"));
+        assert!(report.is_complete(), "{report:?}");
+        assert!(fs::read_to_string(&control).unwrap().starts_with("+cpuset"), "{report:?}");
+        assert_eq!(host.read("/top/a", "cpuset.cpus"), "2-3\n");
+        assert_eq!(host.read("/else", "cpuset.mems"), "1", "not undone");
+        assert_eq!(journal.entries().keys().map(|key| key.cgroup.as_str()).collect::<Vec<_>>(), ["/else"]);
     }
 
     #[test]

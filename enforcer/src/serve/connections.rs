@@ -1,18 +1,26 @@
-//! Connections of the control socket: who is at the other end, and how much of us they may take.
+//! Connections of the control socket and of the port: who is at the other end, and how much of us they may take.
 //!
 //! Whoever can connect may be hostile: slow, silent, sending without end, reading nothing, a thousand at a time.
 //! So a connection has one request and [`WHOLE`] from beginning to end, its buffers are small, and there are so
-//! many at most; those who may change something have places of their own, which the others cannot take. What is
-//! too much is closed, not queued. Nothing here runs on the threads that turn the engine or answer a runtime.
+//! many at most; those who may change something have places of their own, which the others cannot take, and so has
+//! the port. What is too much is closed, not queued. Nothing here runs on the threads that turn the engine or answer a runtime.
 
-use std::{io, os::fd::AsFd, os::unix::net::UnixListener as StdListener, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{SocketAddr, TcpListener as StdTcpListener},
+    os::fd::AsFd,
+    os::unix::net::UnixListener as StdListener,
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use rustix::process::geteuid;
 use tokio::{
-    net::{UnixListener, UnixStream},
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, UnixListener, UnixStream},
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
@@ -27,6 +35,8 @@ const RETRY: Duration = Duration::from_millis(100);
 const PRIVILEGED: usize = 8;
 /// Connections at a time of all others together.
 const OTHERS: usize = 8;
+/// Connections at a time of the port.
+const READERS: usize = 16;
 /// Bytes of the head of a request, and of what waits to be sent.
 const BUFFER: usize = 16 << 10;
 /// Headers of a request.
@@ -60,7 +70,30 @@ pub(super) async fn answer(listener: StdListener, group: u32, router: Router) ->
         let places = if access == Access::Change { &privileged } else { &others };
         // Without a place it is closed.
         if let Ok(place) = Arc::clone(places).try_acquire_owned() {
-            tokio::spawn(connection(stream, access, router.clone(), place));
+            tokio::spawn(connection(stream, router.clone().layer(Extension(access)), place));
+        }
+    }
+}
+
+/// The same on the port, where all who connect are alike.
+pub(super) async fn answer_port(
+    listener: StdTcpListener,
+    address: SocketAddr,
+    router: Router,
+) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    let places = Arc::new(Semaphore::new(READERS));
+    loop {
+        match listener.accept().await {
+            Ok((stream, _peer)) => {
+                if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+                    tokio::spawn(connection(stream, router.clone(), place));
+                }
+            }
+            Err(error) => {
+                tracing::warn!("accepting on {address}: {error}");
+                sleep(RETRY).await;
+            }
         }
     }
 }
@@ -82,20 +115,28 @@ fn allowed(uid: u32, own: u32, is_member: impl FnOnce() -> bool) -> Access {
     }
 }
 
-async fn connection(stream: UnixStream, access: Access, router: Router, _place: OwnedSemaphorePermit) {
-    let service = TowerToHyperService::new(router.layer(Extension(access)));
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    _place: OwnedSemaphorePermit,
+) {
+    let service = TowerToHyperService::new(router);
     let mut http = http1::Builder::new();
     // Who has said everything may close its side and wait for the answer.
     http.keep_alive(false).half_close(true).max_buf_size(BUFFER).max_headers(HEADERS);
     match timeout(WHOLE, http.serve_connection(TokioIo::new(stream), service)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!("a connection of the control socket ended: {error}"),
-        Err(_elapsed) => tracing::debug!("a connection of the control socket took longer than {WHOLE:?}"),
+        Ok(Err(error)) => tracing::debug!("a connection ended: {error}"),
+        Err(_elapsed) => tracing::debug!("a connection took longer than {WHOLE:?}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
+    use tokio::{io::AsyncReadExt, net::TcpStream, task::spawn_blocking};
+
     use super::*;
 
     #[test]
@@ -111,5 +152,35 @@ mod tests {
         ] {
             assert_eq!(allowed(uid, own, || member), access, "{uid} {own} {member}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_silent_have_so_many_places_of_the_port_and_so_much_time() {
+        let listener = StdTcpListener::bind(("127.0.0.1", 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(answer_port(listener, address, Router::new()));
+        // As long as a thread is busy the clock stands still.
+        let (over, wait) = mpsc::channel::<()>();
+        let busy = spawn_blocking(move || wait.recv());
+        let mut silent = Vec::new();
+        for _place in 0..READERS {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut one_more = TcpStream::connect(address).await.unwrap();
+        assert!(is_closed(&mut one_more).await);
+        for stream in &silent {
+            let nothing = stream.try_read(&mut [0]).unwrap_err();
+            assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        }
+        drop(over);
+        busy.await.unwrap().unwrap_err();
+        for stream in &mut silent {
+            assert!(is_closed(stream).await);
+        }
+    }
+
+    async fn is_closed(stream: &mut TcpStream) -> bool {
+        matches!(stream.read(&mut [0]).await, Ok(0) | Err(_))
     }
 }

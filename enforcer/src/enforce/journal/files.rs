@@ -154,25 +154,29 @@ impl Tail {
         Self { path: path.to_owned(), medium, torn_at: None }
     }
 
-    /// Adds whole lines, and waits for the disk; returns how long the file is then.
-    pub(super) fn append(&mut self, lines: &str) -> Result<u64, JournalError> {
+    /// Bytes that are there.
+    pub(super) fn length(&self) -> Result<u64, JournalError> {
+        self.medium.length().map_err(failed("looking at", &self.path))
+    }
+
+    /// Adds whole lines, and waits for the disk.
+    pub(super) fn append(&mut self, lines: &str) -> Result<(), JournalError> {
         self.mend()?;
-        let length = self.medium.length().map_err(failed("looking at", &self.path))?;
+        let length = self.length()?;
         let added = self.medium.add(lines.as_bytes()).and_then(|()| self.medium.sync());
         if added.is_err() {
             self.torn_at = Some(length);
             // Only a first try: it is made again before the next line.
             let _ = self.mend();
         }
-        added.map_err(failed("appending to", &self.path))?;
-        Ok(length + lines.len() as u64)
+        added.map_err(failed("appending to", &self.path))
     }
 
     /// Is there room for so many bytes? They are taken away again; a crash in between leaves a line without its end,
     /// which is not read.
     pub(super) fn probe(&mut self, bytes: usize) -> Result<(), JournalError> {
         self.mend()?;
-        let length = self.medium.length().map_err(failed("looking at", &self.path))?;
+        let length = self.length()?;
         let added = self.medium.add(&vec![b' '; bytes]).and_then(|()| self.medium.sync());
         self.torn_at = Some(length);
         let cut = self.mend();
@@ -189,8 +193,27 @@ impl Tail {
     }
 }
 
-/// Keeps a damaged journal beside the one that is made of it: it may hold what nobody else knows.
-pub(super) fn keep_damaged(path: &Path) -> Result<(), JournalError> {
+/// Puts these lines in the place of the file, all or none of them; a damaged one is kept beside it. Returns it for
+/// appending; a crash may undo that until [`sync_dir_of`].
+pub(super) fn rewrite(
+    path: &Path,
+    is_damaged: bool,
+    lines: impl Iterator<Item = io::Result<String>>,
+) -> Result<File, JournalError> {
+    if is_damaged {
+        keep_damaged(path)?;
+    }
+    replace(path, lines)
+}
+
+/// Makes durable which file has this name.
+pub(super) fn sync_dir_of(path: &Path) -> Result<(), JournalError> {
+    let dir = path.parent().unwrap_or(path);
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("syncing", dir))
+}
+
+/// A damaged journal may hold what nobody else knows.
+fn keep_damaged(path: &Path) -> Result<(), JournalError> {
     let kept = path.with_extension("damaged");
     let linked = match fs::remove_file(&kept) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -199,22 +222,21 @@ pub(super) fn keep_damaged(path: &Path) -> Result<(), JournalError> {
     linked.map_err(failed("keeping the damaged journal as", &kept))
 }
 
-/// Puts these lines in the place of the file, all or none of them; returns it for appending.
-pub(super) fn replace(
-    path: &Path,
-    mut lines: impl Iterator<Item = io::Result<String>>,
-) -> Result<File, JournalError> {
+/// The file is opened once and for all: after its renaming nothing may fail that leaves the old one in use.
+fn replace(path: &Path, mut lines: impl Iterator<Item = io::Result<String>>) -> Result<File, JournalError> {
     let fresh = path.with_extension("new");
-    let mut file = open_ours(OpenOptions::new().write(true).create(true).truncate(true), &fresh)
-        .map_err(failed("creating", &fresh))?;
-    let written = lines.try_for_each(|line| file.write_all(line?.as_bytes())).and_then(|()| file.sync_all());
+    let mut file = open(&fresh)?;
+    let written = file
+        .set_len(0)
+        .and_then(|()| lines.try_for_each(|line| file.write_all(line?.as_bytes())))
+        .and_then(|()| file.sync_all());
     if let Err(cause) = written {
         // Half of it is of no use to anybody, and takes the room that there is.
         let _ = fs::remove_file(&fresh);
         return Err(failed("writing", &fresh)(cause));
     }
     fs::rename(&fresh, path).map_err(failed("renaming to", path))?;
-    open(path)
+    Ok(file)
 }
 
 /// Opens the file for appending as it is, but for a line at its end that is torn.

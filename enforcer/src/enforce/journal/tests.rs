@@ -1,6 +1,6 @@
 //! What is recorded, what survives, and what of a damaged file is believed.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use enforcer_core::{
     id::NodeId,
@@ -338,4 +338,83 @@ fn a_journal_that_cannot_be_written_anew_is_used_as_it_is() {
     drop(files::open_whole(&path).unwrap());
     assert_eq!(fs::read(&path).unwrap(), whole);
     assert_eq!(inodes(&String::from_utf8(whole).unwrap()), [2]);
+}
+
+/// An entry of many bytes.
+fn wide_entry(original: &str) -> Entry {
+    entry(&original.repeat(64 << 10))
+}
+
+#[test]
+fn a_journal_does_not_grow_with_what_is_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let mut journal = Journal::open(dir.path()).unwrap();
+    journal.record(key("/kept", 1), entry("0\n")).unwrap();
+    journal.note_grants([("x".to_owned(), grant("0"))].into()).unwrap();
+    for inode in 2..60 {
+        journal.record(key("/a", inode), wide_entry("0")).unwrap();
+        journal.close(&key("/a", inode)).unwrap();
+        let length = fs::metadata(&path).unwrap().len();
+        assert!(length < 2 << 20, "{length} bytes after {inode}");
+    }
+    journal.record(key("/b", 2), entry("1\n")).unwrap();
+    let (entries, grants) = (journal.entries().clone(), journal.grants().clone());
+    drop(journal);
+    let journal = Journal::open(dir.path()).unwrap();
+    assert!(journal.damaged().is_empty(), "{:?}", journal.damaged());
+    assert_eq!((journal.entries(), journal.grants()), (&entries, &grants));
+    assert_eq!(entries.len(), 2);
+}
+
+#[test]
+fn a_long_journal_of_what_is_not_over_is_not_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let inode = || fs::metadata(dir.path().join("journal")).map(|found| found.ino()).unwrap();
+    let mut journal = Journal::open(dir.path()).unwrap();
+    journal.record(key("/a", 0), entry("0\n")).unwrap();
+    let first = inode();
+    for inode in 1..40 {
+        journal.record(key("/a", inode), wide_entry("0")).unwrap();
+    }
+    assert_eq!(inode(), first);
+    assert_eq!(journal.entries().len(), 40);
+}
+
+#[test]
+fn a_journal_that_cannot_be_made_shorter_is_used_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    // As a full disk would, this makes every new file fail.
+    let in_the_way = dir.path().join("journal.new");
+    let mut journal = Journal::open(dir.path()).unwrap();
+    fs::create_dir(&in_the_way).unwrap();
+    let cycle = |journal: &mut Journal, inode| {
+        journal.record(key("/kept", inode), entry("0\n")).unwrap();
+        journal.record(key("/a", inode), wide_entry("0")).unwrap();
+        journal.close(&key("/a", inode)).unwrap();
+        fs::metadata(&path).unwrap().len()
+    };
+    let length = (0..40).map(|inode| cycle(&mut journal, inode)).last().unwrap();
+    assert!(length > 2 << 20, "{length}");
+    assert_eq!(lines::parse(&path, &files::read(&path).unwrap()).entries, *journal.entries());
+    fs::remove_dir(&in_the_way).unwrap();
+    let length = (40..60).map(|inode| cycle(&mut journal, inode)).last().unwrap();
+    assert!(length < 2 << 20, "{length}");
+    assert_eq!(lines::parse(&path, &files::read(&path).unwrap()).entries, *journal.entries());
+    assert_eq!(journal.entries().len(), 60);
+}
+
+#[test]
+fn damaged_lines_are_kept_when_the_journal_becomes_shorter() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    fs::write(&path, "rubbish\n").unwrap();
+    let mut journal = Journal::open(dir.path()).unwrap();
+    for inode in 0..60 {
+        journal.record(key("/a", inode), wide_entry("0")).unwrap();
+        journal.close(&key("/a", inode)).unwrap();
+    }
+    assert!(fs::metadata(&path).unwrap().len() < 2 << 20);
+    assert_eq!(fs::read_to_string(dir.path().join("journal.damaged")).unwrap(), "rubbish\n");
 }
