@@ -16,7 +16,7 @@ use enforcer_core::{
     declarations::{Declarations, names_of},
     degraded::Degraded,
     model::Model,
-    owner::{Facts, KnownContainer, Owners, Ownership, given_at_creation},
+    owner::{Facts, KnownContainer, Owner, Owners, Ownership, given_at_creation},
     place::{
         Allocations, Announced, ContainerRequest, Containers, Cpuset, GrantRecord, Inventory, Node, Settled,
         exposed,
@@ -149,12 +149,16 @@ impl Placed {
     /// Notes who else writes cpusets.
     pub(super) fn beside(&self, others: Others) {
         let mut state = self.lock();
-        state.facts.kubelet = others.kubelet;
+        let before = std::mem::replace(&mut state.facts.kubelet, others.kubelet);
         state.facts.units = others.units;
+        let kubelet = &mut state.facts.kubelet;
+        if kubelet.unread.is_some() {
+            kubelet.keep_untold(before);
+        }
     }
 
     /// Who is declared, and whose each cpuset is. What is somebody else's, or is declared to be left alone, and was ours
-    /// by mistake or until now, is given up.
+    /// by mistake or until now, is given up. What is not known to be anybody's keeps what we gave it, and is not written.
     pub(super) fn owners(
         &self,
         workloads: &[Workload],
@@ -178,7 +182,8 @@ impl Placed {
                 state.settle("turn", |known, node| known.end(node, id));
                 continue;
             }
-            let Some(ownership) = owners.foreign(workload) else { continue };
+            let foreign = owners.foreign(workload).filter(|ownership| ownership.owner != Owner::Unknown);
+            let Some(ownership) = foreign else { continue };
             tracing::info!("{} is left alone from now on: {}", workload.name, ownership.refusal());
             state.settle("turn", |known, node| known.give_up(node, id, &name, None, ownership));
         }
@@ -245,8 +250,17 @@ impl Placed {
 
 impl State {
     /// Notes what the runtime calls a container, what is declared for it, and whose its cpuset is.
-    pub(super) fn name(&mut self, one: &mut Announced, known: KnownContainer) {
+    pub(super) fn name(&mut self, one: &mut Announced, mut known: KnownContainer) {
         // Before it is declared to ask for something else than its pod says.
+        let asked = one.pod.containers.first().and_then(|asked| asked.requests.milli_cpus);
+        if let Some(claim) = &mut known.claim
+            && let Some(cpus) = claim.limit(asked.unwrap_or(0))
+        {
+            let who = printable(&format!("{}/{}/{}", known.namespace, known.pod, known.container));
+            tracing::warn!(
+                "{who} asks for less than the CPUs {cpus} of its mark: none of them count as taken"
+            );
+        }
         one.given = self.given(one, &known);
         self.declare(one, &known);
         self.facts.containers.insert(one.id.clone(), known);
@@ -271,11 +285,14 @@ impl State {
         }
     }
 
-    /// Whose its cpuset is, if it is another's.
+    /// Whose its cpuset is, if it is another's. What is ours stays so where it cannot be told any longer.
     fn given(&self, one: &Announced, known: &KnownContainer) -> Option<Ownership> {
         let asked = one.pod.containers.first().filter(|_| one.pod.qos == QosClass::Guaranteed);
         let whole = asked.and_then(ContainerRequest::whole_cpus);
-        given_at_creation(&self.facts, known, one.now.cpus.as_ref(), whole)
+        let given = given_at_creation(&self.facts, known, one.now.cpus.as_ref(), whole)?;
+        let ours = self.containers.holder(&one.id).is_some_and(|holder| !holder.is_given())
+            || one.cgroup.as_ref().is_some_and(|cgroup| self.containers.expects(cgroup));
+        (given.owner != Owner::Unknown || !ours).then_some(given)
     }
 
     /// A container is made with our cpuset instead of what it was to have.
