@@ -1,5 +1,7 @@
 //! Owners that cannot be told, that are told falsely, and containers that come and go while nobody is placed.
 
+use std::pin::pin;
+
 use super::*;
 
 fn kubelet(placed: &Placed, policy: Option<&str>, unread: Option<&str>) {
@@ -45,7 +47,10 @@ fn a_state_file_that_cannot_be_used_frees_nothing_and_gives_nothing_twice() {
         assert_eq!(create(&placed, "two", 2), Answer::default());
         assert_eq!(taken(&placed), "0-1");
 
+        let again = placed.again();
+        let mut told = pin!(again.notified());
         kubelet(&placed, Some("none"), None);
+        assert!(told.as_mut().enable(), "the runtime is to say who is there");
         assert_eq!(turn(&placed, &["one"]), [Some(Owner::NumaEnforcer)]);
         let answer = synchronize(&placed, &["one", "two"], "");
         let all = [("id-one", "0-1/0"), ("id-two", "2-3/0")].map(|(id, set)| (id.to_owned(), set.to_owned()));
@@ -97,4 +102,35 @@ fn a_mark_takes_no_more_cpus_than_its_container_asks_for() {
         assert!(matches!(owner, Some(Owner::Koordlet | Owner::DraDriver)), "{owner:?}");
         assert_eq!(taken(&placed), expected);
     }
+}
+
+#[test]
+fn what_ends_while_nobody_is_placed_has_nothing_afterwards() {
+    let policy = |place| {
+        let mut policy = Policy::default();
+        policy.nri.place = place;
+        policy
+    };
+    let placed = placed_by(&policy(true));
+    for name in ["one", "two", "three"] {
+        create(&placed, name, 2);
+    }
+    assert_eq!(taken(&placed), "0-5");
+    let inventory = placed.lock().inventory();
+    placed.follow(inventory.clone(), &policy(false), true);
+    let stopped = ask(&placed, |reply| Call::Stop { subject: subject("one", "", None), reply });
+    assert_eq!(stopped, Answer::default());
+    let removed = Call::Removed(subject("two", "", None));
+    super::super::answer(&placed, &Gate::default(), &Exposure::default(), removed);
+    assert_eq!(create(&placed, "four", 2), Answer::default());
+    let again = placed.again();
+    let mut told = pin!(again.notified());
+    placed.follow(inventory.clone(), &policy(true), true);
+    assert!(told.as_mut().enable(), "who came meanwhile is not known");
+    let mut told = pin!(again.notified());
+    placed.follow(inventory, &policy(true), true);
+    assert!(!told.as_mut().enable(), "nothing has changed");
+    assert_eq!(taken(&placed), "4-5");
+    synchronize(&placed, &["three", "four"], "");
+    assert_eq!((taken(&placed).as_str(), placed.lock().allocations.iter().count()), ("0-1,4-5", 2));
 }
