@@ -418,7 +418,7 @@ fn follow_runtime(settings: &NriSettings, placed: Placed, gate: Gate, exposure: 
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let (calls, receiver) = mpsc::channel(CALLS);
     let plugin = PluginName { name: "numa-enforcer".into(), index: settings.index };
-    let kept = nri::keep_up(settings.socket.clone(), plugin, calls);
+    let kept = nri::keep_up(settings.socket.clone(), plugin, calls, placed.again());
     thread::Builder::new().name("nri".into()).spawn(move || runtime.block_on(kept))?;
     let placement = move || answer_calls(&placed, &gate, &exposure, receiver);
     thread::Builder::new().name("placement".into()).spawn(placement)?;

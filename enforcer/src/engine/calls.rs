@@ -111,7 +111,7 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
         }
         Call::Stop { subject, reply } => {
             state.ends(&subject.container.id);
-            let settled = state.settle("stop", |known, node| known.end(node, &subject.container.id));
+            let settled = state.ended("stop", &subject.container.id);
             state.forget(&subject.container.id);
             let answer = answer_of(&state, None, None, settled);
             send(&mut state, arrived, "stop", reply, answer);
@@ -124,7 +124,7 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
         Call::Removed(subject) => {
             state.ends(&subject.container.id);
             // It was stopped before. If that was not told, what changes for others is written by the next turn.
-            state.settle("removed", |known, node| known.end(node, &subject.container.id));
+            state.ended("removed", &subject.container.id);
             state.forget(&subject.container.id);
             state.count("removed");
             drop(state);

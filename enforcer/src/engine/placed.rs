@@ -16,7 +16,7 @@ use enforcer_core::{
     declarations::{Declarations, names_of},
     degraded::Degraded,
     model::Model,
-    owner::{Facts, KnownContainer, Owners, Ownership, given_at_creation},
+    owner::{Facts, KnownContainer, Owner, Owners, Ownership, given_at_creation},
     place::{
         Allocations, Announced, ContainerRequest, Containers, Cpuset, GrantRecord, Inventory, Node, Settled,
         exposed,
@@ -26,6 +26,7 @@ use enforcer_core::{
     trial::UpdateReport,
     workload::{CgroupPath, Origin, QosClass, Workload, printable},
 };
+use tokio::sync::Notify;
 
 use super::{
     decisions::{Decisions, entry},
@@ -61,6 +62,10 @@ pub(super) struct State {
     /// What people declared.
     rules: Vec<WorkloadRule>,
     places: bool,
+    /// Told when containers have to be announced once more.
+    again: Arc<Notify>,
+    /// Containers have come of which it could not be told whose they are.
+    left_alone: bool,
     /// Containers whose cpuset the runtime was told to write, and when.
     told: BTreeMap<CgroupPath, Instant>,
     /// What containers would have been set to without us, until it is recorded.
@@ -97,7 +102,16 @@ impl Placed {
         state.inventory = inventory;
         state.settings = policy.placement.clone();
         state.rules.clone_from(&policy.workloads);
-        state.places = writes && policy.nri.place;
+        let placed = std::mem::replace(&mut state.places, writes && policy.nri.place);
+        if state.places && !placed {
+            // Who came meanwhile is only known by name.
+            state.again.notify_waiters();
+        }
+    }
+
+    /// Whoever keeps up the link to a runtime is to be told by it once more which containers there are.
+    pub fn again(&self) -> Arc<Notify> {
+        Arc::clone(&self.lock().again)
     }
 
     /// Goes on where the daemon before this one stopped, as far as `tree` still shows what it had granted.
@@ -149,12 +163,18 @@ impl Placed {
     /// Notes who else writes cpusets.
     pub(super) fn beside(&self, others: Others) {
         let mut state = self.lock();
-        state.facts.kubelet = others.kubelet;
+        let before = std::mem::replace(&mut state.facts.kubelet, others.kubelet);
         state.facts.units = others.units;
+        let kubelet = &mut state.facts.kubelet;
+        if kubelet.unread.is_some() {
+            kubelet.keep_untold(before);
+        } else if std::mem::take(&mut state.left_alone) && state.places {
+            state.again.notify_waiters();
+        }
     }
 
     /// Who is declared, and whose each cpuset is. What is somebody else's, or is declared to be left alone, and was ours
-    /// by mistake or until now, is given up.
+    /// by mistake or until now, is given up. What is not known to be anybody's keeps what we gave it, and is not written.
     pub(super) fn owners(
         &self,
         workloads: &[Workload],
@@ -175,10 +195,11 @@ impl Placed {
             let Some(name) = ours.map(|one| one.name().to_owned()) else { continue };
             if declarations.opts_out(&workload.cgroup) {
                 tracing::info!("{} is left alone from now on: it is declared so", workload.name);
-                state.settle("turn", |known, node| known.end(node, id));
+                state.ended("turn", id);
                 continue;
             }
-            let Some(ownership) = owners.foreign(workload) else { continue };
+            let foreign = owners.foreign(workload).filter(|ownership| ownership.owner != Owner::Unknown);
+            let Some(ownership) = foreign else { continue };
             tracing::info!("{} is left alone from now on: {}", workload.name, ownership.refusal());
             state.settle("turn", |known, node| known.give_up(node, id, &name, None, ownership));
         }
@@ -245,9 +266,19 @@ impl Placed {
 
 impl State {
     /// Notes what the runtime calls a container, what is declared for it, and whose its cpuset is.
-    pub(super) fn name(&mut self, one: &mut Announced, known: KnownContainer) {
+    pub(super) fn name(&mut self, one: &mut Announced, mut known: KnownContainer) {
         // Before it is declared to ask for something else than its pod says.
+        let asked = one.pod.containers.first().and_then(|asked| asked.requests.milli_cpus);
+        if let Some(claim) = &mut known.claim
+            && let Some(cpus) = claim.limit(asked.unwrap_or(0))
+        {
+            let who = printable(&format!("{}/{}/{}", known.namespace, known.pod, known.container));
+            tracing::warn!(
+                "{who} asks for less than the CPUs {cpus} of its mark: none of them count as taken"
+            );
+        }
         one.given = self.given(one, &known);
+        self.left_alone |= one.given.as_ref().is_some_and(|given| given.owner == Owner::Unknown);
         self.declare(one, &known);
         self.facts.containers.insert(one.id.clone(), known);
 
@@ -271,11 +302,14 @@ impl State {
         }
     }
 
-    /// Whose its cpuset is, if it is another's.
+    /// Whose its cpuset is, if it is another's. What is ours stays so where it cannot be told any longer.
     fn given(&self, one: &Announced, known: &KnownContainer) -> Option<Ownership> {
         let asked = one.pod.containers.first().filter(|_| one.pod.qos == QosClass::Guaranteed);
         let whole = asked.and_then(ContainerRequest::whole_cpus);
-        given_at_creation(&self.facts, known, one.now.cpus.as_ref(), whole)
+        let given = given_at_creation(&self.facts, known, one.now.cpus.as_ref(), whole)?;
+        let ours = self.containers.holder(&one.id).is_some_and(|holder| !holder.is_given())
+            || one.cgroup.as_ref().is_some_and(|cgroup| self.containers.expects(cgroup));
+        (given.owner != Owner::Unknown || !ours).then_some(given)
     }
 
     /// A container is made with our cpuset instead of what it was to have.
@@ -326,6 +360,7 @@ impl State {
     /// Only these containers are there.
     pub(super) fn only(&mut self, all: &mut [(Announced, KnownContainer)]) {
         self.decisions.only(&all.iter().map(|(one, _)| one.id.as_str()).collect());
+        self.left_alone = false;
         self.names.clear();
         self.facts.containers.clear();
         self.report.unplaced.clear();
@@ -358,14 +393,12 @@ impl State {
         call: &str,
         settle: impl FnOnce(&mut Containers, &mut Node<'_>) -> Settled,
     ) -> Settled {
-        let Some(inventory) = self.inventory.clone().filter(|_| self.places) else {
+        if !self.places {
             return Settled::default();
-        };
-        self.regranted = true;
-        let Self { allocations, settings, containers, .. } = self;
-        let mut settled = settle(containers, &mut Node { inventory: &inventory, settings, allocations });
+        }
+        let mut settled = self.act(settle);
         let now = Instant::now();
-        let told = settled.others.keys().filter_map(|id| Some((containers.cgroup(id)?.clone(), now)));
+        let told = settled.others.keys().filter_map(|id| Some((self.containers.cgroup(id)?.clone(), now)));
         // While paused or barred nobody is told anything.
         if self.held.is_none() {
             self.told.extend(told);
@@ -383,6 +416,23 @@ impl State {
             self.report.unplaced.insert(id.clone(), rejection.to_string());
         }
         settled
+    }
+
+    /// A container has ended. What it had is free, whether anybody may be placed now or not.
+    pub(super) fn ended(&mut self, call: &str, id: &str) -> Settled {
+        if self.places {
+            return self.settle(call, |known, node| known.end(node, id));
+        }
+        // Nobody is told what that changes for others.
+        self.act(|known, node| known.end(node, id));
+        Settled::default()
+    }
+
+    fn act(&mut self, act: impl FnOnce(&mut Containers, &mut Node<'_>) -> Settled) -> Settled {
+        let Some(inventory) = self.inventory.clone() else { return Settled::default() };
+        self.regranted = true;
+        let Self { allocations, settings, containers, .. } = self;
+        act(containers, &mut Node { inventory: &inventory, settings, allocations })
     }
 
     /// Remembers how it was decided about each container, and what changed for which others.
@@ -458,6 +508,12 @@ impl State {
     /// Nothing may be set now but what was set before.
     pub(super) fn is_held(&self) -> bool {
         self.held.is_some()
+    }
+
+    /// The machine that counts.
+    #[cfg(test)]
+    pub(super) fn inventory(&self) -> Option<Arc<Inventory>> {
+        self.inventory.clone()
     }
 
     /// May nothing be set, because it could not be undone?

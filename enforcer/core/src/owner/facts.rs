@@ -58,6 +58,17 @@ pub struct UnitSetting {
     pub line: String,
 }
 
+impl PodClaim {
+    /// Nobody is given more CPUs for itself than the whole ones that it asks for, `milli_cpus` in thousandths: a mark
+    /// that names more names none. Returns those that it named.
+    pub fn limit(&mut self, milli_cpus: u64) -> Option<CpuSet> {
+        let more = |cpus: &mut CpuSet| cpus.len() as u64 > milli_cpus / 1000;
+        let named = self.cpus.take_if(more)?;
+        self.evidence.push_str(", which is more than it asks for");
+        Some(named)
+    }
+}
+
 impl Facts {
     /// The setting of a unit, or of the template that it is an instance of.
     pub(super) fn unit(&self, name: &str) -> Option<&UnitSetting> {

@@ -4,7 +4,7 @@
 //! may be in both. Both list a container only if it has CPUs or memory for itself: everybody else shares what is
 //! left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -81,6 +81,12 @@ impl Kubelet {
     /// Does its CPU manager write the cpuset of every container?
     pub fn is_static(&self) -> bool {
         self.cpu_policy.as_deref() == Some(Self::STATIC_CPUS)
+    }
+
+    /// What files and sockets told before that tell nothing now still counts as given away.
+    pub fn keep_untold(&mut self, before: Self) {
+        let told: BTreeSet<String> = self.claims.iter().map(|claim| claim.source.clone()).collect();
+        self.claims.extend(before.claims.into_iter().filter(|claim| !told.contains(&claim.source)));
     }
 
     /// What a pod has, all its containers together.

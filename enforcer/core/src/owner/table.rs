@@ -137,6 +137,8 @@ fn of_nameless(kubelet: &Kubelet, pod_uid: &str, cpus: Option<&CpuSet>) -> Optio
 /// A kubelet with a static CPU manager sends CPUs with every container, the shared ones too; a container has
 /// exclusive ones if it asks for whole CPUs and comes with as many. It is decided from the request, because
 /// what was last read of the kubelet's state is older than the container.
+///
+/// Where that state cannot be used it is nobody's, and CPUs that look like exclusive ones count as its own.
 pub fn given_at_creation(
     facts: &Facts,
     known: &KnownContainer,
@@ -151,16 +153,17 @@ pub fn given_at_creation(
         cpus: claim.cpus.clone(),
         mems: claim.mems.clone(),
     });
+    let exclusive = asked.filter(|cpus| whole == Some(cpus.len() as u64));
     let in_request = || {
-        let cpus = asked.filter(|cpus| whole == Some(cpus.len() as u64))?;
-        let may_be = kubelet.is_static() || (kubelet.unread.is_some() && kubelet.cpu_policy.is_none());
+        let cpus = exclusive.filter(|_| kubelet.is_static())?;
         let evidence = format!("CPUs {cpus} came with the container");
-        may_be.then(|| Ownership {
-            cpus: Some(cpus.clone()),
-            ..Ownership::of(Owner::KubeletCpuManager, evidence)
-        })
+        Some(Ownership { cpus: Some(cpus.clone()), ..Ownership::of(Owner::KubeletCpuManager, evidence) })
     };
-    let found = listed.or_else(in_request).or(marked)?;
+    let unknown = || {
+        let reason = kubelet.unread.clone()?;
+        Some(Ownership { cpus: exclusive.cloned(), ..Ownership::of(Owner::Unknown, reason) })
+    };
+    let found = listed.or_else(in_request).or(marked).or_else(unknown)?;
     Some(Ownership { evidence: shown(&found.evidence), ..found })
 }
 

@@ -253,6 +253,35 @@ fn what_comes_with_a_container_tells_before_the_list_does() {
     assert_eq!(whose(&policy_none(None), &marked(Owner::Koordlet, None), None, None), Some(Owner::Koordlet));
 }
 
+#[test]
+fn a_mark_names_no_more_cpus_than_whole_ones_are_asked_for() {
+    for (cpus, milli, limited) in
+        [("0-1", 2000, false), ("0-1", 1999, true), ("0", 999, true), ("5", 3000, false), ("0-62", 0, true)]
+    {
+        let mut claim = marked(Owner::DraDriver, Some(cpus)).claim.unwrap();
+        let named = claim.limit(milli).map(|cpus| cpus.to_string());
+        assert_eq!(named.as_deref(), limited.then_some(cpus));
+        assert_eq!((claim.cpus.is_none(), claim.evidence.contains("more")), (limited, limited));
+    }
+    assert_eq!(marked(Owner::Katalyst, None).claim.unwrap().limit(0), None);
+}
+
+#[test]
+fn a_container_that_comes_while_the_state_cannot_be_used_is_nobodys_and_has_what_it_came_with() {
+    for mut facts in [policy_none(None), Facts::default()] {
+        facts.kubelet.unread = Some("checksum of memory_manager_state".into());
+        let given = |asked: &str, whole| {
+            let asked = asked.parse().ok();
+            let found = given_at_creation(&facts, &known("main"), asked.as_ref(), whole).unwrap();
+            assert_eq!(found.evidence, "checksum of memory_manager_state");
+            (found.owner, found.cpus.map(|cpus| cpus.to_string()))
+        };
+        assert_eq!(given("2-3", Some(2)), (Owner::Unknown, Some("2-3".into())));
+        assert_eq!(given("2-5", Some(2)), (Owner::Unknown, None));
+        assert_eq!(given("x", None), (Owner::Unknown, None));
+    }
+}
+
 const PATH: &str = "/kubepods/pod0b5a6f8e-1111-2222-3333-444455556666/abc";
 
 /// A declared container of a pod on CPUs 4-5, whose memory is on node 0.

@@ -36,7 +36,7 @@ use super::{
     remove, resize,
 };
 use crate::{
-    owner::Ownership,
+    owner::{Owner, Ownership},
     policy::placement::PlacementSettings,
     set::{CpuSet, NodeSet},
     workload::{CgroupPath, QosClass},
@@ -206,6 +206,9 @@ impl Containers {
         }
         let holder = Holder::new(new.pod.name.clone(), asked.name.clone());
         let mut settled = Settled::default();
+        if self.holders.get(&new.id).is_some_and(Holder::is_given) {
+            settled = self.end(node, &new.id);
+        }
         // One of that name has ended, whether that was told or not.
         let replaced = self.member(&holder).map(|member| member.id.clone());
         if let Some(old) = replaced.filter(|old| *old != new.id) {
@@ -222,7 +225,7 @@ impl Containers {
     }
 
     /// The cpuset of a container is somebody else's: what it was given there is taken, and it is left alone. What
-    /// we had given it is free.
+    /// we had given it is free. Nothing is learnt from not knowing whose it is: what it has by now stays taken.
     pub fn give_up(
         &mut self,
         node: &mut Node<'_>,
@@ -233,7 +236,9 @@ impl Containers {
     ) -> Settled {
         let (holder, grant) = (Holder::given(id, name), held::given(ownership));
         let known = self.holders.get(id).cloned();
-        if known.as_ref() == Some(&holder) && node.allocations.get(&holder) == Some(&grant) {
+        let nothing_new =
+            ownership.owner == Owner::Unknown || node.allocations.get(&holder) == Some(&grant);
+        if known.as_ref() == Some(&holder) && nothing_new {
             return Settled::default();
         }
         let cgroup = cgroup.cloned().or_else(|| self.member(known.as_ref()?)?.cgroup.clone());
@@ -305,8 +310,8 @@ impl Containers {
         settled
     }
 
-    /// The runtime says what there is: that is all there is. What was given here stays; who has nothing is
-    /// placed, those first whose CPUs can stay theirs. `others` has everybody who is not set as it should be.
+    /// The runtime says what there is: that is all there is. What was given here stays; who has nothing, and who is not
+    /// somebody else's any longer, is placed, those first whose CPUs can stay theirs. `others` has everybody who is not set as it should be.
     pub fn synchronize(&mut self, node: &mut Node<'_>, all: Vec<Announced>) -> Settled {
         let mut settled = Settled::default();
         let there: BTreeSet<&str> = all.iter().map(|one| one.id.as_str()).collect();
@@ -320,10 +325,8 @@ impl Containers {
         let set_to: BTreeMap<String, (Cpuset, Option<Cpuset>)> = all.iter().map(set_to).collect();
         let records = self.expected.take(node.allocations);
         let (mut adopted, mut new) = (Vec::new(), Vec::new());
-        for one in all
-            .into_iter()
-            .filter(|one| one.given.is_some() || one.opts_out || !self.holders.contains_key(&one.id))
-        {
+        let ours = |one: &Announced| self.holders.get(&one.id).is_some_and(|holder| !holder.is_given());
+        for one in all.into_iter().filter(|one| one.given.is_some() || one.opts_out || !ours(one)) {
             let record = records.get(&one.id).filter(|record| record.holds(one.set_to()));
             match (record, one.kept_cpus()) {
                 (Some(record), _) => adopted.push((

@@ -3,12 +3,15 @@
 //! The socket may be absent, come later, vanish with the runtime and return. Each time the link is down the
 //! receiver is told why, once, and connecting is tried again after a while that doubles up to [`LONGEST`]:
 //! a runtime accepts plugins one at a time, so who comes too often is in everybody's way.
+//!
+//! A runtime says which containers there are when a plugin comes, and cannot be asked. Whoever has to know it again
+//! has the link dropped, of which the receiver is told nothing.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{
     net::UnixStream,
-    sync::mpsc,
+    sync::{Notify, mpsc},
     time::{Instant, sleep},
 };
 
@@ -24,8 +27,9 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// A link that lasted so long was a good one: the next attempt comes soon.
 const GOOD: Duration = Duration::from_secs(30);
 
-/// Connects to the socket again and again, until nobody receives the calls any longer.
-pub async fn keep_up(socket: PathBuf, plugin: PluginName, calls: mpsc::Sender<Call>) {
+/// Connects to the socket again and again, until nobody receives the calls any longer. `again` has a link that is up
+/// dropped, so that the runtime says once more which containers there are.
+pub async fn keep_up(socket: PathBuf, plugin: PluginName, calls: mpsc::Sender<Call>, again: Arc<Notify>) {
     let mut pause = SHORTEST;
     let mut said: Option<String> = None;
     loop {
@@ -33,7 +37,13 @@ pub async fn keep_up(socket: PathBuf, plugin: PluginName, calls: mpsc::Sender<Ca
             Ok(stream) => {
                 said = None;
                 let begun = Instant::now();
-                let ended = serve(stream, &plugin, &calls).await;
+                let ended = tokio::select! {
+                    ended = serve(stream, &plugin, &calls) => ended,
+                    () = again.notified() => {
+                        sleep(SHORTEST).await;
+                        continue;
+                    }
+                };
                 if matches!(ended, LinkError::Unheard) {
                     return;
                 }
@@ -81,7 +91,7 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let socket = dir.path().join("nri.sock");
         let (sender, mut calls) = mpsc::channel(4);
-        tokio::spawn(keep_up(socket.clone(), plugin(), sender));
+        tokio::spawn(keep_up(socket.clone(), plugin(), sender, Arc::default()));
         let reason = down(&mut calls).await;
         assert!(reason.starts_with("connecting to ") && reason.contains("nri.sock"), "{reason}");
         for _ in 0..2 {
@@ -95,11 +105,32 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn it_connects_again_when_it_is_told_to_and_nobody_hears_of_it() {
+        let dir = TempDir::new().unwrap();
+        let socket = dir.path().join("nri.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (sender, mut calls) = mpsc::channel(4);
+        let again = Arc::new(Notify::new());
+        tokio::spawn(keep_up(socket, plugin(), sender, Arc::clone(&again)));
+        let mut links = Vec::new();
+        for _ in 0..2 {
+            let (link, _) = listener.accept().await.unwrap();
+            // It registers, so it listens.
+            link.readable().await.unwrap();
+            // The runtime does not close it.
+            links.push(link);
+            again.notify_waiters();
+        }
+        listener.accept().await.unwrap();
+        assert!(calls.try_recv().is_err());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_same_reason_is_told_once_and_nobody_left_to_tell_ends_it() {
         let dir = TempDir::new().unwrap();
         let (sender, mut calls) = mpsc::channel(4);
-        let kept = tokio::spawn(keep_up(dir.path().join("absent.sock"), plugin(), sender));
+        let kept = tokio::spawn(keep_up(dir.path().join("absent.sock"), plugin(), sender, Arc::default()));
         down(&mut calls).await;
         sleep(Duration::from_mins(5)).await;
         assert!(calls.try_recv().is_err());

@@ -7,7 +7,8 @@
 //! | variable `DRA_CPUSET_CLAIM` | dra-driver-cpu, whose claim has these CPUs |
 //!
 //! Whoever makes a pod writes these. A mark can only make us leave the pod alone, and its values are compared and
-//! shown, never set.
+//! shown, never set. CPUs that it names count as taken only as far as the pod has asked for as many
+//! ([`PodClaim::limit`]): what it asks for its owner has had to be granted, what it says of itself has not.
 
 use std::collections::BTreeMap;
 

@@ -14,6 +14,7 @@ use enforcer_core::{
 };
 
 mod deaths;
+mod owners;
 
 use super::*;
 use crate::discover::nri::{

@@ -451,3 +451,28 @@ fn a_container_that_is_declared_to_be_left_alone_is_set_to_nothing_and_takes_not
     let resized = scene.with(|containers, node| containers.resize(node, first));
     assert_eq!((text(&resized.own).as_str(), others(&resized)), ("-/-", pairs(&[("s1", "0-7/-")])));
 }
+
+#[test]
+fn what_turns_out_to_be_nobody_elses_is_placed_when_the_runtime_says_again_who_is_there() {
+    let mut scene = Scene::new();
+    let given = |cpus: Option<&str>| Announced {
+        given: Some(Ownership {
+            cpus: cpus.map(|cpus| cpus.parse().unwrap()),
+            ..Ownership::of(Owner::Unknown, "memory_manager_state")
+        }),
+        ..announced("given", "g1", whole(2), None)
+    };
+    scene.with(|containers, node| containers.create(node, &given(Some("0-1"))));
+    // Not knowing frees nothing.
+    let resized = scene.with(|containers, node| containers.resize(node, given(None)));
+    assert_eq!((resized, scene.host.allocations.exclusive_cpus().to_string()), (Settled::default(), "0-1".into()));
+    let shared = scene.create("shared", "s1", burstable("main", 500));
+    assert_eq!(text(&shared.own), "2-7/0");
+    let all = vec![announced("given", "g1", whole(2), None), announced("shared", "s1", burstable("main", 500), None)];
+    scene.with(|containers, node| containers.synchronize(node, all));
+    assert_eq!((scene.cpus("g1").as_str(), scene.cpus("s1").as_str()), ("0-1/0", "2-7/0"));
+    assert_eq!(scene.host.allocations.iter().count(), 2);
+    assert_eq!(scene.containers.cgroups().count(), 2);
+    scene.end("g1");
+    assert_eq!(scene.cpus("s1"), "0-7/0");
+}

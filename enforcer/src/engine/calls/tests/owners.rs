@@ -1,0 +1,136 @@
+//! Owners that cannot be told, that are told falsely, and containers that come and go while nobody is placed.
+
+use std::pin::pin;
+
+use super::*;
+
+fn kubelet(placed: &Placed, policy: Option<&str>, unread: Option<&str>) {
+    let kubelet = Kubelet {
+        cpu_policy: policy.map(str::to_owned),
+        unread: unread.map(str::to_owned),
+        ..Kubelet::default()
+    };
+    placed.beside(Others { kubelet, ..Others::default() });
+}
+
+fn turn(placed: &Placed, names: &[&str]) -> Vec<Option<Owner>> {
+    let workloads: Vec<Workload> = names.iter().map(|name| workload_of(name)).collect();
+    let (_, owners) = placed.owners(&workloads, &Sample::default(), &Model::default(), &Policy::default());
+    workloads.iter().map(|one| owners.of(one).map(|ownership| ownership.owner)).collect()
+}
+
+fn taken(placed: &Placed) -> String {
+    placed.lock().allocations.exclusive_cpus().to_string()
+}
+
+#[test]
+fn a_state_file_that_cannot_be_used_frees_nothing_and_gives_nothing_twice() {
+    for policy in [None, Some("none")] {
+        let placed = placed(true);
+        kubelet(&placed, Some("none"), None);
+        assert_eq!(cpuset(create(&placed, "one", 2).adjust.as_ref()), "0-1/0");
+        kubelet(&placed, policy, Some("memory_manager_state: input/output error"));
+        assert_eq!(turn(&placed, &["one"]), [Some(Owner::Unknown)]);
+        assert_eq!(taken(&placed), "0-1");
+        // The runtime has stored what we told it.
+        let update = ask(&placed, |reply| Call::Update {
+            subject: with_cpus("one", "", 2, "0-1"),
+            wanted: amounts(2),
+            reply,
+        });
+        assert_eq!(updates(&update), [("id-one".to_owned(), "0-1/0".to_owned())]);
+        // Whose the next one is cannot be told either, so it is left alone.
+        assert_eq!(create(&placed, "two", 2), Answer::default());
+        turn(&placed, &["one", "two"]);
+        assert_eq!(taken(&placed), "0-1");
+        assert_eq!(synchronize(&placed, &["one"], "0-1").updates.len(), 1, "memory nodes");
+        assert_eq!(create(&placed, "two", 2), Answer::default());
+        assert_eq!(taken(&placed), "0-1");
+
+        let again = placed.again();
+        let mut told = pin!(again.notified());
+        kubelet(&placed, Some("none"), None);
+        assert!(told.as_mut().enable(), "the runtime is to say who is there");
+        assert_eq!(turn(&placed, &["one"]), [Some(Owner::NumaEnforcer)]);
+        let answer = synchronize(&placed, &["one", "two"], "");
+        let all = [("id-one", "0-1/0"), ("id-two", "2-3/0")].map(|(id, set)| (id.to_owned(), set.to_owned()));
+        assert_eq!((updates(&answer), taken(&placed)), (all.to_vec(), "0-3".to_owned()));
+    }
+}
+
+#[test]
+fn what_the_kubelet_gave_before_its_state_could_not_be_used_is_still_given() {
+    let placed = placed(true);
+    static_kubelet(&placed, &[("a", "2-3")]);
+    let claims = |placed: &Placed| {
+        let (_, owners) = placed.owners(&[], &Sample::default(), &Model::default(), &Policy::default());
+        owners.claims().iter().map(|claim| claim.cpus.to_string()).collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        kubelet(&placed, None, Some("checksum of cpu_manager_state"));
+        assert_eq!(claims(&placed), ["2-3"]);
+    }
+    static_kubelet(&placed, &[]);
+    assert_eq!(claims(&placed), [""; 0]);
+}
+
+#[test]
+fn a_mark_takes_no_more_cpus_than_its_container_asks_for() {
+    let variable = |mut subject: Box<Subject>, cpus: &str| {
+        subject.container.env.push(format!("DRA_CPUSET_x={cpus}"));
+        subject
+    };
+    let annotated = |mut subject: Box<Subject>, cpus: &str| {
+        let value = format!(r#"{{"cpuset":"{cpus}"}}"#);
+        subject.pod.annotations.insert("scheduling.koordinator.sh/resource-status".into(), value);
+        subject
+    };
+    let asks = |cpus| subject("m", "", Some(amounts(cpus)));
+    for (marked, expected) in [
+        (variable(subject("m", "/besteffort", None), "0-6"), ""),
+        (annotated(subject("m", "/besteffort", None), "0-6"), ""),
+        (variable(asks(2), "4-6"), ""),
+        (variable(asks(2), "4-5"), "4-5"),
+        (annotated(asks(2), "4-5"), "4-5"),
+    ] {
+        let placed = placed(true);
+        let shared = subject("shared", "/besteffort", None);
+        ask(&placed, |reply| Call::Create { subject: shared, reply });
+        let answer = ask(&placed, |reply| Call::Create { subject: marked, reply });
+        assert_eq!((answer, taken(&placed).as_str()), (Answer::default(), expected), "left alone");
+        let owner = turn(&placed, &["m"])[0];
+        assert!(matches!(owner, Some(Owner::Koordlet | Owner::DraDriver)), "{owner:?}");
+        assert_eq!(taken(&placed), expected);
+    }
+}
+
+#[test]
+fn what_ends_while_nobody_is_placed_has_nothing_afterwards() {
+    let policy = |place| {
+        let mut policy = Policy::default();
+        policy.nri.place = place;
+        policy
+    };
+    let placed = placed_by(&policy(true));
+    for name in ["one", "two", "three"] {
+        create(&placed, name, 2);
+    }
+    assert_eq!(taken(&placed), "0-5");
+    let inventory = placed.lock().inventory();
+    placed.follow(inventory.clone(), &policy(false), true);
+    let stopped = ask(&placed, |reply| Call::Stop { subject: subject("one", "", None), reply });
+    assert_eq!(stopped, Answer::default());
+    let removed = Call::Removed(subject("two", "", None));
+    super::super::answer(&placed, &Gate::default(), &Exposure::default(), removed);
+    assert_eq!(create(&placed, "four", 2), Answer::default());
+    let again = placed.again();
+    let mut told = pin!(again.notified());
+    placed.follow(inventory.clone(), &policy(true), true);
+    assert!(told.as_mut().enable(), "who came meanwhile is not known");
+    let mut told = pin!(again.notified());
+    placed.follow(inventory, &policy(true), true);
+    assert!(!told.as_mut().enable(), "nothing has changed");
+    assert_eq!(taken(&placed), "4-5");
+    synchronize(&placed, &["three", "four"], "");
+    assert_eq!((taken(&placed).as_str(), placed.lock().allocations.iter().count()), ("0-1,4-5", 2));
+}
