@@ -274,7 +274,7 @@ pub struct Run {
     /// 127.0.0.1:9477]
     #[arg(long, value_name = "ADDRESS:PORT|off")]
     pub metrics_listen: Option<MetricsListen>,
-    /// When it is told to end, put back every original value, as `restore` does; containers of a runtime keep
+    /// When it ends, put back every original value, as `restore` does; containers of a runtime keep
     /// what it stored for them
     #[arg(long)]
     pub restore_on_exit: bool,
