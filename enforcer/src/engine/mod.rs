@@ -265,21 +265,15 @@ impl Engine {
 
     /// One pass through the stages at `now_ns` of a monotonic clock.
     pub fn tick(&mut self, now_ns: u64) -> Result<TickReport, SourceError> {
-        let seen = self.see(now_ns);
-        if seen.is_err() {
-            self.totals.failed_ticks += 1;
-        }
+        let seen = self.see(now_ns).inspect_err(|_error| self.totals.failed_ticks += 1);
         let (workloads, mut degraded, sample) = seen?;
         degraded.extend(self.record(&workloads));
-        degraded.extend(self.actuator.as_ref().and_then(|actuator| actuator.degraded()));
         let Some(Machine { inventory, degraded: of_machine }) = &self.machine else {
             return Err(SourceError::new("topology", &"was not read"));
         };
-        degraded.extend(of_machine.iter().chain(&self.standing).cloned());
+        degraded.extend(of_machine.iter().cloned());
         let inventory = &Arc::clone(inventory);
-        degraded.extend(self.placed.degraded());
-        degraded.extend(self.exposure.degraded());
-        degraded.extend(self.demotion.degraded());
+        degraded.extend(self.missing());
         let others = self.source.others();
         degraded.extend(others.degraded.iter().cloned());
         self.placed.beside(others);
@@ -373,6 +367,17 @@ impl Engine {
         };
         self.before = Some(sample);
         Ok(report)
+    }
+
+    /// What its parts cannot do just now as they should.
+    fn missing(&self) -> Vec<Degraded> {
+        let mut missing: Vec<Degraded> =
+            self.actuator.as_ref().and_then(|actuator| actuator.degraded()).into_iter().collect();
+        missing.extend(self.placed.degraded());
+        missing.extend(self.exposure.degraded());
+        missing.extend(self.demotion.degraded());
+        missing.extend(self.standing.iter().cloned());
+        missing
     }
 
     fn writes(&self) -> bool {

@@ -39,10 +39,10 @@ pub(super) fn turn(
         match verdict {
             Verdict::Held => tracing::info!("{cgroup}: fares better where it was moved to"),
             Verdict::Reverted => {
-                tracing::warn!("{cgroup}: does not fare better where it was moved to, and goes back")
+                tracing::warn!("{cgroup}: does not fare better where it was moved to, and goes back");
             }
             Verdict::Stays => {
-                tracing::warn!("{cgroup}: does not fare better where it was moved to, but cannot go back")
+                tracing::warn!("{cgroup}: does not fare better where it was moved to, but cannot go back");
             }
             Verdict::GivenUp => tracing::warn!("{cgroup}: could not be brought to where it was to be moved"),
         }

@@ -32,7 +32,7 @@ pub struct Rooms {
     page_bytes: u64,
     files: Vec<(NodeId, RepeatedFile)>,
     zones: BTreeMap<NodeId, ZonePages>,
-    rooms: Vec<(NodeId, NodeRoom)>,
+    seen: Vec<(NodeId, NodeRoom)>,
     refreshed: Option<Instant>,
 }
 
@@ -45,7 +45,7 @@ impl Rooms {
             page_bytes,
             files: Vec::new(),
             zones: BTreeMap::new(),
-            rooms: Vec::new(),
+            seen: Vec::new(),
             refreshed: None,
         }
     }
@@ -56,7 +56,7 @@ impl Rooms {
             self.refresh()?;
             self.refreshed = Some(now);
         }
-        self.rooms.clear();
+        self.seen.clear();
         for (node, file) in &mut self.files {
             let Some(zones) = self.zones.get(node) else { continue };
             // It went just now.
@@ -69,9 +69,9 @@ impl Rooms {
                 file: bytes(pages.file),
                 slab: bytes(pages.slab_reclaimable),
             };
-            self.rooms.push((*node, room));
+            self.seen.push((*node, room));
         }
-        Ok(&self.rooms)
+        Ok(&self.seen)
     }
 
     fn refresh(&mut self) -> Result<(), ReadError> {
@@ -90,7 +90,7 @@ impl Rooms {
                 self.files.push((node, RepeatedFile::open(&path, LONGEST)?));
             }
         }
-        self.rooms.reserve(self.files.len());
+        self.seen.reserve(self.files.len());
         Ok(())
     }
 }

@@ -45,7 +45,9 @@ fn at_home(path: &str, node: usize) -> Result<Cgroup> {
 
 /// Declares these workloads, with further keys for each.
 fn declared(workloads: &[&Cgroup], keys: &str) -> String {
-    workloads.iter().map(|one| format!("{}{keys}\n", product::rules(&[one]))).collect()
+    let rules: Vec<String> =
+        workloads.iter().map(|one| format!("{}{keys}\n", product::rules(&[one]))).collect();
+    rules.concat()
 }
 
 /// A daemon that guards these.

@@ -1,3 +1,5 @@
+//! Turns of a daemon that rebalances: begun, judged, reverted, given up.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Turn, Verdict, turn};

@@ -184,7 +184,10 @@ impl Guardian {
     }
 
     fn carry_out(&mut self, Step { guard, stage, sight, what }: Step, trigger_ns: u64, paused: bool) {
-        let Some(guarded) = self.watch.guards().get(guard).map(|guard| guard.guarded()) else { return };
+        let Some(guarded) = self.watch.guards().get(guard).map(enforcer_core::widening::Guard::guarded)
+        else {
+            return;
+        };
         let cgroup = guarded.cgroup.clone();
         let mems = match what {
             What::Widen(mems) => mems,
@@ -271,7 +274,7 @@ fn killed(watch: &Watch, widening: &Widening, event: &PressureEvent) {
         Some(OomConstraint::Cpuset | OomConstraint::MemoryPolicy) => false,
         _ => return,
     };
-    let mut whose = watch.guards().iter().map(|guard| guard.guarded());
+    let mut whose = watch.guards().iter().map(enforcer_core::widening::Guard::guarded);
     let Some(guarded) = whose.find(|one| one.cgroup_id == Some(event.cgroup_id)) else { return };
     widening.lock().report.killed(by_limit);
     tell(widening, Told { cgroup: guarded.cgroup.clone(), what: Happened::Killed { by_limit } });

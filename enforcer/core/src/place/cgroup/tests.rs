@@ -289,7 +289,7 @@ fn who_is_somewhere_already_stays_under_every_policy_and_never_gets_a_node_that_
         policies.map(|policy| (Some(policy), None)).into_iter().chain([(None, Some(Engine::Pools))])
     {
         for memory_bytes in [None, Some(GIB)] {
-            let wishes = Wishes { policy, engine, ..Wishes::default() };
+            let wishes = Wishes { engine, policy, ..Wishes::default() };
             let wished = Some(Wished { wishes: &wishes, unknown: &[], pools: &pools });
             let request = CgroupRequest { memory_bytes, now: Some(&now), wished, ..request(&path, 2) };
             let kept = request.keep(&inventory, &Allocations::default());
