@@ -236,8 +236,7 @@ impl Containers {
     ) -> Settled {
         let (holder, grant) = (Holder::given(id, name), held::given(ownership));
         let known = self.holders.get(id).cloned();
-        let nothing_new =
-            ownership.owner == Owner::Unknown || node.allocations.get(&holder) == Some(&grant);
+        let nothing_new = ownership.owner == Owner::Unknown || node.allocations.get(&holder) == Some(&grant);
         if known.as_ref() == Some(&holder) && nothing_new {
             return Settled::default();
         }

@@ -465,10 +465,16 @@ fn what_turns_out_to_be_nobody_elses_is_placed_when_the_runtime_says_again_who_i
     scene.with(|containers, node| containers.create(node, &given(Some("0-1"))));
     // Not knowing frees nothing.
     let resized = scene.with(|containers, node| containers.resize(node, given(None)));
-    assert_eq!((resized, scene.host.allocations.exclusive_cpus().to_string()), (Settled::default(), "0-1".into()));
+    assert_eq!(
+        (resized, scene.host.allocations.exclusive_cpus().to_string()),
+        (Settled::default(), "0-1".into())
+    );
     let shared = scene.create("shared", "s1", burstable("main", 500));
     assert_eq!(text(&shared.own), "2-7/0");
-    let all = vec![announced("given", "g1", whole(2), None), announced("shared", "s1", burstable("main", 500), None)];
+    let all = vec![
+        announced("given", "g1", whole(2), None),
+        announced("shared", "s1", burstable("main", 500), None),
+    ];
     scene.with(|containers, node| containers.synchronize(node, all));
     assert_eq!((scene.cpus("g1").as_str(), scene.cpus("s1").as_str()), ("0-1/0", "2-7/0"));
     assert_eq!(scene.host.allocations.iter().count(), 2);
