@@ -44,7 +44,7 @@ use crate::{
     declarations::Declarations,
     id::NodeId,
     model::{Model, WorkloadModel},
-    owner::{Owners, Ownership},
+    owner::{Owner, Owners, Ownership},
     place::{
         Allocations, Bounds, CgroupRequest, ContainerRequest, Containers, Grant, Holder, Inventory, Trace,
         Wished, Wishes, hold,
@@ -158,7 +158,10 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     };
     let (others, declared): (Vec<_>, Vec<_>) =
         declared(inputs).into_iter().partition(|one| one.foreign.is_some());
-    let holders: BTreeSet<Holder> = declared.iter().map(|one| Holder::cgroup(one.cgroup)).collect();
+    // Of whom it is not known whose they are, nobody has taken anything yet.
+    let unknown = others.iter().filter(|one| one.foreign.is_some_and(|it| it.owner == Owner::Unknown));
+    let holders: BTreeSet<Holder> =
+        declared.iter().chain(unknown).map(|one| Holder::cgroup(one.cgroup)).collect();
     allocations.retain(|holder| !holder.is_cgroup() || holders.contains(holder));
     hold(inputs.inventory, allocations, inputs.owners.claims());
     let machine = &inputs.inventory.machine;

@@ -327,6 +327,18 @@ fn an_owner_that_comes_later_takes_back_what_was_given() {
 }
 
 #[test]
+fn not_knowing_whose_it_is_takes_nothing_back() {
+    let mut allocations = Allocations::default();
+    scene(Facts::default()).decide_with(&History::default(), &mut allocations);
+    let before = allocations.exclusive_cpus();
+    let mut facts = Facts::default();
+    facts.kubelet.unread = Some("checksum of cpu_manager_state".into());
+    let decision = scene(facts).decide_with(&History::default(), &mut allocations);
+    assert_eq!((decision.refused.len(), before.len()), (1, 4));
+    assert_eq!(allocations.exclusive_cpus(), before);
+}
+
+#[test]
 fn a_cpuset_that_is_not_what_its_owner_gave_is_a_finding() {
     let findings = |claims| {
         let scene = scene(facts(claims, Some(known("main"))));

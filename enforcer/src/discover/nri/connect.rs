@@ -105,27 +105,6 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn it_connects_again_when_it_is_told_to_and_nobody_hears_of_it() {
-        let dir = TempDir::new().unwrap();
-        let socket = dir.path().join("nri.sock");
-        let listener = UnixListener::bind(&socket).unwrap();
-        let (sender, mut calls) = mpsc::channel(4);
-        let again = Arc::new(Notify::new());
-        tokio::spawn(keep_up(socket, plugin(), sender, Arc::clone(&again)));
-        let mut links = Vec::new();
-        for _ in 0..2 {
-            let (link, _) = listener.accept().await.unwrap();
-            // It registers, so it listens.
-            link.readable().await.unwrap();
-            // The runtime does not close it.
-            links.push(link);
-            again.notify_waiters();
-        }
-        listener.accept().await.unwrap();
-        assert!(calls.try_recv().is_err());
-    }
-
     #[tokio::test(start_paused = true)]
     async fn the_same_reason_is_told_once_and_nobody_left_to_tell_ends_it() {
         let dir = TempDir::new().unwrap();
