@@ -105,7 +105,7 @@ impl Placed {
         let placed = std::mem::replace(&mut state.places, writes && policy.nri.place);
         if state.places && !placed {
             // Who came meanwhile is only known by name.
-            state.again.notify_waiters();
+            state.again.notify_one();
         }
     }
 
@@ -169,7 +169,7 @@ impl Placed {
         if kubelet.unread.is_some() {
             kubelet.keep_untold(before);
         } else if std::mem::take(&mut state.left_alone) && state.places {
-            state.again.notify_waiters();
+            state.again.notify_one();
         }
     }
 

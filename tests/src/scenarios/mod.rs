@@ -130,21 +130,30 @@ pub const ALL: &[Scenario] = &[
     product("correct-drift", "2s", "", drift::repaired),
     product("correct-partition", "2s", "", partition::keeps_strangers_out),
     product("correct-partition-refused", "2s", "", partition::refused),
-    long("rebalance-four", "2s", BALANCING_OFF, rebalance::four),
+    Scenario { only_by_name: true, ..long("rebalance-four", "2s", BALANCING_OFF, rebalance::four) },
     Scenario { only_by_name: true, ..product("correct-late", "2s", "", late::between_two_turns) },
     Scenario { only_by_name: true, ..long("correct-idle", "2s", "", idle::of_two_hundred) },
     // Without the kernel's own balancing, which would move pages between the nodes.
     product("widen-before-oom", "hmat", BALANCING_OFF, widening::before_the_oom_killer),
-    long("widen-full-speed", "hmat", BALANCING_OFF, widening::at_full_speed),
-    product("widen-order", "hmat", BALANCING_OFF, widening::in_order),
-    product("widen-where-it-may", "hmat", BALANCING_OFF, widening::where_it_may),
+    Scenario {
+        only_by_name: true,
+        ..long("widen-full-speed", "hmat", BALANCING_OFF, widening::at_full_speed)
+    },
+    Scenario { only_by_name: true, ..product("widen-order", "hmat", BALANCING_OFF, widening::in_order) },
+    Scenario {
+        only_by_name: true,
+        ..product("widen-where-it-may", "hmat", BALANCING_OFF, widening::where_it_may)
+    },
     Scenario {
         only_by_name: true,
         limit_seconds: 7_200,
         ..long("widen-matrix", "hmat", BALANCING_OFF, widening::over_the_matrix)
     },
-    long("tiers-cold-down-hot-back", "hmat", BALANCING_OFF, tiers::cold_down_hot_back),
-    long("tiers-cpuset", "hmat", BALANCING_OFF, tiers::stay_in_the_cpuset),
+    Scenario {
+        only_by_name: true,
+        ..long("tiers-cold-down-hot-back", "hmat", BALANCING_OFF, tiers::cold_down_hot_back)
+    },
+    Scenario { only_by_name: true, ..long("tiers-cpuset", "hmat", BALANCING_OFF, tiers::stay_in_the_cpuset) },
     product("degrade-one-node", "uma", "", degrade::one_node),
     product("degrade-no-btf", "2s", "", degrade::no_btf),
     product("degrade-no-cap-bpf", "2s", "", degrade::no_cap_bpf),

@@ -33,6 +33,12 @@ pub async fn keep_up(socket: PathBuf, plugin: PluginName, calls: mpsc::Sender<Ca
     let mut pause = SHORTEST;
     let mut said: Option<String> = None;
     loop {
+        // A link that is new tells everything anyway.
+        tokio::select! {
+            biased;
+            () = again.notified() => {}
+            () = std::future::ready(()) => {}
+        }
         let (reason, lasted) = match UnixStream::connect(&socket).await {
             Ok(stream) => {
                 said = None;
@@ -103,6 +109,27 @@ mod tests {
             let reason = down(&mut calls).await;
             assert!(reason.contains("NRI link") || reason.contains("nri.sock"), "{reason}");
         }
+    }
+
+    #[tokio::test]
+    async fn it_connects_again_when_it_is_told_to_and_nobody_hears_of_it() {
+        let dir = TempDir::new().unwrap();
+        let socket = dir.path().join("nri.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (sender, mut calls) = mpsc::channel(4);
+        let again = Arc::new(Notify::new());
+        tokio::spawn(keep_up(socket, plugin(), sender, Arc::clone(&again)));
+        let mut links = Vec::new();
+        for _ in 0..2 {
+            let (link, _) = listener.accept().await.unwrap();
+            // It registers, so it listens.
+            link.readable().await.unwrap();
+            // The runtime does not close it.
+            links.push(link);
+            again.notify_one();
+        }
+        listener.accept().await.unwrap();
+        assert!(calls.try_recv().is_err());
     }
 
     #[tokio::test(start_paused = true)]
