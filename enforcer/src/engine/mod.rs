@@ -274,9 +274,7 @@ impl Engine {
         degraded.extend(of_machine.iter().cloned());
         let inventory = &Arc::clone(inventory);
         degraded.extend(self.missing());
-        let others = self.source.others();
-        degraded.extend(others.degraded.iter().cloned());
-        self.placed.beside(others);
+        degraded.extend(self.look_beside());
 
         let model = Model::new(&inventory.machine, &workloads, &sample, self.before.as_ref());
         let (declarations, owners) = self.placed.owners(&workloads, &sample, &model, &self.policy);
@@ -367,6 +365,14 @@ impl Engine {
         };
         self.before = Some(sample);
         Ok(report)
+    }
+
+    /// Sees who else writes cpusets; returns what could not be seen of them.
+    fn look_beside(&mut self) -> Vec<Degraded> {
+        let others = self.source.others();
+        let degraded = others.degraded.clone();
+        self.placed.beside(others);
+        degraded
     }
 
     /// What its parts cannot do just now as they should.
