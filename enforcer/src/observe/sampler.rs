@@ -180,10 +180,10 @@ impl Sampler {
     /// Memory pressure, for a thread that acts on it at once. It never tells anything where nothing can.
     pub fn tap(&self) -> PressureTap {
         #[cfg(feature = "bpf")]
-        let tap = self.kernel.as_ref().and_then(KernelSide::tap);
+        let tap = self.kernel.as_ref().and_then(KernelSide::tap).unwrap_or_default();
         #[cfg(not(feature = "bpf"))]
-        let tap = None;
-        tap.unwrap_or_default()
+        let tap = PressureTap::default();
+        tap
     }
 
     /// Takes a sample of the workloads at `monotonic_ns`.
