@@ -11,7 +11,7 @@ use crate::{axis, options, permitted, refused};
 
 /// Instructions by program and series of kernels; `v1` where the cpuset controller is on cgroup v1, which
 /// takes another way from a task to its cgroup.
-const RECORD: [(&str, &[(&str, u64)]); 23] = [
+const RECORD: [(&str, &[(&str, u64)]); 24] = [
     ("cgroup_mkdir", &[("6.1", 77), ("6.12", 77), ("6.18", 76), ("6.18 v1", 76)]),
     ("cgroup_release", &[("6.1", 29), ("6.12", 29), ("6.18", 29), ("6.18 v1", 29)]),
     ("cpu_clock", &[("6.1", 81), ("6.12", 72), ("6.18", 71), ("6.18 v1", 145)]),
@@ -35,6 +35,7 @@ const RECORD: [(&str, &[(&str, u64)]); 23] = [
     ("sched_switch", &[("6.1", 116), ("6.12", 107), ("6.18", 105), ("6.18 v1", 109)]),
     ("sched_wakeup_new", &[("6.1", 278), ("6.12", 272), ("6.18", 268), ("6.18 v1", 272)]),
     ("task_numa_fault", &[("6.1", 104), ("6.12", 95), ("6.18", 94)]),
+    ("wakeup_kswapd", &[("6.12", 99)]),
 ];
 
 /// Percent of the record that is still accepted.
