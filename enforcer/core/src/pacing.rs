@@ -6,6 +6,10 @@
 //!
 //! Idea: the size of a call follows what calls really took (down at once and in proportion, up by doubling,
 //! and only when twice as much would still be in time), and a bucket of credit bounds the bytes of all calls.
+//! But a part of each call has nothing to do with its size: before the process is locked the kernel has every CPU put
+//! its batches of pages back (`lru_add_drain_all`, called by `do_pages_move` of mm/migrate.c), and waits for those that
+//! are busy. Smaller calls would only have more of that. So what counts is how much longer a call takes than smaller
+//! ones did.
 //!
 //! Terminology. The *credit* is what may be moved now; it grows with time up to the *burst*, a tenth of a second's
 //! worth. A caller that has to take on more than it was allowed (a huge page is moved as a whole) owes the rest.
@@ -23,7 +27,7 @@ const NS_PER_SECOND: u128 = 1_000_000_000;
 pub struct PaceLimits {
     /// Bytes that all calls together move in a second; no bound when absent.
     pub bytes_per_second: Option<u64>,
-    /// How long one call should take at most.
+    /// How long one call should take at most, but for what does not depend on its size.
     pub call: Duration,
     /// Bytes of a call below which it is not made smaller, however long it took.
     pub smallest: u64,
@@ -56,6 +60,8 @@ pub enum Allowance {
 pub struct Pace {
     limits: PaceLimits,
     call_bytes: u64,
+    /// What calls of each order of magnitude took; the base 2 logarithm of the bytes is the index.
+    took: [Took; 64],
     /// Negative after a call that took on more than it was allowed.
     credit: i128,
     at_ns: u64,
@@ -63,13 +69,41 @@ pub struct Pace {
 
 /// First size of a call: some milliseconds on a slow machine.
 const FIRST: u64 = 2 << 20;
+/// Calls of a size that must have been seen before larger ones are held against them: one alone may have been unlucky.
+const LEAST_SEEN: u32 = 2;
+/// After so many calls of other sizes nothing is left of what was learned of one: what is no longer so is found out.
+const FADES: u64 = 256;
+
+/// What calls of about one size took.
+#[derive(Debug, Clone, Copy, Default)]
+struct Took {
+    bytes: u64,
+    ns: u64,
+    seen: u32,
+    /// Calls of other sizes since then.
+    age: u64,
+}
+
+impl Took {
+    /// Down at once, up by a quarter.
+    fn note(&mut self, bytes: u64, ns: u64) {
+        let most = self.ns.saturating_add(self.ns / 4).saturating_add(1);
+        let ns = if self.seen == 0 { ns } else { ns.min(most) };
+        *self = Self { bytes, ns, seen: self.seen.saturating_add(1), age: 0 };
+    }
+
+    /// What a call is still believed to take.
+    fn believed_ns(&self) -> u64 {
+        self.ns - self.ns / FADES * self.age.min(FADES)
+    }
+}
 
 impl Pace {
     /// Begins at `now_ns` of a monotonic clock with a full credit and calls of 2 MiB.
     pub fn new(limits: PaceLimits, now_ns: u64) -> Self {
         let limits = PaceLimits { smallest: limits.smallest.clamp(1, limits.largest.max(1)), ..limits };
         let call_bytes = FIRST.clamp(limits.smallest, limits.largest.max(1));
-        let mut pace = Self { limits, call_bytes, credit: 0, at_ns: now_ns };
+        let mut pace = Self { limits, call_bytes, took: [Took::default(); 64], credit: 0, at_ns: now_ns };
         pace.credit = i128::from(pace.burst());
         pace
     }
@@ -105,13 +139,50 @@ impl Pace {
         if bytes == 0 {
             return;
         }
-        let PaceLimits { call, smallest, largest, .. } = self.limits;
-        if took > call {
-            let fit = u128::from(bytes).saturating_mul(call.as_nanos()) / took.as_nanos().max(1);
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let by_size = self.by_size(bytes, took);
+        self.learn(bytes, took);
+        let PaceLimits { smallest, largest, .. } = self.limits;
+        let call = u64::try_from(self.limits.call.as_nanos()).unwrap_or(u64::MAX);
+        if by_size > call && self.is_smallest_and_wrongly_so(bytes, took, call) {
+            self.call_bytes = self.call_bytes.saturating_mul(2).min(largest.max(smallest));
+        } else if by_size > call {
+            let fit = u128::from(bytes) * u128::from(call) / u128::from(by_size);
             let fit = u64::try_from(fit).unwrap_or(u64::MAX);
             self.call_bytes = fit.min(self.call_bytes).max(smallest);
-        } else if bytes >= self.call_bytes && took.saturating_mul(2) <= call {
+        } else if bytes >= self.call_bytes && by_size.saturating_mul(2) <= call {
             self.call_bytes = self.call_bytes.saturating_mul(2).min(largest.max(smallest));
+        }
+    }
+
+    /// Of the time that a call took, in nanoseconds, what it took because of its size: all of it, as long as nothing
+    /// is known of calls that were half as large or less.
+    fn by_size(&self, bytes: u64, took: u64) -> u64 {
+        let smaller = self.took.iter().find(|took| took.seen >= LEAST_SEEN);
+        let Some(smaller) = smaller.filter(|smaller| smaller.bytes <= bytes / 2) else { return took };
+        let longer = u128::from(took.saturating_sub(smaller.believed_ns()));
+        let by_size = longer * u128::from(bytes) / u128::from(bytes - smaller.bytes).max(1);
+        u64::try_from(by_size).unwrap_or(u64::MAX).min(took)
+    }
+
+    /// Can calls not become smaller, and would twice as large ones not take much longer? As far as larger ones were seen.
+    fn is_smallest_and_wrongly_so(&self, bytes: u64, took: u64, call: u64) -> bool {
+        let smallest = self.limits.smallest;
+        let known = self.took.get(smallest.ilog2() as usize).is_some_and(|took| took.seen >= LEAST_SEEN);
+        let larger = self.took.iter().find(|took| took.seen > 0 && took.bytes / 2 >= bytes);
+        let in_time = |larger: &Took| {
+            let longer = u128::from(larger.believed_ns().saturating_sub(took));
+            longer * 2 * u128::from(bytes) / u128::from(larger.bytes - bytes).max(1) <= u128::from(call)
+        };
+        known && bytes == smallest && self.call_bytes == smallest && larger.is_none_or(in_time)
+    }
+
+    fn learn(&mut self, bytes: u64, took: u64) {
+        for other in &mut self.took {
+            other.age = other.age.saturating_add(1);
+        }
+        if let Some(own) = self.took.get_mut(bytes.max(1).ilog2() as usize) {
+            own.note(bytes, took);
         }
     }
 
@@ -151,6 +222,31 @@ mod tests {
         // The rest of a range tells nothing about larger calls.
         pace.note(4096, Duration::from_micros(1));
         assert_eq!(pace.call_bytes(), MIB / 2);
+    }
+
+    #[test]
+    fn what_every_call_takes_does_not_make_calls_smaller() {
+        let mut pace = Pace::new(limits(None), 0);
+        // Each waits 40 ms for busy CPUs, and copies a MiB in 8 ms.
+        let took = |bytes: u64| Duration::from_millis(40) + Duration::from_micros(bytes / 131);
+        let sizes: Vec<u64> = (0..200)
+            .map(|_| {
+                let bytes = pace.call_bytes();
+                pace.note(bytes, took(bytes));
+                bytes
+            })
+            .collect();
+        assert_eq!(sizes[3], 64 << 10, "nothing is known of smaller ones before: {sizes:?}");
+        let mean = sizes[20..].iter().sum::<u64>() / 180;
+        assert!(mean > MIB / 2, "{mean} of {sizes:?}");
+        assert!(sizes[20..].iter().all(|size| *size < 3 * MIB), "{sizes:?}");
+        // The CPUs are idle again, and so it is found out that smaller calls are quicker.
+        let quick = |bytes: u64| Duration::from_micros(bytes / 131);
+        for _ in 0..1000 {
+            let bytes = pace.call_bytes();
+            pace.note(bytes, quick(bytes));
+        }
+        assert!(quick(pace.call_bytes()) <= limits(None).call, "{}", pace.call_bytes());
     }
 
     #[test]
@@ -201,6 +297,21 @@ mod tests {
                     moved += u128::from(bytes);
                 }
                 prop_assert!(moved <= u128::from(burst) + u128::from(rate) * u128::from(now) / NS_PER_SECOND + 1);
+            }
+        }
+
+        /// Whatever each call takes beside its bytes, the bytes are in time after a few calls, or as few as may be.
+        #[test]
+        fn what_the_bytes_take_is_in_time(ns_per_page in 1u64..2_000_000, fixed in 0u64..200_000_000) {
+            let bounds = limits(None);
+            let mut pace = Pace::new(bounds, 0);
+            let copied = |bytes: u64| Duration::from_nanos(bytes / 4096 * ns_per_page);
+            for step in 0..300 {
+                let bytes = pace.call_bytes();
+                let most = bounds.call * 2;
+                // Twice the smallest is tried again now and then.
+                prop_assert!(step < 30 || copied(bytes) <= most || bytes <= bounds.smallest * 2, "{bytes}");
+                pace.note(bytes, copied(bytes) + Duration::from_nanos(fixed));
             }
         }
 
