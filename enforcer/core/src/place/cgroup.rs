@@ -181,13 +181,31 @@ impl CgroupRequest<'_> {
             && u32::try_from(cpus.len()).is_ok_and(|count| count == self.cpus)
             && cpus.is_subset(&self.allowed_cpus(inventory))
             && mems.is_subset(&self.usable_nodes(inventory));
+        let apart = self.may_be_apart();
+        let near = if apart { inventory.machine.nodes_of(cpus) } else { NodeSet::new() };
         let mut pod = self.pod(inventory);
         let container = pod.containers.first_mut().filter(|_| as_asked)?;
         container.allowed_cpus = Some(cpus.clone());
-        container.allowed_nodes = Some(mems.clone());
+        container.allowed_nodes = Some(mems.union(&near));
         let mut trial = allocations.clone();
         admission::admit(inventory, &self.settings(), &mut trial, &pod, &mut Trace::default()).ok()?;
-        trial.get(&Holder::cgroup(self.cgroup)).cloned()
+        let holder = Holder::cgroup(self.cgroup);
+        let grant = trial.get(&holder).cloned()?;
+        if !apart {
+            return Some(grant);
+        }
+        let mut account = ZoneAccount::new(inventory, allocations, |other| *other == holder);
+        let needed = self.needed_bytes();
+        account.fits(mems, MemoryResource::Memory, needed).then(|| Grant {
+            mems: mems.clone(),
+            memory: vec![account.promise(mems, MemoryResource::Memory, needed)],
+            ..grant
+        })
+    }
+
+    /// Does its policy say nothing of where its memory is? Then what it has is an answer, even far from its CPUs.
+    fn may_be_apart(&self) -> bool {
+        self.engine() == Engine::Hints && self.wish(|wishes| wishes.policy) == Some(TopologyPolicy::None)
     }
 
     /// Where the cgroup should be. The allocations have it from then on; on an error they are as

@@ -301,3 +301,28 @@ fn who_is_somewhere_already_stays_under_every_policy_and_never_gets_a_node_that_
         }
     }
 }
+
+#[test]
+fn under_no_policy_cpus_and_memory_may_stay_apart_and_under_any_other_they_may_not() {
+    let (path, pools, inventory) = (path(), PoolsSettings::default(), inventory(machine()));
+    let now = figures("4-5", "0", &[(0, 1)]);
+    for (policy, kept) in [
+        (TopologyPolicy::None, Some("4-5 on 0, 1073741824 of 0")),
+        (TopologyPolicy::BestEffort, None),
+        (TopologyPolicy::SingleNumaNode, None),
+    ] {
+        let wishes = Wishes { policy: Some(policy), ..Wishes::default() };
+        let wished = Some(Wished { wishes: &wishes, unknown: &[], pools: &pools });
+        let request = CgroupRequest { now: Some(&now), wished, ..request(&path, 2) };
+        let mut allocations = Allocations::default();
+        let grant = request.keep(&inventory, &allocations);
+        let said = grant.as_ref().map(|grant| {
+            let claims = grant.memory.iter().map(|claim| format!("{} of {}", claim.bytes, claim.zone));
+            format!("{} on {}, {}", grant.exclusive, grant.mems, claims.collect::<String>())
+        });
+        assert_eq!(said.as_deref(), kept, "{policy:?}");
+        let Some(grant) = grant else { continue };
+        allocations.give(Holder::cgroup(&path), grant.clone());
+        assert_eq!(request.keep(&inventory, &allocations), Some(grant), "and stay so");
+    }
+}
