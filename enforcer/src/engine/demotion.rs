@@ -314,8 +314,8 @@ impl Standing {
         let before = std::mem::replace(&mut self.promoted, look.promoted);
         let by_kernel = look.promoted.zip(before).map_or(0, |(now, before)| now.saturating_sub(before));
         let returned = up.saturating_add(by_kernel).min(self.below);
+        self.trust.note(down, self.below, returned, of.idle, of.now_ns);
         self.below = (self.below - returned).saturating_add(down);
-        self.trust.note(down, returned, of.idle, of.now_ns);
         add(&mut self.moves.down_bytes, look.source, down);
         add(&mut self.moves.up_bytes, look.source, up);
         add(&mut self.moves.up_bytes, "kernel", by_kernel);

@@ -76,7 +76,8 @@ pub(super) fn cold_down_hot_back(checks: &mut Checks) -> Result<()> {
         Ok::<_, anyhow::Error>(metrics.sum(MOVED, &[("cgroup", cgroup.path()), ("direction", direction)]))
     };
     checks.above("bytes down, by the metrics", 129.9 * 1_048_576.0, Some(moved("down")?));
-    checks.equal("bytes up, by the metrics", 0.0, moved("up")?);
+    // Whoever asks the program makes it touch its own code and stack, which were cold.
+    checks.below("bytes up, by the metrics", 1_048_576.0, Some(moved("up")?));
     let halvings = || daemon.labelled(HALVINGS, &[("cgroup", cgroup.path())]);
     checks.equal("halvings", Some(0.0), halvings()?);
 

@@ -3,10 +3,13 @@
 //! Problem: whoever asks the kernel for more than is cold gets the hot set too, and a round that was wrong costs
 //! twice: the pages come back, and were slow meanwhile.
 //!
-//! Idea: the least of what is cold, of what the lower tier can take, and of the rate; halved for each round whose pages
-//! were wanted back, with a rest that doubles, and one step back up after some rounds that were right.
+//! Idea: the least of what is cold, of what the lower tier can take, and of the rate; halved when what was moved lately
+//! is wanted back, with a rest that doubles, and one step back up after some rounds that were right.
 //!
 //! Terminology. Bytes are *returned* when they were moved down and are wanted back: hot there, or promoted by the kernel.
+//! *Lately* is what was moved down, worth a sixteenth less with each round: pages come back some rounds after they left.
+//! A process that wakes up once touches a few pages that were rightly taken for cold; these are held against all that
+//! is below as well, or else a calm time, in which nothing goes down, would make every one of them a mistake.
 //!
 //! Must never give more than what is cold. Time is an argument.
 
@@ -16,8 +19,12 @@ use serde::{Deserialize, Serialize};
 
 /// Part of the target's memory that stays free: a tenth.
 const KEPT_FREE: u64 = 10;
-/// One returned byte in so many makes a round wrong.
+/// One returned byte in so many, of what was moved lately, is wrong.
 const WRONG: u64 = 20;
+/// Of all that is below, the part that counts as if it was moved lately.
+const SETTLED: u64 = 16;
+/// With each round, what was moved lately is worth so much less.
+const FADES: u64 = 16;
 /// Most halvings.
 const MOST: u32 = 6;
 /// Rounds that have to be right for one step back.
@@ -80,6 +87,7 @@ pub struct Trust {
     halvings: u32,
     right: u32,
     rest_until_ns: u64,
+    lately: u64,
 }
 
 impl Trust {
@@ -107,9 +115,12 @@ impl Trust {
         }
     }
 
-    /// Of what was moved down, so much has been wanted back since; pages are cold after `idle`.
-    pub fn note(&mut self, down: u64, returned: u64, idle: Duration, now_ns: u64) {
-        if returned > 0 && returned.saturating_mul(WRONG) >= down {
+    /// A round moved so much down; of the bytes that were `below` before it, so many were wanted back. Pages are cold
+    /// after `idle`.
+    pub fn note(&mut self, down: u64, below: u64, returned: u64, idle: Duration, now_ns: u64) {
+        let trusted = self.lately.max(below / SETTLED);
+        self.lately = (self.lately - self.lately / FADES).saturating_add(down);
+        if returned > 0 && returned.saturating_mul(WRONG) >= trusted {
             self.right = 0;
             if now_ns < self.rest_until_ns {
                 // The rest of what was wanted back already.
@@ -161,20 +172,42 @@ mod tests {
     fn what_is_wanted_back_halves_the_next_round_and_right_ones_undo_it() {
         let plenty = supply(100, None, 400, 200);
         let mut trust = Trust::default();
-        trust.note(100 * MIB, 4 * MIB, IDLE, 0);
-        assert_eq!(trust, Trust::default(), "a few pages do not make a round wrong");
-        trust.note(100 * MIB, 60 * MIB, IDLE, 0);
+        trust.note(100 * MIB, 0, 0, IDLE, 0);
+        trust.note(0, 100 * MIB, 4 * MIB, IDLE, 0);
+        assert_eq!(trust.halvings(), 0, "a few pages do not make a round wrong");
+        trust.note(0, 100 * MIB, 60 * MIB, IDLE, 0);
         assert_eq!(trust.amount(&plenty, SECOND), (0, Bound::BackOff), "it rests");
         assert_eq!(trust.amount(&plenty, 5 * SECOND), (50 * MIB, Bound::BackOff));
-        trust.note(50 * MIB, 50 * MIB, IDLE, 5 * SECOND);
+        trust.note(50 * MIB, 90 * MIB, 50 * MIB, IDLE, 5 * SECOND);
         assert_eq!(trust.amount(&plenty, 14 * SECOND), (0, Bound::BackOff), "for twice as long");
         assert_eq!(trust.amount(&plenty, 15 * SECOND), (25 * MIB, Bound::BackOff));
         for (round, halvings) in [2, 2, 1, 1, 1, 0, 0].into_iter().enumerate() {
-            trust.note(MIB, 0, IDLE, 20 * SECOND);
+            trust.note(MIB, 0, 0, IDLE, 20 * SECOND);
             assert_eq!(trust.halvings(), halvings, "round {round}");
         }
-        trust.note(0, 0, IDLE, 20 * SECOND);
+        trust.note(0, 0, 0, IDLE, 20 * SECOND);
         assert_eq!(trust.amount(&plenty, 20 * SECOND), (100 * MIB, Bound::Cold));
+    }
+
+    #[test]
+    fn a_few_pages_that_wake_up_in_a_calm_time_are_no_mistake_and_the_working_set_of_an_hour_ago_is() {
+        let mut trust = Trust::default();
+        trust.note(132 * MIB, 0, 0, IDLE, 0);
+        for round in 0..1000 {
+            trust.note(0, 132 * MIB, 16 << 10, IDLE, round * SECOND);
+        }
+        assert_eq!(trust.halvings(), 0);
+        trust.note(0, 132 * MIB, 20 * MIB, IDLE, 1000 * SECOND);
+        assert_eq!(trust.halvings(), 1);
+        // Much that went down long ago does not hide that half of what goes down now comes back.
+        let mut trust = Trust::default();
+        trust.note(10_000 * MIB, 0, 0, IDLE, 0);
+        for round in 0..200 {
+            trust.note(0, 10_000 * MIB, 0, IDLE, round * SECOND);
+        }
+        trust.note(100 * MIB, 10_000 * MIB, 0, IDLE, 201 * SECOND);
+        trust.note(0, 10_100 * MIB, 50 * MIB, IDLE, 202 * SECOND);
+        assert_eq!(trust.halvings(), 1);
     }
 
     proptest! {
@@ -182,11 +215,11 @@ mod tests {
         fn never_more_than_is_cold_nor_than_any_other_bound(
             cold in any::<u64>(), estimate in prop::option::of(any::<u64>()), total in any::<u64>(),
             free in any::<u64>(), rate in any::<u64>(), now in any::<u64>(),
-            rounds in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 0..12),
+            rounds in prop::collection::vec(any::<[u64; 4]>(), 0..12),
         ) {
             let mut trust = Trust::default();
-            for (down, returned, at) in rounds {
-                trust.note(down, returned, IDLE, at);
+            for [down, below, returned, at] in rounds {
+                trust.note(down, below, returned, IDLE, at);
                 prop_assert!(trust.halvings() <= MOST);
             }
             let supply = Supply { cold, estimate, room: Room { total, free }, rate };
@@ -200,11 +233,11 @@ mod tests {
         fn trust_comes_back(wrong in 1usize..20) {
             let mut trust = Trust::default();
             for round in 0..wrong as u64 {
-                trust.note(1, 1, IDLE, round * 1000 * SECOND);
+                trust.note(1, 1, 1, IDLE, round * 1000 * SECOND);
             }
             prop_assert!(trust.halvings() > 0);
             for _ in 0..MOST * RIGHT {
-                trust.note(1, 0, IDLE, 0);
+                trust.note(1, 0, 0, IDLE, 0);
             }
             prop_assert_eq!(trust.halvings(), 0);
         }

@@ -103,7 +103,7 @@ fn a_second_source_a_full_node_and_a_promoting_kernel_are_heard() {
 #[test]
 fn a_wrong_round_halves_the_next() {
     let mut trust = Trust::default();
-    trust.note(100 * MIB, 100 * MIB, Duration::ZERO, 0);
+    trust.note(0, 100 * MIB, 100 * MIB, Duration::ZERO, 0);
     let round = decided(&CASE, &trust);
     assert_eq!((flows(&round.down), round.bound), (vec![(0, 2, 50)], Some(Bound::BackOff)));
     assert_eq!(flows(&round.up), [(2, 0, 40)], "what is hot comes back all the same");
