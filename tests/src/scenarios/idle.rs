@@ -1,4 +1,4 @@
-//! A node on which nothing happens: what does a daemon cost that keeps two hundred workloads in place?
+//! A node on which nothing happens: what does a daemon cost that keeps two hundred containers in place?
 //!
 //! That nothing is written is asserted. Time and memory are printed as notes: emulation makes every instruction
 //! slow, so the share of a CPU is a bound from above on what a real one needs.
@@ -10,15 +10,19 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::{cgroup::Cgroup, check::Checks, hog::Hog, memory, process::Running, product::Daemon};
+use super::pods::{CONFIG, END, connected, told};
+use crate::{
+    check::Checks,
+    containerd::Containerd,
+    cri::{Amounts, Cri, Plan, Pod},
+    memory,
+    product::Daemon,
+};
 
-/// Workloads, each in its own cgroup.
-const WORKLOADS: usize = 200;
-/// Declares all of them, on either node, where each of them fits.
-const RULE: &str =
-    "[[workload]]\nname = \"idle\"\ncgroup = \"/idle/*\"\ncpus = 1\nmemory = \"1MiB\"\nclass = \"shared\"\n";
+/// Containers, all of one pod: each pod has a process of the runtime beside it, and they are not what is measured.
+const CONTAINERS: usize = 200;
 /// Turns after which everybody is where it should be: a plan has a bounded number of steps.
-const SETTLED: u32 = 20;
+const SETTLED: u32 = 3;
 /// Turns that are measured.
 const TURNS: u32 = 12;
 /// Between two turns, as it is without a word in the configuration.
@@ -26,45 +30,43 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Of `utime` and `stime` in a second: `USER_HZ`, the same for every program on every kernel that is booted here.
 const USER_HZ: f64 = 100.0;
 
-/// Two hundred workloads that sleep.
+/// Two hundred containers that sleep.
 pub(super) fn of_two_hundred(checks: &mut Checks) -> Result<()> {
-    let mut herd = Vec::with_capacity(WORKLOADS);
-    for number in 0..WORKLOADS {
-        let node = number % 2;
-        let cpus = if node == 0 { "0-1" } else { "2-3" };
-        let cgroup = Cgroup::with_cpuset(&format!("/idle/{number:03}"), cpus, &node.to_string())?;
-        let hog = Hog {
-            cgroup: cgroup.folder(),
-            mebibytes: 0,
-            threads: 1,
-            pause_ms: 600_000,
-            mebibytes_per_second: 0,
-        };
-        herd.push((Running::hog_of(&hog)?, cgroup));
-    }
-    // First in quick turns, so that nothing is left to be done.
-    let daemon = Daemon::start_with("enforce", RULE)?;
-    let settled = daemon.metrics_after_ticks(SETTLED)?;
-    checks.equal("workloads in place", 200.0, settled.sum("numa_enforcer_workload_aligned", &[]));
-    daemon.process().kill()?;
+    told(checks, story)
+}
 
-    let daemon = Daemon::start_every(INTERVAL, "enforce", RULE)?;
-    daemon.metrics_after_ticks(2)?;
+fn story(checks: &mut Checks) -> Result<()> {
+    let (containerd, cri) = Containerd::start()?;
+    let daemon = Daemon::start_every(INTERVAL, "enforce", CONFIG)?;
+    connected(&daemon)?;
+    let pod = herd(&cri)?;
+    daemon.metrics_after_ticks(SETTLED)?;
+    let containers = daemon.value("numa_enforcer_nri_containers")?;
+    checks.equal("containers that the daemon knows", Some(200.0), containers);
+
     let (before, start) = (cpu_seconds(daemon.pid())?, Instant::now());
     let actions = daemon.metrics_after_ticks(0)?.sum("numa_enforcer_actions_total", &[]);
     let later = daemon.metrics_after_ticks(TURNS)?.sum("numa_enforcer_actions_total", &[]);
     let share = (cpu_seconds(daemon.pid())? - before) / start.elapsed().as_secs_f64();
     checks.equal("steps that were tried meanwhile", 0.0, later - actions);
     checks.note("percent of one CPU", &format!("{:.2}", share * 100.0));
-    checks.note(
-        "MiB of the daemon",
-        &format!("{:.1}", f64::from(u32::try_from(memory::resident_kib(daemon.pid())?)?) / 1024.0),
-    );
-    checks.note(
-        "MiB of it anonymous",
-        &format!("{:.1}", f64::from(u32::try_from(memory::anonymous_kib(daemon.pid())?)?) / 1024.0),
-    );
-    Ok(())
+    let mebibytes =
+        |kib: u64| Ok::<_, anyhow::Error>(format!("{:.1}", f64::from(u32::try_from(kib)?) / 1024.0));
+    checks.note("MiB of the daemon", &mebibytes(memory::resident_kib(daemon.pid())?)?);
+    checks.note("MiB of it anonymous", &mebibytes(memory::anonymous_kib(daemon.pid())?)?);
+    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    pod.remove()?;
+    containerd.stop()
+}
+
+/// All of them together ask for two CPUs.
+fn herd(cri: &Cri) -> Result<Pod<'_>> {
+    let amounts = vec![Amounts::burstable(10, 1); CONTAINERS];
+    let pod = Pod::run(cri, &Plan { name: "herd", annotations: &[], containers: &amounts })?;
+    for (number, amounts) in amounts.iter().enumerate() {
+        pod.start(&format!("idle-{number:03}"), amounts)?;
+    }
+    Ok(pod)
 }
 
 /// CPU time of a process, by `utime` and `stime` of `/proc/PID/stat`.

@@ -132,7 +132,6 @@ pub const ALL: &[Scenario] = &[
     product("correct-partition-refused", "2s", "", partition::refused),
     Scenario { only_by_name: true, ..long("rebalance-four", "2s", BALANCING_OFF, rebalance::four) },
     Scenario { only_by_name: true, ..product("correct-late", "2s", "", late::between_two_turns) },
-    Scenario { only_by_name: true, ..long("correct-idle", "2s", "", idle::of_two_hundred) },
     // Without the kernel's own balancing, which would move pages between the nodes.
     product("widen-before-oom", "hmat", BALANCING_OFF, widening::before_the_oom_killer),
     Scenario {
@@ -184,6 +183,12 @@ pub const ALL: &[Scenario] = &[
         only_by_name: true,
         limit_seconds: 2_400,
         ..long("node-lifecycles", pods::TOPOLOGY, "", lifecycles::leave_nothing)
+    },
+    Scenario {
+        needs_containerd: true,
+        only_by_name: true,
+        limit_seconds: 3_600,
+        ..long("node-idle", pods::TOPOLOGY, "", idle::of_two_hundred)
     },
     Scenario {
         needs_containerd: true,

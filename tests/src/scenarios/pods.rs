@@ -29,7 +29,7 @@ pub(super) const LIMIT: Duration = Duration::from_mins(3);
 pub(super) const END: Duration = Duration::from_secs(15);
 
 /// A node on which nobody else places anything.
-const CONFIG: &str = "[nri]\nplace = true\n[placement.hints]\npolicy = \"single-numa-node\"\n";
+pub(super) const CONFIG: &str = "[nri]\nplace = true\n[placement.hints]\npolicy = \"single-numa-node\"\n";
 
 /// Plays a scenario, and shows what runtime and daemon printed if it does not end well.
 pub(super) fn told(checks: &mut Checks, story: impl FnOnce(&mut Checks) -> Result<()>) -> Result<()> {
