@@ -56,7 +56,7 @@ use crate::{
         cgroup::{CgroupLayout, LayoutError},
         read_text,
     },
-    kernel::linux::Linux,
+    kernel::{clock, linux::Linux},
     log_level::LogLevel,
     observe::{MemoryLimits, Rooms, SamplerOptions},
     privileges::{self, Duties},
@@ -211,7 +211,6 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<Ended, RunError>
 struct Daemon {
     engine: Engine,
     latest: watch::Sender<Option<Arc<TickReport>>>,
-    started: Instant,
     supervisor: Supervisor,
     /// The latest line could not be printed, and that was said.
     is_mute: bool,
@@ -279,7 +278,7 @@ impl Daemon {
             engine.add_degraded(Degraded::new("supervisor", error.to_string(), "it is told nothing"));
             Supervisor::absent()
         });
-        Ok(Self { engine, latest, started, supervisor, is_mute: false, pages, _socket: socket })
+        Ok(Self { engine, latest, supervisor, is_mute: false, pages, _socket: socket })
     }
 
     fn turn(
@@ -334,8 +333,7 @@ impl Daemon {
 
     fn tick(&mut self, first: bool, style: Style, out: &mut dyn Write) -> Result<(), RunError> {
         let begin = Instant::now();
-        let now_ns = u64::try_from((begin - self.started).as_nanos()).unwrap_or(u64::MAX);
-        let report = match self.engine.tick(now_ns) {
+        let report = match self.engine.tick(clock::now_ns()) {
             Ok(report) => report,
             // What never worked will not work; what worked once may work again.
             Err(error) if first => return Err(error.into()),

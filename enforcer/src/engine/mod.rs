@@ -8,6 +8,7 @@
 //! It decides nothing itself and knows no kernel detail.
 
 mod calls;
+mod cold_start;
 pub mod decisions;
 mod demotion;
 mod drift;
@@ -28,6 +29,7 @@ use std::{
 
 use enforcer_core::{
     audit::{Audit, AuditInputs, Host, Tool},
+    cold_start::ColdStarts,
     decide::{self, History, Inputs, Written, decide},
     degraded::Degraded,
     finding::{Severity, assess},
@@ -74,6 +76,7 @@ pub struct Engine {
     standing: Vec<Degraded>,
     machine: Option<Machine>,
     before: Option<Sample>,
+    cold_starts: ColdStarts,
     placed: Placed,
     history: History,
     gate: Gate,
@@ -115,6 +118,7 @@ impl Engine {
             standing: Vec::new(),
             machine: None,
             before: None,
+            cold_starts: ColdStarts::default(),
             placed: Placed::default(),
             history: History::default(),
             gate: Gate::default(),
@@ -263,7 +267,7 @@ impl Engine {
         self.source.take_urgent();
     }
 
-    /// One pass through the stages at `now_ns` of a monotonic clock.
+    /// One pass through the stages at `now_ns` of a clock that is the same for the next daemon.
     pub fn tick(&mut self, now_ns: u64) -> Result<TickReport, SourceError> {
         let seen = self.see(now_ns).inspect_err(|_error| self.totals.failed_ticks += 1);
         let (workloads, mut degraded, sample) = seen?;
@@ -289,6 +293,15 @@ impl Engine {
         let (mut decision, rebalanced) = {
             let mut state = self.placed.lock();
             state.hold(paused.is_some());
+            if may_move {
+                let seen = cold_start::Seen {
+                    workloads: &workloads,
+                    model: &model,
+                    sample: &sample,
+                    before: self.before.as_ref(),
+                };
+                cold_start::turn(&mut state, &mut self.cold_starts, seen, now_ns);
+            }
             let State { allocations, containers, .. } = &mut *state;
             let actuator = &self.actuator;
             let has_set = |cgroup: &CgroupPath| actuator.as_ref().is_some_and(|one| one.has_set(cgroup));

@@ -428,6 +428,16 @@ impl State {
         Settled::default()
     }
 
+    /// Grants have changed without the runtime having asked.
+    pub(super) fn grants_changed(&mut self) {
+        self.regranted = true;
+    }
+
+    /// What was decided lately.
+    pub(super) fn decisions(&self) -> &Decisions {
+        &self.decisions
+    }
+
     fn act(&mut self, act: impl FnOnce(&mut Containers, &mut Node<'_>) -> Settled) -> Settled {
         let Some(inventory) = self.inventory.clone() else { return Settled::default() };
         self.regranted = true;

@@ -1,4 +1,4 @@
-//! The NUMA system calls, behind a trait, batch reading of BPF maps, and events of CPUs.
+//! The NUMA system calls, behind a trait, batch reading of BPF maps, events of CPUs, and the clock.
 //!
 //! glibc has no wrapper for `move_pages(2)` and its kin, so they are raw system calls. [`Kernel`] is
 //! what the rest of the daemon sees; [`linux::Linux`] makes the calls, [`fake::FakeKernel`] answers from memory and records what was asked.
@@ -10,6 +10,7 @@
 
 #[cfg(feature = "bpf")]
 pub mod bpf_iter;
+pub mod clock;
 #[cfg(test)]
 pub mod fake;
 pub mod linux;

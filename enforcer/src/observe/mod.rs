@@ -29,6 +29,6 @@ pub use bell::Bell;
 pub use cgroup_watch::CgroupWatch;
 pub use cpuset_watch::{CpusetWatch, KeptCgroups};
 pub use limits::MemoryLimits;
-pub use pressure_tap::{PressureTap, kernel_now_ns};
+pub use pressure_tap::PressureTap;
 pub use rooms::Rooms;
 pub use sampler::{Sampler, SamplerOptions};

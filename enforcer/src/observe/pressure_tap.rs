@@ -14,11 +14,12 @@ use std::{
 };
 
 use enforcer_core::sample::PressureEvent;
-use rustix::time::{ClockId, clock_gettime};
 
 use super::Bell;
 #[cfg(feature = "bpf")]
 use super::{bpf::PressureRing, kernel_side::Pressure};
+#[cfg(feature = "bpf")]
+use crate::kernel::clock;
 
 /// Events that wait for the thread; the first stay, because they are the earliest sign.
 const WAITING: usize = 1_024;
@@ -126,7 +127,7 @@ impl Tapped {
     fn read(&mut self) {
         let Self { ring, told, waiting, bell } = self;
         let Some(ring) = ring else { return };
-        let now_ns = kernel_now_ns();
+        let now_ns = clock::now_ns();
         ring.read(|event| {
             if let Some(event) = event.as_ref().filter(|_| bell.is_some() && waiting.len() < WAITING) {
                 waiting.push(event.clone());
@@ -134,11 +135,4 @@ impl Tapped {
             told.take(event, now_ns);
         });
     }
-}
-
-/// Time of the clock that events have theirs from (`bpf_ktime_get_ns`), in ns.
-pub fn kernel_now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let part = |part: i64| u64::try_from(part).unwrap_or(0);
-    part(now.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(now.tv_nsec))
 }

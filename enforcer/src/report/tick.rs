@@ -46,7 +46,7 @@ pub struct TickReport {
     pub mode: Mode,
     /// Enforcement is paused: nothing was written.
     pub paused: Option<Paused>,
-    /// Monotonic time of its begin since the daemon started, in nanoseconds.
+    /// When it began, in nanoseconds of the kernel's monotonic clock.
     pub begun_ns: u64,
     /// What was seen, and what is wrong with it.
     pub audit: Audit,

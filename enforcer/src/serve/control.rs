@@ -33,6 +33,7 @@ use crate::{
         Decisions, Gate,
         decisions::{Remembered, unix_ms},
     },
+    kernel::clock,
     log_level::LogLevel,
     report::{
         decision::{DecisionState, EXPLANATION_SCHEMA_VERSION, Explanation, Subject},
@@ -167,13 +168,13 @@ impl Control {
             log_level: self.log.current(),
             paused: self.gate.paused(),
             latest: latest.map(|turn| {
-                let begun = Duration::from_nanos(turn.begun_ns);
+                let age_ns = clock::now_ns().saturating_sub(turn.begun_ns);
                 let runtime = turn.runtime.as_ref();
                 LatestTurn {
                     mode: turn.mode,
                     turns: turn.totals.ticks,
                     failed_turns: turn.totals.failed_ticks,
-                    age_seconds: self.started.elapsed().saturating_sub(begun).as_secs(),
+                    age_seconds: Duration::from_nanos(age_ns).as_secs(),
                     turn_seconds: turn.totals.last_tick_seconds,
                     config_good: turn.totals.config_good,
                     runtime: runtime.map(|runtime| runtime.link.clone()),

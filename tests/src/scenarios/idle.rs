@@ -1,7 +1,8 @@
 //! A node on which nothing happens: what does a daemon cost that keeps two hundred containers in place?
 //!
-//! That nothing is written is asserted. Time and memory are printed as notes: emulation makes every instruction
-//! slow, so the share of a CPU is a bound from above on what a real one needs.
+//! That nothing is written is asserted. Time and memory are printed as notes, and mean something with
+//! `cargo xtask test --release node-idle` alone; emulation makes every instruction slow, so the share of a CPU is a bound
+//! from above on what a real one needs.
 
 use std::{
     fs,

@@ -41,6 +41,9 @@ pub(crate) struct Arguments {
     /// Boot the guest of every scenario; without it, scenarios that share a machine resume one
     #[arg(long)]
     cold: bool,
+    /// Put the product into guests as people get it, optimised; for scenarios that measure it
+    #[arg(long)]
+    release: bool,
     /// Kernels on which `eyes-*` and `degrade-*` play: `all`, or names as `vm --list` tells them (`6.1,7.2`);
     /// without it the default one, and a second one for `eyes-*`
     #[arg(long, value_name = "LIST")]
@@ -85,7 +88,8 @@ fn run_matching(workspace: &Workspace, arguments: &Arguments, tally: &mut Tally)
     if chosen.is_empty() {
         return Ok(());
     }
-    let options = Options { profile: Profile::Dev, cold: arguments.cold };
+    let profile = if arguments.release { Profile::Release } else { Profile::Dev };
+    let options = Options { profile, cold: arguments.cold };
     let plays = plays(&chosen, arguments.kernels.as_ref(), arguments.containerd);
     scenarios.run(workspace, &plays, options, tally, &mut |_| ())
 }

@@ -61,12 +61,14 @@ pub struct Grant {
 }
 
 /// A start on slow memory, so that what is rarely used stays there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColdStart {
     /// Time from the start of the container to its end.
     pub after: Duration,
     /// Its memory nodes from then on.
     pub mems: NodeSet,
+    /// When it was first seen, in nanoseconds of a clock that runs since the machine was started.
+    pub began_ns: Option<u64>,
 }
 
 /// CPUs that a container shares: what others' exclusive CPUs leave of a scope.

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Allocations, ContainerRequest, CpuClass, Cpuset, DeviceCounts, Grant, Holder, Inventory, MemoryClaim,
-    MemoryPriority, PodName, Resources, SharedCpus, held::OTHERS, hints, pools,
+    Allocations, ColdStart, ContainerRequest, CpuClass, Cpuset, DeviceCounts, Grant, Holder, Inventory,
+    MemoryClaim, MemoryPriority, PodName, Resources, SharedCpus, held::OTHERS, hints, pools,
 };
 use crate::{
     set::{CpuSet, NodeSet},
@@ -48,6 +48,9 @@ pub struct GrantRecord {
     /// Nothing in records of daemons that did not note it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     asked: Option<Amounts>,
+    /// Nothing where it is on all of its memory already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cold_start: Option<ColdStart>,
 }
 
 /// How much a container asked for when it was given its grant.
@@ -106,6 +109,7 @@ impl GrantRecord {
             one_thread_of: grant.one_thread_of.clone(),
             memory_priority: grant.memory_priority,
             asked: asked.map(Amounts::of),
+            cold_start: grant.cold_start.clone(),
         })
     }
 
@@ -122,11 +126,14 @@ impl GrantRecord {
         allocations: &Allocations,
     ) -> Option<Grant> {
         let scope = self.shared.as_ref().map(|shared| &shared.scope);
+        let later = self.cold_start.iter().map(|start| &start.mems);
         let of_the_machine = [Some(&self.exclusive), scope]
             .into_iter()
             .flatten()
             .all(|cpus| cpus.is_subset(&inventory.allowed_cpus))
-            && self.mems.is_subset(&inventory.machine.memory_nodes());
+            && later
+                .fold(self.mems.clone(), |all, more| all.union(more))
+                .is_subset(&inventory.machine.memory_nodes());
         let still = self.asks_for(asked)
             && of_the_machine
             && self.exclusive.is_disjoint(&allocations.exclusive_cpus());
@@ -162,6 +169,7 @@ impl GrantRecord {
             pin_mems: self.pin_mems,
             one_thread_of: self.one_thread_of.clone(),
             memory_priority: self.memory_priority,
+            cold_start: self.cold_start.clone(),
             ..Grant::default()
         }
     }

@@ -49,7 +49,11 @@ mod tests {
         let grant = Grant {
             mems: "4".parse().unwrap(),
             memory: vec![claim(MemoryResource::Memory), claim(huge)],
-            cold_start: Some(ColdStart { after: Duration::from_mins(1), mems: "0".parse().unwrap() }),
+            cold_start: Some(ColdStart {
+                after: Duration::from_mins(1),
+                mems: "0".parse().unwrap(),
+                began_ns: None,
+            }),
             pin_mems: true,
             ..Grant::default()
         };

@@ -69,7 +69,11 @@ fn a_cold_start_ends_in_a_step_and_changes_its_own_pod() {
     let cold = Grant {
         mems: "1".parse().unwrap(),
         pin_mems: true,
-        cold_start: Some(ColdStart { after: Duration::from_secs(9), mems: "0".parse().unwrap() }),
+        cold_start: Some(ColdStart {
+            after: Duration::from_secs(9),
+            mems: "0".parse().unwrap(),
+            began_ns: None,
+        }),
         ..Grant::default()
     };
     for (container, grant) in [("cold", cold.clone()), ("free", Grant { pin_mems: false, ..cold })] {

@@ -34,7 +34,8 @@ use crate::{
         mems_file::{MemsFile, MemsWrite},
     },
     engine::Gate,
-    observe::{PressureTap, kernel_now_ns},
+    kernel::clock,
+    observe::PressureTap,
 };
 
 /// Time between two looks while all is calm.
@@ -158,7 +159,7 @@ impl Guardian {
     }
 
     fn look(&mut self) {
-        let now_ns = kernel_now_ns();
+        let now_ns = clock::now_ns();
         let Self { senses: Senses { rooms, limits, .. }, watch, .. } = self;
         let rooms = match rooms.look(Instant::now()) {
             Ok(rooms) => rooms,
@@ -225,10 +226,10 @@ impl Guardian {
             state.busy += 1;
             before
         };
-        let begun = kernel_now_ns();
+        let begun = clock::now_ns();
         let (sender, bell) = (self.results.0.clone(), self.widening.bell.clone());
         let done = move |cgroup: CgroupPath, result| {
-            let now = kernel_now_ns();
+            let now = clock::now_ns();
             let since = |then: u64| now.saturating_sub(then);
             let (since_trigger, took) = (since(trigger_ns), since(begun));
             // Nobody listens when the daemon ends.

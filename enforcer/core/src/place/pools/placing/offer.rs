@@ -55,11 +55,11 @@ impl Placing<'_> {
             one_thread_of: Vec::new(),
             cpu_shares: pin_cpus.then(|| shares(all_milli)),
             memory_priority: memory.priority,
-            cold_start: offer
-                .then
-                .clone()
-                .zip(memory.cold_start)
-                .map(|(mems, after)| ColdStart { after, mems }),
+            cold_start: offer.then.clone().zip(memory.cold_start).map(|(mems, after)| ColdStart {
+                after,
+                mems,
+                began_ns: None,
+            }),
             labels: self.pod.labels.clone(),
             qos: Some(self.pod.qos),
             affinity: rules.clone(),

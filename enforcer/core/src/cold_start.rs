@@ -1,0 +1,278 @@
+//! When a start on slow memory is over.
+//!
+//! Problem: a container that began on slow memory is to get the fast one when what it seldom needs is written and
+//! lies where it may stay. A time alone is a guess: a start that is quicker pays for slow memory until it is up, and one that
+//! needs more than slow memory has ends with the OOM killer.
+//!
+//! Idea: the first of several signs ends it. The time that was asked for is up; its memory has stopped growing; it
+//! keeps reading pages that the kernel would bring to faster memory if it might; or little is left of the slow memory
+//! itself. The end is [`warm`]: nodes are added and none is taken away, so no page moves.
+//!
+//! Terminology. A *cold start* is what the grant says of it ([`ColdStart`]): until when, and which nodes then. It is *wanted*
+//! on fast memory when hinting faults cover a tenth of it in a second, twice in succession: while a
+//! program fills its memory it touches every page once, and that is no sign.
+//!
+//! Must never end because something is not known. The beginning is in the grant, which outlives the daemon; what is
+//! remembered here does not, and costs a few turns. Cost: constant for each that is starting.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+
+use crate::place::{Allocations, ColdStart, Holder, Update, warm};
+
+/// Time over which memory that grows by less than a hundredth has stopped growing, in ns.
+const STILL_NS: u64 = 5_000_000_000;
+/// Before that nothing is said about growth: a program that waits for its first request has none either.
+const EARLIEST_NS: u64 = 10_000_000_000;
+/// The slow memory is short when less than one byte in so many is free: 8 %.
+const SHORT: (u64, u64) = (8, 100);
+/// Of what it has, this part is touched in a second by one that wants fast memory: a tenth.
+const WANTED: u64 = 10;
+/// Looks in succession at which it is wanted.
+const WANTED_LOOKS: u32 = 2;
+
+/// Why a cold start is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Over {
+    /// The time that was asked for is up.
+    Time,
+    /// Its memory has stopped growing.
+    Still,
+    /// It keeps touching what it has.
+    Wanted,
+    /// The slow memory runs short.
+    Short,
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Time => "its time is up",
+            Self::Still => "its memory has stopped growing",
+            Self::Wanted => "it keeps touching what it has",
+            Self::Short => "less than 8 % of the slow memory is free",
+        })
+    }
+}
+
+/// What was seen of one that is starting; absent where it is not known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Its memory, in bytes.
+    pub resident_bytes: Option<u64>,
+    /// Bytes of it that hinting faults covered in the latest second.
+    pub touched_bytes_per_second: Option<u64>,
+    /// Free and all bytes of the nodes that it has so far.
+    pub slow: Option<(u64, u64)>,
+}
+
+/// What is remembered of all that are starting.
+#[derive(Debug, Clone, Default)]
+pub struct ColdStarts(BTreeMap<Holder, Course>);
+
+#[derive(Debug, Clone, Default)]
+struct Course {
+    /// When its memory was last seen to have grown, and how much it was then.
+    grown: Option<(u64, u64)>,
+    wanted: u32,
+}
+
+/// A cold start that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// Whose.
+    pub update: Update,
+    /// Why.
+    pub why: Over,
+}
+
+impl ColdStarts {
+    /// Looks at everybody who is starting, at `now_ns` of a clock that does not begin anew with the daemon. Returns whose start is
+    /// over; and whether grants have changed, be it that a beginning was noted.
+    pub fn turn(
+        &mut self,
+        allocations: &mut Allocations,
+        look: impl Fn(&Holder) -> Look,
+        now_ns: u64,
+    ) -> (Vec<Ended>, bool) {
+        let starting = allocations.iter().filter_map(|(holder, grant)| {
+            grant.cold_start.as_ref().map(|start| (holder.clone(), start.clone(), grant.clone()))
+        });
+        let starting: Vec<_> = starting.collect();
+        self.0.retain(|holder, _| starting.iter().any(|(other, ..)| other == holder));
+        let (mut ended, mut changed) = (Vec::new(), false);
+        for (holder, start, mut grant) in starting {
+            let Some(began_ns) = start.began_ns.filter(|began_ns| *began_ns <= now_ns) else {
+                grant.cold_start = Some(ColdStart { began_ns: Some(now_ns), ..start });
+                allocations.give(holder, grant);
+                changed = true;
+                continue;
+            };
+            let course = self.0.entry(holder.clone()).or_default();
+            let Some(why) = course.over(&start, &look(&holder), began_ns, now_ns) else { continue };
+            self.0.remove(&holder);
+            if let Some(update) = warm(allocations, &holder) {
+                changed = true;
+                ended.push(Ended { update, why });
+            }
+        }
+        (ended, changed)
+    }
+}
+
+impl Course {
+    fn over(&mut self, start: &ColdStart, look: &Look, began_ns: u64, now_ns: u64) -> Option<Over> {
+        let age = now_ns - began_ns;
+        let after = u64::try_from(start.after.as_nanos()).unwrap_or(u64::MAX);
+        let is_short = look.slow.is_some_and(|(free, all)| {
+            u128::from(free) * u128::from(SHORT.1) < u128::from(all) * u128::from(SHORT.0)
+        });
+        let is_still = self.is_still(look, now_ns) && age >= EARLIEST_NS;
+        let is_wanted = self.is_wanted(look);
+        [
+            (age >= after, Over::Time),
+            (is_short, Over::Short),
+            (is_still, Over::Still),
+            (is_wanted, Over::Wanted),
+        ]
+        .into_iter()
+        .find_map(|(is_over, why)| is_over.then_some(why))
+    }
+
+    fn is_still(&mut self, look: &Look, now_ns: u64) -> bool {
+        let Some(bytes) = look.resident_bytes.filter(|bytes| *bytes > 0) else { return false };
+        match self.grown {
+            Some((then_ns, before)) if bytes <= before.saturating_add(before / 100) => {
+                now_ns.saturating_sub(then_ns) >= STILL_NS
+            }
+            _ => {
+                self.grown = Some((now_ns, bytes));
+                false
+            }
+        }
+    }
+
+    fn is_wanted(&mut self, look: &Look) -> bool {
+        let touched = look.touched_bytes_per_second.zip(look.resident_bytes);
+        let wanted = touched.is_some_and(|(touched, all)| all > 0 && touched >= all / WANTED);
+        self.wanted = if wanted { self.wanted + 1 } else { 0 };
+        self.wanted >= WANTED_LOOKS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::place::{Grant, PodName};
+
+    const SECOND: u64 = 1_000_000_000;
+    const MIB: u64 = 1 << 20;
+
+    fn holder() -> Holder {
+        Holder::new(PodName { namespace: "default".into(), name: "p".into() }, "c".into())
+    }
+
+    fn starting(after: u64) -> Allocations {
+        let mut allocations = Allocations::default();
+        let cold_start =
+            ColdStart { after: Duration::from_secs(after), mems: "0".parse().unwrap(), began_ns: None };
+        allocations.give(
+            holder(),
+            Grant {
+                mems: "4".parse().unwrap(),
+                cold_start: Some(cold_start),
+                pin_mems: true,
+                ..Grant::default()
+            },
+        );
+        allocations
+    }
+
+    /// The second at which it ended and why, of looks a second apart.
+    fn course(after: u64, looks: impl Iterator<Item = Look>) -> Option<(u64, Over)> {
+        let (mut allocations, mut starts) = (starting(after), ColdStarts::default());
+        looks.zip(100u64..).find_map(|(look, second)| {
+            let (ended, _) = starts.turn(&mut allocations, |_| look, second * SECOND);
+            let ended = ended.into_iter().next()?;
+            assert_eq!(ended.update.mems.unwrap().to_string(), "0,4");
+            assert_eq!(starts.turn(&mut allocations, |_| look, second * SECOND), (Vec::new(), false), "once");
+            Some((second - 100, ended.why))
+        })
+    }
+
+    fn grows(second: u64) -> Look {
+        Look { resident_bytes: Some((second + 1) * 10 * MIB), ..Look::default() }
+    }
+
+    fn ends(after: u64, look: impl Fn(u64) -> Look) -> Option<(u64, Over)> {
+        course(after, (0..1000).map(look))
+    }
+
+    #[test]
+    fn the_first_sign_ends_it() {
+        assert_eq!(ends(60, grows), Some((60, Over::Time)));
+        assert_eq!(ends(60, |_| Look::default()), Some((60, Over::Time)), "nothing else is known");
+        let short = |second: u64| Look { slow: Some((100 - second.min(100), 100)), ..grows(second) };
+        assert_eq!(ends(600, short), Some((93, Over::Short)));
+        let still = |second: u64| grows(second.min(20));
+        assert_eq!(ends(600, still), Some((25, Over::Still)));
+        let nothing = |_| Look { resident_bytes: Some(0), ..Look::default() };
+        assert_eq!(ends(60, nothing), Some((60, Over::Time)), "nothing cannot have stopped growing");
+        let at_once = |_| Look { resident_bytes: Some(MIB), ..Look::default() };
+        assert_eq!(ends(60, at_once), Some((10, Over::Still)), "it may only wait to be asked");
+    }
+
+    #[test]
+    fn to_fill_memory_is_not_to_want_it_elsewhere() {
+        let touches = |second: u64, touched: u64| Look {
+            touched_bytes_per_second: Some(touched * MIB),
+            ..Look { resident_bytes: Some((100 + second * 10) * MIB), ..Look::default() }
+        };
+        assert_eq!(ends(50, |second| touches(second, 9)), Some((50, Over::Time)));
+        let wanted = |second: u64| touches(second, if second == 12 || second > 14 { 90 } else { 0 });
+        assert_eq!(ends(600, wanted), Some((16, Over::Wanted)), "not at the first time");
+    }
+
+    #[test]
+    fn the_beginning_outlives_who_watches() {
+        let mut allocations = starting(60);
+        let nothing = |_: &Holder| Look::default();
+        let turn = |allocations: &mut Allocations, second: u64| {
+            ColdStarts::default().turn(allocations, nothing, second * SECOND)
+        };
+        assert_eq!(turn(&mut allocations, 100), (Vec::new(), true));
+        assert_eq!(turn(&mut allocations, 159), (Vec::new(), false));
+        let (ended, changed) = turn(&mut allocations, 160);
+        assert_eq!((ended.len(), changed), (1, true));
+        // A clock that has begun anew since: so does the time.
+        let mut allocations = starting(60);
+        turn(&mut allocations, 100);
+        assert_eq!(turn(&mut allocations, 5), (Vec::new(), true));
+        assert_eq!(turn(&mut allocations, 65).0.len(), 1);
+    }
+
+    proptest! {
+        /// It ends, at the latest when its time is up, and never before there is a sign.
+        #[test]
+        fn it_ends_once_and_in_time(
+            after in 1u64..100,
+            looks in prop::collection::vec(
+                (prop::option::of(0u64..1 << 40), prop::option::of(0u64..1 << 40),
+                 prop::option::of((0u64..1 << 40, 0u64..1 << 40))),
+                100..101,
+            ),
+        ) {
+            let looks = looks.into_iter().map(|(resident_bytes, touched_bytes_per_second, slow)| {
+                Look { resident_bytes, touched_bytes_per_second, slow }
+            });
+            let (second, why) = course(after, looks).unwrap();
+            prop_assert!(second <= after && (why != Over::Time || second == after));
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Containers that began on slow memory: what of a turn is about them.
+//!
+//! When it is over is for the core to say. What follows from it shows in the decision of the same turn, whose plan sets the
+//! memory nodes as it sets any others; here the figures of a turn are handed in, and the end is told.
+
+use std::collections::BTreeMap;
+
+use enforcer_core::{
+    cold_start::{ColdStarts, Look},
+    id::NodeId,
+    model::{Model, TrafficSource},
+    place::{Containers, Holder},
+    sample::{NodeSample, Sample},
+    set::NodeSet,
+    workload::{CgroupPath, Workload},
+};
+
+use super::{
+    decisions::{entry, subject},
+    placed::State,
+};
+use crate::report::decision::DecisionState;
+
+/// Bytes of a page that a hinting fault covers at least.
+const PAGE: u64 = 4096;
+const NS_PER_SECOND: u64 = 1_000_000_000;
+
+/// What was seen in a turn.
+#[derive(Clone, Copy)]
+pub(super) struct Seen<'a> {
+    pub(super) workloads: &'a [Workload],
+    pub(super) model: &'a Model,
+    pub(super) sample: &'a Sample,
+    pub(super) before: Option<&'a Sample>,
+}
+
+/// Ends the cold starts that are over, and says so.
+pub(super) fn turn(state: &mut State, starts: &mut ColdStarts, seen: Seen<'_>, now_ns: u64) {
+    let cgroups = cgroups(&state.containers);
+    let mems: BTreeMap<Holder, NodeSet> = state
+        .allocations
+        .iter()
+        .filter(|(_, grant)| grant.cold_start.is_some())
+        .map(|(holder, grant)| (holder.clone(), grant.mems.clone()))
+        .collect();
+    let look = |holder: &Holder| {
+        let slow = mems.get(holder).and_then(|mems| room(mems, &seen.sample.nodes));
+        Look { slow, ..cgroups.get(holder).map(|cgroup| seen.look(cgroup)).unwrap_or_default() }
+    };
+    let (ended, changed) = starts.turn(&mut state.allocations, look, now_ns);
+    for one in ended {
+        let Some(workload) = cgroups.get(&one.update.holder).and_then(|cgroup| seen.workload(cgroup)) else {
+            continue;
+        };
+        let reason = format!("its cold start is over: {}", one.why);
+        tracing::info!("{}: {reason}", workload.name);
+        let mut record = entry("turn", DecisionState::Changed);
+        record.reason = reason;
+        state.decisions().note(subject(workload), record);
+    }
+    if changed {
+        state.grants_changed();
+    }
+}
+
+fn cgroups(containers: &Containers) -> BTreeMap<Holder, CgroupPath> {
+    containers.cgroups().map(|(cgroup, holder)| (holder.clone(), cgroup.clone())).collect()
+}
+
+/// Free and all bytes of these nodes; nothing where one of them does not tell.
+fn room(mems: &NodeSet, nodes: &BTreeMap<NodeId, NodeSample>) -> Option<(u64, u64)> {
+    let of = |node: NodeId| nodes.get(&node).and_then(|node| node.mem_free_bytes.zip(node.mem_total_bytes));
+    mems.iter().map(of).try_fold((0u64, 0u64), |(free, all), one| {
+        let (more_free, more) = one?;
+        Some((free.saturating_add(more_free), all.saturating_add(more)))
+    })
+}
+
+impl Seen<'_> {
+    fn workload(&self, cgroup: &CgroupPath) -> Option<&Workload> {
+        self.workloads.iter().find(|workload| workload.cgroup == *cgroup)
+    }
+
+    fn look(&self, cgroup: &CgroupPath) -> Look {
+        let figures = self.workload(cgroup).and_then(|workload| self.model.of(workload));
+        let faults = figures
+            .and_then(|figures| figures.traffic.as_ref())
+            .filter(|traffic| traffic.source == TrafficSource::HintFaults);
+        let elapsed = self.before.map(|before| self.sample.monotonic_ns.saturating_sub(before.monotonic_ns));
+        let touched = faults.zip(elapsed.filter(|elapsed| *elapsed > 0)).map(|(traffic, elapsed)| {
+            let bytes = u128::from(traffic.samples) * u128::from(PAGE) * u128::from(NS_PER_SECOND);
+            u64::try_from(bytes / u128::from(elapsed)).unwrap_or(u64::MAX)
+        });
+        Look {
+            resident_bytes: figures.and_then(|figures| figures.accessed_bytes()),
+            touched_bytes_per_second: touched,
+            slow: None,
+        }
+    }
+}
