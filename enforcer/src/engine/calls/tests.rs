@@ -13,8 +13,10 @@ use enforcer_core::{
     workload::{CgroupPath, Origin, QosClass, Workload},
 };
 
+mod cold_start;
 mod deaths;
 mod owners;
+mod source;
 
 use super::*;
 use crate::discover::nri::{

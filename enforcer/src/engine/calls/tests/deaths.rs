@@ -1,82 +1,28 @@
 //! Containers that die between a plan and its writes.
 
-use std::{cell::RefCell, fs, rc::Rc};
+use std::{cell::RefCell, rc::Rc};
 
 use enforcer_core::{
-    audit::Host,
-    degraded::Degraded,
-    id::NodeId,
     plan::{Outcome, OutcomeResult},
     policy::Mode,
-    sample::{CgroupSample, NodeSample, Sample},
-    set::NodeSet,
-    topology::Topology,
 };
 
-use super::*;
-use crate::engine::{Engine, Source, SourceError};
+use super::{
+    source::{Containers, cgroup_of},
+    *,
+};
+use crate::engine::Engine;
 
 const SECOND: u64 = 1_000_000_000;
-
-/// Shows what is in the files of containers that are there; some die right after they were looked at.
-struct Containers {
-    host: Rc<Fixture>,
-    there: Rc<RefCell<BTreeMap<&'static str, &'static str>>>,
-    dying: Rc<RefCell<Vec<&'static str>>>,
-}
-
-fn cgroup_of(name: &str, class: &str) -> String {
-    format!("/kubepods{class}/pod{name}/id-{name}")
-}
-
-impl Source for Containers {
-    fn host(&self) -> Host {
-        Host::default()
-    }
-
-    fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError> {
-        Ok((Machine::new().sockets(2).cores(4).threads(1).build(), Vec::new()))
-    }
-
-    fn workloads(&mut self) -> Result<(Vec<Workload>, Vec<Degraded>), SourceError> {
-        let there = self.there.borrow();
-        let workload = |(name, class): (&&str, &&str)| {
-            let cgroup = CgroupPath::new(&cgroup_of(name, class));
-            Workload { cgroup, ..workload_of(name) }
-        };
-        Ok((there.iter().map(workload).collect(), Vec::new()))
-    }
-
-    fn aim(&mut self, _aims: &BTreeMap<CgroupPath, NodeSet>) {}
-
-    fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {
-        let shown = |one: &Workload| {
-            let list = |file| self.host.read(one.cgroup.as_str(), file).trim().to_owned();
-            let sample = CgroupSample {
-                cpus_effective: list("cpuset.cpus").parse().ok(),
-                mems_effective: list("cpuset.mems").parse().ok(),
-                memory_by_node: Some(BTreeMap::new()),
-                ..CgroupSample::default()
-            };
-            (one.cgroup.clone(), sample)
-        };
-        let cgroups = workloads.iter().map(shown).collect();
-        for name in self.dying.borrow_mut().drain(..) {
-            let class = self.there.borrow_mut().remove(name).unwrap();
-            fs::remove_dir_all(self.host.path(&cgroup_of(name, class))).unwrap();
-        }
-        let free = NodeSample { mem_free_bytes: Some(8 << 30), ..NodeSample::default() };
-        let nodes = [0, 1].map(|node| (NodeId(node), free.clone())).into();
-        Sample { monotonic_ns: now_ns, cgroups, nodes, ..Sample::default() }
-    }
-}
 
 #[test]
 fn a_container_that_dies_between_plan_and_write_leaves_others_right_and_nothing_behind() {
     let host = Rc::new(Fixture::new(true));
     let there = Rc::new(RefCell::new(BTreeMap::new()));
     let dying = Rc::new(RefCell::new(Vec::new()));
-    let source = Containers { host: Rc::clone(&host), there: Rc::clone(&there), dying: Rc::clone(&dying) };
+    let machine = Machine::new().sockets(2).cores(4).threads(1).build();
+    let source =
+        Containers { host: Rc::clone(&host), machine, there: Rc::clone(&there), dying: Rc::clone(&dying) };
     let mut policy = Policy { mode: Mode::Enforce, ..toml::from_str("cool_down = \"1s\"").unwrap() };
     policy.nri.place = true;
     let mut engine = Engine::new(Box::new(source), policy);

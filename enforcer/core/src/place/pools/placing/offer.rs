@@ -41,6 +41,7 @@ impl Placing<'_> {
         let (class, exclusive, shared) = self.cpus(wanted, pool)?;
         let offer = offers.get(&pool.id).ok_or(Obstacle::Memory)?;
         let Wanted { preferences, amounts, demand, memory, rules, .. } = wanted;
+        let had = self.pod.previous.get(&wanted.container.name).and_then(|had| had.cold_start.as_ref());
         let all_milli = demand.full.saturating_mul(1000).saturating_add(demand.fraction_milli);
         let pin_cpus = self.settings.pin_cpu && class != CpuClass::Preserved;
         let mut grant = Grant {
@@ -58,7 +59,7 @@ impl Placing<'_> {
             cold_start: offer.then.clone().zip(memory.cold_start).map(|(mems, after)| ColdStart {
                 after,
                 mems,
-                began_ns: None,
+                began_ns: had.and_then(|had| had.began_ns),
             }),
             labels: self.pod.labels.clone(),
             qos: Some(self.pod.qos),

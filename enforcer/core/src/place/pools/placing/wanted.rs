@@ -46,8 +46,12 @@ impl<'a> Placing<'a> {
         let (pod, container) = (self.pod, &self.pod.containers[index]);
         let name = printable(&container.name);
         let mut warn = |warning: String| trace.warn_about(&name, warning);
-        let (preferences, warnings) = Preferences::read(pod, &container.name);
+        let (mut preferences, warnings) = Preferences::read(pod, &container.name);
         warnings.into_iter().for_each(&mut warn);
+        if pod.previous.get(&container.name).is_some_and(|had| had.cold_start.is_none()) {
+            // It runs, and has all of its memory: its pages are not sent back to where it began.
+            preferences.cold_start = None;
+        }
         // All memory, as the kubelet divides by it: what is set aside is part of it.
         let totals = self.inventory.nodes.iter().filter_map(|node| node.total.get(&MemoryResource::Memory));
         let machine_bytes = totals.fold(0u64, |sum, bytes| sum.saturating_add(*bytes));

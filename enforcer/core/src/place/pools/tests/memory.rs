@@ -63,6 +63,30 @@ fn a_cold_start_is_without_dram_and_says_when_it_ends() {
     node.create(&large.build()).unwrap_err();
 }
 
+#[test]
+fn a_resize_neither_begins_a_cold_start_again_nor_forgets_when_it_began() {
+    let mut node = Node::new(c4pmem4(), "");
+    let asking = |milli| {
+        Pod::new("p")
+            .annotated("memory-type.cri-resource-manager.intel.com/pod", "dram,pmem")
+            .annotated("cold-start.cri-resource-manager.intel.com/pod", r#"{"duration": "10s"}"#)
+            .guaranteed(milli, GB)
+            .build()
+    };
+    node.create(&asking(500)).unwrap();
+    let (holder, mut grant) = node.allocations.iter().next().map(|(a, b)| (a.clone(), b.clone())).unwrap();
+    let slow = grant.mems.clone();
+    grant.cold_start.as_mut().unwrap().began_ns = Some(7);
+    node.allocations.give(holder.clone(), grant);
+    node.resize(&asking(600)).unwrap();
+    let grant = node.allocations.get(&holder).unwrap();
+    assert_eq!((&grant.mems, grant.cold_start.as_ref().unwrap().began_ns), (&slow, Some(7)));
+    crate::place::warm(&mut node.allocations, &holder).unwrap();
+    node.resize(&asking(700)).unwrap();
+    let grant = node.allocations.get(&holder).unwrap();
+    assert!(grant.cold_start.is_none() && slow.is_subset(&grant.mems) && grant.mems.len() > 1, "{grant:?}");
+}
+
 /// C5
 #[test]
 fn machines_are_filled_without_moving_anybody() {

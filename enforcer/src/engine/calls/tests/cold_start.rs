@@ -1,0 +1,87 @@
+//! Containers that begin on slow memory, over turns and restarts of the daemon.
+
+use std::{cell::RefCell, rc::Rc};
+
+use enforcer_core::{policy::Mode, topology::MemoryKind};
+
+use super::{
+    source::{Containers, cgroup_of},
+    *,
+};
+use crate::engine::Engine;
+
+const SECOND: u64 = 1_000_000_000;
+const GIB: u64 = 1 << 30;
+
+/// Nodes 0 and 1 have CPUs, 2 and 3 are PMEM beside them.
+fn engine(host: &Rc<Fixture>) -> Engine {
+    let machine =
+        Machine::new().sockets(2).cores(4).threads(1).memory_beside_each(64 * GIB, MemoryKind::Pmem);
+    let source = Containers {
+        host: Rc::clone(host),
+        machine: machine.build(),
+        there: Rc::new(RefCell::new(BTreeMap::from([("cold", "")]))),
+        dying: Rc::default(),
+    };
+    let mut policy = Policy { mode: Mode::Enforce, ..Policy::default() };
+    policy.nri.place = true;
+    let mut engine = Engine::new(Box::new(source), policy);
+    let journal = host.journal();
+    engine.adopt(CpusetTree::new(&host.layout.cpuset.path, true), journal.grants().clone());
+    engine.set_actuator(Box::new(host.actuator_with(journal)));
+    engine.prepare().unwrap();
+    engine
+}
+
+fn annotated() -> Box<Subject> {
+    let mut subject = subject("cold", "", Some(amounts(2)));
+    let annotations = [
+        ("engine.numa-enforcer.io/pod", "pools"),
+        ("memory-type.numa-enforcer.io/pod", "dram,pmem"),
+        ("cold-start.numa-enforcer.io/pod", "{duration: 60s}"),
+    ];
+    subject.pod.annotations = annotations.map(|(key, value)| (key.into(), value.into())).into();
+    subject
+}
+
+#[test]
+fn slow_memory_first_then_all_of_it_though_the_daemon_was_started_again_meanwhile() {
+    let host = Rc::new(Fixture::new(true));
+    let mems = || host.read(&cgroup_of("cold", ""), "cpuset.mems");
+    let mut first = engine(&host);
+    let answer = ask(&first.placed(), |reply| Call::Create { subject: annotated(), reply });
+    let set = cpuset(answer.adjust.as_ref());
+    assert!(set.ends_with("/2"), "{set}");
+    let (cpus, slow) = set.split_once('/').unwrap();
+    host.cgroup(&cgroup_of("cold", ""), cpus, slow);
+    first.tick(1000 * SECOND).unwrap();
+    first.tick(1050 * SECOND).unwrap();
+    assert_eq!(mems(), "2");
+    drop(first);
+
+    let mut second = engine(&host);
+    let before = second.tick(1055 * SECOND).unwrap();
+    assert!(before.outcomes.is_empty(), "{:?}", before.outcomes);
+    let Subject { pod, mut container } = *annotated();
+    container.linux.as_mut().unwrap().resources.as_mut().unwrap().cpu.as_mut().unwrap().cpus = cpus.into();
+    container.linux.as_mut().unwrap().resources.as_mut().unwrap().cpu.as_mut().unwrap().mems = "2".into();
+    ask(&second.placed(), |reply| Call::Synchronize {
+        runtime: RuntimeVersion::default(),
+        pods: vec![pod],
+        containers: vec![container],
+        reply,
+    });
+    second.tick(1059 * SECOND).unwrap();
+    assert_eq!(mems(), "2", "a second before its time is up");
+    second.tick(1060 * SECOND).unwrap();
+    assert_eq!(mems(), "0,2");
+    let decisions = second.decisions().all();
+    let reasons: Vec<_> =
+        decisions.iter().flat_map(|one| &one.records).map(|record| &record.reason).collect();
+    assert!(
+        reasons.iter().any(|reason| reason.contains("cold start is over: its time is up")),
+        "{reasons:?}"
+    );
+    let later = second.tick(1070 * SECOND).unwrap();
+    assert!(later.outcomes.is_empty(), "{:?}", later.outcomes);
+}

@@ -1,0 +1,72 @@
+//! A host of containers whose cpusets are files.
+
+use std::{cell::RefCell, fs, rc::Rc};
+
+use enforcer_core::{
+    audit::Host,
+    degraded::Degraded,
+    sample::{CgroupSample, NodeSample, Sample},
+    set::NodeSet,
+    topology::Topology,
+};
+
+use super::*;
+use crate::engine::{Source, SourceError};
+
+/// Shows what is in the files of containers that are there; some die right after they were looked at.
+pub(super) struct Containers {
+    pub(super) host: Rc<Fixture>,
+    pub(super) machine: Topology,
+    pub(super) there: Rc<RefCell<BTreeMap<&'static str, &'static str>>>,
+    pub(super) dying: Rc<RefCell<Vec<&'static str>>>,
+}
+
+pub(super) fn cgroup_of(name: &str, class: &str) -> String {
+    format!("/kubepods{class}/pod{name}/id-{name}")
+}
+
+impl Source for Containers {
+    fn host(&self) -> Host {
+        Host::default()
+    }
+
+    fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError> {
+        Ok((self.machine.clone(), Vec::new()))
+    }
+
+    fn workloads(&mut self) -> Result<(Vec<Workload>, Vec<Degraded>), SourceError> {
+        let there = self.there.borrow();
+        let workload = |(name, class): (&&str, &&str)| {
+            let cgroup = CgroupPath::new(&cgroup_of(name, class));
+            Workload { cgroup, ..workload_of(name) }
+        };
+        Ok((there.iter().map(workload).collect(), Vec::new()))
+    }
+
+    fn aim(&mut self, _aims: &BTreeMap<CgroupPath, NodeSet>) {}
+
+    fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {
+        let shown = |one: &Workload| {
+            let list = |file| self.host.read(one.cgroup.as_str(), file).trim().to_owned();
+            let sample = CgroupSample {
+                cpus_effective: list("cpuset.cpus").parse().ok(),
+                mems_effective: list("cpuset.mems").parse().ok(),
+                memory_by_node: Some(BTreeMap::new()),
+                ..CgroupSample::default()
+            };
+            (one.cgroup.clone(), sample)
+        };
+        let cgroups = workloads.iter().map(shown).collect();
+        for name in self.dying.borrow_mut().drain(..) {
+            let class = self.there.borrow_mut().remove(name).unwrap();
+            fs::remove_dir_all(self.host.path(&cgroup_of(name, class))).unwrap();
+        }
+        let half = NodeSample {
+            mem_total_bytes: Some(16 << 30),
+            mem_free_bytes: Some(8 << 30),
+            ..NodeSample::default()
+        };
+        let nodes = self.machine.nodes.iter().map(|node| (node.id, half.clone())).collect();
+        Sample { monotonic_ns: now_ns, cgroups, nodes, ..Sample::default() }
+    }
+}
