@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use enforcer_core::{
     cold_start::{ColdStarts, Look},
     id::NodeId,
-    model::{Model, TrafficSource},
+    model::{Model, TrafficSource, WorkloadModel},
     place::{Containers, Holder},
     sample::{NodeSample, Sample},
     set::NodeSet,
@@ -92,7 +92,7 @@ impl Seen<'_> {
             u64::try_from(bytes / u128::from(elapsed)).unwrap_or(u64::MAX)
         });
         Look {
-            resident_bytes: figures.and_then(|figures| figures.accessed_bytes()),
+            resident_bytes: figures.and_then(WorkloadModel::accessed_bytes),
             touched_bytes_per_second: touched,
             slow: None,
         }

@@ -290,18 +290,10 @@ impl Engine {
         let paused = self.gate.paused();
         let may_move = self.writes() && paused.is_none();
         self.demotion.follow(inventory, &workloads, &sample, &declarations, &self.policy, may_move);
+        self.end_cold_starts(&workloads, &model, &sample, now_ns);
         let (mut decision, rebalanced) = {
             let mut state = self.placed.lock();
             state.hold(paused.is_some());
-            if may_move {
-                let seen = cold_start::Seen {
-                    workloads: &workloads,
-                    model: &model,
-                    sample: &sample,
-                    before: self.before.as_ref(),
-                };
-                cold_start::turn(&mut state, &mut self.cold_starts, seen, now_ns);
-            }
             let State { allocations, containers, .. } = &mut *state;
             let actuator = &self.actuator;
             let has_set = |cgroup: &CgroupPath| actuator.as_ref().is_some_and(|one| one.has_set(cgroup));
@@ -378,6 +370,14 @@ impl Engine {
         };
         self.before = Some(sample);
         Ok(report)
+    }
+
+    /// Gives all of their memory to those whose cold start is over; before it is decided where everybody should be.
+    fn end_cold_starts(&mut self, workloads: &[Workload], model: &Model, sample: &Sample, now_ns: u64) {
+        if self.writes() && self.gate.paused().is_none() {
+            let seen = cold_start::Seen { workloads, model, sample, before: self.before.as_ref() };
+            cold_start::turn(&mut self.placed.lock(), &mut self.cold_starts, seen, now_ns);
+        }
     }
 
     /// Sees who else writes cpusets; returns what could not be seen of them.

@@ -5,6 +5,7 @@
 mod audit;
 mod bound;
 mod churn;
+mod cold_start;
 mod correct;
 mod deadlock;
 mod degrade;
@@ -183,6 +184,11 @@ pub const ALL: &[Scenario] = &[
         only_by_name: true,
         limit_seconds: 2_400,
         ..long("node-lifecycles", pods::TOPOLOGY, "", lifecycles::leave_nothing)
+    },
+    Scenario {
+        needs_containerd: true,
+        only_by_name: true,
+        ..long("node-cold-start", "hmat", BALANCING_OFF, cold_start::ends)
     },
     Scenario {
         needs_containerd: true,

@@ -1,0 +1,81 @@
+//! Containers that begin on slow memory, through the container runtime.
+//!
+//! The controls: the same container without the annotation has the fast memory from the beginning; and what was written
+//! before the end stays where it was, so that a daemon which only forgets the annotation, or which writes the fast nodes alone,
+//! does not pass.
+
+use anyhow::{Context, Result};
+
+use super::pods::{CONFIG, END, LIMIT, MEBIBYTES, connected, told};
+use crate::{
+    check::Checks,
+    containerd::Containerd,
+    cri::{Amounts, Plan, Pod},
+    ids::Ids,
+    memory,
+    product::{self, Daemon},
+    wait,
+};
+
+/// The node without CPUs.
+const SLOW: u32 = 2;
+const ASKS: [(&str, &str); 3] = [
+    ("engine.numa-enforcer.io", "pools"),
+    ("memory-type.numa-enforcer.io", "dram,pmem"),
+    ("cold-start.numa-enforcer.io", "{duration: 40s}"),
+];
+
+/// Slow memory at first, all of it when the start is over, though the daemon was started again meanwhile.
+pub(super) fn ends(checks: &mut Checks) -> Result<()> {
+    told(checks, story)
+}
+
+fn story(checks: &mut Checks) -> Result<()> {
+    let (containerd, cri) = Containerd::start()?;
+    let daemon = Daemon::start_with("enforce", CONFIG)?;
+    connected(&daemon)?;
+    let amounts = [Amounts::guaranteed(1, MEBIBYTES)];
+    let slow: Ids = [SLOW].into();
+
+    let control = Pod::run(&cri, &Plan { name: "control", annotations: &ASKS[..2], containers: &amounts })?;
+    let look = control.start("main", &amounts[0])?.first_look()?;
+    checks.holds(
+        "control, not asked for: nodes at first",
+        look.mems.is_superset(&slow) && look.mems.len() > 1,
+        &look.mems,
+    );
+
+    let pod = Pod::run(&cri, &Plan { name: "cold", annotations: &ASKS, containers: &amounts })?;
+    let container = pod.start("main", &amounts[0])?;
+    checks.equal("nodes at first", slow.clone(), container.first_look()?.mems);
+    let pids = container.cgroup.read("cgroup.procs")?;
+    let pid = pids.lines().next().context("the container has no process")?.parse()?;
+    let before = memory::share_on(pid, SLOW)?;
+    checks.above("share of its memory on the slow node at first", 0.9, Some(before));
+
+    daemon.metrics_after_ticks(2)?;
+    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    let daemon = Daemon::start_with("enforce", CONFIG)?;
+    connected(&daemon)?;
+    checks.equal(
+        "nodes after a restart of the daemon",
+        slow.clone(),
+        container.cgroup.ids("cpuset.mems.effective")?,
+    );
+    let mems = wait::until("it has fast memory as well", LIMIT, || {
+        let mems = container.cgroup.ids("cpuset.mems.effective")?;
+        Ok((mems.len() > 1).then_some(mems))
+    })?;
+    checks.holds("nodes at the end", mems.is_superset(&slow), &mems);
+    checks.equal(
+        "share of its memory on the slow node, which nobody moved",
+        before,
+        memory::share_on(pid, SLOW)?,
+    );
+    let explained = product::run(&["explain", container.cgroup.path()])?.stdout;
+    checks.holds("explain tells of it", explained.contains("cold start is over"), &explained);
+    daemon.metrics_after_ticks(5)?;
+    checks.equal("nodes later", mems, container.cgroup.ids("cpuset.mems.effective")?);
+    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    containerd.stop()
+}
