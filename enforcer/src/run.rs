@@ -56,7 +56,7 @@ use crate::{
         cgroup::{CgroupLayout, LayoutError},
         read_text,
     },
-    kernel::{clock, linux::Linux},
+    kernel::{clock, heap, linux::Linux},
     log_level::LogLevel,
     observe::{MemoryLimits, Rooms, SamplerOptions},
     privileges::{self, Duties},
@@ -223,6 +223,7 @@ struct Daemon {
 impl Daemon {
     /// Opens and attaches everything, and gives up the privileges for it.
     fn start(options: &RunOptions, stop: &Stop) -> Result<Self, RunError> {
+        heap::give_back_what_is_freed();
         let policy = options.policy()?;
         let host = &options.host;
         let layout = CgroupLayout::read(host)?;

@@ -1,9 +1,9 @@
-//! The NUMA system calls, behind a trait, batch reading of BPF maps, events of CPUs, and the clock.
+//! The NUMA system calls, behind a trait, batch reading of BPF maps, events of CPUs, the clock, and the heap.
 //!
 //! glibc has no wrapper for `move_pages(2)` and its kin, so they are raw system calls. [`Kernel`] is
 //! what the rest of the daemon sees; [`linux::Linux`] makes the calls, [`fake::FakeKernel`] answers from memory and records what was asked.
 //!
-//! `unsafe` is in [`linux`], [`map_batch`], [`peer`], [`perf_event`] and [`readable`] alone.
+//! `unsafe` is in [`heap`], [`linux`], [`map_batch`], [`peer`], [`perf_event`] and [`readable`] alone.
 //!
 //! A call is bounded by the number of pages that is handed in: the caller chooses batches that are
 //! small enough not to stall the process whose pages move.
@@ -13,6 +13,7 @@ pub mod bpf_iter;
 pub mod clock;
 #[cfg(test)]
 pub mod fake;
+pub mod heap;
 pub mod linux;
 #[cfg(feature = "bpf")]
 pub mod map_batch;

@@ -50,6 +50,9 @@ pub(super) fn enforce(checks: &mut Checks) -> Result<()> {
         daemon.remote_residency(&pair.away_cgroup)?,
     );
     checks.equal("the cpuset of home", untouched, pair.home_cgroup.cpuset()?);
+    // Twice what it needs; without giving back what loading programs took it has more than 20.
+    let anonymous = f64::from(u32::try_from(memory::anonymous_kib(daemon.pid())?)?) / 1024.0;
+    checks.below("anonymous MiB of the daemon", 12.0, Some(anonymous));
     checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
     Ok(())
 }
