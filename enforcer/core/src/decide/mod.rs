@@ -51,7 +51,7 @@ use crate::{
     },
     plan::{Action, PLAN_SCHEMA_VERSION, Plan},
     policy::{Policy, WorkloadRule},
-    sample::{ChangeKind, Sample},
+    sample::{ChangeKind, NodeSample, Sample},
     set::NodeSet,
     trial::ContainerReport,
     widening::Guarded,
@@ -477,13 +477,11 @@ pub(crate) fn bounds(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<Bounds>
 const NO_CPUS: &str =
     "its declaration names no CPUs, so that it can only be placed when it is created (nri.place)";
 
-/// Free memory and page cache of each node, which the kernel drops when asked, and what the workload
-/// itself holds there. Page cache includes tmpfs, which it does not drop: the figure may be too high
-/// on a node full of tmpfs.
+/// What is available on each node, and what the workload itself holds there.
 fn available_bytes(sample: &Sample, figures: Option<&WorkloadModel>) -> BTreeMap<NodeId, u64> {
     let held = figures.and_then(|figures| figures.bytes_by_node.as_ref());
-    let of_node = |(node, now): (&NodeId, &crate::sample::NodeSample)| {
-        let free = now.mem_free_bytes?.saturating_add(now.file_bytes?);
+    let of_node = |(node, now): (&NodeId, &NodeSample)| {
+        let free = now.available_bytes()?;
         Some((*node, free.saturating_add(held.and_then(|held| held.get(node)).map_or(0, |bytes| bytes.anon))))
     };
     sample.nodes.iter().filter_map(of_node).collect()

@@ -22,6 +22,7 @@ use super::{Decision, Inputs};
 use crate::{
     partition::Partition,
     plan::{Action, Outcome, OutcomeResult, Step},
+    sample::CgroupSample,
     set::CpuSet,
     workload::CgroupPath,
 };
@@ -219,7 +220,7 @@ fn exclusive_above(inputs: &Inputs<'_>, needed: &BTreeMap<CgroupPath, CpuSet>) -
             more.push(set(cgroup, &then, format!("partitions below it are to have CPUs {then}")));
         }
     }
-    let depth = |step: &Step| step.action.cgroup().as_str().matches('/').count();
+    let depth = |step: &Step| step.action.cgroup().depth();
     less.sort_by_key(|step| std::cmp::Reverse(depth(step)));
     more.sort_by_key(depth);
     less.append(&mut more);
@@ -263,8 +264,7 @@ pub(super) fn taken_from(inputs: &Inputs<'_>, above: &CgroupPath) -> CpuSet {
 fn living<'a>(inputs: &Inputs<'a>) -> impl Iterator<Item = (&'a CgroupPath, CpuSet)> + use<'a> {
     let sample = inputs.sample;
     inputs.partitioned.begun.iter().filter_map(move |cgroup| {
-        let seen = sample.cgroups.get(cgroup)?;
-        seen.partition.as_ref().filter(|state| state.kind != Partition::Member)?;
+        let seen = sample.cgroups.get(cgroup).filter(|seen| is_root_of_one(seen))?;
         let cpus = [&seen.cpus, &seen.cpus_effective].into_iter().flatten();
         Some((cgroup, cpus.fold(CpuSet::new(), |all, cpus| all.union(cpus))))
     })
@@ -272,7 +272,12 @@ fn living<'a>(inputs: &Inputs<'a>) -> impl Iterator<Item = (&'a CgroupPath, CpuS
 
 /// Is it one of them?
 fn lives(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> bool {
-    living(inputs).any(|(one, _)| one == cgroup)
+    let begun = inputs.partitioned.begun.contains(cgroup);
+    begun && inputs.sample.cgroups.get(cgroup).is_some_and(is_root_of_one)
+}
+
+fn is_root_of_one(seen: &CgroupSample) -> bool {
+    seen.partition.as_ref().is_some_and(|state| state.kind != Partition::Member)
 }
 
 fn end(cgroup: &CgroupPath, why: &str) -> Step {
@@ -284,7 +289,7 @@ fn end(cgroup: &CgroupPath, why: &str) -> Step {
 
 /// The cgroups above one, without the root, which has no such files.
 pub(super) fn ancestors(cgroup: &CgroupPath) -> impl Iterator<Item = CgroupPath> + use<> {
-    std::iter::successors(cgroup.parent(), CgroupPath::parent).filter(|path| !path.is_root())
+    cgroup.ancestors().filter(|path| !path.is_root())
 }
 
 #[cfg(test)]
