@@ -7,7 +7,8 @@
 //!
 //! This thread turns the engine, because its turns block in the kernel; another one serves HTTP and a
 //! third one listens to signals. What needs privileges (attaching the programs, opening the journal,
-//! listening) is done before the first turn and before there are other threads; then they are given up.
+//! listening) is done before the first turn and before there are other threads but that one, which has none; then
+//! they are given up.
 
 use std::{
     io::{self, Write},
@@ -192,9 +193,9 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<Ended, RunError>
     // Before anything takes long: an early interrupt must not be lost.
     let signals = Signals::catch().map_err(failed("listening for signals"))?;
     let stop = Stop::default();
-    let mut daemon = Daemon::start(options, &stop)?;
     let grace = (!options.restore_on_exit).then_some(GRACE);
     let mut orders = signals.listen(stop.clone(), grace).map_err(failed("listening for signals"))?;
+    let mut daemon = Daemon::start(options, &stop)?;
     daemon.supervisor.ready("the first turn begins");
     let result = daemon.turn(options, &mut orders, out);
     daemon.supervisor.stopping();
