@@ -37,7 +37,7 @@ pub use self::{
     drift::{Drift, DriftCounts, Standing, Target},
     guarded::Widened,
     history::History,
-    partition::{Partitioned, Tried, WantedPartition},
+    partition::{AddedAbove, Partitioned, Tried, WantedPartition},
 };
 use crate::{
     considered::{Asked, Considered, Seen},
@@ -111,6 +111,9 @@ pub struct Decision {
     /// Who of these has none, and why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub without_partition: BTreeMap<CgroupPath, String>,
+    /// For whom cgroups above partitions are set to more; to tell whom a refusal is about.
+    #[serde(skip)]
+    pub added_above: AddedAbove,
     /// What was considered for each declared workload and each container; told by `explain`, not here.
     #[serde(skip)]
     pub considered: BTreeMap<CgroupPath, Considered>,
