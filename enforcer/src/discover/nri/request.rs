@@ -78,6 +78,11 @@ fn container_request(container: &Container) -> ContainerRequest {
     }
 }
 
+/// Thousandths of a CPU that were asked for, of which the kubelet made these.
+pub(super) fn milli_cpus(resources: Option<&LinuxResources>) -> Option<u64> {
+    amounts(resources?).0.milli_cpus
+}
+
 /// Requests and limits that the kubelet made these of.
 fn amounts(resources: &LinuxResources) -> (Resources, Resources) {
     let cpu = resources.cpu.as_ref();
@@ -186,7 +191,7 @@ mod tests {
             name: "web".into(),
             namespace: "shop".into(),
             labels: BTreeMap::from([("app".into(), "web".into())]),
-            linux: Some(LinuxPodSandbox { cgroup_parent: parent.into() }),
+            linux: Some(LinuxPodSandbox { cgroup_parent: parent.into(), ..LinuxPodSandbox::default() }),
             ..PodSandbox::default()
         }
     }
