@@ -107,7 +107,7 @@ fn subject(number: u32) -> Box<Subject> {
         id: format!("sandbox-{number}"),
         name: format!("pod-{number}"),
         namespace: "bench".into(),
-        linux: Some(LinuxPodSandbox { cgroup_parent: parent.clone() }),
+        linux: Some(LinuxPodSandbox { cgroup_parent: parent.clone(), ..LinuxPodSandbox::default() }),
         ..PodSandbox::default()
     };
     let linux = LinuxContainer {

@@ -2,7 +2,8 @@
 //!
 //! Attaching eBPF programs and listening take capabilities, reading what the programs count does not. So
 //! once everything is open, all are dropped for good, but those that the mode of the daemon uses in every
-//! turn. Capabilities belong to threads: this is to be called before there is a second one.
+//! turn. Capabilities belong to threads: this is to be called before there is a second one, but for those that have
+//! given up all of theirs ([`renounce`]).
 //!
 //! What the kernel lets a process do with a map it holds open has changed (before 5.19 every bpf(2) needs
 //! `CAP_BPF` where `kernel.unprivileged_bpf_disabled` is set); the running kernel is asked, not its version.
@@ -38,6 +39,12 @@ pub fn reduce(duties: Duties) -> io::Result<()> {
         kept |= CapabilitySet::BPF & permitted;
     }
     set(kept, kept)
+}
+
+/// Drops all that the calling thread has, for good: for one that is started before the others give up theirs.
+pub fn renounce() -> io::Result<()> {
+    set_no_new_privs(true)?;
+    set(CapabilitySet::empty(), CapabilitySet::empty())
 }
 
 fn set(effective: CapabilitySet, permitted: CapabilitySet) -> io::Result<()> {
@@ -79,6 +86,16 @@ mod tests {
             let more = needed(Duties { partitions: true, ..duties }).difference(kept);
             assert_eq!(more.is_empty(), mode == Mode::Observe, "{more:?}");
         }
+    }
+
+    #[test]
+    fn a_thread_that_renounced_has_nothing_left() {
+        let before = capabilities(None).unwrap();
+        let left = std::thread::spawn(|| renounce().and_then(|()| Ok(capabilities(None)?))).join().unwrap();
+        let nothing = CapabilitySet::empty();
+        let nothing = CapabilitySets { effective: nothing, permitted: nothing, inheritable: nothing };
+        assert_eq!(left.unwrap(), nothing);
+        assert_eq!(capabilities(None).unwrap(), before, "other threads keep theirs");
     }
 
     #[test]

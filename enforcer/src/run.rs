@@ -7,7 +7,8 @@
 //!
 //! This thread turns the engine, because its turns block in the kernel; another one serves HTTP and a
 //! third one listens to signals. What needs privileges (attaching the programs, opening the journal,
-//! listening) is done before the first turn and before there are other threads; then they are given up.
+//! listening) is done before the first turn and before there are other threads but that one, which has none; then
+//! they are given up.
 
 use std::{
     io::{self, Write},
@@ -42,14 +43,14 @@ use crate::{
         Journal, LiveActuator,
         actuator::read_boot_id,
         cpuset::CpusetTree,
-        journal::JournalError,
+        journal::{JournalError, PauseRecord},
         pages::{PageBudget, PageMoveLimits, Stop},
         restore, scratch,
         units::{Systemctl, Units, not_kept, recorded_settings},
     },
     engine::{
         Engine, Exposure, Gate, LiveSource, Placed, Senses, Source as _, SourceError, Widening, answer_calls,
-        demote,
+        decisions::unix_ms, demote,
     },
     host::{
         HostRoot,
@@ -60,7 +61,7 @@ use crate::{
     log_level::LogLevel,
     observe::{MemoryLimits, Rooms, SamplerOptions},
     privileges::{self, Duties},
-    report::{style::Style, table, tick::TickReport, units},
+    report::{status::Paused, style::Style, table, tick::TickReport, units},
     serve::{Control, Endpoints, socket::ControlSocket},
     signals::{GRACE, Order, Signals},
     supervisor::Supervisor,
@@ -192,9 +193,9 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<Ended, RunError>
     // Before anything takes long: an early interrupt must not be lost.
     let signals = Signals::catch().map_err(failed("listening for signals"))?;
     let stop = Stop::default();
-    let mut daemon = Daemon::start(options, &stop)?;
     let grace = (!options.restore_on_exit).then_some(GRACE);
     let mut orders = signals.listen(stop.clone(), grace).map_err(failed("listening for signals"))?;
+    let mut daemon = Daemon::start(options, &stop)?;
     daemon.supervisor.ready("the first turn begins");
     let result = daemon.turn(options, &mut orders, out);
     daemon.supervisor.stopping();
@@ -233,6 +234,8 @@ impl Daemon {
         source.set_by_us(recorded_settings(&policy.state_dir));
         let kubelet = Watch::first(&policy.kubelet);
         let mut engine = Engine::new(Box::new(source.beside(kubelet.clone())), policy.clone());
+        let record = PauseRecord::new(&policy.state_dir);
+        stay_paused(&engine.gate(), &record, policy.mode);
         if policy.mode == Mode::Enforce {
             may_write(&mut engine, host, &layout, &policy, stop)?;
         }
@@ -252,7 +255,8 @@ impl Daemon {
             engine.add_degraded(Degraded::new("privileges", error.to_string(), effect));
         }
         let (gate, decisions, log) = (engine.gate(), engine.decisions(), options.log.clone());
-        let (missing, socket) = endpoints.answer(Control { gate, decisions, latest: receiver, log, started });
+        let control = Control { gate, decisions, latest: receiver, log, started, record };
+        let (missing, socket) = endpoints.answer(control);
         for one in missing {
             engine.add_degraded(one);
         }
@@ -466,6 +470,27 @@ fn exposure(engine: &mut Engine, policy: &Policy) -> Exposure {
     });
     engine.set_exposure(exposure.clone());
     exposure
+}
+
+/// Goes on with a pause that the daemon before this one was told of. Where it cannot be told whether there is one, who may
+/// write is paused.
+fn stay_paused(gate: &Gate, record: &PauseRecord, mode: Mode) {
+    let now = unix_ms();
+    match record.read() {
+        Ok(None) => {}
+        Ok(Some(pause)) => {
+            if let Some(left) = pause.left(now) {
+                gate.stay_closed(pause.lasted(now), left);
+                let line = gate.paused().map_or_else(String::new, Paused::line);
+                tracing::warn!("enforcement is still {line}, since before the daemon was started");
+            }
+        }
+        Err(error) if mode == Mode::Enforce => {
+            gate.close(None);
+            tracing::error!("enforcement is paused until resumed, because it may have been before: {error}");
+        }
+        Err(error) => tracing::debug!("whether enforcement was paused before is not known: {error}"),
+    }
 }
 
 /// Opens the journal and lets the engine write.

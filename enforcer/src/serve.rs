@@ -225,6 +225,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::enforce::journal::PauseRecord;
 
     fn get(address: SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -243,8 +244,9 @@ mod tests {
         let address = endpoints.metrics.as_ref().unwrap().address();
         let (_latest, latest) = watch::channel(None);
         let (gate, decisions, log) = Default::default();
+        let record = PauseRecord::new(std::path::Path::new("/nonexistent"));
         let (degraded, socket) =
-            endpoints.answer(Control { gate, decisions, latest, log, started: Instant::now() });
+            endpoints.answer(Control { gate, decisions, latest, log, started: Instant::now(), record });
         assert!(degraded.is_empty() && socket.is_none());
         assert!(get(address, "/live").starts_with("HTTP/1.1 200 "));
         for path in ["/ready", "/metrics", "/report.json"] {

@@ -1,13 +1,14 @@
 //! Signals as orders to the daemon.
 //!
 //! SIGINT and SIGTERM request a [`Stop`] at once, which ends a long move of pages, and order the loop to
-//! end. A second one, or a kernel that does not let go of a write within [`GRACE`], ends the process on the
+//! end. A second one, or whatever does not come to its end within [`GRACE`], ends the process on the
 //! spot: the journal makes that as safe as a kill. A daemon that is to restore when it ends takes its time. SIGHUP orders to read the configuration again.
 //!
-//! Caught as early as possible, so that none is lost; listened to by a thread of its own, which is to be
-//! started after privileges were given up, because a thread takes those of its parent.
+//! Caught and listened to before anything else is done, by a thread of its own: a start may hang as a turn may, on a
+//! kubelet that does not answer or a log that nobody reads. A thread takes the privileges of its parent, and this one needs
+//! none, so it gives all of them up.
 
-use std::{io, process, thread, time::Duration};
+use std::{io, process, sync::mpsc, thread, time::Duration};
 
 use tokio::{
     runtime::{Builder, Runtime},
@@ -16,10 +17,12 @@ use tokio::{
     time::sleep,
 };
 
-use crate::{cli::Exit, enforce::pages::Stop};
+use crate::{cli::Exit, enforce::pages::Stop, privileges};
 
 /// Longest time from the first request to end to the end: the daemon has ended within two seconds.
 pub const GRACE: Duration = Duration::from_millis(1_500);
+/// Longest time for the last line of the log: nobody may read it.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +80,13 @@ impl Signals {
                 }
             }
         };
-        thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(listen))?;
+        let listen = move || {
+            if let Err(error) = privileges::renounce() {
+                tracing::warn!("the thread that listens to signals keeps its privileges: {error}");
+            }
+            runtime.block_on(listen);
+        };
+        thread::Builder::new().name("signals".into()).spawn(listen)?;
         Ok(receiver)
     }
 }
@@ -99,10 +108,26 @@ impl Caught {
             () = orders.closed() => return,
             () = again => "asked twice".to_owned(),
             () = sleep(grace.unwrap_or_default()), if grace.is_some() => {
-                format!("the turn did not end within {GRACE:?}")
+                format!("what it was at did not end within {GRACE:?}")
             }
         };
-        tracing::warn!("ended in the middle of a turn, whose writes are in the journal: {because}");
+        say(format!(
+            "ended in the middle of a turn or of its start, whose writes are in the journal: {because}"
+        ));
         process::exit(Exit::Ok.code().into());
+    }
+}
+
+/// Into the log, unless that takes long: what does not end may be a line of the log that is being written.
+fn say(words: String) {
+    let (said, wait) = mpsc::channel();
+    let saying = thread::Builder::new().name("last-words".into()).spawn(move || {
+        tracing::warn!("{words}");
+        // Nobody waits any longer.
+        let _ = said.send(());
+    });
+    if saying.is_ok() {
+        // Said, or too late.
+        let _ = wait.recv_timeout(LAST_WORDS);
     }
 }

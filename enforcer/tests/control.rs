@@ -145,6 +145,26 @@ fn a_daemon_tells_how_it_fares_and_is_paused_and_resumed() {
 }
 
 #[test]
+fn a_daemon_that_is_started_again_is_still_paused() {
+    let mut daemon = Daemon::start();
+    daemon.ask(&["pause"]);
+    for signal in [Signal::KILL, Signal::TERM] {
+        daemon.end(signal);
+        daemon.child = spawn(&daemon.root, &daemon.socket);
+        daemon.ready();
+        let paused = &daemon.status()["paused"];
+        assert!(paused.is_object() && paused["leftSeconds"].is_null(), "{signal:?}: {paused}");
+        let log = fs::read_to_string(daemon.root.path().join("log")).unwrap();
+        assert!(log.contains("enforcement is still paused for "), "{log}");
+    }
+    assert!(daemon.ask(&["resume"]).stdout.contains("goes on"));
+    daemon.end(Signal::TERM);
+    daemon.child = spawn(&daemon.root, &daemon.socket);
+    daemon.ready();
+    assert_eq!(daemon.status()["paused"], Value::Null, "that the last one has ended is no pause");
+}
+
+#[test]
 fn the_level_of_the_log_is_that_of_the_running_daemon() {
     let daemon = Daemon::start();
     let logged = |text: &str| fs::read_to_string(daemon.root.path().join("log")).unwrap().contains(text);

@@ -5,6 +5,7 @@
 mod common;
 
 use std::{
+    fs,
     io::{ErrorKind, PipeReader, PipeWriter, Read, Write, pipe},
     os::unix::net::UnixDatagram,
     process::{Child, Command, Stdio},
@@ -37,6 +38,10 @@ struct Supervised {
 
 impl Supervised {
     fn start(stdout: impl Into<Stdio>) -> Self {
+        Self::start_with(stdout, Stdio::null())
+    }
+
+    fn start_with(stdout: impl Into<Stdio>, stderr: impl Into<Stdio>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
@@ -44,7 +49,7 @@ impl Supervised {
         let mut command: Command = program(&["run", "--mode", "observe", "--metrics-listen", "off"]);
         command.args(["--interval", "1h", "--state-dir"]).arg(dir.path().join("state"));
         command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
-        let child = command.stdout(stdout).stderr(Stdio::null()).spawn().unwrap();
+        let child = command.stdout(stdout).stderr(stderr).spawn().unwrap();
         Self { child, socket, dir }
     }
 
@@ -73,6 +78,21 @@ impl Supervised {
 
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits until SIGTERM is caught and has not its usual effect.
+    fn catches_signals(&self) {
+        let status = format!("/proc/{}/status", self.child.id());
+        let until = Instant::now() + PATIENCE;
+        let caught = || {
+            let text = fs::read_to_string(&status).unwrap();
+            let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+            u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (Signal::TERM.as_raw() - 1)) != 0
+        };
+        while !caught() {
+            assert!(Instant::now() < until, "SIGTERM is never caught");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Exit code after SIGTERM.
@@ -149,4 +169,14 @@ fn a_turn_that_hangs_starves_the_watchdog_and_does_not_keep_the_daemon_from_endi
     daemon.hears("READY=1");
     assert_eq!(daemon.message(WATCHDOG), None, "it hangs");
     assert_eq!(daemon.end(), Some(0));
+}
+
+#[test]
+fn a_start_that_hangs_does_not_keep_the_daemon_from_ending() {
+    let (_reader, writer) = full_pipe();
+    let mut daemon = Supervised::start_with(Stdio::null(), writer);
+    daemon.catches_signals();
+    assert_eq!(daemon.message(WATCHDOG), None, "it says where its control socket is, and nobody reads that");
+    assert_eq!(daemon.end(), Some(0));
+    assert_eq!(daemon.message(WATCHDOG), None, "it never was ready");
 }

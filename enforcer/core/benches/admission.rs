@@ -41,7 +41,7 @@ fn container(name: String, milli_cpus: u64, memory_bytes: u64, limited: bool) ->
 
 fn pod(name: String, containers: Vec<ContainerRequest>) -> PodRequest {
     PodRequest {
-        name: PodName { namespace: "default".into(), name },
+        name: PodName::new("default", name),
         qos: qos_class(&containers),
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),

@@ -48,7 +48,7 @@ impl Host {
         let mut allocations = Allocations::default();
         let bytes = PROMISED * u64::from(nodes) / CONTAINERS;
         for number in 0..CONTAINERS {
-            let name = PodName { namespace: "default".into(), name: format!("pod-{number}") };
+            let name = PodName::new("default", format!("pod-{number}"));
             let grant = Grant { memory: claims(number, nodes, bytes), ..Grant::default() };
             allocations.give(Holder::new(name, "app".into()), grant);
         }

@@ -49,7 +49,7 @@ fn pod(name: &str, milli: u64, guaranteed: bool) -> PodRequest {
         ..ContainerRequest::default()
     }];
     PodRequest {
-        name: PodName { namespace: "default".to_owned(), name: name.to_owned() },
+        name: PodName::new("default", name),
         qos: qos_class(&containers),
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),

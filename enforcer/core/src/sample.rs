@@ -155,11 +155,18 @@ pub struct HostSettings {
 
 /// Bit of `kernel.numa_balancing` that has the kernel take hinting faults between ordinary nodes.
 const BALANCING_NORMAL: u32 = 1;
+/// Bit that has it promote from slower memory by itself (tiering).
+const BALANCING_TIERING: u32 = 2;
 
 impl HostSettings {
     /// May the kernel take NUMA hinting faults? `None` where the setting is not known.
     pub fn takes_hinting_faults(&self) -> Option<bool> {
         self.numa_balancing.map(|mode| mode & BALANCING_NORMAL != 0)
+    }
+
+    /// Does the kernel promote hot pages from slower memory? `None` where the setting is not known.
+    pub fn promotes(&self) -> Option<bool> {
+        self.numa_balancing.map(|mode| mode & BALANCING_TIERING != 0)
     }
 
     /// Says that hinting faults are silent, where they are: silence is not "all accesses are local".
@@ -189,6 +196,14 @@ pub struct NodeSample {
     pub anon_bytes: Option<u64>,
     /// `numastat` and `vmstat` of the node, by the kernel's own names.
     pub counters: BTreeMap<String, u64>,
+}
+
+impl NodeSample {
+    /// Free memory and page cache in bytes, which the kernel drops when asked. Page cache includes tmpfs, which it does
+    /// not drop: the figure may be too high on a node full of tmpfs.
+    pub fn available_bytes(&self) -> Option<u64> {
+        Some(self.mem_free_bytes?.saturating_add(self.file_bytes?))
+    }
 }
 
 /// State and counters of one cgroup.
@@ -475,14 +490,15 @@ mod tests {
 
     #[test]
     fn faults_are_silent_unless_the_kernel_is_known_to_take_them() {
-        for (mode, said) in [
-            (Some(0), Some("is 0")),
-            (Some(1), None),
-            (Some(2), Some("is 2")),
-            (Some(3), None),
-            (None, Some("could not be read")),
+        for (mode, said, promotes) in [
+            (Some(0), Some("is 0"), Some(false)),
+            (Some(1), None, Some(false)),
+            (Some(2), Some("is 2"), Some(true)),
+            (Some(3), None, Some(true)),
+            (None, Some("could not be read"), None),
         ] {
             let settings = HostSettings { numa_balancing: mode, ..HostSettings::default() };
+            assert_eq!(settings.promotes(), promotes, "{mode:?}");
             let entry = settings.silent_faults();
             assert_eq!(entry.is_some(), said.is_some(), "{mode:?}");
             if let (Some(entry), Some(said)) = (entry, said) {

@@ -146,7 +146,7 @@ pub enum Command {
     ///
     /// It goes on to watch and to report. New containers start without a place, and get one when the pause
     /// is over; what was set stays. A plan that is being carried out is finished first. A daemon that is
-    /// started again is not paused. Only root and the daemon's own user may pause it.
+    /// started again is still paused. Only root and the daemon's own user may pause it.
     Pause(Pause),
     /// Let a paused daemon write again; the next turn corrects what is not in place.
     Resume(Resume),

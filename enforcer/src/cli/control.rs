@@ -46,6 +46,9 @@ pub(super) fn pause(args: &args::Pause, out: &mut dyn Write) -> anyhow::Result<E
             "the plan of the running turn is still being carried out; after it nothing is written"
         )?;
     }
+    if let Some(error) = &answer.unrecorded {
+        writeln!(out, "a daemon that is started again is not paused: {}", text::escape(error))?;
+    }
     Ok(Exit::Ok)
 }
 
@@ -54,6 +57,9 @@ pub(super) fn resume(args: &args::Resume, out: &mut dyn Write) -> anyhow::Result
     let answer: PauseAnswer = client::send(&args.daemon.socket, Method::POST, api::RESUME, &none)?;
     let said = if answer.was_paused { "enforcement goes on with the next turn" } else { "it was not paused" };
     writeln!(out, "{said}")?;
+    if let Some(error) = &answer.unrecorded {
+        writeln!(out, "a daemon that is started again may be paused: {}", text::escape(error))?;
+    }
     Ok(Exit::Ok)
 }
 

@@ -15,8 +15,7 @@ pub(super) fn too_narrow<T: Id>(
     wanted: &IdSet<T>,
 ) -> Option<String> {
     let mut narrow = None;
-    let mut next = cgroup.parent();
-    while let Some(path) = next {
+    for path in cgroup.ancestors() {
         let Some(text) = tree.open(&path).ok().and_then(|cpuset| cpuset.read_effective(file).ok()?) else {
             break;
         };
@@ -24,7 +23,6 @@ pub(super) fn too_narrow<T: Id>(
         if wanted.is_subset(&has) {
             break;
         }
-        next = path.parent();
         narrow = Some(format!("{path} above it allows only {has}"));
     }
     narrow

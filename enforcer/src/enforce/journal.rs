@@ -31,6 +31,7 @@
 pub(crate) mod fake_disk;
 mod files;
 mod lines;
+mod pause_record;
 #[cfg(test)]
 mod tests;
 
@@ -46,7 +47,10 @@ use enforcer_core::{place::GrantRecord, workload::CgroupPath};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use self::files::check_owned;
+pub use self::{
+    files::check_owned,
+    pause_record::{PauseRecord, RecordedPause},
+};
 use self::{
     files::{Lock, Tail, failed},
     lines::Record,

@@ -8,11 +8,23 @@
 //! Opened like every cpuset that is written ([`super::cpuset`]): beneath the root of the hierarchy and through no symlink. A descriptor
 //! of a cgroup that has ended fails with `ENODEV`, whatever has its name now.
 //!
+//! A file stays open as long as a cgroup with the same id of the kernel is at its path, or below it: none above that can have been
+//! made again meanwhile. Where the cpuset controller was switched off and on again the files are others all the same, and a write
+//! fails; then they are opened anew ([`MemsFiles::forget`]).
+//!
 //! Never: an empty set; a write for which no original is in the journal, which whoever hands in a file sees to.
 
-use std::{fs::File, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc, thread};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    path::PathBuf,
+    sync::Arc,
+    thread,
+};
 
-use enforcer_core::{set::NodeSet, workload::CgroupPath};
+use enforcer_core::{set::NodeSet, widening::Guarded, workload::CgroupPath};
 use rustix::fs::{Mode, OFlags};
 
 use super::cpuset::{CpusetError, CpusetFile, CpusetTree};
@@ -49,6 +61,64 @@ impl MemsFile {
             Ok(count) => Err(failed(&format_args!("only {count} bytes were taken"))),
             Err(error) => Err(failed(&error)),
         }
+    }
+}
+
+/// The files of all that may have to be widened.
+#[derive(Debug)]
+pub struct MemsFiles {
+    tree: CpusetTree,
+    files: BTreeMap<CgroupPath, Arc<MemsFile>>,
+    /// For whom they were opened, with the kernel's ids.
+    ids: BTreeMap<CgroupPath, u64>,
+}
+
+impl MemsFiles {
+    /// None yet, of this hierarchy.
+    pub fn new(tree: CpusetTree) -> Self {
+        Self { tree, files: BTreeMap::new(), ids: BTreeMap::new() }
+    }
+
+    /// Opens what is missing of these and of those above that may be widened for them, and closes the rest. What cannot be
+    /// opened is said, and tried again the next time.
+    pub fn follow<'a>(&mut self, guarded: &'a [Guarded]) {
+        let ids = guarded.iter().filter_map(|one| Some((one.cgroup.clone(), one.cgroup_id?)));
+        let ids: BTreeMap<CgroupPath, u64> = ids.collect();
+        let written = |one: &'a Guarded| one.above.iter().map(|(path, _)| path).chain([&one.cgroup]);
+        let same = guarded
+            .iter()
+            .filter(|one| one.cgroup_id.is_some() && one.cgroup_id == self.ids.get(&one.cgroup).copied());
+        let same: BTreeSet<&CgroupPath> = same.flat_map(written).collect();
+        let before = std::mem::take(&mut self.files);
+        for one in guarded {
+            for path in written(one) {
+                if self.files.contains_key(path) {
+                    continue;
+                }
+                let file = match before.get(path).filter(|_| same.contains(path)) {
+                    Some(file) => Ok(Arc::clone(file)),
+                    None => MemsFile::open(&self.tree, path).map(Arc::new),
+                };
+                match file {
+                    Ok(file) => {
+                        self.files.insert(path.clone(), file);
+                    }
+                    Err(error) if error.is_gone() => {}
+                    Err(error) => tracing::warn!("its memory nodes cannot be widened: {error}"),
+                }
+            }
+        }
+        self.ids = ids;
+    }
+
+    /// The file of a cgroup.
+    pub fn get(&self, cgroup: &CgroupPath) -> Option<Arc<MemsFile>> {
+        self.files.get(cgroup).map(Arc::clone)
+    }
+
+    /// Closes the files of this one and of all above it.
+    pub fn forget(&mut self, cgroup: &CgroupPath) {
+        self.files.retain(|path, _| !cgroup.is_within(path));
     }
 }
 
@@ -120,5 +190,51 @@ mod tests {
         }
         let (_, result) = start(vec![(above, NodeSet::new()), (leaf, wide)]);
         assert!(result.unwrap_err().contains("never written"));
+    }
+
+    #[test]
+    fn opens_only_what_was_not_there_before() {
+        let fixture = Fixture::new(true);
+        for path in ["/pod", "/pod/one", "/pod/two", "/alone"] {
+            fixture.cgroup(path, "0-3", "0\n");
+        }
+        let guarded = |path: &str, cgroup_id| {
+            let cgroup = CgroupPath::new(path);
+            let above = cgroup.ancestors().filter(|path| !path.is_root());
+            let above = above.map(|path| (path, NodeSet::new())).collect();
+            Guarded {
+                cgroup,
+                cgroup_id,
+                home: NodeSet::new(),
+                mems: NodeSet::new(),
+                cpu_nodes: NodeSet::new(),
+                spares: Vec::new(),
+                strict: false,
+                above,
+                bound: None,
+            }
+        };
+        let mut files = MemsFiles::new(CpusetTree::new(&fixture.layout.cpuset.path, true));
+        let mut held = BTreeMap::new();
+        let mut opened = |files: &mut MemsFiles, guarded: &[Guarded]| -> Vec<String> {
+            files.follow(guarded);
+            let is_new = |path: &CgroupPath, file: &Arc<MemsFile>| {
+                !held.get(path).is_some_and(|before| Arc::ptr_eq(before, file))
+            };
+            let new = files.files.iter().filter(|(path, file)| is_new(path, file));
+            let new = new.map(|(path, _)| path.to_string()).collect();
+            held = files.files.clone();
+            new
+        };
+        let (one, two) = (guarded("/pod/one", Some(1)), guarded("/pod/two", Some(2)));
+        let first = [one.clone(), two.clone(), guarded("/alone", None), guarded("/gone", Some(9))];
+        assert_eq!(opened(&mut files, &first), ["/alone", "/pod", "/pod/one", "/pod/two"]);
+        assert_eq!(opened(&mut files, &first), ["/alone"], "it may be another one each time");
+        assert_eq!(opened(&mut files, &[one.clone(), guarded("/pod/two", Some(3))]), ["/pod/two"]);
+        assert_eq!(opened(&mut files, &[guarded("/pod/one", Some(4))]), ["/pod", "/pod/one"]);
+        assert_eq!(files.files.len(), 2, "of nobody else");
+        files.forget(&CgroupPath::new("/pod/one"));
+        assert!(files.get(&CgroupPath::new("/pod")).is_none());
+        assert_eq!(opened(&mut files, &[guarded("/pod/one", Some(4))]), ["/pod", "/pod/one"]);
     }
 }

@@ -329,7 +329,7 @@ fn order<'p, 'a>(
     pending: &'p mut [Pending<'a>],
     direction: Direction,
 ) -> impl Iterator<Item = &'p Pending<'a>> + use<'p, 'a> {
-    let depth = |entry: &Pending<'_>| entry.key.cgroup.as_str().matches('/').count();
+    let depth = |entry: &Pending<'_>| entry.key.cgroup.depth();
     let rank = |entry: &Pending<'_>| match entry.key.file {
         CpusetFile::Mems => 1,
         CpusetFile::Cpus => 2,

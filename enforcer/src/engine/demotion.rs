@@ -85,9 +85,6 @@ struct Wish {
     home: NodeSet,
 }
 
-/// Bit of `kernel.numa_balancing` that has the kernel promote by itself (tiering).
-const BALANCING_TIERING: u32 = 2;
-
 impl Demotion {
     fn lock(&self) -> MutexGuard<'_, Shared> {
         // Whoever panicked left values that are whole.
@@ -117,8 +114,7 @@ impl Demotion {
             })
         };
         let of: Vec<Wish> = workloads.iter().filter(|_| writes).filter_map(wish).collect();
-        let kernel_promotes =
-            sample.settings.numa_balancing.is_some_and(|mode| mode & BALANCING_TIERING != 0);
+        let kernel_promotes = sample.settings.promotes() == Some(true);
         let mut pace = policy.memory.moves.pace();
         pace.bytes_per_second = Some(settings.bytes_per_second.0);
         let limits = PageMoveLimits { pace, time: FLOW, ..PageMoveLimits::default() };

@@ -4,7 +4,9 @@
 //! plan in two: it is finished, and whoever paused can wait until nobody is inside. A pause with an end is over
 //! by itself, at the first look after it.
 //!
-//! A pause is of this process: a daemon that is started again is not paused.
+//! The gate itself is of this process. What somebody has asked for outlives it
+//! ([`PauseRecord`](crate::enforce::journal::PauseRecord)), and a daemon that is started again goes on with that; that a daemon
+//! ends is a pause as well, and is not recorded.
 
 use std::{
     sync::Arc,
@@ -60,6 +62,14 @@ impl Gate {
             // A time that is too long for the clock has no end.
             passage.pause = Some(Pause { since, until: length.and_then(|length| now.checked_add(length)) });
         });
+    }
+
+    /// The same, by a pause that has lasted so long already.
+    pub fn stay_closed(&self, lasted: Duration, left: Option<Duration>) {
+        let now = Instant::now();
+        let since = now.checked_sub(lasted).unwrap_or(now);
+        let until = left.and_then(|left| now.checked_add(left));
+        self.0.send_modify(|passage| passage.pause = Some(Pause { since, until }));
     }
 
     /// Lets everybody in again. Says whether it was closed.
@@ -138,6 +148,8 @@ mod tests {
         assert_eq!((gate.paused(), gate.open(), gate.enter().is_some()), (None, false, true));
         gate.close(Some(Duration::MAX));
         assert_eq!(gate.paused().unwrap().left_seconds, None);
+        gate.stay_closed(Duration::from_millis(1), Some(Duration::from_mins(1)));
+        assert_eq!(gate.paused().unwrap().left_seconds, Some(60));
     }
 
     #[tokio::test]

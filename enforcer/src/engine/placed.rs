@@ -191,8 +191,17 @@ impl Placed {
         };
         for workload in workloads {
             let Origin::Pod { container_id: Some(id), .. } = &workload.origin else { continue };
-            let ours = state.containers.holder(id).filter(|holder| !holder.is_given());
-            let Some(name) = ours.map(|one| one.name().to_owned()) else { continue };
+            let Some(holder) = state.containers.holder(id).cloned() else { continue };
+            let name = holder.name();
+            if holder.is_given() {
+                let nothing = state.allocations.get(&holder).is_some_and(|had| had.exclusive.is_empty());
+                let named = owners.foreign(workload).filter(|ownership| ownership.cpus.is_some());
+                // A mark that named too many for it alone counts when the others of its pod are there.
+                if let Some(ownership) = named.filter(|_| nothing) {
+                    state.settle("turn", |known, node| known.give_up(node, id, name, None, ownership));
+                }
+                continue;
+            }
             if declarations.opts_out(&workload.cgroup) {
                 tracing::info!("{} is left alone from now on: it is declared so", workload.name);
                 state.ended("turn", id);
@@ -201,7 +210,7 @@ impl Placed {
             let foreign = owners.foreign(workload).filter(|ownership| ownership.owner != Owner::Unknown);
             let Some(ownership) = foreign else { continue };
             tracing::info!("{} is left alone from now on: {}", workload.name, ownership.refusal());
-            state.settle("turn", |known, node| known.give_up(node, id, &name, None, ownership));
+            state.settle("turn", |known, node| known.give_up(node, id, name, None, ownership));
         }
         (declarations, owners)
     }
@@ -266,12 +275,8 @@ impl Placed {
 
 impl State {
     /// Notes what the runtime calls a container, what is declared for it, and whose its cpuset is.
-    pub(super) fn name(&mut self, one: &mut Announced, mut known: KnownContainer) {
-        // Before it is declared to ask for something else than its pod says.
-        let asked = one.pod.containers.first().and_then(|asked| asked.requests.milli_cpus);
-        if let Some(claim) = &mut known.claim
-            && let Some(cpus) = claim.limit(asked.unwrap_or(0))
-        {
+    pub(super) fn name(&mut self, one: &mut Announced, known: KnownContainer) {
+        if let Some(cpus) = self.facts.excess(&known) {
             let who = printable(&format!("{}/{}/{}", known.namespace, known.pod, known.container));
             tracing::warn!(
                 "{who} asks for less than the CPUs {cpus} of its mark: none of them count as taken"
@@ -365,6 +370,8 @@ impl State {
         self.facts.containers.clear();
         self.report.unplaced.clear();
         self.unrecorded.retain(|cgroup, _| all.iter().any(|(one, _)| one.cgroup.as_ref() == Some(cgroup)));
+        // What a pod asks for is told by all its containers.
+        self.facts.containers.extend(all.iter().map(|(one, known)| (one.id.clone(), known.clone())));
         for (one, known) in all {
             self.name(one, std::mem::take(known));
         }

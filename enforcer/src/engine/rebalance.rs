@@ -28,10 +28,12 @@ pub(super) fn turn(
     decision: &Decision,
     may_begin: bool,
 ) -> Option<Rebalancing> {
+    if !inputs.policy.rebalance.enabled {
+        return None;
+    }
     let mut past = inputs.history.rebalance.clone();
     let limit = PageMoveLimits::default().bytes;
-    let turn = || rebalance::turn(inputs, allocations, &mut past, decision, limit, may_begin);
-    let turn = inputs.policy.rebalance.enabled.then(turn)?;
+    let turn = rebalance::turn(inputs, allocations, &mut past, decision, limit, may_begin);
     for one in turn.report.moves.iter().filter(|_| turn.begun) {
         tracing::info!("{}: moved to node {}: {}", one.workload, one.to, one.reason);
     }

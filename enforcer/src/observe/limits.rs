@@ -3,7 +3,7 @@
 //! What ends its growth is the nearest limit of it or of any cgroup above it. Who will reach that before its nodes are full has no
 //! use for another node: its own OOM killer acts, wherever its pages are. The files are held open, and a reading allocates nothing.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, iter};
 
 use enforcer_core::workload::CgroupPath;
 
@@ -43,9 +43,8 @@ impl MemoryLimits {
             ("memory.usage_in_bytes", "memory.limit_in_bytes")
         };
         for cgroup in cgroups {
-            let mut next = Some(cgroup.clone());
-            while let Some(path) = next.filter(|path| *path != CgroupPath::root()) {
-                next = path.parent();
+            let here_and_above = iter::once(cgroup.clone()).chain(cgroup.ancestors());
+            for path in here_and_above.filter(|path| !path.is_root()) {
                 if self.files.contains_key(&path) {
                     continue;
                 }

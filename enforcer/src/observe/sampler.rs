@@ -248,10 +248,8 @@ impl Sampler {
     fn ancestors(&self, sample: &mut Sample, degraded: &mut DegradedTally) {
         let mut ancestors = BTreeSet::new();
         for path in sample.cgroups.keys() {
-            let mut above = path.parent();
-            while let Some(path) = above.filter(|path| !sample.cgroups.contains_key(path)) {
-                above = path.parent();
-                if !ancestors.insert(path) {
+            for path in path.ancestors() {
+                if sample.cgroups.contains_key(&path) || !ancestors.insert(path) {
                     break;
                 }
             }

@@ -62,6 +62,9 @@ pub struct PauseAnswer {
     pub was_paused: bool,
     /// Nothing is being written any more; `false` when the plan of a turn is still being carried out.
     pub settled: bool,
+    /// Why a daemon that is started again would not know of this; `null` where it would.
+    #[serde(default)]
+    pub unrecorded: Option<String>,
 }
 
 /// A level: `off`, `error`, `warn`, `info`, `debug`, `trace`.

@@ -29,6 +29,7 @@ use super::{
     find::{Known, find},
 };
 use crate::{
+    enforce::journal::{PauseRecord, RecordedPause},
     engine::{
         Decisions, Gate,
         decisions::{Remembered, unix_ms},
@@ -59,6 +60,8 @@ pub struct Control {
     pub log: LogLevel,
     /// When the daemon started.
     pub started: Instant,
+    /// Where a pause is recorded for the next daemon.
+    pub record: PauseRecord,
 }
 
 /// The paths of the socket.
@@ -116,8 +119,9 @@ async fn pause(State(control): Shared, Extension(access): Extension<Access>, bod
     control.gate.close(for_seconds.map(Duration::from_secs));
     let paused = control.gate.paused();
     tracing::warn!("enforcement is {}", paused.map_or_else(String::new, Paused::line));
+    let unrecorded = record(&control).await;
     let settled = control.gate.settled(SETTLE).await;
-    answer(&PauseAnswer { paused, was_paused, settled })
+    answer(&PauseAnswer { paused, was_paused, settled, unrecorded })
 }
 
 async fn resume(State(control): Shared, Extension(access): Extension<Access>) -> Response {
@@ -128,7 +132,24 @@ async fn resume(State(control): Shared, Extension(access): Extension<Access>) ->
     if was_paused {
         tracing::warn!("enforcement goes on");
     }
-    answer(&PauseAnswer { paused: None, was_paused, settled: true })
+    let unrecorded = record(&control).await;
+    answer(&PauseAnswer { paused: None, was_paused, settled: true, unrecorded })
+}
+
+/// Records whether there is a pause, for a daemon that is started again; returns why it could not be.
+async fn record(control: &Arc<Control>) -> Option<String> {
+    let control = Arc::clone(control);
+    let now = move || {
+        control.record.keep(|| {
+            let Paused { for_seconds, left_seconds } = control.gate.paused()?;
+            Some(RecordedPause::new(unix_ms(), for_seconds, left_seconds))
+        })
+    };
+    // A disk that hangs holds up this answer and no other.
+    let kept = tokio::task::spawn_blocking(now).await.map_err(|error| error.to_string());
+    let error = kept.and_then(|kept| kept.map_err(|error| error.to_string())).err()?;
+    tracing::error!("a daemon that is started again would not know whether it is paused: {error}");
+    Some(error)
 }
 
 async fn log_level(State(control): Shared) -> Response {

@@ -143,12 +143,7 @@ pub(super) struct Above {
 
 impl Above {
     pub(super) fn of(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Self {
-        let mut chain = Vec::new();
-        let mut next = cgroup.parent();
-        while let Some(path) = next {
-            next = path.parent();
-            chain.push(path);
-        }
+        let chain: Vec<CgroupPath> = cgroup.ancestors().collect();
         let mut above = Self { cpus: Limit::NONE, mems: Limit::NONE, ours: Vec::new() };
         for path in chain.into_iter().rev() {
             let Some(CgroupSample { cpus_effective, mems_effective, .. }) = inputs.sample.cgroups.get(&path)

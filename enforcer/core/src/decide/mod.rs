@@ -37,7 +37,7 @@ pub use self::{
     drift::{Drift, DriftCounts, Standing, Target},
     guarded::Widened,
     history::History,
-    partition::{Partitioned, Tried, WantedPartition},
+    partition::{AddedAbove, Partitioned, Tried, WantedPartition},
 };
 use crate::{
     considered::{Asked, Considered, Seen},
@@ -51,7 +51,7 @@ use crate::{
     },
     plan::{Action, PLAN_SCHEMA_VERSION, Plan},
     policy::{Policy, WorkloadRule},
-    sample::{ChangeKind, Sample},
+    sample::{ChangeKind, NodeSample, Sample},
     set::NodeSet,
     trial::ContainerReport,
     widening::Guarded,
@@ -111,6 +111,9 @@ pub struct Decision {
     /// Who of these has none, and why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub without_partition: BTreeMap<CgroupPath, String>,
+    /// For whom cgroups above partitions are set to more; to tell whom a refusal is about.
+    #[serde(skip)]
+    pub added_above: AddedAbove,
     /// What was considered for each declared workload and each container; told by `explain`, not here.
     #[serde(skip)]
     pub considered: BTreeMap<CgroupPath, Considered>,
@@ -477,13 +480,11 @@ pub(crate) fn bounds(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<Bounds>
 const NO_CPUS: &str =
     "its declaration names no CPUs, so that it can only be placed when it is created (nri.place)";
 
-/// Free memory and page cache of each node, which the kernel drops when asked, and what the workload
-/// itself holds there. Page cache includes tmpfs, which it does not drop: the figure may be too high
-/// on a node full of tmpfs.
+/// What is available on each node, and what the workload itself holds there.
 fn available_bytes(sample: &Sample, figures: Option<&WorkloadModel>) -> BTreeMap<NodeId, u64> {
     let held = figures.and_then(|figures| figures.bytes_by_node.as_ref());
-    let of_node = |(node, now): (&NodeId, &crate::sample::NodeSample)| {
-        let free = now.mem_free_bytes?.saturating_add(now.file_bytes?);
+    let of_node = |(node, now): (&NodeId, &NodeSample)| {
+        let free = now.available_bytes()?;
         Some((*node, free.saturating_add(held.and_then(|held| held.get(node)).map_or(0, |bytes| bytes.anon))))
     };
     sample.nodes.iter().filter_map(of_node).collect()

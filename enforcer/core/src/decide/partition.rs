@@ -4,7 +4,8 @@
 //! may name the same CPU there, and all of it must follow the workloads as they come, change and end. Idea: from
 //! all who are to have one and all that live, the exact set of each cgroup above follows; what is too much is taken away
 //! from the bottom up, then what is missing is added from the top down. A partition begins when a sample shows all of
-//! that; one whose CPUs change is ended before, and begins again later.
+//! that; one whose CPUs change is ended before, and begins again later. The kernel takes or refuses what is written as a whole
+//! and does not say because of which CPU, so each step adds what one partition needs: a refusal is of that one.
 //!
 //! Never: CPUs are taken away above a partition that lives (6.12 loses them for the whole host when it then ends), a set
 //! that somebody else wrote above is changed, a partition begins before its cpuset is as it should be, or once more after the
@@ -22,6 +23,7 @@ use super::{Decision, Inputs};
 use crate::{
     partition::Partition,
     plan::{Action, Outcome, OutcomeResult, Step},
+    sample::CgroupSample,
     set::CpuSet,
     workload::CgroupPath,
 };
@@ -57,6 +59,9 @@ pub struct WantedPartition {
     pub kind: Partition,
 }
 
+/// For which partition a cgroup above is set to more, by that cgroup and what it is set to.
+pub type AddedAbove = BTreeMap<(CgroupPath, CpuSet), CgroupPath>;
+
 /// Partitions that were begun, and what came of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried(BTreeMap<CgroupPath, Attempt>);
@@ -87,10 +92,11 @@ impl Tried {
                         attempt.refused = refused.cloned();
                     }
                 }
-                // Somebody beside it has these CPUs: nobody below can begin.
-                Action::SetExclusive { cgroup: above, .. } if refused.is_some() => {
-                    for (cgroup, wanted) in decision.partitions.iter().filter(|(one, _)| one.is_within(above))
-                    {
+                // Somebody beside that has these CPUs: who needs them cannot begin.
+                Action::SetExclusive { cgroup: above, cpus } if refused.is_some() => {
+                    let whose = decision.added_above.get(&(above.clone(), cpus.clone()));
+                    let whose = whose.and_then(|cgroup| Some((cgroup, decision.partitions.get(cgroup)?)));
+                    if let Some((cgroup, wanted)) = whose {
                         self.attempt(cgroup, wanted).refused = refused.cloned();
                     }
                 }
@@ -149,10 +155,10 @@ pub(super) fn frame(inputs: &Inputs<'_>, decision: &mut Decision) {
         .iter()
         .filter(|cgroup| !decision.partitions.contains_key(*cgroup) && lives(inputs, cgroup));
     let ended: Vec<Step> = unwanted.map(|cgroup| end(cgroup, "nobody wants it any longer")).collect();
-    let mut needed = BTreeMap::<CgroupPath, CpuSet>::new();
+    let mut needed = Needed::new();
     let mut need = |cgroup: &CgroupPath, cpus: &CpuSet| {
         for ancestor in ancestors(cgroup) {
-            needed.entry(ancestor).or_default().extend(cpus);
+            needed.entry(ancestor).or_default().entry(cgroup.clone()).or_default().extend(cpus);
         }
     };
     living(inputs).for_each(|(cgroup, cpus)| need(cgroup, &cpus));
@@ -184,15 +190,22 @@ pub(super) fn frame(inputs: &Inputs<'_>, decision: &mut Decision) {
     }
     let mut steps = ended;
     steps.append(&mut decision.plan.steps);
-    steps.extend(exclusive_above(inputs, &needed));
+    let (above, added) = exclusive_above(inputs, &needed);
+    steps.extend(above);
+    decision.added_above = added;
     steps.append(&mut begin);
     decision.plan.steps = steps;
 }
 
-/// What the cgroups above are set to: first less, from the bottom up, then more, from the top down.
-fn exclusive_above(inputs: &Inputs<'_>, needed: &BTreeMap<CgroupPath, CpuSet>) -> Vec<Step> {
+/// What each cgroup above must have for which partitions below it.
+type Needed = BTreeMap<CgroupPath, BTreeMap<CgroupPath, CpuSet>>;
+
+/// What the cgroups above are set to: first less, from the bottom up, then more, from the top down; and for which partition
+/// each of the latter is.
+fn exclusive_above(inputs: &Inputs<'_>, needed: &Needed) -> (Vec<Step>, AddedAbove) {
     let (mut less, mut more) = (Vec::new(), Vec::new());
-    let nobody = CpuSet::new();
+    let mut added = AddedAbove::new();
+    let needed_in = |cgroup: &CgroupPath| needed.get(cgroup).into_iter().flatten();
     let now = |cgroup: &CgroupPath| inputs.sample.cgroups.get(cgroup)?.cpus_exclusive.as_ref();
     let all: BTreeSet<&CgroupPath> = needed.keys().chain(&inputs.partitioned.exclusive).collect();
     // What each keeps; who is beside it may have that later.
@@ -203,7 +216,8 @@ fn exclusive_above(inputs: &Inputs<'_>, needed: &BTreeMap<CgroupPath, CpuSet>) -
         if !inputs.partitioned.exclusive.contains(cgroup) && !now.is_empty() {
             continue;
         }
-        let stays = now.intersection(needed.get(cgroup).unwrap_or(&nobody));
+        let all = needed_in(cgroup).fold(CpuSet::new(), |all, (_, cpus)| all.union(cpus));
+        let stays = now.intersection(&all);
         if stays != *now {
             let gone = now.difference(&stays);
             less.push(set(cgroup, &stays, format!("no partition below it has CPUs {gone} any longer")));
@@ -211,19 +225,26 @@ fn exclusive_above(inputs: &Inputs<'_>, needed: &BTreeMap<CgroupPath, CpuSet>) -
         kept.insert(cgroup, stays);
     }
     for (cgroup, stays) in &kept {
-        let wanted = needed.get(*cgroup).unwrap_or(&nobody);
         let beside = kept.iter().filter(|(other, _)| other != &cgroup && other.parent() == cgroup.parent());
-        let free = beside.fold(wanted.clone(), |free, (_, theirs)| free.difference(theirs));
-        let then = stays.union(&free);
-        if then != *stays {
-            more.push(set(cgroup, &then, format!("partitions below it are to have CPUs {then}")));
+        let taken = beside.fold(CpuSet::new(), |taken, (_, theirs)| taken.union(theirs));
+        let mut has = stays.clone();
+        // A refusal keeps those behind it from being tried, so who was refused before and is needed all the same is last.
+        let mut in_turn: Vec<_> = needed_in(cgroup).collect();
+        in_turn.sort_by_key(|(partition, _)| inputs.history.partitions.refusal(partition).is_some());
+        for (partition, cpus) in in_turn {
+            let then = has.union(&cpus.difference(&taken));
+            if then != has {
+                more.push(set(cgroup, &then, format!("{partition} is to have CPUs {cpus} for itself alone")));
+                added.insert(((*cgroup).clone(), then.clone()), partition.clone());
+                has = then;
+            }
         }
     }
-    let depth = |step: &Step| step.action.cgroup().as_str().matches('/').count();
+    let depth = |step: &Step| step.action.cgroup().depth();
     less.sort_by_key(|step| std::cmp::Reverse(depth(step)));
     more.sort_by_key(depth);
     less.append(&mut more);
-    less
+    (less, added)
 }
 
 fn set(cgroup: &CgroupPath, cpus: &CpuSet, reason: String) -> Step {
@@ -263,8 +284,7 @@ pub(super) fn taken_from(inputs: &Inputs<'_>, above: &CgroupPath) -> CpuSet {
 fn living<'a>(inputs: &Inputs<'a>) -> impl Iterator<Item = (&'a CgroupPath, CpuSet)> + use<'a> {
     let sample = inputs.sample;
     inputs.partitioned.begun.iter().filter_map(move |cgroup| {
-        let seen = sample.cgroups.get(cgroup)?;
-        seen.partition.as_ref().filter(|state| state.kind != Partition::Member)?;
+        let seen = sample.cgroups.get(cgroup).filter(|seen| is_root_of_one(seen))?;
         let cpus = [&seen.cpus, &seen.cpus_effective].into_iter().flatten();
         Some((cgroup, cpus.fold(CpuSet::new(), |all, cpus| all.union(cpus))))
     })
@@ -272,7 +292,12 @@ fn living<'a>(inputs: &Inputs<'a>) -> impl Iterator<Item = (&'a CgroupPath, CpuS
 
 /// Is it one of them?
 fn lives(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> bool {
-    living(inputs).any(|(one, _)| one == cgroup)
+    let begun = inputs.partitioned.begun.contains(cgroup);
+    begun && inputs.sample.cgroups.get(cgroup).is_some_and(is_root_of_one)
+}
+
+fn is_root_of_one(seen: &CgroupSample) -> bool {
+    seen.partition.as_ref().is_some_and(|state| state.kind != Partition::Member)
 }
 
 fn end(cgroup: &CgroupPath, why: &str) -> Step {
@@ -284,7 +309,7 @@ fn end(cgroup: &CgroupPath, why: &str) -> Step {
 
 /// The cgroups above one, without the root, which has no such files.
 pub(super) fn ancestors(cgroup: &CgroupPath) -> impl Iterator<Item = CgroupPath> + use<> {
-    std::iter::successors(cgroup.parent(), CgroupPath::parent).filter(|path| !path.is_root())
+    cgroup.ancestors().filter(|path| !path.is_root())
 }
 
 #[cfg(test)]

@@ -368,7 +368,7 @@ fn placed(scene: &Scene, cgroup: &str) -> (Containers, Allocations) {
         ..ContainerRequest::default()
     };
     let pod = PodRequest {
-        name: PodName { namespace: "shop".into(), name: "web".into() },
+        name: PodName::new("shop", "web"),
         qos: QosClass::Guaranteed,
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),

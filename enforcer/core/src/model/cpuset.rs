@@ -4,6 +4,8 @@
 //! them (Documentation/admin-guide/cgroup-v2.rst, cpuset). A thread may be narrower still by its
 //! own affinity; the threads' union is what the workload can really run on.
 
+use std::iter;
+
 use crate::{
     sample::{CgroupSample, Sample, TaskSample},
     set::{CpuSet, NodeSet},
@@ -17,14 +19,11 @@ pub fn nearest_effective<'a, T>(
     cgroup: &CgroupPath,
     pick: impl Fn(&'a CgroupSample) -> Option<T>,
 ) -> Option<(CgroupPath, T)> {
-    let mut at = Some(cgroup.clone());
-    while let Some(path) = at {
-        if let Some(value) = sample.cgroups.get(&path).and_then(&pick) {
-            return Some((path, value));
-        }
-        at = path.parent();
-    }
-    None
+    let mut here_and_above = iter::once(cgroup.clone()).chain(cgroup.ancestors());
+    here_and_above.find_map(|path| {
+        let value = sample.cgroups.get(&path).and_then(&pick)?;
+        Some((path, value))
+    })
 }
 
 pub(super) fn cpus(sample: &Sample, cgroup: &CgroupPath, tasks: &[&TaskSample]) -> Option<CpuSet> {

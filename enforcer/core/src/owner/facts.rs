@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kubelet, Owner};
+use super::{Kubelet, Owner, Ownership};
 use crate::set::{CpuSet, NodeSet};
 
 /// All of it.
@@ -32,6 +32,12 @@ pub struct KnownContainer {
     /// Labels of its pod, as far as Kubernetes allows them.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// Thousandths of a CPU that it asks for.
+    #[serde(default)]
+    pub milli_cpus: Option<u64>,
+    /// The same of its pod as a whole, where the runtime tells.
+    #[serde(default)]
+    pub pod_milli_cpus: Option<u64>,
     /// What the pod says of its owner.
     pub claim: Option<PodClaim>,
 }
@@ -47,6 +53,9 @@ pub struct PodClaim {
     pub cpus: Option<CpuSet>,
     /// Memory nodes that it names.
     pub mems: Option<NodeSet>,
+    /// They are those of the pod, which its containers have together.
+    #[serde(default)]
+    pub of_pod: bool,
 }
 
 /// CPUs or memory nodes in a unit's file.
@@ -58,18 +67,35 @@ pub struct UnitSetting {
     pub line: String,
 }
 
-impl PodClaim {
-    /// Nobody is given more CPUs for itself than the whole ones that it asks for, `milli_cpus` in thousandths: a mark
-    /// that names more names none. Returns those that it named.
-    pub fn limit(&mut self, milli_cpus: u64) -> Option<CpuSet> {
-        let more = |cpus: &mut CpuSet| cpus.len() as u64 > milli_cpus / 1000;
-        let named = self.cpus.take_if(more)?;
-        self.evidence.push_str(", which is more than it asks for");
-        Some(named)
-    }
-}
-
 impl Facts {
+    /// What the mark on a container or its pod says, as far as it counts.
+    pub(super) fn marked(&self, known: &KnownContainer) -> Option<Ownership> {
+        let PodClaim { owner, evidence, cpus, mems, .. } = known.claim.clone()?;
+        if self.excess(known).is_none() {
+            return Some(Ownership { owner, evidence, cpus, mems });
+        }
+        let evidence = format!("{evidence}, which is more than it asks for");
+        Some(Ownership { owner, evidence, cpus: None, mems })
+    }
+
+    /// CPUs of a mark that do not count. Nobody is given more CPUs for itself than the whole ones that it asks for: a mark
+    /// that names more names none. A pod asks for what its containers ask for, of which not all need be known yet.
+    pub fn excess<'a>(&self, known: &'a KnownContainer) -> Option<&'a CpuSet> {
+        let claim = known.claim.as_ref()?;
+        let own = known.milli_cpus.unwrap_or(0);
+        let asked = if claim.of_pod && !known.pod_uid.is_empty() {
+            let others = self
+                .containers
+                .values()
+                .filter(|other| other.pod_uid == known.pod_uid && other.container != known.container);
+            let others = others.filter_map(|other| other.milli_cpus);
+            others.fold(own, u64::saturating_add).max(known.pod_milli_cpus.unwrap_or(0))
+        } else {
+            own
+        };
+        claim.cpus.as_ref().filter(|cpus| cpus.len() as u64 > asked / 1000)
+    }
+
     /// The setting of a unit, or of the template that it is an instance of.
     pub(super) fn unit(&self, name: &str) -> Option<&UnitSetting> {
         self.units.get(name).or_else(|| {

@@ -79,9 +79,8 @@ fn of_pod(
     if given.is_some() {
         return given;
     }
-    if let Some(claim) = known.and_then(|known| known.claim.as_ref()) {
-        let (cpus, mems) = (claim.cpus.clone(), claim.mems.clone());
-        return Some(Ownership { owner: claim.owner, evidence: claim.evidence.clone(), cpus, mems });
+    if let Some(marked) = known.and_then(|known| facts.marked(known)) {
+        return Some(marked);
     }
     if let Some(reason) = &kubelet.unread {
         return Some(Ownership::of(Owner::Unknown, reason.clone()));
@@ -147,12 +146,6 @@ pub fn given_at_creation(
 ) -> Option<Ownership> {
     let kubelet = &facts.kubelet;
     let listed = of_claims(kubelet.of_container(known));
-    let marked = known.claim.as_ref().map(|claim| Ownership {
-        owner: claim.owner,
-        evidence: claim.evidence.clone(),
-        cpus: claim.cpus.clone(),
-        mems: claim.mems.clone(),
-    });
     let exclusive = asked.filter(|cpus| whole == Some(cpus.len() as u64));
     let in_request = || {
         let cpus = exclusive.filter(|_| kubelet.is_static())?;
@@ -163,7 +156,7 @@ pub fn given_at_creation(
         let reason = kubelet.unread.clone()?;
         Some(Ownership { cpus: exclusive.cloned(), ..Ownership::of(Owner::Unknown, reason) })
     };
-    let found = listed.or_else(in_request).or(marked).or_else(unknown)?;
+    let found = listed.or_else(in_request).or_else(|| facts.marked(known)).or_else(unknown)?;
     Some(Ownership { evidence: shown(&found.evidence), ..found })
 }
 

@@ -39,8 +39,8 @@ fn known(container: &str) -> KnownContainer {
 
 fn marked(owner: Owner, cpus: Option<&str>) -> KnownContainer {
     let cpus = cpus.map(|cpus| cpus.parse().unwrap());
-    let claim = PodClaim { owner, evidence: "annotation".into(), cpus, mems: None };
-    KnownContainer { claim: Some(claim), ..known("main") }
+    let claim = PodClaim { owner, evidence: "annotation".into(), cpus, mems: None, of_pod: false };
+    KnownContainer { claim: Some(claim), milli_cpus: Some(64_000), ..known("main") }
 }
 
 fn facts(claims: Vec<Claim>, container: Option<KnownContainer>) -> Facts {
@@ -258,12 +258,45 @@ fn a_mark_names_no_more_cpus_than_whole_ones_are_asked_for() {
     for (cpus, milli, limited) in
         [("0-1", 2000, false), ("0-1", 1999, true), ("0", 999, true), ("5", 3000, false), ("0-62", 0, true)]
     {
-        let mut claim = marked(Owner::DraDriver, Some(cpus)).claim.unwrap();
-        let named = claim.limit(milli).map(|cpus| cpus.to_string());
+        let known = KnownContainer { milli_cpus: Some(milli), ..marked(Owner::DraDriver, Some(cpus)) };
+        let facts = policy_none(None);
+        let named = facts.excess(&known).map(ToString::to_string);
         assert_eq!(named.as_deref(), limited.then_some(cpus));
-        assert_eq!((claim.cpus.is_none(), claim.evidence.contains("more")), (limited, limited));
+        let counts = facts.marked(&known).unwrap();
+        assert_eq!((counts.cpus.is_none(), counts.evidence.contains("more")), (limited, limited));
     }
-    assert_eq!(marked(Owner::Katalyst, None).claim.unwrap().limit(0), None);
+    let asks_for_nothing = KnownContainer { milli_cpus: None, ..marked(Owner::Katalyst, None) };
+    assert_eq!(policy_none(None).excess(&asks_for_nothing), None);
+}
+
+#[test]
+fn the_mark_of_a_pod_is_held_against_what_all_its_containers_ask_for() {
+    let of_pod = |container: &str, milli: u64, whole: Option<u64>| {
+        let one = marked(Owner::Koordlet, Some("4-6"));
+        let claim = one.claim.map(|claim| PodClaim { of_pod: true, ..claim });
+        let (milli_cpus, container) = (Some(milli), container.to_owned());
+        KnownContainer { container, milli_cpus, pod_milli_cpus: whole, claim, ..one }
+    };
+    let (main, sidecar) = (of_pod("main", 2000, None), of_pod("sidecar", 1000, None));
+    let alone = policy_none(Some(main.clone()));
+    assert!(alone.excess(&main).is_some(), "as far as is known, it asks for two");
+    // It is not its own neighbour, whatever is known of it already.
+    assert!(alone.excess(&of_pod("main", 2000, None)).is_some());
+    let both = policy_none(Some(main.clone()));
+    assert_eq!((both.excess(&sidecar), both.marked(&sidecar).unwrap().cpus.is_some()), (None, true));
+    let stranger = KnownContainer { pod_uid: "another".into(), ..sidecar.clone() };
+    assert!(both.excess(&stranger).is_some(), "nobody counts what other pods ask for");
+    let nameless = KnownContainer { pod_uid: String::new(), ..sidecar };
+    assert!(policy_none(Some(KnownContainer { pod_uid: String::new(), ..main })).excess(&nameless).is_some());
+    let told = policy_none(None);
+    assert_eq!(
+        told.excess(&of_pod("main", 2000, Some(3000))),
+        None,
+        "the runtime tells of the pod as a whole"
+    );
+    let mut own = of_pod("main", 2000, Some(3000));
+    own.claim.as_mut().unwrap().of_pod = false;
+    assert!(told.excess(&own).is_some(), "it is the mark of one container");
 }
 
 #[test]

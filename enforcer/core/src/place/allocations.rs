@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     fn holder(pod: &str, container: &str) -> Holder {
-        Holder::new(PodName { namespace: "default".into(), name: pod.into() }, container.into())
+        Holder::new(PodName::new("default", pod), container.into())
     }
 
     fn with(cpus: &str) -> Grant {
@@ -265,7 +265,7 @@ mod tests {
         for (pod, container, cpus) in [("a", "x", "0"), ("a", "y", "1"), ("ab", "x", "2"), ("b", "x", "3")] {
             allocations.give(holder(pod, container), with(cpus));
         }
-        let released = allocations.release_pod(&PodName { namespace: "default".into(), name: "a".into() });
+        let released = allocations.release_pod(&PodName::new("default", "a"));
         assert_eq!(released.keys().collect::<Vec<_>>(), ["x", "y"]);
         assert_eq!(allocations.exclusive_cpus().to_string(), "2-3");
     }

@@ -60,7 +60,7 @@ enum Choice {
 }
 
 fn choose(settings: &PlacementSettings, pod: &PodRequest, trace: &mut Trace) -> Choice {
-    let PodName { namespace, name } = &pod.name;
+    let PodName { namespace, name, .. } = &pod.name;
     let rule = settings.rules.iter().find(|rule| rule.matches(namespace, name, &pod.labels));
     let annotations = Annotations::read(pod, trace);
     let wished = pod.wished(|wishes| wishes.engine);
@@ -269,7 +269,7 @@ mod tests {
     fn pod(namespace: &str, annotations: &[(&str, &str)]) -> PodRequest {
         let containers = ["a", "b"].map(|name| samples::container(name, 0, 0));
         PodRequest {
-            name: PodName { namespace: namespace.into(), name: "p".into() },
+            name: PodName::new(namespace, "p"),
             labels: BTreeMap::from([("tier".into(), "gold".into())]),
             annotations: annotations.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
             ..samples::pod("p", containers.to_vec())

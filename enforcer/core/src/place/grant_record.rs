@@ -232,7 +232,7 @@ impl Expected {
 }
 
 fn holder(id: &str) -> Holder {
-    Holder::new(PodName { namespace: EXPECTED.into(), name: id.to_owned() }, String::new())
+    Holder::new(PodName::new(EXPECTED, id), String::new())
 }
 
 /// The engine of that name.

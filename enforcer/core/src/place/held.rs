@@ -29,7 +29,7 @@ const GIVEN: &str = "-given";
 impl Holder {
     /// A container that came with CPUs of somebody else, by its id.
     pub(super) fn given(id: &str, container: &str) -> Self {
-        Self::new(PodName { namespace: GIVEN.into(), name: id.to_owned() }, container.to_owned())
+        Self::new(PodName::new(GIVEN, id), container.to_owned())
     }
 
     /// Is it one of these?
@@ -81,7 +81,7 @@ fn holder(claim: &Claim) -> Holder {
         ClaimedPod::Uid(uid) => uid.clone(),
         ClaimedPod::Named { namespace, name } => format!("{namespace}/{name}"),
     };
-    Holder::new(PodName { namespace: CLAIMED.into(), name }, claim.container.clone().unwrap_or_default())
+    Holder::new(PodName::new(CLAIMED, name), claim.container.clone().unwrap_or_default())
 }
 
 fn joined(grant: Grant, claim: &Claim) -> Grant {
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn claims_take_cpus_as_long_as_they_are_listed_and_pin_nothing() {
         let mut allocations = Allocations::default();
-        let own = Holder::new(PodName { namespace: "shop".into(), name: "web".into() }, "main".into());
+        let own = Holder::new(PodName::new("shop", "web"), "main".into());
         allocations.give(own.clone(), Grant { exclusive: "0".parse().unwrap(), ..Grant::default() });
         hold(
             &inventory(),
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn who_shares_cpus_that_others_gave_away_goes_elsewhere_and_comes_back() {
-        let sharing = Holder::new(PodName { namespace: "shop".into(), name: "web".into() }, "main".into());
+        let sharing = Holder::new(PodName::new("shop", "web"), "main".into());
         let shared = Some(SharedCpus::new("0-3".parse().unwrap(), 500));
         let mut allocations = Allocations::default();
         allocations.give(sharing.clone(), Grant { shared, pin_cpus: true, ..Grant::default() });

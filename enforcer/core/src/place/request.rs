@@ -23,12 +23,27 @@ pub struct PodName {
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// Which of those that have had this name: one that is made again may come before the one before it has ended. Empty
+    /// where nobody tells. It is compared, and neither shown nor matched by any rule.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
 }
 
 impl PodName {
+    /// The only one of that name.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into(), uid: String::new() }
+    }
+
+    /// The one of that name with this uid.
+    #[must_use]
+    pub fn with_uid(self, uid: impl Into<String>) -> Self {
+        Self { uid: uid.into(), ..self }
+    }
+
     /// A cgroup outside Kubernetes counts as a pod without a namespace, which no pod can be.
     pub fn of_cgroup(cgroup: &CgroupPath) -> Self {
-        Self { namespace: String::new(), name: cgroup.as_str().to_owned() }
+        Self::new("", cgroup.as_str())
     }
 }
 

@@ -49,7 +49,7 @@ impl ContainerRequest {
 /// A pod of the namespace `default`; its class is computed.
 pub(super) fn pod(name: &str, containers: Vec<ContainerRequest>) -> PodRequest {
     PodRequest {
-        name: PodName { namespace: "default".into(), name: name.into() },
+        name: PodName::new("default", name),
         qos: qos_class(&containers),
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
@@ -82,7 +82,7 @@ impl Host {
     }
 
     pub(super) fn grant(&self, pod: &str, container: &str) -> &Grant {
-        let pod = PodName { namespace: "default".into(), name: pod.into() };
+        let pod = PodName::new("default", pod);
         self.allocations.get(&Holder::new(pod, container.into())).unwrap()
     }
 

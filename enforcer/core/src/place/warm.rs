@@ -36,9 +36,7 @@ mod tests {
 
     #[test]
     fn a_cold_start_ends_once_and_takes_no_node_away() {
-        let holder = |name: &str| {
-            Holder::new(PodName { namespace: "default".into(), name: "p".into() }, name.to_owned())
-        };
+        let holder = |name: &str| Holder::new(PodName::new("default", "p"), name.to_owned());
         let claim = |resource| MemoryClaim {
             resource,
             zone: "4".parse().unwrap(),

@@ -20,6 +20,7 @@ use crate::{
     id::NodeId,
     model::{Traffic, WorkloadModel},
     place::{Allocations, CpuClass, Grant, Holder, MemoryClaim, MemoryResource, Wishes, hints},
+    sample::NodeSample,
     set::NodeSet,
     workload::{CgroupPath, Origin, QosClass, Workload},
 };
@@ -287,8 +288,7 @@ fn rooms(
             free: node.cpus.difference(&taken),
             others_milli: others.get(&node.id).copied().unwrap_or(0),
             total_bytes: seen.and_then(|seen| seen.mem_total_bytes),
-            available_bytes: seen
-                .and_then(|seen| Some(seen.mem_free_bytes?.saturating_add(seen.file_bytes?))),
+            available_bytes: seen.and_then(NodeSample::available_bytes),
             unpromised_bytes: Some(
                 node.allocatable(MemoryResource::Memory)
                     .saturating_sub(promised.get(&node.id).copied().unwrap_or(0)),

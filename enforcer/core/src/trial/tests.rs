@@ -13,7 +13,7 @@ use crate::{
 };
 
 fn name(pod: &str) -> PodName {
-    PodName { namespace: "default".into(), name: pod.into() }
+    PodName::new("default", pod)
 }
 
 fn container(name: &str, kind: ContainerKind, cpus: u64, gib: u64) -> ContainerRequest {

@@ -7,7 +7,7 @@
 mod naming;
 mod unit;
 
-use std::fmt;
+use std::{fmt, iter};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,6 +68,16 @@ impl CgroupPath {
     pub fn parent(&self) -> Option<Self> {
         let (parent, _) = self.0.rsplit_once('/')?;
         (self.0 != "/").then(|| Self::new(parent))
+    }
+
+    /// The cgroups above it, the nearest first and the root last.
+    pub fn ancestors(&self) -> impl Iterator<Item = Self> + use<> {
+        iter::successors(self.parent(), Self::parent)
+    }
+
+    /// How many cgroups are above it: none for the root.
+    pub fn depth(&self) -> usize {
+        self.relative().split_terminator('/').count()
     }
 }
 
@@ -180,4 +190,22 @@ pub enum Runtime {
     Lxc,
     /// systemd-nspawn.
     Nspawn,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_above_comes_first_and_the_root_last() {
+        for (path, above) in
+            [("/", &[][..]), ("/a", &["/"]), ("/a/b", &["/a", "/"]), ("/a/b/c", &["/a/b", "/a", "/"])]
+        {
+            let path = CgroupPath::new(path);
+            let found: Vec<CgroupPath> = path.ancestors().collect();
+            let expected: Vec<CgroupPath> = above.iter().map(|path| CgroupPath::new(path)).collect();
+            assert_eq!(found, expected, "{path}");
+            assert_eq!(path.depth(), above.len(), "{path}");
+        }
+    }
 }

@@ -115,7 +115,7 @@ pub(super) fn name(object: &Node) -> Result<PodName, Problem> {
     if name.is_empty() {
         return Err(Problem::new(metadata.at, "metadata.name: a name is expected"));
     }
-    Ok(PodName { namespace: namespace(metadata)?, name })
+    Ok(PodName::new(namespace(metadata)?, name))
 }
 
 fn namespace(metadata: &Node) -> Result<String, Problem> {

@@ -119,7 +119,7 @@ fn pod_name(text: &str, node: &Node) -> Result<PodName, Problem> {
     if namespace.is_empty() || name.is_empty() || name.contains('/') {
         return Err(Problem::new(node.at, format!("`{}` is not namespace/name of a pod", cut(text))));
     }
-    Ok(PodName { namespace: namespace.to_owned(), name: name.to_owned() })
+    Ok(PodName::new(namespace, name))
 }
 
 impl Ignored {

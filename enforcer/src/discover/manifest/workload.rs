@@ -83,7 +83,7 @@ fn workload(node: &Node) -> Result<Pod, Problem> {
         }
     }
     let container = container::request(name.clone(), ContainerKind::App, amounts(node)?);
-    Ok(pod::request(PodName { namespace, name }, labels, annotations, vec![container], warnings))
+    Ok(pod::request(PodName::new(namespace, name), labels, annotations, vec![container], warnings))
 }
 
 fn amounts(node: &Node) -> Result<Amounts, Problem> {

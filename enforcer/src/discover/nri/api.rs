@@ -199,9 +199,12 @@ pub struct PodSandbox {
     pub linux: Option<LinuxPodSandbox>,
 }
 
-/// A pod's cgroup.
+/// A pod's cgroup, and what it asks for.
 #[derive(Clone, PartialEq, Message)]
 pub struct LinuxPodSandbox {
+    /// What all its containers ask for together, as the kubelet reckons it.
+    #[prost(message, optional, tag = "2")]
+    pub pod_resources: Option<LinuxResources>,
     /// Cgroup of the pod, which tells its `QoS` class.
     #[prost(string, tag = "3")]
     pub cgroup_parent: String,

@@ -7,8 +7,9 @@
 //! | variable `DRA_CPUSET_CLAIM` | dra-driver-cpu, whose claim has these CPUs |
 //!
 //! Whoever makes a pod writes these. A mark can only make us leave the pod alone, and its values are compared and
-//! shown, never set. CPUs that it names count as taken only as far as the pod has asked for as many
-//! ([`PodClaim::limit`]): what it asks for its owner has had to be granted, what it says of itself has not.
+//! shown, never set. CPUs that it names count as taken only if as many are asked for, by the container of a variable and
+//! by the pod of an annotation ([`Facts::excess`](enforcer_core::owner::Facts::excess)): what somebody asks for has had to
+//! be granted, what he says of himself has not.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,10 @@ use enforcer_core::{
 };
 use serde::Deserialize;
 
-use super::api::{Container, PodSandbox};
+use super::{
+    api::{Container, PodSandbox},
+    request::milli_cpus,
+};
 
 /// Of Koordinator (`apis/extension/resource.go`).
 const KOORDINATOR: &str = "scheduling.koordinator.sh/resource-status";
@@ -51,6 +55,8 @@ pub fn known(pod: &PodSandbox, container: &Container) -> KnownContainer {
         pod: pod.name.clone(),
         container: container.name.clone(),
         labels: labels(pod),
+        milli_cpus: milli_cpus(container.linux.as_ref().and_then(|linux| linux.resources.as_ref())),
+        pod_milli_cpus: milli_cpus(pod.linux.as_ref().and_then(|linux| linux.pod_resources.as_ref())),
         claim: claim(pod, container),
     }
 }
@@ -73,13 +79,13 @@ fn koordinator(value: Option<&String>) -> Option<PodClaim> {
     let status: ResourceStatus = serde_json::from_str(value?).ok()?;
     let cpus = list(&status.cpuset)?;
     let evidence = format!("annotation {KOORDINATOR}: cpuset {cpus}");
-    Some(PodClaim { owner: Owner::Koordlet, evidence, cpus: Some(cpus), mems: None })
+    Some(PodClaim { owner: Owner::Koordlet, evidence, cpus: Some(cpus), mems: None, of_pod: true })
 }
 
 fn katalyst(value: Option<&String>) -> Option<PodClaim> {
     let level: String = value?.chars().take(SHOWN).collect();
     let evidence = format!("annotation {KATALYST}: {level}");
-    Some(PodClaim { owner: Owner::Katalyst, evidence, cpus: None, mems: None })
+    Some(PodClaim { owner: Owner::Katalyst, evidence, cpus: None, mems: None, of_pod: true })
 }
 
 fn dra(variable: &str) -> Option<PodClaim> {
@@ -88,7 +94,7 @@ fn dra(variable: &str) -> Option<PodClaim> {
     let cpus = list(value)?;
     let name: String = name.chars().take(SHOWN).collect();
     let evidence = format!("variable {DRA}{name}: {cpus}");
-    Some(PodClaim { owner: Owner::DraDriver, evidence, cpus: Some(cpus), mems: None })
+    Some(PodClaim { owner: Owner::DraDriver, evidence, cpus: Some(cpus), mems: None, of_pod: false })
 }
 
 /// A list that names some CPUs.

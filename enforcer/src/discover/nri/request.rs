@@ -47,10 +47,12 @@ pub fn pod_request<'a>(pod: &PodSandbox, containers: impl IntoIterator<Item = &'
 }
 
 /// Which pod it is. One without a namespace gets one that no pod can have: without any it would be taken for
-/// a cgroup ([`PodName::of_cgroup`]), and a pod's name is its owner's choice.
+/// a cgroup ([`PodName::of_cgroup`]), and a pod's name is its owner's choice. Nor is the name enough: a pod that is made
+/// again has the same, and may be there before the containers of the one before have ended.
 fn pod_name(pod: &PodSandbox) -> PodName {
-    let namespace = if pod.namespace.is_empty() { "-".to_owned() } else { pod.namespace.clone() };
-    PodName { namespace, name: pod.name.clone() }
+    let namespace = if pod.namespace.is_empty() { "-" } else { &pod.namespace };
+    let uid = if pod.uid.is_empty() { &pod.id } else { &pod.uid };
+    PodName::new(namespace, &pod.name).with_uid(uid)
 }
 
 /// Its class, from the name of its cgroup.
@@ -74,6 +76,11 @@ fn container_request(container: &Container) -> ContainerRequest {
         oom_score_adj: oom_score_adj.and_then(|score| i32::try_from(score.value).ok()),
         ..ContainerRequest::default()
     }
+}
+
+/// Thousandths of a CPU that were asked for, of which the kubelet made these.
+pub(super) fn milli_cpus(resources: Option<&LinuxResources>) -> Option<u64> {
+    amounts(resources?).0.milli_cpus
 }
 
 /// Requests and limits that the kubelet made these of.
@@ -184,9 +191,21 @@ mod tests {
             name: "web".into(),
             namespace: "shop".into(),
             labels: BTreeMap::from([("app".into(), "web".into())]),
-            linux: Some(LinuxPodSandbox { cgroup_parent: parent.into() }),
+            linux: Some(LinuxPodSandbox { cgroup_parent: parent.into(), ..LinuxPodSandbox::default() }),
             ..PodSandbox::default()
         }
+    }
+
+    #[test]
+    fn a_pod_that_is_made_again_has_another_name_for_us_alone() {
+        let of = |uid: &str, id: &str| {
+            pod_name(&PodSandbox { uid: uid.into(), id: id.into(), ..pod("/kubepods") })
+        };
+        let (one, again) = (of("1", "a"), of("2", "b"));
+        assert_eq!(one, of("1", "c"), "a sandbox that is made again is of the same pod");
+        assert_ne!(one, again);
+        assert_ne!(of("", "a"), of("", "b"), "without a uid the sandbox is all that tells");
+        assert_eq!((one.to_string(), again.to_string()), ("shop/web".to_owned(), "shop/web".to_owned()));
     }
 
     #[test]

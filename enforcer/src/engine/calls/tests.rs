@@ -54,7 +54,10 @@ fn pod(name: &str, class: &str) -> PodSandbox {
         id: format!("sandbox-{name}"),
         name: name.into(),
         namespace: "shop".into(),
-        linux: Some(LinuxPodSandbox { cgroup_parent: format!("/kubepods{class}/pod{name}") }),
+        linux: Some(LinuxPodSandbox {
+            cgroup_parent: format!("/kubepods{class}/pod{name}"),
+            ..LinuxPodSandbox::default()
+        }),
         ..PodSandbox::default()
     }
 }

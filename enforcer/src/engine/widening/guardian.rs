@@ -7,13 +7,9 @@
 //! Never: it decides; it waits for a write; it writes while enforcement is paused.
 
 use std::{
-    collections::BTreeMap,
     fmt::Write as _,
     os::fd::OwnedFd,
-    sync::{
-        Arc,
-        mpsc::{Receiver, Sender, channel},
-    },
+    sync::mpsc::{Receiver, Sender, channel},
     time::{Duration, Instant},
 };
 
@@ -31,7 +27,7 @@ use super::{
 use crate::{
     enforce::{
         cpuset::CpusetTree,
-        mems_file::{MemsFile, MemsWrite},
+        mems_file::{MemsFiles, MemsWrite},
     },
     engine::Gate,
     kernel::clock,
@@ -51,10 +47,9 @@ const MOST_RESULTS: usize = 64;
 pub(super) struct Guardian {
     widening: Widening,
     senses: Senses,
-    tree: CpusetTree,
     gate: Gate,
     watch: Watch,
-    files: BTreeMap<CgroupPath, Arc<MemsFile>>,
+    files: MemsFiles,
     results: (Sender<Done>, Receiver<Done>),
     /// How long writes took.
     writes: Latencies,
@@ -83,10 +78,9 @@ impl Guardian {
         Self {
             widening,
             senses,
-            tree,
             gate,
             watch: Watch::default(),
-            files: BTreeMap::new(),
+            files: MemsFiles::new(tree),
             results: channel(),
             writes: Latencies::default(),
             signed_ns: None,
@@ -125,20 +119,7 @@ impl Guardian {
     /// Goes on with whom the turns hand in.
     fn follow(&mut self) {
         let Some((settings, guarded)) = self.widening.lock().guarded.take() else { return };
-        let wanted =
-            guarded.iter().flat_map(|one| one.above.iter().map(|(path, _)| path).chain([&one.cgroup]));
-        let wanted: Vec<CgroupPath> = wanted.cloned().collect();
-        // Opened anew: a cgroup of that name may be another one.
-        self.files.clear();
-        for path in wanted {
-            match MemsFile::open(&self.tree, &path) {
-                Ok(file) => {
-                    self.files.insert(path, Arc::new(file));
-                }
-                Err(error) if error.is_gone() => {}
-                Err(error) => tracing::warn!("its memory nodes cannot be widened: {error}"),
-            }
-        }
+        self.files.follow(&guarded);
         self.senses.limits.follow(guarded.iter().map(|one| &one.cgroup));
         self.watch.follow(&settings, guarded);
     }
@@ -216,7 +197,7 @@ impl Guardian {
         }
         wider.push((cgroup.clone(), mems.clone()));
         let files: Option<Vec<_>> =
-            wider.into_iter().map(|(path, mems)| Some((Arc::clone(self.files.get(&path)?), mems))).collect();
+            wider.into_iter().map(|(path, mems)| Some((self.files.get(&path)?, mems))).collect();
         let added = mems.difference(&guarded.home);
         let before = {
             let mut state = self.widening.lock();
@@ -249,6 +230,9 @@ impl Guardian {
             let Done { cgroup, stage, sight, before, mems, above, result, since_trigger, took } = done;
             self.watch.written(&cgroup, result.is_ok());
             self.writes.note(took);
+            if result.is_err() {
+                self.files.forget(&cgroup);
+            }
             {
                 let mut state = self.widening.lock();
                 state.busy = state.busy.saturating_sub(1);

@@ -1,6 +1,7 @@
 //! Requests as clients make them, good ones and hostile ones, over real sockets.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::Shutdown,
     os::unix::net::UnixStream,
@@ -32,7 +33,7 @@ struct Rig {
     path: PathBuf,
     log: Arc<Mutex<Vec<String>>>,
     _socket: Option<ControlSocket>,
-    _root: TempDir,
+    root: TempDir,
 }
 
 fn rig() -> Rig {
@@ -52,10 +53,11 @@ fn rig() -> Rig {
             Ok(())
         }),
         started: Instant::now(),
+        record: PauseRecord::new(&root.path().join("state")),
     };
     let (degraded, socket) = Endpoints::open(&policy, false, false).answer(control.clone());
     assert_eq!(degraded, []);
-    Rig { control, path, log, _socket: socket, _root: root }
+    Rig { control, path, log, _socket: socket, root }
 }
 
 fn connect(path: &Path) -> UnixStream {
@@ -154,6 +156,26 @@ fn a_pause_lasts_until_it_is_resumed_or_ends() {
         assert_eq!((status, &problem["code"]), (400, &json!("bad-request")), "{body}");
     }
     assert_eq!(rig.control.gate.paused(), None);
+}
+
+#[test]
+fn a_pause_is_recorded_for_the_next_daemon_or_it_is_said_why_not() {
+    let rig = rig();
+    let recorded = || rig.control.record.read().unwrap().map(|pause| pause.left(unix_ms()).is_some());
+    for (path, body, expected) in [
+        ("/v1/pause", r#"{"forSeconds": 600}"#, Some(true)),
+        ("/v1/pause", "", Some(true)),
+        ("/v1/resume", "", None),
+        ("/v1/resume", "", None),
+    ] {
+        let (status, answer) = ask(&rig, "POST", path, body);
+        assert_eq!((status, &answer["unrecorded"], recorded()), (200, &Value::Null, expected), "{path}");
+    }
+    fs::create_dir(rig.root.path().join("state/pause.new")).unwrap();
+    let (status, answer) = ask(&rig, "POST", "/v1/pause", "");
+    let why = answer["unrecorded"].as_str().unwrap();
+    assert!(status == 200 && why.contains("pause.new"), "{answer}");
+    assert!(rig.control.gate.paused().is_some(), "it is paused all the same");
 }
 
 #[test]

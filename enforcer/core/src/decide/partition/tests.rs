@@ -226,6 +226,44 @@ fn what_cannot_be_had_because_of_a_neighbour_is_not_tried_again() {
 }
 
 #[test]
+fn a_refusal_is_of_the_one_that_needs_what_was_refused() {
+    let mut scene = host(&[("/pods/a", "0-1", 2), ("/pods/b", "2", 1), ("/pods/c", "3", 1)]);
+    let pods = CgroupPath::new("/pods");
+    // The first has what it needs above, and has not begun yet.
+    scene.now.cgroups.get_mut(&pods).unwrap().cpus_exclusive = "0-1".parse().ok();
+    scene.partitioned.exclusive.insert(pods);
+    let decision = scene.decide();
+    assert_eq!(short(&decision.plan), ["/pods exclusive 0-2", "/pods exclusive 0-3", "/pods/a isolated"]);
+    let refused = |cpus: &str| OutcomeResult::Failed { error: format!("writing {cpus}: EINVAL") };
+    let because = "step failed".to_owned();
+    for (results, without, plan) in [
+        (
+            [refused("0-2"), OutcomeResult::Skipped { because: because.clone() }],
+            "/pods/b",
+            ["/pods exclusive 0-1,3", "/pods/a isolated"],
+        ),
+        (
+            [OutcomeResult::RolledBack { because, error: None }, refused("0-3")],
+            "/pods/c",
+            ["/pods exclusive 0-2", "/pods/a isolated"],
+        ),
+    ] {
+        let outcomes = decision.plan.steps.iter().cloned().zip(results);
+        let outcomes: Vec<Outcome> = outcomes.map(|(step, result)| Outcome { step, result }).collect();
+        let mut history = History::default();
+        history.partitions.note(&decision, &outcomes);
+        let again = scene.decide_with(&history, &mut Allocations::default());
+        assert_eq!(short(&again.plan), plan);
+        let reasons: Vec<(&str, bool)> = again
+            .without_partition
+            .iter()
+            .map(|(path, why)| (path.as_str(), why.contains("EINVAL")))
+            .collect();
+        assert_eq!(reasons, [(without, true)]);
+    }
+}
+
+#[test]
 fn one_that_somebody_ends_again_and_again_is_left_alone() {
     let mut host = Host::new(host(&[("/pods/a", "0-1", 2)]));
     let mut history = History::default();

@@ -132,6 +132,31 @@ fn a_container_that_is_restarted_has_another_id_and_what_it_had() {
 }
 
 #[test]
+fn a_pod_that_is_made_again_does_not_touch_what_the_one_before_still_has() {
+    let of = |uid: &str, id: &str| {
+        let new = announced("web-0", id, whole(4), None);
+        Announced { pod: PodRequest { name: new.pod.name.clone().with_uid(uid), ..new.pod }, ..new }
+    };
+    let mut scene = Scene::new();
+    let (old, new) = (of("one", "old"), of("two", "new"));
+    scene.with(|containers, node| containers.create(node, &old));
+    let made = scene.with(|containers, node| containers.create(node, &new));
+    assert_eq!((text(&made.own).as_str(), others(&made)), ("4-7/0", vec![]));
+    assert_eq!((scene.cpus("old").as_str(), scene.host.allocations.iter().count()), ("0-3/0", 2));
+    scene.end("old");
+    assert_eq!((scene.cpus("old"), scene.cpus("new")), (String::new(), "4-7/0".into()));
+    // What the old one had is free, and no more than that.
+    assert_eq!(text(&scene.create("other", "x", whole(4)).own), "0-3/0");
+    // Both are there when the runtime says who is there.
+    let both = vec![of("one", "old"), new];
+    scene.with(|containers, node| containers.synchronize(node, both));
+    assert_eq!((scene.cpus("new"), scene.cpus("old")), ("4-7/0".into(), "0-3/0".into()));
+    assert_eq!(scene.host.allocations.iter().count(), 2);
+    let shown: Vec<String> = scene.host.allocations.iter().map(|(holder, _)| holder.to_string()).collect();
+    assert_eq!(shown, ["default/web-0/main"; 2], "the uid is for us alone");
+}
+
+#[test]
 fn who_has_no_place_runs_on_what_is_left_and_it_is_said_why() {
     let mut scene = Scene::new();
     scene.create("a", "a1", whole(6));

@@ -343,7 +343,7 @@ fn who_was_driven_from_home_returns_when_there_is_room_again() {
     assert_eq!(home(&host), ["15", "15"]);
     assert!(host.grant("old", "c").why().contains("on all shared CPUs as long as"));
     // Half of what was taken: who belongs there returns, the other runs there, too.
-    let of = |name: &str| PodName { namespace: "default".into(), name: name.into() };
+    let of = |name: &str| PodName::new("default", name);
     let updates = remove(&mut host.allocations, &of("h"));
     assert_eq!(updates.len(), 2, "{updates:?}");
     assert_eq!(home(&host), ["4-7,12-15", "4-7,12-15"]);
@@ -358,7 +358,7 @@ fn who_was_driven_from_home_returns_when_there_is_room_again() {
 #[test]
 fn the_youngest_of_a_scope_go_and_the_oldest_of_them_return_first() {
     let mut host = Host::new(two_nodes(), single());
-    let of = |name: &str| PodName { namespace: "default".into(), name: name.into() };
+    let of = |name: &str| PodName::new("default", name);
     let limited = |name: &str, millis| {
         let mut own = container("c", millis, 0).without_limits();
         own.allowed_nodes = Some("0".parse().unwrap());
@@ -518,7 +518,7 @@ fn first_fit_is_strict_for_guaranteed_pods_only() {
         let request = container("c", 2000, GIB).device("v.com/gpu", 3);
         let outcome = host.admit(&pod("one", vec![request.clone()]));
         assert_eq!(outcome.is_ok(), admitted, "{policy_of:?}: {outcome:?}");
-        remove(&mut host.allocations, &PodName { namespace: "default".into(), name: "one".into() });
+        remove(&mut host.allocations, &PodName::new("default", "one"));
         host.admit(&pod("two", vec![request.without_limits()])).unwrap();
         // The first list decides, also where another set were the better one for all.
         host.admit(&pod("three", vec![container("c", 10_000, GIB)])).unwrap();
@@ -685,7 +685,7 @@ fn run(host: &mut Host, steps: &[Step]) -> Vec<String> {
     let mut said = Vec::new();
     for step in steps {
         let before = host.allocations.clone();
-        let name = |name: &u8| PodName { namespace: "default".into(), name: format!("p{name}") };
+        let name = |name: &u8| PodName::new("default", format!("p{name}"));
         match step {
             Step::Create(pod, containers) => {
                 let request = request(*pod, containers);

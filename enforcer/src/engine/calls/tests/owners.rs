@@ -105,6 +105,35 @@ fn a_mark_takes_no_more_cpus_than_its_container_asks_for() {
 }
 
 #[test]
+fn the_mark_of_a_pod_counts_when_its_containers_together_ask_for_its_cpus() {
+    let of_pod = |name: &str, whole: Option<LinuxResources>| {
+        let mut one = subject(name, "", Some(amounts(2)));
+        let value = r#"{"cpuset":"2-5"}"#.to_owned();
+        one.pod.annotations.insert("scheduling.koordinator.sh/resource-status".into(), value);
+        (one.pod.uid, one.container.name) = ("pod".into(), name.into());
+        one.pod.linux.get_or_insert_default().pod_resources = whole;
+        one
+    };
+    let come = |placed: &Placed, one: Box<Subject>| {
+        let answer = ask(placed, |reply| Call::Create { subject: one, reply });
+        assert_eq!(answer, Answer::default(), "left alone");
+        taken(placed)
+    };
+    // The runtime tells what the pod asks for as a whole.
+    let told = placed(true);
+    assert_eq!(come(&told, of_pod("main", Some(amounts(4)))), "2-5");
+    let other = placed(true);
+    assert_eq!(come(&other, of_pod("main", Some(amounts(3)))), "");
+    // It does not: what is known of the pod must do.
+    let untold = placed(true);
+    assert_eq!(come(&untold, of_pod("main", None)), "");
+    assert_eq!(come(&untold, of_pod("sidecar", None)), "2-5");
+    turn(&untold, &["main", "sidecar"]);
+    ask(&untold, |reply| Call::Stop { subject: of_pod("sidecar", None), reply });
+    assert_eq!(taken(&untold), "2-5", "the one that runs on them has learnt of it");
+}
+
+#[test]
 fn what_ends_while_nobody_is_placed_has_nothing_afterwards() {
     let policy = |place| {
         let mut policy = Policy::default();

@@ -118,7 +118,7 @@ fn weights_have_defaults_and_bounds() {
 fn holds(key: &str, operator: &str, values: &[&str]) -> bool {
     let json = serde_json::json!({"key": key, "operator": operator, "values": values});
     let raw: RawExpression = serde_json::from_value(json).unwrap();
-    let pod = PodName { namespace: "shop".into(), name: "web-0".into() };
+    let pod = PodName::new("shop", "web-0");
     let labels = BTreeMap::from([("tier".into(), "gold".into()), ("a.b/c".into(), "x/y".into())]);
     let subject = Subject { pod: &pod, container: "db", qos: Some(QosClass::Burstable), labels: &labels };
     raw.read().unwrap().holds(&subject)
@@ -222,11 +222,8 @@ fn what_is_wrong_with_a_rule_is_reported_and_the_rest_counts() {
 
 #[test]
 fn without_a_scope_a_rule_is_about_the_same_pod_of_the_same_namespace() {
-    let here = PodName { namespace: "a".into(), name: "p".into() };
-    let (elsewhere, other) = (
-        PodName { namespace: "b".into(), name: "p".into() },
-        PodName { namespace: "a".into(), name: "q".into() },
-    );
+    let here = PodName::new("a", "p");
+    let (elsewhere, other) = (PodName::new("b", "p"), PodName::new("a", "q"));
     let labels = BTreeMap::new();
     let drawn = |annotation: &str, pod: &PodName, container: &str| {
         let rules = rules(&[(KEY, annotation)], "c1");

@@ -54,7 +54,7 @@ impl Node {
     }
 
     fn delete(&mut self, pod: &str) {
-        let name = PodName { namespace: "default".into(), name: pod.into() };
+        let name = PodName::new("default", pod);
         remove(&mut self.allocations, &name);
     }
 
@@ -176,7 +176,7 @@ impl Pod {
 
     fn build(&self) -> PodRequest {
         PodRequest {
-            name: PodName { namespace: self.namespace.clone(), name: self.name.clone() },
+            name: PodName::new(self.namespace.clone(), self.name.clone()),
             documents: documents(&self.annotations, |text| serde_json::from_str(text)),
             annotations: self.annotations.clone(),
             ..samples::pod(&self.name, self.containers.clone())

@@ -1,0 +1,158 @@
+//! A pause of enforcement, recorded beside the journal, so that a daemon that is started again is still paused.
+//!
+//! Whoever pauses has a reason that does not end with a crash, an upgrade or a restart by the supervisor. What is
+//! recorded goes when enforcement is resumed; a pause with an end is over at that time, whether a daemon runs or not. Times
+//! are of the host's clock, which alone outlives both.
+//!
+//! One file with one JSON object, replaced as a whole, in a directory that nobody else may write.
+//!
+//! Never: a record that is there and cannot be understood counts as none. That is an error, and who may write
+//! takes it for a pause without an end.
+
+use std::{
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    JournalError,
+    files::{self, check_owned, failed},
+};
+
+/// Version of the record.
+const VERSION: u32 = 1;
+
+/// Where a pause is recorded; clones are of the same.
+#[derive(Debug, Clone)]
+pub struct PauseRecord(Arc<Mutex<PathBuf>>);
+
+/// A pause, in milliseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordedPause {
+    version: u32,
+    since_unix_ms: u64,
+    until_unix_ms: Option<u64>,
+}
+
+impl RecordedPause {
+    /// One that has lasted so long by now, and has so many seconds left if it has an end.
+    pub fn new(now_unix_ms: u64, for_seconds: u64, left_seconds: Option<u64>) -> Self {
+        let ms = |seconds: u64| seconds.saturating_mul(1_000);
+        Self {
+            version: VERSION,
+            since_unix_ms: now_unix_ms.saturating_sub(ms(for_seconds)),
+            until_unix_ms: left_seconds.map(|left| now_unix_ms.saturating_add(ms(left))),
+        }
+    }
+
+    /// How long it has lasted; no time where the clock has gone back since.
+    pub fn lasted(&self, now_unix_ms: u64) -> Duration {
+        Duration::from_millis(now_unix_ms.saturating_sub(self.since_unix_ms))
+    }
+
+    /// How long it still lasts: `Some(None)` without an end, `None` when it is over.
+    pub fn left(&self, now_unix_ms: u64) -> Option<Option<Duration>> {
+        let Some(until) = self.until_unix_ms else { return Some(None) };
+        let left = until.checked_sub(now_unix_ms).filter(|left| *left > 0)?;
+        Some(Some(Duration::from_millis(left)))
+    }
+}
+
+impl PauseRecord {
+    /// Below this state directory.
+    pub fn new(state_dir: &Path) -> Self {
+        Self(Arc::new(Mutex::new(state_dir.join("pause"))))
+    }
+
+    /// What was recorded, if anything was.
+    pub fn read(&self) -> Result<Option<RecordedPause>, JournalError> {
+        let path = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if fs::symlink_metadata(&*path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            return Ok(None);
+        }
+        check_owned(path.parent().unwrap_or(&path))?;
+        let invalid =
+            |cause: String| failed("reading", &path)(io::Error::new(io::ErrorKind::InvalidData, cause));
+        let pause: RecordedPause =
+            serde_json::from_str(&files::read(&path)?).map_err(|error| invalid(error.to_string()))?;
+        match pause.version {
+            VERSION => Ok(Some(pause)),
+            other => Err(invalid(format!("version {other} is not known"))),
+        }
+    }
+
+    /// Records what is so now, which is asked for when nobody else records anything; nothing for no pause. It is durable
+    /// afterwards.
+    pub fn keep(&self, now: impl FnOnce() -> Option<RecordedPause>) -> Result<(), JournalError> {
+        let path = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = path.parent().unwrap_or(&path);
+        let Some(pause) = now() else {
+            return match fs::remove_file(&*path) {
+                Ok(()) => files::sync_dir_of(&path),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                Err(cause) => Err(failed("removing", &path)(cause)),
+            };
+        };
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed("creating", dir))?;
+        check_owned(dir)?;
+        let line = serde_json::to_string(&pause).map(|json| json + "\n").map_err(io::Error::from);
+        files::rewrite(&path, false, std::iter::once(line))?;
+        files::sync_dir_of(&path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_read_again_and_goes_when_there_is_no_pause() {
+        let root = tempfile::tempdir().unwrap();
+        let record = PauseRecord::new(&root.path().join("state"));
+        assert_eq!(record.read().unwrap(), None);
+        record.keep(|| None).unwrap();
+        for left in [None, Some(600)] {
+            let pause = RecordedPause::new(1_000_000, 5, left);
+            record.keep(|| Some(pause)).unwrap();
+            assert_eq!(PauseRecord::new(&root.path().join("state")).read().unwrap(), Some(pause));
+        }
+        record.keep(|| None).unwrap();
+        assert_eq!(record.read().unwrap(), None);
+    }
+
+    #[test]
+    fn it_lasts_as_long_as_it_was_to_whoever_runs_meanwhile() {
+        let (second, now) = (Duration::from_secs(1), 1_000_000);
+        let pause = RecordedPause::new(now, 5, Some(600));
+        assert_eq!(pause.lasted(now + 2_000), 7 * second);
+        assert_eq!(pause.lasted(0), Duration::ZERO, "the clock went back");
+        assert_eq!(pause.left(now + 1_000), Some(Some(599 * second)));
+        assert_eq!(pause.left(now + 600_000), None);
+        assert_eq!(RecordedPause::new(now, 5, None).left(u64::MAX), Some(None));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_no_record_of_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let record = PauseRecord::new(root.path());
+        for text in ["", "{}", "{\"version\":2,\"sinceUnixMs\":1,\"untilUnixMs\":null}", "\u{0}"] {
+            fs::write(root.path().join("pause"), text).unwrap();
+            let error = record.read().unwrap_err().to_string();
+            assert!(error.contains("/pause"), "{text:?}: {error}");
+        }
+        let elsewhere = root.path().join("elsewhere");
+        fs::write(&elsewhere, "{\"version\":1,\"sinceUnixMs\":1,\"untilUnixMs\":null}").unwrap();
+        fs::remove_file(root.path().join("pause")).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, root.path().join("pause")).unwrap();
+        assert!(record.read().is_err(), "a symlink is not followed");
+        let file = PauseRecord::new(&elsewhere);
+        assert!(file.keep(|| Some(RecordedPause::new(0, 0, None))).is_err());
+    }
+}
