@@ -175,7 +175,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn holder() -> Holder {
-        Holder::new(PodName { namespace: "default".into(), name: "p".into() }, "c".into())
+        Holder::new(PodName::new("default", "p"), "c".into())
     }
 
     fn starting(after: u64) -> Allocations {
