@@ -131,7 +131,8 @@ pub const ALL: &[Scenario] = &[
     product("correct-drift", "2s", "", drift::repaired),
     product("correct-partition", "2s", "", partition::keeps_strangers_out),
     product("correct-partition-refused", "2s", "", partition::refused),
-    Scenario { only_by_name: true, ..long("rebalance-four", "2s", BALANCING_OFF, rebalance::four) },
+    long("rebalance-four", "2s", BALANCING_OFF, rebalance::four),
+    Scenario { only_by_name: true, ..long("rebalance-peers", "2s", BALANCING_OFF, rebalance::peers) },
     Scenario { only_by_name: true, ..product("correct-late", "2s", "", late::between_two_turns) },
     // Without the kernel's own balancing, which would move pages between the nodes.
     product("widen-before-oom", "hmat", BALANCING_OFF, widening::before_the_oom_killer),

@@ -2,7 +2,7 @@
 //!
 //! Each has a CPU of its own on one node, and its memory and its memory node are the other; it is declared with the policy
 //! `none`: its cpuset is as it should be, so that nothing but a plan of moves changes anything. The control is the
-//! same four with nobody there. The kernel's own balancing, and numad where the guest has it, are measured beside it and
+//! same four with nobody there. The kernel's own balancing, and numad where the guest has it, are a scenario of their own and
 //! promise nothing; there the four may allocate on both nodes, as the kernel does not look at memory of one.
 //!
 //! What is remote is told by `/proc`: pages on another node than that of the one CPU that the process may use.
@@ -75,10 +75,15 @@ pub(super) fn four(checks: &mut Checks) -> Result<()> {
         checks.note("the daemon printed", &Daemon::printed());
     }
     drop(daemon);
-    four.end()?;
+    four.end()
+}
 
+/// What others make of the same four.
+pub(super) fn peers(checks: &mut Checks) -> Result<()> {
     fs::write(BALANCING, "1").with_context(|| format!("write {BALANCING}"))?;
-    checks.note("the kernel's balancing alone", &alone(Some("0-1"), || Ok(()))?.0);
+    let kernel = alone(Some("0-1"), || Ok(()))?.0;
+    checks.holds("the kernel's balancing moves memory", kernel.mebibytes_moved > 0, kernel.mebibytes_moved);
+    checks.note("the kernel's balancing alone", &kernel);
     fs::write(BALANCING, "0").with_context(|| format!("write {BALANCING}"))?;
     if Path::new(NUMAD).exists() {
         let numad = || Running::spawn(Command::new(NUMAD).args(["-i", "2:5", "-l", "6"]));
