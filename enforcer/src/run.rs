@@ -50,7 +50,7 @@ use crate::{
     },
     engine::{
         Engine, Exposure, Gate, LiveSource, Placed, Senses, Source as _, SourceError, Widening, answer_calls,
-        decisions::unix_ms, demote,
+        demote,
     },
     host::{
         HostRoot,
@@ -475,7 +475,7 @@ fn exposure(engine: &mut Engine, policy: &Policy) -> Exposure {
 /// Goes on with a pause that the daemon before this one was told of. Where it cannot be told whether there is one, who may
 /// write is paused.
 fn stay_paused(gate: &Gate, record: &PauseRecord, mode: Mode) {
-    let now = unix_ms();
+    let now = crate::engine::decisions::unix_ms();
     match record.read() {
         Ok(None) => {}
         Ok(Some(pause)) => {

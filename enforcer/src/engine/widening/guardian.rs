@@ -15,14 +15,13 @@ use std::{
 
 use enforcer_core::{
     sample::{OomConstraint, PressureEvent, PressureKind},
-    set::NodeSet,
-    widening::{Latencies, Sight, Sign, Stage, Step, Watch, What},
+    widening::{Latencies, Sign, Step, Watch, What},
     workload::CgroupPath,
 };
 
 use super::{
     MOST_TOLD, Senses, Widening,
-    told::{Happened, Told},
+    told::{Addition, Happened, Told},
 };
 use crate::{
     enforce::{
@@ -62,12 +61,7 @@ pub(super) struct Guardian {
 /// A write that has returned.
 struct Done {
     cgroup: CgroupPath,
-    stage: Stage,
-    sight: Sight,
-    before: NodeSet,
-    mems: NodeSet,
-    above: String,
-    result: Result<(), String>,
+    addition: Addition,
     /// From what made it necessary, and from its begin, in ns.
     since_trigger: u64,
     took: u64,
@@ -213,9 +207,9 @@ impl Guardian {
             let now = clock::now_ns();
             let since = |then: u64| now.saturating_sub(then);
             let (since_trigger, took) = (since(trigger_ns), since(begun));
+            let addition = Addition { stage, sight, before, mems, above, result };
             // Nobody listens when the daemon ends.
-            let _ =
-                sender.send(Done { cgroup, stage, sight, before, mems, above, result, since_trigger, took });
+            let _ = sender.send(Done { cgroup, addition, since_trigger, took });
             bell.ring();
         };
         match files {
@@ -227,7 +221,8 @@ impl Guardian {
     fn take_results(&mut self) {
         for _ in 0..MOST_RESULTS {
             let Ok(done) = self.results.1.try_recv() else { return };
-            let Done { cgroup, stage, sight, before, mems, above, result, since_trigger, took } = done;
+            let Done { cgroup, addition, since_trigger, took } = done;
+            let Addition { stage, before, mems, result, .. } = &addition;
             self.watch.written(&cgroup, result.is_ok());
             self.writes.note(took);
             if result.is_err() {
@@ -236,18 +231,17 @@ impl Guardian {
             {
                 let mut state = self.widening.lock();
                 state.busy = state.busy.saturating_sub(1);
-                state.report.widened_at(stage, result.is_ok(), since_trigger);
+                state.report.widened_at(*stage, result.is_ok(), since_trigger);
                 if result.is_err()
                     && let Some(added) = state.added.get_mut(&cgroup)
                 {
-                    *added = added.difference(&mems.difference(&before));
+                    *added = added.difference(&mems.difference(before));
                     if added.is_empty() {
                         state.added.remove(&cgroup);
                     }
                 }
             }
-            let what = Happened::Widened { stage, sight, before, mems, above, result };
-            tell(&self.widening, Told { cgroup, what });
+            tell(&self.widening, Told { cgroup, what: Happened::Widened(addition) });
         }
     }
 }

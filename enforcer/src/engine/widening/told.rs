@@ -26,25 +26,31 @@ pub(in crate::engine) struct Told {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Happened {
     /// A node was added, or could not be.
-    Widened {
-        stage: Stage,
-        sight: Sight,
-        before: NodeSet,
-        mems: NodeSet,
-        above: String,
-        result: Result<(), String>,
-    },
+    Widened(Addition),
     /// None was.
     Refused { sight: Sight, refusal: Refusal, bound: Option<String> },
     /// One of its processes is killed.
     Killed { by_limit: bool },
 }
 
+/// A node that was added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Addition {
+    pub(super) stage: Stage,
+    pub(super) sight: Sight,
+    /// What it had, and what it was to have.
+    pub(super) before: NodeSet,
+    pub(super) mems: NodeSet,
+    /// What was written above it before, in words.
+    pub(super) above: String,
+    pub(super) result: Result<(), String>,
+}
+
 impl Told {
     /// In one sentence.
     pub(super) fn sentence(&self) -> String {
         match &self.what {
-            Happened::Widened { stage, sight, before, mems, above, .. } => {
+            Happened::Widened(Addition { stage, sight, before, mems, above, .. }) => {
                 format!("memory nodes {before} become {mems}{above}: {sight} ({})", stage.name())
             }
             Happened::Refused { sight, refusal, bound } => {
@@ -74,8 +80,10 @@ impl Told {
     pub(super) fn log(&self) {
         let (cgroup, sentence) = (&self.cgroup, self.sentence());
         match &self.what {
-            Happened::Widened { result: Err(error), .. } => tracing::error!("{cgroup}: {sentence}: {error}"),
-            Happened::Killed { by_limit: true } | Happened::Widened { .. } => {
+            Happened::Widened(Addition { result: Err(error), .. }) => {
+                tracing::error!("{cgroup}: {sentence}: {error}");
+            }
+            Happened::Killed { by_limit: true } | Happened::Widened(_) => {
                 tracing::info!("{cgroup}: {sentence}");
             }
             _ => tracing::warn!("{cgroup}: {sentence}"),
@@ -86,7 +94,7 @@ impl Told {
     pub(in crate::engine) fn record(&self, workload: &Workload) -> (Subject, DecisionRecord) {
         let reason = self.sentence();
         let record = match &self.what {
-            Happened::Widened { mems, result, .. } => {
+            Happened::Widened(Addition { mems, result, .. }) => {
                 let action = Action::SetMems { cgroup: self.cgroup.clone(), mems: mems.clone() };
                 let result = match result {
                     Ok(()) => OutcomeResult::Applied { read_back: mems.to_string() },
