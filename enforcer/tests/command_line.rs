@@ -120,6 +120,22 @@ fn an_address_that_cannot_be_served_is_said() {
 }
 
 #[test]
+fn an_audit_goes_into_a_file_as_a_whole_or_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("numa.prom");
+    let path = path.to_str().unwrap();
+    let ended = run(&["audit", "-o", "prometheus", "--write", path]);
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{error}: {}", ended.stderr));
+    assert!(text.contains("\nnuma_enforcer_build_info{version=") && text.ends_with('\n'), "{text}");
+    assert!(ended.stdout.is_empty() && !text.contains("ticks"), "{}", ended.stdout);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+
+    let ended = run(&["audit", "--write", &format!("{path}/below")]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains(&format!("{path}/")), "{}", ended.stderr);
+}
+
+#[test]
 fn a_reader_that_goes_away_is_a_quiet_success() {
     for arguments in [&["doctor"][..], &["schema", "audit"], &["--help"]] {
         let mut command = program(arguments);

@@ -26,6 +26,7 @@ pub mod memory;
 pub mod process;
 pub mod product;
 pub mod scenarios;
+pub mod scraper;
 pub mod systemd;
 pub mod topology;
 pub mod touch;

@@ -3,7 +3,7 @@
 //! It knows what a machine looks like ([`topology`]), what runs on it ([`workload`]), what was seen
 //! ([`sample`]), who is declared ([`declarations`]), who decides on its cpuset ([`owner`]), what that means ([`model`], [`finding`]), what should be done ([`place`],
 //! [`decide`], [`plan`]), when a workload needs more memory nodes ([`widening`]) and what people asked for ([`policy`]). Kernel text becomes values in
-//! [`parse`]; the text is read elsewhere. How fast pages are moved is in [`pacing`], what stays behind in [`residue`], which
+//! [`parse`]; the text is read elsewhere. How fast pages are moved is in [`pacing`], how long the calls for it took in [`call_times`], what stays behind in [`residue`], which
 //! go to slower memory in [`demotion`], and how long a container stays there at first in [`cold_start`]. Which counters of a CPU tell where memory is, [`hardware`] knows.
 //!
 //! This crate must never open a file or socket, read a clock, start a thread or log. Time is an
@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod audit;
+pub mod call_times;
 pub mod cold_start;
 pub mod considered;
 pub mod decide;

@@ -68,7 +68,8 @@ Examples:
   numa-enforcer audit --sample 10s --only misaligned
   numa-enforcer audit --config /etc/numa-enforcer.toml
   numa-enforcer audit -o json --fail-on critical > audit.json
-  numa-enforcer audit --root ./captured-host";
+  numa-enforcer audit --root ./captured-host
+  numa-enforcer audit -o prometheus --write /var/lib/node_exporter/numa.prom";
 
 /// Keeps workloads' CPUs, memory and devices on the same NUMA nodes.
 ///
@@ -174,7 +175,10 @@ after_long_help = AUDIT_HELP)]
 pub struct Audit {
     /// How to show it.
     #[arg(short, long, value_enum, default_value = "table")]
-    pub output: TableOrJson,
+    pub output: AuditOutput,
+    /// Write to FILE, as a whole or not at all, instead of to standard output.
+    #[arg(long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
     /// Watch for this long (500ms, 10s, 2m) with eBPF and add remote traffic.
     #[arg(long, value_name = "DURATION", value_parser = span, conflicts_with = "root")]
     pub sample: Option<Duration>,
@@ -337,6 +341,17 @@ pub enum TableOrJson {
     Table,
     /// For programs; `numa-enforcer schema` prints its schema.
     Json,
+}
+
+/// Output of `audit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AuditOutput {
+    /// For people.
+    Table,
+    /// For programs; `numa-enforcer schema` prints its schema.
+    Json,
+    /// For the textfile collector of `node_exporter`.
+    Prometheus,
 }
 
 /// Output of `topology`.

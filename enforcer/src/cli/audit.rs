@@ -3,7 +3,7 @@
 //! One pass through discover, observe and the core. What a stage cannot see becomes a degraded entry
 //! of the report; only a machine whose CPUs cannot be made out is an error.
 
-use std::{io::Write, time::Duration};
+use std::{io::Write, path::PathBuf, time::Duration};
 
 use enforcer_core::{
     audit::{Audit, AuditInputs, Tool},
@@ -15,18 +15,19 @@ use enforcer_core::{
     policy::Policy,
 };
 
-use super::{Exit, args, exit::of_config, root, seen::Seen, terminal};
+use super::{Exit, args, exit::of_config, root, seen::Seen, terminal, whole_file};
 use crate::{
     config::read_policy,
     discover::topology::read_topology,
     host::HostRoot,
-    report::{json, table},
+    report::{json, metrics, table},
 };
 
 /// What an audit does.
 pub(super) struct Options {
     host: HostRoot,
-    format: args::TableOrJson,
+    format: args::AuditOutput,
+    file: Option<PathBuf>,
     sample: Option<Duration>,
     only_misaligned: bool,
     policy: Policy,
@@ -40,6 +41,7 @@ impl TryFrom<args::Audit> for Options {
         Ok(Self {
             host: root::resolve(args.root.as_deref())?,
             format: args.output,
+            file: args.write,
             sample: args.sample,
             only_misaligned: args.only == Some(args::Only::Misaligned),
             policy: args
@@ -78,9 +80,20 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         fail_on: options.fail_on,
         only_misaligned: options.only_misaligned,
     });
+    let mut whole = Vec::new();
+    let out = if options.file.is_some() { &mut whole as &mut dyn Write } else { out };
     match options.format {
-        args::TableOrJson::Table => write!(out, "{}", table::render(&audit, terminal::style()))?,
-        args::TableOrJson::Json => json::write(&audit, out)?,
+        args::AuditOutput::Table => {
+            let style = if options.file.is_some() { terminal::STYLE_OF_FILES } else { terminal::style() };
+            write!(out, "{}", table::render(&audit, style))?;
+        }
+        args::AuditOutput::Json => json::write(&audit, out)?,
+        args::AuditOutput::Prometheus => {
+            out.write_all(metrics::of_audit(&audit, &seen.now.nodes)?.as_bytes())?;
+        }
+    }
+    if let Some(file) = &options.file {
+        whole_file::replace(file, &whole)?;
     }
     Ok(Exit::of_audit(audit.summary.exit_code))
 }

@@ -24,6 +24,7 @@ mod schema;
 mod seen;
 mod terminal;
 mod topology;
+mod whole_file;
 
 use std::{
     ffi::OsString,

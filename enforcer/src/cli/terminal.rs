@@ -15,6 +15,9 @@ const WIDTH_WITHOUT_TERMINAL: usize = 100;
 /// Narrower than this, tables are unreadable anyway.
 const LEAST_WIDTH: usize = 60;
 
+/// Of what goes into a file of its own.
+pub(super) const STYLE_OF_FILES: Style = Style { width: WIDTH_WITHOUT_TERMINAL, colour: false };
+
 /// The width of the terminal, else `COLUMNS`, else 100; colour on a terminal unless `NO_COLOR` is set
 /// to anything but nothing (<https://no-color.org>) or `TERM` is `dumb`.
 pub(super) fn style() -> Style {

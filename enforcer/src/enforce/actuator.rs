@@ -13,6 +13,7 @@ mod partitions;
 use std::{collections::BTreeMap, path::PathBuf};
 
 use enforcer_core::{
+    call_times::CallTimes,
     decide::Partitioned,
     degraded::Degraded,
     id::Id,
@@ -120,6 +121,11 @@ pub trait Actuator {
     /// What it has set of systemd's units.
     fn own_settings(&self) -> OwnSettings {
         OwnSettings::default()
+    }
+
+    /// What the calls that moved pages took, since it is there; `None` of one that moves none.
+    fn page_move_calls(&self) -> Option<&CallTimes> {
+        None
     }
 
     /// What it cannot do just now as it should.
@@ -392,6 +398,10 @@ impl Actuator for LiveActuator {
 
     fn own_settings(&self) -> OwnSettings {
         own_settings(self.journal.entries())
+    }
+
+    fn page_move_calls(&self) -> Option<&CallTimes> {
+        Some(self.budget.calls())
     }
 
     fn degraded(&self) -> Option<Degraded> {

@@ -345,8 +345,7 @@ impl Engine {
         self.keep(&decision, &applied, paused.is_some(), now_ns);
         self.exposure.refresh(&self.placed);
         let widening = self.guard(guarded, &workloads, waiting, paused.is_some());
-        self.totals.ticks += 1;
-        self.totals.count(&applied.outcomes);
+        self.count(&applied);
         let report = TickReport {
             schema_version: TICK_SCHEMA_VERSION,
             mode: if self.writes() { Mode::Enforce } else { Mode::Observe },
@@ -354,6 +353,7 @@ impl Engine {
             begun_ns: now_ns,
             audit,
             nodes: sample.nodes.clone(),
+            pods: self.placed.pods(&workloads),
             events: sample.events.as_ref().map(|events| events.counts),
             counters: Counters::of(&sample),
             kernel_side: sample.kernel_side.clone(),
@@ -378,6 +378,13 @@ impl Engine {
             let seen = cold_start::Seen { workloads, model, sample, before: self.before.as_ref() };
             cold_start::turn(&mut self.placed.lock(), &mut self.cold_starts, seen, now_ns);
         }
+    }
+
+    /// Adds a turn to what was done since the start.
+    fn count(&mut self, applied: &Applied) {
+        self.totals.ticks += 1;
+        self.totals.count(&applied.outcomes);
+        self.totals.page_move_calls = self.actuator.as_ref().and_then(|one| one.page_move_calls().cloned());
     }
 
     /// Sees who else writes cpusets; returns what could not be seen of them.

@@ -38,6 +38,7 @@ use crate::{
     report::{
         decision::{DecisionRecord, DecisionState, Subject},
         runtime::{Deciding, RuntimeLink, RuntimeReport},
+        tick::PodNames,
     },
 };
 
@@ -230,6 +231,18 @@ impl Placed {
                 workload.name.clone_from(name);
             }
         }
+    }
+
+    /// Names of the pods that workloads are containers of, as the runtime told them.
+    pub(super) fn pods(&self, workloads: &[Workload]) -> BTreeMap<CgroupPath, PodNames> {
+        let known = &self.lock().facts.containers;
+        let named = workloads.iter().filter_map(|workload| {
+            let Origin::Pod { container_id: Some(id), .. } = &workload.origin else { return None };
+            let KnownContainer { namespace, pod, container, .. } = known.get(id)?;
+            let [namespace, pod, container] = [namespace, pod, container].map(Clone::clone);
+            Some((workload.cgroup.clone(), PodNames { namespace, pod, container }))
+        });
+        named.collect()
     }
 
     /// A runtime that was there and is not. One that never was is none that is missed.

@@ -12,7 +12,10 @@ use enforcer_core::{
 };
 
 use super::*;
-use crate::enforce::{fixture::Fixture, journal::fake_disk::FakeDisk};
+use crate::{
+    enforce::{fixture::Fixture, journal::fake_disk::FakeDisk},
+    report::metrics::Metrics,
+};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -164,6 +167,19 @@ fn a_turn_is_explained_by_what_it_was_made_from() {
     assert_eq!(places, [("node 0", true), ("node 1", false), ("nodes 0-1", false)]);
     assert!(considered.candidates.iter().all(|one| !one.because.is_empty()), "{considered:?}");
     assert!(record.outcomes.iter().any(|outcome| matches!(outcome.result, OutcomeResult::Applied { .. })));
+}
+
+#[test]
+fn the_policy_of_a_place_is_told_in_every_turn_whether_or_not_it_is_written() {
+    for mode in [Mode::Observe, Mode::Enforce] {
+        let mut rig = rig(mode);
+        for turn in 1..=3 {
+            let report = Arc::new(rig.engine.tick(turn * SECOND).unwrap());
+            let metrics = Metrics::of(move || Some(Arc::clone(&report))).unwrap().render().unwrap();
+            let info = metrics.lines().find(|line| line.starts_with("numa_enforcer_workload_info{")).unwrap();
+            assert!(info.contains("policy=\"single-numa-node\""), "{mode:?}, turn {turn}: {info}");
+        }
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use enforcer_core::{
     audit::{Audit, AuditedWorkload, Verdict},
+    call_times::CallTimes,
     decide::{Decision, DriftCounts},
     id::NodeId,
     plan::{Action, Outcome, OutcomeResult},
@@ -52,6 +53,8 @@ pub struct TickReport {
     pub audit: Audit,
     /// Counters of the nodes at that time.
     pub nodes: BTreeMap<NodeId, NodeSample>,
+    /// Names of the pods that workloads are containers of.
+    pub pods: BTreeMap<CgroupPath, PodNames>,
     /// Events of the kernel side since it was attached; `None` where it tells none.
     pub events: Option<EventCounts>,
     /// What the kernel side counted of each workload's cgroup since it is watched.
@@ -79,6 +82,18 @@ pub struct TickReport {
     pub outcomes: Vec<Outcome>,
     /// Since the daemon started.
     pub totals: Totals,
+}
+
+/// What Kubernetes calls a container. Whoever makes pods has chosen it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodNames {
+    /// Namespace of its pod.
+    pub namespace: String,
+    /// Name of its pod.
+    pub pod: String,
+    /// Its name in the pod.
+    pub container: String,
 }
 
 /// What the kernel side counted; none of what it has no program for.
@@ -140,6 +155,8 @@ pub struct Totals {
     pub actions: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
     /// What became of what others wrote to cpusets that are ours to keep.
     pub drift: DriftCounts,
+    /// What the calls that moved pages took; `None` where none are made.
+    pub page_move_calls: Option<CallTimes>,
     /// Workloads that were given a better place.
     pub rebalance: RebalanceTotals,
     /// Was the latest reading of the configuration good?

@@ -2,6 +2,7 @@
 //!
 //! The part of a name before the first `-` is its group: `cargo xtask test correct-` runs one group.
 
+mod alert;
 mod audit;
 mod bound;
 mod churn;
@@ -65,6 +66,8 @@ pub struct Scenario {
     pub needs_containerd: bool,
     /// Is systemd process 1?
     pub needs_systemd: bool,
+    /// Does Prometheus scrape the product?
+    pub needs_prometheus: bool,
     /// Takes minutes, so it is run only when it is named: it measures more than it tests.
     pub only_by_name: bool,
     /// The scenario itself.
@@ -95,6 +98,7 @@ pub const ALL: &[Scenario] = &[
         needs_kernel_side: false,
         needs_containerd: false,
         needs_systemd: false,
+        needs_prometheus: false,
         only_by_name: true,
         run: large::audit,
     },
@@ -108,6 +112,7 @@ pub const ALL: &[Scenario] = &[
         needs_kernel_side: true,
         needs_containerd: false,
         needs_systemd: false,
+        needs_prometheus: false,
         only_by_name: false,
         run: eyes::kernel_side,
     },
@@ -121,6 +126,10 @@ pub const ALL: &[Scenario] = &[
     Scenario { only_by_name: true, ..long("eyes-traffic-kinds", "2s", BALANCING_OFF, traffic::kinds) },
     product("eyes-what-needs-what", "2s", "", eyes::what_needs_what),
     product("audit-misaligned", "2s", "", audit::misaligned),
+    Scenario {
+        needs_prometheus: true,
+        ..long("alert-fires-and-resolves", "2s", BALANCING_OFF, alert::fires_and_resolves)
+    },
     product("correct-enforce", "2s", "", correct::enforce),
     product("correct-pause", "2s", "", pause::and_resume),
     product("correct-restore", "2s", "", correct::restore),
@@ -229,6 +238,7 @@ const fn rig(name: &'static str, topology: &'static str, run: fn(&mut Checks) ->
         needs_kernel_side: false,
         needs_containerd: false,
         needs_systemd: false,
+        needs_prometheus: false,
         only_by_name: false,
         run,
     }
@@ -249,6 +259,7 @@ const fn product(
         needs_kernel_side: false,
         needs_containerd: false,
         needs_systemd: false,
+        needs_prometheus: false,
         only_by_name: false,
         run,
     }

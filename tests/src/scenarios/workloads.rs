@@ -23,9 +23,15 @@ impl Pair {
     /// Makes the cgroups and starts the processes, which spin over their memory.
     pub(super) fn start() -> Result<Self> {
         let away_cgroup = Cgroup::with_cpuset("/work/away", "2-3", "0")?;
-        let home_cgroup = Cgroup::with_cpuset("/work/home", "0-1", "0")?;
         let away = Running::hog(&away_cgroup, MEBIBYTES)?;
-        let home = Running::hog(&home_cgroup, MEBIBYTES)?;
+        let (home_cgroup, home) = home()?;
         Ok(Self { away_cgroup, away, home_cgroup, home })
     }
+}
+
+/// A workload with its memory and its CPUs on node 0.
+pub(super) fn home() -> Result<(Cgroup, Running)> {
+    let cgroup = Cgroup::with_cpuset("/work/home", "0-1", "0")?;
+    let process = Running::hog(&cgroup, MEBIBYTES)?;
+    Ok((cgroup, process))
 }

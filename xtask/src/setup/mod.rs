@@ -13,6 +13,7 @@ mod container_image;
 mod initrd;
 mod kernel;
 mod packages;
+mod promtool;
 mod qemu;
 mod root_image;
 mod suite;
@@ -20,6 +21,7 @@ mod tool;
 
 pub(crate) use bpf_linker::bin as bpf_linker_bin;
 pub(crate) use cargo_deny::install as cargo_deny;
+pub(crate) use promtool::Prometheus;
 pub(crate) use root_image::{absent_is_fine, with_sbin};
 
 use std::{env::consts::ARCH, path::PathBuf};
@@ -74,9 +76,16 @@ pub(crate) fn rig(workspace: &Workspace, series: Series, userland: Userland) -> 
     Ok(Rig { qemu, kernel: kernel.image, initrd, root })
 }
 
+/// Prometheus, for its rules and for guests.
+pub(crate) fn prometheus(workspace: &Workspace) -> Result<Prometheus> {
+    ensure!(ARCH == "x86_64", "Prometheus is unpacked for x86-64; this machine is {ARCH}");
+    promtool::fetch(&workspace.rig())
+}
+
 /// Everything that a run without arguments needs.
 pub(crate) fn everything(workspace: &Workspace) -> Result<()> {
     build_tools(workspace)?;
+    prometheus(workspace)?;
     rig(workspace, Series::SECOND, Userland::Plain)?;
     for userland in [Userland::Plain, Userland::Containers(Containerd::DEFAULT)] {
         rig(workspace, Series::DEFAULT, userland)?;

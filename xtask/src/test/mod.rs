@@ -5,6 +5,7 @@
 //! scenario count one each. Nothing is skipped silently: what cannot run fails,
 //! except that outside CI a kernel or container runtime that cannot be fetched is skipped by name.
 
+mod alerts;
 mod attempt;
 mod conformance;
 mod dependencies;

@@ -47,6 +47,7 @@ pub(crate) struct Scenario {
     needs_kernel_side: bool,
     pub(super) needs_containerd: bool,
     pub(super) needs_systemd: bool,
+    needs_prometheus: bool,
 }
 
 #[cfg(test)]
@@ -56,7 +57,7 @@ impl Scenario {
         let json = serde_json::json!({
             "name": name, "topology": topology, "kernelArguments": kernel_arguments, "limitSeconds": 1,
             "needsProduct": false, "onlyByName": false, "needsKernelSide": false,
-            "needsContainerd": false, "needsSystemd": false,
+            "needsContainerd": false, "needsSystemd": false, "needsPrometheus": false,
         });
         serde_json::from_value(json).unwrap()
     }
@@ -171,6 +172,9 @@ impl Scenarios {
         if plays.iter().any(|play| play.scenario.needs_kernel_side) {
             programs.push((product::build_kernel_side_tests(workspace)?, "kernel-side"));
         }
+        if plays.iter().any(|play| play.scenario.needs_prometheus) {
+            programs.push((setup::prometheus(workspace)?.server(), "prometheus"));
+        }
         let (folder, image) = (scratch.join("files"), scratch.join("inject"));
         fill(&folder, &programs, workspace)
             .and_then(|()| inject_image(&folder, &image))
@@ -184,11 +188,15 @@ fn guests_at_a_time() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(MOST_GUESTS)
 }
 
-/// Programs without symbols, topologies as JSON.
+/// Programs without symbols, rules of Prometheus, topologies as JSON.
 fn fill(folder: &Path, programs: &[(PathBuf, &str)], workspace: &Workspace) -> Result<()> {
     fs::create_dir_all(folder.join("topologies"))?;
     for (program, name) in programs {
         command::quietly(Command::new("strip").arg("-o").arg(folder.join(name)).arg(program))?;
+    }
+    fs::create_dir(folder.join("rules"))?;
+    for name in ["parameters.yml", "recording.yml", "alerts.yml"] {
+        fs::copy(workspace.root().join("deploy/prometheus").join(name), folder.join("rules").join(name))?;
     }
     let shipped = workspace.topologies();
     for name in topology::names(&shipped)? {

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{conformance, dependencies, host, lint, tally::Tally};
+use super::{alerts, conformance, dependencies, host, lint, tally::Tally};
 use crate::{arch, progress::Step as Progress, workspace::Workspace};
 
 /// One step by name.
@@ -43,6 +43,11 @@ pub(super) const STEPS: &[Step] = &[
         "conformance",
         "the vectors of the reference implementations, and those of CONFORMANCE_DIR",
         conformance::run,
+    ),
+    parts(
+        "alerts",
+        "promtool on the rules, their tests, and the metrics of an audit and a daemon",
+        alerts::run,
     ),
     parts("host", "every test that runs on this host", |workspace, tally| host::run(workspace, None, tally)),
 ];

@@ -16,7 +16,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer_core::pacing::{Allowance, Pace, PaceLimits};
+use enforcer_core::{
+    call_times::CallTimes,
+    pacing::{Allowance, Pace, PaceLimits},
+};
 
 /// Longest time for which nobody looks whether everything is to end.
 const DEAF: Duration = Duration::from_millis(20);
@@ -97,6 +100,8 @@ pub struct PageBudget {
     questions: u64,
     bytes: u64,
     pace: Pace,
+    /// What calls took since there is this budget.
+    calls: CallTimes,
     /// When the pace's clock was 0.
     since: Instant,
 }
@@ -106,7 +111,16 @@ impl PageBudget {
     pub fn new(limits: PageMoveLimits, stop: Stop) -> Self {
         let now = Instant::now();
         let pace = Pace::new(limits.pace, 0);
-        Self { limits, stop, begun: now, questions: 0, bytes: 0, pace, since: now }
+        Self {
+            limits,
+            stop,
+            begun: now,
+            questions: 0,
+            bytes: 0,
+            pace,
+            calls: CallTimes::default(),
+            since: now,
+        }
     }
 
     /// Begins anew, for the next plan. What was learned of calls, and what was moved lately, still counts.
@@ -170,6 +184,12 @@ impl PageBudget {
     pub fn moved(&mut self, bytes: u64, took: Duration) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.pace.note(bytes, took);
+        self.calls.note(took);
+    }
+
+    /// What the calls that moved pages took, of all plans.
+    pub fn calls(&self) -> &CallTimes {
+        &self.calls
     }
 
     /// Bytes that were moved, or tried, since it began.

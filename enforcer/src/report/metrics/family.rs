@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use enforcer_core::call_times::CallTimes;
 use prometheus::{
     CounterVec, Error, GaugeVec, Opts,
     core::{Collector, Desc, Describer},
-    proto::MetricFamily,
+    proto::{Bucket, Histogram, Metric, MetricFamily, MetricType},
 };
 
 /// A metric by name, without the prefix.
@@ -21,6 +22,7 @@ pub(super) struct Family {
 pub(super) enum Kind {
     Gauge,
     Counter,
+    Histogram,
 }
 
 impl Family {
@@ -42,6 +44,11 @@ impl Family {
         Self { name, help, labels, kind: Kind::Counter }
     }
 
+    /// Calls by what they took since the daemon started, in seconds.
+    pub(super) const fn histogram(name: &'static str, help: &'static str) -> Self {
+        Self { name, help, labels: &[], kind: Kind::Histogram }
+    }
+
     /// As the registry wants it; an error for a name or a label that Prometheus does not take.
     pub(super) fn describe(&self) -> Result<Desc, Error> {
         let labels = self.labels.iter().map(|label| (*label).to_owned()).collect();
@@ -56,6 +63,7 @@ impl Family {
         Ok(match self.kind {
             Kind::Gauge => Vector::Gauge(GaugeVec::new(self.options(), self.labels)?),
             Kind::Counter => Vector::Counter(CounterVec::new(self.options(), self.labels)?),
+            Kind::Histogram => return Err(Error::Msg(format!("{} has no single values", self.name))),
         })
     }
 }
@@ -63,6 +71,7 @@ impl Family {
 enum Vector {
     Gauge(GaugeVec),
     Counter(CounterVec),
+    Histogram(Box<MetricFamily>),
 }
 
 impl Vector {
@@ -70,6 +79,9 @@ impl Vector {
         match self {
             Self::Gauge(gauge) => gauge.get_metric_with_label_values(labels)?.set(value),
             Self::Counter(counter) => counter.get_metric_with_label_values(labels)?.inc_by(value),
+            Self::Histogram(family) => {
+                return Err(Error::Msg(format!("{} has no single values", family.name())));
+            }
         }
         Ok(())
     }
@@ -85,6 +97,29 @@ impl Scrape {
         let Some(value) = value.filter(|value| value.is_finite()) else { return };
         let put = self.try_put(family, labels, value);
         debug_assert!(put.is_ok(), "{}: {put:?}", family.name);
+    }
+
+    /// Puts all calls of a histogram; the registry of this crate counts what it is told one by one, and these were
+    /// counted elsewhere.
+    pub(super) fn put_times(&mut self, family: &Family, times: &CallTimes) {
+        let buckets = times.within().map(|(bound, calls)| {
+            let mut bucket = Bucket::default();
+            bucket.set_upper_bound(bound.as_secs_f64());
+            bucket.set_cumulative_count(calls);
+            bucket
+        });
+        let mut histogram = Histogram::default();
+        histogram.set_bucket(buckets.collect());
+        histogram.set_sample_count(times.calls());
+        histogram.set_sample_sum(times.total().as_secs_f64());
+        let mut metric = Metric::default();
+        metric.set_histogram(histogram);
+        let mut told = MetricFamily::default();
+        told.set_name(family.name.to_owned());
+        told.set_help(family.help.to_owned());
+        told.set_field_type(MetricType::HISTOGRAM);
+        told.set_metric(vec![metric]);
+        self.0.insert(family.name, Vector::Histogram(Box::new(told)));
     }
 
     /// Fails only where the family and its use in [`super::series`] do not agree.
@@ -103,6 +138,7 @@ impl Scrape {
         let families = self.0.into_values().flat_map(|vector| match vector {
             Vector::Gauge(gauge) => gauge.collect(),
             Vector::Counter(counter) => counter.collect(),
+            Vector::Histogram(family) => vec![*family],
         });
         families.collect()
     }

@@ -11,6 +11,7 @@
 
 mod demotion;
 mod family;
+mod identity;
 mod kernel_side;
 mod label;
 mod moves;
@@ -24,8 +25,9 @@ mod series;
 mod tests;
 mod widening;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
+use enforcer_core::{audit::Audit, id::NodeId, sample::NodeSample};
 pub use prometheus::Error as MetricsError;
 use prometheus::{
     Registry, TextEncoder,
@@ -61,6 +63,29 @@ impl Metrics {
     /// The text exposition format.
     pub fn render(&self) -> Result<String, MetricsError> {
         TextEncoder::new().encode_to_string(&self.0.gather())
+    }
+}
+
+/// The text exposition format of a single look, for the textfile collector of `node_exporter`.
+pub fn of_audit(audit: &Audit, nodes: &BTreeMap<NodeId, NodeSample>) -> Result<String, MetricsError> {
+    let registry = Registry::new_custom(Some(PREFIX.to_owned()), None)?;
+    let descriptions = series::all().map(Family::describe).collect::<Result<_, _>>()?;
+    registry.register(Box::new(OneLook { families: series::of_audit(audit, nodes), descriptions }))?;
+    TextEncoder::new().encode_to_string(&registry.gather())
+}
+
+struct OneLook {
+    families: Vec<MetricFamily>,
+    descriptions: Vec<Desc>,
+}
+
+impl Collector for OneLook {
+    fn desc(&self) -> Vec<&Desc> {
+        self.descriptions.iter().collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.families.clone()
     }
 }
 

@@ -3,6 +3,8 @@
 
 use std::{env, fmt::Write as _, fs, path::Path};
 
+use enforcer_core::call_times::BOUNDS;
+
 use super::{
     MAX_WORKLOADS, PREFIX,
     family::{Family, Kind},
@@ -17,13 +19,43 @@ scrape reads nothing from the host, and what is gone leaves no series behind. Wh
 
 This page is generated from the program (`UPDATE_METRICS=1 cargo test -p enforcer --lib metrics`), and a test holds it to that.
 
+## Where else they are
+
+`numa-enforcer audit -o prometheus --write FILE` writes what a single look tells (the machine, workloads, findings) for the
+textfile collector of node_exporter. Alerts, recording rules and dashboards are in deploy/prometheus and deploy/grafana.
+
+## What is called otherwise elsewhere
+
+| a name that one may look for | here |
+|---|---|
+| `..._container_*` with namespace, pod and container on every series | `workload_*` by `workload` and `cgroup`, because most workloads have no pod; join `workload_info` for the names, the owner and the policy |
+| one remote ratio | two, which are never mixed: `workload_remote_residency_ratio`, where pages are, and `workload_remote_traffic_ratio`, what is accessed |
+| access samples by pair of nodes | `workload_memory_accesses_total` by node of the CPU, local or remote: the counters of a CPU do not tell which remote node it was |
+| `..._aligned` by dimension | `workload_aligned`, of CPUs and memory alone; what is wrong with it is in the findings of `/report.json` |
+| migrated bytes by pair of nodes | `workload_page_moves_total` and `other_page_moves_total` by cause, in pages, which the kernel counts whoever moves them |
+| rebalance decisions and reverts | `rebalance_moves_total` by `outcome` |
+| errors of enforcement by operation | `actions_total` by `action` and `result` |
+| success and duration of collectors | `degraded` by `feature`, and `tick_duration_seconds` of all of them together |
+| entries and capacity of eBPF maps, lost events | `kernel_side_*_watched` and `_room`; `kernel_side_lost_total` |
+| time of the last publication of a NodeResourceTopology | not there: nothing is published |
+
 ## Labels
 ";
 
 /// Labels, what their values are, and how many there are at most, by the letter of the tables below.
-const LABELS: [(&str, &str, &str, &str); 26] = [
+const LABELS: [(&str, &str, &str, &str); 31] = [
     ("workload", "name of the workload", "", ""),
     ("cgroup", "path of its cgroup; with `workload` it names one workload", "W", "the worst 1,000"),
+    ("namespace", "namespace of its pod, empty of all others", "1", "1"),
+    ("pod", "name of its pod, likewise", "1", "1"),
+    ("container", "its name in the pod, likewise", "1", "1"),
+    ("qos", "`guaranteed`, `burstable`, `best-effort`; of pods", "1", "1"),
+    (
+        "policy",
+        "policy by which it has its place, as in the configuration; empty where it has none",
+        "1",
+        "1",
+    ),
     ("numa_node", "NUMA node; `node` is a machine in Kubernetes", "N", "NUMA nodes of the host"),
     ("src_numa", "NUMA node where something comes from", "N", "NUMA nodes of the host"),
     ("dst_numa", "NUMA node where something goes to", "N", "NUMA nodes of the host"),
@@ -79,8 +111,14 @@ fn bound(name: &str) -> &'static str {
 }
 
 fn series_at_most(family: &Family) -> String {
-    let factors: Vec<_> =
-        family.labels.iter().map(|name| bound(name)).filter(|factor| !matches!(*factor, "" | "1")).collect();
+    if family.kind == Kind::Histogram {
+        // Each bound, all calls, their number and their sum.
+        return (BOUNDS.len() + 3).to_string();
+    }
+    // Of what only describes there is one for each that is described.
+    let counts = |name: &&str| !family.name.ends_with("_info") || *name == "cgroup";
+    let factors = family.labels.iter().copied().filter(counts).map(bound);
+    let factors: Vec<_> = factors.filter(|factor| !matches!(*factor, "" | "1")).collect();
     if factors.is_empty() { "1".into() } else { factors.join(" x ") }
 }
 
@@ -136,7 +174,11 @@ fn page() -> String {
             "| metric | type | labels | unit | meaning | series at most |\n|---|---|---|---|---|---|"
         );
         for family in section.families {
-            let kind = if family.kind == Kind::Counter { "counter" } else { "gauge" };
+            let kind = match family.kind {
+                Kind::Gauge => "gauge",
+                Kind::Counter => "counter",
+                Kind::Histogram => "histogram",
+            };
             let labels: Vec<_> = family.labels.iter().map(|label| format!("`{label}`")).collect();
             let _ = writeln!(
                 page,

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use enforcer_core::{
-    audit::{AuditedWorkload, Verdict},
+    audit::{Audit, AuditedWorkload, Verdict},
     finding::Severity,
+    id::NodeId,
     model::TrafficSource,
     owner::Owner,
     policy::Mode,
-    sample::EventCounts,
+    sample::{EventCounts, NodeSample},
     workload::Origin,
 };
 use prometheus::proto::MetricFamily;
@@ -16,7 +17,7 @@ use prometheus::proto::MetricFamily;
 use super::{
     demotion,
     family::{Family, Scrape},
-    kernel_side,
+    identity, kernel_side,
     label::bounded,
     moves, pressure, rebalance, runtime, widening,
 };
@@ -90,6 +91,10 @@ const ENFORCING: Family =
 const PAUSED: Family =
     Family::gauge("paused", &[], "1 while somebody has paused enforcement over the control socket.");
 const ACTIONS: Family = Family::counter("actions_total", &["action", "result"], "Steps of plans by result.");
+const PAGE_MOVE_CALLS: Family = Family::histogram(
+    "page_move_call_duration_seconds",
+    "What the calls took that moved pages of workloads to other NUMA nodes; those for tiers of memory are not among them.",
+);
 const DRIFT: Family = Family::counter(
     "cpuset_drift_total",
     &["result"],
@@ -127,6 +132,7 @@ pub(super) const SECTIONS: [Section; 13] = [
                  a traffic ratio is from, and `remote_traffic_samples` how far it can be trusted (one standard deviation \
                  is at most 0.5 / sqrt(samples)).",
         families: &[
+            &identity::INFO,
             &WORKLOAD_MEMORY,
             &REMOTE_RESIDENCY,
             &REMOTE_TRAFFIC,
@@ -172,7 +178,7 @@ pub(super) const SECTIONS: [Section; 13] = [
     Section {
         title: "Decisions",
         source: "What the latest turn found, and what was done since the daemon started.",
-        families: &[&FINDINGS, &OWNERS, &REFUSED, &ACTIONS, &DRIFT],
+        families: &[&FINDINGS, &OWNERS, &REFUSED, &ACTIONS, &PAGE_MOVE_CALLS, &DRIFT],
     },
     Section {
         title: "Tiers of memory",
@@ -211,10 +217,23 @@ pub(super) fn all() -> impl Iterator<Item = &'static Family> {
     SECTIONS.iter().flat_map(|section| section.families.iter().copied())
 }
 
+/// The values of a single look, by nobody who runs on.
+pub(super) fn of_audit(audit: &Audit, nodes: &BTreeMap<NodeId, NodeSample>) -> Vec<MetricFamily> {
+    let mut scrape = Scrape::default();
+    machine(audit, nodes, &mut scrape);
+    let shown = shown_of(audit, &mut scrape);
+    for workload in shown {
+        seen(workload, &mut scrape);
+    }
+    found(audit, &mut scrape);
+    looked(audit, &mut scrape);
+    scrape.into_families()
+}
+
 /// The report's values.
 pub(super) fn collect(report: &TickReport) -> Vec<MetricFamily> {
     let mut scrape = Scrape::default();
-    machine(report, &mut scrape);
+    machine(&report.audit, &report.nodes, &mut scrape);
     workloads(report, &mut scrape);
     decisions(report, &mut scrape);
     daemon(report, &mut scrape);
@@ -242,8 +261,8 @@ const NUMASTAT: [(&str, &str); 6] = [
     ("other_node", "other"),
 ];
 
-fn machine(report: &TickReport, scrape: &mut Scrape) {
-    for (node, sample) in &report.nodes {
+fn machine(audit: &Audit, nodes: &BTreeMap<NodeId, NodeSample>, scrape: &mut Scrape) {
+    for (node, sample) in nodes {
         let node = node.to_string();
         scrape.put(&NODE_MEMORY_TOTAL, &[&node], sample.mem_total_bytes.map(to_f64));
         scrape.put(&NODE_MEMORY_FREE, &[&node], sample.mem_free_bytes.map(to_f64));
@@ -252,7 +271,7 @@ fn machine(report: &TickReport, scrape: &mut Scrape) {
             scrape.put(&NODE_ALLOCATIONS, &[&node, kind], pages.map(to_f64));
         }
     }
-    let machine = &report.audit.topology;
+    let machine = &audit.topology;
     for from in &machine.nodes {
         for to in &machine.nodes {
             let labels = [from.id.to_string(), to.id.to_string()];
@@ -262,30 +281,41 @@ fn machine(report: &TickReport, scrape: &mut Scrape) {
 }
 
 fn workloads(report: &TickReport, scrape: &mut Scrape) {
-    let (shown, omitted) = shown(&report.audit.workloads);
-    scrape.put(&OMITTED, &[], Some(count(omitted)));
-    for workload in shown {
-        let (name, cgroup) = (&*bounded(&workload.name), &*bounded(workload.cgroup.as_str()));
-        for (node, bytes) in workload.bytes_by_numa.iter().flatten() {
-            let total = bytes.anon.saturating_add(bytes.file).saturating_add(bytes.kernel.unwrap_or(0));
-            scrape.put(&WORKLOAD_MEMORY, &[name, cgroup, &node.to_string()], Some(to_f64(total)));
-        }
-        scrape.put(&REMOTE_RESIDENCY, &[name, cgroup], workload.remote_residency);
-        if let Some(traffic) = &workload.traffic {
-            let source = source_name(traffic.source);
-            scrape.put(&REMOTE_TRAFFIC, &[name, cgroup, source], Some(traffic.remote_ratio));
-            scrape.put(&TRAFFIC_SAMPLES, &[name, cgroup, source], Some(to_f64(traffic.samples)));
-        }
+    for workload in shown_of(&report.audit, scrape) {
+        seen(workload, scrape);
+        let labels = [&*bounded(&workload.name), &*bounded(workload.cgroup.as_str())];
+        identity::put(labels, workload, report, scrape);
         if let Some(counters) = report.counters.get(&workload.cgroup) {
-            kernel_side::workload([name, cgroup], counters, scrape);
+            kernel_side::workload(labels, counters, scrape);
         }
-        let aligned = match workload.verdict {
-            Verdict::Aligned => Some(1.0),
-            Verdict::Partial | Verdict::Misaligned => Some(0.0),
-            Verdict::Unknown => None,
-        };
-        scrape.put(&ALIGNED, &[name, cgroup], aligned);
     }
+}
+
+fn shown_of<'a>(audit: &'a Audit, scrape: &mut Scrape) -> Vec<&'a AuditedWorkload> {
+    let (shown, omitted) = shown(&audit.workloads);
+    scrape.put(&OMITTED, &[], Some(count(omitted)));
+    shown
+}
+
+/// What one look at a workload tells.
+fn seen(workload: &AuditedWorkload, scrape: &mut Scrape) {
+    let (name, cgroup) = (&*bounded(&workload.name), &*bounded(workload.cgroup.as_str()));
+    for (node, bytes) in workload.bytes_by_numa.iter().flatten() {
+        let total = bytes.anon.saturating_add(bytes.file).saturating_add(bytes.kernel.unwrap_or(0));
+        scrape.put(&WORKLOAD_MEMORY, &[name, cgroup, &node.to_string()], Some(to_f64(total)));
+    }
+    scrape.put(&REMOTE_RESIDENCY, &[name, cgroup], workload.remote_residency);
+    if let Some(traffic) = &workload.traffic {
+        let source = source_name(traffic.source);
+        scrape.put(&REMOTE_TRAFFIC, &[name, cgroup, source], Some(traffic.remote_ratio));
+        scrape.put(&TRAFFIC_SAMPLES, &[name, cgroup, source], Some(to_f64(traffic.samples)));
+    }
+    let aligned = match workload.verdict {
+        Verdict::Aligned => Some(1.0),
+        Verdict::Partial | Verdict::Misaligned => Some(0.0),
+        Verdict::Unknown => None,
+    };
+    scrape.put(&ALIGNED, &[name, cgroup], aligned);
 }
 
 /// The workloads with series, worst first, and how many have none. No two have the same labels.
@@ -308,26 +338,33 @@ fn shown(workloads: &[AuditedWorkload]) -> (Vec<&AuditedWorkload>, usize) {
     (shown, omitted)
 }
 
-fn decisions(report: &TickReport, scrape: &mut Scrape) {
+fn found(audit: &Audit, scrape: &mut Scrape) {
     for (severity, name) in
         [(Severity::Info, "info"), (Severity::Warning, "warning"), (Severity::Critical, "critical")]
     {
-        let findings = report.audit.findings.iter().filter(|finding| finding.severity == severity);
+        let findings = audit.findings.iter().filter(|finding| finding.severity == severity);
         scrape.put(&FINDINGS, &[name], Some(count(findings.count())));
     }
     for owner in Owner::ALL {
         let is_owner = |workload: &&AuditedWorkload| {
             workload.owner.as_ref().is_some_and(|ownership| ownership.owner == owner)
         };
-        let owned = report.audit.workloads.iter().filter(is_owner).count();
+        let owned = audit.workloads.iter().filter(is_owner).count();
         scrape.put(&OWNERS, &[owner.as_str()], Some(count(owned)));
     }
+}
+
+fn decisions(report: &TickReport, scrape: &mut Scrape) {
+    found(&report.audit, scrape);
     scrape.put(&REFUSED, &[], Some(count(report.decision.refused.len())));
     let drift = report.totals.drift;
     for (result, count) in
         [("repaired", drift.repaired), ("failed", drift.failed), ("left-alone", drift.left_alone)]
     {
         scrape.put(&DRIFT, &[result], Some(to_f64(count)));
+    }
+    if let Some(times) = &report.totals.page_move_calls {
+        scrape.put_times(&PAGE_MOVE_CALLS, times);
     }
     for (action, results) in &report.totals.actions {
         for (result, steps) in results {
@@ -336,9 +373,10 @@ fn decisions(report: &TickReport, scrape: &mut Scrape) {
     }
 }
 
-fn daemon(report: &TickReport, scrape: &mut Scrape) {
+/// Who looked, and what it could not see.
+fn looked(audit: &Audit, scrape: &mut Scrape) {
     let mut degraded: BTreeMap<&str, usize> = BTreeMap::new();
-    for entry in &report.audit.degraded {
+    for entry in &audit.degraded {
         // `cgroup:/a/b` counts as `cgroup`: the objects are for the report, not for labels.
         let feature = entry.source.split_once(':').map_or(entry.source.as_str(), |(kind, _)| kind);
         *degraded.entry(feature).or_default() += 1;
@@ -346,11 +384,15 @@ fn daemon(report: &TickReport, scrape: &mut Scrape) {
     for (feature, entries) in degraded {
         scrape.put(&DEGRADED, &[feature], Some(count(entries)));
     }
+    scrape.put(&BUILD_INFO, &[&audit.tool.version], Some(1.0));
+}
+
+fn daemon(report: &TickReport, scrape: &mut Scrape) {
+    looked(&report.audit, scrape);
     if let Some(events) = report.events {
         put_counts(&EVENTS, events, scrape);
     }
     let totals = &report.totals;
-    scrape.put(&BUILD_INFO, &[&report.audit.tool.version], Some(1.0));
     let paused = report.paused.is_some();
     scrape.put(&ENFORCING, &[], Some(truth(report.mode == Mode::Enforce && !paused)));
     scrape.put(&PAUSED, &[], Some(truth(paused)));

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
 use enforcer_core::{
     audit::{AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Host, Summary, Tool, Verdict},
+    call_times::CallTimes,
     decide::Decision,
     degraded::Degraded,
     id::NodeId,
@@ -20,14 +21,14 @@ use enforcer_core::{
     set::NodeSet,
     topology::synth::Machine,
     widening::{Refusal, Stage},
-    workload::{CgroupPath, Origin},
+    workload::{CgroupPath, Origin, QosClass},
 };
 
 use super::*;
 use crate::report::{
     demotion::{LatestRound, TierMoves},
     runtime::{Deciding, RuntimeLink, RuntimeReport},
-    tick::{Counters, Rebalanced, TICK_SCHEMA_VERSION, Totals},
+    tick::{Counters, PodNames, Rebalanced, TICK_SCHEMA_VERSION, Totals},
     widening::WideningReport,
 };
 
@@ -63,6 +64,7 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
     };
     let node = NodeSample { mem_total_bytes: Some(1 << 30), ..NodeSample::default() };
     TickReport {
+        pods: BTreeMap::new(),
         schema_version: TICK_SCHEMA_VERSION,
         mode: Mode::Enforce,
         paused: None,
@@ -126,7 +128,9 @@ fn values_have_their_series_and_missing_ones_have_none() {
     ] {
         assert!(series(&text).contains(&line), "{line} is missing in\n{text}");
     }
-    assert!(!text.contains("memory_free_bytes") && !text.contains("idle"), "{text}");
+    assert!(!text.contains("memory_free_bytes"), "{text}");
+    let idle: Vec<_> = series(&text).into_iter().filter(|line| line.contains("idle")).collect();
+    assert!(idle.len() == 1 && idle[0].starts_with("numa_enforcer_workload_info{"), "{idle:?}");
     assert!(text.contains("# TYPE numa_enforcer_ticks_total counter"), "{text}");
 }
 
@@ -199,6 +203,68 @@ fn what_the_kernel_side_counted_is_told_by_workload_and_node() {
     assert!(!text.contains("cause=\"unsuitable\""), "what is not told is not 0: {text}");
     let inside = "moves_total{cgroup=\"/db\",dst_numa=\"1\",src_numa=\"1\"";
     assert!(!text.contains(inside) && !text.contains("/gone"), "{text}");
+}
+
+#[test]
+fn whose_a_workload_is_and_what_it_was_placed_with_are_labels_of_one_series() {
+    let mut container = workload("/kubepods/x", Verdict::Aligned);
+    container.name = "shop/db-0/main".into();
+    let qos = QosClass::Guaranteed;
+    container.origin =
+        Origin::Pod { pod_uid: "u".into(), qos, container_id: Some("x".into()), runtime: None };
+    let mut report = report(vec![container, workload("/db", Verdict::Aligned)]);
+    let [namespace, pod, container] = ["shop", "db-0", "main"].map(str::to_owned);
+    report.pods = [(CgroupPath::new("/kubepods/x"), PodNames { namespace, pod, container })].into();
+    let text = render(report);
+    for line in [
+        "{cgroup=\"/kubepods/x\",container=\"main\",namespace=\"shop\",owner=\"\",pod=\"db-0\",policy=\"\",\
+         qos=\"guaranteed\",workload=\"shop/db-0/main\"} 1",
+        "{cgroup=\"/db\",container=\"\",namespace=\"\",owner=\"\",pod=\"\",policy=\"\",qos=\"\",workload=\"db\"} 1",
+    ] {
+        let line = format!("numa_enforcer_workload_info{line}");
+        assert!(series(&text).contains(&line.as_str()), "{line} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn calls_that_move_pages_are_a_histogram() {
+    let mut times = CallTimes::default();
+    for took in [1, 30, 2_000] {
+        times.note(Duration::from_millis(took));
+    }
+    let mut report = report(Vec::new());
+    report.totals.page_move_calls = Some(times);
+    let text = render(report);
+    for line in [
+        "_bucket{le=\"0.0005\"} 0",
+        "_bucket{le=\"0.001\"} 1",
+        "_bucket{le=\"0.05\"} 2",
+        "_bucket{le=\"0.5\"} 2",
+        "_bucket{le=\"+Inf\"} 3",
+        "_sum 2.031",
+        "_count 3",
+    ] {
+        let line = format!("numa_enforcer_page_move_call_duration_seconds{line}");
+        assert!(series(&text).contains(&line.as_str()), "{line} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn a_single_look_tells_nothing_of_a_daemon() {
+    let report = report(vec![workload("/db", Verdict::Misaligned)]);
+    let text = of_audit(&report.audit, &report.nodes).unwrap();
+    for line in [
+        "numa_enforcer_workload_aligned{cgroup=\"/db\",workload=\"db\"} 0",
+        "numa_enforcer_numa_node_memory_total_bytes{numa_node=\"33\"} 1073741824",
+        "numa_enforcer_findings{severity=\"critical\"} 0",
+        "numa_enforcer_build_info{version=\"1.2.3\"} 1",
+        "numa_enforcer_degraded{feature=\"cgroup\"} 2",
+    ] {
+        assert!(series(&text).contains(&line), "{line} is missing in\n{text}");
+    }
+    for of_a_daemon in ["ticks", "enforcing", "reload", "actions", "drift", "workload_info"] {
+        assert!(!text.contains(of_a_daemon), "{of_a_daemon}: {text}");
+    }
 }
 
 #[test]
@@ -365,6 +431,7 @@ fn full() -> TickReport {
     };
     report.nodes = BTreeMap::from([(NodeId(0), node)]);
     report.totals.last_tick_seconds = Some(0.1);
+    report.totals.page_move_calls = Some(CallTimes::default());
     let mut widening = WideningReport::default();
     widening.widened_at(Stage::Widen, true, 2_000_000);
     widening.refused(Refusal::Strict);

@@ -1,0 +1,100 @@
+//! A file that others read at any time: it is there as a whole or as it was before.
+//!
+//! `node_exporter` reads its folder of text files whenever it is scraped. The new text is written beside the file, under
+//! a name that neither it nor a glob for `*.prom` takes, and renamed over it. A folder that others may write is their
+//! business: an existing file of that name is never followed or kept.
+
+use std::{
+    ffi::OsString,
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    process,
+};
+
+use crate::file_error::{FileError, failed};
+
+/// Who may read it: the exporter runs as somebody else.
+const MODE: u32 = 0o644;
+
+/// Puts this text where `path` is.
+pub(super) fn replace(path: &Path, text: &[u8]) -> Result<(), FileError> {
+    let fresh = beside(path).ok_or_else(|| failed("writing", path)(io::ErrorKind::InvalidFilename.into()))?;
+    let written =
+        write(&fresh, text).and_then(|()| fs::rename(&fresh, path).map_err(failed("renaming to", path)));
+    if written.is_err() {
+        // There is nothing, or half of it; either way the error is the one before.
+        let _half = fs::remove_file(&fresh);
+    }
+    written
+}
+
+fn write(fresh: &Path, text: &[u8]) -> Result<(), FileError> {
+    // Left by a process of the same number that was killed.
+    match fs::remove_file(fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(failed("removing", fresh)(error));
+        }
+        _ => {}
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(MODE)
+        .open(fresh)
+        .map_err(failed("creating", fresh))?;
+    file.write_all(text).and_then(|()| file.sync_all()).map_err(failed("writing", fresh))
+}
+
+/// `.NAME.PID` in the same folder; `None` of what is no name of a file.
+fn beside(path: &Path) -> Option<PathBuf> {
+    let mut name = OsString::from(".");
+    name.push(path.file_name()?);
+    name.push(format!(".{}", process::id()));
+    Some(path.with_file_name(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<OsString> {
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    }
+
+    #[test]
+    fn the_new_text_replaces_the_old_one_and_leaves_nothing_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("numa.prom");
+        for text in ["a long first text\n", "short\n"] {
+            replace(&path, text.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(names(dir.path()), ["numa.prom"]);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_said_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let taken = dir.path().join("numa.prom");
+        fs::create_dir(&taken).unwrap();
+        let error = replace(&taken, b"x").unwrap_err().to_string();
+        assert!(error.starts_with(&format!("renaming to {}: ", taken.display())), "{error}");
+        assert_eq!(names(dir.path()), ["numa.prom"]);
+        let error = replace(&dir.path().join("no/numa.prom"), b"x").unwrap_err().to_string();
+        assert!(error.starts_with("creating "), "{error}");
+        assert!(replace(Path::new("/"), b"x").is_err());
+    }
+
+    #[test]
+    fn a_link_that_waits_under_the_name_is_not_written_through() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("numa.prom"), dir.path().join("other"));
+        fs::write(&other, "untouched").unwrap();
+        std::os::unix::fs::symlink(&other, beside(&path).unwrap()).unwrap();
+        replace(&path, b"x").unwrap();
+        assert_eq!(fs::read_to_string(&other).unwrap(), "untouched");
+        assert!(!fs::symlink_metadata(&path).unwrap().is_symlink());
+    }
+}

@@ -1,0 +1,46 @@
+//! What a workload is, as labels of one series of the value 1.
+//!
+//! Names of pods, owner and policy are joined to other series by `workload` and `cgroup`: as labels of all of them
+//! they would make new series of all of them whenever one changes, and most workloads have no pod.
+
+use enforcer_core::{
+    audit::AuditedWorkload,
+    workload::{Origin, QosClass},
+};
+
+use super::{
+    family::{Family, Scrape},
+    label::bounded,
+};
+use crate::report::tick::TickReport;
+
+pub(super) const INFO: Family = Family::gauge(
+    "workload_info",
+    &["workload", "cgroup", "namespace", "pod", "container", "qos", "owner", "policy"],
+    "1 for each workload, with whose it is and by which policy it has its place.",
+);
+
+/// The series of a workload of this name and cgroup.
+pub(super) fn put(
+    [name, cgroup]: [&str; 2],
+    workload: &AuditedWorkload,
+    report: &TickReport,
+    scrape: &mut Scrape,
+) {
+    let pod = report.pods.get(&workload.cgroup);
+    let [namespace, pod, container] = pod
+        .map(|names| [&names.namespace, &names.pod, &names.container].map(|name| bounded(name)))
+        .unwrap_or_default();
+    let qos = match &workload.origin {
+        Origin::Pod { qos: QosClass::Guaranteed, .. } => "guaranteed",
+        Origin::Pod { qos: QosClass::Burstable, .. } => "burstable",
+        Origin::Pod { qos: QosClass::BestEffort, .. } => "best-effort",
+        _ => "",
+    };
+    let owner = workload.owner.as_ref().map_or("", |ownership| ownership.owner.as_str());
+    let considered = report.decision.considered.get(&workload.cgroup);
+    let placement = considered.and_then(|one| one.placement.as_ref());
+    let policy = placement.map_or("", |given| given.policy.as_str());
+    let labels = [name, cgroup, &*namespace, &*pod, &*container, qos, owner, policy];
+    scrape.put(&INFO, &labels, Some(1.0));
+}
