@@ -36,6 +36,8 @@ mod tiers;
 mod traffic;
 mod unit;
 mod widening;
+mod widening_back;
+mod widening_relief;
 mod workloads;
 
 use anyhow::Result;
@@ -135,6 +137,19 @@ pub const ALL: &[Scenario] = &[
     Scenario { only_by_name: true, ..long("correct-idle", "2s", "", idle::of_two_hundred) },
     // Without the kernel's own balancing, which would move pages between the nodes.
     product("widen-before-oom", "hmat", BALANCING_OFF, widening::before_the_oom_killer),
+    Scenario {
+        only_by_name: true,
+        ..product("widen-back", "hmat", BALANCING_OFF, widening_back::without_a_stall)
+    },
+    product("widen-bound", "hmat", BALANCING_OFF, widening_relief::of_who_is_bound),
+    Scenario {
+        only_by_name: true,
+        ..product("widen-strict-relief", "hmat", BALANCING_OFF, widening_relief::of_who_stays)
+    },
+    Scenario {
+        only_by_name: true,
+        ..product("widen-exposed", "hmat", BALANCING_OFF, widening_relief::who_is_exposed)
+    },
     Scenario {
         only_by_name: true,
         ..long("widen-full-speed", "hmat", BALANCING_OFF, widening::at_full_speed)
