@@ -49,8 +49,8 @@ use crate::{
         units::{Systemctl, Units, not_kept, recorded_settings},
     },
     engine::{
-        Engine, Exposure, Gate, LiveSource, Placed, Senses, Source as _, SourceError, Widening, answer_calls,
-        demote,
+        Engine, Exposure, Gate, LiveSource, Placed, ReliefSenses, Senses, Source as _, SourceError, Widening,
+        answer_calls, demote,
     },
     host::{
         HostRoot,
@@ -59,7 +59,7 @@ use crate::{
     },
     kernel::{clock, heap, linux::Linux},
     log_level::LogLevel,
-    observe::{MemoryLimits, Rooms, SamplerOptions},
+    observe::{MemoryLimits, Rooms, SamplerOptions, Tenants},
     privileges::{self, Duties},
     report::{status::Paused, style::Style, table, tick::TickReport, units},
     serve::{Control, Endpoints, socket::ControlSocket},
@@ -430,13 +430,12 @@ fn follow_runtime(settings: &NriSettings, placed: Placed, gate: Gate, exposure: 
 
 /// Starts the thread that adds memory nodes to workloads that run short.
 fn widen_memory(engine: &mut Engine, host: &HostRoot, layout: &CgroupLayout) {
-    let senses = Senses {
-        tap: engine.tap(),
-        rooms: Rooms::new(host, rustix::param::page_size() as u64),
-        limits: MemoryLimits::new(layout.memory.clone()),
-    };
+    let rooms = || Rooms::new(host, rustix::param::page_size() as u64);
+    let limits = MemoryLimits::new(layout.memory.clone());
+    let senses = Senses { tap: engine.tap(), rooms: rooms(), limits };
+    let relief = ReliefSenses { rooms: rooms(), tenants: Tenants::new(host) };
     let tree = CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2);
-    match Widening::start(senses, tree, engine.gate()) {
+    match Widening::start(senses, relief, tree, engine.gate()) {
         Ok(widening) => engine.set_widening(widening),
         Err(error) => {
             let effect = "workloads whose memory nodes are full are not widened";

@@ -39,6 +39,20 @@ impl Running {
         Self::spawn(hog_command(&hog)?.stdout(Stdio::null()))
     }
 
+    /// The same, with all of its memory bound to a node (`MPOL_BIND`, by numactl).
+    pub fn growing_bound(
+        cgroup: &Cgroup,
+        node: u32,
+        mebibytes: usize,
+        mebibytes_per_second: usize,
+    ) -> Result<Self> {
+        let cgroup = cgroup.folder();
+        let hog = hog_command(&Hog { cgroup, mebibytes, threads: 1, pause_ms: 100, mebibytes_per_second })?;
+        let mut bound = Command::new("numactl");
+        bound.arg(format!("--membind={node}")).arg(hog.get_program()).args(hog.get_args());
+        Self::spawn(bound.stdout(Stdio::null()))
+    }
+
     /// Starts any hog and waits until its memory is there.
     pub fn hog_of(hog: &Hog) -> Result<Self> {
         let mut running = Self::spawn(hog_command(hog)?.stdout(Stdio::piped()))?;

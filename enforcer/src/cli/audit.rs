@@ -7,20 +7,22 @@ use std::{io::Write, path::PathBuf, time::Duration};
 
 use enforcer_core::{
     audit::{Audit, AuditInputs, Tool},
+    decide::Widened,
     declarations::Declarations,
-    finding::{Severity, assess},
+    finding::{Severity, assess, with_added},
     model::Model,
     owner::Owners,
     place::Inventory,
     policy::Policy,
 };
 
-use super::{Exit, args, exit::of_config, root, seen::Seen, terminal, whole_file};
+use super::{Exit, args, client, exit::of_config, root, seen::Seen, terminal, whole_file};
 use crate::{
     config::read_policy,
     discover::topology::read_topology,
     host::HostRoot,
-    report::{json, metrics, table},
+    report::{json, metrics, status::StatusReport, table},
+    serve::api,
 };
 
 /// What an audit does.
@@ -74,7 +76,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         sample: &seen.now,
         model: &model,
         owners: &owners,
-        findings,
+        findings: with_added(findings, &added(options)),
         degraded: seen.degraded,
         thresholds: &policy.thresholds,
         fail_on: options.fail_on,
@@ -96,4 +98,22 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         whole_file::replace(file, &whole)?;
     }
     Ok(Exit::of_audit(audit.summary.exit_code))
+}
+
+/// What a daemon that runs here has added to workloads; nothing where none runs or may be asked.
+fn added(options: &Options) -> Widened {
+    let socket = &options.policy.control.socket;
+    if options.host.captured || !socket.exists() {
+        return Widened::new();
+    }
+    match client::get::<StatusReport>(socket, api::STATUS) {
+        Ok(StatusReport { latest: Some(turn), .. }) => {
+            turn.widened.into_iter().map(|one| (one.cgroup, one.nodes)).collect()
+        }
+        Ok(_) => Widened::new(),
+        Err(error) => {
+            tracing::debug!("what the daemon has added is not known: {error:#}");
+            Widened::new()
+        }
+    }
 }

@@ -32,7 +32,7 @@ use enforcer_core::{
     cold_start::ColdStarts,
     decide::{self, History, Inputs, Written, decide},
     degraded::Degraded,
-    finding::{Severity, assess},
+    finding::{Severity, assess, with_added},
     model::{Model, WorkloadModel},
     place::{GrantRecord, Inventory},
     plan::{Outcome, OutcomeResult, Plan, Step},
@@ -53,7 +53,7 @@ pub use self::{
     gate::{Gate, Inside},
     placed::Placed,
     source::{LiveSource, Others, Source, SourceError},
-    widening::{Senses, Widening},
+    widening::{ReliefSenses, Senses, Widening},
 };
 use crate::{
     enforce::{Actuator, Applied, DryRunActuator, apply_plan, cpuset::CpusetTree},
@@ -334,7 +334,7 @@ impl Engine {
             sample: &sample,
             model: &model,
             owners: &owners,
-            findings,
+            findings: with_added(findings, &widened),
             degraded,
             thresholds: &self.policy.thresholds,
             fail_on: Severity::Warning,
@@ -479,7 +479,11 @@ impl Engine {
             }
         }
         let (seen, samples) = ((workloads, model), (sample, self.before.as_ref()));
-        widening.review(&mut self.narrowing, inventory, seen, samples, &self.policy)
+        let waiting = widening.review(&mut self.narrowing, inventory, seen, samples, &self.policy);
+        for (subject, record) in widening.note_exposed(workloads, sample) {
+            self.decisions().note(subject, record);
+        }
+        waiting
     }
 
     /// Hands in whose memory nodes are guarded, as soon as it can be undone; tells what was done about memory since the
@@ -510,11 +514,8 @@ impl Engine {
             }
         }
         widening.guard(&self.policy.memory.widening, guarded);
-        for told in widening.take_told() {
-            if let Some(workload) = workloads.iter().find(|one| one.cgroup == told.cgroup) {
-                let (subject, record) = told.record(workload);
-                self.decisions().note(subject, record);
-            }
+        for (subject, record) in widening.take_records(workloads) {
+            self.decisions().note(subject, record);
         }
         Some(WideningReport { waiting, ..widening.report() })
     }

@@ -24,6 +24,7 @@ mod procfs;
 mod rooms;
 mod sampler;
 mod settings;
+mod tenants;
 
 pub use bell::Bell;
 pub use cgroup_watch::CgroupWatch;
@@ -32,3 +33,4 @@ pub use limits::MemoryLimits;
 pub use pressure_tap::PressureTap;
 pub use rooms::Rooms;
 pub use sampler::{Sampler, SamplerOptions};
+pub use tenants::Tenants;

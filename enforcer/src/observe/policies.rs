@@ -81,7 +81,8 @@ pub(super) fn read_mappings(host: &HostRoot, pid: u32) -> io::Result<Vec<Vma>> {
     Ok(files.into_mappings())
 }
 
-fn each_line(host: &HostRoot, pid: u32, name: &str, mut take: impl FnMut(&str)) -> io::Result<()> {
+/// Hands each line of a file of a process to `take`; lines and files have an end.
+pub(super) fn each_line(host: &HostRoot, pid: u32, name: &str, mut take: impl FnMut(&str)) -> io::Result<()> {
     let path = host.proc.join(format!("{pid}/{name}"));
     let mut reader = BufReader::new(File::open(path)?).take(LIMIT);
     let mut line = Vec::new();

@@ -5,7 +5,10 @@
 
 use std::fmt::Write as _;
 
-use enforcer_core::{audit::Summary, degraded::Degraded, policy::Mode, trial::ContainerReport};
+use enforcer_core::{
+    audit::Summary, degraded::Degraded, policy::Mode, set::NodeSet, trial::ContainerReport,
+    workload::CgroupPath,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -80,10 +83,25 @@ pub struct LatestTurn {
     pub containers: usize,
     /// Containers that have no place.
     pub unplaced: usize,
+    /// Workloads that have memory nodes beside their own, because these were nearly full.
+    #[serde(default)]
+    pub widened: Vec<WidenedWorkload>,
     /// All workloads that it sees, by verdict.
     pub summary: Summary,
     /// What is missing.
     pub degraded: Vec<Degraded>,
+}
+
+/// A workload to which memory nodes were added.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WidenedWorkload {
+    /// Its cgroup.
+    pub cgroup: CgroupPath,
+    /// What was added.
+    pub nodes: NodeSet,
+    /// Why it keeps that for now; `null` where that is not known yet.
+    pub keeps: Option<String>,
 }
 
 /// A workload that the daemon places or corrects.
@@ -141,6 +159,14 @@ pub fn render(status: &StatusReport, style: Style) -> String {
         out.push_str("\nNone of them is placed or corrected by this daemon.\n");
     } else {
         workloads(&mut out, status, style);
+    }
+    if let Some(turn) = status.latest.as_ref().filter(|turn| !turn.widened.is_empty()) {
+        let _ = writeln!(out, "\n{}", style.paint(Tone::Heading, "Memory nodes added"));
+        for one in &turn.widened {
+            let keeps = one.keeps.as_ref().map_or_else(String::new, |why| format!("; kept, because {why}"));
+            let what = format!("{}: {} beside its own, which were nearly full{keeps}", one.cgroup, one.nodes);
+            text::wrap(&mut out, &what, style.width, "  ", "      ");
+        }
     }
     if let Some(turn) = status.latest.as_ref().filter(|turn| !turn.degraded.is_empty()) {
         let _ = writeln!(out, "\n{}", style.paint(Tone::Heading, "Degraded"));
@@ -201,5 +227,51 @@ fn workloads(out: &mut String, status: &StatusReport, style: Style) {
     for one in reasons {
         let line = format!("{}: {}: {}", one.workload.name, one.state.as_str(), one.reason);
         text::wrap(out, &line, style.width, "  ", "      ");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_added_is_listed_with_why_it_is_kept() {
+        let one = |keeps: Option<&str>| WidenedWorkload {
+            cgroup: CgroupPath::new("/a"),
+            nodes: "1".parse().unwrap(),
+            keeps: keeps.map(str::to_owned),
+        };
+        let turn = LatestTurn {
+            mode: Mode::Enforce,
+            turns: 1,
+            failed_turns: 0,
+            age_seconds: 0,
+            turn_seconds: None,
+            config_good: true,
+            runtime: None,
+            containers: 0,
+            unplaced: 0,
+            widened: Vec::new(),
+            summary: Summary::default(),
+            degraded: Vec::new(),
+        };
+        let shown = |widened| {
+            let status = StatusReport {
+                schema_version: STATUS_SCHEMA_VERSION,
+                version: "1".into(),
+                pid: 1,
+                uptime_seconds: 0,
+                now_unix_ms: 0,
+                log_level: "info".into(),
+                paused: None,
+                latest: Some(LatestTurn { widened, ..turn.clone() }),
+                workloads: Vec::new(),
+            };
+            render(&status, Style { colour: false, width: 200 })
+        };
+        assert!(!shown(Vec::new()).contains("Memory nodes"));
+        let text = shown(vec![one(None), one(Some("its own nodes have 1 GiB free"))]);
+        assert!(text.contains("/a: 1 beside its own, which were nearly full\n"), "{text}");
+        assert!(text.contains("full; kept, because its own nodes have 1 GiB free"), "{text}");
     }
 }

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use enforcer_core::{
     decide::Widened,
-    widening::{Latencies, Refusal, Stage},
+    set::NodeSet,
+    widening::{Exposed, Latencies, Refusal, Relieved, Stage},
     workload::CgroupPath,
 };
 use serde::Serialize;
+
+use super::status::WidenedWorkload;
 
 /// Workloads that were given memory nodes because theirs were nearly full.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -25,6 +28,10 @@ pub struct WideningReport {
     pub refused: BTreeMap<&'static str, u64>,
     /// OOM kills because of full memory nodes, and because of a limit.
     pub kills: BTreeMap<&'static str, u64>,
+    /// Bytes that were moved off full nodes, by whose they were.
+    pub relieved: BTreeMap<&'static str, u64>,
+    /// Who can be chosen by the OOM killer because of what was added.
+    pub exposed: Vec<Exposed>,
     /// From what made a widening necessary until it was written.
     pub latency: Option<Quantiles>,
     /// All of these times.
@@ -62,5 +69,27 @@ impl WideningReport {
     /// Somebody was killed.
     pub fn killed(&mut self, by_limit: bool) {
         *self.kills.entry(if by_limit { "memory-limit" } else { "memory-nodes" }).or_default() += 1;
+    }
+
+    /// Pages went elsewhere.
+    pub fn relieved(&mut self, whose: Relieved, bytes: u64) {
+        let sum = self.relieved.entry(whose.name()).or_default();
+        *sum = sum.saturating_add(bytes);
+    }
+
+    /// Processes that can be chosen because of what was added, each once.
+    pub fn exposed_processes(&self) -> usize {
+        let by_cgroup: BTreeMap<_, _> = self.exposed.iter().map(|one| (&one.cgroup, one.processes)).collect();
+        by_cgroup.values().sum()
+    }
+
+    /// Who has what beside its own nodes, and why it keeps that.
+    pub fn workloads(&self) -> Vec<WidenedWorkload> {
+        let one = |(cgroup, nodes): (&CgroupPath, &NodeSet)| WidenedWorkload {
+            cgroup: cgroup.clone(),
+            nodes: nodes.clone(),
+            keeps: self.waiting.get(cgroup).cloned(),
+        };
+        self.widened.iter().map(one).collect()
     }
 }

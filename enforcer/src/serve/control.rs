@@ -39,6 +39,7 @@ use crate::{
     report::{
         decision::{DecisionState, EXPLANATION_SCHEMA_VERSION, Explanation, Subject},
         status::{LatestTurn, ManagedWorkload, Paused, STATUS_SCHEMA_VERSION, StatusReport},
+        widening::WideningReport,
     },
 };
 
@@ -201,6 +202,7 @@ impl Control {
                     runtime: runtime.map(|runtime| runtime.link.clone()),
                     containers: runtime.map_or(0, |runtime| runtime.containers),
                     unplaced: runtime.map_or(0, |runtime| runtime.unplaced.len()),
+                    widened: turn.widening.as_ref().map(WideningReport::workloads).unwrap_or_default(),
                     summary: turn.audit.summary.clone(),
                     degraded: turn.audit.degraded.clone(),
                 }

@@ -38,6 +38,8 @@ mod tiers;
 mod traffic;
 mod unit;
 mod widening;
+mod widening_back;
+mod widening_relief;
 mod workloads;
 
 use anyhow::Result;
@@ -147,6 +149,19 @@ pub const ALL: &[Scenario] = &[
     product("widen-before-oom", "hmat", BALANCING_OFF, widening::before_the_oom_killer),
     Scenario {
         only_by_name: true,
+        ..product("widen-back", "hmat", BALANCING_OFF, widening_back::without_a_stall)
+    },
+    product("widen-bound", "hmat", BALANCING_OFF, widening_relief::of_who_is_bound),
+    Scenario {
+        only_by_name: true,
+        ..product("widen-strict-relief", "hmat", BALANCING_OFF, widening_relief::of_who_stays)
+    },
+    Scenario {
+        only_by_name: true,
+        ..product("widen-exposed", "hmat", BALANCING_OFF, widening_relief::who_is_exposed)
+    },
+    Scenario {
+        only_by_name: true,
         ..long("widen-full-speed", "hmat", BALANCING_OFF, widening::at_full_speed)
     },
     Scenario { only_by_name: true, ..product("widen-order", "hmat", BALANCING_OFF, widening::in_order) },
@@ -159,10 +174,7 @@ pub const ALL: &[Scenario] = &[
         limit_seconds: 7_200,
         ..long("widen-matrix", "hmat", BALANCING_OFF, widening::over_the_matrix)
     },
-    Scenario {
-        only_by_name: true,
-        ..long("tiers-cold-down-hot-back", "hmat", BALANCING_OFF, tiers::cold_down_hot_back)
-    },
+    long("tiers-cold-down-hot-back", "hmat", BALANCING_OFF, tiers::cold_down_hot_back),
     Scenario { only_by_name: true, ..long("tiers-cpuset", "hmat", BALANCING_OFF, tiers::stay_in_the_cpuset) },
     product("degrade-one-node", "uma", "", degrade::one_node),
     product("degrade-no-btf", "2s", "", degrade::no_btf),

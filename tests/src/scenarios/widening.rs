@@ -3,7 +3,7 @@
 //! The control in each is the same load without the daemon, or where it may not help: the kernel kills it with half of the machine
 //! empty. A kill because of full memory nodes shows in `memory.events` as `oom_kill` without `oom` (Documentation/admin-guide/cgroup-v2.rst).
 
-use std::{fs, time::Duration};
+use std::{fs, process::Command, time::Duration};
 
 use anyhow::{Context, Result};
 
@@ -17,13 +17,13 @@ use crate::{
 };
 
 /// Memory of a hog: more than a node has.
-const MEBIBYTES: usize = 600;
+pub(super) const MEBIBYTES: usize = 600;
 
 /// Longest time for a hog to take that, or to be killed: a bound on a hang.
-const LIMIT: Duration = Duration::from_mins(2);
+pub(super) const LIMIT: Duration = Duration::from_mins(2);
 
 /// Longest time that the daemon takes to end when asked.
-const END: Duration = Duration::from_secs(15);
+pub(super) const END: Duration = Duration::from_secs(15);
 
 const WIDENINGS: &str = "numa_enforcer_memory_widenings_total";
 
@@ -32,13 +32,13 @@ const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 /// What became of a hog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+pub(super) enum Fate {
     Lives,
     Killed,
 }
 
 /// A cgroup at home on a node, by its number: two CPUs and the memory of it.
-fn at_home(path: &str, node: usize) -> Result<Cgroup> {
+pub(super) fn at_home(path: &str, node: usize) -> Result<Cgroup> {
     let (cpus, mems) = [("0-1", "0"), ("2-3", "1")].get(node).copied().context("no such node")?;
     Cgroup::with_cpuset(path, cpus, mems)
 }
@@ -51,7 +51,7 @@ fn declared(workloads: &[&Cgroup], keys: &str) -> String {
 }
 
 /// A daemon that guards these.
-fn guarding(workloads: &[&Cgroup], keys: &str) -> Result<Daemon> {
+pub(super) fn guarding(workloads: &[&Cgroup], keys: &str) -> Result<Daemon> {
     let daemon = Daemon::start_with("enforce", &declared(workloads, keys))?;
     // Guarded is who was seen in a turn.
     daemon.metrics_after_ticks(2)?;
@@ -59,7 +59,7 @@ fn guarding(workloads: &[&Cgroup], keys: &str) -> Result<Daemon> {
 }
 
 /// Waits until a hog has its memory, or is gone; returns where it is then.
-fn fate(hog: &mut Running, mebibytes: usize) -> Result<Fate> {
+pub(super) fn fate(hog: &mut Running, mebibytes: usize) -> Result<Fate> {
     let wanted = (mebibytes as u64) << 10;
     wait::until("the hog has its memory or is killed", LIMIT, || {
         if hog.has_ended()? {
@@ -72,7 +72,7 @@ fn fate(hog: &mut Running, mebibytes: usize) -> Result<Fate> {
 }
 
 /// `oom` and `oom_kill` of `memory.events`.
-fn kills(cgroup: &Cgroup) -> Result<[u64; 2]> {
+pub(super) fn kills(cgroup: &Cgroup) -> Result<[u64; 2]> {
     let text = cgroup.read("memory.events")?;
     let of = |name: &str| -> Option<u64> {
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
@@ -81,7 +81,7 @@ fn kills(cgroup: &Cgroup) -> Result<[u64; 2]> {
 }
 
 /// Anonymous MiB of a process on each of four nodes.
-fn mebibytes_on(hog: &Running) -> Result<[u64; 4]> {
+pub(super) fn mebibytes_on(hog: &Running) -> Result<[u64; 4]> {
     let by_node = memory::anonymous_by_node(hog.pid())?;
     Ok([0, 1, 2, 3].map(|node| by_node.get(&node).copied().unwrap_or(0) >> 10))
 }
@@ -230,11 +230,15 @@ fn nested(checks: &mut Checks) -> Result<()> {
     // One that the daemon has set, while it was declared.
     let slice = Cgroup::with_cpuset("/work/ours", "2-3", "0-1")?;
     let declared = format!("{}numa_nodes = \"0\"\n", product::rules(&[&slice]));
+    // Nobody is placed who runs nothing, and nothing may run in it once there is a cgroup below.
+    let sleeper = Running::spawn(Command::new("sleep").arg("100000"))?;
+    slice.adopt(sleeper.pid())?;
     let daemon = Daemon::start_with("enforce", &declared)?;
     wait::until("the slice is on node 0", LIMIT, || {
         Ok((slice.cpuset()? == ("0-1".to_owned(), "0".to_owned())).then_some(()))
     })?;
     daemon.process().terminate(END)?;
+    sleeper.kill()?;
     let leaf = at_home("/work/ours/leaf", 0)?;
     let daemon = guarding(&[&leaf], "")?;
     let mut hog = Running::growing(&leaf, MEBIBYTES, 100)?;
@@ -288,7 +292,7 @@ fn killed_of(cgroup: &Cgroup, processes: usize, rate: usize) -> Result<usize> {
     Ok(killed)
 }
 
-fn node_free_mebibytes(node: u32) -> Result<usize> {
+pub(super) fn node_free_mebibytes(node: u32) -> Result<usize> {
     let path = format!("/sys/devices/system/node/node{node}/meminfo");
     let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
     let line = text

@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 
 use super::{Decision, Inputs, Standing, Target, above::Above, order::Goal};
 use crate::{
+    id::NodeId,
     model::WorkloadModel,
+    sample::NodeBytes,
     set::NodeSet,
     widening::{Guarded, spares},
     words,
@@ -84,9 +86,18 @@ pub(super) fn of(inputs: &Inputs<'_>, decision: &Decision) -> Vec<Guarded> {
             strict: rule.is_some_and(|rule| rule.strict_memory),
             above: above.ours,
             bound: (!bound.is_empty()).then(|| bound.join(", ")),
+            bytes: bytes(inputs, cgroup),
         })
     };
     decision.targets.iter().filter_map(guarded).collect()
+}
+
+/// What it has on each node, as far as that is known.
+fn bytes(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> BTreeMap<NodeId, u64> {
+    let workload = inputs.workloads.iter().find(|one| one.cgroup == *cgroup);
+    let by_node = workload.and_then(|one| inputs.model.of(one)?.bytes_by_node.as_ref());
+    let of_node = |(node, bytes): (&NodeId, &NodeBytes)| (*node, bytes.anon.saturating_add(bytes.file));
+    by_node.into_iter().flatten().map(of_node).collect()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! workloads that are handed in and never about the slices above them, so nothing is said twice. On
 //! a machine with fewer than two CPU nodes nothing can be remote, and there are no findings.
 
+mod added;
 mod cpuset_mismatch;
 mod drift;
 mod files;
@@ -23,6 +24,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::added::with_added;
 use self::subject::Subject;
 use crate::{
     declarations::Declarations,

@@ -105,6 +105,11 @@ impl Spare {
     }
 }
 
+/// May anything be added there?
+pub(super) fn has_room(room: &NodeRoom) -> bool {
+    room.headroom() > room.managed / PARTS
+}
+
 /// What `mems` becomes with what is to be added, while it fills up by `rate` bytes per second: one node, or with `all` every one
 /// of a tier that has room. `None` where there is none.
 pub(super) fn added(
@@ -119,7 +124,7 @@ pub(super) fn added(
     let fit = |spare: &Spare| {
         let room = room(spare.node).filter(|_| !mems.contains(spare.node))?;
         let (least, headroom) = (room.managed / PARTS, room.headroom());
-        (headroom > least).then_some((headroom.saturating_sub(growth) > least, headroom))
+        has_room(&room).then_some((headroom.saturating_sub(growth) > least, headroom))
     };
     let group = spares.iter().filter(|spare| fit(spare).is_some()).map(|spare| spare.group).min()?;
     let of_group = spares.iter().filter(|spare| spare.group == group);

@@ -4,11 +4,13 @@
 //! takes effect long before it returns, and what has been asked for must not be asked for again. A write that
 //! fails takes it back.
 
+use std::collections::BTreeMap;
+
 use super::{
     choice::Spare,
     stage::{Sign, Stage},
 };
-use crate::{set::NodeSet, workload::CgroupPath};
+use crate::{id::NodeId, set::NodeSet, workload::CgroupPath};
 
 /// A workload whose memory nodes are looked after.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub struct Guarded {
     pub above: Vec<(CgroupPath, NodeSet)>,
     /// What keeps nodes from it, in words; none where nothing does.
     pub bound: Option<String>,
+    /// Bytes that it had on each node when that was last looked at; nothing of nodes of which it is not known.
+    pub bytes: BTreeMap<NodeId, u64>,
 }
 
 /// Why a workload that is short of memory gets no node.
@@ -68,11 +72,13 @@ pub struct Guard {
     pub(super) pending: Option<NodeSet>,
     /// What was told last, so that it is told once.
     pub(super) refused: Option<Refusal>,
+    /// How often its marks were raised, because it was killed all the same.
+    pub(super) raised: u8,
 }
 
 impl Guard {
     pub(super) fn new(of: Guarded) -> Self {
-        Self { of, stage: Stage::Calm, sign: None, stepped_ns: None, pending: None, refused: None }
+        Self { of, stage: Stage::Calm, sign: None, stepped_ns: None, pending: None, refused: None, raised: 0 }
     }
 
     /// Which workload it is, and what it has.
@@ -91,6 +97,12 @@ impl Guard {
             now.mems.extend(&self.of.mems);
         }
         self.of = now;
+    }
+
+    /// Its cpuset is asked to have these.
+    pub(super) fn ask(&mut self, wider: &NodeSet, now_ns: u64) {
+        self.pending = Some(std::mem::replace(&mut self.of.mems, wider.clone()));
+        self.stepped_ns = Some(now_ns);
     }
 
     /// Notes what the kernel told.

@@ -17,21 +17,28 @@
 //! Cost: see [`Watch`]; a look allocates nothing while nothing is to be done.
 
 mod choice;
+mod exposure;
 mod guard;
 mod latency;
 mod narrowing;
+mod neighbours;
 mod rate;
+mod relief;
 mod room;
 mod stage;
+mod tenant;
 mod watch;
 
 pub use self::{
     choice::{Spare, spares},
+    exposure::{Exposed, exposed},
     guard::{Guard, Guarded, Refusal},
     latency::Latencies,
     narrowing::{Calmness, Narrowing},
     rate::Rate,
+    relief::{Crowd, Relieved, relief, short},
     room::NodeRoom,
     stage::{Sight, Sign, Stage},
+    tenant::Tenant,
     watch::{Step, Watch, What},
 };

@@ -7,8 +7,8 @@
 //! itself, adds all nodes of a tier at once.
 //!
 //! Never: a sign of the kernel alone widens. A node full of page cache wakes its kswapd all day; a sign counts where
-//! there is little room ([`super::NodeRoom::room`]) as well. The one exception is a reclaim that is tried again: the next step of the kernel is
-//! the kill (`should_reclaim_retry`, `mm/page_alloc.c`).
+//! there is little room ([`super::NodeRoom::room`]) as well. A reclaim that is tried again is the kernel's last step before
+//! the kill (`should_reclaim_retry`, `mm/page_alloc.c`): then it counts where little is free, whatever reclaim might find.
 
 use std::fmt;
 
@@ -19,8 +19,8 @@ const SECOND: u64 = 1_000_000_000;
 /// Time before the end at which a workload is armed, and at which a node is added at the latest.
 const ARM_BEFORE: u64 = 2 * SECOND;
 const WIDEN_BEFORE: u64 = SECOND / 2;
-/// Time left above which an armed one is calm again.
-const RELEASE_BEFORE: u64 = 2 * ARM_BEFORE;
+/// So often the marks of a workload are raised: to a little more than three times.
+const MOST_RAISES: u8 = 3;
 /// So many times as long as its own writes take at worst, a node is added before the end.
 const WRITES: u64 = 10;
 
@@ -101,6 +101,9 @@ pub(super) struct Marks {
     widen: u64,
     arm: u64,
     release: u64,
+    /// Nanoseconds before the end.
+    widen_before: u64,
+    arm_before: u64,
 }
 
 impl Marks {
@@ -111,7 +114,32 @@ impl Marks {
             |percent: u8| u64::try_from(u128::from(capacity) * u128::from(percent) / 100).unwrap_or(u64::MAX);
         let widen = share(settings.widen_percent).max(settings.min_headroom.0);
         let arm = share(settings.arm_percent).max(widen.saturating_add(widen / 2));
-        Self { widen, arm, release: share(settings.release_percent).max(widen.saturating_mul(2)) }
+        let release = share(settings.release_percent).max(widen.saturating_mul(2));
+        Self { widen, arm, release, widen_before: WIDEN_BEFORE, arm_before: ARM_BEFORE }
+    }
+
+    /// Half as much again, so many times: of who was killed all the same. No more than half of the capacity.
+    pub(super) fn raised(self, times: u8, capacity: u64) -> Self {
+        let up = |mark: u64| mark.saturating_add(mark / 2);
+        let most = capacity / 2;
+        (0..times.min(MOST_RAISES)).fold(self, |marks, _| Self {
+            // What is above that already stays.
+            widen: up(marks.widen).min(most).max(marks.widen),
+            arm: up(marks.arm).min(most).max(marks.arm),
+            release: up(marks.release).min(most).max(marks.release),
+            widen_before: up(marks.widen_before),
+            arm_before: up(marks.arm_before),
+        })
+    }
+
+    /// Is so little left that it is to be looked at closely?
+    pub(super) fn is_short(self, room: u64) -> bool {
+        room < self.arm
+    }
+
+    /// What is missing until all is calm again.
+    pub(super) fn missing(self, room: u64) -> u64 {
+        self.release.saturating_sub(room)
     }
 }
 
@@ -119,9 +147,9 @@ impl Marks {
 pub(super) fn stage(before: Stage, sight: &Sight, marks: Marks, write_ns: u64, sign: Option<Sign>) -> Stage {
     let left = sight.time_left_ns();
     let within = |ns: u64| left.is_some_and(|left| left < ns);
-    let urgent = WIDEN_BEFORE.max(write_ns.saturating_mul(WRITES)).min(ARM_BEFORE);
+    let urgent = marks.widen_before.max(write_ns.saturating_mul(WRITES)).min(marks.arm_before);
     match sign {
-        Some(Sign::ReclaimRetry) => return Stage::Emergency,
+        Some(Sign::ReclaimRetry) if sight.headroom < marks.release => return Stage::Emergency,
         Some(Sign::DirectReclaim) if sight.room < marks.release => return Stage::Emergency,
         Some(Sign::KswapdWoken) if sight.room < marks.arm => return Stage::Widen,
         _ => {}
@@ -129,8 +157,9 @@ pub(super) fn stage(before: Stage, sight: &Sight, marks: Marks, write_ns: u64, s
     if sight.room < marks.widen || within(urgent) {
         return Stage::Widen;
     }
-    let near = sight.room < marks.arm || within(ARM_BEFORE) || sign.is_some();
-    let still = before > Stage::Calm && (sight.room < marks.release || within(RELEASE_BEFORE));
+    let near = sight.room < marks.arm || within(marks.arm_before) || sign.is_some();
+    let still =
+        before > Stage::Calm && (sight.room < marks.release || within(marks.arm_before.saturating_mul(2)));
     if near || still { Stage::Armed } else { Stage::Calm }
 }
 
@@ -147,6 +176,7 @@ mod tests {
         Sight { headroom: room_percent * GIB, room: room_percent * GIB, capacity, rate }
     }
 
+    /// 4, 8 and 16 GiB.
     fn marks() -> Marks {
         Marks::of(&WideningSettings::default(), 100 * GIB)
     }
@@ -170,11 +200,20 @@ mod tests {
             (Calm, 7, 0, Some(Sign::KswapdWoken), Widen),
             (Calm, 50, 0, Some(Sign::DirectReclaim), Armed),
             (Calm, 15, 0, Some(Sign::DirectReclaim), Emergency),
-            (Calm, 50, 0, Some(Sign::ReclaimRetry), Emergency),
+            (Calm, 15, 0, Some(Sign::ReclaimRetry), Emergency),
+            // Free memory that it may use and does not is no shortage of nodes: the task is bound to some of them.
+            (Calm, 50, 0, Some(Sign::ReclaimRetry), Armed),
         ] {
             let found = stage(before, &sight(room, gib_per_s * GIB), marks(), 0, sign);
             assert_eq!(found, expected, "{before:?} {room} % {gib_per_s} GiB/s {sign:?}");
         }
+    }
+
+    #[test]
+    fn what_reclaim_could_find_is_not_counted_on_when_it_is_tried_again() {
+        let sight = Sight { headroom: 2 * GIB, ..sight(50, 0) };
+        let after = |sign| stage(Stage::Calm, &sight, marks(), 0, Some(sign));
+        assert_eq!((after(Sign::DirectReclaim), after(Sign::ReclaimRetry)), (Stage::Armed, Stage::Emergency));
     }
 
     #[test]
@@ -183,6 +222,16 @@ mod tests {
         assert_eq!(of(SECOND / 100), Stage::Armed);
         assert_eq!(of(SECOND / 5), Stage::Widen);
         assert_eq!(stage(Stage::Calm, &sight(50, 10 * GIB), marks(), u64::MAX, None), Stage::Calm);
+    }
+
+    #[test]
+    fn after_a_kill_a_node_is_added_earlier_and_there_is_an_end_to_that() {
+        let of = |times| marks().raised(times, 100 * GIB);
+        assert_eq!((of(1).widen, of(1).arm, of(1).release), (6 * GIB, 12 * GIB, 24 * GIB));
+        assert_eq!((of(2).widen, of(9).widen, of(9).release), (9 * GIB, of(3).widen, 50 * GIB));
+        let sight = sight(50, 80 * GIB);
+        let after = |times| stage(Stage::Calm, &sight, of(times), 0, None);
+        assert_eq!((after(0), after(1)), (Stage::Armed, Stage::Widen), "and earlier in time");
     }
 
     #[test]
@@ -198,8 +247,15 @@ mod tests {
                 min_headroom: crate::policy::ByteSize(least),
                 ..WideningSettings::default()
             };
-            let Marks { widen, arm, release } = Marks::of(&settings, capacity);
+            let Marks { widen, arm, release, .. } = Marks::of(&settings, capacity);
             prop_assert!(widen >= least && widen <= arm && arm <= release);
+            let mut before = Marks::of(&settings, capacity);
+            for times in 1..6 {
+                let now = Marks::of(&settings, capacity).raised(times, capacity);
+                prop_assert!(now.widen >= before.widen && now.widen <= now.arm && now.arm <= now.release);
+                prop_assert!(now.release <= before.release.max(capacity / 2));
+                before = now;
+            }
         }
 
         #[test]

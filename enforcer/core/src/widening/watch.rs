@@ -3,6 +3,8 @@
 //! Whoever looks hands in what each node has and gets the steps that are due, in the order of need. It keeps the rates of the nodes and the
 //! stages of the workloads, and reads no clock and no file.
 //!
+//! A strict workload that is short gets no node: neighbours that may be elsewhere do, so that their pages can go ([`super::relief`]).
+//!
 //! Never: a strict workload gets a node; two steps of one workload within 2 s unless it is an emergency, and then within 100 ms; a
 //! step for whom a write is under way; the same refusal twice for one shortage.
 //!
@@ -12,6 +14,7 @@
 use super::{
     NodeRoom, choice,
     guard::{Guard, Guarded, Refusal},
+    neighbours,
     rate::Rate,
     stage::{Marks, Sight, Sign, Stage, stage},
 };
@@ -70,13 +73,14 @@ impl Watch {
         let mut before = std::mem::take(&mut self.guards);
         for now in guarded {
             let same = |one: &Guard| one.of.cgroup == now.cgroup && one.of.cgroup_id == now.cgroup_id;
-            let guard = match before.iter().position(same) {
-                Some(index) => {
-                    let mut guard = before.swap_remove(index);
-                    guard.follow(now);
-                    guard
-                }
-                None => Guard::new(now),
+            let guard = if let Some(index) = before.iter().position(same) {
+                let mut guard = before.swap_remove(index);
+                guard.follow(now);
+                guard
+            } else {
+                // Another life of the same cgroup fares no better.
+                let raised = before.iter().find(|one| one.of.cgroup == now.cgroup).map(|one| one.raised);
+                Guard { raised: raised.unwrap_or(0), ..Guard::new(now) }
             };
             self.guards.push(guard);
         }
@@ -130,7 +134,7 @@ impl Watch {
         let Self { settings, nodes, guards, steps } = self;
         for (index, guard) in guards.iter_mut().enumerate() {
             let sight = sight(nodes, &guard.of.mems);
-            let marks = Marks::of(settings, sight.capacity);
+            let marks = Marks::of(settings, sight.capacity).raised(guard.raised, sight.capacity);
             let sign = guard.sign.take();
             guard.stage = if sight.capacity == 0 {
                 // Nothing is known of its nodes.
@@ -146,10 +150,18 @@ impl Watch {
                 steps.push(Step { guard: index, stage: guard.stage, sight, what });
             }
         }
+        relieve_strict(settings, nodes, guards, steps, now_ns);
         steps.sort_unstable_by_key(|step| {
             (std::cmp::Reverse(step.stage), step.sight.time_left_ns().unwrap_or(u64::MAX), step.guard)
         });
         &self.steps
+    }
+
+    /// One of its processes was killed because its nodes were full: from now on it is widened earlier.
+    pub fn killed(&mut self, cgroup: &CgroupPath) {
+        for guard in self.guards.iter_mut().filter(|guard| guard.of.cgroup == *cgroup) {
+            guard.raised = guard.raised.saturating_add(1);
+        }
     }
 
     /// A write has returned: the cpuset is as was asked for, or it is as before.
@@ -194,6 +206,33 @@ fn sight(nodes: &[Known], mems: &NodeSet) -> Sight {
     sight
 }
 
+/// Has neighbours of strict ones that are short widened, so that their pages can go.
+fn relieve_strict(
+    settings: &WideningSettings,
+    nodes: &[Known],
+    guards: &mut [Guard],
+    steps: &mut Vec<Step>,
+    now_ns: u64,
+) {
+    let room = |id: NodeId| nodes.iter().find(|known| known.id == id).map(|known| known.room);
+    let apart = |guard: &Guard| guard.stepped_ns.is_none_or(|at| now_ns.saturating_sub(at) >= APART);
+    // Pages take longer to move than a cpuset takes to write: it begins as soon as it is looked at closely.
+    let short = |guard: &Guard| guard.of.strict && guard.stage >= Stage::Armed;
+    let strict: Vec<usize> =
+        guards.iter().enumerate().filter(|(_, one)| short(one)).map(|(at, _)| at).collect();
+    for at in strict {
+        let Some(sight) = guards.get(at).map(|guard| sight(nodes, &guard.of.mems)) else { continue };
+        let raised = guards.get(at).map_or(0, |guard| guard.raised);
+        let marks = Marks::of(settings, sight.capacity).raised(raised, sight.capacity);
+        let missing = marks.missing(sight.room);
+        for (index, wider) in neighbours::widened(guards, at, missing, &apart, &room) {
+            let Some(guard) = guards.get_mut(index) else { continue };
+            guard.ask(&wider, now_ns);
+            steps.push(Step { guard: index, stage: Stage::Widen, sight, what: What::Widen(wider) });
+        }
+    }
+}
+
 /// What is to be done about a workload that is short; nothing while that was done or told already.
 fn due(
     guard: &mut Guard,
@@ -217,8 +256,7 @@ fn due(
         Refusal::MemoryLimit
     } else if let Some(wider) = choice::added(&guard.of.mems, &guard.of.spares, sight.rate, emergency, &room)
     {
-        guard.pending = Some(std::mem::replace(&mut guard.of.mems, wider.clone()));
-        guard.stepped_ns = Some(now_ns);
+        guard.ask(&wider, now_ns);
         guard.refused = None;
         return Some(What::Widen(wider));
     } else {

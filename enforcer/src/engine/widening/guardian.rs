@@ -157,6 +157,7 @@ impl Guardian {
         for step in steps {
             self.carry_out(step, trigger_ns, paused);
         }
+        self.widening.crowded.ring();
     }
 
     fn carry_out(&mut self, Step { guard, stage, sight, what }: Step, trigger_ns: u64, paused: bool) {
@@ -247,7 +248,7 @@ impl Guardian {
 }
 
 /// One of a guarded workload is killed, or of nobody who is.
-fn killed(watch: &Watch, widening: &Widening, event: &PressureEvent) {
+fn killed(watch: &mut Watch, widening: &Widening, event: &PressureEvent) {
     let by_limit = match event.constraint {
         Some(OomConstraint::Memcg) => true,
         Some(OomConstraint::Cpuset | OomConstraint::MemoryPolicy) => false,
@@ -255,8 +256,12 @@ fn killed(watch: &Watch, widening: &Widening, event: &PressureEvent) {
     };
     let mut whose = watch.guards().iter().map(enforcer_core::widening::Guard::guarded);
     let Some(guarded) = whose.find(|one| one.cgroup_id == Some(event.cgroup_id)) else { return };
+    let cgroup = guarded.cgroup.clone();
     widening.lock().report.killed(by_limit);
-    tell(widening, Told { cgroup: guarded.cgroup.clone(), what: Happened::Killed { by_limit } });
+    if !by_limit {
+        watch.killed(&cgroup);
+    }
+    tell(widening, Told { cgroup, what: Happened::Killed { by_limit } });
 }
 
 fn tell(widening: &Widening, told: Told) {

@@ -7,7 +7,9 @@
 //!
 //! Never: somebody is guarded whose original is not in the journal, or while the daemon may not write.
 
+mod exposure;
 mod guardian;
+mod relief;
 mod told;
 
 use std::{
@@ -23,23 +25,31 @@ use enforcer_core::{
     policy::{Policy, WideningSettings},
     sample::Sample,
     set::NodeSet,
-    widening::{Calmness, Guarded, Narrowing},
+    widening::{Calmness, Exposed, Guarded, Narrowing},
     workload::{CgroupPath, Workload},
 };
 
-use self::guardian::Guardian;
-pub(super) use self::told::Told;
+pub use self::relief::ReliefSenses;
+use self::{
+    guardian::Guardian,
+    relief::{Moved, Relief},
+    told::Told,
+};
 use super::Gate;
 use crate::{
     enforce::cpuset::CpusetTree,
+    kernel::linux::Linux,
     observe::{Bell, MemoryLimits, PressureTap, Rooms},
-    report::widening::WideningReport,
+    report::{
+        decision::{DecisionRecord, Subject},
+        widening::WideningReport,
+    },
 };
 
 /// What was told and nobody has taken: more than this is forgotten.
 const MOST_TOLD: usize = 1_024;
 
-/// What the thread looks with.
+/// What the thread that adds nodes looks with.
 pub struct Senses {
     /// Memory pressure.
     pub tap: PressureTap,
@@ -54,25 +64,41 @@ pub struct Senses {
 pub struct Widening {
     state: Arc<Mutex<State>>,
     bell: Bell,
+    /// Wakes who makes room on full nodes.
+    crowded: Bell,
+}
+
+/// Who is guarded, and by which figures.
+#[derive(Debug, Default)]
+struct Guards {
+    settings: WideningSettings,
+    guarded: Vec<Guarded>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// For the thread, until it has taken it.
     guarded: Option<(WideningSettings, Vec<Guarded>)>,
+    /// The same for who makes room.
+    guards: Arc<Guards>,
     /// What was added to each, and is not to be taken away yet.
     added: Widened,
     /// Writes under way.
     busy: usize,
     told: Vec<Told>,
+    moved: Vec<Moved>,
+    /// Who can be chosen by the OOM killer because of what was added.
+    exposed: Vec<Exposed>,
     report: WideningReport,
 }
 
 impl Widening {
-    /// Starts the thread. It guards nobody yet.
-    pub fn start(senses: Senses, tree: CpusetTree, gate: Gate) -> io::Result<Self> {
-        let widening = Self { state: Arc::default(), bell: Bell::new()? };
+    /// Starts the threads. They guard nobody yet.
+    pub fn start(senses: Senses, relief: ReliefSenses, tree: CpusetTree, gate: Gate) -> io::Result<Self> {
+        let widening = Self { state: Arc::default(), bell: Bell::new()?, crowded: Bell::new()? };
         senses.tap.listen(widening.bell.clone());
+        let relief = Relief::new(Linux, widening.clone(), relief, tree.clone(), gate.clone());
+        std::thread::Builder::new().name("relief".into()).spawn(move || relief.run())?;
         let guardian = Guardian::new(widening.clone(), senses, tree, gate);
         std::thread::Builder::new().name("widening".into()).spawn(move || guardian.run())?;
         Ok(widening)
@@ -114,7 +140,7 @@ impl Widening {
     }
 
     /// Guards these from now on, and nobody else.
-    pub(super) fn guard(&self, settings: &WideningSettings, mut guarded: Vec<Guarded>) {
+    pub fn guard(&self, settings: &WideningSettings, mut guarded: Vec<Guarded>) {
         let mut state = self.lock();
         for one in &mut guarded {
             // It may have been added since they were looked at.
@@ -122,20 +148,29 @@ impl Widening {
                 one.mems.extend(added);
             }
         }
+        state.guards = Arc::new(Guards { settings: settings.clone(), guarded: guarded.clone() });
         state.guarded = Some((settings.clone(), guarded));
         drop(state);
         self.bell.ring();
     }
 
-    /// What happened since this was last asked.
-    pub(super) fn take_told(&self) -> Vec<Told> {
-        std::mem::take(&mut self.lock().told)
+    /// What happened since this was last asked, to these.
+    pub(super) fn take_records(&self, workloads: &[Workload]) -> Vec<(Subject, DecisionRecord)> {
+        let (told, moved) = {
+            let mut state = self.lock();
+            (std::mem::take(&mut state.told), std::mem::take(&mut state.moved))
+        };
+        let of = |cgroup: &CgroupPath| workloads.iter().find(|one| one.cgroup == *cgroup);
+        let told = told.iter().filter_map(|one| Some(one.record(of(&one.cgroup)?)));
+        let moved = moved.iter().filter_map(|one| Some(one.record(of(&one.cgroup)?)));
+        told.chain(moved).collect()
     }
 
     /// All that happened since the daemon was started.
     pub(super) fn report(&self) -> WideningReport {
         let state = self.lock();
-        WideningReport { widened: state.added.clone(), ..state.report.clone() }
+        let (widened, exposed) = (state.added.clone(), state.exposed.clone());
+        WideningReport { widened, exposed, ..state.report.clone() }
     }
 
     /// Gives back what is not needed any longer: from this turn on it is no part of any goal.

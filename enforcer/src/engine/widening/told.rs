@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Who decided it, where decisions are told.
-const BY: &str = "memory";
+pub(super) const BY: &str = "memory";
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -68,7 +68,7 @@ const LABELS: [(&str, &str, &str, &str); 31] = [
     ("quantile", "`0.5` or `0.99`", "2", "2"),
     (
         "cause",
-        "why pages moved (`syscall`, `mempolicy`, `balancing`, `demotion`, `damon`, `compaction`, `other`), what is not scanned, or why somebody was killed",
+        "why pages moved (`syscall`, `mempolicy`, `balancing`, `demotion`, `damon`, `compaction`, `other`), what is not scanned, why somebody was killed, or whose pages made room",
         "7",
         "7",
     ),

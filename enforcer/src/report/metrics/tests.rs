@@ -20,7 +20,7 @@ use enforcer_core::{
     },
     set::NodeSet,
     topology::synth::Machine,
-    widening::{Refusal, Stage},
+    widening::{Exposed, Refusal, Relieved, Stage},
     workload::{CgroupPath, Origin, QosClass},
 };
 
@@ -382,6 +382,8 @@ fn what_was_done_about_memory_that_ran_out_is_told_by_stage_and_result() {
         "widening_refusals_total{reason=\"strict\"} 1",
         "oom_kills_total{cause=\"memory-limit\"} 1",
         "widened_workloads 0",
+        "relieved_bytes_total{cause=\"bound\"} 4096",
+        "exposed_processes 3",
     ] {
         assert!(text.contains(&format!("\nnuma_enforcer_memory_{line}\n")), "{line} in {text}");
     }
@@ -436,6 +438,15 @@ fn full() -> TickReport {
     widening.widened_at(Stage::Widen, true, 2_000_000);
     widening.refused(Refusal::Strict);
     widening.killed(true);
+    widening.relieved(Relieved::Bound, 4096);
+    let exposed = |because_of: &str| Exposed {
+        cgroup: CgroupPath::new("/a"),
+        because_of: CgroupPath::new(because_of),
+        nodes: NodeSet::new(),
+        processes: 3,
+        pids: vec![7],
+    };
+    widening.exposed = ["/a", "/b"].map(exposed).to_vec();
     report.widening = Some(widening);
     report.rebalanced = Some(Rebalanced { begun: true, report: RebalanceReport::default() });
     let latest = LatestRound {

@@ -29,6 +29,16 @@ const WIDENED: Family = Family::gauge(
     &[],
     "Workloads that have memory nodes beside those that they were granted.",
 );
+const RELIEVED: Family = Family::counter(
+    "memory_relieved_bytes_total",
+    &["cause"],
+    "Bytes that were moved off memory nodes that were nearly full: of processes that are bound there (bound), or of neighbours of workloads that are declared to stay (neighbour).",
+);
+const EXPOSED: Family = Family::gauge(
+    "memory_exposed_processes",
+    &[],
+    "Processes that the OOM killer may choose because of memory nodes that were added.",
+);
 const LATENCY: Family = Family::gauge(
     "memory_widening_latency_seconds",
     &["quantile"],
@@ -36,7 +46,7 @@ const LATENCY: Family = Family::gauge(
 );
 
 /// Every metric of this file.
-pub(super) const ALL: &[&Family] = &[&STEPS, &REFUSALS, &KILLS, &WIDENED, &LATENCY];
+pub(super) const ALL: &[&Family] = &[&STEPS, &REFUSALS, &KILLS, &WIDENED, &RELIEVED, &EXPOSED, &LATENCY];
 
 /// Absent where nobody is guarded.
 pub(super) fn put(report: Option<&WideningReport>, scrape: &mut Scrape) {
@@ -47,12 +57,14 @@ pub(super) fn put(report: Option<&WideningReport>, scrape: &mut Scrape) {
             scrape.put(&STEPS, &[stage, result], Some(to_f64(count)));
         }
     }
-    for (family, counts) in [(&REFUSALS, &report.refused), (&KILLS, &report.kills)] {
+    let counted = [(&REFUSALS, &report.refused), (&KILLS, &report.kills), (&RELIEVED, &report.relieved)];
+    for (family, counts) in counted {
         for (label, count) in counts {
             scrape.put(family, &[*label], Some(to_f64(*count)));
         }
     }
     scrape.put(&WIDENED, &[], Some(to_f64(report.widened.len() as u64)));
+    scrape.put(&EXPOSED, &[], Some(to_f64(report.exposed_processes() as u64)));
     if let Some(latency) = report.latency {
         scrape.put(&LATENCY, &["0.5"], Some(to_f64(latency.p50_ns) / SECOND));
         scrape.put(&LATENCY, &["0.99"], Some(to_f64(latency.p99_ns) / SECOND));

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -32,6 +34,7 @@ fn guarded(name: &str, home: &str, allowed: &str) -> Guarded {
         strict: false,
         above: Vec::new(),
         bound: None,
+        bytes: BTreeMap::new(),
     }
 }
 
@@ -82,17 +85,17 @@ fn steps_are_two_seconds_apart_unless_it_is_an_emergency() {
     let mut watch = watch(vec![guarded("/a", "0", "0-3")]);
     let path = CgroupPath::new("/a");
     looked(&mut watch, 0, [3, 90, 90, 90]);
-    let steps = |watch: &mut Watch, at| {
+    let steps = |watch: &mut Watch, at, node_2| {
         watch.written(&path, true);
-        looked(watch, at, [0, 0, 90, 90])
+        looked(watch, at, [0, 0, node_2, 90])
     };
     assert_eq!(watch.guards()[0].guarded().mems.to_string(), "0-1");
-    assert_eq!(steps(&mut watch, 1_999), [""; 0]);
-    assert_eq!(steps(&mut watch, 2_000), ["/a: 0-2"]);
+    assert_eq!(steps(&mut watch, 1_999, 90), [""; 0]);
+    assert_eq!(steps(&mut watch, 2_000, 90), ["/a: 0-2"]);
     watch.note_sign(Sign::ReclaimRetry, NodeId(0), 2);
-    assert_eq!(steps(&mut watch, 2_099), [""; 0]);
+    assert_eq!(steps(&mut watch, 2_099, 11), [""; 0]);
     watch.note_sign(Sign::ReclaimRetry, NodeId(0), 2);
-    assert_eq!(steps(&mut watch, 2_100), ["/a: 0-3"]);
+    assert_eq!(steps(&mut watch, 2_100, 11), ["/a: 0-3"]);
 }
 
 #[test]
@@ -124,6 +127,45 @@ fn whoever_reaches_its_own_limit_first_is_left_alone() {
 }
 
 #[test]
+fn neighbours_of_a_strict_one_are_widened_the_largest_first_until_that_will_do() {
+    let strict = Guarded { strict: true, ..guarded("/strict", "0", "0-3") };
+    let neighbour = |name: &str, home: &str, gib: u64| {
+        let bytes = home.parse::<u32>().map(|node| [(NodeId(node), gib * GIB)].into()).unwrap();
+        Guarded { bytes, ..guarded(name, home, "0-3") }
+    };
+    let away = neighbour("/away", "1", 90);
+    let here = |name: &str, gib: u64| neighbour(name, "0", gib);
+    // Room for 13 GiB is missing: 16 % of the node, and 3 are left.
+    let others = [here("/small", 4), here("/mid", 6), here("/big", 10), away];
+    let mut watch = watch([strict.clone()].into_iter().chain(others).collect());
+    looked(&mut watch, 0, [50, 90, 90, 90]);
+    let said = looked(&mut watch, 60_000, [3, 90, 90, 90]);
+    // Each of them is short as well, and would be widened for itself.
+    assert!(said.contains(&"/strict: strict".to_owned()), "{said:?}");
+    let alone = |others: Vec<Guarded>, gib| {
+        let mut watch = super::Watch::default();
+        let low =
+            WideningSettings { widen_percent: 1, arm_percent: 2, release_percent: 16, ..Default::default() };
+        watch.follow(&low, [strict.clone()].into_iter().chain(others).collect());
+        watch.note_sign(Sign::DirectReclaim, NodeId(0), 7);
+        looked(&mut watch, 0, gib)
+    };
+    let both = |name: &str, gib: u64| Guarded {
+        mems: set("0-1"),
+        bytes: [(NodeId(0), gib * GIB)].into(),
+        ..guarded(name, "0", "0-3")
+    };
+    assert_eq!(
+        alone(vec![here("/small", 4), here("/mid", 6), here("/big", 10)], [3, 90, 90, 90]),
+        ["/strict: strict", "/mid: 0-1", "/big: 0-1"]
+    );
+    // One that has a node with room already counts, and needs no other.
+    assert_eq!(alone(vec![both("/wide", 20), here("/big", 10)], [3, 90, 90, 90]), ["/strict: strict"]);
+    // Nobody has room anywhere.
+    assert_eq!(alone(vec![here("/big", 10)], [3, 9, 9, 9]), ["/strict: strict"]);
+}
+
+#[test]
 fn direct_reclaim_is_about_the_cgroup_or_about_who_runs_there() {
     let mut watch =
         watch(vec![guarded("/a", "0", "0-3"), guarded("/bb", "0", "0-3"), guarded("/ccc", "1", "0-3")]);
@@ -133,6 +175,16 @@ fn direct_reclaim_is_about_the_cgroup_or_about_who_runs_there() {
     };
     assert_eq!(at(&mut watch, 0, 3), ["/bb: 0-1"]);
     assert_eq!(at(&mut watch, 10, 99), ["/a: 0-1"]);
+}
+
+#[test]
+fn who_was_killed_is_widened_earlier_also_in_its_next_life() {
+    let mut watch = watch(vec![guarded("/a", "0", "0-3"), guarded("/b", "0", "0-3")]);
+    watch.killed(&CgroupPath::new("/a"));
+    assert_eq!(looked(&mut watch, 0, [5, 90, 90, 90]), ["/a: 0-1"]);
+    let again = Guarded { cgroup_id: Some(77), ..guarded("/a", "0", "0-3") };
+    watch.follow(&WideningSettings::default(), vec![again]);
+    assert_eq!(looked(&mut watch, 60_000, [5, 90, 90, 90]), ["/a: 0-1"]);
 }
 
 #[test]
@@ -167,6 +219,7 @@ proptest! {
         let guarded: Vec<_> = homes.iter().zip(["/a", "/bb", "/ccc", "/dddd"]).map(|((home, allowed, strict), name)| {
             Guarded {
                 strict: *strict,
+                bytes: [(NodeId(*home), u64::from(*allowed) * GIB)].into(),
                 ..guarded(name, &home.to_string(), &of(*allowed).to_string())
             }
         }).collect();

@@ -1,0 +1,229 @@
+//! What moves away from a memory node that is nearly full, for those who cannot go elsewhere.
+//!
+//! Problem: two sorts of processes are not helped by another node. One has bound its memory to the full node itself
+//! (`MPOL_BIND`): its cpuset was widened, and it is killed all the same, because its policy allows the kernel no other node.
+//! The other is of a workload that is declared to stay. Idea: room on the full node itself. Of the bound process its own
+//! pages go to the node that was added, where they may be although its policy would not have put them there
+//! (`move_pages(2)` asks the cpuset and not the policy), and it goes on filling the room that they leave. For the one that
+//! stays it is pages of neighbours that may be elsewhere.
+//!
+//! Terminology. A node is *short* below the mark at which a workload is armed; what is *wanted* is the room up to the mark
+//! at which it is released. *Tenants* are the processes whose pages may go.
+//!
+//! Never: pages go to a node that is short itself, or below a tenth of what that has; more than is wanted; pages of a
+//! neighbour that it has bound to the node itself; anything of a workload that is declared to stay.
+//!
+//! Cost: one pass over the mappings of the tenants and a sort of them for each short node.
+
+use super::{NodeRoom, stage::Marks, tenant::Tenant};
+use crate::{
+    demotion::{Flow, Piece},
+    id::NodeId,
+    policy::WideningSettings,
+    set::NodeSet,
+};
+
+/// A node keeps more than one part in so many of its memory.
+const PARTS: u64 = 10;
+
+/// Whose pages go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Relieved {
+    /// Those of processes that are bound to the node: for themselves.
+    Bound,
+    /// Those that are not: for a neighbour that is declared to stay.
+    Neighbour,
+}
+
+impl Relieved {
+    /// As in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bound => "bound",
+            Self::Neighbour => "neighbour",
+        }
+    }
+}
+
+/// What there is on the machine while nodes are short.
+#[derive(Debug, Clone, Copy)]
+pub struct Crowd<'a> {
+    /// All that each node has.
+    pub rooms: &'a [(NodeId, NodeRoom)],
+    /// Those that are short.
+    pub short: &'a NodeSet,
+    /// What short is.
+    pub settings: &'a WideningSettings,
+}
+
+/// Of these the nodes that are nearly full.
+pub fn short(nodes: &NodeSet, rooms: &[(NodeId, NodeRoom)], settings: &WideningSettings) -> NodeSet {
+    let is_short = |room: &NodeRoom| Marks::of(settings, room.managed).is_short(room.room());
+    let of = rooms.iter().filter(|(node, room)| nodes.contains(*node) && is_short(room));
+    of.map(|(node, _)| *node).collect()
+}
+
+/// What goes away from the short ones of `from`, of tenants that may use `mems`. `order` is the order in which nodes take
+/// pages; others of `mems` come after these.
+pub fn relief(
+    whose: Relieved,
+    tenants: &[Tenant],
+    from: &NodeSet,
+    mems: &NodeSet,
+    order: &[NodeId],
+    crowd: &Crowd<'_>,
+) -> Vec<Flow> {
+    let Crowd { rooms, short, settings } = *crowd;
+    let known = |node: NodeId| rooms.iter().find(|(id, _)| *id == node).map(|(_, room)| *room);
+    let others = mems.iter().filter(|node| !order.contains(node));
+    let targets = order.iter().copied().filter(|node| mems.contains(*node)).chain(others);
+    let mut takers: Vec<(NodeId, u64)> = targets
+        .filter(|node| !short.contains(*node))
+        .filter_map(|node| {
+            let room = known(node)?;
+            Some((node, room.headroom().saturating_sub(room.managed / PARTS)))
+        })
+        .collect();
+    let mut flows = Vec::new();
+    for from in short.intersection(from).intersection(mems).iter() {
+        let Some(room) = known(from) else { continue };
+        let (pieces, mut there) = pieces(whose, tenants, from, short);
+        let mut wanted = Marks::of(settings, room.managed).missing(room.room());
+        for (to, left) in &mut takers {
+            let bytes = wanted.min(there).min(*left);
+            if bytes == 0 {
+                continue;
+            }
+            (wanted, there, *left) = (wanted - bytes, there - bytes, *left - bytes);
+            flows.push(Flow { from, to: *to, pieces: pieces.clone(), bytes });
+        }
+    }
+    flows
+}
+
+/// What may go from a node, the largest mappings first, and how much that is.
+fn pieces(whose: Relieved, tenants: &[Tenant], from: NodeId, short: &NodeSet) -> (Vec<Piece>, u64) {
+    let may = |bound: Option<&NodeSet>| match whose {
+        // Where one of its nodes has room the kernel finds that.
+        Relieved::Bound => bound.is_some_and(|nodes| nodes.is_subset(short)),
+        Relieved::Neighbour => bound.is_none(),
+    };
+    let mut found: Vec<(u64, Piece)> = Vec::new();
+    for tenant in tenants {
+        for held in tenant.mappings.iter().filter(|held| may(held.bound.as_ref())) {
+            let bytes = held.on(from);
+            if bytes > 0 {
+                found.push((bytes, Piece { pid: tenant.pid, range: held.range }));
+            }
+        }
+    }
+    found.sort_by_key(|(bytes, piece)| (std::cmp::Reverse(*bytes), piece.pid, piece.range));
+    let sum = found.iter().fold(0u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
+    (found.into_iter().map(|(_, piece)| piece).collect(), sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn set(text: &str) -> NodeSet {
+        text.parse().unwrap()
+    }
+
+    /// Nodes of 100 GiB with so much left: short below 8, wanted up to 16.
+    fn rooms(gib: &[u64]) -> Vec<(NodeId, NodeRoom)> {
+        let room = |gib: &u64| NodeRoom { free: gib * GIB, managed: 100 * GIB, ..NodeRoom::default() };
+        (0..).map(NodeId).zip(gib.iter().map(room)).collect()
+    }
+
+    /// Mappings by policy and GiB on nodes 0 and 1.
+    fn tenant(pid: u32, mappings: &[(&str, u64, u64)]) -> Tenant {
+        let mut tenant = Tenant::new(pid);
+        for (index, (policy, on_0, on_1)) in mappings.iter().enumerate() {
+            let pages = |gib: u64| gib << 18;
+            let (address, on_0, on_1) = (index + 1, pages(*on_0), pages(*on_1));
+            tenant.add_line(&format!("{address}000 {policy} anon=1 N0={on_0} N1={on_1} kernelpagesize_kB=4"));
+        }
+        tenant
+    }
+
+    /// `from>to GiB: pid@mapping ..` of each flow.
+    fn said(whose: Relieved, tenants: &[Tenant], mems: &str, gib: &[u64]) -> Vec<String> {
+        let (mems, rooms, settings) = (set(mems), rooms(gib), WideningSettings::default());
+        let all = (0..8).map(NodeId).collect();
+        let short = short(&all, &rooms, &settings);
+        let crowd = Crowd { rooms: &rooms, short: &short, settings: &settings };
+        let flows = relief(whose, tenants, &all, &mems, &[NodeId(2), NodeId(1)], &crowd);
+        let piece = |piece: &Piece| format!("{}@{:x}", piece.pid, piece.range.start >> 12);
+        let flow = |flow: &Flow| {
+            let pieces: Vec<_> = flow.pieces.iter().map(piece).collect();
+            format!("{}>{} {}: {}", flow.from, flow.to, flow.bytes / GIB, pieces.join(" "))
+        };
+        flows.iter().map(flow).collect()
+    }
+
+    #[test]
+    fn pages_of_who_is_bound_go_where_there_is_room() {
+        let bound = [tenant(7, &[("bind:0", 20, 0), ("default", 30, 0), ("bind:0", 40, 5)])];
+        for (mems, gib, expected) in [
+            ("0-1", [4, 50, 50], vec!["0>1 12: 7@3 7@1"]),
+            ("0-1", [9, 50, 50], vec![]),
+            ("0", [4, 50, 50], vec![]),
+            ("0-1", [4, 7, 50], vec![]),
+            ("0-1", [4, 9, 50], vec![]),
+            // The order of nodes, and what a node has to keep.
+            ("0-2", [4, 50, 50], vec!["0>2 12: 7@3 7@1"]),
+            ("0-2", [4, 50, 15], vec!["0>2 5: 7@3 7@1", "0>1 7: 7@3 7@1"]),
+        ] {
+            assert_eq!(said(Relieved::Bound, &bound, mems, &gib), expected, "{mems} {gib:?}");
+        }
+    }
+
+    #[test]
+    fn who_is_bound_to_a_node_with_room_needs_no_help() {
+        let two = [tenant(7, &[("bind:0-1", 20, 20), ("prefer:0", 20, 0), ("interleave:0", 9, 0)])];
+        assert_eq!(said(Relieved::Bound, &two, "0-2", &[4, 50, 50]), [""; 0]);
+        assert_eq!(said(Relieved::Bound, &two, "0-2", &[4, 4, 50]), ["0>2 12: 7@1", "1>2 12: 7@1"]);
+    }
+
+    #[test]
+    fn neighbours_give_what_they_have_not_bound_and_no_more_than_that() {
+        let neighbours =
+            [tenant(8, &[("default", 3, 0), ("bind:0", 50, 0)]), tenant(7, &[("default", 5, 0)])];
+        assert_eq!(said(Relieved::Neighbour, &neighbours, "0-1", &[4, 50, 50]), ["0>1 8: 7@1 8@1"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_goes_than_is_wanted_there_is_and_there_is_room_for(
+            gib in proptest::array::uniform4(0u64..100), mems in 1u32..16, from in 0u32..16,
+            held in proptest::collection::vec((0u32..3, 0u64..40, 0u64..40), 0..6), neighbour: bool,
+        ) {
+            let of = |bits: u32| (0..4).filter(|id| bits & (1 << id) != 0).map(NodeId).collect::<NodeSet>();
+            let policies = ["bind:0", "default", "bind:0-1"];
+            let mappings: Vec<_> = held.iter().map(|(policy, a, b)| (policies[*policy as usize], *a, *b)).collect();
+            let (tenants, rooms) = ([tenant(3, &mappings)], rooms(&gib));
+            let (mems, settings) = (of(mems), WideningSettings::default());
+            let short = short(&of(15), &rooms, &settings);
+            let whose = if neighbour { Relieved::Neighbour } else { Relieved::Bound };
+            let crowd = Crowd { rooms: &rooms, short: &short, settings: &settings };
+            let flows = relief(whose, &tenants, &of(from), &mems, &[NodeId(3)], &crowd);
+            for node in 0..4u32 {
+                let out: u64 = flows.iter().filter(|flow| flow.from == NodeId(node)).map(|flow| flow.bytes).sum();
+                let into: u64 = flows.iter().filter(|flow| flow.to == NodeId(node)).map(|flow| flow.bytes).sum();
+                let has = gib[node as usize];
+                prop_assert!(out == 0 || (has < 8 && out <= (16 - has) * GIB && of(from).intersection(&mems).contains(NodeId(node))));
+                prop_assert!(into == 0 || (has >= 10 && into <= (has - 10) * GIB && mems.contains(NodeId(node))));
+                let there: u64 = tenants[0].mappings.iter().map(|held| held.on(NodeId(node))).sum();
+                prop_assert!(out <= there);
+            }
+            for flow in &flows {
+                prop_assert!(flow.bytes > 0 && !flow.pieces.is_empty() && flow.from != flow.to);
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Tells who can be chosen by the OOM killer because of a widening: once when it begins, and for as long as it lasts in the report.
+
+use enforcer_core::{
+    sample::Sample,
+    widening::{Exposed, exposed},
+    workload::Workload,
+};
+
+use super::{Widening, told::BY};
+use crate::{
+    engine::decisions::{entry, subject},
+    report::decision::{DecisionRecord, DecisionState, Subject},
+};
+
+impl Widening {
+    /// Looks who is exposed now; returns the word on those that were not before.
+    pub(in crate::engine) fn note_exposed(
+        &self,
+        workloads: &[Workload],
+        sample: &Sample,
+    ) -> Vec<(Subject, DecisionRecord)> {
+        let added = self.added();
+        let now = exposed(&added, workloads, sample);
+        let mut state = self.lock();
+        let same = |one: &Exposed, other: &Exposed| {
+            (&one.cgroup, &one.because_of, &one.nodes) == (&other.cgroup, &other.because_of, &other.nodes)
+        };
+        let new: Vec<Exposed> =
+            now.iter().filter(|one| !state.exposed.iter().any(|other| same(one, other))).cloned().collect();
+        state.exposed = now;
+        drop(state);
+        let record = |one: &Exposed| {
+            let workload = workloads.iter().find(|workload| workload.cgroup == one.cgroup)?;
+            let reason = one.sentence();
+            tracing::info!("{}: {reason}", one.cgroup);
+            Some((subject(workload), DecisionRecord { reason, ..entry(BY, DecisionState::Changed) }))
+        };
+        new.iter().filter_map(record).collect()
+    }
+}

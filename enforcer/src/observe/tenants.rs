@@ -1,0 +1,68 @@
+//! What the processes of a cgroup have on which memory node, read when a node is nearly full.
+//!
+//! Reading `numa_maps` walks the page tables of a process with its mmap lock held for reading, which its page faults do not wait
+//! for where the kernel locks each mapping (since 6.4). So it is read only for who may have to give pages, and of so many
+//! processes at most. A process that has ended has none.
+
+use std::path::Path;
+
+use enforcer_core::widening::Tenant;
+
+use super::policies::each_line;
+use crate::host::{HostRoot, processes::processes_in};
+
+/// Most processes of a cgroup that are read.
+const MOST: usize = 1_024;
+
+/// Reads tenants of a host.
+#[derive(Debug, Clone)]
+pub struct Tenants(HostRoot);
+
+impl Tenants {
+    /// Of this host.
+    pub fn new(host: &HostRoot) -> Self {
+        Self(host.clone())
+    }
+
+    /// Where processes are.
+    pub fn proc(&self) -> &Path {
+        &self.0.proc
+    }
+
+    /// The processes of a cgroup, by its directory, and of those below it.
+    pub fn of(&self, cgroup: &Path) -> Result<Vec<Tenant>, String> {
+        let processes = processes_in(cgroup)?;
+        let tenant = |pid: u32| {
+            let mut tenant = Tenant::new(pid);
+            each_line(&self.0, pid, "numa_maps", |line| tenant.add_line(line)).ok()?;
+            Some(tenant)
+        };
+        Ok(processes.into_iter().take(MOST).filter_map(tenant).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn processes_below_are_read_and_those_that_ended_are_not() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let put = |file: &str, text: &str| {
+            let path = dir.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("cgroup/cgroup.procs", "4\n");
+        put("cgroup/leaf/cgroup.procs", "5\n6\n");
+        put("proc/4/numa_maps", "1000 bind:0 anon=2 N0=2 kernelpagesize_kB=4\n");
+        put("proc/5/numa_maps", "1000 default anon=2 N0=2 kernelpagesize_kB=4\n");
+        let tenants = Tenants::new(&HostRoot::captured(dir.path()));
+        let found = tenants.of(&dir.path().join("cgroup")).unwrap();
+        let seen: Vec<_> = found.iter().map(|one| (one.pid, one.bound_bytes())).collect();
+        assert_eq!(seen, [(4, 8192), (5, 0)]);
+        assert!(tenants.of(&dir.path().join("gone")).unwrap_err().contains("cgroup.procs"));
+    }
+}
