@@ -203,6 +203,7 @@ mod tests {
             let above = cgroup.ancestors().filter(|path| !path.is_root());
             let above = above.map(|path| (path, NodeSet::new())).collect();
             Guarded {
+                bytes: BTreeMap::new(),
                 cgroup,
                 cgroup_id,
                 home: NodeSet::new(),
