@@ -33,7 +33,11 @@ pub(crate) fn unprivileged(arguments: &[&str]) -> (Command, TempDir) {
     let open = TempDir::with_prefix("numa-enforcer-").unwrap();
     fs::set_permissions(open.path(), Permissions::from_mode(0o755)).unwrap();
     let copy = open.path().join("numa-enforcer");
-    fs::copy(env!("CARGO_BIN_EXE_numa-enforcer"), &copy).unwrap();
+    // Not by this process: a child that another thread makes meanwhile would have it open for writing, and it could not
+    // be run.
+    let copied =
+        Command::new("cp").args([env!("CARGO_BIN_EXE_numa-enforcer").as_ref(), copy.as_path()]).status();
+    assert!(copied.unwrap().success());
     let mut command = program(&[]);
     if fs::metadata("/proc/self").unwrap().uid() == 0 {
         command = Command::new(copy);
