@@ -339,7 +339,7 @@ fn default_state_dir() -> PathBuf {
 pub enum TableOrJson {
     /// For people.
     Table,
-    /// For programs; `numa-enforcer schema` prints its schema.
+    /// For programs; `numa-enforcer schema --help` lists the schemas.
     Json,
 }
 
@@ -348,7 +348,7 @@ pub enum TableOrJson {
 pub enum AuditOutput {
     /// For people.
     Table,
-    /// For programs; `numa-enforcer schema` prints its schema.
+    /// For programs; `numa-enforcer schema audit` prints its schema.
     Json,
     /// For the textfile collector of `node_exporter`.
     Prometheus,

@@ -33,7 +33,7 @@ const LARGEST: usize = 64 << 20;
 
 /// Nobody listens.
 #[derive(Debug, Error)]
-#[error("no daemon runs: {path}: {cause}; --socket PATH names another", path = path.display())]
+#[error("no daemon runs here (--socket PATH names another place): {path}: {cause}", path = path.display())]
 pub(super) struct NoDaemon {
     path: PathBuf,
     #[source]

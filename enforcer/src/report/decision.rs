@@ -185,7 +185,8 @@ pub fn render(explanation: &Explanation, style: Style) -> String {
     }
     match (decisions.len(), forgotten) {
         (0, _) => out.push_str(
-            "\nNothing was decided about it: no [[workload]] declares it, and no runtime announced it.\n",
+            "\nNothing was decided about it: no [[workload]] declares it and no runtime announced it,\n\
+             or this machine has CPUs on one NUMA node only.\n",
         ),
         (_, 0) => {}
         (_, forgotten) => {

@@ -64,9 +64,15 @@ impl Default for RebalanceSettings {
 
 impl RebalanceSettings {
     pub(super) fn validate(&self) -> Result<(), PolicyError> {
-        for (key, low, low_value, high_value) in [
-            ("start_above", "stop_below", self.stop_below, self.start_above),
-            ("enough_above", "short_below", self.short_below, self.enough_above),
+        for (key, low, low_value, high_value, too_low) in [
+            ("start_above", "stop_below", self.stop_below, self.start_above, "it must be above `stop_below`"),
+            (
+                "enough_above",
+                "short_below",
+                self.short_below,
+                self.enough_above,
+                "it must be above `short_below`",
+            ),
         ] {
             // Written so that NaN, which TOML can spell, is refused as well.
             for (key, value) in [(low, low_value), (key, high_value)] {
@@ -76,8 +82,7 @@ impl RebalanceSettings {
                 }
             }
             if high_value <= low_value {
-                let problem = "it must be above the ratio that it goes with";
-                return Err(refused(format!("rebalance.{key}"), high_value, problem));
+                return Err(refused(format!("rebalance.{key}"), high_value, too_low));
             }
         }
         if self.horizon.is_zero() {
