@@ -53,7 +53,8 @@ fn story(checks: &mut Checks) -> Result<()> {
     let pids = container.cgroup.read("cgroup.procs")?;
     let pid = pids.lines().next().context("the container has no process")?.parse()?;
     let before = memory::share_on(pid, node)?;
-    checks.above("share of its memory on the slow node at first", 0.9, Some(before));
+    // What the runtime prepared before the container had its cpuset is elsewhere: its arguments, for one.
+    checks.above("share of its few pages on the slow node at first", 0.5, Some(before));
 
     daemon.metrics_after_ticks(2)?;
     checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
