@@ -8,18 +8,16 @@
 //! keeps reading pages that the kernel would bring to faster memory if it might; or little is left of the slow memory
 //! itself. The end is [`warm`]: nodes are added and none is taken away, so no page moves.
 //!
-//! Terminology. A *cold start* is what the grant says of it ([`ColdStart`]): until when, and which nodes then. It is *wanted*
+//! Terminology. A *cold start* is what the grant says of it ([`crate::place::ColdStart`]): until when, and which nodes then. It is *wanted*
 //! on fast memory when hinting faults cover a tenth of it in a second, twice in succession: while a
 //! program fills its memory it touches every page once, and that is no sign.
 //!
 //! Must never end because something is not known. The beginning is in the grant, which outlives the daemon; what is
 //! remembered here does not, and costs a few turns. Cost: constant for each that is starting.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
-use serde::{Deserialize, Serialize};
-
-use crate::place::{Allocations, ColdStart, Holder, Update, warm};
+use crate::place::{Allocations, Grant, Holder, Update, warm};
 
 /// Time over which memory that grows by less than a hundredth has stopped growing, in ns.
 const STILL_NS: u64 = 5_000_000_000;
@@ -33,8 +31,7 @@ const WANTED: u64 = 10;
 const WANTED_LOOKS: u32 = 2;
 
 /// Why a cold start is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
     /// The time that was asked for is up.
     Time,
@@ -94,24 +91,25 @@ impl ColdStarts {
     pub fn turn(
         &mut self,
         allocations: &mut Allocations,
-        look: impl Fn(&Holder) -> Look,
+        look: impl Fn(&Holder, &Grant) -> Look,
         now_ns: u64,
     ) -> (Vec<Ended>, bool) {
-        let starting = allocations.iter().filter_map(|(holder, grant)| {
-            grant.cold_start.as_ref().map(|start| (holder.clone(), start.clone(), grant.clone()))
-        });
-        let starting: Vec<_> = starting.collect();
-        self.0.retain(|holder, _| starting.iter().any(|(other, ..)| other == holder));
+        let starting = allocations.iter().filter(|(_, grant)| grant.cold_start.is_some());
+        let starting: Vec<(Holder, Grant)> =
+            starting.map(|(holder, grant)| (holder.clone(), grant.clone())).collect();
+        self.0.retain(|holder, _| starting.iter().any(|(other, _)| other == holder));
         let (mut ended, mut changed) = (Vec::new(), false);
-        for (holder, start, mut grant) in starting {
+        for (holder, mut grant) in starting {
+            let Some(start) = &mut grant.cold_start else { continue };
             let Some(began_ns) = start.began_ns.filter(|began_ns| *began_ns <= now_ns) else {
-                grant.cold_start = Some(ColdStart { began_ns: Some(now_ns), ..start });
+                start.began_ns = Some(now_ns);
                 allocations.give(holder, grant);
                 changed = true;
                 continue;
             };
+            let after = start.after;
             let course = self.0.entry(holder.clone()).or_default();
-            let Some(why) = course.over(&start, &look(&holder), began_ns, now_ns) else { continue };
+            let Some(why) = course.over(after, &look(&holder, &grant), began_ns, now_ns) else { continue };
             self.0.remove(&holder);
             if let Some(update) = warm(allocations, &holder) {
                 changed = true;
@@ -123,9 +121,9 @@ impl ColdStarts {
 }
 
 impl Course {
-    fn over(&mut self, start: &ColdStart, look: &Look, began_ns: u64, now_ns: u64) -> Option<Over> {
+    fn over(&mut self, after: Duration, look: &Look, began_ns: u64, now_ns: u64) -> Option<Over> {
         let age = now_ns - began_ns;
-        let after = u64::try_from(start.after.as_nanos()).unwrap_or(u64::MAX);
+        let after = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
         let is_short = look.slow.is_some_and(|(free, all)| {
             u128::from(free) * u128::from(SHORT.1) < u128::from(all) * u128::from(SHORT.0)
         });
@@ -164,12 +162,10 @@ impl Course {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use proptest::prelude::*;
 
     use super::*;
-    use crate::place::{Grant, PodName};
+    use crate::place::{ColdStart, PodName};
 
     const SECOND: u64 = 1_000_000_000;
     const MIB: u64 = 1 << 20;
@@ -198,10 +194,14 @@ mod tests {
     fn course(after: u64, looks: impl Iterator<Item = Look>) -> Option<(u64, Over)> {
         let (mut allocations, mut starts) = (starting(after), ColdStarts::default());
         looks.zip(100u64..).find_map(|(look, second)| {
-            let (ended, _) = starts.turn(&mut allocations, |_| look, second * SECOND);
+            let (ended, _) = starts.turn(&mut allocations, |_, _| look, second * SECOND);
             let ended = ended.into_iter().next()?;
             assert_eq!(ended.update.mems.unwrap().to_string(), "0,4");
-            assert_eq!(starts.turn(&mut allocations, |_| look, second * SECOND), (Vec::new(), false), "once");
+            assert_eq!(
+                starts.turn(&mut allocations, |_, _| look, second * SECOND),
+                (Vec::new(), false),
+                "once"
+            );
             Some((second - 100, ended.why))
         })
     }
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn the_beginning_outlives_who_watches() {
         let mut allocations = starting(60);
-        let nothing = |_: &Holder| Look::default();
+        let nothing = |_: &Holder, _: &Grant| Look::default();
         let turn = |allocations: &mut Allocations, second: u64| {
             ColdStarts::default().turn(allocations, nothing, second * SECOND)
         };

@@ -9,7 +9,7 @@ use enforcer_core::{
     cold_start::{ColdStarts, Look},
     id::NodeId,
     model::{Model, TrafficSource, WorkloadModel},
-    place::{Containers, Holder},
+    place::{Grant, Holder},
     sample::{NodeSample, Sample},
     set::NodeSet,
     workload::{CgroupPath, Workload},
@@ -36,22 +36,15 @@ pub(super) struct Seen<'a> {
 
 /// Ends the cold starts that are over, and says so.
 pub(super) fn turn(state: &mut State, starts: &mut ColdStarts, seen: Seen<'_>, now_ns: u64) {
-    let cgroups = cgroups(&state.containers);
-    let mems: BTreeMap<Holder, NodeSet> = state
-        .allocations
-        .iter()
-        .filter(|(_, grant)| grant.cold_start.is_some())
-        .map(|(holder, grant)| (holder.clone(), grant.mems.clone()))
-        .collect();
-    let look = |holder: &Holder| {
-        let slow = mems.get(holder).and_then(|mems| room(mems, &seen.sample.nodes));
-        Look { slow, ..cgroups.get(holder).map(|cgroup| seen.look(cgroup)).unwrap_or_default() }
+    let State { allocations, containers, .. } = &mut *state;
+    let look = |holder: &Holder, grant: &Grant| Look {
+        slow: room(&grant.mems, &seen.sample.nodes),
+        ..containers.cgroup_of(holder).map(|cgroup| seen.look(cgroup)).unwrap_or_default()
     };
-    let (ended, changed) = starts.turn(&mut state.allocations, look, now_ns);
+    let (ended, changed) = starts.turn(allocations, look, now_ns);
     for one in ended {
-        let Some(workload) = cgroups.get(&one.update.holder).and_then(|cgroup| seen.workload(cgroup)) else {
-            continue;
-        };
+        let cgroup = state.containers.cgroup_of(&one.update.holder);
+        let Some(workload) = cgroup.and_then(|cgroup| seen.workload(cgroup)) else { continue };
         let reason = format!("its cold start is over: {}", one.why);
         tracing::info!("{}: {reason}", workload.name);
         let mut record = entry("turn", DecisionState::Changed);
@@ -61,10 +54,6 @@ pub(super) fn turn(state: &mut State, starts: &mut ColdStarts, seen: Seen<'_>, n
     if changed {
         state.grants_changed();
     }
-}
-
-fn cgroups(containers: &Containers) -> BTreeMap<Holder, CgroupPath> {
-    containers.cgroups().map(|(cgroup, holder)| (holder.clone(), cgroup.clone())).collect()
 }
 
 /// Free and all bytes of these nodes; nothing where one of them does not tell.

@@ -367,12 +367,17 @@ impl Containers {
 
     /// Each container's cgroup and who it is, those that are given included.
     pub fn cgroups(&self) -> impl Iterator<Item = (&CgroupPath, &Holder)> {
-        self.holders.values().filter_map(|holder| Some((self.member(holder)?.cgroup.as_ref()?, holder)))
+        self.holders.values().filter_map(|holder| Some((self.cgroup_of(holder)?, holder)))
     }
 
     /// The cgroup of a container, where the runtime's name of it was understood.
     pub fn cgroup(&self, id: &str) -> Option<&CgroupPath> {
-        self.member(self.holders.get(id)?)?.cgroup.as_ref()
+        self.cgroup_of(self.holders.get(id)?)
+    }
+
+    /// The same by who it is.
+    pub fn cgroup_of(&self, holder: &Holder) -> Option<&CgroupPath> {
+        self.member(holder)?.cgroup.as_ref()
     }
 
     /// Which container has this id.

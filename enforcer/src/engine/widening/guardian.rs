@@ -9,7 +9,10 @@
 use std::{
     fmt::Write as _,
     os::fd::OwnedFd,
-    sync::mpsc::{Receiver, Sender, channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
     time::{Duration, Instant},
 };
 
@@ -112,10 +115,16 @@ impl Guardian {
 
     /// Goes on with whom the turns hand in.
     fn follow(&mut self) {
-        let Some((settings, guarded)) = self.widening.lock().guarded.take() else { return };
-        self.files.follow(&guarded);
-        self.senses.limits.follow(guarded.iter().map(|one| &one.cgroup));
-        self.watch.follow(&settings, guarded);
+        let guards = {
+            let mut state = self.widening.lock();
+            if !std::mem::take(&mut state.anew) {
+                return;
+            }
+            Arc::clone(&state.guards)
+        };
+        self.files.follow(&guards.guarded);
+        self.senses.limits.follow(guards.guarded.iter().map(|one| &one.cgroup));
+        self.watch.follow(&guards.settings, guards.guarded.clone());
     }
 
     /// Takes what the kernel told.

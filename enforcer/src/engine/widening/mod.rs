@@ -77,10 +77,9 @@ struct Guards {
 
 #[derive(Debug, Default)]
 struct State {
-    /// For the thread, until it has taken it.
-    guarded: Option<(WideningSettings, Vec<Guarded>)>,
-    /// The same for who makes room.
     guards: Arc<Guards>,
+    /// The thread that adds nodes has not taken these yet.
+    anew: bool,
     /// What was added to each, and is not to be taken away yet.
     added: Widened,
     /// Writes under way.
@@ -148,8 +147,8 @@ impl Widening {
                 one.mems.extend(added);
             }
         }
-        state.guards = Arc::new(Guards { settings: settings.clone(), guarded: guarded.clone() });
-        state.guarded = Some((settings.clone(), guarded));
+        state.guards = Arc::new(Guards { settings: settings.clone(), guarded });
+        state.anew = true;
         drop(state);
         self.bell.ring();
     }
