@@ -192,6 +192,9 @@ pub(super) fn in_order(checks: &mut Checks) -> Result<()> {
 pub(super) fn where_it_may(checks: &mut Checks) -> Result<()> {
     let limited = at_home("/work/limited", 0)?;
     limited.write("memory.max", "100M")?;
+    // Nobody is guarded who runs nothing, and the limit is reached before a further turn sees who does.
+    let sleeper = Running::spawn(Command::new("sleep").arg("100000"))?;
+    limited.adopt(sleeper.pid())?;
     let daemon = guarding(&[&limited], "")?;
     let mut hog = Running::growing(&limited, 300, 100)?;
     checks.equal("limited: its own limit", Fate::Killed, fate(&mut hog, 300)?);
@@ -199,6 +202,7 @@ pub(super) fn where_it_may(checks: &mut Checks) -> Result<()> {
     checks.equal("limited: its memory nodes", "0".to_owned(), limited.cpuset()?.1);
     checks.holds("limited: the reason is told", Daemon::printed().contains("memcg_limit"), "not told");
     daemon.process().terminate(END)?;
+    sleeper.kill()?;
 
     let strict = at_home("/work/strict", 0)?;
     let daemon = guarding(&[&strict], "strict_memory = true")?;

@@ -25,6 +25,8 @@ const SUITE: &str = "trixie";
 
 /// What every guest has.
 const PACKAGES: &str = "base-files,busybox-static,kmod,numactl,ndctl,daxctl";
+/// What the product is compared with.
+const PEERS: &str = "numad";
 
 /// What a guest with containers has besides.
 const RUNTIME: &str = "containerd,runc";
@@ -88,8 +90,9 @@ pub(super) struct Root {
 
 /// Builds the root image of guests without containers.
 pub(super) fn build(dir: &Path) -> Result<Root> {
-    let made = cache::keep(dir, "root", &[SUITE, PACKAGES, SIZE, &furniture()], |place| {
-        let tree = begin(place, SUITE, PACKAGES)?;
+    let packages = format!("{PACKAGES},{PEERS}");
+    let made = cache::keep(dir, "root", &[SUITE, &packages, SIZE, &furniture()], |place| {
+        let tree = begin(place, SUITE, &packages)?;
         fs::copy(tree.join("usr/bin/busybox"), place.join("busybox")).context("copy busybox")?;
         finish(place, &tree, SIZE)
     })?;
