@@ -36,6 +36,9 @@ enum Verb {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
+    /// What it costs to read a file, in microseconds of a CPU: on a machine and in a guest, to compare these
+    #[command(hide = true)]
+    Readings,
     /// A process that holds and touches memory
     #[command(hide = true)]
     Hog(hog::Hog),
@@ -71,6 +74,7 @@ fn main() -> Result<ExitCode> {
             let cost = measure::cost(Command::new(program).args(arguments), runs, &[0, 1])?;
             println!("{}", serde_json::to_string(&cost)?);
         }
+        Verb::Readings => println!("{:.2}", scenarios::reading_seconds()? * 1e6),
         Verb::Hog(hog) => hog.run()?,
         Verb::Touch(touch) => touch.run()?,
         Verb::Layers(layers) => layers.run()?,

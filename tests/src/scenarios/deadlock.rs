@@ -1,4 +1,5 @@
-//! Pods that come and go by the hundred while others make room for each: does the runtime hang?
+//! Pods that come and go by the hundred while others make room for each, and workloads that sit the wrong way round are moved: does
+//! the runtime hang?
 //!
 //! Runtimes before NRI 0.12.1 hang for good when a plugin tells them of changes unasked while a kubelet asks them for
 //! something; the daemon answers instead. The control is a plugin that does what the daemon must not.
@@ -7,11 +8,14 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 
-use super::pods::{END, MEBIBYTES, TOPOLOGY, alone, cpus, placing, told};
+use super::pods::{CONFIG, END, MEBIBYTES, TOPOLOGY, alone, connected, cpus, told};
 use crate::{
+    cgroup::Cgroup,
     check::Checks,
     containerd::{Containerd, NRI},
     cri::Amounts,
+    process::Running,
+    product::Daemon,
     topology::Topology,
     unsolicited::Unsolicited,
 };
@@ -20,6 +24,29 @@ use crate::{
 const LIVES: u32 = 200;
 /// Requests within which a runtime hangs that is told of changes all the time; one to three were enough so far.
 const UPDATES: i64 = 40;
+
+/// Lives after which another workload is started the wrong way round.
+const FAR_LIVES: u32 = 20;
+const REBALANCE: &str = "[rebalance]\nenabled = true\nmin_samples = 20\n[[workload]]\nname = \"far\"\ncgroup = \"/far/*\"\ncpus = 1\npolicy = \"none\"\n";
+
+/// A CPU and the memory node beside it, where it begins, and the CPU where it is put then.
+const FAR_FROM: (&str, &str) = ("7", "1");
+const FAR_TO: &str = "0";
+
+/// A workload that is no container, with its CPU on one node and its memory on another, until it is dropped.
+struct Far {
+    _process: Running,
+    _cgroup: Cgroup,
+}
+
+impl Far {
+    fn start(number: u32) -> Result<Self> {
+        let cgroup = Cgroup::with_cpuset(&format!("/far/{number}"), FAR_FROM.0, FAR_FROM.1)?;
+        let process = Running::hog(&cgroup, 32)?;
+        cgroup.write("cpuset.cpus", FAR_TO)?;
+        Ok(Self { _process: process, _cgroup: cgroup })
+    }
+}
 
 /// Two hundred lives of pods, and the control.
 pub(super) fn is_not_met(checks: &mut Checks) -> Result<()> {
@@ -30,12 +57,17 @@ fn story(checks: &mut Checks) -> Result<()> {
     let machine = Topology::load(TOPOLOGY)?;
     let two = Amounts::guaranteed(2, MEBIBYTES);
     let (containerd, cri) = Containerd::start()?;
-    let daemon = placing()?;
+    let daemon = Daemon::start_with("enforce", &format!("{CONFIG}{REBALANCE}"))?;
+    connected(&daemon)?;
     // More than a node has, so that it shares the CPUs of all.
     let (_pod, sharing) = alone(&cri, "sharing", &Amounts::burstable(5000, MEBIBYTES))?;
     let before = cpus(&sharing)?;
     let (mut wrong, mut made_room) = (0, 0);
+    let mut far = None;
     for life in 0..LIVES {
+        if life % FAR_LIVES == 0 {
+            far = Some(Far::start(life)?);
+        }
         let (pod, container) = alone(&cri, &format!("life-{life}"), &two)?;
         let (own, others) = (cpus(&container)?, cpus(&sharing)?);
         // Who shares has made room, where the new one took what it had, and gets it back when that ends.
@@ -44,9 +76,13 @@ fn story(checks: &mut Checks) -> Result<()> {
         made_room += u32::from(left != before);
         pod.remove()?;
     }
+    drop(far);
     checks.equal("lives in which not everybody had what it should", 0, wrong);
     checks.above("lives for which the one that shares made room", 0.0, Some(f64::from(made_room)));
-    let created = daemon.metrics_after_ticks(1)?.sum("numa_enforcer_nri_calls_total", &[("call", "create")]);
+    let metrics = daemon.metrics_after_ticks(1)?;
+    let moves = metrics.sum("numa_enforcer_rebalance_moves_total", &[("outcome", "begun")]);
+    checks.above("moves of workloads that were begun meanwhile", 0.0, Some(moves));
+    let created = metrics.sum("numa_enforcer_nri_calls_total", &[("call", "create")]);
     checks.equal("creations that the daemon was asked about", f64::from(LIVES + 1), created);
     checks.equal("CPUs of the one that shares, when all have ended", before, cpus(&sharing)?);
     checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);

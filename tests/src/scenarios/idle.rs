@@ -5,7 +5,7 @@
 //! from above on what a real one needs.
 
 use std::{
-    fs, thread,
+    fs, process, thread,
     time::{Duration, Instant},
 };
 
@@ -28,6 +28,8 @@ const SETTLED: u32 = 3;
 const TURNS: u32 = 12;
 /// Answers that are measured.
 const ANSWERS: u32 = 20;
+/// Readings of a file of which the mean is told.
+const READINGS: u32 = 50_000;
 /// Between two turns, as it is without a word in the configuration.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Of `utime` and `stime` in a second: `USER_HZ`, the same for every program on every kernel that is booted here.
@@ -48,6 +50,8 @@ fn story(checks: &mut Checks) -> Result<()> {
     checks.equal("containers that the daemon knows", Some(200.0), containers);
     turns(checks, &daemon)?;
     answers(checks, &daemon)?;
+    checks
+        .note("microseconds of one CPU for a reading of a file", &format!("{:.1}", reading_seconds()? * 1e6));
     let mebibytes =
         |kib: u64| Ok::<_, anyhow::Error>(format!("{:.1}", f64::from(u32::try_from(kib)?) / 1024.0));
     checks.note("MiB of the daemon", &mebibytes(memory::resident_kib(daemon.pid())?)?);
@@ -94,6 +98,16 @@ fn herd(cri: &Cri) -> Result<Pod<'_>> {
         pod.start(&format!("idle-{number:03}"), amounts)?;
     }
     Ok(pod)
+}
+
+/// CPU time that the kernel and this program take to read a file of `/proc` once, in seconds.
+pub fn reading_seconds() -> Result<f64> {
+    let before = CpuTime::of(process::id())?;
+    for _ in 0..READINGS {
+        fs::read_to_string("/proc/self/status").context("read /proc/self/status")?;
+    }
+    let spent = CpuTime::of(process::id())?.since(before);
+    Ok((spent.user + spent.system) / f64::from(READINGS))
 }
 
 /// CPU time of a process, in seconds.

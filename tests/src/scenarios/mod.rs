@@ -42,6 +42,8 @@ mod widening_back;
 mod widening_relief;
 mod workloads;
 
+pub use self::idle::reading_seconds;
+
 use anyhow::Result;
 use serde::Serialize;
 

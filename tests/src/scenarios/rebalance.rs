@@ -14,10 +14,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
-use crate::{cgroup::Cgroup, check::Checks, memory, process::Running, product::Daemon, wait};
+use crate::{
+    cgroup::Cgroup,
+    check::Checks,
+    memory,
+    process::{self, Running},
+    product::Daemon,
+    wait,
+};
 
 /// Memory of each.
 const MEBIBYTES: usize = 64;
@@ -43,7 +50,7 @@ struct Course {
 
 /// With the daemon they come together, without it they do not.
 pub(super) fn four(checks: &mut Checks) -> Result<()> {
-    let nobody = alone(None, || Ok(()))?;
+    let nobody = alone(None, |_| Ok(()))?;
     checks.above("control, nobody there: remote share of the most local one", 0.9, Some(nobody.1));
     checks.note("nobody there", &nobody.0);
 
@@ -80,12 +87,24 @@ pub(super) fn four(checks: &mut Checks) -> Result<()> {
 /// What others make of the same four.
 pub(super) fn peers(checks: &mut Checks) -> Result<()> {
     fs::write(BALANCING, "1").with_context(|| format!("write {BALANCING}"))?;
-    let kernel = alone(Some("0-1"), || Ok(()))?.0;
+    let kernel = alone(Some("0-1"), |_| Ok(()))?.0;
     checks.holds("the kernel's balancing moves memory", kernel.mebibytes_moved > 0, kernel.mebibytes_moved);
     checks.note("the kernel's balancing alone", &kernel);
     fs::write(BALANCING, "0").with_context(|| format!("write {BALANCING}"))?;
-    // It leaves processes alone that are below 300 MiB or half a CPU (numad.c), and so these four, unless it is told of them.
-    let numad = || Running::spawn(Command::new(NUMAD).args(["-i", "2:5", "-l", "6"]));
+    // By itself it leaves processes alone that have less than 300 MiB: these it is told of (numad(8), `-p`).
+    let numad = |four: &Four| {
+        let command = |arguments: &[&str]| {
+            let mut command = Command::new(NUMAD);
+            command.args(arguments);
+            command
+        };
+        let numad = Running::spawn(&mut command(&["-i", "2:5"]))?;
+        for (_, hog) in &four.0 {
+            let told = process::run(&mut command(&["-p", &hog.pid().to_string()]), LIMIT)?;
+            ensure!(told.status == Some(0), "numad -p failed: {}", told.stderr);
+        }
+        Ok(numad)
+    };
     checks.note("numad", &alone(Some("0-1"), numad)?.0);
     Ok(())
 }
@@ -95,11 +114,11 @@ fn all_local_failed(four: &Four) -> Result<bool> {
 }
 
 /// The course of four with somebody else, and the remote share of the most local one at the end.
-fn alone<T>(mems: Option<&str>, start: impl FnOnce() -> Result<T>) -> Result<(Course, f64)> {
+fn alone<T>(mems: Option<&str>, start: impl FnOnce(&Four) -> Result<T>) -> Result<(Course, f64)> {
     let four = Four::start(mems)?;
     let before = migrated()?;
     let begin = Instant::now();
-    let other = start()?;
+    let other = start(&four)?;
     let mut below = None;
     while begin.elapsed() < WATCHED {
         if below.is_none() && four.remote()?.1 < 0.2 {
