@@ -32,6 +32,9 @@ const TASKS: &str = "tasks: ";
 /// Beginning of the lines of the bench `answers`.
 const ANSWERS: &str = "answers: ";
 
+/// Beginning of the lines of the bench `scrape`.
+const SCRAPE: &str = "scrape: ";
+
 /// Beginning of the lines of the bench `programs`.
 const PROGRAMS: &str = "programs: ";
 
@@ -61,6 +64,8 @@ enum Part {
     Placement,
     /// The eBPF programs, beside bpftrace, and what they slow down
     Ebpf,
+    /// An answer with all metrics
+    Scrape,
     /// The program itself, on this host and in a crowded guest
     Program,
 }
@@ -80,6 +85,11 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
         setup::comparison_tools()?;
         for line in lines_of(workspace, "programs", PROGRAMS)? {
             println!("{line}");
+        }
+    }
+    if wanted(Part::Scrape) {
+        for line in lines_of(workspace, "scrape", SCRAPE)? {
+            println!("an answer with all metrics: {line}");
         }
     }
     if wanted(Part::Program) {
