@@ -481,7 +481,7 @@ fn stay_paused(gate: &Gate, record: &PauseRecord, mode: Mode) {
             if let Some(left) = pause.left(now) {
                 gate.stay_closed(pause.lasted(now), left);
                 let line = gate.paused().map_or_else(String::new, Paused::line);
-                tracing::warn!("enforcement is still {line}, since before the daemon was started");
+                tracing::warn!("still {line}, since before the daemon was started");
             }
         }
         Err(error) if mode == Mode::Enforce => {

@@ -123,7 +123,7 @@ pub enum Command {
     Doctor(Doctor),
     /// Run the daemon.
     ///
-    /// Prints an audit and then one line per tick, until it is interrupted. In observe mode, which is
+    /// Prints an audit and then one line per turn, until it is interrupted. In observe mode, which is
     /// the default, it never writes. In enforce mode it corrects the workloads that the configuration
     /// declares; every original value is journalled before it is overwritten, and `restore` puts it back.
     ///
@@ -262,7 +262,7 @@ pub struct Run {
     /// Configuration file (TOML) [default: built in, no declared workloads]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Stop after the first tick.
+    /// Stop after the first turn; no eBPF programs are loaded for it, so what they see is not in it.
     #[arg(long)]
     pub once: bool,
     /// Only check the configuration.
@@ -271,7 +271,7 @@ pub struct Run {
     /// Where the journal is kept [default: the configuration's]
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Time between two ticks (500ms, 10s, 2m) [default: the configuration's, else 10s]
+    /// Time between two turns (500ms, 10s, 2m) [default: the configuration's, else 10s]
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub interval: Option<Duration>,
     /// Serve metrics and reports over HTTP there, or nowhere [default: the configuration's, else

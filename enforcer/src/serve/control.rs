@@ -19,7 +19,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use enforcer_core::{place::UNPLACED, workload::Origin};
+use enforcer_core::{place::UNPLACED, policy::Mode, workload::Origin};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
@@ -119,10 +119,16 @@ async fn pause(State(control): Shared, Extension(access): Extension<Access>, bod
     let was_paused = control.gate.paused().is_some();
     control.gate.close(for_seconds.map(Duration::from_secs));
     let paused = control.gate.paused();
-    tracing::warn!("enforcement is {}", paused.map_or_else(String::new, Paused::line));
+    let mode = control.mode();
+    tracing::warn!("{}{}", paused.map_or_else(String::new, Paused::line), beside(mode));
     let unrecorded = record(&control).await;
     let settled = control.gate.settled(SETTLE).await;
-    answer(&PauseAnswer { paused, was_paused, settled, unrecorded })
+    answer(&PauseAnswer { paused, was_paused, mode, settled, unrecorded })
+}
+
+/// What there is to say where a pause makes no difference.
+fn beside(mode: Option<Mode>) -> &'static str {
+    if mode == Some(Mode::Observe) { "; in observe mode nothing is written anyway" } else { "" }
 }
 
 async fn resume(State(control): Shared, Extension(access): Extension<Access>) -> Response {
@@ -130,11 +136,12 @@ async fn resume(State(control): Shared, Extension(access): Extension<Access>) ->
         return may_not("resume");
     }
     let was_paused = control.gate.open();
+    let mode = control.mode();
     if was_paused {
-        tracing::warn!("enforcement goes on");
+        tracing::warn!("no longer paused{}", beside(mode));
     }
     let unrecorded = record(&control).await;
-    answer(&PauseAnswer { paused: None, was_paused, settled: true, unrecorded })
+    answer(&PauseAnswer { paused: None, was_paused, mode, settled: true, unrecorded })
 }
 
 /// Records whether there is a pause, for a daemon that is started again; returns why it could not be.
@@ -176,6 +183,11 @@ async fn set_log_level(
 }
 
 impl Control {
+    /// The mode of the latest turn.
+    fn mode(&self) -> Option<Mode> {
+        self.latest.borrow().as_ref().map(|turn| turn.mode)
+    }
+
     fn status(&self) -> StatusReport {
         let latest = self.latest.borrow().clone();
         let there = self.decisions.all().into_iter().filter(|one| !one.subject.ended);
