@@ -85,6 +85,8 @@ pub struct RunOptions {
     pub host: HostRoot,
     /// Configuration file; the built-in configuration without one.
     pub config: Option<PathBuf>,
+    /// A configuration file that is not there is as none, now and when it is read again.
+    pub config_may_be_absent: bool,
     /// What wins over the configuration.
     pub overrides: Overrides,
     /// Stop after the first turn.
@@ -149,7 +151,14 @@ impl RunOptions {
     /// The configuration file with the flags over it.
     pub fn policy(&self) -> Result<Policy, ConfigError> {
         let mut policy = match &self.config {
-            Some(path) => read_policy(path)?,
+            Some(path) => match read_policy(path) {
+                Err(ConfigError::Read { cause, .. })
+                    if self.config_may_be_absent && cause.kind() == io::ErrorKind::NotFound =>
+                {
+                    Policy::default()
+                }
+                read => read?,
+            },
             None => Policy::default(),
         };
         let Overrides { mode, interval, state_dir, metrics_listen, bpf_log } = &self.overrides;

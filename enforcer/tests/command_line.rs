@@ -103,7 +103,16 @@ fn a_configuration_is_checked_without_running() {
         assert_eq!(marked, code != 0, "{text}: {}", ended.stderr);
         assert!(code == 0 || ended.stderr.contains(path), "{text}: {}", ended.stderr);
     }
+    let absent = directory.path().join("absent.toml");
+    let ended = run(&["run", "--check", "--config-if-present", absent.to_str().unwrap()]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.contains("valid: mode observe, 0 declared workloads"), "{}", ended.stdout);
+    // One that is there counts, and is refused when it is wrong.
+    fs::write(&config, "frobnicate = 1\n").unwrap();
+    assert_eq!(run(&["run", "--check", "--config-if-present", path]).code, Some(64));
+    assert_eq!(run(&["run", "--config", path, "--config-if-present", path]).code, Some(64));
     fs::write(&config, [0xff, 0xfe]).unwrap();
+    assert_eq!(run(&["run", "--check", "--config-if-present", path]).code, Some(2));
     assert_eq!(run(&["run", "--check", "--config", path]).code, Some(2));
     let ended = run(&["run", "--check", "--config", "/no/such/config"]);
     assert_eq!(ended.code, Some(2));

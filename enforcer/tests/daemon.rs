@@ -155,7 +155,7 @@ fn it_answers_over_http_and_ends_when_told_to() {
             assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
         }
         let report: serde_json::Value = serde_json::from_str(&daemon.get("/report.json", "")).unwrap();
-        assert_eq!((&report["schemaVersion"], &report["mode"]), (&1.into(), &"observe".into()));
+        assert_eq!((&report["schemaVersion"], &report["mode"]), (&2.into(), &"observe".into()));
         assert!(report["audit"]["workloads"].is_array(), "{report}");
         assert_eq!(daemon.end(signal), Some(0), "{signal:?}");
     }

@@ -262,6 +262,9 @@ pub struct Run {
     /// Configuration file (TOML) [default: built in, no declared workloads]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// The same of a file that need not be there: without it as without `--config`
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub config_if_present: Option<PathBuf>,
     /// Stop after the first turn; no eBPF programs are loaded for it, so what they see is not in it.
     #[arg(long)]
     pub once: bool,

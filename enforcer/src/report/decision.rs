@@ -29,7 +29,7 @@ use super::{
 };
 
 /// Version of the serde form of [`Explanation`].
-pub const EXPLANATION_SCHEMA_VERSION: u32 = 1;
+pub const EXPLANATION_SCHEMA_VERSION: u32 = 2;
 
 /// Everything that is remembered of the decisions about one workload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -185,8 +185,7 @@ pub fn render(explanation: &Explanation, style: Style) -> String {
     }
     match (decisions.len(), forgotten) {
         (0, _) => out.push_str(
-            "\nNothing was decided about it: no [[workload]] declares it and no runtime announced it,\n\
-             or this machine has CPUs on one NUMA node only.\n",
+            "\nNothing was decided about it: no [[workload]] declares it and no runtime announced it.\n",
         ),
         (_, 0) => {}
         (_, forgotten) => {

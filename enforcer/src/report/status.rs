@@ -20,7 +20,7 @@ use super::{
 };
 
 /// Version of the serde form of [`StatusReport`].
-pub const STATUS_SCHEMA_VERSION: u32 = 1;
+pub const STATUS_SCHEMA_VERSION: u32 = 2;
 
 /// Columns of a name.
 const NAME_WIDTH: usize = 44;
