@@ -264,7 +264,8 @@ impl Daemon {
             engine.add_degraded(Degraded::new("privileges", error.to_string(), effect));
         }
         let (gate, decisions, log) = (engine.gate(), engine.decisions(), options.log.clone());
-        let control = Control { gate, decisions, latest: receiver, log, started, record };
+        let cgroups = layout.cpuset.clone();
+        let control = Control { gate, decisions, latest: receiver, log, started, cgroups, record };
         let (missing, socket) = endpoints.answer(control);
         for one in missing {
             engine.add_degraded(one);

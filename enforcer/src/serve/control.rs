@@ -34,10 +34,11 @@ use crate::{
         Decisions, Gate,
         decisions::{Remembered, unix_ms},
     },
+    host::{cgroup::ControllerRoot, processes::processes_in},
     kernel::clock,
     log_level::LogLevel,
     report::{
-        decision::{DecisionState, EXPLANATION_SCHEMA_VERSION, Explanation, Subject},
+        decision::{DecisionState, EXPLANATION_SCHEMA_VERSION, Explanation, Processes, Subject},
         status::{LatestTurn, ManagedWorkload, Paused, STATUS_SCHEMA_VERSION, StatusReport},
         widening::WideningReport,
     },
@@ -61,6 +62,8 @@ pub struct Control {
     pub log: LogLevel,
     /// When the daemon started.
     pub started: Instant,
+    /// Where the processes of a workload are listed.
+    pub cgroups: ControllerRoot,
     /// Where a pause is recorded for the next daemon.
     pub record: PauseRecord,
 }
@@ -100,10 +103,14 @@ async fn explain(State(control): Shared, uri: Uri) -> Response {
     let Some((_, workload)) = asked else {
         return problem(ProblemCode::BadRequest, "which workload? ?workload=NAME is expected");
     };
-    match control.explain(&workload) {
-        Ok(explanation) => answer(&explanation),
-        Err(problem) => refuse(&problem),
-    }
+    let explanation = match control.explain(&workload) {
+        Ok(explanation) => explanation,
+        Err(problem) => return refuse(&problem),
+    };
+    // Files of the kernel are read for it, and whoever else asks does not wait for that.
+    let cgroup = explanation.workload.cgroup.as_ref().map(|cgroup| control.cgroups.dir(cgroup));
+    let listed = tokio::task::spawn_blocking(move || processes_in(&cgroup?).ok().map(Processes::of)).await;
+    answer(&Explanation { processes: listed.ok().flatten(), ..explanation })
 }
 
 async fn pause(State(control): Shared, Extension(access): Extension<Access>, body: Bytes) -> Response {
@@ -257,6 +264,7 @@ impl Control {
             schema_version: EXPLANATION_SCHEMA_VERSION,
             now_unix_ms: unix_ms(),
             workload: candidates.swap_remove(at).subject,
+            processes: None,
             decisions: records,
             forgotten,
         })

@@ -10,7 +10,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::room::{Room, is_in_bytes, would_fit};
-use crate::{set::NodeSet, words};
+use crate::{
+    set::NodeSet,
+    words::{self, SizeUnit},
+};
 
 /// A pod that was not admitted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -25,6 +28,8 @@ pub struct Rejection {
     pub shortages: Vec<Shortage>,
     /// What would have fitted, where something would.
     pub fits: Option<String>,
+    /// In what all sizes are told; none where nothing is in bytes.
+    pub(super) unit: Option<SizeUnit>,
 }
 
 /// Kinds of rejections.
@@ -55,13 +60,15 @@ pub struct Shortage {
 impl Rejection {
     /// A rejection without figures yet.
     pub fn new(reason: Reason, problem: impl Into<String>) -> Self {
-        Self { reason, container: None, problem: problem.into(), shortages: Vec::new(), fits: None }
+        let (container, shortages, fits, unit) = (None, Vec::new(), None, None);
+        Self { reason, container, problem: problem.into(), shortages, fits, unit }
     }
 
     /// With what was short, and what would have fitted.
     #[must_use]
     pub(super) fn short_of(self, shortages: Vec<Shortage>, rooms: &[Room]) -> Self {
-        Self { shortages, fits: would_fit(rooms), ..self }
+        let unit = unit_of(&shortages, rooms);
+        Self { shortages, fits: would_fit(rooms, unit), unit, ..self }
     }
 
     /// The same, of one container.
@@ -73,9 +80,22 @@ impl Rejection {
 }
 
 impl Shortage {
-    fn amount(&self, value: u64) -> String {
-        if is_in_bytes(&self.resource) { words::size(value) } else { value.to_string() }
+    /// `14 of 16 cpu on nodes 0-1`.
+    fn text(&self, unit: Option<SizeUnit>) -> String {
+        let own = || SizeUnit::of(self.wanted.max(self.available));
+        let unit = is_in_bytes(&self.resource).then(|| unit.unwrap_or_else(own));
+        let amount = |value: u64| unit.map_or_else(|| value.to_string(), |unit| unit.show(value));
+        let (wanted, available) = (amount(self.wanted), amount(self.available));
+        let resource = crate::workload::printable(&self.resource);
+        format!("{available} of {wanted} {resource} on {}", words::nodes(&self.nodes))
     }
+}
+
+/// The unit of the largest size that is told.
+pub(super) fn unit_of(shortages: &[Shortage], rooms: &[Room]) -> Option<SizeUnit> {
+    let short = shortages.iter().filter(|shortage| is_in_bytes(&shortage.resource));
+    let short = short.map(|shortage| shortage.wanted.max(shortage.available));
+    short.chain(rooms.iter().filter_map(Room::bytes)).max().map(SizeUnit::of)
 }
 
 impl Reason {
@@ -97,20 +117,12 @@ impl fmt::Display for Rejection {
         }
         f.write_str(&self.problem)?;
         for (index, shortage) in self.shortages.iter().enumerate() {
-            write!(f, "{}{shortage}", if index == 0 { ": " } else { ", " })?;
+            write!(f, "{}{}", if index == 0 { ": " } else { ", " }, shortage.text(self.unit))?;
         }
         match &self.fits {
             Some(fits) => write!(f, "; {fits}"),
             None => Ok(()),
         }
-    }
-}
-
-impl fmt::Display for Shortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (wanted, available) = (self.amount(self.wanted), self.amount(self.available));
-        let resource = crate::workload::printable(&self.resource);
-        write!(f, "{available} of {wanted} {resource} on {}", words::nodes(&self.nodes))
     }
 }
 

@@ -7,14 +7,14 @@
 //!
 //! Must never say more than could be had: amounts of a zone are asked for as a whole, not added up.
 
-use std::{cmp::Reverse, fmt};
+use std::cmp::Reverse;
 
 use super::{MemoryResource, memory::ZoneAccount};
 use crate::{
     id::NodeId,
     set::{CpuSet, NodeSet},
     topology::Topology,
-    words,
+    words::{self, SizeUnit},
     workload::printable,
 };
 
@@ -72,6 +72,12 @@ impl Room {
         Self { all, ..self }
     }
 
+    /// The largest size that it tells; none where it is not in bytes.
+    pub(super) fn bytes(&self) -> Option<u64> {
+        let amounts = [self.one.map(|(_, amount)| amount), self.all.as_ref().map(|(_, amount)| *amount)];
+        amounts.into_iter().flatten().max().filter(|_| self.unit == Unit::Bytes)
+    }
+
     /// With amounts in thousandths of a CPU.
     #[must_use]
     pub(super) fn in_thousandths(self) -> Self {
@@ -80,8 +86,8 @@ impl Room {
 }
 
 /// `at most 6 cpu on node 0 and 14 on nodes 0-1, 16 GiB memory on node 0 would fit`; none for no resource.
-pub(super) fn would_fit(rooms: &[Room]) -> Option<String> {
-    let rooms: Vec<String> = rooms.iter().map(ToString::to_string).collect();
+pub(super) fn would_fit(rooms: &[Room], unit: Option<SizeUnit>) -> Option<String> {
+    let rooms: Vec<String> = rooms.iter().map(|room| room.text(unit)).collect();
     (!rooms.is_empty()).then(|| format!("at most {} would fit", rooms.join(", ")))
 }
 
@@ -90,11 +96,11 @@ pub(super) fn is_in_bytes(resource: &str) -> bool {
     resource == "memory" || resource.starts_with("hugepages-")
 }
 
-impl fmt::Display for Room {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Room {
+    fn text(&self, unit: Option<SizeUnit>) -> String {
         let amount = |value: u64| match self.unit {
             Unit::Number => value.to_string(),
-            Unit::Bytes => words::size(value),
+            Unit::Bytes => unit.unwrap_or(SizeUnit::of(value)).show(value),
             Unit::Milli => format!("{value}m"),
         };
         let all = self.all.as_ref();
@@ -104,16 +110,13 @@ impl fmt::Display for Room {
         let resource = printable(&self.resource);
         match (one, all) {
             (Some((node, most)), all) => {
-                write!(f, "{} {resource} on node {node}", amount(most))?;
-                all.map_or(Ok(()), |(nodes, sum)| {
-                    write!(f, " and {} on {}", amount(*sum), words::nodes(nodes))
-                })
+                let all = all.map(|(nodes, sum)| format!(" and {} on {}", amount(*sum), words::nodes(nodes)));
+                format!("{} {resource} on node {node}{}", amount(most), all.unwrap_or_default())
             }
-            (None, Some((nodes, _))) if nodes.is_empty() => write!(f, "{} {resource}", amount(0)),
-            (None, Some((nodes, sum))) => {
-                write!(f, "{} {resource} on {}", amount(*sum), words::nodes(nodes))
+            (None, Some((nodes, sum))) if !nodes.is_empty() => {
+                format!("{} {resource} on {}", amount(*sum), words::nodes(nodes))
             }
-            (None, None) => write!(f, "{} {resource}", amount(0)),
+            (None, _) => format!("{} {resource}", amount(0)),
         }
     }
 }
@@ -144,11 +147,11 @@ mod tests {
             (Room::together("v.com/\u{1b}", nodes("0"), 1), "1 v.com/\\u{1b} on node 0"),
             (Room::new("cpu", &NodeSet::new(), |_| 0), "0 cpu"),
         ] {
-            assert_eq!(room.to_string(), text);
+            assert_eq!(room.text(room.bytes().map(SizeUnit::of)), text);
         }
         let rooms = [room("0", [3, 0, 0], 3), Room::together("hugepages-2Mi", nodes("1"), 0)];
         let said = "at most 3 cpu on node 0, 0 B hugepages-2Mi on node 1 would fit";
-        assert_eq!(would_fit(&rooms).as_deref(), Some(said));
-        assert_eq!(would_fit(&[]), None);
+        assert_eq!(would_fit(&rooms, None).as_deref(), Some(said));
+        assert_eq!(would_fit(&[], None), None);
     }
 }
