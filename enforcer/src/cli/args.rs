@@ -1,18 +1,22 @@
 //! What can be typed. Nothing here touches the system.
 //!
-//! The doc comments are the program's help: the first paragraph is `-h`, all of it `--help`.
+//! The doc comments are the program's help. `--help` of each command is one screen: what it does, its options in a column,
+//! what is worth knowing besides, and examples. `numa-enforcer help COMMAND` has the same with more room, and the man pages
+//! are made of it.
 
 mod control;
 mod plan;
 
 use std::{
+    ffi::OsString,
     net::{AddrParseError, SocketAddr},
     path::PathBuf,
     str::FromStr,
     time::Duration,
 };
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use enforcer_core::{
     finding::Severity,
     policy::{HumanDuration, Mode, Policy},
@@ -23,7 +27,8 @@ pub use self::{
     plan::Plan,
 };
 
-const EXIT_CODES: &str = "\
+/// What is below the list of commands; docs/commands.md has the same codes.
+pub(super) const HELP: &str = "\
 Exit codes:
   0   aligned, or the command did what it was asked
   1   audit: a finding at or above --fail-on; plan: a pod that was not admitted
@@ -57,16 +62,11 @@ Verdicts:
   unknown     neither, but too little was seen: without --sample, so is every workload that may run
               on several nodes, has some memory, and was not found at fault
 
-Exit codes:
-  0   no finding at or above --fail-on, and at least one workload was judged
-  1   a finding at or above --fail-on
-  2   could not determine: no workload, or every one unknown; or the audit failed
-  64  wrong usage: an unknown flag, a bad value, a configuration that is not valid
+Exit codes: 0 no finding at or above --fail-on, 1 there is one, 2 could not determine (no workload,
+or every one unknown) or failed, 64 wrong usage
 
 Examples:
-  numa-enforcer audit
   numa-enforcer audit --sample 10s --only misaligned
-  numa-enforcer audit --config /etc/numa-enforcer.toml
   numa-enforcer audit -o json --fail-on critical > audit.json
   numa-enforcer audit --root ./captured-host
   numa-enforcer audit -o prometheus --write /var/lib/node_exporter/numa.prom";
@@ -77,11 +77,33 @@ Examples:
 /// see then, they name. `run` is the daemon: it watches, and corrects declared workloads in
 /// `--mode enforce`. `restore` undoes what the daemon has written.
 #[derive(Debug, Parser)]
-#[command(name = "numa-enforcer", version, after_long_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "numa-enforcer", version, after_help = HELP, max_term_width = 100, disable_help_flag = true)]
 pub struct Args {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// Print help.
+    #[arg(short, long, global = true, action = ArgAction::HelpShort)]
+    pub help: Option<bool>,
+}
+
+/// Help with all of what a command does, and its options in a column: clap has either the one or the other.
+const TEMPLATE: &str = "{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
+
+/// Everything that can be typed.
+pub fn command() -> clap::Command {
+    let whole = |command: clap::Command| match command.get_long_about().cloned() {
+        Some(about) => command.before_help(about).help_template(TEMPLATE),
+        None => command,
+    };
+    whole(Args::command()).mut_subcommands(whole)
+}
+
+/// What was typed.
+pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Args, clap::Error> {
+    let mut command = command();
+    let mut typed = command.try_get_matches_from_mut(words)?;
+    Args::from_arg_matches_mut(&mut typed).map_err(|error| error.format(&mut command))
 }
 
 /// The commands.
@@ -153,6 +175,8 @@ pub enum Command {
     Resume(Resume),
     /// Show or set from which level on the running daemon logs.
     LogLevel(LogLevel),
+    /// Print what a shell needs to complete commands and options.
+    Completions(Completions),
     /// Print the JSON Schema of an output or of the configuration.
     #[command(hide = true)]
     Schema(Schema),
@@ -163,15 +187,7 @@ pub enum Command {
 
 /// Arguments of `audit`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  numa-enforcer audit
-  numa-enforcer audit --sample 10s --only misaligned
-  numa-enforcer audit -o json --fail-on critical > audit.json
-  numa-enforcer audit --root ./captured-host
-
-Exit codes: 0 no finding at or above --fail-on, 1 there is one, 2 could not determine, 64 usage.",
-after_long_help = AUDIT_HELP)]
+#[command(after_help = AUDIT_HELP)]
 pub struct Audit {
     /// How to show it.
     #[arg(short, long, value_enum, default_value = "table")]
@@ -279,7 +295,7 @@ pub struct Run {
     pub interval: Option<Duration>,
     /// Serve metrics and reports over HTTP there, or nowhere [default: the configuration's, else
     /// 127.0.0.1:9477]
-    #[arg(long, value_name = "ADDRESS:PORT|off")]
+    #[arg(long, value_name = "ADDRESS|off")]
     pub metrics_listen: Option<MetricsListen>,
     /// When it ends, put back every original value, as `restore` does; containers of a runtime keep
     /// what it stored for them
@@ -307,6 +323,19 @@ pub struct Restore {
     /// Only say what would be written.
     #[arg(long)]
     pub dry_run: bool,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  numa-enforcer completions bash > /usr/share/bash-completion/completions/numa-enforcer
+  numa-enforcer completions zsh > /usr/local/share/zsh/site-functions/_numa-enforcer
+  numa-enforcer completions fish > ~/.config/fish/completions/numa-enforcer.fish")]
+pub struct Completions {
+    /// For which shell.
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: Shell,
 }
 
 /// Arguments of `schema`.
@@ -459,12 +488,10 @@ pub enum SchemaOf {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_definition_is_consistent() {
-        Args::command().debug_assert();
+        command().debug_assert();
     }
 }

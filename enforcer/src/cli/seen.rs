@@ -5,7 +5,6 @@
 
 use std::{
     collections::BTreeSet,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -19,6 +18,7 @@ use enforcer_core::{
     workload::Workload,
 };
 
+use super::progress;
 use crate::{
     discover::{
         host_facts::{read_host, read_host_without_cgroups},
@@ -87,7 +87,7 @@ impl Seen {
         let first = sample();
         let (before, now) = match wait {
             Some(wait) => {
-                thread::sleep(wait);
+                progress::wait("watching this host", wait);
                 (Some(first), sample())
             }
             None => (None, first),
