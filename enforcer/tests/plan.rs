@@ -408,7 +408,10 @@ fn what_runs_here_is_looked_at_and_left_where_it_is() {
         // What the samples missed is in no reading of the machine: without root, or without BPF, that is BPF at least.
         let bpf = |one: &Value| one["source"].as_str().unwrap().starts_with("bpf");
         let told = report["degraded"].as_array().unwrap().iter().any(bpf);
-        assert!(told || cfg!(feature = "bpf") && rustix::process::geteuid().is_root() && !without_root, "{report}");
+        assert!(
+            told || cfg!(feature = "bpf") && rustix::process::geteuid().is_root() && !without_root,
+            "{report}"
+        );
         without_root = true;
     }
     let text = finish(program(&arguments));

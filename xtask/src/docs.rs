@@ -12,11 +12,21 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let directory = workspace.target().join("docs");
     let step = Step::begin("write man pages and completions");
     let mut cargo = product::cargo(workspace)?;
-    cargo.args(["run", "--quiet", "--package", "enforcer", "--no-default-features", "--example", "manual", "--"]);
+    cargo.args([
+        "run",
+        "--quiet",
+        "--package",
+        "enforcer",
+        "--no-default-features",
+        "--example",
+        "manual",
+        "--",
+    ]);
     command::visibly(cargo.arg(&directory))?;
     step.done();
     println!("{}, {}", directory.join("man").display(), directory.join("completions").display());
-    let is_there = Command::new("mdbook").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let is_there =
+        Command::new("mdbook").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !is_there.is_ok_and(|status| status.success()) {
         println!("no book is made: mdbook is not installed (https://rust-lang.github.io/mdBook)");
         return Ok(());

@@ -151,7 +151,8 @@ mod tests {
         let codes: BTreeSet<u8> = all.map(Exit::code).into();
         let (_, help) = args::HELP.split_once("Exit codes:").unwrap();
         let in_help = help.lines().skip(1).take_while(|line| !line.is_empty());
-        let in_help: Vec<u8> = in_help.map(|line| line.split_whitespace().next().unwrap().parse().unwrap()).collect();
+        let in_help: Vec<u8> =
+            in_help.map(|line| line.split_whitespace().next().unwrap().parse().unwrap()).collect();
         assert_eq!(in_help, codes.iter().copied().collect::<Vec<_>>());
         let page = include_str!("../../../docs/commands.md");
         let row = |line: &str| line.strip_prefix("| ")?.split(' ').next()?.parse().ok();

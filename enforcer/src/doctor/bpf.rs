@@ -87,7 +87,10 @@ mod tests {
         let absent = hook(&HookState { hook: Hook::Placement, absent: Some("EPERM".into()) });
         assert_eq!((absent.status, absent.detail.as_str()), (Status::Missing, "EPERM"));
         let advice = absent.advice.unwrap();
-        assert!(advice.starts_with("missing here: BTF; needs BTF, ") && advice.contains("CAP_BPF"), "{advice}");
+        assert!(
+            advice.starts_with("missing here: BTF; needs BTF, ") && advice.contains("CAP_BPF"),
+            "{advice}"
+        );
         let usual = hook(&HookState { hook: Hook::Hardware, absent: Some("ENOENT".into()) });
         assert_eq!((usual.name.as_str(), usual.status), ("bpf:hardware", Status::Absent));
     }

@@ -93,7 +93,8 @@ mod tests {
         ] {
             assert_eq!(here.missing(needs), missing, "{here:?}");
         }
-        let only = "perf events, CAP_BPF and CAP_PERFMON; BTF only where the cpuset controller is on cgroup v1";
+        let only =
+            "perf events, CAP_BPF and CAP_PERFMON; BTF only where the cpuset controller is on cgroup v1";
         assert_eq!(Here { btf: false, ..rich() }.missing(only), [""; 0]);
         let advice = Here { btf: false, ..rich() }.advice("BTF and CAP_BPF", "nothing is seen");
         assert_eq!(advice, "missing here: BTF; needs BTF and CAP_BPF; without it nothing is seen");

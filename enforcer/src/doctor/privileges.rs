@@ -21,7 +21,8 @@ pub(super) fn effective(status: &str) -> Option<u64> {
 /// that BPF takes, as in the kernel.
 #[cfg(feature = "bpf")]
 pub(super) fn has(mask: u64, name: &str) -> bool {
-    let bit = |name: &str| USED.iter().find(|(_, used, _)| *used == name).map(|(bit, ..)| mask >> bit & 1 == 1);
+    let bit =
+        |name: &str| USED.iter().find(|(_, used, _)| *used == name).map(|(bit, ..)| mask >> bit & 1 == 1);
     let stands_in = matches!(name, "CAP_BPF" | "CAP_PERFMON") && bit("CAP_SYS_ADMIN") == Some(true);
     stands_in || bit(name) != Some(false)
 }

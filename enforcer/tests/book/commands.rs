@@ -58,7 +58,8 @@ fn every_command_of_a_page_can_be_typed() {
         let (prose, code) = split(&page);
         let prose = prose.join("\n");
         let spoken = prose.split('`').skip(1).step_by(2).map(|text| text.replace('\n', " "));
-        let in_blocks = code.into_iter().map(str::to_owned).filter(|line| !line.starts_with("numa-enforcer: "));
+        let in_blocks =
+            code.into_iter().map(str::to_owned).filter(|line| !line.starts_with("numa-enforcer: "));
         for line in spoken.chain(in_blocks) {
             for typed in commands(&line).into_iter().filter(|typed| !is_form(typed)) {
                 seen += 1;
@@ -76,12 +77,18 @@ fn every_command_of_a_page_can_be_typed() {
 
 #[test]
 fn commands_are_found_as_they_are_written() {
-    assert_eq!(commands("$ numa-enforcer status -o json | jq '.a | .b'  # why"), ["numa-enforcer status -o json"]);
+    assert_eq!(
+        commands("$ numa-enforcer status -o json | jq '.a | .b'  # why"),
+        ["numa-enforcer status -o json"]
+    );
     assert_eq!(
         commands("kubectl get | sudo numa-enforcer plan - && numa-enforcer audit"),
         ["numa-enforcer plan -", "numa-enforcer audit"]
     );
-    assert_eq!(commands("numa-enforcer plan --synthetic 'a:1 | b'"), ["numa-enforcer plan --synthetic 'a:1 | b'"]);
+    assert_eq!(
+        commands("numa-enforcer plan --synthetic 'a:1 | b'"),
+        ["numa-enforcer plan --synthetic 'a:1 | b'"]
+    );
     assert_eq!(commands("/usr/bin/numa-enforcer run"), [""; 0]);
     assert_eq!(words("a  'b c' d=\"e\""), ["a", "b c", "d=e"]);
 }

@@ -55,8 +55,8 @@ fn every_relative_link_leads_to_a_file_and_a_heading() {
                 file => plain(&path.parent().unwrap().join(file)),
             };
             let has_heading = |page: &String| anchors(page).contains(anchor);
-            let good = root().join(&to).exists()
-                && (anchor.is_empty() || pages.get(&to).is_none_or(has_heading));
+            let good =
+                root().join(&to).exists() && (anchor.is_empty() || pages.get(&to).is_none_or(has_heading));
             if !good {
                 broken.push(format!("{}: {target}", path.display()));
             }

@@ -35,7 +35,9 @@ impl<'a> Reference<'a> {
     fn table(&mut self, prefix: String, object: &'a Value) {
         self.tables.push((prefix.clone(), object));
         for (key, value) in object["properties"].as_object().into_iter().flatten() {
-            if let Some((_, definition)) = self.definition(value).filter(|(_, it)| it.get("properties").is_some()) {
+            if let Some((_, definition)) =
+                self.definition(value).filter(|(_, it)| it.get("properties").is_some())
+            {
                 self.table(format!("{prefix}{key}."), definition);
             }
         }
@@ -98,7 +100,8 @@ impl<'a> Reference<'a> {
             self.kinds.iter().find(|(name, _)| !written.contains(name)).map(|(name, it)| (*name, *it))
         {
             written.push(name);
-            let _ = writeln!(out, "\n### {name}\n\n{}", definition["description"].as_str().unwrap_or_default());
+            let _ =
+                writeln!(out, "\n### {name}\n\n{}", definition["description"].as_str().unwrap_or_default());
             if definition["type"] == "array" {
                 let of = self.type_of(&definition["items"]);
                 let _ = writeln!(out, "\nA list of {of}.");
@@ -130,7 +133,8 @@ fn cell(text: &Value) -> String {
 
 #[test]
 fn the_reference_of_the_configuration_is_that_of_the_schema() {
-    let output = Command::new(env!("CARGO_BIN_EXE_numa-enforcer")).args(["schema", "config"]).output().unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_numa-enforcer")).args(["schema", "config"]).output().unwrap();
     let schema: Value = serde_json::from_slice(&output.stdout).unwrap();
     let generated = Reference::new(&schema).write();
     let path = root().join("docs/configuration-reference.md");
@@ -142,7 +146,11 @@ fn the_reference_of_the_configuration_is_that_of_the_schema() {
         "docs/configuration-reference.md is not that of the schema; write it anew with\n    \
          UPDATE_REFERENCE=1 cargo test -p enforcer --test book"
     );
-    for row in ["| `mode` | [Mode](#mode) | `\"observe\"` |", "| `workload.name` | text | required |", "`[[workload]]`"] {
+    for row in [
+        "| `mode` | [Mode](#mode) | `\"observe\"` |",
+        "| `workload.name` | text | required |",
+        "`[[workload]]`",
+    ] {
         assert!(generated.contains(row), "{row}");
     }
 }

@@ -18,7 +18,7 @@ use super::{
     hints::HintsEngine,
     memory::ZoneAccount,
     pools::{Documents, PoolsEngine},
-    rejection::unit_of,
+    rejection::{Units, units_of},
     room::{Room, would_fit},
 };
 use crate::{
@@ -369,13 +369,13 @@ impl CgroupRequest<'_> {
         });
         let rooms: Vec<Room> = room.into_iter().collect();
         // What the engine says already is told in its unit.
-        let unit = rejection.unit.or_else(|| unit_of(&shortages, &rooms));
-        let fits = would_fit(&rooms, unit).into_iter().chain(rejection.fits).collect::<Vec<_>>();
+        let units = Units::from_iter(units_of(&shortages, &rooms).into_iter().chain(rejection.units));
+        let fits = would_fit(&rooms, &units).into_iter().chain(rejection.fits).collect::<Vec<_>>();
         Rejection {
             shortages: shortages.into_iter().chain(rejection.shortages).collect(),
             fits: (!fits.is_empty()).then(|| fits.join("; ")),
             container: None,
-            unit,
+            units,
             ..rejection
         }
     }

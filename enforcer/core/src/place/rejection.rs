@@ -3,7 +3,7 @@
 //! The names are those that people know from their clusters (kubelet, pkg/kubelet/cm/admission), the
 //! text always says what was short where, and what would have fitted.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,8 +28,8 @@ pub struct Rejection {
     pub shortages: Vec<Shortage>,
     /// What would have fitted, where something would.
     pub fits: Option<String>,
-    /// In what all sizes are told; none where nothing is in bytes.
-    pub(super) unit: Option<SizeUnit>,
+    /// In what the sizes of each resource are told.
+    pub(super) units: Units,
 }
 
 /// Kinds of rejections.
@@ -60,15 +60,15 @@ pub struct Shortage {
 impl Rejection {
     /// A rejection without figures yet.
     pub fn new(reason: Reason, problem: impl Into<String>) -> Self {
-        let (container, shortages, fits, unit) = (None, Vec::new(), None, None);
-        Self { reason, container, problem: problem.into(), shortages, fits, unit }
+        let (container, shortages, fits, units) = (None, Vec::new(), None, Units::new());
+        Self { reason, container, problem: problem.into(), shortages, fits, units }
     }
 
     /// With what was short, and what would have fitted.
     #[must_use]
     pub(super) fn short_of(self, shortages: Vec<Shortage>, rooms: &[Room]) -> Self {
-        let unit = unit_of(&shortages, rooms);
-        Self { shortages, fits: would_fit(rooms, unit), unit, ..self }
+        let units = units_of(&shortages, rooms);
+        Self { shortages, fits: would_fit(rooms, &units), units, ..self }
     }
 
     /// The same, of one container.
@@ -81,9 +81,8 @@ impl Rejection {
 
 impl Shortage {
     /// `14 of 16 cpu on nodes 0-1`.
-    fn text(&self, unit: Option<SizeUnit>) -> String {
-        let own = || SizeUnit::of(self.wanted.max(self.available));
-        let unit = is_in_bytes(&self.resource).then(|| unit.unwrap_or_else(own));
+    pub(super) fn text(&self, units: &Units) -> String {
+        let unit = units.get(&self.resource);
         let amount = |value: u64| unit.map_or_else(|| value.to_string(), |unit| unit.show(value));
         let (wanted, available) = (amount(self.wanted), amount(self.available));
         let resource = crate::workload::printable(&self.resource);
@@ -91,11 +90,19 @@ impl Shortage {
     }
 }
 
-/// The unit of the largest size that is told.
-pub(super) fn unit_of(shortages: &[Shortage], rooms: &[Room]) -> Option<SizeUnit> {
-    let short = shortages.iter().filter(|shortage| is_in_bytes(&shortage.resource));
-    let short = short.map(|shortage| shortage.wanted.max(shortage.available));
-    short.chain(rooms.iter().filter_map(Room::bytes)).max().map(SizeUnit::of)
+/// Units by resource; none of what is not in bytes.
+pub(super) type Units = BTreeMap<String, SizeUnit>;
+
+/// The unit of the largest size that is told of each resource.
+pub(super) fn units_of(shortages: &[Shortage], rooms: &[Room]) -> Units {
+    let of_shortage = |short: &Shortage| (short.resource.clone(), short.wanted.max(short.available));
+    let told = shortages.iter().map(of_shortage).chain(rooms.iter().map(Room::largest));
+    let mut largest: BTreeMap<String, u64> = BTreeMap::new();
+    for (resource, bytes) in told.filter(|(resource, _)| is_in_bytes(resource)) {
+        let before = largest.entry(resource).or_default();
+        *before = bytes.max(*before);
+    }
+    largest.into_iter().map(|(resource, bytes)| (resource, SizeUnit::of(bytes))).collect()
 }
 
 impl Reason {
@@ -117,7 +124,7 @@ impl fmt::Display for Rejection {
         }
         f.write_str(&self.problem)?;
         for (index, shortage) in self.shortages.iter().enumerate() {
-            write!(f, "{}{}", if index == 0 { ": " } else { ", " }, shortage.text(self.unit))?;
+            write!(f, "{}{}", if index == 0 { ": " } else { ", " }, shortage.text(&self.units))?;
         }
         match &self.fits {
             Some(fits) => write!(f, "; {fits}"),
