@@ -63,8 +63,12 @@ fn every_command_of_a_page_can_be_typed() {
         for line in spoken.chain(in_blocks) {
             for typed in commands(&line).into_iter().filter(|typed| !is_form(typed)) {
                 seen += 1;
-                if let Err(error) = command().try_get_matches_from(words(&typed))
+                let typed_words = words(&typed);
+                // The name of a command alone, as in `numa-enforcer plan`, is what the prose calls it.
+                let is_name = typed_words.len() == 2 && command().find_subcommand(&typed_words[1]).is_some();
+                if let Err(error) = command().try_get_matches_from(typed_words)
                     && error.use_stderr()
+                    && !is_name
                 {
                     wrong.push(format!("{}: {typed}: {error}", path.display()));
                 }
