@@ -39,7 +39,6 @@ Exit codes:
 Examples:
   numa-enforcer audit                         what is misaligned on this host right now
   numa-enforcer audit --sample 10s            the same, with remote memory traffic
-  numa-enforcer topology                      the machine as a tree
   numa-enforcer plan web.yaml                 what these pods would get on this host
   numa-enforcer plan --rebalance              who should be moved on this host, and what that costs
   numa-enforcer doctor                        what works here, and what is missing
@@ -49,11 +48,8 @@ Examples:
   numa-enforcer restore                       undo everything the daemon has written";
 
 const AUDIT_HELP: &str = "\
-Columns:
-  CPUs, nodes     where it may run
-  memory          where its memory is, most first
-  remote resid.   residency: share of its memory on nodes where it has no CPUs
-  remote traffic  share of its memory accesses that go to another node; n/a without --sample
+Remote residency is the share of its memory on nodes where it has no CPUs, remote traffic the share
+of its memory accesses that go to another node. docs/audit.md has every column.
 
 Verdicts:
   misaligned  a critical finding

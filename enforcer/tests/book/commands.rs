@@ -45,9 +45,13 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// What is a form and no command: `[--for 10m]`, `...`.
+/// What is a form and no command: `[--for 10m]`, `...`, `help COMMAND`.
 fn is_form(command: &str) -> bool {
-    command.contains(['[', '…']) || command.contains("...") || command.ends_with(':')
+    command.ends_with(" ARGS")
+        || command.ends_with(" COMMAND")
+        || command.contains(['[', '…'])
+        || command.contains("...")
+        || command.ends_with(':')
 }
 
 #[test]

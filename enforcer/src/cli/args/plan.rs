@@ -8,7 +8,7 @@ use super::{TableOrJson, span};
 
 const HELP: &str = "\
 Files (docs/plan.md has all of it):
-  PODS.yaml  manifests: Pod, Deployment, StatefulSet, Job and so on; `-` is standard input. Or shorter:
+  PODS.yaml  manifests of Pods, Deployments, Jobs and so on; `-` is standard input. Or shorter:
                workloads: [{ name: db, cpus: 4, memory: 8GiB, policy: single-numa-node }]
   --devices  - { resource: vendor.com/gpu, id: gpu0, numa_nodes: 0 }
   --steps    - create: web.yaml  - resize: { kind: Pod, ... }  - delete: default/web-0
@@ -17,7 +17,7 @@ MACHINE is words in any order; what is left out is 1, memory is 16GiB of each no
   sockets:N dies:N nodes:N l3:N cores:N threads:N memory:SIZE pmem:SIZE cxl:SIZE hbm:SIZE
   hugepages-2Mi:N isolated:CPUS e-cores:CPUS fast:CPUS
 
-Exit codes: 0 all admitted (--rebalance: the host was seen), 1 some rejected, 2 failed, 64 wrong usage
+Exit codes: 0 all admitted (--rebalance: the host was seen), 1 some rejected, 2 failed, 64 usage
 
 Examples:
   numa-enforcer plan web.yaml --synthetic 'sockets:2 cores:8 threads:2 memory:64GiB'
