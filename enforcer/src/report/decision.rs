@@ -223,9 +223,12 @@ pub fn render(explanation: &Explanation, style: Style) -> String {
         decision(&mut out, record, *now_unix_ms, style);
     }
     match (decisions.len(), forgotten) {
-        (0, _) => out.push_str(
-            "\nNothing was decided about it: no [[workload]] declares it and no runtime announced it.\n",
-        ),
+        (0, _) => {
+            let why =
+                "Nothing was decided about it: no [[workload]] declares it and no runtime announced it.";
+            out.push('\n');
+            text::wrap(&mut out, why, style.width, "", "");
+        }
         (_, 0) => {}
         (_, forgotten) => {
             let _ = writeln!(out, "\n{forgotten} older ones are forgotten");
