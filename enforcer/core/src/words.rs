@@ -51,7 +51,7 @@ impl SizeUnit {
     pub(crate) fn show(self, bytes: u64) -> String {
         let Self { name, shift } = self;
         let whole = bytes >> shift;
-        let hundredths = (u128::from(bytes) * 100 >> shift) % 100;
+        let hundredths = ((u128::from(bytes) * 100) >> shift) % 100;
         match (whole, hundredths) {
             (0, 0) if bytes > 0 => format!("<0.01 {name}"),
             (0..10, 1..) => format!("{} {name}", format!("{whole}.{hundredths:02}").trim_end_matches('0')),

@@ -18,7 +18,7 @@ use super::{
     hints::HintsEngine,
     memory::ZoneAccount,
     pools::{Documents, PoolsEngine},
-    rejection::{Units, units_of},
+    rejection::units_of,
     room::{Room, would_fit},
 };
 use crate::{
@@ -369,7 +369,7 @@ impl CgroupRequest<'_> {
         });
         let rooms: Vec<Room> = room.into_iter().collect();
         // What the engine says already is told in its unit.
-        let units = Units::from_iter(units_of(&shortages, &rooms).into_iter().chain(rejection.units));
+        let units = rejection.units.or(units_of(&shortages, &rooms));
         let fits = would_fit(&rooms, &units).into_iter().chain(rejection.fits).collect::<Vec<_>>();
         Rejection {
             shortages: shortages.into_iter().chain(rejection.shortages).collect(),

@@ -60,7 +60,7 @@ pub struct Shortage {
 impl Rejection {
     /// A rejection without figures yet.
     pub fn new(reason: Reason, problem: impl Into<String>) -> Self {
-        let (container, shortages, fits, units) = (None, Vec::new(), None, Units::new());
+        let (container, shortages, fits, units) = (None, Vec::new(), None, Units::default());
         Self { reason, container, problem: problem.into(), shortages, fits, units }
     }
 
@@ -90,8 +90,21 @@ impl Shortage {
     }
 }
 
-/// Units by resource; none of what is not in bytes.
-pub(super) type Units = BTreeMap<String, SizeUnit>;
+/// Units by resource; none of what is not in bytes. Of few resources, and as small as an error should be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Units(Box<[(String, SizeUnit)]>);
+
+impl Units {
+    /// That of a resource.
+    pub(super) fn get(&self, resource: &str) -> Option<SizeUnit> {
+        self.0.iter().find(|(name, _)| name == resource).map(|(_, unit)| *unit)
+    }
+
+    /// These, and others of what is not among them.
+    pub(super) fn or(self, others: Self) -> Self {
+        Self(self.0.into_iter().chain(others.0).collect())
+    }
+}
 
 /// The unit of the largest size that is told of each resource.
 pub(super) fn units_of(shortages: &[Shortage], rooms: &[Room]) -> Units {
@@ -102,7 +115,7 @@ pub(super) fn units_of(shortages: &[Shortage], rooms: &[Room]) -> Units {
         let before = largest.entry(resource).or_default();
         *before = bytes.max(*before);
     }
-    largest.into_iter().map(|(resource, bytes)| (resource, SizeUnit::of(bytes))).collect()
+    Units(largest.into_iter().map(|(resource, bytes)| (resource, SizeUnit::of(bytes))).collect())
 }
 
 impl Reason {

@@ -145,6 +145,6 @@ mod tests {
         let rooms = [room("0", [3, 0, 0], 3), Room::together("hugepages-2Mi", nodes("1"), 0)];
         let said = "at most 3 cpu on node 0, 0 B hugepages-2Mi on node 1 would fit";
         assert_eq!(would_fit(&rooms, &units_of(&[], &rooms)).as_deref(), Some(said));
-        assert_eq!(would_fit(&[], &Units::new()), None);
+        assert_eq!(would_fit(&[], &Units::default()), None);
     }
 }
