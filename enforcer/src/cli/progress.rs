@@ -26,12 +26,13 @@ pub(super) fn wait(what: &str, span: Duration) {
     }
     let begun = Instant::now();
     loop {
-        let left = span.saturating_sub(begun.elapsed());
+        let passed = begun.elapsed();
+        let left = span.saturating_sub(passed);
         if left.is_zero() {
             break;
         }
         // Nobody is left to tell when this fails.
-        let _ = write!(io::stderr(), "{ERASE}{}", line(what, span - left, span));
+        let _ = write!(io::stderr(), "{ERASE}{}", line(what, passed, span));
         thread::sleep(left.min(STEP));
     }
     let _ = write!(io::stderr(), "{ERASE}");
