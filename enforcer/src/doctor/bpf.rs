@@ -73,7 +73,6 @@ fn hook(state: &crate::observe::bpf::HookState, here: &super::needs::Here) -> Ch
 
 #[cfg(all(test, feature = "bpf"))]
 mod tests {
-    use super::*;
     use crate::{
         observe::bpf::{Hook, HookState},
         report::checks::Status,

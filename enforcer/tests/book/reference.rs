@@ -27,18 +27,18 @@ struct Reference<'a> {
 impl<'a> Reference<'a> {
     fn new(schema: &'a Value) -> Self {
         let mut new = Self { schema, tables: Vec::new(), kinds: BTreeMap::new() };
-        new.table(String::new(), schema);
+        new.table("", schema);
         new
     }
 
     /// Notes a table and those in it, in the order of a file: first what is in none.
-    fn table(&mut self, prefix: String, object: &'a Value) {
-        self.tables.push((prefix.clone(), object));
+    fn table(&mut self, prefix: &str, object: &'a Value) {
+        self.tables.push((prefix.to_owned(), object));
         for (key, value) in object["properties"].as_object().into_iter().flatten() {
             if let Some((_, definition)) =
                 self.definition(value).filter(|(_, it)| it.get("properties").is_some())
             {
-                self.table(format!("{prefix}{key}."), definition);
+                self.table(&format!("{prefix}{key}."), definition);
             }
         }
     }

@@ -129,7 +129,9 @@ mod tests {
             (access, &[], true),
         ] {
             let mut residue = Residue::default();
-            lines.iter().for_each(|line| residue.add(&Mapping::parse(line).unwrap(), &from));
+            for line in lines {
+                residue.add(&Mapping::parse(line).unwrap(), &from);
+            }
             let left_bytes = BTreeMap::from([(code, 8192)]);
             let report = PageMoveReport { left_bytes, residue, processes: 1, ..PageMoveReport::default() };
             let (result, text) = match report.into_effect(&from, NodeId(1)).result {
