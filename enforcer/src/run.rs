@@ -85,6 +85,8 @@ pub struct RunOptions {
     pub host: HostRoot,
     /// Configuration file; the built-in configuration without one.
     pub config: Option<PathBuf>,
+    /// A configuration file that is not there is as none, now and when it is read again.
+    pub config_may_be_absent: bool,
     /// What wins over the configuration.
     pub overrides: Overrides,
     /// Stop after the first turn.
@@ -149,7 +151,14 @@ impl RunOptions {
     /// The configuration file with the flags over it.
     pub fn policy(&self) -> Result<Policy, ConfigError> {
         let mut policy = match &self.config {
-            Some(path) => read_policy(path)?,
+            Some(path) => match read_policy(path) {
+                Err(ConfigError::Read { cause, .. })
+                    if self.config_may_be_absent && cause.kind() == io::ErrorKind::NotFound =>
+                {
+                    Policy::default()
+                }
+                read => read?,
+            },
             None => Policy::default(),
         };
         let Overrides { mode, interval, state_dir, metrics_listen, bpf_log } = &self.overrides;
@@ -255,7 +264,8 @@ impl Daemon {
             engine.add_degraded(Degraded::new("privileges", error.to_string(), effect));
         }
         let (gate, decisions, log) = (engine.gate(), engine.decisions(), options.log.clone());
-        let control = Control { gate, decisions, latest: receiver, log, started, record };
+        let cgroups = layout.cpuset.clone();
+        let control = Control { gate, decisions, latest: receiver, log, started, cgroups, record };
         let (missing, socket) = endpoints.answer(control);
         for one in missing {
             engine.add_degraded(one);
@@ -481,7 +491,7 @@ fn stay_paused(gate: &Gate, record: &PauseRecord, mode: Mode) {
             if let Some(left) = pause.left(now) {
                 gate.stay_closed(pause.lasted(now), left);
                 let line = gate.paused().map_or_else(String::new, Paused::line);
-                tracing::warn!("enforcement is still {line}, since before the daemon was started");
+                tracing::warn!("still {line}, since before the daemon was started");
             }
         }
         Err(error) if mode == Mode::Enforce => {

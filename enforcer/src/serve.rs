@@ -225,7 +225,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::enforce::journal::PauseRecord;
+    use crate::{enforce::journal::PauseRecord, host::cgroup::ControllerRoot};
 
     fn get(address: SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -245,8 +245,10 @@ mod tests {
         let (_latest, latest) = watch::channel(None);
         let (gate, decisions, log) = Default::default();
         let record = PauseRecord::new(std::path::Path::new("/nonexistent"));
-        let (degraded, socket) =
-            endpoints.answer(Control { gate, decisions, latest, log, started: Instant::now(), record });
+        let cgroups = ControllerRoot { path: "/nonexistent".into(), v2: true, mounted_cgroup: "/".into() };
+        let started = Instant::now();
+        let control = Control { gate, decisions, latest, log, started, cgroups, record };
+        let (degraded, socket) = endpoints.answer(control);
         assert!(degraded.is_empty() && socket.is_none());
         assert!(get(address, "/live").starts_with("HTTP/1.1 200 "));
         for path in ["/ready", "/metrics", "/report.json"] {

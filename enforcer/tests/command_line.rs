@@ -30,6 +30,70 @@ fn help_and_version_are_a_success() {
     }
 }
 
+/// Lines of a screen.
+const SCREEN: usize = 50;
+
+#[test]
+fn help_of_every_command_is_one_screen_with_examples() {
+    let all = enforcer::cli::args::command();
+    let parts = all.get_subcommands().filter(|one| !one.is_hide_set()).map(clap::Command::get_name);
+    for name in std::iter::once(None).chain(parts.map(Some)) {
+        let arguments: Vec<&str> = name.into_iter().chain(["--help"]).collect();
+        let mut command = program(&arguments);
+        command.env("COLUMNS", "100");
+        let help = finish(command).stdout;
+        let lines = help.lines().count();
+        assert!(lines <= SCREEN, "{name:?} has {lines} lines:\n{help}");
+        let (_, examples) = help.split_once("Examples:\n").unwrap_or_else(|| panic!("{name:?}: {help}"));
+        assert!(examples.contains("numa-enforcer"), "{name:?}: {help}");
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{name:?}: {help}");
+        assert_eq!(run(&[&arguments[..arguments.len() - 1], &["-h"]].concat()).code, Some(0));
+    }
+}
+
+#[test]
+fn every_shell_gets_completions_of_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let ended = run(&["completions", shell]);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{shell}");
+        for word in ["audit", "explain", "config-if-present", "completions"] {
+            assert!(ended.stdout.contains(word), "{shell}: no {word}");
+        }
+    }
+    assert_eq!(run(&["completions", "cmd"]).code, Some(64));
+}
+
+#[test]
+fn exit_codes_are_those_that_are_documented() {
+    let empty = tempfile::tempdir().unwrap();
+    let pod = |name: &str, cpus: u32| {
+        let path = empty.path().join(name);
+        let text = format!(
+            "{{kind: Pod, metadata: {{name: p}}, spec: {{containers: [{{name: c, resources: {{limits: {{cpu: {cpus}, \
+             memory: 1Gi}}}}}}]}}}}\n"
+        );
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (fits, much) = (pod("fits.yaml", 1), pod("much.yaml", 4000));
+    let nobody = empty.path().join("no.sock");
+    let nobody = nobody.to_str().unwrap();
+    for (arguments, code) in [
+        (&["plan", &fits, "--synthetic", "sockets:2"][..], 0),
+        (&["plan", &much, "--synthetic", "sockets:2"], 1),
+        (&["plan", "/no/such/file.yaml", "--synthetic", "sockets:2"], 2),
+        (&["audit", "--root", "/no/such/root"], 2),
+        (&["audit", "--frobnicate"], 64),
+        (&["status", "--socket", nobody], 69),
+        (&["explain", "x", "--socket", nobody], 69),
+        (&["pause", "--socket", nobody], 69),
+        (&["resume", "--socket", nobody], 69),
+        (&["log-level", "--socket", nobody], 69),
+    ] {
+        assert_eq!(run(arguments).code, Some(code), "{arguments:?}");
+    }
+}
+
 #[test]
 fn wrong_usage_is_64_and_names_the_value_and_the_cause() {
     for (arguments, said) in [
@@ -103,7 +167,16 @@ fn a_configuration_is_checked_without_running() {
         assert_eq!(marked, code != 0, "{text}: {}", ended.stderr);
         assert!(code == 0 || ended.stderr.contains(path), "{text}: {}", ended.stderr);
     }
+    let absent = directory.path().join("absent.toml");
+    let ended = run(&["run", "--check", "--config-if-present", absent.to_str().unwrap()]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.contains("valid: mode observe, 0 declared workloads"), "{}", ended.stdout);
+    // One that is there counts, and is refused when it is wrong.
+    fs::write(&config, "frobnicate = 1\n").unwrap();
+    assert_eq!(run(&["run", "--check", "--config-if-present", path]).code, Some(64));
+    assert_eq!(run(&["run", "--config", path, "--config-if-present", path]).code, Some(64));
     fs::write(&config, [0xff, 0xfe]).unwrap();
+    assert_eq!(run(&["run", "--check", "--config-if-present", path]).code, Some(2));
     assert_eq!(run(&["run", "--check", "--config", path]).code, Some(2));
     let ended = run(&["run", "--check", "--config", "/no/such/config"]);
     assert_eq!(ended.code, Some(2));

@@ -37,7 +37,7 @@ impl Daemon {
         let serving = daemon.said("serving http://");
         let (_, rest) = serving.split_once("http://").unwrap();
         daemon.address = rest.split('/').next().unwrap().parse().unwrap();
-        daemon.printed("tick 1: ");
+        daemon.printed("turn 1: ");
         daemon
     }
 
@@ -155,7 +155,7 @@ fn it_answers_over_http_and_ends_when_told_to() {
             assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
         }
         let report: serde_json::Value = serde_json::from_str(&daemon.get("/report.json", "")).unwrap();
-        assert_eq!((&report["schemaVersion"], &report["mode"]), (&1.into(), &"observe".into()));
+        assert_eq!((&report["schemaVersion"], &report["mode"]), (&2.into(), &"observe".into()));
         assert!(report["audit"]["workloads"].is_array(), "{report}");
         assert_eq!(daemon.end(signal), Some(0), "{signal:?}");
     }
@@ -167,7 +167,7 @@ fn a_bad_configuration_is_said_and_the_old_one_stays() {
     daemon.configure("interval = \"1h\"\nfrobnicate = 1\n");
     let said = daemon.said("the configuration stays as it was");
     assert!(said.contains("config.toml:2:1: unknown field `frobnicate`"), "{said}");
-    daemon.printed("tick 2: ");
+    daemon.printed("turn 2: ");
     daemon.get("/metrics", "numa_enforcer_config_last_reload_successful 0\n");
 
     daemon.configure("mode = \"observe\"\ninterval = \"2h\"\n");
@@ -184,7 +184,7 @@ fn a_port_that_is_taken_is_said_and_does_not_stop_it() {
     let said = daemon.said("no metrics are served");
     assert!(said.contains(&address) && said.contains("in use"), "{said}");
     daemon.printed("metrics");
-    daemon.printed("tick 1: ");
+    daemon.printed("turn 1: ");
     assert_eq!(daemon.end(Signal::TERM), Some(0));
 }
 
@@ -195,13 +195,13 @@ fn a_log_that_cannot_be_written_does_not_end_it() {
     command.arg(config.path().join("state")).stderr(full());
     let ended = finish(command);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.stdout.contains("tick 1: "), "{ended:?}");
+    assert!(ended.stdout.contains("turn 1: "), "{ended:?}");
 }
 
 #[test]
 fn a_reader_of_its_lines_who_goes_away_does_not_end_it() {
     let mut daemon = Daemon::spawn("observe", "127.0.0.1:0");
-    daemon.printed("tick 1: ");
+    daemon.printed("turn 1: ");
     // The thread that reads it ends at the first line that nobody wants.
     daemon.stdout = mpsc::channel().1;
     daemon.configure(&format!("interval = \"1s\"\n{}", control(daemon.config.path())));
@@ -275,9 +275,9 @@ fn it_keeps_only_the_privileges_of_its_mode() {
         }
         // It goes on seeing what it saw, and reading what the programs count.
         daemon.configure(&format!("interval = \"1h\"\nmode = \"{mode}\"\n"));
-        let line = daemon.printed("tick 2: ");
+        let line = daemon.printed("turn 2: ");
         assert!(!line.contains(" 0 workloads"), "{line}");
-        let report = daemon.get("/report.json", "\"ticks\":2");
+        let report = daemon.get("/report.json", "\"turns\":2");
         assert!(!report.contains("bpf:counters"), "{report}");
         assert_eq!(daemon.end(Signal::TERM), Some(0));
     }

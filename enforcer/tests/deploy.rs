@@ -56,7 +56,11 @@ fn the_unit_keeps_the_journal_where_the_configuration_has_it() {
     let Policy { state_dir, mode, .. } = Policy::default();
     assert_eq!(keys["RuntimeDirectory"], [state_dir.strip_prefix("/run").unwrap().to_str().unwrap()]);
     assert_eq!(keys["RuntimeDirectoryPreserve"], ["yes"], "restore needs it after a stop");
-    assert_eq!(keys["ExecStart"], [format!("/usr/bin/numa-enforcer run --mode {mode}")]);
+    let start =
+        format!("/usr/bin/numa-enforcer run --mode {mode} --config-if-present /etc/numa-enforcer.toml");
+    assert_eq!(keys["ExecStart"], [start]);
+    let last = *service(ENFORCE)["ExecStart"].last().unwrap();
+    assert_eq!(last, "/usr/bin/numa-enforcer run --mode enforce --config /etc/numa-enforcer.toml");
     assert_eq!(keys["Type"], ["notify"]);
     assert_eq!(keys["ProtectControlGroups"], ["yes"]);
     assert_eq!(service(ENFORCE)["ProtectControlGroups"], ["no"]);

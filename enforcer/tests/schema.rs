@@ -22,6 +22,28 @@ fn published_schemas_are_those_of_the_types() {
     }
 }
 
+/// Names of properties anywhere in a schema.
+fn properties(schema: &serde_json::Value, found: &mut Vec<String>) {
+    found.extend(keys(schema));
+    match schema {
+        serde_json::Value::Object(parts) => parts.values().for_each(|part| properties(part, found)),
+        serde_json::Value::Array(parts) => parts.iter().for_each(|part| properties(part, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn outputs_write_their_keys_in_one_way() {
+    for of in ["audit", "control", "doctor", "plan", "rebalance", "topology"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_numa-enforcer")).args(["schema", of]).output().unwrap();
+        let mut found = Vec::new();
+        properties(&serde_json::from_slice(&output.stdout).unwrap(), &mut found);
+        assert!(!found.is_empty(), "{of}");
+        found.retain(|key| key.contains('_'));
+        assert_eq!(found, [""; 0], "{of}: keys of outputs are camelCase");
+    }
+}
+
 const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
 
 /// The keys of an object of the configuration's schema.

@@ -132,12 +132,12 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
 fn the_supervisor_hears_ready_then_reloading_then_ready_then_stopping() {
     let mut daemon = Supervised::start(Stdio::null());
     daemon.hears("READY=1\nSTATUS=");
-    assert!(daemon.hears("STATUS=tick 1: ").contains(" workload"));
+    assert!(daemon.hears("STATUS=turn 1: ").contains(" workload"));
     daemon.signal(Signal::HUP);
     let told = daemon.hears("RELOADING=1\nMONOTONIC_USEC=");
     assert!(told.lines().nth(1).unwrap()["MONOTONIC_USEC=".len()..].parse::<u64>().unwrap() > 0, "{told}");
     daemon.hears("READY=1\nSTATUS=0 declared workloads");
-    daemon.hears("STATUS=tick 2: ");
+    daemon.hears("STATUS=turn 2: ");
     assert_eq!(daemon.end(), Some(0));
     daemon.hears("STOPPING=1");
     assert!(daemon.dir.path().exists());

@@ -12,6 +12,7 @@ mod arch;
 mod bench;
 mod command;
 mod containerd;
+mod docs;
 mod product;
 mod progress;
 mod run;
@@ -53,6 +54,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Check the invariants of ARCHITECTURE.md
     Arch,
+    /// Write the man pages, the completions of shells and, with mdBook, the book of docs/ below target/docs
+    Docs,
 }
 
 fn main() -> ExitCode {
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Vm(arguments) => vm::command::run(&workspace, &arguments),
         Command::Bench(arguments) => bench::run(&workspace, &arguments).map(|()| ExitCode::SUCCESS),
         Command::Arch => arch::run(workspace.root()).map(|()| ExitCode::SUCCESS),
+        Command::Docs => docs::run(&workspace).map(|()| ExitCode::SUCCESS),
     });
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -93,7 +93,9 @@ fn build_binary(
     profile: Profile,
     options: &[&str],
 ) -> Result<PathBuf> {
-    let step = Step::begin(format!("build {binary}"));
+    let how =
+        if profile == Profile::Release { ", optimised, which takes minutes the first time" } else { "" };
+    let step = Step::begin(format!("build {binary}{how}"));
     let mut cargo = cargo(workspace)?;
     cargo.args(["build", "--quiet", "--package", package, "--bin", binary]).args(options);
     if profile == Profile::Release {

@@ -16,7 +16,7 @@ use crate::{
 /// Arguments of `run`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Stop after the first tick
+    /// Stop after the first turn
     #[arg(long, conflicts_with = "arguments")]
     once: bool,
     /// Arguments for numa-enforcer; without any, the daemon in observe mode

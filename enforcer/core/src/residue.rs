@@ -19,6 +19,8 @@ pub enum Reason {
     Hugetlb,
     /// Mapped by several processes, of which none may move them.
     Shared,
+    /// The same of a file on a disk, as programs and libraries are: it is nobody's own memory.
+    SharedFile,
     /// Of tmpfs, or shared memory.
     Tmpfs,
     /// Of a file.
@@ -37,6 +39,7 @@ impl Reason {
         match self {
             Self::Hugetlb => "huge pages",
             Self::Shared => "mapped by several processes",
+            Self::SharedFile => "files that several processes map",
             Self::Tmpfs => "tmpfs or shared memory",
             Self::PageCache => "page cache",
             Self::Policy => "under a memory policy",
@@ -48,6 +51,7 @@ impl Reason {
     fn of(mapping: &Mapping) -> Self {
         match mapping {
             _ if mapping.is_hugetlb() => Self::Hugetlb,
+            _ if mapping.sharers > 1 && !mapping.is_anonymous() && !mapping.is_shmem() => Self::SharedFile,
             _ if mapping.sharers > 1 => Self::Shared,
             _ if mapping.is_shmem() => Self::Tmpfs,
             _ if !mapping.is_anonymous() => Self::PageCache,
@@ -90,6 +94,11 @@ impl Residue {
         }
     }
 
+    /// Is all that several processes map of files on disks, and is there any?
+    pub fn shares_files_alone(&self) -> bool {
+        self.by_reason.contains_key(&Reason::SharedFile) && !self.by_reason.contains_key(&Reason::Shared)
+    }
+
     /// By reason, in order; none with nothing.
     pub fn by_reason(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
         self.by_reason.iter().map(|(reason, bytes)| (*reason, *bytes))
@@ -116,7 +125,9 @@ mod tests {
             ("1000 default anon=3 mapmax=4 N0=3 kernelpagesize_kB=4", (Reason::Shared, 3)),
             ("1000 bind:0 anon=3 N0=2 N1=1 kernelpagesize_kB=4", (Reason::Policy, 2)),
             ("1000 default file=/bin/x mapped=9 N0=9 kernelpagesize_kB=4", (Reason::PageCache, 9)),
-            ("1000 default file=/bin/x mapped=9 mapmax=2 N0=9 kernelpagesize_kB=4", (Reason::Shared, 9)),
+            ("1000 default file=/bin/x mapped=9 mapmax=2 N0=9 kernelpagesize_kB=4", (Reason::SharedFile, 9)),
+            ("1000 default file=/bin/x anon=9 mapmax=2 N0=9 kernelpagesize_kB=4", (Reason::Shared, 9)),
+            ("1000 default file=/dev/shm/x dirty=9 mapmax=2 N0=9 kernelpagesize_kB=4", (Reason::Shared, 9)),
             ("1000 default file=/dev/shm/x dirty=9 N0=9 kernelpagesize_kB=4", (Reason::Tmpfs, 9)),
             (
                 "1000 default file=/x huge dirty=1 mapmax=2 N0=1 kernelpagesize_kB=2048",
@@ -127,6 +138,23 @@ mod tests {
             assert_eq!(residue(line).by_reason().collect::<Vec<_>>(), [(reason, pages * 4096)], "{line}");
         }
         assert_eq!(residue("1000 default anon=3 N1=3 kernelpagesize_kB=4").by_reason().count(), 0);
+    }
+
+    #[test]
+    fn libraries_alone_are_told_from_memory_that_processes_share() {
+        let library = "1000 default file=/lib/c.so mapped=9 mapmax=30 N0=9 kernelpagesize_kB=4\n";
+        let forked = "2000 default anon=3 mapmax=4 N0=3 kernelpagesize_kB=4\n";
+        let own = "3000 default anon=3 N0=3 kernelpagesize_kB=4\n";
+        for (lines, alone) in [
+            (library.to_owned(), true),
+            (format!("{library}{own}"), true),
+            (format!("{library}{forked}"), false),
+            (forked.to_owned(), false),
+            (own.to_owned(), false),
+            (String::new(), false),
+        ] {
+            assert_eq!(residue(&lines).shares_files_alone(), alone, "{lines}");
+        }
     }
 
     #[test]

@@ -28,10 +28,35 @@ pub(crate) fn percent(ratio: f64) -> String {
 /// Bytes in the largest unit that leaves at least two digits, rounded down: what is promised is
 /// there.
 pub(crate) fn size(bytes: u64) -> String {
-    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
-    match units.iter().find(|(_, shift)| bytes >> shift >= 10) {
-        Some((unit, shift)) => format!("{} {unit}", bytes >> shift),
-        None => format!("{bytes} B"),
+    SizeUnit::of(bytes).show(bytes)
+}
+
+/// In what sizes are told. What is compared in one sentence is told in one unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SizeUnit {
+    name: &'static str,
+    shift: u32,
+}
+
+impl SizeUnit {
+    /// The largest that leaves at least two digits of this size.
+    pub(crate) fn of(bytes: u64) -> Self {
+        let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+        let largest = units.into_iter().find(|(_, shift)| bytes >> shift >= 10);
+        let (name, shift) = largest.unwrap_or(("B", 0));
+        Self { name, shift }
+    }
+
+    /// A size rounded down: to whole units from ten on, below to hundredths.
+    pub(crate) fn show(self, bytes: u64) -> String {
+        let Self { name, shift } = self;
+        let whole = bytes >> shift;
+        let hundredths = ((u128::from(bytes) * 100) >> shift) % 100;
+        match (whole, hundredths) {
+            (0, 0) if bytes > 0 => format!("<0.01 {name}"),
+            (0..10, 1..) => format!("{} {name}", format!("{whole}.{hundredths:02}").trim_end_matches('0')),
+            _ => format!("{whole} {name}"),
+        }
     }
 }
 
@@ -50,6 +75,19 @@ mod tests {
             [(0, "0 B"), (10_239, "10239 B"), (10_240, "10 KiB"), (9 << 30, "9216 MiB"), (64 << 30, "64 GiB")]
         {
             assert_eq!(size(bytes), text);
+        }
+        for (largest, bytes, text) in [
+            (16 << 30, 512 << 20, "0.5 GiB"),
+            (16 << 30, 9 << 30, "9 GiB"),
+            (16 << 30, (9 << 30) + (9 << 20), "9 GiB"),
+            (16 << 30, (9 << 30) + (999 << 20), "9.97 GiB"),
+            (16 << 30, (11 << 30) + (999 << 20), "11 GiB"),
+            (16 << 30, 4096, "<0.01 GiB"),
+            (16 << 30, 0, "0 GiB"),
+            (u64::MAX, u64::MAX, "17179869183 GiB"),
+            (100, 7, "7 B"),
+        ] {
+            assert_eq!(SizeUnit::of(largest).show(bytes), text, "{bytes} beside {largest}");
         }
         for (list, text) in [("1", "node 1"), ("0-1", "nodes 0-1"), ("0,72", "nodes 0,72")] {
             assert_eq!(nodes(&list.parse().unwrap()), text);

@@ -1,18 +1,22 @@
 //! What can be typed. Nothing here touches the system.
 //!
-//! The doc comments are the program's help: the first paragraph is `-h`, all of it `--help`.
+//! The doc comments are the program's help. `--help` of each command is one screen: what it does, its options in a column,
+//! what is worth knowing besides, and examples. `numa-enforcer help COMMAND` has the same with more room, and the man pages
+//! are made of it.
 
 mod control;
 mod plan;
 
 use std::{
+    ffi::OsString,
     net::{AddrParseError, SocketAddr},
     path::PathBuf,
     str::FromStr,
     time::Duration,
 };
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use enforcer_core::{
     finding::Severity,
     policy::{HumanDuration, Mode, Policy},
@@ -23,7 +27,8 @@ pub use self::{
     plan::Plan,
 };
 
-const EXIT_CODES: &str = "\
+/// What is below the list of commands; docs/commands.md has the same codes.
+pub(super) const HELP: &str = "\
 Exit codes:
   0   aligned, or the command did what it was asked
   1   audit: a finding at or above --fail-on; plan: a pod that was not admitted
@@ -34,7 +39,6 @@ Exit codes:
 Examples:
   numa-enforcer audit                         what is misaligned on this host right now
   numa-enforcer audit --sample 10s            the same, with remote memory traffic
-  numa-enforcer topology                      the machine as a tree
   numa-enforcer plan web.yaml                 what these pods would get on this host
   numa-enforcer plan --rebalance              who should be moved on this host, and what that costs
   numa-enforcer doctor                        what works here, and what is missing
@@ -44,11 +48,8 @@ Examples:
   numa-enforcer restore                       undo everything the daemon has written";
 
 const AUDIT_HELP: &str = "\
-Columns:
-  CPUs, nodes     where it may run
-  memory          where its memory is, most first
-  remote resid.   residency: share of its memory on nodes where it has no CPUs
-  remote traffic  share of its memory accesses that go to another node; n/a without --sample
+Remote residency is the share of its memory on nodes where it has no CPUs, remote traffic the share
+of its memory accesses that go to another node. docs/audit.md has every column.
 
 Verdicts:
   misaligned  a critical finding
@@ -57,16 +58,11 @@ Verdicts:
   unknown     neither, but too little was seen: without --sample, so is every workload that may run
               on several nodes, has some memory, and was not found at fault
 
-Exit codes:
-  0   no finding at or above --fail-on, and at least one workload was judged
-  1   a finding at or above --fail-on
-  2   could not determine: no workload, or every one unknown; or the audit failed
-  64  wrong usage: an unknown flag, a bad value, a configuration that is not valid
+Exit codes: 0 no finding at or above --fail-on, 1 there is one, 2 could not determine (no workload,
+or every one unknown) or failed, 64 wrong usage
 
 Examples:
-  numa-enforcer audit
   numa-enforcer audit --sample 10s --only misaligned
-  numa-enforcer audit --config /etc/numa-enforcer.toml
   numa-enforcer audit -o json --fail-on critical > audit.json
   numa-enforcer audit --root ./captured-host
   numa-enforcer audit -o prometheus --write /var/lib/node_exporter/numa.prom";
@@ -77,11 +73,33 @@ Examples:
 /// see then, they name. `run` is the daemon: it watches, and corrects declared workloads in
 /// `--mode enforce`. `restore` undoes what the daemon has written.
 #[derive(Debug, Parser)]
-#[command(name = "numa-enforcer", version, after_long_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "numa-enforcer", version, after_help = HELP, max_term_width = 100, disable_help_flag = true)]
 pub struct Args {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// Print help.
+    #[arg(short, long, global = true, action = ArgAction::HelpShort)]
+    pub help: Option<bool>,
+}
+
+/// Help with all of what a command does, and its options in a column: clap has either the one or the other.
+const TEMPLATE: &str = "{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
+
+/// Everything that can be typed.
+pub fn command() -> clap::Command {
+    let whole = |command: clap::Command| match command.get_long_about().cloned() {
+        Some(about) => command.before_help(about).help_template(TEMPLATE),
+        None => command,
+    };
+    whole(Args::command()).mut_subcommands(whole)
+}
+
+/// What was typed.
+pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Args, clap::Error> {
+    let mut command = command();
+    let mut typed = command.try_get_matches_from_mut(words)?;
+    Args::from_arg_matches_mut(&mut typed).map_err(|error| error.format(&mut command))
 }
 
 /// The commands.
@@ -123,7 +141,7 @@ pub enum Command {
     Doctor(Doctor),
     /// Run the daemon.
     ///
-    /// Prints an audit and then one line per tick, until it is interrupted. In observe mode, which is
+    /// Prints an audit and then one line per turn, until it is interrupted. In observe mode, which is
     /// the default, it never writes. In enforce mode it corrects the workloads that the configuration
     /// declares; every original value is journalled before it is overwritten, and `restore` puts it back.
     ///
@@ -153,6 +171,8 @@ pub enum Command {
     Resume(Resume),
     /// Show or set from which level on the running daemon logs.
     LogLevel(LogLevel),
+    /// Print what a shell needs to complete commands and options.
+    Completions(Completions),
     /// Print the JSON Schema of an output or of the configuration.
     #[command(hide = true)]
     Schema(Schema),
@@ -163,15 +183,7 @@ pub enum Command {
 
 /// Arguments of `audit`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  numa-enforcer audit
-  numa-enforcer audit --sample 10s --only misaligned
-  numa-enforcer audit -o json --fail-on critical > audit.json
-  numa-enforcer audit --root ./captured-host
-
-Exit codes: 0 no finding at or above --fail-on, 1 there is one, 2 could not determine, 64 usage.",
-after_long_help = AUDIT_HELP)]
+#[command(after_help = AUDIT_HELP)]
 pub struct Audit {
     /// How to show it.
     #[arg(short, long, value_enum, default_value = "table")]
@@ -262,7 +274,10 @@ pub struct Run {
     /// Configuration file (TOML) [default: built in, no declared workloads]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Stop after the first tick.
+    /// The same of a file that need not be there: without it as without `--config`
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub config_if_present: Option<PathBuf>,
+    /// Stop after the first turn; no eBPF programs are loaded for it, so what they see is not in it.
     #[arg(long)]
     pub once: bool,
     /// Only check the configuration.
@@ -271,12 +286,12 @@ pub struct Run {
     /// Where the journal is kept [default: the configuration's]
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Time between two ticks (500ms, 10s, 2m) [default: the configuration's, else 10s]
+    /// Time between two turns (500ms, 10s, 2m) [default: the configuration's, else 10s]
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub interval: Option<Duration>,
     /// Serve metrics and reports over HTTP there, or nowhere [default: the configuration's, else
     /// 127.0.0.1:9477]
-    #[arg(long, value_name = "ADDRESS:PORT|off")]
+    #[arg(long, value_name = "ADDRESS|off")]
     pub metrics_listen: Option<MetricsListen>,
     /// When it ends, put back every original value, as `restore` does; containers of a runtime keep
     /// what it stored for them
@@ -304,6 +319,19 @@ pub struct Restore {
     /// Only say what would be written.
     #[arg(long)]
     pub dry_run: bool,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  numa-enforcer completions bash > /usr/share/bash-completion/completions/numa-enforcer
+  numa-enforcer completions zsh > /usr/local/share/zsh/site-functions/_numa-enforcer
+  numa-enforcer completions fish > ~/.config/fish/completions/numa-enforcer.fish")]
+pub struct Completions {
+    /// For which shell.
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: Shell,
 }
 
 /// Arguments of `schema`.
@@ -456,12 +484,10 @@ pub enum SchemaOf {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_definition_is_consistent() {
-        Args::command().debug_assert();
+        command().debug_assert();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use enforcer_core::policy::Mode;
 use hyper::Method;
 
 use super::{Exit, args, client, terminal};
@@ -40,6 +41,9 @@ pub(super) fn pause(args: &args::Pause, out: &mut dyn Write) -> anyhow::Result<E
     let request = PauseRequest { for_seconds: args.length.map(|length| length.as_secs()) };
     let answer: PauseAnswer = client::send(&args.daemon.socket, Method::POST, api::PAUSE, &request)?;
     writeln!(out, "{}", answer.paused.map_or_else(|| "paused no more".to_owned(), Paused::line))?;
+    if answer.mode == Some(Mode::Observe) {
+        writeln!(out, "nothing changes by that: this daemon observes, and writes nothing anyway")?;
+    }
     if !answer.settled {
         writeln!(
             out,
@@ -55,7 +59,12 @@ pub(super) fn pause(args: &args::Pause, out: &mut dyn Write) -> anyhow::Result<E
 pub(super) fn resume(args: &args::Resume, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let none = PauseRequest::default();
     let answer: PauseAnswer = client::send(&args.daemon.socket, Method::POST, api::RESUME, &none)?;
-    let said = if answer.was_paused { "enforcement goes on with the next turn" } else { "it was not paused" };
+    let said = match (answer.was_paused, answer.mode) {
+        (false, _) => "it was not paused",
+        (true, Some(Mode::Enforce)) => "no longer paused: the next turn corrects what is not in place",
+        (true, Some(Mode::Observe)) => "no longer paused; this daemon observes, and writes nothing anyway",
+        (true, None) => "no longer paused",
+    };
     writeln!(out, "{said}")?;
     if let Some(error) = &answer.unrecorded {
         writeln!(out, "a daemon that is started again may be paused: {}", text::escape(error))?;

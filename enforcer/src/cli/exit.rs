@@ -1,12 +1,7 @@
 //! Exit codes, which are a contract: scripts and node-problem-detector plug-ins branch on them.
 //!
-//! | code | meaning |
-//! |---|---|
-//! | 0 | aligned, or the command did what it was asked |
-//! | 1 | `audit`: a finding at or above `--fail-on`; `plan`: a pod that was not admitted |
-//! | 2 | could not determine, or failed while running: a root or file that is not there, no permission |
-//! | 64 | the request itself is wrong: an unknown flag, a bad duration, a configuration that is not valid |
-//! | 69 | `status`, `explain`, `pause`, `resume`, `log-level`: no daemon runs (`EX_UNAVAILABLE` of sysexits.h) |
+//! What each means is in docs/commands.md, and in short in the program's help; 64 and 69 are `EX_USAGE` and
+//! `EX_UNAVAILABLE` of sysexits.h.
 //!
 //! A reader that goes away before the output ends is no failure of ours: 0, and silence.
 
@@ -144,9 +139,25 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use anyhow::{Context, anyhow};
 
-    use super::*;
+    use super::{super::args, *};
+
+    #[test]
+    fn every_code_is_documented_and_no_other() {
+        let all = [Exit::Ok, Exit::Findings, Exit::Rejected, Exit::Undetermined, Exit::Usage, Exit::NoDaemon];
+        let codes: BTreeSet<u8> = all.map(Exit::code).into();
+        let (_, help) = args::HELP.split_once("Exit codes:").unwrap();
+        let in_help = help.lines().skip(1).take_while(|line| !line.is_empty());
+        let in_help: Vec<u8> =
+            in_help.map(|line| line.split_whitespace().next().unwrap().parse().unwrap()).collect();
+        assert_eq!(in_help, codes.iter().copied().collect::<Vec<_>>());
+        let page = include_str!("../../../docs/commands.md");
+        let row = |line: &str| line.strip_prefix("| ")?.split(' ').next()?.parse().ok();
+        assert_eq!(page.lines().filter_map(row).collect::<Vec<u8>>(), in_help);
+    }
 
     #[test]
     fn a_cause_is_told_once() {

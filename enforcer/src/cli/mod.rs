@@ -12,10 +12,12 @@ pub mod args;
 mod audit;
 mod capture;
 mod client;
+mod completions;
 mod control;
 mod doctor;
 mod exit;
 mod plan;
+mod progress;
 mod rebalance;
 mod restore;
 mod root;
@@ -32,15 +34,13 @@ use std::{
     process::ExitCode,
 };
 
-use clap::Parser;
-
 use self::args::{Args, Command};
 pub use self::exit::{Exit, UsageError};
 use crate::enforce::scratch::hold;
 
 /// Parses the command line, runs the command and gives its exit code.
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args = match Args::try_parse_from(words) {
+    let args = match args::parse(words) {
         Ok(args) => args,
         Err(error) => return exit::of_clap(&error).into(),
     };
@@ -67,6 +67,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         Command::Pause(args) => control::pause(&args, out),
         Command::Resume(args) => control::resume(&args, out),
         Command::LogLevel(args) => control::log_level(&args, out),
+        Command::Completions(args) => completions::run(&args, out),
         Command::Schema(args) => schema::run(&args, out),
         Command::HoldMemory => Ok(hold(&mut io::stdin().lock(), out).map(|()| Exit::Ok)?),
     }

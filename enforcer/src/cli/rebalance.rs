@@ -71,7 +71,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         now_ns: seen.now.monotonic_ns,
     };
     let report = rebalance::once(&inputs, &mut Allocations::default(), PageMoveLimits::default().bytes);
-    let report = rebalance::RebalanceReport { degraded: seen.degraded, ..report };
+    let report = rebalance::RebalanceReport { degraded: seen.missing(), ..report };
     match format {
         args::TableOrJson::Table => write!(out, "{}", rebalance_text::render(&report, terminal::style()))?,
         args::TableOrJson::Json => json::write(&report, out)?,

@@ -29,7 +29,8 @@ impl From<args::Run> for Options {
         };
         let run = RunOptions {
             host: HostRoot::live(),
-            config: args.config,
+            config_may_be_absent: args.config_if_present.is_some(),
+            config: args.config.or(args.config_if_present),
             overrides,
             once: args.once,
             restore_on_exit: args.restore_on_exit,

@@ -4,7 +4,7 @@
 //! of this machine is not asked about a captured one.
 
 use std::{
-    thread,
+    collections::BTreeSet,
     time::{Duration, Instant},
 };
 
@@ -18,6 +18,7 @@ use enforcer_core::{
     workload::Workload,
 };
 
+use super::progress;
 use crate::{
     discover::{
         host_facts::{read_host, read_host_without_cgroups},
@@ -86,7 +87,7 @@ impl Seen {
         let first = sample();
         let (before, now) = match wait {
             Some(wait) => {
-                thread::sleep(wait);
+                progress::wait("watching this host", wait);
                 (Some(first), sample())
             }
             None => (None, first),
@@ -97,5 +98,11 @@ impl Seen {
         let units = read_unit_files(host, &recorded_settings(&policy.state_dir));
         let facts = Facts { kubelet: kubelet.kubelet, units, ..Facts::default() };
         Self { host: on_host, workloads, before, now, facts, degraded }
+    }
+
+    /// Everything that could not be seen: of the machine, of its workloads, and by the samples; each once.
+    pub(super) fn missing(&self) -> Vec<Degraded> {
+        let all = self.degraded.iter().chain(&self.now.degraded);
+        all.cloned().collect::<BTreeSet<_>>().into_iter().collect()
     }
 }

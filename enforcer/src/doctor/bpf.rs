@@ -11,6 +11,7 @@ pub(super) fn checks(_host: &HostRoot) -> Vec<Check> {
 /// Tries the hooks on the hierarchy that the readers would use.
 #[cfg(feature = "bpf")]
 pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
+    use super::needs::Here;
     use crate::{
         discover::topology::read_topology,
         host::{cgroup::CgroupLayout, lockdown},
@@ -29,13 +30,14 @@ pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
         Err(error) => return vec![Check::missing("bpf", error.to_string(), "mount /sys")],
     };
     let (programs, _) = Programs::attach(&AttachOptions::new(cpu_node, cgroups));
-    let mut checks: Vec<Check> = programs.hooks().iter().map(hook).collect();
+    let here = Here::look(host);
+    let mut checks: Vec<Check> = programs.hooks().iter().map(|state| hook(state, &here)).collect();
     checks.push(match TaskIterator::open(cgroups, cpus, &nodes).and_then(|iterator| iterator.read()) {
         Ok(tasks) => Check::ok(TaskIterator::SOURCE, format!("listed {} threads", tasks.len())),
         Err(error) => Check::missing(
             TaskIterator::SOURCE,
             lockdown::explained(host, format!("{:#}", anyhow::Error::new(error))),
-            &format!("needs BTF, CAP_BPF and CAP_PERFMON; without it {}", TaskIterator::EFFECT),
+            &here.advice("BTF, CAP_BPF and CAP_PERFMON", TaskIterator::EFFECT),
         ),
     });
     checks.push(match VmaIterator::open().and_then(|iterator| iterator.read(std::process::id())) {
@@ -44,8 +46,7 @@ pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
             // Kernels before it are not wrong.
             let check = if matches!(error, VmaError::NoFilter(_)) { Check::absent } else { Check::missing };
             let reason = lockdown::explained(host, format!("{:#}", anyhow::Error::new(error)));
-            let advice =
-                format!("needs Linux 6.1, BTF, CAP_BPF and CAP_PERFMON; without it {}", VmaIterator::EFFECT);
+            let advice = here.advice("Linux 6.1, BTF, CAP_BPF and CAP_PERFMON", VmaIterator::EFFECT);
             check(VmaIterator::SOURCE.to_owned(), reason, &advice)
         }
     });
@@ -53,14 +54,14 @@ pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
 }
 
 #[cfg(feature = "bpf")]
-fn hook(state: &crate::observe::bpf::HookState) -> Check {
+fn hook(state: &crate::observe::bpf::HookState, here: &super::needs::Here) -> Check {
     use crate::observe::bpf::Hook;
 
     let name = state.hook.source();
     match &state.absent {
         None => Check::ok(name, "attached and detached again"),
         Some(reason) => {
-            let advice = format!("needs {}; without it {}", state.hook.needs(), state.hook.effect());
+            let advice = here.advice(state.hook.needs(), state.hook.effect());
             // Most virtual machines have no such counters, and older kernels no such tracepoints: nothing is
             // wrong with that.
             let usual = state.hook == Hook::Hardware || state.is_newer_than_the_kernel();
@@ -72,7 +73,6 @@ fn hook(state: &crate::observe::bpf::HookState) -> Check {
 
 #[cfg(all(test, feature = "bpf"))]
 mod tests {
-    use super::*;
     use crate::{
         observe::bpf::{Hook, HookState},
         report::checks::Status,
@@ -80,11 +80,16 @@ mod tests {
 
     #[test]
     fn a_hook_that_is_absent_says_why_and_what_it_needs() {
+        let hook = |state: &HookState| super::hook(state, &super::super::needs::Here::default());
         let attached = hook(&HookState { hook: Hook::RunTime, absent: None });
         assert_eq!((attached.name.as_str(), attached.status), ("bpf:run-time", Status::Ok));
         let absent = hook(&HookState { hook: Hook::Placement, absent: Some("EPERM".into()) });
         assert_eq!((absent.status, absent.detail.as_str()), (Status::Missing, "EPERM"));
-        assert!(absent.advice.unwrap().contains("CAP_BPF"));
+        let advice = absent.advice.unwrap();
+        assert!(
+            advice.starts_with("missing here: BTF; needs BTF, ") && advice.contains("CAP_BPF"),
+            "{advice}"
+        );
         let usual = hook(&HookState { hook: Hook::Hardware, absent: Some("ENOENT".into()) });
         assert_eq!((usual.name.as_str(), usual.status), ("bpf:hardware", Status::Absent));
     }

@@ -43,7 +43,8 @@ fn release(text: Result<String, String>) -> Check {
     }
 }
 
-fn version(release: &str) -> Option<(u32, u32)> {
+/// The first two numbers of a release.
+pub(super) fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }

@@ -10,6 +10,8 @@ mod cgroups;
 mod hardware;
 mod kernel;
 mod kubelet;
+#[cfg(feature = "bpf")]
+mod needs;
 mod privileges;
 mod state;
 mod traffic;

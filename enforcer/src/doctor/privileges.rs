@@ -11,6 +11,22 @@ const USED: [(u32, &str, &str); 5] = [
     (1, "CAP_DAC_OVERRIDE", "writing cgroup files that belong to others"),
 ];
 
+/// The mask of effective capabilities in the text of `/proc/self/status`.
+pub(super) fn effective(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+/// Is the capability of this name in the mask? One that nothing here uses counts as there, and `CAP_SYS_ADMIN` as all
+/// that BPF takes, as in the kernel.
+#[cfg(feature = "bpf")]
+pub(super) fn has(mask: u64, name: &str) -> bool {
+    let bit =
+        |name: &str| USED.iter().find(|(_, used, _)| *used == name).map(|(bit, ..)| mask >> bit & 1 == 1);
+    let stands_in = matches!(name, "CAP_BPF" | "CAP_PERFMON") && bit("CAP_SYS_ADMIN") == Some(true);
+    stands_in || bit(name) != Some(false)
+}
+
 /// `status`: the text of `/proc/self/status`, or why it could not be read.
 pub(super) fn checks(status: Result<String, String>) -> Vec<Check> {
     let advice = "run as root, or give the capabilities (systemd: AmbientCapabilities=)";
@@ -21,7 +37,7 @@ pub(super) fn checks(status: Result<String, String>) -> Vec<Check> {
     let field = |name: &str| {
         status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim).unwrap_or_default()
     };
-    let Ok(effective) = u64::from_str_radix(field("CapEff:"), 16) else {
+    let Some(effective) = effective(&status) else {
         let detail = format!("/proc/self/status: CapEff `{}` is not a mask", field("CapEff:"));
         return vec![Check::missing("privileges", detail, advice)];
     };

@@ -67,7 +67,7 @@ pub fn apply_plan(plan: &Plan, actuator: &mut dyn Actuator) -> Applied {
             Next::Continue => {}
             Next::Pause => {
                 unfinished.insert(cgroup.clone());
-                let because = format!("step {} is not finished; goes on with the next tick", index + 1);
+                let because = format!("step {} is not finished; goes on with the next turn", index + 1);
                 ended.insert(cgroup, because);
             }
             Next::Gone => {

@@ -136,7 +136,7 @@ fn a_paused_engine_writes_nothing_and_goes_on_where_it_was() {
         assert!(!report.outcomes.is_empty());
         assert!(report.outcomes.iter().all(|outcome| outcome.result == OutcomeResult::DryRun));
         assert_eq!((report.mode, report.paused.is_some()), (Mode::Enforce, true));
-        assert!(report.line().contains(": paused for 0s, until resumed; 1 workload"), "{}", report.line());
+        assert!(report.line().contains(": paused, until resumed; 1 workload"), "{}", report.line());
     }
     assert_eq!(rig.host.contents(), before);
 
@@ -210,12 +210,12 @@ fn a_source_that_fails_is_an_error_and_works_again_later() {
 }
 
 #[test]
-fn the_line_of_a_tick_says_what_was_done() {
+fn the_line_of_a_turn_says_what_was_done() {
     let mut rig = rig(Mode::Observe);
     let report = rig.engine.tick(SECOND).unwrap();
     let line = report.line();
     assert!(
-        line.starts_with("tick 1: 1 workload; 1 misaligned; misaligned: ") && line.contains("dry-run"),
+        line.starts_with("turn 1: 1 workload; 1 misaligned; misaligned: ") && line.contains("dry-run"),
         "{line}"
     );
     assert!(!line.contains('\n'), "{line}");

@@ -29,7 +29,7 @@ use super::{
 };
 
 /// Version of the serde form of [`Explanation`].
-pub const EXPLANATION_SCHEMA_VERSION: u32 = 1;
+pub const EXPLANATION_SCHEMA_VERSION: u32 = 2;
 
 /// Everything that is remembered of the decisions about one workload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -41,10 +41,46 @@ pub struct Explanation {
     pub now_unix_ms: u64,
     /// Which workload.
     pub workload: Subject,
+    /// Its processes now; `null` where they cannot be listed, as of one that has ended.
+    #[serde(default)]
+    pub processes: Option<Processes>,
     /// Oldest first.
     pub decisions: Vec<DecisionRecord>,
     /// Older decisions that are no longer remembered.
     pub forgotten: u64,
+}
+
+/// Processes of a workload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Processes {
+    /// Their ids, ascending; the first [`Processes::LISTED`].
+    pub pids: Vec<u32>,
+    /// How many there are besides.
+    pub more: usize,
+}
+
+impl Processes {
+    /// Processes that are listed; the others are counted.
+    pub const LISTED: usize = 32;
+
+    /// Of all of them.
+    pub fn of(mut pids: Vec<u32>) -> Self {
+        pids.sort_unstable();
+        let more = pids.len().saturating_sub(Self::LISTED);
+        pids.truncate(Self::LISTED);
+        Self { pids, more }
+    }
+
+    /// `12, 34 and 5 more`, `none`.
+    fn line(&self) -> String {
+        let pids = self.pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        match (pids.as_str(), self.more) {
+            ("", _) => "none".to_owned(),
+            (_, 0) => pids,
+            (_, more) => format!("{pids} and {more} more"),
+        }
+    }
 }
 
 /// A workload that is decided about.
@@ -171,7 +207,7 @@ impl DecisionState {
 
 /// For people: newest first, as a log is asked.
 pub fn render(explanation: &Explanation, style: Style) -> String {
-    let Explanation { now_unix_ms, workload, decisions, forgotten, .. } = explanation;
+    let Explanation { now_unix_ms, workload, processes, decisions, forgotten, .. } = explanation;
     let mut out = style.paint(Tone::Heading, text::escape(&workload.name)).to_string();
     let cgroup = workload.cgroup.as_ref().map(|path| format!("cgroup {path}"));
     let id = workload.container_id.as_ref().map(|id| format!("container {id}"));
@@ -179,15 +215,20 @@ pub fn render(explanation: &Explanation, style: Style) -> String {
     let about = cgroup.into_iter().chain(id).chain(ended).collect::<Vec<_>>().join(", ");
     out.push('\n');
     text::wrap(&mut out, &about, style.width, "  ", "  ");
+    if let Some(processes) = processes {
+        text::wrap(&mut out, &processes.line(), style.width, "  processes ", "            ");
+    }
     for record in decisions.iter().rev() {
         out.push('\n');
         decision(&mut out, record, *now_unix_ms, style);
     }
     match (decisions.len(), forgotten) {
-        (0, _) => out.push_str(
-            "\nNothing was decided about it: no [[workload]] declares it and no runtime announced it,\n\
-             or this machine has CPUs on one NUMA node only.\n",
-        ),
+        (0, _) => {
+            let why =
+                "Nothing was decided about it: no [[workload]] declares it and no runtime announced it.";
+            out.push('\n');
+            text::wrap(&mut out, why, style.width, "", "");
+        }
         (_, 0) => {}
         (_, forgotten) => {
             let _ = writeln!(out, "\n{forgotten} older ones are forgotten");
@@ -296,4 +337,35 @@ fn step(outcome: &Outcome) -> String {
 /// `3m 12s`; a clock that went back gives `0s`.
 fn ago(now: u64, then: u64) -> String {
     units::span(now.saturating_sub(then) / 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_listed_up_to_a_bound_and_counted_beyond_it() {
+        assert_eq!(Processes::of(Vec::new()).line(), "none");
+        assert_eq!(Processes::of(vec![34, 12]).line(), "12, 34");
+        let many = Processes::of((1..=100_000).rev().collect());
+        assert_eq!((many.pids.len(), many.more), (32, 99_968));
+        assert!(many.line().starts_with("1, 2, 3, ") && many.line().ends_with(", 32 and 99968 more"));
+        let explanation = |processes| Explanation {
+            schema_version: EXPLANATION_SCHEMA_VERSION,
+            now_unix_ms: 0,
+            workload: Subject {
+                name: "/a".into(),
+                cgroup: Some(CgroupPath::new("/a")),
+                container_id: None,
+                ended: false,
+            },
+            processes,
+            decisions: Vec::new(),
+            forgotten: 0,
+        };
+        let shown = |processes| render(&explanation(processes), Style { width: 60, colour: false });
+        assert!(shown(Some(Processes::of(vec![7]))).contains("  cgroup /a\n  processes 7\n"));
+        assert!(!shown(None).contains("processes"));
+        assert!(shown(Some(many)).lines().all(|line| line.len() <= 60));
+    }
 }

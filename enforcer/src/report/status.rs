@@ -20,7 +20,7 @@ use super::{
 };
 
 /// Version of the serde form of [`StatusReport`].
-pub const STATUS_SCHEMA_VERSION: u32 = 1;
+pub const STATUS_SCHEMA_VERSION: u32 = 2;
 
 /// Columns of a name.
 const NAME_WIDTH: usize = 44;
@@ -121,12 +121,15 @@ pub struct ManagedWorkload {
 }
 
 impl Paused {
-    /// `paused for 5s, 9m 55s left`.
+    /// `paused for 5s, 9m 55s left`; of one that has just begun `paused, 10m left`.
     pub fn line(self) -> String {
-        let since = units::span(self.for_seconds);
-        match self.left_seconds {
-            Some(left) => format!("paused for {since}, {} left", units::span(left)),
-            None => format!("paused for {since}, until resumed"),
+        let end = match self.left_seconds {
+            Some(left) => format!("{} left", units::span(left)),
+            None => "until resumed".to_owned(),
+        };
+        match self.for_seconds {
+            0 => format!("paused, {end}"),
+            seconds => format!("paused for {}, {end}", units::span(seconds)),
         }
     }
 }
@@ -233,6 +236,15 @@ fn workloads(out: &mut String, status: &StatusReport, style: Style) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pause_that_has_just_begun_has_no_length_yet() {
+        let line = |for_seconds, left_seconds| Paused { for_seconds, left_seconds }.line();
+        assert_eq!(line(0, Some(600)), "paused, 10m left");
+        assert_eq!(line(0, None), "paused, until resumed");
+        assert_eq!(line(5, Some(595)), "paused for 5s, 9m 55s left");
+        assert_eq!(line(61, None), "paused for 1m 1s, until resumed");
+    }
 
     #[test]
     fn what_was_added_is_listed_with_why_it_is_kept() {

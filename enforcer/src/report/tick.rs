@@ -30,7 +30,7 @@ use super::{
 };
 
 /// Version of the serde form of [`TickReport`].
-pub const TICK_SCHEMA_VERSION: u32 = 1;
+pub const TICK_SCHEMA_VERSION: u32 = 2;
 
 /// Misaligned workloads that are named in the line; the others are counted.
 const NAMES: usize = 3;
@@ -146,10 +146,13 @@ impl Counters {
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
     /// Turns that were completed.
+    #[serde(rename = "turns")]
     pub ticks: u64,
     /// Turns that failed.
+    #[serde(rename = "failedTurns")]
     pub failed_ticks: u64,
     /// Duration of the latest turn; `None` in the first, which is not over yet when it is reported.
+    #[serde(rename = "lastTurnSeconds")]
     pub last_tick_seconds: Option<f64>,
     /// Steps by action and by result.
     pub actions: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
@@ -222,7 +225,7 @@ impl TickReport {
         {
             parts.extend((count > 0).then(|| format!("{count} {what}")));
         }
-        format!("tick {}: {}", self.totals.ticks, parts.join("; "))
+        format!("turn {}: {}", self.totals.ticks, parts.join("; "))
     }
 
     /// One line for each step that did not come out as planned.

@@ -2,6 +2,7 @@
 //!
 //! JSON, camelCase; docs/control.md has every path. Used by the daemon and by the commands that ask it.
 
+use enforcer_core::policy::Mode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +61,9 @@ pub struct PauseAnswer {
     pub paused: Option<Paused>,
     /// Was it paused before?
     pub was_paused: bool,
+    /// May the daemon write when it is not paused? `null` before its first turn.
+    #[serde(default)]
+    pub mode: Option<Mode>,
     /// Nothing is being written any more; `false` when the plan of a turn is still being carried out.
     pub settled: bool,
     /// Why a daemon that is started again would not know of this; `null` where it would.

@@ -19,7 +19,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use enforcer_core::{place::UNPLACED, workload::Origin};
+use enforcer_core::{place::UNPLACED, policy::Mode, workload::Origin};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
@@ -34,10 +34,11 @@ use crate::{
         Decisions, Gate,
         decisions::{Remembered, unix_ms},
     },
+    host::{cgroup::ControllerRoot, processes::processes_in},
     kernel::clock,
     log_level::LogLevel,
     report::{
-        decision::{DecisionState, EXPLANATION_SCHEMA_VERSION, Explanation, Subject},
+        decision::{DecisionState, EXPLANATION_SCHEMA_VERSION, Explanation, Processes, Subject},
         status::{LatestTurn, ManagedWorkload, Paused, STATUS_SCHEMA_VERSION, StatusReport},
         widening::WideningReport,
     },
@@ -61,6 +62,8 @@ pub struct Control {
     pub log: LogLevel,
     /// When the daemon started.
     pub started: Instant,
+    /// Where the processes of a workload are listed.
+    pub cgroups: ControllerRoot,
     /// Where a pause is recorded for the next daemon.
     pub record: PauseRecord,
 }
@@ -100,10 +103,14 @@ async fn explain(State(control): Shared, uri: Uri) -> Response {
     let Some((_, workload)) = asked else {
         return problem(ProblemCode::BadRequest, "which workload? ?workload=NAME is expected");
     };
-    match control.explain(&workload) {
-        Ok(explanation) => answer(&explanation),
-        Err(problem) => refuse(&problem),
-    }
+    let explanation = match control.explain(&workload) {
+        Ok(explanation) => explanation,
+        Err(problem) => return refuse(&problem),
+    };
+    // Files of the kernel are read for it, and whoever else asks does not wait for that.
+    let cgroup = explanation.workload.cgroup.as_ref().map(|cgroup| control.cgroups.dir(cgroup));
+    let listed = tokio::task::spawn_blocking(move || processes_in(&cgroup?).ok().map(Processes::of)).await;
+    answer(&Explanation { processes: listed.ok().flatten(), ..explanation })
 }
 
 async fn pause(State(control): Shared, Extension(access): Extension<Access>, body: Bytes) -> Response {
@@ -119,10 +126,16 @@ async fn pause(State(control): Shared, Extension(access): Extension<Access>, bod
     let was_paused = control.gate.paused().is_some();
     control.gate.close(for_seconds.map(Duration::from_secs));
     let paused = control.gate.paused();
-    tracing::warn!("enforcement is {}", paused.map_or_else(String::new, Paused::line));
+    let mode = control.mode();
+    tracing::warn!("{}{}", paused.map_or_else(String::new, Paused::line), beside(mode));
     let unrecorded = record(&control).await;
     let settled = control.gate.settled(SETTLE).await;
-    answer(&PauseAnswer { paused, was_paused, settled, unrecorded })
+    answer(&PauseAnswer { paused, was_paused, mode, settled, unrecorded })
+}
+
+/// What there is to say where a pause makes no difference.
+fn beside(mode: Option<Mode>) -> &'static str {
+    if mode == Some(Mode::Observe) { "; in observe mode nothing is written anyway" } else { "" }
 }
 
 async fn resume(State(control): Shared, Extension(access): Extension<Access>) -> Response {
@@ -130,11 +143,12 @@ async fn resume(State(control): Shared, Extension(access): Extension<Access>) ->
         return may_not("resume");
     }
     let was_paused = control.gate.open();
+    let mode = control.mode();
     if was_paused {
-        tracing::warn!("enforcement goes on");
+        tracing::warn!("no longer paused{}", beside(mode));
     }
     let unrecorded = record(&control).await;
-    answer(&PauseAnswer { paused: None, was_paused, settled: true, unrecorded })
+    answer(&PauseAnswer { paused: None, was_paused, mode, settled: true, unrecorded })
 }
 
 /// Records whether there is a pause, for a daemon that is started again; returns why it could not be.
@@ -176,6 +190,11 @@ async fn set_log_level(
 }
 
 impl Control {
+    /// The mode of the latest turn.
+    fn mode(&self) -> Option<Mode> {
+        self.latest.borrow().as_ref().map(|turn| turn.mode)
+    }
+
     fn status(&self) -> StatusReport {
         let latest = self.latest.borrow().clone();
         let there = self.decisions.all().into_iter().filter(|one| !one.subject.ended);
@@ -245,6 +264,7 @@ impl Control {
             schema_version: EXPLANATION_SCHEMA_VERSION,
             now_unix_ms: unix_ms(),
             workload: candidates.swap_remove(at).subject,
+            processes: None,
             decisions: records,
             forgotten,
         })

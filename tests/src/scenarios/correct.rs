@@ -43,7 +43,7 @@ pub(super) fn enforce(checks: &mut Checks) -> Result<()> {
         Ok(daemon.remote_traffic(&pair.away_cgroup)?.filter(|ratio| *ratio < 0.1))
     });
     checks.below("remote traffic of away, by the daemon's metrics", 0.1, traffic.ok());
-    checks.below("ticks until it was gone", TICKS + 0.5, daemon.ticks()?);
+    checks.below("turns until it was gone", TICKS + 0.5, daemon.ticks()?);
     checks.below(
         "remote residency of away, by the daemon's metrics",
         0.1,

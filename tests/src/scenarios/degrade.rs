@@ -39,7 +39,7 @@ pub(super) fn one_node(checks: &mut Checks) -> Result<()> {
 
     let before = cgroup.cpuset()?;
     let output = product::run(&["run", "--mode", "enforce", "--once", "--state-dir", product::STATE])?;
-    checks.equal("exit status of one tick in enforce mode", Some(0), output.status);
+    checks.equal("exit status of one turn in enforce mode", Some(0), output.status);
     checks.equal("the cpuset after it", before, cgroup.cpuset()?);
     Ok(())
 }

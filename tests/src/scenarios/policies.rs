@@ -116,8 +116,8 @@ fn planned(machine: &Topology) -> Result<Vec<Places>> {
         let pod = step["pod"].as_str().context("a step without a pod")?.to_owned();
         places.remove(&pod);
         for container in list(step, "containers") {
-            let cpus = if container["pinned_cpus"] == true { read(container, "cpus")? } else { None };
-            let mems = if container["pinned_mems"] == true { read(container, "mems")? } else { None };
+            let cpus = if container["pinnedCpus"] == true { read(container, "cpus")? } else { None };
+            let mems = if container["pinnedMems"] == true { read(container, "mems")? } else { None };
             let place = (cpus.unwrap_or_else(|| machine.cpus()), mems.unwrap_or_else(|| nodes.clone()));
             places.insert(pod.clone(), place);
         }

@@ -79,7 +79,7 @@ fn story(checks: &mut Checks) -> Result<()> {
         placed.properties()?,
     );
     let status = wait::until("a turn is told", LIMIT, || {
-        Ok(Some(property(UNIT, "StatusText")?).filter(|status| status.starts_with("tick ")))
+        Ok(Some(property(UNIT, "StatusText")?).filter(|status| status.starts_with("turn ")))
     });
     checks.holds("systemctl status tells of the latest turn", status.is_ok(), status.ok());
 

@@ -47,6 +47,8 @@ pub(super) fn run(workspace: &Workspace, filter: Option<&str>, tally: &mut Tally
 pub(super) fn names(workspace: &Workspace) -> Result<Vec<String>> {
     let mut cargo = product::cargo(workspace)?;
     cargo.args(["test", "--quiet", "--workspace", "--", "--list", "--format=terse"]);
+    let step = Step::begin("build the tests of this host, to name them");
     let text = command::quietly(&mut cargo)?;
+    step.done();
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }

@@ -138,6 +138,8 @@ pub struct Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusalCause {
+    /// All CPUs are on one NUMA node, so that there is nothing to choose from.
+    OneNode,
     /// No node has room.
     NoPlace,
     /// Its cpuset could not be read.
@@ -168,10 +170,15 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     allocations.retain(|holder| !holder.is_cgroup() || holders.contains(holder));
     hold(inputs.inventory, allocations, inputs.owners.claims());
     let machine = &inputs.inventory.machine;
+    decision.refused.extend(others.iter().filter_map(|one| Some(of_other(one.cgroup, one.foreign?))));
     if machine.cpu_nodes().len() < 2 {
+        decision.refused.extend(declared.iter().map(|one| Refusal {
+            workload: one.cgroup.clone(),
+            cause: RefusalCause::OneNode,
+            reason: ONE_NODE.to_owned(),
+        }));
         return decision;
     }
-    decision.refused.extend(others.iter().filter_map(|one| Some(of_other(one.cgroup, one.foreign?))));
     let kept = keep_valid(inputs, allocations, &declared);
     let mut parts = Vec::new();
     for one in &declared {
@@ -475,6 +482,9 @@ fn request<'a>(inputs: &Inputs<'a>, one: &'a Declared<'a>) -> Option<CgroupReque
 pub(crate) fn bounds(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<Bounds> {
     Above::of(inputs, cgroup).bounds()
 }
+
+/// Why nothing is done about a workload where it cannot be anywhere else.
+const ONE_NODE: &str = "one NUMA node: nothing to align";
 
 /// Why a container that was not placed when it was created is left where it is.
 const NO_CPUS: &str =

@@ -99,6 +99,18 @@ fn pages_left_behind_follow_but_page_cache_does_not() {
 }
 
 #[test]
+fn on_one_numa_node_a_declared_workload_is_refused_and_told_why() {
+    let machine = Machine::new().sockets(1).threads(1).build();
+    let scene = Scene::new(machine).workload("/a", "0-1", "0").memory("/a", &[(0, 300, 0)]);
+    assert_eq!(scene.decide().refused, [], "nobody has declared it");
+    let decision = scene.declared("/a", 2, Some("1G")).decide();
+    assert_eq!(short(&decision), [""; 0]);
+    let refused = decision.refused.iter().map(|one| (one.workload.as_str(), one.cause, one.reason.as_str()));
+    let expected = ("/a", RefusalCause::OneNode, "one NUMA node: nothing to align");
+    assert_eq!(refused.collect::<Vec<_>>(), [expected]);
+}
+
+#[test]
 fn what_nobody_declared_or_somebody_opted_out_is_left_alone() {
     let scene = host().workload("/a", "0-7", "0-1").workload("/b", "0-7", "0-1").declared("/b", 2, None);
     let mut opted_out = scene.clone();

@@ -18,6 +18,7 @@ use super::{
     hints::HintsEngine,
     memory::ZoneAccount,
     pools::{Documents, PoolsEngine},
+    rejection::units_of,
     room::{Room, would_fit},
 };
 use crate::{
@@ -358,19 +359,23 @@ impl CgroupRequest<'_> {
             Some(Shortage { resource: "memory".into(), nodes, wanted: self.needed_bytes(), available })
         });
         let shortages = shortages.collect::<Vec<_>>();
-        let memory = (!shortages.is_empty()).then(|| {
+        let room = (!shortages.is_empty()).then(|| {
             let known = usable.iter().filter(|node| self.available_bytes.contains_key(node)).collect();
             let most = |nodes: &NodeSet| {
                 let bytes = nodes.iter().filter_map(|node| self.available_bytes.get(&node)).copied();
                 bytes.max().unwrap_or(0)
             };
-            would_fit(&[Room::new("memory", &known, most).on_one_node()])
+            Room::new("memory", &known, most).on_one_node()
         });
-        let fits = memory.flatten().into_iter().chain(rejection.fits).collect::<Vec<_>>();
+        let rooms: Vec<Room> = room.into_iter().collect();
+        // What the engine says already is told in its unit.
+        let units = rejection.units.or(units_of(&shortages, &rooms));
+        let fits = would_fit(&rooms, &units).into_iter().chain(rejection.fits).collect::<Vec<_>>();
         Rejection {
             shortages: shortages.into_iter().chain(rejection.shortages).collect(),
             fits: (!fits.is_empty()).then(|| fits.join("; ")),
             container: None,
+            units,
             ..rejection
         }
     }

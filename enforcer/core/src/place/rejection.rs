@@ -3,14 +3,17 @@
 //! The names are those that people know from their clusters (kubelet, pkg/kubelet/cm/admission), the
 //! text always says what was short where, and what would have fitted.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::room::{Room, is_in_bytes, would_fit};
-use crate::{set::NodeSet, words};
+use crate::{
+    set::NodeSet,
+    words::{self, SizeUnit},
+};
 
 /// A pod that was not admitted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -25,6 +28,8 @@ pub struct Rejection {
     pub shortages: Vec<Shortage>,
     /// What would have fitted, where something would.
     pub fits: Option<String>,
+    /// In what the sizes of each resource are told.
+    pub(super) units: Units,
 }
 
 /// Kinds of rejections.
@@ -55,13 +60,15 @@ pub struct Shortage {
 impl Rejection {
     /// A rejection without figures yet.
     pub fn new(reason: Reason, problem: impl Into<String>) -> Self {
-        Self { reason, container: None, problem: problem.into(), shortages: Vec::new(), fits: None }
+        let (container, shortages, fits, units) = (None, Vec::new(), None, Units::default());
+        Self { reason, container, problem: problem.into(), shortages, fits, units }
     }
 
     /// With what was short, and what would have fitted.
     #[must_use]
     pub(super) fn short_of(self, shortages: Vec<Shortage>, rooms: &[Room]) -> Self {
-        Self { shortages, fits: would_fit(rooms), ..self }
+        let units = units_of(&shortages, rooms);
+        Self { shortages, fits: would_fit(rooms, &units), units, ..self }
     }
 
     /// The same, of one container.
@@ -73,9 +80,42 @@ impl Rejection {
 }
 
 impl Shortage {
-    fn amount(&self, value: u64) -> String {
-        if is_in_bytes(&self.resource) { words::size(value) } else { value.to_string() }
+    /// `14 of 16 cpu on nodes 0-1`.
+    pub(super) fn text(&self, units: &Units) -> String {
+        let unit = units.get(&self.resource);
+        let amount = |value: u64| unit.map_or_else(|| value.to_string(), |unit| unit.show(value));
+        let (wanted, available) = (amount(self.wanted), amount(self.available));
+        let resource = crate::workload::printable(&self.resource);
+        format!("{available} of {wanted} {resource} on {}", words::nodes(&self.nodes))
     }
+}
+
+/// Units by resource; none of what is not in bytes. Of few resources, and as small as an error should be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Units(Box<[(String, SizeUnit)]>);
+
+impl Units {
+    /// That of a resource.
+    pub(super) fn get(&self, resource: &str) -> Option<SizeUnit> {
+        self.0.iter().find(|(name, _)| name == resource).map(|(_, unit)| *unit)
+    }
+
+    /// These, and others of what is not among them.
+    pub(super) fn or(self, others: Self) -> Self {
+        Self(self.0.into_iter().chain(others.0).collect())
+    }
+}
+
+/// The unit of the largest size that is told of each resource.
+pub(super) fn units_of(shortages: &[Shortage], rooms: &[Room]) -> Units {
+    let of_shortage = |short: &Shortage| (short.resource.clone(), short.wanted.max(short.available));
+    let told = shortages.iter().map(of_shortage).chain(rooms.iter().map(Room::largest));
+    let mut largest: BTreeMap<String, u64> = BTreeMap::new();
+    for (resource, bytes) in told.filter(|(resource, _)| is_in_bytes(resource)) {
+        let before = largest.entry(resource).or_default();
+        *before = bytes.max(*before);
+    }
+    Units(largest.into_iter().map(|(resource, bytes)| (resource, SizeUnit::of(bytes))).collect())
 }
 
 impl Reason {
@@ -97,20 +137,12 @@ impl fmt::Display for Rejection {
         }
         f.write_str(&self.problem)?;
         for (index, shortage) in self.shortages.iter().enumerate() {
-            write!(f, "{}{shortage}", if index == 0 { ": " } else { ", " })?;
+            write!(f, "{}{}", if index == 0 { ": " } else { ", " }, shortage.text(&self.units))?;
         }
         match &self.fits {
             Some(fits) => write!(f, "; {fits}"),
             None => Ok(()),
         }
-    }
-}
-
-impl fmt::Display for Shortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (wanted, available) = (self.amount(self.wanted), self.amount(self.available));
-        let resource = crate::workload::printable(&self.resource);
-        write!(f, "{available} of {wanted} {resource} on {}", words::nodes(&self.nodes))
     }
 }
 

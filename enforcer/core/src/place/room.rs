@@ -7,9 +7,9 @@
 //!
 //! Must never say more than could be had: amounts of a zone are asked for as a whole, not added up.
 
-use std::{cmp::Reverse, fmt};
+use std::cmp::Reverse;
 
-use super::{MemoryResource, memory::ZoneAccount};
+use super::{MemoryResource, memory::ZoneAccount, rejection::Units};
 use crate::{
     id::NodeId,
     set::{CpuSet, NodeSet},
@@ -22,19 +22,12 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Room {
     resource: String,
-    unit: Unit,
+    /// In thousandths of a CPU.
+    milli: bool,
     /// The most that a single node has; absent where only the nodes together were looked at.
     one: Option<(NodeId, u64)>,
     /// The nodes that were looked at, and what they have together; absent where only one node counts.
     all: Option<(NodeSet, u64)>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unit {
-    Number,
-    Bytes,
-    /// Thousandths of a CPU.
-    Milli,
 }
 
 impl Room {
@@ -43,7 +36,7 @@ impl Room {
         let of_one = |node: NodeId| (node, free(&std::iter::once(node).collect()));
         Self {
             resource: resource.to_owned(),
-            unit: if is_in_bytes(resource) { Unit::Bytes } else { Unit::Number },
+            milli: false,
             one: nodes.iter().map(of_one).min_by_key(|(node, amount)| (Reverse(*amount), *node)),
             all: Some((nodes.clone(), free(nodes))),
         }
@@ -72,16 +65,22 @@ impl Room {
         Self { all, ..self }
     }
 
+    /// The largest amount that it tells, and of what.
+    pub(super) fn largest(&self) -> (String, u64) {
+        let amounts = [self.one.map(|(_, amount)| amount), self.all.as_ref().map(|(_, amount)| *amount)];
+        (self.resource.clone(), amounts.into_iter().flatten().max().unwrap_or(0))
+    }
+
     /// With amounts in thousandths of a CPU.
     #[must_use]
     pub(super) fn in_thousandths(self) -> Self {
-        Self { unit: Unit::Milli, ..self }
+        Self { milli: true, ..self }
     }
 }
 
 /// `at most 6 cpu on node 0 and 14 on nodes 0-1, 16 GiB memory on node 0 would fit`; none for no resource.
-pub(super) fn would_fit(rooms: &[Room]) -> Option<String> {
-    let rooms: Vec<String> = rooms.iter().map(ToString::to_string).collect();
+pub(super) fn would_fit(rooms: &[Room], units: &Units) -> Option<String> {
+    let rooms: Vec<String> = rooms.iter().map(|room| room.text(units)).collect();
     (!rooms.is_empty()).then(|| format!("at most {} would fit", rooms.join(", ")))
 }
 
@@ -90,12 +89,12 @@ pub(super) fn is_in_bytes(resource: &str) -> bool {
     resource == "memory" || resource.starts_with("hugepages-")
 }
 
-impl fmt::Display for Room {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let amount = |value: u64| match self.unit {
-            Unit::Number => value.to_string(),
-            Unit::Bytes => words::size(value),
-            Unit::Milli => format!("{value}m"),
+impl Room {
+    fn text(&self, units: &Units) -> String {
+        let amount = |value: u64| match units.get(&self.resource) {
+            Some(unit) => unit.show(value),
+            None if self.milli => format!("{value}m"),
+            None => value.to_string(),
         };
         let all = self.all.as_ref();
         // Nodes that add nothing are not told, and neither is a node that has nothing.
@@ -104,23 +103,20 @@ impl fmt::Display for Room {
         let resource = printable(&self.resource);
         match (one, all) {
             (Some((node, most)), all) => {
-                write!(f, "{} {resource} on node {node}", amount(most))?;
-                all.map_or(Ok(()), |(nodes, sum)| {
-                    write!(f, " and {} on {}", amount(*sum), words::nodes(nodes))
-                })
+                let all = all.map(|(nodes, sum)| format!(" and {} on {}", amount(*sum), words::nodes(nodes)));
+                format!("{} {resource} on node {node}{}", amount(most), all.unwrap_or_default())
             }
-            (None, Some((nodes, _))) if nodes.is_empty() => write!(f, "{} {resource}", amount(0)),
-            (None, Some((nodes, sum))) => {
-                write!(f, "{} {resource} on {}", amount(*sum), words::nodes(nodes))
+            (None, Some((nodes, sum))) if !nodes.is_empty() => {
+                format!("{} {resource} on {}", amount(*sum), words::nodes(nodes))
             }
-            (None, None) => write!(f, "{} {resource}", amount(0)),
+            (None, _) => format!("{} {resource}", amount(0)),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::rejection::units_of, *};
 
     #[test]
     fn the_best_node_and_all_of_them_are_told_where_they_differ() {
@@ -144,11 +140,11 @@ mod tests {
             (Room::together("v.com/\u{1b}", nodes("0"), 1), "1 v.com/\\u{1b} on node 0"),
             (Room::new("cpu", &NodeSet::new(), |_| 0), "0 cpu"),
         ] {
-            assert_eq!(room.to_string(), text);
+            assert_eq!(room.text(&units_of(&[], std::slice::from_ref(&room))), text);
         }
         let rooms = [room("0", [3, 0, 0], 3), Room::together("hugepages-2Mi", nodes("1"), 0)];
         let said = "at most 3 cpu on node 0, 0 B hugepages-2Mi on node 1 would fit";
-        assert_eq!(would_fit(&rooms).as_deref(), Some(said));
-        assert_eq!(would_fit(&[]), None);
+        assert_eq!(would_fit(&rooms, &units_of(&[], &rooms)).as_deref(), Some(said));
+        assert_eq!(would_fit(&[], &Units::default()), None);
     }
 }

@@ -16,10 +16,11 @@ use crate::{
 };
 
 /// Version of [`RebalanceReport`]: raised when a key goes away or changes its meaning.
-pub const REBALANCE_SCHEMA_VERSION: u32 = 1;
+pub const REBALANCE_SCHEMA_VERSION: u32 = 2;
 
 /// Moves that give the host better places, in the order in which they are to be made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct RebalanceReport {
     /// Version of this format.
     pub schema_version: u32,
@@ -44,6 +45,7 @@ pub struct RebalanceReport {
 
 /// One workload that settles on a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Move {
     /// Number of the group, from 1; moves of one group are made together or not at all.
     pub group: u32,
@@ -77,6 +79,7 @@ pub struct Move {
 
 /// CPUs of a workload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Cpus {
     /// Those that it has for itself; empty where it shares them.
     pub exclusive: CpuSet,
@@ -86,6 +89,7 @@ pub struct Cpus {
 
 /// How a workload fares.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Figures {
     /// Share of accesses that are remote; `null` where too little was seen.
     pub remote_ratio: Option<f64>,
@@ -95,6 +99,7 @@ pub struct Figures {
 
 /// Somebody who stays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct LeftAs {
     /// Who.
     pub workload: CgroupPath,

@@ -18,10 +18,11 @@ use crate::{
 };
 
 /// Version of [`PlanReport`]: raised when a key goes away or changes its meaning.
-pub const PLAN_SCHEMA_VERSION: u32 = 1;
+pub const PLAN_SCHEMA_VERSION: u32 = 2;
 
 /// The steps of a trial, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct PlanReport {
     /// Version of this format.
     pub schema_version: u32,
@@ -31,6 +32,7 @@ pub struct PlanReport {
 
 /// What a step did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct StepReport {
     /// Number of the step, from 1.
     pub step: u32,
@@ -74,6 +76,7 @@ pub enum Act {
 
 /// What one container got.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct ContainerReport {
     /// Its name.
     pub name: String,
@@ -113,6 +116,7 @@ pub struct ContainerReport {
 
 /// What is different for somebody outside the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct UpdateReport {
     /// Who: `namespace/name/container`.
     pub who: String,
@@ -124,6 +128,7 @@ pub struct UpdateReport {
 
 /// Another place for somebody outside the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct MoveReport {
     /// Who: `namespace/name/container`.
     pub who: String,
@@ -137,6 +142,7 @@ pub struct MoveReport {
 
 /// CPUs and memory nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct SeatReport {
     /// Its CPUs.
     pub cpus: CpuSet,

@@ -76,6 +76,9 @@ pub struct Pause {
 
 /// Arguments of `resume`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  numa-enforcer resume")]
 pub struct Resume {
     /// How the daemon is reached.
     #[command(flatten)]

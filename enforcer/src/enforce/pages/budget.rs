@@ -84,9 +84,9 @@ impl fmt::Display for Spent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Stop => "the daemon is told to end",
-            Self::Time => "the time for one tick is over",
-            Self::Bytes => "the limit of bytes for one tick is reached",
-            Self::Questions => "the limit of pages to look for in one tick is reached",
+            Self::Time => "the time for one turn is over",
+            Self::Bytes => "the limit of bytes for one turn is reached",
+            Self::Questions => "the limit of pages to look for in one turn is reached",
         })
     }
 }

@@ -44,7 +44,12 @@ impl PageMoveReport {
     pub fn into_effect(self, from: &NodeSet, to: NodeId) -> Effect {
         let text = self.describe(from, to);
         let nothing_done = self.processes == 0 && !self.refused.is_empty();
-        let complete = self.left_bytes.is_empty() && self.refused.is_empty() && self.interrupted.is_none();
+        let complete = (self.left_bytes.is_empty() || self.left_are_files_of_many())
+            && self.refused.is_empty()
+            && self.interrupted.is_none();
+        if complete && !self.left_bytes.is_empty() {
+            tracing::debug!("{text}");
+        }
         let (result, next) = if self.error.is_some() || nothing_done {
             (OutcomeResult::Failed { error: text }, Next::RollBack)
         } else if complete {
@@ -56,6 +61,13 @@ impl PageMoveReport {
             (OutcomeResult::Differs { wanted, read_back: text }, next)
         };
         Effect { result, undo: Vec::new(), next }
+    }
+
+    /// Is all that stayed of programs and libraries that others run as well? That is so of nearly every container, is
+    /// nobody's own memory, and no process may move it.
+    fn left_are_files_of_many(&self) -> bool {
+        let shared = |code: &i32| Errno::from_raw_os_error(*code) == Errno::ACCESS;
+        self.left_bytes.keys().all(shared) && self.residue.shares_files_alone()
     }
 
     /// What was to be moved and is still where it was, and why.
@@ -93,5 +105,42 @@ impl PageMoveReport {
             parts.push(format!("{because}: {bytes} bytes and {processes} processes are still to be done"));
         }
         parts.join("; ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use enforcer_core::parse::numa_maps::Mapping;
+
+    use super::*;
+
+    #[test]
+    fn libraries_that_stay_are_no_difference_and_shared_memory_that_stays_is_one() {
+        const LIBRARY: &str = "1000 default file=/lib/c.so mapped=9 mapmax=30 N0=2 kernelpagesize_kB=4";
+        const SHARED: &str = "2000 default file=/dev/shm/x dirty=3 mapmax=4 N0=3 kernelpagesize_kB=4";
+        let (access, busy) = (Errno::ACCESS.raw_os_error(), Errno::BUSY.raw_os_error());
+        let from: NodeSet = "0".parse().unwrap();
+        for (code, lines, differs) in [
+            (access, &[LIBRARY][..], false),
+            (access, &[LIBRARY, SHARED], true),
+            (access, &[SHARED], true),
+            (busy, &[LIBRARY], true),
+            // What is there could not be read.
+            (access, &[], true),
+        ] {
+            let mut residue = Residue::default();
+            for line in lines {
+                residue.add(&Mapping::parse(line).unwrap(), &from);
+            }
+            let left_bytes = BTreeMap::from([(code, 8192)]);
+            let report = PageMoveReport { left_bytes, residue, processes: 1, ..PageMoveReport::default() };
+            let (result, text) = match report.into_effect(&from, NodeId(1)).result {
+                OutcomeResult::Differs { read_back, .. } => (true, read_back),
+                OutcomeResult::Applied { read_back } => (false, read_back),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(result, differs, "{code} {lines:?}");
+            assert!(text.contains("8192 bytes left: "), "{text}");
+        }
     }
 }

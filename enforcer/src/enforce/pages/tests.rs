@@ -137,7 +137,7 @@ fn a_stop_or_the_end_of_the_time_leaves_the_rest_for_later() {
     let over = PageMoveLimits { time: Duration::ZERO, ..limits() };
     for (mut budget, said) in [
         (PageBudget::new(limits(), stop), "told to end"),
-        (PageBudget::new(over, Stop::default()), "time for one tick is over"),
+        (PageBudget::new(over, Stop::default()), "time for one turn is over"),
     ] {
         let effect = within(dir.path(), &kernel, &mut budget);
         assert_eq!(effect.next, Next::Pause);

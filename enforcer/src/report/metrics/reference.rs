@@ -37,6 +37,7 @@ textfile collector of node_exporter. Alerts, recording rules and dashboards are 
 | errors of enforcement by operation | `actions_total` by `action` and `result` |
 | success and duration of collectors | `degraded` by `feature`, and `tick_duration_seconds` of all of them together |
 | entries and capacity of eBPF maps, lost events | `kernel_side_*_watched` and `_room`; `kernel_side_lost_total` |
+| turns, as everything else calls them | `ticks_total`, `tick_errors_total`, `tick_duration_seconds`: named before, and kept because alerts and dashboards read them |
 | time of the last publication of a NodeResourceTopology | not there: nothing is published |
 
 ## Labels

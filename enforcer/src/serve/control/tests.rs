@@ -53,6 +53,7 @@ fn rig() -> Rig {
             Ok(())
         }),
         started: Instant::now(),
+        cgroups: ControllerRoot { path: root.path().join("cgroup"), v2: true, mounted_cgroup: "/".into() },
         record: PauseRecord::new(&root.path().join("state")),
     };
     let (degraded, socket) = Endpoints::open(&policy, false, false).answer(control.clone());
@@ -116,8 +117,15 @@ fn a_workload_is_explained_and_one_that_is_not_known_is_not() {
     for name in ["/shop/orders", "/dev/orders"] {
         note(&rig, name, "orders");
     }
+    let cgroup = rig.root.path().join("cgroup/shop/orders");
+    fs::create_dir_all(cgroup.join("below")).unwrap();
+    fs::write(cgroup.join("cgroup.procs"), "34\n").unwrap();
+    fs::write(cgroup.join("below/cgroup.procs"), "12\n").unwrap();
     let (status, report) = ask(&rig, "GET", "/v1/explain?workload=%2Fshop%2Forders", "");
     assert_eq!((status, report["decisions"].as_array().map(Vec::len)), (200, Some(1)));
+    assert_eq!(report["processes"], json!({"pids": [12, 34], "more": 0}));
+    let (_, report) = ask(&rig, "GET", "/v1/explain?workload=%2Fdev%2Forders", "");
+    assert_eq!(report["processes"], Value::Null, "its cgroup is gone");
     assert_eq!(report["decisions"][0]["reason"], "node 0 has 4 free CPUs for 2");
     for (query, status, code) in [
         ("?workload=orders", 409, "ambiguous-workload"),

@@ -10,10 +10,7 @@ use std::cmp::Reverse;
 
 use super::{Mask, NodeIndex, Offers, masks::positions, question::accepts};
 use crate::{
-    place::{
-        Reason, Rejection, Shortage,
-        room::{Room, would_fit},
-    },
+    place::{Reason, Rejection, Shortage, room::Room},
     words,
 };
 
@@ -100,10 +97,14 @@ pub(super) fn not_aligned(
         .collect();
     let shortages = if short.is_empty() { conflict(nodes, single_node, lines) } else { short };
     let problem = "Resources cannot be allocated with Topology locality";
-    Rejection {
-        fits: fits(nodes, single_node, lines, offers),
-        shortages,
-        ..Rejection::new(Reason::TopologyAffinityError, problem)
+    let rejection = Rejection::new(Reason::TopologyAffinityError, problem);
+    let rejection = rejection.short_of(shortages, &rooms(single_node, lines));
+    match narrowest_with_room(nodes, lines, offers) {
+        Some(mask) => {
+            let fits = format!("all of it fits on {}, but not aligned", words::nodes(&nodes.nodes(mask)));
+            Rejection { fits: Some(fits), ..rejection }
+        }
+        None => rejection,
     }
 }
 
@@ -130,16 +131,13 @@ fn conflict(nodes: &NodeIndex, single_node: bool, lines: &[Line]) -> Vec<Shortag
     }
 }
 
-/// What would have been possible.
-fn fits(nodes: &NodeIndex, single_node: bool, lines: &[Line], offers: &Offers) -> Option<String> {
-    if let Some(mask) = narrowest_with_room(nodes, lines, offers) {
-        return Some(format!("all of it fits on {}, but not aligned", words::nodes(&nodes.nodes(mask))));
-    }
+/// What would have been possible of each resource.
+fn rooms(single_node: bool, lines: &[Line]) -> Vec<Room> {
     let room = |line: &Line| {
         let room = line.room.clone();
         if single_node && line.anywhere.is_none() { room.on_one_node() } else { room }
     };
-    would_fit(&lines.iter().map(room).collect::<Vec<_>>())
+    lines.iter().map(room).collect()
 }
 
 /// A narrow set of nodes with room for everything: node after node, each time the one that leaves

@@ -318,8 +318,8 @@ fn every_rejection_of_pools_says_what_was_short_where_and_what_would_fit() {
             "",
             vec![],
             annotated("memory-type", "hbm", container("c", 1000, GIB)),
-            "UnexpectedAdmissionError: container c: the machine has no memory of type hbm: 0 B of 1024 \
-             MiB memory on nodes 0-1; at most 15 GiB memory on node 0 and 31 GiB on nodes 0-1 would fit \
+            "UnexpectedAdmissionError: container c: the machine has no memory of type hbm: 0 GiB of 1 \
+             GiB memory on nodes 0-1; at most 15 GiB memory on node 0 and 31 GiB on nodes 0-1 would fit \
              of other types",
         ),
         (

@@ -152,8 +152,8 @@ fn a_refusal_has_figures_and_a_way_out() {
         refused.to_string(),
         "UnexpectedAdmissionError: [memorymanager] failed to get the default NUMA affinity, no NUMA nodes \
          with enough memory is available: 512 MiB of 1024 MiB memory on node 0, \
-         0 B of 1024 MiB hugepages-1Gi on node 0; \
-         at most 512 MiB memory on node 0, 0 B hugepages-1Gi on node 0 would fit"
+         0 MiB of 1024 MiB hugepages-1Gi on node 0; \
+         at most 512 MiB memory on node 0, 0 MiB hugepages-1Gi on node 0 would fit"
     );
     // Nodes that the hint leaves out do not help: all of them together are short.
     let refused = State::of(&[(512, 1), (256, 1)]).assign(false, &R, Some(0b01), false).unwrap_err();

@@ -1,0 +1,65 @@
+//! What a command that waits shows meanwhile: one line on standard error, for somebody who sits at a terminal.
+//!
+//! Nothing is written into a file or a pipe, nothing on a terminal that cannot take a line back, and nothing where the wait
+//! is over before anybody wonders.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Nobody needs to be told of a shorter wait.
+const WORTH_TELLING: Duration = Duration::from_secs(2);
+/// Time between two lines.
+const STEP: Duration = Duration::from_millis(500);
+/// Columns of the bar.
+const BAR: usize = 20;
+/// Goes to the beginning of the line and takes it back.
+const ERASE: &str = "\r\u{1b}[K";
+
+/// Waits, and says how far it is.
+pub(super) fn wait(what: &str, span: Duration) {
+    let capable = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
+    if span <= WORTH_TELLING || !capable || !io::stderr().is_terminal() {
+        return thread::sleep(span);
+    }
+    let begun = Instant::now();
+    loop {
+        let passed = begun.elapsed();
+        let left = span.saturating_sub(passed);
+        if left.is_zero() {
+            break;
+        }
+        // Nobody is left to tell when this fails.
+        let _ = write!(io::stderr(), "{ERASE}{}", line(what, passed, span));
+        thread::sleep(left.min(STEP));
+    }
+    let _ = write!(io::stderr(), "{ERASE}");
+}
+
+/// `watching this host [#####...............] 3 of 10 s`.
+fn line(what: &str, passed: Duration, span: Duration) -> String {
+    let share = passed.as_millis() * BAR as u128 / span.as_millis().max(1);
+    let full = usize::try_from(share).unwrap_or(BAR).min(BAR);
+    let (done, left) = ("#".repeat(full), ".".repeat(BAR - full));
+    format!("{what} [{done}{left}] {} of {} s", passed.as_secs(), span.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_far_it_is() {
+        for (passed, shown) in [
+            (0, "x [....................] 0 of 10 s"),
+            (2600, "x [#####...............] 2 of 10 s"),
+            (10_000, "x [####################] 10 of 10 s"),
+            (99_000, "x [####################] 99 of 10 s"),
+        ] {
+            assert_eq!(line("x", Duration::from_millis(passed), Duration::from_secs(10)), shown);
+        }
+        assert_eq!(line("x", Duration::ZERO, Duration::ZERO), "x [....................] 0 of 0 s");
+    }
+}

@@ -1,0 +1,112 @@
+//! Which of the things that a feature of the kernel side needs is not there.
+//!
+//! The needs are told in words that are the feature's own (`BTF, tracepoint mark_victim, CAP_BPF and CAP_PERFMON; Linux
+//! 5.10`), and of these words some can be looked up: capabilities, BTF, the kernel's release, its balancer. What cannot be
+//! looked up is not called missing: the reason why the feature could not be had is told beside this.
+
+use std::path::Path;
+
+use super::{kernel::version, privileges, read};
+use crate::host::HostRoot;
+
+/// What was looked up once, for all features.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Here {
+    /// The mask of effective capabilities; `None` where it cannot be read.
+    capabilities: Option<u64>,
+    btf: bool,
+    balancing: bool,
+    /// `None` where the release has no version.
+    release: Option<(u32, u32)>,
+}
+
+impl Here {
+    pub(super) fn look(host: &HostRoot) -> Self {
+        let there = |path: &Path| path.exists();
+        Self {
+            capabilities: read(host, "self/status").ok().and_then(|status| privileges::effective(&status)),
+            btf: there(&host.sys.join("kernel/btf/vmlinux")),
+            balancing: there(&host.proc.join("sys/kernel/numa_balancing")),
+            release: read(host, "sys/kernel/osrelease").ok().and_then(|text| version(text.trim())),
+        }
+    }
+
+    /// The same text, after what of it is missing here.
+    pub(super) fn advice(&self, needs: &str, without: &str) -> String {
+        let missing = self.missing(needs);
+        let begin = if missing.is_empty() {
+            String::new()
+        } else {
+            format!("missing here: {}; ", missing.join(", "))
+        };
+        format!("{begin}needs {needs}; without it {without}")
+    }
+
+    /// Of these needs, those that are known not to be there.
+    fn missing(&self, needs: &str) -> Vec<String> {
+        let parts = needs.split([',', ';']).flat_map(|part| part.split(" and ")).map(str::trim);
+        // What is needed on some machines only is nothing to look for.
+        parts.filter(|part| !part.contains("only where")).filter_map(|part| self.lacks(part)).collect()
+    }
+
+    fn lacks(&self, need: &str) -> Option<String> {
+        let there = match need {
+            "BTF" => self.btf,
+            "CONFIG_NUMA_BALANCING" => self.balancing,
+            _ if need.starts_with("CAP_") => self.capabilities.is_none_or(|mask| privileges::has(mask, need)),
+            _ => match need.strip_prefix("Linux ") {
+                Some(least) => {
+                    let (release, least) = (self.release, version(least));
+                    release.is_none_or(|release| least.is_none_or(|least| release >= least))
+                }
+                None => true,
+            },
+        };
+        (!there).then(|| need.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::bpf::Hook;
+
+    /// A machine that has everything.
+    fn rich() -> Here {
+        Here { capabilities: Some(u64::MAX), btf: true, balancing: true, release: Some((6, 18)) }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_and_nothing_else() {
+        let needs = "BTF, tracepoints a and b, CONFIG_NUMA_BALANCING, CAP_BPF and CAP_PERFMON; Linux 6.7 (x86), 6.9 (arm64)";
+        for (here, missing) in [
+            (rich(), &[][..]),
+            (Here { btf: false, ..rich() }, &["BTF"]),
+            (Here { balancing: false, ..rich() }, &["CONFIG_NUMA_BALANCING"]),
+            // CAP_BPF is 39, CAP_PERFMON 38, CAP_SYS_ADMIN 21 stands for both.
+            (Here { capabilities: Some(1 << 38), ..rich() }, &["CAP_BPF"]),
+            (Here { capabilities: Some(1 << 39), ..rich() }, &["CAP_PERFMON"]),
+            (Here { capabilities: Some(0), ..rich() }, &["CAP_BPF", "CAP_PERFMON"]),
+            (Here { capabilities: Some(1 << 21), ..rich() }, &[]),
+            (Here { release: Some((6, 6)), ..rich() }, &["Linux 6.7 (x86)"]),
+            (Here { capabilities: None, release: None, ..rich() }, &[]),
+        ] {
+            assert_eq!(here.missing(needs), missing, "{here:?}");
+        }
+        let only =
+            "perf events, CAP_BPF and CAP_PERFMON; BTF only where the cpuset controller is on cgroup v1";
+        assert_eq!(Here { btf: false, ..rich() }.missing(only), [""; 0]);
+        let advice = Here { btf: false, ..rich() }.advice("BTF and CAP_BPF", "nothing is seen");
+        assert_eq!(advice, "missing here: BTF; needs BTF and CAP_BPF; without it nothing is seen");
+        assert_eq!(rich().advice("BTF", "x"), "needs BTF; without it x");
+    }
+
+    #[test]
+    fn the_needs_of_every_hook_are_understood() {
+        for hook in Hook::ALL {
+            assert_eq!(rich().missing(hook.needs()), [""; 0], "{hook:?}");
+            let poor = Here { capabilities: Some(0), ..rich() }.missing(hook.needs());
+            assert!(poor.contains(&"CAP_BPF".to_owned()), "{hook:?}: {poor:?}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! `cargo xtask docs`: man pages and completions, and the pages of docs/ as a book where mdBook is installed.
+//!
+//! Everything goes below `target/docs`. The man pages are not committed: they are made of the help, which is.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::{command, product, progress::Step, workspace::Workspace};
+
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    let directory = workspace.target().join("docs");
+    let step = Step::begin("write man pages and completions");
+    let mut cargo = product::cargo(workspace)?;
+    cargo.args([
+        "run",
+        "--quiet",
+        "--package",
+        "enforcer",
+        "--no-default-features",
+        "--example",
+        "manual",
+        "--",
+    ]);
+    command::visibly(cargo.arg(&directory))?;
+    step.done();
+    println!("{}, {}", directory.join("man").display(), directory.join("completions").display());
+    let is_there =
+        Command::new("mdbook").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !is_there.is_ok_and(|status| status.success()) {
+        println!("no book is made: mdbook is not installed (https://rust-lang.github.io/mdBook)");
+        return Ok(());
+    }
+    let book = directory.join("book");
+    let mut mdbook = Command::new("mdbook");
+    mdbook.arg("build").arg(workspace.root().join("docs")).arg("--dest-dir").arg(&book);
+    command::quietly(&mut mdbook).context("make the book")?;
+    println!("{}", book.join("index.html").display());
+    Ok(())
+}
