@@ -28,7 +28,7 @@ use std::{
 };
 
 use enforcer_core::{
-    audit::{Audit, AuditInputs, Host, Tool},
+    audit::{Audit, AuditInputs, Baseline, Host, Tool},
     cold_start::ColdStarts,
     decide::{self, History, Inputs, Written, decide},
     degraded::Degraded,
@@ -337,6 +337,7 @@ impl Engine {
             findings: with_added(findings, &widened),
             degraded,
             thresholds: &self.policy.thresholds,
+            baseline: &Baseline::default(),
             fail_on: Severity::Warning,
             only_misaligned: false,
         });

@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use enforcer_core::{
     id::CpuId,
     set::{CpuSet, NodeSet},
-    topology::{CoreType, Cpu, CpuKind, Device, DeviceClass, Hmat, MemoryKind, Node, Package, Topology},
+    topology::{CoreType, Cpu, CpuKind, Device, Hmat, MemoryKind, Node, Package, Topology},
 };
 
 use super::{
     style::{Style, Tone},
-    text, units,
+    text, units, words,
 };
 
 /// Beyond this, the rest of the devices is one line.
@@ -361,14 +361,7 @@ fn devices(machine: &Topology) -> Vec<String> {
 
 fn device(device: &Device) -> String {
     let node = device.node.map_or_else(|| "node unknown".into(), |node| format!("node {node}"));
-    let class = match device.class {
-        DeviceClass::Nvme => "NVMe",
-        DeviceClass::Storage => "storage",
-        DeviceClass::Network => "network",
-        DeviceClass::Gpu => "GPU",
-        DeviceClass::Accelerator => "accelerator",
-        DeviceClass::Other => "device",
-    };
+    let class = words::device_class(device.class);
     let names =
         if device.names.is_empty() { String::new() } else { format!(" ({})", device.names.join(", ")) };
     format!("{node}: {class} {}{names}", device.address)
@@ -390,7 +383,7 @@ pub(super) fn set_aside(machine: &Topology) -> Vec<String> {
 mod tests {
     use enforcer_core::{
         id::NodeId,
-        topology::{EnergyPreference, synth::Machine},
+        topology::{DeviceClass, EnergyPreference, synth::Machine},
     };
 
     use super::*;

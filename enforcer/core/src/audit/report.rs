@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Host, Summary, Tool, Verdict, verdict};
+use super::{
+    AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Baseline, Host, Summary, Tool, TrafficMap, Verdict, verdict,
+};
 use crate::{
     degraded::Degraded,
     finding::{Finding, Severity},
@@ -44,6 +46,8 @@ pub struct AuditInputs<'a> {
     pub degraded: Vec<Degraded>,
     /// What the findings were judged by.
     pub thresholds: &'a Thresholds,
+    /// What an earlier audit has found: left out, though it still makes verdicts.
+    pub baseline: &'a Baseline,
     /// Severity from which on findings make the exit code 1; `warning` unless asked otherwise.
     pub fail_on: Severity,
     /// Leave out workloads that are aligned or unknown; the summary still counts them.
@@ -82,7 +86,14 @@ impl Audit {
             .collect();
         audited
             .sort_by(|a, b| (&a.cgroup, &a.name, pid(&a.origin)).cmp(&(&b.cgroup, &b.name, pid(&b.origin))));
-        let summary = summarize(&audited, &findings, inputs.fail_on);
+        let found = findings.len();
+        findings.retain(|finding| !inputs.baseline.knows(finding));
+        let known = found - findings.len();
+        if known > 0 {
+            let new: BTreeSet<&String> = findings.iter().map(|finding| &finding.id).collect();
+            audited.iter_mut().for_each(|workload| workload.findings.retain(|id| new.contains(id)));
+        }
+        let summary = Summary { known, ..summarize(&audited, &findings, inputs.fail_on) };
         if inputs.only_misaligned {
             audited.retain(|workload| matches!(workload.verdict, Verdict::Misaligned | Verdict::Partial));
             let shown: BTreeSet<&String> = audited.iter().flat_map(|workload| &workload.findings).collect();
@@ -96,6 +107,7 @@ impl Audit {
             topology,
             settings: sample.settings.clone(),
             workloads: audited,
+            traffic_map: TrafficMap::of(model),
             findings,
             summary,
         }
@@ -167,6 +179,7 @@ fn summarize(workloads: &[AuditedWorkload], findings: &[Finding], fail_on: Sever
         partial: count(Verdict::Partial),
         misaligned: count(Verdict::Misaligned),
         unknown,
+        known: 0,
         unsampled: workloads.iter().filter(|workload| lacks_only_traffic(workload)).count(),
         worst,
         exit_code,

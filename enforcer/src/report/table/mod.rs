@@ -12,7 +12,7 @@ use enforcer_core::audit::{Audit, Summary};
 
 use super::{
     style::{Style, Tone},
-    text, units,
+    text, units, words,
 };
 
 /// The whole report, ending in a newline.
@@ -59,7 +59,7 @@ fn summary(summary: &Summary) -> String {
         return format!("{total}{counted}; could not determine whether they are aligned");
     }
     let worst = match summary.worst {
-        Some(severity) => format!("worst finding {}", findings::severity(severity)),
+        Some(severity) => format!("worst finding {}", words::severity(severity)),
         None => "no findings".into(),
     };
     format!("{total}{counted}; {worst}")

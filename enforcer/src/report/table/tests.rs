@@ -56,9 +56,11 @@ fn audit(topology: Topology, workloads: Vec<AuditedWorkload>, findings: Vec<Find
             unknown: count(Verdict::Unknown),
             worst: findings.iter().map(|finding| finding.severity).max(),
             unsampled: count(Verdict::Unknown),
+            known: 0,
             exit_code: 0,
         },
         workloads,
+        traffic_map: None,
         findings,
     }
 }
