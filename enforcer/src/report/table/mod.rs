@@ -31,7 +31,7 @@ pub fn render(audit: &Audit, style: Style) -> String {
 }
 
 /// Residency says nothing about a workload that may run wherever its memory is.
-fn advice(unsampled: usize) -> String {
+pub(super) fn advice(unsampled: usize) -> String {
     format!("{unsampled} of the unknown may run on several nodes; only memory traffic can tell: --sample 10s")
 }
 
@@ -46,7 +46,7 @@ fn degraded(out: &mut String, audit: &Audit, style: Style) {
     }
 }
 
-fn summary(summary: &Summary) -> String {
+pub(super) fn summary(summary: &Summary) -> String {
     let total = units::count(summary.total, "workload");
     let counted = match units::verdicts(summary) {
         counted if counted.is_empty() => String::new(),

@@ -9,7 +9,6 @@ use enforcer_core::{
     id::NodeId,
     owner::Owner,
     sample::NodeBytes,
-    workload::Origin,
 };
 
 use super::{columns, heading, push};
