@@ -36,8 +36,8 @@ pub fn standalone(machine: &Topology) -> String {
 pub(super) fn inline(machine: &Topology) -> Markup {
     let layout = lay_out(machine);
     html! {
-        svg.machine role="img" aria-labelledby="machine-title" viewBox=(view_box(&layout)) {
-            title id="machine-title" { (headline(machine)) "; the tables below say the same" }
+        svg.machine role="img" aria-labelledby="picture-title" viewBox=(view_box(&layout)) {
+            title id="picture-title" { (headline(machine)) "; the tables below say the same" }
             (frames(machine, &layout))
         }
     }

@@ -97,8 +97,8 @@ pub(super) fn table(audit: &Audit) -> Markup {
 fn legend() -> Markup {
     html! {
         p {
-            "Bars: memory that is near the workload's CPUs is full height, memory that is far half height, the rest of many nodes "
-            "hatched by its outline. Residency is where the memory is, traffic what is accessed."
+            "Bars: memory near the workload's CPUs has the full height, memory away from them half of it; an outline stands for "
+            "the rest, on many nodes. Residency is where the memory is, traffic is what is accessed."
         }
     }
 }

@@ -1,0 +1,95 @@
+//! The audit as a JUnit report, so that CI shows findings as it shows tests that fail.
+//!
+//! One suite with a test case per workload: it fails with its findings of at least the severity that the exit code is about,
+//! and is skipped where too little was seen to judge it, because a pass would be a lie. Findings below are its output. What
+//! could not be seen is the output of the suite. There is no schema of the format's own; this is the part that Jenkins,
+//! `GitLab` and others read.
+//!
+//! Written with maud, whose escaping is that of XML, too; names that XML has no way to say are escaped before.
+
+use std::collections::BTreeMap;
+
+use enforcer_core::{
+    audit::{Audit, AuditedWorkload, Verdict},
+    finding::{Finding, Severity},
+};
+use maud::{Markup, html};
+
+use super::{text, words};
+
+/// Columns of a text.
+const TEXT: usize = 2000;
+
+/// The report, ending in a newline.
+pub fn render(audit: &Audit, fail_on: Severity) -> String {
+    let by_id: BTreeMap<&str, &Finding> =
+        audit.findings.iter().map(|finding| (finding.id.as_str(), finding)).collect();
+    let cases: Vec<Case<'_>> =
+        audit.workloads.iter().map(|workload| Case::of(workload, &by_id, fail_on)).collect();
+    let failed = cases.iter().filter(|case| !case.failures.is_empty()).count();
+    let skipped = cases.iter().filter(|case| case.is_skipped()).count();
+    let (name, tests) = (audit.tool.name.as_str(), cases.len());
+    let report = html! {
+        testsuites name=(name) tests=(tests) failures=(failed) errors="0" skipped=(skipped) {
+            testsuite name=(shown(audit.host.hostname.as_deref().unwrap_or("this host"))) tests=(tests)
+                failures=(failed) errors="0" skipped=(skipped) {
+                @for case in &cases { (case.render()) }
+                @if !audit.degraded.is_empty() {
+                    system-err {
+                        @for one in &audit.degraded {
+                            (shown(&format!("{}: {}; {}", one.source, one.reason, one.effect))) "\n"
+                        }
+                    }
+                }
+            }
+        }
+    };
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", report.into_string())
+}
+
+struct Case<'a> {
+    workload: &'a AuditedWorkload,
+    failures: Vec<&'a Finding>,
+    notes: Vec<&'a Finding>,
+}
+
+impl<'a> Case<'a> {
+    fn of(workload: &'a AuditedWorkload, by_id: &BTreeMap<&str, &'a Finding>, fail_on: Severity) -> Self {
+        let findings = workload.findings.iter().filter_map(|id| by_id.get(id.as_str()).copied());
+        let (failures, notes) = findings.partition(|finding| finding.severity >= fail_on);
+        Self { workload, failures, notes }
+    }
+
+    fn is_skipped(&self) -> bool {
+        self.failures.is_empty() && self.workload.verdict == Verdict::Unknown
+    }
+
+    fn render(&self) -> Markup {
+        html! {
+            testcase name=(shown(&self.workload.name)) classname=(shown(self.workload.cgroup.as_str())) {
+                @for finding in &self.failures {
+                    failure type=(finding.rule.code()) message=(shown(&finding.summary)) { (details(finding)) }
+                }
+                @if self.is_skipped() { skipped message="too little was seen to judge it" {} }
+                @if !self.notes.is_empty() {
+                    system-out { @for finding in &self.notes { (details(finding)) "\n" } }
+                }
+            }
+        }
+    }
+}
+
+fn details(finding: &Finding) -> String {
+    let mut lines = vec![
+        format!("{}: {}", words::severity(finding.severity), shown(&finding.id)),
+        shown(&finding.summary),
+        format!("impact: {}", shown(&finding.impact)),
+    ];
+    lines.extend(finding.evidence.iter().map(|one| shown(&format!("{}: {}", one.source, one.value))));
+    lines.push(format!("remedy: {}", shown(&finding.remedy)));
+    lines.join("\n")
+}
+
+fn shown(text: &str) -> String {
+    text::fit(text, TEXT)
+}

@@ -1,0 +1,67 @@
+"use strict";
+// Sorts and filters the table of workloads. Text of the page is read as text and never made into markup.
+(() => {
+  const table = document.getElementById("workloads");
+  if (!table) return;
+  const controls = document.getElementById("controls");
+  const filter = document.getElementById("filter");
+  const verdict = document.getElementById("verdict");
+  const shown = document.getElementById("shown");
+  const heads = [...table.tHead.rows[0].cells];
+  const groups = [...table.tBodies].map((body) => ({ body, rows: [...body.rows].slice(1) }));
+  const rows = groups.flatMap((group) => group.rows);
+  const words = new Map(rows.map((row) => [row, (row.cells[0].textContent + " " + row.cells[0].title).toLowerCase()]));
+  const flat = document.createElement("tbody");
+
+  const key = (row, column, sorts) => {
+    const cell = row.cells[column];
+    if (sorts !== "number") return cell.textContent;
+    return cell.dataset.n === undefined ? -1 : Number(cell.dataset.n);
+  };
+  const order = (a, b) => (typeof a === "number" ? a - b : a.localeCompare(b, "en", { numeric: true }));
+
+  const sortBy = (head, column) => {
+    const down = head.getAttribute("aria-sort") === "ascending" || (head.dataset.sorts === "number" && !head.hasAttribute("aria-sort"));
+    for (const other of heads) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const sorted = rows.map((row, place) => [key(row, column, head.dataset.sorts), place, row]);
+    sorted.sort((a, b) => (down ? order(b[0], a[0]) : order(a[0], b[0])) || a[1] - b[1]);
+    flat.replaceChildren(...sorted.map((one) => one[2]));
+    for (const group of groups) group.body.remove();
+    table.append(flat);
+  };
+
+  const regroup = () => {
+    for (const head of heads) head.removeAttribute("aria-sort");
+    flat.remove();
+    for (const group of groups) {
+      group.body.append(...group.rows);
+      table.append(group.body);
+    }
+  };
+
+  const apply = () => {
+    const wanted = filter.value.trim().toLowerCase();
+    let count = 0;
+    for (const row of rows) {
+      const fits = (!verdict.value || row.dataset.verdict === verdict.value) && words.get(row).includes(wanted);
+      row.hidden = !fits;
+      if (fits) count += 1;
+    }
+    for (const group of groups) group.body.hidden = group.rows.every((row) => row.hidden);
+    shown.textContent = count + " of " + rows.length + " workloads are shown";
+  };
+
+  heads.forEach((head, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = head.textContent;
+    button.addEventListener("click", () => sortBy(head, column));
+    head.replaceChildren(button);
+  });
+  document.getElementById("regroup").addEventListener("click", regroup);
+  filter.addEventListener("input", apply);
+  verdict.addEventListener("change", apply);
+  controls.hidden = false;
+  apply();
+})();
