@@ -93,3 +93,34 @@ fn details(finding: &Finding) -> String {
 fn shown(text: &str) -> String {
     text::fit(text, TEXT)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture::{self, HOSTILE};
+
+    #[test]
+    fn a_workload_is_a_case_that_passes_fails_or_is_skipped() {
+        let report = render(&fixture::small(), Severity::Warning);
+        insta::assert_snapshot!("junit", report.replace("><", ">\n<"));
+        let parsed = roxmltree::Document::parse(&report).unwrap();
+        let suite = parsed.root_element().first_element_child().unwrap();
+        let counted = ["tests", "failures", "skipped"].map(|name| suite.attribute(name).unwrap());
+        assert_eq!(counted, ["4", "1", "1"]);
+        let strict = render(&fixture::small(), Severity::Info);
+        assert!(strict.contains("failures=\"2\""), "{strict}");
+    }
+
+    #[test]
+    fn hostile_names_leave_it_well_formed() {
+        let elements = |name: &str| {
+            let report = render(&fixture::named(name).0, Severity::Warning);
+            let parsed = roxmltree::Document::parse(&report).unwrap();
+            parsed.descendants().filter(roxmltree::Node::is_element).count()
+        };
+        let harmless = elements("name");
+        for name in HOSTILE {
+            assert_eq!(elements(name), harmless, "{name:?}");
+        }
+    }
+}

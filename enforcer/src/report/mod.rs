@@ -7,6 +7,8 @@
 pub mod checks;
 pub mod decision;
 pub mod demotion;
+#[cfg(test)]
+mod fixture;
 mod grouped;
 pub mod json;
 pub mod junit;

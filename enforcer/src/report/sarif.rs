@@ -115,3 +115,23 @@ const fn level(severity: Severity) -> &'static str {
         Severity::Critical => "error",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture;
+
+    #[test]
+    fn a_finding_is_a_result_of_its_rule() {
+        let log = serde_json::to_value(of(&fixture::small())).unwrap();
+        insta::assert_json_snapshot!("sarif", &log["runs"][0]["results"]);
+        let rules = log["runs"][0]["tool"]["driver"]["rules"].as_array().unwrap();
+        assert_eq!(rules.len(), Rule::ALL.len());
+        for result in log["runs"][0]["results"].as_array().unwrap() {
+            let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
+            assert_eq!(rules[index]["id"], result["ruleId"]);
+        }
+        assert_eq!(log["version"], "2.1.0");
+        assert_eq!(log["runs"][0]["invocations"][0]["exitCode"], 1);
+    }
+}
