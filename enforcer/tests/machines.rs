@@ -82,6 +82,11 @@ fn every_captured_machine_has_a_topology_and_an_audit() {
         assert_eq!(report["schemaVersion"], 1, "{name}");
         assert_eq!(report["topology"], json(&topology), "{name}");
         assert_eq!(audit.stdout, on(&root, &["audit", "-o", "json"]).stdout, "{name}");
+        let picture = on(&root, &["topology", "-o", "svg"]).stdout;
+        assert!(roxmltree::Document::parse(&picture).is_ok(), "{name}: {picture}");
+        let page = on(&root, &["audit", "-o", "html"]);
+        assert_eq!(page.code, audit.code, "{name}: {}", page.stderr);
+        assert!(page.stdout.starts_with("<!DOCTYPE html>") && page.stdout.ends_with("</html>\n"), "{name}");
         let degraded = report["degraded"].as_array().unwrap();
         let workloads = report["workloads"].as_array().unwrap();
         assert!(!workloads.is_empty() || !degraded.is_empty(), "{name}: nothing seen and nothing said");
@@ -119,6 +124,27 @@ fn pods_are_planned_on_every_captured_machine_and_on_its_saved_topology() {
         command.arg("--topology").arg(&saved);
         assert_eq!(finish(command).stdout, ended.stdout, "{name}");
     }
+}
+
+#[test]
+fn only_what_is_new_since_an_earlier_audit_fails() {
+    let directory = tempfile::tempdir().unwrap();
+    let known = directory.path().join("known.json");
+    let known = known.to_str().unwrap();
+    let mut failed = 0;
+    for (name, archive) in archives() {
+        let (_unpacked, root) = unpack(&archive);
+        let before = on(&root, &["audit", "-o", "json", "--fail-on", "info"]);
+        fs::write(known, &before.stdout).unwrap();
+        let after = on(&root, &["audit", "-o", "json", "--fail-on", "info", "--baseline", known]);
+        let (before, after) = (json(&before), json(&after));
+        assert_eq!(after["findings"], Value::Array(Vec::new()), "{name}");
+        let found = before["findings"].as_array().unwrap().len();
+        assert_eq!(after["summary"]["known"].as_u64().unwrap_or(0), found as u64, "{name}");
+        assert_ne!(after["summary"]["exitCode"], 1, "{name}");
+        failed += usize::from(before["summary"]["exitCode"] == 1);
+    }
+    assert!(failed > 0, "no captured machine has a finding: this tests nothing");
 }
 
 #[test]

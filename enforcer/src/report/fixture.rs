@@ -228,23 +228,19 @@ pub(super) fn named(name: &str) -> (Audit, RebalanceReport) {
     audit.degraded = vec![Degraded::new(name, name, name)];
     audit.topology.devices[0].address = name.to_owned();
     audit.topology.devices[0].names = vec![name.to_owned()];
-    for workload in &mut audit.workloads {
-        workload.cgroup = CgroupPath::new(name);
+    for (place, workload) in audit.workloads.iter_mut().enumerate() {
+        workload.cgroup = CgroupPath::new(&format!("{name}/{place}"));
         workload.name = name.to_owned();
-    }
-    for finding in &mut audit.findings {
-        let id = format!("{}:{name}", finding.rule);
-        for known in audit.workloads.iter_mut().flat_map(|workload| &mut workload.findings) {
-            if *known == finding.id {
-                known.clone_from(&id);
+        for known in &mut workload.findings {
+            let Some(finding) = audit.findings.iter_mut().find(|finding| finding.id == *known) else { continue };
+            finding.id = format!("{}:{name}/{place}", finding.rule);
+            finding.object = workload.cgroup.clone();
+            known.clone_from(&finding.id);
+            for text in [&mut finding.summary, &mut finding.impact, &mut finding.remedy] {
+                *text = name.to_owned();
             }
+            finding.evidence = vec![Evidence { source: name.to_owned(), value: name.to_owned() }];
         }
-        finding.id = id;
-        finding.object = CgroupPath::new(name);
-        for text in [&mut finding.summary, &mut finding.impact, &mut finding.remedy] {
-            *text = name.to_owned();
-        }
-        finding.evidence = vec![Evidence { source: name.to_owned(), value: name.to_owned() }];
     }
     let mut moves = moves();
     moves.moves[0].workload = CgroupPath::new(name);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use html5ever::{parse_document, tendril::TendrilSink};
+use html5ever::{ParseOpts, parse_document, tendril::TendrilSink as _};
 use markup5ever_rcdom::{Handle, NodeData, RcDom};
 
 /// One element, without what is below it.
@@ -29,7 +29,7 @@ impl Element {
 
 /// Every element in the order of the document.
 pub(super) fn parse(html: &str) -> Vec<Element> {
-    let dom = parse_document(RcDom::default(), Default::default()).one(html);
+    let dom = parse_document(RcDom::default(), ParseOpts::default()).one(html);
     let errors: Vec<String> = dom.errors.borrow().iter().map(ToString::to_string).collect();
     assert_eq!(errors, [""; 0], "the parser of a browser complains");
     let mut elements = Vec::new();
