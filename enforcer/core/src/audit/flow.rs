@@ -78,7 +78,7 @@ fn parts(figures: &WorkloadModel) -> Option<Vec<((NodeId, NodeId), f64)>> {
     let to = |share: f64| {
         memory.iter().map(move |(node, bytes)| (*node, used * share * accessed_bytes(bytes) as f64 / total))
     };
-    Some(ran.iter().flat_map(|(src, share)| to(*share).map(|(dst, cpus)| ((*src, dst), cpus))).collect())
+    Some(ran.iter().flat_map(|(src, share)| to(*share).map(move |(dst, cpus)| ((*src, dst), cpus))).collect())
 }
 
 #[cfg(test)]

@@ -123,7 +123,7 @@ fn command(command: &str) -> Markup {
     let whole = text::escape(command);
     html! {
         @if text::width(&whole) > COMMAND { "too long to show; audit -o json has it" }
-        @else { code.command { (whole) } }
+        @else { code.command { (whole.as_ref()) } }
     }
 }
 

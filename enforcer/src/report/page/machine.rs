@@ -24,7 +24,7 @@ pub fn standalone(machine: &Topology) -> String {
     let layout = lay_out(machine);
     let drawing = html! {
         svg xmlns="http://www.w3.org/2000/svg" class="machine" role="img" viewBox=(view_box(&layout)) {
-            title { (headline(machine)) }
+            title { (tree::headline(machine)) }
             style { (PreEscaped(STYLE)) }
             (frames(machine, &layout))
         }
@@ -37,7 +37,7 @@ pub(super) fn inline(machine: &Topology) -> Markup {
     let layout = lay_out(machine);
     html! {
         svg.machine role="img" aria-labelledby="picture-title" viewBox=(view_box(&layout)) {
-            title id="picture-title" { (headline(machine)) "; the tables below say the same" }
+            title id="picture-title" { (tree::headline(machine)) "; the tables below say the same" }
             (frames(machine, &layout))
         }
     }
@@ -45,11 +45,6 @@ pub(super) fn inline(machine: &Topology) -> Markup {
 
 fn view_box(layout: &Layout<'_>) -> String {
     format!("0 0 {} {}", layout.width, layout.height)
-}
-
-/// `2 packages, 3 NUMA nodes, 64 CPUs, 128 GiB of memory`.
-fn headline(machine: &Topology) -> String {
-    tree::headline(machine)
 }
 
 fn frames(machine: &Topology, layout: &Layout<'_>) -> Markup {
@@ -71,7 +66,7 @@ fn frame_title(frame: &Frame<'_>) -> String {
         }
         Holder::Package(package) => format!("package {}", package.id),
         Holder::Packageless => "package unknown".into(),
-        Holder::Memory => "memory without CPUs".into(),
+        Holder::Memory => "memory, no CPUs".into(),
     }
 }
 

@@ -103,7 +103,7 @@ const SECTIONS: [(&str, &str); 7] = [
 ];
 
 fn section(id: &str, content: Markup) -> Markup {
-    let title = SECTIONS.iter().find(|(of, _)| *of == id).map_or("", |(_, title)| title);
+    let title = SECTIONS.iter().find(|(of, _)| *of == id).map_or("", |(_, title)| *title);
     html! {
         section id=(id) aria-labelledby={ (id) "-title" } {
             h2 id={ (id) "-title" } { (title) }

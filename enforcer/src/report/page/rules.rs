@@ -2,10 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use enforcer_core::{
-    audit::Audit,
-    finding::{Rule, RuleWords},
-};
+use enforcer_core::{audit::Audit, finding::Rule};
 use maud::{Markup, html};
 
 /// Id of a rule's words.
@@ -18,13 +15,13 @@ pub(super) fn rules(audit: &Audit) -> Markup {
     html! {
         @if broken.is_empty() { p { "None is broken." } }
         @for rule in broken {
-            @let RuleWords { title, when, why, remedy } = rule.words();
+            @let words = rule.words();
             article id=(anchor(rule)) {
                 h3 { (rule.code()) }
-                p { strong { (title) } }
-                p { (when) }
-                p { (why) }
-                p { (remedy) }
+                p { strong { (words.title) } }
+                p { (words.when) }
+                p { (words.why) }
+                p { (words.remedy) }
             }
         }
     }
