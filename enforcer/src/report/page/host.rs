@@ -1,7 +1,7 @@
 //! The head of the page and what the machine is: summary, settings, picture, nodes, distances, devices.
 
 use enforcer_core::{
-    audit::{Audit, Summary},
+    audit::Audit,
     topology::{Device, Node, Topology},
 };
 use maud::{Markup, html};
@@ -25,7 +25,7 @@ pub(super) fn header(audit: &Audit, title: &str) -> Markup {
     html! {
         h1 { (title) }
         p.summary { (table::summary(&audit.summary)) }
-        @if audit.summary.known > 0 { p { (known(&audit.summary)) } }
+        @if audit.summary.known > 0 { p { (table::known(&audit.summary)) } }
         @if audit.summary.unsampled > 0 { p { (table::advice(audit.summary.unsampled)) } }
         dl.facts {
             @for (label, value) in facts {
@@ -35,10 +35,6 @@ pub(super) fn header(audit: &Audit, title: &str) -> Markup {
             @if !set_aside.is_empty() { dt { "CPUs" } dd { (sentence(&set_aside)) } }
         }
     }
-}
-
-fn known(summary: &Summary) -> String {
-    format!("{} left out: an earlier audit has them", units::count(summary.known, "finding"))
 }
 
 pub(super) fn machine(audit: &Audit) -> Markup {

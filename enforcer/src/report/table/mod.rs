@@ -24,10 +24,18 @@ pub fn render(audit: &Audit, style: Style) -> String {
     degraded(&mut out, audit, style);
     out.push('\n');
     text::wrap(&mut out, &summary(&audit.summary), style.width, "", "  ");
+    if audit.summary.known > 0 {
+        text::wrap(&mut out, &known(&audit.summary), style.width, "", "  ");
+    }
     if audit.summary.unsampled > 0 {
         text::wrap(&mut out, &advice(audit.summary.unsampled), style.width, "", "  ");
     }
     out
+}
+
+/// What is not among the findings.
+pub(super) fn known(summary: &Summary) -> String {
+    format!("{} left out: an earlier audit has them", units::count(summary.known, "finding"))
 }
 
 /// Residency says nothing about a workload that may run wherever its memory is.
