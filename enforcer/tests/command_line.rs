@@ -143,7 +143,11 @@ fn a_finding_is_explained_by_its_id() {
     for id in ["remote-residency", "remote-residency:/system.slice/db.service"] {
         let ended = run(&["audit", "--explain", id]);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        assert!(ended.stdout.starts_with("remote-residency: ") && ended.stdout.contains("remedy"), "{}", ended.stdout);
+        assert!(
+            ended.stdout.starts_with("remote-residency: ") && ended.stdout.contains("remedy"),
+            "{}",
+            ended.stdout
+        );
     }
 }
 

@@ -16,9 +16,7 @@ use enforcer_core::{
     policy::Policy,
 };
 
-use super::{
-    Exit, args, baseline, client, exit::of_config, root, seen::Seen, terminal, what_if, whole_file,
-};
+use super::{Exit, args, baseline, client, exit::of_config, root, seen::Seen, terminal, what_if, whole_file};
 use crate::{
     config::read_policy,
     discover::topology::read_topology,

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    audit::{
-        AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Flow, Host, Summary, Tool, TrafficMap, Verdict,
-    },
+    audit::{AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Flow, Host, Summary, Tool, TrafficMap, Verdict},
     degraded::Degraded,
     finding::{Evidence, Finding, Rule, Severity},
     id::NodeId,
@@ -89,7 +87,10 @@ pub(super) fn finding(workload: &mut AuditedWorkload, rule: Rule, severity: Seve
         summary: "99% of its memory is on node 0, its CPUs are on node 1".into(),
         evidence: vec![
             Evidence { source: format!("/sys/fs/cgroup{path}/cpuset.cpus.effective"), value: "4-7".into() },
-            Evidence { source: format!("/sys/fs/cgroup{path}/memory.numa_stat"), value: "anon N0=3758096384".into() },
+            Evidence {
+                source: format!("/sys/fs/cgroup{path}/memory.numa_stat"),
+                value: "anon N0=3758096384".into(),
+            },
         ],
         impact: "most accesses cross the interconnect (distance 21 instead of 10)".into(),
         remedy: format!("echo 0 > /sys/fs/cgroup{path}/cpuset.mems"),
@@ -140,7 +141,8 @@ pub(super) fn small() -> Audit {
 /// One move, and one who stays.
 pub(super) fn moves() -> RebalanceReport {
     let figures = |remote, lost| Figures { remote_ratio: Some(remote), lost };
-    let on = |cpus: &str, nodes: &str| Cpus { exclusive: cpus.parse().unwrap(), nodes: nodes.parse().unwrap() };
+    let on =
+        |cpus: &str, nodes: &str| Cpus { exclusive: cpus.parse().unwrap(), nodes: nodes.parse().unwrap() };
     RebalanceReport {
         schema_version: REBALANCE_SCHEMA_VERSION,
         moves: vec![Move {
@@ -195,7 +197,11 @@ pub(super) fn large() -> Audit {
         workloads.push(one);
     }
     let flows = (0..64u32).flat_map(|src| {
-        (0..64u32).map(move |dst| Flow { src_numa: NodeId(src), dst_numa: NodeId(dst), cpus: f64::from(src + dst + 1) })
+        (0..64u32).map(move |dst| Flow {
+            src_numa: NodeId(src),
+            dst_numa: NodeId(dst),
+            cpus: f64::from(src + dst + 1),
+        })
     });
     let traffic_map = Some(TrafficMap { flows: flows.collect(), workloads: 2000, left_out: 0 });
     Audit { traffic_map, ..audit(machine, workloads, findings) }
@@ -232,7 +238,9 @@ pub(super) fn named(name: &str) -> (Audit, RebalanceReport) {
         workload.cgroup = CgroupPath::new(&format!("{name}/{place}"));
         workload.name = name.to_owned();
         for known in &mut workload.findings {
-            let Some(finding) = audit.findings.iter_mut().find(|finding| finding.id == *known) else { continue };
+            let Some(finding) = audit.findings.iter_mut().find(|finding| finding.id == *known) else {
+                continue;
+            };
             finding.id = format!("{}:{name}/{place}", finding.rule);
             finding.object = workload.cgroup.clone();
             known.clone_from(&finding.id);

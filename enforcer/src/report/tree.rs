@@ -382,9 +382,7 @@ pub(super) fn set_aside(machine: &Topology) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use enforcer_core::{
-        topology::{DeviceClass, EnergyPreference, synth::Machine},
-    };
+    use enforcer_core::topology::{DeviceClass, EnergyPreference, synth::Machine};
 
     use super::*;
 

@@ -25,11 +25,11 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use self::subject::Subject;
 pub use self::{
     added::with_added,
     explained::{RuleWords, UnknownRule},
 };
-use self::subject::Subject;
 use crate::{
     declarations::Declarations,
     model::{Locality, Model},

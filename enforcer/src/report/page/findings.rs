@@ -57,7 +57,8 @@ pub(super) fn findings(audit: &Audit) -> Markup {
 /// `3 findings: 1 critical, 2 warning`.
 fn count(audit: &Audit) -> String {
     let of = |severity| audit.findings.iter().filter(|finding| finding.severity == severity).count();
-    let counts = [Severity::Critical, Severity::Warning, Severity::Info].map(|severity| (of(severity), severity));
+    let counts =
+        [Severity::Critical, Severity::Warning, Severity::Info].map(|severity| (of(severity), severity));
     let counts = counts.iter().filter(|(number, _)| *number > 0);
     let counts: Vec<String> =
         counts.map(|(number, severity)| format!("{number} {}", words::severity(*severity))).collect();

@@ -101,11 +101,19 @@ fn distances(topology: &Topology) -> Markup {
     let cell = |from: usize, to: usize| {
         let distance = (*topology.distances.get(from)?.get(to)?)?;
         // 10 is local, so that is where the scale begins.
-        Some((distance.to_string(), heat::level(distance.saturating_sub(10).into(), farthest.saturating_sub(10).into())))
+        Some((
+            distance.to_string(),
+            heat::level(distance.saturating_sub(10).into(), farthest.saturating_sub(10).into()),
+        ))
     };
     scrolling(
         "Distances between NUMA nodes",
-        heat::matrix("Distances between NUMA nodes as the firmware tells them; 10 is local", ("from", "to"), &ids, cell),
+        heat::matrix(
+            "Distances between NUMA nodes as the firmware tells them; 10 is local",
+            ("from", "to"),
+            &ids,
+            cell,
+        ),
     )
 }
 

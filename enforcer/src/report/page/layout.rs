@@ -212,7 +212,8 @@ mod tests {
 
     #[test]
     fn two_sockets_are_side_by_side_and_memory_is_behind_them() {
-        let machine = Machine::new().sockets(2).memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1)).build();
+        let machine =
+            Machine::new().sockets(2).memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1)).build();
         let layout = lay_out(&machine);
         let holders: Vec<_> = layout.frames.iter().map(|frame| (frame.holder, frame.boxes.len())).collect();
         assert!(matches!(

@@ -99,7 +99,11 @@ fn node_box(machine: &Topology, one: &NodeBox<'_>, detail: Detail) -> Markup {
 }
 
 fn more_devices(more: usize, shown: usize) -> String {
-    if shown > 0 { format!("and {}", units::count(more, "more device")) } else { units::count(more, "device") }
+    if shown > 0 {
+        format!("and {}", units::count(more, "more device"))
+    } else {
+        units::count(more, "device")
+    }
 }
 
 fn cpus(node: &Node) -> String {

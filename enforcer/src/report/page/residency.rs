@@ -5,12 +5,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use enforcer_core::{
-    audit::AuditedWorkload,
-    id::NodeId,
-    model::Locality,
-    sample::NodeBytes,
-};
+use enforcer_core::{audit::AuditedWorkload, id::NodeId, model::Locality, sample::NodeBytes};
 use maud::{Markup, html};
 
 use super::machine::scaled;
@@ -32,8 +27,11 @@ struct Parts {
 
 impl Parts {
     fn of(by_node: &BTreeMap<NodeId, NodeBytes>) -> Self {
-        let mut sizes: Vec<(u64, NodeId)> =
-            by_node.iter().map(|(node, bytes)| (words::bytes(bytes), *node)).filter(|(size, _)| *size > 0).collect();
+        let mut sizes: Vec<(u64, NodeId)> = by_node
+            .iter()
+            .map(|(node, bytes)| (words::bytes(bytes), *node))
+            .filter(|(size, _)| *size > 0)
+            .collect();
         sizes.sort_by_key(|(size, node)| (Reverse(*size), *node));
         let total = sizes.iter().fold(0u64, |total, (size, _)| total.saturating_add(*size));
         let others = sizes.split_off(sizes.len().min(PARTS));

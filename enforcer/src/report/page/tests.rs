@@ -142,8 +142,14 @@ fn the_picture_is_xml_by_itself() {
         let picture = picture(&audit.topology);
         let parsed = roxmltree::Document::parse(&picture).unwrap();
         let root = parsed.root_element();
-        assert_eq!((root.tag_name().name(), root.tag_name().namespace()), ("svg", Some("http://www.w3.org/2000/svg")));
+        assert_eq!(
+            (root.tag_name().name(), root.tag_name().namespace()),
+            ("svg", Some("http://www.w3.org/2000/svg"))
+        );
         assert!(!parsed.descendants().any(|node| node.has_tag_name("script")));
     }
-    insta::assert_snapshot!("picture", picture(&fixture::small().topology).replace(machine::STYLE, "").replace("><", ">\n<"));
+    insta::assert_snapshot!(
+        "picture",
+        picture(&fixture::small().topology).replace(machine::STYLE, "").replace("><", ">\n<")
+    );
 }

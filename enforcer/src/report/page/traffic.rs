@@ -43,7 +43,12 @@ fn remote(map: &TrafficMap) -> String {
         map.flows.iter().filter(|flow| flows(flow)).map(|flow| flow.cpus).sum()
     };
     let (all, away) = (sum(&|_| true), sum(&|flow| flow.src_numa != flow.dst_numa));
-    format!("Of {} CPUs {} are busy with another node's memory ({}).", cpus(all), cpus(away), units::percent(away / all))
+    format!(
+        "Of {} CPUs {} are busy with another node's memory ({}).",
+        cpus(all),
+        cpus(away),
+        units::percent(away / all)
+    )
 }
 
 fn matrix(map: &TrafficMap, nodes: &[NodeId]) -> Markup {
@@ -62,20 +67,23 @@ fn pairs(map: &TrafficMap) -> Markup {
     flows.sort_by(|a, b| b.cpus.total_cmp(&a.cpus));
     let (shown, rest) = flows.split_at(flows.len().min(PAIRS));
     let others: f64 = rest.iter().map(|flow| flow.cpus).sum();
-    scrolling("Traffic between NUMA nodes", html! {
-        table {
-            caption { "CPUs busy with memory of each node, most first" }
-            thead { tr { th scope="col" { "CPUs on" } th scope="col" { "Memory on" } th scope="col" { "CPUs" } } }
-            tbody {
-                @for flow in shown {
-                    tr { td { (flow.src_numa.0) } td { (flow.dst_numa.0) } td.n { (cpus(flow.cpus)) } }
-                }
-                @if !rest.is_empty() {
-                    tr { td colspan="2" { "and " (units::count(rest.len(), "more pair")) } td.n { (cpus(others)) } }
+    scrolling(
+        "Traffic between NUMA nodes",
+        html! {
+            table {
+                caption { "CPUs busy with memory of each node, most first" }
+                thead { tr { th scope="col" { "CPUs on" } th scope="col" { "Memory on" } th scope="col" { "CPUs" } } }
+                tbody {
+                    @for flow in shown {
+                        tr { td { (flow.src_numa.0) } td { (flow.dst_numa.0) } td.n { (cpus(flow.cpus)) } }
+                    }
+                    @if !rest.is_empty() {
+                        tr { td colspan="2" { "and " (units::count(rest.len(), "more pair")) } td.n { (cpus(others)) } }
+                    }
                 }
             }
-        }
-    })
+        },
+    )
 }
 
 fn left_out(map: &TrafficMap) -> Markup {

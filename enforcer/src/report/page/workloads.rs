@@ -105,7 +105,8 @@ fn legend() -> Markup {
 
 /// Hidden until the script shows that it runs.
 fn controls() -> Markup {
-    let verdicts = [Verdict::Misaligned, Verdict::Partial, Verdict::Unknown, Verdict::Aligned].map(words::verdict);
+    let verdicts =
+        [Verdict::Misaligned, Verdict::Partial, Verdict::Unknown, Verdict::Aligned].map(words::verdict);
     html! {
         div id="controls" role="search" aria-label="Workloads" hidden {
             label for="filter" { "Filter by name " }
@@ -129,7 +130,8 @@ fn heading(home: Home, rows: &[Row<'_>]) -> String {
     }
     let counts: Vec<String> =
         counts.values().map(|(number, of)| format!("{number} {}", words::verdict(*of))).collect();
-    let bytes = rows.iter().filter_map(|(_, workload)| residency::total(workload)).fold(0, u64::saturating_add);
+    let bytes =
+        rows.iter().filter_map(|(_, workload)| residency::total(workload)).fold(0, u64::saturating_add);
     let total = units::count(rows.len(), "workload");
     format!("{home}: {total}, {}; {}", counts.join(", "), units::bytes(bytes))
 }

@@ -205,12 +205,17 @@ fn what_an_earlier_audit_has_is_left_out_and_does_not_fail_again() {
     let one = before.findings.first().unwrap();
     let baseline: Baseline = [(one.id.clone(), Severity::Info)].into_iter().collect();
     let after = audit_after(&scene, &baseline, Severity::Warning, false);
-    assert_eq!((after.findings.len(), after.summary.exit_code), (before.findings.len(), EXIT_FINDINGS), "it got worse");
+    assert_eq!(
+        (after.findings.len(), after.summary.exit_code),
+        (before.findings.len(), EXIT_FINDINGS),
+        "it got worse"
+    );
 }
 
 #[test]
 fn a_baseline_of_another_version_is_refused() {
-    let error = serde_json::from_str::<Baseline>(r#"{"schemaVersion": 99, "findings": []}"#).unwrap_err().to_string();
+    let error =
+        serde_json::from_str::<Baseline>(r#"{"schemaVersion": 99, "findings": []}"#).unwrap_err().to_string();
     assert!(error.contains("schemaVersion is 99, not 1"), "{error}");
     assert!(serde_json::from_str::<Baseline>("[]").is_err());
 }
