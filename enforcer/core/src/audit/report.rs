@@ -91,7 +91,9 @@ impl Audit {
         let known = found - findings.len();
         if known > 0 {
             let new: BTreeSet<&String> = findings.iter().map(|finding| &finding.id).collect();
-            audited.iter_mut().for_each(|workload| workload.findings.retain(|id| new.contains(id)));
+            for workload in &mut audited {
+                workload.findings.retain(|id| new.contains(id));
+            }
         }
         let summary = Summary { known, ..summarize(&audited, &findings, inputs.fail_on) };
         if inputs.only_misaligned {
