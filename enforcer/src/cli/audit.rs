@@ -79,7 +79,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     let is_page = options.format == args::AuditOutput::Html;
     let moves = (is_page && options.sample.is_some())
         .then(|| what_if::moves(policy, &inventory, &seen, &model, &declarations, &owners));
-    let audit = Audit::new(AuditInputs {
+    let inputs = AuditInputs {
         tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
         host: seen.host,
         topology: inventory.machine,
@@ -90,10 +90,10 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         findings: with_added(findings, &added(options)),
         degraded: seen.degraded,
         thresholds: &policy.thresholds,
-        baseline: &options.baseline,
         fail_on: options.fail_on,
         only_misaligned: options.only_misaligned,
-    });
+    };
+    let audit = Audit::since(&options.baseline, inputs);
     let mut whole = Vec::new();
     let out = if options.file.is_some() { &mut whole as &mut dyn Write } else { out };
     match options.format {

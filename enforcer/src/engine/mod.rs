@@ -28,7 +28,7 @@ use std::{
 };
 
 use enforcer_core::{
-    audit::{Audit, AuditInputs, Baseline, Host, Tool},
+    audit::{Audit, AuditInputs, Host, Tool},
     cold_start::ColdStarts,
     decide::{self, History, Inputs, Written, decide},
     degraded::Degraded,
@@ -337,7 +337,6 @@ impl Engine {
             findings: with_added(findings, &widened),
             degraded,
             thresholds: &self.policy.thresholds,
-            baseline: &Baseline::default(),
             fail_on: Severity::Warning,
             only_misaligned: false,
         });

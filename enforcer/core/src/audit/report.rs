@@ -46,8 +46,6 @@ pub struct AuditInputs<'a> {
     pub degraded: Vec<Degraded>,
     /// What the findings were judged by.
     pub thresholds: &'a Thresholds,
-    /// What an earlier audit has found: left out, though it still makes verdicts.
-    pub baseline: &'a Baseline,
     /// Severity from which on findings make the exit code 1; `warning` unless asked otherwise.
     pub fail_on: Severity,
     /// Leave out workloads that are aligned or unknown; the summary still counts them.
@@ -57,6 +55,11 @@ pub struct AuditInputs<'a> {
 impl Audit {
     /// The report. Workloads are in order of cgroup, findings worst first.
     pub fn new(inputs: AuditInputs<'_>) -> Self {
+        Self::since(&Baseline::default(), inputs)
+    }
+
+    /// The report without what an earlier audit has found, though that still makes verdicts.
+    pub fn since(baseline: &Baseline, inputs: AuditInputs<'_>) -> Self {
         let AuditInputs {
             tool,
             host,
@@ -87,7 +90,7 @@ impl Audit {
         audited
             .sort_by(|a, b| (&a.cgroup, &a.name, pid(&a.origin)).cmp(&(&b.cgroup, &b.name, pid(&b.origin))));
         let found = findings.len();
-        findings.retain(|finding| !inputs.baseline.knows(finding));
+        findings.retain(|finding| !baseline.knows(finding));
         let known = found - findings.len();
         if known > 0 {
             let new: BTreeSet<&String> = findings.iter().map(|finding| &finding.id).collect();

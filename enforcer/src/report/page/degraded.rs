@@ -14,7 +14,7 @@ pub(super) fn degraded(audit: &Audit, moves: Option<&RebalanceReport>) -> Markup
     }
     scrolling(
         "Sources that are missing",
-        html! {
+        &html! {
             table {
                 caption { "Sources that are missing" }
                 thead { tr { @for title in ["Source", "Why", "Without it"] { th scope="col" { (title) } } } }

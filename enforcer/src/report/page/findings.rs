@@ -43,7 +43,7 @@ pub(super) fn findings(audit: &Audit) -> Markup {
         p { (count(audit)) }
         @for group in full { (spelled_out(group, of(group))) }
         @if !short.is_empty() {
-            (scrolling("More findings", html! {
+            (scrolling("More findings", &html! {
                 table {
                     caption { (units::count(short.len(), "more workload")) " with findings; audit -o json has all of each" }
                     thead { tr { th scope="col" { "Workload" } th scope="col" { "Findings" } } }
@@ -90,7 +90,7 @@ fn spelled_out(group: &Group<'_>, workload: Option<usize>) -> Markup {
     let evidence = group.evidence();
     let listed = &evidence[..evidence.len().min(EVIDENCE)];
     html! {
-        article id=[workload.map(anchor)] {
+        article id=[workload.map(anchor)] class=[group.findings.first().map(|one| words::severity(one.severity))] {
             h3 { (title(group, workload)) }
             ul { @for finding in &group.findings { (one(finding)) } }
             dl {

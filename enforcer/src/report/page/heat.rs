@@ -9,6 +9,9 @@ use maud::{Markup, html};
 /// A matrix of more nodes is larger than anybody can look at.
 pub(super) const MOST_NODES: usize = 64;
 
+/// Cells of more nodes are small.
+pub(super) const SPACIOUS: usize = 16;
+
 /// Shades beside none.
 const LEVELS: u64 = 5;
 
@@ -26,7 +29,7 @@ pub(super) fn matrix(
     cell: impl Fn(usize, usize) -> Option<(String, u8)>,
 ) -> Markup {
     html! {
-        table.heat {
+        table.heat.dense[nodes.len() > SPACIOUS] {
             caption { (caption) }
             thead { tr {
                 th scope="col" { (from) " \\ " (to) }

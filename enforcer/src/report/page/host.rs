@@ -1,13 +1,16 @@
 //! The head of the page and what the machine is: summary, settings, picture, nodes, distances, devices.
 
 use enforcer_core::{
-    audit::Audit,
+    audit::{Audit, Summary, Verdict},
     topology::{Device, Node, Topology},
 };
 use maud::{Markup, html};
 
-use super::{heat, machine, name, scrolling, sentence};
+use super::{heat, machine, name, region, scrolling, sentence};
 use crate::report::{table, tree, units, words};
+
+/// Length of the bar of verdicts.
+const BAR: u32 = 1000;
 
 /// What people call the machine.
 pub(super) fn name_of(audit: &Audit) -> String {
@@ -25,6 +28,7 @@ pub(super) fn header(audit: &Audit, title: &str) -> Markup {
     html! {
         h1 { (title) }
         p.summary { (table::summary(&audit.summary)) }
+        (shares(&audit.summary))
         @if audit.summary.known > 0 { p { (table::known(&audit.summary)) } }
         @if audit.summary.unsampled > 0 { p { (table::advice(audit.summary.unsampled)) } }
         dl.facts {
@@ -37,10 +41,35 @@ pub(super) fn header(audit: &Audit, title: &str) -> Markup {
     }
 }
 
+/// The verdicts as parts of a bar; the summary says them in words.
+fn shares(summary: &Summary) -> Markup {
+    let counts = [
+        (summary.misaligned, Verdict::Misaligned),
+        (summary.partial, Verdict::Partial),
+        (summary.aligned, Verdict::Aligned),
+        (summary.unknown, Verdict::Unknown),
+    ];
+    let total = u64::try_from(summary.total).unwrap_or(u64::MAX);
+    let (mut before, mut parts) = (0usize, Vec::new());
+    for (number, verdict) in counts {
+        let start = machine::scaled(u64::try_from(before).unwrap_or(u64::MAX), total, BAR);
+        before = before.saturating_add(number);
+        let end = machine::scaled(u64::try_from(before).unwrap_or(u64::MAX), total, BAR);
+        parts.extend((end > start).then(|| (start, end - start, words::rank(verdict))));
+    }
+    html! {
+        @if !parts.is_empty() {
+            svg.shares viewBox={ "0 0 " (BAR) " 10" } preserveAspectRatio="none" aria-hidden="true" {
+                @for (start, width, rank) in parts { rect class={ "s" (rank) } x=(start) width=(width) height="10" {} }
+            }
+        }
+    }
+}
+
 pub(super) fn machine(audit: &Audit) -> Markup {
     let topology = &audit.topology;
     html! {
-        (machine::inline(topology))
+        (scrolling("Picture of the machine", &machine::inline(topology)))
         (nodes(topology))
         (distances(topology))
         (devices(topology))
@@ -49,15 +78,18 @@ pub(super) fn machine(audit: &Audit) -> Markup {
 
 fn nodes(topology: &Topology) -> Markup {
     let size = |size: Option<u64>| size.map_or_else(|| "unknown".into(), units::bytes);
-    scrolling(
+    region(
+        topology.nodes.len(),
         "NUMA nodes",
-        html! {
+        &html! {
             table {
                 caption { "NUMA nodes" }
                 thead { tr {
-                    @for title in ["Node", "CPUs", "Memory", "Free", "Kind", "Huge pages", "Nearest CPUs"] {
-                        th scope="col" { (title) }
-                    }
+                    th scope="col" { "Node" }
+                    th scope="col" { "CPUs" }
+                    th.n scope="col" { "Memory" }
+                    th.n scope="col" { "Free" }
+                    @for title in ["Kind", "Huge pages", "Nearest CPUs"] { th scope="col" { (title) } }
                 } }
                 tbody {
                     @for node in &topology.nodes {
@@ -106,14 +138,10 @@ fn distances(topology: &Topology) -> Markup {
             heat::level(distance.saturating_sub(10).into(), farthest.saturating_sub(10).into()),
         ))
     };
-    scrolling(
+    region(
+        ids.len(),
         "Distances between NUMA nodes",
-        heat::matrix(
-            "Distances between NUMA nodes as the firmware tells them; 10 is local",
-            ("from", "to"),
-            &ids,
-            cell,
-        ),
+        &heat::matrix("Distances; 10 is local", ("from", "to"), &ids, cell),
     )
 }
 
@@ -124,7 +152,7 @@ fn devices(topology: &Topology) -> Markup {
     html! {
         details open {
             summary { (units::count(topology.devices.len(), "device")) }
-            (scrolling("Devices", html! {
+            (scrolling("Devices", &html! {
                 table {
                     caption { "Devices and the nodes they are beside" }
                     thead { tr {

@@ -1,8 +1,8 @@
 //! Where each part of the machine's picture is: rectangles, and nothing that is drawn.
 //!
 //! Problem: a picture of four nodes should say much of each, one of sixty-four must still be seen as a whole. Idea: boxes of
-//! one size, chosen by the number of nodes; the nodes of a package in a grid within its frame, the frames in rows from
-//! left to right like words of a text. Nodes without CPUs are in a frame of their own, behind the packages.
+//! one size, chosen by the number of nodes; the nodes of a package in a grid within its frame, as square as fits, the frames
+//! in rows from left to right like words of a text. Nodes without CPUs are in a frame of their own, behind the packages.
 //!
 //! A node that spans packages is drawn once, in the package of its first CPU: its memory is there once. Units are those
 //! of the drawing's `viewBox`. Pure; cost linear in nodes, packages and devices.
@@ -17,7 +17,7 @@ use enforcer_core::{
 /// From so many nodes on boxes are small.
 const SMALL_FROM: usize = 17;
 /// Frames wrap beyond this.
-const WIDTH: u32 = 1000;
+const WIDTH: u32 = 1250;
 /// Between frames, and between a frame and its boxes.
 const GAP: u32 = 12;
 /// For the title of a frame.
@@ -39,8 +39,6 @@ pub(super) struct Rect {
 pub(super) struct Detail {
     /// Width of a box.
     pub(super) width: u32,
-    /// Boxes side by side in a frame.
-    across: u32,
     /// Columns of text that fit.
     pub(super) columns: usize,
     /// Lines before the devices.
@@ -49,8 +47,8 @@ pub(super) struct Detail {
     pub(super) devices: usize,
 }
 
-const LARGE: Detail = Detail { width: 228, across: 2, columns: 34, lines: 5, devices: 4 };
-const SMALL: Detail = Detail { width: 108, across: 4, columns: 15, lines: 4, devices: 0 };
+const LARGE: Detail = Detail { width: 264, columns: 32, lines: 5, devices: 4 };
+const SMALL: Detail = Detail { width: 130, columns: 14, lines: 4, devices: 0 };
 
 /// What a frame stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,8 +96,9 @@ pub(super) fn lay_out(machine: &Topology) -> Layout<'_> {
     let height = LINE * (detail.lines + u32::try_from(device_lines).unwrap_or(0)) + GAP;
     let mut shelf = Shelf::default();
     let frames = holders(machine).into_iter().map(|(holder, nodes)| {
-        let across = detail.across.min(u32::try_from(nodes.len()).unwrap_or(u32::MAX)).max(1);
-        let down = u32::try_from(nodes.len()).unwrap_or(u32::MAX).div_ceil(across);
+        let number = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+        let across = across(number, detail.width);
+        let down = number.div_ceil(across);
         let outer = shelf.put(GAP + across * (detail.width + GAP), TITLE + down.max(1) * (height + GAP));
         let boxes = (0u32..).zip(nodes).map(|(place, node)| NodeBox {
             node,
@@ -114,7 +113,13 @@ pub(super) fn lay_out(machine: &Topology) -> Layout<'_> {
         Frame { holder, rect: outer, boxes: boxes.collect() }
     });
     let frames = frames.collect();
-    Layout { width: shelf.width.max(WIDTH), height: shelf.bottom + GAP, detail, frames }
+    Layout { width: shelf.width, height: shelf.bottom + GAP, detail, frames }
+}
+
+/// Boxes side by side: as many as one below the other, if that fits.
+fn across(boxes: u32, width: u32) -> u32 {
+    let square = boxes.isqrt() + u32::from(boxes.isqrt().pow(2) < boxes);
+    square.clamp(1, (WIDTH - 3 * GAP) / (width + GAP))
 }
 
 fn devices_by_node(machine: &Topology) -> BTreeMap<NodeId, Vec<&Device>> {

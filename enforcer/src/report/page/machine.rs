@@ -23,7 +23,8 @@ const MARGIN: u32 = 8;
 pub fn standalone(machine: &Topology) -> String {
     let layout = lay_out(machine);
     let drawing = html! {
-        svg xmlns="http://www.w3.org/2000/svg" class="machine" role="img" viewBox=(view_box(&layout)) {
+        svg xmlns="http://www.w3.org/2000/svg" class="machine" role="img" viewBox=(view_box(&layout))
+            width=(layout.width) height=(layout.height) {
             title { (tree::headline(machine)) }
             style { (PreEscaped(STYLE)) }
             (frames(machine, &layout))
@@ -36,7 +37,8 @@ pub fn standalone(machine: &Topology) -> String {
 pub(super) fn inline(machine: &Topology) -> Markup {
     let layout = lay_out(machine);
     html! {
-        svg.machine role="img" aria-labelledby="picture-title" viewBox=(view_box(&layout)) {
+        svg.machine role="img" aria-labelledby="picture-title" viewBox=(view_box(&layout))
+            width=(layout.width) height=(layout.height) {
             title id="picture-title" { (tree::headline(machine)) "; the tables below say the same" }
             (frames(machine, &layout))
         }
@@ -81,7 +83,7 @@ fn node_box(machine: &Topology, one: &NodeBox<'_>, detail: Detail) -> Markup {
             title { (text::fit(&tooltip(node, devices), TOOLTIP)) }
             (rectangle(*rect, class, 4))
             (says(0, "head", &format!("node {}", node.id)))
-            (says(1, "soft", &cpus(node)))
+            (says(1, "soft", &cpus(node, detail.columns)))
             (says(2, "soft", &memory(node)))
             (bar(node, *rect))
             @if detail.devices > 0 {
@@ -106,14 +108,16 @@ fn more_devices(more: usize, shown: usize) -> String {
     }
 }
 
-fn cpus(node: &Node) -> String {
+/// The list, or how many there are where that is too long.
+fn cpus(node: &Node, columns: usize) -> String {
     if node.cpus.is_empty() {
         return match node.closest_cpu_node {
             Some(closest) => format!("beside node {closest}"),
             None => "no CPUs".into(),
         };
     }
-    format!("CPUs {}", node.cpus)
+    let list = format!("CPUs {}", node.cpus);
+    if list.len() <= columns { list } else { units::count(node.cpus.len(), "CPU") }
 }
 
 fn memory(node: &Node) -> String {
@@ -124,9 +128,15 @@ fn memory(node: &Node) -> String {
     }
 }
 
-/// `10 to 0; 21 to 1-3`.
+/// `distance 21 to 1-3; 31 to 4-7`, without the node itself where that is as near as it always is.
 fn near(machine: &Topology, node: &Node) -> String {
-    tree::distance_group(machine, node.id).unwrap_or_else(|| "distances unknown".into())
+    let Some(groups) = tree::distance_group(machine, node.id) else { return "distances unknown".into() };
+    let itself = format!("10 to {}", node.id);
+    match groups.strip_prefix(&itself) {
+        Some("") => String::new(),
+        Some(others) if others.starts_with("; ") => format!("distance {}", &others[2..]),
+        _ => format!("distance {groups}"),
+    }
 }
 
 fn device_line(device: &Device) -> String {
@@ -135,7 +145,7 @@ fn device_line(device: &Device) -> String {
 }
 
 fn tooltip(node: &Node, devices: &[&Device]) -> String {
-    let mut parts = vec![format!("node {}", node.id), cpus(node), memory(node)];
+    let mut parts = vec![format!("node {}", node.id), cpus(node, TOOLTIP), memory(node)];
     parts.extend(node.mem_free_bytes.map(|free| format!("{} free", units::bytes(free))));
     parts.extend(devices.iter().map(|device| device_line(device)));
     parts.join("; ")

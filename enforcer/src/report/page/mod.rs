@@ -40,8 +40,8 @@ const SCRIPT: &str = include_str!("page.js");
 /// What the page may do: show itself. Also sent as a header where the page is served. The hashes are those of the style and
 /// the script; a test computes them.
 pub const POLICY: &str = "default-src 'none'; \
-     style-src 'sha256-N5lSkQyS03v4zjSIBnCD8lDQNhb2Wlp1WJdvDx7WijA='; \
-     script-src 'sha256-XJqWHjQblDDSiDS9phNImYC/qSz9vYH16DWMq44FNKU='; \
+     style-src 'sha256-9H1RCrpybQqYFy4dx4rL3cbPzrb7L6JI/MQ9SXYU03k='; \
+     script-src 'sha256-n3JZ+tprWW4Qyq/W8junqUdzBIJ2Cew4PsiP12dIw+0='; \
      img-src data:; base-uri 'none'; form-action 'none'";
 
 /// Columns of a name.
@@ -70,16 +70,19 @@ pub fn render(audit: &Audit, moves: Option<&RebalanceReport>) -> String {
                 a.skip href="#main" { "Skip to the audit" }
                 header { (host::header(audit, &title)) }
                 nav aria-label="Sections" {
-                    ul { @for (id, title) in SECTIONS { li { a href={ "#" (id) } { (title) } } } }
+                    ul { @for (id, title) in SECTIONS { li {
+                        a href={ "#" (id) } { (title) }
+                        @if let Some(number) = number(id, audit, moves) { " " span { (number) } }
+                    } } }
                 }
                 main id="main" tabindex="-1" {
-                    (section("machine", host::machine(audit)))
-                    (section("by-node", workloads::table(audit)))
-                    (section("traffic", traffic::traffic(audit)))
-                    (section("findings", findings::findings(audit)))
-                    (section("moves", moves::moves(moves)))
-                    (section("unseen", degraded::degraded(audit, moves)))
-                    (section("rules", rules::rules(audit)))
+                    (section("machine", &host::machine(audit)))
+                    (section("by-node", &workloads::table(audit)))
+                    (section("traffic", &traffic::traffic(audit)))
+                    (section("findings", &findings::findings(audit)))
+                    (section("moves", &moves::moves(moves)))
+                    (section("unseen", &degraded::degraded(audit, moves)))
+                    (section("rules", &rules::rules(audit)))
                 }
                 footer { p { (audit.tool.name) " " (audit.tool.version) ", schema " (audit.schema_version) } }
                 script { (PreEscaped(SCRIPT)) }
@@ -99,10 +102,20 @@ const SECTIONS: [(&str, &str); 7] = [
     ("findings", "Findings"),
     ("moves", "What moves would do"),
     ("unseen", "Could not see"),
-    ("rules", "Rules"),
+    ("rules", "What the rules mean"),
 ];
 
-fn section(id: &str, content: Markup) -> Markup {
+/// How much there is in a section, where that is a number of things.
+fn number(section: &str, audit: &Audit, moves: Option<&RebalanceReport>) -> Option<usize> {
+    match section {
+        "by-node" => Some(audit.workloads.len()),
+        "findings" => Some(audit.findings.len()),
+        "moves" => moves.map(|report| report.moves.len()),
+        _ => None,
+    }
+}
+
+fn section(id: &str, content: &Markup) -> Markup {
     let title = SECTIONS.iter().find(|(of, _)| *of == id).map_or("", |(_, title)| *title);
     html! {
         section id=(id) aria-labelledby={ (id) "-title" } {
@@ -113,8 +126,18 @@ fn section(id: &str, content: Markup) -> Markup {
 }
 
 /// A table that may be wider than the page: it scrolls by itself, with the keyboard too.
-fn scrolling(label: &str, table: Markup) -> Markup {
+fn scrolling(label: &str, table: &Markup) -> Markup {
     html! { div.wide role="region" aria-label=(label) tabindex="0" { (table) } }
+}
+
+/// A table that may be longer than a screen as well: its head stays in sight.
+fn tall(label: &str, table: &Markup) -> Markup {
+    html! { div.wide.tall role="region" aria-label=(label) tabindex="0" { (table) } }
+}
+
+/// A table of so many rows, of which a few more would fill the screen.
+fn region(rows: usize, label: &str, table: &Markup) -> Markup {
+    if rows > heat::SPACIOUS { tall(label, table) } else { scrolling(label, table) }
 }
 
 /// A name or a path from outside.

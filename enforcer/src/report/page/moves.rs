@@ -30,7 +30,7 @@ pub(super) fn moves(report: Option<&RebalanceReport>) -> Markup {
     html! {
         p { (summary(report)) ". Nothing was moved." }
         @if !shown.is_empty() {
-            (scrolling("Moves", html! {
+            (scrolling("Moves", &html! {
                 table {
                     caption { "Moves; those of one number are made together" }
                     thead { tr {

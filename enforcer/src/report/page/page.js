@@ -12,23 +12,38 @@
   const rows = groups.flatMap((group) => group.rows);
   const words = new Map(rows.map((row) => [row, (row.cells[0].textContent + " " + row.cells[0].title).toLowerCase()]));
   const flat = document.createElement("tbody");
+  const texts = new Intl.Collator("en", { numeric: true });
+  let sorted = "by node";
 
+  // What a cell is sorted by; undefined where nothing is known, which comes last in both directions.
   const key = (row, column, sorts) => {
     const cell = row.cells[column];
     if (sorts !== "number") return cell.textContent;
-    return cell.dataset.n === undefined ? -1 : Number(cell.dataset.n);
+    return cell.dataset.n === undefined ? undefined : Number(cell.dataset.n);
   };
-  const order = (a, b) => (typeof a === "number" ? a - b : a.localeCompare(b, "en", { numeric: true }));
+  const order = (a, b) => (typeof a === "number" ? a - b : texts.compare(a, b));
+
+  const tell = (count) => {
+    shown.textContent = count + " of " + rows.length + " workloads are shown, " + sorted;
+  };
 
   const sortBy = (head, column) => {
-    const down = head.getAttribute("aria-sort") === "ascending" || (head.dataset.sorts === "number" && !head.hasAttribute("aria-sort"));
+    const before = head.getAttribute("aria-sort");
+    const down = before === "ascending" || (head.dataset.sorts === "number" && !before);
     for (const other of heads) other.removeAttribute("aria-sort");
     head.setAttribute("aria-sort", down ? "descending" : "ascending");
-    const sorted = rows.map((row, place) => [key(row, column, head.dataset.sorts), place, row]);
-    sorted.sort((a, b) => (down ? order(b[0], a[0]) : order(a[0], b[0])) || a[1] - b[1]);
-    flat.replaceChildren(...sorted.map((one) => one[2]));
+    const keyed = rows.map((row, place) => [key(row, column, head.dataset.sorts), place, row]);
+    keyed.sort((a, b) => {
+      if (a[0] === undefined || b[0] === undefined) {
+        return (a[0] === undefined) - (b[0] === undefined) || a[1] - b[1];
+      }
+      return (down ? order(b[0], a[0]) : order(a[0], b[0])) || a[1] - b[1];
+    });
+    flat.replaceChildren(...keyed.map((one) => one[2]));
     for (const group of groups) group.body.remove();
     table.append(flat);
+    sorted = "by " + head.textContent.toLowerCase() + (down ? ", descending" : ", ascending");
+    apply();
   };
 
   const regroup = () => {
@@ -38,6 +53,8 @@
       group.body.append(...group.rows);
       table.append(group.body);
     }
+    sorted = "by node";
+    apply();
   };
 
   const apply = () => {
@@ -45,11 +62,11 @@
     let count = 0;
     for (const row of rows) {
       const fits = (!verdict.value || row.dataset.verdict === verdict.value) && words.get(row).includes(wanted);
-      row.hidden = !fits;
+      if (row.hidden === fits) row.hidden = !fits;
       if (fits) count += 1;
     }
     for (const group of groups) group.body.hidden = group.rows.every((row) => row.hidden);
-    shown.textContent = count + " of " + rows.length + " workloads are shown";
+    tell(count);
   };
 
   heads.forEach((head, column) => {
@@ -62,6 +79,15 @@
   document.getElementById("regroup").addEventListener("click", regroup);
   filter.addEventListener("input", apply);
   verdict.addEventListener("change", apply);
+  // A link from a finding leads to its row, also where the filter hides it.
+  addEventListener("hashchange", () => {
+    const row = document.getElementById(location.hash.slice(1));
+    if (!row || !row.hidden) return;
+    filter.value = "";
+    verdict.value = "";
+    apply();
+    row.scrollIntoView();
+  });
   controls.hidden = false;
-  apply();
+  tell(rows.length);
 })();

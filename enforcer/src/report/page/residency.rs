@@ -1,7 +1,7 @@
 //! Where the memory of one workload is, as a bar and in words.
 //!
 //! The bar is as long as all of its memory; parts on nodes that are local to its CPUs are full height, parts that are not
-//! are half of it, so that no colour is needed. The nodes that hold most have a part each, the others are one.
+//! are half of it, so that no colour is needed. The nodes that hold most have a part each, the others are a thin line.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -14,7 +14,7 @@ use crate::report::{units, words};
 /// Nodes with a part of their own.
 const PARTS: usize = 4;
 /// Length of the bar.
-const LENGTH: u32 = 100;
+const LENGTH: u32 = 200;
 /// Its height.
 const HEIGHT: u32 = 8;
 
@@ -55,25 +55,51 @@ pub(super) fn residency(workload: &AuditedWorkload, locality: &Locality) -> Mark
 }
 
 fn bar(parts: &Parts, workload: &AuditedWorkload, locality: &Locality) -> Markup {
-    let mut ends = 0u64;
-    let pieces: Vec<(u32, u32, bool)> = parts
-        .shown
-        .iter()
-        .map(|(size, node)| {
-            let start = scaled(ends, parts.total, LENGTH);
-            ends = ends.saturating_add(*size);
-            (start, scaled(ends, parts.total, LENGTH), locality.is_local(*node, &workload.numa_nodes))
-        })
-        .collect();
-    let rest = scaled(ends, parts.total, LENGTH);
+    let (mut near, mut far) = (String::new(), String::new());
+    let (mut before, mut start) = (0u64, 0);
+    for (size, node) in &parts.shown {
+        before = before.saturating_add(*size);
+        let end = scaled(before, parts.total, LENGTH);
+        // A gap on the right tells it from the next.
+        let width = (end - start).saturating_sub(1);
+        if width > 0 && locality.is_local(*node, &workload.numa_nodes) {
+            near.push_str(&piece(start, width, HEIGHT));
+        } else if width > 0 {
+            far.push_str(&piece(start, width, HEIGHT / 2));
+        }
+        start = end;
+    }
+    let rest = if parts.others.is_empty() { 0 } else { LENGTH - start };
     html! {
-        svg.res viewBox={ "0 0 " (LENGTH) " " (HEIGHT) } aria-hidden="true" {
-            @for (start, end, local) in pieces {
-                @if local { rect.near x=(start) width=(end - start) height=(HEIGHT) {} }
-                @else { rect.far x=(start) y=(HEIGHT / 2) width=(end - start) height=(HEIGHT / 2) {} }
-            }
-            @if rest < LENGTH && !parts.others.is_empty() {
-                rect.rest x=(rest) width=(LENGTH - rest) height=(HEIGHT) {}
+        svg.res viewBox={ "0 0 " (LENGTH) " " (HEIGHT) } preserveAspectRatio="none" aria-hidden="true" {
+            @if !near.is_empty() { path.near d=(near) {} }
+            @if !far.is_empty() { path.far d=(far) {} }
+            @if rest > 0 { path.rest d=(piece(start, rest, HEIGHT / 4)) {} }
+        }
+    }
+}
+
+/// A part of the bar that stands on its lower edge.
+fn piece(start: u32, width: u32, height: u32) -> String {
+    format!("M{start} {HEIGHT}v-{height}h{width}v{height}z")
+}
+
+/// What the parts stand for.
+pub(super) fn legend() -> Markup {
+    let keys = [
+        ("near", HEIGHT, "memory near the workload's CPUs"),
+        ("far", HEIGHT / 2, "memory away from them"),
+        ("rest", HEIGHT / 4, "on many more nodes"),
+    ];
+    html! {
+        p.key {
+            @for (class, height, words) in keys {
+                span {
+                    svg.res viewBox={ "0 0 " (LENGTH) " " (HEIGHT) } preserveAspectRatio="none" aria-hidden="true" {
+                        path class=(class) d=(piece(0, LENGTH, height)) {}
+                    }
+                    (words)
+                }
             }
         }
     }

@@ -11,7 +11,7 @@ use enforcer_core::{
 };
 use maud::{Markup, html};
 
-use super::{heat, scrolling};
+use super::{heat, region, scrolling};
 use crate::report::units;
 
 /// Pairs of nodes in a list, where a matrix would be too large.
@@ -32,7 +32,7 @@ pub(super) fn traffic(audit: &Audit) -> Markup {
             "CPUs that are busy with memory of each node: rows are the nodes of the CPUs, columns those of the memory. An estimate from where "
             "threads ran and where the memory of their workload is. " (remote(map))
         }
-        @if nodes.len() > heat::MOST_NODES { (pairs(map)) } @else { (scrolling("Traffic between NUMA nodes", matrix(map, &nodes))) }
+        @if nodes.len() > heat::MOST_NODES { (pairs(map)) } @else { (region(nodes.len(), "Traffic between NUMA nodes", &matrix(map, &nodes))) }
         (left_out(map))
     }
 }
@@ -59,7 +59,7 @@ fn matrix(map: &TrafficMap, nodes: &[NodeId]) -> Markup {
         let flow = by_pair.get(&(*nodes.get(row)?, *nodes.get(column)?))?;
         Some((cpus(*flow), heat::level(weight(*flow), most)))
     };
-    heat::matrix("CPUs busy with memory of each node; empty is none", ("CPUs on", "memory on"), nodes, cell)
+    heat::matrix("CPUs busy with it; empty is none", ("CPUs on", "memory on"), nodes, cell)
 }
 
 fn pairs(map: &TrafficMap) -> Markup {
@@ -69,7 +69,7 @@ fn pairs(map: &TrafficMap) -> Markup {
     let others: f64 = rest.iter().map(|flow| flow.cpus).sum();
     scrolling(
         "Traffic between NUMA nodes",
-        html! {
+        &html! {
             table {
                 caption { "CPUs busy with memory of each node, most first" }
                 thead { tr { th scope="col" { "CPUs on" } th scope="col" { "Memory on" } th scope="col" { "CPUs" } } }

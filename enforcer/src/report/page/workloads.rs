@@ -12,15 +12,16 @@ use enforcer_core::{
 };
 use maud::{Markup, html};
 
-use super::{name, residency, scrolling};
+use super::{name, residency, tall};
 use crate::report::{text, units, words};
 
 /// Columns of a path in a tooltip.
-const PATH: usize = 160;
+const PATH: usize = 120;
 
 /// Titles, and how the script sorts by them.
 const COLUMNS: [(&str, &str); 9] = [
     ("Workload", "text"),
+    ("Verdict", "number"),
     ("Kind", "text"),
     ("Owner", "text"),
     ("CPUs", "text"),
@@ -28,7 +29,6 @@ const COLUMNS: [(&str, &str); 9] = [
     ("Memory by node", "number"),
     ("Remote residency", "number"),
     ("Remote traffic", "number"),
-    ("Verdict", "number"),
 ];
 
 /// Where a workload's CPUs are.
@@ -75,9 +75,10 @@ pub(super) fn table(audit: &Audit) -> Markup {
         rows.sort_by_key(|(place, workload)| (Reverse(words::rank(workload.verdict)), *place));
     }
     html! {
-        (legend())
+        p { "Residency is where the memory is, traffic is what is accessed." }
+        (residency::legend())
         (controls())
-        (scrolling("Workloads", html! {
+        (tall("Workloads", &html! {
             table id="workloads" {
                 caption { "Workloads by the node of their CPUs, worst first" }
                 thead { tr {
@@ -91,15 +92,6 @@ pub(super) fn table(audit: &Audit) -> Markup {
                 }
             }
         }))
-    }
-}
-
-fn legend() -> Markup {
-    html! {
-        p {
-            "Bars: memory near the workload's CPUs has the full height, memory away from them half of it; an outline stands for "
-            "the rest, on many nodes. Residency is where the memory is, traffic is what is accessed."
-        }
     }
 }
 
@@ -144,6 +136,14 @@ fn row(place: usize, workload: &AuditedWorkload, locality: &Locality) -> Markup 
     html! {
         tr id={ "w" (place) } data-verdict=(verdict) {
             th scope="row" title=(path) { (name(&workload.name)) }
+            td data-n=(words::rank(workload.verdict)) {
+                span class={ "v " (verdict) } { (verdict) }
+                @if !workload.findings.is_empty() {
+                    " " a href={ "#" (super::findings::anchor(place)) } {
+                        (units::count(workload.findings.len(), "finding"))
+                    }
+                }
+            }
             td { (words::origin(&workload.origin)) }
             td { (words::owner(workload)) }
             td { (workload.cpus.as_ref().map_or_else(|| "?".into(), |cpus| units::ids(cpus, 24))) }
@@ -156,14 +156,6 @@ fn row(place: usize, workload: &AuditedWorkload, locality: &Locality) -> Markup 
                 @match traffic {
                     Some(traffic) => { (units::percent(traffic.remote_ratio)) " " (source(traffic.source)) }
                     None => { "n/a" }
-                }
-            }
-            td data-n=(words::rank(workload.verdict)) {
-                span class={ "v " (verdict) } { (verdict) }
-                @if let Some(first) = workload.findings.first() {
-                    " " a href={ "#" (super::findings::anchor(place)) } title=(name(first)) {
-                        (units::count(workload.findings.len(), "finding"))
-                    }
                 }
             }
         }

@@ -9,7 +9,7 @@ fn audit_with(scene: &Scene, fail_on: Severity, only_misaligned: bool) -> Audit 
 }
 
 fn audit_after(scene: &Scene, baseline: &Baseline, fail_on: Severity, only_misaligned: bool) -> Audit {
-    Audit::new(AuditInputs {
+    let inputs = AuditInputs {
         tool: Tool { name: "numa-enforcer".into(), version: "0.0.0".into() },
         host: Host::default(),
         topology: scene.machine.clone(),
@@ -20,10 +20,10 @@ fn audit_after(scene: &Scene, baseline: &Baseline, fail_on: Severity, only_misal
         findings: scene.findings(),
         degraded: vec![Degraded::new("hmat", "not there", "no latencies")],
         thresholds: &scene.policy.thresholds,
-        baseline,
         fail_on,
         only_misaligned,
-    })
+    };
+    Audit::since(baseline, inputs)
 }
 
 fn audit(scene: &Scene) -> Audit {
