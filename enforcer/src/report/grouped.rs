@@ -31,6 +31,11 @@ pub(super) fn by_object(findings: &[Finding]) -> Vec<Group<'_>> {
 }
 
 impl<'a> Group<'a> {
+    /// The cgroup alone.
+    pub(super) fn cgroup(&self) -> &'a str {
+        self.findings.first().map_or(self.object, |finding| finding.object.as_str())
+    }
+
     /// What was read, each once.
     pub(super) fn evidence(&self) -> Vec<&'a Evidence> {
         let mut said: Vec<&Evidence> = Vec::new();

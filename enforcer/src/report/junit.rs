@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    audit::{Audit, AuditedWorkload, Verdict},
+    audit::{Audit, Verdict},
     finding::{Finding, Severity},
 };
 use maud::{Markup, html};
@@ -22,15 +22,12 @@ const TEXT: usize = 2000;
 
 /// The report, ending in a newline.
 pub fn render(audit: &Audit, fail_on: Severity) -> String {
-    let by_id: BTreeMap<&str, &Finding> =
-        audit.findings.iter().map(|finding| (finding.id.as_str(), finding)).collect();
-    let cases: Vec<Case<'_>> =
-        audit.workloads.iter().map(|workload| Case::of(workload, &by_id, fail_on)).collect();
+    let cases = cases(audit, fail_on);
     let failed = cases.iter().filter(|case| !case.failures.is_empty()).count();
     let skipped = cases.iter().filter(|case| case.is_skipped()).count();
     let (name, tests) = (audit.tool.name.as_str(), cases.len());
     let report = html! {
-        testsuites name=(name) tests=(tests) failures=(failed) errors="0" skipped=(skipped) {
+        testsuites name=(name) tests=(tests) failures=(failed) errors="0" {
             testsuite name=(shown(audit.host.hostname.as_deref().unwrap_or("this host"))) tests=(tests)
                 failures=(failed) errors="0" skipped=(skipped) {
                 @for case in &cases { (case.render()) }
@@ -47,30 +44,57 @@ pub fn render(audit: &Audit, fail_on: Severity) -> String {
     format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", report.into_string())
 }
 
+/// One per workload; and one per object that has findings and is none of the workloads.
+fn cases(audit: &Audit, fail_on: Severity) -> Vec<Case<'_>> {
+    let mut by_id: BTreeMap<&str, &Finding> =
+        audit.findings.iter().map(|finding| (finding.id.as_str(), finding)).collect();
+    let mut cases: Vec<Case<'_>> = Vec::new();
+    for workload in &audit.workloads {
+        let findings: Vec<&Finding> =
+            workload.findings.iter().filter_map(|id| by_id.remove(id.as_str())).collect();
+        let judged = workload.verdict != Verdict::Unknown;
+        cases.push(Case::of(&workload.name, workload.cgroup.as_str(), judged, findings, fail_on));
+    }
+    let left = audit.findings.iter().filter(|finding| by_id.contains_key(finding.id.as_str()));
+    let mut others: BTreeMap<&str, Vec<&Finding>> = BTreeMap::new();
+    for finding in left {
+        others.entry(finding.object.as_str()).or_default().push(finding);
+    }
+    let others = others.into_iter().map(|(object, found)| Case::of(object, object, true, found, fail_on));
+    cases.into_iter().chain(others).collect()
+}
+
 struct Case<'a> {
-    workload: &'a AuditedWorkload,
+    name: &'a str,
+    class: &'a str,
+    judged: bool,
     failures: Vec<&'a Finding>,
     notes: Vec<&'a Finding>,
 }
 
 impl<'a> Case<'a> {
-    fn of(workload: &'a AuditedWorkload, by_id: &BTreeMap<&str, &'a Finding>, fail_on: Severity) -> Self {
-        let findings = workload.findings.iter().filter_map(|id| by_id.get(id.as_str()).copied());
-        let (failures, notes) = findings.partition(|finding| finding.severity >= fail_on);
-        Self { workload, failures, notes }
+    fn of(
+        name: &'a str,
+        class: &'a str,
+        judged: bool,
+        findings: Vec<&'a Finding>,
+        fail_on: Severity,
+    ) -> Self {
+        let (failures, notes) = findings.into_iter().partition(|finding| finding.severity >= fail_on);
+        Self { name, class, judged, failures, notes }
     }
 
     fn is_skipped(&self) -> bool {
-        self.failures.is_empty() && self.workload.verdict == Verdict::Unknown
+        self.failures.is_empty() && !self.judged
     }
 
     fn render(&self) -> Markup {
         html! {
-            testcase name=(shown(&self.workload.name)) classname=(shown(self.workload.cgroup.as_str())) {
+            testcase name=(shown(self.name)) classname=(shown(self.class)) {
+                @if self.is_skipped() { skipped message="too little was seen to judge it" {} }
                 @for finding in &self.failures {
                     failure type=(finding.rule.code()) message=(shown(&finding.summary)) { (details(finding)) }
                 }
-                @if self.is_skipped() { skipped message="too little was seen to judge it" {} }
                 @if !self.notes.is_empty() {
                     system-out { @for finding in &self.notes { (details(finding)) "\n" } }
                 }
@@ -86,7 +110,8 @@ fn details(finding: &Finding) -> String {
         format!("impact: {}", shown(&finding.impact)),
     ];
     lines.extend(finding.evidence.iter().map(|one| shown(&format!("{}: {}", one.source, one.value))));
-    lines.push(format!("remedy: {}", shown(&finding.remedy)));
+    // A command is never cut.
+    lines.push(format!("remedy: {}", text::escape(&finding.remedy)));
     lines.join("\n")
 }
 
@@ -109,6 +134,18 @@ mod tests {
         assert_eq!(counted, ["4", "1", "1"]);
         let strict = render(&fixture::small(), Severity::Info);
         assert!(strict.contains("failures=\"2\""), "{strict}");
+    }
+
+    #[test]
+    fn no_finding_is_lost_and_no_command_is_cut() {
+        let mut audit = fixture::small();
+        audit.workloads.retain(|workload| workload.name != "db.service");
+        audit.findings[0].remedy = format!("echo {} > x", "1,".repeat(TEXT));
+        let report = render(&audit, Severity::Warning);
+        let parsed = roxmltree::Document::parse(&report).unwrap();
+        let failure = parsed.descendants().find(|node| node.has_tag_name("failure")).unwrap();
+        assert_eq!(failure.parent().unwrap().attribute("name"), Some("/system.slice/db.service"));
+        assert!(failure.text().unwrap().contains(&audit.findings[0].remedy));
     }
 
     #[test]

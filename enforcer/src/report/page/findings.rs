@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    audit::Audit,
+    audit::{Audit, AuditedWorkload},
     finding::{Finding, Severity},
 };
 use maud::{Markup, html};
@@ -38,7 +38,10 @@ pub(super) fn findings(audit: &Audit) -> Markup {
     let owners = workloads_by_finding(audit);
     let groups = by_object(&audit.findings);
     let (full, short) = groups.split_at(groups.len().min(FULL));
-    let of = |group: &Group<'_>| group.findings.iter().find_map(|one| owners.get(one.id.as_str()).copied());
+    let of = |group: &Group<'_>| -> Option<Row<'_>> {
+        let place = group.findings.iter().find_map(|one| owners.get(one.id.as_str()).copied())?;
+        Some((place, audit.workloads.get(place)?))
+    };
     html! {
         p { (count(audit)) }
         @for group in full { (spelled_out(group, of(group))) }
@@ -76,26 +79,36 @@ fn workloads_by_finding(audit: &Audit) -> BTreeMap<&str, usize> {
     places
 }
 
-/// The workload's name, with a link to its row where it has one.
-fn title(group: &Group<'_>, workload: Option<usize>) -> Markup {
+/// A workload with its place in the audit, which its row is known by.
+type Row<'a> = (usize, &'a AuditedWorkload);
+
+/// The workload's name with a link to its row, where it has one; else what the findings are about.
+fn title(group: &Group<'_>, workload: Option<Row<'_>>) -> Markup {
     html! {
         @match workload {
-            Some(place) => { a href={ "#w" (place) } { (sentence(group.object)) } }
+            Some((place, workload)) => { a href={ "#w" (place) } { (name(&workload.name)) } }
             None => { (sentence(group.object)) }
         }
     }
 }
 
-fn spelled_out(group: &Group<'_>, workload: Option<usize>) -> Markup {
+/// Files of the group's own cgroup go by their name: where that is, is said above them.
+fn source<'a>(group: &Group<'_>, source: &'a str) -> &'a str {
+    let file = source.strip_prefix("/sys/fs/cgroup").and_then(|path| path.strip_prefix(group.cgroup()));
+    file.and_then(|file| file.strip_prefix('/')).filter(|file| !file.contains('/')).unwrap_or(source)
+}
+
+fn spelled_out(group: &Group<'_>, workload: Option<Row<'_>>) -> Markup {
     let evidence = group.evidence();
     let listed = &evidence[..evidence.len().min(EVIDENCE)];
     html! {
-        article id=[workload.map(anchor)] class=[group.findings.first().map(|one| words::severity(one.severity))] {
+        article id=[workload.map(|(place, _)| anchor(place))] class=[group.findings.first().map(|one| words::severity(one.severity))] {
             h3 { (title(group, workload)) }
+            @if workload.is_some() { p { code { (sentence(group.object)) } } }
             ul { @for finding in &group.findings { (one(finding)) } }
             dl {
                 @if !listed.is_empty() { dt { "Evidence" } }
-                @for one in listed { dd { code { (sentence(&one.source)) } ": " (sentence(&one.value)) } }
+                @for one in listed { dd { code { (sentence(source(group, &one.source))) } ": " (sentence(&one.value)) } }
                 @if evidence.len() > listed.len() { dd { "and " (evidence.len() - listed.len()) " more" } }
                 dt { "Remedy" }
                 @for remedy in group.remedies() { dd { (command(remedy)) } }
@@ -128,19 +141,16 @@ fn command(command: &str) -> Markup {
     }
 }
 
-fn in_a_row(group: &Group<'_>, workload: Option<usize>) -> Markup {
+fn in_a_row(group: &Group<'_>, workload: Option<Row<'_>>) -> Markup {
     let rules: Vec<String> = group
         .findings
         .iter()
         .map(|finding| format!("{} ({})", finding.rule.code(), words::severity(finding.severity)))
         .collect();
     html! {
-        tr id=[workload.map(anchor)] {
+        tr id=[workload.map(|(place, _)| anchor(place))] {
             th scope="row" {
-                @match workload {
-                    Some(place) => { a href={ "#w" (place) } { (name(group.object)) } }
-                    None => { (name(group.object)) }
-                }
+                (title(group, workload))
             }
             td { (sentence(&rules.join(", "))) }
         }

@@ -16,6 +16,8 @@ pub(super) const STYLE: &str = include_str!("machine.css");
 
 /// Columns of a tooltip.
 const TOOLTIP: usize = 400;
+/// Width of a character, of which most are narrower.
+const COLUMN: u32 = 8;
 /// Inner margin of a box.
 const MARGIN: u32 = 8;
 
@@ -54,7 +56,8 @@ fn frames(machine: &Topology, layout: &Layout<'_>) -> Markup {
         @for frame in &layout.frames {
             g {
                 (rectangle(frame.rect, "frame", 8))
-                (line(frame.rect, 0, "head", &frame_title(frame), layout.detail.columns))
+                @let columns = usize::try_from((frame.rect.width - 2 * MARGIN) / COLUMN).unwrap_or(0);
+                (line(frame.rect, 0, "head", &frame_title(frame), columns))
                 @for one in &frame.boxes { (node_box(machine, one, layout.detail)) }
             }
         }
@@ -84,7 +87,7 @@ fn node_box(machine: &Topology, one: &NodeBox<'_>, detail: Detail) -> Markup {
             (rectangle(*rect, class, 4))
             (says(0, "head", &format!("node {}", node.id)))
             (says(1, "soft", &cpus(node, detail.columns)))
-            (says(2, "soft", &memory(node)))
+            (says(2, "soft", &memory(node, detail.columns)))
             (bar(node, *rect))
             @if detail.devices > 0 {
                 (says(4, "soft", &near(machine, node)))
@@ -120,10 +123,14 @@ fn cpus(node: &Node, columns: usize) -> String {
     if list.len() <= columns { list } else { units::count(node.cpus.len(), "CPU") }
 }
 
-fn memory(node: &Node) -> String {
+/// Size and kind, or the size alone where that is too long.
+fn memory(node: &Node, columns: usize) -> String {
     match node.mem_total_bytes {
         Some(0) => "no memory".into(),
-        Some(total) => format!("{} {}", units::bytes(total), tree::kind(node.kind)),
+        Some(total) => {
+            let (size, kind) = (units::bytes(total), tree::kind(node.kind));
+            if size.len() + 1 + kind.len() <= columns { format!("{size} {kind}") } else { size }
+        }
         None => "memory unknown".into(),
     }
 }
@@ -145,7 +152,7 @@ fn device_line(device: &Device) -> String {
 }
 
 fn tooltip(node: &Node, devices: &[&Device]) -> String {
-    let mut parts = vec![format!("node {}", node.id), cpus(node, TOOLTIP), memory(node)];
+    let mut parts = vec![format!("node {}", node.id), cpus(node, TOOLTIP), memory(node, TOOLTIP)];
     parts.extend(node.mem_free_bytes.map(|free| format!("{} free", units::bytes(free))));
     parts.extend(devices.iter().map(|device| device_line(device)));
     parts.join("; ")

@@ -40,7 +40,7 @@ const SCRIPT: &str = include_str!("page.js");
 /// What the page may do: show itself. Also sent as a header where the page is served. The hashes are those of the style and
 /// the script; a test computes them.
 pub const POLICY: &str = "default-src 'none'; \
-     style-src 'sha256-9H1RCrpybQqYFy4dx4rL3cbPzrb7L6JI/MQ9SXYU03k='; \
+     style-src 'sha256-7GDkgjMNYlKIj9CwdTyX7YFEZtBFcdbSKwvfc3IDbfo='; \
      script-src 'sha256-n3JZ+tprWW4Qyq/W8junqUdzBIJ2Cew4PsiP12dIw+0='; \
      img-src data:; base-uri 'none'; form-action 'none'";
 

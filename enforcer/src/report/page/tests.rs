@@ -1,9 +1,7 @@
 //! The page as text, as a browser parses it, and with names that want to break out.
 //!
-//! What only a browser tells (does it sort, does the policy let the script run, is anything in the console) is looked at by
-//! hand so far, with Debian's chromium: `chromium --headless --no-sandbox --disable-gpu --enable-logging=stderr
-//! --window-size=1400,2400 --screenshot=page.png file:///tmp/audit.html`; `--dump-dom` shows what the script has made, and
-//! `--blink-settings=preferredColorScheme=0` is dark.
+//! What only a browser tells (does it sort, does the policy let the script run, is anything in the console) is asked of
+//! one by `cargo xtask test page`.
 
 mod dom;
 
