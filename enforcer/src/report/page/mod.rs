@@ -40,8 +40,8 @@ const SCRIPT: &str = include_str!("page.js");
 /// What the page may do: show itself. Also sent as a header where the page is served. The hashes are those of the style and
 /// the script; a test computes them.
 pub const POLICY: &str = "default-src 'none'; \
-     style-src 'sha256-7GDkgjMNYlKIj9CwdTyX7YFEZtBFcdbSKwvfc3IDbfo='; \
-     script-src 'sha256-n3JZ+tprWW4Qyq/W8junqUdzBIJ2Cew4PsiP12dIw+0='; \
+     style-src 'sha256-gHZwdPnKIld5PmYHHD+UquOUmR7xzhKW8lsKP2pbNNU='; \
+     script-src 'sha256-nYpgzZRRCYMiudzO45K8BE59OWLTMs6ZjtgxhzKJT40='; \
      img-src data:; base-uri 'none'; form-action 'none'";
 
 /// Columns of a name.

@@ -10,7 +10,8 @@
   const heads = [...table.tHead.rows[0].cells];
   const groups = [...table.tBodies].map((body) => ({ body, rows: [...body.rows].slice(1) }));
   const rows = groups.flatMap((group) => group.rows);
-  const words = new Map(rows.map((row) => [row, (row.cells[0].textContent + " " + row.cells[0].title).toLowerCase()]));
+  // Of each row, made when somebody filters for the first time.
+  let words;
   const flat = document.createElement("tbody");
   const texts = new Intl.Collator("en", { numeric: true });
   let sorted = "by node";
@@ -59,6 +60,7 @@
 
   const apply = () => {
     const wanted = filter.value.trim().toLowerCase();
+    words ??= new Map(rows.map((row) => [row, (row.cells[0].textContent + " " + row.cells[0].title).toLowerCase()]));
     let count = 0;
     for (const row of rows) {
       const fits = (!verdict.value || row.dataset.verdict === verdict.value) && words.get(row).includes(wanted);

@@ -1,4 +1,4 @@
-//! Headless Chromium, driven through chromedriver: the few commands of W3C WebDriver that the page's test needs.
+//! Headless Chromium, driven through chromedriver: the few commands of W3C `WebDriver` that the page's test needs.
 //!
 //! Plain HTTP with JSON over loopback, one request per connection. Nothing is asked of a network: the browser is started
 //! with what keeps it from looking for updates and the like, and with a profile of its own that goes with the test.
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 const LIMIT: Duration = Duration::from_mins(2);
 /// Longest answer: a printed page is some megabytes.
 const LONGEST: usize = 1 << 28;
-/// Key of an element's reference in WebDriver.
+/// Key of an element's reference in `WebDriver`.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 /// What the browser is started with.

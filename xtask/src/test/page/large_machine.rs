@@ -94,16 +94,17 @@ fn container(tree: &Tree, number: u32) -> Result<()> {
     let node = number % CPU_NODES;
     let beside = (node + 1) % CPU_NODES;
     let first = node * CPUS;
-    let (cpus, nodes) = if number % 7 == 0 && node + 1 < CPU_NODES {
+    let (cpus, nodes) = if number.is_multiple_of(7) && node + 1 < CPU_NODES {
         (format!("{first}-{}", first + 2 * CPUS - 1), format!("{node}-{beside}"))
     } else {
         (format!("{first}-{}", first + CPUS - 1), node.to_string())
     };
     let away = (node + 2 * NODES_OF_PACKAGE) % CPU_NODES;
-    let home = if number % 5 == 0 { away } else { node };
+    let home = if number.is_multiple_of(5) { away } else { node };
     let pod = format!("5f1c{number:04}_4a5b_4c1d_9e2f_0123456789ab");
+    let id = format!("{number:04x}").repeat(16);
     let path = format!(
-        "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{pod}.slice/cri-containerd-{number:064x}.scope"
+        "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{pod}.slice/cri-containerd-{id}.scope"
     );
     tree.cgroup(&path, &cpus, &nodes, Some((home, 100 + number)))
 }
