@@ -33,12 +33,15 @@ use crate::{
 const LARGEST: usize = 3_000_000;
 /// Least contrast of text with what is behind it (WCAG 2.2, 1.4.3).
 const CONTRAST: f64 = 4.5;
-/// Enter and space, as WebDriver names keys.
+/// Enter and space, as `WebDriver` names keys.
 const ENTER: &str = "\u{e007}";
 const SPACE: &str = " ";
 
+/// Workloads: containers, and units with hostile names.
+const ROWS: usize = large_machine::CONTAINERS as usize + large_machine::HOSTILE.len();
+
 /// Rows that are to be seen, by name and the number that they are sorted by.
-const ROWS: &str = "return [...document.querySelectorAll('#workloads tr[data-verdict]')]
+const SHOWN: &str = "return [...document.querySelectorAll('#workloads tr[data-verdict]')]
     .filter((row) => row.offsetParent).map((row) => [row.cells[0].textContent, row.cells[7].dataset.n ?? null]);";
 
 /// Checks all of it, and counts each.
@@ -134,10 +137,8 @@ impl Page {
             const boxes = document.querySelectorAll('.machine .node').length;
             return [rows, boxes, document.getElementById('controls').hidden];",
         )?;
-        // The units with hostile names, and the containers.
-        let rows = large_machine::CONTAINERS as usize + large_machine::HOSTILE.len();
         ensure!(
-            seen == serde_json::json!([rows, large_machine::NODES, false]),
+            seen == serde_json::json!([ROWS, large_machine::NODES, false]),
             "rows, nodes, controls: {seen}"
         );
         let times = self.script(
@@ -205,7 +206,7 @@ impl Page {
         let hostile = large_machine::HOSTILE.iter().filter(|name| name.contains("hacked")).count();
         ensure!(rows == hostile, "{rows} rows are shown, not {hostile}");
         let told = self.script("return document.getElementById('shown').textContent;")?;
-        let expected = format!("{hostile} of {} workloads", self.all());
+        let expected = format!("{hostile} of {} workloads", ROWS);
         ensure!(told.as_str().is_some_and(|told| told.starts_with(&expected)), "it says {told}");
         self.picture("filtered", "by-node")?;
         self.script(
@@ -218,7 +219,7 @@ impl Page {
                 .filter((row) => row.offsetParent).map((row) => row.dataset.verdict);",
         )?;
         let shown = shown.as_array().context("no list")?;
-        ensure!(!shown.is_empty() && shown.len() < self.all(), "{} rows are shown", shown.len());
+        ensure!(!shown.is_empty() && shown.len() < ROWS, "{} rows are shown", shown.len());
         ensure!(shown.iter().all(|verdict| verdict == "misaligned"), "others are shown");
         Ok(())
     }
@@ -281,13 +282,9 @@ impl Page {
         self.browser.script(body)
     }
 
-    fn all(&self) -> usize {
-        large_machine::CONTAINERS as usize + large_machine::HOSTILE.len()
-    }
-
     /// Name and remote residency of the rows that are to be seen.
     fn rows(&self) -> Result<Vec<(String, Option<String>)>> {
-        serde_json::from_value(self.script(ROWS)?).context("the rows")
+        serde_json::from_value(self.script(SHOWN)?).context("the rows")
     }
 
     /// Remote residency of the rows, sorted by that column; in which direction is said to screen readers.
@@ -302,7 +299,7 @@ impl Page {
         });
         ensure!(right, "{direction} by column {column}, aria-sort says {heads:?}");
         let rows = self.rows()?;
-        ensure!(rows.len() == self.all(), "{} rows are shown", rows.len());
+        ensure!(rows.len() == ROWS, "{} rows are shown", rows.len());
         Ok(rows.iter().filter_map(|(_, share)| share.as_ref()?.parse().ok()).collect())
     }
 
