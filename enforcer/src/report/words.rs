@@ -2,9 +2,12 @@
 //!
 //! Only what has no words of its own in the core; nothing here comes from outside.
 
+use std::{cmp::Reverse, collections::BTreeMap};
+
 use enforcer_core::{
     audit::{AuditedWorkload, Verdict},
     finding::Severity,
+    id::NodeId,
     owner::Owner,
     sample::{HostSettings, NodeBytes},
     topology::DeviceClass,
@@ -69,8 +72,16 @@ pub(super) fn owner(workload: &AuditedWorkload) -> &'static str {
     workload.owner.as_ref().map_or(Owner::Nobody, |ownership| ownership.owner).as_str()
 }
 
+/// Nodes with any memory, most first.
+pub(super) fn most_first(by_node: &BTreeMap<NodeId, NodeBytes>) -> Vec<(u64, NodeId)> {
+    let sizes = by_node.iter().map(|(node, of)| (bytes(of), *node));
+    let mut sizes: Vec<(u64, NodeId)> = sizes.filter(|(size, _)| *size > 0).collect();
+    sizes.sort_by_key(|(size, node)| (Reverse(*size), *node));
+    sizes
+}
+
 /// Bytes on one node; `shmem` is part of `file` and must not be counted twice.
-pub(super) fn bytes(bytes: &NodeBytes) -> u64 {
+fn bytes(bytes: &NodeBytes) -> u64 {
     bytes.anon.saturating_add(bytes.file).saturating_add(bytes.kernel.unwrap_or(0))
 }
 

@@ -3,7 +3,7 @@
 //! The bar is as long as all of its memory; parts on nodes that are local to its CPUs are full height, parts that are not
 //! are half of it, so that no colour is needed. The nodes that hold most have a part each, the others are a thin line.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use enforcer_core::{audit::AuditedWorkload, id::NodeId, model::Locality, sample::NodeBytes};
 use maud::{Markup, html};
@@ -27,12 +27,7 @@ struct Parts {
 
 impl Parts {
     fn of(by_node: &BTreeMap<NodeId, NodeBytes>) -> Self {
-        let mut sizes: Vec<(u64, NodeId)> = by_node
-            .iter()
-            .map(|(node, bytes)| (words::bytes(bytes), *node))
-            .filter(|(size, _)| *size > 0)
-            .collect();
-        sizes.sort_by_key(|(size, node)| (Reverse(*size), *node));
+        let mut sizes = words::most_first(by_node);
         let total = sizes.iter().fold(0u64, |total, (size, _)| total.saturating_add(*size));
         let others = sizes.split_off(sizes.len().min(PARTS));
         Self { shown: sizes, others, total }

@@ -112,12 +112,7 @@ fn folded(rest: &[&AuditedWorkload]) -> String {
 /// Where the memory is, most first.
 fn memory(by_node: Option<&BTreeMap<NodeId, NodeBytes>>) -> String {
     let Some(by_node) = by_node else { return "?".into() };
-    let mut sizes: Vec<(u64, NodeId)> = by_node
-        .iter()
-        .map(|(node, bytes)| (words::bytes(bytes), *node))
-        .filter(|(size, _)| *size > 0)
-        .collect();
-    sizes.sort_by_key(|(size, node)| (Reverse(*size), *node));
+    let sizes = words::most_first(by_node);
     let mut lines: Vec<String> = sizes
         .iter()
         .take(NODES_PER_ROW)

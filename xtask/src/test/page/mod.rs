@@ -206,7 +206,7 @@ impl Page {
         let hostile = large_machine::HOSTILE.iter().filter(|name| name.contains("hacked")).count();
         ensure!(rows == hostile, "{rows} rows are shown, not {hostile}");
         let told = self.script("return document.getElementById('shown').textContent;")?;
-        let expected = format!("{hostile} of {} workloads", ROWS);
+        let expected = format!("{hostile} of {ROWS} workloads");
         ensure!(told.as_str().is_some_and(|told| told.starts_with(&expected)), "it says {told}");
         self.picture("filtered", "by-node")?;
         self.script(
