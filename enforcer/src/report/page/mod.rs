@@ -40,7 +40,7 @@ const SCRIPT: &str = include_str!("page.js");
 /// What the page may do: show itself. Also sent as a header where the page is served. The hashes are those of the style and
 /// the script; a test computes them.
 pub const POLICY: &str = "default-src 'none'; \
-     style-src 'sha256-gHZwdPnKIld5PmYHHD+UquOUmR7xzhKW8lsKP2pbNNU='; \
+     style-src 'sha256-qwpBK83OdLHGf/giikJnZ6QbhEJKR/gwD+XVflxQfb0='; \
      script-src 'sha256-nYpgzZRRCYMiudzO45K8BE59OWLTMs6ZjtgxhzKJT40='; \
      img-src data:; base-uri 'none'; form-action 'none'";
 

@@ -58,7 +58,9 @@ impl Browser {
         } } });
         let made = driver.request("POST", "/session", &wanted)?;
         let session = made["sessionId"].as_str().context("chromedriver named no session")?.to_owned();
-        Ok(Self { driver, session })
+        let browser = Self { driver, session };
+        browser.devtools("Performance.enable", &json!({ "timeDomain": "threadTicks" }))?;
+        Ok(browser)
     }
 
     /// Loads a page, and waits until it has loaded.
@@ -88,6 +90,15 @@ impl Browser {
         let entries = self.post("se/log", &json!({ "type": "browser" }))?;
         let entries = entries.as_array().context("the log is no list")?;
         Ok(entries.iter().map(|entry| format!("{}: {}", entry["level"], entry["message"])).collect())
+    }
+
+    /// What the page has cost since it was begun, in seconds of a CPU: other than a clock, it does not count others' work.
+    pub(super) fn cpu_seconds(&self) -> Result<f64> {
+        let told = self.devtools("Performance.getMetrics", &json!({}))?;
+        let mut metrics = told["metrics"].as_array().context("no metrics came")?.iter();
+        let tasks =
+            metrics.find(|metric| metric["name"] == "TaskDuration").context("no time of tasks came")?;
+        tasks["value"].as_f64().context("a time of tasks that is no number")
     }
 
     /// A window of that size, in pixels.

@@ -146,6 +146,7 @@ impl Page {
             return [timing.domInteractive, timing.loadEventEnd].map(Math.round);",
         )?;
         println!("page: parsed after {} ms, loaded and drawn after {} ms", times[0], times[1]);
+        println!("page: of that {:.0} ms of a CPU", self.browser.cpu_seconds()? * 1e3);
         self.picture("light", "machine")?;
         self.picture("light", "by-node")?;
         self.picture("light", "findings")
