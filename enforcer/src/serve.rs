@@ -1,5 +1,5 @@
-//! What is answered over HTTP: the latest report on a port (`/metrics`, `/report.json`, `/live`, `/ready`), and
-//! the control socket, which only some may use.
+//! What is answered over HTTP: the latest report on a port (`/metrics`, `/report.json`, `/report.html`, `/live`,
+//! `/ready`), and the control socket, which only some may use.
 //!
 //! The port is on loopback unless told otherwise, has no secrets and no request that changes anything; the
 //! socket is [`control`] and knows who is at the other end. What whoever connects to either may take of us is bounded
@@ -36,6 +36,7 @@ use tokio::{runtime::Builder, sync::watch};
 use self::socket::{ControlSocket, SocketError};
 use crate::report::{
     metrics::{self, Metrics, MetricsError},
+    page,
     tick::TickReport,
 };
 
@@ -181,6 +182,7 @@ fn router(latest: Latest) -> Result<Router, MetricsError> {
     Ok(Router::new()
         .route("/metrics", get(metrics_text))
         .route("/report.json", get(report))
+        .route("/report.html", get(report_page))
         .route("/live", get(|| async { "alive\n" }))
         .route("/ready", get(ready))
         .with_state(Answers { latest, metrics }))
@@ -202,6 +204,20 @@ async fn report(State(Answers { latest, .. }): State<Answers>) -> Response {
         Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
         Err(error) => failed(&error),
     }
+}
+
+async fn report_page(State(Answers { latest, .. }): State<Answers>) -> Response {
+    let Some(report) = latest.borrow().clone() else { return not_yet() };
+    let moves = report.rebalanced.as_ref().map(|rebalanced| &rebalanced.report);
+    // The page says the same itself; what a header says holds before the first byte of it.
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CONTENT_SECURITY_POLICY, page::POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (headers, page::render(&report.audit, moves)).into_response()
 }
 
 async fn ready(State(answers): State<Answers>) -> Response {
@@ -251,7 +267,7 @@ mod tests {
         let (degraded, socket) = endpoints.answer(control);
         assert!(degraded.is_empty() && socket.is_none());
         assert!(get(address, "/live").starts_with("HTTP/1.1 200 "));
-        for path in ["/ready", "/metrics", "/report.json"] {
+        for path in ["/ready", "/metrics", "/report.json", "/report.html"] {
             assert!(get(address, path).starts_with("HTTP/1.1 503 "), "{path}");
         }
         assert!(get(address, "/nothing").starts_with("HTTP/1.1 404 "));

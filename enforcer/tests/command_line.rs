@@ -107,6 +107,9 @@ fn wrong_usage_is_64_and_names_the_value_and_the_cause() {
         (&["audit", "--sample", "0s"], "must be longer than zero"),
         (&["audit", "--sample", "99h"], "must not be longer than 24h"),
         (&["audit", "--sample", "1s", "--root", "/"], "cannot be used with '--root"),
+        (&["audit", "--explain", "remote"], "no rule has the code `remote`"),
+        (&["audit", "--explain", "drift", "-o", "json"], "cannot be used with"),
+        (&["audit", "--baseline", "/dev/null"], "/dev/null"),
         (&["run", "--mode", "destroy"], "invalid value 'destroy' for '--mode"),
         (&["run", "--interval", "soon"], "invalid value 'soon' for '--interval"),
         (&["run", "--metrics-listen", "nowhere"], "invalid value 'nowhere' for '--metrics-listen"),
@@ -206,6 +209,19 @@ fn an_audit_goes_into_a_file_as_a_whole_or_is_an_error() {
     let ended = run(&["audit", "--write", &format!("{path}/below")]);
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains(&format!("{path}/")), "{}", ended.stderr);
+}
+
+#[test]
+fn a_finding_is_explained_by_its_id() {
+    for id in ["remote-residency", "remote-residency:/system.slice/db.service"] {
+        let ended = run(&["audit", "--explain", id]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert!(
+            ended.stdout.starts_with("remote-residency: ") && ended.stdout.contains("remedy"),
+            "{}",
+            ended.stdout
+        );
+    }
 }
 
 #[test]

@@ -157,6 +157,8 @@ fn it_answers_over_http_and_ends_when_told_to() {
         let report: serde_json::Value = serde_json::from_str(&daemon.get("/report.json", "")).unwrap();
         assert_eq!((&report["schemaVersion"], &report["mode"]), (&2.into(), &"observe".into()));
         assert!(report["audit"]["workloads"].is_array(), "{report}");
+        let page = daemon.get("/report.html", "");
+        assert!(page.starts_with("<!DOCTYPE html>") && page.contains("id=\"by-node\""), "{page}");
         assert_eq!(daemon.end(signal), Some(0), "{signal:?}");
     }
 }

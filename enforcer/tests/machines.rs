@@ -82,6 +82,11 @@ fn every_captured_machine_has_a_topology_and_an_audit() {
         assert_eq!(report["schemaVersion"], 1, "{name}");
         assert_eq!(report["topology"], json(&topology), "{name}");
         assert_eq!(audit.stdout, on(&root, &["audit", "-o", "json"]).stdout, "{name}");
+        let picture = on(&root, &["topology", "-o", "svg"]).stdout;
+        assert!(roxmltree::Document::parse(&picture).is_ok(), "{name}: {picture}");
+        let page = on(&root, &["audit", "-o", "html"]);
+        assert_eq!(page.code, audit.code, "{name}: {}", page.stderr);
+        assert!(page.stdout.starts_with("<!DOCTYPE html>") && page.stdout.ends_with("</html>\n"), "{name}");
         let degraded = report["degraded"].as_array().unwrap();
         let workloads = report["workloads"].as_array().unwrap();
         assert!(!workloads.is_empty() || !degraded.is_empty(), "{name}: nothing seen and nothing said");
@@ -252,6 +257,34 @@ fn a_misaligned_workload_is_found_and_only_it() {
     // Paths are those of the machine, not those of the copy.
     assert!(table.stdout.contains("evidence  /sys/fs/cgroup/db/cpuset.cpus.effective: "), "{}", table.stdout);
     assert!(!table.stdout.contains(root.path().to_str().unwrap()), "{}", table.stdout);
+}
+
+#[test]
+fn only_what_is_new_since_an_earlier_audit_fails() {
+    let root = machine();
+    let known = root.path().join("known.json");
+    let audit = |more: &[&str]| {
+        let ended = on(root.path(), &[&["audit", "-o", "json", "--fail-on", "info"], more].concat());
+        (json(&ended), ended)
+    };
+    let (before, ended) = audit(&[]);
+    assert_eq!(ended.code, Some(1), "{before}");
+    fs::write(&known, &ended.stdout).unwrap();
+    let since = ["--baseline", known.to_str().unwrap()];
+
+    let (same, ended) = audit(&since);
+    assert_eq!(ended.code, Some(0), "{same}");
+    assert_eq!(same["findings"], Value::Array(Vec::new()));
+    assert_eq!(same["summary"]["known"], before["findings"].as_array().unwrap().len());
+    assert_eq!(same["summary"]["misaligned"], 1, "it still is");
+
+    for (path, text) in MACHINE.iter().filter(|(path, _)| path.contains("/db/")) {
+        put(root.path(), &path.replace("/db/", "/new/"), text.as_bytes());
+    }
+    let (more, ended) = audit(&since);
+    assert_eq!(ended.code, Some(1), "{more}");
+    let found = more["findings"].as_array().unwrap();
+    assert!(!found.is_empty() && found.iter().all(|finding| finding["object"] == "/new"), "{more}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::{
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use enforcer_core::{
-    finding::Severity,
+    finding::{Rule, Severity},
     policy::{HumanDuration, Mode, Policy},
 };
 
@@ -65,7 +65,10 @@ Examples:
   numa-enforcer audit --sample 10s --only misaligned
   numa-enforcer audit -o json --fail-on critical > audit.json
   numa-enforcer audit --root ./captured-host
-  numa-enforcer audit -o prometheus --write /var/lib/node_exporter/numa.prom";
+  numa-enforcer audit -o prometheus --write /var/lib/node_exporter/numa.prom
+  numa-enforcer audit -o html --sample 10s --write audit.html
+  numa-enforcer audit -o junit --baseline audit.json > numa.xml
+  numa-enforcer audit --explain remote-residency";
 
 /// Keeps workloads' CPUs, memory and devices on the same NUMA nodes.
 ///
@@ -198,6 +201,13 @@ pub struct Audit {
     /// exit code still count all.
     #[arg(long, value_enum, value_name = "VERDICT")]
     pub only: Option<Only>,
+    /// Show only findings that are not in FILE, an earlier audit as JSON, or are worse than there; the
+    /// exit code is about those alone.
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
+    /// Say what a finding means, by its id or the code of its rule; looks at nothing.
+    #[arg(long, value_name = "ID", exclusive = true)]
+    pub explain: Option<Rule>,
     /// Exit with 1 when a finding is at least this severe.
     #[arg(long, value_enum, value_name = "SEVERITY", default_value = "warning")]
     pub fail_on: FailOn,
@@ -216,11 +226,12 @@ pub struct Audit {
 Examples:
   numa-enforcer topology
   numa-enforcer topology -o json | jq '.nodes[].cpus'
+  numa-enforcer topology -o svg > machine.svg
   numa-enforcer topology --root ./captured-host")]
 pub struct Topology {
     /// How to show it.
     #[arg(short, long, value_enum, default_value = "tree")]
-    pub output: TreeOrJson,
+    pub output: TopologyOutput,
     /// Read a captured machine (see `capture`) instead of this host.
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
@@ -380,15 +391,24 @@ pub enum AuditOutput {
     Json,
     /// For the textfile collector of `node_exporter`.
     Prometheus,
+    /// One page for a browser, which needs no network; with `--sample`, also traffic between nodes and
+    /// moves that are worth it.
+    Html,
+    /// For CI: a test case per workload.
+    Junit,
+    /// For collectors of results of checks: SARIF 2.1.0.
+    Sarif,
 }
 
 /// Output of `topology`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TreeOrJson {
+pub enum TopologyOutput {
     /// For people.
     Tree,
     /// For programs: the `topology` object of the audit's JSON.
     Json,
+    /// A picture: packages, nodes, memory, devices.
+    Svg,
 }
 
 /// Which workloads the audit shows.

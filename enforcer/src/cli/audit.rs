@@ -6,22 +6,22 @@
 use std::{io::Write, path::PathBuf, time::Duration};
 
 use enforcer_core::{
-    audit::{Audit, AuditInputs, Tool},
+    audit::{Audit, AuditInputs, Baseline, Tool},
     decide::Widened,
     declarations::Declarations,
-    finding::{Severity, assess, with_added},
+    finding::{Rule, Severity, assess, with_added},
     model::Model,
     owner::Owners,
     place::Inventory,
     policy::Policy,
 };
 
-use super::{Exit, args, client, exit::of_config, root, seen::Seen, terminal, whole_file};
+use super::{Exit, args, baseline, client, exit::of_config, root, seen::Seen, terminal, what_if, whole_file};
 use crate::{
     config::read_policy,
     discover::topology::read_topology,
     host::HostRoot,
-    report::{json, metrics, status::StatusReport, table},
+    report::{json, junit, metrics, page, rule_text, sarif, status::StatusReport, table},
     serve::api,
 };
 
@@ -33,6 +33,7 @@ pub(super) struct Options {
     sample: Option<Duration>,
     only_misaligned: bool,
     policy: Policy,
+    baseline: Baseline,
     fail_on: Severity,
 }
 
@@ -53,9 +54,16 @@ impl TryFrom<args::Audit> for Options {
                 .transpose()
                 .map_err(of_config)?
                 .unwrap_or_default(),
+            baseline: args.baseline.as_deref().map(baseline::read).transpose()?.unwrap_or_default(),
             fail_on: args.fail_on.into(),
         })
     }
+}
+
+/// What a rule means; nothing is looked at.
+pub(super) fn explain(rule: Rule, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    write!(out, "{}", rule_text::render(rule, terminal::style()))?;
+    Ok(Exit::Ok)
 }
 
 pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
@@ -68,7 +76,10 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     let declarations = Declarations::find(policy, &seen.workloads, &seen.now.tasks, &seen.facts);
     let owners = Owners::find(&seen.facts, &seen.workloads, &model, &declarations, |_| false);
     let findings = assess(&inventory, &seen.workloads, &seen.now, &model, policy, &owners, &declarations);
-    let audit = Audit::new(AuditInputs {
+    let is_page = options.format == args::AuditOutput::Html;
+    let moves = (is_page && options.sample.is_some())
+        .then(|| what_if::moves(policy, &inventory, &seen, &model, &declarations, &owners));
+    let inputs = AuditInputs {
         tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
         host: seen.host,
         topology: inventory.machine,
@@ -81,7 +92,8 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         thresholds: &policy.thresholds,
         fail_on: options.fail_on,
         only_misaligned: options.only_misaligned,
-    });
+    };
+    let audit = Audit::since(&options.baseline, inputs);
     let mut whole = Vec::new();
     let out = if options.file.is_some() { &mut whole as &mut dyn Write } else { out };
     match options.format {
@@ -93,6 +105,9 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         args::AuditOutput::Prometheus => {
             out.write_all(metrics::of_audit(&audit, &seen.now.nodes)?.as_bytes())?;
         }
+        args::AuditOutput::Html => out.write_all(page::render(&audit, moves.as_ref()).as_bytes())?,
+        args::AuditOutput::Junit => out.write_all(junit::render(&audit, options.fail_on).as_bytes())?,
+        args::AuditOutput::Sarif => json::write(&sarif::of(&audit), out)?,
     }
     if let Some(file) = &options.file {
         whole_file::replace(file, &whole)?;

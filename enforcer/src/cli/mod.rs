@@ -10,6 +10,7 @@
 
 pub mod args;
 mod audit;
+mod baseline;
 mod capture;
 mod client;
 mod completions;
@@ -26,6 +27,7 @@ mod schema;
 mod seen;
 mod terminal;
 mod topology;
+mod what_if;
 mod whole_file;
 
 use std::{
@@ -54,6 +56,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match args.command {
+        Command::Audit(args::Audit { explain: Some(rule), .. }) => audit::explain(rule, out),
         Command::Audit(args) => audit::run(&args.try_into()?, out),
         Command::Topology(args) => topology::run(&args.try_into()?, out),
         Command::Plan(args) if args.rebalance => rebalance::run(&(*args).try_into()?, out),

@@ -1,25 +1,15 @@
-//! `numa-enforcer plan --rebalance`: who of those that run here should be moved.
-//!
-//! Two samples of this host go through the same code as in the daemon, with nothing remembered: no cool-down holds
-//! anybody back, and only what is above the upper thresholds moves anybody. Nothing is changed.
+//! `numa-enforcer plan --rebalance`: who of those that run here should be moved, from two samples of this host.
 
-use std::{collections::BTreeMap, io::Write, time::Duration};
+use std::{io::Write, time::Duration};
 
 use enforcer_core::{
-    decide::{History, Inputs, Partitioned, Written},
-    declarations::Declarations,
-    model::Model,
-    owner::Owners,
-    place::{Allocations, Containers, Inventory},
-    policy::Policy,
-    rebalance,
+    declarations::Declarations, model::Model, owner::Owners, place::Inventory, policy::Policy,
 };
 
-use super::{Exit, args, exit::of_config, root, seen::Seen, terminal};
+use super::{Exit, args, exit::of_config, root, seen::Seen, terminal, what_if};
 use crate::{
     config::read_policy,
     discover::topology::read_topology,
-    enforce::pages::PageMoveLimits,
     host::HostRoot,
     report::{json, rebalance_text},
 };
@@ -55,23 +45,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     let model = Model::new(&inventory.machine, &seen.workloads, &seen.now, seen.before.as_ref());
     let declarations = Declarations::find(policy, &seen.workloads, &seen.now.tasks, &seen.facts);
     let owners = Owners::find(&seen.facts, &seen.workloads, &model, &declarations, |_| false);
-    let inputs = Inputs {
-        inventory: &inventory,
-        workloads: &seen.workloads,
-        sample: &seen.now,
-        model: &model,
-        policy,
-        declarations: &declarations,
-        containers: &Containers::default(),
-        owners: &owners,
-        history: &History::default(),
-        written: Written::NOTHING,
-        partitioned: &Partitioned::default(),
-        widened: &BTreeMap::new(),
-        now_ns: seen.now.monotonic_ns,
-    };
-    let report = rebalance::once(&inputs, &mut Allocations::default(), PageMoveLimits::default().bytes);
-    let report = rebalance::RebalanceReport { degraded: seen.missing(), ..report };
+    let report = what_if::moves(policy, &inventory, &seen, &model, &declarations, &owners);
     match format {
         args::TableOrJson::Table => write!(out, "{}", rebalance_text::render(&report, terminal::style()))?,
         args::TableOrJson::Json => json::write(&report, out)?,

@@ -6,13 +6,13 @@ use super::{Exit, args, root, terminal};
 use crate::{
     discover::topology::read_topology,
     host::HostRoot,
-    report::{json, tree},
+    report::{json, page, tree},
 };
 
 /// What to show.
 pub(super) struct Options {
     host: HostRoot,
-    format: args::TreeOrJson,
+    format: args::TopologyOutput,
 }
 
 impl TryFrom<args::Topology> for Options {
@@ -26,8 +26,9 @@ impl TryFrom<args::Topology> for Options {
 pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let (machine, degraded) = read_topology(&options.host)?;
     match options.format {
-        args::TreeOrJson::Tree => write!(out, "{}", tree::render(&machine, terminal::style()))?,
-        args::TreeOrJson::Json => json::write(&machine, out)?,
+        args::TopologyOutput::Tree => write!(out, "{}", tree::render(&machine, terminal::style()))?,
+        args::TopologyOutput::Json => json::write(&machine, out)?,
+        args::TopologyOutput::Svg => out.write_all(page::picture(&machine).as_bytes())?,
     }
     // The output is the topology and nothing else, so that it can be read back as one.
     out.flush()?;

@@ -7,11 +7,18 @@
 pub mod checks;
 pub mod decision;
 pub mod demotion;
+#[cfg(test)]
+mod fixture;
+mod grouped;
 pub mod json;
+pub mod junit;
 pub mod metrics;
+pub mod page;
 pub mod plan_table;
 pub mod rebalance_text;
+pub mod rule_text;
 pub mod runtime;
+pub mod sarif;
 pub mod status;
 pub mod style;
 pub mod table;
@@ -20,3 +27,4 @@ pub mod tick;
 pub mod tree;
 pub mod units;
 pub mod widening;
+mod words;

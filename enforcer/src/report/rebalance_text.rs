@@ -67,7 +67,7 @@ fn moved(out: &mut String, report: &RebalanceReport, one: &Move, style: Style) {
     out.push('\n');
 }
 
-fn cpus(cpus: &Cpus) -> String {
+pub(super) fn cpus(cpus: &Cpus) -> String {
     if cpus.exclusive.is_empty() {
         let word = if cpus.nodes.len() == 1 { "node" } else { "nodes" };
         return format!("shared ones of {word} {}", units::ids(&cpus.nodes, LIST_WIDTH));
@@ -80,7 +80,7 @@ fn stays(out: &mut String, left: &LeftAs, style: Style) {
     text::wrap(out, &line, style.width, "stays     ", "          ");
 }
 
-fn summary(report: &RebalanceReport) -> String {
+pub(super) fn summary(report: &RebalanceReport) -> String {
     let RebalanceReport { bytes, budget_bytes, seconds: time, gain, cost, .. } = report;
     let mut line = match report.moves.len() {
         0 => "no move is worth its cost".to_owned(),
@@ -104,7 +104,7 @@ fn summary(report: &RebalanceReport) -> String {
     line
 }
 
-fn seconds(seconds: f64) -> String {
+pub(super) fn seconds(seconds: f64) -> String {
     if seconds < 1.0 { format!("{:.0} ms", seconds * 1000.0) } else { format!("{seconds:.0} s") }
 }
 

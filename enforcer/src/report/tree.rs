@@ -8,14 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use enforcer_core::{
-    id::CpuId,
+    id::{CpuId, NodeId},
     set::{CpuSet, NodeSet},
-    topology::{CoreType, Cpu, CpuKind, Device, DeviceClass, Hmat, MemoryKind, Node, Package, Topology},
+    topology::{CoreType, Cpu, CpuKind, Device, Hmat, MemoryKind, Node, Package, Topology},
 };
 
 use super::{
     style::{Style, Tone},
-    text, units,
+    text, units, words,
 };
 
 /// Beyond this, the rest of the devices is one line.
@@ -47,7 +47,8 @@ pub fn render(machine: &Topology, style: Style) -> String {
     out
 }
 
-fn headline(machine: &Topology) -> String {
+/// `2 packages, 3 NUMA nodes, 64 CPUs, 128 GiB of memory`.
+pub(super) fn headline(machine: &Topology) -> String {
     let memory: Option<u64> =
         machine.nodes.iter().filter_map(|node| node.mem_total_bytes).reduce(u64::saturating_add);
     let packages = (machine.packages.is_empty() || named_packages(machine).next().is_some())
@@ -298,23 +299,23 @@ fn distances(machine: &Topology, width: usize) -> Vec<String> {
         .collect()
 }
 
-fn distance_groups(machine: &Topology) -> Vec<String> {
-    machine
-        .nodes
-        .iter()
-        .zip(&machine.distances)
-        .map(|(node, row)| {
-            let mut groups: BTreeMap<u32, NodeSet> = BTreeMap::new();
-            for (to, distance) in machine.nodes.iter().zip(row) {
-                if let Some(distance) = distance {
-                    groups.entry(*distance).or_default().insert(to.id);
-                }
-            }
-            let groups: Vec<String> =
-                groups.iter().map(|(distance, nodes)| format!("{distance} to {nodes}")).collect();
-            format!("node {}: {}", node.id, groups.join("; "))
-        })
-        .collect()
+pub(super) fn distance_groups(machine: &Topology) -> Vec<String> {
+    let of = |node: &Node| Some(format!("node {}: {}", node.id, distance_group(machine, node.id)?));
+    machine.nodes.iter().filter_map(of).collect()
+}
+
+/// Nodes by their distance from one: `10 to 0; 21 to 1-3`; nothing where none is known.
+pub(super) fn distance_group(machine: &Topology, from: NodeId) -> Option<String> {
+    let place = machine.nodes.iter().position(|node| node.id == from)?;
+    let mut groups: BTreeMap<u32, NodeSet> = BTreeMap::new();
+    for (to, distance) in machine.nodes.iter().zip(machine.distances.get(place)?) {
+        if let Some(distance) = distance {
+            groups.entry(*distance).or_default().insert(to.id);
+        }
+    }
+    let groups: Vec<String> =
+        groups.iter().map(|(distance, nodes)| format!("{distance} to {nodes}")).collect();
+    (!groups.is_empty()).then(|| groups.join("; "))
 }
 
 /// One line per kind; a machine whose CPUs all differ a little does not bury the rest.
@@ -361,14 +362,7 @@ fn devices(machine: &Topology) -> Vec<String> {
 
 fn device(device: &Device) -> String {
     let node = device.node.map_or_else(|| "node unknown".into(), |node| format!("node {node}"));
-    let class = match device.class {
-        DeviceClass::Nvme => "NVMe",
-        DeviceClass::Storage => "storage",
-        DeviceClass::Network => "network",
-        DeviceClass::Gpu => "GPU",
-        DeviceClass::Accelerator => "accelerator",
-        DeviceClass::Other => "device",
-    };
+    let class = words::device_class(device.class);
     let names =
         if device.names.is_empty() { String::new() } else { format!(" ({})", device.names.join(", ")) };
     format!("{node}: {class} {}{names}", device.address)
@@ -388,10 +382,7 @@ pub(super) fn set_aside(machine: &Topology) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use enforcer_core::{
-        id::NodeId,
-        topology::{EnergyPreference, synth::Machine},
-    };
+    use enforcer_core::topology::{DeviceClass, EnergyPreference, synth::Machine};
 
     use super::*;
 

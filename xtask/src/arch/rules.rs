@@ -24,12 +24,13 @@ const IMPURE: [&str; 9] = [
 ];
 
 /// A crate, and the only places that may name it.
-const OWNERS: [(&str, &[&str]); 11] = [
+const OWNERS: [(&str, &[&str]); 12] = [
     ("aya", &["enforcer/src/observe/bpf/", "enforcer/tests/kernel_side/", "common/src/", "tests/"]),
     ("aya_log", &["enforcer/src/observe/bpf/"]),
     ("libbpf_rs", &["enforcer/src/observe/bpf/", "enforcer/build"]),
     ("cgroups_rs", &["enforcer/src/enforce/"]),
     ("procfs", &["enforcer/src/observe/"]),
+    ("maud", &["enforcer/src/report/"]),
     ("prometheus", &["enforcer/src/report/"]),
     ("axum", &["enforcer/src/serve"]),
     ("serde_saphyr", &["enforcer/src/discover/manifest/", "enforcer/tests/"]),

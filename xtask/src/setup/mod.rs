@@ -82,10 +82,16 @@ pub(crate) fn prometheus(workspace: &Workspace) -> Result<Prometheus> {
     promtool::fetch(&workspace.rig())
 }
 
+/// A browser without a window, for the page.
+pub(crate) fn browser() -> Result<()> {
+    packages::install(&packages::BROWSER)
+}
+
 /// Everything that a run without arguments needs.
 pub(crate) fn everything(workspace: &Workspace) -> Result<()> {
     build_tools(workspace)?;
     prometheus(workspace)?;
+    browser()?;
     rig(workspace, Series::SECOND, Userland::Plain)?;
     for userland in [Userland::Plain, Userland::Containers(Containerd::DEFAULT)] {
         rig(workspace, Series::DEFAULT, userland)?;

@@ -60,6 +60,10 @@ pub(super) const RIG: Need = Need {
 pub(super) const COMPARE: Need =
     Need { packages: &["bpftrace", "rt-tests"], programs: &["bpftrace", "hackbench"] };
 
+/// A browser, and what drives it: the page is looked at as people see it.
+pub(super) const BROWSER: Need =
+    Need { packages: &["chromium", "chromium-driver"], programs: &["chromium", "chromedriver"] };
+
 /// What is to be done about a need.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {

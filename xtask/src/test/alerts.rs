@@ -6,16 +6,13 @@
 
 use std::{
     fs::{self, File},
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    time::Duration,
+    process::{Command, Stdio},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-use super::tally::Tally;
+use super::{daemon::Daemon, tally::Tally};
 use crate::{
     command,
     product::{self, Profile},
@@ -23,9 +20,6 @@ use crate::{
     setup::{self, Prometheus},
     workspace::Workspace,
 };
-
-/// Longest wait for an answer of a daemon on this machine.
-const LIMIT: Duration = Duration::from_mins(1);
 
 /// Checks and runs all of it, and counts each.
 pub(super) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
@@ -104,71 +98,9 @@ fn audited(program: &Path, scratch: &Path) -> Result<PathBuf> {
 
 /// What a daemon on this host serves, as a file.
 fn scraped(program: &Path, scratch: &Path) -> Result<PathBuf> {
-    let mut daemon = Daemon::start(program, scratch)?;
-    let address = daemon.address()?;
-    // The first turn ends a while after it serves.
-    for _ in 0..LIMIT.as_secs() {
-        if let Some(text) = get(&address)? {
-            ensure!(text.contains("numa_enforcer_ticks_total 1\n"), "no turn is told of:\n{text}");
-            let path = scratch.join("daemon.prom");
-            fs::write(&path, text).context("keep the metrics")?;
-            return Ok(path);
-        }
-        std::thread::sleep(Duration::from_secs(1));
-    }
-    bail!("the daemon served no metrics within {} s", LIMIT.as_secs())
-}
-
-/// A daemon that is killed when this is dropped.
-struct Daemon(Child);
-
-impl Daemon {
-    fn start(program: &Path, scratch: &Path) -> Result<Self> {
-        let config = scratch.join("numa-enforcer.toml");
-        let control = scratch.join("control.sock");
-        fs::write(&config, format!("interval = \"1h\"\n[control]\nsocket = '{}'\n", control.display()))
-            .context("write a configuration")?;
-        let mut command = Command::new(program);
-        command
-            .args(["run", "--mode", "observe", "--metrics-listen", "127.0.0.1:0", "--config"])
-            .arg(&config);
-        command.arg("--state-dir").arg(scratch.join("state"));
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-        child.map(Self).with_context(|| format!("run {}", program.display()))
-    }
-
-    /// Where it serves, as it says. What it says later is left unread; it outlives that.
-    fn address(&mut self) -> Result<String> {
-        let stderr = self.0.stderr.take().context("the daemon has no standard error")?;
-        let mut said = Vec::new();
-        for line in BufReader::new(stderr).lines() {
-            let line = line.context("read what the daemon says")?;
-            let serving =
-                line.split_once("serving http://").and_then(|(_, rest)| rest.split_once("/metrics"));
-            if let Some((address, _)) = serving {
-                return Ok(address.to_owned());
-            }
-            said.push(line);
-        }
-        bail!("the daemon ended:\n{}", said.join("\n"))
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // Both fail only if it has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The metrics; `None` before the first turn is over.
-fn get(address: &str) -> Result<Option<String>> {
-    let mut stream = TcpStream::connect(address).with_context(|| format!("connect to {address}"))?;
-    stream.set_read_timeout(Some(LIMIT))?;
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).with_context(|| format!("read from {address}"))?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("an answer without an end of its header")?;
-    Ok(head.starts_with("HTTP/1.1 200").then(|| body.to_owned()))
+    let text = Daemon::start(program, scratch)?.get("/metrics")?;
+    ensure!(text.contains("numa_enforcer_ticks_total 1\n"), "no turn is told of:\n{text}");
+    let path = scratch.join("daemon.prom");
+    fs::write(&path, text).context("keep the metrics")?;
+    Ok(path)
 }

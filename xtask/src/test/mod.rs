@@ -8,11 +8,13 @@
 mod alerts;
 mod attempt;
 mod conformance;
+mod daemon;
 mod dependencies;
 mod host;
 mod libtest;
 mod lint;
 mod matrix;
+mod page;
 mod resume;
 mod rigs;
 mod scenario;

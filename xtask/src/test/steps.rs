@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{alerts, conformance, dependencies, host, lint, tally::Tally};
+use super::{alerts, conformance, dependencies, host, lint, page, tally::Tally};
 use crate::{arch, progress::Step as Progress, workspace::Workspace};
 
 /// One step by name.
@@ -48,6 +48,11 @@ pub(super) const STEPS: &[Step] = &[
         "alerts",
         "promtool on the rules, their tests, and the metrics of an audit and a daemon",
         alerts::run,
+    ),
+    parts(
+        "page",
+        "the page of 2,000 containers on 64 nodes, and that of a daemon, in headless Chromium",
+        page::run,
     ),
     parts("host", "every test that runs on this host", |workspace, tally| host::run(workspace, None, tally)),
 ];

@@ -3,6 +3,8 @@
 //!
 //! Equal input gives equal bytes: everything is sorted, and nothing here knows the time.
 
+mod baseline;
+mod flow;
 mod report;
 mod verdict;
 
@@ -26,7 +28,11 @@ use crate::{
 /// Version of the serde form of [`Audit`].
 pub const AUDIT_SCHEMA_VERSION: u32 = 1;
 
-pub use self::report::AuditInputs;
+pub use self::{
+    baseline::Baseline,
+    flow::{Flow, TrafficMap},
+    report::AuditInputs,
+};
 
 /// The whole report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -46,6 +52,9 @@ pub struct Audit {
     pub settings: HostSettings,
     /// What runs on it.
     pub workloads: Vec<AuditedWorkload>,
+    /// Which nodes' CPUs access which nodes' memory; absent without `--sample`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic_map: Option<TrafficMap>,
     /// What is wrong, worst first.
     pub findings: Vec<Finding>,
     /// In numbers.
@@ -142,8 +151,16 @@ pub struct Summary {
     /// Of these unknown only because they may run on several nodes and their traffic was not sampled.
     #[serde(default)]
     pub unsampled: usize,
+    /// Findings that are left out because an earlier audit has them.
+    #[serde(default, skip_serializing_if = "is_none_known")]
+    pub known: usize,
     /// Worst finding.
     pub worst: Option<Severity>,
     /// Exit code of the command.
     pub exit_code: u8,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
+const fn is_none_known(known: &usize) -> bool {
+    *known == 0
 }

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Host, Summary, Tool, Verdict, verdict};
+use super::{
+    AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Baseline, Host, Summary, Tool, TrafficMap, Verdict, verdict,
+};
 use crate::{
     degraded::Degraded,
     finding::{Finding, Severity},
@@ -53,6 +55,11 @@ pub struct AuditInputs<'a> {
 impl Audit {
     /// The report. Workloads are in order of cgroup, findings worst first.
     pub fn new(inputs: AuditInputs<'_>) -> Self {
+        Self::since(&Baseline::default(), inputs)
+    }
+
+    /// The report without what an earlier audit has found, though that still makes verdicts.
+    pub fn since(baseline: &Baseline, inputs: AuditInputs<'_>) -> Self {
         let AuditInputs {
             tool,
             host,
@@ -82,7 +89,16 @@ impl Audit {
             .collect();
         audited
             .sort_by(|a, b| (&a.cgroup, &a.name, pid(&a.origin)).cmp(&(&b.cgroup, &b.name, pid(&b.origin))));
-        let summary = summarize(&audited, &findings, inputs.fail_on);
+        let found = findings.len();
+        findings.retain(|finding| !baseline.knows(finding));
+        let known = found - findings.len();
+        if known > 0 {
+            let new: BTreeSet<&String> = findings.iter().map(|finding| &finding.id).collect();
+            for workload in &mut audited {
+                workload.findings.retain(|id| new.contains(id));
+            }
+        }
+        let summary = Summary { known, ..summarize(&audited, &findings, inputs.fail_on) };
         if inputs.only_misaligned {
             audited.retain(|workload| matches!(workload.verdict, Verdict::Misaligned | Verdict::Partial));
             let shown: BTreeSet<&String> = audited.iter().flat_map(|workload| &workload.findings).collect();
@@ -96,6 +112,7 @@ impl Audit {
             topology,
             settings: sample.settings.clone(),
             workloads: audited,
+            traffic_map: TrafficMap::of(model),
             findings,
             summary,
         }
@@ -167,6 +184,7 @@ fn summarize(workloads: &[AuditedWorkload], findings: &[Finding], fail_on: Sever
         partial: count(Verdict::Partial),
         misaligned: count(Verdict::Misaligned),
         unknown,
+        known: 0,
         unsampled: workloads.iter().filter(|workload| lacks_only_traffic(workload)).count(),
         worst,
         exit_code,

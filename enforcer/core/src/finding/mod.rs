@@ -10,6 +10,7 @@
 mod added;
 mod cpuset_mismatch;
 mod drift;
+mod explained;
 mod files;
 mod owner_mismatch;
 mod remedy;
@@ -24,8 +25,11 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::added::with_added;
 use self::subject::Subject;
+pub use self::{
+    added::with_added,
+    explained::{RuleWords, UnknownRule},
+};
 use crate::{
     declarations::Declarations,
     model::{Locality, Model},
@@ -102,15 +106,7 @@ pub struct Finding {
 
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::CpusetMismatch => "cpuset-mismatch",
-            Self::RemoteResidency => "remote-residency",
-            Self::RemoteTraffic => "remote-traffic",
-            Self::SpansNodes => "spans-nodes",
-            Self::Drift => "drift",
-            Self::ThreadAffinity => "thread-affinity",
-            Self::OwnerMismatch => "owner-mismatch",
-        })
+        f.write_str(self.code())
     }
 }
 

@@ -73,11 +73,11 @@ impl Subject<'_> {
         nearest_effective(self.sample, &self.workload.cgroup, pick)
     }
 
-    /// `memory.numa_stat`: where the memory is.
+    /// `memory.numa_stat`: where the memory is. Nodes that have none of it say nothing, and there may be many.
     pub(super) fn residency_evidence(&self) -> Option<Evidence> {
         let bytes = self.figures.bytes_by_node.as_ref()?;
-        let parts =
-            bytes.iter().map(|(node, bytes)| format!("N{node} anon={} file={}", bytes.anon, bytes.file));
+        let some = bytes.iter().filter(|(_, bytes)| bytes.anon > 0 || bytes.file > 0);
+        let parts = some.map(|(node, bytes)| format!("N{node} anon={} file={}", bytes.anon, bytes.file));
         let source = match self.workload.origin {
             Origin::Process { pid, .. } => format!("/proc/{pid}/numa_maps"),
             _ => self.files().numa_stat(&self.workload.cgroup),

@@ -41,6 +41,15 @@ fn a_misaligned_workload_is_reported_by_every_rule_that_it_breaks() {
 }
 
 #[test]
+fn evidence_leaves_out_nodes_without_memory() {
+    let scene = host().workload("/bad", "4-7", "1").memory("/bad", &[(0, 900, 1), (1, 0, 0), (2, 0, 0)]);
+    let findings = scene.findings();
+    let mut evidence = findings.iter().flat_map(|finding| &finding.evidence);
+    let residency = evidence.find(|one| one.source.ends_with("/memory.numa_stat")).unwrap();
+    assert!(residency.value.starts_with("N0 ") && !residency.value.contains("N1"), "{}", residency.value);
+}
+
+#[test]
 fn its_aligned_twin_is_not_reported() {
     let twin =
         host().workload("/good", "4-7", "1").memory("/good", &[(1, 256, 2)]).ran("/good", &[(1, 9000)]);

@@ -59,6 +59,7 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
         topology: Machine::new().sockets(2).build(),
         settings: HostSettings::default(),
         workloads,
+        traffic_map: None,
         findings: Vec::new(),
         summary: Summary::default(),
     };

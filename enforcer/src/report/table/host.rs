@@ -3,12 +3,11 @@
 use comfy_table::CellAlignment;
 use enforcer_core::{
     audit::Audit,
-    sample::HostSettings,
     topology::{Node, Topology},
 };
 
 use super::{columns, heading, push};
-use crate::report::{style::Style, text, tree, units};
+use crate::report::{style::Style, text, tree, units, words};
 
 /// Beyond this, the rest of the nodes is one line.
 const NODES_SHOWN: usize = 16;
@@ -23,7 +22,7 @@ pub(super) fn render(out: &mut String, audit: &Audit, style: Style) {
         ("Kernel", host.kernel.clone().unwrap_or_else(unknown)),
         ("CPU", host.cpu_model.clone().unwrap_or_else(unknown)),
         ("Cgroups", host.cgroup_version.clone().unwrap_or_else(unknown)),
-        ("Settings", settings(&audit.settings)),
+        ("Settings", words::settings(&audit.settings)),
     ];
     let set_aside = tree::set_aside(&audit.topology).join("; ");
     let set_aside = Some(("CPUs", set_aside)).filter(|(_, cpus)| !cpus.is_empty());
@@ -32,27 +31,6 @@ pub(super) fn render(out: &mut String, audit: &Audit, style: Style) {
     }
     heading(out, style, "NUMA nodes");
     nodes(out, &audit.topology, style);
-}
-
-/// Settings that change what the figures mean; those that could not be read are left out.
-fn settings(settings: &HostSettings) -> String {
-    let on = |value: bool| if value { "on" } else { "off" };
-    let balancing = settings.numa_balancing.map(|mode| match mode {
-        0 => "NUMA balancing off".to_owned(),
-        1 => "NUMA balancing on".to_owned(),
-        2 => "memory tiering on".to_owned(),
-        mode => format!("NUMA balancing mode {mode}"),
-    });
-    let parts: Vec<String> = [
-        balancing,
-        settings.transparent_hugepage.as_ref().map(|thp| format!("transparent huge pages {thp}")),
-        settings.zone_reclaim_mode.map(|mode| format!("zone_reclaim_mode {mode}")),
-        settings.demotion_enabled.map(|demotion| format!("demotion {}", on(demotion))),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    if parts.is_empty() { "unknown".into() } else { parts.join(", ") }
 }
 
 fn nodes(out: &mut String, machine: &Topology, style: Style) {

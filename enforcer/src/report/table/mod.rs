@@ -12,7 +12,7 @@ use enforcer_core::audit::{Audit, Summary};
 
 use super::{
     style::{Style, Tone},
-    text, units,
+    text, units, words,
 };
 
 /// The whole report, ending in a newline.
@@ -24,14 +24,22 @@ pub fn render(audit: &Audit, style: Style) -> String {
     degraded(&mut out, audit, style);
     out.push('\n');
     text::wrap(&mut out, &summary(&audit.summary), style.width, "", "  ");
+    if audit.summary.known > 0 {
+        text::wrap(&mut out, &known(&audit.summary), style.width, "", "  ");
+    }
     if audit.summary.unsampled > 0 {
         text::wrap(&mut out, &advice(audit.summary.unsampled), style.width, "", "  ");
     }
     out
 }
 
+/// What is not among the findings.
+pub(super) fn known(summary: &Summary) -> String {
+    format!("{} left out: an earlier audit has them", units::count(summary.known, "finding"))
+}
+
 /// Residency says nothing about a workload that may run wherever its memory is.
-fn advice(unsampled: usize) -> String {
+pub(super) fn advice(unsampled: usize) -> String {
     format!("{unsampled} of the unknown may run on several nodes; only memory traffic can tell: --sample 10s")
 }
 
@@ -46,7 +54,7 @@ fn degraded(out: &mut String, audit: &Audit, style: Style) {
     }
 }
 
-fn summary(summary: &Summary) -> String {
+pub(super) fn summary(summary: &Summary) -> String {
     let total = units::count(summary.total, "workload");
     let counted = match units::verdicts(summary) {
         counted if counted.is_empty() => String::new(),
@@ -59,7 +67,7 @@ fn summary(summary: &Summary) -> String {
         return format!("{total}{counted}; could not determine whether they are aligned");
     }
     let worst = match summary.worst {
-        Some(severity) => format!("worst finding {}", findings::severity(severity)),
+        Some(severity) => format!("worst finding {}", words::severity(severity)),
         None => "no findings".into(),
     };
     format!("{total}{counted}; {worst}")

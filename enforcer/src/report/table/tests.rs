@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    audit::{AUDIT_SCHEMA_VERSION, AuditedWorkload, Host, Tool, Verdict},
+    audit::{AuditedWorkload, Host, Verdict},
     degraded::Degraded,
     finding::{Evidence, Finding, Rule, Severity},
     id::NodeId,
@@ -15,6 +15,7 @@ use enforcer_core::{
 };
 
 use super::*;
+use crate::report::fixture;
 
 fn table(audit: &Audit, width: usize) -> String {
     let table = render(audit, Style { width, colour: false });
@@ -25,60 +26,30 @@ fn table(audit: &Audit, width: usize) -> String {
 }
 
 fn audit(topology: Topology, workloads: Vec<AuditedWorkload>, findings: Vec<Finding>) -> Audit {
-    let count = |verdict| workloads.iter().filter(|workload| workload.verdict == verdict).count();
+    let plain = fixture::audit(topology, workloads, findings);
     Audit {
-        schema_version: AUDIT_SCHEMA_VERSION,
-        tool: Tool { name: "numa-enforcer".into(), version: "0.1.0".into() },
         host: Host {
-            hostname: Some("db-7".into()),
-            kernel: Some("6.12.107-cloud-amd64".into()),
-            boot_id: None,
             cpu_model: Some("Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz".into()),
-            cgroup_version: Some("v2".into()),
+            ..plain.host.clone()
         },
         degraded: vec![Degraded::new(
             "bpf",
             "attaching sched_migrate_task: operation not permitted (needs CAP_BPF and CAP_PERFMON)",
             "no remote traffic, no migrations between nodes",
         )],
-        topology,
         settings: HostSettings {
             numa_balancing: Some(1),
             transparent_hugepage: Some("madvise".into()),
             zone_reclaim_mode: Some(0),
             demotion_enabled: None,
         },
-        summary: Summary {
-            total: workloads.len(),
-            aligned: count(Verdict::Aligned),
-            partial: count(Verdict::Partial),
-            misaligned: count(Verdict::Misaligned),
-            unknown: count(Verdict::Unknown),
-            worst: findings.iter().map(|finding| finding.severity).max(),
-            unsampled: count(Verdict::Unknown),
-            exit_code: 0,
-        },
-        workloads,
-        findings,
+        summary: Summary { unsampled: plain.summary.unknown, exit_code: 0, ..plain.summary.clone() },
+        ..plain
     }
 }
 
 fn workload(name: &str, cpus: &str, nodes: &str, verdict: Verdict) -> AuditedWorkload {
-    AuditedWorkload {
-        cgroup: CgroupPath::new(&format!("/system.slice/{name}")),
-        name: name.into(),
-        origin: Origin::Unit { unit: name.into() },
-        owner: None,
-        cpus: Some(cpus.parse().unwrap()),
-        mems: None,
-        numa_nodes: nodes.parse().unwrap(),
-        tasks: Some(3),
-        bytes_by_numa: Some(bytes(&[(0, 3 << 30)])),
-        remote_residency: Some(0.0),
-        traffic: None,
-        verdict,
-        findings: Vec::new(),
-    }
+    AuditedWorkload { verdict, ..fixture::workload(name, cpus, nodes, &[(0, 3 << 10)]) }
 }
 
 #[test]

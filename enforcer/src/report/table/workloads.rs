@@ -9,13 +9,12 @@ use enforcer_core::{
     id::NodeId,
     owner::Owner,
     sample::NodeBytes,
-    workload::Origin,
 };
 
 use super::{columns, heading, push};
 use crate::report::{
     style::{Style, Tone},
-    text, units,
+    text, units, words,
 };
 
 /// Rows of workloads that are not misaligned; those beyond it are counted in one line.
@@ -33,13 +32,13 @@ pub(super) fn render(out: &mut String, workloads: &[AuditedWorkload], style: Sty
     }
     heading(out, style, "Workloads");
     let mut sorted: Vec<&AuditedWorkload> = workloads.iter().collect();
-    sorted.sort_by_key(|workload| Reverse(rank(workload.verdict)));
+    sorted.sort_by_key(|workload| Reverse(words::rank(workload.verdict)));
     let misaligned = sorted.iter().filter(|workload| workload.verdict == Verdict::Misaligned).count();
     let shown = sorted.len().min(misaligned + ROWS);
 
     let wide = style.width >= WIDE;
     // Where nobody owns anything a column says nothing.
-    let owners = wide && sorted.iter().any(|workload| owner(workload) != Owner::Nobody.as_str());
+    let owners = wide && sorted.iter().any(|workload| words::owner(workload) != Owner::Nobody.as_str());
     let mut header = vec!["workload"];
     if wide {
         header.push("kind");
@@ -73,10 +72,10 @@ pub(super) fn render(out: &mut String, workloads: &[AuditedWorkload], style: Sty
 fn row(workload: &AuditedWorkload, wide: bool, owners: bool) -> Vec<String> {
     let mut row = vec![workload.name.clone()];
     if wide {
-        row.push(kind(&workload.origin).into());
+        row.push(words::origin(&workload.origin).into());
     }
     if owners {
-        row.push(owner(workload).into());
+        row.push(words::owner(workload).into());
     }
     row.extend([
         workload.cpus.as_ref().map_or_else(|| "?".into(), |cpus| units::ids(cpus, 11)),
@@ -84,14 +83,9 @@ fn row(workload: &AuditedWorkload, wide: bool, owners: bool) -> Vec<String> {
         memory(workload.bytes_by_numa.as_ref()),
         workload.remote_residency.map_or_else(|| "?".into(), units::percent),
         workload.traffic.as_ref().map_or_else(|| "n/a".into(), |t| units::percent(t.remote_ratio)),
-        verdict(workload.verdict).into(),
+        words::verdict(workload.verdict).into(),
     ]);
     row
-}
-
-/// Whose its cpuset is.
-fn owner(workload: &AuditedWorkload) -> &'static str {
-    workload.owner.as_ref().map_or(Owner::Nobody, |ownership| ownership.owner).as_str()
 }
 
 /// Width of all columns but the first one's text, with the two blanks before each.
@@ -108,19 +102,17 @@ fn others_width(header: &[&str], rows: &[Vec<String>]) -> usize {
 fn folded(rest: &[&AuditedWorkload]) -> String {
     let mut counts: BTreeMap<Reverse<u8>, (usize, Verdict)> = BTreeMap::new();
     for workload in rest {
-        counts.entry(Reverse(rank(workload.verdict))).or_insert((0, workload.verdict)).0 += 1;
+        counts.entry(Reverse(words::rank(workload.verdict))).or_insert((0, workload.verdict)).0 += 1;
     }
     let counts: Vec<String> =
-        counts.values().map(|(number, of)| format!("{number} {}", verdict(*of))).collect();
+        counts.values().map(|(number, of)| format!("{number} {}", words::verdict(*of))).collect();
     format!("and {}", counts.join(", "))
 }
 
 /// Where the memory is, most first.
 fn memory(by_node: Option<&BTreeMap<NodeId, NodeBytes>>) -> String {
     let Some(by_node) = by_node else { return "?".into() };
-    let mut sizes: Vec<(u64, NodeId)> =
-        by_node.iter().map(|(node, bytes)| (total(bytes), *node)).filter(|(size, _)| *size > 0).collect();
-    sizes.sort_by_key(|(size, node)| (Reverse(*size), *node));
+    let sizes = words::most_first(by_node);
     let mut lines: Vec<String> = sizes
         .iter()
         .take(NODES_PER_ROW)
@@ -132,47 +124,13 @@ fn memory(by_node: Option<&BTreeMap<NodeId, NodeBytes>>) -> String {
     if lines.is_empty() { "-".into() } else { lines.join("\n") }
 }
 
-/// `shmem` is part of `file` and must not be counted twice.
-fn total(bytes: &NodeBytes) -> u64 {
-    bytes.anon.saturating_add(bytes.file).saturating_add(bytes.kernel.unwrap_or(0))
-}
-
 /// A row with its last word in colour, where that is a verdict.
 fn painted(line: &str, style: Style) -> String {
     let verdicts = [Verdict::Misaligned, Verdict::Aligned, Verdict::Partial, Verdict::Unknown];
     for of in verdicts {
-        if let Some(front) = line.strip_suffix(verdict(of)).filter(|front| front.ends_with(' ')) {
-            return format!("{front}{}", style.paint(Tone::from(of), verdict(of)));
+        if let Some(front) = line.strip_suffix(words::verdict(of)).filter(|front| front.ends_with(' ')) {
+            return format!("{front}{}", style.paint(Tone::from(of), words::verdict(of)));
         }
     }
     line.to_owned()
-}
-
-const fn rank(verdict: Verdict) -> u8 {
-    match verdict {
-        Verdict::Misaligned => 3,
-        Verdict::Partial => 2,
-        Verdict::Aligned => 1,
-        Verdict::Unknown => 0,
-    }
-}
-
-const fn verdict(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Aligned => "aligned",
-        Verdict::Partial => "partial",
-        Verdict::Misaligned => "misaligned",
-        Verdict::Unknown => "unknown",
-    }
-}
-
-const fn kind(origin: &Origin) -> &'static str {
-    match origin {
-        Origin::Pod { .. } => "pod",
-        Origin::Container { .. } => "container",
-        Origin::Unit { .. } => "unit",
-        Origin::VirtualMachine { .. } => "machine",
-        Origin::Cgroup => "cgroup",
-        Origin::Process { .. } => "process",
-    }
 }

@@ -5,7 +5,11 @@ use super::*;
 use crate::{place::Containers, scene::Scene, topology::synth::Machine};
 
 fn audit_with(scene: &Scene, fail_on: Severity, only_misaligned: bool) -> Audit {
-    Audit::new(AuditInputs {
+    audit_after(scene, &Baseline::default(), fail_on, only_misaligned)
+}
+
+fn audit_after(scene: &Scene, baseline: &Baseline, fail_on: Severity, only_misaligned: bool) -> Audit {
+    let inputs = AuditInputs {
         tool: Tool { name: "numa-enforcer".into(), version: "0.0.0".into() },
         host: Host::default(),
         topology: scene.machine.clone(),
@@ -18,7 +22,8 @@ fn audit_with(scene: &Scene, fail_on: Severity, only_misaligned: bool) -> Audit 
         thresholds: &scene.policy.thresholds,
         fail_on,
         only_misaligned,
-    })
+    };
+    Audit::since(baseline, inputs)
 }
 
 fn audit(scene: &Scene) -> Audit {
@@ -183,4 +188,43 @@ fn the_schema_has_the_version_and_the_findings() {
     ] {
         assert!(properties.contains_key(key), "{key}");
     }
+}
+
+#[test]
+fn what_an_earlier_audit_has_is_left_out_and_does_not_fail_again() {
+    let scene = mixed();
+    let before = audit(&scene);
+    let json = serde_json::to_string(&before).unwrap();
+    let baseline: Baseline = serde_json::from_str(&json).unwrap();
+    let after = audit_after(&scene, &baseline, Severity::Info, false);
+    assert_eq!((after.findings.len(), after.summary.known), (0, before.findings.len()));
+    assert_eq!((after.summary.worst, after.summary.exit_code), (None, EXIT_ALIGNED));
+    assert_eq!(verdicts(&after), verdicts(&before), "what was wrong still is");
+    assert!(after.workloads.iter().all(|workload| workload.findings.is_empty()));
+
+    let one = before.findings.first().unwrap();
+    let baseline: Baseline = [(one.id.clone(), Severity::Info)].into_iter().collect();
+    let after = audit_after(&scene, &baseline, Severity::Warning, false);
+    assert_eq!(
+        (after.findings.len(), after.summary.exit_code),
+        (before.findings.len(), EXIT_FINDINGS),
+        "it got worse"
+    );
+}
+
+#[test]
+fn a_baseline_of_another_version_is_refused() {
+    let error =
+        serde_json::from_str::<Baseline>(r#"{"schemaVersion": 99, "findings": []}"#).unwrap_err().to_string();
+    assert!(error.contains("schemaVersion is 99, not 1"), "{error}");
+    assert!(serde_json::from_str::<Baseline>("[]").is_err());
+}
+
+#[test]
+fn traffic_between_nodes_is_that_of_the_model() {
+    let scene = host().workload("/a", "4-7", "0").memory("/a", &[(0, 100, 0)]).ran("/a", &[(1, 5000)]);
+    let map = audit(&scene).traffic_map.unwrap();
+    assert_eq!(map.flows.len(), 1);
+    assert_eq!((map.flows[0].src_numa.0, map.flows[0].dst_numa.0), (1, 0));
+    assert!((map.flows[0].cpus - 0.5).abs() < 1e-9, "{map:?}");
 }

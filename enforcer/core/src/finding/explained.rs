@@ -1,0 +1,146 @@
+//! What each rule means, for somebody who has only its code: what is looked at, why it matters, what to do.
+//!
+//! General on purpose: the figures, the files and the command of one case are in its finding. The same words are shown by
+//! `audit --explain`, beside the findings of the page, and as the rules of a SARIF log.
+
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use super::Rule;
+
+/// The words for a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RuleWords {
+    /// In a few words.
+    pub title: &'static str,
+    /// When it is broken, and how bad that is.
+    pub when: &'static str,
+    /// What it costs.
+    pub why: &'static str,
+    /// What to do in general.
+    pub remedy: &'static str,
+}
+
+/// A code that no rule has.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("no rule has the code `{0}`; there are {1}")]
+pub struct UnknownRule(String, String);
+
+impl Rule {
+    /// Every rule, in order.
+    pub const ALL: [Self; 7] = [
+        Self::CpusetMismatch,
+        Self::RemoteResidency,
+        Self::RemoteTraffic,
+        Self::SpansNodes,
+        Self::Drift,
+        Self::ThreadAffinity,
+        Self::OwnerMismatch,
+    ];
+
+    /// Its code, as in the ids of findings: `remote-residency`.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::CpusetMismatch => "cpuset-mismatch",
+            Self::RemoteResidency => "remote-residency",
+            Self::RemoteTraffic => "remote-traffic",
+            Self::SpansNodes => "spans-nodes",
+            Self::Drift => "drift",
+            Self::ThreadAffinity => "thread-affinity",
+            Self::OwnerMismatch => "owner-mismatch",
+        }
+    }
+
+    /// The words for it.
+    pub const fn words(self) -> RuleWords {
+        match self {
+            Self::CpusetMismatch => RuleWords {
+                title: "CPUs and memory nodes of a cpuset differ",
+                when: "The NUMA nodes of cpuset.cpus and those of cpuset.mems are compared. With none in common it is \
+                       critical; with CPUs on a node whose memory may not be used it is a warning; when a pinned \
+                       workload may also allocate where it has no CPU, a note.",
+                why: "Pages that are allocated on another node than the CPU that uses them cost a trip over the \
+                      interconnect with each access that misses the caches.",
+                remedy: "Set cpuset.mems to the nodes of cpuset.cpus, or the CPUs to the nodes of the memory.",
+            },
+            Self::RemoteResidency => RuleWords {
+                title: "Memory is on nodes without CPUs of the workload",
+                when: "The share of anonymous memory and page cache that is on nodes where the workload has no CPUs is at \
+                       least remote_residency_warning (a warning) or remote_residency_critical (critical), of at least \
+                       min_memory.",
+                why: "Residency says where pages are, not how often they are used: what it costs depends on the traffic, \
+                      which --sample shows.",
+                remedy: "Move the pages to the CPUs (migratepages, or a write of cpuset.mems on cgroup v2), or the CPUs to \
+                         the pages; look for a memory policy of the program itself first.",
+            },
+            Self::RemoteTraffic => RuleWords {
+                title: "Memory accesses go to another node",
+                when: "The share of remote accesses between two looks is at least remote_traffic_warning or \
+                       remote_traffic_critical, from at least min_samples observations. An estimate from placement of a \
+                       workload that may run on several nodes is never critical.",
+                why: "Remote accesses have more latency and share the interconnect with everybody else's.",
+                remedy: "Keep the workload on the node that holds its memory; `plan --rebalance` says where that is worth \
+                         its cost.",
+            },
+            Self::SpansNodes => RuleWords {
+                title: "CPUs span nodes for nothing",
+                when: "A workload is pinned to CPUs of several nodes although one node would hold all of them: a warning.",
+                why: "Its threads share memory across the interconnect, and lines of their caches travel with it.",
+                remedy: "Give it as many CPUs of a single node.",
+            },
+            Self::Drift => RuleWords {
+                title: "A declared workload is not in its place",
+                when: "What the configuration declares for a workload and what its cgroup shows differ: a warning. That it \
+                       cannot be placed, or that its cpuset is somebody else's, is a note.",
+                why: "What was declared for it does not hold until it is corrected.",
+                remedy: "Run the daemon in enforce mode, or find out who writes the cpuset.",
+            },
+            Self::ThreadAffinity => RuleWords {
+                title: "A thread keeps itself away from its memory",
+                when: "A thread's own affinity leaves it outside the node that holds at least 80 % of the memory of its \
+                       workload, and its hinting faults do not show that it keeps to memory where it runs: a note.",
+                why: "All of its accesses to that memory are remote, whatever the cpuset says.",
+                remedy: "Change the affinity with taskset, or in the program that sets it.",
+            },
+            Self::OwnerMismatch => RuleWords {
+                title: "A cpuset is not what its owner gave",
+                when: "Somebody else than this daemon owns the cpuset (the kubelet's static managers, koordlet, a DRA \
+                       driver), and the cgroup shows another one than the owner's record: a warning.",
+                why: "The workload does not get what it was promised, and the owner does not notice by itself.",
+                remedy: "Have the owner write it again, mostly by starting the container again; find out who wrote it.",
+            },
+        }
+    }
+}
+
+impl FromStr for Rule {
+    type Err = UnknownRule;
+
+    /// A code, or the id of a finding, which begins with one.
+    fn from_str(text: &str) -> Result<Self, UnknownRule> {
+        let code = text.split_once(':').map_or(text, |(code, _)| code);
+        Self::ALL.into_iter().find(|rule| rule.code() == code).ok_or_else(|| {
+            let codes: Vec<&str> = Self::ALL.iter().map(|rule| rule.code()).collect();
+            UnknownRule(code.to_owned(), codes.join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_is_found_by_its_code_and_by_an_id() {
+        for rule in Rule::ALL {
+            assert_eq!(rule.code().parse(), Ok(rule));
+            assert_eq!(format!("{rule}:/a:b").parse(), Ok(rule));
+            assert_eq!(serde_json::to_value(rule).unwrap(), rule.code(), "the code is the one of JSON");
+            let RuleWords { title, when, why, remedy } = rule.words();
+            assert!(!title.ends_with('.') && [when, why, remedy].iter().all(|text| text.ends_with('.')));
+        }
+        let error = "remote".parse::<Rule>().unwrap_err().to_string();
+        assert!(error.contains("`remote`") && error.contains("remote-residency, remote-traffic"), "{error}");
+    }
+}

@@ -1,0 +1,21 @@
+//! The file behind `audit --baseline`: what `audit -o json` wrote earlier.
+//!
+//! Bounded, because it is read whole. A file that is no such audit is wrong usage, one that cannot be read is not.
+
+use std::{fs::File, io, path::Path};
+
+use enforcer_core::audit::Baseline;
+
+use super::UsageError;
+use crate::{file_error::failed, host};
+
+/// An audit of 10,000 workloads is below it.
+const LIMIT: u64 = 1 << 28;
+
+/// What the audit in `path` has found.
+pub(super) fn read(path: &Path) -> anyhow::Result<Baseline> {
+    let read = || -> io::Result<String> { host::written_text(host::read_within(File::open(path)?, LIMIT)?) };
+    let text = read().map_err(failed("reading", path))?;
+    let refused = |error| UsageError(format!("{}: is no audit in JSON: {error}", path.display()));
+    Ok(serde_json::from_str(&text).map_err(refused)?)
+}

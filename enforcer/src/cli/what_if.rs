@@ -1,0 +1,47 @@
+//! Which moves would help those that run here now: what the daemon would plan if it began at this moment.
+//!
+//! The same code as in the daemon, with nothing remembered: no cool-down holds anybody back, and only what is above the
+//! upper thresholds moves anybody. Nothing is changed.
+
+use std::collections::BTreeMap;
+
+use enforcer_core::{
+    decide::{History, Inputs, Partitioned, Written},
+    declarations::Declarations,
+    model::Model,
+    owner::Owners,
+    place::{Allocations, Containers, Inventory},
+    policy::Policy,
+    rebalance::{self, RebalanceReport},
+};
+
+use super::seen::Seen;
+use crate::enforce::pages::PageMoveLimits;
+
+/// The moves; `model` is that of two samples.
+pub(super) fn moves(
+    policy: &Policy,
+    inventory: &Inventory,
+    seen: &Seen,
+    model: &Model,
+    declarations: &Declarations,
+    owners: &Owners,
+) -> RebalanceReport {
+    let inputs = Inputs {
+        inventory,
+        workloads: &seen.workloads,
+        sample: &seen.now,
+        model,
+        policy,
+        declarations,
+        containers: &Containers::default(),
+        owners,
+        history: &History::default(),
+        written: Written::NOTHING,
+        partitioned: &Partitioned::default(),
+        widened: &BTreeMap::new(),
+        now_ns: seen.now.monotonic_ns,
+    };
+    let report = rebalance::once(&inputs, &mut Allocations::default(), PageMoveLimits::default().bytes);
+    RebalanceReport { degraded: seen.missing(), ..report }
+}

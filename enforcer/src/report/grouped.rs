@@ -1,0 +1,60 @@
+//! Findings by what they are about.
+//!
+//! One workload often breaks several rules for the same reason, and one command mends all of it. So findings are shown
+//! in groups: each with its line and its cost, while what proves and mends them is said once.
+
+use std::collections::BTreeMap;
+
+use enforcer_core::finding::{Evidence, Finding};
+
+/// The findings about one object, worst first.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Group<'a> {
+    /// Cgroup, with the process behind it where it is about one.
+    pub(super) object: &'a str,
+    pub(super) findings: Vec<&'a Finding>,
+}
+
+/// Groups in the order of their first finding, which is their worst.
+pub(super) fn by_object(findings: &[Finding]) -> Vec<Group<'_>> {
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for finding in findings {
+        let object = finding.id.split_once(':').map_or(finding.object.as_str(), |(_, object)| object);
+        let place = *places.entry(object).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some(group) => group.findings.push(finding),
+            None => groups.push(Group { object, findings: vec![finding] }),
+        }
+    }
+    groups
+}
+
+impl<'a> Group<'a> {
+    /// The cgroup alone.
+    pub(super) fn cgroup(&self) -> &'a str {
+        self.findings.first().map_or(self.object, |finding| finding.object.as_str())
+    }
+
+    /// What was read, each once.
+    pub(super) fn evidence(&self) -> Vec<&'a Evidence> {
+        let mut said: Vec<&Evidence> = Vec::new();
+        for evidence in self.findings.iter().flat_map(|finding| &finding.evidence) {
+            if !said.contains(&evidence) {
+                said.push(evidence);
+            }
+        }
+        said
+    }
+
+    /// Commands that mend it, each once.
+    pub(super) fn remedies(&self) -> Vec<&'a str> {
+        let mut said: Vec<&str> = Vec::new();
+        for finding in &self.findings {
+            if !said.contains(&finding.remedy.as_str()) {
+                said.push(&finding.remedy);
+            }
+        }
+        said
+    }
+}

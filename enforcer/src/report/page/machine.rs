@@ -1,0 +1,203 @@
+//! The machine as a picture: packages, nodes with their memory, what is near, devices.
+//!
+//! The same drawing is part of the page and, with its own style, what `topology -o svg` writes. What does not fit a box
+//! is cut there and whole in its tooltip; whoever cannot see the picture finds the same in the page's tables.
+//!
+//! Names of devices come from outside: escaped, cut, never anything but text.
+
+use enforcer_core::topology::{Device, Node, Topology};
+use maud::{Markup, PreEscaped, html};
+
+use super::layout::{Detail, Frame, Holder, LINE, Layout, NodeBox, Rect, TITLE, lay_out};
+use crate::report::{text, tree, units, words};
+
+/// The look of the drawing.
+pub(super) const STYLE: &str = include_str!("machine.css");
+
+/// Columns of a tooltip.
+const TOOLTIP: usize = 400;
+/// Width of a character, of which most are narrower.
+const COLUMN: u32 = 8;
+/// Inner margin of a box.
+const MARGIN: u32 = 8;
+
+/// A file of its own: SVG 1.1, ending in a newline.
+pub fn standalone(machine: &Topology) -> String {
+    let layout = lay_out(machine);
+    let drawing = html! {
+        svg xmlns="http://www.w3.org/2000/svg" class="machine" role="img" viewBox=(view_box(&layout))
+            width=(layout.width) height=(layout.height) {
+            title { (tree::headline(machine)) }
+            style { (PreEscaped(STYLE)) }
+            (frames(machine, &layout))
+        }
+    };
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", drawing.into_string())
+}
+
+/// A part of the page.
+pub(super) fn inline(machine: &Topology) -> Markup {
+    let layout = lay_out(machine);
+    html! {
+        svg.machine role="img" aria-labelledby="picture-title" viewBox=(view_box(&layout))
+            width=(layout.width) height=(layout.height) {
+            title id="picture-title" { (tree::headline(machine)) "; the tables below say the same" }
+            (frames(machine, &layout))
+        }
+    }
+}
+
+fn view_box(layout: &Layout<'_>) -> String {
+    format!("0 0 {} {}", layout.width, layout.height)
+}
+
+fn frames(machine: &Topology, layout: &Layout<'_>) -> Markup {
+    html! {
+        @for frame in &layout.frames {
+            g {
+                (rectangle(frame.rect, "frame", 8))
+                @let columns = usize::try_from((frame.rect.width - 2 * MARGIN) / COLUMN).unwrap_or(0);
+                (line(frame.rect, 0, "head", &frame_title(frame), columns))
+                @for one in &frame.boxes { (node_box(machine, one, layout.detail)) }
+            }
+        }
+    }
+}
+
+fn frame_title(frame: &Frame<'_>) -> String {
+    match frame.holder {
+        Holder::Package(package) if frame.boxes.is_empty() => {
+            format!("package {}, of node {}", package.id, units::ids(&package.nodes, 8))
+        }
+        Holder::Package(package) => format!("package {}", package.id),
+        Holder::Packageless => "package unknown".into(),
+        Holder::Memory => "memory, no CPUs".into(),
+    }
+}
+
+fn node_box(machine: &Topology, one: &NodeBox<'_>, detail: Detail) -> Markup {
+    let NodeBox { node, rect, devices } = one;
+    let class = if node.cpus.is_empty() { "node nocpu" } else { "node" };
+    let says = |row: u32, class, text: &str| line(*rect, row, class, text, detail.columns);
+    let shown = devices.len().min(detail.devices);
+    let more = devices.len() - shown;
+    html! {
+        g {
+            title { (text::fit(&tooltip(node, devices), TOOLTIP)) }
+            (rectangle(*rect, class, 4))
+            (says(0, "head", &format!("node {}", node.id)))
+            (says(1, "soft", &cpus(node, detail.columns)))
+            (says(2, "soft", &memory(node, detail.columns)))
+            (bar(node, *rect))
+            @if detail.devices > 0 {
+                (says(4, "soft", &near(machine, node)))
+                @for (row, device) in (5..).zip(&devices[..shown]) {
+                    (says(row, "soft", &device_line(device)))
+                }
+            }
+            @if more > 0 {
+                @let row = if detail.devices > 0 { 5 + detail.devices } else { 4 };
+                (says(u32::try_from(row).unwrap_or(0), "soft", &more_devices(more, shown)))
+            }
+        }
+    }
+}
+
+fn more_devices(more: usize, shown: usize) -> String {
+    if shown > 0 {
+        format!("and {}", units::count(more, "more device"))
+    } else {
+        units::count(more, "device")
+    }
+}
+
+/// The list, or how many there are where that is too long.
+fn cpus(node: &Node, columns: usize) -> String {
+    if node.cpus.is_empty() {
+        return match node.closest_cpu_node {
+            Some(closest) => format!("beside node {closest}"),
+            None => "no CPUs".into(),
+        };
+    }
+    let list = format!("CPUs {}", node.cpus);
+    if list.len() <= columns { list } else { units::count(node.cpus.len(), "CPU") }
+}
+
+/// Size and kind, or the size alone where that is too long.
+fn memory(node: &Node, columns: usize) -> String {
+    match node.mem_total_bytes {
+        Some(0) => "no memory".into(),
+        Some(total) => {
+            let (size, kind) = (units::bytes(total), tree::kind(node.kind));
+            if size.len() + 1 + kind.len() <= columns { format!("{size} {kind}") } else { size }
+        }
+        None => "memory unknown".into(),
+    }
+}
+
+/// `distance 21 to 1-3; 31 to 4-7`, without the node itself where that is as near as it always is.
+fn near(machine: &Topology, node: &Node) -> String {
+    let Some(groups) = tree::distance_group(machine, node.id) else { return "distances unknown".into() };
+    let itself = format!("10 to {}", node.id);
+    match groups.strip_prefix(&itself) {
+        Some("") => String::new(),
+        Some(others) if others.starts_with("; ") => format!("distance {}", &others[2..]),
+        _ => format!("distance {groups}"),
+    }
+}
+
+fn device_line(device: &Device) -> String {
+    let name = device.names.first().map_or(device.address.as_str(), String::as_str);
+    format!("{} {name}", words::device_class(device.class))
+}
+
+fn tooltip(node: &Node, devices: &[&Device]) -> String {
+    let mut parts = vec![format!("node {}", node.id), cpus(node, TOOLTIP), memory(node, TOOLTIP)];
+    parts.extend(node.mem_free_bytes.map(|free| format!("{} free", units::bytes(free))));
+    parts.extend(devices.iter().map(|device| device_line(device)));
+    parts.join("; ")
+}
+
+/// How much of the memory is used; nothing where that is not known.
+fn bar(node: &Node, of: Rect) -> Markup {
+    let (Some(total), Some(free)) = (node.mem_total_bytes.filter(|total| *total > 0), node.mem_free_bytes)
+    else {
+        return html! {};
+    };
+    let (x, y, width) = (of.x + MARGIN, of.y + LINE * 3 + 6, of.width - 2 * MARGIN);
+    let used = scaled(total.saturating_sub(free), total, width);
+    html! {
+        rect.bar x=(x) y=(y) width=(width) height="8" {}
+        rect.used x=(x) y=(y) width=(used) height="8" {}
+    }
+}
+
+/// `part` of `whole` on a scale that ends with `end`, rounded down.
+pub(super) fn scaled(part: u64, whole: u64, end: u32) -> u32 {
+    let scaled = u128::from(part.min(whole)) * u128::from(end) / u128::from(whole.max(1));
+    u32::try_from(scaled).unwrap_or(end)
+}
+
+fn rectangle(rect: Rect, class: &str, radius: u32) -> Markup {
+    let Rect { x, y, width, height } = rect;
+    html! { rect class=(class) x=(x) y=(y) width=(width) height=(height) rx=(radius) {} }
+}
+
+fn line(of: Rect, row: u32, class: &str, text: &str, columns: usize) -> Markup {
+    let (x, y) = (of.x + MARGIN, of.y + row * LINE + LINE.max(TITLE - MARGIN));
+    html! { text class=(class) x=(x) y=(y) { (text::fit(text, columns)) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_never_longer_than_its_frame() {
+        for (part, whole, length) in
+            [(0, 10, 0), (5, 10, 50), (10, 10, 100), (11, 10, 100), (0, 0, 0), (u64::MAX, u64::MAX, 100)]
+        {
+            assert_eq!(scaled(part, whole, 100), length, "{part} of {whole}");
+        }
+    }
+}
