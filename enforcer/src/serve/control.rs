@@ -33,6 +33,7 @@ use crate::{
     engine::{
         Decisions, Gate,
         decisions::{Remembered, unix_ms},
+        top_report,
     },
     kernel::clock,
     log_level::LogLevel,
@@ -70,6 +71,7 @@ pub(super) fn router(control: Control) -> Router {
     Router::new()
         .route(api::STATUS, get(status))
         .route(api::EXPLAIN, get(explain))
+        .route(api::TOP, get(top))
         .route(api::PAUSE, post(pause))
         .route(api::RESUME, post(resume))
         .route(api::LOG_LEVEL, get(log_level).put(set_log_level))
@@ -104,6 +106,11 @@ async fn explain(State(control): Shared, uri: Uri) -> Response {
         Ok(explanation) => answer(&explanation),
         Err(problem) => refuse(&problem),
     }
+}
+
+async fn top(State(control): Shared) -> Response {
+    let latest = control.latest.borrow().clone();
+    answer(&top_report(latest.as_deref(), &control.decisions, control.gate.paused()))
 }
 
 async fn pause(State(control): Shared, Extension(access): Extension<Access>, body: Bytes) -> Response {

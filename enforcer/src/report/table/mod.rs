@@ -7,6 +7,8 @@ mod findings;
 mod host;
 mod workloads;
 
+pub(super) use self::workloads::verdict;
+
 use comfy_table::{ContentArrangement, Table, presets};
 use enforcer_core::audit::{Audit, Summary};
 

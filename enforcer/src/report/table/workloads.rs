@@ -157,7 +157,8 @@ const fn rank(verdict: Verdict) -> u8 {
     }
 }
 
-const fn verdict(verdict: Verdict) -> &'static str {
+/// In one word.
+pub(in crate::report) const fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Aligned => "aligned",
         Verdict::Partial => "partial",
