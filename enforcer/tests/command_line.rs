@@ -20,6 +20,7 @@ fn help_and_version_are_a_success() {
         &["doctor", "--help"],
         &["run", "--help"],
         &["restore", "--help"],
+        &["top", "--help"],
     ] {
         let ended = run(arguments);
         assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
@@ -114,6 +115,9 @@ fn wrong_usage_is_64_and_names_the_value_and_the_cause() {
         (&["run", "--interval", "soon"], "invalid value 'soon' for '--interval"),
         (&["run", "--metrics-listen", "nowhere"], "invalid value 'nowhere' for '--metrics-listen"),
         (&["capture"], "<DIR>"),
+        (&["top", "--interval", "10ms"], "must not be shorter than 500ms"),
+        (&["top", "--no-daemon", "--socket", "/x"], "cannot be used with"),
+        (&["top"], "`top --once` prints one frame as text"),
     ] {
         let ended = run(arguments);
         assert_eq!(ended.code, Some(64), "{arguments:?}: {}", ended.stderr);

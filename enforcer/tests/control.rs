@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Ended, finish, program, unprivileged};
+use common::{Ended, finish, observing_daemon, program, unprivileged};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -49,7 +49,7 @@ impl Daemon {
     fn start_in(root: TempDir, prepare: impl FnOnce(&Path)) -> Self {
         prepare(root.path());
         let socket = root.path().join("run/control.sock");
-        let mut daemon = Self { child: spawn(&root, &socket), socket, root, lines: None };
+        let mut daemon = Self { child: observing_daemon(&root, &socket), socket, root, lines: None };
         daemon.ready();
         daemon
     }
@@ -103,19 +103,6 @@ impl Drop for Daemon {
     }
 }
 
-fn spawn(root: &TempDir, socket: &Path) -> Child {
-    let file = root.path().join("config.toml");
-    let text = format!(
-        "interval = \"1h\"\n[control]\nsocket = \"{}\"\n[sample]\nbpf = false\n[nri]\nenabled = false\n",
-        socket.display()
-    );
-    fs::write(&file, text).unwrap();
-    let mut command = program(&["run", "--metrics-listen", "off", "--config"]);
-    command.arg(&file).arg("--state-dir").arg(root.path().join("state"));
-    let log = fs::File::create(root.path().join("log")).unwrap();
-    command.stderr(log).spawn().unwrap()
-}
-
 #[test]
 fn a_daemon_tells_how_it_fares_and_is_paused_and_resumed() {
     let daemon = Daemon::start();
@@ -154,7 +141,7 @@ fn a_daemon_that_is_started_again_is_still_paused() {
     daemon.ask(&["pause"]);
     for signal in [Signal::KILL, Signal::TERM] {
         daemon.end(signal);
-        daemon.child = spawn(&daemon.root, &daemon.socket);
+        daemon.child = observing_daemon(&daemon.root, &daemon.socket);
         daemon.ready();
         let paused = &daemon.status()["paused"];
         assert!(paused.is_object() && paused["leftSeconds"].is_null(), "{signal:?}: {paused}");
@@ -163,7 +150,7 @@ fn a_daemon_that_is_started_again_is_still_paused() {
     }
     assert!(daemon.ask(&["resume"]).stdout.starts_with("no longer paused"));
     daemon.end(Signal::TERM);
-    daemon.child = spawn(&daemon.root, &daemon.socket);
+    daemon.child = observing_daemon(&daemon.root, &daemon.socket);
     daemon.ready();
     assert_eq!(daemon.status()["paused"], Value::Null, "that the last one has ended is no pause");
 }
@@ -254,8 +241,12 @@ fn a_second_daemon_is_told_who_has_the_socket_and_a_dead_ones_is_replaced() {
     let mut daemon = Daemon::start();
     let pid = daemon.child.id();
     let root = tempfile::tempdir().unwrap();
-    let mut second =
-        Daemon { child: spawn(&root, &daemon.socket), socket: daemon.socket.clone(), root, lines: None };
+    let mut second = Daemon {
+        child: observing_daemon(&root, &daemon.socket),
+        socket: daemon.socket.clone(),
+        root,
+        lines: None,
+    };
     second.ready();
     let log = fs::read_to_string(second.root.path().join("log")).unwrap();
     let said = format!("{} is taken: another process ({pid}) listens on it", daemon.socket.display());
@@ -267,7 +258,7 @@ fn a_second_daemon_is_told_who_has_the_socket_and_a_dead_ones_is_replaced() {
     daemon.end(Signal::KILL);
     assert_eq!(daemon.ask(&["status"]).code, Some(69));
     assert!(daemon.socket.exists(), "nobody was left to remove it");
-    daemon.child = spawn(&daemon.root, &daemon.socket);
+    daemon.child = observing_daemon(&daemon.root, &daemon.socket);
     daemon.ready();
     assert_eq!(daemon.status()["pid"], daemon.child.id());
     daemon.end(Signal::TERM);

@@ -6,6 +6,7 @@
 
 mod control;
 mod plan;
+mod top;
 
 use std::{
     ffi::OsString,
@@ -25,6 +26,7 @@ use enforcer_core::{
 pub use self::{
     control::{Explain, Level, LogLevel, Pause, Resume, Socket, Status},
     plan::Plan,
+    top::{SortBy, Top},
 };
 
 /// What is below the list of commands; docs/commands.md has the same codes.
@@ -45,6 +47,7 @@ Examples:
   numa-enforcer run --mode observe            the daemon, which only watches
   numa-enforcer status                        how the running daemon fares
   numa-enforcer explain /shop/orders-db       what it decided about a workload, and why
+  numa-enforcer top                           nodes, workloads and decisions, live
   numa-enforcer restore                       undo everything the daemon has written";
 
 const AUDIT_HELP: &str = "\
@@ -164,6 +167,11 @@ pub enum Command {
     /// Each decision with its inputs, the places that were considered, the comparison that decided, what it
     /// changed for others, its steps and what became of them, newest first.
     Explain(Explain),
+    /// Show nodes, workloads and what is decided about them, live on the terminal.
+    ///
+    /// Asks the running daemon over its control socket, and looks by itself where none can be asked; the first line
+    /// says which of the two. It changes nothing. `?` shows the keys.
+    Top(Box<Top>),
     /// Have the running daemon write nothing, for a while or until it is resumed.
     ///
     /// It goes on to watch and to report. New containers start without a place, and get one when the pause

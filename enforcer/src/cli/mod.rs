@@ -26,6 +26,7 @@ mod run;
 mod schema;
 mod seen;
 mod terminal;
+mod top;
 mod topology;
 mod what_if;
 mod whole_file;
@@ -67,6 +68,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         Command::Restore(args) => restore::run(&args, out),
         Command::Status(args) => control::status(&args, out),
         Command::Explain(args) => control::explain(&args, out),
+        Command::Top(args) => top::run(&(*args).into(), out),
         Command::Pause(args) => control::pause(&args, out),
         Command::Resume(args) => control::resume(&args, out),
         Command::LogLevel(args) => control::log_level(&args, out),

@@ -19,6 +19,7 @@ mod rebalance;
 mod source;
 #[cfg(test)]
 mod tests;
+mod top;
 mod widening;
 
 use std::{
@@ -33,7 +34,7 @@ use enforcer_core::{
     decide::{self, History, Inputs, Written, decide},
     degraded::Degraded,
     finding::{Severity, assess, with_added},
-    model::{Model, WorkloadModel},
+    model::{Activity, Model, WorkloadModel},
     place::{GrantRecord, Inventory},
     plan::{Outcome, OutcomeResult, Plan, Step},
     policy::{Mode, Policy, placement::Engine as PlacementEngine},
@@ -53,6 +54,7 @@ pub use self::{
     gate::{Gate, Inside},
     placed::Placed,
     source::{LiveSource, Others, Source, SourceError},
+    top::top_report,
     widening::{ReliefSenses, Senses, Widening},
 };
 use crate::{
@@ -324,8 +326,7 @@ impl Engine {
             result.tell(&mut self.totals.rebalance)
         });
         self.source.aim(&decision.aims);
-        degraded.extend(drift::left_alone(&decision));
-        degraded.extend(drift::without_partition(&decision));
+        degraded.extend(drift::left_alone(&decision).chain(drift::without_partition(&decision)));
         let audit = Audit::new(AuditInputs {
             tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
             host: self.host.clone(),
@@ -353,6 +354,7 @@ impl Engine {
             begun_ns: now_ns,
             audit,
             nodes: sample.nodes.clone(),
+            activity: Activity::new(&inventory.machine, &model),
             pods: self.placed.pods(&workloads),
             events: sample.events.as_ref().map(|events| events.counts),
             counters: Counters::of(&sample),

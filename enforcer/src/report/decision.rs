@@ -306,7 +306,8 @@ fn seen(seen: &Seen) -> String {
     [cpus, mems, memory, available].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-fn step(outcome: &Outcome) -> String {
+/// A step, what became of it, and why it was planned.
+pub(super) fn step(outcome: &Outcome) -> String {
     let Outcome { step, result } = outcome;
     let what = match &step.action {
         Action::SetMems { mems, .. } => format!("{mems}"),

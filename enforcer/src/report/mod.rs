@@ -24,6 +24,7 @@ pub mod style;
 pub mod table;
 pub mod text;
 pub mod tick;
+pub mod top;
 pub mod tree;
 pub mod units;
 pub mod widening;

@@ -8,6 +8,7 @@ use enforcer_core::{
     call_times::CallTimes,
     decide::{Decision, DriftCounts},
     id::NodeId,
+    model::Activity,
     plan::{Action, Outcome, OutcomeResult},
     policy::Mode,
     rebalance::RebalanceReport,
@@ -53,6 +54,8 @@ pub struct TickReport {
     pub audit: Audit,
     /// Counters of the nodes at that time.
     pub nodes: BTreeMap<NodeId, NodeSample>,
+    /// Rates since the turn before.
+    pub activity: Activity,
     /// Names of the pods that workloads are containers of.
     pub pods: BTreeMap<CgroupPath, PodNames>,
     /// Events of the kernel side since it was attached; `None` where it tells none.

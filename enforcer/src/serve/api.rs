@@ -9,12 +9,15 @@ use serde::{Deserialize, Serialize};
 use crate::report::{
     decision::Explanation,
     status::{Paused, StatusReport},
+    top::TopReport,
 };
 
 /// How the daemon fares.
 pub const STATUS: &str = "/v1/status";
 /// Decisions about one workload; `?workload=NAME`.
 pub const EXPLAIN: &str = "/v1/explain";
+/// What `top` shows.
+pub const TOP: &str = "/v1/top";
 /// Stop enforcing.
 pub const PAUSE: &str = "/v1/pause";
 /// Go on.
@@ -34,6 +37,8 @@ pub struct Control {
     status: StatusReport,
     /// `GET /v1/explain?workload=NAME`.
     explanation: Explanation,
+    /// `GET /v1/top`.
+    top: TopReport,
     /// Body of `POST /v1/pause`.
     pause_request: PauseRequest,
     /// `POST /v1/pause` and `POST /v1/resume`.

@@ -33,6 +33,7 @@ use crate::{
     engine::{
         Decisions, Gate,
         decisions::{Remembered, unix_ms},
+        top_report,
     },
     host::{cgroup::ControllerRoot, processes::processes_in},
     kernel::clock,
@@ -73,6 +74,7 @@ pub(super) fn router(control: Control) -> Router {
     Router::new()
         .route(api::STATUS, get(status))
         .route(api::EXPLAIN, get(explain))
+        .route(api::TOP, get(top))
         .route(api::PAUSE, post(pause))
         .route(api::RESUME, post(resume))
         .route(api::LOG_LEVEL, get(log_level).put(set_log_level))
@@ -111,6 +113,11 @@ async fn explain(State(control): Shared, uri: Uri) -> Response {
     let cgroup = explanation.workload.cgroup.as_ref().map(|cgroup| control.cgroups.dir(cgroup));
     let listed = tokio::task::spawn_blocking(move || processes_in(&cgroup?).ok().map(Processes::of)).await;
     answer(&Explanation { processes: listed.ok().flatten(), ..explanation })
+}
+
+async fn top(State(control): Shared) -> Response {
+    let latest = control.latest.borrow().clone();
+    answer(&top_report(latest.as_deref(), &control.decisions, control.gate.paused()))
 }
 
 async fn pause(State(control): Shared, Extension(access): Extension<Access>, body: Bytes) -> Response {

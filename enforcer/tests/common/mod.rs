@@ -4,12 +4,13 @@
 #![expect(clippy::unwrap_used, reason = "only tests are here")]
 
 use std::{
-    fs::{self, Permissions},
+    fs::{self, File, Permissions},
     os::unix::{
         fs::{MetadataExt, PermissionsExt},
         process::CommandExt,
     },
-    process::{Command, Output, Stdio},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
     sync::mpsc,
     thread,
     time::Duration,
@@ -85,4 +86,18 @@ pub(crate) fn finish(mut command: Command) -> Ended {
 /// Runs the program with these arguments to its end.
 pub(crate) fn run(arguments: &[&str]) -> Ended {
     finish(program(arguments))
+}
+
+/// A daemon on this host that observes, without eBPF, with its socket there and everything else below `root`; it turns once.
+pub(crate) fn observing_daemon(root: &TempDir, socket: &Path) -> Child {
+    let file = root.path().join("config.toml");
+    let text = format!(
+        "interval = \"1h\"\n[control]\nsocket = \"{}\"\n[sample]\nbpf = false\n[nri]\nenabled = false\n",
+        socket.display()
+    );
+    fs::write(&file, text).unwrap();
+    let mut command = program(&["run", "--metrics-listen", "off", "--config"]);
+    command.arg(&file).arg("--state-dir").arg(root.path().join("state"));
+    let log = File::create(root.path().join("log")).unwrap();
+    command.stderr(log).spawn().unwrap()
 }

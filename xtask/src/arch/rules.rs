@@ -33,6 +33,7 @@ const OWNERS: [(&str, &[&str]); 12] = [
     ("maud", &["enforcer/src/report/"]),
     ("prometheus", &["enforcer/src/report/"]),
     ("axum", &["enforcer/src/serve"]),
+    ("ratatui", &["enforcer/src/report/top/", "enforcer/src/cli/top/"]),
     ("serde_saphyr", &["enforcer/src/discover/manifest/", "enforcer/tests/"]),
     ("tonic", &["enforcer/src/discover/kubelet/", "tests/src/cri/"]),
     (

@@ -11,6 +11,7 @@
 //! attached anew: a rate is never negative and never NaN. A cgroup that was made again at the same path
 //! is another one, with counters of its own. Cost: linear in workloads, nodes and tasks (a logarithmic look-up each).
 
+mod activity;
 mod cpuset;
 mod locality;
 mod rates;
@@ -24,7 +25,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::run_time::{Baseline, RunTime};
-pub use self::{cpuset::nearest_effective, locality::Locality, residency::accessed_bytes};
+pub use self::{
+    activity::{Activity, Rates},
+    cpuset::nearest_effective,
+    locality::Locality,
+    residency::accessed_bytes,
+};
 use crate::{
     id::NodeId,
     sample::{CgroupSample, NodeBytes, Sample, TaskSample},

@@ -9,7 +9,7 @@ use enforcer_core::{
     degraded::Degraded,
     id::NodeId,
     memory_policy::PolicyMode,
-    model::{Traffic, TrafficSource},
+    model::{Activity, Traffic, TrafficSource},
     policy::Mode,
     rebalance::RebalanceReport,
     sample::{
@@ -72,6 +72,7 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
         begun_ns: 0,
         audit,
         nodes: BTreeMap::from([(NodeId(33), node)]),
+        activity: Activity::default(),
         events: Some(EventCounts { told: 5, ring_full: 2, ..EventCounts::default() }),
         counters: BTreeMap::new(),
         kernel_side: None,

@@ -1,0 +1,160 @@
+//! `numa-enforcer top`: the host live on a terminal.
+//!
+//! A thin shell around `report::top`, which has all the thinking. Three threads tell what happens, each over the same
+//! bounded channel: keys, signals, and whoever looks at the host ([`feed`]). This one takes what was told and draws. It
+//! wakes once a second where nothing happens, so that ages stay true.
+//!
+//! Whatever ends it, the terminal is left as it was: the end of the loop, an error, a signal, a panic of any thread.
+
+mod feed;
+mod keys;
+mod screen;
+
+use std::{
+    io::{self, IsTerminal, Write},
+    process,
+    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, anyhow};
+use ratatui::{buffer::Buffer, layout::Rect};
+
+use self::{feed::Feeds, screen::Screen};
+use super::{Exit, UsageError, args, terminal};
+use crate::report::top::{Event, Feed, Sort, State, draw, height_for, to_text};
+
+/// Events that wait; a paste of more waits in the terminal.
+const WAITING: usize = 256;
+/// Longest time between two frames.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How it is looked.
+#[derive(Debug, Clone)]
+pub(super) struct Options {
+    feed: feed::Options,
+    once: bool,
+    sort: Sort,
+    filter: String,
+}
+
+impl From<args::Top> for Options {
+    fn from(args: args::Top) -> Self {
+        let socket = (!args.no_daemon).then_some(args.daemon.socket);
+        Self {
+            feed: feed::Options { socket, interval: args.interval },
+            once: args.once,
+            sort: args.sort.into(),
+            filter: args.filter,
+        }
+    }
+}
+
+pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    if options.once {
+        return once(options, out);
+    }
+    check_terminal()?;
+    let (sender, events) = sync_channel(WAITING);
+    screen::end_on_signals(sender.clone()).context("catching signals")?;
+    let mut screen = Screen::enter().context("taking the terminal")?;
+    let feed = options.feed.clone();
+    spawn("keys", &sender, keys::tell)?;
+    spawn("feed", &sender, move |sender| Feeds::new(&feed).tell(sender))?;
+    drop(sender);
+    let state = State::new(screen.size()?, options.sort, &options.filter);
+    watch(state, &events, &mut screen)?;
+    Ok(Exit::Ok)
+}
+
+/// Draws until it is over.
+fn watch(mut state: State, events: &Receiver<Event>, screen: &mut Screen) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    while !state.has_ended() {
+        screen.draw(&state).context("drawing")?;
+        let first = match events.recv_timeout(SECOND) {
+            Ok(event) => event,
+            Err(RecvTimeoutError::Timeout) => Event::Second,
+            Err(RecvTimeoutError::Disconnected) => return Err(anyhow!("nobody tells anything any longer")),
+        };
+        // What came meanwhile is one frame.
+        for event in std::iter::once(first).chain(events.try_iter().take(WAITING)) {
+            if let Event::Resized(width, height) = event {
+                screen.resized(width, height).context("drawing")?;
+            }
+            state.update(event, begin.elapsed());
+        }
+    }
+    Ok(())
+}
+
+/// One frame, as high as it takes.
+fn once(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let mut feeds = Feeds::new(&options.feed);
+    let mut event = feeds.next();
+    if matches!(event, Event::Told(Feed::Own { .. }, _)) {
+        // Rates take two looks.
+        thread::sleep(options.feed.interval);
+        event = feeds.next();
+    }
+    if let Event::Silent(reason) = event {
+        return Err(anyhow!(reason));
+    }
+    let width = u16::try_from(terminal::style().width).unwrap_or(u16::MAX);
+    let mut state = State::new((width, 0), options.sort, &options.filter);
+    state.update(event, Duration::ZERO);
+    let report = state.report().ok_or_else(|| anyhow!("nothing was told"))?;
+    let nodes = report.turn.as_ref().map_or(0, |turn| turn.nodes.len());
+    let height = height_for(nodes, state.shown(), report.actions.len());
+    state.update(Event::Resized(width, height), Duration::ZERO);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+    draw(&state, &mut buffer, false);
+    write!(out, "{}", to_text(&buffer))?;
+    Ok(Exit::Ok)
+}
+
+/// A screen needs a terminal that can be written anywhere, and keys.
+fn check_terminal() -> Result<(), UsageError> {
+    let refused = |why: &str| Err(UsageError(format!("{why}; `top --once` prints one frame as text")));
+    if !io::stdout().is_terminal() {
+        return refused("standard output is not a terminal");
+    }
+    if !io::stdin().is_terminal() {
+        return refused("standard input is not a terminal, so no key could be read");
+    }
+    match std::env::var_os("TERM") {
+        None => refused("TERM is not set"),
+        Some(term) if term.is_empty() || term == "dumb" => refused("TERM says that the terminal is dumb"),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Starts a thread that tells; it is over when the thread is, for whatever reason.
+fn spawn(
+    name: &str,
+    sender: &SyncSender<Event>,
+    tell: impl FnOnce(&SyncSender<Event>) + Send + 'static,
+) -> anyhow::Result<()> {
+    let last = Last(sender.clone());
+    let telling = move || tell(&last.0);
+    thread::Builder::new()
+        .name(name.into())
+        .spawn(telling)
+        .with_context(|| format!("starting the thread `{name}`"))?;
+    Ok(())
+}
+
+/// Says that it is time to end when it is dropped, by a panic too.
+struct Last(SyncSender<Event>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            // It was said, and the terminal was given back, by the hook of the screen.
+            process::exit(Exit::Undetermined.code().into());
+        }
+        // Nobody is left who would not know.
+        let _ = self.0.send(Event::End);
+    }
+}

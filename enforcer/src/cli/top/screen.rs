@@ -1,0 +1,133 @@
+//! The terminal: taken, drawn on, and given back as it was, whatever happens.
+//!
+//! Written through a file descriptor of our own, because standard output is locked by the thread that prints, and a panic of
+//! another thread must be able to give the terminal back all the same.
+
+use std::{
+    fs::File,
+    future::pending,
+    io::{self, BufWriter, Write},
+    os::fd::AsFd,
+    panic, process,
+    sync::mpsc::{SyncSender, TrySendError},
+    thread,
+    time::Duration,
+};
+
+use ratatui::{
+    Terminal,
+    backend::CrosstermBackend,
+    crossterm::{
+        cursor::{Hide, Show},
+        execute,
+        terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
+    },
+    layout::Rect,
+};
+use tokio::{
+    runtime::Builder,
+    signal::unix::{SignalKind, signal},
+    time::{sleep, timeout},
+};
+
+use super::super::{Exit, terminal::style};
+use crate::{
+    report::top::{Event, State, draw},
+    signals::GRACE,
+};
+
+/// Until it is tried again to tell somebody who was told too much.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// A terminal that is ours until this is dropped.
+pub(super) struct Screen {
+    terminal: Terminal<CrosstermBackend<BufWriter<File>>>,
+    colour: bool,
+}
+
+impl Screen {
+    /// Takes it.
+    pub(super) fn enter() -> io::Result<Self> {
+        let mut writer = BufWriter::new(stdout()?);
+        let colour = style().colour;
+        enable_raw_mode()?;
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            leave();
+            before(info);
+        }));
+        let entered = execute!(writer, EnterAlternateScreen, Hide);
+        let terminal = entered.and_then(|()| Terminal::new(CrosstermBackend::new(writer)));
+        // Nothing is left behind by a screen that could not be had.
+        let terminal = terminal.inspect_err(|_error| leave())?;
+        Ok(Self { terminal, colour })
+    }
+
+    /// Columns and rows.
+    pub(super) fn size(&self) -> io::Result<(u16, u16)> {
+        self.terminal.size().map(|size| (size.width, size.height))
+    }
+
+    /// It has that size now: the next frame is drawn as a whole. Clearing it would ask the terminal where the cursor is,
+    /// and whoever reads keys would get the answer.
+    pub(super) fn resized(&mut self, width: u16, height: u16) -> io::Result<()> {
+        self.terminal.resize(Rect::new(0, 0, width, height))
+    }
+
+    pub(super) fn draw(&mut self, state: &State) -> io::Result<()> {
+        let colour = self.colour;
+        self.terminal.draw(|frame| draw(state, frame.buffer_mut(), colour)).map(|_frame| ())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+/// Standard output, without its lock.
+fn stdout() -> io::Result<File> {
+    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
+}
+
+/// Gives the terminal back. Where that fails there is none any longer.
+fn leave() {
+    let _ = disable_raw_mode();
+    let _ = stdout().and_then(|mut out| {
+        execute!(out, LeaveAlternateScreen, Show)?;
+        out.flush()
+    });
+}
+
+/// Says that it is time to end when a signal asks for that. A terminal that takes nothing more holds up who draws: the
+/// process ends in any case soon.
+pub(super) fn end_on_signals(sender: SyncSender<Event>) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let context = runtime.enter();
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    drop(context);
+    let wait = move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hangup.recv() => {}
+            }
+            let told = async {
+                while let Err(TrySendError::Full(_)) = sender.try_send(Event::End) {
+                    sleep(AGAIN).await;
+                }
+                // Who does not come to its end is held up; the grace is for that.
+                pending::<()>().await;
+            };
+            let _late = timeout(GRACE, told).await;
+        });
+        let _ = disable_raw_mode();
+        process::exit(Exit::Ok.code().into());
+    };
+    thread::Builder::new().name("signals".into()).spawn(wait)?;
+    Ok(())
+}

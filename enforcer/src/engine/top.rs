@@ -1,0 +1,29 @@
+//! What `top` is told, put together from the latest turn and the latest decisions.
+
+use std::{process, time::Duration};
+
+use super::decisions::{Decisions, unix_ms};
+use crate::{
+    kernel::clock,
+    report::{
+        status::Paused,
+        tick::TickReport,
+        top::{Action, TOP_SCHEMA_VERSION, TopReport, Turn},
+    },
+};
+
+/// As of now; the turn is `None` before the first one is over.
+pub fn top_report(latest: Option<&TickReport>, decisions: &Decisions, paused: Option<Paused>) -> TopReport {
+    let all = decisions.all();
+    let records = all.iter().flat_map(|one| one.records.iter().map(|record| (&one.subject, &**record)));
+    let age = |turn: &TickReport| Duration::from_nanos(clock::now_ns().saturating_sub(turn.begun_ns));
+    TopReport {
+        schema_version: TOP_SCHEMA_VERSION,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: process::id(),
+        now_unix_ms: unix_ms(),
+        paused,
+        turn: latest.map(|turn| Turn::new(turn, age(turn).as_secs())),
+        actions: Action::newest(records),
+    }
+}

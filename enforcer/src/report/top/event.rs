@@ -1,0 +1,63 @@
+//! What happens to the screen: keys, sizes, reports, silence.
+
+use std::time::Duration;
+
+use super::report::TopReport;
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A key was pressed.
+    Key(Key),
+    /// The terminal has so many columns and rows.
+    Resized(u16, u16),
+    /// A second went by.
+    Second,
+    /// Somebody told something.
+    Told(Feed, Box<TopReport>),
+    /// Nobody did, and why.
+    Silent(String),
+    /// It is time to end.
+    End,
+}
+
+/// A key, as far as there is a meaning to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    /// A character.
+    Char(char),
+    /// One up.
+    Up,
+    /// One down.
+    Down,
+    /// A screen up.
+    PageUp,
+    /// A screen down.
+    PageDown,
+    /// To the first.
+    Home,
+    /// To the last.
+    End,
+    /// Enter.
+    Enter,
+    /// Escape.
+    Escape,
+    /// Backspace.
+    Backspace,
+    /// Control-C.
+    Interrupt,
+}
+
+/// Who tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Feed {
+    /// A running daemon, over its control socket.
+    Daemon,
+    /// This process looks by itself.
+    Own {
+        /// Why, in some words: `no daemon`.
+        because: String,
+        /// How often.
+        every: Duration,
+    },
+}

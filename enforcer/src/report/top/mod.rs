@@ -1,0 +1,35 @@
+//! `top`: the host as it is now, on a terminal.
+//!
+//! ```text
+//! TopReport, keys, size --> State (what is shown) --> draw (cells)
+//! ```
+//!
+//! Both arrows are pure functions. [`State`] is what was told last, the order, the filter, the selection and a bounded
+//! history; [`draw`] makes cells of it and remembers nothing. Who asks the daemon, reads keys and owns the terminal
+//! is `cli/top`. Neither panics, whatever the size of the terminal, the keys, and the names that others have chosen:
+//! every text goes through `report::text` first.
+//!
+//! Meaning is never in colour alone: verdicts are words, and what is selected is marked.
+
+mod action;
+mod event;
+mod history;
+mod layout;
+mod order;
+mod pages;
+mod report;
+mod state;
+mod view;
+
+pub use self::{
+    action::Action,
+    event::{Event, Feed, Key},
+    layout::height_for,
+    order::Sort,
+    report::{TOP_SCHEMA_VERSION, TopReport, Turn},
+    state::{State, View},
+    view::{draw, to_text},
+};
+
+#[cfg(test)]
+pub(crate) mod tests;
