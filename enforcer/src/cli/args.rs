@@ -4,6 +4,7 @@
 
 mod control;
 mod plan;
+mod replay;
 
 use std::{
     net::{AddrParseError, SocketAddr},
@@ -15,18 +16,20 @@ use std::{
 use clap::{Parser, Subcommand, ValueEnum};
 use enforcer_core::{
     finding::Severity,
-    policy::{HumanDuration, Mode, Policy},
+    policy::{ByteSize, HumanDuration, Mode, Policy},
 };
 
 pub use self::{
     control::{Explain, Level, LogLevel, Pause, Resume, Socket, Status},
     plan::Plan,
+    replay::Replay,
 };
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0   aligned, or the command did what it was asked
-  1   audit: a finding at or above --fail-on; plan: a pod that was not admitted
+  1   audit: a finding at or above --fail-on; plan: a pod that was not admitted; replay: a turn that
+      comes out differently
   2   could not determine, or failed while running (no such --root, no permission)
   64  wrong usage: an unknown flag, a bad value, a configuration that is not valid
   69  status, explain, pause, resume, log-level: no daemon runs
@@ -41,6 +44,7 @@ Examples:
   numa-enforcer run --mode observe            the daemon, which only watches
   numa-enforcer status                        how the running daemon fares
   numa-enforcer explain /shop/orders-db       what it decided about a workload, and why
+  numa-enforcer replay turns.rec              what this version decides on recorded turns
   numa-enforcer restore                       undo everything the daemon has written";
 
 const AUDIT_HELP: &str = "\
@@ -129,6 +133,12 @@ pub enum Command {
     ///
     /// Flags win over the configuration file.
     Run(Run),
+    /// Take recorded turns again, and show where they come out differently.
+    ///
+    /// Gives what `run --record` has written to the code that decides, turn by turn, and compares what it
+    /// decides now with what was recorded. With --policy it is asked what another configuration would have
+    /// done in each of these turns. Changes nothing, and needs neither root nor the recorded host.
+    Replay(Replay),
     /// Put back every original value that the daemon has overwritten.
     ///
     /// Reads the journal and writes back each original value that the daemon has overwritten, newest
@@ -252,6 +262,7 @@ Examples:
   numa-enforcer run --once
   numa-enforcer run --mode enforce --config /etc/numa-enforcer.toml
   numa-enforcer run --config /etc/numa-enforcer.toml --check
+  numa-enforcer run --record /var/lib/numa-enforcer/turns.rec
 
 A configuration that cannot be read exits with 2, one that is not valid with 64.")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -282,6 +293,13 @@ pub struct Run {
     /// what it stored for them
     #[arg(long)]
     pub restore_on_exit: bool,
+    /// Append to FILE what each tick decides from, decides and does, for `replay`; only root and the
+    /// daemon's own user can read it
+    #[arg(long, value_name = "FILE", conflicts_with = "check")]
+    pub record: Option<PathBuf>,
+    /// Largest size of that file; recording ends there
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "record")]
+    pub record_limit: ByteSize,
     /// Log each event that the eBPF programs see, for debugging; off, it costs nothing
     #[arg(long)]
     pub bpf_log: bool,
@@ -452,6 +470,8 @@ pub enum SchemaOf {
     Topology,
     /// `doctor -o json`.
     Doctor,
+    /// `replay -o json`.
+    Replay,
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! | code | meaning |
 //! |---|---|
 //! | 0 | aligned, or the command did what it was asked |
-//! | 1 | `audit`: a finding at or above `--fail-on`; `plan`: a pod that was not admitted |
+//! | 1 | `audit`: a finding at or above `--fail-on`; `plan`: a pod that was not admitted; `replay`: a turn that comes out differently |
 //! | 2 | could not determine, or failed while running: a root or file that is not there, no permission |
 //! | 64 | the request itself is wrong: an unknown flag, a bad duration, a configuration that is not valid |
 //! | 69 | `status`, `explain`, `pause`, `resume`, `log-level`: no daemon runs (`EX_UNAVAILABLE` of sysexits.h) |
@@ -30,6 +30,8 @@ pub enum Exit {
     Findings,
     /// Pods that were not admitted.
     Rejected,
+    /// Turns that come out differently.
+    Different,
     /// Could not determine, or failed.
     Undetermined,
     /// The request is wrong.
@@ -52,7 +54,7 @@ impl Exit {
     pub const fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
-            Self::Findings | Self::Rejected => 1,
+            Self::Findings | Self::Rejected | Self::Different => 1,
             Self::Undetermined => 2,
             Self::Usage => 64,
             Self::NoDaemon => 69,

@@ -5,7 +5,8 @@
 //! handed the time as a value, the host as a [`Source`] and the writing as an [`Actuator`], so a
 //! recording can take the place of the first and a dry run that of the second.
 //!
-//! It decides nothing itself and knows no kernel detail.
+//! It decides nothing itself and knows no kernel detail. What it decides from is recorded where that is asked for, so that
+//! the same turn can be taken again (`replay` in the core).
 
 mod calls;
 mod cold_start;
@@ -30,13 +31,14 @@ use std::{
 use enforcer_core::{
     audit::{Audit, AuditInputs, Host, Tool},
     cold_start::ColdStarts,
-    decide::{self, History, Inputs, Written, decide},
+    decide::{self, History, Inputs, Written},
     degraded::Degraded,
     finding::{Severity, assess, with_added},
     model::{Model, WorkloadModel},
     place::{GrantRecord, Inventory},
     plan::{Outcome, OutcomeResult, Plan, Step},
     policy::{Mode, Policy, placement::Engine as PlacementEngine},
+    replay::{self, Taken, Terms},
     sample::Sample,
     set::NodeSet,
     topology::Topology,
@@ -56,8 +58,9 @@ pub use self::{
     widening::{ReliefSenses, Senses, Widening},
 };
 use crate::{
-    enforce::{Actuator, Applied, DryRunActuator, apply_plan, cpuset::CpusetTree},
+    enforce::{Actuator, Applied, DryRunActuator, apply_plan, cpuset::CpusetTree, pages::PageMoveLimits},
     observe::{KeptCgroups, PressureTap},
+    record::{PartRef, Recorder},
     report::tick::{Counters, TICK_SCHEMA_VERSION, TickReport, Totals},
     report::widening::WideningReport,
 };
@@ -87,6 +90,7 @@ pub struct Engine {
     /// Whose memory nodes are in the journal as they were before.
     recorded_mems: BTreeSet<(CgroupPath, Option<u64>)>,
     demotion: Demotion,
+    recorder: Option<Recorder>,
     /// Nothing may be written, because it could not be undone.
     barred: bool,
     totals: Totals,
@@ -127,6 +131,7 @@ impl Engine {
             narrowing: Narrowing::default(),
             recorded_mems: BTreeSet::new(),
             demotion: Demotion::default(),
+            recorder: None,
             barred: false,
             totals: Totals { config_good: true, ..Totals::default() },
         }
@@ -145,6 +150,11 @@ impl Engine {
     /// Keeps what containers read true after each turn.
     pub fn set_exposure(&mut self, exposure: Exposure) {
         self.exposure = exposure;
+    }
+
+    /// Records each turn from now on.
+    pub fn set_recorder(&mut self, recorder: Recorder) {
+        self.recorder = Some(recorder);
     }
 
     /// Has memory nodes added to workloads that run short, between the turns.
@@ -281,7 +291,15 @@ impl Engine {
         degraded.extend(self.look_beside());
 
         let model = Model::new(&inventory.machine, &workloads, &sample, self.before.as_ref());
-        let (declarations, owners) = self.placed.owners(&workloads, &sample, &model, &self.policy);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.begin();
+        }
+        let (declarations, owners) =
+            self.placed.owners(&workloads, &sample, &model, &self.policy, |facts| {
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.note(PartRef::Facts(facts));
+                }
+            });
         let findings = assess(inventory, &workloads, &sample, &model, &self.policy, &owners, &declarations);
         self.history.prune(&self.policy, now_ns);
         self.history.drift.expect(&self.placed.told_lately());
@@ -291,7 +309,7 @@ impl Engine {
         let may_move = self.writes() && paused.is_none();
         self.demotion.follow(inventory, &workloads, &sample, &declarations, &self.policy, may_move);
         self.end_cold_starts(&workloads, &model, &sample, now_ns);
-        let (mut decision, rebalanced) = {
+        let Taken { mut decision, rebalanced } = {
             let mut state = self.placed.lock();
             state.hold(paused.is_some());
             let State { allocations, containers, .. } = &mut *state;
@@ -313,15 +331,22 @@ impl Engine {
                 partitioned: &partitioned,
                 now_ns,
             };
-            let decision = decide(&inputs, allocations);
-            self.source.look_at_partitions(decision.about_partitions(&partitioned));
-            let rebalanced = rebalance::turn(&inputs, allocations, &decision, may_move);
-            (decision, rebalanced)
+            let terms = Terms { may_begin: may_move, bytes_per_turn: PageMoveLimits::default().bytes };
+            if let Some(recorder) = &mut self.recorder {
+                recorder.inputs(&inputs, inventory, allocations, self.before.as_ref(), terms);
+            }
+            let taken = replay::take(&inputs, allocations, terms);
+            self.source.look_at_partitions(taken.decision.about_partitions(&partitioned));
+            taken
         };
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(PartRef::Decision(&decision));
+            recorder.note(PartRef::Rebalanced(rebalanced.as_ref().map(|(turn, _)| turn)));
+        }
         let guarded = std::mem::take(&mut decision.guarded);
-        let rebalanced = rebalanced.map(|result| {
-            self.history.rebalance.clone_from(&result.past);
-            result.tell(&mut self.totals.rebalance)
+        let rebalanced = rebalanced.map(|(turn, past)| {
+            self.history.rebalance = past;
+            rebalance::tell(turn, &mut self.totals.rebalance)
         });
         self.source.aim(&decision.aims);
         degraded.extend(drift::left_alone(&decision));
@@ -341,6 +366,10 @@ impl Engine {
             only_misaligned: false,
         });
         let applied = self.carry_out(&decision, paused.is_some(), now_ns);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(PartRef::Outcomes(&applied.outcomes));
+            recorder.end();
+        }
         self.decisions().note_turn(&workloads, &decision, &applied.outcomes, paused.is_some());
         self.keep(&decision, &applied, paused.is_some(), now_ns);
         self.exposure.refresh(&self.placed);
@@ -402,6 +431,7 @@ impl Engine {
         missing.extend(self.placed.degraded());
         missing.extend(self.exposure.degraded());
         missing.extend(self.demotion.degraded());
+        missing.extend(self.recorder.as_ref().and_then(Recorder::degraded));
         missing.extend(self.standing.iter().cloned());
         missing
     }

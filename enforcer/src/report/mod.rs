@@ -11,6 +11,7 @@ pub mod json;
 pub mod metrics;
 pub mod plan_table;
 pub mod rebalance_text;
+pub mod replay_text;
 pub mod runtime;
 pub mod status;
 pub mod style;
