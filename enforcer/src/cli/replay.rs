@@ -47,7 +47,9 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
                 replay.turn(turn.situation, &turn.made, &turn.outcomes, turn.dropped);
             }
             Ok(Recorded::End) => break (None, None),
-            Ok(Recorded::Torn(offset)) => break (Some(format!("in the middle of a turn, at byte {offset}")), None),
+            Ok(Recorded::Torn(offset)) => {
+                break (Some(format!("in the middle of a turn, at byte {offset}")), None);
+            }
             // What is before the damage is worth telling.
             Err(error) => break (Some(error.to_string()), Some(error)),
         }

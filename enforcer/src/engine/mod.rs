@@ -294,12 +294,11 @@ impl Engine {
         if let Some(recorder) = &mut self.recorder {
             recorder.begin();
         }
-        let (declarations, owners) =
-            self.placed.owners(&workloads, &sample, &model, &self.policy, |facts| {
-                if let Some(recorder) = &mut self.recorder {
-                    recorder.note(PartRef::Facts(facts));
-                }
-            });
+        let (declarations, owners) = self.placed.owners(&workloads, &sample, &model, &self.policy, |facts| {
+            if let Some(recorder) = &mut self.recorder {
+                recorder.note(PartRef::Facts(facts));
+            }
+        });
         let findings = assess(inventory, &workloads, &sample, &model, &self.policy, &owners, &declarations);
         self.history.prune(&self.policy, now_ns);
         self.history.drift.expect(&self.placed.told_lately());

@@ -163,12 +163,12 @@ impl<R: Read> Frames<R> {
         if self.stored.is_empty() {
             return Ok(Found::End);
         }
-        let Some(header) = self.stored.first_chunk::<HEADER>().filter(|header| **header != [0; HEADER]) else {
+        let Some(header) = self.stored.first_chunk::<HEADER>().filter(|header| **header != [0; HEADER])
+        else {
             return Ok(Found::Torn);
         };
-        let number = |at: usize| {
-            header[at..].first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes))
-        };
+        let number =
+            |at: usize| header[at..].first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         if crc32fast::hash(&header[..12]) != number(12) {
             return Err(self.failed(RecordingProblem::Checksum("frame's header")));
         }

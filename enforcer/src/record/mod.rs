@@ -26,3 +26,6 @@ pub use self::{
     recorder::Recorder,
     writer::{OpenError, Target},
 };
+
+#[cfg(test)]
+mod tests;

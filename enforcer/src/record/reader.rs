@@ -81,7 +81,8 @@ impl<R: Read> Reader<R> {
         let parts = self.parts()?;
         let missing = |part| self.frames.failed(RecordingProblem::Missing(part));
         let turn = parts.iter().find_map(|part| if let Part::Turn(turn) = part { Some(turn) } else { None });
-        let TurnPart { daemon, key, dropped, now_ns, terms } = turn.cloned().ok_or_else(|| missing("turn"))?;
+        let TurnPart { daemon, key, dropped, now_ns, terms } =
+            turn.cloned().ok_or_else(|| missing("turn"))?;
         let had = std::mem::take(&mut self.situation.sample);
         if key {
             self.situation = Situation::default();

@@ -134,6 +134,12 @@ impl Recorder {
         self.frame.clear();
     }
 
+    /// Waits until the latest turn is written, or never will be.
+    #[cfg(test)]
+    pub(super) fn settle(&mut self) {
+        self.writer.settle();
+    }
+
     /// Why turns are no longer recorded, if that is so.
     pub fn degraded(&self) -> Option<Degraded> {
         let effect = "turns are no longer recorded; the recording ends with the one before";

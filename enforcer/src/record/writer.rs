@@ -47,16 +47,6 @@ pub enum OpenError {
         #[source]
         cause: RecordingError,
     },
-    /// There is no room.
-    #[error("recording to {path}: it has {length} of at most {limit} bytes", path = path.display())]
-    Full {
-        /// Which file.
-        path: PathBuf,
-        /// What it has.
-        length: u64,
-        /// What it may have.
-        limit: u64,
-    },
 }
 
 /// A file that is ready to be appended to.
@@ -70,7 +60,8 @@ pub struct Target {
 
 impl Target {
     /// Makes the file, for nobody else to read, or goes on with a recording that is there: what a crash has left of half a turn is cut
-    /// off. Held against a second daemon until it is closed.
+    /// off. Held against a second daemon until it is closed. One that has no room left is no error: a daemon that is started
+    /// again must not fail because of it, and says that nothing is recorded.
     pub fn open(path: &Path, limit: u64) -> Result<Self, OpenError> {
         let mut options = OpenOptions::new();
         let file = open_ours(options.read(true).append(true).create(true), path)
@@ -93,9 +84,6 @@ impl Target {
         } else {
             target.length = target.whole()?;
             target.file.set_len(target.length).map_err(failed("cutting", path))?;
-        }
-        if target.length >= limit {
-            return Err(OpenError::Full { path: path.to_owned(), length: target.length, limit });
         }
         Ok(target)
     }
@@ -130,7 +118,10 @@ impl Medium for Target {
         let path = self.path.display();
         let Some(frame) = frame::encode(plain) else { return Err(format!("{path}: a turn is too large")) };
         if self.length + frame.len() as u64 > self.limit {
-            return Err(format!("{path} has {} of at most {} bytes (--record-limit)", self.length, self.limit));
+            return Err(format!(
+                "{path} has {} of at most {} bytes (--record-limit)",
+                self.length, self.limit
+            ));
         }
         let length = self.length;
         let written = self.append(&frame);
@@ -201,6 +192,12 @@ impl Writer {
                 Handed::Over
             }
         }
+    }
+
+    /// Waits until a frame is written; the buffer is gone.
+    #[cfg(test)]
+    pub(super) fn settle(&self) {
+        let _ = self.back.recv();
     }
 
     /// Why nothing is written any longer.

@@ -76,7 +76,9 @@ fn listed(row: &mut impl FnMut(&str, &str), name: &str, mut lines: impl Iterator
 fn action(action: &Action) -> String {
     match action {
         Action::SetCpus { cgroup, cpus } => format!("{cgroup}: CPUs {}", units::ids(cpus, LIST_WIDTH)),
-        Action::SetMems { cgroup, mems } => format!("{cgroup}: memory nodes {}", units::ids(mems, LIST_WIDTH)),
+        Action::SetMems { cgroup, mems } => {
+            format!("{cgroup}: memory nodes {}", units::ids(mems, LIST_WIDTH))
+        }
         Action::SetExclusive { cgroup, cpus } => {
             format!("{cgroup}: CPUs for partitions below {}", units::ids(cpus, LIST_WIDTH))
         }

@@ -96,7 +96,10 @@ mod tests {
             exclusive: "2-3".parse().unwrap(),
             shared: Some(SharedCpus::new("4-7".parse().unwrap(), 500)),
             mems: "1".parse().unwrap(),
-            memory: vec![claim(MemoryResource::Memory, 7), claim(MemoryResource::Hugepages(2 << 20), 2 << 20)],
+            memory: vec![
+                claim(MemoryResource::Memory, 7),
+                claim(MemoryResource::Hugepages(2 << 20), 2 << 20),
+            ],
             cold_start: Some(ColdStart {
                 after: std::time::Duration::from_millis(1500),
                 mems: "0".parse().unwrap(),

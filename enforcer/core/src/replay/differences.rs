@@ -82,9 +82,8 @@ pub fn differences(recorded: &Made, now: &Made) -> Option<TurnDifference> {
     let standing = |decision: &Decision| -> Vec<_> {
         decision.targets.iter().map(|(cgroup, target)| (cgroup.clone(), target.standing)).collect()
     };
-    let without = |decision: &Decision| -> Vec<CgroupPath> {
-        decision.without_partition.keys().cloned().collect()
-    };
+    let without =
+        |decision: &Decision| -> Vec<CgroupPath> { decision.without_partition.keys().cloned().collect() };
     let otherwise = [
         ("groups", then.plan.groups != today.plan.groups),
         ("in-place", then.in_place != today.in_place),

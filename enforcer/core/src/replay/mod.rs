@@ -160,6 +160,5 @@ impl Situation {
     }
 }
 
-
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,9 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{BTreeMap, CgroupPath, Containers, Documents, Expected, Holder, Member, Pod, PodRequest, QosClass};
+use super::{
+    BTreeMap, CgroupPath, Containers, Documents, Expected, Holder, Member, Pod, PodRequest, QosClass,
+};
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -27,7 +29,8 @@ struct Lines<'a>(&'a Containers);
 
 impl<'a> Serialize for Lines<'a> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let line = |(id, holder): (&'a String, &'a Holder)| Line { id, holder, cgroup: self.0.cgroup_of(holder) };
+        let line =
+            |(id, holder): (&'a String, &'a Holder)| Line { id, holder, cgroup: self.0.cgroup_of(holder) };
         serializer.collect_seq(self.0.holders.iter().map(line))
     }
 }
@@ -92,6 +95,9 @@ mod tests {
         assert_eq!(containers.holder("2").unwrap().name(), "b");
         assert!(!containers.expects(&cgroup));
         let again = serde_json::to_string(&containers).unwrap();
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&again).unwrap(), serde_json::from_str::<serde_json::Value>(text).unwrap());
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&again).unwrap(),
+            serde_json::from_str::<serde_json::Value>(text).unwrap()
+        );
     }
 }
