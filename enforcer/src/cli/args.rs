@@ -262,7 +262,7 @@ Examples:
   numa-enforcer run --once
   numa-enforcer run --mode enforce --config /etc/numa-enforcer.toml
   numa-enforcer run --config /etc/numa-enforcer.toml --check
-  numa-enforcer run --record /var/lib/numa-enforcer/turns.rec
+  numa-enforcer run --record /run/numa-enforcer/turns.rec
 
 A configuration that cannot be read exits with 2, one that is not valid with 64.")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]

@@ -147,6 +147,8 @@ pub(super) enum Handed {
 pub(super) struct Writer {
     to: Option<SyncSender<Vec<u8>>>,
     back: Receiver<Vec<u8>>,
+    /// An empty buffer that came back.
+    spare: Vec<u8>,
     ended: Arc<OnceLock<String>>,
 }
 
@@ -171,15 +173,18 @@ impl Writer {
             }
         };
         thread::Builder::new().name("recording".into()).spawn(write)?;
-        Ok(Self { to: Some(to), back, ended })
+        Ok(Self { to: Some(to), back, spare: Vec::new(), ended })
     }
 
     /// Hands a frame over, and leaves an empty buffer in its place.
     pub(super) fn hand(&mut self, frame: &mut Vec<u8>) -> Handed {
         let Some(to) = &self.to else { return Handed::Over };
+        if let Ok(spare) = self.back.try_recv() {
+            self.spare = spare;
+        }
         match to.try_send(std::mem::take(frame)) {
             Ok(()) => {
-                *frame = self.back.try_recv().unwrap_or_default();
+                *frame = std::mem::take(&mut self.spare);
                 Handed::Over
             }
             Err(TrySendError::Full(back)) => {
