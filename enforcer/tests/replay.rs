@@ -18,7 +18,8 @@ fn recorded(dir: &TempDir) -> PathBuf {
     let file = dir.path().join("turns.rec");
     let state = dir.path().join("state");
     let [file_text, state] = [&file, &state].map(|path| path.to_str().unwrap());
-    let ended = run(&["run", "--once", "--metrics-listen", "off", "--state-dir", state, "--record", file_text]);
+    let ended =
+        run(&["run", "--once", "--metrics-listen", "off", "--state-dir", state, "--record", file_text]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     file
 }
@@ -28,7 +29,8 @@ fn replay(file: &Path, more: &[&str]) -> Ended {
 }
 
 fn report(ended: &Ended) -> Value {
-    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", ended.stdout, ended.stderr))
+    serde_json::from_str(&ended.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", ended.stdout, ended.stderr))
 }
 
 #[test]
@@ -89,7 +91,8 @@ fn what_is_no_whole_recording_says_where() {
 fn kept_recordings_give_the_same_plans() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/recordings");
     let all = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
-    let recordings: Vec<PathBuf> = all.filter(|path| path.extension().is_some_and(|it| it == "rec")).collect();
+    let recordings: Vec<PathBuf> =
+        all.filter(|path| path.extension().is_some_and(|it| it == "rec")).collect();
     assert!(!recordings.is_empty(), "{} has none", folder.display());
     let mut different = 0;
     for path in recordings {

@@ -3,7 +3,7 @@
 //! Cost: what serde takes to write the parts, which is most of it the sample. Buffers come back from the writer and are
 //! used again, and of each lasting part the line before is kept to compare with. Nothing here waits or touches a file.
 
-use std::{mem, sync::Arc};
+use std::sync::Arc;
 
 use enforcer_core::{
     decide::Inputs,
@@ -150,7 +150,6 @@ impl Recorder {
 impl Drop for Recorder {
     /// What was handed on is written, if the disk does not take long.
     fn drop(&mut self) {
-        drop(mem::take(&mut self.frame));
         self.writer.finish();
     }
 }

@@ -143,7 +143,7 @@ fn what_is_no_recording_of_ours_is_left_as_it_is() {
     let path = dir.path().join("turns.rec");
     fs::write(&path, "precious").unwrap();
     let error = Target::open(&path, 1 << 20).unwrap_err().to_string();
-    assert!(error.contains("turns.rec: at byte 0: not a recording"), "{error}");
+    assert!(error.contains("turns.rec, which is left as it is: at byte 0: not a recording"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), b"precious");
 
     fs::remove_file(&path).unwrap();

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, OnceLock,
-        mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel},
+        mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel},
     },
     thread,
     time::{Duration, Instant},
@@ -39,7 +39,7 @@ pub enum OpenError {
     #[error(transparent)]
     File(#[from] FileError),
     /// What is there was not written by a daemon, or is damaged: it is left as it is.
-    #[error("recording to {path}: {cause}; it is left as it is", path = path.display())]
+    #[error("recording to {path}, which is left as it is: {cause}", path = path.display())]
     Damaged {
         /// Which file.
         path: PathBuf,
@@ -107,6 +107,14 @@ impl Target {
     }
 }
 
+impl Drop for Target {
+    /// A process that is being started has a copy of the open file for a moment, and the lock would live as long as that.
+    fn drop(&mut self) {
+        // It fails only if it is no lock any more.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 /// Where frames go.
 pub(super) trait Medium: Send {
     /// Appends a turn's lines as a frame; an error is for good.
@@ -131,6 +139,21 @@ impl Medium for Target {
             format!("writing {path}: {error}")
         })
     }
+}
+
+/// Writes frames until there are no further ones, and gives their buffers back.
+fn write_all(
+    mut medium: impl Medium,
+    frames: &Receiver<Vec<u8>>,
+    done: &Sender<Vec<u8>>,
+) -> Result<(), String> {
+    for mut plain in frames {
+        medium.write(&plain)?;
+        plain.clear();
+        // Nobody wants it back once the daemon ends.
+        let _ = done.send(plain);
+    }
+    Ok(())
 }
 
 /// What became of a frame.
@@ -158,19 +181,14 @@ impl Writer {
         let (done, back) = channel();
         let ended = Arc::new(OnceLock::new());
         let reason = Arc::clone(&ended);
-        let mut medium = medium;
         let write = move || {
-            for mut plain in frames {
-                if let Err(error) = medium.write(&plain) {
-                    tracing::warn!("turns are no longer recorded: {error}");
-                    // Set once: the thread ends here.
-                    let _ = reason.set(error);
-                    return;
-                }
-                plain.clear();
-                // Nobody wants it back once the daemon ends.
-                let _ = done.send(plain);
+            if let Err(error) = write_all(medium, &frames, &done) {
+                tracing::warn!("turns are no longer recorded: {error}");
+                // Set once: the thread ends here.
+                let _ = reason.set(error);
             }
+            // Whoever waits for the end finds the file closed, and the reason.
+            drop((frames, done));
         };
         thread::Builder::new().name("recording".into()).spawn(write)?;
         Ok(Self { to: Some(to), back, spare: Vec::new(), ended })
