@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize, Serializer};
 /// When and on which terms.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct TurnPart {
+pub(crate) struct TurnPart {
     /// Version of the daemon, in its first frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) daemon: Option<String>,

@@ -123,20 +123,17 @@ pub(super) trait Medium: Send {
 
 impl Medium for Target {
     fn write(&mut self, plain: &[u8]) -> Result<(), String> {
-        let path = self.path.display();
-        let Some(frame) = frame::encode(plain) else { return Err(format!("{path}: a turn is too large")) };
-        if self.length + frame.len() as u64 > self.limit {
-            return Err(format!(
-                "{path} has {} of at most {} bytes (--record-limit)",
-                self.length, self.limit
-            ));
-        }
+        let frame =
+            frame::encode(plain).ok_or_else(|| format!("{}: a turn is too large", self.path.display()))?;
         let length = self.length;
-        let written = self.append(&frame);
-        written.map_err(|error| {
+        if length + frame.len() as u64 > self.limit {
+            let (path, limit) = (self.path.display(), self.limit);
+            return Err(format!("{path} has {length} of at most {limit} bytes (--record-limit)"));
+        }
+        self.append(&frame).map_err(|error| {
             // Half a frame at the end is no damage, if it cannot be taken away.
             let _ = self.file.set_len(length);
-            format!("writing {path}: {error}")
+            format!("writing {}: {error}", self.path.display())
         })
     }
 }
