@@ -17,6 +17,7 @@ mod exposure;
 mod gate;
 mod placed;
 mod rebalance;
+mod recording;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -33,8 +34,9 @@ use enforcer_core::{
     cold_start::ColdStarts,
     decide::{self, History, Inputs, Written},
     degraded::Degraded,
-    finding::{Severity, assess, with_added},
+    finding::{Finding, Severity, assess, with_added},
     model::{Model, WorkloadModel},
+    owner::{Facts, Owners},
     place::{GrantRecord, Inventory},
     plan::{Outcome, OutcomeResult, Plan, Step},
     policy::{Mode, Policy, placement::Engine as PlacementEngine},
@@ -46,7 +48,6 @@ use enforcer_core::{
     workload::{CgroupPath, Workload},
 };
 
-use self::placed::State;
 pub use self::{
     calls::answer_calls,
     decisions::Decisions,
@@ -57,10 +58,11 @@ pub use self::{
     source::{LiveSource, Others, Source, SourceError},
     widening::{ReliefSenses, Senses, Widening},
 };
+use self::{placed::State, recording::Recording};
 use crate::{
     enforce::{Actuator, Applied, DryRunActuator, apply_plan, cpuset::CpusetTree, pages::PageMoveLimits},
     observe::{KeptCgroups, PressureTap},
-    record::{PartRef, Recorder},
+    record::Recorder,
     report::tick::{Counters, TICK_SCHEMA_VERSION, TickReport, Totals},
     report::widening::WideningReport,
 };
@@ -90,7 +92,7 @@ pub struct Engine {
     /// Whose memory nodes are in the journal as they were before.
     recorded_mems: BTreeSet<(CgroupPath, Option<u64>)>,
     demotion: Demotion,
-    recorder: Option<Recorder>,
+    recording: Recording,
     /// Nothing may be written, because it could not be undone.
     barred: bool,
     totals: Totals,
@@ -131,7 +133,7 @@ impl Engine {
             narrowing: Narrowing::default(),
             recorded_mems: BTreeSet::new(),
             demotion: Demotion::default(),
-            recorder: None,
+            recording: Recording::default(),
             barred: false,
             totals: Totals { config_good: true, ..Totals::default() },
         }
@@ -154,7 +156,7 @@ impl Engine {
 
     /// Records each turn from now on.
     pub fn set_recorder(&mut self, recorder: Recorder) {
-        self.recorder = Some(recorder);
+        self.recording = Recording::with(recorder);
     }
 
     /// Has memory nodes added to workloads that run short, between the turns.
@@ -291,14 +293,8 @@ impl Engine {
         degraded.extend(self.look_beside());
 
         let model = Model::new(&inventory.machine, &workloads, &sample, self.before.as_ref());
-        if let Some(recorder) = &mut self.recorder {
-            recorder.begin();
-        }
-        let (declarations, owners) = self.placed.owners(&workloads, &sample, &model, &self.policy, |facts| {
-            if let Some(recorder) = &mut self.recorder {
-                recorder.note(PartRef::Facts(facts));
-            }
-        });
+        let begins = |facts: &Facts| self.recording.begin(facts);
+        let (declarations, owners) = self.placed.owners(&workloads, &sample, &model, &self.policy, begins);
         let findings = assess(inventory, &workloads, &sample, &model, &self.policy, &owners, &declarations);
         self.history.prune(&self.policy, now_ns);
         self.history.drift.expect(&self.placed.told_lately());
@@ -331,17 +327,12 @@ impl Engine {
                 now_ns,
             };
             let terms = Terms { may_begin: may_move, bytes_per_turn: PageMoveLimits::default().bytes };
-            if let Some(recorder) = &mut self.recorder {
-                recorder.inputs(&inputs, inventory, allocations, self.before.as_ref(), terms);
-            }
+            self.recording.inputs(&inputs, inventory, allocations, self.before.as_ref(), terms);
             let taken = replay::take(&inputs, allocations, terms);
             self.source.look_at_partitions(taken.decision.about_partitions(&partitioned));
             taken
         };
-        if let Some(recorder) = &mut self.recorder {
-            recorder.note(PartRef::Decision(&decision));
-            recorder.note(PartRef::Rebalanced(rebalanced.as_ref().map(|(turn, _)| turn)));
-        }
+        self.recording.decided(&decision, rebalanced.as_ref().map(|(turn, _)| turn));
         let guarded = std::mem::take(&mut decision.guarded);
         let rebalanced = rebalanced.map(|(turn, past)| {
             self.history.rebalance = past;
@@ -350,25 +341,11 @@ impl Engine {
         self.source.aim(&decision.aims);
         degraded.extend(drift::left_alone(&decision));
         degraded.extend(drift::without_partition(&decision));
-        let audit = Audit::new(AuditInputs {
-            tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
-            host: self.host.clone(),
-            topology: inventory.machine.clone(),
-            workloads: &workloads,
-            sample: &sample,
-            model: &model,
-            owners: &owners,
-            findings: with_added(findings, &widened),
-            degraded,
-            thresholds: &self.policy.thresholds,
-            fail_on: Severity::Warning,
-            only_misaligned: false,
-        });
+        let findings = with_added(findings, &widened);
+        let audit =
+            self.audit(&inventory.machine, (&workloads, &sample, &model), &owners, findings, degraded);
         let applied = self.carry_out(&decision, paused.is_some(), now_ns);
-        if let Some(recorder) = &mut self.recorder {
-            recorder.note(PartRef::Outcomes(&applied.outcomes));
-            recorder.end();
-        }
+        self.recording.end(&applied.outcomes);
         self.decisions().note_turn(&workloads, &decision, &applied.outcomes, paused.is_some());
         self.keep(&decision, &applied, paused.is_some(), now_ns);
         self.exposure.refresh(&self.placed);
@@ -398,6 +375,31 @@ impl Engine {
         };
         self.before = Some(sample);
         Ok(report)
+    }
+
+    /// What a turn has seen, judged.
+    fn audit(
+        &self,
+        machine: &Topology,
+        (workloads, sample, model): (&[Workload], &Sample, &Model),
+        owners: &Owners,
+        findings: Vec<Finding>,
+        degraded: Vec<Degraded>,
+    ) -> Audit {
+        Audit::new(AuditInputs {
+            tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
+            host: self.host.clone(),
+            topology: machine.clone(),
+            workloads,
+            sample,
+            model,
+            owners,
+            findings,
+            degraded,
+            thresholds: &self.policy.thresholds,
+            fail_on: Severity::Warning,
+            only_misaligned: false,
+        })
     }
 
     /// Gives all of their memory to those whose cold start is over; before it is decided where everybody should be.
@@ -430,7 +432,7 @@ impl Engine {
         missing.extend(self.placed.degraded());
         missing.extend(self.exposure.degraded());
         missing.extend(self.demotion.degraded());
-        missing.extend(self.recorder.as_ref().and_then(Recorder::degraded));
+        missing.extend(self.recording.degraded());
         missing.extend(self.standing.iter().cloned());
         missing
     }

@@ -25,7 +25,7 @@ pub(super) fn fixed_name<'de, D: Deserializer<'de>>(from: D) -> Result<FixedName
     let text = String::deserialize(from)?;
     let others = ["", OTHERS, UNPLACED, HintsEngine::NAME, ENGINE, POLICY];
     let policies = TopologyPolicy::ALL.into_iter().map(TopologyPolicy::as_str);
-    let unknown = || de::Error::custom(format!("{:.40?} is no engine and no policy", text));
+    let unknown = || de::Error::custom(format!("{text:.40?} is no engine and no policy"));
     policies.chain(others).find(|name| *name == text).ok_or_else(unknown)
 }
 
