@@ -214,7 +214,9 @@ mod tests {
 
     fn file(frames: &[&[u8]]) -> Vec<u8> {
         let mut file = start().to_vec();
-        frames.iter().for_each(|plain| file.extend(encode(plain).unwrap()));
+        for plain in frames {
+            file.extend(encode(plain).unwrap());
+        }
         file
     }
 

@@ -180,8 +180,8 @@ struct Slow {
 
 impl Medium for Slow {
     fn write(&mut self, plain: &[u8]) -> Result<(), String> {
-        self.allowed.recv().map_err(|_| "over".to_owned())?;
-        self.written.send(frame::encode(plain).unwrap()).map_err(|_| "over".to_owned())
+        self.allowed.recv().map_err(|_over| "over".to_owned())?;
+        self.written.send(frame::encode(plain).unwrap()).map_err(|_over| "over".to_owned())
     }
 }
 

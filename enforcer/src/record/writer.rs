@@ -29,8 +29,8 @@ use crate::{
 /// Frames that wait to be written.
 const WAITING: usize = 2;
 
-/// Time that the end of the daemon waits for what is to be written.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time that the end of the daemon waits for what is to be written: less than it is given to end.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Why nothing can be recorded there.
 #[derive(Debug, Error)]
