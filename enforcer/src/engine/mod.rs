@@ -37,7 +37,7 @@ use enforcer_core::{
     finding::{Finding, Severity, assess, with_added},
     model::{Model, WorkloadModel},
     owner::{Facts, Owners},
-    place::{GrantRecord, Inventory},
+    place::{Containers, GrantRecord, Inventory},
     plan::{Outcome, OutcomeResult, Plan, Step},
     policy::{Mode, Policy, placement::Engine as PlacementEngine},
     replay::{self, Taken, Terms},
@@ -304,30 +304,32 @@ impl Engine {
         let may_move = self.writes() && paused.is_none();
         self.demotion.follow(inventory, &workloads, &sample, &declarations, &self.policy, may_move);
         self.end_cold_starts(&workloads, &model, &sample, now_ns);
+        let actuator = &self.actuator;
+        let has_set = |cgroup: &CgroupPath| actuator.as_ref().is_some_and(|one| one.has_set(cgroup));
+        let partitioned = actuator.as_ref().map(|one| one.partitioned()).unwrap_or_default();
+        let inputs = Inputs {
+            inventory,
+            workloads: &workloads,
+            sample: &sample,
+            model: &model,
+            policy: &self.policy,
+            declarations: &declarations,
+            containers: &Containers::default(),
+            owners: &owners,
+            history: &self.history,
+            widened: &widened,
+            written: Written(&has_set),
+            partitioned: &partitioned,
+            now_ns,
+        };
+        let terms = Terms { may_begin: may_move, bytes_per_turn: PageMoveLimits::default().bytes };
+        self.recording.seen(&inputs, inventory, self.before.as_ref(), terms);
         let Taken { mut decision, rebalanced } = {
             let mut state = self.placed.lock();
             state.hold(paused.is_some());
             let State { allocations, containers, .. } = &mut *state;
-            let actuator = &self.actuator;
-            let has_set = |cgroup: &CgroupPath| actuator.as_ref().is_some_and(|one| one.has_set(cgroup));
-            let partitioned = actuator.as_ref().map(|one| one.partitioned()).unwrap_or_default();
-            let inputs = Inputs {
-                inventory,
-                workloads: &workloads,
-                sample: &sample,
-                model: &model,
-                policy: &self.policy,
-                declarations: &declarations,
-                containers,
-                owners: &owners,
-                history: &self.history,
-                widened: &widened,
-                written: Written(&has_set),
-                partitioned: &partitioned,
-                now_ns,
-            };
-            let terms = Terms { may_begin: may_move, bytes_per_turn: PageMoveLimits::default().bytes };
-            self.recording.inputs(&inputs, inventory, allocations, self.before.as_ref(), terms);
+            let inputs = Inputs { containers, ..inputs };
+            self.recording.given(containers, allocations);
             let taken = replay::take(&inputs, allocations, terms);
             self.source.look_at_partitions(taken.decision.about_partitions(&partitioned));
             taken

@@ -1,7 +1,8 @@
 //! What of a turn is recorded, where that is asked for; where it is not, nothing is done.
 //!
-//! The facts are noted under the lock under which owners are found from them, the rest under that of the decision: nobody
-//! can change either in between, so that what is recorded is what was decided from.
+//! The facts are noted under the lock under which owners are found from them, what is given away under that of the decision:
+//! nobody can change either in between, so that what is recorded is what was decided from. The rest is the turn's own,
+//! and noted without a lock that a runtime would wait for.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use enforcer_core::{
     decide::{Decision, Inputs},
     degraded::Degraded,
     owner::Facts,
-    place::{Allocations, Inventory},
+    place::{Allocations, Containers, Inventory},
     plan::Outcome,
     rebalance::Turn,
     replay::Terms,
@@ -35,17 +36,24 @@ impl Recording {
         }
     }
 
-    /// What it decides from.
-    pub(super) fn inputs(
+    /// What it decides from, but for what is given away.
+    pub(super) fn seen(
         &mut self,
         inputs: &Inputs<'_>,
         inventory: &Arc<Inventory>,
-        allocations: &Allocations,
         before: Option<&Sample>,
         terms: Terms,
     ) {
         if let Some(recorder) = &mut self.0 {
-            recorder.inputs(inputs, inventory, allocations, before, terms);
+            recorder.seen(inputs, inventory, before, terms);
+        }
+    }
+
+    /// What is given away, and to whom.
+    pub(super) fn given(&mut self, containers: &Containers, allocations: &Allocations) {
+        if let Some(recorder) = &mut self.0 {
+            recorder.note(PartRef::Containers(containers));
+            recorder.note(PartRef::Allocations(allocations));
         }
     }
 

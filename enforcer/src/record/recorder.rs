@@ -5,13 +5,7 @@
 
 use std::sync::Arc;
 
-use enforcer_core::{
-    decide::Inputs,
-    degraded::Degraded,
-    place::{Allocations, Inventory},
-    replay::Terms,
-    sample::Sample,
-};
+use enforcer_core::{decide::Inputs, degraded::Degraded, place::Inventory, replay::Terms, sample::Sample};
 
 use super::{
     PLAIN_LIMIT,
@@ -87,12 +81,11 @@ impl Recorder {
         self.frame.extend_from_slice(&self.line);
     }
 
-    /// Notes all that a turn decides from, but for the facts, which are told under another lock.
-    pub fn inputs(
+    /// Notes what a turn decides from, but for the facts, and what is given away to whom: those are behind locks.
+    pub fn seen(
         &mut self,
         inputs: &Inputs<'_>,
         inventory: &Arc<Inventory>,
-        allocations: &Allocations,
         before: Option<&Sample>,
         terms: Terms,
     ) {
@@ -111,8 +104,6 @@ impl Recorder {
             PartRef::Policy(inputs.policy),
             PartRef::Workloads(inputs.workloads),
             PartRef::Sample(inputs.sample),
-            PartRef::Containers(inputs.containers),
-            PartRef::Allocations(allocations),
             PartRef::History(inputs.history),
             PartRef::Widened(inputs.widened),
             PartRef::Written(WrittenAmong { sample: inputs.sample, has_set: inputs.written.0 }),

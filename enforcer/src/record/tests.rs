@@ -55,7 +55,9 @@ fn turn(recorder: &mut Recorder, inventory: &Arc<Inventory>, now_ns: u64) {
         partitioned: &Partitioned::default(),
         now_ns,
     };
-    recorder.inputs(&inputs, inventory, &allocations, None, Terms::default());
+    recorder.seen(&inputs, inventory, None, Terms::default());
+    recorder.note(PartRef::Containers(inputs.containers));
+    recorder.note(PartRef::Allocations(&allocations));
     recorder.note(PartRef::Decision(&Decision::default()));
     recorder.note(PartRef::Outcomes(&[]));
     recorder.end();

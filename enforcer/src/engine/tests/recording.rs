@@ -1,6 +1,10 @@
 //! What the engine records can be taken again, and comes out the same.
 
-use std::fs;
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use enforcer_core::replay::{Replay, ReplayReport};
 use proptest::prelude::*;
@@ -21,6 +25,18 @@ fn replayed(bytes: &[u8], policy: Option<&Policy>) -> ReplayReport {
     try_replay(bytes, policy).unwrap()
 }
 
+/// Takes a turn and waits until it is in the file: one is left out while those before it are not written.
+fn recorded<T, E>(path: &Path, turn: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    let length = || fs::metadata(path).unwrap().len();
+    let before = length();
+    let report = turn()?;
+    let until = Instant::now() + Duration::from_mins(1);
+    while length() == before && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(report)
+}
+
 #[test]
 fn a_recorded_engine_decides_the_same_again_and_another_policy_something_else() {
     for mode in [Mode::Observe, Mode::Enforce] {
@@ -31,7 +47,7 @@ fn a_recorded_engine_decides_the_same_again_and_another_policy_something_else() 
         let mut reports = Vec::new();
         for turn in 1..=4 {
             *rig.broken.borrow_mut() = (turn == 3).then_some("workloads");
-            reports.extend(rig.engine.tick(turn * 10 * SECOND));
+            reports.extend(recorded(&path, || rig.engine.tick(turn * 10 * SECOND)));
         }
         let policy = rig.engine.policy().clone();
         drop(rig);
@@ -61,7 +77,7 @@ fn lines() -> Vec<String> {
     rig.engine.set_policy(Policy { rebalance, ..policy });
     rig.engine.set_recorder(Recorder::start(Target::open(&path, 1 << 20).unwrap()).unwrap());
     for turn in 1..=2 {
-        rig.engine.tick(turn * 10 * SECOND).unwrap();
+        recorded(&path, || rig.engine.tick(turn * 10 * SECOND)).unwrap();
     }
     drop(rig);
     let bytes = fs::read(&path).unwrap();
