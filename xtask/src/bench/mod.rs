@@ -151,7 +151,7 @@ fn crowded(workspace: &Workspace, scenarios: &Scenarios) -> Result<Cost> {
     scenarios.run(
         workspace,
         &plays(&chosen, None, Containerd::DEFAULT),
-        options,
+        &options,
         &mut tally,
         &mut |line| {
             noted = line.strip_prefix(CROWDED).map(str::to_owned).or(noted.take());

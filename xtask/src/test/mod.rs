@@ -97,7 +97,7 @@ fn run_matching(workspace: &Workspace, arguments: &Arguments, tally: &mut Tally)
     let record = arguments.record.clone();
     let options = Options { profile, cold: arguments.cold, record };
     let plays = plays(&chosen, arguments.kernels.as_ref(), arguments.containerd);
-    scenarios.run(workspace, &plays, options, tally, &mut |_| ())
+    scenarios.run(workspace, &plays, &options, tally, &mut |_| ())
 }
 
 fn list(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCode> {

@@ -117,7 +117,7 @@ impl Scenarios {
         &self,
         workspace: &Workspace,
         plays: &[Play],
-        options: Options,
+        options: &Options,
         tally: &mut Tally,
         on_line: &mut dyn FnMut(&str),
     ) -> Result<()> {
