@@ -100,8 +100,11 @@ fn run(name: &str, record: bool) -> Result<ExitCode> {
     }
     if record {
         for bytes in product::recording()?.chunks(LINE) {
-            let line: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            println!("recording: {line}");
+            print!("recording: ");
+            for byte in bytes {
+                print!("{byte:02x}");
+            }
+            println!();
         }
     }
     println!("verdict: {}", checks.verdict());
