@@ -61,6 +61,7 @@ use crate::{
     log_level::LogLevel,
     observe::{MemoryLimits, Rooms, SamplerOptions, Tenants},
     privileges::{self, Duties},
+    record::{self, Recorder},
     report::{status::Paused, style::Style, table, tick::TickReport, units},
     serve::{Control, Endpoints, socket::ControlSocket},
     signals::{GRACE, Order, Signals},
@@ -93,10 +94,21 @@ pub struct RunOptions {
     pub once: bool,
     /// Somebody has more to do when it has ended, whose time is not bounded.
     pub restore_on_exit: bool,
+    /// Where each turn is recorded, and how large that may get.
+    pub record: Option<RecordOptions>,
     /// How the audit is shown.
     pub style: Style,
     /// The log that it writes.
     pub log: LogLevel,
+}
+
+/// Where turns are recorded.
+#[derive(Debug, Clone)]
+pub struct RecordOptions {
+    /// The file.
+    pub file: PathBuf,
+    /// Most bytes that it may have.
+    pub limit: u64,
 }
 
 /// Flags that win over the configuration file, also when it is read again.
@@ -126,6 +138,9 @@ pub enum RunError {
     /// The journal cannot be kept, so nothing may be written.
     #[error("enforce mode needs its journal: {0}")]
     Journal(#[from] JournalError),
+    /// Nothing can be recorded there.
+    #[error(transparent)]
+    Record(#[from] record::OpenError),
     /// The new configuration cannot be followed by a daemon that runs.
     #[error("mode: from observe to enforce needs a restart, because the privileges to write were given up")]
     NeedsRestart,
@@ -236,6 +251,8 @@ impl Daemon {
         heap::give_back_what_is_freed();
         let policy = options.policy()?;
         let host = &options.host;
+        let record = options.record.as_ref();
+        let recording = record.map(|record| record::Target::open(&record.file, record.limit)).transpose()?;
         let layout = CgroupLayout::read(host)?;
         let mut source =
             LiveSource::new(host.clone(), layout.clone(), SamplerOptions::new(&policy.sample, !options.once));
@@ -262,6 +279,9 @@ impl Daemon {
         if let Err(error) = privileges::reduce(duties) {
             let effect = "the daemon keeps more privileges than it needs";
             engine.add_degraded(Degraded::new("privileges", error.to_string(), effect));
+        }
+        if let Some(target) = recording {
+            engine.set_recorder(Recorder::start(target).map_err(failed("starting to record"))?);
         }
         let (gate, decisions, log) = (engine.gate(), engine.decisions(), options.log.clone());
         let cgroups = layout.cpuset.clone();

@@ -4,7 +4,7 @@ use std::{env, fs, path::Path, process::Command};
 
 #[test]
 fn published_schemas_are_those_of_the_types() {
-    for of in ["audit", "config", "control", "doctor", "plan", "rebalance", "topology"] {
+    for of in ["audit", "config", "control", "doctor", "plan", "rebalance", "replay", "topology"] {
         let output = Command::new(env!("CARGO_BIN_EXE_numa-enforcer")).args(["schema", of]).output().unwrap();
         assert!(output.status.success(), "{of}: {}", String::from_utf8_lossy(&output.stderr));
         let generated = String::from_utf8(output.stdout).unwrap();

@@ -5,7 +5,7 @@ use std::{os::unix::process::CommandExt, process::Command, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use enforcer_tests::{check::Checks, hog, layers, measure, process, scenarios, touch};
+use enforcer_tests::{check::Checks, hog, layers, measure, process, product, scenarios, touch};
 
 #[derive(Parser)]
 #[command(name = "scenario", about = "Runs scenarios of numa-enforcer inside a virtual machine")]
@@ -26,6 +26,9 @@ enum Verb {
     Run {
         /// Its name
         name: String,
+        /// Print what its daemons have recorded, as lines of `recording: HEX`
+        #[arg(long)]
+        record: bool,
     },
     /// Measure a program that succeeds, or ends with 1: runs it several times, prints the cost as JSON
     Measure {
@@ -68,7 +71,7 @@ fn main() -> Result<ExitCode> {
             }
         }
         Verb::List { json: true } => println!("{}", serde_json::to_string_pretty(scenarios::ALL)?),
-        Verb::Run { name } => return run(&name),
+        Verb::Run { name, record } => return run(&name, record),
         Verb::Measure { runs, command } => {
             let (program, arguments) = command.split_first().context("no program")?;
             let cost = measure::cost(Command::new(program).args(arguments), runs, &[0, 1])?;
@@ -87,11 +90,26 @@ fn main() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn run(name: &str) -> Result<ExitCode> {
+/// Bytes of a recording in one line.
+const LINE: usize = 512;
+
+fn run(name: &str, record: bool) -> Result<ExitCode> {
     let scenario = scenarios::named(name).with_context(|| format!("no scenario {name}"))?;
+    if record {
+        product::record();
+    }
     let mut checks = Checks::default();
     if let Err(error) = (scenario.run)(&mut checks) {
         checks.broken(&error);
+    }
+    if record {
+        for bytes in product::recording()?.chunks(LINE) {
+            print!("recording: ");
+            for byte in bytes {
+                print!("{byte:02x}");
+            }
+            println!();
+        }
     }
     println!("verdict: {}", checks.verdict());
     Ok(if checks.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -4,6 +4,7 @@ use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
     process::Command,
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -29,6 +30,15 @@ pub const STATE: &str = "/tmp/state";
 /// Configuration of the daemon.
 const CONFIG: &str = "/tmp/numa-enforcer.toml";
 
+/// Where the daemon records its turns, if that is asked for.
+const RECORDING: &str = "/tmp/turns.rec";
+
+/// Largest recording that is kept with the tests.
+const RECORDING_LIMIT: &str = "90KiB";
+
+/// Is every daemon to record its turns?
+static RECORDS: AtomicBool = AtomicBool::new(false);
+
 /// What the daemon prints; shown when a scenario fails.
 const LOG: &str = "/tmp/daemon.log";
 
@@ -43,6 +53,16 @@ pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(arguments);
     command
+}
+
+/// From now on every daemon records its turns, one behind the other.
+pub fn record() {
+    RECORDS.store(true, Ordering::Relaxed);
+}
+
+/// What they have recorded.
+pub fn recording() -> Result<Vec<u8>> {
+    fs::read(RECORDING).context("read what was recorded")
 }
 
 /// Runs a command of the product to its end.
@@ -169,6 +189,9 @@ impl Daemon {
         let mut daemon = command(&["run", "--mode", mode, "--config", CONFIG, "--state-dir", STATE]);
         let interval = format!("{}s", interval.as_secs());
         daemon.args(["--interval", &interval, "--metrics-listen", &METRICS.to_string()]).args(more);
+        if RECORDS.load(Ordering::Relaxed) {
+            daemon.args(["--record", RECORDING, "--record-limit", RECORDING_LIMIT]);
+        }
         daemon.stdout(process::log(LOG)?).stderr(process::log(&format!("{LOG}.err"))?);
         Ok(Self { process: Running::spawn(&mut daemon)?, metrics: METRICS })
     }

@@ -157,6 +157,21 @@ pub enum OutcomeResult {
     },
 }
 
+impl OutcomeResult {
+    /// `applied`, as in its JSON.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Applied { .. } => "applied",
+            Self::Differs { .. } => "differs",
+            Self::Failed { .. } => "failed",
+            Self::DryRun => "dry-run",
+            Self::Gone => "gone",
+            Self::RolledBack { .. } => "rolled-back",
+            Self::Skipped { .. } => "skipped",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

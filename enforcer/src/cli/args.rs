@@ -6,6 +6,7 @@
 
 mod control;
 mod plan;
+mod replay;
 mod top;
 
 use std::{
@@ -20,12 +21,13 @@ use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueE
 use clap_complete::Shell;
 use enforcer_core::{
     finding::{Rule, Severity},
-    policy::{HumanDuration, Mode, Policy},
+    policy::{ByteSize, HumanDuration, Mode, Policy},
 };
 
 pub use self::{
     control::{Explain, Level, LogLevel, Pause, Resume, Socket, Status},
     plan::Plan,
+    replay::Replay,
     top::{SortBy, Top},
 };
 
@@ -33,7 +35,8 @@ pub use self::{
 pub(super) const HELP: &str = "\
 Exit codes:
   0   aligned, or the command did what it was asked
-  1   audit: a finding at or above --fail-on; plan: a pod that was not admitted
+  1   audit: a finding at or above --fail-on; plan: a pod that was not admitted; replay: a turn that
+      comes out differently
   2   could not determine, or failed while running (no such --root, no permission)
   64  wrong usage: an unknown flag, a bad value, a configuration that is not valid
   69  status, explain, pause, resume, log-level: no daemon runs
@@ -47,6 +50,7 @@ Examples:
   numa-enforcer run --mode observe            the daemon, which only watches
   numa-enforcer status                        how the running daemon fares
   numa-enforcer explain /shop/orders-db       what it decided about a workload, and why
+  numa-enforcer replay turns.rec              what this version decides on recorded turns
   numa-enforcer top                           nodes, workloads and decisions, live
   numa-enforcer restore                       undo everything the daemon has written";
 
@@ -153,6 +157,12 @@ pub enum Command {
     ///
     /// Flags win over the configuration file.
     Run(Run),
+    /// Take recorded turns again, and show where they come out differently.
+    ///
+    /// Gives what `run --record` has written to the code that decides, turn by turn, and compares what it
+    /// decides now with what was recorded. With --policy it is asked what another configuration would have
+    /// done in each of these turns. Changes nothing, and needs neither root nor the recorded host.
+    Replay(Replay),
     /// Put back every original value that the daemon has overwritten.
     ///
     /// Reads the journal and writes back each original value that the daemon has overwritten, newest
@@ -283,6 +293,7 @@ Examples:
   numa-enforcer run --once
   numa-enforcer run --mode enforce --config /etc/numa-enforcer.toml
   numa-enforcer run --config /etc/numa-enforcer.toml --check
+  numa-enforcer run --record /run/numa-enforcer/turns.rec
 
 A configuration that cannot be read exits with 2, one that is not valid with 64.")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -316,6 +327,13 @@ pub struct Run {
     /// what it stored for them
     #[arg(long)]
     pub restore_on_exit: bool,
+    /// Append to FILE what each tick decides from, decides and does, for `replay`; only root and the
+    /// daemon's own user can read it
+    #[arg(long, value_name = "FILE", conflicts_with = "check")]
+    pub record: Option<PathBuf>,
+    /// Largest size of that file; recording ends there
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "record")]
+    pub record_limit: ByteSize,
     /// Log each event that the eBPF programs see, for debugging; off, it costs nothing
     #[arg(long)]
     pub bpf_log: bool,
@@ -508,6 +526,8 @@ pub enum SchemaOf {
     Topology,
     /// `doctor -o json`.
     Doctor,
+    /// `replay -o json`.
+    Replay,
 }
 
 #[cfg(test)]

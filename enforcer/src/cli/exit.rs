@@ -25,6 +25,8 @@ pub enum Exit {
     Findings,
     /// Pods that were not admitted.
     Rejected,
+    /// Turns that come out differently.
+    Different,
     /// Could not determine, or failed.
     Undetermined,
     /// The request is wrong.
@@ -47,7 +49,7 @@ impl Exit {
     pub const fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
-            Self::Findings | Self::Rejected => 1,
+            Self::Findings | Self::Rejected | Self::Different => 1,
             Self::Undetermined => 2,
             Self::Usage => 64,
             Self::NoDaemon => 69,

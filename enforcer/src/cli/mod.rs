@@ -20,6 +20,7 @@ mod exit;
 mod plan;
 mod progress;
 mod rebalance;
+mod replay;
 mod restore;
 mod root;
 mod run;
@@ -65,6 +66,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         Command::Capture(args) => capture::run(&args.try_into()?, out),
         Command::Doctor(args) => doctor::run(&args, out),
         Command::Run(args) => run::run(&args.into(), out),
+        Command::Replay(args) => replay::run(&args.try_into()?, out),
         Command::Restore(args) => restore::run(&args, out),
         Command::Status(args) => control::status(&args, out),
         Command::Explain(args) => control::explain(&args, out),

@@ -8,7 +8,7 @@ use super::{Exit, args, exit::of_config, restore, terminal};
 use crate::{
     host::HostRoot,
     log_level::LogLevel,
-    run::{self, Overrides, RunError, RunOptions},
+    run::{self, Overrides, RecordOptions, RunError, RunOptions},
 };
 
 /// How the daemon runs.
@@ -34,6 +34,7 @@ impl From<args::Run> for Options {
             overrides,
             once: args.once,
             restore_on_exit: args.restore_on_exit,
+            record: args.record.map(|file| RecordOptions { file, limit: args.record_limit.0 }),
             style: terminal::style(),
             log: LogLevel::default(),
         };

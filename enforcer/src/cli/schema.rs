@@ -5,7 +5,8 @@
 use std::io::Write;
 
 use enforcer_core::{
-    audit::Audit, policy::Policy, rebalance::RebalanceReport, topology::Topology, trial::PlanReport,
+    audit::Audit, policy::Policy, rebalance::RebalanceReport, replay::ReplayReport, topology::Topology,
+    trial::PlanReport,
 };
 use schemars::schema_for;
 
@@ -22,6 +23,7 @@ pub(super) fn run(args: &args::Schema, out: &mut dyn Write) -> anyhow::Result<Ex
         args::SchemaOf::Config => schema_for!(Policy),
         args::SchemaOf::Plan => schema_for!(PlanReport),
         args::SchemaOf::Rebalance => schema_for!(RebalanceReport),
+        args::SchemaOf::Replay => schema_for!(ReplayReport),
         args::SchemaOf::Topology => schema_for!(Topology),
         args::SchemaOf::Doctor => schema_for!(Diagnosis),
     };

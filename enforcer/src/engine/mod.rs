@@ -5,7 +5,8 @@
 //! handed the time as a value, the host as a [`Source`] and the writing as an [`Actuator`], so a
 //! recording can take the place of the first and a dry run that of the second.
 //!
-//! It decides nothing itself and knows no kernel detail.
+//! It decides nothing itself and knows no kernel detail. What it decides from is recorded where that is asked for, so that
+//! the same turn can be taken again (`replay` in the core).
 
 mod calls;
 mod cold_start;
@@ -16,6 +17,7 @@ mod exposure;
 mod gate;
 mod placed;
 mod rebalance;
+mod recording;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -31,13 +33,15 @@ use std::{
 use enforcer_core::{
     audit::{Audit, AuditInputs, Host, Tool},
     cold_start::ColdStarts,
-    decide::{self, History, Inputs, Written, decide},
+    decide::{self, History, Inputs, Written},
     degraded::Degraded,
-    finding::{Severity, assess, with_added},
+    finding::{Finding, Severity, assess, with_added},
     model::{Activity, Model, WorkloadModel},
-    place::{GrantRecord, Inventory},
+    owner::{Facts, Owners},
+    place::{Containers, GrantRecord, Inventory},
     plan::{Outcome, OutcomeResult, Plan, Step},
     policy::{Mode, Policy, placement::Engine as PlacementEngine},
+    replay::{self, Taken, Terms},
     sample::Sample,
     set::NodeSet,
     topology::Topology,
@@ -45,7 +49,6 @@ use enforcer_core::{
     workload::{CgroupPath, Workload},
 };
 
-use self::placed::State;
 pub use self::{
     calls::answer_calls,
     decisions::Decisions,
@@ -57,9 +60,11 @@ pub use self::{
     top::top_report,
     widening::{ReliefSenses, Senses, Widening},
 };
+use self::{placed::State, recording::Recording};
 use crate::{
-    enforce::{Actuator, Applied, DryRunActuator, apply_plan, cpuset::CpusetTree},
+    enforce::{Actuator, Applied, DryRunActuator, apply_plan, cpuset::CpusetTree, pages::PageMoveLimits},
     observe::{KeptCgroups, PressureTap},
+    record::Recorder,
     report::tick::{Counters, TICK_SCHEMA_VERSION, TickReport, Totals},
     report::widening::WideningReport,
 };
@@ -89,6 +94,7 @@ pub struct Engine {
     /// Whose memory nodes are in the journal as they were before.
     recorded_mems: BTreeSet<(CgroupPath, Option<u64>)>,
     demotion: Demotion,
+    recording: Recording,
     /// Nothing may be written, because it could not be undone.
     barred: bool,
     totals: Totals,
@@ -129,6 +135,7 @@ impl Engine {
             narrowing: Narrowing::default(),
             recorded_mems: BTreeSet::new(),
             demotion: Demotion::default(),
+            recording: Recording::default(),
             barred: false,
             totals: Totals { config_good: true, ..Totals::default() },
         }
@@ -147,6 +154,11 @@ impl Engine {
     /// Keeps what containers read true after each turn.
     pub fn set_exposure(&mut self, exposure: Exposure) {
         self.exposure = exposure;
+    }
+
+    /// Records each turn from now on.
+    pub fn set_recorder(&mut self, recorder: Recorder) {
+        self.recording = Recording::with(recorder);
     }
 
     /// Has memory nodes added to workloads that run short, between the turns.
@@ -283,7 +295,8 @@ impl Engine {
         degraded.extend(self.look_beside());
 
         let model = Model::new(&inventory.machine, &workloads, &sample, self.before.as_ref());
-        let (declarations, owners) = self.placed.owners(&workloads, &sample, &model, &self.policy);
+        let begins = |facts: &Facts| self.recording.begin(facts);
+        let (declarations, owners) = self.placed.owners(&workloads, &sample, &model, &self.policy, begins);
         let findings = assess(inventory, &workloads, &sample, &model, &self.policy, &owners, &declarations);
         self.history.prune(&self.policy, now_ns);
         self.history.drift.expect(&self.placed.told_lately());
@@ -293,55 +306,49 @@ impl Engine {
         let may_move = self.writes() && paused.is_none();
         self.demotion.follow(inventory, &workloads, &sample, &declarations, &self.policy, may_move);
         self.end_cold_starts(&workloads, &model, &sample, now_ns);
-        let (mut decision, rebalanced) = {
-            let mut state = self.placed.lock();
-            state.hold(paused.is_some());
-            let State { allocations, containers, .. } = &mut *state;
-            let actuator = &self.actuator;
-            let has_set = |cgroup: &CgroupPath| actuator.as_ref().is_some_and(|one| one.has_set(cgroup));
-            let partitioned = actuator.as_ref().map(|one| one.partitioned()).unwrap_or_default();
-            let inputs = Inputs {
-                inventory,
-                workloads: &workloads,
-                sample: &sample,
-                model: &model,
-                policy: &self.policy,
-                declarations: &declarations,
-                containers,
-                owners: &owners,
-                history: &self.history,
-                widened: &widened,
-                written: Written(&has_set),
-                partitioned: &partitioned,
-                now_ns,
-            };
-            let decision = decide(&inputs, allocations);
-            self.source.look_at_partitions(decision.about_partitions(&partitioned));
-            let rebalanced = rebalance::turn(&inputs, allocations, &decision, may_move);
-            (decision, rebalanced)
-        };
-        let guarded = std::mem::take(&mut decision.guarded);
-        let rebalanced = rebalanced.map(|result| {
-            self.history.rebalance.clone_from(&result.past);
-            result.tell(&mut self.totals.rebalance)
-        });
-        self.source.aim(&decision.aims);
-        degraded.extend(drift::left_alone(&decision).chain(drift::without_partition(&decision)));
-        let audit = Audit::new(AuditInputs {
-            tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
-            host: self.host.clone(),
-            topology: inventory.machine.clone(),
+        let actuator = &self.actuator;
+        let has_set = |cgroup: &CgroupPath| actuator.as_ref().is_some_and(|one| one.has_set(cgroup));
+        let partitioned = actuator.as_ref().map(|one| one.partitioned()).unwrap_or_default();
+        let inputs = Inputs {
+            inventory,
             workloads: &workloads,
             sample: &sample,
             model: &model,
+            policy: &self.policy,
+            declarations: &declarations,
+            containers: &Containers::default(),
             owners: &owners,
-            findings: with_added(findings, &widened),
-            degraded,
-            thresholds: &self.policy.thresholds,
-            fail_on: Severity::Warning,
-            only_misaligned: false,
+            history: &self.history,
+            widened: &widened,
+            written: Written(&has_set),
+            partitioned: &partitioned,
+            now_ns,
+        };
+        let terms = Terms { may_begin: may_move, bytes_per_turn: PageMoveLimits::default().bytes };
+        self.recording.seen(&inputs, inventory, self.before.as_ref(), terms);
+        let Taken { mut decision, rebalanced } = {
+            let mut state = self.placed.lock();
+            state.hold(paused.is_some());
+            let State { allocations, containers, .. } = &mut *state;
+            let inputs = Inputs { containers, ..inputs };
+            self.recording.given(containers, allocations);
+            let taken = replay::take(&inputs, allocations, terms);
+            self.source.look_at_partitions(taken.decision.about_partitions(&partitioned));
+            taken
+        };
+        self.recording.decided(&decision, rebalanced.as_ref().map(|(turn, _)| turn));
+        let guarded = std::mem::take(&mut decision.guarded);
+        let rebalanced = rebalanced.map(|(turn, past)| {
+            self.history.rebalance = past;
+            rebalance::tell(turn, &mut self.totals.rebalance)
         });
+        self.source.aim(&decision.aims);
+        degraded.extend(drift::left_alone(&decision).chain(drift::without_partition(&decision)));
+        let findings = with_added(findings, &widened);
+        let audit =
+            self.audit(&inventory.machine, (&workloads, &sample, &model), &owners, findings, degraded);
         let applied = self.carry_out(&decision, paused.is_some(), now_ns);
+        self.recording.end(&applied.outcomes);
         self.decisions().note_turn(&workloads, &decision, &applied.outcomes, paused.is_some());
         self.keep(&decision, &applied, paused.is_some(), now_ns);
         self.exposure.refresh(&self.placed);
@@ -374,6 +381,31 @@ impl Engine {
         Ok(report)
     }
 
+    /// What a turn has seen, judged.
+    fn audit(
+        &self,
+        machine: &Topology,
+        (workloads, sample, model): (&[Workload], &Sample, &Model),
+        owners: &Owners,
+        findings: Vec<Finding>,
+        degraded: Vec<Degraded>,
+    ) -> Audit {
+        Audit::new(AuditInputs {
+            tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
+            host: self.host.clone(),
+            topology: machine.clone(),
+            workloads,
+            sample,
+            model,
+            owners,
+            findings,
+            degraded,
+            thresholds: &self.policy.thresholds,
+            fail_on: Severity::Warning,
+            only_misaligned: false,
+        })
+    }
+
     /// Gives all of their memory to those whose cold start is over; before it is decided where everybody should be.
     fn end_cold_starts(&mut self, workloads: &[Workload], model: &Model, sample: &Sample, now_ns: u64) {
         if self.writes() && self.gate.paused().is_none() {
@@ -404,6 +436,7 @@ impl Engine {
         missing.extend(self.placed.degraded());
         missing.extend(self.exposure.degraded());
         missing.extend(self.demotion.degraded());
+        missing.extend(self.recording.degraded());
         missing.extend(self.standing.iter().cloned());
         missing
     }

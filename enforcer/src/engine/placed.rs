@@ -175,15 +175,17 @@ impl Placed {
     }
 
     /// Who is declared, and whose each cpuset is. What is somebody else's, or is declared to be left alone, and was ours
-    /// by mistake or until now, is given up. What is not known to be anybody's keeps what we gave it, and is not written.
+    /// by mistake or until now, is given up. `note` is told what that is found from. What is not known to be anybody's keeps what we gave it, and is not written.
     pub(super) fn owners(
         &self,
         workloads: &[Workload],
         sample: &Sample,
         model: &Model,
         policy: &Policy,
+        note: impl FnOnce(&Facts),
     ) -> (Declarations, Owners) {
         let mut state = self.lock();
+        note(&state.facts);
         let declarations = Declarations::find(policy, workloads, &sample.tasks, &state.facts);
         let owners = {
             let placed = state.containers.cgroups().filter(|(_, holder)| !holder.is_given());

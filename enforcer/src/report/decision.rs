@@ -24,7 +24,7 @@ use super::{
     plan_table,
     style::{Style, Tone},
     text,
-    tick::{action_name, result_name},
+    tick::action_name,
     units,
 };
 
@@ -330,7 +330,7 @@ pub(super) fn step(outcome: &Outcome) -> String {
     format!(
         "{} {what}: {}{became}; planned because {}",
         action_name(&step.action),
-        result_name(result),
+        result.as_str(),
         step.reason
     )
 }

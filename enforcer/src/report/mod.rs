@@ -16,6 +16,7 @@ pub mod metrics;
 pub mod page;
 pub mod plan_table;
 pub mod rebalance_text;
+pub mod replay_text;
 pub mod rule_text;
 pub mod runtime;
 pub mod sarif;

@@ -202,7 +202,7 @@ impl Totals {
     pub fn count(&mut self, outcomes: &[Outcome]) {
         for outcome in outcomes {
             let by_result = self.actions.entry(action_name(&outcome.step.action)).or_default();
-            *by_result.entry(result_name(&outcome.result)).or_default() += 1;
+            *by_result.entry(outcome.result.as_str()).or_default() += 1;
         }
     }
 }
@@ -244,7 +244,7 @@ impl TickReport {
     fn results(&self) -> BTreeMap<&'static str, usize> {
         let mut results = BTreeMap::new();
         for outcome in &self.outcomes {
-            *results.entry(result_name(&outcome.result)).or_default() += 1;
+            *results.entry(outcome.result.as_str()).or_default() += 1;
         }
         results
     }
@@ -307,7 +307,7 @@ fn complaint(outcome: &Outcome) -> Option<String> {
         }
     };
     let cgroup = outcome.step.action.cgroup();
-    let (action, result) = (action_name(&outcome.step.action), result_name(&outcome.result));
+    let (action, result) = (action_name(&outcome.step.action), outcome.result.as_str());
     Some(escape(&format!("{cgroup}: {action} {result}: {text}")).into_owned())
 }
 
@@ -319,19 +319,6 @@ pub(super) fn action_name(action: &Action) -> &'static str {
         Action::SetExclusive { .. } => "set-exclusive",
         Action::SetPartition { .. } => "set-partition",
         Action::MovePages { .. } => "move-pages",
-    }
-}
-
-/// `applied`, as in the outcome's JSON.
-pub(super) fn result_name(result: &OutcomeResult) -> &'static str {
-    match result {
-        OutcomeResult::Applied { .. } => "applied",
-        OutcomeResult::Differs { .. } => "differs",
-        OutcomeResult::Failed { .. } => "failed",
-        OutcomeResult::DryRun => "dry-run",
-        OutcomeResult::Gone => "gone",
-        OutcomeResult::RolledBack { .. } => "rolled-back",
-        OutcomeResult::Skipped { .. } => "skipped",
     }
 }
 

@@ -24,7 +24,7 @@ const IMPURE: [&str; 9] = [
 ];
 
 /// A crate, and the only places that may name it.
-const OWNERS: [(&str, &[&str]); 12] = [
+const OWNERS: [(&str, &[&str]); 14] = [
     ("aya", &["enforcer/src/observe/bpf/", "enforcer/tests/kernel_side/", "common/src/", "tests/"]),
     ("aya_log", &["enforcer/src/observe/bpf/"]),
     ("libbpf_rs", &["enforcer/src/observe/bpf/", "enforcer/build"]),
@@ -34,6 +34,7 @@ const OWNERS: [(&str, &[&str]); 12] = [
     ("prometheus", &["enforcer/src/report/"]),
     ("axum", &["enforcer/src/serve"]),
     ("ratatui", &["enforcer/src/report/top/", "enforcer/src/cli/top/"]),
+    ("miniz_oxide", &["enforcer/src/record/"]),
     ("serde_saphyr", &["enforcer/src/discover/manifest/", "enforcer/tests/"]),
     ("tonic", &["enforcer/src/discover/kubelet/", "tests/src/cri/"]),
     (

@@ -157,11 +157,11 @@ fn lines_of(workspace: &Workspace, bench: &str, start: &str) -> Result<Vec<Strin
 fn crowded(workspace: &Workspace, scenarios: &Scenarios) -> Result<Cost> {
     let (mut tally, mut noted) = (Tally::default(), None);
     let chosen = scenarios.matching("audit-large");
-    let options = Options { profile: Profile::Release, cold: true };
+    let options = Options { profile: Profile::Release, cold: true, record: None };
     scenarios.run(
         workspace,
         &plays(&chosen, None, Containerd::DEFAULT),
-        options,
+        &options,
         &mut tally,
         &mut |line| {
             noted = line.strip_prefix(CROWDED).map(str::to_owned).or(noted.take());

@@ -15,13 +15,14 @@ mod libtest;
 mod lint;
 mod matrix;
 mod page;
+mod recording;
 mod resume;
 mod rigs;
 mod scenario;
 mod steps;
 mod tally;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 
@@ -54,6 +55,9 @@ pub(crate) struct Arguments {
     /// Line of containerd with which scenarios with containers play, as `vm --list` tells them
     #[arg(long, value_name = "LINE", default_value_t = Containerd::DEFAULT)]
     containerd: Containerd,
+    /// Record what the daemons of scenarios decide, into DIR/NAME.rec (tests/fixtures/recordings)
+    #[arg(long, value_name = "DIR", requires = "name")]
+    record: Option<PathBuf>,
 }
 
 /// Runs what was asked for; the last line is `N passed, N failed`.
@@ -92,9 +96,10 @@ fn run_matching(workspace: &Workspace, arguments: &Arguments, tally: &mut Tally)
         return Ok(());
     }
     let profile = if arguments.release { Profile::Release } else { Profile::Dev };
-    let options = Options { profile, cold: arguments.cold };
+    let record = arguments.record.clone();
+    let options = Options { profile, cold: arguments.cold, record };
     let plays = plays(&chosen, arguments.kernels.as_ref(), arguments.containerd);
-    scenarios.run(workspace, &plays, options, tally, &mut |_| ())
+    scenarios.run(workspace, &plays, &options, tally, &mut |_| ())
 }
 
 fn list(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCode> {

@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::{attempt, matrix::Play, resume::Resume, rigs::Rigs, tally::Tally};
+use super::{attempt, matrix::Play, recording::Collected, resume::Resume, rigs::Rigs, tally::Tally};
 use crate::{
     command,
     product::{self, Profile},
@@ -69,12 +69,14 @@ impl Scenario {
 }
 
 /// How a run of scenarios is done.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Options {
     /// Of the product in the guest.
     pub(crate) profile: Profile,
     /// Boot every guest, even if there is a snapshot.
     pub(crate) cold: bool,
+    /// Folder for what daemons record.
+    pub(crate) record: Option<PathBuf>,
 }
 
 /// The program and what it can do.
@@ -115,7 +117,7 @@ impl Scenarios {
         &self,
         workspace: &Workspace,
         plays: &[Play],
-        options: Options,
+        options: &Options,
         tally: &mut Tally,
         on_line: &mut dyn FnMut(&str),
     ) -> Result<()> {
@@ -132,13 +134,29 @@ impl Scenarios {
                 let sender = sender.clone();
                 let (rigs, plays) = (&rigs, &plays);
                 let (inject, next, resume) = (inject.as_path(), &next, &resume);
+                let record = options.record.as_deref();
                 scope.spawn(move || {
                     while let Some(one) = plays.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let mut say = |line: &str| {
                             // Fails only if nobody listens any more.
                             let _ = sender.send(Event::Line(one, line.to_owned()));
                         };
-                        let passed = play(workspace, rigs, inject, one, resume, &mut say);
+                        let passed = match record {
+                            None => play(workspace, rigs, inject, one, resume, false, &mut say),
+                            Some(folder) => {
+                                let mut collected = Collected::default();
+                                let mut say_or_keep = |line: &str| {
+                                    if !collected.take(line) {
+                                        say(line);
+                                    }
+                                };
+                                let passed =
+                                    play(workspace, rigs, inject, one, resume, true, &mut say_or_keep);
+                                let kept = collected.write(folder, &one.name());
+                                say(&kept.unwrap_or_else(|error| format!("no recording: {error:#}")));
+                                passed
+                            }
+                        };
                         let _ = sender.send(Event::Ended(one, passed));
                     }
                 });
@@ -213,6 +231,7 @@ fn play(
     inject: &Path,
     play: &Play,
     resume: &Resume,
+    record: bool,
     say: &mut dyn FnMut(&str),
 ) -> bool {
     let started = Instant::now();
@@ -225,7 +244,11 @@ fn play(
             topology: &topology,
             kernel_arguments: &scenario.kernel_arguments,
             inject,
-            job: &format!("exec /inject/scenario run {}", scenario.name),
+            job: &format!(
+                "exec /inject/scenario run {}{}",
+                scenario.name,
+                if record { " --record" } else { "" }
+            ),
             limit: Duration::from_secs(scenario.limit_seconds),
             snapshot: None,
         };

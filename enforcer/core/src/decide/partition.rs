@@ -32,7 +32,7 @@ use crate::{
 const BEGINNINGS: u32 = 3;
 
 /// What the daemon has set of partitions, at any time, and not put back.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partitioned {
     /// Cgroups that it made the root of one.
     pub begun: BTreeSet<CgroupPath>,

@@ -11,6 +11,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Grant, PodName};
 use crate::{
     set::CpuSet,
@@ -18,7 +20,7 @@ use crate::{
 };
 
 /// Who holds a grant: a container, or a cgroup outside Kubernetes, which counts as a pod of its own.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Holder {
     pod: PodName,
     container: String,
@@ -129,6 +131,19 @@ impl Allocations {
     /// All of them, in order of holder.
     pub fn iter(&self) -> impl Iterator<Item = (&Holder, &Grant)> {
         self.grants.iter().map(|(holder, given)| (holder, &given.grant))
+    }
+
+    /// All of them with the turns of their holders, in order of holder.
+    pub(super) fn with_turns(&self) -> impl Iterator<Item = (&Holder, u64, &Grant)> {
+        self.grants.iter().map(|(holder, given)| (holder, given.turn, &given.grant))
+    }
+
+    /// What was given, as [`Self::with_turns`] tells it.
+    pub(super) fn of_turns(given: impl Iterator<Item = (Holder, u64, Grant)>) -> Self {
+        let grants: BTreeMap<_, _> =
+            given.map(|(holder, turn, grant)| (holder, Given { grant, turn })).collect();
+        let next = grants.values().map(|given| given.turn.saturating_add(1)).max().unwrap_or(0);
+        Self { grants, next, before: None }
     }
 
     /// Those for which `counts` is true, in order of their turns.

@@ -20,6 +20,8 @@
 //!
 //! Cost: that of placing one pod, and a look at the containers of that pod.
 
+mod recorded;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;

@@ -5,20 +5,25 @@ use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{hints::Hint, pools::AffinityRule};
+use super::{hints::Hint, pools::AffinityRule, recorded};
 use crate::{
     id::NodeId,
     set::{CpuSet, NodeSet},
     workload::QosClass,
 };
 
+/// A name that the code has, as of an engine or a policy; an alias, because serde would borrow it from its input.
+pub(super) type FixedName = &'static str;
+
 /// Everything that one container was given, and how it came about.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// Engine that gave it: its [`super::Placement::name`].
-    pub engine: &'static str,
+    #[serde(deserialize_with = "recorded::fixed_name")]
+    pub engine: FixedName,
     /// Policy by which it was given, as in the configuration.
-    pub policy: &'static str,
+    #[serde(deserialize_with = "recorded::fixed_name")]
+    pub policy: FixedName,
     /// How its CPUs are used.
     pub class: CpuClass,
     /// CPUs that nobody else has; isolated ones included.

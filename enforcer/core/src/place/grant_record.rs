@@ -192,7 +192,8 @@ impl GrantRecord {
 }
 
 /// Containers that were there before the daemon was, by id, until their runtime says who is there.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(super) struct Expected(BTreeMap<String, GrantRecord>);
 
 impl Expected {

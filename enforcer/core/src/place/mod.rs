@@ -34,6 +34,7 @@ mod inventory;
 mod layout;
 pub mod memory;
 pub mod pools;
+mod recorded;
 mod rejection;
 mod request;
 mod room;

@@ -10,6 +10,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     Past,
     gather::Gathered,
@@ -33,7 +35,7 @@ const LONGEST_NS: u64 = 300_000_000_000;
 const LEAST_SAVED: f64 = 0.5;
 
 /// One workload on its way.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Underway {
     pub(super) holder: Holder,
     /// What it aims at, and what it had.
@@ -62,7 +64,8 @@ impl Underway {
 }
 
 /// What became of a move.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// It fares as much better as it was to.
     Held,

@@ -45,6 +45,8 @@ pub use self::{
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     decide::{Decision, Inputs},
     place::{Allocations, hold},
@@ -66,7 +68,8 @@ pub fn once(inputs: &Inputs<'_>, allocations: &mut Allocations, bytes_per_turn: 
 }
 
 /// What one turn of the daemon did about it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Turn {
     /// What is planned.
     pub report: RebalanceReport,

@@ -29,7 +29,7 @@ pub struct Past {
     /// Nodes that are short of memory.
     short: NodeSet,
     /// Moves that are not over yet.
-    #[serde(skip)]
+    #[serde(default)]
     pub(super) underway: BTreeMap<CgroupPath, Underway>,
 }
 

@@ -5,13 +5,14 @@ use std::{
     fmt,
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::FlockOperation;
 
 use super::JournalError;
+use crate::owned_file::{of_ours, open_ours};
 
 /// Most bytes of a journal that are read: a million files that were written.
 const READ_LIMIT: u64 = 256 << 20;
@@ -34,31 +35,6 @@ pub fn check_owned(state_dir: &Path) -> Result<(), JournalError> {
         }
     });
     checked.map_err(failed("using the state directory", state_dir))
-}
-
-/// Does it belong to root or to this process's user?
-fn of_ours(metadata: &fs::Metadata) -> io::Result<()> {
-    match metadata.uid() {
-        0 => Ok(()),
-        uid if uid == rustix::process::geteuid().as_raw() => Ok(()),
-        uid => Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!("it belongs to another user ({uid})"),
-        )),
-    }
-}
-
-/// Opens a regular file of ours; never follows a symlink and never blocks.
-fn open_ours(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    // The flags are small positive bits on every Linux, the cast keeps them.
-    let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
-    let file = options.mode(0o600).custom_flags(flags).open(path)?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    of_ours(&metadata)?;
-    Ok(file)
 }
 
 /// Held until it is dropped: a process that is being started has a copy of the open file for a moment, and the lock

@@ -265,7 +265,8 @@ fn what_turns_out_to_be_the_kubelets_is_given_up() {
     assert_eq!(cpuset(ours.adjust.as_ref()), "0-1/0");
     static_kubelet(&placed, &[("one", "4-5")]);
     let workloads = [workload_of("one")];
-    let (_, owners) = placed.owners(&workloads, &Sample::default(), &Model::default(), &Policy::default());
+    let (_, owners) =
+        placed.owners(&workloads, &Sample::default(), &Model::default(), &Policy::default(), |_| ());
     assert_eq!(owners.of(&workloads[0]).map(|ownership| ownership.owner), Some(Owner::KubeletCpuManager));
     assert_eq!(placed.lock().allocations.exclusive_cpus().to_string(), "4-5");
     let update = ask(&placed, |reply| Call::Update {
@@ -516,7 +517,7 @@ fn a_container_that_is_declared_to_be_left_alone_gets_no_answer_and_gives_back_w
     let placed = placed_by(&policy);
     assert_eq!(cpuset(create(&placed, "one", 2).adjust.as_ref()), "0-1/0");
     policy.workloads = entry;
-    placed.owners(&[workload_of("one")], &Sample::default(), &Model::default(), &policy);
+    placed.owners(&[workload_of("one")], &Sample::default(), &Model::default(), &policy, |_| ());
     assert!(placed.lock().allocations.exclusive_cpus().is_empty());
     assert_eq!(update(&placed), Answer::default());
 }

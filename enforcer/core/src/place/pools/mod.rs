@@ -27,7 +27,7 @@ pub mod topology_hints;
 pub mod tree;
 mod zones;
 
-pub(super) use self::placing::ENGINE;
+pub(super) use self::placing::{ENGINE, POLICY};
 pub use self::{
     affinity::AffinityRule,
     annotations::Preferences,

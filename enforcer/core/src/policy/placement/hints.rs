@@ -84,6 +84,16 @@ pub enum TopologyPolicy {
 }
 
 impl TopologyPolicy {
+    /// Every policy.
+    pub const ALL: [Self; 6] = [
+        Self::None,
+        Self::BestEffort,
+        Self::Restricted,
+        Self::SingleNumaNode,
+        Self::NumaManager,
+        Self::NumaManagerBestEffort,
+    ];
+
     /// As in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -15,7 +15,8 @@ fn kubelet(placed: &Placed, policy: Option<&str>, unread: Option<&str>) {
 
 fn turn(placed: &Placed, names: &[&str]) -> Vec<Option<Owner>> {
     let workloads: Vec<Workload> = names.iter().map(|name| workload_of(name)).collect();
-    let (_, owners) = placed.owners(&workloads, &Sample::default(), &Model::default(), &Policy::default());
+    let (_, owners) =
+        placed.owners(&workloads, &Sample::default(), &Model::default(), &Policy::default(), |_| ());
     workloads.iter().map(|one| owners.of(one).map(|ownership| ownership.owner)).collect()
 }
 
@@ -63,7 +64,8 @@ fn what_the_kubelet_gave_before_its_state_could_not_be_used_is_still_given() {
     let placed = placed(true);
     static_kubelet(&placed, &[("a", "2-3")]);
     let claims = |placed: &Placed| {
-        let (_, owners) = placed.owners(&[], &Sample::default(), &Model::default(), &Policy::default());
+        let (_, owners) =
+            placed.owners(&[], &Sample::default(), &Model::default(), &Policy::default(), |_| ());
         owners.claims().iter().map(|claim| claim.cpus.to_string()).collect::<Vec<_>>()
     };
     for _ in 0..2 {

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use globset::{GlobBuilder, GlobMatcher};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{super::document::Scalar, Subject};
 use crate::{policy::glob::compile, workload::QosClass};
@@ -15,7 +15,7 @@ use crate::{policy::glob::compile, workload::QosClass};
 const VALUE_LIMIT: usize = 64;
 
 /// A question to a container.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Expression {
     keys: Vec<Key>,
     /// Between the values of several keys.
@@ -24,7 +24,7 @@ pub(super) struct Expression {
 }
 
 /// What of a container is asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Key {
     Container,
     Pod,
@@ -35,7 +35,7 @@ pub(super) enum Key {
     NotYet,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Test {
     OneOf { values: Vec<String>, negated: bool },
     Matches { patterns: Vec<Pattern>, negated: bool },
@@ -54,6 +54,18 @@ impl PartialEq for Pattern {
 }
 
 impl Eq for Pattern {}
+
+impl Serialize for Pattern {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.glob().glob())
+    }
+}
+
+impl<'de> Deserialize<'de> for Pattern {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::new(&<Cow<'de, str>>::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -20,7 +20,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use self::expression::{Expression, Key, RawExpression};
 use super::{
@@ -57,7 +57,7 @@ pub struct Subject<'a> {
 }
 
 /// One rule of one container.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AffinityRule {
     /// Containers that it is about at all; those of the same pod when absent.
     scope: Option<Expression>,

@@ -24,6 +24,8 @@ use crate::{
 
 /// The engine's name.
 pub(in crate::place) const ENGINE: &str = "pools";
+/// The policy that all of its grants are by.
+pub(in crate::place) const POLICY: &str = "topology-aware";
 
 /// A pod that is being placed.
 pub(super) struct Placing<'a> {

@@ -46,7 +46,7 @@ impl Placing<'_> {
         let pin_cpus = self.settings.pin_cpu && class != CpuClass::Preserved;
         let mut grant = Grant {
             engine: ENGINE,
-            policy: "topology-aware",
+            policy: super::POLICY,
             class,
             mems: offer.zone.zone.clone(),
             memory_source: amounts.memory.source,

@@ -1,0 +1,103 @@
+//! Which container is where, in a form that can be written down and read back: for recordings of whole turns.
+//!
+//! A decision of a turn asks which cgroup belongs to which holder, and who is expected. What each pod has asked for is
+//! needed only to place it anew, which turns do not do, and is left out: whatever is read back must only be decided
+//! from, and never be given to a runtime's calls.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{
+    BTreeMap, CgroupPath, Containers, Documents, Expected, Holder, Member, Pod, PodRequest, QosClass,
+};
+
+#[derive(Serialize)]
+struct Line<'a> {
+    id: &'a str,
+    holder: &'a Holder,
+    cgroup: Option<&'a CgroupPath>,
+}
+
+#[derive(Deserialize)]
+struct OwnedLine {
+    id: String,
+    holder: Holder,
+    cgroup: Option<CgroupPath>,
+}
+
+/// All of them, one by one.
+struct Lines<'a>(&'a Containers);
+
+impl<'a> Serialize for Lines<'a> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let line =
+            |(id, holder): (&'a String, &'a Holder)| Line { id, holder, cgroup: self.0.cgroup_of(holder) };
+        serializer.collect_seq(self.0.holders.iter().map(line))
+    }
+}
+
+#[derive(Serialize)]
+struct Recorded<'a> {
+    containers: Lines<'a>,
+    expected: &'a Expected,
+}
+
+#[derive(Deserialize)]
+struct OwnedRecorded {
+    containers: Vec<OwnedLine>,
+    expected: Expected,
+}
+
+impl Serialize for Containers {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Recorded { containers: Lines(self), expected: &self.expected }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Containers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let OwnedRecorded { containers: lines, expected } = OwnedRecorded::deserialize(deserializer)?;
+        let mut containers = Self { expected, ..Self::default() };
+        for OwnedLine { id, holder, cgroup } in lines {
+            let pod = containers.pods.entry(holder.pod().clone()).or_insert_with(|| Pod {
+                request: PodRequest {
+                    name: holder.pod().clone(),
+                    qos: QosClass::BestEffort,
+                    labels: BTreeMap::new(),
+                    annotations: BTreeMap::new(),
+                    documents: Documents::default(),
+                    containers: Vec::new(),
+                    previous: BTreeMap::new(),
+                },
+                members: BTreeMap::new(),
+            });
+            pod.members.insert(holder.name().to_owned(), Member { id: id.clone(), cgroup });
+            containers.holders.insert(id, holder);
+        }
+        Ok(containers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::PodName;
+
+    #[test]
+    fn who_is_where_survives_serde() {
+        let text = r#"{"containers":[
+            {"id":"1","holder":{"pod":{"namespace":"n","name":"p"},"container":"a"},"cgroup":"/p/1"},
+            {"id":"2","holder":{"pod":{"namespace":"n","name":"p"},"container":"b"},"cgroup":null}
+        ],"expected":{}}"#;
+        let containers: Containers = serde_json::from_str(text).unwrap();
+        let holder = Holder::new(PodName::new("n", "p"), "a".into());
+        let cgroup = CgroupPath::new("/p/1");
+        assert_eq!(containers.cgroups().collect::<Vec<_>>(), [(&cgroup, &holder)]);
+        assert_eq!(containers.holder("2").unwrap().name(), "b");
+        assert!(!containers.expects(&cgroup));
+        let again = serde_json::to_string(&containers).unwrap();
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&again).unwrap(),
+            serde_json::from_str::<serde_json::Value>(text).unwrap()
+        );
+    }
+}

@@ -1,0 +1,158 @@
+//! Where two decisions about the same situation differ.
+//!
+//! Words are not compared: reasons are for people, and may be said better in the next version. Steps are compared by
+//! what they do, and their order counts, since a plan is carried out in order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Taken;
+use crate::{
+    decide::{Decision, Refusal, Target},
+    place::Cpuset,
+    plan::{Action, Plan},
+    rebalance,
+    workload::CgroupPath,
+};
+
+/// What was made of a situation, as it is recorded.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Made {
+    /// The decision.
+    pub decision: Decision,
+    /// Who was to get a better place; none where nobody asked for it.
+    pub rebalanced: Option<rebalance::Turn>,
+}
+
+impl From<Taken> for Made {
+    fn from(taken: Taken) -> Self {
+        Self { decision: taken.decision, rebalanced: taken.rebalanced.map(|(turn, _)| turn) }
+    }
+}
+
+/// Where a turn comes out differently.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TurnDifference {
+    /// Steps that were recorded and are not planned now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<Action>,
+    /// Steps that are planned now and were not recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub new: Vec<Action>,
+    /// The steps that both have are in another order.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reordered: bool,
+    /// Refusals that were recorded and are not made now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub no_longer_refused: Vec<Refusal>,
+    /// Refusals that are made now and were not recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub newly_refused: Vec<Refusal>,
+    /// What workloads are to be set to, where that differs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub goals: BTreeMap<CgroupPath, GoalChange>,
+    /// What else differs: `groups`, `in-place`, `aims`, `standing`, `partitions`, `rebalance`.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub otherwise: BTreeSet<String>,
+}
+
+/// What a workload is to be set to, then and now; `null` where it has no place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GoalChange {
+    /// As it was recorded.
+    pub recorded: Option<Cpuset>,
+    /// As it is decided now.
+    pub now: Option<Cpuset>,
+}
+
+/// Where they differ; nothing where they are the same.
+pub fn differences(recorded: &Made, now: &Made) -> Option<TurnDifference> {
+    let (then, today) = (&recorded.decision, &now.decision);
+    let mut found = TurnDifference {
+        no_longer_refused: refusals_beside(then, today),
+        newly_refused: refusals_beside(today, then),
+        goals: goals(then, today),
+        ..TurnDifference::default()
+    };
+    (found.gone, found.new, found.reordered) = steps(&then.plan, &today.plan);
+    let standing = |decision: &Decision| -> Vec<_> {
+        decision.targets.iter().map(|(cgroup, target)| (cgroup.clone(), target.standing)).collect()
+    };
+    let without =
+        |decision: &Decision| -> Vec<CgroupPath> { decision.without_partition.keys().cloned().collect() };
+    let otherwise = [
+        ("groups", then.plan.groups != today.plan.groups),
+        ("in-place", then.in_place != today.in_place),
+        ("aims", then.aims != today.aims),
+        ("standing", standing(then) != standing(today)),
+        ("partitions", then.partitions != today.partitions || without(then) != without(today)),
+        ("rebalance", wordless(recorded.rebalanced.as_ref()) != wordless(now.rebalanced.as_ref())),
+    ];
+    let differs = otherwise.into_iter().filter(|(_, differs)| *differs);
+    found.otherwise = differs.map(|(name, _)| name.to_owned()).collect();
+    (found != TurnDifference::default()).then_some(found)
+}
+
+/// Those of `one` that `other` does not have.
+fn refusals_beside(one: &Decision, other: &Decision) -> Vec<Refusal> {
+    let had: BTreeSet<_> = other.refused.iter().map(|it| (&it.workload, it.cause)).collect();
+    one.refused.iter().filter(|it| !had.contains(&(&it.workload, it.cause))).cloned().collect()
+}
+
+fn goals(then: &Decision, now: &Decision) -> BTreeMap<CgroupPath, GoalChange> {
+    let all: BTreeSet<&CgroupPath> = then.targets.keys().chain(now.targets.keys()).collect();
+    let cpuset = |target: Option<&Target>| target.map(|target| target.cpuset.clone());
+    let changes = all.into_iter().map(|cgroup| {
+        let (recorded, now) = (then.targets.get(cgroup), now.targets.get(cgroup));
+        (cgroup.clone(), GoalChange { recorded: cpuset(recorded), now: cpuset(now) })
+    });
+    changes.filter(|(_, change)| change.recorded != change.now).collect()
+}
+
+/// What is gone, what is new, and whether the rest is in another order. The same step may be there twice.
+fn steps(then: &Plan, now: &Plan) -> (Vec<Action>, Vec<Action>, bool) {
+    let (then, now) = (actions(then), actions(now));
+    if then == now {
+        return (Vec::new(), Vec::new(), false);
+    }
+    let (gone, kept) = beside(&then, &now);
+    let (new, still) = beside(&now, &then);
+    let owned = |actions: Vec<&Action>| actions.into_iter().cloned().collect();
+    (owned(gone), owned(new), kept != still)
+}
+
+fn actions(plan: &Plan) -> Vec<&Action> {
+    plan.steps.iter().map(|step| &step.action).collect()
+}
+
+/// Of `one`, what `other` does not have as often, and the rest. Found by the cgroup, of which each has few.
+fn beside<'a>(one: &[&'a Action], other: &[&'a Action]) -> (Vec<&'a Action>, Vec<&'a Action>) {
+    let mut left: BTreeMap<&CgroupPath, Vec<&Action>> = BTreeMap::new();
+    for action in other {
+        left.entry(action.cgroup()).or_default().push(action);
+    }
+    one.iter().partition(|action| {
+        let same = left.get_mut(action.cgroup());
+        let at = same.as_ref().and_then(|same| same.iter().position(|it| it == *action));
+        match (same, at) {
+            (Some(same), Some(at)) => {
+                same.swap_remove(at);
+                false
+            }
+            _ => true,
+        }
+    })
+}
+
+/// Without what is said to people.
+fn wordless(turn: Option<&rebalance::Turn>) -> Option<rebalance::Turn> {
+    let mut turn = turn?.clone();
+    turn.report.moves.iter_mut().for_each(|one| one.reason.clear());
+    turn.report.left.iter_mut().for_each(|one| one.reason.clear());
+    turn.report.degraded.clear();
+    Some(turn)
+}

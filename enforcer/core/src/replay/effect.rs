@@ -1,0 +1,73 @@
+//! What a plan would do, in figures: steps, bytes, and how much memory is not where it should be.
+//!
+//! *Misplaced* is memory of a workload that has a place with memory nodes, on other nodes than these. After the plan it is
+//! less by what its moves of pages are about. Pages that cannot move are not known here, so that is the best case.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    decide::Decision,
+    model::Model,
+    plan::Action,
+    set::NodeSet,
+    workload::{CgroupPath, Workload},
+};
+
+/// Figures of one plan.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Effect {
+    /// Workloads that have a place, or are to get one.
+    pub placed: u64,
+    /// Workloads that are left where they are although they are not in place.
+    pub refused: u64,
+    /// Steps of the plan.
+    pub steps: u64,
+    /// Bytes that it moves.
+    pub bytes: u64,
+    /// Bytes that are not on the memory nodes of their workload's place.
+    pub misplaced_bytes: u64,
+    /// The same after the plan.
+    pub misplaced_bytes_then: u64,
+}
+
+impl Effect {
+    /// Of this decision about workloads with these figures.
+    pub fn of(decision: &Decision, workloads: &[Workload], model: &Model) -> Self {
+        let mut from: BTreeMap<&CgroupPath, NodeSet> = BTreeMap::new();
+        for step in &decision.plan.steps {
+            if let Action::MovePages { cgroup, from: nodes, .. } = &step.action {
+                from.entry(cgroup).or_default().extend(nodes);
+            }
+        }
+        let mut effect = Self {
+            placed: decision.targets.len() as u64,
+            refused: decision.refused.len() as u64,
+            steps: decision.plan.steps.len() as u64,
+            ..Self::default()
+        };
+        for workload in workloads {
+            let figures = model.of(workload).and_then(|figures| figures.bytes_by_node.as_ref());
+            let mems = decision.targets.get(&workload.cgroup).and_then(|it| it.cpuset.mems.as_ref());
+            let moved = from.get(&workload.cgroup);
+            for (node, bytes) in figures.into_iter().flatten() {
+                let bytes = bytes.anon.saturating_add(bytes.file);
+                let moves = moved.is_some_and(|nodes| nodes.contains(*node));
+                let add = |to: &mut u64| *to = to.saturating_add(bytes);
+                if moves {
+                    add(&mut effect.bytes);
+                }
+                if mems.is_some_and(|mems| !mems.contains(*node)) {
+                    add(&mut effect.misplaced_bytes);
+                    if !moves {
+                        add(&mut effect.misplaced_bytes_then);
+                    }
+                }
+            }
+        }
+        effect
+    }
+}

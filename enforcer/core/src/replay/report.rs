@@ -1,0 +1,158 @@
+//! What a replay tells: turn by turn where the decision differs, and all turns together.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Effect, Made, Situation, TurnDifference, differences};
+use crate::{plan::Outcome, policy::Policy};
+
+/// Version of the serde form of [`ReplayReport`].
+pub const REPLAY_SCHEMA_VERSION: u32 = 1;
+
+/// Turns that are listed; all are counted.
+const LISTED: usize = 1000;
+
+/// What came of a recording.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplayReport {
+    /// [`REPLAY_SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The recording.
+    pub recording: Recording,
+    /// Another policy than the recorded one was asked.
+    pub other_policy: bool,
+    /// Turns that come out differently.
+    pub different: u64,
+    /// The first of them.
+    pub turns: Vec<ReplayedTurn>,
+    /// Different turns that are not listed.
+    pub unlisted: u64,
+    /// All turns, as they were recorded.
+    pub recorded: Totals,
+    /// All turns, as they are decided now.
+    pub now: Totals,
+}
+
+/// What was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Recording {
+    /// Versions of the daemons that wrote it, in order.
+    pub versions: Vec<String>,
+    /// Turns that it has.
+    pub turns: u64,
+    /// Turns that the daemon could not write in time.
+    pub dropped: u64,
+    /// What became of recorded steps, by result: `applied`, `failed`, `dry-run`.
+    pub outcomes: BTreeMap<String, u64>,
+    /// Where and why it ends early, if it does.
+    pub ends: Option<String>,
+}
+
+/// One turn that comes out differently.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplayedTurn {
+    /// Its number in the recording, from 1.
+    pub turn: u64,
+    /// Seconds since the first turn of its daemon.
+    pub at_seconds: f64,
+    /// What differs.
+    #[serde(flatten)]
+    pub difference: TurnDifference,
+    /// Figures of the recorded plan.
+    pub recorded: Effect,
+    /// Figures of the plan now.
+    pub now: Effect,
+}
+
+/// Figures of all turns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Totals {
+    /// Turns whose plan has steps.
+    pub turns_with_steps: u64,
+    /// Steps of all plans. One that is not carried out is planned again in the next turn.
+    pub steps: u64,
+    /// Most bytes that one plan moves.
+    pub most_bytes: u64,
+    /// Most misplaced bytes in one turn.
+    pub most_misplaced_bytes: u64,
+    /// Figures of the last turn.
+    pub last: Effect,
+}
+
+impl Totals {
+    fn add(&mut self, effect: Effect) {
+        self.turns_with_steps += u64::from(effect.steps > 0);
+        self.steps = self.steps.saturating_add(effect.steps);
+        self.most_bytes = self.most_bytes.max(effect.bytes);
+        self.most_misplaced_bytes = self.most_misplaced_bytes.max(effect.misplaced_bytes);
+        self.last = effect;
+    }
+}
+
+/// A replay that is under way.
+#[derive(Debug)]
+pub struct Replay<'a> {
+    policy: Option<&'a Policy>,
+    first_ns: Option<u64>,
+    report: ReplayReport,
+}
+
+impl<'a> Replay<'a> {
+    /// By another policy, or each turn by its own.
+    pub fn new(policy: Option<&'a Policy>) -> Self {
+        let other_policy = policy.is_some();
+        let report =
+            ReplayReport { schema_version: REPLAY_SCHEMA_VERSION, other_policy, ..ReplayReport::default() };
+        Self { policy, first_ns: None, report }
+    }
+
+    /// Another daemon begins.
+    pub fn begins(&mut self, version: &str) {
+        self.report.recording.versions.push(version.to_owned());
+        self.first_ns = None;
+    }
+
+    /// The next turn: what was seen, what was made of it then, what became of that, and how many turns are missing
+    /// before it.
+    pub fn turn(&mut self, situation: &Situation, recorded: &Made, outcomes: &[Outcome], dropped: u64) {
+        let report = &mut self.report;
+        report.recording.turns += 1;
+        report.recording.dropped = report.recording.dropped.saturating_add(dropped);
+        for outcome in outcomes {
+            *report.recording.outcomes.entry(outcome.result.as_str().to_owned()).or_default() += 1;
+        }
+        let (taken, now) = situation.replay(self.policy.unwrap_or(&situation.policy));
+        let made = Made::from(taken);
+        let then = situation.effect(&recorded.decision);
+        report.recorded.add(then);
+        report.now.add(now);
+        let first_ns = *self.first_ns.get_or_insert(situation.now_ns);
+        let Some(difference) = differences(recorded, &made) else { return };
+        report.different += 1;
+        if report.turns.len() >= LISTED {
+            report.unlisted += 1;
+            return;
+        }
+        let at = std::time::Duration::from_nanos(situation.now_ns.saturating_sub(first_ns));
+        report.turns.push(ReplayedTurn {
+            turn: report.recording.turns,
+            at_seconds: at.as_secs_f64(),
+            difference,
+            recorded: then,
+            now,
+        });
+    }
+
+    /// All of it; `ends` says where and why the recording ends early.
+    pub fn end(self, ends: Option<String>) -> ReplayReport {
+        let mut report = self.report;
+        report.recording.ends = ends;
+        report
+    }
+}

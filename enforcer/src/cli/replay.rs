@@ -1,0 +1,68 @@
+//! `numa-enforcer replay`: recorded turns, taken again.
+
+use std::{
+    fs::File,
+    io::{BufReader, Write},
+    path::PathBuf,
+};
+
+use anyhow::Context;
+use enforcer_core::{policy::Policy, replay::Replay};
+
+use super::{Exit, args, exit::of_config, terminal};
+use crate::{
+    config::read_policy,
+    record::{Reader, Recorded},
+    report::{json, replay_text},
+};
+
+/// Which recording, by which policy.
+pub(super) struct Options {
+    file: PathBuf,
+    policy: Option<Policy>,
+    format: args::TableOrJson,
+}
+
+impl TryFrom<args::Replay> for Options {
+    type Error = anyhow::Error;
+
+    fn try_from(args: args::Replay) -> anyhow::Result<Self> {
+        let policy = args.policy.as_deref().map(read_policy).transpose().map_err(of_config)?;
+        Ok(Self { file: args.file, policy, format: args.output })
+    }
+}
+
+pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let path = &options.file;
+    let reading = || format!("reading {}", path.display());
+    let file = File::open(path).with_context(reading)?;
+    let mut reader = Reader::new(BufReader::new(file)).with_context(reading)?;
+    let mut replay = Replay::new(options.policy.as_ref());
+    let (ends, damage) = loop {
+        match reader.turn() {
+            Ok(Recorded::Turn(turn)) => {
+                if let Some(version) = &turn.daemon {
+                    replay.begins(version);
+                }
+                replay.turn(turn.situation, &turn.made, &turn.outcomes, turn.dropped);
+            }
+            Ok(Recorded::End) => break (None, None),
+            Ok(Recorded::Torn(offset)) => {
+                break (Some(format!("in the middle of a turn, at byte {offset}")), None);
+            }
+            // What is before the damage is worth telling.
+            Err(error) => break (Some(error.to_string()), Some(error)),
+        }
+    };
+    let report = replay.end(ends);
+    match options.format {
+        args::TableOrJson::Table => write!(out, "{}", replay_text::render(&report, terminal::style()))?,
+        args::TableOrJson::Json => json::write(&report, out)?,
+    }
+    out.flush()?;
+    match damage {
+        Some(error) => Err(error).with_context(reading),
+        None if report.different > 0 => Ok(Exit::Different),
+        None => Ok(Exit::Ok),
+    }
+}

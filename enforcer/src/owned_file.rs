@@ -1,0 +1,39 @@
+//! Files that only root or the daemon's own user may have made, opened so that nobody can turn them against us.
+//!
+//! The journal and recordings are written with privileges at a path that others may be able to reach. A symlink there
+//! is not followed, a pipe does not block, and a file of another user is refused. It must never be used for the kernel's
+//! files of a host, which belong to whoever runs in them.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::Path,
+};
+
+use rustix::fs::OFlags;
+
+/// Does it belong to root or to this process's user?
+pub(crate) fn of_ours(metadata: &fs::Metadata) -> io::Result<()> {
+    match metadata.uid() {
+        0 => Ok(()),
+        uid if uid == rustix::process::geteuid().as_raw() => Ok(()),
+        uid => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("it belongs to another user ({uid})"),
+        )),
+    }
+}
+
+/// Opens a regular file of ours, or makes one that nobody else may read; never follows a symlink and never blocks.
+pub(crate) fn open_ours(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    // The flags are small positive bits on every Linux, the cast keeps them.
+    let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
+    let file = options.mode(0o600).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    of_ours(&metadata)?;
+    Ok(file)
+}

@@ -1,0 +1,146 @@
+//! The turn's side of a recording: parts become lines in memory, and a whole turn is handed on or dropped.
+//!
+//! Cost: what serde takes to write the parts, which is most of it the sample. Buffers come back from the writer and are
+//! used again, and of each lasting part the line before is kept to compare with. Nothing here waits or touches a file.
+
+use std::sync::Arc;
+
+use enforcer_core::{decide::Inputs, degraded::Degraded, place::Inventory, replay::Terms, sample::Sample};
+
+use super::{
+    PLAIN_LIMIT,
+    part::{LASTING, PartRef, TurnPart, WrittenAmong},
+    writer::{Handed, Target, Writer},
+};
+
+/// Records the turns of one daemon.
+#[derive(Debug)]
+pub struct Recorder {
+    writer: Writer,
+    /// What the next frame has by now.
+    frame: Vec<u8>,
+    line: Vec<u8>,
+    /// Lasting parts as in the frame before.
+    lasted: [Vec<u8>; LASTING],
+    /// The machine of the frame before.
+    machine: Option<Arc<Inventory>>,
+    /// The next frame must have all parts.
+    key: bool,
+    first: bool,
+    dropped: u64,
+    /// The frame cannot be used.
+    spoilt: bool,
+}
+
+impl Recorder {
+    /// Records into `target`, by a thread that is started now: after privileges were given up.
+    pub fn start(target: Target) -> std::io::Result<Self> {
+        Ok(Self::with(Writer::start(target)?))
+    }
+
+    pub(super) fn with(writer: Writer) -> Self {
+        Self {
+            writer,
+            frame: Vec::new(),
+            line: Vec::new(),
+            lasted: Default::default(),
+            machine: None,
+            key: true,
+            first: true,
+            dropped: 0,
+            spoilt: false,
+        }
+    }
+
+    /// A turn begins; what was noted and not ended is forgotten.
+    pub fn begin(&mut self) {
+        // What was to be kept of an unfinished one is not in the file.
+        self.key |= !self.frame.is_empty();
+        self.frame.clear();
+        self.spoilt = false;
+    }
+
+    /// Notes a part, if it is not as in the frame before.
+    pub(crate) fn note(&mut self, part: PartRef<'_>) {
+        self.line.clear();
+        if serde_json::to_writer(&mut self.line, &part).is_err() {
+            self.spoilt = true;
+            return;
+        }
+        if let Some(lasted) = part.lasting().and_then(|at| self.lasted.get_mut(at)) {
+            if !self.key && *lasted == self.line {
+                return;
+            }
+            lasted.clone_from(&self.line);
+        }
+        self.line.push(b'\n');
+        if self.frame.len() + self.line.len() > PLAIN_LIMIT {
+            self.spoilt = true;
+            return;
+        }
+        self.frame.extend_from_slice(&self.line);
+    }
+
+    /// Notes what a turn decides from, but for the facts, and what is given away to whom: those are behind locks.
+    pub fn seen(
+        &mut self,
+        inputs: &Inputs<'_>,
+        inventory: &Arc<Inventory>,
+        before: Option<&Sample>,
+        terms: Terms,
+    ) {
+        let daemon = self.first.then(|| env!("CARGO_PKG_VERSION").to_owned());
+        let (key, dropped, now_ns) = (self.key, self.dropped, inputs.now_ns);
+        self.note(PartRef::Turn(&TurnPart { daemon, key, dropped, now_ns, terms }));
+        if key {
+            self.note(PartRef::Before(before));
+        }
+        // It is read anew only now and then, and can be large.
+        if key || !self.machine.as_ref().is_some_and(|had| Arc::ptr_eq(had, inventory)) {
+            self.note(PartRef::Machine(&inventory.machine));
+            self.machine = Some(Arc::clone(inventory));
+        }
+        for part in [
+            PartRef::Policy(inputs.policy),
+            PartRef::Workloads(inputs.workloads),
+            PartRef::Sample(inputs.sample),
+            PartRef::History(inputs.history),
+            PartRef::Widened(inputs.widened),
+            PartRef::Written(WrittenAmong { sample: inputs.sample, has_set: inputs.written.0 }),
+            PartRef::Partitioned(inputs.partitioned),
+        ] {
+            self.note(part);
+        }
+    }
+
+    /// The turn has ended: hands it on, unless it cannot be used or the writer is not done with those before.
+    pub fn end(&mut self) {
+        let handed = if self.spoilt { Handed::Busy } else { self.writer.hand(&mut self.frame) };
+        if handed == Handed::Busy {
+            self.dropped = self.dropped.saturating_add(1);
+            self.key = true;
+        } else {
+            (self.dropped, self.key, self.first) = (0, false, false);
+        }
+        self.frame.clear();
+    }
+
+    /// Waits until the latest turn is written, or never will be.
+    #[cfg(test)]
+    pub(super) fn settle(&mut self) {
+        self.writer.settle();
+    }
+
+    /// Why turns are no longer recorded, if that is so.
+    pub fn degraded(&self) -> Option<Degraded> {
+        let effect = "turns are no longer recorded; the recording ends with the one before";
+        self.writer.ended().map(|reason| Degraded::new("recording", reason, effect))
+    }
+}
+
+impl Drop for Recorder {
+    /// What was handed on is written, if the disk does not take long.
+    fn drop(&mut self) {
+        self.writer.finish();
+    }
+}

@@ -1,0 +1,277 @@
+//! Recorders, files and readers together.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+};
+
+use enforcer_core::{
+    decide::{Decision, History, Inputs, Partitioned, Widened, Written},
+    declarations::Declarations,
+    model::Model,
+    owner::{Facts, Owners},
+    place::{Allocations, Containers, Inventory},
+    policy::Policy,
+    replay::Terms,
+    sample::Sample,
+    topology::synth::Machine,
+};
+
+use super::{
+    part::PartRef,
+    recorder::Recorder,
+    writer::{Medium, Writer},
+    *,
+};
+
+fn inventory() -> Arc<Inventory> {
+    let machine = Machine::new().sockets(2).threads(1).build();
+    Arc::new(Inventory::or_whole(machine, &Policy::default().placement).0)
+}
+
+/// A turn in which nothing runs.
+fn turn(recorder: &mut Recorder, inventory: &Arc<Inventory>, now_ns: u64) {
+    let sample = Sample { monotonic_ns: now_ns, ..Sample::default() };
+    recorder.begin();
+    recorder.note(PartRef::Facts(&Facts::default()));
+    let (policy, allocations) = (Policy::default(), Allocations::default());
+    let inputs = Inputs {
+        inventory,
+        workloads: &[],
+        sample: &sample,
+        model: &Model::new(&inventory.machine, &[], &sample, None),
+        policy: &policy,
+        declarations: &Declarations::default(),
+        containers: &Containers::default(),
+        owners: &Owners::default(),
+        history: &History::default(),
+        widened: &Widened::new(),
+        written: Written::NOTHING,
+        partitioned: &Partitioned::default(),
+        now_ns,
+    };
+    recorder.seen(&inputs, inventory, None, Terms::default());
+    recorder.note(PartRef::Containers(inputs.containers));
+    recorder.note(PartRef::Allocations(&allocations));
+    recorder.note(PartRef::Decision(&Decision::default()));
+    recorder.note(PartRef::Outcomes(&[]));
+    recorder.end();
+}
+
+/// `time dropped machine's-nodes sample-before` of each turn, and how the file ends.
+fn read(bytes: &[u8]) -> (Vec<String>, String) {
+    let mut turns = Vec::new();
+    let mut reader = match Reader::new(bytes) {
+        Ok(reader) => reader,
+        Err(error) => return (turns, error.to_string()),
+    };
+    loop {
+        match reader.turn() {
+            Ok(Recorded::Turn(turn)) => {
+                let seen = turn.situation;
+                let before = seen.before.as_ref().map(|sample| sample.monotonic_ns);
+                let nodes = seen.machine.nodes.len();
+                let daemon = if turn.daemon.is_some() { " begins" } else { "" };
+                turns.push(format!("{} {} {nodes} {before:?}{daemon}", seen.now_ns, turn.dropped));
+            }
+            Ok(end) => return (turns, format!("{end:?}")),
+            Err(error) => return (turns, error.to_string()),
+        }
+    }
+}
+
+fn record(path: &Path, limit: u64, times: std::ops::Range<u64>) -> Option<String> {
+    let mut recorder = Recorder::start(Target::open(path, limit).unwrap()).unwrap();
+    let inventory = inventory();
+    for now_ns in times {
+        turn(&mut recorder, &inventory, now_ns);
+        recorder.settle();
+    }
+    recorder.degraded().map(|degraded| degraded.reason)
+}
+
+#[test]
+fn turns_of_one_daemon_after_another_are_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("turns.rec");
+    for times in [1..4, 10..12] {
+        assert_eq!(record(&path, 1 << 20, times), None);
+    }
+    let (turns, end) = read(&fs::read(&path).unwrap());
+    assert_eq!(
+        turns,
+        ["1 0 2 None begins", "2 0 2 Some(1)", "3 0 2 Some(2)", "10 0 2 None begins", "11 0 2 Some(10)"]
+    );
+    assert_eq!(end, "End");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+}
+
+#[test]
+fn half_a_turn_is_cut_off_before_the_next_daemon_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("turns.rec");
+    record(&path, 1 << 20, 1..3);
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() - 7]).unwrap();
+    let (turns, end) = read(&fs::read(&path).unwrap());
+    assert_eq!((turns.len(), end.starts_with("Torn(")), (1, true), "{end}");
+    record(&path, 1 << 20, 5..6);
+    let (turns, end) = read(&fs::read(&path).unwrap());
+    assert_eq!((turns.last().unwrap().as_str(), end.as_str()), ("5 0 2 None begins", "End"));
+    assert_eq!(turns.len(), 2);
+}
+
+#[test]
+fn a_recording_stays_below_its_limit_and_says_that_it_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("turns.rec");
+    let said = record(&path, 3000, 1..100).unwrap();
+    assert!(said.contains("of at most 3000 bytes (--record-limit)"), "{said}");
+    let bytes = fs::read(&path).unwrap();
+    let (turns, end) = read(&bytes);
+    assert!(bytes.len() <= 3000 && turns.len() > 1 && end == "End", "{} {} {end}", bytes.len(), turns.len());
+    assert!(record(&path, 100, 1..2).is_some(), "one that is full already stops no daemon");
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
+fn what_is_no_recording_of_ours_is_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("turns.rec");
+    fs::write(&path, "precious").unwrap();
+    let error = Target::open(&path, 1 << 20).unwrap_err().to_string();
+    assert!(error.contains("turns.rec, which is left as it is: at byte 0: not a recording"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), b"precious");
+
+    fs::remove_file(&path).unwrap();
+    record(&path, 1 << 20, 1..3);
+    let mut damaged = fs::read(&path).unwrap();
+    let last = damaged.len() - 1;
+    damaged[last] ^= 1;
+    fs::write(&path, &damaged).unwrap();
+    let error = Target::open(&path, 1 << 20).unwrap_err().to_string();
+    assert!(error.contains("the checksum of the frame"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), damaged);
+
+    let link = dir.path().join("link");
+    symlink("/etc/passwd", &link).unwrap();
+    Target::open(&link, 1 << 20).unwrap_err();
+}
+
+#[test]
+fn two_daemons_do_not_record_into_one_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("turns.rec");
+    let first = Target::open(&path, 1 << 20).unwrap();
+    let error = Target::open(&path, 1 << 20).unwrap_err().to_string();
+    assert!(error.contains("another daemon records there"), "{error}");
+    drop(first);
+    Target::open(&path, 1 << 20).unwrap();
+}
+
+/// A disk that writes a frame when it is allowed to.
+struct Slow {
+    allowed: Receiver<()>,
+    written: Sender<Vec<u8>>,
+}
+
+impl Medium for Slow {
+    fn write(&mut self, plain: &[u8]) -> Result<(), String> {
+        self.allowed.recv().map_err(|_over| "over".to_owned())?;
+        self.written.send(frame::encode(plain).unwrap()).map_err(|_over| "over".to_owned())
+    }
+}
+
+#[test]
+fn a_slow_disk_costs_turns_in_the_recording_and_nothing_else() {
+    let (allow, allowed) = channel();
+    let (written, frames) = channel();
+    let mut recorder = Recorder::with(Writer::start(Slow { allowed, written }).unwrap());
+    let inventory = inventory();
+    // None of these waits: the writer holds one at most, and two are waiting.
+    for now_ns in 1..=20 {
+        turn(&mut recorder, &inventory, now_ns);
+    }
+    let mut file = frame::start().to_vec();
+    // The next ones are recorded as soon as there is room, and say what is missing.
+    for now_ns in 21..=40 {
+        allow.send(()).unwrap();
+        file.extend(frames.recv().unwrap());
+        turn(&mut recorder, &inventory, now_ns);
+    }
+    let (turns, end) = read(&file);
+    assert_eq!((turns[0].as_str(), end.as_str()), ("1 0 2 None begins", "End"));
+    let (mut before, mut missing) = (0, 0);
+    for turn in &turns {
+        let mut numbers = turn.split(' ').map(|number| number.parse::<u64>().unwrap_or_default());
+        let (now_ns, dropped) = (numbers.next().unwrap(), numbers.next().unwrap());
+        assert_eq!(now_ns, before + dropped + 1, "{turns:?}");
+        assert!(dropped == 0 || turn.ends_with("None"), "nothing of those before it counts: {turn}");
+        (before, missing) = (now_ns, missing + dropped);
+    }
+    assert!(missing >= 17, "{turns:?}");
+    drop(allow);
+}
+
+/// The frame of the first turn, as lines.
+fn lines() -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("turns.rec");
+    record(&path, 1 << 20, 1..2);
+    let bytes = fs::read(&path).unwrap();
+    let mut frames = Frames::new(&bytes[..]).unwrap();
+    frames.find().unwrap();
+    String::from_utf8(frames.inflate().unwrap()).unwrap().lines().map(str::to_owned).collect()
+}
+
+fn said(lines: &[String]) -> String {
+    let frame = frame::encode(lines.join("\n").as_bytes()).unwrap();
+    read(&[&frame::start()[..], &frame].concat()).1
+}
+
+#[test]
+fn every_part_is_needed_and_none_may_be_made_up() {
+    let whole = lines();
+    assert_eq!(said(&whole), "End");
+    for line in &whole {
+        let name = line.split('"').nth(1).unwrap();
+        let without: Vec<String> = whole.iter().filter(|other| *other != line).cloned().collect();
+        let wanted = if name == "outcomes" {
+            "End".into()
+        } else {
+            format!("at byte 12: the frame has no part `{name}`, and none before it had")
+        };
+        assert_eq!(said(&without), wanted);
+    }
+    let with = |from: &str, to: &str| {
+        let changed: Vec<String> = whole.iter().map(|line| line.replace(from, to)).collect();
+        assert_ne!(changed, whole, "{from}");
+        said(&changed)
+    };
+    for (from, to, error) in [
+        ("{\"machine\":", "{\"magic\":", "unknown variant `magic`"),
+        ("\"interval\":\"10s\"", "\"interval\":\"0s\"", "policy: interval = 0s: it must be longer than zero"),
+        ("\"nowNs\":1", "\"nowNs\":-1", "invalid value"),
+        ("{\"sample\":", "{\"sample\":[[[[", "line "),
+    ] {
+        let said = with(from, to);
+        assert!(said.starts_with("at byte 12: ") && said.contains(error), "{said}");
+    }
+    let no_nodes: Vec<String> = whole
+        .iter()
+        .map(|line| {
+            if line.starts_with("{\"machine\"") {
+                "{\"machine\":{\"nodes\":[],\"cpus\":[]}}".into()
+            } else {
+                line.clone()
+            }
+        })
+        .collect();
+    let said = said(&no_nodes);
+    assert!(said.starts_with("at byte 12: "), "{said}");
+}

@@ -1,0 +1,239 @@
+//! The disk's side of a recording: a thread that compresses frames and appends them.
+//!
+//! It is the only one that waits for the disk. It ends for good when the file has reached its limit or cannot be written: what is
+//! in the file then is a whole recording of what was before. A frame is written at once, so that what survives a crash of
+//! the daemon is all but the last one; what survives a crash of the machine is up to the kernel.
+
+use std::{
+    fs::{File, OpenOptions, Permissions},
+    io::{self, BufReader, Write},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, OnceLock,
+        mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::fs::FlockOperation;
+use thiserror::Error;
+
+use super::frame::{self, Found, Frames, RecordingError};
+use crate::{
+    file_error::{FileError, failed},
+    owned_file::open_ours,
+};
+
+/// Frames that wait to be written.
+const WAITING: usize = 2;
+
+/// Time that the end of the daemon waits for what is to be written: less than it is given to end.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Why nothing can be recorded there.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// What is there was not written by a daemon, or is damaged: it is left as it is.
+    #[error("recording to {path}, which is left as it is: {cause}", path = path.display())]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        cause: RecordingError,
+    },
+}
+
+/// A file that is ready to be appended to.
+#[derive(Debug)]
+pub struct Target {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    limit: u64,
+}
+
+impl Target {
+    /// Makes the file, for nobody else to read, or goes on with a recording that is there: what a crash has left of half a turn is cut
+    /// off. Held against a second daemon until it is closed. One that has no room left is no error: a daemon that is started
+    /// again must not fail because of it, and says that nothing is recorded.
+    pub fn open(path: &Path, limit: u64) -> Result<Self, OpenError> {
+        let mut options = OpenOptions::new();
+        let file = open_ours(options.read(true).append(true).create(true), path)
+            .and_then(|file| {
+                rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| {
+                    if errno == rustix::io::Errno::WOULDBLOCK {
+                        io::Error::new(io::ErrorKind::ResourceBusy, "another daemon records there")
+                    } else {
+                        errno.into()
+                    }
+                })?;
+                file.set_permissions(Permissions::from_mode(0o600))?;
+                Ok(file)
+            })
+            .map_err(failed("opening", path))?;
+        let mut target = Self { path: path.to_owned(), file, length: 0, limit };
+        let begun = target.file.metadata().map_err(failed("looking at", path))?.len();
+        if begun == 0 {
+            target.append(&frame::start()).map_err(failed("writing", path))?;
+        } else {
+            target.length = target.whole()?;
+            target.file.set_len(target.length).map_err(failed("cutting", path))?;
+        }
+        Ok(target)
+    }
+
+    /// Bytes up to the end of the last whole frame.
+    fn whole(&self) -> Result<u64, OpenError> {
+        let damaged = |cause| OpenError::Damaged { path: self.path.clone(), cause };
+        let mut frames = Frames::new(BufReader::new(&self.file)).map_err(damaged)?;
+        loop {
+            match frames.find().map_err(damaged)? {
+                Found::Frame => {}
+                Found::End | Found::Torn => return Ok(frames.offset()),
+            }
+        }
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+impl Drop for Target {
+    /// A process that is being started has a copy of the open file for a moment, and the lock would live as long as that.
+    fn drop(&mut self) {
+        // It fails only if it is no lock any more.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+/// Where frames go.
+pub(super) trait Medium: Send {
+    /// Appends a turn's lines as a frame; an error is for good.
+    fn write(&mut self, plain: &[u8]) -> Result<(), String>;
+}
+
+impl Medium for Target {
+    fn write(&mut self, plain: &[u8]) -> Result<(), String> {
+        let frame =
+            frame::encode(plain).ok_or_else(|| format!("{}: a turn is too large", self.path.display()))?;
+        let length = self.length;
+        if length + frame.len() as u64 > self.limit {
+            let (path, limit) = (self.path.display(), self.limit);
+            return Err(format!("{path} has {length} of at most {limit} bytes (--record-limit)"));
+        }
+        self.append(&frame).map_err(|error| {
+            // Half a frame at the end is no damage, if it cannot be taken away.
+            let _ = self.file.set_len(length);
+            format!("writing {}: {error}", self.path.display())
+        })
+    }
+}
+
+/// Writes frames until there are no further ones, and gives their buffers back.
+fn write_all(
+    mut medium: impl Medium,
+    frames: &Receiver<Vec<u8>>,
+    done: &Sender<Vec<u8>>,
+) -> Result<(), String> {
+    for mut plain in frames {
+        medium.write(&plain)?;
+        plain.clear();
+        // Nobody wants it back once the daemon ends.
+        let _ = done.send(plain);
+    }
+    Ok(())
+}
+
+/// What became of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Handed {
+    /// It will be written, or nothing will ever be again.
+    Over,
+    /// The frames before it are not written yet.
+    Busy,
+}
+
+/// The thread, as those see it who hand it frames.
+#[derive(Debug)]
+pub(super) struct Writer {
+    to: Option<SyncSender<Vec<u8>>>,
+    back: Receiver<Vec<u8>>,
+    /// An empty buffer that came back.
+    spare: Vec<u8>,
+    ended: Arc<OnceLock<String>>,
+}
+
+impl Writer {
+    pub(super) fn start(medium: impl Medium + 'static) -> io::Result<Self> {
+        let (to, frames) = sync_channel::<Vec<u8>>(WAITING);
+        let (done, back) = channel();
+        let ended = Arc::new(OnceLock::new());
+        let reason = Arc::clone(&ended);
+        let write = move || {
+            if let Err(error) = write_all(medium, &frames, &done) {
+                tracing::warn!("turns are no longer recorded: {error}");
+                // Set once: the thread ends here.
+                let _ = reason.set(error);
+            }
+            // Whoever waits for the end finds the file closed, and the reason.
+            drop((frames, done));
+        };
+        thread::Builder::new().name("recording".into()).spawn(write)?;
+        Ok(Self { to: Some(to), back, spare: Vec::new(), ended })
+    }
+
+    /// Hands a frame over, and leaves an empty buffer in its place.
+    pub(super) fn hand(&mut self, frame: &mut Vec<u8>) -> Handed {
+        let Some(to) = &self.to else { return Handed::Over };
+        if let Ok(spare) = self.back.try_recv() {
+            self.spare = spare;
+        }
+        match to.try_send(std::mem::take(frame)) {
+            Ok(()) => {
+                *frame = std::mem::take(&mut self.spare);
+                Handed::Over
+            }
+            Err(TrySendError::Full(back)) => {
+                *frame = back;
+                Handed::Busy
+            }
+            Err(TrySendError::Disconnected(back)) => {
+                *frame = back;
+                self.to = None;
+                Handed::Over
+            }
+        }
+    }
+
+    /// Waits until a frame is written; the buffer is gone.
+    #[cfg(test)]
+    pub(super) fn settle(&self) {
+        let _ = self.back.recv();
+    }
+
+    /// Why nothing is written any longer.
+    pub(super) fn ended(&self) -> Option<String> {
+        self.ended.get().cloned()
+    }
+
+    /// Waits for what was handed over, but not for ever.
+    pub(super) fn finish(&mut self) {
+        self.to = None;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.back.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(_) => {}
+                Err(_ended_or_late) => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Recording and replaying as people meet it, and the recordings that are kept.
+#![expect(clippy::unwrap_used, reason = "only tests are here")]
+
+mod common;
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use common::{Ended, run};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// One turn of this host, recorded.
+fn recorded(dir: &TempDir) -> PathBuf {
+    let file = dir.path().join("turns.rec");
+    let state = dir.path().join("state");
+    let [file_text, state] = [&file, &state].map(|path| path.to_str().unwrap());
+    let ended =
+        run(&["run", "--once", "--metrics-listen", "off", "--state-dir", state, "--record", file_text]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    file
+}
+
+fn replay(file: &Path, more: &[&str]) -> Ended {
+    run(&[&["replay", file.to_str().unwrap()], more].concat())
+}
+
+fn report(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", ended.stdout, ended.stderr))
+}
+
+#[test]
+fn a_turn_of_this_host_comes_out_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = recorded(&dir);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o600);
+    let ended = replay(&file, &[]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.ends_with("1 turn, all come out as recorded\n"), "{}", ended.stdout);
+
+    // A second daemon goes on behind the first.
+    recorded(&dir);
+    let report = report(&replay(&file, &["-o", "json"]));
+    assert_eq!((&report["recording"]["turns"], &report["different"]), (&2.into(), &0.into()));
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(report["recording"]["versions"], serde_json::json!([version, version]));
+
+    let policy = dir.path().join("policy.toml");
+    fs::write(&policy, "[placement]\nengine = \"pools\"\n").unwrap();
+    let ended = replay(&file, &["--policy", policy.to_str().unwrap()]);
+    assert_eq!(ended.code, Some(0), "nobody is declared: {}{}", ended.stdout, ended.stderr);
+    fs::write(&policy, "engine = 1\n").unwrap();
+    assert_eq!(replay(&file, &["--policy", policy.to_str().unwrap()]).code, Some(64));
+}
+
+#[test]
+fn what_is_no_whole_recording_says_where() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = recorded(&dir);
+    let whole = fs::read(&file).unwrap();
+
+    fs::write(&file, &whole[..whole.len() - 1]).unwrap();
+    let ended = replay(&file, &[]);
+    assert_eq!(ended.code, Some(0), "a crash is no damage: {}", ended.stderr);
+    assert!(ended.stdout.contains("in the middle of a turn, at byte 12"), "{}", ended.stdout);
+
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 4;
+    fs::write(&file, &damaged).unwrap();
+    let ended = replay(&file, &[]);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("turns.rec: at byte 12: the checksum of the frame"), "{}", ended.stderr);
+
+    let mut other = whole;
+    other[8] = 9;
+    fs::write(&file, other).unwrap();
+    let ended = replay(&file, &[]);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("it has version 9 of recordings"), "{}", ended.stderr);
+
+    fs::remove_file(&file).unwrap();
+    assert_eq!(replay(&file, &[]).code, Some(2));
+}
+
+/// Recordings of scenarios in virtual machines (tests/fixtures/recordings/README.md).
+#[test]
+fn kept_recordings_give_the_same_plans() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/recordings");
+    let all = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let recordings: Vec<PathBuf> =
+        all.filter(|path| path.extension().is_some_and(|it| it == "rec")).collect();
+    assert!(!recordings.is_empty(), "{} has none", folder.display());
+    let mut different = 0;
+    for path in recordings {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let ended = replay(&path, &["-o", "json"]);
+        assert_eq!(
+            ended.code,
+            Some(0),
+            "{name}: {}\nif this change is meant to decide otherwise, record it anew as the README beside it says\n{}",
+            ended.stderr,
+            ended.stdout
+        );
+        let report = report(&ended);
+        assert!(report["recording"]["turns"].as_u64().unwrap() > 2, "{name}: {report:#}");
+        assert!(report["recorded"]["steps"].as_u64().unwrap() > 0, "{name} does nothing: {report:#}");
+        assert!(fs::metadata(&path).unwrap().len() < 100 << 10, "{name} is too large to be kept");
+        // The same that was recorded is not said of another policy.
+        let other = tempfile::NamedTempFile::new().unwrap();
+        let ended = replay(&path, &["--policy", other.path().to_str().unwrap()]);
+        assert!(matches!(ended.code, Some(0 | 1)), "{name}: {}{}", ended.stdout, ended.stderr);
+        different += u32::from(ended.code == Some(1));
+    }
+    assert!(different > 0, "no configuration decides as each of these");
+}

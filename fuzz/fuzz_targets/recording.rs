@@ -1,0 +1,23 @@
+//! Recordings of turns: any bytes give turns, an end or an error, and what was read can be decided from. Half of the inputs
+//! are a file as it is, the other half a frame's JSON, which checksums would keep from being reached.
+#![no_main]
+
+use enforcer::record::{Reader, Recorded, frame};
+use enforcer_core::replay::Replay;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((way, bytes)) = bytes.split_first() else { return };
+    let file = if way % 2 == 0 {
+        bytes.to_vec()
+    } else {
+        let Some(framed) = frame::encode(bytes) else { return };
+        [&frame::start()[..], &framed].concat()
+    };
+    let Ok(mut reader) = Reader::new(&file[..]) else { return };
+    let mut replay = Replay::new(None);
+    while let Ok(Recorded::Turn(turn)) = reader.turn() {
+        replay.turn(turn.situation, &turn.made, &turn.outcomes, turn.dropped);
+    }
+    let _ = replay.end(None);
+});
