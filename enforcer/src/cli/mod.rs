@@ -24,6 +24,7 @@ mod schema;
 mod seen;
 mod terminal;
 mod topology;
+mod watch_brake;
 mod whole_file;
 
 use std::{
@@ -68,6 +69,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         Command::Resume(args) => control::resume(&args, out),
         Command::LogLevel(args) => control::log_level(&args, out),
         Command::Schema(args) => schema::run(&args, out),
+        Command::WatchBrake => watch_brake::run(out),
         Command::HoldMemory => Ok(hold(&mut io::stdin().lock(), out).map(|()| Exit::Ok)?),
     }
 }

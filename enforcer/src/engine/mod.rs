@@ -53,7 +53,7 @@ pub use self::{
     gate::{Gate, Inside},
     placed::Placed,
     source::{LiveSource, Others, Source, SourceError},
-    widening::{ReliefSenses, Senses, Widening},
+    widening::{BrakeParts, ReliefSenses, Senses, Widening},
 };
 use crate::{
     enforce::{Actuator, Applied, DryRunActuator, apply_plan, cpuset::CpusetTree},
@@ -402,6 +402,7 @@ impl Engine {
         missing.extend(self.placed.degraded());
         missing.extend(self.exposure.degraded());
         missing.extend(self.demotion.degraded());
+        missing.extend(self.widening.as_ref().and_then(Widening::degraded));
         missing.extend(self.standing.iter().cloned());
         missing
     }
