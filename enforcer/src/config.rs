@@ -46,6 +46,18 @@ pub enum ConfigError {
         /// The line, with marks below what is wrong.
         excerpt: Option<String>,
     },
+    /// It is valid, but not on this machine as it is set just now.
+    #[error("{place}: {key}: {problem} ({seen} is on)", place = place.display(), seen = seen.display())]
+    NotHere {
+        /// The file.
+        place: PathBuf,
+        /// Which key.
+        key: &'static str,
+        /// Why not.
+        problem: &'static str,
+        /// What says so.
+        seen: PathBuf,
+    },
 }
 
 impl ConfigError {
@@ -53,7 +65,7 @@ impl ConfigError {
     pub fn excerpt(&self) -> Option<&str> {
         match self {
             Self::Invalid { excerpt, .. } => excerpt.as_deref(),
-            Self::Read { .. } => None,
+            Self::Read { .. } | Self::NotHere { .. } => None,
         }
     }
 }

@@ -21,7 +21,7 @@ use std::{
 
 use enforcer_core::{
     degraded::Degraded,
-    policy::{Mode, NriSettings, Policy},
+    policy::{Brake, Mode, NriSettings, Policy},
     set::NodeSet,
 };
 use thiserror::Error;
@@ -42,15 +42,17 @@ use crate::{
     enforce::{
         Journal, LiveActuator,
         actuator::read_boot_id,
+        brake::undo::undo,
         cpuset::CpusetTree,
-        journal::{JournalError, PauseRecord},
+        journal::{BrakeRecord, JournalError, PauseRecord},
         pages::{PageBudget, PageMoveLimits, Stop},
-        restore, scratch,
+        restore::{self, RestoreResult},
+        scratch,
         units::{Systemctl, Units, not_kept, recorded_settings},
     },
     engine::{
-        Engine, Exposure, Gate, LiveSource, Placed, ReliefSenses, Senses, Source as _, SourceError, Widening,
-        answer_calls, demote,
+        BrakeParts, Engine, Exposure, Gate, LiveSource, Placed, ReliefSenses, Senses, Source as _,
+        SourceError, Widening, answer_calls, demote,
     },
     host::{
         HostRoot,
@@ -191,6 +193,14 @@ impl RunOptions {
             policy.metrics.listen = listen.unwrap_or(policy.metrics.listen);
         }
         policy.sample.bpf_log |= *bpf_log;
+        if policy.memory.widening.brake == Brake::High && scratch::is_on(&self.host) {
+            return Err(ConfigError::NotHere {
+                place: self.config.clone().unwrap_or_default(),
+                key: "memory.widening.brake",
+                problem: Brake::NOT_BESIDE_DEMOTION,
+                seen: scratch::switch(&self.host),
+            });
+        }
         Ok(policy)
     }
 }
@@ -294,7 +304,7 @@ impl Daemon {
             kubelet.keep_up(policy.kubelet.clone()).map_err(failed("watching the kubelet"))?;
         }
         if policy.mode == Mode::Enforce && !options.once {
-            widen_memory(&mut engine, host, &layout);
+            widen_memory(&mut engine, host, &layout, &policy.state_dir);
         }
         if policy.nri.enabled && !options.once {
             let exposure = exposure(&mut engine, &policy);
@@ -459,13 +469,19 @@ fn follow_runtime(settings: &NriSettings, placed: Placed, gate: Gate, exposure: 
 }
 
 /// Starts the thread that adds memory nodes to workloads that run short.
-fn widen_memory(engine: &mut Engine, host: &HostRoot, layout: &CgroupLayout) {
+fn widen_memory(engine: &mut Engine, host: &HostRoot, layout: &CgroupLayout, state_dir: &Path) {
     let rooms = || Rooms::new(host, rustix::param::page_size() as u64);
     let limits = MemoryLimits::new(layout.memory.clone());
     let senses = Senses { tap: engine.tap(), rooms: rooms(), limits };
     let relief = ReliefSenses { rooms: rooms(), tenants: Tenants::new(host) };
     let tree = CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2);
-    match Widening::start(senses, relief, tree, engine.gate()) {
+    let record = BrakeRecord::open(state_dir).map_err(|error| error.to_string());
+    let demotion = {
+        let host = host.clone();
+        Box::new(move || scratch::is_on(&host))
+    };
+    let brake = BrakeParts { record, boot_id: read_boot_id(host), demotes: demotion };
+    match Widening::start(senses, relief, brake, tree, engine.gate()) {
         Ok(widening) => engine.set_widening(widening),
         Err(error) => {
             let effect = "workloads whose memory nodes are full are not widened";
@@ -544,6 +560,7 @@ fn may_write(
         let reason = format!("move_pages(2): {error}; is it filtered by seccomp?");
         engine.add_degraded(Degraded::new("move-pages", reason, "pages cannot be moved in small batches"));
     }
+    release_brakes(engine, host, &tree, &policy.state_dir);
     engine.adopt(tree, journal.grants().clone());
     if layout.cpuset.v2 && scratch::is_on(host) {
         engine.add_degraded(kernel_demotion(&layout.cpuset.path, host));
@@ -561,6 +578,24 @@ fn may_write(
     }
     engine.set_actuator(Box::new(actuator));
     Ok(())
+}
+
+/// Lets those go on who were slowed down when a daemon and who watches over it were killed.
+fn release_brakes(engine: &mut Engine, host: &HostRoot, tree: &CpusetTree, state_dir: &Path) {
+    let mut failed = |reason: String| {
+        let effect = "a workload may stand still or get no more memory; see numa-enforcer restore";
+        engine.add_degraded(Degraded::new("brake", reason, effect));
+    };
+    match undo(tree, read_boot_id(host).as_deref(), state_dir, None) {
+        Ok(report) => {
+            report.failures().for_each(|error| failed(error.to_owned()));
+            for one in report.files.iter().filter(|one| matches!(one.result, RestoreResult::PutBack { .. })) {
+                let (cgroup, file) = (&one.cgroup, one.file.name());
+                tracing::warn!("{cgroup}: {file} is released: it was slowed down when a daemon was killed");
+            }
+        }
+        Err(error) => failed(error.to_string()),
+    }
 }
 
 /// What the kernel's own demotion, which somebody has switched on, does to cpusets.

@@ -200,6 +200,9 @@ pub enum Command {
     /// Hold memory while the daemon tries whether reclaim leaves it in its cpuset.
     #[command(hide = true)]
     HoldMemory,
+    /// Watch over the daemon's brakes, and release them when it does not.
+    #[command(hide = true)]
+    WatchBrake,
 }
 
 /// Arguments of `audit`.

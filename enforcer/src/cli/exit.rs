@@ -72,7 +72,7 @@ pub struct UsageError(pub String);
 pub(super) fn of_config(error: ConfigError) -> anyhow::Error {
     match error {
         ConfigError::Read { .. } => error.into(),
-        ConfigError::Invalid { .. } => {
+        ConfigError::Invalid { .. } | ConfigError::NotHere { .. } => {
             let excerpt = error.excerpt().map(|lines| format!("\n{lines}")).unwrap_or_default();
             UsageError(format!("{error}{excerpt}")).into()
         }

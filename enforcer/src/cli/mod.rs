@@ -29,6 +29,7 @@ mod seen;
 mod terminal;
 mod top;
 mod topology;
+mod watch_brake;
 mod what_if;
 mod whole_file;
 
@@ -76,6 +77,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         Command::LogLevel(args) => control::log_level(&args, out),
         Command::Completions(args) => completions::run(&args, out),
         Command::Schema(args) => schema::run(&args, out),
+        Command::WatchBrake => watch_brake::run(out),
         Command::HoldMemory => Ok(hold(&mut io::stdin().lock(), out).map(|()| Exit::Ok)?),
     }
 }

@@ -9,7 +9,9 @@ use crate::{
     enforce::{
         Journal,
         actuator::read_boot_id,
+        brake::undo as brake,
         cpuset::CpusetTree,
+        journal::BrakeRecord,
         restore::{RestoreReport, RestoreResult, Restored, preview, restore, restore_within, retain_within},
         units::{self as properties, Systemctl, UnitProperties, restore::Systemd},
     },
@@ -24,7 +26,8 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     if let Some(top) = &top {
         retain_within(&mut contents.entries, top);
     }
-    if contents.entries.is_empty() && contents.damaged.is_empty() {
+    let brakes = BrakeRecord::read(&args.state_dir)?;
+    if contents.entries.is_empty() && contents.damaged.is_empty() && brakes.is_empty() {
         writeln!(out, "nothing to put back in {}", args.state_dir.display())?;
         return Ok(Exit::Ok);
     }
@@ -35,9 +38,14 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
         let of_units = with_systemd(&host, |systemd| {
             properties::restore::preview(systemd, boot_id.as_deref(), &contents)
         });
-        of_units.and(preview(&tree, boot_id.as_deref(), &contents))
+        let slowed = brake::preview(&tree, boot_id.as_deref(), &args.state_dir, top.as_ref())?;
+        slowed.and(of_units).and(preview(&tree, boot_id.as_deref(), &contents))
     } else {
-        put_back(&host, &tree, &mut Journal::open(&args.state_dir)?, top.as_ref())
+        let mut journal = Journal::open(&args.state_dir)?;
+        // Before anything that may take long.
+        let boot_id = read_boot_id(&host);
+        let slowed = brake::undo(&tree, boot_id.as_deref(), &args.state_dir, top.as_ref())?;
+        slowed.and(put_back(&host, &tree, &mut journal, top.as_ref()))
     };
     print(&report, args.dry_run, out)?;
     Ok(exit(&report))

@@ -57,6 +57,12 @@ pub enum CpusetFile {
     /// v2 only: whether it is the root of a partition.
     #[serde(rename = "cpuset.cpus.partition")]
     Partition,
+    /// v2 only: whether its tasks stand still; a brake, and in no journal.
+    #[serde(rename = "cgroup.freeze")]
+    Freeze,
+    /// v2 only: the amount of memory above which its tasks are held up; likewise.
+    #[serde(rename = "memory.high")]
+    High,
     /// Memory nodes of the unit that the cgroup belongs to.
     #[serde(rename = "AllowedMemoryNodes")]
     AllowedMemoryNodes,
@@ -75,6 +81,8 @@ impl CpusetFile {
             Self::SubtreeControl => "cgroup.subtree_control",
             Self::Exclusive => "cpuset.cpus.exclusive",
             Self::Partition => "cpuset.cpus.partition",
+            Self::Freeze => "cgroup.freeze",
+            Self::High => "memory.high",
             Self::AllowedMemoryNodes => "AllowedMemoryNodes",
             Self::AllowedCpus => "AllowedCPUs",
         }
@@ -286,7 +294,9 @@ impl Cpuset {
             CpusetFile::MemoryMigrate
             | CpusetFile::SubtreeControl
             | CpusetFile::Exclusive
-            | CpusetFile::Partition => File::options()
+            | CpusetFile::Partition
+            | CpusetFile::Freeze
+            | CpusetFile::High => File::options()
                 .write(true)
                 .truncate(true)
                 .open(dir.join(file.name()))

@@ -27,6 +27,7 @@
 //! Lines of what is over are left out when the journal is opened, and when it has become long: it is written anew
 //! beside the old one, which stays in use until the new one is durable.
 
+mod brake_record;
 #[cfg(test)]
 pub(crate) mod fake_disk;
 mod files;
@@ -48,6 +49,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use self::{
+    brake_record::{BrakeRecord, RecordedBrake, released_line},
     files::check_owned,
     pause_record::{PauseRecord, RecordedPause},
 };

@@ -10,6 +10,7 @@
 mod above;
 pub mod actuator;
 pub mod apply;
+pub mod brake;
 pub mod cpuset;
 pub mod exposed;
 #[cfg(test)]

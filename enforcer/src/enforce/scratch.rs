@@ -26,9 +26,14 @@ pub const HELD: usize = 8 << 20;
 pub const COMMAND: &str = "hold-memory";
 const ASKED: &str = "4M";
 
-/// Is the kernel's demotion on?
+/// The switch of the kernel's demotion.
+pub fn switch(host: &HostRoot) -> PathBuf {
+    host.sys.join("kernel/mm/numa/demotion_enabled")
+}
+
+/// Is it on?
 pub fn is_on(host: &HostRoot) -> bool {
-    let text = read_text(&host.sys.join("kernel/mm/numa/demotion_enabled"));
+    let text = read_text(&switch(host));
     text.is_ok_and(|text| matches!(text.trim(), "true" | "1"))
 }
 

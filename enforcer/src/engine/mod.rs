@@ -58,7 +58,7 @@ pub use self::{
     placed::Placed,
     source::{LiveSource, Others, Source, SourceError},
     top::top_report,
-    widening::{ReliefSenses, Senses, Widening},
+    widening::{BrakeParts, ReliefSenses, Senses, Widening},
 };
 use self::{placed::State, recording::Recording};
 use crate::{
@@ -437,6 +437,7 @@ impl Engine {
         missing.extend(self.exposure.degraded());
         missing.extend(self.demotion.degraded());
         missing.extend(self.recording.degraded());
+        missing.extend(self.widening.as_ref().and_then(Widening::degraded));
         missing.extend(self.standing.iter().cloned());
         missing
     }

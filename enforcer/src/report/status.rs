@@ -17,6 +17,7 @@ use super::{
     runtime::RuntimeLink,
     style::{Style, Tone},
     table, text, units,
+    widening::BrakeUse,
 };
 
 /// Version of the serde form of [`StatusReport`].
@@ -86,6 +87,10 @@ pub struct LatestTurn {
     /// Workloads that have memory nodes beside their own, because these were nearly full.
     #[serde(default)]
     pub widened: Vec<WidenedWorkload>,
+    /// Workloads that are slowed down when they fill their memory nodes faster than one is added; `null` where that is not
+    /// asked for.
+    #[serde(default)]
+    pub brake: Option<BrakeUse>,
     /// All workloads that it sees, by verdict.
     pub summary: Summary,
     /// What is missing.
@@ -171,6 +176,10 @@ pub fn render(status: &StatusReport, style: Style) -> String {
             text::wrap(&mut out, &what, style.width, "  ", "      ");
         }
     }
+    if let Some(used) = status.latest.as_ref().and_then(|turn| turn.brake.as_ref()) {
+        let _ = writeln!(out, "\n{}", style.paint(Tone::Heading, "Brake"));
+        text::wrap(&mut out, &brake(used), style.width, "  ", "      ");
+    }
     if let Some(turn) = status.latest.as_ref().filter(|turn| !turn.degraded.is_empty()) {
         let _ = writeln!(out, "\n{}", style.paint(Tone::Heading, "Degraded"));
         for one in &turn.degraded {
@@ -191,6 +200,23 @@ fn turns(turn: &LatestTurn) -> String {
     }
     if !turn.config_good {
         said.push_str("; the configuration on disk is not good, the one before it counts");
+    }
+    said
+}
+
+fn brake(used: &BrakeUse) -> String {
+    let watched = used.watchdog.map_or_else(
+        || "nobody watches, so that it is not used".to_owned(),
+        |pid| format!("watched by process {pid}"),
+    );
+    let times = units::count(usize::try_from(used.applied).unwrap_or(usize::MAX), "time");
+    let mut said =
+        format!("{}, {watched}; used {times}, {} ms together", used.wanted, used.slowed_ns / 1_000_000);
+    if used.failed > 0 {
+        let _ = write!(said, "; {} failed", used.failed);
+    }
+    for cgroup in &used.slowed {
+        let _ = write!(said, "; {} is slowed down", text::escape(cgroup.as_str()));
     }
     said
 }
@@ -264,10 +290,11 @@ mod tests {
             containers: 0,
             unplaced: 0,
             widened: Vec::new(),
+            brake: None,
             summary: Summary::default(),
             degraded: Vec::new(),
         };
-        let shown = |widened| {
+        let shown = |widened, brake| {
             let status = StatusReport {
                 schema_version: STATUS_SCHEMA_VERSION,
                 version: "1".into(),
@@ -276,14 +303,31 @@ mod tests {
                 now_unix_ms: 0,
                 log_level: "info".into(),
                 paused: None,
-                latest: Some(LatestTurn { widened, ..turn.clone() }),
+                latest: Some(LatestTurn { widened, brake, ..turn.clone() }),
                 workloads: Vec::new(),
             };
             render(&status, Style { colour: false, width: 200 })
         };
-        assert!(!shown(Vec::new()).contains("Memory nodes"));
-        let text = shown(vec![one(None), one(Some("its own nodes have 1 GiB free"))]);
+        let calm = shown(Vec::new(), None);
+        assert!(!calm.contains("Memory nodes") && !calm.contains("Brake"), "{calm}");
+        let text = shown(vec![one(None), one(Some("its own nodes have 1 GiB free"))], None);
         assert!(text.contains("/a: 1 beside its own, which were nearly full\n"), "{text}");
         assert!(text.contains("full; kept, because its own nodes have 1 GiB free"), "{text}");
+        let used = BrakeUse {
+            wanted: "freeze".into(),
+            watchdog: Some(7),
+            applied: 1,
+            slowed_ns: 12_345_678,
+            slowed: vec![CgroupPath::new("/a")],
+            ..BrakeUse::default()
+        };
+        let text = shown(Vec::new(), Some(used.clone()));
+        assert!(
+            text.contains("freeze, watched by process 7; used 1 time, 12 ms together; /a is slowed down"),
+            "{text}"
+        );
+        let without = BrakeUse { watchdog: None, failed: 2, ..used };
+        let text = shown(Vec::new(), Some(without));
+        assert!(text.contains("nobody watches") && text.contains("; 2 failed"), "{text}");
     }
 }

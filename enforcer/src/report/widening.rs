@@ -8,7 +8,8 @@ use enforcer_core::{
     widening::{Exposed, Latencies, Refusal, Relieved, Stage},
     workload::CgroupPath,
 };
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::status::WidenedWorkload;
 
@@ -32,11 +33,31 @@ pub struct WideningReport {
     pub relieved: BTreeMap<&'static str, u64>,
     /// Who can be chosen by the OOM killer because of what was added.
     pub exposed: Vec<Exposed>,
+    /// Who was slowed down; none where the configuration never asked for that.
+    pub brake: Option<BrakeUse>,
     /// From what made a widening necessary until it was written.
     pub latency: Option<Quantiles>,
     /// All of these times.
     #[serde(skip)]
     pub latencies: Latencies,
+}
+
+/// Workloads that were slowed down because they filled their memory nodes faster than one is added.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BrakeUse {
+    /// What the configuration says: `off`, `freeze` or `high`.
+    pub wanted: String,
+    /// Process that releases what the daemon does not; `null` where none does, and nobody is slowed down.
+    pub watchdog: Option<u32>,
+    /// Times that somebody was slowed down.
+    pub applied: u64,
+    /// Times that somebody should have been and was not.
+    pub failed: u64,
+    /// How long that was together, in ns.
+    pub slowed_ns: u64,
+    /// Those that are slowed down now.
+    pub slowed: Vec<CgroupPath>,
 }
 
 /// Times in nanoseconds.

@@ -229,6 +229,7 @@ impl Control {
                     containers: runtime.map_or(0, |runtime| runtime.containers),
                     unplaced: runtime.map_or(0, |runtime| runtime.unplaced.len()),
                     widened: turn.widening.as_ref().map(WideningReport::workloads).unwrap_or_default(),
+                    brake: turn.widening.as_ref().and_then(|widening| widening.brake.clone()),
                     summary: turn.audit.summary.clone(),
                     degraded: turn.audit.degraded.clone(),
                 }

@@ -39,7 +39,9 @@ mod traffic;
 mod unit;
 mod widening;
 mod widening_back;
+mod widening_brake;
 mod widening_relief;
+mod widening_slow;
 mod workloads;
 
 pub use self::idle::reading_seconds;
@@ -161,6 +163,14 @@ pub const ALL: &[Scenario] = &[
     Scenario {
         only_by_name: true,
         ..product("widen-exposed", "hmat", BALANCING_OFF, widening_relief::who_is_exposed)
+    },
+    Scenario {
+        only_by_name: true,
+        ..long("widen-brake-high", "hmat", BALANCING_OFF, widening_brake::slows_down)
+    },
+    Scenario {
+        only_by_name: true,
+        ..long("widen-brake-killed", "hmat", BALANCING_OFF, widening_brake::outlives_nobody)
     },
     Scenario {
         only_by_name: true,

@@ -5,8 +5,8 @@ mod widening;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::widening::WideningSettings;
-use super::{ByteSize, HumanDuration, PolicyError, WorkloadRule, refused};
+pub use self::widening::{Brake, WideningSettings};
+use super::{ByteSize, HumanDuration, PolicyError, WorkloadRule, quoted, refused};
 use crate::pacing::PaceLimits;
 
 /// Shortest time after which a page may be taken for cold.
@@ -52,9 +52,14 @@ pub struct DemotionSettings {
 }
 
 impl MemorySettings {
-    pub(super) fn validate(&self) -> Result<(), PolicyError> {
+    pub(super) fn validate(&self, rules: &[WorkloadRule]) -> Result<(), PolicyError> {
         let Self { moves, demotion, widening } = self;
         widening.validate()?;
+        let demotes = demotion.enabled || rules.iter().any(|rule| rule.demotion == Some(true));
+        if widening.brake == Brake::High && demotes {
+            let value = quoted(widening.brake.name());
+            return Err(refused("memory.widening.brake", value, Brake::NOT_BESIDE_DEMOTION));
+        }
         for (key, rate) in [
             ("memory.moves.bytes_per_second", moves.bytes_per_second),
             ("memory.demotion.bytes_per_second", Some(demotion.bytes_per_second)),
@@ -102,6 +107,7 @@ impl Default for DemotionSettings {
 
 #[cfg(test)]
 mod tests {
+    use super::Brake;
     use crate::policy::Policy;
 
     #[test]
@@ -118,6 +124,31 @@ mod tests {
             assert_eq!(policy.validate().unwrap_err().key, key);
         }
         Policy::default().validate().unwrap();
+    }
+
+    #[test]
+    fn the_brake_is_off_and_memory_high_is_none_beside_demotion() {
+        let of = |text: &str| -> Policy { toml::from_str(text).unwrap() };
+        let rule = "[[workload]]\nname = \"a\"\ncgroup = \"/a\"\ncpus = 1\n";
+        assert_eq!(of("").memory.widening.brake, Brake::Off);
+        for (brake, demotion, own, refused) in [
+            ("high", false, "", false),
+            ("high", true, "", true),
+            ("high", false, "demotion = true", true),
+            ("high", false, "demotion = false", false),
+            ("freeze", true, "demotion = true", false),
+            ("off", true, "demotion = true", false),
+        ] {
+            let policy = of(&format!(
+                "[memory.widening]\nbrake = \"{brake}\"\n[memory.demotion]\nenabled = {demotion}\n{rule}{own}\n"
+            ));
+            let found = policy.validate();
+            assert_eq!(found.is_err(), refused, "{brake} {demotion} {own}");
+            if let Err(error) = found {
+                assert_eq!(error.key, "memory.widening.brake");
+                assert!(error.to_string().contains("demotion is on"), "{error}");
+            }
+        }
     }
 
     #[test]

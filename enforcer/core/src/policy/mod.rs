@@ -27,7 +27,7 @@ use thiserror::Error;
 pub use self::{
     duration::{DurationError, HumanDuration},
     glob::{CgroupGlob, GlobError},
-    memory::{DemotionSettings, MemorySettings, MoveSettings, WideningSettings},
+    memory::{Brake, DemotionSettings, MemorySettings, MoveSettings, WideningSettings},
     name_glob::{NameGlob, NameGlobError},
     rebalance::RebalanceSettings,
     size::{ByteSize, SizeError},
@@ -238,7 +238,7 @@ impl Policy {
         self.control.validate()?;
         self.thresholds.validate()?;
         self.placement.validate()?;
-        self.memory.validate()?;
+        self.memory.validate(&self.workloads)?;
         self.rebalance.validate()?;
         workload::validate(&self.workloads, &self.placement)
     }

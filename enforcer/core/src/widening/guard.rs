@@ -70,6 +70,10 @@ pub struct Guard {
     pub(super) stepped_ns: Option<u64>,
     /// What the cpuset had before a write that has not returned.
     pub(super) pending: Option<NodeSet>,
+    /// That write is because it is short itself, and not to make room for another one.
+    pub(super) for_itself: bool,
+    /// What the kernel told before the latest look.
+    pub(super) told: Option<Sign>,
     /// What was told last, so that it is told once.
     pub(super) refused: Option<Refusal>,
     /// How often its marks were raised, because it was killed all the same.
@@ -78,7 +82,17 @@ pub struct Guard {
 
 impl Guard {
     pub(super) fn new(of: Guarded) -> Self {
-        Self { of, stage: Stage::Calm, sign: None, stepped_ns: None, pending: None, refused: None, raised: 0 }
+        Self {
+            of,
+            stage: Stage::Calm,
+            sign: None,
+            stepped_ns: None,
+            pending: None,
+            for_itself: false,
+            told: None,
+            refused: None,
+            raised: 0,
+        }
     }
 
     /// Which workload it is, and what it has.
@@ -99,10 +113,16 @@ impl Guard {
         self.of = now;
     }
 
-    /// Its cpuset is asked to have these.
-    pub(super) fn ask(&mut self, wider: &NodeSet, now_ns: u64) {
+    /// Its cpuset is asked to have these, because it is short itself or to make room for another one.
+    pub(super) fn ask(&mut self, wider: &NodeSet, for_itself: bool, now_ns: u64) {
+        self.for_itself = for_itself;
         self.pending = Some(std::mem::replace(&mut self.of.mems, wider.clone()));
         self.stepped_ns = Some(now_ns);
+    }
+
+    /// What it may allocate on until the write returns that it needs; none while it waits for none.
+    pub(super) fn waits_on(&self) -> Option<&NodeSet> {
+        self.pending.as_ref().filter(|_| self.for_itself && !self.of.strict)
     }
 
     /// Notes what the kernel told.

@@ -4,7 +4,7 @@
 //! it. The kernel gives little warning: between the first sign and the kill there may be 3 ms. Idea: know for each node how
 //! much it has left ([`NodeRoom`]) and how fast that goes away ([`Rate`]); from both, and from what the kernel tells at once,
 //! say how near each workload is to the end ([`Stage`]); and add the best node that it may have ([`spares`]) while there is still time for the
-//! write. [`Watch`] does that for all of them, look by look. What was added is given back when the own nodes have had room for long enough
+//! write. Who would be through before the write returns can be slowed down until then ([`BrakeOrder`]). [`Watch`] does that for all of them, look by look. What was added is given back when the own nodes have had room for long enough
 //! ([`Narrowing`]).
 //!
 //! Terminology. *Widening* is adding a node to `cpuset.mems`; it moves no page. *Narrowing* is taking it away, and moves
@@ -16,6 +16,7 @@
 //!
 //! Cost: see [`Watch`]; a look allocates nothing while nothing is to be done.
 
+mod brake;
 mod choice;
 mod exposure;
 mod guard;
@@ -30,6 +31,7 @@ mod tenant;
 mod watch;
 
 pub use self::{
+    brake::{BrakeKind, BrakeMeans, BrakeOrder, LONGEST_BRAKE_NS, Released, high_mark},
     choice::{Spare, spares},
     exposure::{Exposed, exposed},
     guard::{Guard, Guarded, Refusal},

@@ -12,7 +12,9 @@
 //! places for steps are made when the workloads are.
 
 use super::{
-    NodeRoom, choice,
+    NodeRoom,
+    brake::{BrakeKind, BrakeOrder, Brakes, Waiting},
+    choice,
     guard::{Guard, Guarded, Refusal},
     neighbours,
     rate::Rate,
@@ -56,6 +58,7 @@ pub struct Watch {
     nodes: Vec<Known>,
     guards: Vec<Guard>,
     steps: Vec<Step>,
+    brakes: Brakes,
 }
 
 /// What is known of one node.
@@ -86,6 +89,7 @@ impl Watch {
         }
         self.steps.clear();
         self.steps.reserve(self.guards.len());
+        self.brakes.reserve(self.guards.len());
     }
 
     /// Those that are guarded.
@@ -93,9 +97,30 @@ impl Watch {
         &self.guards
     }
 
-    /// Is anybody nearer than calm?
+    /// Is anybody nearer than calm, or slowed down?
     pub fn is_armed(&self) -> bool {
-        self.guards.iter().any(|guard| guard.stage > Stage::Calm)
+        self.guards.iter().any(|guard| guard.stage > Stage::Calm) || self.brakes.is_any()
+    }
+
+    /// Is there anybody for whom [`Self::brake`] may have an answer?
+    pub fn may_brake(&self) -> bool {
+        self.brakes.is_any() || self.guards.iter().any(|guard| guard.waits_on().is_some())
+    }
+
+    /// Who is to be slowed down until a write returns, and who no longer, after a look at the same time. `kind` is how that may
+    /// be done now.
+    pub fn brake(&mut self, now_ns: u64, write_ns: u64, kind: Option<BrakeKind>) -> &[BrakeOrder] {
+        let Self { settings, nodes, guards, brakes, .. } = self;
+        let (settings, nodes) = (&*settings, &*nodes);
+        let waiting = guards.iter().filter_map(|guard| {
+            let sight = sight(nodes, guard.waits_on()?);
+            let marks = Marks::of(settings, sight.capacity).raised(guard.raised, sight.capacity);
+            let near = stage(guard.stage, &sight, marks, write_ns, guard.told);
+            let is_emergency = near == Stage::Emergency;
+            let (time_left_ns, rate) = (sight.time_left_ns(), sight.rate);
+            Some(Waiting { cgroup: &guard.of.cgroup, is_emergency, time_left_ns, rate })
+        });
+        brakes.turn(now_ns, write_ns, kind, waiting)
     }
 
     /// Notes what the kernel told of a node, or of a thread of a cgroup that ran there. Direct reclaim is told without a
@@ -131,11 +156,12 @@ impl Watch {
     ) -> &[Step] {
         self.note(now_ns, rooms);
         self.steps.clear();
-        let Self { settings, nodes, guards, steps } = self;
+        let Self { settings, nodes, guards, steps, .. } = self;
         for (index, guard) in guards.iter_mut().enumerate() {
             let sight = sight(nodes, &guard.of.mems);
             let marks = Marks::of(settings, sight.capacity).raised(guard.raised, sight.capacity);
             let sign = guard.sign.take();
+            guard.told = sign;
             guard.stage = if sight.capacity == 0 {
                 // Nothing is known of its nodes.
                 Stage::Calm
@@ -227,7 +253,7 @@ fn relieve_strict(
         let missing = marks.missing(sight.room);
         for (index, wider) in neighbours::widened(guards, at, missing, &apart, &room) {
             let Some(guard) = guards.get_mut(index) else { continue };
-            guard.ask(&wider, now_ns);
+            guard.ask(&wider, false, now_ns);
             steps.push(Step { guard: index, stage: Stage::Widen, sight, what: What::Widen(wider) });
         }
     }
@@ -256,7 +282,7 @@ fn due(
         Refusal::MemoryLimit
     } else if let Some(wider) = choice::added(&guard.of.mems, &guard.of.spares, sight.rate, emergency, &room)
     {
-        guard.ask(&wider, now_ns);
+        guard.ask(&wider, true, now_ns);
         guard.refused = None;
         return Some(What::Widen(wider));
     } else {

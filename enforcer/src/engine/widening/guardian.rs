@@ -4,6 +4,8 @@
 //! once. A look allocates nothing. A write is on a thread of its own, with files that were opened when the workload was handed in, and
 //! its original in the journal since then: between the sign and the write there is neither a file to open nor a disk to wait for.
 //!
+//! Who would be through before a write returns is slowed down until then, where that is wanted ([`super::brake`]).
+//!
 //! Never: it decides; it waits for a write; it writes while enforcement is paused.
 
 use std::{
@@ -17,17 +19,20 @@ use std::{
 };
 
 use enforcer_core::{
+    policy::Brake,
     sample::{OomConstraint, PressureEvent, PressureKind},
-    widening::{Latencies, Sign, Step, Watch, What},
+    widening::{BrakeOrder, Guarded, Latencies, Sign, Step, Watch, What},
     workload::CgroupPath,
 };
 
 use super::{
     MOST_TOLD, Senses, Widening,
+    brake::{Lever, not_on_v1},
     told::{Addition, Happened, Told},
 };
 use crate::{
     enforce::{
+        brake::BrakeFiles,
         cpuset::CpusetTree,
         mems_file::{MemsFiles, MemsWrite},
     },
@@ -52,6 +57,10 @@ pub(super) struct Guardian {
     gate: Gate,
     watch: Watch,
     files: MemsFiles,
+    tree: CpusetTree,
+    lever: Lever,
+    brake: Brake,
+    brake_files: BrakeFiles,
     results: (Sender<Done>, Receiver<Done>),
     /// How long writes took.
     writes: Latencies,
@@ -71,13 +80,23 @@ struct Done {
 }
 
 impl Guardian {
-    pub(super) fn new(widening: Widening, senses: Senses, tree: CpusetTree, gate: Gate) -> Self {
+    pub(super) fn new(
+        widening: Widening,
+        senses: Senses,
+        lever: Lever,
+        tree: CpusetTree,
+        gate: Gate,
+    ) -> Self {
         Self {
             widening,
             senses,
             gate,
             watch: Watch::default(),
-            files: MemsFiles::new(tree),
+            files: MemsFiles::new(tree.clone()),
+            tree,
+            lever,
+            brake: Brake::Off,
+            brake_files: BrakeFiles::default(),
             results: channel(),
             writes: Latencies::default(),
             signed_ns: None,
@@ -110,6 +129,7 @@ impl Guardian {
             if !self.watch.guards().is_empty() {
                 self.look();
             }
+            self.brake();
         }
     }
 
@@ -125,6 +145,39 @@ impl Guardian {
         self.files.follow(&guards.guarded);
         self.senses.limits.follow(guards.guarded.iter().map(|one| &one.cgroup));
         self.watch.follow(&guards.settings, guards.guarded.clone());
+        self.follow_brake(guards.settings.brake, &guards.guarded);
+    }
+
+    /// Goes on with what the configuration says of the brake.
+    fn follow_brake(&mut self, wanted: Brake, guarded: &[Guarded]) {
+        let usable = wanted == Brake::Off || self.tree.is_v2();
+        let to_slow = if usable && wanted != Brake::Off { guarded } else { &[] };
+        self.brake_files.follow(&self.tree, to_slow);
+        if wanted == self.brake {
+            return;
+        }
+        self.brake = wanted;
+        if usable {
+            self.lever.be(wanted);
+        } else {
+            self.widening.lock().brake_degraded = Some(not_on_v1());
+        }
+    }
+
+    /// Slows down who would be through before its write returns, and lets others go on.
+    fn brake(&mut self) {
+        if !self.watch.may_brake() {
+            return;
+        }
+        let kind = self.lever.kind(self.brake, self.gate.paused().is_some());
+        let write_ns = self.writes.quantile(99).unwrap_or(0);
+        for order in self.watch.brake(clock::now_ns(), write_ns, kind) {
+            let file = match order {
+                BrakeOrder::Slow { cgroup, .. } => self.brake_files.get(cgroup),
+                BrakeOrder::Release { .. } => None,
+            };
+            self.lever.carry_out(order, file);
+        }
     }
 
     /// Takes what the kernel told.
@@ -273,7 +326,7 @@ fn killed(watch: &mut Watch, widening: &Widening, event: &PressureEvent) {
     tell(widening, Told { cgroup, what: Happened::Killed { by_limit } });
 }
 
-fn tell(widening: &Widening, told: Told) {
+pub(super) fn tell(widening: &Widening, told: Told) {
     told.log();
     let mut state = widening.lock();
     if state.told.len() < MOST_TOLD {

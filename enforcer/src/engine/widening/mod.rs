@@ -7,6 +7,7 @@
 //!
 //! Never: somebody is guarded whose original is not in the journal, or while the daemon may not write.
 
+mod brake;
 mod exposure;
 mod guardian;
 mod relief;
@@ -20,6 +21,7 @@ use std::{
 
 use enforcer_core::{
     decide::Widened,
+    degraded::Degraded,
     model::Model,
     place::Inventory,
     policy::{Policy, WideningSettings},
@@ -29,8 +31,9 @@ use enforcer_core::{
     workload::{CgroupPath, Workload},
 };
 
-pub use self::relief::ReliefSenses;
+pub use self::{brake::BrakeParts, relief::ReliefSenses};
 use self::{
+    brake::Lever,
     guardian::Guardian,
     relief::{Moved, Relief},
     told::Told,
@@ -88,17 +91,26 @@ struct State {
     moved: Vec<Moved>,
     /// Who can be chosen by the OOM killer because of what was added.
     exposed: Vec<Exposed>,
+    /// Why nobody is slowed down although that is wanted.
+    brake_degraded: Option<Degraded>,
     report: WideningReport,
 }
 
 impl Widening {
     /// Starts the threads. They guard nobody yet.
-    pub fn start(senses: Senses, relief: ReliefSenses, tree: CpusetTree, gate: Gate) -> io::Result<Self> {
+    pub fn start(
+        senses: Senses,
+        relief: ReliefSenses,
+        brake: BrakeParts,
+        tree: CpusetTree,
+        gate: Gate,
+    ) -> io::Result<Self> {
         let widening = Self { state: Arc::default(), bell: Bell::new()?, crowded: Bell::new()? };
         senses.tap.listen(widening.bell.clone());
         let relief = Relief::new(Linux, widening.clone(), relief, tree.clone(), gate.clone());
         std::thread::Builder::new().name("relief".into()).spawn(move || relief.run())?;
-        let guardian = Guardian::new(widening.clone(), senses, tree, gate);
+        let lever = Lever::start(widening.clone(), brake)?;
+        let guardian = Guardian::new(widening.clone(), senses, lever, tree, gate);
         std::thread::Builder::new().name("widening".into()).spawn(move || guardian.run())?;
         Ok(widening)
     }
@@ -106,6 +118,11 @@ impl Widening {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Whoever panicked left what is whole: each change of it is one.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it cannot do as the configuration says.
+    pub(super) fn degraded(&self) -> Option<Degraded> {
+        self.lock().brake_degraded.clone()
     }
 
     /// What was added to whom.

@@ -3,7 +3,7 @@
 use enforcer_core::{
     plan::{Action, Outcome, OutcomeResult, Step},
     set::NodeSet,
-    widening::{Refusal, Sight, Stage},
+    widening::{Refusal, Released, Sight, Stage},
     workload::{CgroupPath, Workload},
 };
 
@@ -31,6 +31,10 @@ pub(super) enum Happened {
     Refused { sight: Sight, refusal: Refusal, bound: Option<String> },
     /// One of its processes is killed.
     Killed { by_limit: bool },
+    /// It was slowed down until now.
+    Slowed { set: String, lasted_ns: u64, why: Released, result: Result<(), String> },
+    /// It should have been.
+    NotSlowed { why: String },
 }
 
 /// A node that was added.
@@ -66,6 +70,13 @@ impl Told {
                 };
                 format!("its memory nodes are nearly full ({sight}), and none is added: {why}")
             }
+            Happened::Slowed { set, lasted_ns, why, .. } => {
+                let (ms, why) = (lasted_ns / 1_000_000, why.words());
+                format!("it filled its memory nodes faster than one is added, and was slowed down ({set}) for {ms} ms, until {why}")
+            }
+            Happened::NotSlowed { why } => {
+                format!("it fills its memory nodes faster than one is added, and is not slowed down: {why}")
+            }
             Happened::Killed { by_limit: true } => {
                 "the OOM killer acted because of its own memory limit (reason=memcg_limit): its memory nodes are left alone"
                     .to_owned()
@@ -83,7 +94,10 @@ impl Told {
             Happened::Widened(Addition { result: Err(error), .. }) => {
                 tracing::error!("{cgroup}: {sentence}: {error}");
             }
-            Happened::Killed { by_limit: true } | Happened::Widened(_) => {
+            Happened::Slowed { result: Err(error), .. } => {
+                tracing::error!("{cgroup}: {sentence}; its end could not be written by the daemon: {error}");
+            }
+            Happened::Killed { by_limit: true } | Happened::Widened(_) | Happened::Slowed { .. } => {
                 tracing::info!("{cgroup}: {sentence}");
             }
             _ => tracing::warn!("{cgroup}: {sentence}"),
@@ -104,7 +118,8 @@ impl Told {
                 let state = DecisionState::of(&outcomes);
                 DecisionRecord { reason, outcomes, ..entry(BY, state) }
             }
-            Happened::Refused { .. } | Happened::Killed { .. } => {
+            Happened::Slowed { .. } => DecisionRecord { reason, ..entry(BY, DecisionState::Changed) },
+            Happened::Refused { .. } | Happened::Killed { .. } | Happened::NotSlowed { .. } => {
                 DecisionRecord { reason, ..entry(BY, DecisionState::Refused) }
             }
         };

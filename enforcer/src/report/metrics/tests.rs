@@ -29,7 +29,7 @@ use crate::report::{
     demotion::{LatestRound, TierMoves},
     runtime::{Deciding, RuntimeLink, RuntimeReport},
     tick::{Counters, PodNames, Rebalanced, TICK_SCHEMA_VERSION, Totals},
-    widening::WideningReport,
+    widening::{BrakeUse, WideningReport},
 };
 
 fn workload(path: &str, verdict: Verdict) -> AuditedWorkload {
@@ -386,6 +386,10 @@ fn what_was_done_about_memory_that_ran_out_is_told_by_stage_and_result() {
         "widened_workloads 0",
         "relieved_bytes_total{cause=\"bound\"} 4096",
         "exposed_processes 3",
+        "brakes_total{result=\"applied\"} 2",
+        "brakes_total{result=\"failed\"} 0",
+        "brake_seconds_total 0.5",
+        "brake_watched 1",
     ] {
         assert!(text.contains(&format!("\nnuma_enforcer_memory_{line}\n")), "{line} in {text}");
     }
@@ -441,6 +445,8 @@ fn full() -> TickReport {
     widening.refused(Refusal::Strict);
     widening.killed(true);
     widening.relieved(Relieved::Bound, 4096);
+    let (applied, slowed_ns) = (2, 500_000_000);
+    widening.brake = Some(BrakeUse { watchdog: Some(7), applied, slowed_ns, ..BrakeUse::default() });
     let exposed = |because_of: &str| Exposed {
         cgroup: CgroupPath::new("/a"),
         because_of: CgroupPath::new(because_of),

@@ -44,9 +44,25 @@ const LATENCY: Family = Family::gauge(
     &["quantile"],
     "Time from what made a widening necessary until it was written, since the daemon started.",
 );
+const BRAKES: Family = Family::counter(
+    "memory_brakes_total",
+    &["result"],
+    "Times that a workload was slowed down because it filled its memory nodes faster than one is added (applied), or should have been and was not (failed).",
+);
+const SLOWED: Family = Family::counter(
+    "memory_brake_seconds_total",
+    &[],
+    "How long workloads were slowed down together. Absent, as the other two of brakes, where the configuration never asked for that.",
+);
+const WATCHED: Family = Family::gauge(
+    "memory_brake_watched",
+    &[],
+    "1 while a process sees to it that brakes are released when the daemon is killed; at 0 nobody is slowed down.",
+);
 
 /// Every metric of this file.
-pub(super) const ALL: &[&Family] = &[&STEPS, &REFUSALS, &KILLS, &WIDENED, &RELIEVED, &EXPOSED, &LATENCY];
+pub(super) const ALL: &[&Family] =
+    &[&STEPS, &REFUSALS, &KILLS, &WIDENED, &RELIEVED, &EXPOSED, &LATENCY, &BRAKES, &SLOWED, &WATCHED];
 
 /// Absent where nobody is guarded.
 pub(super) fn put(report: Option<&WideningReport>, scrape: &mut Scrape) {
@@ -65,6 +81,13 @@ pub(super) fn put(report: Option<&WideningReport>, scrape: &mut Scrape) {
     }
     scrape.put(&WIDENED, &[], Some(to_f64(report.widened.len() as u64)));
     scrape.put(&EXPOSED, &[], Some(to_f64(report.exposed_processes() as u64)));
+    if let Some(used) = &report.brake {
+        for (result, count) in [("applied", used.applied), ("failed", used.failed)] {
+            scrape.put(&BRAKES, &[result], Some(to_f64(count)));
+        }
+        scrape.put(&SLOWED, &[], Some(to_f64(used.slowed_ns) / SECOND));
+        scrape.put(&WATCHED, &[], Some(to_f64(u64::from(used.watchdog.is_some()))));
+    }
     if let Some(latency) = report.latency {
         scrape.put(&LATENCY, &["0.5"], Some(to_f64(latency.p50_ns) / SECOND));
         scrape.put(&LATENCY, &["0.99"], Some(to_f64(latency.p99_ns) / SECOND));

@@ -35,6 +35,37 @@ pub struct WideningSettings {
     /// Time for which there must be room on its own nodes before they are narrowed to these again. It doubles, up to
     /// half an hour, when they had to be widened soon after.
     pub narrow_after: HumanDuration,
+    /// What slows a workload down that would have filled its nodes before one is added: for half a second at most, and only
+    /// while another process sees to it that it ends.
+    pub brake: Brake,
+}
+
+/// What slows a workload down for a moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Brake {
+    /// Nothing.
+    #[default]
+    Off,
+    /// Its tasks stand still (`cgroup.freeze`).
+    Freeze,
+    /// It gets next to nothing more (`memory.high`). Not where demotion is on: what is above the mark would go to slower
+    /// memory, hot pages too.
+    High,
+}
+
+impl Brake {
+    /// As in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Freeze => "freeze",
+            Self::High => "high",
+        }
+    }
+
+    /// Why `high` must not be used beside demotion, for a message.
+    pub const NOT_BESIDE_DEMOTION: &'static str = "while demotion is on, memory.high sends pages of the workload to slower memory, hot ones too; `freeze` does not";
 }
 
 impl Default for WideningSettings {
@@ -47,6 +78,7 @@ impl Default for WideningSettings {
             min_headroom: ByteSize(64 << 20),
             lower_tiers: true,
             narrow_after: HumanDuration::from_secs(60),
+            brake: Brake::Off,
         }
     }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     topology::{MemoryTier, Topology, synth::Machine},
-    widening::spares,
+    widening::{Released, spares},
 };
 
 const GIB: u64 = 1 << 30;
@@ -251,6 +251,78 @@ proptest! {
                     let cgroup = watch.guards()[guard].guarded().cgroup.clone();
                     watch.written(&cgroup, true);
                 }
+            }
+        }
+    }
+}
+
+/// Who is slowed down after a look in which nodes have so much, and every write is still under way.
+fn slowed(watch: &mut Watch, at_ms: u64, gib: [u64; 4], limit: Option<u64>) -> Vec<String> {
+    looked_with(watch, at_ms, gib, limit);
+    let orders = watch.brake(at_ms * MS, 0, Some(BrakeKind::Freeze)).to_vec();
+    let slow = |order: BrakeOrder| match order {
+        BrakeOrder::Slow { cgroup, .. } => Some(cgroup.to_string()),
+        BrakeOrder::Release { .. } => None,
+    };
+    orders.into_iter().filter_map(slow).collect()
+}
+
+#[test]
+fn who_fills_its_nodes_while_the_write_is_under_way_is_slowed_down() {
+    let mut watch = watch(vec![guarded("/a", "0", "0-3")]);
+    assert_eq!(slowed(&mut watch, 0, [60, 90, 90, 90], None), [""; 0]);
+    assert!(!watch.may_brake());
+    assert_eq!(slowed(&mut watch, 100, [50, 90, 90, 90], None), [""; 0]);
+    assert_eq!(slowed(&mut watch, 110, [30, 90, 90, 90], None), ["/a"], "it waits for node 1");
+    assert!(watch.may_brake() && watch.is_armed());
+    watch.written(&CgroupPath::new("/a"), true);
+    assert!(matches!(
+        watch.brake(115 * MS, 0, Some(BrakeKind::Freeze)),
+        [BrakeOrder::Release { why: Released::Written, .. }]
+    ));
+    assert!(!watch.may_brake());
+}
+
+#[test]
+fn a_reclaim_of_its_own_slows_it_down_until_the_write_returns() {
+    let mut watch = watch(vec![guarded("/a", "0", "0-3")]);
+    assert_eq!(slowed(&mut watch, 0, [3, 90, 90, 90], None), [""; 0], "there is time");
+    watch.note_sign(Sign::DirectReclaim, NodeId(0), 2);
+    assert_eq!(slowed(&mut watch, 5, [3, 90, 90, 90], None), ["/a"]);
+}
+
+#[test]
+fn who_is_widened_to_make_room_is_not_slowed_down() {
+    let strict = Guarded { strict: true, ..guarded("/strict", "0", "0-3") };
+    let big = Guarded { bytes: [(NodeId(0), 10 * GIB)].into(), ..guarded("/big", "0", "0-3") };
+    let low = WideningSettings { widen_percent: 1, arm_percent: 2, ..Default::default() };
+    let mut watch = Watch::default();
+    watch.follow(&low, vec![strict, big]);
+    watch.note_sign(Sign::DirectReclaim, NodeId(0), 7);
+    assert_eq!(slowed(&mut watch, 0, [3, 90, 90, 90], None), [""; 0]);
+    assert_eq!(watch.guards()[1].guarded().mems.to_string(), "0-1", "it was widened");
+    watch.note_sign(Sign::DirectReclaim, NodeId(0), 4);
+    assert_eq!(slowed(&mut watch, 5, [3, 90, 90, 90], None), [""; 0]);
+}
+
+proptest! {
+    /// Strict ones and those that reach their own limit go on as they were.
+    #[test]
+    fn nobody_is_slowed_down_who_is_not_widened_for_itself(
+        looks in proptest::collection::vec((1u64..300, 0u64..30, any::<bool>()), 1..40), limited: bool,
+    ) {
+        let strict = Guarded { strict: true, ..guarded("/strict", "0", "0-3") };
+        let mut watch = watch(vec![strict, guarded("/own", "0", "0-3")]);
+        let mut at = 0;
+        for (passed, left, reclaims) in looks {
+            at += passed;
+            if reclaims {
+                watch.note_sign(Sign::DirectReclaim, NodeId(0), "/own".len() as u64);
+            }
+            let limit = limited.then_some(0);
+            for who in slowed(&mut watch, at, [left, 90, 90, 90], limit) {
+                prop_assert_eq!(who.as_str(), "/own");
+                prop_assert!(!limited, "its own limit ends its growth");
             }
         }
     }

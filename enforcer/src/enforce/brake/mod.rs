@@ -1,0 +1,303 @@
+//! Slows a workload down for a moment, and lets it go on: `cgroup.freeze` or `memory.high`.
+//!
+//! The files are opened when the workload is handed in, like those of its cpuset ([`super::mems_file`]). Before one is written,
+//! another process ([`watchdog`]) has its descriptor and its original, and has said so; and it is recorded for the next daemon
+//! ([`BrakeRecord`]). So whoever is killed, and in whatever order, somebody releases it.
+//!
+//! A write of `cgroup.freeze` takes `cgroup_mutex`, for which it may have to wait: whoever may not wait has this done by a
+//! thread of its own.
+//!
+//! Never: a brake for which nobody has confirmed to watch; one of who stands still already, or has a lower `memory.high`; a
+//! release of what somebody else has set since.
+
+pub mod undo;
+pub mod watchdog;
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    os::{fd::AsFd, unix::fs::FileExt},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use enforcer_core::{
+    widening::{BrakeKind, Guarded, high_mark},
+    workload::CgroupPath,
+};
+use rustix::fs::{Mode, OFlags};
+
+use self::watchdog::Watchdog;
+use super::{
+    cpuset::{Cpuset, CpusetError, CpusetFile, CpusetTree},
+    journal::{BrakeRecord, RecordedBrake},
+};
+use crate::kernel::clock;
+
+/// Longest text of a file: a number of 64 bits.
+const LONGEST: usize = 32;
+
+/// The files of one cgroup, held open.
+#[derive(Debug)]
+pub struct BrakeFile {
+    cgroup: CgroupPath,
+    inode: u64,
+    freeze: Open,
+    /// `memory.high`, and `memory.current`; none without the memory controller.
+    high: Option<(Open, Open)>,
+}
+
+#[derive(Debug)]
+struct Open {
+    path: PathBuf,
+    file: File,
+}
+
+impl Open {
+    fn new(cpuset: &Cpuset, name: &str, flags: OFlags) -> Result<Self, CpusetError> {
+        let path = cpuset.path().join(name);
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match rustix::fs::openat(cpuset.dir(), name, flags, Mode::empty()) {
+            Ok(file) => Ok(Self { path, file: file.into() }),
+            Err(errno) => Err(CpusetError::Open { path, cause: errno.into() }),
+        }
+    }
+
+    fn text(&self) -> Result<String, String> {
+        text_of(&self.file).map_err(|error| format!("reading {}: {error}", self.path.display()))
+    }
+
+    fn write(&self, text: &str) -> Result<(), String> {
+        let failed = |cause: &dyn std::fmt::Display| {
+            format!("writing {:?} to {}: {cause}", text.trim_end(), self.path.display())
+        };
+        match self.file.write_at(text.as_bytes(), 0) {
+            Ok(count) if count == text.len() => Ok(()),
+            Ok(count) => Err(failed(&format_args!("only {count} bytes were taken"))),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+}
+
+/// What a file holds now, made anew by the kernel at each reading from its begin.
+fn text_of(file: &File) -> io::Result<String> {
+    let mut buffer = [0; LONGEST];
+    let count = file.read_at(&mut buffer, 0)?;
+    Ok(String::from_utf8_lossy(buffer.get(..count).unwrap_or_default()).into_owned())
+}
+
+impl BrakeFile {
+    /// Opens them; nothing is written.
+    fn open(tree: &CpusetTree, cgroup: &CgroupPath) -> Result<Self, CpusetError> {
+        let cpuset = tree.open(cgroup)?;
+        let both = OFlags::RDWR;
+        let high = Open::new(&cpuset, CpusetFile::High.name(), both);
+        let current = Open::new(&cpuset, "memory.current", OFlags::RDONLY);
+        Ok(Self {
+            cgroup: cgroup.clone(),
+            inode: cpuset.inode(),
+            freeze: Open::new(&cpuset, CpusetFile::Freeze.name(), both)?,
+            high: high.ok().zip(current.ok()),
+        })
+    }
+
+    /// Whose they are.
+    pub fn cgroup(&self) -> &CgroupPath {
+        &self.cgroup
+    }
+
+    /// The file of a way to slow it down.
+    fn of(&self, kind: BrakeKind) -> Result<&Open, String> {
+        match (kind, &self.high) {
+            (BrakeKind::Freeze, _) => Ok(&self.freeze),
+            (BrakeKind::High, Some((high, _))) => Ok(high),
+            (BrakeKind::High, None) => Err("it has no memory controller".to_owned()),
+        }
+    }
+
+    /// What the file of a brake holds, and what it is to be set to.
+    fn original_and_mark(&self, kind: BrakeKind, rate: u64) -> Result<(String, String), String> {
+        let original = self.of(kind)?.text()?;
+        let mark = match (kind, &self.high) {
+            (BrakeKind::High, Some((_, current))) => {
+                let text = current.text()?;
+                let current =
+                    text.trim().parse::<u64>().map_err(|_error| format!("memory.current is {text:?}"))?;
+                let mark = high_mark(current, rate);
+                // `max` is no number, and above all of them.
+                if original.trim().parse::<u64>().is_ok_and(|has| has <= mark) {
+                    return Err(format!("its memory.high is {} already", original.trim()));
+                }
+                mark.to_string()
+            }
+            _ if original.trim() != "0" => return Err("its tasks stand still already".to_owned()),
+            _ => "1".to_owned(),
+        };
+        Ok((original, mark))
+    }
+}
+
+/// The files of all that may be slowed down.
+#[derive(Debug, Default)]
+pub struct BrakeFiles(BTreeMap<CgroupPath, (Option<u64>, Arc<BrakeFile>)>);
+
+impl BrakeFiles {
+    /// Opens what is missing of these, and closes the rest. What cannot be opened is said, and tried again the next time.
+    pub fn follow(&mut self, tree: &CpusetTree, guarded: &[Guarded]) {
+        let mut before = std::mem::take(&mut self.0);
+        for one in guarded.iter().filter(|one| !one.strict) {
+            let same = |(id, file): (Option<u64>, Arc<BrakeFile>)| {
+                (id.is_some() && id == one.cgroup_id).then_some((id, file))
+            };
+            let kept = before.remove(&one.cgroup).and_then(same);
+            let file = match kept {
+                Some((_, file)) => Ok(file),
+                None => BrakeFile::open(tree, &one.cgroup).map(Arc::new),
+            };
+            match file {
+                Ok(file) => {
+                    self.0.insert(one.cgroup.clone(), (one.cgroup_id, file));
+                }
+                Err(error) if error.is_gone() => {}
+                Err(error) => tracing::warn!("it cannot be slowed down: {error}"),
+            }
+        }
+    }
+
+    /// Those of a cgroup.
+    pub fn get(&self, cgroup: &CgroupPath) -> Option<Arc<BrakeFile>> {
+        self.0.get(cgroup).map(|(_, file)| Arc::clone(file))
+    }
+}
+
+/// Somebody who is slowed down.
+#[derive(Debug)]
+pub struct Slowed {
+    id: u64,
+    file: Arc<BrakeFile>,
+    kind: BrakeKind,
+    set: String,
+    original: String,
+    /// Since when, by the kernel's clock, in ns.
+    pub since_ns: u64,
+}
+
+impl Slowed {
+    /// Which cgroup.
+    pub fn cgroup(&self) -> &CgroupPath {
+        &self.file.cgroup
+    }
+
+    /// How.
+    pub fn kind(&self) -> BrakeKind {
+        self.kind
+    }
+
+    /// The file and what it was set to.
+    pub fn what(&self) -> String {
+        let name = if self.kind == BrakeKind::High { CpusetFile::High } else { CpusetFile::Freeze };
+        format!("{} = {}", name.name(), self.set)
+    }
+}
+
+/// Who slows down and lets go, with the process that watches.
+#[derive(Debug)]
+pub struct Brakes {
+    record: BrakeRecord,
+    boot_id: Option<String>,
+    watchdog: Watchdog,
+    slowed: Vec<Slowed>,
+    /// Somebody could not be released by this process.
+    stuck: bool,
+}
+
+impl Brakes {
+    /// With a process that watches already.
+    pub fn new(record: BrakeRecord, boot_id: Option<String>, watchdog: Watchdog) -> Self {
+        Self { record, boot_id, watchdog, slowed: Vec::new(), stuck: false }
+    }
+
+    /// Who watches.
+    pub fn watchdog(&self) -> &Watchdog {
+        &self.watchdog
+    }
+
+    /// Why nobody watches any longer.
+    pub fn lost(&mut self) -> Option<&str> {
+        self.watchdog.lost()
+    }
+
+    /// Those that are slowed down.
+    pub fn slowed(&self) -> &[Slowed] {
+        &self.slowed
+    }
+
+    /// Slows a workload down that fills its nodes by `rate` bytes per second, unless it is later than `until_ns` by then.
+    /// The error says why it was not.
+    pub fn slow(
+        &mut self,
+        file: Arc<BrakeFile>,
+        kind: BrakeKind,
+        rate: u64,
+        until_ns: u64,
+    ) -> Result<(), String> {
+        let open = file.of(kind)?;
+        let (original, set) = file.original_and_mark(kind, rate)?;
+        let since_ns = clock::now_ns();
+        if since_ns >= until_ns {
+            return Err("it would be over already".to_owned());
+        }
+        let id = since_ns;
+        self.watchdog.hold(id, open.file.as_fd(), &set, original.trim())?;
+        let (cgroup, boot_id) = (file.cgroup.clone(), self.boot_id.clone());
+        let name = if kind == BrakeKind::High { CpusetFile::High } else { CpusetFile::Freeze };
+        let (set_to, had) = (set.clone(), original.clone());
+        let brake =
+            RecordedBrake { id, cgroup, inode: file.inode, file: name, set: set_to, original: had, boot_id };
+        let written =
+            self.record.slowed(&brake).map_err(|error| error.to_string()).and_then(|()| open.write(&set));
+        if written.is_err() {
+            self.forget(id);
+        }
+        written?;
+        self.slowed.push(Slowed { id, file, kind, set, original, since_ns });
+        Ok(())
+    }
+
+    /// Lets it go on; `None` where it is not slowed down. The error says why it could not be: whoever watches tries again.
+    pub fn release(&mut self, cgroup: &CgroupPath) -> Option<(Slowed, Result<(), String>)> {
+        let index = self.slowed.iter().position(|one| one.cgroup() == cgroup)?;
+        let one = self.slowed.swap_remove(index);
+        let released = one.file.of(one.kind).and_then(|open| {
+            // Another value is somebody else's, or it has been released already.
+            if open.text()?.trim() == one.set { open.write(&one.original) } else { Ok(()) }
+        });
+        if released.is_ok() {
+            self.forget(one.id);
+        }
+        self.stuck |= released.is_err();
+        Some((one, released))
+    }
+
+    /// Those whose time is up, at a time of the kernel's clock, after so many ns.
+    pub fn overdue(&self, now_ns: u64, longest_ns: u64) -> Vec<CgroupPath> {
+        let late = |one: &&Slowed| now_ns.saturating_sub(one.since_ns) >= longest_ns;
+        self.slowed.iter().filter(late).map(|one| one.cgroup().clone()).collect()
+    }
+
+    fn forget(&mut self, id: u64) {
+        self.watchdog.let_go(id);
+        let noted = if self.slowed.is_empty() && !self.stuck {
+            self.record.clear()
+        } else {
+            self.record.released(id)
+        };
+        if let Err(error) = noted {
+            tracing::warn!("that a workload goes on again is not recorded: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! Releases who was left slowed down, because the daemon and the process that watches it were both killed.
+//!
+//! By the record alone ([`BrakeRecord`]): a file is put back where its cgroup is the same one, in the same boot, and the file
+//! still holds what was set. Anything else is somebody else's.
+
+use std::path::Path;
+
+use enforcer_core::workload::CgroupPath;
+
+use crate::enforce::{
+    cpuset::{Cpuset, CpusetTree},
+    journal::{BrakeRecord, JournalError, RecordedBrake},
+    restore::{ANOTHER_BOOT, RestoreReport, RestoreResult, Restored, skipped},
+};
+
+/// Releases them, those of one cgroup and below where it is named, and forgets whom it could. The journal's lock is held.
+pub fn undo(
+    tree: &CpusetTree,
+    boot_id: Option<&str>,
+    state_dir: &Path,
+    top: Option<&CgroupPath>,
+) -> Result<RestoreReport, JournalError> {
+    let report = look(tree, boot_id, state_dir, top, &put_back)?;
+    let left = BrakeRecord::read(state_dir)?;
+    if left.is_empty() {
+        return Ok(report);
+    }
+    let mut record = BrakeRecord::open(state_dir)?;
+    let is_stuck = |brake: &RecordedBrake| {
+        let failed = |one: &&Restored| matches!(one.result, RestoreResult::Failed { .. });
+        let ours = |one: &Restored| one.cgroup == brake.cgroup && one.file == brake.file;
+        !is_within(brake, top) || report.files.iter().filter(failed).any(ours)
+    };
+    if left.iter().any(is_stuck) {
+        left.iter().filter(|brake| !is_stuck(brake)).try_for_each(|brake| record.released(brake.id))?;
+    } else {
+        record.clear()?;
+    }
+    Ok(report)
+}
+
+/// What [`undo`] would do.
+pub fn preview(
+    tree: &CpusetTree,
+    boot_id: Option<&str>,
+    state_dir: &Path,
+    top: Option<&CgroupPath>,
+) -> Result<RestoreReport, JournalError> {
+    let would = |_: &RecordedBrake, _: &Cpuset, found: String| RestoreResult::WouldPutBack { from: found };
+    look(tree, boot_id, state_dir, top, &would)
+}
+
+type Then<'a> = &'a dyn Fn(&RecordedBrake, &Cpuset, String) -> RestoreResult;
+
+fn is_within(brake: &RecordedBrake, top: Option<&CgroupPath>) -> bool {
+    top.is_none_or(|top| brake.cgroup.is_within(top))
+}
+
+fn look(
+    tree: &CpusetTree,
+    boot_id: Option<&str>,
+    state_dir: &Path,
+    top: Option<&CgroupPath>,
+    then: Then<'_>,
+) -> Result<RestoreReport, JournalError> {
+    let brakes = BrakeRecord::read(state_dir)?;
+    let files = brakes.iter().filter(|brake| is_within(brake, top)).map(|brake| Restored {
+        cgroup: brake.cgroup.clone(),
+        file: brake.file,
+        original: brake.original.clone(),
+        result: result(tree, boot_id, brake, then),
+    });
+    Ok(RestoreReport { files: files.collect(), ..RestoreReport::default() })
+}
+
+fn result(tree: &CpusetTree, boot_id: Option<&str>, brake: &RecordedBrake, then: Then<'_>) -> RestoreResult {
+    if brake.boot_id.is_some() && boot_id.is_some() && brake.boot_id.as_deref() != boot_id {
+        return skipped(ANOTHER_BOOT);
+    }
+    let cpuset = match tree.open(&brake.cgroup) {
+        Ok(cpuset) => cpuset,
+        Err(error) if error.is_gone() => return skipped("the cgroup is gone"),
+        Err(error) => return RestoreResult::Failed { error: error.to_string() },
+    };
+    if cpuset.inode() != brake.inode {
+        return skipped("the cgroup was removed and made again");
+    }
+    match cpuset.read(brake.file) {
+        Ok(found) if found.trim() == brake.set => then(brake, &cpuset, found),
+        Ok(found) if found.trim() == brake.original.trim() => RestoreResult::Unchanged,
+        Ok(_) => skipped("somebody else has set it since"),
+        Err(error) if error.is_gone() => skipped("the cgroup is gone"),
+        Err(error) => RestoreResult::Failed { error: error.to_string() },
+    }
+}
+
+fn put_back(brake: &RecordedBrake, cpuset: &Cpuset, found: String) -> RestoreResult {
+    let now = cpuset.write(brake.file, &brake.original).and_then(|()| cpuset.read(brake.file));
+    match now {
+        Ok(now) if now.trim() == brake.original.trim() => RestoreResult::PutBack { from: found },
+        Ok(now) => RestoreResult::Failed { error: format!("{} reads {now:?} afterwards", brake.file.name()) },
+        Err(error) => RestoreResult::Failed { error: error.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::enforce::{cpuset::CpusetFile, fixture::Fixture};
+
+    /// A cgroup that was frozen and a record of it.
+    fn frozen(fixture: &Fixture, path: &str, id: u64) -> RecordedBrake {
+        fixture.cgroup(path, "0-3", "0\n");
+        fs::write(fixture.path(path).join("cgroup.freeze"), "1\n").unwrap();
+        let tree = CpusetTree::new(&fixture.layout.cpuset.path, true);
+        let cgroup = CgroupPath::new(path);
+        RecordedBrake {
+            id,
+            inode: tree.open(&cgroup).unwrap().inode(),
+            cgroup,
+            file: CpusetFile::Freeze,
+            set: "1".into(),
+            original: "0\n".into(),
+            boot_id: Some("boot-1".into()),
+        }
+    }
+
+    #[test]
+    fn only_what_still_holds_what_was_set_is_put_back() {
+        let fixture = Fixture::new(true);
+        let (state, tree) = (fixture.state_dir(), CpusetTree::new(&fixture.layout.cpuset.path, true));
+        drop(fixture.journal());
+        let ours = frozen(&fixture, "/ours", 1);
+        let again = RecordedBrake { inode: 1, ..frozen(&fixture, "/again", 2) };
+        let other = RecordedBrake { boot_id: Some("boot-0".into()), ..frozen(&fixture, "/other", 3) };
+        let gone = RecordedBrake { cgroup: CgroupPath::new("/gone"), id: 4, ..ours.clone() };
+        let high = RecordedBrake {
+            file: CpusetFile::High,
+            set: "1048576".into(),
+            original: "max\n".into(),
+            ..frozen(&fixture, "/high", 5)
+        };
+        fs::write(fixture.path("/high").join("memory.high"), "2097152\n").unwrap();
+        let mut record = BrakeRecord::open(&state).unwrap();
+        for brake in [&ours, &again, &other, &gone, &high] {
+            record.slowed(brake).unwrap();
+        }
+        let boot = Some("boot-1");
+        let said = |report: &RestoreReport| -> Vec<String> {
+            let one = |one: &Restored| match &one.result {
+                RestoreResult::Skipped { reason } => format!("{}: {reason}", one.cgroup),
+                result => format!("{}: {result:?}", one.cgroup),
+            };
+            report.files.iter().map(one).collect()
+        };
+        let rest = [
+            "/again: the cgroup was removed and made again",
+            "/other: the host has been started again since",
+            "/gone: the cgroup is gone",
+            "/high: somebody else has set it since",
+        ];
+        let seen = said(&preview(&tree, boot, &state, None).unwrap());
+        assert_eq!(
+            (seen[0].as_str(), &seen[1..]),
+            ("/ours: WouldPutBack { from: \"1\\n\" }", &rest.map(str::to_owned)[..])
+        );
+        let within = CgroupPath::new("/high");
+        assert_eq!(said(&undo(&tree, boot, &state, Some(&within)).unwrap()), rest[3..]);
+        let seen = said(&undo(&tree, boot, &state, None).unwrap());
+        assert_eq!(
+            (seen[0].as_str(), &seen[1..]),
+            ("/ours: PutBack { from: \"1\\n\" }", &rest.map(str::to_owned)[..3])
+        );
+        assert_eq!(fixture.read("/ours", "cgroup.freeze"), "0\n");
+        for path in ["/again", "/other"] {
+            assert_eq!(fixture.read(path, "cgroup.freeze"), "1\n", "{path}");
+        }
+        assert_eq!(undo(&tree, boot, &state, None).unwrap(), RestoreReport::default(), "all is forgotten");
+    }
+}

@@ -1,0 +1,252 @@
+//! The thread that slows workloads down and lets them go on, as the guardian orders.
+//!
+//! A write of `cgroup.freeze` may wait for a lock that somebody else holds for a second, and the guardian waits for nothing. The
+//! process that watches is started here, once, when the configuration first asks for a brake. When it ends the brake is not used
+//! any more, which is named as degraded.
+//!
+//! Never: anything is decided here, but that a brake is over when its time is: whatever the guardian is at.
+
+use std::{
+    os::fd::BorrowedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, Sender, TryRecvError, channel},
+    },
+    time::Duration,
+};
+
+use enforcer_core::{
+    degraded::Degraded,
+    policy::Brake,
+    widening::{BrakeKind, BrakeMeans, BrakeOrder, LONGEST_BRAKE_NS, Released},
+    workload::CgroupPath,
+};
+
+use super::{
+    Widening,
+    guardian::tell,
+    told::{Happened, Told},
+};
+use crate::{
+    enforce::{
+        brake::{BrakeFile, Brakes, watchdog::Watchdog},
+        journal::BrakeRecord,
+    },
+    kernel::clock,
+    observe::Bell,
+    report::widening::BrakeUse,
+};
+
+/// Longest wait while somebody is slowed down.
+const SLOWED: Duration = Duration::from_millis(20);
+/// The same while nobody is.
+const CALM: Duration = Duration::from_mins(1);
+
+/// What a brake is made of.
+pub struct BrakeParts {
+    /// Where brakes are recorded; else why they cannot be.
+    pub record: Result<BrakeRecord, String>,
+    /// Which boot it is.
+    pub boot_id: Option<String>,
+    /// Does the kernel demote what it reclaims, just now?
+    pub demotes: Box<dyn Fn() -> bool + Send>,
+}
+
+/// What the thread is told.
+enum Order {
+    /// The configuration says so.
+    Be(Brake),
+    Slow {
+        file: Arc<BrakeFile>,
+        kind: BrakeKind,
+        rate: u64,
+        until_ns: u64,
+    },
+    Release {
+        cgroup: CgroupPath,
+        why: Released,
+    },
+}
+
+/// The guardian's end.
+pub(super) struct Lever {
+    orders: Sender<Order>,
+    bell: Bell,
+    watched: Arc<AtomicBool>,
+    demotes: Box<dyn Fn() -> bool + Send>,
+}
+
+impl Lever {
+    /// Starts the thread, which watches over nobody yet.
+    pub(super) fn start(widening: Widening, parts: BrakeParts) -> std::io::Result<Self> {
+        let BrakeParts { record, boot_id, demotes } = parts;
+        let (orders, receiver) = channel();
+        let (bell, watched) = (Bell::new()?, Arc::new(AtomicBool::new(false)));
+        let (hears, watches) = (bell.clone(), Arc::clone(&watched));
+        let slowing = move || {
+            Slowing { widening, orders: receiver, bell: hears, watched: watches, brakes: None }
+                .run(record, boot_id);
+        };
+        std::thread::Builder::new().name("brake".into()).spawn(slowing)?;
+        Ok(Self { orders, bell, watched, demotes })
+    }
+
+    /// How somebody may be slowed down just now.
+    pub(super) fn kind(&self, wanted: Brake, paused: bool) -> Option<BrakeKind> {
+        let watched = self.watched.load(Ordering::Acquire);
+        let demotes = wanted == Brake::High && (self.demotes)();
+        BrakeMeans { wanted, watched, paused, demotes }.kind()
+    }
+
+    /// The configuration says this.
+    pub(super) fn be(&self, wanted: Brake) {
+        self.tell(Order::Be(wanted));
+    }
+
+    /// Has an order carried out; `file` is that of its cgroup.
+    pub(super) fn carry_out(&self, order: &BrakeOrder, file: Option<Arc<BrakeFile>>) {
+        match (order, file) {
+            (BrakeOrder::Slow { kind, rate, until_ns, .. }, Some(file)) => {
+                self.tell(Order::Slow { file, kind: *kind, rate: *rate, until_ns: *until_ns });
+            }
+            // Its files could not be opened, which was said.
+            (BrakeOrder::Slow { .. }, None) => {}
+            (BrakeOrder::Release { cgroup, why }, _) => {
+                self.tell(Order::Release { cgroup: cgroup.clone(), why: *why });
+            }
+        }
+    }
+
+    fn tell(&self, order: Order) {
+        // It listens as long as the daemon runs.
+        let _ = self.orders.send(order);
+        self.bell.ring();
+    }
+}
+
+struct Slowing {
+    widening: Widening,
+    orders: Receiver<Order>,
+    bell: Bell,
+    watched: Arc<AtomicBool>,
+    brakes: Option<Brakes>,
+}
+
+impl Slowing {
+    fn run(mut self, record: Result<BrakeRecord, String>, boot_id: Option<String>) {
+        // Taken when it is first wanted.
+        let mut parts = Some((record, boot_id));
+        loop {
+            let busy = self.brakes.as_ref().is_some_and(|brakes| !brakes.slowed().is_empty());
+            let longest = if busy { SLOWED } else { CALM };
+            let socket: Option<BorrowedFd<'_>> =
+                self.brakes.as_ref().map(|brakes| brakes.watchdog().socket());
+            if self.bell.wait(socket, longest).is_err() {
+                std::thread::sleep(SLOWED);
+            }
+            loop {
+                match self.orders.try_recv() {
+                    Ok(Order::Be(wanted)) => self.be(wanted, &mut parts),
+                    Ok(Order::Slow { file, kind, rate, until_ns }) => self.slow(file, kind, rate, until_ns),
+                    Ok(Order::Release { cgroup, why }) => self.release(&cgroup, why),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            let overdue = |brakes: &Brakes| brakes.overdue(clock::now_ns(), LONGEST_BRAKE_NS);
+            for cgroup in self.brakes.as_ref().map(overdue).unwrap_or_default() {
+                self.release(&cgroup, Released::TimeIsUp);
+            }
+            self.look_at_watchdog();
+        }
+    }
+
+    fn be(&mut self, wanted: Brake, parts: &mut Option<(Result<BrakeRecord, String>, Option<String>)>) {
+        if wanted != Brake::Off
+            && let Some((record, boot_id)) = parts.take()
+        {
+            let started = record.and_then(|record| {
+                let handle = record.handle().map_err(|error| error.to_string())?;
+                Ok(Brakes::new(record, boot_id, Watchdog::start(handle)?))
+            });
+            match started {
+                Ok(brakes) => {
+                    self.watched.store(true, Ordering::Release);
+                    self.brakes = Some(brakes);
+                }
+                Err(error) => self.is_without(error),
+            }
+        }
+        self.note(|used| wanted.name().clone_into(&mut used.wanted));
+    }
+
+    /// The brake is not used any more.
+    fn is_without(&mut self, why: String) {
+        tracing::error!("workloads are not slowed down any more: {why}");
+        self.watched.store(false, Ordering::Release);
+        self.brakes = None;
+        self.widening.lock().brake_degraded = Some(not_watched(why));
+        self.note(|_| ());
+    }
+
+    fn look_at_watchdog(&mut self) {
+        let lost = self.brakes.as_mut().and_then(|brakes| brakes.lost().map(str::to_owned));
+        let Some(why) = lost else { return };
+        self.watched.store(false, Ordering::Release);
+        for cgroup in self.slowed() {
+            self.release(&cgroup, Released::NotAllowed);
+        }
+        self.is_without(format!("the process that watches: {why}"));
+    }
+
+    fn slowed(&self) -> Vec<CgroupPath> {
+        let slowed = self.brakes.as_ref().map(Brakes::slowed).unwrap_or_default();
+        slowed.iter().map(|one| one.cgroup().clone()).collect()
+    }
+
+    fn slow(&mut self, file: Arc<BrakeFile>, kind: BrakeKind, rate: u64, until_ns: u64) {
+        let Some(brakes) = &mut self.brakes else { return };
+        let cgroup = file.cgroup().clone();
+        match brakes.slow(file, kind, rate, until_ns) {
+            Ok(()) => self.note(|used| used.applied += 1),
+            Err(why) => {
+                self.note(|used| used.failed += 1);
+                tell(&self.widening, Told { cgroup, what: Happened::NotSlowed { why } });
+            }
+        }
+    }
+
+    fn release(&mut self, cgroup: &CgroupPath, why: Released) {
+        let Some((slowed, result)) = self.brakes.as_mut().and_then(|brakes| brakes.release(cgroup)) else {
+            return;
+        };
+        let lasted_ns = clock::now_ns().saturating_sub(slowed.since_ns);
+        self.note(|used| used.slowed_ns = used.slowed_ns.saturating_add(lasted_ns));
+        let (cgroup, set) = (cgroup.clone(), slowed.what());
+        tell(&self.widening, Told { cgroup, what: Happened::Slowed { set, lasted_ns, why, result } });
+    }
+
+    /// Notes something, and what is so now.
+    fn note(&self, change: impl FnOnce(&mut BrakeUse)) {
+        let now = self.slowed();
+        let watchdog = self.brakes.as_ref().and_then(|brakes| brakes.watchdog().pid());
+        let mut state = self.widening.lock();
+        let used = state.report.brake.get_or_insert_default();
+        change(used);
+        (used.slowed, used.watchdog) = (now, watchdog);
+    }
+}
+
+fn not_watched(why: String) -> Degraded {
+    let effect =
+        "a workload that fills its nodes faster than one can be added is not slowed down; restart the daemon";
+    Degraded::new("brake", why, effect)
+}
+
+/// Why there is no brake on cgroup v1.
+pub(super) fn not_on_v1() -> Degraded {
+    let reason = "cgroup v1 has neither cgroup.freeze nor memory.high beside its cpusets";
+    let effect = "a workload that fills its nodes faster than one can be added is not slowed down";
+    Degraded::new("brake", reason, effect)
+}

@@ -1,0 +1,75 @@
+//! The process that watches over brakes, as the daemon starts it: does it put back what it was handed, whatever signals it
+//! gets, when the daemon has gone?
+#![expect(clippy::unwrap_used, reason = "only tests are here")]
+
+mod common;
+
+use std::{
+    fs::{self, File},
+    io::{IoSlice, Read},
+    mem::MaybeUninit,
+    os::fd::{AsFd, OwnedFd},
+    process::Stdio,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use common::program;
+use rustix::{
+    net::{
+        AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+        sendmsg, socketpair,
+    },
+    process::{Pid, Signal, kill_process},
+};
+
+/// Far above what anything here takes.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+fn line(socket: &File) -> String {
+    let mut buffer = [0; 128];
+    let mut socket = socket;
+    let count = socket.read(&mut buffer).unwrap();
+    String::from_utf8_lossy(&buffer[..count]).into_owned()
+}
+
+#[test]
+fn it_outlives_signals_and_puts_back_what_it_holds_when_the_daemon_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (near, far): (OwnedFd, OwnedFd) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let record = dir.path().join("brakes");
+    let file = dir.path().join("cgroup.freeze");
+    fs::write(&file, "1\n").unwrap();
+    let mut command = program(&["watch-brake"]);
+    command.stdin(Stdio::from(far)).stdout(File::create(&record).unwrap()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let socket = File::from(near);
+    assert_eq!(line(&socket), "ready");
+
+    let open = File::options().read(true).write(true).open(&file).unwrap();
+    let files = [open.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    let message = [IoSlice::new(b"hold 7 1 0")];
+    sendmsg(&socket, &message, &mut control, SendFlags::empty()).unwrap();
+    assert_eq!(line(&socket), "held 7");
+
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        kill_process(Pid::from_child(&child), signal).unwrap();
+    }
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapPrm:")).unwrap();
+    assert_eq!(capabilities.trim().trim_start_matches('0'), "", "it keeps no capability");
+    drop(socket);
+    let end = Instant::now() + PATIENCE;
+    while child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < end, "it does not end");
+        sleep(Duration::from_millis(5));
+    }
+    assert!(child.wait().unwrap().success());
+    assert_eq!(fs::read_to_string(&file).unwrap(), "0\n");
+    assert_eq!(fs::read_to_string(&record).unwrap(), "{\"record\":\"released\",\"id\":7}\n");
+}
