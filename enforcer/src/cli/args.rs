@@ -35,8 +35,7 @@ pub use self::{
 pub(super) const HELP: &str = "\
 Exit codes:
   0   aligned, or the command did what it was asked
-  1   audit: a finding at or above --fail-on; plan: a pod that was not admitted; replay: a turn that
-      comes out differently
+  1   audit: a finding at or above --fail-on; plan: a pod not admitted; replay: another decision
   2   could not determine, or failed while running (no such --root, no permission)
   64  wrong usage: an unknown flag, a bad value, a configuration that is not valid
   69  status, explain, pause, resume, log-level: no daemon runs
@@ -71,7 +70,6 @@ or every one unknown) or failed, 64 wrong usage
 Examples:
   numa-enforcer audit --sample 10s --only misaligned
   numa-enforcer audit -o json --fail-on critical > audit.json
-  numa-enforcer audit --root ./captured-host
   numa-enforcer audit -o prometheus --write /var/lib/node_exporter/numa.prom
   numa-enforcer audit -o html --sample 10s --write audit.html
   numa-enforcer audit -o junit --baseline audit.json > numa.xml
@@ -330,7 +328,7 @@ pub struct Run {
     /// what it stored for them
     #[arg(long)]
     pub restore_on_exit: bool,
-    /// Append to FILE what each tick decides from, decides and does, for `replay`; only root and the
+    /// Append to FILE what each turn decides from, decides and does, for `replay`; only root and the
     /// daemon's own user can read it
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     pub record: Option<PathBuf>,
