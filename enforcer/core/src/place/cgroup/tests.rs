@@ -94,6 +94,16 @@ fn it_goes_where_its_memory_is() {
 }
 
 #[test]
+fn it_goes_where_its_memory_is_on_a_machine_of_many_nodes() {
+    let path = path();
+    let machine = Machine::new().sockets(60).build();
+    let now = figures("40-47", "5", &[(0, 1), (13, 2)]);
+    let request = CgroupRequest { now: Some(&now), ..request(&path, 2) };
+    let grant = request.place(&inventory(machine), &mut Allocations::default()).unwrap();
+    assert_eq!(grant.mems.to_string(), "13", "{}", grant.reason);
+}
+
+#[test]
 fn what_it_was_given_before_does_not_wander() {
     let path = path();
     let now = figures("0-15", "0-1", &[(0, 2)]);

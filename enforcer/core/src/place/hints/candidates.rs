@@ -8,7 +8,7 @@ use super::{
     Mask, Offer,
     masks::positions,
     merge::{self, Comparison, Considered, Merged},
-    question::{Question, Settled, accepts},
+    question::{Question, Settled, accepts, prefers},
 };
 use crate::{
     place::{Candidate, ContainerRequest},
@@ -119,7 +119,9 @@ fn compared(question: &Question<'_>, mask: Mask, chosen: Mask) -> String {
         };
         question.firm.iter().chain(&question.soft).filter_map(of).map(u32::from).sum::<u32>()
     };
-    if score(mask) == score(chosen) {
+    if score(mask) == score(chosen) && question.resident_on(mask) < question.resident_on(chosen) {
+        "less of its memory is there already".to_owned()
+    } else if score(mask) == score(chosen) {
         "as good, the lowest node is taken".to_owned()
     } else if question.resident.is_empty() {
         format!("score {} in use, the chosen one has {}", score(mask), score(chosen))
@@ -133,14 +135,4 @@ fn distance(question: &Question<'_>, mask: Mask) -> u32 {
     let pairs = positions(mask).flat_map(|from| positions(mask).map(move |to| (from, to)));
     let known = pairs.filter_map(|(from, to)| rows.get(from)?.get(to).copied());
     known.fold(0u32, u32::saturating_add) / mask.count_ones().pow(2).max(1)
-}
-
-fn prefers(offer: &Offer, mask: Mask) -> bool {
-    match offer {
-        Offer::NoPreference => true,
-        Offer::Listed(hints) => {
-            hints.iter().any(|hint| hint.preferred && hint.mask.is_none_or(|listed| listed == mask))
-        }
-        Offer::Threshold(threshold) => threshold.suffices(mask) && threshold.width == mask.count_ones(),
-    }
 }

@@ -70,7 +70,7 @@ impl Question<'_> {
         }
         let all = merge(self.nodes, self.offers(), self.options());
         if all.preferred {
-            return Some(Settled { merged: all, over_soft: false });
+            return Some(Settled { merged: self.at_its_memory(all, self.offers()), over_soft: false });
         }
         let alone = firm_alone();
         let over_soft = alone.is_some();
@@ -78,7 +78,8 @@ impl Question<'_> {
             score_by_residence(&mut alone, &self.resident);
             self.firm = alone;
         }
-        let merged = merge(self.nodes, self.firm.iter().map(|(_, offer)| offer), self.options());
+        let firm = || self.firm.iter().map(|(_, offer)| offer);
+        let merged = self.at_its_memory(merge(self.nodes, firm(), self.options()), firm());
         let admitted = merged.preferred || self.settings.policy == TopologyPolicy::BestEffort;
         admitted.then_some(Settled { merged, over_soft })
     }
@@ -100,6 +101,36 @@ impl Question<'_> {
                 NumaAllocationStrategy::MostAllocated
             },
         }
+    }
+
+    /// Sets of nodes that are too many to list have no scores: of the single nodes that are as good as the one that was
+    /// found, the one with most of what the container has.
+    fn at_its_memory<'b>(&self, found: Merged, offers: impl Iterator<Item = &'b Offer>) -> Merged {
+        let is_single = found.preferred && found.mask.is_some_and(Mask::is_power_of_two);
+        if self.resident.is_empty() || !is_single {
+            return found;
+        }
+        let (mut as_good, mut listed) = (self.nodes.all(), true);
+        for offer in offers {
+            listed &= !matches!(offer, Offer::Threshold(_));
+            let is_preferred = |node: &Mask| prefers(offer, *node);
+            as_good = positions(as_good)
+                .map(|position| 1 << position)
+                .filter(is_preferred)
+                .fold(0, |all, node| all | node);
+        }
+        if listed {
+            return found;
+        }
+        let held = |position: &usize| (self.resident.get(*position).copied(), Reverse(*position));
+        let most = positions(as_good).max_by_key(held);
+        most.map_or(found, |position| Merged { mask: Some(1 << position), ..found })
+    }
+
+    /// Bytes that the container has on these nodes.
+    pub(super) fn resident_on(&self, mask: Mask) -> u64 {
+        let held = positions(mask).filter_map(|position| self.resident.get(position));
+        held.fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
     fn soft_choice(&self, fullness: impl Fn(Mask) -> u64) -> Merged {
@@ -144,6 +175,17 @@ pub(super) fn accepts(offer: &Offer, mask: Mask) -> bool {
         Offer::NoPreference => true,
         Offer::Listed(hints) => hints.iter().any(|hint| hint.mask.is_none_or(|listed| listed == mask)),
         Offer::Threshold(threshold) => threshold.suffices(mask),
+    }
+}
+
+/// Is that as few nodes as the resource needs?
+pub(super) fn prefers(offer: &Offer, mask: Mask) -> bool {
+    match offer {
+        Offer::NoPreference => true,
+        Offer::Listed(hints) => {
+            hints.iter().any(|hint| hint.preferred && hint.mask.is_none_or(|listed| listed == mask))
+        }
+        Offer::Threshold(threshold) => threshold.suffices(mask) && threshold.width == mask.count_ones(),
     }
 }
 
