@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     decide::Decision,
-    model::Model,
+    model::{Model, accessed_bytes},
     plan::Action,
     set::NodeSet,
     workload::{CgroupPath, Workload},
@@ -54,7 +54,7 @@ impl Effect {
             let mems = decision.targets.get(&workload.cgroup).and_then(|it| it.cpuset.mems.as_ref());
             let moved = from.get(&workload.cgroup);
             for (node, bytes) in figures.into_iter().flatten() {
-                let bytes = bytes.anon.saturating_add(bytes.file);
+                let bytes = accessed_bytes(bytes);
                 let moves = moved.is_some_and(|nodes| nodes.contains(*node));
                 let add = |to: &mut u64| *to = to.saturating_add(bytes);
                 if moves {

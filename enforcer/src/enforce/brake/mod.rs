@@ -80,6 +80,14 @@ impl Open {
     }
 }
 
+/// The file by which a workload is slowed down in this way.
+const fn file_of(kind: BrakeKind) -> CpusetFile {
+    match kind {
+        BrakeKind::Freeze => CpusetFile::Freeze,
+        BrakeKind::High => CpusetFile::High,
+    }
+}
+
 /// What a file holds now, made anew by the kernel at each reading from its begin.
 fn text_of(file: &File) -> io::Result<String> {
     let mut buffer = [0; LONGEST];
@@ -196,8 +204,7 @@ impl Slowed {
 
     /// The file and what it was set to.
     pub fn what(&self) -> String {
-        let name = if self.kind == BrakeKind::High { CpusetFile::High } else { CpusetFile::Freeze };
-        format!("{} = {}", name.name(), self.set)
+        format!("{} = {}", file_of(self.kind).name(), self.set)
     }
 }
 
@@ -251,10 +258,16 @@ impl Brakes {
         let id = since_ns;
         self.watchdog.hold(id, open.file.as_fd(), &set, original.trim())?;
         let (cgroup, boot_id) = (file.cgroup.clone(), self.boot_id.clone());
-        let name = if kind == BrakeKind::High { CpusetFile::High } else { CpusetFile::Freeze };
         let (set_to, had) = (set.clone(), original.clone());
-        let brake =
-            RecordedBrake { id, cgroup, inode: file.inode, file: name, set: set_to, original: had, boot_id };
+        let brake = RecordedBrake {
+            id,
+            cgroup,
+            inode: file.inode,
+            file: file_of(kind),
+            set: set_to,
+            original: had,
+            boot_id,
+        };
         let written =
             self.record.slowed(&brake).map_err(|error| error.to_string()).and_then(|()| open.write(&set));
         if written.is_err() {

@@ -119,9 +119,8 @@ fn compared(question: &Question<'_>, mask: Mask, chosen: Mask) -> String {
         };
         question.firm.iter().chain(&question.soft).filter_map(of).map(u32::from).sum::<u32>()
     };
-    if score(mask) == score(chosen) && question.resident_on(mask) < question.resident_on(chosen) {
-        "less of its memory is there already".to_owned()
-    } else if score(mask) == score(chosen) {
+    let has_less = question.resident_on(mask) < question.resident_on(chosen);
+    if score(mask) == score(chosen) && !has_less {
         "as good, the lowest node is taken".to_owned()
     } else if question.resident.is_empty() {
         format!("score {} in use, the chosen one has {}", score(mask), score(chosen))

@@ -122,9 +122,9 @@ impl Question<'_> {
         if listed {
             return found;
         }
-        let held = |position: &usize| (self.resident.get(*position).copied(), Reverse(*position));
-        let most = positions(as_good).max_by_key(held);
-        most.map_or(found, |position| Merged { mask: Some(1 << position), ..found })
+        let singles = positions(as_good).map(|position| 1 << position);
+        let most = singles.max_by_key(|node| (self.resident_on(*node), Reverse(*node)));
+        most.map_or(found, |node| Merged { mask: Some(node), ..found })
     }
 
     /// Bytes that the container has on these nodes.
