@@ -88,6 +88,7 @@ impl Server {
 #[derive(Debug)]
 pub struct Endpoints {
     metrics: Option<Server>,
+    workload_counters: bool,
     control: Option<ControlSocket>,
     degraded: Vec<Degraded>,
 }
@@ -109,7 +110,7 @@ impl Endpoints {
             degraded.push(no_control(&error));
             None
         });
-        Self { metrics, control, degraded }
+        Self { metrics, workload_counters: policy.metrics.workload_counters, control, degraded }
     }
 
     /// Answers until the process ends, on one thread. What is missing is told, and the file of the socket goes with
@@ -129,7 +130,8 @@ impl Endpoints {
         let failed = |cause| ServeError { place: "a thread of its own".to_owned(), cause };
         let mut serving: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
         if let Some(server) = self.metrics.take() {
-            let router = router(control.latest.clone()).map_err(|error| failed(io::Error::other(error)))?;
+            let router = router(control.latest.clone(), self.workload_counters);
+            let router = router.map_err(|error| failed(io::Error::other(error)))?;
             tracing::info!("serving http://{}/metrics", server.address());
             serving.push(Box::pin(server.answer(router)));
         }
@@ -176,9 +178,9 @@ struct Answers {
     metrics: Metrics,
 }
 
-fn router(latest: Latest) -> Result<Router, MetricsError> {
+fn router(latest: Latest, workload_counters: bool) -> Result<Router, MetricsError> {
     let source = latest.clone();
-    let metrics = Metrics::of(move || source.borrow().clone())?;
+    let metrics = Metrics::of(move || source.borrow().clone(), workload_counters)?;
     Ok(Router::new()
         .route("/metrics", get(metrics_text))
         .route("/report.json", get(report))

@@ -169,6 +169,12 @@ impl Daemon {
         Self::start_with(mode, &format!("{}numa_nodes = \"{nodes}\"\n", rule(workload)))
     }
 
+    /// Starts it with a configuration that declares these workloads, the last one with `more` about it, and that has the counters
+    /// of each told.
+    pub fn start_counting(mode: &str, workloads: &[&Cgroup], more: &str) -> Result<Self> {
+        Self::start_with(mode, &format!("{}{more}[metrics]\nworkload_counters = true\n", rules(workloads)))
+    }
+
     /// Starts it with this configuration.
     pub fn start_with(mode: &str, config: &str) -> Result<Self> {
         Self::start_every(INTERVAL, mode, config)
@@ -229,7 +235,7 @@ impl Daemon {
     }
 
     fn metric(&self, name: &str, cgroup: &Cgroup) -> Result<Option<f64>> {
-        Ok(http::metric(&http::get(self.metrics, "/metrics")?, name, &[("cgroup", cgroup.path())]))
+        Ok(http::metric(&http::get(self.metrics, "/metrics")?, name, &[label(cgroup)]))
     }
 
     /// Its metrics after it has taken so many further turns: all that happened before is in them.
@@ -259,6 +265,11 @@ impl Daemon {
     }
 }
 
+/// What the series of a workload are labelled with that nobody but its cgroup names.
+pub fn label(cgroup: &Cgroup) -> (&'static str, &str) {
+    ("workload", cgroup.path())
+}
+
 /// The daemon's metrics at one moment.
 #[derive(Debug)]
 pub struct Metrics(String);
@@ -266,7 +277,7 @@ pub struct Metrics(String);
 impl Metrics {
     /// Is there a series of `name` for this workload?
     pub fn has(&self, name: &str, workload: &Cgroup) -> bool {
-        http::metric(&self.0, name, &[("cgroup", workload.path())]).is_some()
+        http::metric(&self.0, name, &[label(workload)]).is_some()
     }
 
     /// Sum of all series of `name` that have these labels; 0 if there are none.

@@ -65,8 +65,11 @@ use crate::{
     enforce::{Actuator, Applied, DryRunActuator, apply_plan, cpuset::CpusetTree, pages::PageMoveLimits},
     observe::{KeptCgroups, PressureTap},
     record::Recorder,
-    report::tick::{Counters, TICK_SCHEMA_VERSION, TickReport, Totals},
-    report::widening::WideningReport,
+    report::{
+        counters::Counters,
+        tick::{TICK_SCHEMA_VERSION, TickReport, Totals},
+        widening::WideningReport,
+    },
 };
 
 /// Ticks between two readings of the topology: hotplug is rare, and reading it takes many files.
@@ -353,7 +356,7 @@ impl Engine {
         self.keep(&decision, &applied, paused.is_some(), now_ns);
         self.exposure.refresh(&self.placed);
         let widening = self.guard(guarded, &workloads, waiting, paused.is_some());
-        self.count(&applied);
+        self.count(&applied, &sample);
         let report = TickReport {
             schema_version: TICK_SCHEMA_VERSION,
             mode: if self.writes() { Mode::Enforce } else { Mode::Observe },
@@ -415,8 +418,9 @@ impl Engine {
     }
 
     /// Adds a turn to what was done since the start.
-    fn count(&mut self, applied: &Applied) {
+    fn count(&mut self, applied: &Applied, sample: &Sample) {
         self.totals.ticks += 1;
+        self.totals.counters.grow(self.before.as_ref(), sample);
         self.totals.count(&applied.outcomes);
         self.totals.page_move_calls = self.actuator.as_ref().and_then(|one| one.page_move_calls().cloned());
     }

@@ -177,7 +177,7 @@ fn the_policy_of_a_place_is_told_in_every_turn_whether_or_not_it_is_written() {
         let mut rig = rig(mode);
         for turn in 1..=3 {
             let report = Arc::new(rig.engine.tick(turn * SECOND).unwrap());
-            let metrics = Metrics::of(move || Some(Arc::clone(&report))).unwrap().render().unwrap();
+            let metrics = Metrics::of(move || Some(Arc::clone(&report)), false).unwrap().render().unwrap();
             let info = metrics.lines().find(|line| line.starts_with("numa_enforcer_workload_info{")).unwrap();
             assert!(info.contains("policy=\"single-numa-node\""), "{mode:?}, turn {turn}: {info}");
         }

@@ -5,6 +5,7 @@
 //! outside (cgroup names, device names, kernel text) goes through [`text::escape`] before it is shown.
 
 pub mod checks;
+pub mod counters;
 pub mod decision;
 pub mod demotion;
 #[cfg(test)]

@@ -13,15 +13,15 @@ use enforcer_core::{
     policy::Mode,
     rebalance::RebalanceReport,
     sample::{
-        BalancerSteps, Change, ChangeKind, Changes, CpusetFile, CpusetWrites, EventCounts, HardwareAccesses,
-        HintFaults, KernelSide, NodeSample, OtherPageMoves, PageMovesByReason, Placements, Policies,
-        PressureEvents, RunTime, Sample, ScanSkips,
+        Change, ChangeKind, Changes, CpusetFile, EventCounts, KernelSide, NodeSample, OtherPageMoves,
+        PressureEvents,
     },
     workload::CgroupPath,
 };
 use serde::Serialize;
 
 use super::{
+    counters::Counters,
     demotion::DemotionReport,
     runtime::RuntimeReport,
     status::Paused,
@@ -99,51 +99,6 @@ pub struct PodNames {
     pub container: String,
 }
 
-/// What the kernel side counted; none of what it has no program for.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Counters {
-    /// Time on CPUs of each node.
-    pub run_time: Option<BTreeMap<NodeId, RunTime>>,
-    /// Tasks put on a CPU.
-    pub placements: Option<Vec<Placements>>,
-    /// NUMA hinting faults.
-    pub hint_faults: Option<BTreeMap<NodeId, HintFaults>>,
-    /// Accesses to DRAM.
-    pub hardware: Option<BTreeMap<NodeId, HardwareAccesses>>,
-    /// Pages that its threads moved.
-    pub page_moves: Option<PageMovesByReason>,
-    /// What the kernel's balancer did with its tasks.
-    pub balancer: Option<BalancerSteps>,
-    /// Where the kernel's balancer did not look.
-    pub scan_skips: Option<ScanSkips>,
-    /// Writes of others to its cpuset.
-    pub cpuset_writes: Option<CpusetWrites>,
-    /// Memory policies that its threads set.
-    pub policies: Option<Policies>,
-}
-
-impl Counters {
-    /// Of every cgroup of a sample that anything was counted for.
-    pub fn of(sample: &Sample) -> BTreeMap<CgroupPath, Self> {
-        let counters = sample.cgroups.iter().map(|(path, cgroup)| {
-            let counters = Self {
-                run_time: cgroup.run_time.clone(),
-                placements: cgroup.placements.clone(),
-                hint_faults: cgroup.hint_faults.clone(),
-                hardware: cgroup.hardware.clone(),
-                page_moves: cgroup.page_moves.clone(),
-                balancer: cgroup.balancer,
-                scan_skips: cgroup.scan_skips,
-                cpuset_writes: cgroup.cpuset_writes.clone(),
-                policies: cgroup.policies.clone(),
-            };
-            (path.clone(), counters)
-        });
-        counters.filter(|(_, counters)| *counters != Self::default()).collect()
-    }
-}
-
 /// Counts since the daemon started.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -165,6 +120,8 @@ pub struct Totals {
     pub page_move_calls: Option<CallTimes>,
     /// Workloads that were given a better place.
     pub rebalance: RebalanceTotals,
+    /// What the kernel side counted in all workloads, those that are gone included.
+    pub counters: Counters,
     /// Was the latest reading of the configuration good?
     pub config_good: bool,
 }

@@ -19,7 +19,7 @@ use crate::{
     cgroup::Cgroup,
     check::Checks,
     memory,
-    product::{self, Daemon, Metrics},
+    product::{self, Daemon, Metrics, label},
     touch::{Plan, Touching},
     wait,
 };
@@ -40,7 +40,7 @@ const SILENT_SINCE: (u32, u32) = (6, 17);
 
 /// Pages of a workload that faulted, local and remote.
 fn faulted(metrics: &Metrics, cgroup: &Cgroup) -> [f64; 2] {
-    ["local", "remote"].map(|memory| metrics.sum(FAULTED, &[("memory", memory), ("cgroup", cgroup.path())]))
+    ["local", "remote"].map(|memory| metrics.sum(FAULTED, &[("memory", memory), label(cgroup)]))
 }
 
 /// Two programs on node 1 with their memory on node 0; one of them is bound to it.
@@ -51,7 +51,7 @@ pub(super) fn to_one_node(checks: &mut Checks) -> Result<()> {
     let start =
         |cgroup: &Cgroup, cpu| Touching::start(cgroup, &[Plan::staying(cpu, &[(0, MEBIBYTES)])], true);
     let (mut bound_program, mut free_program) = (start(&bound, 2)?, start(&free, 3)?);
-    let daemon = Daemon::start("observe", &[])?;
+    let daemon = Daemon::start_counting("observe", &[], "")?;
     let before = daemon.metrics_after_ticks(2)?;
     checks.equal("faults before anything is touched", [0.0; 2], faulted(&before, &bound));
     bound_program.counts()?;

@@ -99,7 +99,7 @@ pub(super) fn forgotten(checks: &mut Checks) -> Result<()> {
     let plan = Plan { runs_on: vec![0, 2], holds: vec![(0, 8)], stints: Some(MOVES.into()) };
     let mut program = Touching::start(&steady, &[plan], true)?;
     Cgroup::create("/churn")?;
-    let daemon = Daemon::start("observe", &[&steady])?;
+    let daemon = Daemon::start_counting("observe", &[&steady], "")?;
     let begin = daemon.metrics_after_ticks(2)?;
     let watched = |metrics: &Metrics| metrics.sum(WATCHED, &[]);
     let at_first = watched(&begin);

@@ -11,7 +11,7 @@ use anyhow::Result;
 use crate::{
     cgroup::Cgroup,
     check::Checks,
-    product::{Daemon, Metrics},
+    product::{Daemon, Metrics, label},
     touch::{Plan, Touching},
     wait,
 };
@@ -34,7 +34,7 @@ pub(super) const RUN_TIME: &str = "numa_enforcer_workload_run_time_seconds_total
 pub(super) fn there_and_back(metrics: &Metrics, name: &str, cgroup: Option<&Cgroup>) -> [f64; 2] {
     [("0", "1"), ("1", "0")].map(|(src, dst)| {
         let mut labels = vec![("src_numa", src), ("dst_numa", dst)];
-        labels.extend(cgroup.map(|cgroup| ("cgroup", cgroup.path())));
+        labels.extend(cgroup.map(label));
         metrics.sum(name, &labels)
     })
 }
@@ -55,7 +55,7 @@ pub(super) fn counted(checks: &mut Checks) -> Result<()> {
     let mut unmanaged = Touching::start(&Cgroup::create("/")?, &[travels([0, 2])], true)?;
 
     let [pinned, bounced, inside] = &cgroups[..] else { anyhow::bail!("three cgroups") };
-    let daemon = Daemon::start("observe", &[bounced])?;
+    let daemon = Daemon::start_counting("observe", &[bounced], "")?;
     // The first decision says where the bounced one should be; the kernel side knows that a turn later.
     let before = daemon.metrics_after_ticks(4)?;
     for program in programs.iter_mut().chain([&mut unmanaged]) {
@@ -105,7 +105,7 @@ pub(super) fn counted(checks: &mut Checks) -> Result<()> {
     checks.equal("misplaced tasks, told or held back", half, told + limited + ring_full);
     checks.holds("some are told one by one", told > 0, (told, limited, ring_full));
     for cgroup in &cgroups {
-        let ran = after.sum(RUN_TIME, &[("cgroup", cgroup.path())]);
+        let ran = after.sum(RUN_TIME, &[label(cgroup)]);
         checks.above(format!("{}: seconds on a CPU", cgroup.path()), 0.0, Some(ran));
     }
     let lost = after.sum("numa_enforcer_kernel_side_lost_total", &[]);

@@ -13,7 +13,7 @@ use crate::{
     check::Checks,
     hog::Hog,
     process::Running,
-    product::{Daemon, Metrics},
+    product::{Daemon, Metrics, label},
     wait,
 };
 
@@ -36,7 +36,7 @@ const NOTHING: f64 = 0.005;
 
 /// Seconds of a workload on nodes 0 and 1.
 fn seconds(metrics: &Metrics, name: &str, cgroup: &Cgroup) -> [f64; 2] {
-    ["0", "1"].map(|node| metrics.sum(name, &[("numa_node", node), ("cgroup", cgroup.path())]))
+    ["0", "1"].map(|node| metrics.sum(name, &[("numa_node", node), label(cgroup)]))
 }
 
 /// What they rose by on each of the nodes.
@@ -51,7 +51,7 @@ pub(super) fn without_a_move(checks: &mut Checks) -> Result<()> {
     let spinners =
         Hog { cgroup: cgroup.folder(), mebibytes: 1, threads: THREADS, pause_ms: 0, mebibytes_per_second: 0 };
     let spinners = Running::hog_of(&spinners)?;
-    let daemon = Daemon::start_for("observe", &cgroup, "0")?;
+    let daemon = Daemon::start_counting("observe", &[&cgroup], "numa_nodes = \"0\"\n")?;
     // The first decision says where it should be; the kernel side knows that a turn later.
     let begin = daemon.metrics_after_ticks(4)?;
     let moved = kernel_moves(spinners.pid())?;

@@ -13,7 +13,7 @@ use crate::{
     check::Checks,
     layers::Layered,
     process::Running,
-    product::{self, Daemon},
+    product::{self, Daemon, label},
     wait,
 };
 
@@ -73,12 +73,12 @@ pub(super) fn cold_down_hot_back(checks: &mut Checks) -> Result<()> {
     checks.equal("the neighbour's MiB on the slow node", 0.0, neighbour.mebibytes_on(SLOW, 0..NEIGHBOUR)?);
     let moved = |direction: &str| {
         let metrics = daemon.metrics_after_ticks(2)?;
-        Ok::<_, anyhow::Error>(metrics.sum(MOVED, &[("cgroup", cgroup.path()), ("direction", direction)]))
+        Ok::<_, anyhow::Error>(metrics.sum(MOVED, &[label(&cgroup), ("direction", direction)]))
     };
     checks.above("bytes down, by the metrics", 129.9 * 1_048_576.0, Some(moved("down")?));
     // Whoever asks the program makes it touch its own code and stack, which were cold.
     checks.below("bytes up, by the metrics", 1_048_576.0, Some(moved("up")?));
-    let halvings = || daemon.labelled(HALVINGS, &[("cgroup", cgroup.path())]);
+    let halvings = || daemon.labelled(HALVINGS, &[label(&cgroup)]);
     checks.equal("halvings", Some(0.0), halvings()?);
 
     program.read(LATER)?;

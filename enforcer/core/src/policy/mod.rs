@@ -129,6 +129,8 @@ pub struct MetricsSettings {
     pub enabled: bool,
     /// Address and port.
     pub listen: SocketAddr,
+    /// Tell what the kernel side counted of each workload, and not only of all together.
+    pub workload_counters: bool,
 }
 
 /// The link to the container runtime, over which containers are placed before they start.
@@ -343,7 +345,7 @@ impl Default for SampleSettings {
 
 impl Default for MetricsSettings {
     fn default() -> Self {
-        Self { enabled: true, listen: (Ipv4Addr::LOCALHOST, 9477).into() }
+        Self { enabled: true, listen: (Ipv4Addr::LOCALHOST, 9477).into(), workload_counters: false }
     }
 }
 

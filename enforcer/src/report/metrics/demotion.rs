@@ -1,44 +1,56 @@
 //! Bytes between the tiers of memory.
 
+use std::borrow::Cow;
+
+use enforcer_core::workload::CgroupPath;
+
 use super::{
     family::{Family, Scrape},
-    label::bounded,
     series::to_f64,
 };
 use crate::report::demotion::DemotionReport;
 
 const MOVED: Family = Family::counter(
     "workload_tier_moved_bytes_total",
-    &["workload", "cgroup", "direction", "source"],
+    &["workload", "direction", "source"],
     "Bytes of the workload that went to slower memory (down) or came back (up), by who saw that they were cold or touched; \
      kernel for what it promoted itself.",
 );
 const COLD: Family = Family::gauge(
     "workload_cold_bytes",
-    &["workload", "cgroup", "source"],
+    &["workload", "source"],
     "Bytes of the workload that nobody touched for the idle time, by who looked; lru-gen is the kernel's own estimate.",
 );
 const HALVINGS: Family = Family::gauge(
     "workload_demotion_halvings",
-    &["workload", "cgroup"],
+    &["workload"],
     "How often the amount of a round is halved because pages were wanted back.",
 );
+
+/// Source of the kernel's own estimate.
+const ESTIMATE: &str = "lru-gen";
 
 /// Every metric of this file.
 pub(super) const ALL: &[&Family] = &[&MOVED, &COLD, &HALVINGS];
 
-/// Of workloads that are declared for it; `name_of` is what people call a cgroup.
-pub(super) fn put<'a>(report: &'a DemotionReport, name_of: impl Fn(&'a str) -> &'a str, scrape: &mut Scrape) {
+/// Of workloads that are declared for it; `label_of` is what a cgroup is labelled with.
+pub(super) fn put<'a>(
+    report: &'a DemotionReport,
+    label_of: impl Fn(&'a CgroupPath) -> Cow<'a, str>,
+    scrape: &mut Scrape,
+) {
     for (path, moves) in report {
-        let (name, cgroup) = (&*bounded(name_of(path.as_str())), &*bounded(path.as_str()));
+        let workload = &*label_of(path);
         for (direction, by_source) in [("down", &moves.down_bytes), ("up", &moves.up_bytes)] {
             for (source, bytes) in by_source {
-                scrape.put(&MOVED, &[name, cgroup, direction, source], Some(to_f64(*bytes)));
+                scrape.put(&MOVED, &[workload, direction, source], Some(to_f64(*bytes)));
             }
         }
         let Some(latest) = &moves.latest else { continue };
-        scrape.put(&COLD, &[name, cgroup, latest.source], Some(to_f64(latest.cold_bytes)));
-        scrape.put(&COLD, &[name, cgroup, "lru-gen"], latest.estimate_bytes.map(to_f64));
-        scrape.put(&HALVINGS, &[name, cgroup], Some(f64::from(latest.halvings)));
+        scrape.put(&COLD, &[workload, latest.source], Some(to_f64(latest.cold_bytes)));
+        if latest.source != ESTIMATE {
+            scrape.put(&COLD, &[workload, ESTIMATE], latest.estimate_bytes.map(to_f64));
+        }
+        scrape.put(&HALVINGS, &[workload], Some(f64::from(latest.halvings)));
     }
 }

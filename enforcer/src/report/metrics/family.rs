@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use enforcer_core::call_times::CallTimes;
 use prometheus::{
-    CounterVec, Error, GaugeVec, Opts,
-    core::{Collector, Desc, Describer},
-    proto::{Bucket, Histogram, Metric, MetricFamily, MetricType},
+    Error, Opts,
+    core::{Desc, Describer},
+    proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType},
 };
 
 /// A metric by name, without the prefix.
@@ -52,56 +52,142 @@ impl Family {
     /// As the registry wants it; an error for a name or a label that Prometheus does not take.
     pub(super) fn describe(&self) -> Result<Desc, Error> {
         let labels = self.labels.iter().map(|label| (*label).to_owned()).collect();
-        self.options().variable_labels(labels).describe()
-    }
-
-    fn options(&self) -> Opts {
-        Opts::new(self.name, self.help)
-    }
-
-    fn vector(&self) -> Result<Vector, Error> {
-        Ok(match self.kind {
-            Kind::Gauge => Vector::Gauge(GaugeVec::new(self.options(), self.labels)?),
-            Kind::Counter => Vector::Counter(CounterVec::new(self.options(), self.labels)?),
-            Kind::Histogram => return Err(Error::Msg(format!("{} has no single values", self.name))),
-        })
+        Opts::new(self.name, self.help).variable_labels(labels).describe()
     }
 }
 
-enum Vector {
-    Gauge(GaugeVec),
-    Counter(CounterVec),
-    Histogram(Box<MetricFamily>),
+/// A counter of each workload, where that is wanted, and of all of them together.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) each: Family,
+    pub(super) all: Family,
 }
 
-impl Vector {
-    fn put(&self, labels: &[&str], value: f64) -> Result<(), Error> {
-        match self {
-            Self::Gauge(gauge) => gauge.get_metric_with_label_values(labels)?.set(value),
-            Self::Counter(counter) => counter.get_metric_with_label_values(labels)?.inc_by(value),
-            Self::Histogram(family) => {
-                return Err(Error::Msg(format!("{} has no single values", family.name())));
+/// What names of counters of a workload begin with.
+const EACH: &str = "workload_";
+
+impl Counted {
+    /// Of each: the name begins with `workload_`, and the first label is `workload`. Of all: without both.
+    pub(super) const fn new(
+        name: &'static str,
+        labels: &'static [&'static str],
+        each: &'static str,
+        all: &'static str,
+    ) -> Self {
+        let (_, of_all) = name.split_at(EACH.len());
+        let (_, labels_of_all) = labels.split_at(1);
+        Self { each: Family::counter(name, labels, each), all: Family::counter(of_all, labels_of_all, all) }
+    }
+}
+
+/// Whose counters are put.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Whose<'a> {
+    /// Of the workload that is labelled so.
+    One(&'a str),
+    /// Of all, those that are gone included.
+    All,
+}
+
+/// The series of a family.
+struct Told {
+    family: &'static Family,
+    /// Where a series has its labels in the family's order: it has them by name.
+    order: Vec<usize>,
+    series: Vec<Metric>,
+}
+
+impl Told {
+    fn new(family: &'static Family) -> Self {
+        let mut order: Vec<usize> = (0..family.labels.len()).collect();
+        order.sort_by_key(|at| family.labels.get(*at));
+        Self { family, order, series: Vec::new() }
+    }
+
+    fn put(&mut self, values: &[&str], value: f64) {
+        let pairs = self.order.iter().filter_map(|at| {
+            let mut pair = LabelPair::default();
+            pair.set_name((*self.family.labels.get(*at)?).to_owned());
+            pair.set_value((*values.get(*at)?).to_owned());
+            Some(pair)
+        });
+        let mut series = Metric::from_label(pairs.collect());
+        match self.family.kind {
+            Kind::Gauge => {
+                let mut gauge = Gauge::default();
+                gauge.set_value(value);
+                series.set_gauge(gauge);
             }
+            Kind::Counter => {
+                let mut counter = Counter::default();
+                counter.set_value(value);
+                series.set_counter(counter);
+            }
+            Kind::Histogram => debug_assert!(false, "{} has no single values", self.family.name),
         }
-        Ok(())
+        self.series.push(series);
+    }
+
+    fn into_family(self) -> MetricFamily {
+        let mut told = MetricFamily::default();
+        told.set_name(self.family.name.to_owned());
+        told.set_help(self.family.help.to_owned());
+        told.set_field_type(match self.family.kind {
+            Kind::Gauge => MetricType::GAUGE,
+            Kind::Counter => MetricType::COUNTER,
+            Kind::Histogram => MetricType::HISTOGRAM,
+        });
+        told.set_metric(self.series);
+        told
     }
 }
 
 /// The values of one scrape. A missing value makes no series, and no family without one.
+///
+/// The crate's own vectors look each series up by its labels before they set it, and are then read out; here each series is
+/// put once, so it is made as it will be told.
 #[derive(Default)]
-pub(super) struct Scrape(BTreeMap<&'static str, Vector>);
+pub(super) struct Scrape {
+    families: BTreeMap<&'static str, Told>,
+    of_workloads: usize,
+}
 
 impl Scrape {
-    /// Puts a value under the labels of the family, in their order.
-    pub(super) fn put(&mut self, family: &Family, labels: &[&str], value: Option<f64>) {
+    /// Puts a value under the labels of the family, in their order. No two values of a family have the same.
+    pub(super) fn put(&mut self, family: &'static Family, labels: &[&str], value: Option<f64>) {
         let Some(value) = value.filter(|value| value.is_finite()) else { return };
-        let put = self.try_put(family, labels, value);
-        debug_assert!(put.is_ok(), "{}: {put:?}", family.name);
+        debug_assert_eq!(labels.len(), family.labels.len(), "{}", family.name);
+        self.told(family).put(labels, value);
+    }
+
+    /// Puts a count under the labels that follow the workload's.
+    pub(super) fn put_counted<const N: usize>(
+        &mut self,
+        counted: &'static Counted,
+        whose: Whose<'_>,
+        labels: [&str; N],
+        value: Option<f64>,
+    ) {
+        match whose {
+            Whose::All => self.put(&counted.all, &labels, value),
+            Whose::One(workload) => {
+                self.of_workloads += usize::from(value.is_some());
+                let mut with_workload = Vec::with_capacity(N + 1);
+                with_workload.push(workload);
+                with_workload.extend(labels);
+                self.put(&counted.each, &with_workload, value);
+            }
+        }
+    }
+
+    /// Counters of single workloads that were put so far.
+    pub(super) fn counters_of_workloads(&self) -> usize {
+        self.of_workloads
     }
 
     /// Puts all calls of a histogram; the registry of this crate counts what it is told one by one, and these were
     /// counted elsewhere.
-    pub(super) fn put_times(&mut self, family: &Family, times: &CallTimes) {
+    pub(super) fn put_times(&mut self, family: &'static Family, times: &CallTimes) {
         let buckets = times.within().map(|(bound, calls)| {
             let mut bucket = Bucket::default();
             bucket.set_upper_bound(bound.as_secs_f64());
@@ -112,34 +198,17 @@ impl Scrape {
         histogram.set_bucket(buckets.collect());
         histogram.set_sample_count(times.calls());
         histogram.set_sample_sum(times.total().as_secs_f64());
-        let mut metric = Metric::default();
-        metric.set_histogram(histogram);
-        let mut told = MetricFamily::default();
-        told.set_name(family.name.to_owned());
-        told.set_help(family.help.to_owned());
-        told.set_field_type(MetricType::HISTOGRAM);
-        told.set_metric(vec![metric]);
-        self.0.insert(family.name, Vector::Histogram(Box::new(told)));
+        let mut series = Metric::default();
+        series.set_histogram(histogram);
+        self.told(family).series.push(series);
     }
 
-    /// Fails only where the family and its use in [`super::series`] do not agree.
-    fn try_put(&mut self, family: &Family, labels: &[&str], value: f64) -> Result<(), Error> {
-        if let Some(vector) = self.0.get(family.name) {
-            return vector.put(labels, value);
-        }
-        let vector = family.vector()?;
-        vector.put(labels, value)?;
-        self.0.insert(family.name, vector);
-        Ok(())
+    fn told(&mut self, family: &'static Family) -> &mut Told {
+        self.families.entry(family.name).or_insert_with(|| Told::new(family))
     }
 
     /// The families, by name.
     pub(super) fn into_families(self) -> Vec<MetricFamily> {
-        let families = self.0.into_values().flat_map(|vector| match vector {
-            Vector::Gauge(gauge) => gauge.collect(),
-            Vector::Counter(counter) => counter.collect(),
-            Vector::Histogram(family) => vec![*family],
-        });
-        families.collect()
+        self.families.into_values().map(Told::into_family).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! What a workload is, as labels of one series of the value 1.
 //!
-//! Names of pods, owner and policy are joined to other series by `workload` and `cgroup`: as labels of all of them
-//! they would make new series of all of them whenever one changes, and most workloads have no pod.
+//! Cgroup, names of pods, owner and policy are joined to other series by `workload`: as labels of all of them they would make
+//! new series of all of them whenever one changes and most of the length of an answer, and most workloads have no pod.
 
 use enforcer_core::{
     audit::AuditedWorkload,
@@ -20,13 +20,8 @@ pub(super) const INFO: Family = Family::gauge(
     "1 for each workload, with whose it is and by which policy it has its place.",
 );
 
-/// The series of a workload of this name and cgroup.
-pub(super) fn put(
-    [name, cgroup]: [&str; 2],
-    workload: &AuditedWorkload,
-    report: &TickReport,
-    scrape: &mut Scrape,
-) {
+/// The series of a workload of this label.
+pub(super) fn put(label: &str, workload: &AuditedWorkload, report: &TickReport, scrape: &mut Scrape) {
     let pod = report.pods.get(&workload.cgroup);
     let [namespace, pod, container] = pod
         .map(|names| [&names.namespace, &names.pod, &names.container].map(|name| bounded(name)))
@@ -41,6 +36,7 @@ pub(super) fn put(
     let considered = report.decision.considered.get(&workload.cgroup);
     let placement = considered.and_then(|one| one.placement.as_ref());
     let policy = placement.map_or("", |given| given.policy.as_str());
-    let labels = [name, cgroup, &*namespace, &*pod, &*container, qos, owner, policy];
+    let cgroup = &*bounded(workload.cgroup.as_str());
+    let labels = [label, cgroup, &*namespace, &*pod, &*container, qos, owner, policy];
     scrape.put(&INFO, &labels, Some(1.0));
 }

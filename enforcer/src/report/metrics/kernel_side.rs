@@ -1,59 +1,67 @@
 //! What the kernel side counted: counters since a workload is watched, as the kernel side keeps them.
 //!
-//! Shares are left to whoever asks: a ratio of two counters over a time of one's own choice says more than
+//! Of all workloads always, and of each where the configuration asks for it. Shares are left to whoever asks: a ratio of two counters over a time of one's own choice says more than
 //! one that was computed for a turn. A counter starts from 0 again when a cgroup is made again.
 
 use enforcer_core::sample::{KernelSide, Placements};
 
 use super::{
-    family::{Family, Scrape},
+    family::{Counted, Family, Scrape, Whose},
     moves,
     series::to_f64,
 };
-use crate::report::tick::Counters;
+use crate::report::counters::Counters;
 
 /// Nanoseconds of a second.
 pub(super) const SECOND: f64 = 1e9;
 
-const MOVES: Family = Family::counter(
+const MOVES: Counted = Counted::new(
     "workload_task_moves_total",
-    &["workload", "cgroup", "src_numa", "dst_numa"],
+    &["workload", "src_numa", "dst_numa"],
     "Tasks of the workload that moved to a CPU of another NUMA node.",
+    "Tasks of workloads that moved to a CPU of another NUMA node.",
 );
-const STARTS: Family = Family::counter(
+const STARTS: Counted = Counted::new(
     "workload_task_starts_total",
-    &["workload", "cgroup", "src_numa", "dst_numa"],
+    &["workload", "src_numa", "dst_numa"],
     "Tasks of the workload that started, by the NUMA nodes of the parent and of the first CPU.",
+    "Tasks of workloads that started, by the NUMA nodes of the parent and of the first CPU.",
 );
-const MISPLACED: Family = Family::counter(
+const MISPLACED: Counted = Counted::new(
     "workload_misplaced_tasks_total",
-    &["workload", "cgroup", "src_numa", "dst_numa"],
+    &["workload", "src_numa", "dst_numa"],
     "Moves and starts that ended on a NUMA node where the workload should not be.",
+    "Moves and starts that ended on a NUMA node where the task's workload should not be.",
 );
-const RUN_TIME: Family = Family::counter(
+const RUN_TIME: Counted = Counted::new(
     "workload_run_time_seconds_total",
-    &["workload", "cgroup", "numa_node"],
+    &["workload", "numa_node"],
     "Time on CPUs of the NUMA node.",
+    "Time of workloads on CPUs of the NUMA node.",
 );
-const MISPLACED_TIME: Family = Family::counter(
+const MISPLACED_TIME: Counted = Counted::new(
     "workload_misplaced_run_time_seconds_total",
-    &["workload", "cgroup", "numa_node"],
+    &["workload", "numa_node"],
     "Time on CPUs of the NUMA node while the workload should not be there.",
+    "Time on CPUs of the NUMA node of workloads that should not be there.",
 );
-const HINT_FAULTS: Family = Family::counter(
+const HINT_FAULTS: Counted = Counted::new(
     "workload_numa_hint_fault_pages_total",
-    &["workload", "cgroup", "numa_node", "memory"],
+    &["workload", "numa_node", "memory"],
     "Pages of NUMA hinting faults taken on CPUs of the NUMA node, by where the memory was.",
+    "Pages of NUMA hinting faults that workloads took on CPUs of the NUMA node, by where the memory was.",
 );
-const ACCESSES: Family = Family::counter(
+const ACCESSES: Counted = Counted::new(
     "workload_memory_accesses_total",
-    &["workload", "cgroup", "numa_node", "memory"],
+    &["workload", "numa_node", "memory"],
     "Accesses to DRAM from CPUs of the NUMA node, by where the memory was, as the CPU's counters tell them.",
+    "Accesses of workloads to DRAM from CPUs of the NUMA node, by where the memory was, as the CPU's counters tell them.",
 );
-const ACCESS_SAMPLES: Family = Family::counter(
+const ACCESS_SAMPLES: Counted = Counted::new(
     "workload_memory_access_samples_total",
-    &["workload", "cgroup", "numa_node"],
+    &["workload", "numa_node"],
     "Overflows of the CPU's counters behind the accesses to DRAM.",
+    "Overflows of the CPU's counters behind these accesses to DRAM.",
 );
 const LOST: Family =
     Family::counter("kernel_side_lost_total", &["reason"], "What the kernel side saw that is in no counter.");
@@ -88,20 +96,20 @@ const VERIFIED: Family = Family::gauge(
     "Instructions that the verifier went through to admit the eBPF program; since Linux 5.16.",
 );
 
-/// Every metric of workloads.
-pub(super) const WORKLOADS: &[&Family] =
-    &[&MOVES, &STARTS, &MISPLACED, &RUN_TIME, &MISPLACED_TIME, &HINT_FAULTS, &ACCESSES, &ACCESS_SAMPLES];
+/// Every counter of workloads.
+pub(super) const COUNTED: [&Counted; 8] =
+    [&MOVES, &STARTS, &MISPLACED, &RUN_TIME, &MISPLACED_TIME, &HINT_FAULTS, &ACCESSES, &ACCESS_SAMPLES];
 
 /// Every metric of the kernel side itself.
 pub(super) const STATE: &[&Family] =
     &[&LOST, &WATCHED, &ROOM, &ROWS, &ROWS_ROOM, &RUNS, &PROGRAM_TIME, &VERIFIED];
 
-/// The counters of a workload of this name and cgroup.
-pub(super) fn workload([name, cgroup]: [&str; 2], counters: &Counters, scrape: &mut Scrape) {
+/// The counters of a workload, or of all.
+pub(super) fn counted(whose: Whose<'_>, counters: &Counters, scrape: &mut Scrape) {
     for one in counters.placements.iter().flatten() {
         let (src, dst) = (one.src_numa.to_string(), one.dst_numa.to_string());
         let mut put = |family, count: fn(&Placements) -> u64| {
-            scrape.put(family, &[name, cgroup, &src, &dst], Some(to_f64(count(one))));
+            scrape.put_counted(family, whose, [&src, &dst], Some(to_f64(count(one))));
         };
         if src != dst {
             put(&MOVES, |one| one.migrated);
@@ -110,28 +118,27 @@ pub(super) fn workload([name, cgroup]: [&str; 2], counters: &Counters, scrape: &
         put(&MISPLACED, |one| one.misplaced);
     }
     for (node, time) in counters.run_time.iter().flatten() {
-        let labels = [name, cgroup, &node.to_string()];
-        scrape.put(&RUN_TIME, &labels, Some(to_f64(time.ns) / SECOND));
-        scrape.put(&MISPLACED_TIME, &labels, Some(to_f64(time.misplaced_ns) / SECOND));
+        let node = node.to_string();
+        scrape.put_counted(&RUN_TIME, whose, [&node], Some(to_f64(time.ns) / SECOND));
+        scrape.put_counted(&MISPLACED_TIME, whose, [&node], Some(to_f64(time.misplaced_ns) / SECOND));
     }
     for (node, faults) in counters.hint_faults.iter().flatten() {
         let node = node.to_string();
         for (memory, pages) in [("local", faults.local), ("remote", faults.remote)] {
-            scrape.put(&HINT_FAULTS, &[name, cgroup, &node, memory], Some(to_f64(pages)));
+            scrape.put_counted(&HINT_FAULTS, whose, [&node, memory], Some(to_f64(pages)));
         }
     }
-    accesses([name, cgroup], counters, scrape);
-    moves::workload([name, cgroup], counters, scrape);
+    accesses(whose, counters, scrape);
+    moves::counted(whose, counters, scrape);
 }
 
-/// The accesses of a workload of this name and cgroup.
-fn accesses([name, cgroup]: [&str; 2], counters: &Counters, scrape: &mut Scrape) {
+fn accesses(whose: Whose<'_>, counters: &Counters, scrape: &mut Scrape) {
     for (node, accesses) in counters.hardware.iter().flatten() {
         let node = node.to_string();
         for (memory, count) in [("local", accesses.local), ("remote", accesses.remote)] {
-            scrape.put(&ACCESSES, &[name, cgroup, &node, memory], Some(to_f64(count)));
+            scrape.put_counted(&ACCESSES, whose, [&node, memory], Some(to_f64(count)));
         }
-        scrape.put(&ACCESS_SAMPLES, &[name, cgroup, &node], Some(to_f64(accesses.samples)));
+        scrape.put_counted(&ACCESS_SAMPLES, whose, [&node], Some(to_f64(accesses.samples)));
     }
 }
 

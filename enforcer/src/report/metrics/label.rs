@@ -2,8 +2,17 @@
 //!
 //! Whoever may make cgroups may make paths of 4,096 bytes, some of them in each of thousands of series. What
 //! quotes and newlines would do is the encoder's business.
+//!
+//! A workload has one label on all of its series, its name. Names are made of cgroup paths, and whoever may make cgroups
+//! may make one that is named as another: each of them then has a hash of its path behind its name, so that nobody's
+//! series are hidden behind those of somebody else.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
+
+use enforcer_core::{
+    audit::AuditedWorkload,
+    workload::{CgroupPath, Origin},
+};
 
 /// Longest value in bytes.
 pub(super) const LONGEST: usize = 512;
@@ -19,6 +28,33 @@ pub(super) fn bounded(value: &str) -> Cow<'_, str> {
         end -= 1;
     }
     Cow::Owned(format!("{}{hash}", &value[..end]))
+}
+
+/// What workloads are labelled with, by cgroup. Lone processes have no label.
+pub(super) struct Labels<'a>(BTreeMap<&'a CgroupPath, Cow<'a, str>>);
+
+impl<'a> Labels<'a> {
+    pub(super) fn new(workloads: &'a [AuditedWorkload]) -> Self {
+        let with_cgroup = workloads.iter().filter(|one| !matches!(one.origin, Origin::Process { .. }));
+        let labels = with_cgroup.map(|one| (&one.cgroup, bounded(&one.name)));
+        let mut labels: BTreeMap<_, _> = labels.collect();
+        let mut named: BTreeMap<&str, usize> = BTreeMap::new();
+        for name in labels.values() {
+            *named.entry(name).or_default() += 1;
+        }
+        let shared = labels.iter().filter(|(_, name)| named.get(&***name).is_some_and(|count| *count > 1));
+        let apart = |(cgroup, name): (&&'a CgroupPath, &Cow<'a, str>)| {
+            (*cgroup, Cow::Owned(format!("{name}~{:016x}", fnv1a(cgroup.as_str().as_bytes()))))
+        };
+        let apart: Vec<_> = shared.map(apart).collect();
+        labels.extend(apart);
+        Self(labels)
+    }
+
+    /// The label of the workload of a cgroup; of a cgroup without one, its path.
+    pub(super) fn of(&self, cgroup: &'a CgroupPath) -> Cow<'a, str> {
+        self.0.get(cgroup).cloned().unwrap_or_else(|| bounded(cgroup.as_str()))
+    }
 }
 
 /// The 64-bit FNV-1a hash: the same in every version of this program.

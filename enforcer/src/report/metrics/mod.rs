@@ -5,9 +5,9 @@
 //!
 //! Names: one prefix, base units, `numa_node` for NUMA nodes because `node` is a machine in
 //! Kubernetes. Label values are cgroup names, which containers choose: the encoder escapes them, and long
-//! ones are cut. No
-//! process ids as labels, and at most [`MAX_WORKLOADS`] workloads: the worst ones, and a metric says
-//! how many were left out.
+//! ones are cut. No process ids as labels, and at most [`MAX_WORKLOADS`] workloads: the worst ones, and a
+//! metric says how many were left out. What is counted of each workload is most of what there is to tell, so it is told only
+//! where it is asked for; of all of them together it always is.
 
 mod demotion;
 mod family;
@@ -50,13 +50,15 @@ const PREFIX: &str = "numa_enforcer";
 pub struct Metrics(Registry);
 
 impl Metrics {
-    /// Metrics of whatever `latest` gives at the time of a scrape.
+    /// Metrics of whatever `latest` gives at the time of a scrape; with the counters of each workload where
+    /// `workload_counters`.
     pub fn of(
         latest: impl Fn() -> Option<Arc<TickReport>> + Send + Sync + 'static,
+        workload_counters: bool,
     ) -> Result<Self, MetricsError> {
         let registry = Registry::new_custom(Some(PREFIX.to_owned()), None)?;
         let descriptions = series::all().map(Family::describe).collect::<Result<_, _>>()?;
-        registry.register(Box::new(LatestReport { latest, descriptions }))?;
+        registry.register(Box::new(LatestReport { latest, workload_counters, descriptions }))?;
         Ok(Self(registry))
     }
 
@@ -91,6 +93,7 @@ impl Collector for OneLook {
 
 struct LatestReport<F> {
     latest: F,
+    workload_counters: bool,
     descriptions: Vec<Desc>,
 }
 
@@ -100,6 +103,7 @@ impl<F: Fn() -> Option<Arc<TickReport>> + Send + Sync> Collector for LatestRepor
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        (self.latest)().map(|report| series::collect(&report)).unwrap_or_default()
+        let report = (self.latest)();
+        report.map(|report| series::collect(&report, self.workload_counters)).unwrap_or_default()
     }
 }

@@ -3,72 +3,77 @@
 use enforcer_core::sample::{OtherPageMoves, PageMovesByReason};
 
 use super::{
-    family::{Family, Scrape},
+    family::{Counted, Family, Scrape, Whose},
     series::to_f64,
 };
-use crate::report::tick::Counters;
+use crate::report::counters::Counters;
 
-const PAGE_MOVES: Family = Family::counter(
+const PAGE_MOVES: Counted = Counted::new(
     "workload_page_moves_total",
-    &["workload", "cgroup", "cause", "result"],
+    &["workload", "cause", "result"],
     "Pages that threads of the workload moved, by the kernel's reason: moved, or failed to.",
+    "Pages that threads of workloads moved, by the kernel's reason: moved, or failed to.",
 );
 const OTHER_PAGE_MOVES: Family = Family::counter(
     "other_page_moves_total",
     &["by", "cause", "result"],
     "Pages that no workload moved, by the kernel's reason: moved, or failed to.",
 );
-const BALANCER: Family = Family::counter(
+const BALANCER: Counted = Counted::new(
     "workload_balancer_tasks_total",
-    &["workload", "cgroup", "step"],
+    &["workload", "step"],
     "Tasks that the kernel's NUMA balancer wanted on another NUMA node.",
+    "Tasks of workloads that the kernel's NUMA balancer wanted on another NUMA node.",
 );
-const SCAN_SKIPS: Family = Family::counter(
+const SCAN_SKIPS: Counted = Counted::new(
     "workload_scan_skips_total",
-    &["workload", "cgroup", "cause"],
+    &["workload", "cause"],
     "Scans for hinting faults that the kernel did not make: of a task for one-node, of a mapping for unsuitable and passed.",
+    "Scans of workloads for hinting faults that the kernel did not make: of a task for one-node, of a mapping for unsuitable and passed.",
 );
 
-const CPUSET_WRITES: Family = Family::counter(
+const CPUSET_WRITES: Counted = Counted::new(
     "workload_cpuset_writes_total",
-    &["workload", "cgroup", "file"],
+    &["workload", "file"],
     "Writes of others than this daemon to the workload's cpuset.",
+    "Writes of others than this daemon to cpusets of workloads.",
 );
-const POLICIES: Family = Family::counter(
+const POLICIES: Counted = Counted::new(
     "workload_memory_policies_total",
-    &["workload", "cgroup", "scope", "mode"],
+    &["workload", "scope", "mode"],
     "Memory policies that threads of the workload set.",
+    "Memory policies that threads of workloads set.",
 );
 
-/// Every metric of workloads.
-pub(super) const WORKLOADS: &[&Family] = &[&PAGE_MOVES, &BALANCER, &SCAN_SKIPS, &CPUSET_WRITES, &POLICIES];
+/// Every counter of workloads.
+pub(super) const COUNTED: [&Counted; 5] = [&PAGE_MOVES, &BALANCER, &SCAN_SKIPS, &CPUSET_WRITES, &POLICIES];
 
 /// Every metric of what is no workload.
 pub(super) const OTHERS: &[&Family] = &[&OTHER_PAGE_MOVES];
 
-/// The counters of a workload of this name and cgroup.
-pub(super) fn workload([name, cgroup]: [&str; 2], counters: &Counters, scrape: &mut Scrape) {
+/// The counters of a workload, or of all.
+pub(super) fn counted(whose: Whose<'_>, counters: &Counters, scrape: &mut Scrape) {
     for (cause, result, pages) in counters.page_moves.iter().flat_map(each) {
-        scrape.put(&PAGE_MOVES, &[name, cgroup, cause, result], Some(pages));
+        scrape.put_counted(&PAGE_MOVES, whose, [cause, result], Some(pages));
     }
     if let Some(steps) = counters.balancer {
         for (step, tasks) in [("moved", steps.moved), ("swapped", steps.swapped), ("stuck", steps.stuck)] {
-            scrape.put(&BALANCER, &[name, cgroup, step], Some(to_f64(tasks)));
+            scrape.put_counted(&BALANCER, whose, [step], Some(to_f64(tasks)));
         }
     }
     for (file, writes) in counters.cpuset_writes.iter().flatten() {
-        scrape.put(&CPUSET_WRITES, &[name, cgroup, file.name()], Some(to_f64(*writes)));
+        scrape.put_counted(&CPUSET_WRITES, whose, [file.name()], Some(to_f64(*writes)));
     }
     for (mode, counts) in counters.policies.iter().flatten() {
         for (scope, policies) in [("task", counts.tasks), ("range", counts.ranges)] {
-            scrape.put(&POLICIES, &[name, cgroup, scope, mode.name()], Some(to_f64(policies)));
+            scrape.put_counted(&POLICIES, whose, [scope, mode.name()], Some(to_f64(policies)));
         }
     }
     let skips = counters.scan_skips.unwrap_or_default();
     for (cause, scans) in
         [("one-node", skips.one_node), ("unsuitable", skips.unsuitable), ("passed", skips.passed)]
     {
-        scrape.put(&SCAN_SKIPS, &[name, cgroup, cause], scans.map(to_f64));
+        scrape.put_counted(&SCAN_SKIPS, whose, [cause], scans.map(to_f64));
     }
 }
 

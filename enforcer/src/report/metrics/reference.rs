@@ -28,11 +28,11 @@ textfile collector of node_exporter. Alerts, recording rules and dashboards are 
 
 | a name that one may look for | here |
 |---|---|
-| `..._container_*` with namespace, pod and container on every series | `workload_*` by `workload` and `cgroup`, because most workloads have no pod; join `workload_info` for the names, the owner and the policy |
+| `..._container_*` with namespace, pod and container on every series | `workload_*` by `workload`, because most workloads have no pod; join `workload_info` for the names, the cgroup, the owner and the policy |
 | one remote ratio | two, which are never mixed: `workload_remote_residency_ratio`, where pages are, and `workload_remote_traffic_ratio`, what is accessed |
-| access samples by pair of nodes | `workload_memory_accesses_total` by node of the CPU, local or remote: the counters of a CPU do not tell which remote node it was |
+| access samples by pair of nodes | `memory_accesses_total` by node of the CPU, local or remote: the counters of a CPU do not tell which remote node it was |
 | `..._aligned` by dimension | `workload_aligned`, of CPUs and memory alone; what is wrong with it is in the findings of `/report.json` |
-| migrated bytes by pair of nodes | `workload_page_moves_total` and `other_page_moves_total` by cause, in pages, which the kernel counts whoever moves them |
+| migrated bytes by pair of nodes | `page_moves_total` and `other_page_moves_total` by cause, in pages, which the kernel counts whoever moves them |
 | rebalance decisions and reverts | `rebalance_moves_total` by `outcome` |
 | errors of enforcement by operation | `actions_total` by `action` and `result` |
 | success and duration of collectors | `degraded` by `feature`, and `tick_duration_seconds` of all of them together |
@@ -45,8 +45,13 @@ textfile collector of node_exporter. Alerts, recording rules and dashboards are 
 
 /// Labels, what their values are, and how many there are at most, by the letter of the tables below.
 const LABELS: [(&str, &str, &str, &str); 31] = [
-    ("workload", "name of the workload", "", ""),
-    ("cgroup", "path of its cgroup; with `workload` it names one workload", "W", "the worst 1,000"),
+    (
+        "workload",
+        "name of the workload; of several with the same name each has `~` and a hash of its cgroup's path behind it",
+        "W",
+        "the worst 1,000",
+    ),
+    ("cgroup", "path of its cgroup", "1", "1"),
     ("namespace", "namespace of its pod, empty of all others", "1", "1"),
     ("pod", "name of its pod, likewise", "1", "1"),
     ("container", "its name in the pod, likewise", "1", "1"),
@@ -117,7 +122,7 @@ fn series_at_most(family: &Family) -> String {
         return (BOUNDS.len() + 3).to_string();
     }
     // Of what only describes there is one for each that is described.
-    let counts = |name: &&str| !family.name.ends_with("_info") || *name == "cgroup";
+    let counts = |name: &&str| !family.name.ends_with("_info") || *name == "workload";
     let factors = family.labels.iter().copied().filter(counts).map(bound);
     let factors: Vec<_> = factors.filter(|factor| !matches!(*factor, "" | "1")).collect();
     if factors.is_empty() { "1".into() } else { factors.join(" x ") }
@@ -150,7 +155,6 @@ fn page() -> String {
     let _ = writeln!(page, "\n| label | values | at most |\n|---|---|---|");
     for (name, values, letter, most) in LABELS {
         let most = match (letter, most) {
-            ("", _) => "see `cgroup`".to_owned(),
             (letter, most) if letter == most => most.to_owned(),
             (letter, most) => format!("{letter}: {most}"),
         };
@@ -164,11 +168,13 @@ fn page() -> String {
         page,
         "\nNames of workloads and cgroups are chosen by others: they are escaped, cut to {} bytes (the last 17 of a longer one \
          are `~` and a hash\nof all of it), and of more than {MAX_WORKLOADS} workloads the worst have series; \
-         `{PREFIX}_workloads_omitted` says how many have none. No label is a\nprocess id. Pairs of nodes have series where \
+         `{PREFIX}_workloads_omitted` says how many have none. Counters of\nsingle workloads are told where the configuration \
+         has `metrics.workload_counters`, {} series of them, those of the worst workloads first. No label is a\nprocess id. Pairs of nodes have series where \
          something moved between them: of all the kernel side has room for 16 for each workload, on average.\n",
-        label::LONGEST
+        label::LONGEST,
+        series::MAX_COUNTERS
     );
-    for section in &series::SECTIONS {
+    for section in series::sections() {
         let _ = writeln!(page, "\n## {}\n\nSource: {}\n", section.title, section.source);
         let _ = writeln!(
             page,

@@ -16,15 +16,18 @@ use prometheus::proto::MetricFamily;
 
 use super::{
     demotion,
-    family::{Family, Scrape},
+    family::{Family, Scrape, Whose},
     identity, kernel_side,
-    label::bounded,
+    label::Labels,
     moves, pressure, rebalance, runtime, widening,
 };
 use crate::report::tick::TickReport;
 
 /// Workloads with series of their own.
 pub const MAX_WORKLOADS: usize = 1_000;
+
+/// Series of counters of single workloads; those of the worst workloads come first.
+pub(super) const MAX_COUNTERS: usize = 10_000;
 
 const NODE_MEMORY_TOTAL: Family =
     Family::gauge("numa_node_memory_total_bytes", &["numa_node"], "Memory of the NUMA node.");
@@ -43,33 +46,38 @@ const DISTANCE: Family = Family::gauge(
 );
 const WORKLOAD_MEMORY: Family = Family::gauge(
     "workload_memory_bytes",
-    &["workload", "cgroup", "numa_node"],
+    &["workload", "numa_node"],
     "Memory of the workload on the NUMA node.",
 );
 const REMOTE_RESIDENCY: Family = Family::gauge(
     "workload_remote_residency_ratio",
-    &["workload", "cgroup"],
+    &["workload"],
     "Share of the workload's memory on other NUMA nodes than its CPUs, 0 to 1.",
 );
 const REMOTE_TRAFFIC: Family = Family::gauge(
     "workload_remote_traffic_ratio",
-    &["workload", "cgroup", "source"],
+    &["workload", "source"],
     "Share of the workload's memory accesses that go to another NUMA node, 0 to 1.",
 );
 const TRAFFIC_SAMPLES: Family = Family::gauge(
     "workload_remote_traffic_samples",
-    &["workload", "cgroup", "source"],
+    &["workload", "source"],
     "Observations behind the remote traffic ratio: clock ticks, faulted pages or hardware samples.",
 );
 const ALIGNED: Family = Family::gauge(
     "workload_aligned",
-    &["workload", "cgroup"],
+    &["workload"],
     "1 when the workload's CPUs and memory are on the same NUMA nodes.",
 );
 const OMITTED: Family = Family::gauge(
     "workloads_omitted",
     &[],
     "Workloads without series of their own: lone processes, and those above the limit.",
+);
+const COUNTERS_OMITTED: Family = Family::gauge(
+    "workload_counters_omitted",
+    &[],
+    "Workloads with series whose counters have none, because those of others are as many as there may be.",
 );
 const REFUSED: Family =
     Family::gauge("workloads_refused", &[], "Declared workloads that are left where they are.");
@@ -115,106 +123,112 @@ pub(super) struct Section {
     pub(super) title: &'static str,
     /// Where their values come from, and when there are none.
     pub(super) source: &'static str,
-    pub(super) families: &'static [&'static Family],
+    pub(super) families: Vec<&'static Family>,
 }
 
 /// Every metric there is.
-pub(super) const SECTIONS: [Section; 13] = [
-    Section {
-        title: "The machine",
-        source: "`meminfo`, `numastat` and `distance` of `/sys/devices/system/node/nodeN`, read in each turn.",
-        families: &[&NODE_MEMORY_TOTAL, &NODE_MEMORY_FREE, &NODE_ALLOCATIONS, &DISTANCE],
-    },
-    Section {
-        title: "Workloads",
-        source: "The model of the latest two turns: `memory.numa_stat` or `numa_maps`, cpusets and affinities, and what \
+pub(super) fn sections() -> [Section; 13] {
+    let counted = || kernel_side::COUNTED.into_iter().chain(moves::COUNTED);
+    let of_all = counted().map(|one| &one.all).collect();
+    let of_each = counted().map(|one| &one.each).chain([&COUNTERS_OMITTED]).collect();
+    [
+        Section {
+            title: "The machine",
+            source: "`meminfo`, `numastat` and `distance` of `/sys/devices/system/node/nodeN`, read in each turn.",
+            families: vec![&NODE_MEMORY_TOTAL, &NODE_MEMORY_FREE, &NODE_ALLOCATIONS, &DISTANCE],
+        },
+        Section {
+            title: "Workloads",
+            source: "The model of the latest two turns: `memory.numa_stat` or `numa_maps`, cpusets and affinities, and what \
                  the kernel side counted between the two. A ratio that cannot be told has no series; `source` says what \
                  a traffic ratio is from, and `remote_traffic_samples` how far it can be trusted (one standard deviation \
                  is at most 0.5 / sqrt(samples)).",
-        families: &[
-            &identity::INFO,
-            &WORKLOAD_MEMORY,
-            &REMOTE_RESIDENCY,
-            &REMOTE_TRAFFIC,
-            &TRAFFIC_SAMPLES,
-            &ALIGNED,
-            &OMITTED,
-        ],
-    },
-    Section {
-        title: "Workloads, counted in the kernel",
-        source: "eBPF programs. They count from when the workload is first seen, and from 0 again when its cgroup is made \
-                 again or the daemon restarts. Absent where their hook is not attached (`degraded`).",
-        families: kernel_side::WORKLOADS,
-    },
-    Section {
-        title: "What the kernel does with workloads",
-        source: "As above. Pages count for whose thread moves them, which is not whose they are where somebody moves \
-                 those of others.",
-        families: moves::WORKLOADS,
-    },
-    Section {
-        title: "Pages that no workload moved",
-        source: "As above, since the daemon started.",
-        families: moves::OTHERS,
-    },
-    Section {
-        title: "The kernel side itself",
-        source: "Its maps, and `/proc/self/fdinfo` of its programs. Runs and time are absent, not 0, unless \
+            families: vec![
+                &identity::INFO,
+                &WORKLOAD_MEMORY,
+                &REMOTE_RESIDENCY,
+                &REMOTE_TRAFFIC,
+                &TRAFFIC_SAMPLES,
+                &ALIGNED,
+                &OMITTED,
+            ],
+        },
+        Section {
+            title: "All workloads together, counted in the kernel",
+            source: "eBPF programs: in all workloads since the daemon started, those that are gone included. Absent where their \
+                 hook is not attached (`degraded`). Pages count for whose thread moves them, which is not whose they are \
+                 where somebody moves those of others.",
+            families: of_all,
+        },
+        Section {
+            title: "Each workload, counted in the kernel",
+            source: "As above, where the configuration has `metrics.workload_counters`. They count from when the workload is \
+                 first seen, and from 0 again when its cgroup is made again or the daemon restarts.",
+            families: of_each,
+        },
+        Section {
+            title: "Pages that no workload moved",
+            source: "As above, since the daemon started.",
+            families: moves::OTHERS.to_vec(),
+        },
+        Section {
+            title: "The kernel side itself",
+            source: "Its maps, and `/proc/self/fdinfo` of its programs. Runs and time are absent, not 0, unless \
                  `kernel.bpf_stats_enabled` is 1; the reason is `kernelSide.runTimeSilent` of `/report.json`. Switching \
                  it on costs some 60 ns for each run of each eBPF program of the host.",
-        families: kernel_side::STATE,
-    },
-    Section {
-        title: "Memory pressure",
-        source: "eBPF programs on the tracepoints of reclaim and of the OOM killer; their ring wakes the daemon.",
-        families: pressure::ALL,
-    },
-    Section {
-        title: "Memory nodes that are added",
-        source: "The thread that adds memory nodes to workloads whose own ones are nearly full. Absent in observe mode.",
-        families: widening::ALL,
-    },
-    Section {
-        title: "Decisions",
-        source: "What the latest turn found, and what was done since the daemon started.",
-        families: &[&FINDINGS, &OWNERS, &REFUSED, &ACTIONS, &PAGE_MOVE_CALLS, &DRIFT],
-    },
-    Section {
-        title: "Tiers of memory",
-        source: "Rounds of `memory.demotion`, of workloads that are declared for it; absent for others.",
-        families: demotion::ALL,
-    },
-    Section {
-        title: "Workloads that run and are moved",
-        source: "The plan of the latest turn, and what became of earlier ones. Absent where `rebalance.enabled` is off.",
-        families: rebalance::FAMILIES,
-    },
-    Section {
-        title: "The container runtime",
-        source: "The NRI link. Absent where `nri.enabled` is off or no runtime was looked for yet.",
-        families: runtime::ALL,
-    },
-    Section {
-        title: "The daemon",
-        source: "The daemon itself.",
-        families: &[
-            &BUILD_INFO,
-            &ENFORCING,
-            &PAUSED,
-            &TICKS,
-            &TICK_ERRORS,
-            &TICK_DURATION,
-            &CONFIG_GOOD,
-            &DEGRADED,
-            &EVENTS,
-        ],
-    },
-];
+            families: kernel_side::STATE.to_vec(),
+        },
+        Section {
+            title: "Memory pressure",
+            source: "eBPF programs on the tracepoints of reclaim and of the OOM killer; their ring wakes the daemon.",
+            families: pressure::ALL.to_vec(),
+        },
+        Section {
+            title: "Memory nodes that are added",
+            source: "The thread that adds memory nodes to workloads whose own ones are nearly full. Absent in observe mode.",
+            families: widening::ALL.to_vec(),
+        },
+        Section {
+            title: "Decisions",
+            source: "What the latest turn found, and what was done since the daemon started.",
+            families: vec![&FINDINGS, &OWNERS, &REFUSED, &ACTIONS, &PAGE_MOVE_CALLS, &DRIFT],
+        },
+        Section {
+            title: "Tiers of memory",
+            source: "Rounds of `memory.demotion`, of workloads that are declared for it; absent for others.",
+            families: demotion::ALL.to_vec(),
+        },
+        Section {
+            title: "Workloads that run and are moved",
+            source: "The plan of the latest turn, and what became of earlier ones. Absent where `rebalance.enabled` is off.",
+            families: rebalance::FAMILIES.to_vec(),
+        },
+        Section {
+            title: "The container runtime",
+            source: "The NRI link. Absent where `nri.enabled` is off or no runtime was looked for yet.",
+            families: runtime::ALL.to_vec(),
+        },
+        Section {
+            title: "The daemon",
+            source: "The daemon itself.",
+            families: vec![
+                &BUILD_INFO,
+                &ENFORCING,
+                &PAUSED,
+                &TICKS,
+                &TICK_ERRORS,
+                &TICK_DURATION,
+                &CONFIG_GOOD,
+                &DEGRADED,
+                &EVENTS,
+            ],
+        },
+    ]
+}
 
 /// Every metric there is.
 pub(super) fn all() -> impl Iterator<Item = &'static Family> {
-    SECTIONS.iter().flat_map(|section| section.families.iter().copied())
+    sections().into_iter().flat_map(|section| section.families)
 }
 
 /// The values of a single look, by nobody who runs on.
@@ -222,30 +236,29 @@ pub(super) fn of_audit(audit: &Audit, nodes: &BTreeMap<NodeId, NodeSample>) -> V
     let mut scrape = Scrape::default();
     machine(audit, nodes, &mut scrape);
     let shown = shown_of(audit, &mut scrape);
+    let labels = Labels::new(&audit.workloads);
     for workload in shown {
-        seen(workload, &mut scrape);
+        seen(&labels.of(&workload.cgroup), workload, &mut scrape);
     }
     found(audit, &mut scrape);
     looked(audit, &mut scrape);
     scrape.into_families()
 }
 
-/// The report's values.
-pub(super) fn collect(report: &TickReport) -> Vec<MetricFamily> {
+/// The report's values; the counters of each workload only where they are wanted.
+pub(super) fn collect(report: &TickReport, workload_counters: bool) -> Vec<MetricFamily> {
     let mut scrape = Scrape::default();
+    let labels = Labels::new(&report.audit.workloads);
     machine(&report.audit, &report.nodes, &mut scrape);
-    workloads(report, &mut scrape);
+    workloads(report, &labels, workload_counters, &mut scrape);
+    kernel_side::counted(Whose::All, &report.totals.counters, &mut scrape);
     decisions(report, &mut scrape);
     daemon(report, &mut scrape);
     kernel_side::state(report.kernel_side.as_ref(), &mut scrape);
     pressure::put(report.pressure.as_ref(), &mut scrape);
     widening::put(report.widening.as_ref(), &mut scrape);
     moves::others(report.other_page_moves.as_ref(), &mut scrape);
-    let workloads = &report.audit.workloads;
-    let name_of = |cgroup| {
-        workloads.iter().find(|one| one.cgroup.as_str() == cgroup).map_or(cgroup, |one| one.name.as_str())
-    };
-    demotion::put(&report.demotion, name_of, &mut scrape);
+    demotion::put(&report.demotion, |cgroup| labels.of(cgroup), &mut scrape);
     rebalance::put(report, &mut scrape);
     runtime::put(report.runtime.as_ref(), &mut scrape);
     scrape.into_families()
@@ -280,15 +293,26 @@ fn machine(audit: &Audit, nodes: &BTreeMap<NodeId, NodeSample>, scrape: &mut Scr
     }
 }
 
-fn workloads(report: &TickReport, scrape: &mut Scrape) {
-    for workload in shown_of(&report.audit, scrape) {
-        seen(workload, scrape);
-        let labels = [&*bounded(&workload.name), &*bounded(workload.cgroup.as_str())];
-        identity::put(labels, workload, report, scrape);
-        if let Some(counters) = report.counters.get(&workload.cgroup) {
-            kernel_side::workload(labels, counters, scrape);
+fn workloads(report: &TickReport, labels: &Labels<'_>, counters: bool, scrape: &mut Scrape) {
+    let shown = shown_of(&report.audit, scrape);
+    for workload in &shown {
+        let label = labels.of(&workload.cgroup);
+        seen(&label, workload, scrape);
+        identity::put(&label, workload, report, scrape);
+    }
+    if !counters {
+        return;
+    }
+    let mut omitted = 0;
+    for workload in shown {
+        let Some(counters) = report.counters.get(&workload.cgroup) else { continue };
+        if scrape.counters_of_workloads() < MAX_COUNTERS {
+            kernel_side::counted(Whose::One(&labels.of(&workload.cgroup)), counters, scrape);
+        } else {
+            omitted += 1;
         }
     }
+    scrape.put(&COUNTERS_OMITTED, &[], Some(count(omitted)));
 }
 
 fn shown_of<'a>(audit: &'a Audit, scrape: &mut Scrape) -> Vec<&'a AuditedWorkload> {
@@ -298,33 +322,32 @@ fn shown_of<'a>(audit: &'a Audit, scrape: &mut Scrape) -> Vec<&'a AuditedWorkloa
 }
 
 /// What one look at a workload tells.
-fn seen(workload: &AuditedWorkload, scrape: &mut Scrape) {
-    let (name, cgroup) = (&*bounded(&workload.name), &*bounded(workload.cgroup.as_str()));
+fn seen(label: &str, workload: &AuditedWorkload, scrape: &mut Scrape) {
     for (node, bytes) in workload.bytes_by_numa.iter().flatten() {
         let total = bytes.anon.saturating_add(bytes.file).saturating_add(bytes.kernel.unwrap_or(0));
-        scrape.put(&WORKLOAD_MEMORY, &[name, cgroup, &node.to_string()], Some(to_f64(total)));
+        scrape.put(&WORKLOAD_MEMORY, &[label, &node.to_string()], Some(to_f64(total)));
     }
-    scrape.put(&REMOTE_RESIDENCY, &[name, cgroup], workload.remote_residency);
+    scrape.put(&REMOTE_RESIDENCY, &[label], workload.remote_residency);
     if let Some(traffic) = &workload.traffic {
         let source = source_name(traffic.source);
-        scrape.put(&REMOTE_TRAFFIC, &[name, cgroup, source], Some(traffic.remote_ratio));
-        scrape.put(&TRAFFIC_SAMPLES, &[name, cgroup, source], Some(to_f64(traffic.samples)));
+        scrape.put(&REMOTE_TRAFFIC, &[label, source], Some(traffic.remote_ratio));
+        scrape.put(&TRAFFIC_SAMPLES, &[label, source], Some(to_f64(traffic.samples)));
     }
     let aligned = match workload.verdict {
         Verdict::Aligned => Some(1.0),
         Verdict::Partial | Verdict::Misaligned => Some(0.0),
         Verdict::Unknown => None,
     };
-    scrape.put(&ALIGNED, &[name, cgroup], aligned);
+    scrape.put(&ALIGNED, &[label], aligned);
 }
 
-/// The workloads with series, worst first, and how many have none. No two have the same labels.
+/// The workloads with series, worst first, and how many have none. No two are in one cgroup.
 fn shown(workloads: &[AuditedWorkload]) -> (Vec<&AuditedWorkload>, usize) {
-    let mut names = BTreeSet::new();
+    let mut cgroups = BTreeSet::new();
     let mut shown: Vec<_> = workloads
         .iter()
         .filter(|workload| !matches!(workload.origin, Origin::Process { .. }))
-        .filter(|workload| names.insert((&workload.cgroup, &workload.name)))
+        .filter(|workload| cgroups.insert(&workload.cgroup))
         .collect();
     let badness = |workload: &AuditedWorkload| match workload.verdict {
         Verdict::Misaligned => 0,
@@ -403,7 +426,7 @@ fn daemon(report: &TickReport, scrape: &mut Scrape) {
 }
 
 /// What became of the events of a ring.
-pub(super) fn put_counts(family: &Family, events: EventCounts, scrape: &mut Scrape) {
+pub(super) fn put_counts(family: &'static Family, events: EventCounts, scrape: &mut Scrape) {
     for (result, count) in [
         ("told", events.told),
         ("forgotten", events.forgotten),

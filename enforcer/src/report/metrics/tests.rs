@@ -26,9 +26,10 @@ use enforcer_core::{
 
 use super::*;
 use crate::report::{
+    counters::Counters,
     demotion::{LatestRound, TierMoves},
     runtime::{Deciding, RuntimeLink, RuntimeReport},
-    tick::{Counters, PodNames, Rebalanced, TICK_SCHEMA_VERSION, Totals},
+    tick::{PodNames, Rebalanced, TICK_SCHEMA_VERSION, Totals},
     widening::{BrakeUse, WideningReport},
 };
 
@@ -95,7 +96,7 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
 
 fn render(report: TickReport) -> String {
     let report = Arc::new(report);
-    Metrics::of(move || Some(Arc::clone(&report))).unwrap().render().unwrap()
+    Metrics::of(move || Some(Arc::clone(&report)), true).unwrap().render().unwrap()
 }
 
 fn series(text: &str) -> Vec<&str> {
@@ -111,15 +112,15 @@ fn values_have_their_series_and_missing_ones_have_none() {
     seen.traffic = Some(Traffic::new(0.5, TrafficSource::HintFaults, 9));
     let text = render(report(vec![seen, workload("/idle", Verdict::Unknown)]));
     // The encoder sorts labels by name.
-    let db = "cgroup=\"/db\",workload=\"db\"";
+    let db = "workload=\"db\"";
     for line in [
         "numa_enforcer_build_info{version=\"1.2.3\"} 1",
         "numa_enforcer_enforcing 1",
         "numa_enforcer_numa_distance{dst_numa=\"1\",src_numa=\"0\"} 21",
         "numa_enforcer_numa_node_memory_total_bytes{numa_node=\"33\"} 1073741824",
-        "numa_enforcer_workload_memory_bytes{cgroup=\"/db\",numa_node=\"33\",workload=\"db\"} 12",
+        "numa_enforcer_workload_memory_bytes{numa_node=\"33\",workload=\"db\"} 12",
         &format!("numa_enforcer_workload_remote_residency_ratio{{{db}}} 0.25"),
-        "numa_enforcer_workload_remote_traffic_ratio{cgroup=\"/db\",source=\"hint-faults\",workload=\"db\"} 0.5",
+        "numa_enforcer_workload_remote_traffic_ratio{source=\"hint-faults\",workload=\"db\"} 0.5",
         &format!("numa_enforcer_workload_aligned{{{db}}} 0"),
         "numa_enforcer_kernel_events_total{result=\"told\"} 5",
         "numa_enforcer_kernel_events_total{result=\"ring-full\"} 2",
@@ -165,8 +166,9 @@ fn what_the_kernel_side_counted_is_told_by_workload_and_node() {
         cgroups_room: 64,
         ..KernelSide::default()
     };
-    let report = TickReport {
-        counters: [(CgroupPath::new("/db"), counters.clone()), (CgroupPath::new("/gone"), counters)].into(),
+    let mut report = TickReport {
+        counters: [(CgroupPath::new("/db"), counters.clone()), (CgroupPath::new("/gone"), counters.clone())]
+            .into(),
         kernel_side: Some(state),
         other_page_moves: Some(OtherPageMoves {
             own: pages(PageMoveReason::Syscall, 12),
@@ -174,27 +176,36 @@ fn what_the_kernel_side_counted_is_told_by_workload_and_node() {
         }),
         ..report(vec![workload("/db", Verdict::Aligned)])
     };
-    let text = render(report);
+    report.totals.counters = counters;
+    let text = render(report.clone());
     for line in [
-        "task_moves_total{cgroup=\"/db\",dst_numa=\"1\",src_numa=\"0\",workload=\"db\"} 3",
-        "task_starts_total{cgroup=\"/db\",dst_numa=\"1\",src_numa=\"1\",workload=\"db\"} 2",
-        "misplaced_tasks_total{cgroup=\"/db\",dst_numa=\"1\",src_numa=\"0\",workload=\"db\"} 1",
-        "run_time_seconds_total{cgroup=\"/db\",numa_node=\"1\",workload=\"db\"} 2.5",
-        "misplaced_run_time_seconds_total{cgroup=\"/db\",numa_node=\"1\",workload=\"db\"} 0.5",
-        "numa_hint_fault_pages_total{cgroup=\"/db\",memory=\"remote\",numa_node=\"0\",workload=\"db\"} 6",
-        "memory_accesses_total{cgroup=\"/db\",memory=\"local\",numa_node=\"1\",workload=\"db\"} 70",
-        "memory_accesses_total{cgroup=\"/db\",memory=\"remote\",numa_node=\"1\",workload=\"db\"} 80",
-        "memory_access_samples_total{cgroup=\"/db\",numa_node=\"1\",workload=\"db\"} 9",
-        "page_moves_total{cause=\"balancing\",cgroup=\"/db\",result=\"moved\",workload=\"db\"} 7",
-        "page_moves_total{cause=\"balancing\",cgroup=\"/db\",result=\"failed\",workload=\"db\"} 1",
-        "balancer_tasks_total{cgroup=\"/db\",step=\"swapped\",workload=\"db\"} 9",
-        "scan_skips_total{cause=\"one-node\",cgroup=\"/db\",workload=\"db\"} 11",
-        "cpuset_writes_total{cgroup=\"/db\",file=\"mems\",workload=\"db\"} 14",
-        "memory_policies_total{cgroup=\"/db\",mode=\"bind\",scope=\"range\",workload=\"db\"} 16",
+        "task_moves_total{dst_numa=\"1\",src_numa=\"0\",workload=\"db\"} 3",
+        "task_starts_total{dst_numa=\"1\",src_numa=\"1\",workload=\"db\"} 2",
+        "misplaced_tasks_total{dst_numa=\"1\",src_numa=\"0\",workload=\"db\"} 1",
+        "run_time_seconds_total{numa_node=\"1\",workload=\"db\"} 2.5",
+        "misplaced_run_time_seconds_total{numa_node=\"1\",workload=\"db\"} 0.5",
+        "numa_hint_fault_pages_total{memory=\"remote\",numa_node=\"0\",workload=\"db\"} 6",
+        "memory_accesses_total{memory=\"local\",numa_node=\"1\",workload=\"db\"} 70",
+        "memory_accesses_total{memory=\"remote\",numa_node=\"1\",workload=\"db\"} 80",
+        "memory_access_samples_total{numa_node=\"1\",workload=\"db\"} 9",
+        "page_moves_total{cause=\"balancing\",result=\"moved\",workload=\"db\"} 7",
+        "page_moves_total{cause=\"balancing\",result=\"failed\",workload=\"db\"} 1",
+        "balancer_tasks_total{step=\"swapped\",workload=\"db\"} 9",
+        "scan_skips_total{cause=\"one-node\",workload=\"db\"} 11",
+        "cpuset_writes_total{file=\"mems\",workload=\"db\"} 14",
+        "memory_policies_total{mode=\"bind\",scope=\"range\",workload=\"db\"} 16",
     ] {
-        let line = format!("numa_enforcer_workload_{line}");
-        assert!(series(&text).contains(&line.as_str()), "{line} is missing in\n{text}");
+        let of_all = line.replace(",workload=\"db\"", "");
+        for line in [format!("numa_enforcer_workload_{line}"), format!("numa_enforcer_{of_all}")] {
+            assert!(series(&text).contains(&line.as_str()), "{line} is missing in\n{text}");
+        }
     }
+    let report = Arc::new(report);
+    let unasked = Metrics::of(move || Some(Arc::clone(&report)), false).unwrap().render().unwrap();
+    let counters =
+        series(&unasked).into_iter().filter(|line| line.contains("workload=") && line.contains("_total{"));
+    assert_eq!(counters.collect::<Vec<_>>(), <[&str; 0]>::default(), "nobody asked for those of each");
+    assert!(unasked.contains("numa_enforcer_task_moves_total{"), "{unasked}");
     assert!(text.contains("numa_enforcer_kernel_side_lost_total{reason=\"map-full\"} 4\n"), "{text}");
     assert!(text.contains("numa_enforcer_kernel_side_cgroups_watched 2\n"), "{text}");
     for (by, cause, pages) in [("own", "syscall", 12), ("elsewhere", "demotion", 13)] {
@@ -203,8 +214,8 @@ fn what_the_kernel_side_counted_is_told_by_workload_and_node() {
         assert!(text.contains(&line), "{line} is missing in\n{text}");
     }
     assert!(!text.contains("cause=\"unsuitable\""), "what is not told is not 0: {text}");
-    let inside = "moves_total{cgroup=\"/db\",dst_numa=\"1\",src_numa=\"1\"";
-    assert!(!text.contains(inside) && !text.contains("/gone"), "{text}");
+    let inside = "moves_total{dst_numa=\"1\",src_numa=\"1\"";
+    assert!(!text.contains(inside) && !text.contains("gone"), "{text}");
 }
 
 #[test]
@@ -256,7 +267,7 @@ fn a_single_look_tells_nothing_of_a_daemon() {
     let report = report(vec![workload("/db", Verdict::Misaligned)]);
     let text = of_audit(&report.audit, &report.nodes).unwrap();
     for line in [
-        "numa_enforcer_workload_aligned{cgroup=\"/db\",workload=\"db\"} 0",
+        "numa_enforcer_workload_aligned{workload=\"db\"} 0",
         "numa_enforcer_numa_node_memory_total_bytes{numa_node=\"33\"} 1073741824",
         "numa_enforcer_findings{severity=\"critical\"} 0",
         "numa_enforcer_build_info{version=\"1.2.3\"} 1",
@@ -294,6 +305,39 @@ fn no_series_appears_twice_and_processes_have_none() {
 }
 
 #[test]
+fn of_two_with_one_name_each_has_its_own_label() {
+    let named = |path: &str| AuditedWorkload { name: "db".into(), ..workload(path, Verdict::Aligned) };
+    let text = render(report(vec![named("/a/db"), named("/b/db"), workload("/c", Verdict::Aligned)]));
+    let aligned: Vec<_> =
+        series(&text).into_iter().filter(|line| line.contains("workload_aligned")).collect();
+    assert_eq!(aligned.len(), 3, "{text}");
+    assert_eq!(aligned.iter().filter(|line| line.contains("workload=\"db~")).count(), 2, "{aligned:?}");
+    let info = text.lines().find(|line| line.contains("cgroup=\"/b/db\"")).unwrap();
+    let label = info.split("workload=").nth(1).unwrap();
+    assert!(aligned.iter().any(|line| line.contains(label.trim_end_matches(" 1"))), "{info} {aligned:?}");
+}
+
+#[test]
+fn counters_of_single_workloads_are_bounded_and_the_worst_come_first() {
+    let nodes = || (0..64).map(NodeId);
+    let counters = Counters {
+        run_time: Some(nodes().map(|node| (node, RunTime::default())).collect()),
+        ..Counters::default()
+    };
+    let many: Vec<_> = (0..100)
+        .map(|n| workload(&format!("/w{n}"), if n == 99 { Verdict::Misaligned } else { Verdict::Aligned }))
+        .collect();
+    let mut report = report(many);
+    report.counters =
+        report.audit.workloads.iter().map(|one| (one.cgroup.clone(), counters.clone())).collect();
+    let text = render(report);
+    let counted = text.lines().filter(|line| line.contains("run_time_seconds_total{")).count();
+    assert!((series::MAX_COUNTERS..series::MAX_COUNTERS + 128).contains(&counted), "{counted}");
+    assert!(text.contains("run_time_seconds_total{numa_node=\"63\",workload=\"w99\"}"), "the worst is there");
+    assert!(text.contains("numa_enforcer_workload_counters_omitted 21\n"), "{}", 100 - counted / 128);
+}
+
+#[test]
 fn above_the_limit_the_worst_are_kept() {
     let mut many: Vec<_> =
         (0..MAX_WORKLOADS).map(|n| workload(&format!("/ok{n}"), Verdict::Aligned)).collect();
@@ -302,7 +346,7 @@ fn above_the_limit_the_worst_are_kept() {
     let aligned: Vec<_> =
         series(&text).into_iter().filter(|line| line.contains("workload_aligned")).collect();
     assert_eq!(aligned.len(), MAX_WORKLOADS);
-    assert!(aligned[0].contains("/bad"), "{}", aligned[0]);
+    assert!(aligned[0].contains("\"bad\""), "{}", aligned[0]);
     assert!(text.contains("numa_enforcer_workloads_omitted 1\n"));
 }
 
@@ -310,16 +354,16 @@ fn above_the_limit_the_worst_are_kept() {
 fn a_workload_that_is_gone_leaves_no_series_and_nothing_is_shared_between_registries() {
     let latest = Arc::new(Mutex::new(None));
     let source = Arc::clone(&latest);
-    let metrics = Metrics::of(move || source.lock().unwrap().clone()).unwrap();
+    let metrics = Metrics::of(move || source.lock().unwrap().clone(), false).unwrap();
     assert_eq!(metrics.render().unwrap(), "", "before the first turn");
     let set = |workloads| *latest.lock().unwrap() = Some(Arc::new(report(workloads)));
     set(vec![workload("/old", Verdict::Aligned), workload("/new", Verdict::Aligned)]);
-    assert!(metrics.render().unwrap().contains("/old"));
+    assert!(metrics.render().unwrap().contains("\"old\""));
     set(vec![workload("/new", Verdict::Aligned)]);
     let text = metrics.render().unwrap();
-    assert!(!text.contains("/old") && text.contains("/new"), "{text}");
+    assert!(!text.contains("\"old\"") && text.contains("\"new\""), "{text}");
     assert_eq!(metrics.render().unwrap(), text, "a scrape changes nothing");
-    assert!(!render(report(Vec::new())).contains("/new"));
+    assert!(!render(report(Vec::new())).contains("\"new\""));
 }
 
 #[test]
@@ -372,7 +416,7 @@ fn names_that_are_too_long_are_cut_and_stay_apart() {
     let aligned: Vec<_> =
         series(&text).into_iter().filter(|line| line.contains("workload_aligned")).collect();
     assert_eq!(aligned.len(), 2, "{text}");
-    assert!(aligned.iter().all(|line| line.len() < 2 * label::LONGEST + 100), "{aligned:?}");
+    assert!(aligned.iter().all(|line| line.len() < label::LONGEST + 100), "{aligned:?}");
 }
 
 #[test]
@@ -418,7 +462,8 @@ fn full() -> TickReport {
     };
     let moves = PageMovesByReason::from([(PageMoveReason::Other, PageMoves::default())]);
     report.other_page_moves = Some(OtherPageMoves { own: moves.clone(), elsewhere: moves });
-    report.counters = [(CgroupPath::new("/db"), counters)].into();
+    report.counters = [(CgroupPath::new("/db"), counters.clone())].into();
+    report.totals.counters = counters;
     let cost = ProgramCost { runs: Some(0), run_ns: Some(0), verified_instructions: Some(0) };
     report.kernel_side = Some(KernelSide {
         lost: [("map-full".into(), 0)].into(),
@@ -508,6 +553,9 @@ fn a_runtime_is_told_of_where_one_was_looked_for() {
 fn every_family_is_announced_and_every_announced_one_has_series() {
     let text = render(full());
     let mut announced: Vec<_> = series::all().map(|family| family.name.to_owned()).collect();
+    let mut once = series(&text);
+    once.sort_unstable();
+    assert!(once.windows(2).all(|two| two[0] != two[1]), "{text}");
     let served = text.lines().filter_map(|line| line.strip_prefix("# TYPE numa_enforcer_"));
     let mut served: Vec<_> = served.map(|line| line.split(' ').next().unwrap().to_owned()).collect();
     announced.sort();

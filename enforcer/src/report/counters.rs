@@ -1,0 +1,238 @@
+//! What the kernel side counted: of each workload, and of all of them since the daemon started.
+//!
+//! The counters of a workload end with it. Who wants to know what goes on on the host must not lose what was counted
+//! in those that are gone, nor take a cgroup that is made again at the same path for one that counts backwards, so the
+//! sum over all is kept here, grown by each turn.
+
+use std::collections::BTreeMap;
+
+use enforcer_core::{
+    id::NodeId,
+    sample::{
+        BalancerSteps, CgroupSample, CpusetWrites, HardwareAccesses, HintFaults, PageMovesByReason,
+        Placements, Policies, RunTime, Sample, ScanSkips,
+    },
+    workload::CgroupPath,
+};
+use serde::Serialize;
+
+/// What the kernel side counted; none of what it has no program for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Counters {
+    /// Time on CPUs of each node.
+    pub run_time: Option<BTreeMap<NodeId, RunTime>>,
+    /// Tasks put on a CPU.
+    pub placements: Option<Vec<Placements>>,
+    /// NUMA hinting faults.
+    pub hint_faults: Option<BTreeMap<NodeId, HintFaults>>,
+    /// Accesses to DRAM.
+    pub hardware: Option<BTreeMap<NodeId, HardwareAccesses>>,
+    /// Pages that its threads moved.
+    pub page_moves: Option<PageMovesByReason>,
+    /// What the kernel's balancer did with its tasks.
+    pub balancer: Option<BalancerSteps>,
+    /// Where the kernel's balancer did not look.
+    pub scan_skips: Option<ScanSkips>,
+    /// Writes of others to its cpuset.
+    pub cpuset_writes: Option<CpusetWrites>,
+    /// Memory policies that its threads set.
+    pub policies: Option<Policies>,
+}
+
+impl Counters {
+    /// Of every cgroup of a sample that anything was counted for.
+    pub fn of(sample: &Sample) -> BTreeMap<CgroupPath, Self> {
+        let counters = sample.cgroups.iter().map(|(path, cgroup)| {
+            let counters = Self {
+                run_time: cgroup.run_time.clone(),
+                placements: cgroup.placements.clone(),
+                hint_faults: cgroup.hint_faults.clone(),
+                hardware: cgroup.hardware.clone(),
+                page_moves: cgroup.page_moves.clone(),
+                balancer: cgroup.balancer,
+                scan_skips: cgroup.scan_skips,
+                cpuset_writes: cgroup.cpuset_writes.clone(),
+                policies: cgroup.policies.clone(),
+            };
+            (path.clone(), counters)
+        });
+        counters.filter(|(_, counters)| *counters != Self::default()).collect()
+    }
+
+    /// Adds what was counted in any cgroup between two samples; all of it where the cgroup was not there before.
+    pub fn grow(&mut self, before: Option<&Sample>, now: &Sample) {
+        for (path, cgroup) in &now.cgroups {
+            let same = |earlier: &&CgroupSample| earlier.id == cgroup.id;
+            let earlier = before.and_then(|sample| sample.cgroups.get(path)).filter(same);
+            self.grow_by(cgroup, earlier);
+        }
+    }
+
+    fn grow_by(&mut self, now: &CgroupSample, before: Option<&CgroupSample>) {
+        let of = before;
+        grow_each(&mut self.run_time, now.run_time.as_ref(), of.and_then(|one| one.run_time.as_ref()), {
+            |sum, now, before| sum.add(now.minus(before))
+        });
+        let faults = of.and_then(|one| one.hint_faults.as_ref());
+        grow_each(&mut self.hint_faults, now.hint_faults.as_ref(), faults, |sum, now, before| {
+            sum.add(now.minus(before));
+        });
+        let hardware = of.and_then(|one| one.hardware.as_ref());
+        grow_each(&mut self.hardware, now.hardware.as_ref(), hardware, |sum, now, before| {
+            sum.add(now.minus(before));
+        });
+        let moves = of.and_then(|one| one.page_moves.as_ref());
+        grow_each(&mut self.page_moves, now.page_moves.as_ref(), moves, |sum, now, before| {
+            grow_count(&mut sum.moved, now.moved, before.moved);
+            grow_count(&mut sum.failed, now.failed, before.failed);
+        });
+        let writes = of.and_then(|one| one.cpuset_writes.as_ref());
+        grow_each(&mut self.cpuset_writes, now.cpuset_writes.as_ref(), writes, grow_count);
+        let policies = of.and_then(|one| one.policies.as_ref());
+        grow_each(&mut self.policies, now.policies.as_ref(), policies, |sum, now, before| {
+            grow_count(&mut sum.tasks, now.tasks, before.tasks);
+            grow_count(&mut sum.ranges, now.ranges, before.ranges);
+        });
+        self.grow_placements(now.placements.as_deref(), of.and_then(|one| one.placements.as_deref()));
+        if let Some(now) = now.balancer {
+            let before = of.and_then(|one| one.balancer).unwrap_or_default();
+            let sum = self.balancer.get_or_insert_default();
+            grow_count(&mut sum.moved, now.moved, before.moved);
+            grow_count(&mut sum.swapped, now.swapped, before.swapped);
+            grow_count(&mut sum.stuck, now.stuck, before.stuck);
+        }
+        if let Some(now) = now.scan_skips {
+            let before = of.and_then(|one| one.scan_skips).unwrap_or_default();
+            let sum = self.scan_skips.get_or_insert_default();
+            grow_known(&mut sum.one_node, now.one_node, before.one_node);
+            grow_known(&mut sum.unsuitable, now.unsuitable, before.unsuitable);
+            grow_known(&mut sum.passed, now.passed, before.passed);
+        }
+    }
+
+    /// Pairs of nodes are in order in the sum.
+    fn grow_placements(&mut self, now: Option<&[Placements]>, before: Option<&[Placements]>) {
+        let Some(now) = now else { return };
+        let sums = self.placements.get_or_insert_default();
+        let pair = |one: &Placements| (one.src_numa, one.dst_numa);
+        for one in now {
+            let earlier = before.into_iter().flatten().find(|earlier| pair(earlier) == pair(one));
+            let more = earlier.map_or(*one, |earlier| one.minus(*earlier));
+            match sums.binary_search_by_key(&pair(one), pair) {
+                Ok(at) => {
+                    if let Some(sum) = sums.get_mut(at) {
+                        sum.add(more);
+                    }
+                }
+                Err(at) => sums.insert(at, more),
+            }
+        }
+    }
+}
+
+/// Adds what each count has grown by; what is not known now adds nothing.
+fn grow_each<K: Ord + Copy, V: Copy + Default>(
+    sums: &mut Option<BTreeMap<K, V>>,
+    now: Option<&BTreeMap<K, V>>,
+    before: Option<&BTreeMap<K, V>>,
+    grow: impl Fn(&mut V, V, V),
+) {
+    let Some(now) = now else { return };
+    let sums = sums.get_or_insert_default();
+    for (key, now) in now {
+        let before = before.and_then(|counts| counts.get(key)).copied().unwrap_or_default();
+        grow(sums.entry(*key).or_default(), *now, before);
+    }
+}
+
+fn grow_known(sum: &mut Option<u64>, now: Option<u64>, before: Option<u64>) {
+    if let Some(now) = now {
+        grow_count(sum.get_or_insert_default(), now, before.unwrap_or_default());
+    }
+}
+
+fn grow_count(sum: &mut u64, now: u64, before: u64) {
+    *sum = sum.saturating_add(now.saturating_sub(before));
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ran(id: u64, ns: u64) -> CgroupSample {
+        let run_time = RunTime { ns, ..RunTime::default() };
+        let moved = Placements {
+            src_numa: NodeId(0),
+            dst_numa: NodeId(1),
+            migrated: ns,
+            started: 0,
+            misplaced: ns / 2,
+        };
+        CgroupSample {
+            id: Some(id),
+            run_time: Some([(NodeId(0), run_time)].into()),
+            placements: Some(vec![moved]),
+            balancer: Some(BalancerSteps { moved: ns, ..BalancerSteps::default() }),
+            scan_skips: Some(ScanSkips { passed: Some(ns), ..ScanSkips::default() }),
+            ..CgroupSample::default()
+        }
+    }
+
+    fn sample(cgroups: &[(&str, u64, u64)]) -> Sample {
+        let cgroups = cgroups.iter().map(|(path, id, ns)| (CgroupPath::new(path), ran(*id, *ns)));
+        Sample { cgroups: cgroups.collect(), ..Sample::default() }
+    }
+
+    fn ns(sum: &Counters) -> u64 {
+        sum.run_time.as_ref().unwrap()[&NodeId(0)].ns
+    }
+
+    #[test]
+    fn what_was_counted_in_those_that_are_gone_stays_in_the_sum() {
+        let turns = [sample(&[("/a", 1, 5), ("/b", 2, 7)]), sample(&[("/a", 1, 6)]), sample(&[("/a", 9, 4)])];
+        let mut sum = Counters::default();
+        sum.grow(None, &turns[0]);
+        assert_eq!(ns(&sum), 12, "all of it where nothing was before");
+        sum.grow(Some(&turns[0]), &turns[1]);
+        assert_eq!(ns(&sum), 13, "/b is gone, and /a ran on");
+        sum.grow(Some(&turns[1]), &turns[2]);
+        assert_eq!(ns(&sum), 17, "another cgroup at the path of /a counts from 0");
+        let moved = sum.placements.as_ref().unwrap();
+        assert_eq!((moved.len(), moved[0].migrated), (1, 17));
+        assert_eq!((sum.balancer.unwrap().moved, sum.scan_skips.unwrap().passed), (17, Some(17)));
+        assert_eq!(sum.scan_skips.unwrap().one_node, None, "what is not told is not 0");
+        assert_eq!(sum.page_moves, None);
+    }
+
+    proptest! {
+        /// Whatever comes, goes and comes again: the sum never falls, and is what was counted in each life.
+        #[test]
+        fn the_sum_is_that_of_all_lives(
+            turns in prop::collection::vec(prop::collection::btree_map(0_u64..4, 0_u64..9, 0..4), 1..9)
+        ) {
+            let mut counted: BTreeMap<u64, u64> = BTreeMap::new();
+            let (mut sum, mut before, mut expected, mut latest) = (Counters::default(), None, 0, 0);
+            for turn in turns {
+                let gone: Vec<u64> = counted.keys().filter(|id| !turn.contains_key(id)).copied().collect();
+                for id in gone {
+                    counted.remove(&id);
+                }
+                for (id, more) in &turn {
+                    *counted.entry(*id).or_default() += more;
+                    expected += more;
+                }
+                let paths: Vec<_> = counted.iter().map(|(id, ns)| (format!("/{id}"), *id, *ns)).collect();
+                let paths: Vec<_> = paths.iter().map(|(path, id, ns)| (path.as_str(), *id, *ns)).collect();
+                let now = sample(&paths);
+                sum.grow(before.as_ref(), &now);
+                let told = sum.run_time.as_ref().map_or(0, |times| times.values().map(|time| time.ns).sum());
+                prop_assert!(told >= latest);
+                prop_assert_eq!(told, expected);
+                (latest, before) = (told, Some(now));
+            }
+        }
+    }
+}
