@@ -22,7 +22,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         "manual",
         "--",
     ]);
-    command::visibly(cargo.arg(&directory))?;
+    command::visibly(cargo.arg(&directory).args(date(workspace)))?;
     step.done();
     println!("{}, {}", directory.join("man").display(), directory.join("completions").display());
     let is_there =
@@ -37,4 +37,12 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     command::quietly(&mut mdbook).context("make the book")?;
     println!("{}", book.join("index.html").display());
     Ok(())
+}
+
+/// The day of the latest commit, for the manual; none outside of a repository.
+fn date(workspace: &Workspace) -> Option<String> {
+    let mut git = Command::new("git");
+    git.args(["log", "-1", "--format=%cs"]).current_dir(workspace.root()).stdin(Stdio::null());
+    let date = command::quietly(&mut git).ok()?.trim().to_owned();
+    (!date.is_empty()).then_some(date)
 }

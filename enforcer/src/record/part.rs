@@ -73,27 +73,30 @@ impl Serialize for WrittenAmong<'_> {
     }
 }
 
-impl PartRef<'_> {
-    /// Its place among those that last from one turn to the next, if it is one of them.
-    pub(super) const fn lasting(&self) -> Option<usize> {
-        match self {
-            Self::Machine(_) => Some(0),
-            Self::Policy(_) => Some(1),
-            Self::Facts(_) => Some(2),
-            Self::Workloads(_) => Some(3),
-            Self::Containers(_) => Some(4),
-            Self::Allocations(_) => Some(5),
-            Self::History(_) => Some(6),
-            Self::Widened(_) => Some(7),
-            Self::Written(_) => Some(8),
-            Self::Partitioned(_) => Some(9),
-            _ => None,
-        }
-    }
+/// Parts that last from one turn to the next until another is written; nothing can be decided without one of them.
+pub(super) const LASTING: [&str; 10] = [
+    "machine",
+    "policy",
+    "facts",
+    "workloads",
+    "containers",
+    "allocations",
+    "history",
+    "widened",
+    "written",
+    "partitioned",
+];
+
+/// Name of the part that a line holds; empty where it holds none.
+pub(super) fn name(line: &[u8]) -> &[u8] {
+    let rest = line.strip_prefix(b"{\"").unwrap_or_default();
+    rest.split(|byte| *byte == b'"').next().unwrap_or_default()
 }
 
-/// How many last.
-pub(super) const LASTING: usize = 10;
+/// The place in [`LASTING`] of the part that a line holds, if it lasts.
+pub(super) fn lasting(line: &[u8]) -> Option<usize> {
+    LASTING.iter().position(|lasting| lasting.as_bytes() == name(line))
+}
 
 /// One part, as it was read.
 #[derive(Debug, Deserialize)]

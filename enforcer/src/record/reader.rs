@@ -12,7 +12,7 @@ use enforcer_core::{
 
 use super::{
     frame::{Found, Frames, RecordingError, RecordingProblem},
-    part::{Part, TurnPart},
+    part::{LASTING, Part, TurnPart, name},
 };
 
 /// A recording that is read turn by turn.
@@ -20,8 +20,8 @@ use super::{
 pub struct Reader<R> {
     frames: Frames<R>,
     situation: Situation,
-    /// Lasting parts that were there since the key frame.
-    there: Vec<&'static str>,
+    /// All lasting parts were there since the key frame.
+    complete: bool,
 }
 
 /// One turn.
@@ -50,25 +50,11 @@ pub enum Recorded<'a> {
     Torn(u64),
 }
 
-/// Parts without which nothing can be decided.
-const LASTING: [&str; 10] = [
-    "machine",
-    "policy",
-    "facts",
-    "workloads",
-    "containers",
-    "allocations",
-    "history",
-    "widened",
-    "written",
-    "partitioned",
-];
-
 impl<R: Read> Reader<R> {
     /// Reads the beginning.
     pub fn new(source: R) -> Result<Self, RecordingError> {
         let frames = Frames::new(source)?;
-        Ok(Self { frames, situation: Situation::default(), there: Vec::new() })
+        Ok(Self { frames, situation: Situation::default(), complete: false })
     }
 
     /// The next turn. After an error, or anything but a turn, there is none.
@@ -78,7 +64,10 @@ impl<R: Read> Reader<R> {
             Found::Torn => return Ok(Recorded::Torn(self.frames.offset())),
             Found::Frame => {}
         }
-        let parts = self.parts()?;
+        let plain = self.frames.inflate()?;
+        let lines = plain.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let lines: Vec<&[u8]> = lines.collect();
+        let parts = self.parts(&lines)?;
         let missing = |part| self.frames.failed(RecordingProblem::Missing(part));
         let turn = parts.iter().find_map(|part| if let Part::Turn(turn) = part { Some(turn) } else { None });
         let TurnPart { daemon, key, dropped, now_ns, terms } =
@@ -86,32 +75,28 @@ impl<R: Read> Reader<R> {
         let had = std::mem::take(&mut self.situation.sample);
         if key {
             self.situation = Situation::default();
-            self.there.clear();
+            self.complete = false;
         } else {
             self.situation.before = Some(had);
         }
         (self.situation.now_ns, self.situation.terms) = (now_ns, terms);
+        let lasting = LASTING.into_iter().filter(|_| !self.complete);
+        let of_turn = ["sample", "decision"].into_iter().chain(key.then_some("before"));
+        let is_here = |part: &str| lines.iter().any(|line| name(line) == part.as_bytes());
+        if let Some(part) = lasting.chain(of_turn).find(|part| !is_here(part)) {
+            return Err(missing(part));
+        }
+        self.complete = true;
         let (mut made, mut outcomes) = (Made::default(), Vec::new());
-        let mut own = Vec::new();
-        let mut to_check = false;
+        let to_check = parts.iter().any(|part| matches!(part, Part::Machine(_) | Part::Policy(_)));
         for part in parts {
-            to_check |= matches!(part, Part::Machine(_) | Part::Policy(_));
             match part {
-                Part::Decision(decision) => {
-                    made.decision = *decision;
-                    own.push("decision");
-                }
+                Part::Decision(decision) => made.decision = *decision,
                 Part::Rebalanced(turn) => made.rebalanced = turn.map(|turn| *turn),
                 Part::Outcomes(all) => outcomes = all,
-                part => own.extend(self.follow(part)),
+                part => self.follow(part),
             }
         }
-        let needed = ["sample", "decision"].into_iter().chain(Some("before").filter(|_| key));
-        let here = LASTING.into_iter().filter(|part| !self.there.contains(part));
-        if let Some(part) = here.chain(needed).find(|part| !own.contains(part)) {
-            return Err(self.frames.failed(RecordingProblem::Missing(part)));
-        }
-        self.there = LASTING.to_vec();
         if to_check {
             self.situation.check().map_err(|problem| self.frames.failed(problem))?;
         }
@@ -119,10 +104,8 @@ impl<R: Read> Reader<R> {
         Ok(Recorded::Turn(Box::new(Turn { daemon, dropped, situation, made, outcomes })))
     }
 
-    fn parts(&self) -> Result<Vec<Part>, RecordingError> {
-        let plain = self.frames.inflate()?;
-        let lines = plain.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        let read = lines.enumerate().map(|(at, line)| {
+    fn parts(&self, lines: &[&[u8]]) -> Result<Vec<Part>, RecordingError> {
+        let read = lines.iter().enumerate().map(|(at, line)| {
             serde_json::from_slice(line).map_err(|error| {
                 self.frames.failed(RecordingProblem::Line { line: at + 1, said: error.to_string() })
             })
@@ -130,28 +113,23 @@ impl<R: Read> Reader<R> {
         read.collect()
     }
 
-    /// Puts a part of the situation into its place; returns its name.
-    fn follow(&mut self, part: Part) -> Option<&'static str> {
+    /// Puts a part of the situation into its place.
+    fn follow(&mut self, part: Part) {
         let now = &mut self.situation;
-        Some(match part {
-            Part::Machine(machine) => put("machine", &mut now.machine, *machine),
-            Part::Policy(policy) => put("policy", &mut now.policy, *policy),
-            Part::Facts(facts) => put("facts", &mut now.facts, *facts),
-            Part::Workloads(workloads) => put("workloads", &mut now.workloads, workloads),
-            Part::Before(before) => put("before", &mut now.before, before.map(|sample| *sample)),
-            Part::Sample(sample) => put("sample", &mut now.sample, *sample),
-            Part::Containers(containers) => put("containers", &mut now.containers, *containers),
-            Part::Allocations(allocations) => put("allocations", &mut now.allocations, *allocations),
-            Part::History(history) => put("history", &mut now.history, *history),
-            Part::Widened(widened) => put("widened", &mut now.widened, widened),
-            Part::Written(written) => put("written", &mut now.written, written),
-            Part::Partitioned(partitioned) => put("partitioned", &mut now.partitioned, partitioned),
-            Part::Turn(_) | Part::Decision(_) | Part::Rebalanced(_) | Part::Outcomes(_) => return None,
-        })
+        match part {
+            Part::Machine(machine) => now.machine = *machine,
+            Part::Policy(policy) => now.policy = *policy,
+            Part::Facts(facts) => now.facts = *facts,
+            Part::Workloads(workloads) => now.workloads = workloads,
+            Part::Before(before) => now.before = before.map(|sample| *sample),
+            Part::Sample(sample) => now.sample = *sample,
+            Part::Containers(containers) => now.containers = *containers,
+            Part::Allocations(allocations) => now.allocations = *allocations,
+            Part::History(history) => now.history = *history,
+            Part::Widened(widened) => now.widened = widened,
+            Part::Written(written) => now.written = written,
+            Part::Partitioned(partitioned) => now.partitioned = partitioned,
+            Part::Turn(_) | Part::Decision(_) | Part::Rebalanced(_) | Part::Outcomes(_) => {}
+        }
     }
-}
-
-fn put<T>(name: &'static str, place: &mut T, value: T) -> &'static str {
-    *place = value;
-    name
 }

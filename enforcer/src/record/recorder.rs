@@ -9,7 +9,7 @@ use enforcer_core::{decide::Inputs, degraded::Degraded, place::Inventory, replay
 
 use super::{
     PLAIN_LIMIT,
-    part::{LASTING, PartRef, TurnPart, WrittenAmong},
+    part::{LASTING, PartRef, TurnPart, WrittenAmong, lasting},
     writer::{Handed, Target, Writer},
 };
 
@@ -21,7 +21,7 @@ pub struct Recorder {
     frame: Vec<u8>,
     line: Vec<u8>,
     /// Lasting parts as in the frame before.
-    lasted: [Vec<u8>; LASTING],
+    lasted: [Vec<u8>; LASTING.len()],
     /// The machine of the frame before.
     machine: Option<Arc<Inventory>>,
     /// The next frame must have all parts.
@@ -67,7 +67,7 @@ impl Recorder {
             self.spoilt = true;
             return;
         }
-        if let Some(lasted) = part.lasting().and_then(|at| self.lasted.get_mut(at)) {
+        if let Some(lasted) = lasting(&self.line).and_then(|at| self.lasted.get_mut(at)) {
             if !self.key && *lasted == self.line {
                 return;
             }

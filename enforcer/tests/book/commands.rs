@@ -4,6 +4,10 @@ use enforcer::cli::args::command;
 
 use super::{pages, split};
 
+#[expect(dead_code, reason = "only its pages are looked at")]
+#[path = "../../examples/manual.rs"]
+mod manual;
+
 const PROGRAM: &str = "numa-enforcer ";
 
 /// Every command of the program in a text of code: `$ sudo numa-enforcer audit | head` has one.
@@ -111,12 +115,17 @@ fn visible() -> Vec<clap::Command> {
 
 #[test]
 fn every_command_has_a_page_of_the_manual() {
-    for command in visible() {
-        let name = command.get_name().to_owned();
-        let mut page = Vec::new();
-        clap_mangen::Man::new(command).render(&mut page).unwrap();
+    let pages = manual::pages("2026-01-31").unwrap();
+    assert_eq!(pages.len(), visible().len());
+    for (name, page) in pages {
         let page = String::from_utf8(page).unwrap();
-        assert!(page.contains(".SH SYNOPSIS") && page.contains("Examples:"), "{name}: {page}");
+        let title = format!(" 1 2026-01-31 \"{PROGRAM}{}\" \"NUMA Enforcer\"\n", env!("CARGO_PKG_VERSION"));
+        for part in [&title, ".SH SYNOPSIS\n", ".SH EXAMPLES\n.nf\n  ", "\n.fi\n"] {
+            assert!(page.contains(part), "{name}: {part}: {page}");
+        }
+        for heading in ["\nExamples:", "\nExit codes:", ".SH EXTRA"] {
+            assert!(!page.contains(heading), "{name}: {heading}: {page}");
+        }
     }
 }
 

@@ -87,11 +87,17 @@ pub(crate) fn browser() -> Result<()> {
     packages::install(&packages::BROWSER)
 }
 
+/// A terminal, for the live screen.
+pub(crate) fn terminal() -> Result<()> {
+    packages::install(&packages::TERMINAL)
+}
+
 /// Everything that a run without arguments needs.
 pub(crate) fn everything(workspace: &Workspace) -> Result<()> {
     build_tools(workspace)?;
     prometheus(workspace)?;
     browser()?;
+    terminal()?;
     rig(workspace, Series::SECOND, Userland::Plain)?;
     for userland in [Userland::Plain, Userland::Containers(Containerd::DEFAULT)] {
         rig(workspace, Series::DEFAULT, userland)?;

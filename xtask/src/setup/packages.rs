@@ -64,6 +64,9 @@ pub(super) const COMPARE: Need =
 pub(super) const BROWSER: Need =
     Need { packages: &["chromium", "chromium-driver"], programs: &["chromium", "chromedriver"] };
 
+/// A terminal in which tests of this host run what people run in one.
+pub(super) const TERMINAL: Need = Need { packages: &["tmux"], programs: &["tmux"] };
+
 /// What is to be done about a need.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {

@@ -8,10 +8,14 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::{libtest, tally::Tally};
-use crate::{command, product, progress::Step, workspace::Workspace};
+use crate::{command, product, progress::Step, setup, workspace::Workspace};
 
 /// Runs the host's tests, all or those whose name holds `filter`, and counts each.
 pub(super) fn run(workspace: &Workspace, filter: Option<&str>, tally: &mut Tally) -> Result<()> {
+    // Tests that need it fail in CI, and say elsewhere that they were skipped.
+    if let Err(why) = setup::terminal() {
+        println!("{why:#}");
+    }
     let step = Step::begin("host tests");
     let mut cargo = product::cargo(workspace)?;
     cargo.args(["test", "--quiet", "--workspace", "--no-fail-fast", "--"]).args(filter);

@@ -40,8 +40,8 @@ const SCRIPT: &str = include_str!("page.js");
 /// What the page may do: show itself. Also sent as a header where the page is served. The hashes are those of the style and
 /// the script; a test computes them.
 pub const POLICY: &str = "default-src 'none'; \
-     style-src 'sha256-qwpBK83OdLHGf/giikJnZ6QbhEJKR/gwD+XVflxQfb0='; \
-     script-src 'sha256-nYpgzZRRCYMiudzO45K8BE59OWLTMs6ZjtgxhzKJT40='; \
+     style-src 'sha256-wEs2Fz8ROe4k6WFEgdxzSLR20lx1Dh3PvYnp/nikwAo='; \
+     script-src 'sha256-C75mje0bWZv2pyC75R3zwjIz+rUBufoWa62d6NtlRa4='; \
      img-src data:; base-uri 'none'; form-action 'none'";
 
 /// Columns of a name.
@@ -65,6 +65,7 @@ pub fn render(audit: &Audit, moves: Option<&RebalanceReport>) -> String {
                 link rel="icon" href="data:,";
                 title { (title) }
                 style { (PreEscaped(STYLE)) }
+                script { (PreEscaped(SCRIPT)) }
             }
             body {
                 a.skip href="#main" { "Skip to the audit" }
@@ -85,7 +86,6 @@ pub fn render(audit: &Audit, moves: Option<&RebalanceReport>) -> String {
                     (section("rules", &rules::rules(audit)))
                 }
                 footer { p { (audit.tool.name) " " (audit.tool.version) ", schema " (audit.schema_version) } }
-                script { (PreEscaped(SCRIPT)) }
             }
         }
     };

@@ -1,6 +1,24 @@
 "use strict";
 // Sorts and filters the table of workloads. Text of the page is read as text and never made into markup.
-(() => {
+//
+// What is out of sight is styled and laid out when there is time (`lazy` in the style): nobody waits for it. But it must not stay
+// so, because a browser keeps what it has not laid out from screen readers.
+document.documentElement.classList.add("lazy");
+document.addEventListener("DOMContentLoaded", () => {
+  const idle = window.requestIdleCallback ?? ((work) => setTimeout(work, 30));
+  const AT_ONCE = 40;
+  let waiting = [];
+  const layOut = () => {
+    for (const element of waiting.splice(0, AT_ONCE)) element.classList.add("seen");
+    if (waiting.length > 0) idle(layOut);
+  };
+  const layOutLater = (elements) => {
+    if (waiting.length === 0) idle(layOut);
+    for (const element of elements) element.classList.remove("seen");
+    waiting = [...new Set([...elements, ...waiting])];
+  };
+  layOutLater(document.querySelectorAll(".tall, article, #workloads tbody tr"));
+
   const table = document.getElementById("workloads");
   if (!table) return;
   const controls = document.getElementById("controls");
@@ -13,6 +31,7 @@
   // Of each row, made when somebody filters for the first time.
   let words;
   const flat = document.createElement("tbody");
+  flat.setAttribute("role", "rowgroup");
   const texts = new Intl.Collator("en", { numeric: true });
   let sorted = "by node";
 
@@ -28,6 +47,15 @@
     shown.textContent = count + " of " + rows.length + " workloads are shown, " + sorted;
   };
 
+  // Outside of the document, where nothing is computed anew for each row that moves.
+  const arrange = (move) => {
+    flat.remove();
+    for (const group of groups) group.body.remove();
+    table.append(...move());
+    layOutLater(rows);
+    apply();
+  };
+
   const sortBy = (head, column) => {
     const before = head.getAttribute("aria-sort");
     const down = before === "ascending" || (head.dataset.sorts === "number" && !before);
@@ -40,34 +68,35 @@
       }
       return (down ? order(b[0], a[0]) : order(a[0], b[0])) || a[1] - b[1];
     });
-    flat.replaceChildren(...keyed.map((one) => one[2]));
-    for (const group of groups) group.body.remove();
-    table.append(flat);
     sorted = "by " + head.textContent.toLowerCase() + (down ? ", descending" : ", ascending");
-    apply();
+    arrange(() => {
+      flat.replaceChildren(...keyed.map((one) => one[2]));
+      return [flat];
+    });
   };
 
   const regroup = () => {
     for (const head of heads) head.removeAttribute("aria-sort");
-    flat.remove();
-    for (const group of groups) {
-      group.body.append(...group.rows);
-      table.append(group.body);
-    }
     sorted = "by node";
-    apply();
+    arrange(() => groups.map((group) => {
+      group.body.append(...group.rows);
+      return group.body;
+    }));
   };
 
   const apply = () => {
     const wanted = filter.value.trim().toLowerCase();
     words ??= new Map(rows.map((row) => [row, (row.cells[0].textContent + " " + row.cells[0].title).toLowerCase()]));
+    const back = [];
     let count = 0;
     for (const row of rows) {
       const fits = (!verdict.value || row.dataset.verdict === verdict.value) && words.get(row).includes(wanted);
+      if (fits && row.hidden) back.push(row);
       if (row.hidden === fits) row.hidden = !fits;
       if (fits) count += 1;
     }
     for (const group of groups) group.body.hidden = group.rows.every((row) => row.hidden);
+    if (back.length > 0) layOutLater(back);
     tell(count);
   };
 
@@ -92,4 +121,4 @@
   });
   controls.hidden = false;
   tell(rows.length);
-})();
+});

@@ -1,112 +1,111 @@
 //! Where the memory of one workload is, as a bar and in words.
 //!
-//! The bar is as long as all of its memory; parts on nodes that are local to its CPUs are full height, parts that are not
-//! are half of it, so that no colour is needed. The nodes that hold most have a part each, the others are a thin line.
+//! The bar is as long as all of its memory; what is near its CPUs is full height, what is away from them is half of it, so
+//! that no colour is needed. The style draws it before the words, by the cell's class for the share that is away, without an element
+//! of its own: there are thousands of cells.
 
-use std::collections::BTreeMap;
-
-use enforcer_core::{audit::AuditedWorkload, id::NodeId, model::Locality, sample::NodeBytes};
+use enforcer_core::{audit::AuditedWorkload, id::NodeId, model::Locality};
 use maud::{Markup, html};
 
-use super::machine::scaled;
 use crate::report::{units, words};
 
-/// Nodes with a part of their own.
-const PARTS: usize = 4;
-/// Length of the bar.
-const LENGTH: u32 = 200;
-/// Its height.
-const HEIGHT: u32 = 8;
+/// Nodes that are named.
+const NAMED: usize = 4;
+/// Steps of a bar, each with a class in `page.css`.
+pub(super) const STEPS: u64 = 20;
 
-/// Memory of one workload, most first.
-struct Parts {
-    shown: Vec<(u64, NodeId)>,
+/// Memory of one workload.
+pub(super) struct Memory {
+    /// Where most is, most first.
+    named: Vec<(u64, NodeId)>,
     others: Vec<(u64, NodeId)>,
     total: u64,
+    /// None where it is not known from what it would be away.
+    away: Option<u64>,
 }
 
-impl Parts {
-    fn of(by_node: &BTreeMap<NodeId, NodeBytes>) -> Self {
-        let mut sizes = words::most_first(by_node);
-        let total = sizes.iter().fold(0u64, |total, (size, _)| total.saturating_add(*size));
-        let others = sizes.split_off(sizes.len().min(PARTS));
-        Self { shown: sizes, others, total }
+impl Memory {
+    /// None where it is not known.
+    pub(super) fn of(workload: &AuditedWorkload, locality: &Locality) -> Option<Self> {
+        let mut sizes = words::most_first(workload.bytes_by_numa.as_ref()?);
+        let cpu_nodes = &workload.numa_nodes;
+        let is_away = |(_, node): &&(u64, NodeId)| !locality.is_local(*node, cpu_nodes);
+        let (total, away) = (sum(&sizes), sum(sizes.iter().filter(is_away)));
+        let others = sizes.split_off(sizes.len().min(NAMED));
+        Some(Self { named: sizes, others, total, away: (!cpu_nodes.is_empty()).then_some(away) })
     }
-}
 
-/// All of its memory, for sorting; none where it is not known.
-pub(super) fn total(workload: &AuditedWorkload) -> Option<u64> {
-    workload.bytes_by_numa.as_ref().map(|by_node| Parts::of(by_node).total)
-}
-
-/// The cell of the table.
-pub(super) fn residency(workload: &AuditedWorkload, locality: &Locality) -> Markup {
-    let Some(by_node) = &workload.bytes_by_numa else { return html! { "?" } };
-    let parts = Parts::of(by_node);
-    if parts.total == 0 {
-        return html! { "-" };
+    pub(super) const fn total(&self) -> u64 {
+        self.total
     }
-    html! { (bar(&parts, workload, locality)) (in_words(&parts)) }
-}
 
-fn bar(parts: &Parts, workload: &AuditedWorkload, locality: &Locality) -> Markup {
-    let (mut near, mut far) = (String::new(), String::new());
-    let (mut before, mut start) = (0u64, 0);
-    for (size, node) in &parts.shown {
-        before = before.saturating_add(*size);
-        let end = scaled(before, parts.total, LENGTH);
-        // A gap on the right tells it from the next.
-        let width = (end - start).saturating_sub(1);
-        if width > 0 && locality.is_local(*node, &workload.numa_nodes) {
-            near.push_str(&piece(start, width, HEIGHT));
-        } else if width > 0 {
-            far.push_str(&piece(start, width, HEIGHT / 2));
+    /// The class of its cell, if there is something to draw.
+    pub(super) fn bar(&self) -> Option<String> {
+        let away = self.away.filter(|_| self.total > 0)?;
+        Some(class(steps(away, self.total)))
+    }
+
+    /// `1: 3.5 GiB, 0: 30 MiB`.
+    pub(super) fn in_words(&self) -> String {
+        if self.total == 0 {
+            return "-".into();
         }
-        start = end;
-    }
-    let rest = if parts.others.is_empty() { 0 } else { LENGTH - start };
-    html! {
-        svg.res viewBox={ "0 0 " (LENGTH) " " (HEIGHT) } preserveAspectRatio="none" aria-hidden="true" {
-            @if !near.is_empty() { path.near d=(near) {} }
-            @if !far.is_empty() { path.far d=(far) {} }
-            @if rest > 0 { path.rest d=(piece(start, rest, HEIGHT / 4)) {} }
+        let mut said: Vec<String> =
+            self.named.iter().map(|(size, node)| format!("{node}: {}", units::bytes(*size))).collect();
+        if !self.others.is_empty() {
+            let (number, bytes) = (units::count(self.others.len(), "other"), units::bytes(sum(&self.others)));
+            said.push(format!("{number}: {bytes}"));
         }
+        said.join(", ")
     }
 }
 
-/// A part of the bar that stands on its lower edge.
-fn piece(start: u32, width: u32, height: u32) -> String {
-    format!("M{start} {HEIGHT}v-{height}h{width}v{height}z")
+fn sum<'a>(sizes: impl IntoIterator<Item = &'a (u64, NodeId)>) -> u64 {
+    sizes.into_iter().fold(0, |total, (size, _)| total.saturating_add(*size))
+}
+
+fn class(steps: u64) -> String {
+    format!("m{steps}")
+}
+
+/// The nearest step; never none or all of them where it is neither.
+fn steps(away: u64, total: u64) -> u64 {
+    let (away, total) = (u128::from(away.min(total)), u128::from(total.max(1)));
+    let nearest = (away * u128::from(STEPS) * 2 + total) / (total * 2);
+    let nearest = u64::try_from(nearest).unwrap_or(STEPS);
+    if away == 0 || away == total { nearest } else { nearest.clamp(1, STEPS - 1) }
 }
 
 /// What the parts stand for.
 pub(super) fn legend() -> Markup {
-    let keys = [
-        ("near", HEIGHT, "memory near the workload's CPUs"),
-        ("far", HEIGHT / 2, "memory away from them"),
-        ("rest", HEIGHT / 4, "on many more nodes"),
-    ];
     html! {
         p.key {
-            @for (class, height, words) in keys {
-                span {
-                    svg.res viewBox={ "0 0 " (LENGTH) " " (HEIGHT) } preserveAspectRatio="none" aria-hidden="true" {
-                        path class=(class) d=(piece(0, LENGTH, height)) {}
-                    }
-                    (words)
-                }
+            @for (steps, words) in [(0, "memory near the workload's CPUs"), (STEPS, "memory away from them")] {
+                span { span class=(class(steps)) {} (words) }
             }
         }
     }
 }
 
-/// `1: 3.5 GiB, 0: 30 MiB`.
-fn in_words(parts: &Parts) -> String {
-    let mut said: Vec<String> =
-        parts.shown.iter().map(|(size, node)| format!("{node}: {}", units::bytes(*size))).collect();
-    if !parts.others.is_empty() {
-        let bytes = parts.others.iter().fold(0u64, |total, (size, _)| total.saturating_add(*size));
-        said.push(format!("{}: {}", units::count(parts.others.len(), "other"), units::bytes(bytes)));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_little_is_seen_and_so_is_what_is_left() {
+        for (away, total, expected) in [
+            (0, 0, 0),
+            (0, 1000, 0),
+            (1, 1000, 1),
+            (74, 1000, 1),
+            (75, 1000, 2),
+            (500, 1000, 10),
+            (999, 1000, 19),
+            (1000, 1000, 20),
+            (1, u64::MAX, 1),
+            (u64::MAX, u64::MAX, 20),
+        ] {
+            assert_eq!(steps(away, total), expected, "{away} of {total}");
+        }
     }
-    said.join(", ")
 }

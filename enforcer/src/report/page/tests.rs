@@ -125,6 +125,60 @@ fn sixty_four_nodes_and_two_thousand_containers_are_below_three_megabytes() {
     }
 }
 
+/// What a browser works through, for each row: the cells, and a link to the findings. A picture or a badge in each is what
+/// made a page of this size slow.
+#[test]
+fn a_row_of_the_large_page_is_its_cells_and_a_link() {
+    let elements = check(&render(&fixture::large(), None));
+    let mut rows = 0;
+    let mut rest = elements.as_slice();
+    while let Some(start) = rest.iter().position(|element| element.get("data-verdict").is_some()) {
+        rest = &rest[start + 1..];
+        let end = rest.iter().position(|element| !matches!(element.name.as_str(), "th" | "td" | "a"));
+        let names: Vec<&str> =
+            rest[..end.unwrap_or(rest.len())].iter().map(|element| element.name.as_str()).collect();
+        assert_eq!(names, ["th", "td", "a", "td", "td", "td", "td", "td", "td", "td"]);
+        rows += 1;
+    }
+    assert_eq!(rows, 2000);
+}
+
+/// On a screen the rows are no boxes of a table, and browsers differ in what they make of that.
+#[test]
+fn what_the_style_takes_from_the_table_its_roles_give_back() {
+    let elements = check(&render(&fixture::small(), None));
+    let start = elements.iter().position(|element| element.get("id") == Some("workloads")).unwrap();
+    let table = elements[start..].iter().take_while(|element| element.name != "h2");
+    let mut seen = std::collections::BTreeSet::new();
+    for element in table {
+        let role = match (element.name.as_str(), element.get("scope")) {
+            ("table", _) => "table",
+            ("caption", _) => "caption",
+            ("thead" | "tbody", _) => "rowgroup",
+            ("tr", _) => "row",
+            ("th", Some("col")) => "columnheader",
+            ("th", _) => "rowheader",
+            ("td", _) => "cell",
+            _ => continue,
+        };
+        assert_eq!(element.get("role"), Some(role), "{element:?}");
+        seen.insert(role);
+    }
+    assert_eq!(seen.len(), 7, "{seen:?}");
+}
+
+#[test]
+fn each_step_of_a_bar_has_a_style() {
+    for step in 0..=residency::STEPS {
+        let share = format!("{:.2}", 0.05 * f64::from(u32::try_from(step).unwrap()));
+        let share = share.trim_end_matches('0').trim_end_matches('.');
+        let share = if share == "0" { share } else { share.trim_start_matches('0') };
+        assert!(STYLE.contains(&format!(".m{step}{{--away:{share}}}")), "{step}: {share}");
+    }
+    let page = render(&fixture::large(), None);
+    assert!(page.contains("class=\"m20\"") || page.contains("class=\"m19\""), "nothing is away");
+}
+
 #[test]
 fn a_command_is_whole_or_not_there() {
     let mut audit = fixture::small();

@@ -2,6 +2,10 @@
 //!
 //! One table with a body per group, so that it reads in order without a script; with it, it can be sorted over all
 //! groups and filtered. Columns that hold sizes or shares carry the exact number for that, because the text is rounded.
+//!
+//! Thousands of rows have to stay light: a row is its cells, a link and nothing more (a test counts), and on a screen
+//! `page.css` lays rows out as boxes of their own, so that a browser skips those that are out of sight. That takes the meaning of
+//! a table from them in some browsers; the roles give it back.
 
 use std::{cmp::Reverse, collections::BTreeMap, fmt};
 
@@ -12,7 +16,11 @@ use enforcer_core::{
 };
 use maud::{Markup, html};
 
-use super::{name, residency, tall};
+use super::{
+    name,
+    residency::{self, Memory},
+    tall,
+};
 use crate::report::{text, units, words};
 
 /// Columns of a path in a tooltip.
@@ -79,14 +87,20 @@ pub(super) fn table(audit: &Audit) -> Markup {
         (residency::legend())
         (controls())
         (tall("Workloads", &html! {
-            table id="workloads" {
-                caption { "Workloads by the node of their CPUs, worst first" }
-                thead { tr {
-                    @for (title, sorts) in COLUMNS { th scope="col" data-sorts=(sorts) { (title) } }
+            table id="workloads" role="table" {
+                caption role="caption" { "Workloads by the node of their CPUs, worst first" }
+                thead role="rowgroup" { tr role="row" {
+                    @for (title, sorts) in COLUMNS {
+                        th scope="col" role="columnheader" data-sorts=(sorts) { (title) }
+                    }
                 } }
                 @for (home, rows) in &groups {
-                    tbody {
-                        tr.group { th scope="rowgroup" colspan=(COLUMNS.len()) { (heading(*home, rows)) } }
+                    tbody role="rowgroup" {
+                        tr.group role="row" {
+                            th scope="rowgroup" role="rowheader" colspan=(COLUMNS.len()) {
+                                (heading(*home, rows, &locality))
+                            }
+                        }
                         @for (place, workload) in rows { (row(*place, workload, &locality)) }
                     }
                 }
@@ -115,15 +129,15 @@ fn controls() -> Markup {
 }
 
 /// `node 1: 12 workloads, 1 misaligned, 11 aligned; 38 GiB`.
-fn heading(home: Home, rows: &[Row<'_>]) -> String {
+fn heading(home: Home, rows: &[Row<'_>], locality: &Locality) -> String {
     let mut counts: BTreeMap<Reverse<u8>, (usize, Verdict)> = BTreeMap::new();
     for (_, workload) in rows {
         counts.entry(Reverse(words::rank(workload.verdict))).or_insert((0, workload.verdict)).0 += 1;
     }
     let counts: Vec<String> =
         counts.values().map(|(number, of)| format!("{number} {}", words::verdict(*of))).collect();
-    let bytes =
-        rows.iter().filter_map(|(_, workload)| residency::total(workload)).fold(0, u64::saturating_add);
+    let memory = rows.iter().filter_map(|(_, workload)| Memory::of(workload, locality));
+    let bytes = memory.map(|memory| memory.total()).fold(0, u64::saturating_add);
     let total = units::count(rows.len(), "workload");
     format!("{home}: {total}, {}; {}", counts.join(", "), units::bytes(bytes))
 }
@@ -133,26 +147,29 @@ fn row(place: usize, workload: &AuditedWorkload, locality: &Locality) -> Markup 
     let path = text::fit(workload.cgroup.as_str(), PATH);
     let share = |share: Option<f64>| share.map(|share| format!("{share:.4}"));
     let traffic = workload.traffic.as_ref();
+    let memory = Memory::of(workload, locality);
     html! {
-        tr id={ "w" (place) } data-verdict=(verdict) {
-            th scope="row" title=(path) { (name(&workload.name)) }
-            td data-n=(words::rank(workload.verdict)) {
-                span class={ "v " (verdict) } { (verdict) }
+        tr role="row" id={ "w" (place) } data-verdict=(verdict) {
+            th scope="row" role="rowheader" title=(path) { (name(&workload.name)) }
+            td role="cell" data-n=(words::rank(workload.verdict)) {
+                (verdict)
                 @if !workload.findings.is_empty() {
-                    " " a href={ "#" (super::findings::anchor(place)) } {
+                    ", " a href={ "#" (super::findings::anchor(place)) } {
                         (units::count(workload.findings.len(), "finding"))
                     }
                 }
             }
-            td { (words::origin(&workload.origin)) }
-            td { (words::owner(workload)) }
-            td { (workload.cpus.as_ref().map_or_else(|| "?".into(), |cpus| units::ids(cpus, 24))) }
-            td { (units::ids(&workload.numa_nodes, 16)) }
-            td data-n=[residency::total(workload)] { (residency::residency(workload, locality)) }
-            td.n data-n=[share(workload.remote_residency)] {
+            td role="cell" { (words::origin(&workload.origin)) }
+            td role="cell" { (words::owner(workload)) }
+            td role="cell" { (workload.cpus.as_ref().map_or_else(|| "?".into(), |cpus| units::ids(cpus, 24))) }
+            td role="cell" { (units::ids(&workload.numa_nodes, 16)) }
+            td role="cell" class=[memory.as_ref().and_then(Memory::bar)] data-n=[memory.as_ref().map(Memory::total)] {
+                (memory.map_or_else(|| "?".into(), |memory| memory.in_words()))
+            }
+            td role="cell" data-n=[share(workload.remote_residency)] {
                 (workload.remote_residency.map_or_else(|| "?".into(), units::percent))
             }
-            td.n data-n=[share(traffic.map(|traffic| traffic.remote_ratio))] {
+            td role="cell" data-n=[share(traffic.map(|traffic| traffic.remote_ratio))] {
                 @match traffic {
                     Some(traffic) => { (units::percent(traffic.remote_ratio)) " " (source(traffic.source)) }
                     None => { "n/a" }

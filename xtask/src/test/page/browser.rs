@@ -101,6 +101,18 @@ impl Browser {
         tasks["value"].as_f64().context("a time of tasks that is no number")
     }
 
+    /// Role and name that a screen reader is told of the first element that a CSS selector finds; none where it is told of nothing.
+    pub(super) fn told(&self, selector: &str) -> Result<Option<(String, String)>> {
+        let document = self.devtools("DOM.getDocument", &json!({ "depth": 0 }))?;
+        let wanted = json!({ "nodeId": document["root"]["nodeId"], "selector": selector });
+        let found = self.devtools("DOM.querySelector", &wanted)?;
+        let wanted = json!({ "nodeId": found["nodeId"], "fetchRelatives": false });
+        let tree = self.devtools("Accessibility.getPartialAXTree", &wanted)?;
+        let node = &tree["nodes"][0];
+        let text = |key: &str| node[key]["value"].as_str().unwrap_or_default().to_owned();
+        Ok((node["ignored"] == false).then(|| (text("role"), text("name"))))
+    }
+
     /// A window of that size, in pixels.
     pub(super) fn resize(&self, width: u32, height: u32) -> Result<()> {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });

@@ -2,7 +2,8 @@
 //!
 //! The product writes the page of a machine with 64 nodes and 2,000 containers (`large_machine`), and a daemon on this host
 //! serves its own; both are loaded, sorted, filtered, made dark and narrow, and printed. What is wrong is what people would
-//! see: an error in the console, an order that does not change, text that is too pale, a page wider than its window.
+//! see: an error in the console, an order that does not change, text that is too pale, a page wider than its window; or hear, where
+//! what is out of sight is not told to a screen reader.
 //! Each check counts one. Pictures for people are left in `target/page`. Times are told and not judged: the machine may be
 //! busy. Without a browser it fails.
 
@@ -17,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use self::browser::Browser;
@@ -33,6 +34,10 @@ use crate::{
 const LARGEST: usize = 3_000_000;
 /// Least contrast of text with what is behind it (WCAG 2.2, 1.4.3).
 const CONTRAST: f64 = 4.5;
+/// Looks at a page that is being laid out, ten in a second.
+const PATIENCE: usize = 600;
+/// More rows than a page of paper has.
+const ROWS_OF_PAPER: usize = 80;
 /// Enter and space, as `WebDriver` names keys.
 const ENTER: &str = "\u{e007}";
 const SPACE: &str = " ";
@@ -57,11 +62,12 @@ pub(super) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
     browser.resize(1400, 1000)?;
     browser.open(&format!("file://{}", file.display()))?;
     let page = Page { browser, pictures };
-    let checks: [(&str, Check); 10] = [
+    let checks: [(&str, Check); 11] = [
         ("loads", Page::loads),
         ("keeps hostile names as text", Page::keeps_names_as_text),
         ("sorts by click", Page::sorts_by_click),
         ("sorts by keyboard", Page::sorts_by_keyboard),
+        ("is told to screen readers as a whole", Page::is_told),
         ("filters", Page::filters),
         ("leads from a finding to its row", Page::leads_to_rows),
         ("is as dark and as clear as asked", Page::is_clear),
@@ -141,12 +147,17 @@ impl Page {
             seen == serde_json::json!([ROWS, large_machine::NODES, false]),
             "rows, nodes, controls: {seen}"
         );
+        let elements = self.script("return document.querySelectorAll('*').length;")?;
+        println!("page: {elements} elements");
         let times = self.script(
             "const timing = performance.getEntriesByType('navigation')[0];
             return [timing.domInteractive, timing.loadEventEnd].map(Math.round);",
         )?;
         println!("page: parsed after {} ms, loaded and drawn after {} ms", times[0], times[1]);
-        println!("page: of that {:.0} ms of a CPU", self.browser.cpu_seconds()? * 1e3);
+        println!(
+            "page: {:.0} ms of a CPU, with what is laid out later, so far",
+            self.browser.cpu_seconds()? * 1e3
+        );
         self.picture("light", "machine")?;
         self.picture("light", "by-node")?;
         self.picture("light", "findings")
@@ -171,8 +182,10 @@ impl Page {
 
     fn sorts_by_click(&self) -> Result<()> {
         let before = self.rows()?;
+        self.laid_out()?;
         let took = self.script(
             "const button = document.querySelectorAll('#workloads thead button')[7];
+            document.getElementById('by-node').scrollIntoView(); document.body.offsetHeight;
             const begun = performance.now(); button.click(); document.body.offsetHeight;
             return Math.round(performance.now() - begun);",
         )?;
@@ -199,6 +212,38 @@ impl Page {
         ensure!(up.first() == down.last() && up.first() != down.first(), "the order is the same");
         self.browser.keys("#regroup", ENTER)?;
         Ok(())
+    }
+
+    /// What is out of sight as well, and also after it was sorted.
+    fn is_told(&self) -> Result<()> {
+        self.laid_out()?;
+        let last = "#workloads tbody:last-of-type tr:last-of-type";
+        for (selector, role) in [
+            ("#workloads".to_owned(), "table"),
+            (format!("{last} th"), "rowheader"),
+            (format!("{last} td"), "cell"),
+            ("#workloads thead th".to_owned(), "columnheader"),
+            ("#findings article:last-of-type h3".to_owned(), "heading"),
+        ] {
+            let told = self.browser.told(&selector)?;
+            let (is, name) = told.with_context(|| format!("{selector} is not told"))?;
+            ensure!(is == role && !name.is_empty(), "{selector} is a {is} with the name {name:?}");
+        }
+        Ok(())
+    }
+
+    /// Waits until the browser has laid out what is out of sight.
+    fn laid_out(&self) -> Result<()> {
+        for _ in 0..PATIENCE {
+            let rest = self.script(
+                "return document.querySelectorAll('.tall:not(.seen), article:not(.seen), #workloads tbody tr:not(.seen)').length;",
+            )?;
+            if rest == 0 {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        bail!("rows are not laid out after {PATIENCE} looks")
     }
 
     fn filters(&self) -> Result<()> {
@@ -272,6 +317,10 @@ impl Page {
         self.browser.print(&path)?;
         let printed = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
         ensure!(printed.starts_with(b"%PDF"), "{} is no PDF", path.display());
+        let text = String::from_utf8_lossy(&printed);
+        let pages = text.matches("/Type /Page").count() - text.matches("/Type /Pages").count();
+        println!("page: {pages} pages of paper");
+        ensure!(pages > ROWS / ROWS_OF_PAPER, "{pages} pages: rows are missing");
         Ok(())
     }
 
