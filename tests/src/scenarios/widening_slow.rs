@@ -20,9 +20,12 @@ use anyhow::{Context, Result, bail, ensure};
 use super::widening::{LIMIT, at_home, node_free_mebibytes};
 use crate::{cgroup::Cgroup, hog::Hog, process::Running};
 
-/// Parts of what moves elsewhere, and MiB of each: half of them are on each of the slower nodes, which have room for more.
+/// Most parts of what moves elsewhere, and MiB of each: half of them are on each of the slower nodes, which have room for more.
 const PARTS: usize = 8;
 const MOVED: usize = 60;
+
+/// So long a write should take at least, where there are parts enough.
+const WANTED: Duration = Duration::from_secs(4);
 
 /// Where a write takes less than this although all of it is moving, nothing can be shown: somebody who grows gets a node 2 s before
 /// the own ones are full, and is slowed down when less is left than a write took before, which must be under way by then.
@@ -34,6 +37,16 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Threads of the daemon that write for a widening are called so.
 const WRITER: &str = "widening-write";
 
+/// A part on one of the slower nodes. Nothing touches it while it moves.
+fn part(index: usize) -> Result<(Cgroup, Running)> {
+    let at = if index.is_multiple_of(2) { "2" } else { "3" };
+    let cgroup = Cgroup::with_cpuset(&format!("/work/elsewhere{index}"), "2-3", at)?;
+    let folder = cgroup.folder();
+    let hog =
+        Hog { cgroup: folder, mebibytes: MOVED, threads: 1, pause_ms: 600_000, mebibytes_per_second: 0 };
+    Ok((cgroup, Running::hog_of(&hog)?))
+}
+
 /// Memory on the slower nodes.
 pub(super) struct Elsewhere {
     parts: Vec<(Cgroup, Running)>,
@@ -41,22 +54,18 @@ pub(super) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Puts it there, and measures how long a write takes while it moves.
+    /// Puts as many parts there as it takes, and measures how long a write takes while they move.
     pub(super) fn new() -> Result<Self> {
-        let part = |index: usize| -> Result<_> {
-            let at = if index.is_multiple_of(2) { "2" } else { "3" };
-            let cgroup = Cgroup::with_cpuset(&format!("/work/elsewhere{index}"), "2-3", at)?;
-            let folder = cgroup.folder();
-            let hog = Hog {
-                cgroup: folder,
-                mebibytes: MOVED,
-                threads: 1,
-                pause_ms: 600_000,
-                mebibytes_per_second: 0,
-            };
-            Ok((cgroup, Running::hog_of(&hog)?))
-        };
-        let parts = (0..PARTS).map(part).collect::<Result<_>>()?;
+        let first = part(0)?;
+        let begun = Instant::now();
+        first.0.write("cpuset.mems", "3")?;
+        first.0.write("cpuset.mems", "2")?;
+        let each = (begun.elapsed().as_millis() / 2).max(1);
+        let wanted = usize::try_from(WANTED.as_millis().div_ceil(each)).unwrap_or(PARTS) + 1;
+        let mut parts = vec![first];
+        for index in 1..wanted.clamp(2, PARTS) {
+            parts.push(part(index)?);
+        }
         let mut elsewhere = Self { parts, takes: Duration::ZERO };
         let nobody = at_home("/work/nobody", 0)?;
         let moving = elsewhere.moving()?;
