@@ -3,7 +3,7 @@
 //!
 //! A write of `cpuset.mems` takes effect early and returns late: it waits for page faults of each task in turn, and for
 //! pages of other cgroups that are being moved (kernel/cgroup/cpuset.c, `cpuset_write_resmask` flushes one workqueue of all). So
-//! nobody waits for a write before the next one.
+//! nobody waits for a write before the next one, not even for that of a cgroup above ([`top_down`]).
 //!
 //! Opened like every cpuset that is written ([`super::cpuset`]): beneath the root of the hierarchy and through no symlink. A descriptor
 //! of a cgroup that has ended fails with `ENODEV`, whatever has its name now.
@@ -13,6 +13,8 @@
 //! fails; then they are opened anew ([`MemsFiles::forget`]).
 //!
 //! Never: an empty set; a write for which no original is in the journal, which whoever hands in a file sees to.
+
+mod top_down;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,13 +29,19 @@ use std::{
 use enforcer_core::{set::NodeSet, widening::Guarded, workload::CgroupPath};
 use rustix::fs::{Mode, OFlags};
 
+use self::top_down::Mems;
 use super::cpuset::{CpusetError, CpusetFile, CpusetTree};
+
+/// Most bytes that are read of a file: of 1,024 nodes every other one is less. What is longer is waited for.
+const LONGEST: usize = 2_560;
 
 /// The file of one cgroup, held open.
 #[derive(Debug)]
 pub struct MemsFile {
     path: PathBuf,
     file: File,
+    /// The same for reading: the kernel lets nobody read by a descriptor while somebody writes by it.
+    read: File,
 }
 
 impl MemsFile {
@@ -42,13 +50,18 @@ impl MemsFile {
         let cpuset = tree.open(cgroup)?;
         let name = CpusetFile::Mems.name();
         let path = cpuset.path().join(name);
-        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        match rustix::fs::openat(cpuset.dir(), name, flags, Mode::empty()) {
-            Ok(file) => Ok(Self { path, file: file.into() }),
+        let open = |mode: OFlags| {
+            let flags = mode | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            rustix::fs::openat(cpuset.dir(), name, flags, Mode::empty())
+        };
+        match open(OFlags::WRONLY).and_then(|file| Ok((file, open(OFlags::RDONLY)?))) {
+            Ok((file, read)) => Ok(Self { path, file: file.into(), read: read.into() }),
             Err(errno) => Err(CpusetError::Open { path, cause: errno.into() }),
         }
     }
+}
 
+impl Mems for MemsFile {
     fn write(&self, text: &str) -> Result<(), String> {
         let failed =
             |cause: &dyn std::fmt::Display| format!("writing {text:?} to {}: {cause}", self.path.display());
@@ -61,6 +74,13 @@ impl MemsFile {
             Ok(count) => Err(failed(&format_args!("only {count} bytes were taken"))),
             Err(error) => Err(failed(&error)),
         }
+    }
+
+    fn has(&self, mems: &NodeSet) -> bool {
+        let mut buffer = [0; LONGEST];
+        let text = self.read.read_at(&mut buffer, 0).ok().and_then(|count| buffer.get(..count));
+        let held = text.and_then(|text| str::from_utf8(text).ok()?.trim().parse().ok());
+        held.is_some_and(|held: NodeSet| !mems.is_empty() && mems.is_subset(&held))
     }
 }
 
@@ -141,8 +161,7 @@ impl MemsWrite {
             move || {
                 let taken = slot.lock().ok().and_then(|mut slot| slot.take());
                 if let Some((write, done)) = taken {
-                    let result = write.carry_out();
-                    done(write.cgroup, result);
+                    done(write.cgroup, top_down::write(write.files));
                 }
             }
         };
@@ -151,10 +170,6 @@ impl MemsWrite {
         if spawned.is_err() {
             again();
         }
-    }
-
-    fn carry_out(&self) -> Result<(), String> {
-        self.files.iter().try_for_each(|(file, mems)| file.write(&mems.to_string()))
     }
 }
 

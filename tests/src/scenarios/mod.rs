@@ -40,6 +40,7 @@ mod unit;
 mod widening;
 mod widening_back;
 mod widening_brake;
+mod widening_line;
 mod widening_relief;
 mod widening_slow;
 mod workloads;
@@ -171,6 +172,10 @@ pub const ALL: &[Scenario] = &[
     Scenario {
         only_by_name: true,
         ..long("widen-brake-killed", "hmat", BALANCING_OFF, widening_brake::outlives_nobody)
+    },
+    Scenario {
+        only_by_name: true,
+        ..long("widen-head-of-line", "hmat", BALANCING_OFF, widening_line::is_not_waited_for)
     },
     Scenario {
         only_by_name: true,

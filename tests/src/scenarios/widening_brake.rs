@@ -1,8 +1,8 @@
 //! Is a workload slowed down that fills its memory faster than a node is added, and does it go on whatever becomes of the daemon?
 //!
-//! A brake lasts as long as the write that it waits for, which is seconds while somebody else's pages are moved
-//! ([`super::widening_slow`]). The control of the killed daemon is one whose watching process was killed as well: then the workload
-//! stands still until somebody comes.
+//! A brake lasts as long as the write that it waits for, half a second at most; a write takes longer while somebody else's pages are
+//! moved ([`super::widening_slow`]), and it is seen that one is under way. The control of the killed daemon is one whose watching
+//! process was killed as well: then the workload stands still until somebody comes.
 
 use std::{fs, thread::sleep, time::Duration, time::Instant};
 
@@ -10,9 +10,11 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
-    widening::{END, Fate, LIMIT, at_home, fate, guarding, kills, mebibytes_on},
+    widening::{END, Fate, LIMIT, fate, guarding, kills, mebibytes_on},
     widening_relief::words,
-    widening_slow::{Elsewhere, GROWN, Moving, RATE, closely, filler, joined, soon_full},
+    widening_slow::{
+        Elsewhere, GROWN, Moving, RATE, closely, filler, growing, mebibytes_of, sleeper, writes_under_way,
+    },
 };
 use crate::{
     cgroup::Cgroup,
@@ -34,47 +36,63 @@ const DEMOTION: &str = "/sys/kernel/mm/numa/demotion_enabled";
 /// Longer than a brake is ever to last.
 const STILL: Duration = Duration::from_secs(4);
 
-/// A daemon that may slow this one down, and has seen that a write can take long.
-fn braking(cgroup: &Cgroup, keys: &str, elsewhere: &mut Elsewhere) -> Result<Daemon> {
-    let other = at_home(&format!("{}-before", cgroup.path()), 0)?;
-    let daemon = Daemon::start_with("enforce", &format!("{}{keys}", product::rules(&[cgroup, &other])))?;
+/// Where the one who is slowed down is, on one CPU of node 0. Nobody runs there yet: it would be widened with the other one.
+fn at_work(path: &str) -> Result<Cgroup> {
+    Cgroup::with_cpuset(path, "0", "0")
+}
+
+/// A daemon that may slow this one down, and has seen how long a write can take.
+fn braking(cgroup: &Cgroup, keys: &str, elsewhere: &Elsewhere) -> Result<Daemon> {
+    let other = Cgroup::with_cpuset(&format!("{}-before", cgroup.path()), "1", "0")?;
+    let _sleeper = sleeper(&other)?;
+    let rules = product::rules(&[cgroup, &other]).replace("cpus = 2", "cpus = 1");
+    let daemon = Daemon::start_with("enforce", &format!("{rules}{keys}"))?;
     wait::until("somebody watches over the brake", LIMIT, || {
         Ok((daemon.value("numa_enforcer_memory_brake_watched")? == Some(1.0)).then_some(()))
     })?;
-    let hog = Running::growing(&other, GROWN, RATE)?;
-    soon_full()?;
-    joined(elsewhere.moving())?;
-    closely("it was widened", || Ok((other.cpuset()?.1 == "0-1").then_some(())))?;
+    // Guarded is who was seen in a turn.
+    daemon.metrics_after_ticks(2)?;
+    let hog = growing(&other, RATE)?;
+    let moving = elsewhere.moving()?;
+    closely("a node is asked for", || Ok((writes_under_way(daemon.pid())? > 0).then_some(())))?;
+    closely("it was added", || Ok((writes_under_way(daemon.pid())? == 0).then_some(())))?;
+    moving.end()?;
     hog.kill()?;
     Ok(daemon)
 }
 
-/// A hog that fills node 0, while pages of others are moved: returns when it is slowed down, with MiB per second by which it grew
-/// before.
+/// A hog that is slowed down just now.
+struct Slowed {
+    hog: Running,
+    /// The write that is waited for waits for this.
+    moving: Moving,
+    /// MiB per second by which it grew before.
+    rate: f64,
+}
+
+/// A hog that fills node 0 while pages of others are moved: returns when it is slowed down.
 fn slowed_down(
-    cgroup: &Cgroup,
+    checks: &mut Checks,
+    (daemon, cgroup): (&Daemon, &Cgroup),
     (file, before): (&str, &str),
-    elsewhere: &mut Elsewhere,
-) -> Result<(Running, Moving, f64)> {
-    let hog = Running::growing(cgroup, GROWN, RATE)?;
-    closely("it grows", || Ok((mebibytes_of(cgroup)? > 10.0).then_some(())))?;
+    elsewhere: &Elsewhere,
+) -> Result<Slowed> {
+    let _sleeper = sleeper(cgroup)?;
+    daemon.metrics_after_ticks(2)?;
+    let hog = growing(cgroup, RATE)?;
     let (begun, had) = (Instant::now(), mebibytes_of(cgroup)?);
-    soon_full()?;
-    let rate = (mebibytes_of(cgroup)? - had) / begun.elapsed().as_secs_f64();
-    let write = elsewhere.moving();
+    let moving = elsewhere.moving()?;
     closely("it is slowed down", || Ok((cgroup.read(file)? != before).then_some(())))?;
-    Ok((hog, write, rate))
+    let rate = (mebibytes_of(cgroup)? - had) / begun.elapsed().as_secs_f64();
+    let under_way = writes_under_way(daemon.pid())?;
+    checks.equal(format!("{}: writes under way when it is slowed down", cgroup.path()), 1, under_way);
+    Ok(Slowed { hog, moving, rate })
 }
 
 /// How long it takes until a file holds this again.
 fn until_it_holds(cgroup: &Cgroup, file: &str, value: &str) -> Result<Duration> {
     let begun = Instant::now();
     closely("it goes on", || Ok((cgroup.read(file)? == value).then_some(begun.elapsed())))
-}
-
-fn mebibytes_of(cgroup: &Cgroup) -> Result<f64> {
-    let bytes: f64 = cgroup.read("memory.current")?.parse().context("read memory.current")?;
-    Ok(bytes / f64::from(1 << 20))
 }
 
 fn signal(pid: u32, signal: Signal) -> Result<()> {
@@ -96,19 +114,22 @@ fn watchdog() -> Result<u32> {
 
 /// Scenario 17.
 pub(super) fn outlives_nobody(checks: &mut Checks) -> Result<()> {
-    let mut elsewhere = Elsewhere::new()?;
+    let elsewhere = Elsewhere::new()?;
+    checks
+        .note("seconds that a write takes while pages of others are moved", &elsewhere.takes().as_secs_f64());
     let _filler = filler()?;
     for (index, what) in ["killed", "control"].iter().enumerate() {
-        let cgroup = at_home(&format!("/work/braked{index}"), 0)?;
-        let daemon = braking(&cgroup, FREEZE, &mut elsewhere)?;
-        let (mut hog, write, _rate) = slowed_down(&cgroup, ("cgroup.freeze", "0"), &mut elsewhere)?;
+        let cgroup = at_work(&format!("/work/braked{index}"))?;
+        let daemon = braking(&cgroup, FREEZE, &elsewhere)?;
+        let Slowed { mut hog, moving, .. } =
+            slowed_down(checks, (&daemon, &cgroup), ("cgroup.freeze", "0"), &elsewhere)?;
         let pid = daemon.pid();
         if *what == "killed" {
             signal(pid, Signal::KILL)?;
             let took = until_it_holds(&cgroup, "cgroup.freeze", "0")?;
             checks.below(format!("{what}: seconds until it goes on"), 2.0, Some(took.as_secs_f64()));
             daemon.process().kill()?;
-            joined(write)?;
+            moving.end()?;
         } else {
             // It must not see that nobody watches any more before it is killed.
             signal(pid, Signal::STOP)?;
@@ -116,7 +137,7 @@ pub(super) fn outlives_nobody(checks: &mut Checks) -> Result<()> {
             daemon.process().kill()?;
             sleep(STILL);
             checks.equal(format!("{what}: it stands still"), "1".to_owned(), cgroup.read("cgroup.freeze")?);
-            joined(write)?;
+            moving.end()?;
             let daemon = guarding(&[&cgroup], "")?;
             checks.holds("the next daemon says so", Daemon::printed().contains("is released"), "not told");
             checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(END)?);
@@ -131,12 +152,15 @@ pub(super) fn outlives_nobody(checks: &mut Checks) -> Result<()> {
 
 /// Scenario 16.
 pub(super) fn slows_down(checks: &mut Checks) -> Result<()> {
-    let mut elsewhere = Elsewhere::new()?;
+    let elsewhere = Elsewhere::new()?;
+    checks
+        .note("seconds that a write takes while pages of others are moved", &elsewhere.takes().as_secs_f64());
     let _filler = filler()?;
-    let cgroup = at_home("/work/high", 0)?;
+    let cgroup = at_work("/work/high")?;
     cgroup.write("memory.high", ITS_HIGH)?;
-    let daemon = braking(&cgroup, HIGH, &mut elsewhere)?;
-    let (mut hog, write, rate) = slowed_down(&cgroup, ("memory.high", ITS_HIGH), &mut elsewhere)?;
+    let daemon = braking(&cgroup, HIGH, &elsewhere)?;
+    let Slowed { mut hog, moving, rate } =
+        slowed_down(checks, (&daemon, &cgroup), ("memory.high", ITS_HIGH), &elsewhere)?;
     let had = mebibytes_of(&cgroup)?;
     let lasted = until_it_holds(&cgroup, "memory.high", ITS_HIGH)?;
     let took = mebibytes_of(&cgroup)? - had;
@@ -144,7 +168,7 @@ pub(super) fn slows_down(checks: &mut Checks) -> Result<()> {
     checks.above("control: MiB per second that it takes before", 5.0, Some(rate));
     checks.below("MiB per second that it takes meanwhile", rate / 2.0, Some(took / lasted.as_secs_f64()));
     checks.equal("it does not stand still", "0".to_owned(), cgroup.read("cgroup.freeze")?);
-    joined(write)?;
+    moving.end()?;
     checks.equal("it lives", Fate::Lives, fate(&mut hog, GROWN)?);
     checks.equal("oom and oom_kill", [0, 0], kills(&cgroup)?);
     let on = mebibytes_on(&hog)?;
