@@ -408,8 +408,10 @@ impl Engine {
 
     /// Gives all of their memory to those whose cold start is over; before it is decided where everybody should be.
     fn end_cold_starts(&mut self, workloads: &[Workload], model: &Model, sample: &Sample, now_ns: u64) {
+        // Also while nothing is done about it: who says it must not wait for room to say more.
+        let ready = &self.exposure.ready(&self.placed);
         if self.writes() && self.gate.paused().is_none() {
-            let seen = cold_start::Seen { workloads, model, sample, before: self.before.as_ref() };
+            let seen = cold_start::Seen { workloads, model, sample, before: self.before.as_ref(), ready };
             cold_start::turn(&mut self.placed.lock(), &mut self.cold_starts, seen, now_ns);
         }
     }
