@@ -45,7 +45,7 @@ use enforcer_core::{
     sample::Sample,
     set::NodeSet,
     topology::Topology,
-    widening::{Guarded, Narrowing},
+    widening::{Guarded, Narrowing, Relieved},
     workload::{CgroupPath, Workload},
 };
 
@@ -555,7 +555,12 @@ impl Engine {
         for (subject, record) in widening.take_records(workloads) {
             self.decisions().note(subject, record);
         }
-        Some(WideningReport { waiting, ..widening.report() })
+        let mut report = WideningReport { waiting, ..widening.report() };
+        let cold = self.demotion.relieved();
+        if cold > 0 {
+            report.relieved(Relieved::Cold, cold);
+        }
+        Some(report)
     }
 
     /// May the actuator write? If not nothing is set in answers to a runtime either.
