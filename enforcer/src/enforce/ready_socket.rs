@@ -1,6 +1,6 @@
 //! A socket in the directory that a container has mounted, over which it says that it is ready.
 //!
-//! Problem: only a program itself knows when it has loaded what it seldom needs. Idea: what sd_notify(3) sends, and many servers
+//! Problem: only a program itself knows when it has loaded what it seldom needs. Idea: what `sd_notify(3)` sends, and many servers
 //! send already, a datagram with the line `READY=1`. Each container has a socket of its own, so nothing has to be proved:
 //! whoever can send has that directory mounted. The mount is read-only, which keeps nobody from sending.
 //!
@@ -32,7 +32,7 @@ const HEARD: &str = "ready";
 const NEXT: &str = ".notify";
 /// What is said, among other lines or alone.
 const READY: &[u8] = b"READY=1";
-/// Most messages that are read at once: above what the kernel lets wait (net.unix.max_dgram_qlen, 10).
+/// Most messages that are read at once: above what the kernel lets wait (`net.unix.max_dgram_qlen`, 10).
 const MOST: usize = 32;
 /// Most bytes of one that are read.
 const LONGEST: usize = 4096;
