@@ -481,7 +481,7 @@ fn widen_memory(engine: &mut Engine, host: &HostRoot, layout: &CgroupLayout, sta
         Box::new(move || scratch::is_on(&host))
     };
     let brake = BrakeParts { record, boot_id: read_boot_id(host), demotes: demotion };
-    match Widening::start(senses, relief, brake, tree, engine.gate()) {
+    match Widening::start(senses, relief, brake, tree, engine.gate(), engine.demotion()) {
         Ok(widening) => engine.set_widening(widening),
         Err(error) => {
             let effect = "workloads whose memory nodes are full are not widened";

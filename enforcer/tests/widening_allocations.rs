@@ -18,7 +18,7 @@ use std::{
 
 use enforcer::{
     enforce::cpuset::CpusetTree,
-    engine::{BrakeParts, Gate, ReliefSenses, Senses, Widening},
+    engine::{BrakeParts, Demotion, Gate, ReliefSenses, Senses, Widening},
     host::HostRoot,
     observe::{MemoryLimits, PressureTap, Rooms, Tenants},
 };
@@ -135,7 +135,8 @@ fn a_look_while_all_is_calm_allocates_nothing() {
     let tree = CpusetTree::new(root.join("cgroup"), true);
     let record = Err("nobody is slowed down here".to_owned());
     let brake = BrakeParts { record, boot_id: None, demotes: Box::new(|| false) };
-    let widening = Widening::start(senses, relief, brake, tree, Gate::default()).unwrap();
+    let widening =
+        Widening::start(senses, relief, brake, tree, Gate::default(), Demotion::default()).unwrap();
 
     let machine = Machine::new().sockets(2).build();
     let home: NodeSet = [NodeId(0)].into_iter().collect();

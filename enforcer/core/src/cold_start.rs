@@ -4,9 +4,9 @@
 //! lies where it may stay. A time alone is a guess: a start that is quicker pays for slow memory until it is up, and one that
 //! needs more than slow memory has ends with the OOM killer.
 //!
-//! Idea: the first of several signs ends it. The time that was asked for is up; its memory has stopped growing; it
-//! keeps reading pages that the kernel would bring to faster memory if it might; or little is left of the slow memory
-//! itself. The end is [`warm`]: nodes are added and none is taken away, so no page moves.
+//! Idea: the first of several signs ends it. The time that was asked for is up; it says itself that it is ready; its memory
+//! has stopped growing; it keeps reading pages that the kernel would bring to faster memory if it might; or little is left of
+//! the slow memory itself. The end is [`warm`]: nodes are added and none is taken away, so no page moves.
 //!
 //! Terminology. A *cold start* is what the grant says of it ([`crate::place::ColdStart`]): until when, and which nodes then. It is *wanted*
 //! on fast memory when hinting faults cover a tenth of it in a second, twice in succession: while a
@@ -35,6 +35,8 @@ const WANTED_LOOKS: u32 = 2;
 pub enum Over {
     /// The time that was asked for is up.
     Time,
+    /// It has said so itself.
+    Ready,
     /// Its memory has stopped growing.
     Still,
     /// It keeps touching what it has.
@@ -47,6 +49,7 @@ impl fmt::Display for Over {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Time => "its time is up",
+            Self::Ready => "it has said that it is ready",
             Self::Still => "its memory has stopped growing",
             Self::Wanted => "it keeps touching what it has",
             Self::Short => "less than 8 % of the slow memory is free",
@@ -57,6 +60,8 @@ impl fmt::Display for Over {
 /// What was seen of one that is starting; absent where it is not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Look {
+    /// It has said that it is ready.
+    pub is_ready: bool,
     /// Its memory, in bytes.
     pub resident_bytes: Option<u64>,
     /// Bytes of it that hinting faults covered in the latest second.
@@ -132,6 +137,7 @@ impl Course {
         [
             (age >= after, Over::Time),
             (is_short, Over::Short),
+            (look.is_ready, Over::Ready),
             (is_still, Over::Still),
             (is_wanted, Over::Wanted),
         ]
@@ -226,6 +232,9 @@ mod tests {
         assert_eq!(ends(60, nothing), Some((60, Over::Time)), "nothing cannot have stopped growing");
         let at_once = |_| Look { resident_bytes: Some(MIB), ..Look::default() };
         assert_eq!(ends(60, at_once), Some((10, Over::Still)), "it may only wait to be asked");
+        let says = |second: u64| Look { is_ready: second >= 3, ..grows(second) };
+        assert_eq!(ends(60, says), Some((3, Over::Ready)), "whatever its memory does");
+        assert_eq!(ends(2, says), Some((2, Over::Time)));
     }
 
     #[test]
@@ -263,13 +272,13 @@ mod tests {
         fn it_ends_once_and_in_time(
             after in 1u64..100,
             looks in prop::collection::vec(
-                (prop::option::of(0u64..1 << 40), prop::option::of(0u64..1 << 40),
+                (prop::bool::weighted(0.01), prop::option::of(0u64..1 << 40), prop::option::of(0u64..1 << 40),
                  prop::option::of((0u64..1 << 40, 0u64..1 << 40))),
                 100..101,
             ),
         ) {
-            let looks = looks.into_iter().map(|(resident_bytes, touched_bytes_per_second, slow)| {
-                Look { resident_bytes, touched_bytes_per_second, slow }
+            let looks = looks.into_iter().map(|(is_ready, resident_bytes, touched_bytes_per_second, slow)| {
+                Look { is_ready, resident_bytes, touched_bytes_per_second, slow }
             });
             let (second, why) = course(after, looks).unwrap();
             prop_assert!(second <= after && (why != Over::Time || second == after));

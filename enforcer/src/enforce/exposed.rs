@@ -19,6 +19,7 @@ use std::{
 use rustix::fs::OFlags;
 use thiserror::Error;
 
+use super::ready_socket::ReadySocket;
 use crate::{
     file_error::{FileError, failed},
     host::read_text,
@@ -39,6 +40,8 @@ pub struct Exposed {
     dir: PathBuf,
     /// What each container reads now; empty where that is not known.
     texts: BTreeMap<String, String>,
+    /// Where those are heard that may say that they are ready.
+    ready: BTreeMap<String, ReadySocket>,
 }
 
 /// A container does not read what it should.
@@ -66,7 +69,7 @@ impl Exposed {
                 texts.insert(id.to_owned(), text);
             }
         }
-        Ok(Self { dir, texts })
+        Ok(Self { dir, texts, ready: BTreeMap::new() })
     }
 
     /// Makes the directory of a container that is about to be made; returns its path, to be mounted.
@@ -89,8 +92,34 @@ impl Exposed {
         Ok(())
     }
 
+    /// From now on a container can say that it is ready. One without a directory has nothing to say it with.
+    pub fn listen(&mut self, id: &str) -> Result<(), ExposeError> {
+        if self.texts.contains_key(id) && !self.ready.contains_key(id) {
+            let socket = ReadySocket::bind(&self.dir, id)?;
+            self.ready.insert(id.to_owned(), socket);
+        }
+        Ok(())
+    }
+
+    /// Those of these containers that have said that they are ready; nobody else is listened to any longer. All are heard,
+    /// whatever fails.
+    pub fn hear(&mut self, starting: &BTreeSet<String>) -> (BTreeSet<String>, Result<(), ExposeError>) {
+        self.ready.retain(|id, _| starting.contains(id));
+        let (mut ready, mut outcome) = (BTreeSet::new(), Ok(()));
+        for id in starting {
+            outcome = outcome.and(self.listen(id));
+            let Some(socket) = self.ready.get_mut(id) else { continue };
+            outcome = outcome.and(socket.hear().map_err(ExposeError::from));
+            if socket.is_ready() {
+                ready.insert(id.clone());
+            }
+        }
+        (ready, outcome)
+    }
+
     /// The container is gone. Whether it was exposed does not matter.
     pub fn end(&mut self, id: &str) -> Result<(), ExposeError> {
+        self.ready.remove(id);
         if self.texts.remove(id).is_none() {
             return Ok(());
         }

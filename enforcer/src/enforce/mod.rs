@@ -20,6 +20,7 @@ pub mod journal;
 mod live_tests;
 pub mod mems_file;
 pub mod pages;
+mod ready_socket;
 mod reset;
 pub mod restore;
 pub mod scratch;

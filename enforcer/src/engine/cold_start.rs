@@ -3,7 +3,7 @@
 //! When it is over is for the core to say. What follows from it shows in the decision of the same turn, whose plan sets the
 //! memory nodes as it sets any others; here the figures of a turn are handed in, and the end is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use enforcer_core::{
     cold_start::{ColdStarts, Look},
@@ -32,6 +32,8 @@ pub(super) struct Seen<'a> {
     pub(super) model: &'a Model,
     pub(super) sample: &'a Sample,
     pub(super) before: Option<&'a Sample>,
+    /// Who has said that it is ready.
+    pub(super) ready: &'a BTreeSet<Holder>,
 }
 
 /// Ends the cold starts that are over, and says so.
@@ -39,6 +41,7 @@ pub(super) fn turn(state: &mut State, starts: &mut ColdStarts, seen: Seen<'_>, n
     let State { allocations, containers, .. } = &mut *state;
     let look = |holder: &Holder, grant: &Grant| Look {
         slow: room(&grant.mems, &seen.sample.nodes),
+        is_ready: seen.ready.contains(holder),
         ..containers.cgroup_of(holder).map(|cgroup| seen.look(cgroup)).unwrap_or_default()
     };
     let (ended, changed) = starts.turn(allocations, look, now_ns);
@@ -83,7 +86,7 @@ impl Seen<'_> {
         Look {
             resident_bytes: figures.and_then(WorkloadModel::accessed_bytes),
             touched_bytes_per_second: touched,
-            slow: None,
+            ..Look::default()
         }
     }
 }

@@ -6,11 +6,14 @@
 //!
 //! One round of one workload: look (`observe::cold`), decide (`enforcer_core::demotion`), go through the gate,
 //! move (`enforce::pages`), remember. A pause finds the gate open between two rounds, and a round is some seconds at
-//! most. What is moved has no inverse and is in no journal; nothing is written but pages and the switches of sources,
+//! most. Between them cold pages go down at once, from the nodes that a neighbour who is declared to stay runs short of
+//! ([`Demotion::press`]): the rate does not count for these, and all that says which pages are cold, and how far that is trusted,
+//! does. What is moved has no inverse and is in no journal; nothing is written but pages and the switches of sources,
 //! which are off again when nobody is to be watched, and when the daemon ends.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
@@ -20,23 +23,26 @@ use std::{
 use enforcer_core::{
     declarations::Declarations,
     degraded::Degraded,
-    demotion::{Bound, Flow, Round, Situation, Trust, decide, target},
+    demotion::{Bound, Flow, Room, Round, Situation, Trust, decide, relieve, target},
     id::NodeId,
     place::Inventory,
     policy::{DemotionSettings, Policy},
     sample::Sample,
     set::NodeSet,
+    topology::Topology,
+    widening::Pressed,
     workload::{CgroupPath, Workload},
 };
 
 use super::{
     Decisions, Gate,
     decisions::{entry, subject},
+    widening::RELIEF_PACE,
 };
 use crate::{
     enforce::pages::{PageBudget, PageMoveLimits, PageMoveReport, Stop, move_flow},
     host::{HostRoot, cgroup::CgroupLayout},
-    kernel::linux::Linux,
+    kernel::{Kernel, linux::Linux},
     observe::cold::{ColdWatch, Look},
     report::{
         decision::{DecisionRecord, DecisionState, Subject},
@@ -64,6 +70,10 @@ struct Shared {
     wanted: Option<Arc<Wanted>>,
     report: DemotionReport,
     degraded: Vec<Degraded>,
+    /// Who runs short, until it is looked at.
+    pressed: Pressed,
+    /// Bytes that went down for these.
+    relieved: u64,
 }
 
 /// What the turns want.
@@ -131,6 +141,22 @@ impl Demotion {
         self.lock().report.clone()
     }
 
+    /// From now on these are short, and nobody else.
+    pub(super) fn press(&self, pressed: Pressed) {
+        self.lock().pressed = pressed;
+    }
+
+    /// Bytes that went down for somebody who was short.
+    pub(super) fn relieved(&self) -> u64 {
+        self.lock().relieved
+    }
+
+    /// Who is short.
+    #[cfg(test)]
+    pub(super) fn pressed(&self) -> Pressed {
+        self.lock().pressed.clone()
+    }
+
     /// Sources that are missing while somebody is watched.
     pub(super) fn degraded(&self) -> Vec<Degraded> {
         self.lock().degraded.clone()
@@ -156,8 +182,19 @@ pub fn demote(
             demotion.lock().degraded.clear();
             continue;
         };
-        let rounds = rounds.get_or_insert_with(|| Rounds::new(host, layout, &wanted, stop));
+        let rounds = rounds.get_or_insert_with(|| Rounds::new(Linux, host, layout, &wanted, stop));
         rounds.keep(&wanted, stop);
+        // It is said again as long as it is so.
+        let mut pressed = std::mem::take(&mut demotion.lock().pressed);
+        for wish in &wanted.of {
+            if let Some(Relief { bytes, moves, record }) = rounds.relieve(wish, &wanted, gate, &mut pressed) {
+                let mut shared = demotion.lock();
+                shared.relieved = shared.relieved.saturating_add(bytes);
+                shared.report.insert(wish.cgroup.clone(), moves);
+                drop(shared);
+                decisions.note(wish.subject.clone(), record);
+            }
+        }
         for wish in &wanted.of {
             if stop.is_requested() {
                 break;
@@ -176,9 +213,12 @@ pub fn demote(
 }
 
 /// What lasts between two rounds.
-struct Rounds {
+struct Rounds<K = Linux> {
+    kernel: K,
     watch: ColdWatch,
     budget: PageBudget,
+    /// Of what goes down for somebody else.
+    relief: PageBudget,
     limits: PageMoveLimits,
     proc: PathBuf,
     began: Instant,
@@ -190,6 +230,8 @@ struct Rounds {
 struct Standing {
     trust: Trust,
     latest: Option<Instant>,
+    /// When it may relieve somebody again, and how long it then waits if it had nothing.
+    relieves: Option<(Instant, Duration)>,
     /// The kernel's count, at the latest look.
     promoted: Option<u64>,
     /// Bytes that we moved down and that did not come back.
@@ -201,9 +243,19 @@ struct Standing {
     said: Option<(DecisionState, String)>,
 }
 
-impl Rounds {
-    fn new(host: &HostRoot, layout: &CgroupLayout, wanted: &Wanted, stop: &Stop) -> Self {
+/// What went down for somebody else.
+struct Relief {
+    bytes: u64,
+    moves: TierMoves,
+    record: DecisionRecord,
+}
+
+impl<K: Kernel> Rounds<K> {
+    fn new(kernel: K, host: &HostRoot, layout: &CgroupLayout, wanted: &Wanted, stop: &Stop) -> Self {
+        let relief = PageMoveLimits { pace: RELIEF_PACE, time: FLOW, ..PageMoveLimits::default() };
         Self {
+            kernel,
+            relief: PageBudget::new(relief, stop.clone()),
             watch: ColdWatch::new(host, layout),
             budget: PageBudget::new(wanted.limits, stop.clone()),
             limits: wanted.limits,
@@ -247,32 +299,21 @@ impl Rounds {
             let record = standing.tell(DecisionState::Refused, said.clone(), said);
             return Some((standing.moves.clone(), record));
         }
-        let upper = |node: &NodeId| target::below(machine, *node, &wish.allowed).is_some();
-        let upper: NodeSet = wish.allowed.iter().filter(upper).collect();
-        let look = self.watch.look(&wish.cgroup, &upper, idle);
+        let look = self.watch.look(&wish.cgroup, &wish.upper(machine), idle);
         let rooms = self.watch.rooms(&wish.allowed);
         let rate = wanted.settings.bytes_per_second.0 / wanted.of.len().max(1) as u64;
         let millis = u64::try_from(elapsed.min(every * 2).as_millis()).unwrap_or(u64::MAX);
-        let now_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let situation = Situation {
-            topology: machine,
-            allowed: &wish.allowed,
-            home: &wish.home,
-            rooms: &rooms,
-            watched: &look.watched,
-            estimate: look.estimate,
-            idle,
-            rate: rate.saturating_mul(millis) / 1000,
-            kernel_promotes: wanted.kernel_promotes,
-            now_ns,
-        };
+        let rate = rate.saturating_mul(millis) / 1000;
+        let situation =
+            Situation { rate, now_ns: ns(self.began.elapsed()), ..wish.situation(wanted, &look, &rooms) };
         let round = decide(&situation, &standing.trust);
         let inside = gate.enter()?;
         let mut lines = Vec::new();
-        let up = moved(&round.up, &self.proc, &mut self.budget, &mut lines);
-        let down = standing.down(&round.down, &self.proc, &mut self.budget, &mut lines);
+        let up = moved(&self.kernel, &round.up, &self.proc, &mut self.budget, &mut lines);
+        let down = standing.down(&self.kernel, &round.down, &self.proc, &mut self.budget, &mut lines);
         drop(inside);
-        standing.remember([down, up], &look, &round, &situation);
+        standing.remember([down, up], &look, &situation);
+        standing.moves.latest = Some(standing.seen(&look, &round));
         let bound = round.bound.map_or("no slower node", Bound::name);
         let halved = match standing.trust.halvings() {
             0 => String::new(),
@@ -288,25 +329,118 @@ impl Rounds {
         let record = standing.tell(state, format!("{bound}{halved}"), lines.join("; "));
         Some((standing.moves.clone(), record))
     }
+
+    /// What is cold goes down from the nodes that somebody else runs short of, at once; `None` where nothing went.
+    fn relieve(
+        &mut self,
+        wish: &Wish,
+        wanted: &Wanted,
+        gate: &Gate,
+        pressed: &mut Pressed,
+    ) -> Option<Relief> {
+        let machine = &wanted.inventory.machine;
+        let (idle, upper) = (wanted.settings.idle.get(), wish.upper(machine));
+        let mut missing = pressed.of(&wish.cgroup);
+        missing.retain(|node, _| upper.contains(*node));
+        let standing = self.standings.entry(wish.cgroup.clone()).or_default();
+        if missing.is_empty() || standing.relieves.is_some_and(|(from, _)| Instant::now() < from) {
+            return None;
+        }
+        let look = self.watch.look(&wish.cgroup, &upper, idle);
+        let from: NodeSet = missing.keys().copied().collect();
+        let estimate = self.watch.estimate(&wish.cgroup, &from, idle);
+        let mut rooms = self.watch.rooms(&wish.allowed);
+        rooms.retain(|node, _| !pressed.short().contains(*node));
+        let now_ns = ns(self.began.elapsed());
+        let situation = Situation { estimate, now_ns, ..wish.situation(wanted, &look, &rooms) };
+        let round = relieve(&situation, &standing.trust, &missing);
+        let (mut lines, mut sum) = (Vec::new(), 0u64);
+        if let Some(inside) = gate.enter() {
+            for flow in &round.down {
+                let flows = std::slice::from_ref(flow);
+                let bytes = moved(&self.kernel, flows, &self.proc, &mut self.relief, &mut lines);
+                let told = pressed.whom(flow.from).zip(lines.last_mut().filter(|_| bytes > 0));
+                if let Some((whom, line)) = told {
+                    // Writing into a text cannot fail.
+                    let _ = write!(line, ", so that {whom}, which is declared to stay, has room");
+                }
+                pressed.note(flow.from, bytes);
+                sum = sum.saturating_add(bytes);
+            }
+            drop(inside);
+        }
+        let wait = match standing.relieves {
+            Some((_, wait)) if sum == 0 => (wait * 2).min(ROUND[1]),
+            _ => ROUND[0],
+        };
+        standing.relieves = Some((Instant::now() + wait, wait));
+        if sum == 0 {
+            return None;
+        }
+        standing.remember([sum, 0], &look, &situation);
+        lines.push(format!("nobody touched it for {} ({})", wanted.settings.idle, look.source));
+        let record = DecisionRecord { reason: lines.join("; "), ..entry("demotion", DecisionState::Tiered) };
+        Some(Relief { bytes: sum, moves: standing.moves.clone(), record })
+    }
+}
+
+impl Wish {
+    /// Nodes that its cold pages may leave.
+    fn upper(&self, machine: &Topology) -> NodeSet {
+        let upper = |node: &NodeId| target::below(machine, *node, &self.allowed).is_some();
+        self.allowed.iter().filter(upper).collect()
+    }
+
+    /// What a round is decided from, without a rate and a time.
+    fn situation<'a>(
+        &'a self,
+        wanted: &'a Wanted,
+        look: &'a Look,
+        rooms: &'a BTreeMap<NodeId, Room>,
+    ) -> Situation<'a> {
+        Situation {
+            topology: &wanted.inventory.machine,
+            allowed: &self.allowed,
+            home: &self.home,
+            rooms,
+            watched: &look.watched,
+            estimate: look.estimate,
+            idle: wanted.settings.idle.get(),
+            rate: 0,
+            kernel_promotes: wanted.kernel_promotes,
+            now_ns: 0,
+        }
+    }
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Standing {
     /// Moves down, but for a few rounds not when nothing was there the last time: whoever looks for pages asks the
     /// kernel about each.
-    fn down(&mut self, flows: &[Flow], proc: &Path, budget: &mut PageBudget, lines: &mut Vec<String>) -> u64 {
+    fn down(
+        &mut self,
+        kernel: &dyn Kernel,
+        flows: &[Flow],
+        proc: &Path,
+        budget: &mut PageBudget,
+        lines: &mut Vec<String>,
+    ) -> u64 {
         let [left, next] = &mut self.rest;
         if *left > 0 {
             *left -= 1;
             return 0;
         }
-        let bytes = moved(flows, proc, budget, lines);
+        let bytes = moved(kernel, flows, proc, budget, lines);
         *next = if bytes > 0 || flows.is_empty() { 0 } else { (*next * 2).clamp(1, LONGEST_REST) };
         *left = *next;
         bytes
     }
 
     /// What a round came to: bytes down and up.
-    fn remember(&mut self, [down, up]: [u64; 2], look: &Look, round: &Round, of: &Situation<'_>) {
+    fn remember(&mut self, [down, up]: [u64; 2], look: &Look, of: &Situation<'_>) {
         let before = std::mem::replace(&mut self.promoted, look.promoted);
         let by_kernel = look.promoted.zip(before).map_or(0, |(now, before)| now.saturating_sub(before));
         let returned = up.saturating_add(by_kernel).min(self.below);
@@ -315,7 +449,11 @@ impl Standing {
         add(&mut self.moves.down_bytes, look.source, down);
         add(&mut self.moves.up_bytes, look.source, up);
         add(&mut self.moves.up_bytes, "kernel", by_kernel);
-        self.moves.latest = Some(LatestRound {
+    }
+
+    /// What a round saw.
+    fn seen(&self, look: &Look, round: &Round) -> LatestRound {
+        LatestRound {
             source: look.source,
             cold_bytes: round.cold,
             hot_bytes: round.hot,
@@ -323,7 +461,7 @@ impl Standing {
             bound: round.bound,
             halvings: self.trust.halvings(),
             unwatched: look.unwatched.clone(),
-        });
+        }
     }
 
     /// A record, unless nothing was moved and the one before said the same.
@@ -343,10 +481,16 @@ fn add(sums: &mut BTreeMap<&'static str, u64>, source: &'static str, bytes: u64)
 }
 
 /// Carries flows out: bytes that are now where they should be, and a line for each that did something.
-fn moved(flows: &[Flow], proc: &Path, budget: &mut PageBudget, lines: &mut Vec<String>) -> u64 {
+fn moved(
+    kernel: &dyn Kernel,
+    flows: &[Flow],
+    proc: &Path,
+    budget: &mut PageBudget,
+    lines: &mut Vec<String>,
+) -> u64 {
     let mut sum = 0u64;
     for flow in flows {
-        let report: PageMoveReport = move_flow(&Linux, proc, budget, flow);
+        let report: PageMoveReport = move_flow(kernel, proc, budget, flow);
         sum = sum.saturating_add(report.moved_bytes);
         let left = report.left();
         if report.moved_bytes > 0 || !left.is_empty() {
@@ -358,3 +502,6 @@ fn moved(flows: &[Flow], proc: &Path, budget: &mut PageBudget, lines: &mut Vec<S
     }
     sum
 }
+
+#[cfg(test)]
+mod tests;

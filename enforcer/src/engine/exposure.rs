@@ -1,4 +1,4 @@
-//! Keeps what containers read of their own place true.
+//! Keeps what containers read of their own place true, and hears what those say that begin on slow memory.
 //!
 //! What a container is given changes with answers to the runtime and with turns; after each, whoever reads something
 //! else than what counts now gets the new text. It is taken under the lock of [`Placed`] and written outside of it, behind
@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use enforcer_core::degraded::Degraded;
+use enforcer_core::{degraded::Degraded, place::Holder};
 
 use super::placed::Placed;
 use crate::enforce::exposed::{ExposeError, Exposed};
@@ -26,13 +26,15 @@ struct Files {
     exposed: Exposed,
     /// Why the latest change could not be written.
     failure: Option<String>,
+    /// Why somebody could not be heard at the latest look.
+    deaf: Option<String>,
 }
 
 impl Exposure {
     /// Exposes below this state directory.
     pub fn below(state_dir: &Path) -> Result<Self, ExposeError> {
         let exposed = Exposed::open(state_dir)?;
-        Ok(Self(Some(Arc::new(Mutex::new(Files { exposed, failure: None })))))
+        Ok(Self(Some(Arc::new(Mutex::new(Files { exposed, failure: None, deaf: None })))))
     }
 
     /// Of a container that is about to be made and has its place: the directory that is to be mounted.
@@ -40,7 +42,21 @@ impl Exposure {
         let mut files = self.files()?;
         let (_, text) = placed.lock().exposed(std::iter::once(id)).pop()?;
         let made = files.exposed.begin(id, &text);
+        let starting = placed.lock().starting(std::iter::once(id));
+        if made.is_ok() && !starting.is_empty() {
+            let listened = files.exposed.listen(id);
+            files.note_heard(listened);
+        }
         files.note(made)
+    }
+
+    /// Who of those that begin on slow memory has said that it is ready. The others are listened to from now on.
+    pub(super) fn ready(&self, placed: &Placed) -> BTreeSet<Holder> {
+        let Some(mut files) = self.files() else { return BTreeSet::new() };
+        let starting = placed.lock().starting(files.exposed.ids());
+        let (ready, heard) = files.exposed.hear(&starting.keys().cloned().collect());
+        files.note_heard(heard);
+        starting.into_iter().filter(|(id, _)| ready.contains(id)).map(|(_, holder)| holder).collect()
     }
 
     /// Lets every container read what it has now.
@@ -70,10 +86,14 @@ impl Exposure {
         }
     }
 
-    /// What containers do not read.
-    pub(super) fn degraded(&self) -> Option<Degraded> {
-        let reason = self.files()?.failure.clone()?;
-        Some(Degraded::new("exposure", reason, "containers read of their place what it was, or nothing"))
+    /// What containers do not read, and who is not heard.
+    pub(super) fn degraded(&self) -> Vec<Degraded> {
+        let Some(files) = self.files() else { return Vec::new() };
+        let unread = "containers read of their place what it was, or nothing";
+        let unheard = "a container that begins on slow memory cannot say that it is ready, or is believed only by this daemon";
+        let both =
+            [("exposure", &files.failure, unread), ("cold-start-signal", &files.deaf, unheard)].into_iter();
+        both.filter_map(|(source, why, effect)| Some(Degraded::new(source, why.clone()?, effect))).collect()
     }
 
     fn files(&self) -> Option<MutexGuard<'_, Files>> {
@@ -90,5 +110,13 @@ impl Files {
         }
         self.failure = failure;
         outcome.ok()
+    }
+
+    fn note_heard(&mut self, outcome: Result<(), ExposeError>) {
+        let deaf = outcome.err().map(|error| error.to_string());
+        if let Some(deaf) = deaf.as_ref().filter(|deaf| self.deaf.as_ref() != Some(deaf)) {
+            tracing::warn!("{deaf}");
+        }
+        self.deaf = deaf;
     }
 }

@@ -45,7 +45,7 @@ use enforcer_core::{
     sample::Sample,
     set::NodeSet,
     topology::Topology,
-    widening::{Guarded, Narrowing},
+    widening::{Guarded, Narrowing, Relieved},
     workload::{CgroupPath, Workload},
 };
 
@@ -411,8 +411,10 @@ impl Engine {
 
     /// Gives all of their memory to those whose cold start is over; before it is decided where everybody should be.
     fn end_cold_starts(&mut self, workloads: &[Workload], model: &Model, sample: &Sample, now_ns: u64) {
+        // Also while nothing is done about it: who says it must not wait for room to say more.
+        let ready = &self.exposure.ready(&self.placed);
         if self.writes() && self.gate.paused().is_none() {
-            let seen = cold_start::Seen { workloads, model, sample, before: self.before.as_ref() };
+            let seen = cold_start::Seen { workloads, model, sample, before: self.before.as_ref(), ready };
             cold_start::turn(&mut self.placed.lock(), &mut self.cold_starts, seen, now_ns);
         }
     }
@@ -557,7 +559,12 @@ impl Engine {
         for (subject, record) in widening.take_records(workloads) {
             self.decisions().note(subject, record);
         }
-        Some(WideningReport { waiting, ..widening.report() })
+        let mut report = WideningReport { waiting, ..widening.report() };
+        let cold = self.demotion.relieved();
+        if cold > 0 {
+            report.relieved(Relieved::Cold, cold);
+        }
+        Some(report)
     }
 
     /// May the actuator write? If not nothing is set in answers to a runtime either.

@@ -18,8 +18,8 @@ use enforcer_core::{
     model::Model,
     owner::{Facts, KnownContainer, Owner, Owners, Ownership, given_at_creation},
     place::{
-        Allocations, Announced, ContainerRequest, Containers, Cpuset, GrantRecord, Inventory, Node, Settled,
-        exposed,
+        Allocations, Announced, ContainerRequest, Containers, Cpuset, GrantRecord, Holder, Inventory, Node,
+        Settled, exposed,
     },
     policy::{Policy, Standing, Subject as Declared, WorkloadRule, placement::PlacementSettings},
     sample::Sample,
@@ -535,6 +535,16 @@ impl State {
             Some((id.to_owned(), exposed(self.allocations.get(holder)?, &taken, &inventory.machine)))
         };
         ids.filter_map(text).collect()
+    }
+
+    /// Those of these containers that have begun on slow memory and are not through with that.
+    pub(super) fn starting<'a>(&self, ids: impl Iterator<Item = &'a str>) -> BTreeMap<String, Holder> {
+        let holder = |id: &'a str| {
+            let holder = self.containers.holder(id)?;
+            self.allocations.get(holder)?.cold_start.as_ref()?;
+            Some((id.to_owned(), holder.clone()))
+        };
+        ids.filter_map(holder).collect()
     }
 
     /// Nothing may be set now but what was set before.

@@ -143,6 +143,27 @@ pub fn decide(of: &Situation<'_>, trust: &Trust) -> Round {
     round
 }
 
+/// Decides what goes down at once from nodes on which so many bytes are missing for somebody else. What is missing takes the
+/// place of the rate; nothing comes up.
+pub fn relieve(of: &Situation<'_>, trust: &Trust, missing: &BTreeMap<NodeId, u64>) -> Round {
+    let cold = coldest_first(of);
+    let mut round = Round { cold: bytes_of(&cold), ..Round::default() };
+    let (mut left, mut rooms) = (round.cold, of.rooms.clone());
+    for (from, missing) in missing.iter().filter(|(from, _)| of.allowed.contains(**from)) {
+        let Some(to) = target::below(of.topology, *from, of.allowed) else { continue };
+        let Some(room) = rooms.get_mut(&to) else { continue };
+        let estimate = of.estimate.map(|estimate| estimate.saturating_sub(round.cold - left));
+        let supply = Supply { cold: left, estimate, room: *room, rate: *missing };
+        let (bytes, bound) = trust.amount(&supply, of.now_ns);
+        round.bound = Some(bound);
+        if bytes > 0 {
+            (left, room.free) = (left - bytes, room.free - bytes);
+            round.down.push(Flow { from: *from, to, pieces: cold.clone(), bytes });
+        }
+    }
+    round
+}
+
 fn coldest_first(of: &Situation<'_>) -> Vec<Piece> {
     let mut all: Vec<(Duration, Piece)> = Vec::new();
     for one in of.watched {

@@ -50,6 +50,10 @@ struct Case {
 const CASE: Case = Case { allowed: "0,2", home: "0", free: [300; 4], estimate: None, kernel_promotes: false };
 
 fn decided(case: &Case, trust: &Trust) -> Round {
+    with(case, |situation| decide(situation, trust))
+}
+
+fn with<T>(case: &Case, ask: impl FnOnce(&Situation<'_>) -> T) -> T {
     let machine = machine();
     let (allowed, home, rooms, watched) = (set(case.allowed), set(case.home), rooms(case.free), watched());
     let situation = Situation {
@@ -64,7 +68,7 @@ fn decided(case: &Case, trust: &Trust) -> Round {
         kernel_promotes: case.kernel_promotes,
         now_ns: 0,
     };
-    decide(&situation, trust)
+    ask(&situation)
 }
 
 #[test]
@@ -109,6 +113,32 @@ fn a_wrong_round_halves_the_next() {
     assert_eq!(flows(&round.up), [(2, 0, 40)], "what is hot comes back all the same");
 }
 
+#[test]
+fn who_is_short_is_relieved_of_what_is_cold_on_its_node_and_of_no_more_than_is_missing() {
+    let relieved = |case: &Case, trust: &Trust, missing: &[(u32, u64)]| {
+        let missing = missing.iter().map(|(node, mib)| (NodeId(*node), mib * MIB)).collect();
+        flows(&with(case, |situation| relieve(situation, trust, &missing)).down)
+    };
+    let right = Trust::default();
+    assert_eq!(relieved(&CASE, &right, &[(0, 30)]), [(0, 2, 30)]);
+    assert_eq!(
+        relieved(&CASE, &right, &[(0, 5000)]),
+        [(0, 2, 100)],
+        "what is hot stays, whatever is missing"
+    );
+    assert_eq!(relieved(&CASE, &right, &[(1, 30), (2, 30)]), []);
+    let estimated = Case { estimate: Some(20), ..CASE };
+    assert_eq!(relieved(&estimated, &right, &[(0, 30)]), [(0, 2, 20)]);
+    assert_eq!(relieved(&Case { allowed: "0-1", ..CASE }, &right, &[(0, 30)]), []);
+    assert_eq!(relieved(&Case { free: [300, 300, 60, 300], ..CASE }, &right, &[(0, 30)]), [(0, 2, 10)]);
+    let both = Case { allowed: "0-3", ..CASE };
+    assert_eq!(relieved(&both, &right, &[(0, 70), (1, 70)]), [(0, 2, 70), (1, 3, 30)]);
+    let mut wrong = Trust::default();
+    wrong.note(100 * MIB, 0, 0, IDLE, 0);
+    wrong.note(0, 100 * MIB, 60 * MIB, IDLE, 0);
+    assert_eq!(relieved(&CASE, &wrong, &[(0, 30)]), [], "pages were wanted back a moment ago");
+}
+
 proptest! {
     #[test]
     fn no_more_goes_down_than_is_cold_and_only_where_the_cpuset_allows(
@@ -140,7 +170,11 @@ proptest! {
         let sum = |flows: &[Flow]| flows.iter().map(|flow| flow.bytes).sum::<u64>();
         prop_assert!(sum(&round.down) <= round.cold && sum(&round.down) <= rate * MIB);
         prop_assert!(sum(&round.up) <= rate * MIB);
-        for flow in round.down.iter().chain(&round.up) {
+        let missing = BTreeMap::from([(NodeId(0), rate * MIB), (NodeId(1), 9 * MIB)]);
+        let relieved = relieve(&situation, &Trust::default(), &missing);
+        prop_assert!(sum(&relieved.down) <= relieved.cold && relieved.up.is_empty());
+        prop_assert!(relieved.down.iter().all(|flow| flow.bytes <= missing[&flow.from]));
+        for flow in round.down.iter().chain(&round.up).chain(&relieved.down) {
             prop_assert!(allowed.contains(flow.from) && allowed.contains(flow.to) && flow.from != flow.to);
             let room = rooms[&flow.to];
             prop_assert!(room.free - flow.bytes >= room.total / 10);

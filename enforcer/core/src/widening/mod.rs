@@ -23,6 +23,7 @@ mod guard;
 mod latency;
 mod narrowing;
 mod neighbours;
+mod pressed;
 mod rate;
 mod relief;
 mod room;
@@ -37,6 +38,7 @@ pub use self::{
     guard::{Guard, Guarded, Refusal},
     latency::Latencies,
     narrowing::{Calmness, Narrowing},
+    pressed::{Pressed, Pressing},
     rate::Rate,
     relief::{Crowd, Relieved, relief, short},
     room::NodeRoom,

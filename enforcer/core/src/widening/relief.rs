@@ -33,6 +33,8 @@ pub enum Relieved {
     Bound,
     /// Those that are not: for a neighbour that is declared to stay.
     Neighbour,
+    /// Those that a neighbour does not touch, to slower memory: for the same.
+    Cold,
 }
 
 impl Relieved {
@@ -41,6 +43,7 @@ impl Relieved {
         match self {
             Self::Bound => "bound",
             Self::Neighbour => "neighbour",
+            Self::Cold => "cold",
         }
     }
 }
@@ -107,6 +110,8 @@ fn pieces(whose: Relieved, tenants: &[Tenant], from: NodeId, short: &NodeSet) ->
         // Where one of its nodes has room the kernel finds that.
         Relieved::Bound => bound.is_some_and(|nodes| nodes.is_subset(short)),
         Relieved::Neighbour => bound.is_none(),
+        // Which these are is not to be seen here.
+        Relieved::Cold => false,
     };
     let mut found: Vec<(u64, Piece)> = Vec::new();
     for tenant in tenants {

@@ -572,7 +572,7 @@ fn a_container_whose_directory_cannot_be_made_starts_without() {
     super::answer(&placed, &Gate::default(), &exposure, Call::Create { subject, reply });
     let answer = answer.try_recv().unwrap();
     assert_eq!((cpuset(answer.adjust.as_ref()).as_str(), answer.mounts), ("0-1/0", vec![]));
-    assert!(exposure.degraded().unwrap().reason.contains("exposed/id-one"));
+    assert!(exposure.degraded()[0].reason.contains("exposed/id-one"));
 }
 
 #[test]

@@ -31,6 +31,7 @@ use enforcer_core::{
     workload::{CgroupPath, Workload},
 };
 
+pub(super) use self::relief::PACE as RELIEF_PACE;
 pub use self::{brake::BrakeParts, relief::ReliefSenses};
 use self::{
     brake::Lever,
@@ -38,7 +39,7 @@ use self::{
     relief::{Moved, Relief},
     told::Told,
 };
-use super::Gate;
+use super::{Demotion, Gate};
 use crate::{
     enforce::cpuset::CpusetTree,
     kernel::linux::Linux,
@@ -104,10 +105,11 @@ impl Widening {
         brake: BrakeParts,
         tree: CpusetTree,
         gate: Gate,
+        demotion: Demotion,
     ) -> io::Result<Self> {
         let widening = Self { state: Arc::default(), bell: Bell::new()?, crowded: Bell::new()? };
         senses.tap.listen(widening.bell.clone());
-        let relief = Relief::new(Linux, widening.clone(), relief, tree.clone(), gate.clone());
+        let relief = Relief::new(Linux, widening.clone(), relief, tree.clone(), gate.clone(), demotion);
         std::thread::Builder::new().name("relief".into()).spawn(move || relief.run())?;
         let lever = Lever::start(widening.clone(), brake)?;
         let guardian = Guardian::new(widening.clone(), senses, lever, tree, gate);

@@ -6,6 +6,9 @@
 //! declared to stay. What goes where is decided in the core (`enforcer_core::widening::relief`), and moved as every page
 //! is (`enforce::pages`), within the pace that holds the process up least.
 //!
+//! What moving does not free on the node of one that is declared to stay is asked of those whose cold pages go to slower memory
+//! ([`Demotion`]), on the thread that knows which these are.
+//!
 //! Never: anything is moved while enforcement is paused; a process is read again and again for nothing: a reading walks its
 //! page tables, so who had nothing to give rests for twice as long each time, up to a second where something is bound and up to a
 //! minute where nothing is.
@@ -22,7 +25,7 @@ use enforcer_core::{
     id::NodeId,
     pacing::PaceLimits,
     set::NodeSet,
-    widening::{Crowd, Guarded, NodeRoom, Relieved, Spare, Tenant, relief, short},
+    widening::{Crowd, Guarded, Pressed, Pressing, Relieved, Spare, Tenant, relief, short},
     workload::{CgroupPath, Workload},
 };
 
@@ -33,7 +36,7 @@ use crate::{
         pages::{PageBudget, PageMoveLimits, Stop, move_flow},
     },
     engine::{
-        Gate,
+        Demotion, Gate,
         decisions::{entry, subject},
     },
     kernel::{Kernel, linux::Linux},
@@ -59,7 +62,7 @@ const LONGEST: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
 
 /// Each call of `move_pages(2)` waits for all CPUs to give up the pages that they keep aside (`lru_cache_disable`, mm/swap.c), which
 /// takes the longer the less memory there is: many small calls would spend the time on that. Who would be killed bears the stall.
-const PACE: PaceLimits = PaceLimits {
+pub(in crate::engine) const PACE: PaceLimits = PaceLimits {
     bytes_per_second: None,
     call: Duration::from_millis(50),
     smallest: 8 << 20,
@@ -82,6 +85,8 @@ pub(super) struct Relief<K = Linux> {
     tree: CpusetTree,
     gate: Gate,
     budget: PageBudget,
+    demotion: Demotion,
+    pressing: Pressing,
     rests: BTreeMap<CgroupPath, (Instant, Duration)>,
     /// It was said already that the nodes cannot be read.
     blind: bool,
@@ -109,10 +114,12 @@ impl<K: Kernel> Relief<K> {
         senses: ReliefSenses,
         tree: CpusetTree,
         gate: Gate,
+        demotion: Demotion,
     ) -> Self {
         let limits = PageMoveLimits { pace: PACE, time: FLOW, ..PageMoveLimits::default() };
         let budget = PageBudget::new(limits, Stop::default());
-        Self { kernel, widening, senses, tree, gate, budget, rests: BTreeMap::new(), blind: false }
+        let (pressing, rests) = (Pressing::default(), BTreeMap::new());
+        Self { kernel, widening, senses, tree, gate, budget, demotion, pressing, rests, blind: false }
     }
 
     /// Until the daemon ends.
@@ -146,6 +153,7 @@ impl<K: Kernel> Relief<K> {
                     tracing::error!("memory nodes that are nearly full are not relieved: {error}");
                 }
                 self.blind = true;
+                self.demotion.press(Pressed::default());
                 return IDLE;
             }
         };
@@ -154,26 +162,29 @@ impl<K: Kernel> Relief<K> {
         let short = short(&all, &rooms, &guards.settings);
         // Nobody is woken for a strict one whose neighbours are wide already.
         let waits = !added.is_empty() || guards.guarded.iter().any(|one| one.strict);
-        let moved = !short.is_empty() && self.round(&guards, &added, &rooms, &short);
-        if moved { BUSY } else { [IDLE, CALM][usize::from(waits)] }
+        let crowd = Crowd { rooms: &rooms, short: &short, settings: &guards.settings };
+        let off = self.round(&guards, &added, &crowd);
+        self.demotion.press(self.pressing.look(&guards.guarded, &off, &crowd));
+        if off.is_empty() { [IDLE, CALM][usize::from(waits)] } else { BUSY }
     }
 
-    /// Looks at everybody once. Was anything moved?
+    /// Looks at everybody once. Returns the nodes from which pages went.
     fn round(
         &mut self,
         guards: &Guards,
         added: &BTreeMap<CgroupPath, NodeSet>,
-        rooms: &[(NodeId, NodeRoom)],
-        short: &NodeSet,
-    ) -> bool {
-        let crowd = Crowd { rooms, short, settings: &guards.settings };
-        let mut moved = false;
+        crowd: &Crowd<'_>,
+    ) -> NodeSet {
+        let mut off = NodeSet::default();
+        if crowd.short.is_empty() {
+            return off;
+        }
         for one in guards.guarded.iter().filter(|one| !one.strict) {
             let extra = added.get(&one.cgroup);
             let mems = extra.map_or_else(|| one.mems.clone(), |extra| one.mems.union(extra));
-            let crowded = mems.intersection(short);
+            let crowded = mems.intersection(crowd.short);
             // None of its own is short, or all are: then nothing can be done here.
-            if crowded.is_empty() || mems.is_subset(short) {
+            if crowded.is_empty() || mems.is_subset(crowd.short) {
                 continue;
             }
             let needy = |strict: &&Guarded| strict.strict && !strict.mems.is_disjoint(&crowded);
@@ -188,23 +199,25 @@ impl<K: Kernel> Relief<K> {
                     Vec::new()
                 }
             };
-            let mut bytes = 0u64;
+            let mut from_it = NodeSet::default();
             if extra.is_some() {
-                bytes += self.relieve(Relieved::Bound, one, &tenants, (&crowded, &mems), &crowd, None);
+                let bound = self.relieve(Relieved::Bound, one, &tenants, (&crowded, &mems), crowd, None);
+                from_it.extend(&bound);
             }
             if let Some(strict) = strict {
                 let from = strict.mems.intersection(&crowded);
                 let whom = Some(&strict.cgroup);
-                bytes += self.relieve(Relieved::Neighbour, one, &tenants, (&from, &mems), &crowd, whom);
+                let moved = self.relieve(Relieved::Neighbour, one, &tenants, (&from, &mems), crowd, whom);
+                from_it.extend(&moved);
             }
             let bound = tenants.iter().any(|tenant| tenant.bound_bytes() > 0);
-            self.note(&one.cgroup, bytes > 0, LONGEST[usize::from(!bound)]);
-            moved |= bytes > 0;
+            self.note(&one.cgroup, !from_it.is_empty(), LONGEST[usize::from(!bound)]);
+            off.extend(&from_it);
         }
-        moved
+        off
     }
 
-    /// Moves what is to go; returns how much that was.
+    /// Moves what is to go; returns the nodes that something went from.
     fn relieve(
         &mut self,
         whose: Relieved,
@@ -213,17 +226,17 @@ impl<K: Kernel> Relief<K> {
         (from, mems): (&NodeSet, &NodeSet),
         crowd: &Crowd<'_>,
         strict: Option<&CgroupPath>,
-    ) -> u64 {
+    ) -> NodeSet {
         let order: Vec<NodeId> = one.spares.iter().map(Spare::node).collect();
         let flows = relief(whose, tenants, from, mems, &order, crowd);
-        let mut sum = 0u64;
+        let mut off = NodeSet::default();
         for flow in flows {
-            let Some(inside) = self.gate.enter() else { return sum };
+            let Some(inside) = self.gate.enter() else { return off };
             let report = move_flow(&self.kernel, self.senses.tenants.proc(), &mut self.budget, &flow);
             drop(inside);
             let (bytes, processes, left) = (report.moved_bytes, report.processes, report.left());
-            sum = sum.saturating_add(bytes);
             if bytes > 0 {
+                off.extend(&NodeSet::from_iter([flow.from]));
                 let Flow { from, to, .. } = flow;
                 let (cgroup, strict) = (one.cgroup.clone(), strict.cloned());
                 self.tell(Moved { cgroup, whose, strict, from, to, bytes, processes, left });
@@ -232,7 +245,7 @@ impl<K: Kernel> Relief<K> {
                 tracing::debug!("{}: nothing moved from node {}: {}", one.cgroup, flow.from, left.join(", "));
             }
         }
-        sum
+        off
     }
 
     fn tell(&self, moved: Moved) {

@@ -102,6 +102,11 @@ impl ColdWatch {
         look
     }
 
+    /// Bytes on these of the nodes that the kernel's generations hold for cold, right after a look.
+    pub fn estimate(&mut self, cgroup: &CgroupPath, nodes: &NodeSet, idle: Duration) -> Option<u64> {
+        self.generations.cold_bytes(cgroup, nodes, idle, Instant::now())
+    }
+
     /// Stops watching what is not among these.
     pub fn only(&mut self, cgroups: &BTreeSet<CgroupPath>) {
         let kept: BTreeSet<u32> = cgroups.iter().flat_map(|cgroup| self.largest(cgroup)).collect();

@@ -32,7 +32,7 @@ const WIDENED: Family = Family::gauge(
 const RELIEVED: Family = Family::counter(
     "memory_relieved_bytes_total",
     &["cause"],
-    "Bytes that were moved off memory nodes that were nearly full: of processes that are bound there (bound), or of neighbours of workloads that are declared to stay (neighbour).",
+    "Bytes that were moved off memory nodes that were nearly full: of processes that are bound there (bound), or of neighbours of workloads that are declared to stay, to another node (neighbour) or, what they do not touch, to slower memory (cold).",
 );
 const EXPOSED: Family = Family::gauge(
     "memory_exposed_processes",

@@ -1,6 +1,6 @@
 //! Containers that begin on slow memory, over turns and restarts of the daemon.
 
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, os::unix::net::UnixDatagram, path::Path, rc::Rc};
 
 use enforcer_core::{policy::Mode, topology::MemoryKind};
 
@@ -8,7 +8,7 @@ use super::{
     source::{Containers, cgroup_of},
     *,
 };
-use crate::engine::Engine;
+use crate::engine::{Engine, Gate};
 
 const SECOND: u64 = 1_000_000_000;
 const GIB: u64 = 1 << 30;
@@ -84,4 +84,74 @@ fn slow_memory_first_then_all_of_it_though_the_daemon_was_started_again_meanwhil
     );
     let later = second.tick(1070 * SECOND).unwrap();
     assert!(later.outcomes.is_empty(), "{:?}", later.outcomes);
+}
+
+/// As a program does that was given this directory.
+fn says(dir: &Path, what: &str) -> bool {
+    UnixDatagram::unbound().unwrap().send_to(what.as_bytes(), dir.join("notify")).is_ok()
+}
+
+/// Creates the container of [`annotated`], which has a directory below `state`, and its cgroup.
+fn create_exposed(host: &Fixture, engine: &mut Engine, state: &Path) {
+    let exposure = Exposure::below(state).unwrap();
+    engine.set_exposure(exposure.clone());
+    let (reply, mut answer) = Reply::new();
+    let subject = annotated();
+    super::super::answer(&engine.placed(), &Gate::default(), &exposure, Call::Create { subject, reply });
+    let answer = answer.try_recv().unwrap();
+    assert_eq!(answer.mounts.len(), 1);
+    let set = cpuset(answer.adjust.as_ref());
+    let (cpus, slow) = set.split_once('/').unwrap();
+    host.cgroup(&cgroup_of("cold", ""), cpus, slow);
+}
+
+#[test]
+fn who_says_that_it_is_ready_has_all_of_its_memory_with_the_next_turn() {
+    let (host, state) = (Rc::new(Fixture::new(true)), tempfile::tempdir().unwrap());
+    let dir = state.path().join("exposed/id-cold");
+    let mems = || host.read(&cgroup_of("cold", ""), "cpuset.mems");
+    let mut engine = engine(&host);
+    create_exposed(&host, &mut engine, state.path());
+    engine.tick(1000 * SECOND).unwrap();
+    assert!(says(&dir, "STATUS=loading"), "it is heard from its creation on");
+    engine.tick(1001 * SECOND).unwrap();
+    assert_eq!(mems(), "2", "it said something else");
+    assert!(says(&dir, "READY=1\nSTATUS=serving"));
+    engine.tick(1002 * SECOND).unwrap();
+    assert_eq!(mems(), "0,2");
+    let decisions = engine.decisions().all();
+    let mut reasons = decisions.iter().flat_map(|one| &one.records).map(|record| &record.reason);
+    assert!(reasons.any(|reason| reason.contains("cold start is over: it has said that it is ready")));
+    engine.tick(1003 * SECOND).unwrap();
+    assert!(!says(&dir, "READY=1"), "nobody listens any longer");
+}
+
+#[test]
+fn what_it_said_outlives_a_pause_and_the_daemon() {
+    let (host, state) = (Rc::new(Fixture::new(true)), tempfile::tempdir().unwrap());
+    let dir = state.path().join("exposed/id-cold");
+    let mems = || host.read(&cgroup_of("cold", ""), "cpuset.mems");
+    let mut first = engine(&host);
+    create_exposed(&host, &mut first, state.path());
+    first.tick(1000 * SECOND).unwrap();
+    first.tick(1001 * SECOND).unwrap();
+    first.gate().close(None);
+    assert!(says(&dir, "READY=1"));
+    first.tick(1002 * SECOND).unwrap();
+    assert_eq!(mems(), "2", "while it is paused nothing is written");
+    drop(first);
+    let mut second = engine(&host);
+    second.set_exposure(Exposure::below(state.path()).unwrap());
+    let Subject { pod, mut container } = *annotated();
+    let set = host.read(&cgroup_of("cold", ""), "cpuset.cpus");
+    let cpu = container.linux.as_mut().unwrap().resources.as_mut().unwrap().cpu.as_mut().unwrap();
+    (cpu.cpus, cpu.mems) = (set, "2".into());
+    ask(&second.placed(), |reply| Call::Synchronize {
+        runtime: RuntimeVersion::default(),
+        pods: vec![pod],
+        containers: vec![container],
+        reply,
+    });
+    second.tick(1003 * SECOND).unwrap();
+    assert_eq!(mems(), "0,2");
 }

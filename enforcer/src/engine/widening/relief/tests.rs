@@ -38,7 +38,8 @@ impl Host {
             Widening { state: Arc::default(), bell: Bell::new().unwrap(), crowded: Bell::new().unwrap() };
         let senses = ReliefSenses { rooms: Rooms::new(&host, 4096), tenants: Tenants::new(&host) };
         let tree = CpusetTree::new(dir.path().join("cgroup"), true);
-        let mut relief = Relief::new(FakeKernel::default(), widening, senses, tree, Gate::default());
+        let mut relief =
+            Relief::new(FakeKernel::default(), widening, senses, tree, Gate::default(), Demotion::default());
         // Enough on the slowest machine.
         let limits = PageMoveLimits { time: Duration::from_mins(10), ..PageMoveLimits::default() };
         relief.budget = PageBudget::new(limits, Stop::default());
@@ -150,4 +151,27 @@ fn nothing_moves_while_enforcement_is_paused() {
     host.relief.rests.clear();
     host.relief.look();
     assert_eq!(host.moved(), MISSING);
+}
+
+#[test]
+fn what_moving_does_not_free_is_asked_of_cold_pages_and_no_longer_once_there_is_room() {
+    let mut host = Host::new([SHORT, 90_000]);
+    host.process("/stays", 7, "default", 30_000);
+    host.process("/near", 8, "default", 30_000);
+    let missing = |host: &Host| host.relief.demotion.pressed().of(&CgroupPath::new("/near"));
+    host.guard(&[("/stays", true, false), ("/near", false, true)]);
+    host.relief.look();
+    assert_eq!((host.moved(), missing(&host)), (MISSING, BTreeMap::new()), "pages went elsewhere");
+    // It may be on the full node alone.
+    let mut host = Host::new([SHORT, 90_000]);
+    host.process("/near", 8, "default", 30_000);
+    host.guard(&[("/stays", true, false), ("/near", false, false)]);
+    host.relief.look();
+    assert_eq!(missing(&host), BTreeMap::new(), "it may be widened in a moment");
+    host.relief.look();
+    assert_eq!(missing(&host), BTreeMap::from([(NodeId(0), MISSING as u64 * 4096)]));
+    let path = "sys/devices/system/node/node0/vmstat";
+    put(host.dir.path(), path, "nr_free_pages 90000\n");
+    host.relief.look();
+    assert_eq!((host.moved(), missing(&host)), (0, BTreeMap::new()));
 }

@@ -1,0 +1,184 @@
+//! What goes down at once, for somebody who is declared to stay and runs short.
+
+use std::fs;
+
+use enforcer_core::{
+    policy::{WideningSettings, placement::PlacementSettings},
+    topology::{MemoryKind, synth::Machine},
+    widening::{Crowd, Guarded, NodeRoom, Pressing},
+};
+
+use super::*;
+use crate::{enforce::fixture::Fixture, kernel::fake::FakeKernel};
+
+const PAGE: usize = 4096;
+const COLD_AT: usize = 0x7f00_0000_0000;
+const HOT_AT: usize = 0x7f10_0000_0000;
+/// Pages of 64 and 32 MiB.
+const COLD: usize = 16_384;
+const HOT: usize = 8_192;
+/// Pages of each node; with less than 128 MiB free something is missing.
+const NODE: usize = 100_000;
+const WANTED: usize = 32_768;
+
+struct Host {
+    fixture: Fixture,
+    wanted: Wanted,
+    rounds: Rounds<FakeKernel>,
+}
+
+fn put(root: &Path, file: &str, text: &str) {
+    let path = root.join(file);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+impl Host {
+    /// Node 1 is slow memory beside node 0, with much room. `/near` has a hot mapping and a cold one on node 0.
+    fn new() -> Self {
+        let fixture = Fixture::new(true);
+        fixture.cgroup("/near", "0-1", "0-1");
+        put(&fixture.path("/near"), "cgroup.procs", "8\n");
+        let HostRoot { sys, proc, .. } = fixture.host();
+        for node in 0..2 {
+            let text = format!("Node {node} MemTotal: 1048576 kB\nNode {node} MemFree: 900000 kB\n");
+            put(&sys, &format!("devices/system/node/node{node}/meminfo"), &text);
+        }
+        put(&proc, "8/statm", "30000 24576 0 0 0 0 0\n");
+        let both = [(COLD_AT, COLD, 0), (HOT_AT, HOT, HOT)];
+        let of_each = |line: &dyn Fn(usize, usize, usize) -> String| -> String {
+            both.iter().map(|(start, pages, hot)| line(*start, *pages, *hot)).collect()
+        };
+        let placed = of_each(&|start, pages, _| {
+            format!("{start:x} default anon={pages} N0={pages} kernelpagesize_kB=4\n")
+        });
+        let mapped =
+            |start: usize, pages: usize| format!("{start:x}-{:x} rw-p 0 0:0 0\n", start + pages * PAGE);
+        let touched = of_each(&|start, pages, hot| {
+            format!("{}Rss: {} kB\nReferenced: {} kB\n", mapped(start, pages), pages * 4, hot * 4)
+        });
+        put(&proc, "8/numa_maps", &placed);
+        put(&proc, "8/maps", &of_each(&|start, pages, _| mapped(start, pages)));
+        put(&proc, "8/smaps", &touched);
+        let machine = Machine::new().sockets(1).cores(2);
+        let machine = machine.memory_only(NodeId(1), 64, MemoryKind::Pmem, NodeId(0)).build();
+        let (inventory, _) = Inventory::or_whole(machine, &PlacementSettings::default());
+        let cgroup = CgroupPath::new("/near");
+        let wanted = Wanted {
+            inventory: Arc::new(inventory),
+            settings: DemotionSettings { idle: "50ms".parse().unwrap(), ..DemotionSettings::default() },
+            limits: PageMoveLimits::default(),
+            kernel_promotes: false,
+            of: vec![Wish {
+                subject: Subject {
+                    name: "near".into(),
+                    cgroup: Some(cgroup.clone()),
+                    container_id: None,
+                    ended: false,
+                },
+                cgroup,
+                allowed: "0-1".parse().unwrap(),
+                home: "0".parse().unwrap(),
+            }],
+        };
+        let kernel = FakeKernel::default();
+        for (start, pages, _) in both {
+            kernel.map(8, start, pages, 0);
+        }
+        let stop = Stop::default();
+        let mut rounds = Rounds::new(kernel, &fixture.host(), &fixture.layout, &wanted, &stop);
+        // Enough on the slowest machine.
+        let limits = PageMoveLimits { time: Duration::from_mins(10), ..PageMoveLimits::default() };
+        rounds.relief = PageBudget::new(limits, stop);
+        let mut host = Self { fixture, wanted, rounds };
+        // Since then it is known what nobody touches.
+        assert!(host.relieve(&mut pressed(0, "/stays", "0"), &Gate::default()).is_none());
+        thread::sleep(Duration::from_millis(60));
+        host
+    }
+
+    fn relieve(&mut self, pressed: &mut Pressed, gate: &Gate) -> Option<Relief> {
+        for standing in self.rounds.standings.values_mut() {
+            standing.relieves = None;
+        }
+        self.rounds.relieve(&self.wanted.of[0], &self.wanted, gate, pressed)
+    }
+
+    /// Cold and hot pages on slow memory.
+    fn down(&self) -> (usize, usize) {
+        let pages = self.rounds.kernel.pages.borrow();
+        let down = || pages.iter().filter(|(_, node)| **node == NodeId(1)).map(|((_, address), _)| *address);
+        (down().filter(|at| *at < HOT_AT).count(), down().filter(|at| *at >= HOT_AT).count())
+    }
+}
+
+/// Node 0 has so many free pages, and `whom` is declared to stay there; `short` are short.
+fn pressed(free: usize, whom: &str, short: &str) -> Pressed {
+    let home: NodeSet = "0".parse().unwrap();
+    let stays = Guarded {
+        cgroup: CgroupPath::new(whom),
+        cgroup_id: None,
+        home: home.clone(),
+        mems: home.clone(),
+        cpu_nodes: home,
+        spares: Vec::new(),
+        strict: true,
+        above: Vec::new(),
+        bound: None,
+        bytes: BTreeMap::new(),
+    };
+    let bytes = |pages: usize| (pages * PAGE) as u64;
+    let room = NodeRoom { free: bytes(free), managed: bytes(NODE), ..NodeRoom::default() };
+    let (rooms, settings) = ([(NodeId(0), room)], WideningSettings::default());
+    let crowd = Crowd { rooms: &rooms, short: &short.parse().unwrap(), settings: &settings };
+    let mut pressing = Pressing::default();
+    pressing.look(std::slice::from_ref(&stays), &NodeSet::default(), &crowd);
+    pressing.look(&[stays], &NodeSet::default(), &crowd)
+}
+
+#[test]
+fn cold_pages_of_a_neighbour_make_room_for_who_is_declared_to_stay_and_no_more_than_is_missing() {
+    let mut host = Host::new();
+    let missing = 10_000;
+    let mut of = pressed(WANTED - missing, "/stays", "0");
+    let relief = host.relieve(&mut of, &Gate::default()).unwrap();
+    assert_eq!((relief.bytes, host.down()), ((missing * PAGE) as u64, (missing, 0)));
+    assert!(of.of(&CgroupPath::new("/near")).is_empty(), "nothing is missing any longer");
+    let said = &relief.record.reason;
+    let whom = "from node 0 to node 1, so that /stays, which is declared to stay, has room";
+    assert!(said.contains(whom) && said.contains("nobody touched it for 50ms (referenced)"), "{said}");
+    assert_eq!(relief.moves.down_bytes.get("referenced"), Some(&relief.bytes));
+}
+
+#[test]
+fn hot_pages_stay_whatever_is_missing() {
+    let mut host = Host::new();
+    let relief = host.relieve(&mut pressed(100, "/stays", "0"), &Gate::default()).unwrap();
+    assert_eq!((relief.bytes, host.down()), ((COLD * PAGE) as u64, (COLD, 0)));
+}
+
+#[test]
+fn nobody_gives_who_stays_itself_whose_slow_memory_is_short_or_while_it_is_paused() {
+    let mut host = Host::new();
+    let (open, closed) = (Gate::default(), Gate::default());
+    closed.close(None);
+    for (mut of, gate) in [
+        (pressed(100, "/near", "0"), &open),
+        (pressed(100, "/stays", "0-1"), &open),
+        (pressed(100, "/stays", "0"), &closed),
+        (pressed(WANTED, "/stays", "0"), &open),
+        (Pressed::default(), &open),
+    ] {
+        assert!(host.relieve(&mut of, gate).is_none(), "{of:?}");
+        assert_eq!(host.down(), (0, 0), "{of:?}");
+    }
+    // The same with nothing in the way; and who has just given waits.
+    assert!(host.relieve(&mut pressed(30_000, "/stays", "0"), &open).is_some());
+    let standing = host.rounds.standings.values_mut().next().unwrap();
+    let (_, wait) = standing.relieves.unwrap();
+    assert_eq!(wait, ROUND[0]);
+    standing.relieves = Some((Instant::now() + Duration::from_mins(10), wait));
+    let mut of = pressed(100, "/stays", "0");
+    assert!(host.rounds.relieve(&host.wanted.of[0], &host.wanted, &open, &mut of).is_none());
+    drop(host.fixture);
+}
