@@ -41,7 +41,8 @@ impl Terminal {
                 "must not be skipped in CI: no tmux: {error}"
             );
             // Not by `println!`, which tests that pass keep to themselves.
-            writeln!(io::stderr(), "skipped: top in tmux: tmux cannot be run: {error}").unwrap();
+            let mut shown = io::stderr();
+            writeln!(shown, "skipped: top in tmux: tmux cannot be run: {error}").unwrap();
             return None;
         }
         let (program, socket) = (env!("CARGO_BIN_EXE_numa-enforcer"), terminal.folder.path().join("no.sock"));

@@ -90,7 +90,7 @@ mod tests {
     impl Log {
         fn wait_for(&self, name: &str) -> Result<(), String> {
             let written = self.written.lock().unwrap();
-            let missing = |written: &mut Vec<&'static str>| !written.iter().any(|one| *one == name);
+            let missing = |written: &mut Vec<&'static str>| !written.contains(&name);
             let (_written, waited) = self.changed.wait_timeout_while(written, LONG, missing).unwrap();
             if waited.timed_out() { Err(format!("{name} was not written meanwhile")) } else { Ok(()) }
         }
