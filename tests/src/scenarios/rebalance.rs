@@ -30,7 +30,11 @@ use crate::{
 const MEBIBYTES: usize = 64;
 /// `name`, its CPU, and a CPU beside its memory, on a machine with CPUs 0-1 on node 0 and 2-3 on node 1.
 const FOUR: [(&str, u32, u32); 4] = [("a", 0, 2), ("b", 1, 3), ("c", 2, 0), ("d", 3, 1)];
-/// Time of the guest within which the daemon must have brought them together.
+/// Turns within which the daemon must have brought them together: a minute of a guest that is alone.
+const TURNS: f64 = 30.0;
+/// The same where it is not.
+const STARVED: Duration = Duration::from_mins(5);
+/// Within this, numad has been told, and what ended is gone.
 const LIMIT: Duration = Duration::from_mins(1);
 /// Time for which everything else is looked at.
 const WATCHED: Duration = Duration::from_secs(40);
@@ -58,14 +62,12 @@ pub(super) fn four(checks: &mut Checks) -> Result<()> {
     let before = migrated()?;
     let daemon = Daemon::start_with("enforce", &four.configuration())?;
     let begin = Instant::now();
-    let all_local = wait::until("all four are local", LIMIT, || {
-        Ok((four.remote()?.1 < 0.1).then(|| begin.elapsed().as_secs_f64()))
-    });
-    checks.below(
-        "seconds until less than a tenth of all four is remote",
-        LIMIT.as_secs_f64(),
-        all_local.ok(),
-    );
+    wait::until("less than a tenth of all four is remote", STARVED, || {
+        Ok((four.remote()?.1 < 0.1).then_some(()))
+    })?;
+    checks.note("seconds until less than a tenth of all four is remote", &begin.elapsed().as_secs_f64());
+    // A machine that plays several guests gives each less, and both the four and the daemon's turns come later by as much.
+    checks.below("turns of the daemon until then", TURNS, daemon.ticks()?);
     sleep(WATCHED);
     checks.below("remote share of the worst, later", 0.1, Some(four.remote()?.1));
     let moved = mebibytes(migrated()? - before);
