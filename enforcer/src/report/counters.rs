@@ -70,40 +70,40 @@ impl Counters {
     }
 
     fn grow_by(&mut self, now: &CgroupSample, before: Option<&CgroupSample>) {
-        let of = before;
-        grow_each(&mut self.run_time, now.run_time.as_ref(), of.and_then(|one| one.run_time.as_ref()), {
-            |sum, now, before| sum.add(now.minus(before))
+        let times = before.and_then(|one| one.run_time.as_ref());
+        grow_each(&mut self.run_time, now.run_time.as_ref(), times, |sum, now, before| {
+            sum.add(now.minus(before));
         });
-        let faults = of.and_then(|one| one.hint_faults.as_ref());
+        let faults = before.and_then(|one| one.hint_faults.as_ref());
         grow_each(&mut self.hint_faults, now.hint_faults.as_ref(), faults, |sum, now, before| {
             sum.add(now.minus(before));
         });
-        let hardware = of.and_then(|one| one.hardware.as_ref());
+        let hardware = before.and_then(|one| one.hardware.as_ref());
         grow_each(&mut self.hardware, now.hardware.as_ref(), hardware, |sum, now, before| {
             sum.add(now.minus(before));
         });
-        let moves = of.and_then(|one| one.page_moves.as_ref());
+        let moves = before.and_then(|one| one.page_moves.as_ref());
         grow_each(&mut self.page_moves, now.page_moves.as_ref(), moves, |sum, now, before| {
             grow_count(&mut sum.moved, now.moved, before.moved);
             grow_count(&mut sum.failed, now.failed, before.failed);
         });
-        let writes = of.and_then(|one| one.cpuset_writes.as_ref());
+        let writes = before.and_then(|one| one.cpuset_writes.as_ref());
         grow_each(&mut self.cpuset_writes, now.cpuset_writes.as_ref(), writes, grow_count);
-        let policies = of.and_then(|one| one.policies.as_ref());
+        let policies = before.and_then(|one| one.policies.as_ref());
         grow_each(&mut self.policies, now.policies.as_ref(), policies, |sum, now, before| {
             grow_count(&mut sum.tasks, now.tasks, before.tasks);
             grow_count(&mut sum.ranges, now.ranges, before.ranges);
         });
-        self.grow_placements(now.placements.as_deref(), of.and_then(|one| one.placements.as_deref()));
+        self.grow_placements(now.placements.as_deref(), before.and_then(|one| one.placements.as_deref()));
         if let Some(now) = now.balancer {
-            let before = of.and_then(|one| one.balancer).unwrap_or_default();
+            let before = before.and_then(|one| one.balancer).unwrap_or_default();
             let sum = self.balancer.get_or_insert_default();
             grow_count(&mut sum.moved, now.moved, before.moved);
             grow_count(&mut sum.swapped, now.swapped, before.swapped);
             grow_count(&mut sum.stuck, now.stuck, before.stuck);
         }
         if let Some(now) = now.scan_skips {
-            let before = of.and_then(|one| one.scan_skips).unwrap_or_default();
+            let before = before.and_then(|one| one.scan_skips).unwrap_or_default();
             let sum = self.scan_skips.get_or_insert_default();
             grow_known(&mut sum.one_node, now.one_node, before.one_node);
             grow_known(&mut sum.unsuitable, now.unsuitable, before.unsuitable);
