@@ -7,6 +7,10 @@
 //! When the daemon is told to end, the steps that are left are not tried, and nothing is taken back: every
 //! prefix of the steps leaves each workload with CPUs and memory that it may use, and whoever gives a CPU up
 //! comes before whoever gets it for itself.
+//!
+//! A plan is decided once and takes as long as the kernel lets it. What was settled of a workload meanwhile, in the answer
+//! to a container runtime, is newer than its steps: those that are left are not tried. The others' go on, because the newer
+//! settlement knew what they were to get.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,6 +40,16 @@ pub struct Applied {
 
 /// Carries out the steps in order.
 pub fn apply_plan(plan: &Plan, actuator: &mut dyn Actuator) -> Applied {
+    apply_plan_unless(plan, actuator, &|_| false)
+}
+
+/// Carries out the steps in order, but for those of workloads of which something newer is settled; that is asked before
+/// each step.
+pub fn apply_plan_unless(
+    plan: &Plan,
+    actuator: &mut dyn Actuator,
+    is_overtaken: &dyn Fn(&CgroupPath) -> bool,
+) -> Applied {
     let mut unfinished = BTreeSet::new();
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(plan.steps.len());
     // A group is known by its first member, which no other group has.
@@ -51,9 +65,12 @@ pub fn apply_plan(plan: &Plan, actuator: &mut dyn Actuator) -> Applied {
     for (index, step) in plan.steps.iter().enumerate() {
         let cgroup = step.action.cgroup();
         let progress = groups.entry(group_of.get(cgroup).copied().unwrap_or(cgroup)).or_default();
-        if actuator.is_stopped() && progress.failed.is_none() && !ended.contains_key(cgroup) {
+        if progress.failed.is_none()
+            && !ended.contains_key(cgroup)
+            && let Some(because) = left_alone(actuator.is_stopped(), is_overtaken(cgroup))
+        {
             unfinished.insert(cgroup.clone());
-            ended.insert(cgroup, "the daemon is told to end".to_owned());
+            ended.insert(cgroup, because.to_owned());
         }
         if let Some(because) = progress.failed.as_ref().or_else(|| ended.get(cgroup)) {
             let result = OutcomeResult::Skipped { because: because.clone() };
@@ -86,6 +103,14 @@ pub fn apply_plan(plan: &Plan, actuator: &mut dyn Actuator) -> Applied {
         progress.is_none_or(|progress| progress.failed.is_none())
     });
     Applied { outcomes, unfinished }
+}
+
+/// Why a step that could be tried is not.
+fn left_alone(is_stopped: bool, is_overtaken: bool) -> Option<&'static str> {
+    if is_stopped {
+        return Some("the daemon is told to end");
+    }
+    is_overtaken.then_some("a container runtime was told something newer; goes on with the next turn")
 }
 
 /// Takes writes back, last first. The failed step keeps its own outcome.
@@ -314,6 +339,24 @@ mod tests {
         let skipped = OutcomeResult::Skipped { because: "the daemon is told to end".into() };
         assert_eq!(results(&done), [&applied("some"), &skipped, &skipped]);
         assert_eq!(done.unfinished, [CgroupPath::new("/a"), CgroupPath::new("/b")].into());
+    }
+
+    #[test]
+    fn what_is_newer_than_the_plan_is_not_written_over() {
+        let host = Fixture::new(true);
+        host.cgroup("/a", "0-3\n", "0-1\n");
+        host.cgroup("/b", "0-3\n", "0-1\n");
+        let steps = [set_mems("/a", "1"), set_cpus("/b", "3"), set_cpus("/a", "2-3"), set_mems("/b", "1")];
+        let wanted = Plan { groups: vec![["/a", "/b"].map(CgroupPath::new).into()], ..plan(steps) };
+        let mut actuator = host.actuator();
+        // Once the first step is written.
+        let settled = |cgroup: &CgroupPath| cgroup.as_str() == "/a" && host.read("/a", "cpuset.mems") == "1";
+        let done = apply_plan_unless(&wanted, &mut actuator, &settled);
+        let because = "a container runtime was told something newer; goes on with the next turn";
+        let skipped = OutcomeResult::Skipped { because: because.into() };
+        assert_eq!(results(&done), [&applied("1"), &applied("3"), &skipped, &applied("1")]);
+        assert_eq!(host.read("/a", "cpuset.cpus"), "0-3\n");
+        assert_eq!(done.unfinished, [CgroupPath::new("/a")].into());
     }
 
     /// Says of every step that there is more to do.

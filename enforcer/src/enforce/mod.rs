@@ -29,5 +29,5 @@ mod transaction_tests;
 pub mod units;
 
 pub use actuator::{Actuator, DryRunActuator, LiveActuator};
-pub use apply::{Applied, apply_plan};
+pub use apply::{Applied, apply_plan, apply_plan_unless};
 pub use journal::Journal;

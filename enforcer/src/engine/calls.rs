@@ -106,6 +106,7 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             let settled = update(&mut state, *subject, wanted);
             // The runtime would write the cpuset that it has stored, so it is told every time.
             let own = state.cpuset(&id).unwrap_or_default();
+            state.tells([&id].into_iter());
             let answer = answer_of(&state, Some((id, own)), None, settled);
             send(&mut state, arrived, "update", reply, answer);
         }

@@ -62,7 +62,10 @@ pub use self::{
 };
 use self::{placed::State, recording::Recording};
 use crate::{
-    enforce::{Actuator, Applied, DryRunActuator, apply_plan, cpuset::CpusetTree, pages::PageMoveLimits},
+    enforce::{
+        Actuator, Applied, DryRunActuator, apply_plan, apply_plan_unless, cpuset::CpusetTree,
+        pages::PageMoveLimits,
+    },
     observe::{KeptCgroups, PressureTap},
     record::Recorder,
     report::{
@@ -98,6 +101,8 @@ pub struct Engine {
     recorded_mems: BTreeSet<(CgroupPath, Option<u64>)>,
     demotion: Demotion,
     recording: Recording,
+    /// A runtime was told of containers, meanwhile, what the latest turn did not know.
+    overtaken: bool,
     /// Nothing may be written, because it could not be undone.
     barred: bool,
     totals: Totals,
@@ -139,6 +144,7 @@ impl Engine {
             recorded_mems: BTreeSet::new(),
             demotion: Demotion::default(),
             recording: Recording::default(),
+            overtaken: false,
             barred: false,
             totals: Totals { config_good: true, ..Totals::default() },
         }
@@ -262,7 +268,8 @@ impl Engine {
 
     /// A look between two ticks: makes room for events that the kernel side tells. Returns whether the next tick
     /// should not wait, because somebody has written a cpuset that is ours to keep, a container has started whose original
-    /// cpuset is not in the journal, or somebody has come to a new cgroup that may be declared.
+    /// cpuset is not in the journal, a runtime was told what the turn before did not know, or somebody has come to a new
+    /// cgroup that may be declared.
     pub fn look(&mut self) -> bool {
         self.source.drain();
         let policy = &self.policy;
@@ -271,7 +278,7 @@ impl Engine {
             && policy.workloads.iter().any(|rule| rule.enforce)
             && self.source.appeared(&|cgroup| policy.may_place(cgroup));
         // All are taken, whatever the others say.
-        self.placed.has_started() | self.source.written() | appeared
+        self.placed.has_started() | self.source.written() | appeared | std::mem::take(&mut self.overtaken)
     }
 
     /// Readable when something was told that should not wait for the next turn; `None` where nothing can be.
@@ -331,7 +338,7 @@ impl Engine {
         self.recording.seen(&inputs, inventory, self.before.as_ref(), terms);
         let Taken { mut decision, rebalanced } = {
             let mut state = self.placed.lock();
-            state.hold(paused.is_some());
+            state.decides(paused.is_some());
             let State { allocations, containers, .. } = &mut *state;
             let inputs = Inputs { containers, ..inputs };
             self.recording.given(containers, allocations);
@@ -487,8 +494,12 @@ impl Engine {
         }
         // Inside until the plan is carried out: whoever pauses waits for that.
         let inside = (self.writes() && !paused).then(|| self.gate.enter()).flatten();
+        let placed = self.placed.clone();
+        let overtaken = |cgroup: &CgroupPath| placed.is_overtaken(cgroup);
         let mut applied = match &mut self.actuator {
-            Some(actuator) if inside.is_some() => apply_plan(&decision.plan, &mut **actuator),
+            Some(actuator) if inside.is_some() => {
+                apply_plan_unless(&decision.plan, &mut **actuator, &overtaken)
+            }
             _ => return apply_plan(&decision.plan, &mut DryRunActuator),
         };
         drop(inside);
@@ -496,6 +507,10 @@ impl Engine {
             // What failed because of that is not to be left alone for the cool-down.
             applied.unfinished = cgroups(&decision.plan);
         }
+        // Also what was told while it was written: the next turn sees which of the two came last.
+        let passed: BTreeSet<_> = cgroups(&decision.plan).into_iter().filter(overtaken).collect();
+        self.overtaken = !passed.is_empty();
+        applied.unfinished.extend(passed);
         let mut finished: Plan = decision.plan.clone();
         finished.steps.retain(|step| !applied.unfinished.contains(step.action.cgroup()));
         self.history.note(&finished, now_ns);

@@ -69,6 +69,8 @@ pub(super) struct State {
     left_alone: bool,
     /// Containers whose cpuset the runtime was told to write, and when.
     told: BTreeMap<CgroupPath, Instant>,
+    /// When the latest turn decided.
+    decided: Option<Instant>,
     /// What containers would have been set to without us, until it is recorded.
     unrecorded: BTreeMap<CgroupPath, Cpuset>,
     /// Grants may differ from those that were recorded last.
@@ -277,6 +279,13 @@ impl Placed {
         told.keys().cloned().collect()
     }
 
+    /// Was the runtime told something of this cgroup that the latest turn did not know when it decided?
+    pub(super) fn is_overtaken(&self, cgroup: &CgroupPath) -> bool {
+        let state = self.lock();
+        let told = state.told.get(cgroup).copied();
+        told.zip(state.decided).is_some_and(|(told, decided)| told >= decided)
+    }
+
     /// How the runtime fares; `None` where there never was one. What is told since the report before begins
     /// anew.
     pub(super) fn take_report(&self) -> Option<RuntimeReport> {
@@ -419,12 +428,7 @@ impl State {
             return Settled::default();
         }
         let mut settled = self.act(settle);
-        let now = Instant::now();
-        let told = settled.others.keys().filter_map(|id| Some((self.containers.cgroup(id)?.clone(), now)));
-        // While paused or barred nobody is told anything.
-        if self.held.is_none() {
-            self.told.extend(told);
-        }
+        self.tells(settled.others.keys());
         for (id, cpuset) in &mut settled.others {
             widen(self.widening.as_ref(), self.containers.cgroup(id), cpuset);
         }
@@ -438,6 +442,21 @@ impl State {
             self.report.unplaced.insert(id.clone(), rejection.to_string());
         }
         settled
+    }
+
+    /// Notes that the runtime is told what to set these to. While paused or barred it is told nothing new.
+    pub(super) fn tells<'a>(&mut self, ids: impl Iterator<Item = &'a String>) {
+        if self.held.is_none() {
+            let now = Instant::now();
+            let told = ids.filter_map(|id| Some((self.containers.cgroup(id)?.clone(), now)));
+            self.told.extend(told);
+        }
+    }
+
+    /// A turn decides now, and holds what containers are set to while enforcement is paused.
+    pub(super) fn decides(&mut self, paused: bool) {
+        self.decided = Some(Instant::now());
+        self.hold(paused);
     }
 
     /// A container has ended. What it had is free, whether anybody may be placed now or not.

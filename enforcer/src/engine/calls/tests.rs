@@ -15,6 +15,7 @@ use enforcer_core::{
 
 mod cold_start;
 mod deaths;
+mod overtaken;
 mod owners;
 mod source;
 
