@@ -1,6 +1,6 @@
 //! What moving pages came to, and what that means for the steps behind it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io};
 
 use enforcer_core::{id::NodeId, plan::OutcomeResult, residue::Residue, set::NodeSet};
 use rustix::io::Errno;
@@ -66,7 +66,7 @@ impl PageMoveReport {
     /// Is all that stayed of programs and libraries that others run as well? That is so of nearly every container, is
     /// nobody's own memory, and no process may move it.
     fn left_are_files_of_many(&self) -> bool {
-        let shared = |code: &i32| Errno::from_raw_os_error(*code) == Errno::ACCESS;
+        let shared = |code: &i32| *code == Errno::ACCESS.raw_os_error();
         self.left_bytes.keys().all(shared) && self.residue.shares_files_alone()
     }
 
@@ -74,14 +74,7 @@ impl PageMoveReport {
     pub fn left(&self) -> Vec<String> {
         let mut parts = Vec::new();
         for (code, bytes) in &self.left_bytes {
-            let why = match Errno::from_raw_os_error(*code) {
-                Errno::ACCESS => "mapped by several processes".to_owned(),
-                Errno::BUSY => "busy".to_owned(),
-                Errno::NOMEM => "no room on the node".to_owned(),
-                _ if *code == 0 => "no reason given".to_owned(),
-                errno => errno.to_string(),
-            };
-            parts.push(format!("{bytes} bytes left: {why}"));
+            parts.push(format!("{bytes} bytes left: {}", why_left(*code)));
         }
         if let Some((pid, error)) = self.refused.first() {
             parts.push(format!("{} processes refused, first {pid}: {error}", self.refused.len()));
@@ -108,11 +101,48 @@ impl PageMoveReport {
     }
 }
 
+/// What the kernel says of a page that it did not move, by what it left as its status. It is 0 of one that is elsewhere,
+/// and no [`Errno`] then: making one of it panics.
+fn why_left(code: i32) -> String {
+    let is = |errno: Errno| code == errno.raw_os_error();
+    match code {
+        0 => "no reason given".to_owned(),
+        _ if is(Errno::ACCESS) => "mapped by several processes".to_owned(),
+        _ if is(Errno::BUSY) => "busy".to_owned(),
+        _ if is(Errno::NOMEM) => "no room on the node".to_owned(),
+        _ => io::Error::from_raw_os_error(code).to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use enforcer_core::parse::numa_maps::Mapping;
 
     use super::*;
+
+    #[test]
+    fn whatever_the_kernel_says_of_a_page_has_words() {
+        for (code, words) in [
+            (0, "no reason given"),
+            (Errno::ACCESS.raw_os_error(), "mapped by several processes"),
+            (Errno::BUSY.raw_os_error(), "busy"),
+            (Errno::NOMEM.raw_os_error(), "no room on the node"),
+            (Errno::IO.raw_os_error(), "Input/output error (os error 5)"),
+            (-1, "(os error -1)"),
+            (70_000, "(os error 70000)"),
+            (i32::MIN, "os error"),
+        ] {
+            let left_bytes = BTreeMap::from([(code, 4096)]);
+            let report = PageMoveReport { left_bytes, processes: 1, ..PageMoveReport::default() };
+            let left = report.left().join("; ");
+            assert!(left.starts_with("4096 bytes left: ") && left.contains(words), "{code}: {left}");
+            // The whole way, too: the daemon ends with a panic.
+            assert!(matches!(
+                report.into_effect(&NodeSet::new(), NodeId(1)).result,
+                OutcomeResult::Differs { .. }
+            ));
+        }
+    }
 
     #[test]
     fn libraries_that_stay_are_no_difference_and_shared_memory_that_stays_is_one() {
