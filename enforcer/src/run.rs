@@ -65,6 +65,7 @@ use crate::{
     privileges::{self, Duties},
     record::{self, Recorder},
     report::{status::Paused, style::Style, table, tick::TickReport, units},
+    rest::Rest,
     serve::{Control, Endpoints, socket::ControlSocket},
     signals::{GRACE, Order, Signals},
     supervisor::Supervisor,
@@ -184,6 +185,7 @@ impl RunOptions {
         }
         if let Some(interval) = interval {
             policy.interval = (*interval).into();
+            policy.idle_interval = policy.interval;
         }
         if let Some(dir) = state_dir {
             policy.state_dir.clone_from(dir);
@@ -247,6 +249,9 @@ struct Daemon {
     engine: Engine,
     latest: watch::Sender<Option<Arc<TickReport>>>,
     supervisor: Supervisor,
+    rest: Rest,
+    /// The latest turn left nothing to go on with.
+    settled: bool,
     /// The latest line could not be printed, and that was said.
     is_mute: bool,
     /// Who moves cold pages.
@@ -323,7 +328,8 @@ impl Daemon {
             engine.add_degraded(Degraded::new("supervisor", error.to_string(), "it is told nothing"));
             Supervisor::absent()
         });
-        Ok(Self { engine, latest, supervisor, is_mute: false, pages, _socket: socket })
+        let rest = Rest::new(host);
+        Ok(Self { engine, latest, supervisor, rest, settled: false, is_mute: false, pages, _socket: socket })
     }
 
     fn turn(
@@ -337,6 +343,8 @@ impl Daemon {
         let mut first = true;
         let mut begun = Instant::now();
         let mut due = Due { turn: begun, look: begun + LOOK };
+        // Somebody wants the turn that is due, whether or not anything runs.
+        let mut asked = true;
         loop {
             let urgent = self.engine.urgent().filter(|_| wakes);
             let wake = waiting.next(orders, due, urgent).unwrap_or_else(|error| {
@@ -351,13 +359,18 @@ impl Daemon {
                     self.reload(options);
                     self.supervisor.ready(&declared(self.engine.policy()));
                     due.turn = Instant::now();
+                    asked = true;
                 }
                 Wake::Urgent => self.engine.take_urgent(),
                 Wake::Look => {
                     if self.engine.look() {
                         due.turn = due.turn.min(begun + APART);
+                        asked = true;
                     }
                     due.look = Instant::now() + LOOK;
+                }
+                Wake::Turn if !asked && self.may_rest(begun.elapsed()) => {
+                    due.turn = Instant::now() + self.engine.policy().interval.get();
                 }
                 Wake::Turn => {
                     begun = Instant::now();
@@ -366,6 +379,7 @@ impl Daemon {
                     if options.once {
                         return Ok(());
                     }
+                    asked = false;
                     due = Due {
                         turn: begun + self.engine.policy().interval.get(),
                         look: Instant::now() + LOOK,
@@ -376,8 +390,18 @@ impl Daemon {
         }
     }
 
+    /// May the turn that is due, so long after the latest one, be left out because there is nothing new to see?
+    fn may_rest(&mut self, since: Duration) -> bool {
+        let policy = self.engine.policy();
+        // Turns do not come to the millisecond.
+        let next = since + policy.interval.get() / 2;
+        // Always asked, so that it is about the time since it was asked before.
+        self.rest.is_idle() && self.settled && next < policy.idle_interval.get()
+    }
+
     fn tick(&mut self, first: bool, style: Style, out: &mut dyn Write) -> Result<(), RunError> {
         let begin = Instant::now();
+        self.settled = false;
         let report = match self.engine.tick(clock::now_ns()) {
             Ok(report) => report,
             // What never worked will not work; what worked once may work again.
@@ -388,6 +412,7 @@ impl Daemon {
             }
         };
         self.engine.note_duration(begin.elapsed().as_secs_f64());
+        self.settled = self.engine.is_settled(&report);
         for complaint in report.complaints() {
             tracing::warn!("{complaint}");
         }
@@ -411,6 +436,7 @@ impl Daemon {
         self.supervisor.status(&line);
         // Nobody listens when metrics are off.
         let _previous = self.latest.send_replace(Some(Arc::new(report)));
+        self.rest.begin();
         Ok(())
     }
 

@@ -91,6 +91,11 @@ pub struct Ended {
 }
 
 impl ColdStarts {
+    /// Was nobody starting at the latest look?
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Looks at everybody who is starting, at `now_ns` of a clock that does not begin anew with the daemon. Returns whose start is
     /// over; and whether grants have changed, be it that a beginning was noted.
     pub fn turn(

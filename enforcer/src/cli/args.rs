@@ -317,7 +317,7 @@ pub struct Run {
     /// Where the journal is kept [default: the configuration's]
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Time between two turns (500ms, 10s, 2m) [default: the configuration's, else 10s]
+    /// Time between two turns (500ms, 10s, 2m), on an idle host too [default: the configuration's, else 10s]
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub interval: Option<Duration>,
     /// Serve metrics and reports over HTTP there, or nowhere [default: the configuration's, else

@@ -211,6 +211,11 @@ impl Engine {
         self.share();
     }
 
+    /// Is there nothing that the next turn would go on with, once this was reported of the latest?
+    pub fn is_settled(&self, report: &TickReport) -> bool {
+        report.is_settled() && self.cold_starts.is_empty() && !self.overtaken && !self.barred
+    }
+
     /// What is given away, for somebody who answers a container runtime.
     pub fn placed(&self) -> Placed {
         self.placed.clone()

@@ -156,6 +156,34 @@ fn a_paused_engine_writes_nothing_and_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_host_is_settled_when_a_turn_leaves_nothing_to_go_on_with() {
+    let mut rig = rig(Mode::Enforce);
+    for second in 1..=4 {
+        let report = rig.engine.tick(second * SECOND).unwrap();
+        assert!(!rig.engine.is_settled(&report), "turn {second}: a correction, then its cool-down");
+    }
+    let declared = rig.engine.policy().clone();
+    rig.engine.set_policy(Policy { workloads: Vec::new(), ..declared.clone() });
+    let report = rig.engine.tick(5 * SECOND).unwrap();
+    assert!(rig.engine.is_settled(&report), "{:?}", report.decision);
+    rig.engine.gate().close(None);
+    let report = rig.engine.tick(6 * SECOND).unwrap();
+    assert!(!rig.engine.is_settled(&report), "its end is waited for");
+    rig.engine.gate().open();
+    let report = rig.engine.tick(7 * SECOND).unwrap();
+    assert!(rig.engine.is_settled(&report));
+    let mut fresh = self::rig(Mode::Observe);
+    fresh.engine.set_policy(Policy { workloads: Vec::new(), mode: Mode::Observe, ..declared });
+    let settled: Vec<bool> = (1..=4)
+        .map(|second| {
+            let report = fresh.engine.tick(second * SECOND).unwrap();
+            fresh.engine.is_settled(&report)
+        })
+        .collect();
+    assert_eq!(settled, [false, false, true, true], "what the first turns led to is to be seen");
+}
+
+#[test]
 fn a_turn_is_explained_by_what_it_was_made_from() {
     let mut rig = rig(Mode::Enforce);
     rig.engine.tick(SECOND).unwrap();

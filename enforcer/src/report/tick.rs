@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use enforcer_core::{
     audit::{Audit, AuditedWorkload, Verdict},
     call_times::CallTimes,
-    decide::{Decision, DriftCounts},
+    decide::{Decision, DriftCounts, RefusalCause},
     id::NodeId,
     model::Activity,
     plan::{Action, Outcome, OutcomeResult},
@@ -32,6 +32,9 @@ use super::{
 
 /// Version of the serde form of [`TickReport`].
 pub const TICK_SCHEMA_VERSION: u32 = 2;
+
+/// Turns after which there are figures for the time between two, and what they led to was seen.
+const COMPARED: u64 = 3;
 
 /// Misaligned workloads that are named in the line; the others are counted.
 const NAMES: usize = 3;
@@ -85,6 +88,20 @@ pub struct TickReport {
     pub outcomes: Vec<Outcome>,
     /// Since the daemon started.
     pub totals: Totals,
+}
+
+impl TickReport {
+    /// Is there nothing that the next turn would go on with, or that has to be measured from turn to turn?
+    pub fn is_settled(&self) -> bool {
+        let cools = self.decision.refused.iter().any(|one| one.cause == RefusalCause::CoolDown);
+        let widened =
+            self.widening.as_ref().is_some_and(|one| !one.widened.is_empty() || !one.waiting.is_empty());
+        let planned = !self.decision.plan.steps.is_empty() || self.rebalanced.is_some();
+        self.totals.ticks >= COMPARED
+            && self.paused.is_none()
+            && !(planned || cools || widened)
+            && self.demotion.is_empty()
+    }
 }
 
 /// What Kubernetes calls a container. Whoever makes pods has chosen it.

@@ -49,6 +49,8 @@ pub struct Policy {
     pub mode: Mode,
     /// Time between two samples.
     pub interval: HumanDuration,
+    /// Longest time between two samples while next to nothing runs on the host; `interval` where that is longer.
+    pub idle_interval: HumanDuration,
     /// Time for which a workload is left alone after it was corrected.
     pub cool_down: HumanDuration,
     /// Where the journal is kept.
@@ -217,6 +219,9 @@ impl Policy {
         if self.interval.get() > LONGEST_INTERVAL {
             return Err(refused("interval", self.interval, "it must not be longer than 24h"));
         }
+        if self.idle_interval.get() > LONGEST_INTERVAL {
+            return Err(refused("idle_interval", self.idle_interval, "it must not be longer than 24h"));
+        }
         // A relative one would be another directory for a restore that is started elsewhere.
         if !self.state_dir.is_absolute() {
             let value = quoted(&self.state_dir.to_string_lossy());
@@ -321,6 +326,7 @@ impl Default for Policy {
         Self {
             mode: Mode::Observe,
             interval: HumanDuration::from_secs(10),
+            idle_interval: HumanDuration::from_secs(60),
             cool_down: HumanDuration::from_secs(60),
             state_dir: "/run/numa-enforcer".into(),
             sample: SampleSettings::default(),

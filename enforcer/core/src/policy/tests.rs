@@ -70,6 +70,7 @@ fn bad_values_are_refused_with_their_key_and_value() {
         ("interval = '-1s'".to_owned(), vec!["interval", "-1s"]),
         ("interval = '0s'".to_owned(), vec!["interval", "0s"]),
         ("interval = '25h'".to_owned(), vec!["interval", "25h", "24h"]),
+        ("idle_interval = '25h'".to_owned(), vec!["idle_interval", "25h", "24h"]),
         ("state_dir = ''".to_owned(), vec!["state_dir", "\"\"", "absolute"]),
         ("state_dir = 'run/enforcer'".to_owned(), vec!["state_dir", "run/enforcer", "absolute"]),
         ("mode = 'write'".to_owned(), vec!["mode", "write"]),
