@@ -182,19 +182,26 @@ impl Daemon {
 
     /// Starts it with a configuration that declares these workloads; it shall undo everything when it ends.
     pub fn start_for_a_while(workloads: &[&Cgroup]) -> Result<Self> {
-        Self::launch(INTERVAL, "enforce", &rules(workloads), &["--restore-on-exit"])
+        Self::launch(Some(INTERVAL), "enforce", &rules(workloads), &["--restore-on-exit"])
     }
 
     /// Starts it with so much time between two turns.
     pub fn start_every(interval: Duration, mode: &str, config: &str) -> Result<Self> {
-        Self::launch(interval, mode, config, &[])
+        Self::launch(Some(interval), mode, config, &[])
     }
 
-    fn launch(interval: Duration, mode: &str, config: &str, more: &[&str]) -> Result<Self> {
+    /// Starts it with the time between two turns that it has by itself, which is longer on an idle host.
+    pub fn start_by_itself(mode: &str, config: &str) -> Result<Self> {
+        Self::launch(None, mode, config, &[])
+    }
+
+    fn launch(interval: Option<Duration>, mode: &str, config: &str, more: &[&str]) -> Result<Self> {
         fs::write(CONFIG, config).context("write the configuration")?;
         let mut daemon = command(&["run", "--mode", mode, "--config", CONFIG, "--state-dir", STATE]);
-        let interval = format!("{}s", interval.as_secs());
-        daemon.args(["--interval", &interval, "--metrics-listen", &METRICS.to_string()]).args(more);
+        if let Some(interval) = interval {
+            daemon.args(["--interval", &format!("{}s", interval.as_secs())]);
+        }
+        daemon.args(["--metrics-listen", &METRICS.to_string()]).args(more);
         if RECORDS.load(Ordering::Relaxed) {
             daemon.args(["--record", RECORDING, "--record-limit", RECORDING_LIMIT]);
         }

@@ -1,5 +1,7 @@
 //! A node on which nothing happens: what does a daemon cost that keeps two hundred containers in place?
 //!
+//! It is asked for every turn first, and then left to itself: it leaves out turns on a host where nothing runs.
+//!
 //! That nothing is written is asserted. Time and memory are printed as notes, and mean something with
 //! `cargo xtask test --release node-idle` alone; emulation makes every instruction slow, so the share of a CPU is a bound
 //! from above on what a real one needs.
@@ -32,6 +34,8 @@ const ANSWERS: u32 = 20;
 const READINGS: u32 = 50_000;
 /// Between two turns, as it is without a word in the configuration.
 const INTERVAL: Duration = Duration::from_secs(10);
+/// Turns of so many that a daemon may take which is left to itself: one each minute, and some for what settles.
+const RESTING: f64 = 6.0;
 /// Of `utime` and `stime` in a second: `USER_HZ`, the same for every program on every kernel that is booted here.
 const USER_HZ: f64 = 100.0;
 
@@ -48,7 +52,8 @@ fn story(checks: &mut Checks) -> Result<()> {
     daemon.metrics_after_ticks(SETTLED)?;
     let containers = daemon.value("numa_enforcer_nri_containers")?;
     checks.equal("containers that the daemon knows", Some(200.0), containers);
-    turns(checks, &daemon)?;
+    let taken = turns(checks, &daemon, "percent of one CPU, with every turn")?;
+    checks.above("turns meanwhile", f64::from(TURNS / 2), Some(taken));
     answers(checks, &daemon)?;
     checks
         .note("microseconds of one CPU for a reading of a file", &format!("{:.1}", reading_seconds()? * 1e6));
@@ -57,12 +62,19 @@ fn story(checks: &mut Checks) -> Result<()> {
     checks.note("MiB of the daemon", &mebibytes(memory::resident_kib(daemon.pid())?)?);
     checks.note("MiB of it anonymous", &mebibytes(memory::anonymous_kib(daemon.pid())?)?);
     checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    let daemon = Daemon::start_by_itself("enforce", CONFIG)?;
+    connected(&daemon)?;
+    daemon.metrics_after_ticks(SETTLED)?;
+    let taken = turns(checks, &daemon, "percent of one CPU, left to itself")?;
+    checks.above("turns meanwhile, left to itself", 0.0, Some(taken));
+    checks.holds("it leaves out turns", taken <= RESTING, taken);
+    checks.equal("exit status of that daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
     // To stop two hundred at once takes longer than a call may.
     containerd.kill()
 }
 
-/// What turns cost while nobody asks: an answer with all metrics may cost more than a turn.
-fn turns(checks: &mut Checks, daemon: &Daemon) -> Result<()> {
+/// What turns cost while nobody asks: an answer with all metrics may cost more than a turn. Returns how many there were.
+fn turns(checks: &mut Checks, daemon: &Daemon, what: &str) -> Result<f64> {
     let seen = || -> Result<(f64, f64)> {
         let metrics = daemon.metrics_after_ticks(0)?;
         let of = |name| metrics.sum(name, &[]);
@@ -73,10 +85,9 @@ fn turns(checks: &mut Checks, daemon: &Daemon) -> Result<()> {
     thread::sleep(INTERVAL * TURNS);
     let (elapsed, spent) = (start.elapsed().as_secs_f64(), CpuTime::of(daemon.pid())?.since(before));
     let (last_turn, last_step) = seen()?;
-    checks.above("turns meanwhile", f64::from(TURNS / 2), Some(last_turn - first_turn));
     checks.equal("steps that were tried meanwhile", 0.0, last_step - first_step);
-    checks.note("percent of one CPU", &spent.shown(elapsed / 100.0));
-    Ok(())
+    checks.note(what, &spent.shown(elapsed / 100.0));
+    Ok(last_turn - first_turn)
 }
 
 /// What an answer with all metrics costs.
