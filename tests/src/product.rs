@@ -1,7 +1,8 @@
 //! The product, as a client sees it: commands, JSON, metrics.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::{self, Read},
     net::{Ipv4Addr, SocketAddr},
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
@@ -33,10 +34,16 @@ const CONFIG: &str = "/tmp/numa-enforcer.toml";
 /// Where the daemon records its turns, if that is asked for.
 const RECORDING: &str = "/tmp/turns.rec";
 
-/// Largest recording that is kept with the tests.
-const RECORDING_LIMIT: &str = "90KiB";
+/// What a daemon may record; what it cannot is degraded, which a scenario may look at.
+const RECORDING_LIMIT: &str = "1MiB";
 
-/// Is every daemon to record its turns?
+/// Most bytes of a recording that are kept with the tests.
+pub const KEPT: u64 = 128 << 10;
+
+/// Where the latest audit is, if that is asked for.
+const AUDITED: &str = "/tmp/audit.json";
+
+/// Is every daemon to record its turns, and every audit to be left?
 static RECORDS: AtomicBool = AtomicBool::new(false);
 
 /// What the daemon prints; shown when a scenario fails.
@@ -55,14 +62,29 @@ pub fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// From now on every daemon records its turns, one behind the other.
+/// From now on every daemon records its turns, one behind the other, and the latest audit is left.
 pub fn record() {
     RECORDS.store(true, Ordering::Relaxed);
 }
 
-/// What they have recorded.
+/// The first [`KEPT`] bytes of what they have recorded; nothing where no daemon was started.
 pub fn recording() -> Result<Vec<u8>> {
-    fs::read(RECORDING).context("read what was recorded")
+    left(RECORDING, KEPT)
+}
+
+/// The JSON of the latest audit; nothing where there was none.
+pub fn audited() -> Result<Vec<u8>> {
+    left(AUDITED, u64::MAX)
+}
+
+fn left(path: &str, most: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    match File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("read {path}"))
+        }
+        _ => Ok(bytes),
+    }
 }
 
 /// Runs a command of the product to its end.
@@ -117,6 +139,9 @@ fn audit_by(mut command: Command) -> Result<(Report, Option<i32>)> {
     let output = process::run(&mut command, LIMIT)?;
     let json = serde_json::from_str(&output.stdout)
         .with_context(|| format!("audit printed no JSON; standard error: {}", output.stderr.trim()))?;
+    if RECORDS.load(Ordering::Relaxed) {
+        fs::write(AUDITED, &output.stdout).context("leave the audit")?;
+    }
     Ok((Report(json), output.status))
 }
 

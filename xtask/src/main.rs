@@ -15,6 +15,7 @@ mod containerd;
 mod docs;
 mod product;
 mod progress;
+mod recordings;
 mod run;
 mod series;
 mod setup;
@@ -48,6 +49,8 @@ enum Command {
     Run(run::Arguments),
     /// Run every check and test, those in virtual machines included
     Test(test::Arguments),
+    /// Keep new recordings of scenarios, of `test --record DIR`, in tests/fixtures/recordings
+    Recordings(recordings::Arguments),
     /// Boot a virtual machine with a NUMA topology and run a command or a shell in it
     Vm(vm::command::Arguments),
     /// Measure the numbers of SPECIFICATION.md
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::BuildEbpf => product::build_ebpf(&workspace).map(|()| ExitCode::SUCCESS),
         Command::Run(arguments) => run::run(&workspace, &arguments),
         Command::Test(arguments) => test::run(&workspace, &arguments),
+        Command::Recordings(arguments) => recordings::run(&workspace, &arguments).map(|()| ExitCode::SUCCESS),
         Command::Vm(arguments) => vm::command::run(&workspace, &arguments),
         Command::Bench(arguments) => bench::run(&workspace, &arguments).map(|()| ExitCode::SUCCESS),
         Command::Arch => arch::run(workspace.root()).map(|()| ExitCode::SUCCESS),

@@ -3,6 +3,11 @@
 //! `node_exporter` reads its folder of text files whenever it is scraped. The new text is written beside the file, under
 //! a name that neither it nor a glob for `*.prom` takes, and renamed over it. A folder that others may write is their
 //! business: an existing file of that name is never followed or kept.
+//!
+//! Two others replace files, by other promises, so they share nothing but the rename: the journal (`enforce/journal/files.rs`), for
+//! the daemon alone, in a folder of its own, appended to from then on, and durable with its folder; and what containers read
+//! (`enforce/exposed.rs`), which nothing may wait for the disk for. Here the text survives a crash, or the one before does, and
+//! who may read it is up to the umask.
 
 use std::{
     ffi::OsString,

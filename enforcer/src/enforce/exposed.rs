@@ -7,6 +7,8 @@
 //! Nothing in here is needed by anybody but those containers: a write that fails is reported and tried again with the
 //! next change, and a container whose directory cannot be made starts without. Ids come from the runtime and are checked
 //! before they become names of files. The files are as durable as the cpusets that they tell of: not at all.
+//! So no answer to a runtime waits for the disk here, as it would in `cli/whole_file.rs` or in the journal's `files.rs`, which replace
+//! files too; and the mode is set, whatever the umask, because somebody else has to read them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -27,6 +27,8 @@ mod placed;
 mod pods;
 mod policies;
 mod rebalance;
+#[cfg(test)]
+mod recordings;
 mod refused;
 mod resized;
 mod resources;

@@ -35,6 +35,9 @@ const ANSWERS: &str = "answers: ";
 /// Beginning of the lines of the bench `scrape`.
 const SCRAPE: &str = "scrape: ";
 
+/// Beginning of the lines of the bench `recording`.
+const RECORDING: &str = "recording: ";
+
 /// Beginning of the lines of the bench `programs`.
 const PROGRAMS: &str = "programs: ";
 
@@ -66,6 +69,8 @@ enum Part {
     Ebpf,
     /// An answer with all metrics
     Scrape,
+    /// A turn that is recorded, beside one that is not
+    Recording,
     /// The program itself, on this host and in a crowded guest
     Program,
 }
@@ -90,6 +95,11 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     if wanted(Part::Scrape) {
         for line in lines_of(workspace, "scrape", SCRAPE)? {
             println!("an answer with all metrics: {line}");
+        }
+    }
+    if wanted(Part::Recording) {
+        for line in lines_of(workspace, "recording", RECORDING)? {
+            println!("a turn that is recorded: {line}");
         }
     }
     if wanted(Part::Program) {

@@ -55,8 +55,8 @@ pub(crate) struct Arguments {
     /// Line of containerd with which scenarios with containers play, as `vm --list` tells them
     #[arg(long, value_name = "LINE", default_value_t = Containerd::DEFAULT)]
     containerd: Containerd,
-    /// Record what the daemons of scenarios decide, into DIR/NAME.rec (tests/fixtures/recordings)
-    #[arg(long, value_name = "DIR", requires = "name")]
+    /// Record what the daemons of scenarios decide, into DIR/NAME.rec (`cargo xtask recordings`)
+    #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 }
 

@@ -1,73 +1,134 @@
-//! What daemons in guests have recorded, on its way to this host.
+//! What daemons in guests have recorded, and the latest audit of a scenario, on their way to this host.
 //!
-//! A guest has no disk that this host reads, and prints whatever it has to say. So a scenario prints its recording in hexadecimal, line by line
-//! (`recording: HEX`), and here the lines become a file again. They are not shown.
+//! A guest has no disk that this host reads, and prints whatever it has to say. So a scenario prints both in hexadecimal, line by line
+//! (`recording: HEX`, `audited: HEX`), and here the lines become files again. They are not shown.
+//!
+//! It prints no more of a recording than is kept with the tests, so that may end in the middle of a turn; that one is left out.
+//! Several daemons of one scenario are one behind the other in one file.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 
-/// What such a line begins with.
-const MARK: &str = "recording: ";
+/// What such lines begin with.
+const RECORDING: &str = "recording: ";
+const AUDITED: &str = "audited: ";
+
+/// Bytes in front of the first turn, and in front of each: a turn's own begin with its length.
+const START: usize = 12;
+const HEADER: usize = 16;
 
 /// The lines of one scenario.
 #[derive(Debug, Default)]
 pub(super) struct Collected {
-    bytes: Vec<u8>,
+    recording: Vec<u8>,
+    audit: Vec<u8>,
     damaged: bool,
 }
 
 impl Collected {
     /// Takes a line, if it is one of these.
     pub(super) fn take(&mut self, line: &str) -> bool {
-        let Some(hex) = line.strip_prefix(MARK) else { return false };
+        let (hex, to) = if let Some(hex) = line.strip_prefix(RECORDING) {
+            (hex, &mut self.recording)
+        } else if let Some(hex) = line.strip_prefix(AUDITED) {
+            (hex, &mut self.audit)
+        } else {
+            return false;
+        };
         let byte = |pair: &[u8]| {
             let text = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
             u8::from_str_radix(text, 16).ok()
         };
         match hex.as_bytes().chunks(2).map(byte).collect::<Option<Vec<u8>>>() {
-            Some(bytes) => self.bytes.extend(bytes),
+            Some(bytes) => to.extend(bytes),
             None => self.damaged = true,
         }
         true
     }
 
-    /// Writes the file of a play; returns what is to be said of it.
+    /// Writes the files of a play, of what there is; returns what is to be said of them.
     pub(super) fn write(&self, folder: &Path, play: &str) -> Result<String> {
         ensure!(!self.damaged, "a line of it came damaged");
-        ensure!(!self.bytes.is_empty(), "it printed none");
-        let name: String =
-            play.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
-        let path = folder.join(format!("{name}.rec"));
-        fs::create_dir_all(folder)
-            .and_then(|()| fs::write(&path, &self.bytes))
-            .with_context(|| format!("write {}", path.display()))?;
-        Ok(format!("recorded {} bytes to {}", self.bytes.len(), path.display()))
+        let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '@');
+        let name: String = play.chars().map(|c| if known(c) { c } else { '-' }).collect();
+        let files = [("rec", whole_turns(&self.recording)), ("json", self.audit.as_slice())];
+        let mut said = Vec::new();
+        for (end, bytes) in files.into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
+            let path = folder.join(format!("{name}.{end}"));
+            fs::create_dir_all(folder)
+                .and_then(|()| fs::write(&path, bytes))
+                .with_context(|| format!("write {}", path.display()))?;
+            said.push(format!("{} bytes in {}", bytes.len(), path.display()));
+        }
+        Ok(if said.is_empty() { "no daemon recorded a turn".to_owned() } else { said.join(", ") })
     }
+}
+
+/// A recording up to the end of its last whole turn (docs/replay.md); nothing where it has none.
+fn whole_turns(bytes: &[u8]) -> &[u8] {
+    let mut end = START;
+    while let Some(header) = bytes.get(end..).and_then(<[u8]>::first_chunk::<HEADER>) {
+        let [a, b, c, d, ..] = *header;
+        let next = u32::from_le_bytes([a, b, c, d]) as usize + end + HEADER;
+        if next > bytes.len() || *header == [0; HEADER] {
+            break;
+        }
+        end = next;
+    }
+    if end == START { &[] } else { &bytes[..end] }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Two turns of 3 bytes.
+    fn recording() -> Vec<u8> {
+        let turn = [&3u32.to_le_bytes()[..], &[7u8; HEADER - 4], b"abc"].concat();
+        [&[1u8; START][..], &turn, &turn].concat()
+    }
+
+    fn line(mark: &str, bytes: &[u8]) -> String {
+        bytes.iter().fold(mark.to_owned(), |line, byte| format!("{line}{byte:02x}"))
+    }
+
     #[test]
     fn lines_become_the_file_again() {
         let mut collected = Collected::default();
+        let (recording, dir) = (recording(), tempfile::tempdir().unwrap());
         assert!(!collected.take("verdict: ok"));
-        assert!(collected.take("recording: 00ff"));
-        assert!(collected.take("recording: 7f"));
-        let dir = tempfile::tempdir().unwrap();
-        collected.write(dir.path(), "correct-enforce (6.1)").unwrap();
-        assert_eq!(fs::read(dir.path().join("correct-enforce--6.1-.rec")).unwrap(), [0, 255, 127]);
+        let said = collected.write(dir.path(), "rig-hog").unwrap();
+        assert_eq!(
+            (said.as_str(), fs::read_dir(dir.path()).unwrap().count()),
+            ("no daemon recorded a turn", 0)
+        );
+        let (one, other) = recording.split_at(20);
+        assert!(collected.take(&line(RECORDING, one)) && collected.take(&line(AUDITED, b"{}")));
+        assert!(collected.take(&line(RECORDING, other)));
+        collected.write(dir.path(), "eyes-moves@6.1 (x)").unwrap();
+        assert_eq!(fs::read(dir.path().join("eyes-moves@6.1--x-.rec")).unwrap(), recording);
+        assert_eq!(fs::read(dir.path().join("eyes-moves@6.1--x-.json")).unwrap(), b"{}");
+    }
+
+    #[test]
+    fn a_turn_that_is_not_whole_is_left_out() {
+        let recording = recording();
+        let first = START + HEADER + 3;
+        for length in 0..=recording.len() {
+            let whole = [0, first, recording.len()].into_iter().filter(|end| *end <= length).max().unwrap();
+            assert_eq!(whole_turns(&recording[..length]), &recording[..whole], "{length}");
+        }
+        let zeros = [&recording[..], &[0; 100]].concat();
+        assert_eq!(whole_turns(&zeros), recording, "as a crash may leave it");
     }
 
     #[test]
     fn what_came_damaged_is_no_file() {
-        for line in ["recording: 0", "recording: xx", "recording: 00f\u{fffd}"] {
+        for line in ["recording: 0", "audited: xx", "recording: 00f\u{fffd}"] {
             let mut collected = Collected::default();
             assert!(collected.take(line));
             assert!(collected.write(Path::new("/nowhere"), "x").is_err(), "{line}");
         }
-        assert!(Collected::default().write(Path::new("/nowhere"), "x").is_err());
     }
 }

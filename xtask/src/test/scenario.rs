@@ -105,6 +105,11 @@ impl Scenarios {
         Ok(Self { program, all })
     }
 
+    /// Is there a scenario of this name that runs the product?
+    pub(crate) fn has_product(&self, name: &str) -> bool {
+        self.all.iter().any(|scenario| scenario.name == name && scenario.needs_product)
+    }
+
     /// Scenarios whose name begins with `prefix`.
     pub(crate) fn matching(&self, prefix: &str) -> Vec<&Scenario> {
         self.all.iter().filter(|scenario| scenario.name.starts_with(prefix)).collect()
@@ -141,7 +146,7 @@ impl Scenarios {
                             // Fails only if nobody listens any more.
                             let _ = sender.send(Event::Line(one, line.to_owned()));
                         };
-                        let passed = match record {
+                        let passed = match record.filter(|_| one.scenario.needs_product) {
                             None => play(workspace, rigs, inject, one, resume, false, &mut say),
                             Some(folder) => {
                                 let mut collected = Collected::default();

@@ -198,7 +198,8 @@ fn keep_damaged(path: &Path) -> Result<(), JournalError> {
     linked.map_err(failed("keeping the damaged journal as", &kept))
 }
 
-/// The file is opened once and for all: after its renaming nothing may fail that leaves the old one in use.
+/// The file is opened once and for all: after its renaming nothing may fail that leaves the old one in use. Other files that are
+/// replaced (`cli/whole_file.rs`, `enforce/exposed.rs`) are written and closed, and what is in their way need not be ours.
 fn replace(path: &Path, mut lines: impl Iterator<Item = io::Result<String>>) -> Result<File, JournalError> {
     let fresh = path.with_extension("new");
     let mut file = open(&fresh)?;

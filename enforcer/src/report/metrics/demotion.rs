@@ -6,7 +6,7 @@ use enforcer_core::workload::CgroupPath;
 
 use super::{
     family::{Family, Scrape},
-    series::to_f64,
+    number::to_f64,
 };
 use crate::report::demotion::DemotionReport;
 

@@ -8,7 +8,7 @@ use enforcer_core::sample::{KernelSide, Placements};
 use super::{
     family::{Counted, Family, Scrape, Whose},
     moves,
-    series::to_f64,
+    number::to_f64,
 };
 use crate::report::counters::Counters;
 

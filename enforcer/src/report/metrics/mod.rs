@@ -9,21 +9,27 @@
 //! metric says how many were left out. What is counted of each workload is most of what there is to tell, so it is told only
 //! where it is asked for; of all of them together it always is.
 
+mod daemon;
+mod decisions;
 mod demotion;
 mod family;
 mod identity;
 mod kernel_side;
 mod label;
+mod machine;
 mod moves;
+mod number;
 mod pressure;
 mod rebalance;
 #[cfg(test)]
 mod reference;
 mod runtime;
+mod sections;
 mod series;
 #[cfg(test)]
 mod tests;
 mod widening;
+mod workloads;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -36,7 +42,7 @@ use prometheus::{
 };
 
 use self::family::Family;
-pub use self::series::MAX_WORKLOADS;
+pub use self::workloads::MAX_WORKLOADS;
 use super::tick::TickReport;
 
 /// Media type of [`Metrics::render`]'s text.
@@ -57,7 +63,7 @@ impl Metrics {
         workload_counters: bool,
     ) -> Result<Self, MetricsError> {
         let registry = Registry::new_custom(Some(PREFIX.to_owned()), None)?;
-        let descriptions = series::all().map(Family::describe).collect::<Result<_, _>>()?;
+        let descriptions = sections::all().map(Family::describe).collect::<Result<_, _>>()?;
         registry.register(Box::new(LatestReport { latest, workload_counters, descriptions }))?;
         Ok(Self(registry))
     }
@@ -71,7 +77,7 @@ impl Metrics {
 /// The text exposition format of a single look, for the textfile collector of `node_exporter`.
 pub fn of_audit(audit: &Audit, nodes: &BTreeMap<NodeId, NodeSample>) -> Result<String, MetricsError> {
     let registry = Registry::new_custom(Some(PREFIX.to_owned()), None)?;
-    let descriptions = series::all().map(Family::describe).collect::<Result<_, _>>()?;
+    let descriptions = sections::all().map(Family::describe).collect::<Result<_, _>>()?;
     registry.register(Box::new(OneLook { families: series::of_audit(audit, nodes), descriptions }))?;
     TextEncoder::new().encode_to_string(&registry.gather())
 }

@@ -4,7 +4,7 @@ use enforcer_core::sample::{OtherPageMoves, PageMovesByReason};
 
 use super::{
     family::{Counted, Family, Scrape, Whose},
-    series::to_f64,
+    number::to_f64,
 };
 use crate::report::counters::Counters;
 

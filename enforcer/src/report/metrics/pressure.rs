@@ -3,9 +3,10 @@
 use enforcer_core::sample::{PressureEvents, PressureKind};
 
 use super::{
+    daemon::put_counts,
     family::{Family, Scrape},
     kernel_side::SECOND,
-    series::{put_counts, to_f64},
+    number::to_f64,
 };
 
 const EVENTS: Family = Family::counter(

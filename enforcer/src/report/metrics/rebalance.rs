@@ -2,7 +2,7 @@
 
 use super::{
     family::{Family, Scrape},
-    series::to_f64,
+    number::to_f64,
 };
 use crate::report::tick::TickReport;
 

@@ -8,7 +8,7 @@ use enforcer_core::call_times::BOUNDS;
 use super::{
     MAX_WORKLOADS, PREFIX,
     family::{Family, Kind},
-    label, series,
+    label, sections, workloads,
 };
 
 const HEAD: &str = "\
@@ -172,9 +172,9 @@ fn page() -> String {
          has `metrics.workload_counters`, {} series of them, those of the worst workloads first. No label is a\nprocess id. Pairs of nodes have series where \
          something moved between them: of all the kernel side has room for 16 for each workload, on average.\n",
         label::LONGEST,
-        series::MAX_COUNTERS
+        workloads::MAX_COUNTERS
     );
-    for section in series::sections() {
+    for section in sections::sections() {
         let _ = writeln!(page, "\n## {}\n\nSource: {}\n", section.title, section.source);
         let _ = writeln!(
             page,
@@ -218,12 +218,12 @@ fn the_reference_is_that_of_the_registry() {
 
 #[test]
 fn names_follow_the_conventions() {
-    for family in series::all() {
+    for family in sections::all() {
         let counter = family.kind == Kind::Counter;
         assert_eq!(family.name.ends_with("_total"), counter, "{}", family.name);
         assert!(family.help.ends_with('.') && !family.help.contains('|'), "{}", family.name);
         // A source may be added to, but nothing is there twice.
-        let same = series::all().filter(|other| other.name == family.name).count();
+        let same = sections::all().filter(|other| other.name == family.name).count();
         assert_eq!(same, 1, "{}", family.name);
     }
 }

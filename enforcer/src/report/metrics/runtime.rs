@@ -2,7 +2,7 @@
 
 use super::{
     family::{Family, Scrape},
-    series::{count, to_f64, truth},
+    number::{count, to_f64, truth},
 };
 use crate::report::runtime::{RuntimeLink, RuntimeReport};
 

@@ -332,7 +332,7 @@ fn counters_of_single_workloads_are_bounded_and_the_worst_come_first() {
         report.audit.workloads.iter().map(|one| (one.cgroup.clone(), counters.clone())).collect();
     let text = render(report);
     let counted = text.lines().filter(|line| line.contains("run_time_seconds_total{")).count();
-    assert!((series::MAX_COUNTERS..series::MAX_COUNTERS + 128).contains(&counted), "{counted}");
+    assert!((workloads::MAX_COUNTERS..workloads::MAX_COUNTERS + 128).contains(&counted), "{counted}");
     assert!(text.contains("run_time_seconds_total{numa_node=\"63\",workload=\"w99\"}"), "the worst is there");
     assert!(text.contains("numa_enforcer_workload_counters_omitted 21\n"), "{}", 100 - counted / 128);
 }
@@ -552,7 +552,7 @@ fn a_runtime_is_told_of_where_one_was_looked_for() {
 #[test]
 fn every_family_is_announced_and_every_announced_one_has_series() {
     let text = render(full());
-    let mut announced: Vec<_> = series::all().map(|family| family.name.to_owned()).collect();
+    let mut announced: Vec<_> = sections::all().map(|family| family.name.to_owned()).collect();
     let mut once = series(&text);
     once.sort_unstable();
     assert!(once.windows(2).all(|two| two[0] != two[1]), "{text}");

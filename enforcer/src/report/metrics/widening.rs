@@ -5,7 +5,7 @@ use enforcer_core::widening::Stage;
 use super::{
     family::{Family, Scrape},
     kernel_side::SECOND,
-    series::to_f64,
+    number::to_f64,
 };
 use crate::report::widening::WideningReport;
 

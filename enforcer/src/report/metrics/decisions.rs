@@ -1,0 +1,73 @@
+//! What was found, decided and done.
+
+use enforcer_core::{
+    audit::{Audit, AuditedWorkload},
+    finding::Severity,
+    owner::Owner,
+};
+
+use super::{
+    family::{Family, Scrape},
+    number::{count, to_f64},
+};
+use crate::report::tick::TickReport;
+
+const FINDINGS: Family = Family::gauge("findings", &["severity"], "Findings of the latest turn.");
+const OWNERS: Family = Family::gauge(
+    "workloads_by_owner",
+    &["owner"],
+    "Workloads by whose word counts for their cpuset; those of others are never corrected.",
+);
+const REFUSED: Family =
+    Family::gauge("workloads_refused", &[], "Declared workloads that are left where they are.");
+const ACTIONS: Family = Family::counter("actions_total", &["action", "result"], "Steps of plans by result.");
+const PAGE_MOVE_CALLS: Family = Family::histogram(
+    "page_move_call_duration_seconds",
+    "What the calls took that moved pages of workloads to other NUMA nodes; those for tiers of memory are not among them.",
+);
+const DRIFT: Family = Family::counter(
+    "cpuset_drift_total",
+    &["result"],
+    "Cpusets that are ours to keep and that somebody else wrote: repaired, failed to be, or left-alone from then on because \
+     three repairs within an hour did not last.",
+);
+
+/// Every metric of this file.
+pub(super) const ALL: &[&Family] = &[&FINDINGS, &OWNERS, &REFUSED, &ACTIONS, &PAGE_MOVE_CALLS, &DRIFT];
+
+/// Of a turn.
+pub(super) fn put(report: &TickReport, scrape: &mut Scrape) {
+    found(&report.audit, scrape);
+    scrape.put(&REFUSED, &[], Some(count(report.decision.refused.len())));
+    let drift = report.totals.drift;
+    for (result, count) in
+        [("repaired", drift.repaired), ("failed", drift.failed), ("left-alone", drift.left_alone)]
+    {
+        scrape.put(&DRIFT, &[result], Some(to_f64(count)));
+    }
+    if let Some(times) = &report.totals.page_move_calls {
+        scrape.put_times(&PAGE_MOVE_CALLS, times);
+    }
+    for (action, results) in &report.totals.actions {
+        for (result, steps) in results {
+            scrape.put(&ACTIONS, &[action, result], Some(to_f64(*steps)));
+        }
+    }
+}
+
+/// What a single look finds.
+pub(super) fn found(audit: &Audit, scrape: &mut Scrape) {
+    for (severity, name) in
+        [(Severity::Info, "info"), (Severity::Warning, "warning"), (Severity::Critical, "critical")]
+    {
+        let findings = audit.findings.iter().filter(|finding| finding.severity == severity);
+        scrape.put(&FINDINGS, &[name], Some(count(findings.count())));
+    }
+    for owner in Owner::ALL {
+        let is_owner = |workload: &&AuditedWorkload| {
+            workload.owner.as_ref().is_some_and(|ownership| ownership.owner == owner)
+        };
+        let owned = audit.workloads.iter().filter(is_owner).count();
+        scrape.put(&OWNERS, &[owner.as_str()], Some(count(owned)));
+    }
+}

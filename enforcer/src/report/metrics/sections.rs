@@ -1,0 +1,99 @@
+//! Which metrics there are, and where those of each kind come from: what is announced and what docs/metrics.md is written from.
+
+use super::{
+    daemon, decisions, demotion, family::Family, identity, kernel_side, machine, moves, pressure, rebalance,
+    runtime, widening, workloads,
+};
+
+/// Metrics that come from the same place.
+#[cfg_attr(not(test), expect(dead_code, reason = "only docs/metrics.md is written from the words"))]
+pub(super) struct Section {
+    /// What they are of.
+    pub(super) title: &'static str,
+    /// Where their values come from, and when there are none.
+    pub(super) source: &'static str,
+    pub(super) families: Vec<&'static Family>,
+}
+
+/// Every metric there is.
+pub(super) fn sections() -> [Section; 13] {
+    let counted = || kernel_side::COUNTED.into_iter().chain(moves::COUNTED);
+    let of_all = counted().map(|one| &one.all).collect();
+    let of_each = counted().map(|one| &one.each).chain([&workloads::COUNTERS_OMITTED]).collect();
+    [
+        Section {
+            title: "The machine",
+            source: "`meminfo`, `numastat` and `distance` of `/sys/devices/system/node/nodeN`, read in each turn.",
+            families: machine::ALL.to_vec(),
+        },
+        Section {
+            title: "Workloads",
+            source: "The model of the latest two turns: `memory.numa_stat` or `numa_maps`, cpusets and affinities, and what \
+                 the kernel side counted between the two. A ratio that cannot be told has no series; `source` says what \
+                 a traffic ratio is from, and `remote_traffic_samples` how far it can be trusted (one standard deviation \
+                 is at most 0.5 / sqrt(samples)).",
+            families: std::iter::once(&identity::INFO).chain(workloads::ALL.iter().copied()).collect(),
+        },
+        Section {
+            title: "All workloads together, counted in the kernel",
+            source: "eBPF programs: in all workloads since the daemon started, those that are gone included. Absent where their \
+                 hook is not attached (`degraded`). Pages count for whose thread moves them, which is not whose they are \
+                 where somebody moves those of others.",
+            families: of_all,
+        },
+        Section {
+            title: "Each workload, counted in the kernel",
+            source: "As above, where the configuration has `metrics.workload_counters`. They count from when the workload is \
+                 first seen, and from 0 again when its cgroup is made again or the daemon restarts.",
+            families: of_each,
+        },
+        Section {
+            title: "Pages that no workload moved",
+            source: "As above, since the daemon started.",
+            families: moves::OTHERS.to_vec(),
+        },
+        Section {
+            title: "The kernel side itself",
+            source: "Its maps, and `/proc/self/fdinfo` of its programs. Runs and time are absent, not 0, unless \
+                 `kernel.bpf_stats_enabled` is 1; the reason is `kernelSide.runTimeSilent` of `/report.json`. Switching \
+                 it on costs some 60 ns for each run of each eBPF program of the host.",
+            families: kernel_side::STATE.to_vec(),
+        },
+        Section {
+            title: "Memory pressure",
+            source: "eBPF programs on the tracepoints of reclaim and of the OOM killer; their ring wakes the daemon.",
+            families: pressure::ALL.to_vec(),
+        },
+        Section {
+            title: "Memory nodes that are added",
+            source: "The thread that adds memory nodes to workloads whose own ones are nearly full. Absent in observe mode.",
+            families: widening::ALL.to_vec(),
+        },
+        Section {
+            title: "Decisions",
+            source: "What the latest turn found, and what was done since the daemon started.",
+            families: decisions::ALL.to_vec(),
+        },
+        Section {
+            title: "Tiers of memory",
+            source: "Rounds of `memory.demotion`, of workloads that are declared for it; absent for others.",
+            families: demotion::ALL.to_vec(),
+        },
+        Section {
+            title: "Workloads that run and are moved",
+            source: "The plan of the latest turn, and what became of earlier ones. Absent where `rebalance.enabled` is off.",
+            families: rebalance::FAMILIES.to_vec(),
+        },
+        Section {
+            title: "The container runtime",
+            source: "The NRI link. Absent where `nri.enabled` is off or no runtime was looked for yet.",
+            families: runtime::ALL.to_vec(),
+        },
+        Section { title: "The daemon", source: "The daemon itself.", families: daemon::ALL.to_vec() },
+    ]
+}
+
+/// Every metric there is.
+pub(super) fn all() -> impl Iterator<Item = &'static Family> {
+    sections().into_iter().flat_map(|section| section.families)
+}

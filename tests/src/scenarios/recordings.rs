@@ -1,0 +1,109 @@
+//! Of which scenarios a recording is kept (tests/fixtures/recordings), and why of the others none is.
+//!
+//! A whole run must leave nobody out: every scenario with the product that it plays has a recording, or is in [`UNKEPT`] with the
+//! reason. Those that play only by name may have one. What recordings say is for `kept_recordings_give_the_same_plans`
+//! (enforcer/tests/replay.rs), which takes each of them.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use super::{ALL, named};
+use crate::product::KEPT;
+
+/// Most bytes of all together: everybody who clones the repository gets them, and each renewal once more.
+const ALL_KEPT: u64 = 4 << 20;
+
+/// Reasons, and who has no recording because of each.
+const UNKEPT: [(&str, &[&str]); 3] = [
+    (
+        "runs no daemon, but audits",
+        &[
+            "audit-misaligned",
+            "degrade-balancing-off",
+            "degrade-lockdown",
+            "degrade-no-btf",
+            "degrade-no-cap-bpf",
+            "degrade-no-cap-perfmon",
+            "degrade-no-fentry",
+            "eyes-traffic",
+            "eyes-traffic-4s",
+            "eyes-what-needs-what",
+        ],
+    ),
+    ("its daemon takes one turn, in which nothing can be done", &["degrade-one-node"]),
+    (
+        "was not played since recordings are kept of all",
+        &[
+            "alert-fires-and-resolves",
+            "correct-drift",
+            "correct-partition",
+            "correct-partition-refused",
+            "correct-pause",
+            "correct-restore",
+            "correct-restore-after-kill",
+            "correct-restore-inherited",
+            "correct-restore-on-exit",
+            "eyes-bound",
+            "eyes-churn",
+            "eyes-moves",
+            "eyes-spread",
+            "node-policies",
+            "node-policies-4s",
+            "node-resized",
+            "node-restarted",
+            "tiers-cold-down-hot-back",
+            "widen-before-oom",
+            "widen-bound",
+        ],
+    ),
+];
+
+/// Size of each recording, by the name of its scenario.
+fn kept() -> BTreeMap<String, u64> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings");
+    let files = fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let names = files.map(|file| (file.file_name().into_string().unwrap(), file));
+    let recordings = names.filter(|(name, _)| name != "README.md").map(|(name, file)| {
+        let scenario = name.strip_suffix(".rec").unwrap_or_else(|| panic!("{name} is no recording"));
+        (scenario.to_owned(), file.metadata().unwrap().len())
+    });
+    recordings.collect()
+}
+
+#[test]
+fn every_recording_is_of_a_scenario_and_every_scenario_has_one_or_a_reason() {
+    let kept = kept();
+    let reasons: Vec<(&str, &str)> = UNKEPT
+        .iter()
+        .flat_map(|(reason, scenarios)| scenarios.iter().map(move |scenario| (*scenario, *reason)))
+        .collect();
+    let reason_of = |name: &str| reasons.iter().find(|(scenario, _)| *scenario == name);
+    let mut wrong = Vec::new();
+    for name in kept.keys() {
+        if !named(name).is_some_and(|scenario| scenario.needs_product) {
+            wrong.push(format!("{name}.rec: no scenario of that name runs the product"));
+        }
+        if let Some((_, reason)) = reason_of(name) {
+            wrong.push(format!("{name}.rec is kept, and UNKEPT says why it is not: {reason}"));
+        }
+    }
+    for scenario in ALL.iter().filter(|scenario| scenario.needs_product && !scenario.only_by_name) {
+        if !kept.contains_key(scenario.name) && reason_of(scenario.name).is_none() {
+            wrong.push(format!("{} has no recording, and UNKEPT does not say why", scenario.name));
+        }
+    }
+    for (scenario, reason) in &reasons {
+        if !named(scenario).is_some_and(|scenario| scenario.needs_product && !scenario.only_by_name) {
+            wrong.push(format!("UNKEPT names {scenario}, of which no recording is missed: {reason}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn recordings_stay_small_enough_to_be_kept() {
+    let kept = kept();
+    let large: Vec<_> = kept.iter().filter(|(_, bytes)| **bytes > KEPT).collect();
+    assert!(large.is_empty(), "above {KEPT} bytes: {large:?}");
+    let all: u64 = kept.values().sum();
+    assert!(all <= ALL_KEPT, "{all} bytes are above {ALL_KEPT}");
+}
