@@ -77,6 +77,16 @@ pub(crate) struct Options {
     pub(crate) cold: bool,
     /// Folder for what daemons record.
     pub(crate) record: Option<PathBuf>,
+    /// How often scenarios repeat what they repeat.
+    pub(crate) runs: Option<usize>,
+}
+
+impl Options {
+    /// As the program in the guest takes them.
+    fn arguments(&self) -> String {
+        let record = if self.record.is_some() { " --record" } else { "" };
+        self.runs.map_or_else(|| record.to_owned(), |runs| format!("{record} --runs {runs}"))
+    }
 }
 
 /// The program and what it can do.
@@ -127,13 +137,13 @@ impl Scenarios {
         let inject = self.disk(workspace, &plays, options.profile, scratch.path())?;
         let resume =
             if options.cold { Resume::never() } else { Resume::new(workspace, rigs.qemu(), &plays)? };
-        let next = AtomicUsize::new(0);
+        let (next, arguments) = (AtomicUsize::new(0), options.arguments());
         let (sender, events) = mpsc::channel();
         thread::scope(|scope| {
             for _ in 0..guests_at_a_time() {
                 let sender = sender.clone();
                 let (rigs, plays) = (&rigs, &plays);
-                let (inject, next, resume) = (inject.as_path(), &next, &resume);
+                let (inject, next, resume, arguments) = (inject.as_path(), &next, &resume, &arguments);
                 let record = options.record.as_deref();
                 scope.spawn(move || {
                     while let Some(one) = plays.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -142,7 +152,7 @@ impl Scenarios {
                             let _ = sender.send(Event::Line(one, line.to_owned()));
                         };
                         let passed = match record {
-                            None => play(workspace, rigs, inject, one, resume, false, &mut say),
+                            None => play(workspace, rigs, inject, one, resume, arguments, &mut say),
                             Some(folder) => {
                                 let mut collected = Collected::default();
                                 let mut say_or_keep = |line: &str| {
@@ -151,7 +161,7 @@ impl Scenarios {
                                     }
                                 };
                                 let passed =
-                                    play(workspace, rigs, inject, one, resume, true, &mut say_or_keep);
+                                    play(workspace, rigs, inject, one, resume, arguments, &mut say_or_keep);
                                 let kept = collected.write(folder, &one.name());
                                 say(&kept.unwrap_or_else(|error| format!("no recording: {error:#}")));
                                 passed
@@ -231,7 +241,7 @@ fn play(
     inject: &Path,
     play: &Play,
     resume: &Resume,
-    record: bool,
+    arguments: &str,
     say: &mut dyn FnMut(&str),
 ) -> bool {
     let started = Instant::now();
@@ -244,11 +254,7 @@ fn play(
             topology: &topology,
             kernel_arguments: &scenario.kernel_arguments,
             inject,
-            job: &format!(
-                "exec /inject/scenario run {}{}",
-                scenario.name,
-                if record { " --record" } else { "" }
-            ),
+            job: &format!("exec /inject/scenario run {}{arguments}", scenario.name),
             limit: Duration::from_secs(scenario.limit_seconds),
             snapshot: None,
         };
