@@ -4,7 +4,7 @@
 //! small part of what it has, again and again, and the OOM killer may not take it: there is one outcome without help. The control
 //! is the same two with the same daemon, and the neighbour not declared for demotion: the one that stays is killed.
 //!
-//! At the usual rate nothing goes down here, less than a page in each round, so that what goes is what was missing.
+//! At the usual rate next to nothing goes down here, a page in a round, so that what goes is what was missing.
 
 use std::{collections::BTreeSet, fs, ops::Range, path::Path};
 
