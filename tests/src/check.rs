@@ -9,9 +9,22 @@ use std::fmt::{Debug, Display};
 pub struct Checks {
     passed: usize,
     failed: usize,
+    runs: Option<usize>,
 }
 
 impl Checks {
+    /// Of a scenario that shall repeat its cases so often, where it does that.
+    pub fn of(runs: Option<usize>) -> Self {
+        Self { runs, ..Self::default() }
+    }
+
+    /// How often each case is repeated: as was asked, or else so often. It is printed.
+    pub fn runs(&self, otherwise: usize) -> usize {
+        let runs = self.runs.unwrap_or(otherwise);
+        self.note("runs of each case", &runs);
+        runs
+    }
+
     /// Both are the same.
     #[expect(clippy::needless_pass_by_value, reason = "what is compared is made for the comparison")]
     pub fn equal<T: PartialEq + Debug>(&mut self, what: impl Display, wanted: T, found: T) {
@@ -88,6 +101,11 @@ mod tests {
         checks.below("b", 0.1, Some(0.2));
         assert!(!checks.passed());
         assert_eq!(checks.verdict(), "FAILED, 1 checks passed, 1 failed");
+    }
+
+    #[test]
+    fn cases_are_repeated_as_often_as_was_asked() {
+        assert_eq!((Checks::of(Some(1)).runs(5), Checks::default().runs(5)), (1, 5));
     }
 
     #[test]

@@ -29,6 +29,9 @@ enum Verb {
         /// Print what its daemons have recorded, and its latest audit, as lines of `recording: HEX` and `audited: HEX`
         #[arg(long)]
         record: bool,
+        /// Runs of each case, where it repeats them
+        #[arg(long)]
+        runs: Option<usize>,
     },
     /// Measure a program that succeeds, or ends with 1: runs it several times, prints the cost as JSON
     Measure {
@@ -71,7 +74,7 @@ fn main() -> Result<ExitCode> {
             }
         }
         Verb::List { json: true } => println!("{}", serde_json::to_string_pretty(scenarios::ALL)?),
-        Verb::Run { name, record } => return run(&name, record),
+        Verb::Run { name, record, runs } => return run(&name, record, runs),
         Verb::Measure { runs, command } => {
             let (program, arguments) = command.split_first().context("no program")?;
             let cost = measure::cost(Command::new(program).args(arguments), runs, &[0, 1])?;
@@ -93,12 +96,12 @@ fn main() -> Result<ExitCode> {
 /// Bytes of what is brought out in one line.
 const LINE: usize = 512;
 
-fn run(name: &str, record: bool) -> Result<ExitCode> {
+fn run(name: &str, record: bool, runs: Option<usize>) -> Result<ExitCode> {
     let scenario = scenarios::named(name).with_context(|| format!("no scenario {name}"))?;
     if record {
         product::record();
     }
-    let mut checks = Checks::default();
+    let mut checks = Checks::of(runs);
     if let Err(error) = (scenario.run)(&mut checks) {
         checks.broken(&error);
     }

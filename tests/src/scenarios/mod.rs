@@ -42,6 +42,7 @@ mod unit;
 mod widening;
 mod widening_back;
 mod widening_brake;
+mod widening_cold;
 mod widening_line;
 mod widening_relief;
 mod widening_slow;
@@ -162,6 +163,10 @@ pub const ALL: &[Scenario] = &[
     Scenario {
         only_by_name: true,
         ..product("widen-strict-relief", "hmat", BALANCING_OFF, widening_relief::of_who_stays)
+    },
+    Scenario {
+        only_by_name: true,
+        ..long("widen-cold-relief", "hmat", BALANCING_OFF, widening_cold::makes_room)
     },
     Scenario {
         only_by_name: true,

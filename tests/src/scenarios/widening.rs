@@ -3,7 +3,11 @@
 //! The control in each is the same load without the daemon, or where it may not help: the kernel kills it with half of the machine
 //! empty. A kill because of full memory nodes shows in `memory.events` as `oom_kill` without `oom` (Documentation/admin-guide/cgroup-v2.rst).
 
-use std::{fs, process::Command, time::Duration};
+use std::{
+    fs,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 
@@ -133,6 +137,7 @@ pub(super) fn before_the_oom_killer(checks: &mut Checks) -> Result<()> {
 
 /// Scenario 3: as fast as it can, with huge pages and without.
 pub(super) fn at_full_speed(checks: &mut Checks) -> Result<()> {
+    let runs = checks.runs(5);
     for huge in ["never", "always"] {
         fs::write(HUGE_PAGES, huge).with_context(|| format!("write {HUGE_PAGES}"))?;
         let control = at_home(&format!("/work/control-{huge}"), 0)?;
@@ -142,7 +147,7 @@ pub(super) fn at_full_speed(checks: &mut Checks) -> Result<()> {
             Fate::Killed,
             fate(&mut hog, MEBIBYTES)?,
         );
-        for run in 0..5 {
+        for run in 0..runs {
             let cgroup = at_home(&format!("/work/{huge}{run}"), run % 2)?;
             let daemon = guarding(&[&cgroup], "")?;
             let mut hog = Running::growing(&cgroup, MEBIBYTES, 0)?;
@@ -256,17 +261,18 @@ fn nested(checks: &mut Checks) -> Result<()> {
 
 /// The matrix: rates, processes, huge pages and nodes, each with its control. Takes long.
 pub(super) fn over_the_matrix(checks: &mut Checks) -> Result<()> {
-    let mut cell = 0;
+    let (runs, mut cell) = (checks.runs(5), 0);
     for huge in ["never", "always"] {
         fs::write(HUGE_PAGES, huge).with_context(|| format!("write {HUGE_PAGES}"))?;
         for node in [0, 1] {
             for (processes, rate) in [(1, 20), (1, 100), (1, 200), (1, 0), (4, 20), (4, 0)] {
                 cell += 1;
                 let what = format!("huge pages {huge}, node {node}, {processes} at {rate} MiB/s");
+                let begun = Instant::now();
                 let control = at_home(&format!("/work/control{cell}"), node)?;
                 let died = killed_of(&control, processes, rate)?;
                 checks.holds(format!("{what}: control"), died > 0, died);
-                for run in 0..5 {
+                for run in 0..runs {
                     let cgroup = at_home(&format!("/work/cell{cell}-{run}"), node)?;
                     let daemon = guarding(&[&cgroup], "")?;
                     let died = killed_of(&cgroup, processes, rate)?;
@@ -278,6 +284,7 @@ pub(super) fn over_the_matrix(checks: &mut Checks) -> Result<()> {
                     daemon.process().terminate(END)?;
                     product::run(&["restore", "--state-dir", STATE])?;
                 }
+                checks.note(format!("{what}: seconds"), &begun.elapsed().as_secs());
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::{
     wait,
 };
 
-const RELIEVED: &str = "numa_enforcer_memory_relieved_bytes_total";
+pub(super) const RELIEVED: &str = "numa_enforcer_memory_relieved_bytes_total";
 
 /// MiB per second by which somebody grows: slow enough for one thread that moves pages in an emulated machine.
 const RATE: usize = 25;

@@ -167,7 +167,7 @@ fn lines_of(workspace: &Workspace, bench: &str, start: &str) -> Result<Vec<Strin
 fn crowded(workspace: &Workspace, scenarios: &Scenarios) -> Result<Cost> {
     let (mut tally, mut noted) = (Tally::default(), None);
     let chosen = scenarios.matching("audit-large");
-    let options = Options { profile: Profile::Release, cold: true, record: None };
+    let options = Options { profile: Profile::Release, cold: true, record: None, runs: None };
     scenarios.run(
         workspace,
         &plays(&chosen, None, Containerd::DEFAULT),

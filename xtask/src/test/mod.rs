@@ -58,6 +58,9 @@ pub(crate) struct Arguments {
     /// Record what the daemons of scenarios decide, into DIR/NAME.rec (`cargo xtask recordings`)
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
+    /// Runs of each case of a scenario that repeats them (`widen-matrix`); without it as many as the scenario says
+    #[arg(long, value_name = "N", requires = "name")]
+    runs: Option<usize>,
 }
 
 /// Runs what was asked for; the last line is `N passed, N failed`.
@@ -97,7 +100,7 @@ fn run_matching(workspace: &Workspace, arguments: &Arguments, tally: &mut Tally)
     }
     let profile = if arguments.release { Profile::Release } else { Profile::Dev };
     let record = arguments.record.clone();
-    let options = Options { profile, cold: arguments.cold, record };
+    let options = Options { profile, cold: arguments.cold, record, runs: arguments.runs };
     let plays = plays(&chosen, arguments.kernels.as_ref(), arguments.containerd);
     scenarios.run(workspace, &plays, &options, tally, &mut |_| ())
 }

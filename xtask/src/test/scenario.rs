@@ -77,6 +77,21 @@ pub(crate) struct Options {
     pub(crate) cold: bool,
     /// Folder for what daemons record.
     pub(crate) record: Option<PathBuf>,
+    /// How often scenarios repeat what they repeat.
+    pub(crate) runs: Option<usize>,
+}
+
+impl Options {
+    /// Where what the daemons of a scenario decide is kept, if it has any.
+    fn record_of(&self, scenario: &Scenario) -> Option<&Path> {
+        self.record.as_deref().filter(|_| scenario.needs_product)
+    }
+
+    /// As the program in the guest takes them.
+    fn arguments(&self, scenario: &Scenario) -> String {
+        let record = if self.record_of(scenario).is_some() { " --record" } else { "" };
+        self.runs.map_or_else(|| record.to_owned(), |runs| format!("{record} --runs {runs}"))
+    }
 }
 
 /// The program and what it can do.
@@ -139,15 +154,15 @@ impl Scenarios {
                 let sender = sender.clone();
                 let (rigs, plays) = (&rigs, &plays);
                 let (inject, next, resume) = (inject.as_path(), &next, &resume);
-                let record = options.record.as_deref();
                 scope.spawn(move || {
                     while let Some(one) = plays.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let mut say = |line: &str| {
                             // Fails only if nobody listens any more.
                             let _ = sender.send(Event::Line(one, line.to_owned()));
                         };
-                        let passed = match record.filter(|_| one.scenario.needs_product) {
-                            None => play(workspace, rigs, inject, one, resume, false, &mut say),
+                        let arguments = &options.arguments(one.scenario);
+                        let passed = match options.record_of(one.scenario) {
+                            None => play(workspace, rigs, inject, one, resume, arguments, &mut say),
                             Some(folder) => {
                                 let mut collected = Collected::default();
                                 let mut say_or_keep = |line: &str| {
@@ -156,7 +171,7 @@ impl Scenarios {
                                     }
                                 };
                                 let passed =
-                                    play(workspace, rigs, inject, one, resume, true, &mut say_or_keep);
+                                    play(workspace, rigs, inject, one, resume, arguments, &mut say_or_keep);
                                 let kept = collected.write(folder, &one.name());
                                 say(&kept.unwrap_or_else(|error| format!("no recording: {error:#}")));
                                 passed
@@ -236,7 +251,7 @@ fn play(
     inject: &Path,
     play: &Play,
     resume: &Resume,
-    record: bool,
+    arguments: &str,
     say: &mut dyn FnMut(&str),
 ) -> bool {
     let started = Instant::now();
@@ -249,11 +264,7 @@ fn play(
             topology: &topology,
             kernel_arguments: &scenario.kernel_arguments,
             inject,
-            job: &format!(
-                "exec /inject/scenario run {}{}",
-                scenario.name,
-                if record { " --record" } else { "" }
-            ),
+            job: &format!("exec /inject/scenario run {}{arguments}", scenario.name),
             limit: Duration::from_secs(scenario.limit_seconds),
             snapshot: None,
         };
