@@ -26,6 +26,8 @@ pub struct Duties {
     pub bpf: bool,
     /// Does it begin partitions of cpusets?
     pub partitions: bool,
+    /// Does it tell DAMON of frames?
+    pub frames: bool,
 }
 
 /// Drops what the duties do not need, and the right to get it back.
@@ -58,8 +60,8 @@ fn needed(duties: Duties) -> CapabilitySet {
         // Cgroup files of other users, and move_pages(2) of their processes.
         needed |= CapabilitySet::DAC_OVERRIDE | CapabilitySet::SYS_PTRACE;
     }
-    if duties.mode == Mode::Enforce && duties.partitions {
-        // `remote_partition_enable` in kernel/cgroup/cpuset.c.
+    if duties.mode == Mode::Enforce && (duties.partitions || duties.frames) {
+        // `remote_partition_enable` in kernel/cgroup/cpuset.c; frames in `/proc/PID/pagemap`, fs/proc/task_mmu.c.
         needed |= CapabilitySet::SYS_ADMIN;
     }
     if duties.numa_maps {
@@ -81,10 +83,12 @@ mod tests {
             (Mode::Enforce, false, both),
             (Mode::Enforce, true, both),
         ] {
-            let duties = Duties { mode, numa_maps, bpf: true, partitions: false };
+            let duties = Duties { mode, numa_maps, bpf: true, partitions: false, frames: false };
             assert_eq!(needed(duties), kept, "{mode:?} {numa_maps}");
-            let more = needed(Duties { partitions: true, ..duties }).difference(kept);
-            assert_eq!(more.is_empty(), mode == Mode::Observe, "{more:?}");
+            for duties in [Duties { partitions: true, ..duties }, Duties { frames: true, ..duties }] {
+                let more = needed(duties).difference(kept);
+                assert_eq!(more.is_empty(), mode == Mode::Observe, "{more:?}");
+            }
         }
     }
 
@@ -101,7 +105,8 @@ mod tests {
     #[test]
     fn a_thread_that_reduced_its_privileges_cannot_get_them_back() {
         let before = capabilities(None).unwrap();
-        let duties = Duties { mode: Mode::Enforce, numa_maps: false, bpf: false, partitions: false };
+        let duties =
+            Duties { mode: Mode::Enforce, numa_maps: false, bpf: false, partitions: false, frames: false };
         let reduced = std::thread::spawn(move || {
             reduce(duties).unwrap();
             let sets = capabilities(None).unwrap();

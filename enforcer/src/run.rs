@@ -21,7 +21,7 @@ use std::{
 
 use enforcer_core::{
     degraded::Degraded,
-    policy::{Brake, Mode, NriSettings, Policy},
+    policy::{Brake, DemotionBackend, Mode, NriSettings, Policy},
     set::NodeSet,
 };
 use thiserror::Error;
@@ -290,6 +290,7 @@ impl Daemon {
             numa_maps: policy.sample.numa_maps,
             bpf: policy.sample.bpf,
             partitions: policy.wants_partitions(),
+            frames: policy.memory.demotion.backend == DemotionBackend::Damos,
         };
         if let Err(error) = privileges::reduce(duties) {
             let effect = "the daemon keeps more privileges than it needs";

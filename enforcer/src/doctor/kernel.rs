@@ -8,7 +8,7 @@ use std::{
 use super::read;
 use crate::{
     enforce::scratch,
-    host::{HostRoot, lockdown},
+    host::{HostRoot, exists, list_dir, lockdown},
     kernel::linux::Linux,
     report::checks::Check,
 };
@@ -25,6 +25,8 @@ pub(super) fn checks(host: &HostRoot) -> Vec<Check> {
         page_moves(Linux::probe()),
         balancing(&read(host, "sys/kernel/numa_balancing")),
         demotion(scratch::is_on(host)),
+        reclaim(scratch::is_on(host), &host.cgroup),
+        damos(&host.sys.join("kernel/mm/damon/admin/kdamonds/nr_kdamonds")),
     ]
 }
 
@@ -139,6 +141,33 @@ fn demotion(on: bool) -> Check {
     }
 }
 
+/// Can `memory.demotion.backend = "reclaim"` be used? A cgroup below the root has the file, the root has none.
+fn reclaim(on: bool, cgroups: &Path) -> Check {
+    let (name, advice) = (
+        "demotion-reclaim",
+        "only for `memory.demotion.backend = \"reclaim\"`: cold pages go by move_pages(2) instead",
+    );
+    let names = list_dir(cgroups).ok().flatten().unwrap_or_default();
+    let file = names.iter().map(|name| cgroups.join(name).join("memory.reclaim")).find(|file| exists(file));
+    match file {
+        None => Check::absent(name, "no cgroup has memory.reclaim: Linux 5.19, cgroup v2", advice),
+        Some(_) if !on => Check::absent(name, "the kernel's demotion is off", advice),
+        Some(file) => Check::ok(name, format!("{}; `run` tries whether it keeps to cpusets", file.display())),
+    }
+}
+
+/// Can `memory.demotion.backend = "damos"` be used? Whether the kernel has `migrate_cold` shows only when it is written.
+fn damos(count: &Path) -> Check {
+    let (name, advice) = (
+        "demotion-damos",
+        "only for `memory.demotion.backend = \"damos\"`: cold pages go by move_pages(2) instead",
+    );
+    match super::writable(count) {
+        Ok(()) => Check::ok(name, format!("{}; `run` tries whether it can migrate", count.display())),
+        Err(error) => Check::absent(name, format!("{}: {error}", count.display()), advice),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,6 +187,23 @@ mod tests {
             assert_eq!(release(Ok(text.into())).status, status, "{text}");
         }
         assert_eq!(release(Err("gone".into())).status, Status::Missing);
+    }
+
+    #[test]
+    fn a_backend_that_cannot_be_used_is_absent_with_its_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let cgroups = dir.path();
+        let of = |on| reclaim(on, cgroups);
+        assert_eq!(of(true).status, Status::Absent);
+        std::fs::create_dir(cgroups.join("a.slice")).unwrap();
+        std::fs::write(cgroups.join("a.slice/memory.reclaim"), "").unwrap();
+        assert_eq!(of(true).status, Status::Ok);
+        let off = of(false);
+        assert_eq!((off.status, off.detail.as_str()), (Status::Absent, "the kernel's demotion is off"));
+        let count = cgroups.join("nr_kdamonds");
+        assert_eq!(damos(&count).status, Status::Absent);
+        std::fs::write(&count, "0").unwrap();
+        assert_eq!(damos(&count).status, Status::Ok);
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod ready_socket;
 mod reset;
 pub mod restore;
 pub mod scratch;
+pub mod tiers;
 #[cfg(test)]
 mod transaction_tests;
 pub mod units;

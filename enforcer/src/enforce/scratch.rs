@@ -18,7 +18,7 @@ use std::{
 
 use enforcer_core::{id::NodeId, parse::numa_stat::parse_numa_stat_v2};
 
-use crate::host::{HostRoot, read_text};
+use crate::host::{HostRoot, exists, read_text};
 
 /// Memory of the child.
 pub const HELD: usize = 8 << 20;
@@ -40,6 +40,10 @@ pub fn is_on(host: &HostRoot) -> bool {
 /// Bytes that reclaim takes outside of a cpuset of this node; the error names operation, path and cause.
 pub fn bytes_outside(mount: &Path, node: NodeId) -> Result<u64, String> {
     let scratch = Scratch::new(mount)?;
+    let reclaim = scratch.0.join("memory.reclaim");
+    if !exists(&reclaim) {
+        return Err(format!("{} is not there", reclaim.display()));
+    }
     scratch.write("cpuset.mems", &node.to_string())?;
     let child =
         Command::new("/proc/self/exe").arg(COMMAND).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -144,6 +148,13 @@ mod tests {
             fs::write(numa.join("demotion_enabled"), text).unwrap();
             assert_eq!(is_on(&host), on, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_kernel_that_cannot_be_asked_to_reclaim_is_not_said_to_keep_to_cpusets() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = bytes_outside(dir.path(), NodeId(0)).unwrap_err();
+        assert!(error.contains("memory.reclaim is not there"), "{error}");
     }
 
     #[test]

@@ -8,8 +8,11 @@
 //! move (`enforce::pages`), remember. A pause finds the gate open between two rounds, and a round is some seconds at
 //! most. Between them cold pages go down at once, from the nodes that a neighbour who is declared to stay runs short of
 //! ([`Demotion::press`]): the rate does not count for these, and all that says which pages are cold, and how far that is trusted,
-//! does. What is moved has no inverse and is in no journal; nothing is written but pages and the switches of sources,
-//! which are off again when nobody is to be watched, and when the daemon ends.
+//! does. By whom they go down, [`backends`] says. What is moved has no inverse and is in no journal; nothing is written but
+//! pages, the switches of sources, which are off again when nobody is to be watched and when the daemon ends, and what has
+//! the kernel move pages.
+
+mod backends;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +29,7 @@ use enforcer_core::{
     demotion::{Bound, Flow, Room, Round, Situation, Trust, decide, relieve, target},
     id::NodeId,
     place::Inventory,
-    policy::{DemotionSettings, Policy},
+    policy::{DemotionBackend, DemotionSettings, Policy},
     sample::Sample,
     set::NodeSet,
     topology::Topology,
@@ -34,6 +37,7 @@ use enforcer_core::{
     workload::{CgroupPath, Workload},
 };
 
+use self::backends::{Backends, Carriage, Down, Means};
 use super::{
     Decisions, Gate,
     decisions::{entry, subject},
@@ -43,7 +47,7 @@ use crate::{
     enforce::pages::{PageBudget, PageMoveLimits, PageMoveReport, Stop, move_flow},
     host::{HostRoot, cgroup::CgroupLayout},
     kernel::{Kernel, linux::Linux},
-    observe::cold::{ColdWatch, Look},
+    observe::cold::{ColdWatch, Look, sweep},
     report::{
         decision::{DecisionRecord, DecisionState, Subject},
         demotion::{DemotionReport, LatestRound, TierMoves},
@@ -172,6 +176,7 @@ pub fn demote(
     layout: &CgroupLayout,
     stop: &Stop,
 ) {
+    sweep(host);
     let mut rounds: Option<Rounds> = None;
     while !stop.is_requested() {
         thread::sleep(PAUSE);
@@ -202,6 +207,7 @@ pub fn demote(
             if let Some((moves, record)) = rounds.of(wish, &wanted, gate) {
                 let mut shared = demotion.lock();
                 shared.degraded = rounds.watch.degraded();
+                shared.degraded.extend(rounds.backends.degraded());
                 shared.report.insert(wish.cgroup.clone(), moves);
                 drop(shared);
                 if let Some(record) = record {
@@ -216,6 +222,7 @@ pub fn demote(
 struct Rounds<K = Linux> {
     kernel: K,
     watch: ColdWatch,
+    backends: Backends,
     budget: PageBudget,
     /// Of what goes down for somebody else.
     relief: PageBudget,
@@ -239,6 +246,7 @@ struct Standing {
     moves: TierMoves,
     /// Rounds for which nothing goes down, and how many it will be the next time: what is cold has gone already.
     rest: [u32; 2],
+    carriage: Carriage,
     /// What the latest record said, but for the bytes.
     said: Option<(DecisionState, String)>,
 }
@@ -257,6 +265,7 @@ impl<K: Kernel> Rounds<K> {
             kernel,
             relief: PageBudget::new(relief, stop.clone()),
             watch: ColdWatch::new(host, layout),
+            backends: Backends::new(host, layout, stop),
             budget: PageBudget::new(wanted.limits, stop.clone()),
             limits: wanted.limits,
             proc: host.proc.clone(),
@@ -310,7 +319,15 @@ impl<K: Kernel> Rounds<K> {
         let inside = gate.enter()?;
         let mut lines = Vec::new();
         let up = moved(&self.kernel, &round.up, &self.proc, &mut self.budget, &mut lines);
-        let down = standing.down(&self.kernel, &round.down, &self.proc, &mut self.budget, &mut lines);
+        let mut means = Means {
+            kernel: &self.kernel,
+            proc: &self.proc,
+            budget: &mut self.budget,
+            watch: &mut self.watch,
+            backends: &mut self.backends,
+        };
+        let going = Down { wish, wanted, flows: &round.down, rooms: &rooms };
+        let down = standing.down(&going, &mut means, &mut lines);
         drop(inside);
         standing.remember([down, up], &look, &situation);
         standing.moves.latest = Some(standing.seen(&look, &round));
@@ -326,7 +343,8 @@ impl<K: Kernel> Rounds<K> {
         let seen = format!("nobody touched {cold} for {} ({})", wanted.settings.idle, look.source);
         lines.insert(0, format!("{seen}; what decided: {bound}{halved}"));
         let state = if up + down > 0 { DecisionState::Tiered } else { DecisionState::InPlace };
-        let record = standing.tell(state, format!("{bound}{halved}"), lines.join("; "));
+        let record =
+            standing.tell(state, format!("{bound}{halved}{}", standing.carriage.told()), lines.join("; "));
         Some((standing.moves.clone(), record))
     }
 
@@ -378,6 +396,7 @@ impl<K: Kernel> Rounds<K> {
             return None;
         }
         standing.remember([sum, 0], &look, &situation);
+        add(&mut standing.moves.by_backend, DemotionBackend::MovePages.name(), sum);
         lines.push(format!("nobody touched it for {} ({})", wanted.settings.idle, look.source));
         let record = DecisionRecord { reason: lines.join("; "), ..entry("demotion", DecisionState::Tiered) };
         Some(Relief { bytes: sum, moves: standing.moves.clone(), record })
@@ -418,27 +437,6 @@ fn ns(time: Duration) -> u64 {
 }
 
 impl Standing {
-    /// Moves down, but for a few rounds not when nothing was there the last time: whoever looks for pages asks the
-    /// kernel about each.
-    fn down(
-        &mut self,
-        kernel: &dyn Kernel,
-        flows: &[Flow],
-        proc: &Path,
-        budget: &mut PageBudget,
-        lines: &mut Vec<String>,
-    ) -> u64 {
-        let [left, next] = &mut self.rest;
-        if *left > 0 {
-            *left -= 1;
-            return 0;
-        }
-        let bytes = moved(kernel, flows, proc, budget, lines);
-        *next = if bytes > 0 || flows.is_empty() { 0 } else { (*next * 2).clamp(1, LONGEST_REST) };
-        *left = *next;
-        bytes
-    }
-
     /// What a round came to: bytes down and up.
     fn remember(&mut self, [down, up]: [u64; 2], look: &Look, of: &Situation<'_>) {
         let before = std::mem::replace(&mut self.promoted, look.promoted);
@@ -459,6 +457,8 @@ impl Standing {
             hot_bytes: round.hot,
             estimate_bytes: look.estimate,
             bound: round.bound,
+            backend: self.carriage.by.name(),
+            backend_refused: self.carriage.refused.clone(),
             halvings: self.trust.halvings(),
             unwatched: look.unwatched.clone(),
         }

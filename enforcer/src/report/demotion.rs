@@ -16,6 +16,8 @@ pub struct TierMoves {
     pub down_bytes: BTreeMap<&'static str, u64>,
     /// Bytes that came back, by who had seen that they were touched; `kernel` for those that it promoted itself.
     pub up_bytes: BTreeMap<&'static str, u64>,
+    /// Bytes that went down, by who carried it out.
+    pub by_backend: BTreeMap<&'static str, u64>,
     /// What the latest round saw; `None` before the first.
     pub latest: Option<LatestRound>,
 }
@@ -34,6 +36,10 @@ pub struct LatestRound {
     pub estimate_bytes: Option<u64>,
     /// What decided how much went down; `None` where the cpuset allows no slower node.
     pub bound: Option<Bound>,
+    /// Who carries out what goes down.
+    pub backend: &'static str,
+    /// Why that is not who the configuration asks for, where it is not.
+    pub backend_refused: Option<String>,
     /// How often the amount is halved because pages were wanted back.
     pub halvings: u32,
     /// Processes that could not be watched, the first with its reason.

@@ -39,6 +39,11 @@ pub struct Room {
     pub free: u64,
 }
 
+/// What of a node may be taken.
+pub(super) fn headroom(room: &Room) -> u64 {
+    room.free.saturating_sub(room.total / KEPT_FREE)
+}
+
 /// What decided how much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -101,7 +106,7 @@ impl Trust {
         if now_ns < self.rest_until_ns {
             return (0, Bound::BackOff);
         }
-        let headroom = supply.room.free.saturating_sub(supply.room.total / KEPT_FREE);
+        let headroom = headroom(&supply.room);
         let bounds = [
             (supply.cold, Bound::Cold),
             (supply.estimate.unwrap_or(u64::MAX), Bound::Estimate),

@@ -5,7 +5,7 @@
 //!
 //! Idea: in each round, of each workload that is declared for it, the ranges that nobody touched for the idle time
 //! ([`ranges`]) go from each fast node to the nearest slower one that its cpuset allows ([`target`]), as many bytes as
-//! [`amount`] says; what is touched on a slow node goes back up, where the kernel does not see to that.
+//! [`amount`] says, carried by whom [`backend`] says; what is touched on a slow node goes back up, where the kernel does not see to that.
 //!
 //! Terminology. A *flow* is what goes from one node to another in one round: ranges, and a budget of bytes. Of the
 //! ranges only the pages that are on the node it comes from are meant.
@@ -14,6 +14,7 @@
 //! [`Trust`] is kept between rounds by the caller. Must never plan more bytes down than are cold.
 
 pub mod amount;
+pub mod backend;
 pub mod ranges;
 pub mod target;
 

@@ -49,6 +49,33 @@ pub struct DemotionSettings {
     pub idle: HumanDuration,
     /// Most bytes in a second, of all workloads together.
     pub bytes_per_second: ByteSize,
+    /// By whom they go down; where that one is not safe, by `move-pages`.
+    pub backend: DemotionBackend,
+}
+
+/// Who carries out that pages go to slower memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DemotionBackend {
+    /// This daemon, page by page with `move_pages(2)`: the kernel refuses nodes that the cpuset does not allow.
+    #[default]
+    MovePages,
+    /// A thread of DAMON's (`migrate_cold`), which looks once more whether they are cold.
+    Damos,
+    /// The kernel's reclaim (`memory.reclaim`), which picks them by its own lists. Only where somebody has switched its
+    /// demotion on.
+    Reclaim,
+}
+
+impl DemotionBackend {
+    /// As in the configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MovePages => "move-pages",
+            Self::Damos => "damos",
+            Self::Reclaim => "reclaim",
+        }
+    }
 }
 
 impl MemorySettings {
@@ -101,13 +128,18 @@ impl Default for MoveSettings {
 
 impl Default for DemotionSettings {
     fn default() -> Self {
-        Self { enabled: false, idle: HumanDuration::from_secs(120), bytes_per_second: ByteSize(100 << 20) }
+        Self {
+            enabled: false,
+            idle: HumanDuration::from_secs(120),
+            bytes_per_second: ByteSize(100 << 20),
+            backend: DemotionBackend::MovePages,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Brake;
+    use super::{Brake, DemotionBackend};
     use crate::policy::Policy;
 
     #[test]
@@ -148,6 +180,16 @@ mod tests {
                 assert_eq!(error.key, "memory.widening.brake");
                 assert!(error.to_string().contains("demotion is on"), "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn the_backend_is_move_pages_and_has_the_name_that_the_configuration_gives_it() {
+        assert_eq!(Policy::default().memory.demotion.backend, DemotionBackend::MovePages);
+        for backend in [DemotionBackend::MovePages, DemotionBackend::Damos, DemotionBackend::Reclaim] {
+            let text = format!("[memory.demotion]\nbackend = \"{}\"\n", backend.name());
+            let policy: Policy = toml::from_str(&text).unwrap();
+            assert_eq!(policy.memory.demotion.backend, backend, "{text}");
         }
     }
 

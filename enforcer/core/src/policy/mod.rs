@@ -27,7 +27,7 @@ use thiserror::Error;
 pub use self::{
     duration::{DurationError, HumanDuration},
     glob::{CgroupGlob, GlobError},
-    memory::{Brake, DemotionSettings, MemorySettings, MoveSettings, WideningSettings},
+    memory::{Brake, DemotionBackend, DemotionSettings, MemorySettings, MoveSettings, WideningSettings},
     name_glob::{NameGlob, NameGlobError},
     rebalance::RebalanceSettings,
     size::{ByteSize, SizeError},

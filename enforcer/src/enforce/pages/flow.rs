@@ -62,7 +62,7 @@ fn move_piece(
 }
 
 /// The whole pages of the extents that lie in the range.
-fn within(extents: &[Extent], range: Range) -> Vec<Extent> {
+pub(super) fn within(extents: &[Extent], range: Range) -> Vec<Extent> {
     let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end)) else {
         return Vec::new();
     };

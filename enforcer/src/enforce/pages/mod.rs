@@ -22,6 +22,7 @@ mod flow;
 mod outcome;
 #[cfg(test)]
 mod tests;
+mod there;
 mod verify;
 
 use std::{io, path::Path, time::Instant};
@@ -34,6 +35,7 @@ pub use self::{
     budget::{PageBudget, PageMoveLimits, Spent, Stop},
     flow::move_flow,
     outcome::{Interrupted, PageMoveReport},
+    there::each_there,
 };
 use crate::{
     host::processes::processes_in,

@@ -1,8 +1,9 @@
-//! What goes down at once, for somebody who is declared to stay and runs short.
+//! What goes down at once, for somebody who is declared to stay and runs short; and by whom a round is carried out.
 
 use std::fs;
 
 use enforcer_core::{
+    demotion::backend::Probe,
     policy::{WideningSettings, placement::PlacementSettings},
     topology::{MemoryKind, synth::Machine},
     widening::{Crowd, Guarded, NodeRoom, Pressing},
@@ -181,4 +182,132 @@ fn nobody_gives_who_stays_itself_whose_slow_memory_is_short_or_while_it_is_pause
     let mut of = pressed(100, "/stays", "0");
     assert!(host.rounds.relieve(&host.wanted.of[0], &host.wanted, &open, &mut of).is_none());
     drop(host.fixture);
+}
+
+impl Host {
+    /// Cold pages are to go down by reclaim, and nothing is in its way.
+    fn by_reclaim(&mut self) {
+        let (host, dir) = (self.fixture.host(), self.fixture.path("/near"));
+        put(&host.sys, "kernel/mm/numa/demotion_enabled", "true\n");
+        put(&host.proc, "swaps", "Filename Type Size Used Priority\n");
+        put(&dir, "cpuset.mems.effective", "0-1\n");
+        put(&dir, "memory.numa_stat", "anon N0=100663296 N1=0\nfile N0=0 N1=0\n");
+        let mut layout = self.fixture.layout.clone();
+        layout.memory = Some(layout.cpuset.clone());
+        self.rounds.backends = Backends::new(&host, &layout, &Stop::default());
+        self.rounds.backends.tried(DemotionBackend::Reclaim, Probe::Sound);
+        self.wanted.settings.backend = DemotionBackend::Reclaim;
+    }
+
+    /// A round that is due: what was recorded of it.
+    fn round(&mut self) -> String {
+        for standing in self.rounds.standings.values_mut() {
+            (standing.latest, standing.rest) = (None, [0, 0]);
+        }
+        let (_, record) = self.rounds.of(&self.wanted.of[0], &self.wanted, &Gate::default()).unwrap();
+        record.map_or_else(String::new, |record| record.reason)
+    }
+
+    fn moves(&self) -> &TierMoves {
+        &self.rounds.standings.values().next().unwrap().moves
+    }
+
+    fn by(&self) -> (&'static str, Option<String>) {
+        let latest = self.moves().latest.as_ref().unwrap();
+        (latest.backend, latest.backend_refused.clone())
+    }
+}
+
+const ALL_COLD: u64 = (COLD * PAGE) as u64;
+
+#[test]
+fn reclaim_is_asked_for_what_is_cold_and_there_and_counts_as_what_memory_shows() {
+    let mut host = Host::new();
+    host.by_reclaim();
+    host.round();
+    // The kernel took the request and did nothing: no byte counts, and nobody else has moved any.
+    let file = host.fixture.path("/near").join("memory.reclaim");
+    assert_eq!((fs::read_to_string(&file).unwrap().as_str(), host.down()), ("8388608", (0, 0)));
+    assert_eq!((host.by(), host.moves().by_backend.is_empty()), (("reclaim", None), true));
+    // Nothing that is cold is left on the fast node.
+    fs::remove_file(&file).unwrap();
+    host.rounds.kernel.map(8, COLD_AT, COLD, 1);
+    host.round();
+    assert!(!file.exists(), "it is not asked for what has gone already");
+}
+
+#[test]
+fn who_asks_in_vain_three_times_gets_move_pages() {
+    let mut host = Host::new();
+    host.by_reclaim();
+    for _ in 0..3 {
+        host.round();
+        assert_eq!(host.down(), (0, 0));
+    }
+    let said = host.round();
+    assert!(
+        said.contains("moved with move-pages and not by reclaim: nothing went down in 3 rounds"),
+        "{said}"
+    );
+    assert_eq!(host.down(), (COLD, 0));
+    assert_eq!(host.moves().by_backend, [("move-pages", ALL_COLD)].into());
+}
+
+#[test]
+fn what_is_not_safe_goes_by_move_pages_and_why_is_told_once() {
+    let put_back = |host: &Host| host.rounds.kernel.map(8, COLD_AT, COLD, 0);
+    for (what, reason, of_the_host) in [
+        ("demotion", "the kernel's demotion is off", true),
+        ("cpuset", "the workload may not use node 1", false),
+        ("below", "1 of its cgroups are below its own", false),
+        ("swap", "there is swap", false),
+        ("files", "reclaim would drop 67108864 bytes of files", false),
+        ("probe", "no such thing", true),
+        ("unreadable", "memory.numa_stat", false),
+    ] {
+        let mut host = Host::new();
+        host.by_reclaim();
+        let (sys, proc, dir) =
+            (host.fixture.host().sys, host.fixture.host().proc, host.fixture.path("/near"));
+        match what {
+            "demotion" => put(&sys, "kernel/mm/numa/demotion_enabled", "false\n"),
+            "cpuset" => put(&dir, "cpuset.mems.effective", "0\n"),
+            "below" => fs::create_dir(dir.join("child")).unwrap(),
+            "swap" => put(&proc, "swaps", "Filename\n/dev/vda2 partition 8 0 -2\n"),
+            "files" => put(&dir, "memory.numa_stat", "anon N0=100663296 N1=0\nfile N0=0 N1=67108864\n"),
+            "probe" => {
+                let probe = Probe::Unusable("no such thing".into());
+                host.rounds.backends.tried(DemotionBackend::Reclaim, probe);
+            }
+            _ => fs::remove_file(dir.join("memory.numa_stat")).unwrap(),
+        }
+        let said = host.round();
+        assert!(said.contains("not by reclaim") && said.contains(reason), "{what}: {said}");
+        assert_eq!(host.down(), (COLD, 0), "{what}");
+        assert!(!dir.join("memory.reclaim").exists(), "{what}");
+        put_back(&host);
+        // It is as it was, so it is not told again, though it can be seen.
+        let again = host.round();
+        assert!(!again.contains("not by reclaim"), "{what}: {again}");
+        let (by, refused) = host.by();
+        assert!(by == "move-pages" && refused.unwrap().contains(reason), "{what}");
+        assert_eq!(host.moves().by_backend, [("move-pages", 2 * ALL_COLD)].into(), "{what}");
+        let degraded = host.rounds.backends.degraded();
+        assert_eq!(degraded.is_some(), of_the_host, "{what}: {degraded:?}");
+    }
+}
+
+#[test]
+fn damos_that_is_somebody_elses_goes_by_move_pages() {
+    let mut host = Host::new();
+    host.by_reclaim();
+    host.wanted.settings.backend = DemotionBackend::Damos;
+    let said = host.round();
+    assert!(said.contains("not by damos") && said.contains("nr_kdamonds"), "{said}");
+    assert_eq!(host.down(), (COLD, 0));
+    let degraded = host.rounds.backends.degraded().unwrap();
+    assert_eq!(
+        (degraded.source.as_str(), degraded.reason.starts_with("damos: ")),
+        ("demotion-backend", true)
+    );
 }

@@ -6,7 +6,9 @@
 //!
 //! There is one set of kdamonds in the kernel. Where somebody else has it, it is left alone and DAMON is not to be had; a
 //! set that an earlier daemon of ours left behind, because it was killed, is known by the odd end of its sampling
-//! interval and taken over. Dropping this switches everything off.
+//! interval and taken over, or taken down by [`sweep`] when a daemon starts. Dropping this switches everything off.
+//!
+//! One kdamond more than are watched by is in the set, for who moves pages by DAMON: nothing is set there by this.
 
 use std::{
     collections::BTreeSet,
@@ -21,6 +23,8 @@ use crate::host::{list_dir, read_text};
 
 /// Processes that are watched at a time.
 const SLOTS: usize = 16;
+/// The number of the kdamond behind these.
+const SPARE: usize = SLOTS;
 /// Bounds of the regions of one process: the first is how fine it always is, the second what it costs at most.
 const REGIONS: [u32; 2] = [200, 1000];
 /// Looks in one interval of aggregation.
@@ -62,6 +66,14 @@ impl Damon {
         rustix::fs::access(damon.count(), rustix::fs::Access::WRITE_OK)
             .map_err(|error| format!("{} may not be written: {error}", damon.count().display()))?;
         Ok(damon)
+    }
+
+    /// The directory of the kdamond that watches nobody; makes the set.
+    pub(super) fn spare(&mut self) -> Result<PathBuf, String> {
+        if self.slots.is_empty() {
+            self.prepare().map_err(|error| error.to_string())?;
+        }
+        Ok(self.kdamonds.join(SPARE.to_string()))
     }
 
     /// The regions of a process. One that is watched from now on has none of which it could be said yet that nobody
@@ -127,10 +139,20 @@ impl Damon {
         for index in there.iter().filter_map(|name| name.parse::<usize>().ok()) {
             self.end(index);
         }
-        write(&self.count(), &SLOTS.to_string())?;
+        write(&self.count(), &(SLOTS + 1).to_string())?;
         self.slots = vec![None; SLOTS];
         // So that it is known as ours from the first moment on.
         self.configure(0, 0, SHORTEST)
+    }
+
+    fn take_down(&mut self) {
+        for index in 0..=SPARE {
+            self.end(index);
+        }
+        self.slots.clear();
+        if let Err(error) = write(&self.count(), "0") {
+            tracing::warn!("{error}");
+        }
     }
 
     fn state(&self, index: usize) -> String {
@@ -194,15 +216,18 @@ impl Damon {
 
 impl Drop for Damon {
     fn drop(&mut self) {
-        if self.slots.is_empty() {
-            return;
+        if !self.slots.is_empty() {
+            self.take_down();
         }
-        for index in 0..self.slots.len() {
-            self.end(index);
-        }
-        if let Err(error) = write(&self.count(), "0") {
-            tracing::warn!("{error}");
-        }
+    }
+}
+
+/// Takes down what a daemon of ours left behind that was killed: it would go on watching, and moving pages.
+pub(super) fn sweep(sys: &Path) {
+    let Ok(mut left) = Damon::new(sys) else { return };
+    if read_text(&left.count()).is_ok_and(|count| count.trim() != "0") {
+        tracing::warn!("{}: taken down, an earlier daemon left it", left.kdamonds.display());
+        left.take_down();
     }
 }
 
@@ -223,4 +248,45 @@ fn write(path: &Path, value: &str) -> io::Result<()> {
     fs::write(path, value).map_err(|error| {
         io::Error::new(error.kind(), format!("writing {value:?} to {}: {error}", path.display()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A set of so many kdamonds, the first with this sampling interval, all of them on.
+    fn host(count: usize, sample: u64) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let kdamonds = dir.path().join("kernel/mm/damon/admin/kdamonds");
+        for index in 0..=SPARE {
+            let intervals = kdamonds.join(format!("{index}/contexts/0/monitoring_attrs/intervals"));
+            fs::create_dir_all(&intervals).unwrap();
+            fs::write(intervals.join("sample_us"), format!("{sample}\n")).unwrap();
+            fs::write(kdamonds.join(format!("{index}/state")), "on\n").unwrap();
+        }
+        fs::write(kdamonds.join("nr_kdamonds"), format!("{count}\n")).unwrap();
+        dir
+    }
+
+    fn states(sys: &Path) -> (String, usize) {
+        let kdamonds = sys.join("kernel/mm/damon/admin/kdamonds");
+        let read = |file: String| fs::read_to_string(kdamonds.join(file)).unwrap().trim().to_owned();
+        let on = (0..=SPARE).filter(|index| read(format!("{index}/state")) == "on").count();
+        (read("nr_kdamonds".into()), on)
+    }
+
+    #[test]
+    fn what_a_killed_daemon_left_is_taken_down_and_what_is_somebody_elses_is_left_alone() {
+        for (count, sample, expected) in [
+            (SPARE + 1, 20_000 + MARK, ("0", 0)),
+            (SPARE + 1, 20_000, ("17", SPARE + 1)),
+            (0, 20_000 + MARK, ("0", SPARE + 1)),
+        ] {
+            let dir = host(count, sample);
+            sweep(dir.path());
+            let (left, on) = states(dir.path());
+            assert_eq!((left.as_str(), on), expected, "{count} {sample}");
+        }
+        sweep(Path::new("/nonexistent"));
+    }
 }

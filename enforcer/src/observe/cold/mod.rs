@@ -21,6 +21,7 @@ mod referenced;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -107,6 +108,11 @@ impl ColdWatch {
         self.generations.cold_bytes(cgroup, nodes, idle, Instant::now())
     }
 
+    /// The directory of a kdamond of our set that watches nobody; the error says why there is none.
+    pub fn spare_kdamond(&mut self) -> Result<PathBuf, String> {
+        self.damon.as_mut().map_err(|reason| reason.clone())?.spare()
+    }
+
     /// Stops watching what is not among these.
     pub fn only(&mut self, cgroups: &BTreeSet<CgroupPath>) {
         let kept: BTreeSet<u32> = cgroups.iter().flat_map(|cgroup| self.largest(cgroup)).collect();
@@ -163,6 +169,11 @@ impl ColdWatch {
         let counters = parse_keyed(&read_text(&memory.dir(cgroup).join("memory.stat")).ok()?).ok()?;
         Some(counters.get("pgpromote_success")?.saturating_mul(page_bytes()))
     }
+}
+
+/// Takes down what a daemon of ours left switched on that was killed.
+pub fn sweep(host: &HostRoot) {
+    damon::sweep(&host.sys);
 }
 
 /// Size of a page of this machine.

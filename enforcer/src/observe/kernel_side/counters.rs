@@ -464,7 +464,14 @@ mod tests {
             let mut counters = Counters::attach(attach(0));
             let hooks = |counters: &Counters| Hook::ALL.map(|hook| counters.programs.has(hook));
             let before = hooks(&counters);
-            reduce(Duties { mode: Mode::Observe, numa_maps: false, bpf: true, partitions: false }).unwrap();
+            reduce(Duties {
+                mode: Mode::Observe,
+                numa_maps: false,
+                bpf: true,
+                partitions: false,
+                frames: false,
+            })
+            .unwrap();
             counters.follow(&attach(1).cpu_node);
             assert_eq!(hooks(&counters), before);
             let said = counters.missing().iter().any(|entry| entry.source == STALE);

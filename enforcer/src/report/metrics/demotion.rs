@@ -16,6 +16,12 @@ const MOVED: Family = Family::counter(
     "Bytes of the workload that went to slower memory (down) or came back (up), by who saw that they were cold or touched; \
      kernel for what it promoted itself.",
 );
+const CARRIED: Family = Family::counter(
+    "workload_demoted_bytes_total",
+    &["workload", "backend"],
+    "Bytes of the workload that went to slower memory, by who carried it out; of damos and reclaim as memory.numa_stat shows it, \
+     which lags a little.",
+);
 const COLD: Family = Family::gauge(
     "workload_cold_bytes",
     &["workload", "source"],
@@ -31,7 +37,7 @@ const HALVINGS: Family = Family::gauge(
 const ESTIMATE: &str = "lru-gen";
 
 /// Every metric of this file.
-pub(super) const ALL: &[&Family] = &[&MOVED, &COLD, &HALVINGS];
+pub(super) const ALL: &[&Family] = &[&MOVED, &CARRIED, &COLD, &HALVINGS];
 
 /// Of workloads that are declared for it; `label_of` is what a cgroup is labelled with.
 pub(super) fn put<'a>(
@@ -45,6 +51,9 @@ pub(super) fn put<'a>(
             for (source, bytes) in by_source {
                 scrape.put(&MOVED, &[workload, direction, source], Some(to_f64(*bytes)));
             }
+        }
+        for (backend, bytes) in &moves.by_backend {
+            scrape.put(&CARRIED, &[workload, backend], Some(to_f64(*bytes)));
         }
         let Some(latest) = &moves.latest else { continue };
         scrape.put(&COLD, &[workload, latest.source], Some(to_f64(latest.cold_bytes)));

@@ -44,7 +44,7 @@ textfile collector of node_exporter. Alerts, recording rules and dashboards are 
 ";
 
 /// Labels, what their values are, and how many there are at most, by the letter of the tables below.
-const LABELS: [(&str, &str, &str, &str); 31] = [
+const LABELS: [(&str, &str, &str, &str); 32] = [
     (
         "workload",
         "name of the workload; of several with the same name each has `~` and a hash of its cgroup's path behind it",
@@ -101,6 +101,7 @@ const LABELS: [(&str, &str, &str, &str); 31] = [
     ("action", "`set-cpus`, `set-mems`, `set-exclusive`, `set-partition`, `move-pages`", "5", "5"),
     ("direction", "`down` to slower memory, or `up`", "2", "2"),
     ("source", "who saw which pages are cold or touched: `damon`, `smaps`, `lru-gen`, `kernel`", "4", "4"),
+    ("backend", "who moves cold pages down: `move-pages`, `damos`, `reclaim`", "3", "3"),
     ("outcome", "`begun`, `held`, `reverted`, `stays`, `given-up`", "5", "5"),
 ];
 

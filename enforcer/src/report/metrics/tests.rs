@@ -508,12 +508,15 @@ fn full() -> TickReport {
         hot_bytes: 1 << 20,
         estimate_bytes: Some(4 << 20),
         bound: None,
+        backend: "reclaim",
+        backend_refused: None,
         halvings: 1,
         unwatched: None,
     };
     let moves = TierMoves {
         down_bytes: [("damon", 2 << 20)].into(),
         up_bytes: [("damon", 1 << 20)].into(),
+        by_backend: [("move-pages", 1 << 20), ("reclaim", 1 << 20)].into(),
         latest: Some(latest),
     };
     report.demotion = [(CgroupPath::new("/a"), moves)].into();

@@ -1,0 +1,95 @@
+//! Cold pages down by the kernel's own means: DAMON ([`damos`]) and reclaim ([`reclaim`]).
+//!
+//! `move_pages(2)` asks the cpuset for each page; these two do not, and what they return says little about what they did. So
+//! the facts that a round is allowed by are read for that round ([`facts`]), both are asked for a bounded amount and
+//! end with the round, and what went down is told by `memory.numa_stat` before and after.
+//!
+//! Nothing here decides whether or how much: that is `enforcer_core::demotion::backend`. Neither may outlive the round:
+//! whatever was switched on is off when the call returns.
+
+pub mod damos;
+pub mod facts;
+mod frames;
+pub mod reclaim;
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use enforcer_core::{
+    demotion::backend::Shift,
+    parse::numa_stat::{ByNode, parse_numa_stat_v2},
+    set::NodeSet,
+};
+
+pub use self::frames::{Frames, bytes_there, frames_there};
+use super::pages::Stop;
+use crate::host::read_text;
+
+/// From where to where, and where it may never go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sides {
+    /// Nodes that pages are to leave.
+    pub upper: NodeSet,
+    /// Nodes that they may go to.
+    pub lower: NodeSet,
+    /// Nodes that the cpuset allows.
+    pub allowed: NodeSet,
+}
+
+/// When a round ends, however far it is.
+#[derive(Debug, Clone)]
+pub struct Deadline {
+    until: Instant,
+    stop: Stop,
+}
+
+impl Deadline {
+    /// So long from now, or when everything is to end.
+    pub fn after(time: Duration, stop: &Stop) -> Self {
+        Self { until: Instant::now() + time, stop: stop.clone() }
+    }
+
+    /// Is it over?
+    pub fn is_over(&self) -> bool {
+        self.stop.is_requested() || Instant::now() >= self.until
+    }
+}
+
+/// What a backend came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// By where memory was before and is now.
+    pub shift: Shift,
+    /// Why it did less than it was asked for, where somebody said so.
+    pub less: Option<String>,
+}
+
+/// Where the memory of a cgroup (its directory) is.
+pub fn memory(cgroup: &Path) -> Result<ByNode, String> {
+    let path = cgroup.join("memory.numa_stat");
+    let text = read_text(&path).map_err(|error| error.to_string())?;
+    parse_numa_stat_v2(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// How memory shifted since it was like this.
+fn shift_since(before: &ByNode, cgroup: &Path, sides: &Sides) -> Result<Shift, String> {
+    let Sides { upper, lower, allowed } = sides;
+    Ok(Shift::between(before, &memory(cgroup)?, upper, lower, allowed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_over_when_its_time_is_or_when_everything_is_to_end() {
+        let stop = Stop::default();
+        assert!(Deadline::after(Duration::ZERO, &stop).is_over());
+        let deadline = Deadline::after(Duration::from_mins(10), &stop);
+        assert!(!deadline.is_over());
+        stop.request();
+        assert!(deadline.is_over());
+    }
+}

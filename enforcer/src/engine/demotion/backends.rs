@@ -1,0 +1,331 @@
+//! By whom cold pages go down in one round: as the configuration asks, or else with `move_pages`.
+//!
+//! Whether another backend may is the core's to say (`enforcer_core::demotion::backend`), from facts that are read for the
+//! round. Each backend is tried once before its first round. What it was refused for is told once of each workload,
+//! and among the degraded sources where it is so for the whole host; the latest round always says who carries it out. What
+//! a neighbour is relieved of goes with `move_pages` in any case: it is about one node, and at once.
+
+use std::{
+    collections::BTreeMap,
+    mem::{Discriminant, discriminant},
+    path::Path,
+};
+
+use enforcer_core::{
+    degraded::Degraded,
+    demotion::{
+        Flow, Room,
+        backend::{Footing, Obstacle, Probe, ask, obstacle, slower},
+        target,
+    },
+    id::NodeId,
+    policy::DemotionBackend,
+    set::NodeSet,
+    topology::Topology,
+};
+
+use super::{FLOW, LONGEST_REST, Standing, Wanted, Wish, add, moved};
+use crate::{
+    enforce::{
+        pages::{PageBudget, Stop},
+        scratch,
+        tiers::{
+            Carried, Deadline, Sides, bytes_there,
+            damos::{self, Order},
+            facts::Facts,
+            frames_there, reclaim,
+        },
+    },
+    host::{HostRoot, cgroup::CgroupLayout},
+    kernel::Kernel,
+    observe::cold::ColdWatch,
+    report::units,
+};
+
+/// Who is asked for so much and moves nothing was asked in vain; less may not show in memory.numa_stat for a moment.
+const MUCH: u64 = 4 << 20;
+
+/// Whatever pages can be moved by.
+pub(super) struct Means<'a> {
+    pub(super) kernel: &'a dyn Kernel,
+    pub(super) proc: &'a Path,
+    pub(super) budget: &'a mut PageBudget,
+    pub(super) watch: &'a mut ColdWatch,
+    pub(super) backends: &'a mut Backends,
+}
+
+/// What is known of the backends of this host.
+pub(super) struct Backends {
+    host: HostRoot,
+    layout: CgroupLayout,
+    stop: Stop,
+    /// What trying each came to.
+    probes: BTreeMap<DemotionBackend, Probe>,
+    /// What is asked for and cannot be used on this host.
+    degraded: Option<Degraded>,
+}
+
+/// What one is asked for, and what came of it.
+struct Done {
+    asked: u64,
+    carried: Carried,
+    sides: Sides,
+}
+
+impl Backends {
+    pub(super) fn new(host: &HostRoot, layout: &CgroupLayout, stop: &Stop) -> Self {
+        let (host, layout, stop) = (host.clone(), layout.clone(), stop.clone());
+        Self { host, layout, stop, probes: BTreeMap::new(), degraded: None }
+    }
+
+    pub(super) fn degraded(&self) -> Option<Degraded> {
+        self.degraded.clone()
+    }
+
+    #[cfg(test)]
+    pub(super) fn tried(&mut self, backend: DemotionBackend, probe: Probe) {
+        self.probes.insert(backend, probe);
+    }
+
+    /// What trying it comes to; it is tried once. While the kernel's demotion is off reclaim moves nothing that would show.
+    fn probe(
+        &mut self,
+        backend: DemotionBackend,
+        facts: &Facts,
+        machine: &Topology,
+        watch: &mut ColdWatch,
+    ) -> Probe {
+        if let Some(probe) = self.probes.get(&backend) {
+            return probe.clone();
+        }
+        let probe = match backend {
+            DemotionBackend::MovePages => Probe::Sound,
+            DemotionBackend::Reclaim if !facts.kernel_demotes => return Probe::Sound,
+            DemotionBackend::Reclaim => {
+                let fast = machine
+                    .nodes
+                    .iter()
+                    .find(|node| !node.cpus.is_empty() && target::rank(machine, node.id) == Some(0));
+                let tried = fast.ok_or_else(|| "no node has CPUs and fast memory".to_owned());
+                match tried.and_then(|node| scratch::bytes_outside(&self.layout.cpuset.path, node.id)) {
+                    Ok(0) => Probe::Sound,
+                    Ok(bytes) => Probe::PastCpusets(bytes),
+                    Err(error) => {
+                        Probe::Unusable(format!("whether it keeps to cpusets could not be tried: {error}"))
+                    }
+                }
+            }
+            DemotionBackend::Damos => {
+                let tried = watch.spare_kdamond().and_then(|kdamond| {
+                    damos::probe(&kdamond).map_err(|error| format!("{error}; Linux 6.11 has it"))
+                });
+                tried.map_or_else(Probe::Unusable, |()| Probe::Sound)
+            }
+        };
+        tracing::info!("{} was tried for cold pages: {probe:?}", backend.name());
+        self.probes.insert(backend, probe.clone());
+        probe
+    }
+
+    /// Has another one than `move_pages` carry the flows out, or says why not; then nothing has moved.
+    fn carry(
+        &mut self,
+        backend: DemotionBackend,
+        round: &Down<'_>,
+        in_vain: u32,
+        kernel: &dyn Kernel,
+        watch: &mut ColdWatch,
+    ) -> Result<Done, Obstacle> {
+        let machine = &round.wanted.inventory.machine;
+        let facts = Facts::read(&self.host, &self.layout, &round.wish.cgroup).map_err(Obstacle::Unknown)?;
+        let probe = self.probe(backend, &facts, machine, watch);
+        let footing = Footing {
+            topology: machine,
+            allowed: &facts.allowed,
+            probe: &probe,
+            kernel_demotes: facts.kernel_demotes,
+            cgroups_below: facts.cgroups_below,
+            may_swap: facts.may_swap,
+            in_vain,
+            memory: &facts.memory,
+        };
+        if backend == DemotionBackend::Damos {
+            let all = round.flows.iter().fold(0, |sum: u64, flow| sum.saturating_add(flow.bytes));
+            obstacle(backend, &footing, round.flows, all).map_or(Ok(()), Err)?;
+            let kdamond = watch.spare_kdamond().map_err(Obstacle::Unusable)?;
+            return self.migrate(&kdamond, round, &facts, kernel);
+        }
+        let deadline = Deadline::after(FLOW, &self.stop);
+        let there = |flow: &Flow| (flow.from, bytes_there(kernel, &self.host.proc, flow, &deadline));
+        let there: BTreeMap<NodeId, u64> = round.flows.iter().map(there).collect();
+        let asked = ask(&footing, round.flows, &there, round.rooms);
+        obstacle(backend, &footing, round.flows, asked).map_or(Ok(()), Err)?;
+        let upper: NodeSet = round.flows.iter().map(|flow| flow.from).collect();
+        let sides = Sides { lower: slower(machine, &upper), upper, allowed: facts.allowed.clone() };
+        let carried = reclaim::reclaim(&facts.cgroup, asked, &sides, &deadline, &mut reclaim::to_file)
+            .map_err(Obstacle::Unknown)?;
+        if carried.shift.outside > 0 {
+            self.probes.insert(backend, Probe::PastCpusets(carried.shift.outside));
+        }
+        Ok(Done { asked, carried, sides })
+    }
+
+    fn migrate(
+        &self,
+        kdamond: &Path,
+        round: &Down<'_>,
+        facts: &Facts,
+        kernel: &dyn Kernel,
+    ) -> Result<Done, Obstacle> {
+        let all = |end: fn(&Flow) -> NodeId| round.flows.iter().map(end).collect::<NodeSet>();
+        let sides = Sides {
+            upper: all(|flow| flow.from),
+            lower: all(|flow| flow.to),
+            allowed: facts.allowed.clone(),
+        };
+        let mut done = Done { asked: 0, carried: Carried::default(), sides };
+        for flow in round.flows {
+            let deadline = Deadline::after(FLOW, &self.stop);
+            let one = |node: NodeId| [node].into_iter().collect::<NodeSet>();
+            let sides = Sides { upper: one(flow.from), lower: one(flow.to), allowed: facts.allowed.clone() };
+            let frames = frames_there(kernel, &self.host.proc, flow, &deadline);
+            let carried = frames.map_err(Obstacle::Unusable).and_then(|frames| {
+                let bytes = frames.bytes().min(flow.bytes);
+                done.asked = done.asked.saturating_add(bytes);
+                let order = Order { frames: &frames, to: flow.to, named: &facts.named, bytes };
+                damos::migrate(kdamond, &facts.cgroup, &order, &sides, &deadline).map_err(Obstacle::Unknown)
+            });
+            match carried {
+                Ok(carried) => {
+                    let shift = &mut done.carried.shift;
+                    shift.down = shift.down.saturating_add(carried.shift.down);
+                    shift.outside = shift.outside.saturating_add(carried.shift.outside);
+                }
+                // Of what has moved already `move_pages` must not move as much again.
+                Err(obstacle) if done.carried.shift.down > 0 => {
+                    done.carried.less = Some(obstacle.words());
+                    break;
+                }
+                Err(obstacle) => return Err(obstacle),
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// What is to go down in one round.
+pub(super) struct Down<'a> {
+    pub(super) wish: &'a Wish,
+    pub(super) wanted: &'a Wanted,
+    pub(super) flows: &'a [Flow],
+    pub(super) rooms: &'a BTreeMap<NodeId, Room>,
+}
+
+/// What lasts of the backends of one workload.
+#[derive(Default)]
+pub(super) struct Carriage {
+    /// Who carried the latest round.
+    pub(super) by: DemotionBackend,
+    /// Why it was not who the configuration asks for.
+    pub(super) refused: Option<String>,
+    /// What was told already.
+    told: Vec<Discriminant<Obstacle>>,
+    /// Rounds in succession in which one was asked for much and moved nothing.
+    in_vain: u32,
+}
+
+impl Carriage {
+    /// How many different reasons were told.
+    pub(super) fn told(&self) -> usize {
+        self.told.len()
+    }
+
+    fn refuse(&mut self, obstacle: &Obstacle, round: &Down<'_>, lines: &mut Vec<String>) {
+        let (asked, words) = (round.wanted.settings.backend.name(), obstacle.words());
+        if !self.told.contains(&discriminant(obstacle)) {
+            self.told.push(discriminant(obstacle));
+            let line = format!("moved with move-pages and not by {asked}: {words}");
+            tracing::warn!("{}: cold pages are {line}", round.wish.cgroup);
+            lines.push(line);
+        }
+        (self.by, self.refused) = (DemotionBackend::MovePages, Some(words));
+    }
+}
+
+impl Standing {
+    /// Moves down, but for a few rounds not when nothing was there the last time: whoever looks for pages asks the
+    /// kernel about each.
+    pub(super) fn down(&mut self, round: &Down<'_>, means: &mut Means<'_>, lines: &mut Vec<String>) -> u64 {
+        let [left, _] = &mut self.rest;
+        if *left > 0 {
+            *left -= 1;
+            return 0;
+        }
+        let bytes = self.carry(round, means, lines);
+        add(&mut self.moves.by_backend, self.carriage.by.name(), bytes);
+        let [left, next] = &mut self.rest;
+        *next = if bytes > 0 || round.flows.is_empty() { 0 } else { (*next * 2).clamp(1, LONGEST_REST) };
+        *left = *next;
+        bytes
+    }
+
+    fn carry(&mut self, round: &Down<'_>, means: &mut Means<'_>, lines: &mut Vec<String>) -> u64 {
+        if round.flows.is_empty() {
+            return 0;
+        }
+        let (asked, carriage) = (round.wanted.settings.backend, &mut self.carriage);
+        if asked == DemotionBackend::MovePages {
+            (carriage.by, carriage.refused, means.backends.degraded) = (asked, None, None);
+        } else {
+            let Means { kernel, watch, backends, .. } = means;
+            match backends.carry(asked, round, carriage.in_vain, *kernel, watch) {
+                Ok(done) => {
+                    (carriage.by, carriage.refused, backends.degraded) = (asked, None, None);
+                    let bytes = done.carried.shift.down;
+                    if bytes > 0 {
+                        carriage.in_vain = 0;
+                    } else if done.asked >= MUCH {
+                        carriage.in_vain += 1;
+                    }
+                    lines.extend(done.line(asked));
+                    return bytes;
+                }
+                Err(obstacle) => {
+                    if obstacle.is_of_the_host() {
+                        let reason = format!("{}: {}", asked.name(), obstacle.words());
+                        let effect = "cold pages are moved with move_pages instead";
+                        backends.degraded = Some(Degraded::new("demotion-backend", reason, effect));
+                    }
+                    carriage.refuse(&obstacle, round, lines);
+                }
+            }
+        }
+        moved(means.kernel, round.flows, means.proc, means.budget, lines)
+    }
+}
+
+impl Done {
+    /// What it did, if it was asked for anything.
+    fn line(&self, by: DemotionBackend) -> Option<String> {
+        if self.asked == 0 {
+            return None;
+        }
+        let Self { asked, carried: Carried { shift, less }, sides } = self;
+        let [down, asked] = [shift.down, *asked].map(units::bytes);
+        let (upper, lower) = (&sides.upper, &sides.lower);
+        let mut line = vec![format!(
+            "{down} went from node {upper} to node {lower} by {}, of {asked} asked for",
+            by.name()
+        )];
+        line.extend(less.clone());
+        for (bytes, what) in [
+            (shift.dropped, "of files were dropped"),
+            (shift.outside, "went where the cpuset does not allow"),
+        ] {
+            if bytes > 0 {
+                line.push(format!("{} {what}", units::bytes(bytes)));
+            }
+        }
+        Some(line.join(", "))
+    }
+}
