@@ -37,6 +37,7 @@ mod rig;
 mod service;
 mod spread;
 mod tiers;
+mod tiers_backends;
 mod traffic;
 mod unit;
 mod widening;
@@ -200,6 +201,11 @@ pub const ALL: &[Scenario] = &[
     },
     long("tiers-cold-down-hot-back", "hmat", BALANCING_OFF, tiers::cold_down_hot_back),
     Scenario { only_by_name: true, ..long("tiers-cpuset", "hmat", BALANCING_OFF, tiers::stay_in_the_cpuset) },
+    Scenario {
+        only_by_name: true,
+        limit_seconds: 2_400,
+        ..long("tiers-backends", "hmat", BALANCING_OFF, tiers_backends::one_after_another)
+    },
     product("degrade-one-node", "uma", "", degrade::one_node),
     product("degrade-no-btf", "2s", "", degrade::no_btf),
     product("degrade-no-cap-bpf", "2s", "", degrade::no_cap_bpf),
