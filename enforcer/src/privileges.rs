@@ -17,6 +17,7 @@ use crate::kernel::linux;
 
 /// What the daemon goes on doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a duty of its own")]
 pub struct Duties {
     /// May it write?
     pub mode: Mode,

@@ -204,7 +204,7 @@ fn killed(checks: &mut Checks) -> Result<()> {
     let cgroup = Cgroup::with_cpuset("/work/killed", "0", "0,2")?;
     let _program = Layered::start(&cgroup, NEIGHBOUR)?;
     let daemon = Daemon::start_with("enforce", &config(&cgroup, "damos"))?;
-    let count = || Ok(Some(fs::read_to_string(KDAMONDS)?.trim().to_owned()));
+    let count = || -> Result<Option<String>> { Ok(Some(fs::read_to_string(KDAMONDS)?.trim().to_owned())) };
     wait::until("the daemon has its kdamonds", LIMIT, || Ok(count()?.filter(|count| count != "0")))?;
     daemon.process().kill()?;
     checks.equal("kdamonds of a daemon that was killed", Some("17".to_owned()), count()?);

@@ -42,7 +42,7 @@ use crate::{
     report::units,
 };
 
-/// Who is asked for so much and moves nothing was asked in vain; less may not show in memory.numa_stat for a moment.
+/// Who is asked for so much and moves nothing was asked in vain; less may not show in `memory.numa_stat` for a moment.
 const MUCH: u64 = 4 << 20;
 
 /// Whatever pages can be moved by.
