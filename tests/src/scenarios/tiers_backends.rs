@@ -99,7 +99,9 @@ fn judge(checks: &mut Checks, came: &Came) {
 }
 
 fn moves(checks: &Checks, backend: &'static str) -> Result<Came> {
-    let cgroup = Cgroup::with_cpuset(&format!("/work/{backend}"), "0", "0,2")?;
+    // Reclaim asks no cpuset here, so whoever is to be moved by it may use every slower node.
+    let mems = if backend == "reclaim" { "0,2-3" } else { "0,2" };
+    let cgroup = Cgroup::with_cpuset(&format!("/work/{backend}"), "0", mems)?;
     let mut program = Layered::start(&cgroup, ALL)?;
     let beside = Cgroup::with_cpuset(&format!("/work/beside-{backend}"), "0", "0,2")?;
     let neighbour = Layered::start(&beside, NEIGHBOUR)?;
