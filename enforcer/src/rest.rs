@@ -5,18 +5,25 @@
 //!
 //! Idea: between two turns the kernel's count of idle time says how much ran on all CPUs together. Below
 //! [`NOTHING`] a turn is left out, until [`Policy::idle_interval`](enforcer_core::policy::Policy::idle_interval) has passed
-//! since the latest one, and only while that one left nothing to go on with. What does not wait for a turn (a cpuset that is
+//! since the latest one, and only while that one left nothing to go on with. What the daemon itself runs is not what it looks
+//! for, and does not count. What does not wait for a turn (a cpuset that is
 //! written, a container, memory that gets short) does not wait here either: whoever asks for a turn gets it.
 //!
 //! Must never leave out a turn where it cannot be told what ran. Time that a hypervisor took, and time in which a CPU
 //! waited for a disk, is not idle time. Cost: two small files for each turn that is due.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use enforcer_core::{parse::scalar, set::CpuSet};
 use procfs::{FromRead, Uptime};
 
-use crate::host::{HostRoot, read_text};
+use crate::{
+    host::{HostRoot, read_text},
+    kernel::clock,
+};
 
 /// CPUs that are busy while nothing runs: a twentieth of one, for timers and for who looks after the host.
 const NOTHING: f64 = 0.05;
@@ -36,6 +43,8 @@ struct Reading {
     up: f64,
     /// Seconds in which CPUs idled, of all together.
     idle: f64,
+    /// Seconds that this process ran.
+    own: f64,
     cpus: CpuSet,
 }
 
@@ -60,19 +69,20 @@ impl Rest {
     }
 }
 
-/// CPUs that were busy on average; `None` where CPUs came or went, or no time has passed.
+/// CPUs that others kept busy on average; `None` where CPUs came or went, or no time has passed.
 #[expect(clippy::cast_precision_loss, reason = "there are fewer CPUs than 2^52")]
 fn busy(before: &Reading, now: &Reading) -> Option<f64> {
     let elapsed = now.up - before.up;
     let idle = now.idle - before.idle;
     let countable = elapsed > 0.0 && idle >= 0.0 && before.cpus == now.cpus;
-    countable.then(|| now.cpus.len() as f64 - idle / elapsed)
+    countable.then(|| now.cpus.len() as f64 - (idle + now.own - before.own) / elapsed)
 }
 
 fn read(uptime: &Path, online: &Path) -> Option<Reading> {
     let Uptime { uptime: up, idle, .. } = Uptime::from_read(read_text(uptime).ok()?.as_bytes()).ok()?;
     let cpus = scalar::list(&read_text(online).ok()?).ok()?;
-    Some(Reading { up, idle, cpus })
+    let own = Duration::from_nanos(clock::own_cpu_ns()).as_secs_f64();
+    Some(Reading { up, idle, own, cpus })
 }
 
 #[cfg(test)]
@@ -82,7 +92,7 @@ mod tests {
     use super::*;
 
     fn reading(up: f64, idle: f64, cpus: &str) -> Reading {
-        Reading { up, idle, cpus: cpus.parse().unwrap() }
+        Reading { up, idle, own: 7.0, cpus: cpus.parse().unwrap() }
     }
 
     #[test]
@@ -91,6 +101,7 @@ mod tests {
         for (now, expected) in [
             (reading(110.0, 390.0, "0-3"), Some(0.0)),
             (reading(110.0, 380.0, "0-3"), Some(1.0)),
+            (Reading { own: 12.0, ..reading(110.0, 380.0, "0-3") }, Some(0.5)),
             (reading(110.0, 350.0, "0-3"), Some(4.0)),
             (reading(110.0, 390.0, "0-4"), None),
             (reading(110.0, 390.0, "0-2,4"), None),

@@ -30,31 +30,7 @@ const UNKEPT: [(&str, &[&str]); 3] = [
         ],
     ),
     ("its daemon takes one turn, in which nothing can be done", &["degrade-one-node"]),
-    (
-        "was not played since recordings are kept of all",
-        &[
-            "alert-fires-and-resolves",
-            "correct-drift",
-            "correct-partition",
-            "correct-partition-refused",
-            "correct-pause",
-            "correct-restore",
-            "correct-restore-after-kill",
-            "correct-restore-inherited",
-            "correct-restore-on-exit",
-            "eyes-bound",
-            "eyes-churn",
-            "eyes-moves",
-            "eyes-spread",
-            "node-policies",
-            "node-policies-4s",
-            "node-resized",
-            "node-restarted",
-            "tiers-cold-down-hot-back",
-            "widen-before-oom",
-            "widen-bound",
-        ],
-    ),
+    ("its daemon is killed in its first turn, before that is recorded", &["correct-restore-after-kill"]),
 ];
 
 /// Size of each recording, by the name of its scenario.

@@ -27,6 +27,9 @@ const NEIGHBOUR: usize = 40;
 const SLOW: u32 = 2;
 /// Longest time for what the daemon does in rounds, emulated and on a busy host.
 const LIMIT: Duration = Duration::from_mins(4);
+/// Part of what moved that is counted at least: a round that ends inside a huge page moves all of it, and counts what it asked for.
+/// The busier the machine, the smaller are the rounds.
+const COUNTED: f64 = 0.8;
 /// So long that everything cold would be found and moved, were it declared.
 const LONG: Duration = Duration::from_secs(15);
 
@@ -75,7 +78,7 @@ pub(super) fn cold_down_hot_back(checks: &mut Checks) -> Result<()> {
         let metrics = daemon.metrics_after_ticks(2)?;
         Ok::<_, anyhow::Error>(metrics.sum(MOVED, &[label(&cgroup), ("direction", direction)]))
     };
-    checks.above("bytes down, by the metrics", 129.9 * 1_048_576.0, Some(moved("down")?));
+    checks.above("bytes down, by the metrics", COUNTED * 130.0 * 1_048_576.0, Some(moved("down")?));
     // Whoever asks the program makes it touch its own code and stack, which were cold.
     checks.below("bytes up, by the metrics", 1_048_576.0, Some(moved("up")?));
     let halvings = || daemon.labelled(HALVINGS, &[label(&cgroup)]);
@@ -89,7 +92,7 @@ pub(super) fn cold_down_hot_back(checks: &mut Checks) -> Result<()> {
         checks.note("explained", &product::run(&["explain", cgroup.path()])?.stdout);
     }
     back?;
-    checks.above("bytes up, by the metrics", 17.9 * 1_048_576.0, Some(moved("up")?));
+    checks.above("bytes up, by the metrics", COUNTED * 18.0 * 1_048_576.0, Some(moved("up")?));
     checks.above("halvings", 0.5, halvings()?);
     let explained = product::run(&["explain", cgroup.path()])?;
     checks.holds("explain tells of it", explained.stdout.contains("wanted back"), &explained.stdout);
