@@ -14,7 +14,6 @@ mod owned_file;
 pub mod privileges;
 pub mod record;
 pub mod report;
-pub mod rest;
 pub mod run;
 pub mod serve;
 pub mod signals;

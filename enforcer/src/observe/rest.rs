@@ -17,8 +17,8 @@ use std::{
     time::Duration,
 };
 
+use ::procfs::{FromRead, Uptime};
 use enforcer_core::{parse::scalar, set::CpuSet};
-use procfs::{FromRead, Uptime};
 
 use crate::{
     host::{HostRoot, read_text},
