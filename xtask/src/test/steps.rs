@@ -51,7 +51,7 @@ pub(super) const STEPS: &[Step] = &[
     ),
     parts(
         "page",
-        "the page of 2,000 containers on 64 nodes, and that of a daemon, in headless Chromium",
+        "the pages of 2,000 containers on 64 nodes, of a daemon and of a guest, in headless Chromium",
         page::run,
     ),
     parts("host", "every test that runs on this host", |workspace, tally| host::run(workspace, None, tally)),

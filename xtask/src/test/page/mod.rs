@@ -3,11 +3,12 @@
 //! The product writes the page of a machine with 64 nodes and 2,000 containers (`large_machine`), and a daemon on this host
 //! serves its own; both are loaded, sorted, filtered, made dark and narrow, and printed. What is wrong is what people would
 //! see: an error in the console, an order that does not change, text that is too pale, a page wider than its window; or hear, where
-//! what is out of sight is not told to a screen reader.
+//! what is out of sight is not told to a screen reader. Traffic is looked at on a page of a guest (`guest`).
 //! Each check counts one. Pictures for people are left in `target/page`. Times are told and not judged: the machine may be
 //! busy. Without a browser it fails.
 
 mod browser;
+mod guest;
 mod large_machine;
 
 use std::{
@@ -79,6 +80,8 @@ pub(super) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
         count(tally, name, check(&page));
     }
     count(tally, "of a daemon", of_a_daemon(&page.browser, &program, scratch.path()));
+    let of_a_guest = guest::shows_its_traffic(workspace, &page.browser, scratch.path());
+    count(tally, "of a guest shows its traffic", of_a_guest);
     println!("page: pictures are in {}", page.pictures.display());
     step.done();
     Ok(())
