@@ -133,9 +133,14 @@ impl Pace {
         Allowance::Wait(Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX)))
     }
 
+    /// `bytes` have moved that no call was asked for: a huge page is moved as a whole.
+    pub fn owe(&mut self, bytes: u64) {
+        self.credit = self.credit.saturating_sub(i128::from(bytes));
+    }
+
     /// A call took on `bytes` and took so long.
     pub fn note(&mut self, bytes: u64, took: Duration) {
-        self.credit = self.credit.saturating_sub(i128::from(bytes));
+        self.owe(bytes);
         if bytes == 0 {
             return;
         }

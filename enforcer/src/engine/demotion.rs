@@ -243,6 +243,8 @@ struct Standing {
     promoted: Option<u64>,
     /// Bytes that we moved down and that did not come back.
     below: u64,
+    /// Bytes that moved beyond what the rate allowed: a huge page is moved as a whole, or not at all.
+    owed: u64,
     moves: TierMoves,
     /// Rounds for which nothing goes down, and how many it will be the next time: what is cold has gone already.
     rest: [u32; 2],
@@ -312,9 +314,12 @@ impl<K: Kernel> Rounds<K> {
         let rooms = self.watch.rooms(&wish.allowed);
         let rate = wanted.settings.bytes_per_second.0 / wanted.of.len().max(1) as u64;
         let millis = u64::try_from(elapsed.min(every * 2).as_millis()).unwrap_or(u64::MAX);
-        let rate = rate.saturating_mul(millis) / 1000;
-        let situation =
-            Situation { rate, now_ns: ns(self.began.elapsed()), ..wish.situation(wanted, &look, &rooms) };
+        let earned = rate.saturating_mul(millis) / 1000;
+        let situation = Situation {
+            rate: earned.saturating_sub(standing.owed),
+            now_ns: ns(self.began.elapsed()),
+            ..wish.situation(wanted, &look, &rooms)
+        };
         let round = decide(&situation, &standing.trust);
         let inside = gate.enter()?;
         let mut lines = Vec::new();
@@ -329,6 +334,7 @@ impl<K: Kernel> Rounds<K> {
         let going = Down { wish, wanted, flows: &round.down, rooms: &rooms };
         let down = standing.down(&going, &mut means, &mut lines);
         drop(inside);
+        standing.owed = standing.owed.saturating_add(down.max(up)).saturating_sub(earned);
         standing.remember([down, up], &look, &situation);
         standing.moves.latest = Some(standing.seen(&look, &round));
         let bound = round.bound.map_or("no slower node", Bound::name);

@@ -1,6 +1,6 @@
 //! A kernel in memory: pages are where the test puts them, and every call is recorded.
 
-use std::{cell::RefCell, collections::BTreeMap, io};
+use std::{cell::RefCell, collections::BTreeMap, io, ops::Range};
 
 use enforcer_core::id::NodeId;
 use rustix::io::Errno;
@@ -35,6 +35,8 @@ pub struct FakeKernel {
     pub pages: RefCell<BTreeMap<(u32, usize), NodeId>>,
     /// Pages that answer `EBUSY` when they are to be moved.
     pub stuck: Vec<(u32, usize)>,
+    /// Pages of 4 KiB that are parts of one huge page: what moves one of them moves all.
+    pub huge: Vec<(u32, Range<usize>)>,
     /// Processes for which every call fails with this error number.
     pub failing: BTreeMap<u32, i32>,
     /// All calls in order.
@@ -78,15 +80,20 @@ impl Kernel for FakeKernel {
         self.calls.borrow_mut().push(Call::Move { pid, pages: pages.len(), to });
         self.check(pid)?;
         let mut map = self.pages.borrow_mut();
+        let busy = PageStatus::Errno(Errno::BUSY.raw_os_error());
+        // As the kernel answers for those that another one of the same call took along.
+        let mut taken: Vec<Range<usize>> = Vec::new();
         Ok(pages
             .iter()
-            .map(|page| match map.get_mut(&(pid, *page)) {
+            .map(|page| match map.get(&(pid, *page)) {
                 None => PageStatus::Errno(Errno::NOENT.raw_os_error()),
-                Some(_) if self.stuck.contains(&(pid, *page)) => {
-                    PageStatus::Errno(Errno::BUSY.raw_os_error())
-                }
-                Some(node) => {
-                    *node = to;
+                Some(_) if taken.iter().any(|whole| whole.contains(page)) => busy,
+                Some(_) if self.stuck.contains(&(pid, *page)) => busy,
+                Some(_) => {
+                    let huge = self.huge.iter().find(|(owner, whole)| *owner == pid && whole.contains(page));
+                    let whole = huge.map_or(*page..*page + 1, |(_, whole)| whole.clone());
+                    map.range_mut((pid, whole.start)..(pid, whole.end)).for_each(|(_, node)| *node = to);
+                    taken.extend(huge.is_some().then_some(whole));
                     PageStatus::On(to)
                 }
             })

@@ -187,6 +187,12 @@ impl PageBudget {
         self.calls.note(took);
     }
 
+    /// Notes bytes that have moved along with what was asked for.
+    pub fn moved_along(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.pace.owe(bytes);
+    }
+
     /// What the calls that moved pages took, of all plans.
     pub fn calls(&self) -> &CallTimes {
         &self.calls

@@ -7,7 +7,8 @@
 //! Each range with pages on the wrong nodes ([`extent`]) is asked for in batches, and the pages found
 //! there are moved in smaller ones, then asked for again: only what the kernel then shows on the wanted
 //! node counts as moved. (Of a transparent huge page, the call that moves it reports all but one of its
-//! 4 KiB parts as busy, although all of them move.)
+//! 4 KiB parts as busy, although all of them move; those too that it was not asked for, because the budget ended
+//! there. So they are looked for as well.)
 //!
 //! Cost: one question per page of the ranges, up to where the announced pages are found, within the
 //! [`PageBudget`] of the plan. Memory is bounded by the batch.
@@ -124,9 +125,25 @@ impl<'a> PageMove<'a> {
                 expected = expected.saturating_sub(pages.len() as u64);
                 left = more;
             }
+            if left.len() < found.len() {
+                expected = expected.saturating_sub(self.count_along(pid, left, extent.page_bytes, to)?);
+            }
             self.budget.asked(asked);
         }
         Ok(expected)
+    }
+
+    /// Counts pages that moved with others of their huge page when the budget ended inside of it; returns how many.
+    fn count_along(&mut self, pid: u32, left: &[usize], page_bytes: usize, to: NodeId) -> io::Result<u64> {
+        if left.is_empty() {
+            return Ok(0);
+        }
+        let now = self.kernel.locate_pages(pid, left)?;
+        let along = now.iter().filter(|status| **status == PageStatus::On(to)).count() as u64;
+        let bytes = along.saturating_mul(page_bytes as u64);
+        self.report.moved_bytes = self.report.moved_bytes.saturating_add(bytes);
+        self.budget.moved_along(bytes);
+        Ok(along)
     }
 
     /// Moves one batch, and counts by what a second look shows.

@@ -100,6 +100,26 @@ fn stops_at_the_limit_and_pauses() {
 }
 
 #[test]
+fn a_huge_page_in_which_the_limit_is_reached_counts_as_a_whole() {
+    let (dir, mut kernel) = process(1300);
+    kernel.huge = [0, 512].map(|first| (42, START + first * 4096..START + (first + 512) * 4096)).to_vec();
+    let few = PageMoveLimits { bytes: 100 * 4096, ..limits() };
+    let mut budget = PageBudget::new(few, Stop::default());
+    for (pages, sum) in [(512, 512), (512, 1024), (100, 1124)] {
+        let effect = within(dir.path(), &kernel, &mut budget);
+        assert_eq!(kernel.count_on(1), sum);
+        assert_eq!(budget.bytes(), pages * 4096);
+        let told = format!("{} bytes of 1 processes moved", pages * 4096);
+        assert!(
+            matches!(&effect.result, OutcomeResult::Differs { read_back, .. } if read_back.starts_with(&told)
+                && read_back.contains(&format!("{} bytes and 1 processes", (1300 - pages) * 4096))),
+            "{effect:?}"
+        );
+        budget.renew();
+    }
+}
+
+#[test]
 fn a_refusal_for_every_process_fails_the_step() {
     let (dir, mut kernel) = process(10);
     kernel.failing.insert(42, Errno::PERM.raw_os_error());

@@ -218,6 +218,28 @@ impl Host {
     }
 }
 
+#[test]
+fn what_a_huge_page_moved_beyond_the_rate_is_earned_before_more_goes() {
+    const HUGE: usize = 512;
+    for (is_huge, down) in [(false, [8, 16, 24]), (true, [HUGE, HUGE, HUGE])] {
+        let mut host = Host::new();
+        host.wanted.settings.bytes_per_second = "32KiB".parse().unwrap();
+        let whole = |index: usize| COLD_AT + index * HUGE * PAGE..COLD_AT + (index + 1) * HUGE * PAGE;
+        if is_huge {
+            host.rounds.kernel.huge = (0..COLD / HUGE).map(|index| (8, whole(index))).collect();
+        }
+        for pages in down {
+            host.round();
+            assert_eq!(host.down(), (pages, 0));
+            let told: u64 = host.moves().down_bytes.values().sum();
+            assert_eq!(told, (pages * PAGE) as u64, "all of it counts");
+        }
+        host.rounds.standings.values_mut().for_each(|standing| standing.owed = 0);
+        host.round();
+        assert_eq!(host.down().0, down[2] + if is_huge { HUGE } else { 8 });
+    }
+}
+
 const ALL_COLD: u64 = (COLD * PAGE) as u64;
 
 #[test]
