@@ -19,17 +19,18 @@ mod remote_traffic;
 mod spans_nodes;
 mod subject;
 mod thread_affinity;
+mod threads;
 
-use std::fmt;
+use std::{cell::OnceCell, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use self::subject::Subject;
 pub use self::{
     added::with_added,
     explained::{RuleWords, UnknownRule},
 };
+use self::{subject::Subject, threads::Threads};
 use crate::{
     declarations::Declarations,
     model::{Locality, Model},
@@ -124,12 +125,22 @@ pub fn assess(
     if machine.cpu_nodes().len() < 2 {
         return Vec::new();
     }
-    let locality = Locality::new(machine);
+    let (locality, threads) = (Locality::new(machine), Threads::new(sample));
     let mut findings = drift::assess(inventory, workloads, sample, model, policy, owners, declarations);
     for workload in workloads {
         let Some(figures) = model.of(workload) else { continue };
         let owner = owners.of(workload);
-        let subject = Subject { inventory, locality: &locality, workload, figures, sample, policy, owner };
+        let subject = Subject {
+            inventory,
+            locality: &locality,
+            workload,
+            figures,
+            sample,
+            policy,
+            owner,
+            threads: &threads,
+            place: OnceCell::new(),
+        };
         let rules = [
             cpuset_mismatch::assess,
             remote_residency::assess,

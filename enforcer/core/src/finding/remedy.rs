@@ -15,7 +15,7 @@ use crate::{
 /// the kernel moves the pages that a new `cpuset.mems` leaves outside (v1 has to be asked). Where no node
 /// holds the workload, its memory nodes are made those of its CPUs.
 pub(super) fn realign(subject: &Subject<'_>) -> String {
-    let place = subject.better_place();
+    let place = subject.better_place().cloned();
     if let Origin::Process { pid, .. } = subject.workload.origin {
         let cpus = place
             .map_or_else(|| subject.inventory.machine.cpus_of(&subject.figures.cpu_nodes), |(cpus, _)| cpus);

@@ -21,7 +21,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
         impact: format!(
             "its threads share {} across nodes; {} alone has room for all of it",
             subject.memory().map_or("its memory".into(), words::size),
-            words::nodes(&one)
+            words::nodes(one)
         ),
         remedy: remedy::realign(subject),
     };

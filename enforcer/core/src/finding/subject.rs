@@ -1,15 +1,18 @@
 //! What a rule judges: one workload with everything known about it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
-use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles};
+use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles, threads::Threads};
 use crate::{
     id::NodeId,
     model::{Locality, WorkloadModel, accessed_bytes, nearest_effective},
     owner::Ownership,
     place::{Allocations, CgroupRequest, Inventory},
     policy::Policy,
-    sample::{CgroupSample, PolicyExtent, Sample, TaskSample},
+    sample::{CgroupSample, PolicyExtent, Sample},
     set::{CpuSet, NodeSet},
     words::{count, size},
     workload::{CgroupPath, Origin, Workload},
@@ -23,6 +26,9 @@ pub(super) struct Subject<'a> {
     pub(super) sample: &'a Sample,
     pub(super) policy: &'a Policy,
     pub(super) owner: Option<&'a Ownership>,
+    pub(super) threads: &'a Threads<'a>,
+    /// What several rules ask for, and takes a whole placement to find.
+    pub(super) place: OnceCell<Option<(CpuSet, NodeSet)>>,
 }
 
 impl Subject<'_> {
@@ -56,14 +62,6 @@ impl Subject<'_> {
         cpus.into_iter().chain(mems).collect()
     }
 
-    /// Is the thread one of its own?
-    pub(super) fn owns(&self, task: &TaskSample) -> bool {
-        match self.workload.origin {
-            Origin::Process { pid, .. } => task.pid == pid,
-            _ => task.cgroup.as_ref() == Some(&self.workload.cgroup),
-        }
-    }
-
     /// Where its files are and how they are called.
     pub(super) fn files(&self) -> CgroupFiles<'_> {
         CgroupFiles::of(self.sample)
@@ -88,8 +86,7 @@ impl Subject<'_> {
     /// Its processes that keep memory away from its CPUs themselves: the nodes that they bind it to, how much address
     /// space, and what says so.
     pub(super) fn bound_away(&self) -> Option<BoundAway> {
-        let pids: BTreeSet<u32> =
-            self.sample.tasks.iter().filter(|task| self.owns(task)).map(|task| task.pid).collect();
+        let pids: BTreeSet<u32> = self.threads.of(self.workload).into_iter().map(|task| task.pid).collect();
         let mut bound = BoundAway { nodes: NodeSet::new(), bytes: 0, evidence: Vec::new() };
         for pid in pids {
             for extent in self.sample.policies_by_process.get(&pid).into_iter().flatten() {
@@ -146,7 +143,11 @@ impl Subject<'_> {
 
     /// CPUs and memory nodes that would mend it: as many CPUs as it is pinned to, on the node that
     /// has room and most of its memory; all CPUs of that node for a workload that nobody pinned.
-    pub(super) fn better_place(&self) -> Option<(CpuSet, NodeSet)> {
+    pub(super) fn better_place(&self) -> Option<&(CpuSet, NodeSet)> {
+        self.place.get_or_init(|| self.find_place()).as_ref()
+    }
+
+    fn find_place(&self) -> Option<(CpuSet, NodeSet)> {
         let pinned = self.is_pinned();
         let cpus = if pinned { self.figures.cpus.as_ref()?.len() } else { self.busy_cpus() };
         let request = CgroupRequest {

@@ -26,11 +26,10 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
         return None;
     }
     let outside = |task: &&TaskSample| {
-        subject.owns(task)
-            && task.cpus_allowed.as_ref().is_some_and(|cpus| !cpus.is_empty() && cpus.is_disjoint(&local))
+        task.cpus_allowed.as_ref().is_some_and(|cpus| !cpus.is_empty() && cpus.is_disjoint(&local))
             && !keeps_to_itself(subject, task)
     };
-    let strays: Vec<&TaskSample> = subject.sample.tasks.iter().filter(outside).collect();
+    let strays: Vec<&TaskSample> = subject.threads.of(subject.workload).into_iter().filter(outside).collect();
     let first = strays.first()?;
     let words = Words {
         summary: format!("{} of its threads may not run on node {home}, where its memory is", strays.len()),
