@@ -25,8 +25,9 @@ use crate::{
     kernel::clock,
 };
 
-/// CPUs that are busy while nothing runs: a twentieth of one, for timers and for who looks after the host.
-const NOTHING: f64 = 0.05;
+/// CPUs that are busy while nothing runs: a quarter of one, for timers and for who looks after the host, such as a kubelet
+/// and a container runtime.
+const NOTHING: f64 = 0.25;
 
 /// Tells whether anything ran.
 #[derive(Debug)]
@@ -127,9 +128,9 @@ mod tests {
         assert!(!rest.is_idle(), "there is nothing to compare with");
         up("110.00 389.80\n");
         assert!(rest.is_idle());
-        up("120.00 429.00\n");
-        assert!(!rest.is_idle(), "0.08 CPUs were busy");
-        up("130.00 469.00\n");
+        up("120.00 427.00\n");
+        assert!(!rest.is_idle(), "0.28 CPUs were busy");
+        up("130.00 465.00\n");
         assert!(rest.is_idle(), "each time counts from the one before");
         up("140.00 490.00\n");
         rest.begin();

@@ -35,7 +35,7 @@ const READINGS: u32 = 50_000;
 /// Between two turns, as it is without a word in the configuration.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// CPUs that are busy where something runs.
-const BUSY: f64 = 0.05;
+const BUSY: f64 = 0.25;
 /// Turns of so many that a daemon may take which is left to itself: one each minute, and some for what settles.
 const RESTING: f64 = 6.0;
 /// Of `utime` and `stime` in a second: `USER_HZ`, the same for every program on every kernel that is booted here.
