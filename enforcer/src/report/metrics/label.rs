@@ -5,9 +5,12 @@
 //!
 //! A workload has one label on all of its series, its name. Names are made of cgroup paths, and whoever may make cgroups
 //! may make one that is named as another: each of them then has a hash of its path behind its name, so that nobody's
-//! series are hidden behind those of somebody else.
+//! series are hidden behind those of somebody else. So has one whose name looks as if it had such a hash already.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use enforcer_core::{
     audit::AuditedWorkload,
@@ -42,11 +45,17 @@ impl<'a> Labels<'a> {
         for name in labels.values() {
             *named.entry(name).or_default() += 1;
         }
-        let shared = labels.iter().filter(|(_, name)| named.get(&***name).is_some_and(|count| *count > 1));
-        let apart = |(cgroup, name): (&&'a CgroupPath, &Cow<'a, str>)| {
-            (*cgroup, Cow::Owned(format!("{name}~{:016x}", fnv1a(cgroup.as_str().as_bytes()))))
-        };
-        let apart: Vec<_> = shared.map(apart).collect();
+        let is_shared = |name: &str| named.get(name).is_some_and(|count| *count > 1);
+        let mut taken = BTreeSet::new();
+        let mut apart = Vec::new();
+        for (cgroup, name) in labels.iter().filter(|(_, name)| is_shared(name) || is_apart(name)) {
+            let mut label = format!("{name}~{:016x}", fnv1a(cgroup.as_str().as_bytes()));
+            // Paths with one hash can be searched for.
+            while !taken.insert(label.clone()) {
+                label.push('~');
+            }
+            apart.push((*cgroup, Cow::Owned(label)));
+        }
         labels.extend(apart);
         Self(labels)
     }
@@ -55,6 +64,13 @@ impl<'a> Labels<'a> {
     pub(super) fn of(&self, cgroup: &'a CgroupPath) -> Cow<'a, str> {
         self.0.get(cgroup).cloned().unwrap_or_else(|| bounded(cgroup.as_str()))
     }
+}
+
+/// Does it end like a label that was set apart?
+fn is_apart(name: &str) -> bool {
+    let name = name.trim_end_matches('~');
+    name.rsplit_once('~')
+        .is_some_and(|(_, hash)| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// The 64-bit FNV-1a hash: the same in every version of this program.
@@ -69,6 +85,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::report::fixture::workload;
 
     #[test]
     fn long_values_that_begin_alike_stay_apart() {
@@ -79,7 +96,37 @@ mod tests {
         assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c, "the published value");
     }
 
+    fn named(name: &str, cgroup: &str) -> AuditedWorkload {
+        AuditedWorkload {
+            name: name.to_owned(),
+            cgroup: CgroupPath::new(cgroup),
+            ..workload("x", "0", "0", &[])
+        }
+    }
+
     proptest! {
+        /// Whatever others are called, also as what is set apart would be.
+        #[test]
+        fn no_two_workloads_have_one_label(
+            names in prop::collection::vec((0usize..6, prop::option::of(0usize..6)), 2..12),
+        ) {
+            let plain = ["a", "b", "a~", "b~0123456789abcdef", "c~0123456789abcdef~", ""];
+            let path = |index: usize| format!("/x/{index}");
+            let all: Vec<AuditedWorkload> = names
+                .iter()
+                .enumerate()
+                .map(|(index, (name, copied))| {
+                    let apart = |of: usize| {
+                        format!("{}~{:016x}", plain[*name], fnv1a(path(of).as_bytes()))
+                    };
+                    named(&copied.map_or_else(|| plain[*name].to_owned(), apart), &path(index))
+                })
+                .collect();
+            let labels = Labels::new(&all);
+            let different: BTreeSet<_> = all.iter().map(|one| labels.of(&one.cgroup)).collect();
+            prop_assert_eq!(different.len(), all.len());
+        }
+
         #[test]
         fn no_value_is_longer_than_the_bound(value in "(a|\u{e9}|\u{10348}){0,600}") {
             let label = bounded(&value);
