@@ -2,7 +2,10 @@
 
 mod common;
 
-use std::{fs, process::Stdio};
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
 
 use common::{finish, program, run, unprivileged};
 
@@ -62,6 +65,32 @@ fn every_shell_gets_completions_of_every_command() {
         }
     }
     assert_eq!(run(&["completions", "cmd"]).code, Some(64));
+}
+
+#[test]
+fn bash_completes_options_and_values_of_each_command() {
+    let script = run(&["completions", "bash"]).stdout;
+    let complete = |words: &[&str]| {
+        let (last, before) = (words[words.len() - 1], words[words.len() - 2]);
+        let ask = format!(
+            "{script}\nCOMP_WORDS=({words}); COMP_CWORD={at}; $(complete -p numa-enforcer | grep -o '_numa[^ ]*') \
+             numa-enforcer '{last}' '{before}'; echo \"${{COMPREPLY[@]}}\"",
+            words = words.join(" "),
+            at = words.len() - 1,
+        );
+        let told = Command::new("bash").args(["--norc", "-c", &ask]).output().unwrap();
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        String::from_utf8(told.stdout).unwrap().trim_end().to_owned()
+    };
+    for (words, told) in [
+        (&["numa-enforcer", "aud"][..], "audit"),
+        (&["numa-enforcer", "audit", "--bas"], "--baseline"),
+        (&["numa-enforcer", "audit", "-o", "j"], "json junit"),
+        (&["numa-enforcer", "run", "--config-if"], "--config-if-present"),
+        (&["numa-enforcer", "completions", "z"], "zsh"),
+    ] {
+        assert_eq!(complete(words), told, "{words:?}");
+    }
 }
 
 #[test]
