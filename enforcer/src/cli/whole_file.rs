@@ -1,8 +1,9 @@
 //! A file that others read at any time: it is there as a whole or as it was before.
 //!
 //! `node_exporter` reads its folder of text files whenever it is scraped. The new text is written beside the file, under
-//! a name that neither it nor a glob for `*.prom` takes, and renamed over it. A folder that others may write is their
-//! business: an existing file of that name is never followed or kept.
+//! a name that neither it nor a glob for `*.prom` takes, and renamed over it. Who may read an existing one may read the new one. A
+//! folder that others may write is their business. What is there and is no regular file stays: nobody who names `/dev/stdout` wants
+//! a file there.
 //!
 //! Two others replace files, by other promises, so they share nothing but the rename: the journal (`enforce/journal/files.rs`), for
 //! the daemon alone, in a folder of its own, appended to from then on, and durable with its folder; and what containers read
@@ -11,23 +12,24 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, OpenOptions},
+    fs::{self, OpenOptions, Permissions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     process,
 };
 
 use crate::file_error::{FileError, failed};
 
-/// Who may read it: the exporter runs as somebody else.
+/// Who may read a new one: the exporter runs as somebody else.
 const MODE: u32 = 0o644;
 
 /// Puts this text where `path` is.
 pub(super) fn replace(path: &Path, text: &[u8]) -> Result<(), FileError> {
     let fresh = beside(path).ok_or_else(|| failed("writing", path)(io::ErrorKind::InvalidFilename.into()))?;
-    let written =
-        write(&fresh, text).and_then(|()| fs::rename(&fresh, path).map_err(failed("renaming to", path)));
+    let before = before(path).map_err(failed("writing", path))?;
+    let written = write(&fresh, text, before)
+        .and_then(|()| fs::rename(&fresh, path).map_err(failed("renaming to", path)));
     if written.is_err() {
         // There is nothing, or half of it; either way the error is the one before.
         let _half = fs::remove_file(&fresh);
@@ -35,7 +37,17 @@ pub(super) fn replace(path: &Path, text: &[u8]) -> Result<(), FileError> {
     written
 }
 
-fn write(fresh: &Path, text: &[u8]) -> Result<(), FileError> {
+/// Who may read what is there now.
+fn before(path: &Path) -> io::Result<Option<Permissions>> {
+    match fs::symlink_metadata(path) {
+        Ok(there) if there.is_file() => Ok(Some(Permissions::from_mode(there.permissions().mode() & 0o777))),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn write(fresh: &Path, text: &[u8], permissions: Option<Permissions>) -> Result<(), FileError> {
     // Left by a process of the same number that was killed.
     match fs::remove_file(fresh) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -49,7 +61,11 @@ fn write(fresh: &Path, text: &[u8]) -> Result<(), FileError> {
         .mode(MODE)
         .open(fresh)
         .map_err(failed("creating", fresh))?;
-    file.write_all(text).and_then(|()| file.sync_all()).map_err(failed("writing", fresh))
+    permissions
+        .map_or(Ok(()), |permissions| file.set_permissions(permissions))
+        .and_then(|()| file.write_all(text))
+        .and_then(|()| file.sync_all())
+        .map_err(failed("writing", fresh))
 }
 
 /// `.NAME.PID` in the same folder; `None` of what is no name of a file.
@@ -77,16 +93,30 @@ mod tests {
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
         assert_eq!(names(dir.path()), ["numa.prom"]);
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        replace(&path, b"secret").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]
     fn what_cannot_be_written_is_said_and_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
+        let other = tempfile::NamedTempFile::new().unwrap();
         let taken = dir.path().join("numa.prom");
-        fs::create_dir(&taken).unwrap();
-        let error = replace(&taken, b"x").unwrap_err().to_string();
-        assert!(error.starts_with(&format!("renaming to {}: ", taken.display())), "{error}");
-        assert_eq!(names(dir.path()), ["numa.prom"]);
+        let make: [&dyn Fn(); 3] = [
+            &|| fs::create_dir(&taken).unwrap(),
+            &|| std::os::unix::fs::symlink(other.path(), &taken).unwrap(),
+            &|| rustix::fs::mkfifoat(rustix::fs::CWD, &taken, rustix::fs::Mode::RUSR).unwrap(),
+        ];
+        for make in make {
+            make();
+            let error = replace(&taken, b"x").unwrap_err().to_string();
+            assert_eq!(error, format!("writing {}: not a regular file", taken.display()));
+            assert_eq!(names(dir.path()), ["numa.prom"]);
+            assert!(!fs::symlink_metadata(&taken).unwrap().is_file());
+            fs::remove_dir(&taken).or_else(|_| fs::remove_file(&taken)).unwrap();
+        }
+        assert_eq!(fs::read(other.path()).unwrap(), b"");
         let error = replace(&dir.path().join("no/numa.prom"), b"x").unwrap_err().to_string();
         assert!(error.starts_with("creating "), "{error}");
         assert!(replace(Path::new("/"), b"x").is_err());

@@ -1,7 +1,7 @@
 //! Recorders, files and readers together.
 
 use std::{
-    fs,
+    fs::{self, Permissions},
     os::unix::fs::{PermissionsExt, symlink},
     path::Path,
     sync::{
@@ -144,9 +144,11 @@ fn what_is_no_recording_of_ours_is_left_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("turns.rec");
     fs::write(&path, "precious").unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
     let error = Target::open(&path, 1 << 20).unwrap_err().to_string();
     assert!(error.contains("turns.rec, which is left as it is: at byte 0: not a recording"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), b"precious");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
 
     fs::remove_file(&path).unwrap();
     record(&path, 1 << 20, 1..3);

@@ -73,7 +73,6 @@ impl Target {
                         errno.into()
                     }
                 })?;
-                file.set_permissions(Permissions::from_mode(0o600))?;
                 Ok(file)
             })
             .map_err(failed("opening", path))?;
@@ -85,6 +84,11 @@ impl Target {
             target.length = target.whole()?;
             target.file.set_len(target.length).map_err(failed("cutting", path))?;
         }
+        // Only now: what is no recording stays as it is.
+        target
+            .file
+            .set_permissions(Permissions::from_mode(0o600))
+            .map_err(failed("closing to others", path))?;
         Ok(target)
     }
 
