@@ -65,8 +65,18 @@ fn what_is_no_whole_recording_says_where() {
 
     fs::write(&file, &whole[..whole.len() - 1]).unwrap();
     let ended = replay(&file, &[]);
-    assert_eq!(ended.code, Some(0), "a crash is no damage: {}", ended.stderr);
+    assert_eq!(ended.code, Some(2), "nothing was compared: {}", ended.stdout);
+    assert!(ended.stderr.contains("turns.rec: no turn is whole"), "{}", ended.stderr);
     assert!(ended.stdout.contains("in the middle of a turn, at byte 12"), "{}", ended.stdout);
+
+    fs::write(&file, &whole).unwrap();
+    recorded(&dir);
+    let two = fs::read(&file).unwrap();
+    fs::write(&file, &two[..two.len() - 1]).unwrap();
+    let ended = replay(&file, &[]);
+    assert_eq!(ended.code, Some(0), "a crash is no damage: {}", ended.stderr);
+    let middle = format!("in the middle of a turn, at byte {}", whole.len());
+    assert!(ended.stdout.contains(&middle), "{}", ended.stdout);
 
     let mut damaged = whole.clone();
     damaged[whole.len() / 2] ^= 4;

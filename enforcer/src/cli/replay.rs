@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
 };
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use enforcer_core::{policy::Policy, replay::Replay};
 
 use super::{Exit, args, exit::of_config, terminal};
@@ -62,6 +62,8 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     out.flush()?;
     match damage {
         Some(error) => Err(error).with_context(reading),
+        // As if all was well, where nothing was compared.
+        None if report.recording.turns == 0 => Err(anyhow!("{}: no turn is whole", path.display())),
         None if report.different > 0 => Ok(Exit::Different),
         None => Ok(Exit::Ok),
     }
