@@ -40,7 +40,8 @@ pub(super) fn traffic(audit: &Audit) -> Markup {
 /// Frames of nodes with themselves are local; everything else crosses the machine.
 fn remote(map: &TrafficMap) -> String {
     let sum = |flows: &dyn Fn(&Flow) -> bool| -> f64 {
-        map.flows.iter().filter(|flow| flows(flow)).map(|flow| flow.cpus).sum()
+        // The sum of no numbers is -0.
+        map.flows.iter().filter(|flow| flows(flow)).fold(0.0, |sum, flow| sum + flow.cpus)
     };
     let (all, away) = (sum(&|_| true), sum(&|flow| flow.src_numa != flow.dst_numa));
     format!(
@@ -107,4 +108,17 @@ fn cpus(cpus: f64) -> String {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float cast saturates")]
 fn weight(cpus: f64) -> u64 {
     (cpus * 1e6).ceil() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_remote_is_no_negative_number() {
+        let local = Flow { src_numa: NodeId(0), dst_numa: NodeId(0), cpus: 1.98 };
+        let map = TrafficMap { flows: vec![local], workloads: 1, left_out: 0 };
+        let said = "Of 1.98 CPUs 0.00 are busy with another node's memory (0%).";
+        assert_eq!(remote(&map), said);
+    }
 }

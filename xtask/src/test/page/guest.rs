@@ -34,7 +34,8 @@ pub(super) fn shows_its_traffic(workspace: &Workspace, browser: &Browser, scratc
         anyhow::bail!("not a map of two nodes: {cells:?}");
     };
     let cpus = |cell: &(String, String, String)| {
-        cell.1.parse::<f64>().with_context(|| format!("CPUs in a cell: {cells:?}"))
+        // As the page tells a little.
+        cell.1.trim_start_matches('<').parse::<f64>().with_context(|| format!("CPUs in a cell: {cells:?}"))
     };
     let busy = cpus(remote)?;
     ensure!(busy > 10.0 * cpus(unused)?, "the other direction is as busy: {cells:?}");
