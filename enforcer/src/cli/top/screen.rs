@@ -7,6 +7,7 @@ use std::{
     fs::File,
     future::pending,
     io::{self, BufWriter, Write},
+    mem::ManuallyDrop,
     os::fd::AsFd,
     panic, process,
     sync::mpsc::{SyncSender, TrySendError},
@@ -41,7 +42,8 @@ const AGAIN: Duration = Duration::from_millis(20);
 
 /// A terminal that is ours until this is dropped.
 pub(super) struct Screen {
-    terminal: Terminal<CrosstermBackend<BufWriter<File>>>,
+    /// Its own end would say on standard error that there is no terminal any longer, and panic where that is gone too.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<BufWriter<File>>>>,
     colour: bool,
 }
 
@@ -59,7 +61,7 @@ impl Screen {
         let entered = execute!(writer, EnterAlternateScreen, Hide);
         let terminal = entered.and_then(|()| Terminal::new(CrosstermBackend::new(writer)));
         // Nothing is left behind by a screen that could not be had.
-        let terminal = terminal.inspect_err(|_error| leave())?;
+        let terminal = ManuallyDrop::new(terminal.inspect_err(|_error| leave())?);
         Ok(Self { terminal, colour })
     }
 
