@@ -1,32 +1,75 @@
-//! `numa-enforcer schema`: the JSON Schemas of what goes in and comes out, generated from the types.
+//! `numa-enforcer schema`: the JSON Schemas of what goes in and comes out.
 //!
-//! The files in docs/schema are this command's output; `tests/schema.rs` keeps them equal.
+//! They are the files of docs/schema: what generates them from the types is ten times as large as they are, and is in the tests
+//! alone, which keep the files equal to the types.
 
 use std::io::Write;
 
-use enforcer_core::{
-    audit::Audit, policy::Policy, rebalance::RebalanceReport, replay::ReplayReport, topology::Topology,
-    trial::PlanReport,
-};
-use schemars::schema_for;
-
 use super::{Exit, args};
-use crate::{
-    report::{checks::Diagnosis, json},
-    serve::api::Control,
-};
 
 pub(super) fn run(args: &args::Schema, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let schema = match args.of {
-        args::SchemaOf::Audit => schema_for!(Audit),
-        args::SchemaOf::Control => schema_for!(Control),
-        args::SchemaOf::Config => schema_for!(Policy),
-        args::SchemaOf::Plan => schema_for!(PlanReport),
-        args::SchemaOf::Rebalance => schema_for!(RebalanceReport),
-        args::SchemaOf::Replay => schema_for!(ReplayReport),
-        args::SchemaOf::Topology => schema_for!(Topology),
-        args::SchemaOf::Doctor => schema_for!(Diagnosis),
-    };
-    json::write(&schema, out)?;
+    out.write_all(published(args.of).as_bytes())?;
     Ok(Exit::Ok)
+}
+
+const fn published(of: args::SchemaOf) -> &'static str {
+    match of {
+        args::SchemaOf::Audit => include_str!("../../../docs/schema/audit.schema.json"),
+        args::SchemaOf::Control => include_str!("../../../docs/schema/control.schema.json"),
+        args::SchemaOf::Config => include_str!("../../../docs/schema/config.schema.json"),
+        args::SchemaOf::Plan => include_str!("../../../docs/schema/plan.schema.json"),
+        args::SchemaOf::Rebalance => include_str!("../../../docs/schema/rebalance.schema.json"),
+        args::SchemaOf::Replay => include_str!("../../../docs/schema/replay.schema.json"),
+        args::SchemaOf::Topology => include_str!("../../../docs/schema/topology.schema.json"),
+        args::SchemaOf::Doctor => include_str!("../../../docs/schema/doctor.schema.json"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs, path::Path};
+
+    use clap::ValueEnum;
+    use enforcer_core::{
+        audit::Audit, policy::Policy, rebalance::RebalanceReport, replay::ReplayReport, topology::Topology,
+        trial::PlanReport,
+    };
+    use schemars::{Schema, schema_for};
+
+    use super::*;
+    use crate::{
+        report::{checks::Diagnosis, json},
+        serve::api::Control,
+    };
+
+    fn of_the_types(of: args::SchemaOf) -> Schema {
+        match of {
+            args::SchemaOf::Audit => schema_for!(Audit),
+            args::SchemaOf::Control => schema_for!(Control),
+            args::SchemaOf::Config => schema_for!(Policy),
+            args::SchemaOf::Plan => schema_for!(PlanReport),
+            args::SchemaOf::Rebalance => schema_for!(RebalanceReport),
+            args::SchemaOf::Replay => schema_for!(ReplayReport),
+            args::SchemaOf::Topology => schema_for!(Topology),
+            args::SchemaOf::Doctor => schema_for!(Diagnosis),
+        }
+    }
+
+    #[test]
+    fn published_schemas_are_those_of_the_types() {
+        for of in args::SchemaOf::value_variants() {
+            let mut generated = Vec::new();
+            json::write(&of_the_types(*of), &mut generated).unwrap();
+            let name = of.to_possible_value().unwrap().get_name().to_owned();
+            if env::var_os("UPDATE_SCHEMAS").is_some() {
+                let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schema");
+                fs::write(folder.join(format!("{name}.schema.json")), &generated).unwrap();
+            }
+            assert!(
+                published(*of).as_bytes() == generated,
+                "docs/schema/{name}.schema.json was not the schema of the types; regenerate it with\n    \
+                 UPDATE_SCHEMAS=1 cargo test -p enforcer --lib schema"
+            );
+        }
+    }
 }
