@@ -1,6 +1,6 @@
 //! `numa-enforcer schema`: the JSON Schemas of what goes in and comes out.
 //!
-//! They are the files of docs/schema: what generates them from the types is ten times as large as they are, and is in the tests
+//! They are the files of docs/schema: what generates them from the types is larger than they are, and is in the tests
 //! alone, which keep the files equal to the types.
 
 use std::io::Write;

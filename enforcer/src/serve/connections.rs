@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_is_answered_beside_the_silent_and_has_a_second_for_itself() {
+    async fn who_asks_has_a_second_for_itself_and_then_the_oldest_makes_room() {
         let listener = StdTcpListener::bind(("127.0.0.1", 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();

@@ -125,7 +125,7 @@ impl<'a> PageMove<'a> {
                 expected = expected.saturating_sub(pages.len() as u64);
                 left = more;
             }
-            if left.len() < found.len() {
+            if !left.is_empty() && left.len() < found.len() {
                 expected = expected.saturating_sub(self.count_along(pid, left, extent.page_bytes, to)?);
             }
             self.budget.asked(asked);
@@ -135,9 +135,6 @@ impl<'a> PageMove<'a> {
 
     /// Counts pages that moved with others of their huge page when the budget ended inside of it; returns how many.
     fn count_along(&mut self, pid: u32, left: &[usize], page_bytes: usize, to: NodeId) -> io::Result<u64> {
-        if left.is_empty() {
-            return Ok(0);
-        }
         let now = self.kernel.locate_pages(pid, left)?;
         let along = now.iter().filter(|status| **status == PageStatus::On(to)).count() as u64;
         let bytes = along.saturating_mul(page_bytes as u64);
