@@ -10,7 +10,9 @@
 //!
 //! Terminology. A *cold start* is what the grant says of it ([`crate::place::ColdStart`]): until when, and which nodes then. It is *wanted*
 //! on fast memory when hinting faults cover a tenth of it in a second, twice in succession: while a
-//! program fills its memory it touches every page once, and that is no sign.
+//! program fills its memory it touches every page once, and that is no sign. What a runtime runs in a container before the
+//! program takes its place may have been larger than the program is for a while, so that growth counts from where memory has
+//! fallen to less than half.
 //!
 //! Must never end because something is not known. The beginning is in the grant, which outlives the daemon; what is
 //! remembered here does not, and costs a few turns. Cost: constant for each that is starting.
@@ -76,7 +78,7 @@ pub struct ColdStarts(BTreeMap<Holder, Course>);
 
 #[derive(Debug, Clone, Default)]
 struct Course {
-    /// When its memory was last seen to have grown, and how much it was then.
+    /// When its memory was last seen to have grown, or to have fallen to less than half, and how much it was then.
     grown: Option<(u64, u64)>,
     wanted: u32,
 }
@@ -153,7 +155,9 @@ impl Course {
     fn is_still(&mut self, look: &Look, now_ns: u64) -> bool {
         let Some(bytes) = look.resident_bytes.filter(|bytes| *bytes > 0) else { return false };
         match self.grown {
-            Some((then_ns, before)) if bytes <= before.saturating_add(before / 100) => {
+            Some((then_ns, before))
+                if bytes >= before / 2 && bytes <= before.saturating_add(before / 100) =>
+            {
                 now_ns.saturating_sub(then_ns) >= STILL_NS
             }
             _ => {
@@ -223,6 +227,19 @@ mod tests {
 
     fn ends(after: u64, look: impl Fn(u64) -> Look) -> Option<(u64, Over)> {
         course(after, (0..1000).map(look))
+    }
+
+    #[test]
+    fn what_was_there_before_the_program_does_not_hide_that_it_grows() {
+        let after = |runtime: u64, program: fn(u64) -> u64| {
+            ends(60, |second| Look {
+                resident_bytes: Some(second.checked_sub(3).map_or(runtime, program) * MIB),
+                ..Look::default()
+            })
+        };
+        assert_eq!(after(30, |second| 1 + second), Some((60, Over::Time)));
+        // Memory that is given back and taken again is no growth.
+        assert_eq!(after(30, |second| 20 + second % 2 * 10), Some((10, Over::Still)));
     }
 
     #[test]
