@@ -328,7 +328,7 @@ impl Daemon {
             engine.add_degraded(Degraded::new("supervisor", error.to_string(), "it is told nothing"));
             Supervisor::absent()
         });
-        let rest = Rest::new(host);
+        let rest = Rest::new(host, &layout);
         Ok(Self { engine, latest, supervisor, rest, settled: false, is_mute: false, pages, _socket: socket })
     }
 

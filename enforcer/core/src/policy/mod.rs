@@ -326,7 +326,7 @@ impl Default for Policy {
         Self {
             mode: Mode::Observe,
             interval: HumanDuration::from_secs(10),
-            idle_interval: HumanDuration::from_secs(60),
+            idle_interval: HumanDuration::from_secs(300),
             cool_down: HumanDuration::from_secs(60),
             state_dir: "/run/numa-enforcer".into(),
             sample: SampleSettings::default(),
