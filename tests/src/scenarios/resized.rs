@@ -71,7 +71,7 @@ fn refused(checks: &mut Checks, daemon: &Daemon) {
     });
     checks.equal("containers whose wish has no place", Some(1.0), unplaced.ok());
     let printed = Daemon::printed();
-    let line = printed.lines().find(|line| line.contains("default/a/main"));
+    let line = printed.lines().find(|line| line.contains("default/a/main has no place"));
     checks.holds("the daemon says whose and why", line.is_some(), line.unwrap_or("nothing"));
 }
 

@@ -28,8 +28,9 @@ use super::{
     wire::{Connection, Decoder, Kind, Message, WireError},
 };
 
-/// Longest time until a call is answered. Runtimes wait for 2 s and then throw the plugin out.
-pub(super) const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+/// Longest time until a call is answered. Runtimes wait for 2 s and then throw the plugin out; half of that is left for the way
+/// there and back on a host that is slow.
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// Longest time until the runtime has answered the registration.
 const REGISTERED_WITHIN: Duration = Duration::from_secs(10);
