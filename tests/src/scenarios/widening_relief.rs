@@ -20,8 +20,8 @@ use crate::{
 
 pub(super) const RELIEVED: &str = "numa_enforcer_memory_relieved_bytes_total";
 
-/// MiB per second by which somebody grows: slow enough for one thread that moves pages in an emulated machine.
-const RATE: usize = 25;
+/// MiB per second by which somebody grows: slow enough for one thread that moves pages in an emulated machine, beside another one.
+const RATE: usize = 15;
 
 /// What the neighbour of a strict one has, in MiB.
 const NEIGHBOUR: usize = 250;
