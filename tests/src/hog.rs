@@ -69,7 +69,7 @@ impl Hog {
 }
 
 /// Writes to every page once, so many MiB per second.
-fn grow(memory: &mut [u8], mebibytes_per_second: usize) {
+pub(crate) fn grow(memory: &mut [u8], mebibytes_per_second: usize) {
     if mebibytes_per_second == 0 {
         return touch(memory);
     }

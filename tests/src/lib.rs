@@ -27,6 +27,7 @@ pub mod process;
 pub mod product;
 pub mod scenarios;
 pub mod scraper;
+pub mod server;
 pub mod systemd;
 pub mod topology;
 pub mod touch;

@@ -5,7 +5,7 @@ use std::{os::unix::process::CommandExt, process::Command, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use enforcer_tests::{check::Checks, hog, layers, measure, process, product, scenarios, touch};
+use enforcer_tests::{check::Checks, hog, layers, measure, process, product, scenarios, server, touch};
 
 #[derive(Parser)]
 #[command(name = "scenario", about = "Runs scenarios of numa-enforcer inside a virtual machine")]
@@ -54,6 +54,9 @@ enum Verb {
     /// A process that writes its memory once and reads a part of it
     #[command(hide = true)]
     Layers(layers::Layers),
+    /// A process that fills memory for long, and says meanwhile that it is ready
+    #[command(hide = true)]
+    Serve(server::Server),
     /// Run a program without some capabilities
     #[command(hide = true)]
     Without {
@@ -84,6 +87,7 @@ fn main() -> Result<ExitCode> {
         Verb::Hog(hog) => hog.run()?,
         Verb::Touch(touch) => touch.run()?,
         Verb::Layers(layers) => layers.run()?,
+        Verb::Serve(server) => server.run()?,
         Verb::Without { capabilities, command } => {
             process::drop_capabilities(&capabilities)?;
             let (program, arguments) = command.split_first().context("no program")?;

@@ -121,6 +121,25 @@ pub(super) struct ContainerMetadata {
     pub name: String,
 }
 
+/// A variable of the environment.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct KeyValue {
+    #[prost(string, tag = "1")]
+    pub key: String,
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Mount {
+    #[prost(string, tag = "1")]
+    pub container_path: String,
+    #[prost(string, tag = "2")]
+    pub host_path: String,
+    #[prost(bool, tag = "3")]
+    pub readonly: bool,
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct LinuxContainerSecurityContext {
     #[prost(message, optional, tag = "3")]
@@ -143,6 +162,10 @@ pub(super) struct ContainerConfig {
     pub image: Option<ImageSpec>,
     #[prost(string, repeated, tag = "3")]
     pub command: Vec<String>,
+    #[prost(message, repeated, tag = "6")]
+    pub envs: Vec<KeyValue>,
+    #[prost(message, repeated, tag = "7")]
+    pub mounts: Vec<Mount>,
     #[prost(map = "string, string", tag = "9")]
     pub labels: HashMap<String, String>,
     #[prost(map = "string, string", tag = "10")]

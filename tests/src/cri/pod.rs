@@ -13,9 +13,10 @@ use super::{
     Amounts, Cri, Qos, RUNTIME,
     messages::{
         CONTAINER, ContainerConfig, ContainerId, ContainerMetadata, CreateContainerRequest, ImageSpec,
-        LinuxContainerConfig, LinuxContainerSecurityContext, LinuxPodSandboxConfig,
-        LinuxSandboxSecurityContext, NODE, NamespaceOption, Nothing, POD, PodSandboxConfig, PodSandboxId,
-        PodSandboxMetadata, RunPodSandboxRequest, StopContainerRequest, UpdateContainerResourcesRequest,
+        KeyValue, LinuxContainerConfig, LinuxContainerSecurityContext, LinuxPodSandboxConfig,
+        LinuxSandboxSecurityContext, Mount, NODE, NamespaceOption, Nothing, POD, PodSandboxConfig,
+        PodSandboxId, PodSandboxMetadata, RunPodSandboxRequest, StopContainerRequest,
+        UpdateContainerResourcesRequest,
     },
 };
 use crate::{cgroup::Cgroup, ids, ids::Ids, memory, wait};
@@ -29,12 +30,15 @@ const NAMESPACE: &str = "default";
 /// Longest time until a container has said what it saw.
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// The first thing it does is to look where it may run; then it waits. The shell itself reads, so that no
-/// other process is in between.
+/// The first thing it does is to look where it may run; then it becomes what it is to be. The shell itself reads, so
+/// that no other process is in between.
 const LOOK: &str = "while read -r line; do
     case $line in Pid:*|*_allowed_list:*) echo \"$line\";; esac
 done < /proc/self/status
-exec sleep 2147483647";
+exec \"$@\"";
+
+/// What a container is that only has to be there.
+const SLEEP: Program = Program { command: &["sleep", "2147483647"], environment: &[], folder: None };
 
 /// What a pod is to be.
 #[derive(Debug)]
@@ -45,6 +49,17 @@ pub struct Plan<'a> {
     pub annotations: &'a [(&'a str, &'a str)],
     /// What each of its containers asks for.
     pub containers: &'a [Amounts],
+}
+
+/// What a container runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Program<'a> {
+    /// The program and its arguments.
+    pub command: &'a [&'a str],
+    /// Variables of its environment.
+    pub environment: &'a [(&'a str, &'a str)],
+    /// A folder of this machine that it sees at the same place, and cannot write.
+    pub folder: Option<&'a str>,
 }
 
 /// A pod that runs.
@@ -109,8 +124,12 @@ impl<'a> Pod<'a> {
         Ok(Self { cri, id: made.pod_sandbox_id, config, qos, cgroup })
     }
 
-    /// Makes a container, and does not start it.
+    /// Makes a container that waits, and does not start it.
     pub fn create(&self, name: &str, amounts: &Amounts) -> Result<Container<'a>> {
+        self.create_of(name, amounts, &SLEEP)
+    }
+
+    fn create_of(&self, name: &str, amounts: &Amounts, program: &Program) -> Result<Container<'a>> {
         let folder = &self.config.log_directory;
         let log_path = format!("{name}/0.log");
         fs::create_dir_all(format!("{folder}/{name}")).context("make the folder of a container's log")?;
@@ -118,7 +137,13 @@ impl<'a> Pod<'a> {
         let config = ContainerConfig {
             metadata: Some(ContainerMetadata { name: name.to_owned() }),
             image: Some(ImageSpec { image: IMAGE.to_owned() }),
-            command: ["/bin/sh", "-c", LOOK].map(str::to_owned).to_vec(),
+            command: ["/bin/sh", "-c", LOOK, "sh"]
+                .iter()
+                .chain(program.command)
+                .map(ToString::to_string)
+                .collect(),
+            envs: program.environment.iter().map(|&variable| variable.into()).collect(),
+            mounts: program.folder.into_iter().map(Mount::from).collect(),
             labels: labels(metadata, Some(name)),
             annotations: HashMap::new(),
             log_path: log_path.clone(),
@@ -139,9 +164,14 @@ impl<'a> Pod<'a> {
         Ok(Container { cri: self.cri, id, qos: self.qos, log: format!("{folder}/{log_path}"), cgroup })
     }
 
-    /// Makes a container and starts it.
+    /// Makes a container that waits, and starts it.
     pub fn start(&self, name: &str, amounts: &Amounts) -> Result<Container<'a>> {
-        let container = self.create(name, amounts)?;
+        self.start_of(name, amounts, &SLEEP)
+    }
+
+    /// Makes a container that runs this, and starts it.
+    pub fn start_of(&self, name: &str, amounts: &Amounts, program: &Program) -> Result<Container<'a>> {
+        let container = self.create_of(name, amounts, program)?;
         container.start()?;
         Ok(container)
     }
@@ -207,10 +237,17 @@ impl Container<'_> {
 
     /// What its process saw first, when it has said so.
     pub fn first_look(&self) -> Result<FirstLook> {
-        wait::until("the container says where it may run", LIMIT, || {
-            let text = fs::read_to_string(&self.log).with_context(|| format!("read {}", self.log))?;
-            look(&text)
-        })
+        wait::until("the container says where it may run", LIMIT, || look(&self.printed()?))
+    }
+
+    /// Has it printed this line?
+    pub fn has_said(&self, line: &str) -> Result<bool> {
+        Ok(lines(&self.printed()?).any(|text| text == line))
+    }
+
+    /// Its log.
+    pub fn printed(&self) -> Result<String> {
+        fs::read_to_string(&self.log).with_context(|| format!("read {}", self.log))
     }
 
     fn call(&self, method: &str) -> Result<()> {
@@ -220,12 +257,14 @@ impl Container<'_> {
     }
 }
 
-/// Reads a log of lines `TIME STREAM F TEXT`; nothing while a line is missing.
+/// What stands in a log of lines `TIME STREAM F TEXT`.
+fn lines(log: &str) -> impl Iterator<Item = &str> {
+    log.lines().filter_map(|line| line.splitn(4, ' ').nth(3))
+}
+
+/// Reads a log; nothing while a line is missing.
 fn look(log: &str) -> Result<Option<FirstLook>> {
-    let field = |name: &str| {
-        let text = log.lines().find_map(|line| line.splitn(4, ' ').nth(3)?.strip_prefix(name));
-        text.map(str::trim)
-    };
+    let field = |name: &str| lines(log).find_map(|line| line.strip_prefix(name)).map(str::trim);
     let (Some(pid), Some(cpus), Some(mems)) =
         (field("Pid:"), field("Cpus_allowed_list:"), field("Mems_allowed_list:"))
     else {
@@ -279,6 +318,18 @@ fn uid(name: &str) -> String {
         hash >> 16 & 0xffff,
         hash = hash & 0xffff_ffff_ffff
     )
+}
+
+impl From<(&str, &str)> for KeyValue {
+    fn from((key, value): (&str, &str)) -> Self {
+        Self { key: key.to_owned(), value: value.to_owned() }
+    }
+}
+
+impl From<&str> for Mount {
+    fn from(folder: &str) -> Self {
+        Self { container_path: folder.to_owned(), host_path: folder.to_owned(), readonly: true }
+    }
 }
 
 /// A network that exists, and processes that see each other only in a container.

@@ -7,6 +7,7 @@ mod audit;
 mod bound;
 mod churn;
 mod cold_start;
+mod cold_start_ready;
 mod correct;
 mod deadlock;
 mod degrade;
@@ -241,6 +242,11 @@ pub const ALL: &[Scenario] = &[
         needs_containerd: true,
         only_by_name: true,
         ..long("node-cold-start", "hmat", BALANCING_OFF, cold_start::ends)
+    },
+    Scenario {
+        needs_containerd: true,
+        only_by_name: true,
+        ..long("node-cold-start-ready", "hmat", BALANCING_OFF, cold_start_ready::ends_when_said)
     },
     Scenario {
         needs_containerd: true,
