@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 /// A number that can be a member of an [`crate::set::IdSet`].
 pub trait Id: Copy + Ord + fmt::Debug {
+    /// The greatest one that any kernel has; one above it is refused where it is read.
+    const GREATEST: u32;
     /// The id with this kernel number.
     fn from_number(number: u32) -> Self;
     /// The kernel's number of this id.
@@ -17,13 +19,14 @@ pub trait Id: Copy + Ord + fmt::Debug {
 }
 
 macro_rules! id {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident, $greatest:expr) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         #[serde(transparent)]
         pub struct $name(pub u32);
 
         impl Id for $name {
+            const GREATEST: u32 = $greatest;
             fn from_number(number: u32) -> Self {
                 Self(number)
             }
@@ -41,10 +44,10 @@ macro_rules! id {
 }
 
 id! {
-    /// A logical CPU: the N of `/sys/devices/system/cpu/cpuN`.
-    CpuId
+    /// A logical CPU: the N of `/sys/devices/system/cpu/cpuN`. `NR_CPUS` is 8,192 at most (x86, powerpc).
+    CpuId, 8_191
 }
 id! {
-    /// A NUMA node: the N of `/sys/devices/system/node/nodeN`.
-    NodeId
+    /// A NUMA node: the N of `/sys/devices/system/node/nodeN`. `NODES_SHIFT` is 10 at most.
+    NodeId, 1_023
 }

@@ -4,8 +4,9 @@
 //! inclusive ranges separated by commas, `0-3,8,10-11`; the empty set is the empty string. A set
 //! grows with its greatest member, there is no global width.
 //!
-//! Must never allocate in proportion to a number that came from outside: ids above [`MAX_ID`] are
-//! refused before anything is allocated.
+//! Must never allocate in proportion to a number that came from outside: ids above [`Id::GREATEST`] are
+//! refused before anything is allocated. That is a kilobyte for a set of CPUs and 128 bytes for one of nodes, whatever
+//! its text; who reads many sets from outside bounds how many.
 
 use std::{fmt, marker::PhantomData, str::FromStr};
 
@@ -15,9 +16,8 @@ use thiserror::Error;
 
 use crate::id::{CpuId, Id, NodeId};
 
-/// The greatest id that is accepted. No kernel configuration has more than 8,192 CPUs
-/// (`NR_CPUS` of x86) or 1,024 nodes (`NODES_SHIFT` 10).
-pub const MAX_ID: u32 = 65_535;
+/// The greatest id of any kind that is accepted.
+pub const MAX_ID: u32 = CpuId::GREATEST;
 
 /// A set of CPUs.
 pub type CpuSet = IdSet<CpuId>;
@@ -40,9 +40,14 @@ pub enum ListError {
     /// A range whose end is below its start.
     #[error("range `{0}` ends before it starts")]
     Reversed(String),
-    /// An id above [`MAX_ID`].
-    #[error("id {0} is above the greatest supported id {MAX_ID}")]
-    TooLarge(u64),
+    /// An id above [`Id::GREATEST`].
+    #[error("id {id} is above the greatest supported id {greatest}")]
+    TooLarge {
+        /// The id.
+        id: u64,
+        /// The greatest of its kind.
+        greatest: u32,
+    },
 }
 
 impl<T: Id> IdSet<T> {
@@ -51,15 +56,15 @@ impl<T: Id> IdSet<T> {
         Self { words: Vec::new(), of: PhantomData }
     }
 
-    /// The set whose member n is bit n % 64 of word n / 64; words above [`MAX_ID`] are left out.
+    /// The set whose member n is bit n % 64 of word n / 64; words above [`Id::GREATEST`] are left out.
     pub fn from_words(words: &[u64]) -> Self {
-        Self::of_words(words.iter().copied().take(MAX_ID as usize / 64 + 1).collect())
+        Self::of_words(words.iter().copied().take(T::GREATEST as usize / 64 + 1).collect())
     }
 
-    /// Adds an id; true when it was not in the set. Ids above [`MAX_ID`] are left out.
+    /// Adds an id; true when it was not in the set. Ids above [`Id::GREATEST`] are left out.
     pub fn insert(&mut self, id: T) -> bool {
         let number = id.number();
-        if number > MAX_ID {
+        if number > T::GREATEST {
             return false;
         }
         let (word, bit) = Self::place(number);
@@ -217,8 +222,8 @@ impl<T: Id> FromStr for IdSet<T> {
         let mut set = Self::new();
         for element in text.trim().split(',').map(str::trim).filter(|e| !e.is_empty()) {
             let (first, last) = match element.split_once('-') {
-                Some((first, last)) => (number(first, element)?, number(last, element)?),
-                None => (number(element, element)?, number(element, element)?),
+                Some((first, last)) => (number::<T>(first, element)?, number::<T>(last, element)?),
+                None => (number::<T>(element, element)?, number::<T>(element, element)?),
             };
             if last < first {
                 return Err(ListError::Reversed(element.to_owned()));
@@ -229,17 +234,14 @@ impl<T: Id> FromStr for IdSet<T> {
     }
 }
 
-fn number(digits: &str, element: &str) -> Result<u32, ListError> {
+fn number<T: Id>(digits: &str, element: &str) -> Result<u32, ListError> {
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return Err(ListError::NotANumber(element.to_owned()));
     }
-    match digits.parse::<u64>() {
-        Ok(value) => match u32::try_from(value) {
-            Ok(id) if id <= MAX_ID => Ok(id),
-            _ => Err(ListError::TooLarge(value)),
-        },
-        Err(_) => Err(ListError::TooLarge(u64::MAX)),
-    }
+    // Digits alone, so it can only be too large.
+    let id = digits.parse().unwrap_or(u64::MAX);
+    let known = u32::try_from(id).ok().filter(|id| *id <= T::GREATEST);
+    known.ok_or(ListError::TooLarge { id, greatest: T::GREATEST })
 }
 
 impl<T: Id> fmt::Display for IdSet<T> {
@@ -323,12 +325,23 @@ mod tests {
     fn refuses_what_is_not_a_list() {
         let error = |text: &str| text.parse::<CpuSet>().unwrap_err();
         assert_eq!(error("3-1"), ListError::Reversed("3-1".into()));
-        assert_eq!(error("0-999999999"), ListError::TooLarge(999_999_999));
-        assert_eq!(error("0-99999999999999999999999"), ListError::TooLarge(u64::MAX));
+        let too_large = |id, greatest| ListError::TooLarge { id, greatest };
+        assert_eq!(error("0-999999999"), too_large(999_999_999, 8_191));
+        assert_eq!(error("0-99999999999999999999999"), too_large(u64::MAX, 8_191));
+        assert_eq!(error("8192"), too_large(8_192, 8_191));
+        assert_eq!("1024".parse::<NodeSet>().unwrap_err(), too_large(1_024, 1_023));
         assert_eq!(error("a"), ListError::NotANumber("a".into()));
         assert_eq!(error("+1"), ListError::NotANumber("+1".into()));
         assert_eq!(error("1-2-3"), ListError::NotANumber("1-2-3".into()));
         assert_eq!(error("-1"), ListError::NotANumber("-1".into()));
+    }
+
+    #[test]
+    fn no_text_makes_a_set_larger_than_a_kernel_s() {
+        assert_eq!(cpus("0,8191").words.len(), 128);
+        let mut nodes: NodeSet = "1023".parse().unwrap();
+        assert_eq!((nodes.words.len(), nodes.insert(NodeId(1_024))), (16, false));
+        assert_eq!(NodeSet::from_words(&[1; 100]).words.len(), 16);
     }
 
     fn any_set() -> impl Strategy<Value = CpuSet> {

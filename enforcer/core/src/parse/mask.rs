@@ -5,14 +5,11 @@
 //! too. Words may be shortened (`3`), an omitted word is zero.
 
 use super::{ParseError, scalar::bare};
-use crate::{
-    id::Id,
-    set::{IdSet, MAX_ID},
-};
+use crate::{id::Id, set::IdSet};
 
 const WORD_BITS: u32 = 32;
 
-/// The ids whose bits are set. A set bit above [`MAX_ID`] is an error.
+/// The ids whose bits are set. A set bit above [`Id::GREATEST`] is an error.
 pub fn mask<T: Id>(text: &str) -> Result<IdSet<T>, ParseError> {
     let text = bare(text);
     let mut ids = IdSet::new();
@@ -20,8 +17,8 @@ pub fn mask<T: Id>(text: &str) -> Result<IdSet<T>, ParseError> {
         let mut bits = bits_of(word)?;
         while bits != 0 {
             let id = index.saturating_mul(WORD_BITS).saturating_add(bits.trailing_zeros());
-            if id > MAX_ID {
-                return Err(ParseError::new("a mask of ids up to 65535", text));
+            if id > T::GREATEST {
+                return Err(ParseError::new("a mask of ids that a kernel can have", text));
             }
             ids.insert(T::from_number(id));
             bits &= bits - 1;

@@ -8,8 +8,8 @@
 //! Must never assume that groups are equally large: siblings may be offline, cores may be hybrid.
 
 use crate::{
-    id::{CpuId, NodeId},
-    set::{CpuSet, MAX_ID},
+    id::{CpuId, Id, NodeId},
+    set::CpuSet,
     topology::Topology,
 };
 
@@ -81,7 +81,7 @@ impl Seat {
 impl CpuLayout {
     /// From the place of each CPU, in any order; of several places of one CPU the first counts.
     pub fn new(mut cpus: Vec<CpuPlace>) -> Self {
-        cpus.retain(|cpu| cpu.id.0 <= MAX_ID);
+        cpus.retain(|cpu| cpu.id.0 <= CpuId::GREATEST);
         cpus.sort_by_key(|cpu| cpu.id);
         cpus.dedup_by_key(|cpu| cpu.id);
         let mut layout = Self {

@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::Topology;
 use crate::{
     id::Id,
-    set::{CpuSet, MAX_ID, NodeSet},
+    set::{CpuSet, NodeSet},
 };
 
 /// Something of a machine that cannot be.
@@ -97,10 +97,11 @@ impl Topology {
 fn ascending<T: Id>(what: &str, ids: impl Iterator<Item = T>) -> Result<(), Inconsistency> {
     let mut last = None;
     for id in ids {
-        if id.number() > MAX_ID || last.is_some_and(|last| last >= id) {
-            let problem =
-                format!("{what}: ids up to {MAX_ID} in ascending order are expected, not {}", id.number());
-            return Err(Inconsistency(problem));
+        if id.number() > T::GREATEST || last.is_some_and(|last| last >= id) {
+            let (greatest, id) = (T::GREATEST, id.number());
+            return Err(Inconsistency(format!(
+                "{what}: ids up to {greatest} in ascending order are expected, not {id}"
+            )));
         }
         last = Some(id);
     }
@@ -130,10 +131,10 @@ mod tests {
         type Damage = fn(&mut Topology);
         let broken: [(&str, Damage); 13] = [
             ("at least one NUMA node", |machine| machine.nodes.clear()),
-            ("nodes: ids up to 65535 in ascending order are expected, not 0", |machine| {
+            ("nodes: ids up to 1023 in ascending order are expected, not 0", |machine| {
                 machine.nodes.reverse();
             }),
-            ("cpus: ids up to 65535", |machine| machine.cpus[7].id = CpuId(70_000)),
+            ("cpus: ids up to 8191", |machine| machine.cpus[7].id = CpuId(70_000)),
             ("node 1 has CPUs 9, which are not in `cpus`", |machine| {
                 machine.nodes[1].cpus.insert(CpuId(9));
             }),

@@ -10,9 +10,9 @@
 use std::collections::BTreeSet;
 
 use enforcer_core::{
-    id::NodeId,
+    id::{Id, NodeId},
     place::DeviceUnit,
-    set::{MAX_ID, NodeSet},
+    set::NodeSet,
 };
 
 use super::{
@@ -83,7 +83,7 @@ fn numa_nodes(node: &Node) -> Result<NodeSet, Problem> {
             let mut set = NodeSet::new();
             for element in nodes {
                 let id = element.count("numa_nodes")?;
-                let id = u32::try_from(id).ok().filter(|id| *id <= MAX_ID);
+                let id = u32::try_from(id).ok().filter(|id| *id <= NodeId::GREATEST);
                 set.insert(NodeId(id.ok_or_else(|| element.not("numa_nodes", expected))?));
             }
             Ok(set)

@@ -106,7 +106,17 @@ fn with_number(text: &str, which: usize, number: &str) -> String {
 #[test]
 fn a_recording_that_was_made_up_is_refused_or_decided_and_nothing_worse() {
     let lines = lines();
-    let numbers = ["0", "1", "63", "65535", "4294967295", "9223372036854775807", "18446744073709551615"];
+    let numbers = [
+        "0",
+        "1",
+        "63",
+        "1023",
+        "8191",
+        "65535",
+        "4294967295",
+        "9223372036854775807",
+        "18446744073709551615",
+    ];
     let config = ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(changes in prop::collection::vec((0usize..100_000, 0..numbers.len()), 1..4))| {
         let mut file = frame::start().to_vec();

@@ -24,17 +24,14 @@ use std::{collections::BTreeMap, str::FromStr};
 use thiserror::Error;
 
 use super::Machine;
-use crate::{
-    parse::quantity,
-    policy::ByteSize,
-    set::{CpuSet, MAX_ID},
-    topology::MemoryKind,
-};
+use crate::{parse::quantity, policy::ByteSize, set::CpuSet, topology::MemoryKind};
 
 /// `NR_CPUS` of x86 at its greatest.
 const CPUS_LIMIT: u64 = 8_192;
 /// Nodes at `NODES_SHIFT` 10.
 const NODES_LIMIT: u64 = 1_024;
+/// A number that multiplies: what it comes to is looked at with the others.
+const MOST: u32 = 65_535;
 /// Memory of one node; a machine full of them still fits the address arithmetic of 64 bits.
 const NODE_MEMORY_LIMIT: u64 = 1 << 50;
 
@@ -148,8 +145,8 @@ impl<'a> Words<'a> {
     /// A number that multiplies; 1 when it is left out.
     fn count(&mut self, key: &str) -> Result<u32, LineError> {
         let Some(value) = self.by_key.remove(key) else { return Ok(1) };
-        let number = value.parse::<u32>().ok().filter(|number| (1..=MAX_ID).contains(number));
-        number.ok_or_else(|| refused(key, value, format!("a number from 1 to {MAX_ID} is expected")))
+        let number = value.parse::<u32>().ok().filter(|number| (1..=MOST).contains(number));
+        number.ok_or_else(|| refused(key, value, format!("a number from 1 to {MOST} is expected")))
     }
 
     fn size(&mut self, key: &str) -> Result<Option<u64>, LineError> {
