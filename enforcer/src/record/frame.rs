@@ -73,6 +73,9 @@ pub enum RecordingProblem {
         /// What serde says.
         said: String,
     },
+    /// It repeats itself.
+    #[error("the frame has more parts than a turn has")]
+    Parts,
     /// A frame that cannot be without it.
     #[error("the frame has no part `{0}`, and none before it had")]
     Missing(&'static str),

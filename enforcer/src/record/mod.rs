@@ -11,12 +11,13 @@
 //! one says how many were.
 //!
 //! Reading ([`Reader`]) believes nothing: a file that was cut, changed or made up gives what is before the damage, and an
-//! error with the offset. Memory is bounded by [`PLAIN_LIMIT`] and what such a frame's JSON takes as values.
+//! error with the offset. Memory is bounded: a frame's text by [`PLAIN_LIMIT`], and what it becomes by `room.rs`.
 
 pub mod frame;
 mod part;
 mod reader;
 mod recorder;
+mod room;
 mod writer;
 
 pub(crate) use self::part::PartRef;

@@ -87,6 +87,9 @@ pub(super) const LASTING: [&str; 10] = [
     "partitioned",
 ];
 
+/// Kinds of parts; a turn has each once at most.
+pub(super) const KINDS: usize = 16;
+
 /// Name of the part that a line holds; empty where it holds none.
 pub(super) fn name(line: &[u8]) -> &[u8] {
     let rest = line.strip_prefix(b"{\"").unwrap_or_default();

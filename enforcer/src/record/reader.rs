@@ -12,7 +12,8 @@ use enforcer_core::{
 
 use super::{
     frame::{Found, Frames, RecordingError, RecordingProblem},
-    part::{LASTING, Part, TurnPart, name},
+    part::{KINDS, LASTING, Part, TurnPart, name},
+    room::Room,
 };
 
 /// A recording that is read turn by turn.
@@ -66,20 +67,25 @@ impl<R: Read> Reader<R> {
         }
         let plain = self.frames.inflate()?;
         let lines = plain.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        let lines: Vec<&[u8]> = lines.collect();
-        let parts = self.parts(&lines)?;
-        let missing = |part| self.frames.failed(RecordingProblem::Missing(part));
-        let turn = parts.iter().find_map(|part| if let Part::Turn(turn) = part { Some(turn) } else { None });
-        let TurnPart { daemon, key, dropped, now_ns, terms } =
-            turn.cloned().ok_or_else(|| missing("turn"))?;
+        let lines: Vec<&[u8]> = lines.take(KINDS + 1).collect();
+        if lines.len() > KINDS {
+            return Err(self.frames.failed(RecordingProblem::Parts));
+        }
+        let mut room = Room::of_frame();
+        let TurnPart { daemon, key, dropped, now_ns, terms } = self.turn_part(&lines, &mut room)?;
+        // What does not count any more is gone before the parts are there.
+        self.situation.before = None;
         let had = std::mem::take(&mut self.situation.sample);
         if key {
+            drop(had);
             self.situation = Situation::default();
             self.complete = false;
         } else {
             self.situation.before = Some(had);
         }
         (self.situation.now_ns, self.situation.terms) = (now_ns, terms);
+        let parts = self.parts(&lines, &mut room)?;
+        let missing = |part| self.frames.failed(RecordingProblem::Missing(part));
         let lasting = LASTING.into_iter().filter(|_| !self.complete);
         let of_turn = ["sample", "decision"].into_iter().chain(key.then_some("before"));
         let is_here = |part: &str| lines.iter().any(|line| name(line) == part.as_bytes());
@@ -104,13 +110,25 @@ impl<R: Read> Reader<R> {
         Ok(Recorded::Turn(Box::new(Turn { daemon, dropped, situation, made, outcomes })))
     }
 
-    fn parts(&self, lines: &[&[u8]]) -> Result<Vec<Part>, RecordingError> {
-        let read = lines.iter().enumerate().map(|(at, line)| {
-            serde_json::from_slice(line).map_err(|error| {
-                self.frames.failed(RecordingProblem::Line { line: at + 1, said: error.to_string() })
-            })
-        });
-        read.collect()
+    /// When and on which terms the turn was.
+    fn turn_part(&self, lines: &[&[u8]], room: &mut Room) -> Result<TurnPart, RecordingError> {
+        let at = lines.iter().position(|line| name(line) == b"turn");
+        let part = at.map(|at| self.part(lines, at, room)).transpose()?;
+        match part {
+            Some(Part::Turn(turn)) => Ok(turn),
+            _ => Err(self.frames.failed(RecordingProblem::Missing("turn"))),
+        }
+    }
+
+    fn parts(&self, lines: &[&[u8]], room: &mut Room) -> Result<Vec<Part>, RecordingError> {
+        (0..lines.len()).map(|at| self.part(lines, at, room)).collect()
+    }
+
+    fn part(&self, lines: &[&[u8]], at: usize, room: &mut Room) -> Result<Part, RecordingError> {
+        let line = lines.get(at).copied().unwrap_or_default();
+        room.take(line).and_then(|()| serde_json::from_slice(line)).map_err(|error| {
+            self.frames.failed(RecordingProblem::Line { line: at + 1, said: error.to_string() })
+        })
     }
 
     /// Puts a part of the situation into its place.

@@ -264,6 +264,8 @@ fn every_part_is_needed_and_none_may_be_made_up() {
         let said = with(from, to);
         assert!(said.starts_with("at byte 12: ") && said.contains(error), "{said}");
     }
+    let twice = said(&[&whole[..], &whole].concat());
+    assert_eq!(twice, "at byte 12: the frame has more parts than a turn has");
     let no_nodes: Vec<String> = whole
         .iter()
         .map(|line| {
@@ -276,4 +278,36 @@ fn every_part_is_needed_and_none_may_be_made_up() {
         .collect();
     let said = said(&no_nodes);
     assert!(said.starts_with("at byte 12: "), "{said}");
+}
+
+#[test]
+fn what_would_take_much_more_memory_than_its_text_is_refused_before_it_does() {
+    let whole = lines();
+    let key = |number: usize| format!("\"/{number:x}\"");
+    let with = |name: &str, line: String| {
+        let of_it = format!("{{\"{name}\":");
+        let changed: Vec<String> = whole
+            .iter()
+            .map(|had| if had.starts_with(&of_it) { line.clone() } else { had.clone() })
+            .collect();
+        assert_ne!(changed, whole, "{name}");
+        said(&changed)
+    };
+    let sets = |count: usize, nodes: &str| {
+        let all: Vec<String> = (0..count).map(|number| format!("{}:\"{nodes}\"", key(number))).collect();
+        with("widened", format!("{{\"widened\":{{{}}}}}", all.join(",")))
+    };
+    assert_eq!(sets(10_000, "0-1023"), "End");
+    assert!(sets(10_000, "0-1024").contains("id 1024 is above the greatest supported id 1023"));
+    let said = sets(600_000, "0-8191");
+    assert!(said.contains("it could take more than 512 MiB of memory"), "{said}");
+
+    let sample = whole.iter().find(|line| line.starts_with("{\"sample\":")).unwrap();
+    let cgroups = |count: usize| {
+        let all: Vec<String> = (0..count).map(|number| format!("{}:{{}}", key(number))).collect();
+        let line = sample.replace("\"cgroups\":{}", &format!("\"cgroups\":{{{}}}", all.join(",")));
+        with("sample", line)
+    };
+    assert_eq!(cgroups(10_000), "End");
+    assert!(cgroups(600_000).contains("it could take more than 512 MiB of memory"));
 }

@@ -1,0 +1,208 @@
+//! How much memory the parts of a frame may take as values, found from their text before any is made.
+//!
+//! A few bytes of JSON can be a kilobyte as a value: `"8191"` is a set of CPUs, `{}` a cgroup of which nothing is known. So the
+//! limit of a frame's text does not bound what it becomes. Each thing in the text is counted as the largest that it
+//! can be, whatever part it is in: that is more than it takes in a recording of a daemon, and about what it takes in one that
+//! was made up. It is no account of bytes: a map that was filled in order is half empty, and what is decided from a part comes on top.
+//!
+//! Must never keep anything of what it reads.
+
+use std::fmt;
+
+use enforcer_core::{
+    id::{CpuId, Id},
+    sample::CgroupSample,
+};
+use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::PLAIN_LIMIT;
+
+/// What the parts of a frame may come to: 16 bytes for each of its text. Those of a daemon take 13 at most, of which most are
+/// not used.
+pub(super) const ROOM: u64 = 16 * PLAIN_LIMIT as u64;
+
+/// An object or a list that may be a row of a part, as one cgroup of a sample, or what is around rows.
+const ROW: u64 = 1_024;
+/// How deep in a line rows are: `{"sample":{"cgroups":{"/a":{...}}}}` is the deepest.
+const DEPTH: u32 = 4;
+/// An object or a list in a row.
+const HOLDER: u64 = 256;
+/// A text: what points to it, and the least that a heap gives.
+const TEXT: u64 = 64;
+/// A key of a map. Those that an object has anyway are in what it is counted as itself.
+const KEY: u64 = 32;
+/// A number, or nothing.
+const SCALAR: u64 = 16;
+
+const _: () = assert!(size_of::<CgroupSample>() as u64 <= ROW, "the largest row that says nothing of itself");
+
+/// What is left for the parts of a frame.
+#[derive(Debug)]
+pub(super) struct Room(u64);
+
+impl Room {
+    /// All of it.
+    pub(super) const fn of_frame() -> Self {
+        Self(ROOM)
+    }
+
+    /// Takes what a line can become; an error where that is more than is left, or it is no JSON.
+    pub(super) fn take(&mut self, line: &[u8]) -> Result<(), serde_json::Error> {
+        let mut text = serde_json::Deserializer::from_slice(line);
+        Counted { room: self, depth: 1 }.deserialize(&mut text)?;
+        text.end()
+    }
+
+    fn less<E: de::Error>(&mut self, by: u64) -> Result<(), E> {
+        let left = self.0.checked_sub(by);
+        self.0 = left
+            .ok_or_else(|| E::custom(format_args!("it could take more than {} MiB of memory", ROOM >> 20)))?;
+        Ok(())
+    }
+}
+
+/// Bytes of the set that the text is, if it is a list of ids.
+fn of_set(text: &str) -> u64 {
+    let of_list =
+        |byte: u8| byte.is_ascii_digit() || byte.is_ascii_whitespace() || matches!(byte, b',' | b'-');
+    if !text.bytes().all(of_list) {
+        return 0;
+    }
+    let ids = text.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    // What is too large for a number is refused where it is read.
+    let greatest = ids.map(|digits| digits.parse().unwrap_or(u32::MAX)).max();
+    greatest.map_or(0, |id| u64::from(id.min(CpuId::GREATEST)) / 8 + 8)
+}
+
+/// A value, which takes what it has on the heap. Its own bytes, which are in whatever holds it, are told.
+struct Counted<'a> {
+    room: &'a mut Room,
+    depth: u32,
+}
+
+impl Counted<'_> {
+    /// A value in this one.
+    fn inner(&mut self) -> Counted<'_> {
+        Counted { room: self.room, depth: self.depth + 1 }
+    }
+
+    /// What this holds: its own bytes are enough for as many entries as a struct of that size has.
+    fn held(&self) -> u64 {
+        if self.depth <= DEPTH { ROW } else { HOLDER }
+    }
+
+    /// Takes what an entry needs, of what is spare first.
+    fn entry<E: de::Error>(&mut self, spare: &mut u64, bytes: u64) -> Result<(), E> {
+        let more = bytes.saturating_sub(*spare);
+        *spare = spare.saturating_sub(bytes);
+        self.room.less(more)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Counted<'_> {
+    type Value = u64;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<u64, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Counted<'_> {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E: de::Error>(self, _: bool) -> Result<u64, E> {
+        Ok(SCALAR)
+    }
+
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<u64, E> {
+        Ok(SCALAR)
+    }
+
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<u64, E> {
+        Ok(SCALAR)
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<u64, E> {
+        Ok(SCALAR)
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<u64, E> {
+        Ok(SCALAR)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<u64, E> {
+        self.room.less(TEXT + text.len() as u64 + of_set(text)).map(|()| 0)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut elements: A) -> Result<u64, A::Error> {
+        let mut spare = self.held();
+        self.room.less(spare)?;
+        while let Some(bytes) = elements.next_element_seed(self.inner())? {
+            self.entry(&mut spare, bytes)?;
+        }
+        Ok(0)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<u64, A::Error> {
+        let mut spare = self.held();
+        self.room.less(spare)?;
+        while entries.next_key::<IgnoredAny>()?.is_some() {
+            let bytes = entries.next_value_seed(self.inner())?;
+            self.entry(&mut spare, KEY + bytes)?;
+        }
+        Ok(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(line: &str) -> u64 {
+        let mut room = Room::of_frame();
+        room.take(line.as_bytes()).unwrap();
+        ROOM - room.0
+    }
+
+    #[test]
+    fn each_thing_counts_as_the_largest_that_it_can_be() {
+        let numbers = format!("[{}]", vec!["1"; 100].join(","));
+        let nulls: Vec<String> = (0..100).map(|number| format!("\"{number}\":null")).collect();
+        for (line, bytes) in [
+            ("\"ab\"", TEXT + 2),
+            ("{}", ROW),
+            ("[[],[1,2]]", 3 * ROW),
+            ("[[[[[{\"a\":-1.5}]]]]]", 4 * ROW + 2 * HOLDER),
+            (numbers.as_str(), 100 * SCALAR),
+            (&format!("{{{}}}", nulls.join(",")), 100 * (KEY + SCALAR)),
+            ("\"8191\"", TEXT + 4 + 1_031),
+            ("\" 0, 63-64\\n\"", TEXT + 10 + 16),
+            ("\"0-99999999999999999999\"", TEXT + 22 + 1_031),
+            ("\"worker-8191\"", TEXT + 11),
+            ("\"\\u00381\\u00391\"", TEXT + 4 + 1_031),
+        ] {
+            assert_eq!(taken(line), bytes, "{line}");
+        }
+    }
+
+    #[test]
+    fn all_lines_of_a_frame_share_the_room() {
+        let line = format!("[{}]", vec!["{}"; 1_023].join(","));
+        let mut room = Room::of_frame();
+        let lines = (0..).take_while(|_| room.take(line.as_bytes()).is_ok()).count() as u64;
+        assert_eq!(lines, ROOM / (1_024 * ROW));
+        let error = room.take(line.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("it could take more than 512 MiB of memory"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_json_is_an_error() {
+        for line in ["", "{", "{}{}", "[1,]", &"[".repeat(1_000)] {
+            assert!(Room::of_frame().take(line.as_bytes()).is_err(), "{line}");
+        }
+    }
+}
