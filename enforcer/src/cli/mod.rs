@@ -41,10 +41,11 @@ use std::{
 
 use self::args::{Args, Command};
 pub use self::exit::{Exit, UsageError};
-use crate::enforce::scratch::hold;
+use crate::{enforce::scratch::hold, kernel::linux::outlive_the_largest_file};
 
 /// Parses the command line, runs the command and gives its exit code.
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    outlive_the_largest_file();
     let args = match args::parse(words) {
         Ok(args) => args,
         Err(error) => return exit::of_clap(&error).into(),

@@ -1,7 +1,10 @@
 //! Raw system calls.
 //!
 //! Nothing but the calls belongs here; what to ask, and what an answer means, is decided elsewhere.
-#![expect(unsafe_code, reason = "glibc has no wrapper for move_pages(2) and bpf(2)")]
+#![expect(
+    unsafe_code,
+    reason = "glibc has no wrapper for move_pages(2) and bpf(2), and std none for signal(2)"
+)]
 
 use std::{io, ptr};
 
@@ -84,6 +87,14 @@ pub fn reading_maps_needs_cap_bpf() -> bool {
         libc::syscall(libc::SYS_bpf, BPF_MAP_LOOKUP_ELEM, attributes.as_mut_ptr(), size_of_val(&attributes))
     };
     result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+}
+
+/// From now on a write beyond the greatest size that a file may have (`RLIMIT_FSIZE`) fails with `EFBIG`; until then it ends the
+/// process (`SIGXFSZ`, setrlimit(2)). The processes that this one starts inherit that.
+pub fn outlive_the_largest_file() {
+    // SAFETY: no function is installed, the signal is ignored; signal(2) takes two numbers then, and nothing else in the process
+    // asks for this signal.
+    let _was_default = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 #[cfg(test)]
