@@ -11,10 +11,12 @@
 //! who may read it is up to the umask.
 
 use std::{
-    ffi::OsString,
     fs::{self, OpenOptions, Permissions},
     io::{self, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{OpenOptionsExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
     process,
 };
@@ -68,16 +70,17 @@ fn write(fresh: &Path, text: &[u8], permissions: Option<Permissions>) -> Result<
         .map_err(failed("writing", fresh))
 }
 
-/// `.NAME.PID` in the same folder; `None` of what is no name of a file.
+/// `.numa-enforcer.PID.SUM` in the same folder; `None` of what is no name of a file. A name may be as long as any of the folder, so
+/// only its checksum is in it: processes of one number, each in a container of its own, may write several files there.
 fn beside(path: &Path) -> Option<PathBuf> {
-    let mut name = OsString::from(".");
-    name.push(path.file_name()?);
-    name.push(format!(".{}", process::id()));
-    Some(path.with_file_name(name))
+    let sum = crc32fast::hash(path.file_name()?.as_bytes());
+    Some(path.with_file_name(format!(".numa-enforcer.{}.{sum:08x}", process::id())))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
 
     fn names(dir: &Path) -> Vec<OsString> {
@@ -96,6 +99,17 @@ mod tests {
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         replace(&path, b"secret").unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn the_longest_name_that_a_folder_takes_is_replaced_too() {
+        let dir = tempfile::tempdir().unwrap();
+        for length in [1, 250, 255] {
+            let path = dir.path().join("n".repeat(length));
+            replace(&path, b"x").unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"x");
+        }
+        assert_eq!(names(dir.path()).len(), 3);
     }
 
     #[test]
