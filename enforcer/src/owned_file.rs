@@ -25,6 +25,17 @@ pub(crate) fn of_ours(metadata: &fs::Metadata) -> io::Result<()> {
     }
 }
 
+/// May nobody but its owner write it?
+pub(crate) fn of_one_writer(metadata: &fs::Metadata) -> io::Result<()> {
+    match metadata.mode() & 0o7777 {
+        mode if mode & 0o022 != 0 => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("others may write it (mode {mode:04o})"),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Opens a regular file of ours, or makes one that nobody else may read; never follows a symlink and never blocks.
 pub(crate) fn open_ours(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     // The flags are small positive bits on every Linux, the cast keeps them.

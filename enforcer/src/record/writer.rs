@@ -23,7 +23,7 @@ use thiserror::Error;
 use super::frame::{self, Found, Frames, RecordingError};
 use crate::{
     file_error::{FileError, failed},
-    owned_file::open_ours,
+    owned_file::{of_one_writer, open_ours},
 };
 
 /// Frames that wait to be written.
@@ -59,13 +59,14 @@ pub struct Target {
 }
 
 impl Target {
-    /// Makes the file, for nobody else to read, or goes on with a recording that is there: what a crash has left of half a turn is cut
-    /// off. Held against a second daemon until it is closed. One that has no room left is no error: a daemon that is started
+    /// Makes the file, for nobody else to read, or goes on with a recording that is there: what a crash or a loss of power has left of
+    /// half a turn, or of a file that was just begun, is cut off. One that others may write is refused: they could have us add to what they made. Held against a second daemon until it is closed. One that has no room left is no error: a daemon that is started
     /// again must not fail because of it, and says that nothing is recorded.
     pub fn open(path: &Path, limit: u64) -> Result<Self, OpenError> {
         let mut options = OpenOptions::new();
         let file = open_ours(options.read(true).append(true).create(true), path)
             .and_then(|file| {
+                of_one_writer(&file.metadata()?)?;
                 rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| {
                     if errno == rustix::io::Errno::WOULDBLOCK {
                         io::Error::new(io::ErrorKind::ResourceBusy, "another daemon records there")

@@ -5,14 +5,13 @@ use std::{
     fmt,
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 use rustix::fs::FlockOperation;
 
 use super::JournalError;
-use crate::owned_file::{of_ours, open_ours};
+use crate::owned_file::{of_one_writer, of_ours, open_ours};
 
 /// Most bytes of a journal that are read: a million files that were written.
 const READ_LIMIT: u64 = 256 << 20;
@@ -27,12 +26,12 @@ pub(super) fn failed<'a>(
 /// Refuses a state directory that is a symlink, or that others may write.
 pub fn check_owned(state_dir: &Path) -> Result<(), JournalError> {
     let checked = fs::symlink_metadata(state_dir).and_then(|metadata| {
-        let refused = |reason: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
-        match metadata.mode() & 0o7777 {
-            _ if !metadata.is_dir() => refused("not a directory; a symlink is not followed".into()),
-            mode if mode & 0o022 != 0 => refused(format!("others may write it (mode {mode:04o})")),
-            _ => of_ours(&metadata),
+        if !metadata.is_dir() {
+            let reason = "not a directory; a symlink is not followed";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
         }
+        of_one_writer(&metadata)?;
+        of_ours(&metadata)
     });
     checked.map_err(failed("using the state directory", state_dir))
 }
