@@ -7,21 +7,28 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
 };
 
-use common::{Ended, run};
+use common::{Ended, finish, run};
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// One turn of this host, recorded.
 fn recorded(dir: &TempDir) -> PathBuf {
+    record(dir);
+    dir.path().join("turns.rec")
+}
+
+/// Records it and gives what the daemon said.
+fn record(dir: &TempDir) -> String {
     let file = dir.path().join("turns.rec");
     let state = dir.path().join("state");
     let [file_text, state] = [&file, &state].map(|path| path.to_str().unwrap());
     let ended =
         run(&["run", "--once", "--metrics-listen", "off", "--state-dir", state, "--record", file_text]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    file
+    ended.stderr
 }
 
 fn replay(file: &Path, more: &[&str]) -> Ended {
@@ -94,6 +101,66 @@ fn what_is_no_whole_recording_says_where() {
 
     fs::remove_file(&file).unwrap();
     assert_eq!(replay(&file, &[]).code, Some(2));
+}
+
+#[test]
+fn a_daemon_goes_on_with_what_a_loss_of_power_has_left_and_says_what_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = recorded(&dir);
+    let whole = fs::read(&file).unwrap();
+    recorded(&dir);
+    let mut lost = fs::read(&file).unwrap();
+    let length = lost.len();
+    lost[whole.len() + 40..].fill(0);
+    fs::write(&file, &lost).unwrap();
+
+    let left_out = length - whole.len();
+    let ended = replay(&file, &["-o", "json"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let ends =
+        format!("in the middle of a turn, at byte {}, with {left_out} bytes that are left out", whole.len());
+    assert_eq!(report(&ended)["recording"]["ends"], ends);
+
+    let said = format!("its last {left_out} bytes were not written whole and are cut off");
+    assert_eq!(record(&dir).matches(&said).count(), 1);
+    let read = report(&replay(&file, &["-o", "json"]));
+    assert_eq!((&read["recording"]["turns"], &read["recording"]["ends"]), (&2.into(), &Value::Null));
+
+    // Not even the beginning was written.
+    for left in [&b""[..], b"numarec", &[0; 4096]] {
+        fs::write(&file, left).unwrap();
+        let ended = replay(&file, &[]);
+        assert_eq!(ended.code, Some(2), "nothing was compared: {}", ended.stdout);
+        assert!(ended.stdout.contains("in the middle of a turn, at byte 0"), "{}", ended.stdout);
+        recorded(&dir);
+        assert_eq!(report(&replay(&file, &["-o", "json"]))["recording"]["turns"], 1);
+    }
+}
+
+#[test]
+fn a_largest_file_ends_the_recording_and_not_the_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let [file, state] = ["turns.rec", "state"].map(|name| dir.path().join(name));
+    let [file, state] = [&file, &state].map(|path| path.to_str().unwrap());
+    let program = env!("CARGO_BIN_EXE_numa-enforcer");
+    let limited = |arguments: &[&str]| {
+        let mut command = Command::new("/bin/sh");
+        // In blocks of 512 bytes, or of 1,024 where the shell is bash.
+        command.args(["-c", "ulimit -f 1 && exec \"$0\" \"$@\"", program]).args(arguments);
+        command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        finish(command)
+    };
+    let ended =
+        limited(&["run", "--once", "--metrics-listen", "off", "--state-dir", state, "--record", file]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let said = format!("turns are no longer recorded: writing {file}: File too large");
+    assert!(ended.stderr.contains(&said), "{}", ended.stderr);
+    assert_eq!(fs::metadata(file).unwrap().len(), 12, "no half a turn is left");
+
+    let metrics = dir.path().join("numa.prom");
+    let ended = limited(&["audit", "-o", "prometheus", "--write", metrics.to_str().unwrap()]);
+    assert!(ended.code.is_some_and(|code| code > 1) && ended.stderr.contains("File too large"), "{ended:?}");
+    assert!(!metrics.exists());
 }
 
 /// What one of the kept recordings says otherwise than it should, and whether a configuration without workloads decides as it.

@@ -36,6 +36,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     let path = &options.file;
     let reading = || format!("reading {}", path.display());
     let file = File::open(path).with_context(reading)?;
+    let length = file.metadata().with_context(reading)?.len();
     let mut reader = Reader::new(BufReader::new(file)).with_context(reading)?;
     let mut replay = Replay::new(options.policy.as_ref());
     let (ends, damage) = loop {
@@ -48,7 +49,12 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
             }
             Ok(Recorded::End) => break (None, None),
             Ok(Recorded::Torn(offset)) => {
-                break (Some(format!("in the middle of a turn, at byte {offset}")), None);
+                // It may be no file, or longer by now.
+                let left_out = match length.saturating_sub(offset) {
+                    0 => String::new(),
+                    bytes => format!(", with {bytes} bytes that are left out"),
+                };
+                break (Some(format!("in the middle of a turn, at byte {offset}{left_out}")), None);
             }
             // What is before the damage is worth telling.
             Err(error) => break (Some(error.to_string()), Some(error)),

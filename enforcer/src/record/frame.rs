@@ -7,7 +7,9 @@
 //!
 //! Numbers are little-endian. The payload is a raw deflate stream (RFC 1951) of `stored` bytes that becomes `plain` bytes. The
 //! header has a checksum of its own, so that a length that was changed is not taken for a file that ends early: a *torn* end, as
-//! a crash leaves it, is no damage. Some file systems leave zeros there, which are torn too.
+//! a crash leaves it, is no damage. One that lost power leaves zeros, from anywhere in a frame or in the file's own header up to the
+//! end of the file, because it had the length before the bytes: that is torn too. With anything but zeros behind it is damage, and so
+//! is a zero or two at the end of a file, as any change may leave them.
 //!
 //! Must never allocate by a number in the file: what is read grows with what is there, and what is inflated stops at [`PLAIN_LIMIT`].
 
@@ -29,6 +31,11 @@ const HEADER: usize = 16;
 
 /// Bytes before the first frame.
 pub const START: usize = 12;
+
+/// Zeros at the end that no frame has by chance, and that no change of it leaves.
+const LOST: u64 = 16;
+/// What a disk writes as a whole; zeros from the beginning of one are lost, however few.
+const SECTOR: u64 = 512;
 
 /// Deflate's level: three quarters of what the best one saves, in a fifth of the time.
 const LEVEL: u8 = 3;
@@ -112,7 +119,7 @@ pub enum Found {
     Frame,
     /// Nothing further.
     End,
-    /// A frame that was begun and not finished.
+    /// A frame, or the file's own header, that was begun and not finished.
     Torn,
 }
 
@@ -126,6 +133,8 @@ pub struct Frames<R> {
     next: u64,
     stored: Vec<u8>,
     plain: u32,
+    /// Not even the file's header is whole.
+    unbegun: bool,
 }
 
 impl<R: Read> Frames<R> {
@@ -135,18 +144,26 @@ impl<R: Read> Frames<R> {
         let mut bytes = Vec::with_capacity(START);
         let read = source.by_ref().take(START as u64).read_to_end(&mut bytes);
         read.map_err(|error| failed(error.into()))?;
-        let Some((magic, version)) = bytes.split_first_chunk::<8>() else {
-            return Err(failed(RecordingProblem::Foreign));
+        let frames = |source, at, unbegun| Self {
+            source,
+            offset: at,
+            next: at,
+            stored: Vec::new(),
+            plain: 0,
+            unbegun,
         };
-        let version = <[u8; 4]>::try_from(version).ok().filter(|_| *magic == MAGIC);
-        match version.map(u32::from_le_bytes) {
-            None => Err(failed(RecordingProblem::Foreign)),
-            Some(VERSION) => {
-                let at = START as u64;
-                Ok(Self { source, offset: at, next: at, stored: Vec::new(), plain: 0 })
-            }
-            Some(version) => Err(failed(RecordingProblem::Version(version))),
+        if bytes == start() {
+            return Ok(frames(source, START as u64, false));
         }
+        let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let is_begun = start().starts_with(&bytes[..written]);
+        if is_begun && zeros(&mut source).map_err(|error| failed(error.into()))?.is_some() {
+            return Ok(frames(source, 0, true));
+        }
+        let version = bytes.strip_prefix(&MAGIC).and_then(|version| version.try_into().ok());
+        Err(failed(version.map_or(RecordingProblem::Foreign, |version| {
+            RecordingProblem::Version(u32::from_le_bytes(version))
+        })))
     }
 
     /// Where the frame, or the end, that was found last begins.
@@ -161,19 +178,21 @@ impl<R: Read> Frames<R> {
 
     /// Goes on to the next frame. After anything but a frame there is no further one.
     pub fn find(&mut self) -> Result<Found, RecordingError> {
+        if self.unbegun {
+            return Ok(Found::Torn);
+        }
         self.offset = self.next;
         self.fill(HEADER)?;
         if self.stored.is_empty() {
             return Ok(Found::End);
         }
-        let Some(header) = self.stored.first_chunk::<HEADER>().filter(|header| **header != [0; HEADER])
-        else {
+        let Some(header) = self.stored.first_chunk::<HEADER>() else {
             return Ok(Found::Torn);
         };
         let number =
             |at: usize| header[at..].first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         if crc32fast::hash(&header[..12]) != number(12) {
-            return Err(self.failed(RecordingProblem::Checksum("frame's header")));
+            return self.torn_or("frame's header", HEADER);
         }
         let (stored, plain, checksum) = (number(0), number(4), number(8));
         let largest = u64::from(stored.max(plain));
@@ -187,7 +206,7 @@ impl<R: Read> Frames<R> {
             return Ok(Found::Torn);
         }
         if crc32fast::hash(&self.stored) != checksum {
-            return Err(self.failed(RecordingProblem::Checksum("frame")));
+            return self.torn_or("frame", HEADER + stored as usize);
         }
         self.next = self.offset + (HEADER + self.stored.len()) as u64;
         Ok(Found::Frame)
@@ -201,11 +220,38 @@ impl<R: Read> Frames<R> {
         whole.ok_or_else(|| self.failed(RecordingProblem::Inflate(self.plain)))
     }
 
+    /// What was read last, up to this byte of the frame, does not fit its checksum: torn if zeros were left there up to the end
+    /// of the file.
+    fn torn_or(&mut self, what: &'static str, read: usize) -> Result<Found, RecordingError> {
+        let within = self.stored.iter().rev().take_while(|byte| **byte == 0).count() as u64;
+        let behind = zeros(&mut self.source).map_err(|error| self.failed(error))?;
+        let end = self.offset + read as u64 + behind.unwrap_or_default();
+        let lost = behind.map_or(0, |behind| within + behind);
+        let last_sector = end.saturating_sub(1) / SECTOR * SECTOR;
+        if within > 0 && (lost >= LOST || last_sector >= end - lost) {
+            return Ok(Found::Torn);
+        }
+        Err(self.failed(RecordingProblem::Checksum(what)))
+    }
+
     /// Reads so many bytes, or as many as there are.
     fn fill(&mut self, bytes: usize) -> Result<(), RecordingError> {
         self.stored.clear();
         let read = self.source.by_ref().take(bytes as u64).read_to_end(&mut self.stored);
         read.map(drop).map_err(|error| self.failed(error))
+    }
+}
+
+/// How many zeros are left to read; `None` where there is something else.
+fn zeros(source: &mut impl Read) -> io::Result<Option<u64>> {
+    let (mut bytes, mut all) = (Vec::new(), 0);
+    loop {
+        bytes.clear();
+        match source.by_ref().take(1 << 16).read_to_end(&mut bytes)? {
+            0 => return Ok(Some(all)),
+            _ if bytes.iter().any(|byte| *byte != 0) => return Ok(None),
+            more => all += more as u64,
+        }
     }
 }
 
@@ -265,6 +311,50 @@ mod tests {
     }
 
     #[test]
+    fn zeros_up_to_the_end_are_torn_wherever_they_begin() {
+        // It does not get smaller, and has no zero.
+        let noise = |seed: u32| -> Vec<u8> {
+            (1..700u32).map(|at| at.wrapping_mul(seed).to_le_bytes()[2] | 1).collect()
+        };
+        let frames = [noise(2_654_435_761), noise(2_246_822_519)];
+        let whole = file(&[&frames[0], &frames[1]]);
+        let second = file(&[&frames[0]]).len();
+        let is_lost = |from: usize, to: usize| whole[from..to.max(from)].iter().any(|byte| *byte != 0);
+        for from in 0..whole.len() {
+            for behind in [0, 1, 100_000] {
+                let lost = [&whole[..from], &vec![0; whole.len() - from + behind]].concat();
+                let said = format!("zeros from byte {from}, {behind} behind");
+                let left = lost.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+                let zeros = lost.len() - left;
+                let (all, end) = read(&lost);
+                if is_lost(from, whole.len()) {
+                    let is_a_loss = left < START || zeros >= 16 || (lost.len() - 1) / 512 * 512 >= left;
+                    assert_eq!(matches!(end, Ok(Found::Torn)), is_a_loss, "{said}");
+                    assert_eq!(all.len(), usize::from(!is_lost(from, second)), "{said}");
+                } else {
+                    assert_eq!((all.len(), end.unwrap() == Found::End), (2, behind == 0), "{said}");
+                }
+                let more = [&lost, &b"longer than a header of a frame"[..]].concat();
+                assert!(read(&more).1.is_err(), "{said} and then something else");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_not_even_begun_is_torn_at_its_first_byte() {
+        for length in 0..START {
+            for zeros in [0, 1, START - length, 100_000] {
+                let file = [&start()[..length], &vec![0; zeros]].concat();
+                let mut frames = Frames::new(&file[..]).unwrap();
+                let is_begun = file.starts_with(&start());
+                let found = if file.len() == START && is_begun { Found::End } else { Found::Torn };
+                assert_eq!(frames.find().unwrap(), found, "{length} bytes and {zeros} zeros");
+                assert_eq!(frames.offset(), if is_begun { START as u64 } else { 0 });
+            }
+        }
+    }
+
+    #[test]
     fn whatever_is_changed_is_found_with_its_place() {
         let whole = file(&[b"the first frame", b"the second frame"]);
         let second = file(&[b"the first frame"]).len();
@@ -283,10 +373,12 @@ mod tests {
     #[test]
     fn foreign_files_and_other_versions_are_named() {
         for (file, said) in [
-            (&b""[..], "not a recording"),
-            (b"numarec", "not a recording"),
-            (b"numarec\n\x01", "not a recording"),
+            (&b"numarek"[..], "not a recording"),
+            (b"num\0rec", "not a recording"),
+            (b"\0numarec\n\x01\0\0\0", "not a recording"),
+            (b"numarec\n\x07", "not a recording"),
             (b"{\"schemaVersion\":1}", "not a recording"),
+            ([&[0; 70_000][..], b"x"].concat().as_slice(), "not a recording"),
             (b"numarec\n\x07\0\0\0", "it has version 7 of recordings, and this program reads version 1"),
         ] {
             let error = read(file).1.unwrap_err();

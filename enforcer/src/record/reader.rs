@@ -47,7 +47,7 @@ pub enum Recorded<'a> {
     Turn(Box<Turn<'a>>),
     /// Nothing.
     End,
-    /// Half a turn, from this byte on.
+    /// Half a turn, or half the beginning of the file, from this byte on.
     Torn(u64),
 }
 

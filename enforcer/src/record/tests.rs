@@ -166,6 +166,61 @@ fn what_is_no_recording_of_ours_is_left_as_it_is() {
 }
 
 #[test]
+fn what_a_loss_of_power_leaves_is_cut_off_and_the_next_daemon_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("turns.rec");
+    record(&path, 1 << 20, 1..3);
+    let whole = fs::read(&path).unwrap();
+    let mut frames = Frames::new(&whole[..]).unwrap();
+    frames.find().unwrap();
+    frames.find().unwrap();
+    let second = usize::try_from(frames.offset()).unwrap();
+    for (kept, turns) in [
+        (0, 0),
+        (7, 0),
+        (frame::START, 0),
+        (frame::START + 5, 0),
+        (second - 40, 0),
+        (second, 1),
+        (second + 5, 1),
+        (whole.len() - 40, 1),
+        (whole.len(), 2),
+    ] {
+        for length in [whole.len(), whole.len() + 5_000] {
+            let mut lost = whole[..kept].to_vec();
+            lost.resize(length, 0);
+            fs::write(&path, lost).unwrap();
+            assert_eq!(record(&path, 1 << 20, 5..6), None);
+            let (read, end) = read(&fs::read(&path).unwrap());
+            assert_eq!((read.len(), end.as_str()), (turns + 1, "End"), "{kept} of {length}");
+            assert_eq!(read.last().unwrap(), "5 0 2 None begins");
+        }
+    }
+    for length in 0..frame::START {
+        fs::write(&path, &whole[..length]).unwrap();
+        record(&path, 1 << 20, 5..6);
+        assert_eq!(read(&fs::read(&path).unwrap()).0.len(), 1, "{length}");
+    }
+}
+
+#[test]
+fn nothing_is_added_to_what_others_may_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("turns.rec");
+    record(&path, 1 << 20, 1..2);
+    let whole = fs::read(&path).unwrap();
+    for mode in [0o602, 0o620, 0o666] {
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        let error = Target::open(&path, 1 << 20).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("turns.rec: others may write it (mode {mode:04o})")), "{error}");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
+        assert_eq!(fs::read(&path).unwrap(), whole);
+    }
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    Target::open(&path, 1 << 20).unwrap();
+}
+
+#[test]
 fn two_daemons_do_not_record_into_one_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("turns.rec");

@@ -78,12 +78,17 @@ impl Target {
             })
             .map_err(failed("opening", path))?;
         let mut target = Self { path: path.to_owned(), file, length: 0, limit };
-        let begun = target.file.metadata().map_err(failed("looking at", path))?.len();
-        if begun == 0 {
-            target.append(&frame::start()).map_err(failed("writing", path))?;
-        } else {
-            target.length = target.whole()?;
+        let had = target.file.metadata().map_err(failed("looking at", path))?.len();
+        target.length = target.whole()?;
+        if target.length < had {
             target.file.set_len(target.length).map_err(failed("cutting", path))?;
+            let (path, cut, whole) = (path.display(), had - target.length, target.length);
+            tracing::warn!(
+                "{path}: its last {cut} bytes were not written whole and are cut off; {whole} are kept"
+            );
+        }
+        if target.length == 0 {
+            target.append(&frame::start()).map_err(failed("writing", path))?;
         }
         // Only now: what is no recording stays as it is.
         target
@@ -93,7 +98,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Bytes up to the end of the last whole frame.
+    /// Bytes up to the end of the last whole frame; none of a file that was not even begun.
     fn whole(&self) -> Result<u64, OpenError> {
         let damaged = |cause| OpenError::Damaged { path: self.path.clone(), cause };
         let mut frames = Frames::new(BufReader::new(&self.file)).map_err(damaged)?;
