@@ -378,7 +378,7 @@ mod tests {
             (b"\0numarec\n\x01\0\0\0", "not a recording"),
             (b"numarec\n\x07", "not a recording"),
             (b"{\"schemaVersion\":1}", "not a recording"),
-            ([&[0; 70_000][..], b"x"].concat().as_slice(), "not a recording"),
+            ([vec![0; 70_000], b"x".to_vec()].concat().as_slice(), "not a recording"),
             (b"numarec\n\x07\0\0\0", "it has version 7 of recordings, and this program reads version 1"),
         ] {
             let error = read(file).1.unwrap_err();

@@ -1,7 +1,7 @@
 //! How much memory the parts of a frame may take as values, found from their text before any is made.
 //!
-//! A few bytes of JSON can be a kilobyte as a value: `"8191"` is a set of CPUs, `{}` a cgroup of which nothing is known. So the
-//! limit of a frame's text does not bound what it becomes. Each thing in the text is counted as the largest that it
+//! A few bytes of JSON can be a kilobyte as a value: `"8191"` is a set of CPUs, `{}` a cgroup of which nothing is known, and a
+//! glob, which is compiled, takes more. So the limit of a frame's text does not bound what it becomes. Each thing in the text is counted as the largest that it
 //! can be, whatever part it is in: that is more than it takes in a recording of a daemon, and about what it takes in one that
 //! was made up. It is no account of bytes: a map that was filled in order is half empty, and what is decided from a part comes on top.
 //!
@@ -13,12 +13,15 @@ use enforcer_core::{
     id::{CpuId, Id},
     sample::CgroupSample,
 };
-use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor},
+};
 
 use super::PLAIN_LIMIT;
 
 /// What the parts of a frame may come to: 16 bytes for each of its text. Those of a daemon take 13 at most, of which most are
-/// not used.
+/// not used, but for the globs of its policy: there is room for thousands of entries.
 pub(super) const ROOM: u64 = 16 * PLAIN_LIMIT as u64;
 
 /// An object or a list that may be a row of a part, as one cgroup of a sample, or what is around rows.
@@ -33,6 +36,11 @@ const TEXT: u64 = 64;
 const KEY: u64 = 32;
 /// A number, or nothing.
 const SCALAR: u64 = 16;
+/// A text that may be a glob, which is compiled, and each of its bytes: measured were 13 kB, and 270 bytes.
+const GLOB: u64 = 16_384;
+const GLOB_BYTE: u64 = 320;
+/// The part that has globs, and the key of those that grants have.
+const GLOBS: [&str; 2] = ["policy", "patterns"];
 
 const _: () = assert!(size_of::<CgroupSample>() as u64 <= ROW, "the largest row that says nothing of itself");
 
@@ -49,7 +57,7 @@ impl Room {
     /// Takes what a line can become; an error where that is more than is left, or it is no JSON.
     pub(super) fn take(&mut self, line: &[u8]) -> Result<(), serde_json::Error> {
         let mut text = serde_json::Deserializer::from_slice(line);
-        Counted { room: self, depth: 1 }.deserialize(&mut text)?;
+        Counted { room: self, depth: 1, globs: false }.deserialize(&mut text)?;
         text.end()
     }
 
@@ -78,12 +86,14 @@ fn of_set(text: &str) -> u64 {
 struct Counted<'a> {
     room: &'a mut Room,
     depth: u32,
+    /// Texts in it may be globs.
+    globs: bool,
 }
 
 impl Counted<'_> {
     /// A value in this one.
-    fn inner(&mut self) -> Counted<'_> {
-        Counted { room: self.room, depth: self.depth + 1 }
+    fn inner(&mut self, globs: bool) -> Counted<'_> {
+        Counted { room: self.room, depth: self.depth + 1, globs: self.globs || globs }
     }
 
     /// What this holds: its own bytes are enough for as many entries as a struct of that size has.
@@ -135,13 +145,15 @@ impl<'de> Visitor<'de> for Counted<'_> {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<u64, E> {
-        self.room.less(TEXT + text.len() as u64 + of_set(text)).map(|()| 0)
+        let length = text.len() as u64;
+        let of_glob = if self.globs { GLOB + GLOB_BYTE * length } else { 0 };
+        self.room.less(TEXT + length + of_set(text) + of_glob).map(|()| 0)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut elements: A) -> Result<u64, A::Error> {
         let mut spare = self.held();
         self.room.less(spare)?;
-        while let Some(bytes) = elements.next_element_seed(self.inner())? {
+        while let Some(bytes) = elements.next_element_seed(self.inner(false))? {
             self.entry(&mut spare, bytes)?;
         }
         Ok(0)
@@ -150,11 +162,36 @@ impl<'de> Visitor<'de> for Counted<'_> {
     fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<u64, A::Error> {
         let mut spare = self.held();
         self.room.less(spare)?;
-        while entries.next_key::<IgnoredAny>()?.is_some() {
-            let bytes = entries.next_value_seed(self.inner())?;
+        while let Some(Key(globs)) = entries.next_key()? {
+            // Others have a `policy` that is a word.
+            let bytes =
+                entries.next_value_seed(self.inner(globs.is_some_and(|at| at > 0 || self.depth == 1)))?;
             self.entry(&mut spare, KEY + bytes)?;
         }
         Ok(0)
+    }
+}
+
+/// A key, as the place in [`GLOBS`].
+struct Key(Option<usize>);
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(KeyText)
+    }
+}
+
+struct KeyText;
+
+impl Visitor<'_> for KeyText {
+    type Value = Key;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Key, E> {
+        Ok(Key(GLOBS.iter().position(|globs| *globs == text)))
     }
 }
 
@@ -183,6 +220,9 @@ mod tests {
             ("\" 0, 63-64\\n\"", TEXT + 10 + 16),
             ("\"0-99999999999999999999\"", TEXT + 22 + 1_031),
             ("\"worker-8191\"", TEXT + 11),
+            ("{\"policy\":{\"a\":[\"/*\"]}}", 3 * ROW + TEXT + 2 + GLOB + 2 * GLOB_BYTE),
+            ("{\"a\":{\"policy\":\"none\"}}", 2 * ROW + TEXT + 4),
+            ("[[{\"patterns\":[\"*\"]},\"*\"]]", 4 * ROW + 2 * (TEXT + 1) + GLOB + GLOB_BYTE),
             ("\"\\u00381\\u00391\"", TEXT + 4 + 1_031),
         ] {
             assert_eq!(taken(line), bytes, "{line}");
@@ -193,8 +233,9 @@ mod tests {
     fn all_lines_of_a_frame_share_the_room() {
         let line = format!("[{}]", vec!["{}"; 1_023].join(","));
         let mut room = Room::of_frame();
-        let lines = (0..).take_while(|_| room.take(line.as_bytes()).is_ok()).count() as u64;
-        assert_eq!(lines, ROOM / (1_024 * ROW));
+        for _ in 0..ROOM / (1_024 * ROW) {
+            room.take(line.as_bytes()).unwrap();
+        }
         let error = room.take(line.as_bytes()).unwrap_err().to_string();
         assert!(error.contains("it could take more than 512 MiB of memory"), "{error}");
     }

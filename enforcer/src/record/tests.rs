@@ -357,6 +357,15 @@ fn what_would_take_much_more_memory_than_its_text_is_refused_before_it_does() {
     let said = sets(600_000, "0-8191");
     assert!(said.contains("it could take more than 512 MiB of memory"), "{said}");
 
+    let globs = |count: usize| {
+        let entry = |number: usize| format!("{{\"name\":\"n{number}\",\"cgroup\":\"/{number}\",\"cpus\":1}}");
+        let all: Vec<String> = (0..count).map(entry).collect();
+        let policy = whole.iter().find(|line| line.starts_with("{\"policy\":{")).unwrap();
+        with("policy", policy.replacen(":{", &format!(":{{\"workload\":[{}],", all.join(",")), 1))
+    };
+    assert_eq!(globs(20), "End");
+    assert!(globs(20_000).contains("it could take more than 512 MiB of memory"));
+
     let sample = whole.iter().find(|line| line.starts_with("{\"sample\":")).unwrap();
     let cgroups = |count: usize| {
         let all: Vec<String> = (0..count).map(|number| format!("{}:{{}}", key(number))).collect();
