@@ -34,8 +34,9 @@ fn help_and_version_are_a_success() {
     }
 }
 
-/// Lines of a screen.
+/// Lines of a screen, and its columns.
 const SCREEN: usize = 50;
+const COLUMNS: usize = 80;
 
 #[test]
 fn help_of_every_command_is_one_screen_with_examples() {
@@ -44,13 +45,18 @@ fn help_of_every_command_is_one_screen_with_examples() {
     for name in std::iter::once(None).chain(parts.map(Some)) {
         let arguments: Vec<&str> = name.into_iter().chain(["--help"]).collect();
         let mut command = program(&arguments);
-        command.env("COLUMNS", "100");
+        command.env("COLUMNS", COLUMNS.to_string());
         let help = finish(command).stdout;
         let lines = help.lines().count();
         assert!(lines <= SCREEN, "{name:?} has {lines} lines:\n{help}");
         let (_, examples) = help.split_once("Examples:\n").unwrap_or_else(|| panic!("{name:?}: {help}"));
         assert!(examples.contains("numa-enforcer"), "{name:?}: {help}");
-        assert!(help.lines().all(|line| line.chars().count() <= 100), "{name:?}: {help}");
+        assert!(help.lines().all(|line| line.chars().count() <= COLUMNS), "{name:?}: {help}");
+        // What has lines of its own keeps them.
+        let one = name.map_or(&all, |name| all.find_subcommand(name).unwrap());
+        for line in one.get_after_help().unwrap().to_string().lines() {
+            assert!(help.lines().any(|shown| shown == line), "{name:?} breaks {line:?}: {help}");
+        }
         assert_eq!(run(&[&arguments[..arguments.len() - 1], &["-h"]].concat()).code, Some(0));
     }
 }

@@ -1,8 +1,8 @@
 //! What can be typed. Nothing here touches the system.
 //!
-//! The doc comments are the program's help. `--help` of each command is one screen: what it does, its options in a column,
-//! what is worth knowing besides, and examples. `numa-enforcer help COMMAND` has the same with more room, and the man pages
-//! are made of it.
+//! The doc comments are the program's help. `--help` of each command is one screen of 80 columns: what it does, its options in
+//! a column, what is worth knowing besides, and examples. `numa-enforcer help COMMAND` has more room, and with it the second
+//! paragraphs of options; the man pages are made of it.
 
 mod control;
 mod plan;
@@ -35,41 +35,40 @@ pub use self::{
 pub(super) const HELP: &str = "\
 Exit codes:
   0   aligned, or the command did what it was asked
-  1   audit: a finding at or above --fail-on; plan: a pod not admitted; replay: another decision
-  2   could not determine, or failed while running (no such --root, no permission)
-  64  wrong usage: an unknown flag, a bad value, a configuration that is not valid
+  1   audit: a finding; plan: a pod not admitted; replay: another decision
+  2   could not determine, or failed (no such --root, no permission)
+  64  wrong usage: an unknown flag, a bad value, a configuration not valid
   69  status, explain, pause, resume, log-level: no daemon runs
 
 Examples:
-  numa-enforcer audit                         what is misaligned on this host right now
-  numa-enforcer audit --sample 10s            the same, with remote memory traffic
-  numa-enforcer plan web.yaml                 what these pods would get on this host
-  numa-enforcer plan --rebalance              who should be moved on this host, and what that costs
-  numa-enforcer doctor                        what works here, and what is missing
-  numa-enforcer run --mode observe            the daemon, which only watches
-  numa-enforcer status                        how the running daemon fares
-  numa-enforcer explain /shop/orders-db       what it decided about a workload, and why
-  numa-enforcer replay turns.rec              what this version decides on recorded turns
-  numa-enforcer top                           nodes, workloads and decisions, live
-  numa-enforcer restore                       undo everything the daemon has written";
+  numa-enforcer audit                    what is misaligned on this host now
+  numa-enforcer audit --sample 10s       the same, with remote memory traffic
+  numa-enforcer plan web.yaml            what these pods would get on this host
+  numa-enforcer plan --rebalance         who should be moved on this host
+  numa-enforcer doctor                   what works here, and what is missing
+  numa-enforcer run --mode observe       the daemon, which only watches
+  numa-enforcer status                   how the running daemon fares
+  numa-enforcer explain /shop/orders-db  what it decided about it, and why
+  numa-enforcer top                      nodes, workloads and decisions, live
+  numa-enforcer restore                  undo what the daemon has written";
 
 const AUDIT_HELP: &str = "\
-Remote residency is the share of its memory on nodes where it has no CPUs, remote traffic the share
-of its memory accesses that go to another node. docs/audit.md has every column.
+Remote residency is the share of its memory on nodes where it has no CPUs,
+remote traffic the share of its memory accesses that go to another node.
+docs/audit.md has every column.
 
 Verdicts:
   misaligned  a critical finding
   partial     a warning
   aligned     neither, and enough was seen to say so
-  unknown     neither, but too little was seen: without --sample, so is every workload that may run
-              on several nodes, has some memory, and was not found at fault
+  unknown     neither, but too little was seen: without --sample, so is each
+              that may run on several nodes, has memory, and has no fault
 
-Exit codes: 0 no finding at or above --fail-on, 1 there is one, 2 could not determine (no workload,
-or every one unknown) or failed, 64 wrong usage
+Exit codes: 0 no finding at or above --fail-on, 1 there is one, 2 could not
+determine (no workload, or every one unknown) or failed, 64 wrong usage
 
 Examples:
   numa-enforcer audit --sample 10s --only misaligned
-  numa-enforcer audit -o json --fail-on critical > audit.json
   numa-enforcer audit -o prometheus --write /var/lib/node_exporter/numa.prom
   numa-enforcer audit -o html --sample 10s --write audit.html
   numa-enforcer audit -o junit --baseline audit.json > numa.xml
@@ -77,16 +76,15 @@ Examples:
 
 /// Keeps workloads' CPUs, memory and devices on the same NUMA nodes.
 ///
-/// `audit`, `topology`, `plan`, `capture` and `doctor` only read, and work without root; what they cannot
-/// see then, they name. `run` is the daemon: it watches, and corrects declared workloads in
-/// `--mode enforce`. `restore` undoes what the daemon has written.
+/// `audit`, `topology`, `plan`, `capture` and `doctor` only read, and need no root. `run` is the daemon: it
+/// watches, and with `--mode enforce` corrects declared workloads; `restore` undoes what it has written.
 #[derive(Debug, Parser)]
 #[command(name = "numa-enforcer", version, after_help = HELP, max_term_width = 100, disable_help_flag = true)]
 pub struct Args {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// Print help.
+    /// Print help; `help COMMAND` says more.
     #[arg(short, long, global = true, action = ArgAction::HelpShort)]
     pub help: Option<bool>,
 }
@@ -119,29 +117,29 @@ pub enum Command {
     /// Residency (where the memory is) is always shown. Traffic (which memory is accessed) needs
     /// `--sample`, which attaches eBPF programs for that long; without it the column says n/a.
     ///
-    /// Nothing is changed. Without root the audit still runs, and lists what it could not see.
+    /// Changes nothing, and works without root; what it could not see then, it lists.
     Audit(Audit),
-    /// Show the machine: packages, NUMA nodes, caches, memory, distances, devices.
+    /// Show the machine: packages, NUMA nodes, caches, memory, devices.
     ///
-    /// Prints what the kernel says about the machine. Node ids and CPU lists are the kernel's own; what
+    /// Prints what the kernel says about the machine, distances included. Node ids and CPU lists are the kernel's own; what
     /// it does not say is left out of the tree and `null` in JSON.
     Topology(Topology),
-    /// Show what pods would get: which CPUs, memory, devices, and what changes for others.
+    /// Show what CPUs, memory and devices pods would get.
     ///
     /// Places the pods of manifests one after another on a machine that nobody uses yet: this host's
-    /// topology, a captured or saved one, or one described in a line. Nothing on this host is changed,
-    /// and what runs here does not count.
+    /// topology, a captured or saved one, or one described in a line. What runs here does not count. Says
+    /// what changes for others. Nothing is changed on this host.
     ///
-    /// With `--rebalance` it is the other way round: what runs here is watched for a while, and moves are shown
-    /// that would bring its CPUs, memory and devices together, with what they cost and save.
+    /// With `--rebalance` what runs here is watched for a while, and moves are shown that would bring its
+    /// CPUs, memory and devices together, with what they cost and save.
     Plan(Box<Plan>),
-    /// Copy the files that the readers use, scrubbed, so that a machine can be looked at elsewhere.
+    /// Copy what the readers read, scrubbed, to look at it elsewhere.
     ///
     /// Writes DIR/sys and DIR/proc with the files that `audit` and `topology` read, and nothing else.
     /// Host name, boot id, addresses, serial numbers and command lines are replaced. The copy is what
     /// `--root` takes, here or on any other machine.
     Capture(Capture),
-    /// Show what works on this host, what is missing, and what to do about it.
+    /// Show what works on this host, what is missing, and what to do.
     ///
     /// Tries what the other commands need: privileges, kernel features, BTF, each eBPF hook, the cgroup
     /// hierarchy, hardware counters. Each line says ok, degraded, missing or absent (as on most machines), what was seen, what to do.
@@ -155,7 +153,7 @@ pub enum Command {
     ///
     /// Flags win over the configuration file.
     Run(Run),
-    /// Take recorded turns again, and show where they come out differently.
+    /// Take recorded turns again, and show what comes out differently.
     ///
     /// Gives what `run --record` has written to the code that decides, turn by turn, and compares what it
     /// decides now with what was recorded. With --policy it is asked what another configuration would have
@@ -166,27 +164,29 @@ pub enum Command {
     /// Reads the journal and writes back each original value that the daemon has overwritten, newest
     /// first. Works after the daemon was killed. Can be run again at once. A daemon must not run meanwhile.
     Restore(Restore),
-    /// Show how the running daemon fares: mode, pause, workloads, runtime, what is degraded.
+    /// Show how the running daemon fares.
     ///
-    /// Asks the daemon over its control socket. Root and members of the socket's group may ask.
+    /// Its mode, whether it is paused, its workloads, the container runtime, what is degraded. Asks the daemon over its control socket. Root and members of the socket's group may ask.
     Status(Status),
-    /// Show what the running daemon decided about a workload lately, and why.
+    /// Show what the daemon decided about a workload lately, and why.
     ///
     /// Each decision with its inputs, the places that were considered, the comparison that decided, what it
     /// changed for others, its steps and what became of them, newest first.
     Explain(Explain),
-    /// Show nodes, workloads and what is decided about them, live on the terminal.
+    /// Show nodes, workloads and decisions, live on the terminal.
     ///
     /// Asks the running daemon over its control socket, and looks by itself where none can be asked; the first line
     /// says which of the two. It changes nothing. `?` shows the keys.
     Top(Box<Top>),
-    /// Have the running daemon write nothing, for a while or until it is resumed.
+    /// Have the running daemon write nothing for a while.
     ///
-    /// It goes on to watch and to report. New containers start without a place, and get one when the pause
+    /// Without `--for` until it is resumed. It goes on to watch and to report. New containers start without a place, and get one when the pause
     /// is over; what was set stays. A plan that is being carried out is finished first. A daemon that is
     /// started again is still paused. Only root and the daemon's own user may pause it.
     Pause(Pause),
-    /// Let a paused daemon write again; the next turn corrects what is not in place.
+    /// Let a paused daemon write again.
+    ///
+    /// Its next turn corrects what is not in place.
     Resume(Resume),
     /// Show or set from which level on the running daemon logs.
     LogLevel(LogLevel),
@@ -210,31 +210,41 @@ pub struct Audit {
     /// How to show it.
     #[arg(short, long, value_enum, default_value = "table")]
     pub output: AuditOutput,
-    /// Write to FILE, as a whole or not at all, instead of to standard output.
+    /// Write into FILE, as a whole or not at all.
+    ///
+    /// Nothing goes to standard output then.
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
-    /// Watch for this long (500ms, 10s, 2m) with eBPF and add remote traffic.
+    /// Watch for so long (10s, 2m), and add remote traffic.
+    ///
+    /// eBPF programs are attached meanwhile. A length is a whole number and ms, s, m or h.
     #[arg(long, value_name = "DURATION", value_parser = span, conflicts_with = "root")]
     pub sample: Option<Duration>,
-    /// Show only workloads that are misaligned or partial, and their findings; the summary and the
-    /// exit code still count all.
+    /// Show only workloads that are misaligned or partial.
+    ///
+    /// And their findings. The summary and the exit code still count all.
     #[arg(long, value_enum, value_name = "VERDICT")]
     pub only: Option<Only>,
-    /// Show only findings that are not in FILE, an earlier audit as JSON, or are worse than there; the
-    /// exit code is about those alone.
+    /// Show only findings that are new or worse since FILE, an earlier audit as JSON.
+    ///
+    /// The exit code is about those alone.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
-    /// Say what a finding means, by its id or the code of its rule; looks at nothing.
+    /// Say what a finding means, and look at nothing.
+    ///
+    /// By its id, or by the code of its rule.
     #[arg(long, value_name = "ID", exclusive = true)]
     pub explain: Option<Rule>,
-    /// Exit with 1 when a finding is at least this severe.
+    /// Exit with 1 when a finding is at least so severe.
     #[arg(long, value_enum, value_name = "SEVERITY", default_value = "warning")]
     pub fail_on: FailOn,
-    /// Configuration file (TOML), as for `run`: also reports declared workloads that are not in place,
-    /// and uses its thresholds and sources [default: built in, no declared workloads]
+    /// Configuration (TOML) as for `run`: its declared workloads, thresholds, sources [default: built in]
+    ///
+    /// Declared workloads that are not in place are findings, too. A daemon that runs at the control socket of the
+    /// configuration is asked which nodes it has added to whom.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Read a captured machine (see `capture`) instead of this host.
+    /// Read a captured machine (see `capture`) instead.
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
 }
@@ -251,7 +261,7 @@ pub struct Topology {
     /// How to show it.
     #[arg(short, long, value_enum, default_value = "tree")]
     pub output: TopologyOutput,
-    /// Read a captured machine (see `capture`) instead of this host.
+    /// Read a captured machine (see `capture`) instead.
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
 }
@@ -305,10 +315,14 @@ pub struct Run {
     /// Configuration file (TOML) [default: built in, no declared workloads]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The same of a file that need not be there: without it as without `--config`
+    /// The same of a file that need not be there.
+    ///
+    /// Without the file it is as without `--config`.
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     pub config_if_present: Option<PathBuf>,
-    /// Stop after the first turn; no eBPF programs are loaded for it, so what they see is not in it.
+    /// Stop after the first turn, for which no eBPF programs are loaded.
+    ///
+    /// What they see is not in it.
     #[arg(long)]
     pub once: bool,
     /// Only check the configuration.
@@ -317,25 +331,31 @@ pub struct Run {
     /// Where the journal is kept [default: the configuration's]
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Time between two turns (500ms, 10s, 2m), on an idle host too [default: the configuration's, else 10s]
+    /// Time between two turns (500ms, 2m) [default: the configuration's, else 10s]
+    ///
+    /// It holds on an idle host, too.
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub interval: Option<Duration>,
     /// Serve metrics and reports over HTTP there, or nowhere [default: the configuration's, else
     /// 127.0.0.1:9477]
     #[arg(long, value_name = "ADDRESS|off")]
     pub metrics_listen: Option<MetricsListen>,
-    /// When it ends, put back every original value, as `restore` does; containers of a runtime keep
-    /// what it stored for them
+    /// When it ends, put back every original value, as `restore` does.
+    ///
+    /// Containers of a runtime keep what it stored for them.
     #[arg(long)]
     pub restore_on_exit: bool,
-    /// Append to FILE what each turn decides from, decides and does, for `replay`; only root and the
-    /// daemon's own user can read it
+    /// Append to FILE what each turn decides from, decides and does, for `replay`.
+    ///
+    /// Only root and the daemon's own user can read it.
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     pub record: Option<PathBuf>,
     /// Largest size of that file; recording ends there
     #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "record")]
     pub record_limit: ByteSize,
-    /// Log each event that the eBPF programs see, for debugging; off, it costs nothing
+    /// Log each event that the eBPF programs see, for debugging.
+    ///
+    /// Off, it costs nothing.
     #[arg(long)]
     pub bpf_log: bool,
 }
@@ -363,9 +383,12 @@ pub struct Restore {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  numa-enforcer completions bash > /usr/share/bash-completion/completions/numa-enforcer
-  numa-enforcer completions zsh > /usr/local/share/zsh/site-functions/_numa-enforcer
-  numa-enforcer completions fish > ~/.config/fish/completions/numa-enforcer.fish")]
+  numa-enforcer completions bash > \\
+      /usr/share/bash-completion/completions/numa-enforcer
+  numa-enforcer completions zsh > \\
+      /usr/local/share/zsh/site-functions/_numa-enforcer
+  numa-enforcer completions fish > \\
+      ~/.config/fish/completions/numa-enforcer.fish")]
 pub struct Completions {
     /// For which shell.
     #[arg(value_enum, value_name = "SHELL")]

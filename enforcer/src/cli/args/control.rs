@@ -33,7 +33,8 @@ Examples:
   numa-enforcer status
   numa-enforcer status -o json | jq .paused
 
-Exit codes: 0 the daemon answered, 69 no daemon runs there, 2 it could not be asked, 64 usage.")]
+Exit codes: 0 the daemon answered, 69 no daemon runs there, 2 it could not be
+asked, 64 usage.")]
 pub struct Status {
     /// How it is asked.
     #[command(flatten)]
@@ -48,7 +49,8 @@ Examples:
   numa-enforcer explain shop/web-1/main
   numa-enforcer explain orders-db -o json
 
-Exit codes: 0 explained, 69 no daemon runs there, 2 no such workload or several, 64 usage.")]
+Exit codes: 0 explained, 69 no daemon runs there, 2 no such workload or
+several, 64 usage.")]
 pub struct Explain {
     /// A cgroup, NAMESPACE/POD/CONTAINER, a container's id or its beginning, the name of a [[workload]],
     /// or the end of a cgroup or name.

@@ -20,7 +20,8 @@ Examples:
   numa-enforcer top --once > top.txt
 
 Without a terminal, or with TERM=dumb, only --once works. NO_COLOR is respected.
-Exit codes: 0 ended or printed, 2 nothing could be seen, 64 usage or no terminal.")]
+Exit codes: 0 ended or printed, 2 nothing could be seen, 64 usage or no
+terminal.")]
 pub struct Top {
     /// Time between two looks (500ms, 2s, 1m); looking by itself it may take longer, to stay below 2 % of a
     /// CPU
