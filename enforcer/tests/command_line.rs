@@ -4,6 +4,7 @@ mod common;
 
 use std::{
     fs,
+    os::unix::net::UnixListener,
     process::{Command, Stdio},
 };
 
@@ -248,6 +249,18 @@ fn an_audit_goes_into_a_file_as_a_whole_or_is_an_error() {
     let ended = run(&["audit", "--write", &format!("{path}/below")]);
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains(&format!("{path}/")), "{}", ended.stderr);
+}
+
+#[test]
+fn an_audit_goes_on_without_a_daemon_that_does_not_answer_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, config) = (folder.path().join("deaf.sock"), folder.path().join("config.toml"));
+    let _deaf = UnixListener::bind(&socket).unwrap();
+    fs::write(&config, format!("[control]\nsocket = \"{}\"\n", socket.display())).unwrap();
+    let ended = run(&["audit", "--config", config.to_str().unwrap()]);
+    let said = "deaf.sock: the daemon does not answer within 3s; the audit goes on without knowing ";
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+    assert!(ended.stdout.starts_with("Host "), "{}", ended.stdout);
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod common;
 use std::{
     fs::File,
     io::{Read, Write},
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::net::UnixListener},
     path::Path,
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
@@ -174,6 +174,64 @@ impl Screen {
         let rows = self.cells.iter().map(|row| row.iter().collect::<String>().trim_end().to_owned());
         rows.collect::<Vec<_>>().join("\n").trim_end().to_owned()
     }
+}
+
+/// A socket that answers nobody, or everybody so; who has asked is counted when that is over.
+fn daemon_that_says(folder: &Path, answer: Option<&'static str>) -> (String, UnixListener) {
+    let path = folder.join("control.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    if let Some(answer) = answer {
+        let listener = listener.try_clone().unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let _request = stream.read(&mut [0; 4096]);
+                let length = answer.len();
+                let _gone = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{answer}");
+            }
+        });
+    }
+    (path.to_str().unwrap().to_owned(), listener)
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_is_asked_once_and_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, listener) = daemon_that_says(folder.path(), None);
+    let printed = finish(program(&["top", "--once", "--interval", "500ms", "--socket", &socket]));
+    let said = "control.sock: the daemon does not answer within 3s; top looks by itself\n";
+    assert!(printed.stderr.ends_with(said), "{}", printed.stderr);
+    let head = "numa-enforcer top: a daemon cannot be asked, looks by itself every ";
+    assert!(printed.stdout.starts_with(head), "{}", printed.stdout);
+    listener.set_nonblocking(true).unwrap();
+    assert_eq!(listener.incoming().map_while(Result::ok).count(), 1);
+}
+
+#[test]
+fn a_daemon_of_another_schema_version_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, _listener) =
+        daemon_that_says(folder.path(), Some(r#"{"schemaVersion": 99, "version": "7.0", "turn": []}"#));
+    let printed = finish(program(&["top", "--once", "--interval", "500ms", "--socket", &socket]));
+    assert!(printed.stderr.contains("the daemon, 7.0, answers in schema version 99, "), "{}", printed.stderr);
+    assert!(printed.stdout.contains("a daemon cannot be asked"), "{}", printed.stdout);
+    let refused = finish(program(&["status", "--socket", &socket]));
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("schema version 99"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_terminal_that_claims_to_be_huge_is_drawn_in_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut session = Session::start(&["--socket", &nowhere(folder.path())], u16::MAX, u16::MAX);
+    session.shows("node CPUs");
+    let terminal = session.terminal.try_clone().unwrap();
+    resize(&terminal, u16::MAX, 10);
+    session.until("as high as the terminal", |text| text.lines().count() == 10);
+    session.press("?");
+    session.shows("sort by misplaced bytes");
+    session.press("qq");
+    session.ended();
 }
 
 fn nowhere(folder: &Path) -> String {

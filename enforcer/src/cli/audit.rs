@@ -16,7 +16,14 @@ use enforcer_core::{
     policy::Policy,
 };
 
-use super::{Exit, args, baseline, client, exit::of_config, root, seen::Seen, terminal, what_if, whole_file};
+use super::{
+    Exit, args, baseline,
+    client::{self, NoDaemon},
+    exit::of_config,
+    root,
+    seen::Seen,
+    terminal, what_if, whole_file,
+};
 use crate::{
     config::read_policy,
     discover::topology::read_topology,
@@ -115,19 +122,24 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     Ok(Exit::of_audit(audit.summary.exit_code))
 }
 
-/// What a daemon that runs here has added to workloads; nothing where none runs or may be asked.
+/// What a daemon that runs here has added to workloads; nothing where none runs. One that cannot be asked is told of: an
+/// audit without it calls nodes wrong that were added on purpose.
 fn added(options: &Options) -> Widened {
     let socket = &options.policy.control.socket;
     if options.host.captured || !socket.exists() {
         return Widened::new();
     }
-    match client::get::<StatusReport>(socket, api::STATUS) {
+    match client::glance::<StatusReport>(socket, api::STATUS) {
         Ok(StatusReport { latest: Some(turn), .. }) => {
             turn.widened.into_iter().map(|one| (one.cgroup, one.nodes)).collect()
         }
         Ok(_) => Widened::new(),
         Err(error) => {
-            tracing::debug!("what the daemon has added is not known: {error:#}");
+            if !error.is::<NoDaemon>() {
+                terminal::note(&format!(
+                    "{error:#}; the audit goes on without knowing which nodes the daemon has added to workloads"
+                ));
+            }
             Widened::new()
         }
     }

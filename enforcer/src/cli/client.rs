@@ -2,7 +2,7 @@
 //!
 //! HTTP by hyper, JSON both ways. Bounded in time and size, whoever is at the other end. What the daemon refuses
 //! is an error with its own words, and a socket on which nobody listens is [`NoDaemon`], which has an exit code of
-//! its own.
+//! its own. An answer of another schema version is refused in words, before anything is made of it.
 
 use std::{
     io,
@@ -19,14 +19,16 @@ use hyper::{
     header,
 };
 use hyper_util::rt::TokioIo;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::{net::UnixStream, runtime::Builder, time::timeout};
 
-use crate::serve::api::Problem;
+use crate::serve::api::{Answer, Problem};
 
 /// Longest wait for an answer: above what the daemon takes for one.
 const LIMIT: Duration = Duration::from_secs(15);
+/// The same for who can do without: a daemon that is well answers in some milliseconds.
+const GLANCE: Duration = Duration::from_secs(3);
 
 /// Largest answer that is read: a thousand decisions with all that was considered.
 const LARGEST: usize = 64 << 20;
@@ -41,28 +43,40 @@ pub(super) struct NoDaemon {
 }
 
 /// What the daemon answers to a request without a body.
-pub(super) fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> anyhow::Result<T> {
-    ask(socket, Method::GET, path, Vec::new())
+pub(super) fn get<T: Answer>(socket: &Path, path: &str) -> anyhow::Result<T> {
+    ask(socket, LIMIT, Method::GET, path, Vec::new())
+}
+
+/// The same for who goes on without an answer, and so waits a few seconds only.
+pub(super) fn glance<T: Answer>(socket: &Path, path: &str) -> anyhow::Result<T> {
+    ask(socket, GLANCE, Method::GET, path, Vec::new())
 }
 
 /// What it answers to `body`.
-pub(super) fn send<T: DeserializeOwned>(
+pub(super) fn send<T: Answer>(
     socket: &Path,
     method: Method,
     path: &str,
     body: &impl Serialize,
 ) -> anyhow::Result<T> {
-    ask(socket, method, path, serde_json::to_vec(body)?)
+    ask(socket, LIMIT, method, path, serde_json::to_vec(body)?)
 }
 
-fn ask<T: DeserializeOwned>(socket: &Path, method: Method, path: &str, body: Vec<u8>) -> anyhow::Result<T> {
+fn ask<T: Answer>(
+    socket: &Path,
+    limit: Duration,
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+) -> anyhow::Result<T> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let asked = async { timeout(LIMIT, exchange(socket, method, path, body)).await };
+    let asked = async { timeout(limit, exchange(socket, method, path, body)).await };
     let (good, text) = runtime
         .block_on(asked)
-        .map_err(|_elapsed| anyhow!("{}: the daemon does not answer within {LIMIT:?}", socket.display()))??;
+        .map_err(|_elapsed| anyhow!("{}: the daemon does not answer within {limit:?}", socket.display()))??;
     let answer = || format!("{}: an answer that is not understood", socket.display());
     if good {
+        check_version::<T>(&text).with_context(|| socket.display().to_string())?;
         return serde_json::from_slice(&text).with_context(answer);
     }
     let Problem { message, candidates, .. } = serde_json::from_slice(&text).with_context(answer)?;
@@ -70,6 +84,29 @@ fn ask<T: DeserializeOwned>(socket: &Path, method: Method, path: &str, body: Vec
         [] => bail!("{message}"),
         some => bail!("{message}; there are: {}", some.join(", ")),
     }
+}
+
+/// An answer of another version could be read as something else than it means. One that says none is left to be read.
+fn check_version<T: Answer>(text: &[u8]) -> anyhow::Result<()> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Versioned {
+        schema_version: u32,
+        version: Option<String>,
+    }
+
+    let Some(ours) = T::SCHEMA_VERSION else { return Ok(()) };
+    let Ok(Versioned { schema_version: theirs, version }) = serde_json::from_slice(text) else {
+        return Ok(());
+    };
+    if theirs == ours {
+        return Ok(());
+    }
+    let daemon = version.map_or_else(|| "the daemon".to_owned(), |version| format!("the daemon, {version},"));
+    let we = env!("CARGO_PKG_VERSION");
+    bail!(
+        "{daemon} answers in schema version {theirs}, and this numa-enforcer, {we}, knows {ours}: use the one that the daemon runs"
+    )
 }
 
 /// Is it an answer to go on with, and its text.
@@ -103,5 +140,23 @@ fn unreachable(socket: &Path, cause: io::Error) -> anyhow::Error {
         io::ErrorKind::PermissionDenied => anyhow::Error::new(cause)
             .context(format!("{}: only root and members of its group may ask the daemon", path.display())),
         _ => anyhow::Error::new(cause).context(format!("connecting to {}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{status::StatusReport, top::TopReport};
+
+    #[test]
+    fn an_answer_of_another_schema_version_is_refused_in_words() {
+        let top = |text: &str| check_version::<TopReport>(text.as_bytes()).map_err(|error| error.to_string());
+        let refused =
+            top(r#"{"schemaVersion": 99, "version": "7.0", "nodes": "of another kind"}"#).unwrap_err();
+        assert!(refused.starts_with("the daemon, 7.0, answers in schema version 99, and this "), "{refused}");
+        let ours = TopReport::SCHEMA_VERSION.unwrap();
+        assert_eq!(top(&format!(r#"{{"schemaVersion": {ours}}}"#)), Ok(()));
+        assert_eq!(top("{}"), Ok(()));
+        assert!(check_version::<StatusReport>(br#"{"schemaVersion": 99}"#).is_err());
     }
 }

@@ -1,5 +1,7 @@
 //! Figures for people: sizes, shares, lists of ids. Programs get the JSON, where nothing is rounded.
 
+use std::time::Duration;
+
 use enforcer_core::{audit::Summary, id::Id, set::IdSet};
 
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -68,6 +70,15 @@ pub fn span(seconds: u64) -> String {
     parts.join(" ")
 }
 
+/// A length of time that may be short: `500ms`, `2.5s`, from ten seconds on as [`span`].
+pub fn short_span(length: Duration) -> String {
+    match length.as_secs_f64() {
+        seconds if seconds < 0.9995 => format!("{:.0}ms", seconds * 1000.0),
+        seconds if seconds < 9.95 => format!("{}s", format!("{seconds:.1}").trim_end_matches(".0")),
+        _ => span(length.as_secs()),
+    }
+}
+
 /// `1 misaligned, 3 aligned`: how many workloads have each verdict, worst first; nothing for none.
 pub fn verdicts(summary: &Summary) -> String {
     let verdicts = [
@@ -96,6 +107,22 @@ mod tests {
             (0, "0 GHz"),
         ] {
             assert_eq!(frequency(khz), shown);
+        }
+    }
+
+    #[test]
+    fn short_spans_are_not_rounded_to_seconds() {
+        for (millis, shown) in [
+            (500, "500ms"),
+            (999, "999ms"),
+            (1_000, "1s"),
+            (2_500, "2.5s"),
+            (9_940, "9.9s"),
+            (9_960, "9s"),
+            (10_900, "10s"),
+            (90_000, "1m 30s"),
+        ] {
+            assert_eq!(short_span(Duration::from_millis(millis)), shown);
         }
     }
 

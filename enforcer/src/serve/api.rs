@@ -4,12 +4,12 @@
 
 use enforcer_core::policy::Mode;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::report::{
-    decision::Explanation,
-    status::{Paused, StatusReport},
-    top::TopReport,
+    decision::{EXPLANATION_SCHEMA_VERSION, Explanation},
+    status::{Paused, STATUS_SCHEMA_VERSION, StatusReport},
+    top::{TOP_SCHEMA_VERSION, TopReport},
 };
 
 /// How the daemon fares.
@@ -27,6 +27,27 @@ pub const LOG_LEVEL: &str = "/v1/log-level";
 
 /// Longest pause with an end, in seconds.
 pub const LONGEST_PAUSE: u64 = 24 * 60 * 60;
+
+/// Something that the socket answers.
+pub trait Answer: DeserializeOwned {
+    /// Which version of it this program knows; none where it has no versions.
+    const SCHEMA_VERSION: Option<u32> = None;
+}
+
+impl Answer for StatusReport {
+    const SCHEMA_VERSION: Option<u32> = Some(STATUS_SCHEMA_VERSION);
+}
+
+impl Answer for Explanation {
+    const SCHEMA_VERSION: Option<u32> = Some(EXPLANATION_SCHEMA_VERSION);
+}
+
+impl Answer for TopReport {
+    const SCHEMA_VERSION: Option<u32> = Some(TOP_SCHEMA_VERSION);
+}
+
+impl Answer for PauseAnswer {}
+impl Answer for LogLevelText {}
 
 /// Everything that the socket answers, for the schema.
 #[derive(Debug, JsonSchema)]

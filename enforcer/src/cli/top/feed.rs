@@ -2,7 +2,8 @@
 //!
 //! A daemon that answers is always the better source: it has watched for longer, it decides, and looking twice costs twice. So
 //! it is asked first each time, and our own look ends when one answers. Once one did, its silence is said and waited out:
-//! figures of another kind in its place would look like a change of the host.
+//! figures of another kind in its place would look like a change of the host. One that is there and does not answer, or in words that
+//! are not understood, holds up no look after the first: it is asked again only now and then.
 //!
 //! Our own look is the daemon's turn in observe mode, by the same engine, without anything that it could write with. It keeps
 //! below 2 % of a CPU: after a look that took long the next one is later.
@@ -36,6 +37,8 @@ use crate::{
 const PARTS: u32 = 50;
 /// Whatever a look took, the next one is not later than this.
 const LATEST: Duration = Duration::from_mins(1);
+/// Until a daemon is asked again that could not be asked.
+const AGAIN: Duration = Duration::from_secs(30);
 
 /// Where it is looked, and how often.
 #[derive(Debug, Clone)]
@@ -51,12 +54,14 @@ pub(super) struct Feeds {
     options: Options,
     /// A daemon has answered.
     answered: bool,
+    /// When one could not be asked, and why.
+    in_vain: Option<(Instant, String)>,
     own: Option<Own>,
 }
 
 impl Feeds {
     pub(super) fn new(options: &Options) -> Self {
-        Self { options: options.clone(), answered: false, own: None }
+        Self { options: options.clone(), answered: false, in_vain: None, own: None }
     }
 
     /// Tells again and again, until nobody listens.
@@ -73,19 +78,39 @@ impl Feeds {
     /// One look.
     pub(super) fn next(&mut self) -> Event {
         let Some(socket) = &self.options.socket else { return self.look("not asking a daemon", None) };
-        match client::get::<TopReport>(socket, api::TOP) {
+        if let Some((asked, why)) = &self.in_vain
+            && asked.elapsed() < AGAIN
+        {
+            let why = why.clone();
+            return self.look_instead(why);
+        }
+        match client::glance::<TopReport>(socket, api::TOP) {
             Ok(report) => {
-                (self.answered, self.own) = (true, None);
+                (self.answered, self.in_vain, self.own) = (true, None, None);
                 Event::Told(Feed::Daemon, Box::new(report))
             }
             Err(error) if self.answered => Event::Silent(format!("{error:#}")),
-            Err(error) if error.is::<NoDaemon>() => self.look("no daemon", None),
+            Err(error) if error.is::<NoDaemon>() => {
+                self.in_vain = None;
+                self.look("no daemon", None)
+            }
             Err(error) => {
-                let effect = "top looks by itself, and knows nothing of the daemon's decisions";
-                let missing = Degraded::new("daemon", format!("{error:#}"), effect);
-                self.look("a daemon cannot be asked", Some(missing))
+                let why = format!("{error:#}");
+                self.in_vain = Some((Instant::now(), why.clone()));
+                self.look_instead(why)
             }
         }
+    }
+
+    /// Why a daemon that is there could not be asked.
+    pub(super) fn in_vain(&self) -> Option<&str> {
+        self.in_vain.as_ref().map(|(_asked, why)| why.as_str())
+    }
+
+    /// Our own look, because of a daemon that could not be asked.
+    fn look_instead(&mut self, why: String) -> Event {
+        let effect = "top looks by itself, and knows nothing of the daemon's decisions";
+        self.look("a daemon cannot be asked", Some(Degraded::new("daemon", why, effect)))
     }
 
     /// Until the next look.

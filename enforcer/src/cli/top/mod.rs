@@ -80,9 +80,13 @@ fn watch(mut state: State, events: &Receiver<Event>, screen: &mut Screen) -> any
         };
         // What came meanwhile is one frame.
         for event in std::iter::once(first).chain(events.try_iter().take(WAITING)) {
-            if let Event::Resized(width, height) = event {
-                screen.resized(width, height).context("drawing")?;
-            }
+            let event = match event {
+                Event::Resized(width, height) => {
+                    let (width, height) = screen.resized(width, height).context("drawing")?;
+                    Event::Resized(width, height)
+                }
+                event => event,
+            };
             state.update(event, begin.elapsed());
         }
     }
@@ -93,6 +97,9 @@ fn watch(mut state: State, events: &Receiver<Event>, screen: &mut Screen) -> any
 fn once(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let mut feeds = Feeds::new(&options.feed);
     let mut event = feeds.next();
+    if let Some(why) = feeds.in_vain() {
+        terminal::note(&format!("{why}; top looks by itself"));
+    }
     if matches!(event, Event::Told(Feed::Own { .. }, _)) {
         // Rates take two looks.
         thread::sleep(options.feed.interval);

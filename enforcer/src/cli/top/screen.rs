@@ -1,7 +1,8 @@
 //! The terminal: taken, drawn on, and given back as it was, whatever happens.
 //!
 //! Written through a file descriptor of our own, because standard output is locked by the thread that prints, and a panic of
-//! another thread must be able to give the terminal back all the same.
+//! another thread must be able to give the terminal back all the same. What size a terminal says that it has is not believed
+//! without bounds: cells are paid for in memory.
 
 use std::{
     fs::File,
@@ -16,12 +17,12 @@ use std::{
 };
 
 use ratatui::{
-    Terminal,
-    backend::CrosstermBackend,
+    Terminal, TerminalOptions, Viewport,
+    backend::{Backend as _, CrosstermBackend},
     crossterm::{
         cursor::{Hide, Show},
         execute,
-        terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
+        terminal::{self, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
     },
     layout::Rect,
 };
@@ -36,6 +37,9 @@ use crate::{
     report::top::{Event, State, draw},
     signals::GRACE,
 };
+
+/// Columns and rows that are drawn at most; the rest of a larger terminal stays empty.
+const LARGEST: (u16, u16) = (500, 300);
 
 /// Until it is tried again to tell somebody who was told too much.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -59,27 +63,43 @@ impl Screen {
             before(info);
         }));
         let entered = execute!(writer, EnterAlternateScreen, Hide);
-        let terminal = entered.and_then(|()| Terminal::new(CrosstermBackend::new(writer)));
+        let terminal = entered.and_then(|()| {
+            let viewport = Viewport::Fixed(area(terminal::size()?));
+            Terminal::with_options(CrosstermBackend::new(writer), TerminalOptions { viewport })
+        });
         // Nothing is left behind by a screen that could not be had.
         let terminal = ManuallyDrop::new(terminal.inspect_err(|_error| leave())?);
         Ok(Self { terminal, colour })
     }
 
-    /// Columns and rows.
+    /// Columns and rows that are drawn.
     pub(super) fn size(&self) -> io::Result<(u16, u16)> {
-        self.terminal.size().map(|size| (size.width, size.height))
+        self.terminal.size().map(|size| shown((size.width, size.height)))
     }
 
-    /// It has that size now: the next frame is drawn as a whole. Clearing it would ask the terminal where the cursor is,
-    /// and whoever reads keys would get the answer.
-    pub(super) fn resized(&mut self, width: u16, height: u16) -> io::Result<()> {
-        self.terminal.resize(Rect::new(0, 0, width, height))
+    /// The terminal has that size now, of which so much is drawn: the next frame as a whole. Clearing it by `Terminal` would ask
+    /// where the cursor is, and whoever reads keys would get the answer.
+    pub(super) fn resized(&mut self, width: u16, height: u16) -> io::Result<(u16, u16)> {
+        // What is beyond the largest frame, too.
+        self.terminal.backend_mut().clear()?;
+        self.terminal.resize(area((width, height)))?;
+        Ok(shown((width, height)))
     }
 
     pub(super) fn draw(&mut self, state: &State) -> io::Result<()> {
         let colour = self.colour;
         self.terminal.draw(|frame| draw(state, frame.buffer_mut(), colour)).map(|_frame| ())
     }
+}
+
+/// What is drawn of a terminal that says it has so many columns and rows.
+fn shown((width, height): (u16, u16)) -> (u16, u16) {
+    (width.min(LARGEST.0), height.min(LARGEST.1))
+}
+
+fn area(size: (u16, u16)) -> Rect {
+    let (width, height) = shown(size);
+    Rect::new(0, 0, width, height)
 }
 
 impl Drop for Screen {

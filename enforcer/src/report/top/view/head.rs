@@ -28,10 +28,7 @@ fn who(state: &State) -> String {
     let mut parts = vec![match feed {
         Feed::Daemon => format!("numa-enforcer top: daemon {}", report.version),
         Feed::Own { because, every } => {
-            format!(
-                "numa-enforcer top: {because}, looks by itself every {}",
-                units::span(every.as_secs().max(1))
-            )
+            format!("numa-enforcer top: {because}, looks by itself every {}", units::short_span(*every))
         }
     }];
     if let Some(turn) = &report.turn {
