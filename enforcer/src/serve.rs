@@ -1,7 +1,8 @@
 //! What is answered over HTTP: the latest report on a port (`/metrics`, `/report.json`, `/report.html`, `/live`,
 //! `/ready`), and the control socket, which only some may use.
 //!
-//! The port is on loopback unless told otherwise, has no secrets and no request that changes anything; the
+//! The port is on loopback unless told otherwise, and answers there to no name but `localhost` ([`host_header`]); it has no
+//! secrets and no request that changes anything. The
 //! socket is [`control`] and knows who is at the other end. What whoever connects to either may take of us is bounded
 //! ([`connections`]). Both have one thread of their own, so that they answer while a turn of the engine moves
 //! pages. A port or a socket that is taken is no reason for the daemon not to run: it is degraded then. Binding is
@@ -11,6 +12,7 @@ pub mod api;
 mod connections;
 mod control;
 mod find;
+mod host_header;
 pub mod socket;
 
 use std::{
@@ -25,7 +27,8 @@ pub use self::control::Control;
 use axum::{
     Router,
     extract::State,
-    http::{StatusCode, header},
+    http::{HeaderValue, StatusCode, header},
+    middleware::{from_fn, map_response},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -74,6 +77,11 @@ impl Server {
     /// Where it listens, port 0 resolved.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Can nobody connect but who is on this host?
+    fn is_on_loopback(&self) -> bool {
+        self.address.ip().to_canonical().is_loopback()
     }
 
     async fn answer(self, router: Router) {
@@ -130,7 +138,7 @@ impl Endpoints {
         let failed = |cause| ServeError { place: "a thread of its own".to_owned(), cause };
         let mut serving: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
         if let Some(server) = self.metrics.take() {
-            let router = router(control.latest.clone(), self.workload_counters);
+            let router = router(control.latest.clone(), self.workload_counters, server.is_on_loopback());
             let router = router.map_err(|error| failed(io::Error::other(error)))?;
             tracing::info!("serving http://{}/metrics", server.address());
             serving.push(Box::pin(server.answer(router)));
@@ -178,16 +186,26 @@ struct Answers {
     metrics: Metrics,
 }
 
-fn router(latest: Latest, workload_counters: bool) -> Result<Router, MetricsError> {
+fn router(latest: Latest, workload_counters: bool, on_loopback: bool) -> Result<Router, MetricsError> {
     let source = latest.clone();
     let metrics = Metrics::of(move || source.borrow().clone(), workload_counters)?;
-    Ok(Router::new()
+    let router = Router::new()
         .route("/metrics", get(metrics_text))
         .route("/report.json", get(report))
         .route("/report.html", get(report_page))
         .route("/live", get(|| async { "alive\n" }))
         .route("/ready", get(ready))
-        .with_state(Answers { latest, metrics }))
+        .fallback(async || (StatusCode::NOT_FOUND, "there is no such path\n"));
+    let router = if on_loopback { router.layer(from_fn(host_header::only_ours)) } else { router };
+    Ok(router.layer(map_response(as_it_is_now)).with_state(Answers { latest, metrics }))
+}
+
+/// What was answered is what it says to be, and true of the latest turn alone.
+async fn as_it_is_now(mut answer: Response) -> Response {
+    let headers = answer.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
 }
 
 async fn metrics_text(State(Answers { latest, metrics }): State<Answers>) -> Response {
@@ -215,9 +233,7 @@ async fn report_page(State(Answers { latest, .. }): State<Answers>) -> Response 
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (header::CONTENT_SECURITY_POLICY, page::POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
-        (header::CACHE_CONTROL, "no-store"),
     ];
     (headers, page::render(&report.audit, moves)).into_response()
 }
@@ -246,17 +262,21 @@ mod tests {
     use crate::{enforce::journal::PauseRecord, host::cgroup::ControllerRoot};
 
     fn get(address: SocketAddr, path: &str) -> String {
+        get_from(address, path, "localhost")
+    }
+
+    fn get_from(address: SocketAddr, path: &str, host: &str) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
     }
 
-    #[test]
-    fn is_alive_at_once_and_ready_after_the_first_turn() {
+    /// A server of that address, before the first turn is over.
+    fn serving(listen: [u8; 4]) -> SocketAddr {
         let mut policy = Policy::default();
-        policy.metrics.listen = ([127, 0, 0, 1], 0).into();
+        policy.metrics.listen = (listen, 0).into();
         policy.control.enabled = false;
         let endpoints = Endpoints::open(&policy, false, false);
         let address = endpoints.metrics.as_ref().unwrap().address();
@@ -268,11 +288,44 @@ mod tests {
         let control = Control { gate, decisions, latest, log, started, cgroups, record };
         let (degraded, socket) = endpoints.answer(control);
         assert!(degraded.is_empty() && socket.is_none());
+        address
+    }
+
+    #[test]
+    fn is_alive_at_once_and_ready_after_the_first_turn() {
+        let address = serving([127, 0, 0, 1]);
         assert!(get(address, "/live").starts_with("HTTP/1.1 200 "));
         for path in ["/ready", "/metrics", "/report.json", "/report.html"] {
             assert!(get(address, path).starts_with("HTTP/1.1 503 "), "{path}");
         }
         assert!(get(address, "/nothing").starts_with("HTTP/1.1 404 "));
+    }
+
+    #[test]
+    fn on_loopback_no_name_of_another_host_is_answered_to() {
+        let address = serving([127, 0, 0, 1]);
+        for path in ["/live", "/metrics", "/report.json", "/nothing"] {
+            let refused = get_from(address, path, "evil.example:9477");
+            assert!(refused.starts_with("HTTP/1.1 421 "), "{path}: {refused}");
+        }
+        assert!(get_from(address, "/live", &address.to_string()).starts_with("HTTP/1.1 200 "));
+        let open = serving([0, 0, 0, 0]);
+        let reached = (std::net::Ipv4Addr::LOCALHOST, open.port()).into();
+        assert!(get_from(reached, "/live", "host-a:9477").starts_with("HTTP/1.1 200 "));
+    }
+
+    #[test]
+    fn no_answer_is_kept_or_guessed_at() {
+        let address = serving([127, 0, 0, 1]);
+        let all = ["/live", "/ready", "/metrics", "/report.json", "/report.html", "/nothing"];
+        let mut answers: Vec<_> = all.map(|path| get(address, path)).into();
+        answers.push(get_from(address, "/live", "evil.example"));
+        for answer in answers {
+            let head = answer.to_lowercase();
+            for line in ["\r\nx-content-type-options: nosniff\r\n", "\r\ncache-control: no-store\r\n"] {
+                assert!(head.contains(line), "{answer}");
+            }
+        }
     }
 
     #[test]
