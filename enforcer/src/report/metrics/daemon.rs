@@ -7,6 +7,7 @@ use enforcer_core::{audit::Audit, policy::Mode, sample::EventCounts};
 use super::{
     family::{Family, Scrape},
     number::{count, to_f64, truth},
+    values,
 };
 use crate::report::tick::TickReport;
 
@@ -26,7 +27,8 @@ const EVENTS: Family = Family::counter(
     "kernel_events_total",
     &["result"],
     "Tasks that came to a wrong NUMA node: told one by one, or why not. The counters have all of them.",
-);
+)
+.of(&[values::RING]);
 
 /// Every metric of this file.
 pub(super) const ALL: &[&Family] = &[

@@ -9,18 +9,22 @@ use enforcer_core::{
 use super::{
     family::{Family, Scrape},
     number::{count, to_f64},
+    values,
 };
 use crate::report::tick::TickReport;
 
-const FINDINGS: Family = Family::gauge("findings", &["severity"], "Findings of the latest turn.");
+const FINDINGS: Family =
+    Family::gauge("findings", &["severity"], "Findings of the latest turn.").of(&[values::SEVERITY]);
 const OWNERS: Family = Family::gauge(
     "workloads_by_owner",
     &["owner"],
     "Workloads by whose word counts for their cpuset; those of others are never corrected.",
-);
+)
+.of(&[values::OWNER]);
 const REFUSED: Family =
     Family::gauge("workloads_refused", &[], "Declared workloads that are left where they are.");
-const ACTIONS: Family = Family::counter("actions_total", &["action", "result"], "Steps of plans by result.");
+const ACTIONS: Family = Family::counter("actions_total", &["action", "result"], "Steps of plans by result.")
+    .of(&[values::ACTION, values::STEP_RESULT]);
 const PAGE_MOVE_CALLS: Family = Family::histogram(
     "page_move_call_duration_seconds",
     "What the calls took that moved pages of workloads to other NUMA nodes; those for tiers of memory are not among them.",
@@ -30,7 +34,8 @@ const DRIFT: Family = Family::counter(
     &["result"],
     "Cpusets that are ours to keep and that somebody else wrote: repaired, failed to be, or left-alone from then on because \
      three repairs within an hour did not last.",
-);
+)
+.of(&[values::DRIFT]);
 
 /// Every metric of this file.
 pub(super) const ALL: &[&Family] = &[&FINDINGS, &OWNERS, &REFUSED, &ACTIONS, &PAGE_MOVE_CALLS, &DRIFT];

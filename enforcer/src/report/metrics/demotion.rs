@@ -7,6 +7,7 @@ use enforcer_core::workload::CgroupPath;
 use super::{
     family::{Family, Scrape},
     number::to_f64,
+    values,
 };
 use crate::report::demotion::DemotionReport;
 
@@ -15,18 +16,21 @@ const MOVED: Family = Family::counter(
     &["workload", "direction", "source"],
     "Bytes of the workload that went to slower memory (down) or came back (up), by who saw that they were cold or touched; \
      kernel for what it promoted itself.",
-);
+)
+.of(&[values::DIRECTION, values::TIER_SOURCE]);
 const CARRIED: Family = Family::counter(
     "workload_demoted_bytes_total",
     &["workload", "backend"],
     "Bytes of the workload that went to slower memory, by who carried it out; of damos and reclaim as memory.numa_stat shows it, \
      which lags a little.",
-);
+)
+.of(&[values::BACKEND]);
 const COLD: Family = Family::gauge(
     "workload_cold_bytes",
     &["workload", "source"],
     "Bytes of the workload that nobody touched for the idle time, by who looked; lru-gen is the kernel's own estimate.",
-);
+)
+.of(&[values::COLD_SOURCE]);
 const HALVINGS: Family = Family::gauge(
     "workload_demotion_halvings",
     &["workload"],

@@ -9,12 +9,16 @@ use prometheus::{
     proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType},
 };
 
+use super::values::Values;
+
 /// A metric by name, without the prefix.
 #[derive(Debug)]
 pub(super) struct Family {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
     pub(super) labels: &'static [&'static str],
+    /// Of labels whose values are the program's own.
+    pub(super) values: &'static [Values],
     pub(super) kind: Kind,
 }
 
@@ -32,7 +36,7 @@ impl Family {
         labels: &'static [&'static str],
         help: &'static str,
     ) -> Self {
-        Self { name, help, labels, kind: Kind::Gauge }
+        Self { name, help, labels, values: &[], kind: Kind::Gauge }
     }
 
     /// A count since the daemon started.
@@ -41,12 +45,30 @@ impl Family {
         labels: &'static [&'static str],
         help: &'static str,
     ) -> Self {
-        Self { name, help, labels, kind: Kind::Counter }
+        Self { name, help, labels, values: &[], kind: Kind::Counter }
     }
 
     /// Calls by what they took since the daemon started, in seconds.
     pub(super) const fn histogram(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, labels: &[], kind: Kind::Histogram }
+        Self { name, help, labels: &[], values: &[], kind: Kind::Histogram }
+    }
+
+    /// With all values that these labels have.
+    pub(super) const fn of(self, values: &'static [Values]) -> Self {
+        Self { values, ..self }
+    }
+
+    /// All values of a label; `None` where others choose them.
+    pub(super) fn values_of(&self, label: &str) -> Option<&'static [&'static str]> {
+        self.values.iter().find(|(name, _)| *name == label).map(|(_, values)| *values)
+    }
+
+    /// Is every value of a label of ours one that is listed? Nothing stands for what a label does not apply to.
+    fn has(&self, values: &[&str]) -> bool {
+        let mut each = self.labels.iter().zip(values);
+        each.all(|(label, value)| {
+            value.is_empty() || self.values_of(label).is_none_or(|listed| listed.contains(value))
+        })
     }
 
     /// As the registry wants it; an error for a name or a label that Prometheus does not take.
@@ -77,6 +99,12 @@ impl Counted {
         let (_, of_all) = name.split_at(EACH.len());
         let (_, labels_of_all) = labels.split_at(1);
         Self { each: Family::counter(name, labels, each), all: Family::counter(of_all, labels_of_all, all) }
+    }
+
+    /// With all values that these labels have.
+    pub(super) const fn of(self, values: &'static [Values]) -> Self {
+        let Self { each, all } = self;
+        Self { each: each.of(values), all: all.of(values) }
     }
 }
 
@@ -157,6 +185,7 @@ impl Scrape {
     pub(super) fn put(&mut self, family: &'static Family, labels: &[&str], value: Option<f64>) {
         let Some(value) = value.filter(|value| value.is_finite()) else { return };
         debug_assert_eq!(labels.len(), family.labels.len(), "{}", family.name);
+        debug_assert!(family.has(labels), "{}: of {labels:?} one is not listed", family.name);
         self.told(family).put(labels, value);
     }
 

@@ -11,6 +11,7 @@ use enforcer_core::{
 use super::{
     family::{Family, Scrape},
     label::bounded,
+    values,
 };
 use crate::report::tick::TickReport;
 
@@ -18,7 +19,8 @@ pub(super) const INFO: Family = Family::gauge(
     "workload_info",
     &["workload", "cgroup", "namespace", "pod", "container", "qos", "owner", "policy"],
     "1 for each workload, with whose it is and by which policy it has its place.",
-);
+)
+.of(&[values::QOS, values::OWNER]);
 
 /// The series of a workload of this label.
 pub(super) fn put(label: &str, workload: &AuditedWorkload, report: &TickReport, scrape: &mut Scrape) {

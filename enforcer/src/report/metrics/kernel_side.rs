@@ -9,6 +9,7 @@ use super::{
     family::{Counted, Family, Scrape, Whose},
     moves,
     number::to_f64,
+    values,
 };
 use crate::report::counters::Counters;
 
@@ -50,13 +51,15 @@ const HINT_FAULTS: Counted = Counted::new(
     &["workload", "numa_node", "memory"],
     "Pages of NUMA hinting faults taken on CPUs of the NUMA node, by where the memory was.",
     "Pages of NUMA hinting faults that workloads took on CPUs of the NUMA node, by where the memory was.",
-);
+)
+.of(&[values::MEMORY]);
 const ACCESSES: Counted = Counted::new(
     "workload_memory_accesses_total",
     &["workload", "numa_node", "memory"],
     "Accesses to DRAM from CPUs of the NUMA node, by where the memory was, as the CPU's counters tell them.",
     "Accesses of workloads to DRAM from CPUs of the NUMA node, by where the memory was, as the CPU's counters tell them.",
-);
+)
+.of(&[values::MEMORY]);
 const ACCESS_SAMPLES: Counted = Counted::new(
     "workload_memory_access_samples_total",
     &["workload", "numa_node"],
@@ -64,7 +67,8 @@ const ACCESS_SAMPLES: Counted = Counted::new(
     "Overflows of the CPU's counters behind these accesses to DRAM.",
 );
 const LOST: Family =
-    Family::counter("kernel_side_lost_total", &["reason"], "What the kernel side saw that is in no counter.");
+    Family::counter("kernel_side_lost_total", &["reason"], "What the kernel side saw that is in no counter.")
+        .of(&[values::LOST]);
 const WATCHED: Family =
     Family::gauge("kernel_side_cgroups_watched", &[], "Cgroups that the kernel side watches.");
 const ROOM: Family =

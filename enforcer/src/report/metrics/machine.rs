@@ -7,6 +7,7 @@ use enforcer_core::{audit::Audit, id::NodeId, sample::NodeSample};
 use super::{
     family::{Family, Scrape},
     number::to_f64,
+    values,
 };
 
 const NODE_MEMORY_TOTAL: Family =
@@ -18,7 +19,8 @@ const NODE_ALLOCATIONS: Family = Family::counter(
     &["numa_node", "kind"],
     "Pages that were allocated on the NUMA node, by the kernel's own kinds: hit is as wanted, miss was wanted elsewhere, \
      foreign was wanted here and is elsewhere, local and other by the CPU of the task.",
-);
+)
+.of(&[values::ALLOCATION]);
 const DISTANCE: Family = Family::gauge(
     "numa_distance",
     &["src_numa", "dst_numa"],

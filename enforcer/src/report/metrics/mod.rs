@@ -28,6 +28,7 @@ mod sections;
 mod series;
 #[cfg(test)]
 mod tests;
+mod values;
 mod widening;
 mod workloads;
 

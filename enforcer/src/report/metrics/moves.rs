@@ -5,45 +5,52 @@ use enforcer_core::sample::{OtherPageMoves, PageMovesByReason};
 use super::{
     family::{Counted, Family, Scrape, Whose},
     number::to_f64,
+    values,
 };
 use crate::report::counters::Counters;
 
 const PAGE_MOVES: Counted = Counted::new(
     "workload_page_moves_total",
     &["workload", "cause", "result"],
-    "Pages that threads of the workload moved, by the kernel's reason: moved, or failed to.",
-    "Pages that threads of workloads moved, by the kernel's reason: moved, or failed to.",
-);
+    "Pages of the base size that threads of the workload moved, by the kernel's reason: moved, or failed to.",
+    "Pages of the base size that threads of workloads moved, by the kernel's reason: moved, or failed to.",
+)
+.of(&[values::MOVE_CAUSE, values::MOVED]);
 const OTHER_PAGE_MOVES: Family = Family::counter(
     "other_page_moves_total",
     &["by", "cause", "result"],
-    "Pages that no workload moved, by the kernel's reason: moved, or failed to.",
-);
+    "Pages of the base size that no workload moved, by the kernel's reason: moved, or failed to.",
+)
+.of(&[values::BY, values::MOVE_CAUSE, values::MOVED]);
 const BALANCER: Counted = Counted::new(
     "workload_balancer_tasks_total",
     &["workload", "step"],
     "Tasks that the kernel's NUMA balancer wanted on another NUMA node.",
     "Tasks of workloads that the kernel's NUMA balancer wanted on another NUMA node.",
-);
+)
+.of(&[values::STEP]);
 const SCAN_SKIPS: Counted = Counted::new(
     "workload_scan_skips_total",
     &["workload", "cause"],
     "Scans for hinting faults that the kernel did not make: of a task for one-node, of a mapping for unsuitable and passed.",
     "Scans of workloads for hinting faults that the kernel did not make: of a task for one-node, of a mapping for unsuitable and passed.",
-);
+)
+.of(&[values::SKIP_CAUSE]);
 
 const CPUSET_WRITES: Counted = Counted::new(
     "workload_cpuset_writes_total",
     &["workload", "file"],
     "Writes of others than this daemon to the workload's cpuset.",
     "Writes of others than this daemon to cpusets of workloads.",
-);
+)
+.of(&[values::FILE]);
 const POLICIES: Counted = Counted::new(
     "workload_memory_policies_total",
     &["workload", "scope", "mode"],
     "Memory policies that threads of the workload set.",
     "Memory policies that threads of workloads set.",
-);
+)
+.of(&[values::SCOPE, values::POLICY_MODE]);
 
 /// Every counter of workloads.
 pub(super) const COUNTED: [&Counted; 5] = [&PAGE_MOVES, &BALANCER, &SCAN_SKIPS, &CPUSET_WRITES, &POLICIES];

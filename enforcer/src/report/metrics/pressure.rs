@@ -7,6 +7,7 @@ use super::{
     family::{Family, Scrape},
     kernel_side::SECOND,
     number::to_f64,
+    values,
 };
 
 const EVENTS: Family = Family::counter(
@@ -14,12 +15,14 @@ const EVENTS: Family = Family::counter(
     &["numa_node", "kind"],
     "Signs that the NUMA node is short of memory, as they were told; the node tells each kind 100 times a second at most, \
      kills excepted.",
-);
+)
+.of(&[values::PRESSURE]);
 const RESULTS: Family = Family::counter(
     "memory_pressure_kernel_events_total",
     &["result"],
     "What became of the events of memory pressure: told one by one, or why not.",
-);
+)
+.of(&[values::RING]);
 const DELAY: Family = Family::counter(
     "memory_pressure_delay_seconds_total",
     &[],

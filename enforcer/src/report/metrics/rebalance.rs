@@ -3,6 +3,7 @@
 use super::{
     family::{Family, Scrape},
     number::to_f64,
+    values,
 };
 use crate::report::tick::TickReport;
 
@@ -11,7 +12,8 @@ const MOVES: Family = Family::counter(
     &["outcome"],
     "Workloads that were moved: begun, and of these held (it fares better), reverted (it does not, and went back), stays (it \
      does not, and could not go back), given-up.",
-);
+)
+.of(&[values::OUTCOME]);
 const BYTES: Family = Family::counter(
     "rebalance_planned_bytes_total",
     &[],

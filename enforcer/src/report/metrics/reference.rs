@@ -1,7 +1,7 @@
 //! `docs/metrics.md` is written from the same families that the registry is made of, and this test holds it to
 //! them: `UPDATE_METRICS=1 cargo test -p enforcer --lib metrics` writes it anew.
 
-use std::{env, fmt::Write as _, fs, path::Path};
+use std::{collections::BTreeSet, env, fmt::Write as _, fs, path::Path};
 
 use enforcer_core::call_times::BOUNDS;
 
@@ -38,13 +38,13 @@ textfile collector of node_exporter. Alerts, recording rules and dashboards are 
 | success and duration of collectors | `degraded` by `feature`, and `tick_duration_seconds` of all of them together |
 | entries and capacity of eBPF maps, lost events | `kernel_side_*_watched` and `_room`; `kernel_side_lost_total` |
 | turns, as everything else calls them | `ticks_total`, `tick_errors_total`, `tick_duration_seconds`: named before, and kept because alerts and dashboards read them |
-| time of the last publication of a NodeResourceTopology | not there: nothing is published |
+| time of the last publication of a NodeResourceTopology, and an alert that it is stale (`NrtPublishStale`) | not there: this daemon publishes no NodeResourceTopology objects, so there is nothing that could become stale |
 
 ## Labels
 ";
 
-/// Labels, what their values are, and how many there are at most, by the letter of the tables below.
-const LABELS: [(&str, &str, &str, &str); 32] = [
+/// Labels that others choose the values of: what they are, and how many there are at most, by the letter of the tables below.
+const LABELS: [(&str, &str, &str, &str); 10] = [
     (
         "workload",
         "name of the workload; of several with the same name each has `~` and a hash of its cgroup's path behind it",
@@ -55,7 +55,6 @@ const LABELS: [(&str, &str, &str, &str); 32] = [
     ("namespace", "namespace of its pod, empty of all others", "1", "1"),
     ("pod", "name of its pod, likewise", "1", "1"),
     ("container", "its name in the pod, likewise", "1", "1"),
-    ("qos", "`guaranteed`, `burstable`, `best-effort`; of pods", "1", "1"),
     (
         "policy",
         "policy by which it has its place, as in the configuration; empty where it has none",
@@ -65,56 +64,65 @@ const LABELS: [(&str, &str, &str, &str); 32] = [
     ("numa_node", "NUMA node; `node` is a machine in Kubernetes", "N", "NUMA nodes of the host"),
     ("src_numa", "NUMA node where something comes from", "N", "NUMA nodes of the host"),
     ("dst_numa", "NUMA node where something goes to", "N", "NUMA nodes of the host"),
-    ("memory", "`local` or `remote` to the CPU", "2", "2"),
-    ("source", "`placement`, `hint-faults`, `hardware`; one at a time for a workload", "1", "1"),
-    ("kind", "kind of an allocation or of a sign of pressure, as listed", "6", "6"),
-    ("result", "what became of it, as listed", "7", "7"),
-    ("reason", "why something is in no counter, or why no memory node was added", "4", "4"),
-    ("stage", "`widen`: in time, or `emergency`: late", "2", "2"),
-    ("quantile", "`0.5` or `0.99`", "2", "2"),
-    (
-        "cause",
-        "why pages moved (`syscall`, `mempolicy`, `balancing`, `demotion`, `damon`, `compaction`, `other`), what is not scanned, why somebody was killed, or whose pages made room",
-        "7",
-        "7",
-    ),
-    (
-        "by",
-        "`own`: this daemon; `elsewhere`: the kernel's threads, and cgroups that are no workloads",
-        "2",
-        "2",
-    ),
-    ("file", "`cpus` or `mems` of a cpuset, or `other`", "3", "3"),
-    ("scope", "a memory policy of a `task` or of a `range` of addresses", "2", "2"),
-    ("mode", "of a memory policy, as `bind`", "8", "8"),
-    ("step", "`moved`, `swapped` for another task, or `stuck`: could not be moved", "3", "3"),
     ("program", "eBPF program, by its name", "P", "programs that are loaded, about 20"),
-    ("severity", "`info`, `warning`, `critical`", "3", "3"),
-    (
-        "owner",
-        "`numa-enforcer`, `kubelet-cpu-manager`, `kubelet-memory-manager`, `kubelet-shared-pool`, `koordlet`, `katalyst`, \
-         `dra-driver`, `systemd`, `libvirt`, `unknown`, `nobody`",
-        "11",
-        "11",
-    ),
-    ("call", "`synchronize`, `create`, `update`, `stop`, `started`, `removed`, `pod-removed`", "7", "7"),
-    ("action", "`set-cpus`, `set-mems`, `set-exclusive`, `set-partition`, `move-pages`", "5", "5"),
-    ("direction", "`down` to slower memory, or `up`", "2", "2"),
-    ("source", "who saw which pages are cold or touched: `damon`, `smaps`, `lru-gen`, `kernel`", "4", "4"),
-    ("backend", "who moves cold pages down: `move-pages`, `damos`, `reclaim`", "3", "3"),
-    ("outcome", "`begun`, `held`, `reverted`, `stays`, `given-up`", "5", "5"),
 ];
 
 /// Labels with values of the program's own making, of which there are few.
 const OWN_LABELS: [(&str, &str, &str); 2] = [
-    ("feature", "source that is missing, without its object: `cgroup` of `cgroup:/a`", "F"),
+    (
+        "feature",
+        "source that is missing, without its object: `cgroup` of `cgroup:/a`; [the runbook](runbook.md#numaenforcerdegraded) has all",
+        "F",
+    ),
     ("version", "version of the program", "1"),
 ];
 
-fn bound(name: &str) -> &'static str {
+/// Labels whose values are listed, and what they say.
+const LISTED: [(&str, &str); 21] = [
+    ("qos", "of pods"),
+    ("memory", "as the CPU sees it"),
+    ("source", "what it is known from"),
+    ("kind", "what was allocated, or which sign of pressure it was"),
+    ("result", "what became of it"),
+    ("reason", "why it is in no counter, or why no memory node was added"),
+    ("stage", "in time, or late"),
+    ("quantile", "of all that was measured"),
+    ("cause", "why pages moved, what is not scanned, why somebody was killed, or whose pages made room"),
+    ("by", "this daemon, or the kernel's threads and cgroups that are no workloads"),
+    ("file", "of a cpuset"),
+    ("scope", "a memory policy of a task, or of a range of addresses"),
+    ("mode", "of a memory policy"),
+    ("step", "of a task: moved, swapped for another one, or not to be moved"),
+    ("severity", "of a finding"),
+    ("owner", "whose word counts for a cpuset; empty where nobody was looked for"),
+    ("call", "of the container runtime"),
+    ("action", "a step of a plan"),
+    ("direction", "to slower memory, or back"),
+    ("backend", "who moves cold pages down"),
+    ("outcome", "what became of a move"),
+];
+
+/// Every list of values that a label has in some family, once.
+fn lists(label: &str) -> Vec<&'static [&'static str]> {
+    let mut lists: Vec<_> = sections::all().filter_map(|family| family.values_of(label)).collect();
+    lists.sort_unstable();
+    lists.dedup();
+    lists
+}
+
+fn quoted(values: &[&str]) -> String {
+    values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn bound(family: &Family, name: &str) -> String {
+    if let Some(values) = family.values_of(name) {
+        // Of a workload one at a time is alive.
+        return if family.name.contains("traffic") { "1".into() } else { values.len().to_string() };
+    }
     let known = LABELS.iter().map(|(name, _, bound, _)| (*name, *bound));
     let own = OWN_LABELS.iter().map(|(name, _, bound)| (*name, *bound));
-    known.chain(own).find(|(label, _)| *label == name).unwrap_or_else(|| panic!("{name} is not described")).1
+    let found = known.chain(own).find(|(label, _)| *label == name);
+    found.unwrap_or_else(|| panic!("{name} is not described")).1.to_owned()
 }
 
 fn series_at_most(family: &Family) -> String {
@@ -124,9 +132,17 @@ fn series_at_most(family: &Family) -> String {
     }
     // Of what only describes there is one for each that is described.
     let counts = |name: &&str| !family.name.ends_with("_info") || *name == "workload";
-    let factors = family.labels.iter().copied().filter(counts).map(bound);
-    let factors: Vec<_> = factors.filter(|factor| !matches!(*factor, "" | "1")).collect();
+    let factors = family.labels.iter().copied().filter(counts).map(|label| bound(family, label));
+    let factors: Vec<_> = factors.filter(|factor| !matches!(factor.as_str(), "" | "1")).collect();
     if factors.is_empty() { "1".into() } else { factors.join(" x ") }
+}
+
+/// What a family is, and the values of those of its labels that have others elsewhere.
+fn meaning(family: &Family) -> String {
+    let elsewhere = family.values.iter().filter(|(label, _)| lists(label).len() > 1);
+    elsewhere.fold(family.help.to_owned(), |text, (label, values)| {
+        format!("{text} `{label}`: {}.", quoted(values))
+    })
 }
 
 fn unit(name: &str) -> &'static str {
@@ -137,7 +153,7 @@ fn unit(name: &str) -> &'static str {
         ("_ratio", "0 to 1"),
         ("_pages", "pages"),
         ("_page_allocations", "pages"),
-        ("_page_moves", "pages"),
+        ("page_moves", "pages"),
         ("_distance", "SLIT, 10 is local"),
         ("_instructions", "instructions"),
         ("_accesses", "accesses"),
@@ -161,8 +177,18 @@ fn page() -> String {
         };
         let _ = writeln!(page, "| `{name}` | {values} | {most} |");
     }
+    for (name, words) in LISTED {
+        let lists = lists(name);
+        let values = match lists.as_slice() {
+            [] => panic!("{name} is of no metric"),
+            [values] => quoted(values),
+            _ => "as listed with each metric".to_owned(),
+        };
+        let most = lists.iter().map(|values| values.len()).max().unwrap_or_default();
+        let _ = writeln!(page, "| `{name}` | {values}: {words} | {most} |");
+    }
     for (name, values, letter) in OWN_LABELS {
-        let most = if letter == "F" { "F: one of each source, about 30" } else { letter };
+        let most = if letter == "F" { "F: one of each source, about 50" } else { letter };
         let _ = writeln!(page, "| `{name}` | {values} | {most} |");
     }
     let _ = write!(
@@ -187,14 +213,13 @@ fn page() -> String {
                 Kind::Counter => "counter",
                 Kind::Histogram => "histogram",
             };
-            let labels: Vec<_> = family.labels.iter().map(|label| format!("`{label}`")).collect();
             let _ = writeln!(
                 page,
                 "| `{PREFIX}_{}` | {kind} | {} | {} | {} | {} |",
                 family.name,
-                if labels.is_empty() { "-".to_owned() } else { labels.join(", ") },
+                if family.labels.is_empty() { "-".to_owned() } else { quoted(family.labels) },
                 unit(family.name),
-                family.help,
+                meaning(family),
                 series_at_most(family),
             );
         }
@@ -215,6 +240,15 @@ fn the_reference_is_that_of_the_registry() {
         "docs/metrics.md is not that of the metrics; write it anew with\n    \
          UPDATE_METRICS=1 cargo test -p enforcer --lib metrics"
     );
+}
+
+#[test]
+fn every_label_is_described_once() {
+    let described = LABELS.iter().map(|(name, ..)| *name).chain(OWN_LABELS.iter().map(|(name, ..)| *name));
+    let mut described: Vec<_> = described.chain(LISTED.iter().map(|(name, _)| *name)).collect();
+    described.sort_unstable();
+    let used: BTreeSet<_> = sections::all().flat_map(|family| family.labels.iter().copied()).collect();
+    assert_eq!(described, used.into_iter().collect::<Vec<_>>());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::{
     family::{Family, Scrape},
     number::{count, to_f64, truth},
+    values,
 };
 use crate::report::runtime::{RuntimeLink, RuntimeReport};
 
@@ -14,7 +15,8 @@ const UNPLACED: Family = Family::gauge(
     &[],
     "Of these, containers that have no place of their own and run on what nobody has for itself.",
 );
-const CALLS: Family = Family::counter("nri_calls_total", &["call"], "Calls of the runtime.");
+const CALLS: Family =
+    Family::counter("nri_calls_total", &["call"], "Calls of the runtime.").of(&[values::CALL]);
 const LATE: Family = Family::counter(
     "nri_late_answers_total",
     &[],

@@ -6,6 +6,7 @@ use super::{
     family::{Family, Scrape},
     kernel_side::SECOND,
     number::to_f64,
+    values,
 };
 use crate::report::widening::WideningReport;
 
@@ -13,17 +14,20 @@ const STEPS: Family = Family::counter(
     "memory_widenings_total",
     &["stage", "result"],
     "Memory nodes that were added to workloads whose own ones were nearly full: in time (widen) or late (emergency).",
-);
+)
+.of(&[values::STAGE, values::APPLIED]);
 const REFUSALS: Family = Family::counter(
     "memory_widening_refusals_total",
     &["reason"],
     "Times that a workload ran short of memory and got no node, by reason.",
-);
+)
+.of(&[values::REFUSAL]);
 const KILLS: Family = Family::counter(
     "memory_oom_kills_total",
     &["cause"],
     "OOM kills in guarded workloads: because their memory nodes were full, or because of their own memory limit.",
-);
+)
+.of(&[values::KILL_CAUSE]);
 const WIDENED: Family = Family::gauge(
     "memory_widened_workloads",
     &[],
@@ -33,7 +37,8 @@ const RELIEVED: Family = Family::counter(
     "memory_relieved_bytes_total",
     &["cause"],
     "Bytes that were moved off memory nodes that were nearly full: of processes that are bound there (bound), or of neighbours of workloads that are declared to stay, to another node (neighbour) or, what they do not touch, to slower memory (cold).",
-);
+)
+.of(&[values::RELIEF_CAUSE]);
 const EXPOSED: Family = Family::gauge(
     "memory_exposed_processes",
     &[],
@@ -43,12 +48,14 @@ const LATENCY: Family = Family::gauge(
     "memory_widening_latency_seconds",
     &["quantile"],
     "Time from what made a widening necessary until it was written, since the daemon started.",
-);
+)
+.of(&[values::QUANTILE]);
 const BRAKES: Family = Family::counter(
     "memory_brakes_total",
     &["result"],
     "Times that a workload was slowed down because it filled its memory nodes faster than one is added (applied), or should have been and was not (failed).",
-);
+)
+.of(&[values::APPLIED]);
 const SLOWED: Family = Family::counter(
     "memory_brake_seconds_total",
     &[],

@@ -15,6 +15,7 @@ use super::{
     identity, kernel_side,
     label::Labels,
     number::{count, to_f64},
+    values,
 };
 use crate::report::tick::TickReport;
 
@@ -38,12 +39,14 @@ const REMOTE_TRAFFIC: Family = Family::gauge(
     "workload_remote_traffic_ratio",
     &["workload", "source"],
     "Share of the workload's memory accesses that go to another NUMA node, 0 to 1.",
-);
+)
+.of(&[values::TRAFFIC_SOURCE]);
 const TRAFFIC_SAMPLES: Family = Family::gauge(
     "workload_remote_traffic_samples",
     &["workload", "source"],
     "Observations behind the remote traffic ratio: clock ticks, faulted pages or hardware samples.",
-);
+)
+.of(&[values::TRAFFIC_SOURCE]);
 const ALIGNED: Family = Family::gauge(
     "workload_aligned",
     &["workload"],

@@ -1,0 +1,195 @@
+//! Values of labels that this program chooses, all of them: docs/metrics.md lists them, and a scrape has no other.
+//!
+//! What others choose (names, cgroups, node numbers) is not here. Where a type has the values, a test holds the list to it.
+
+use enforcer_core::{
+    memory_policy::PolicyMode,
+    owner::Owner,
+    policy::DemotionBackend,
+    sample::{CpusetFile, PageMoveReason},
+};
+
+/// A label, and every value that it has in a family.
+pub(super) type Values = (&'static str, &'static [&'static str]);
+
+pub(super) const MEMORY: Values = ("memory", &["local", "remote"]);
+pub(super) const TRAFFIC_SOURCE: Values = ("source", &["placement", "hint-faults", "hardware"]);
+pub(super) const QOS: Values = ("qos", &["guaranteed", "burstable", "best-effort"]);
+pub(super) const SEVERITY: Values = ("severity", &["info", "warning", "critical"]);
+pub(super) const OWNER: Values = ("owner", &OWNERS);
+pub(super) const ALLOCATION: Values = ("kind", &["hit", "miss", "foreign", "interleave", "local", "other"]);
+pub(super) const PRESSURE: Values =
+    ("kind", &["kswapd-woken", "direct-reclaim", "reclaim-retry", "oom-victim"]);
+pub(super) const ACTION: Values =
+    ("action", &["set-cpus", "set-mems", "set-exclusive", "set-partition", "move-pages"]);
+pub(super) const STEP_RESULT: Values =
+    ("result", &["applied", "differs", "failed", "dry-run", "gone", "rolled-back", "skipped"]);
+pub(super) const DRIFT: Values = ("result", &["repaired", "failed", "left-alone"]);
+pub(super) const RING: Values = ("result", &["told", "forgotten", "ring-full", "limited"]);
+pub(super) const APPLIED: Values = ("result", &["applied", "failed"]);
+pub(super) const MOVED: Values = ("result", &["moved", "failed"]);
+pub(super) const MOVE_CAUSE: Values = ("cause", &MOVE_CAUSES);
+pub(super) const SKIP_CAUSE: Values = ("cause", &["one-node", "unsuitable", "passed"]);
+pub(super) const KILL_CAUSE: Values = ("cause", &["memory-nodes", "memory-limit"]);
+pub(super) const RELIEF_CAUSE: Values = ("cause", &["bound", "neighbour", "cold"]);
+pub(super) const REFUSAL: Values = ("reason", &["strict", "memory-limit", "no-node"]);
+pub(super) const LOST: Values = ("reason", &["map-full", "unknown-cpu", "unknown-cgroup", "unwatched"]);
+pub(super) const BY: Values = ("by", &["own", "elsewhere"]);
+pub(super) const STEP: Values = ("step", &["moved", "swapped", "stuck"]);
+pub(super) const FILE: Values =
+    ("file", &[CpusetFile::Cpus.name(), CpusetFile::Mems.name(), CpusetFile::Other.name()]);
+pub(super) const SCOPE: Values = ("scope", &["task", "range"]);
+pub(super) const POLICY_MODE: Values = ("mode", &POLICY_MODES);
+pub(super) const STAGE: Values = ("stage", &["widen", "emergency"]);
+pub(super) const QUANTILE: Values = ("quantile", &["0.5", "0.99"]);
+pub(super) const CALL: Values =
+    ("call", &["synchronize", "create", "update", "stop", "started", "removed", "pod-removed"]);
+pub(super) const DIRECTION: Values = ("direction", &["down", "up"]);
+pub(super) const COLD_SOURCE: Values = ("source", &["damon", "referenced", "lru-gen"]);
+pub(super) const TIER_SOURCE: Values = ("source", &["damon", "referenced", "kernel"]);
+pub(super) const BACKEND: Values = (
+    "backend",
+    &[DemotionBackend::MovePages.name(), DemotionBackend::Damos.name(), DemotionBackend::Reclaim.name()],
+);
+pub(super) const OUTCOME: Values = ("outcome", &["begun", "held", "reverted", "stays", "given-up"]);
+
+const OWNERS: [&str; Owner::ALL.len()] = {
+    let mut names = [""; Owner::ALL.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = Owner::ALL[at].as_str();
+        at += 1;
+    }
+    names
+};
+
+const MOVE_CAUSES: [&str; 7] = [
+    PageMoveReason::Syscall.name(),
+    PageMoveReason::Mempolicy.name(),
+    PageMoveReason::Balancing.name(),
+    PageMoveReason::Demotion.name(),
+    PageMoveReason::Damon.name(),
+    PageMoveReason::Compaction.name(),
+    PageMoveReason::Other.name(),
+];
+
+const POLICY_MODES: [&str; 8] = [
+    PolicyMode::Default.name(),
+    PolicyMode::Preferred.name(),
+    PolicyMode::Bind.name(),
+    PolicyMode::Interleave.name(),
+    PolicyMode::Local.name(),
+    PolicyMode::PreferredMany.name(),
+    PolicyMode::WeightedInterleave.name(),
+    PolicyMode::Unknown.name(),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use enforcer_core::{
+        finding::Severity,
+        model::TrafficSource,
+        plan::{Action, OutcomeResult},
+        sample::PressureKind,
+        widening::{Refusal, Relieved, Stage},
+    };
+    use schemars::{JsonSchema, schema_for};
+
+    use super::{super::sections, *};
+
+    /// Labels whose values come from outside, or are named by what the host has.
+    const OPEN: [&str; 12] = [
+        "workload",
+        "cgroup",
+        "namespace",
+        "pod",
+        "container",
+        "policy",
+        "numa_node",
+        "src_numa",
+        "dst_numa",
+        "program",
+        "version",
+        // docs/runbook.md has them, and a test of its own.
+        "feature",
+    ];
+
+    /// Every name of a value of an enumeration: those without fields are strings, the others have a tag.
+    fn variants<T: JsonSchema>() -> BTreeSet<String> {
+        fn names(schema: &serde_json::Value, found: &mut BTreeSet<String>) {
+            match schema {
+                serde_json::Value::Object(of) => {
+                    for (key, value) in of {
+                        match (key.as_str(), value) {
+                            ("const", serde_json::Value::String(name)) => {
+                                found.insert(name.clone());
+                            }
+                            ("enum", serde_json::Value::Array(all)) => {
+                                found.extend(all.iter().filter_map(|name| Some(name.as_str()?.to_owned())));
+                            }
+                            ("$defs", _) => {}
+                            (_, value) => names(value, found),
+                        }
+                    }
+                }
+                serde_json::Value::Array(all) => all.iter().for_each(|one| names(one, found)),
+                _ => {}
+            }
+        }
+        let mut found = BTreeSet::new();
+        names(schema_for!(T).as_value(), &mut found);
+        found
+    }
+
+    #[test]
+    fn what_a_type_has_is_listed() {
+        for ((label, listed), has) in [
+            (TRAFFIC_SOURCE, variants::<TrafficSource>()),
+            (SEVERITY, variants::<Severity>()),
+            (OWNER, variants::<Owner>()),
+            (PRESSURE, variants::<PressureKind>()),
+            (MOVE_CAUSE, variants::<PageMoveReason>()),
+            (POLICY_MODE, variants::<PolicyMode>()),
+            (FILE, variants::<CpusetFile>()),
+            (BACKEND, variants::<DemotionBackend>()),
+            (ACTION, variants::<Action>()),
+            (STEP_RESULT, variants::<OutcomeResult>()),
+        ] {
+            assert_eq!(listed.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>(), has, "{label}");
+        }
+        assert_eq!(REFUSAL.1, [Refusal::Strict, Refusal::MemoryLimit, Refusal::NoNode].map(Refusal::name));
+        assert_eq!(
+            RELIEF_CAUSE.1,
+            [Relieved::Bound, Relieved::Neighbour, Relieved::Cold].map(Relieved::name)
+        );
+        assert_eq!(STAGE.1, [Stage::Widen, Stage::Emergency].map(Stage::name));
+    }
+
+    #[test]
+    fn every_label_is_open_or_lists_its_values() {
+        for family in sections::all() {
+            for label in family.labels {
+                assert_ne!(
+                    OPEN.contains(label),
+                    family.values_of(label).is_some(),
+                    "{label} of {}",
+                    family.name
+                );
+            }
+            for (label, values) in family.values {
+                assert!(family.labels.contains(label), "{label} of {}", family.name);
+                let different: BTreeSet<_> = values.iter().collect();
+                assert_eq!(different.len(), values.len(), "{label} of {}", family.name);
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "is not listed")]
+    fn a_value_that_is_not_listed_fails_where_it_is_put() {
+        let pressure = sections::all().find(|family| family.name == "memory_pressure_events_total").unwrap();
+        super::super::family::Scrape::default().put(pressure, &["0", "unheard-of"], Some(1.0));
+    }
+}
