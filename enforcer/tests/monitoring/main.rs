@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "only tests are here")]
 
 mod dashboards;
+mod degraded;
 mod known;
 mod promql;
 mod rules;
