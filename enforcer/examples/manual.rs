@@ -11,7 +11,7 @@ use clap_mangen::{
     Man,
     roff::{Roff, roman},
 };
-use enforcer::cli::args::command;
+use enforcer::cli::args::{command, completed};
 
 /// Beginnings of what stands below the options, and the sections that they go to, in the order of manuals.
 const SECTIONS: [(&str, &str); 3] =
@@ -30,7 +30,7 @@ fn main() -> io::Result<()> {
         fs::write(man.join(name), page)?;
     }
     for shell in Shell::value_variants() {
-        clap_complete::generate_to(*shell, &mut command(), "numa-enforcer", &completions)?;
+        clap_complete::generate_to(*shell, &mut completed(), "numa-enforcer", &completions)?;
     }
     Ok(())
 }

@@ -70,6 +70,9 @@ fn every_shell_gets_completions_of_every_command() {
         for word in ["audit", "explain", "config-if-present", "completions"] {
             assert!(ended.stdout.contains(word), "{shell}: no {word}");
         }
+        for hidden in ["hold-memory", "watch-brake"] {
+            assert!(!ended.stdout.contains(hidden), "{shell}: {hidden}");
+        }
     }
     assert_eq!(run(&["completions", "cmd"]).code, Some(64));
 }
@@ -95,6 +98,7 @@ fn bash_completes_options_and_values_of_each_command() {
         (&["numa-enforcer", "audit", "-o", "j"], "json junit"),
         (&["numa-enforcer", "run", "--config-if"], "--config-if-present"),
         (&["numa-enforcer", "completions", "z"], "zsh"),
+        (&["numa-enforcer", "h"], "help"),
     ] {
         assert_eq!(complete(words), told, "{words:?}");
     }
@@ -233,6 +237,8 @@ fn an_address_that_cannot_be_served_is_said() {
     let ended = run(&["run", "--once", "--metrics-listen", &address]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(ended.stdout.contains(&format!("metrics: listening on {address}: ")), "{}", ended.stdout);
+    let logged = format!("ERROR no metrics are served: listening on {address}: ");
+    assert!(ended.stderr.contains(&logged), "{}", ended.stderr);
 }
 
 #[test]
@@ -336,12 +342,19 @@ fn output_into_a_pipe_has_no_colour_and_fits_the_width() {
 fn restore_without_a_journal_has_nothing_to_do() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state");
+    fs::create_dir(&state).unwrap();
     for arguments in [&["restore"][..], &["restore", "--dry-run"]] {
         let mut command = program(arguments);
         command.arg("--state-dir").arg(&state);
         let ended = finish(command);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         assert!(ended.stdout.contains("nothing to put back"), "{}", ended.stdout);
-        assert!(!state.exists());
+        assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
+    }
+    for (path, said) in [(state.join("typo"), "typo: No such file"), ("/dev/null".into(), "null: not a dir")]
+    {
+        let ended = run(&["restore", "--state-dir", path.to_str().unwrap()]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{}", ended.stderr);
+        assert!(ended.stderr.contains(said), "{}", ended.stderr);
     }
 }

@@ -101,6 +101,17 @@ pub fn command() -> clap::Command {
     whole(Args::command()).mut_subcommands(whole)
 }
 
+/// What a shell completes: everything that can be typed but for the commands that only we type ourselves.
+pub fn completed() -> clap::Command {
+    let all = command();
+    let shown = all.get_subcommands().filter(|one| !one.is_hide_set());
+    clap::Command::new("numa-enforcer")
+        .version(env!("CARGO_PKG_VERSION"))
+        .disable_help_flag(true)
+        .args(all.get_arguments())
+        .subcommands(shown)
+}
+
 /// What was typed.
 pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Args, clap::Error> {
     let mut command = command();
@@ -419,7 +430,7 @@ fn span(text: &str) -> Result<Duration, String> {
 }
 
 /// Where the journal is when neither a flag nor a configuration says otherwise.
-fn default_state_dir() -> PathBuf {
+pub(super) fn default_state_dir() -> PathBuf {
     Policy::default().state_dir
 }
 

@@ -16,7 +16,7 @@ const STATE: &str = "numa__enforcer";
 pub(super) fn run(args: &args::Completions, out: &mut dyn Write) -> anyhow::Result<Exit> {
     // Writing to a pipe that ended would be a panic in there.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut args::command(), "numa-enforcer", &mut script);
+    clap_complete::generate(args.shell, &mut args::completed(), "numa-enforcer", &mut script);
     if args.shell == Shell::Bash {
         script = String::from_utf8_lossy(&script).replace(LABEL, STATE).into_bytes();
     }

@@ -1,7 +1,12 @@
 //! `numa-enforcer restore`: puts back every original value that the journal holds.
 
-use std::{io::Write, path::Path};
+use std::{
+    fs,
+    io::{self, Write},
+    path::Path,
+};
 
+use anyhow::{Context, bail};
 use enforcer_core::workload::CgroupPath;
 
 use super::{Exit, args};
@@ -21,6 +26,7 @@ use crate::{
 
 /// Puts back what can be put back; what cannot is named, stays in the journal, and is an error.
 pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    check_state_dir(&args.state_dir)?;
     let top = args.cgroup.as_deref().map(CgroupPath::new);
     let mut contents = Journal::peek(&args.state_dir)?;
     if let Some(top) = &top {
@@ -49,6 +55,16 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     };
     print(&report, args.dry_run, out)?;
     Ok(exit(&report))
+}
+
+/// Where no daemon ever ran there is no directory, and nothing to put back. One that somebody names is there, or it is another.
+fn check_state_dir(path: &Path) -> anyhow::Result<()> {
+    match fs::metadata(path) {
+        Ok(found) if !found.is_dir() => bail!("{}: not a directory", path.display()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path == args::default_state_dir() => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
+        Ok(_) => Ok(()),
+    }
 }
 
 /// What a daemon does that was to restore when it ends.

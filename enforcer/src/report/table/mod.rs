@@ -66,9 +66,11 @@ pub(super) fn summary(summary: &Summary) -> String {
     if summary.total == summary.unknown {
         return format!("{total}{counted}; could not determine whether they are aligned");
     }
+    // Beside what an earlier audit has.
+    let new = if summary.known > 0 { "new " } else { "" };
     let worst = match summary.worst {
-        Some(severity) => format!("worst finding {}", words::severity(severity)),
-        None => "no findings".into(),
+        Some(severity) => format!("worst {new}finding {}", words::severity(severity)),
+        None => format!("no {new}findings"),
     };
     format!("{total}{counted}; {worst}")
 }

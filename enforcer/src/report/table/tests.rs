@@ -48,6 +48,17 @@ fn audit(topology: Topology, workloads: Vec<AuditedWorkload>, findings: Vec<Find
     }
 }
 
+#[test]
+fn what_is_beside_an_earlier_audit_is_called_new() {
+    let of = |worst, known| {
+        summary(&Summary { total: 3, misaligned: 1, aligned: 2, worst, known, ..Summary::default() })
+    };
+    assert_eq!(of(None, 0), "3 workloads: 1 misaligned, 2 aligned; no findings");
+    assert_eq!(of(None, 2), "3 workloads: 1 misaligned, 2 aligned; no new findings");
+    let worse = of(Some(Severity::Critical), 2);
+    assert_eq!(worse, "3 workloads: 1 misaligned, 2 aligned; worst new finding critical");
+}
+
 fn workload(name: &str, cpus: &str, nodes: &str, verdict: Verdict) -> AuditedWorkload {
     AuditedWorkload { verdict, ..fixture::workload(name, cpus, nodes, &[(0, 3 << 10)]) }
 }
