@@ -2,12 +2,13 @@
 //!
 //! Problem: a picture of four nodes should say much of each, one of sixty-four must still be seen as a whole. Idea: boxes of
 //! one size, chosen by the number of nodes; the nodes of a package in a grid within its frame, as square as fits, the frames
-//! in rows from left to right like words of a text. Nodes without CPUs are in a frame of their own, behind the packages.
+//! in rows from left to right like words of a text. Nodes without CPUs are in a frame of their own, behind the packages, and so
+//! are devices of which the kernel does not say near which node they are.
 //!
 //! A node that spans packages is drawn once, in the package of its first CPU: its memory is there once. Units are those
 //! of the drawing's `viewBox`. Pure; cost linear in nodes, packages and devices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use enforcer_core::{
     id::NodeId,
@@ -50,6 +51,9 @@ pub(super) struct Detail {
 const LARGE: Detail = Detail { width: 264, columns: 32, lines: 5, devices: 4 };
 const SMALL: Detail = Detail { width: 130, columns: 14, lines: 4, devices: 0 };
 
+/// Devices of no node with a line of their own.
+pub(super) const NODELESS: usize = 12;
+
 /// What a frame stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holder<'a> {
@@ -59,6 +63,8 @@ pub(super) enum Holder<'a> {
     Packageless,
     /// No CPUs: memory only.
     Memory,
+    /// No node: devices whose node is not known.
+    Nodeless,
 }
 
 /// A frame with its boxes.
@@ -67,6 +73,8 @@ pub(super) struct Frame<'a> {
     pub(super) holder: Holder<'a>,
     pub(super) rect: Rect,
     pub(super) boxes: Vec<NodeBox<'a>>,
+    /// Devices of no node.
+    pub(super) devices: Vec<&'a Device>,
 }
 
 /// A node.
@@ -89,7 +97,7 @@ pub(super) struct Layout<'a> {
 /// Where everything is.
 pub(super) fn lay_out(machine: &Topology) -> Layout<'_> {
     let detail = if machine.nodes.len() < SMALL_FROM { LARGE } else { SMALL };
-    let devices = devices_by_node(machine);
+    let (devices, nodeless) = devices_by_node(machine);
     let most = devices.values().map(Vec::len).max().unwrap_or(0);
     // One more line says how many others there are.
     let device_lines = if most > detail.devices { detail.devices + 1 } else { most };
@@ -110,9 +118,16 @@ pub(super) fn lay_out(machine: &Topology) -> Layout<'_> {
             },
             devices: devices.get(&node.id).cloned().unwrap_or_default(),
         });
-        Frame { holder, rect: outer, boxes: boxes.collect() }
+        Frame { holder, rect: outer, boxes: boxes.collect(), devices: Vec::new() }
     });
-    let frames = frames.collect();
+    let mut frames: Vec<_> = frames.collect();
+    if !nodeless.is_empty() {
+        // One more line says how many others there are.
+        let lines = nodeless.len().min(NODELESS + 1);
+        let height = TITLE + LINE * u32::try_from(lines).unwrap_or(0) + GAP;
+        let rect = shelf.put(LARGE.width + 2 * GAP, height);
+        frames.push(Frame { holder: Holder::Nodeless, rect, boxes: Vec::new(), devices: nodeless });
+    }
     Layout { width: shelf.width, height: shelf.bottom + GAP, detail, frames }
 }
 
@@ -122,14 +137,18 @@ fn across(boxes: u32, width: u32) -> u32 {
     square.clamp(1, (WIDTH - 3 * GAP) / (width + GAP))
 }
 
-fn devices_by_node(machine: &Topology) -> BTreeMap<NodeId, Vec<&Device>> {
+/// Devices of each node, and those of none that is there.
+fn devices_by_node(machine: &Topology) -> (BTreeMap<NodeId, Vec<&Device>>, Vec<&Device>) {
     let mut devices: BTreeMap<NodeId, Vec<&Device>> = BTreeMap::new();
+    let mut nodeless = Vec::new();
+    let there: BTreeSet<NodeId> = machine.nodes.iter().map(|node| node.id).collect();
     for device in &machine.devices {
-        if let Some(node) = device.node {
-            devices.entry(node).or_default().push(device);
+        match device.node.filter(|node| there.contains(node)) {
+            Some(node) => devices.entry(node).or_default().push(device),
+            None => nodeless.push(device),
         }
     }
-    devices
+    (devices, nodeless)
 }
 
 /// Frames with their nodes: named packages, then CPUs without one, then nodes without CPUs.
@@ -201,6 +220,9 @@ mod tests {
         let layout = lay_out(machine);
         let whole = Rect { x: 0, y: 0, width: layout.width, height: layout.height };
         let mut drawn: Vec<NodeId> = Vec::new();
+        let of_nodes = layout.frames.iter().flat_map(|frame| &frame.boxes).flat_map(|one| &one.devices);
+        let devices = of_nodes.chain(layout.frames.iter().flat_map(|frame| &frame.devices)).count();
+        assert_eq!(devices, machine.devices.len(), "each device once");
         for (place, frame) in layout.frames.iter().enumerate() {
             assert!(within(frame.rect, whole), "{frame:?}");
             assert!(layout.frames[place + 1..].iter().all(|other| !overlap(frame.rect, other.rect)));

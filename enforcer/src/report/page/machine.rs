@@ -8,7 +8,7 @@
 use enforcer_core::topology::{Device, Node, Topology};
 use maud::{Markup, PreEscaped, html};
 
-use super::layout::{Detail, Frame, Holder, LINE, Layout, NodeBox, Rect, TITLE, lay_out};
+use super::layout::{Detail, Frame, Holder, LINE, Layout, NODELESS, NodeBox, Rect, TITLE, lay_out};
 use crate::report::{text, tree, units, words};
 
 /// The look of the drawing.
@@ -59,6 +59,7 @@ fn frames(machine: &Topology, layout: &Layout<'_>) -> Markup {
                 @let columns = usize::try_from((frame.rect.width - 2 * MARGIN) / COLUMN).unwrap_or(0);
                 (line(frame.rect, 0, "head", &frame_title(frame), columns))
                 @for one in &frame.boxes { (node_box(machine, one, layout.detail)) }
+                (nodeless(frame, columns))
             }
         }
     }
@@ -72,6 +73,26 @@ fn frame_title(frame: &Frame<'_>) -> String {
         Holder::Package(package) => format!("package {}", package.id),
         Holder::Packageless => "package unknown".into(),
         Holder::Memory => "memory, no CPUs".into(),
+        Holder::Nodeless => format!("{}, node unknown", units::count(frame.devices.len(), "device")),
+    }
+}
+
+/// Devices of no node: a line each, as far as they fit, and all in the tooltip.
+fn nodeless(frame: &Frame<'_>, columns: usize) -> Markup {
+    let devices = &frame.devices;
+    let (shown, more) = devices.split_at(devices.len().min(NODELESS));
+    let each: Vec<_> = devices.iter().map(|device| device_line(device)).collect();
+    html! {
+        @if !devices.is_empty() {
+            title { (text::fit(&each.join("; "), TOOLTIP)) }
+        }
+        @for (row, device) in (1..).zip(shown) {
+            (line(frame.rect, row, "soft", &device_line(device), columns))
+        }
+        @if !more.is_empty() {
+            @let row = u32::try_from(NODELESS + 1).unwrap_or(0);
+            (line(frame.rect, row, "soft", &more_devices(more.len(), NODELESS), columns))
+        }
     }
 }
 
@@ -190,7 +211,26 @@ fn line(of: Rect, row: u32, class: &str, text: &str, columns: usize) -> Markup {
 
 #[cfg(test)]
 mod tests {
+    use enforcer_core::topology::{DeviceClass, synth};
+
     use super::*;
+
+    #[test]
+    fn devices_of_which_the_node_is_not_known_are_drawn() {
+        let mut machine = synth::Machine::new().sockets(2).build();
+        let device = |number: usize| Device {
+            address: format!("0000:{number:02}:00.0"),
+            class: DeviceClass::Nvme,
+            names: vec![format!("nvme{number}")],
+            node: None,
+        };
+        machine.devices = (0..NODELESS + 3).map(device).collect();
+        let picture = standalone(&machine);
+        for words in ["15 devices, node unknown", ">NVMe nvme0<", ">NVMe nvme11<", ">and 3 more devices<"] {
+            assert!(picture.contains(words), "{words}: {picture}");
+        }
+        assert!(!picture.contains(">NVMe nvme12<"));
+    }
 
     #[test]
     fn a_bar_is_never_longer_than_its_frame() {
