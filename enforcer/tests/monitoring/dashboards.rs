@@ -37,6 +37,28 @@ fn variables(expression: &str) -> impl Iterator<Item = &str> {
     names.filter(|name| !name.starts_with("__"))
 }
 
+fn expressions(board: &Value) -> impl Iterator<Item = &str> {
+    list(board, "/panels")
+        .iter()
+        .flat_map(|panel| list(panel, "/targets"))
+        .map(|target| text(target, "/expr"))
+}
+
+/// Does it have a series of each workload? Those are of a namespace and a pod, which the series of information name.
+fn is_of_workloads(expression: &str) -> bool {
+    expression.contains("numa_enforcer_workload_")
+}
+
+#[test]
+fn what_is_of_single_workloads_can_be_cut_down_to_a_pod() {
+    for (name, board) in all() {
+        for expression in expressions(&board).filter(|expression| is_of_workloads(expression)) {
+            let chosen: BTreeSet<_> = variables(expression).collect();
+            assert!(chosen.contains("workload") || chosen.contains("pod"), "{name}: {expression}");
+        }
+    }
+}
+
 #[test]
 fn each_is_there_once_with_its_variables() {
     let boards = all();
@@ -48,7 +70,7 @@ fn each_is_there_once_with_its_variables() {
         let declared: BTreeSet<_> =
             list(board, "/templating/list").iter().map(|variable| text(variable, "/name")).collect();
         let mut wanted = vec!["datasource", "instance"];
-        if matches!(name.as_str(), "overview" | "workload") {
+        if expressions(board).any(is_of_workloads) {
             wanted.extend(["namespace", "pod"]);
         }
         assert!(wanted.iter().all(|variable| declared.contains(variable)), "{name}: {declared:?}");
