@@ -4,6 +4,7 @@
 //! gives equal bytes. Nothing here reads the host or the environment. Every text that came from
 //! outside (cgroup names, device names, kernel text) goes through [`text::escape`] before it is shown.
 
+mod apart;
 pub mod checks;
 pub mod counters;
 pub mod decision;

@@ -13,7 +13,7 @@ use enforcer_core::{
 };
 use maud::{Markup, html};
 
-use super::{name, rules, scrolling, sentence};
+use super::{called, rules, scrolling, sentence, told_apart};
 use crate::report::{
     grouped::{Group, by_object},
     text, units, words,
@@ -36,11 +36,12 @@ pub(super) fn findings(audit: &Audit) -> Markup {
         return html! { p { "No findings." } };
     }
     let owners = workloads_by_finding(audit);
+    let apart = told_apart(audit);
     let groups = by_object(&audit.findings);
     let (full, short) = groups.split_at(groups.len().min(FULL));
     let of = |group: &Group<'_>| -> Option<Row<'_>> {
         let place = group.findings.iter().find_map(|one| owners.get(one.id.as_str()).copied())?;
-        Some((place, audit.workloads.get(place)?))
+        Some((place, audit.workloads.get(place)?, apart.get(place).and_then(Option::as_deref)))
     };
     html! {
         p { (count(audit)) }
@@ -79,14 +80,14 @@ fn workloads_by_finding(audit: &Audit) -> BTreeMap<&str, usize> {
     places
 }
 
-/// A workload with its place in the audit, which its row is known by.
-type Row<'a> = (usize, &'a AuditedWorkload);
+/// A workload with its place in the audit, which its row is known by, and what stands behind its name.
+type Row<'a> = (usize, &'a AuditedWorkload, Option<&'a str>);
 
 /// The workload's name with a link to its row, where it has one; else what the findings are about.
 fn title(group: &Group<'_>, workload: Option<Row<'_>>) -> Markup {
     html! {
         @match workload {
-            Some((place, workload)) => { a href={ "#w" (place) } { (name(&workload.name)) } }
+            Some((place, workload, behind)) => { a href={ "#w" (place) } { (called(workload, behind)) } }
             None => { (sentence(group.object)) }
         }
     }
@@ -102,7 +103,7 @@ fn spelled_out(group: &Group<'_>, workload: Option<Row<'_>>) -> Markup {
     let evidence = group.evidence();
     let listed = &evidence[..evidence.len().min(EVIDENCE)];
     html! {
-        article id=[workload.map(|(place, _)| anchor(place))] class=[group.findings.first().map(|one| words::severity(one.severity))] {
+        article id=[workload.map(|(place, ..)| anchor(place))] class=[group.findings.first().map(|one| words::severity(one.severity))] {
             h3 { (title(group, workload)) }
             @if workload.is_some() { p { code { (sentence(group.object)) } } }
             ul { @for finding in &group.findings { (one(finding)) } }
@@ -148,7 +149,7 @@ fn in_a_row(group: &Group<'_>, workload: Option<Row<'_>>) -> Markup {
         .map(|finding| format!("{} ({})", finding.rule.code(), words::severity(finding.severity)))
         .collect();
     html! {
-        tr id=[workload.map(|(place, _)| anchor(place))] {
+        tr id=[workload.map(|(place, ..)| anchor(place))] {
             th scope="row" {
                 (title(group, workload))
             }

@@ -26,11 +26,17 @@ mod tests;
 mod traffic;
 mod workloads;
 
-use enforcer_core::{audit::Audit, rebalance::RebalanceReport};
+use enforcer_core::{
+    audit::{Audit, AuditedWorkload},
+    rebalance::RebalanceReport,
+};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 pub use self::machine::standalone as picture;
-use super::text;
+use super::{
+    apart::{Named, apart},
+    text,
+};
 
 /// Everything that is styled; hashed in [`POLICY`].
 const STYLE: &str = concat!(include_str!("page.css"), include_str!("machine.css"));
@@ -46,6 +52,8 @@ pub const POLICY: &str = "default-src 'none'; \
 
 /// Columns of a name.
 const NAME: usize = 60;
+/// Columns of what tells apart two workloads of that name.
+const BEHIND: usize = 40;
 /// Columns of a path or a sentence.
 const SENTENCE: usize = 400;
 
@@ -143,6 +151,23 @@ fn region(rows: usize, label: &str, table: &Markup) -> Markup {
 /// A name or a path from outside.
 fn name(name: &str) -> String {
     text::fit(name, NAME)
+}
+
+/// What is to stand behind the names of the workloads of the audit that others have, too.
+fn told_apart(audit: &Audit) -> Vec<Option<String>> {
+    apart(audit.workloads.iter().map(|one| Named {
+        name: &one.name,
+        cgroup: &one.cgroup,
+        origin: &one.origin,
+    }))
+}
+
+/// A workload by its name, and what stands behind it.
+fn called(workload: &AuditedWorkload, behind: Option<&str>) -> String {
+    match behind {
+        Some(behind) => format!("{} ({})", name(&workload.name), text::fit(behind, BEHIND)),
+        None => name(&workload.name),
+    }
 }
 
 /// A sentence with names from outside in it.

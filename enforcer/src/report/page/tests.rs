@@ -112,6 +112,20 @@ fn the_policy_lets_run_what_is_written_and_nothing_else() {
 }
 
 #[test]
+fn workloads_of_one_name_are_told_apart() {
+    let mut audit = fixture::small();
+    for (one, path) in audit.workloads.iter_mut().zip(["/shop/eu/web", "/shop/us/web"]) {
+        one.name = "web".to_owned();
+        one.cgroup = enforcer_core::workload::CgroupPath::new(path);
+        one.origin = enforcer_core::workload::Origin::Cgroup;
+    }
+    let page = render(&audit, None);
+    for name in [">web (eu)</th>", ">web (us)</th>", ">web (eu)</a>"] {
+        assert!(page.contains(name), "{name}: {page}");
+    }
+}
+
+#[test]
 fn sixty_four_nodes_and_two_thousand_containers_are_below_three_megabytes() {
     let audit = fixture::large();
     let page = render(&audit, None);

@@ -17,9 +17,9 @@ use enforcer_core::{
 use maud::{Markup, html};
 
 use super::{
-    name,
+    called,
     residency::{self, Memory},
-    tall,
+    tall, told_apart,
 };
 use crate::report::{text, units, words};
 
@@ -75,6 +75,8 @@ pub(super) fn table(audit: &Audit) -> Markup {
         return html! { p { "No workload to show." } };
     }
     let locality = Locality::new(&audit.topology);
+    let apart = told_apart(audit);
+    let behind = |place: &usize| apart.get(*place).and_then(Option::as_deref);
     let mut groups: BTreeMap<Home, Vec<Row<'_>>> = BTreeMap::new();
     for (place, workload) in audit.workloads.iter().enumerate() {
         groups.entry(Home::of(workload)).or_default().push((place, workload));
@@ -101,7 +103,7 @@ pub(super) fn table(audit: &Audit) -> Markup {
                                 (heading(*home, rows, &locality))
                             }
                         }
-                        @for (place, workload) in rows { (row(*place, workload, &locality)) }
+                        @for (place, workload) in rows { (row(*place, workload, behind(place), &locality)) }
                     }
                 }
             }
@@ -142,7 +144,7 @@ fn heading(home: Home, rows: &[Row<'_>], locality: &Locality) -> String {
     format!("{home}: {total}, {}; {}", counts.join(", "), units::bytes(bytes))
 }
 
-fn row(place: usize, workload: &AuditedWorkload, locality: &Locality) -> Markup {
+fn row(place: usize, workload: &AuditedWorkload, behind: Option<&str>, locality: &Locality) -> Markup {
     let verdict = words::verdict(workload.verdict);
     let path = text::fit(workload.cgroup.as_str(), PATH);
     let share = |share: Option<f64>| share.map(|share| format!("{share:.4}"));
@@ -150,7 +152,7 @@ fn row(place: usize, workload: &AuditedWorkload, locality: &Locality) -> Markup 
     let memory = Memory::of(workload, locality);
     html! {
         tr role="row" id={ "w" (place) } data-verdict=(verdict) {
-            th scope="row" role="rowheader" title=(path) { (name(&workload.name)) }
+            th scope="row" role="rowheader" title=(path) { (called(workload, behind)) }
             td role="cell" data-n=(words::rank(workload.verdict)) {
                 (verdict)
                 @if !workload.findings.is_empty() {

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::{
+    action::Action,
     event::{Event, Feed, Key},
     history::Histories,
     layout::Layout,
@@ -13,6 +14,7 @@ use super::{
     pages,
     report::{self, TopReport, Turn, Workload},
 };
+use crate::report::apart::{Named, apart};
 
 /// Characters of a filter.
 const LONGEST_FILTER: usize = 64;
@@ -50,6 +52,8 @@ pub struct State {
     pub(super) feed: Option<Feed>,
     /// Since when nobody tells anything, and why.
     pub(super) silent: Option<(Duration, String)>,
+    /// What stands behind the names of the workloads that others have, too.
+    behind: Vec<Option<String>>,
     /// Indices of the workloads that are shown, in their order.
     pub(super) order: Vec<usize>,
     /// Which of them is selected, and which is the first on the screen.
@@ -123,6 +127,10 @@ impl State {
             self.histories.add(report.pid, turn);
         }
         (self.silent, self.told, self.feed) = (None, self.now, Some(feed));
+        self.behind = report.turn.as_ref().map_or_else(Vec::new, |turn| {
+            let each = turn.workloads.iter();
+            apart(each.map(|one| Named { name: &one.name, cgroup: &one.cgroup, origin: &one.origin }))
+        });
         self.report = Some(report);
         self.arrange();
     }
@@ -156,11 +164,25 @@ impl State {
         (self.now.saturating_sub(*at) < NEWS).then_some(news)
     }
 
-    /// Workloads that are shown, in their order, from the first on the screen on.
-    pub(super) fn on_screen(&self) -> impl Iterator<Item = (usize, &Workload)> {
+    /// Workloads that are shown, in their order, from the first on the screen on, with what they are called.
+    pub(super) fn on_screen(&self) -> impl Iterator<Item = (usize, &Workload, String)> {
         let workloads = self.turn().map_or(&[][..], |turn| &turn.workloads);
         let from_first = self.order.iter().enumerate().skip(self.first);
-        from_first.filter_map(|(row, index)| Some((row, workloads.get(*index)?)))
+        from_first.filter_map(|(row, index)| {
+            let workload = workloads.get(*index)?;
+            Some((row, workload, called(&workload.name, self.behind.get(*index).and_then(Option::as_deref))))
+        })
+    }
+
+    /// What the workload of an action is called; one that is gone or that nobody told of has its name alone.
+    pub(super) fn called(&self, action: &Action) -> String {
+        let workloads = self.turn().map_or(&[][..], |turn| &turn.workloads);
+        let mut several =
+            self.behind.iter().zip(workloads).filter_map(|(behind, one)| Some((behind.as_deref()?, one)));
+        let is_it =
+            |one: &Workload| action.cgroup.as_ref() == Some(&one.cgroup) && one.name == action.workload;
+        let behind = several.find(|(_, one)| is_it(one)).map(|(behind, _)| behind);
+        called(&action.workload, behind)
     }
 
     /// The workload of the details.
@@ -289,4 +311,9 @@ impl State {
             self.scroll = self.scroll.min(pages::lines(self).len().saturating_sub(page));
         }
     }
+}
+
+/// A name, and what stands behind it where others have it, too.
+fn called(name: &str, behind: Option<&str>) -> String {
+    behind.map_or_else(|| name.to_owned(), |behind| format!("{name} ({behind})"))
 }

@@ -233,6 +233,30 @@ fn without_a_daemon_it_says_so() {
 }
 
 #[test]
+fn an_interval_below_a_second_is_said_as_it_is() {
+    let feed = Feed::Own { because: "no daemon".into(), every: Duration::from_millis(500) };
+    let shown = seen((80, 24), [Event::Told(feed, Box::new(report(None)))]);
+    assert!(shown.starts_with("numa-enforcer top: no daemon, looks by itself every 500ms"), "{shown}");
+}
+
+#[test]
+fn workloads_of_one_name_are_told_apart() {
+    let of = |cgroup: &str| Workload { name: "web".into(), ..plain(cgroup) };
+    let workloads = vec![of("/shop/eu/web"), of("/shop/us/web"), plain("/db")];
+    let about = |cgroup: &str| Action {
+        cgroup: Some(CgroupPath::new(cgroup)),
+        ..action("web", DecisionState::Corrected, 4, "why")
+    };
+    let actions = vec![about("/shop/us/web"), about("/gone/web")];
+    let shown = seen((80, 24), [told(TopReport { actions, ..report(Some(turn(1, workloads))) })]);
+    for name in
+        ["web (eu) ", "web (us) ", "/db ", "4s       corrected  web (us) ", "4s       corrected  web  "]
+    {
+        assert!(shown.lines().any(|line| line.starts_with(name)), "{name}: {shown}");
+    }
+}
+
+#[test]
 fn details_of_one_workload_have_its_history() {
     let history = (1u32..30).map(|number| {
         let mut host = host();
@@ -255,7 +279,7 @@ fn actions_have_their_reasons_and_steps() {
 fn workloads_are_sorted_and_filtered_and_the_selection_stays_with_its_own() {
     let names = |text: &str| -> Vec<String> {
         let state = state((120, 40), after(text));
-        state.on_screen().map(|(_, one)| one.name.chars().take(9).collect()).collect()
+        state.on_screen().map(|(_, one, _)| one.name.chars().take(9).collect()).collect()
     };
     assert_eq!(names("")[0], "/shop/ord");
     assert_eq!(names("m")[0], "/shop/web");
@@ -282,7 +306,7 @@ fn who_is_selected_is_on_the_screen() {
             state.update(event, Duration::ZERO);
             let rows: Vec<usize> = state
                 .on_screen()
-                .map(|(row, _)| row)
+                .map(|(row, ..)| row)
                 .take(usize::from(state.layout().workloads.count) - 1)
                 .collect();
             assert!(rows.contains(&state.selected), "{keys}: {} in {rows:?}", state.selected);

@@ -64,7 +64,7 @@ fn actions(state: &State, rows: Rows, canvas: &mut Canvas<'_>) {
         };
         let x = canvas.put(0, y, &format!("{age:<AGE$} "), None);
         let x = canvas.put(x, y, &format!("{:<STATE$} ", action.state.as_str()), tone);
-        let name = columns::left(&text::fit(&action.workload, NAME), NAME);
+        let name = columns::left(&text::fit(&state.called(action), NAME), NAME);
         let x = canvas.put(x, y, &format!("{name} "), None);
         canvas.put(x, y, &text::escape(action.words()), None);
     }

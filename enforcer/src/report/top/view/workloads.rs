@@ -56,15 +56,17 @@ pub(super) fn draw(state: &State, rows: Rows, canvas: &mut Canvas<'_>) {
         let none = if state.filter.is_empty() { "no workload" } else { "no workload has that in its name" };
         canvas.put(0, rows.at + 1, none, Some(Tone::Quiet));
     }
-    for ((row, workload), y) in state.on_screen().zip(rows.at + 1..rows.at + rows.count) {
-        canvas.put(0, y, &columns::row(&COLUMNS, width, |column| cell(column, workload)), tone(workload));
+    for ((row, workload, called), y) in state.on_screen().zip(rows.at + 1..rows.at + rows.count) {
+        let cell =
+            |column: Option<Of>| column.map_or_else(|| called.clone(), |column| cell(column, workload));
+        canvas.put(0, y, &columns::row(&COLUMNS, width, cell), tone(workload));
         if row == state.selected {
             canvas.mark(y);
         }
     }
 }
 
-fn cell(column: Option<Of>, workload: &Workload) -> String {
+fn cell(column: Of, workload: &Workload) -> String {
     let memory = || {
         workload
             .bytes_by_numa
@@ -72,15 +74,14 @@ fn cell(column: Option<Of>, workload: &Workload) -> String {
             .map(|by_node| by_node.values().fold(0, |a: u64, b| a.saturating_add(*b)))
     };
     match column {
-        None => workload.name.clone(),
-        Some(Of::Cpus) => known(workload.cpus.as_ref(), |cpus| units::ids(cpus, 11)),
-        Some(Of::Nodes) => units::ids(&workload.numa_nodes, 5),
-        Some(Of::Memory) => known(memory(), units::bytes),
-        Some(Of::Misplaced) => known(workload.misplaced_bytes, units::bytes),
-        Some(Of::Busy) => known(workload.cpus_used, |cpus| format!("{cpus:.2}")),
-        Some(Of::Traffic) => known(workload.remote_traffic, units::percent),
-        Some(Of::Moves) => known(workload.migrations_per_second, |moves| format!("{moves:.1}")),
-        Some(Of::Verdict) => verdict(workload.verdict).to_owned(),
+        Of::Cpus => known(workload.cpus.as_ref(), |cpus| units::ids(cpus, 11)),
+        Of::Nodes => units::ids(&workload.numa_nodes, 5),
+        Of::Memory => known(memory(), units::bytes),
+        Of::Misplaced => known(workload.misplaced_bytes, units::bytes),
+        Of::Busy => known(workload.cpus_used, |cpus| format!("{cpus:.2}")),
+        Of::Traffic => known(workload.remote_traffic, units::percent),
+        Of::Moves => known(workload.migrations_per_second, |moves| format!("{moves:.1}")),
+        Of::Verdict => verdict(workload.verdict).to_owned(),
     }
 }
 
