@@ -44,10 +44,12 @@ macro_rules! id {
 }
 
 id! {
-    /// A logical CPU: the N of `/sys/devices/system/cpu/cpuN`. `NR_CPUS` is 8,192 at most (x86, powerpc).
+    /// A logical CPU: the N of `/sys/devices/system/cpu/cpuN`.
+    // `NR_CPUS` is 8,192 at most (x86, powerpc).
     CpuId, 8_191
 }
 id! {
-    /// A NUMA node: the N of `/sys/devices/system/node/nodeN`. `NODES_SHIFT` is 10 at most.
+    /// A NUMA node: the N of `/sys/devices/system/node/nodeN`.
+    // `NODES_SHIFT` is 10 at most.
     NodeId, 1_023
 }

@@ -143,11 +143,11 @@ fn what_the_kernel_refuses_is_said_and_the_earlier_steps_are_taken_back() {
     let Some(scratch) = Scratch::new("refused") else { return };
     let before = scratch.contents();
     let top = scratch.cgroup("");
-    let outcomes = scratch.apply([set_mems(&top, "0"), set_cpus(&top, "60000")]);
+    let outcomes = scratch.apply([set_mems(&top, "0"), set_cpus(&top, "8000")]);
     assert!(matches!(outcomes[0].result, OutcomeResult::RolledBack { error: None, .. }), "{outcomes:?}");
     assert!(
         matches!(&outcomes[1].result, OutcomeResult::Failed { error }
-            if error.contains("cpuset.cpus") && error.contains("60000")),
+            if error.contains("cpuset.cpus") && error.contains("8000")),
         "{outcomes:?}"
     );
     assert_eq!(scratch.contents(), before);
