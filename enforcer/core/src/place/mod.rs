@@ -57,6 +57,7 @@ pub use self::{
     grant_record::GrantRecord,
     inventory::{DeviceUnit, Inventory, InventoryError, NodeSupply},
     layout::{CpuLayout, CpuPlace},
+    pools::is_placement_annotation,
     rejection::{Reason, Rejection, Shortage},
     request::{
         ContainerKind, ContainerRequest, DeviceCounts, PodName, PodRequest, Resources, TopologyHint,

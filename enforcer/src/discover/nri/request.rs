@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    place::{ContainerRequest, PodName, PodRequest, Resources, qos_class},
-    workload::{CgroupPath, Origin, QosClass, identify},
+    place::{ContainerRequest, PodName, PodRequest, Resources, is_placement_annotation, qos_class},
+    workload::{CgroupPath, Origin, QosClass, identify, printable},
 };
 
 use super::api::{Container, LinuxResources, PodSandbox};
@@ -25,6 +25,12 @@ const SHARES_OF_NOTHING: u64 = 2;
 /// The most that the kernel takes: who has these may have asked for more.
 const MOST_SHARES: u64 = 1 << 18;
 
+/// Most bytes of annotations that are looked at of one pod. Kubernetes allows 256 KiB, and who runs in a pod chooses them: they are
+/// kept for as long as it runs, and read anew for each of its containers.
+const MOST_ANNOTATIONS: usize = 16 << 10;
+/// Longest name that is told, in characters.
+const LONGEST_NAME: usize = 200;
+
 /// The request of a pod with these containers, in the order in which they were created.
 pub fn pod_request<'a>(pod: &PodSandbox, containers: impl IntoIterator<Item = &'a Container>) -> PodRequest {
     let mut requests: Vec<ContainerRequest> = containers.into_iter().map(container_request).collect();
@@ -35,15 +41,37 @@ pub fn pod_request<'a>(pod: &PodSandbox, containers: impl IntoIterator<Item = &'
             request.requests.memory_bytes = request.limits.memory_bytes;
         }
     }
+    let annotations = annotations(pod);
     PodRequest {
         name: pod_name(pod),
         qos,
         labels: pod.labels.clone(),
-        annotations: pod.annotations.clone(),
-        documents: annotation_documents(&pod.annotations),
+        documents: annotation_documents(&annotations),
+        annotations,
         containers: requests,
         previous: BTreeMap::new(),
     }
+}
+
+/// Its annotations about placement, those in front of which there is room.
+fn annotations(pod: &PodSandbox) -> BTreeMap<String, String> {
+    let mut room = MOST_ANNOTATIONS;
+    let about_placement = pod.annotations.iter().filter(|(key, _)| is_placement_annotation(key));
+    let kept = about_placement.filter(|(key, value)| {
+        let left = room.checked_sub(key.len() + value.len());
+        room = left.unwrap_or(room);
+        if left.is_none() {
+            let name: String = format!("{}/{}", pod.namespace, pod.name).chars().take(LONGEST_NAME).collect();
+            let key: String = key.chars().take(LONGEST_NAME).collect();
+            tracing::warn!(
+                "{}: annotation {}: more than {MOST_ANNOTATIONS} bytes with those before it, ignored",
+                printable(&name),
+                printable(&key)
+            );
+        }
+        left.is_some()
+    });
+    kept.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// Which pod it is. One without a namespace gets one that no pod can have: without any it would be taken for
@@ -241,6 +269,23 @@ mod tests {
         let asked = &burstable.containers[0];
         assert_eq!((asked.requests.milli_cpus, asked.requests.memory_bytes), (Some(500), None));
         assert_eq!((asked.limits.memory_bytes, asked.oom_score_adj), (Some(64 << 20), Some(900)));
+    }
+
+    #[test]
+    fn only_annotations_about_placement_are_kept_and_not_without_bound() {
+        let with = |annotations: &[(&str, usize)]| {
+            let text = |(key, length): &(&str, usize)| ((*key).to_owned(), "x".repeat(*length));
+            let pod = PodSandbox { annotations: annotations.iter().map(text).collect(), ..pod("") };
+            let request = pod_request(&pod, []);
+            assert!(request.documents.keys().all(|key| request.annotations.contains_key(key)));
+            request.annotations.into_keys().collect::<Vec<_>>()
+        };
+        let (affinity, engine) = ("cri-resource-manager.intel.com/affinity", "engine.numa-enforcer.io");
+        let resources = "noderesource.dev/resources";
+        let all = [("example.org/notes", 10), (engine, 5), (affinity, 9), (resources, 9)];
+        assert_eq!(with(&all), [affinity, engine, resources]);
+        assert_eq!(with(&[(affinity, MOST_ANNOTATIONS), (engine, 5)]), [engine]);
+        assert_eq!(with(&[(affinity, MOST_ANNOTATIONS - affinity.len()), (engine, 5)]), [affinity]);
     }
 
     #[test]

@@ -30,7 +30,7 @@ mod zones;
 pub(super) use self::placing::{ENGINE, POLICY};
 pub use self::{
     affinity::AffinityRule,
-    annotations::Preferences,
+    annotations::{Preferences, is_placement_annotation},
     classify::{Classifier, CpuDemand},
     document::{Document, Documents, documents},
     engine::PoolsEngine,

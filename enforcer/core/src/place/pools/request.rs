@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::document::Scalar;
+use super::{annotations::shown_problem, document::Scalar};
 use crate::{
     parse::quantity,
     place::{ContainerKind, ContainerRequest, MemorySource, PodRequest},
@@ -63,7 +63,7 @@ impl Amounts {
     pub fn of(container: &ContainerRequest, pod: &PodRequest, machine_bytes: u64) -> (Self, Vec<String>) {
         let mut warnings = Vec::new();
         let copy = copied_resources(container, pod).unwrap_or_else(|problem| {
-            warnings.push(format!("annotation {RESOURCES_KEY}: {}, ignored", printable(&problem)));
+            warnings.push(format!("annotation {RESOURCES_KEY}: {}, ignored", shown_problem(&problem)));
             ContainerResources::default()
         });
         let mut copied =

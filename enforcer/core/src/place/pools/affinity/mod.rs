@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use self::expression::{Expression, Key, RawExpression};
 use super::{
-    annotations::FAMILIES,
+    annotations::{FAMILIES, shown_problem},
     document::{Document, Scalar},
     tree::PoolTree,
 };
@@ -102,7 +102,7 @@ pub fn rules_of(
         let outcome = read.and_then(|annotation: Annotation| explicit_rules(&annotation, container, sign));
         match outcome {
             Ok(found) => rules.extend(found),
-            Err(problem) => warnings.push(format!("annotation {key}: {}, ignored", printable(&problem))),
+            Err(problem) => warnings.push(format!("annotation {key}: {}, ignored", shown_problem(&problem))),
         }
     }
     if rules.len() > RULE_LIMIT {

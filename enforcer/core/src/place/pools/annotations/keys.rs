@@ -10,6 +10,11 @@ use crate::place::PodRequest;
 pub(in super::super) const FAMILIES: [&str; 3] =
     ["numa-enforcer.io", "resource-policy.nri.io", "cri-resource-manager.intel.com"];
 
+/// May a key be one that is read, or one that was meant to be? All others are of no use here.
+pub fn is_placement_annotation(key: &str) -> bool {
+    key == RESOURCES_KEY || FAMILIES.iter().any(|family| key.contains(family))
+}
+
 /// Names below `cri-resource-manager.intel.com/`, as they were once.
 pub(super) const DEPRECATED: [&str; 4] =
     ["prefer-isolated-cpus", "prefer-shared-cpus", "memory-type", "cold-start"];

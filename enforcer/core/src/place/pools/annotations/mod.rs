@@ -21,8 +21,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
 
-pub use self::keys::mistaken_keys;
 pub(super) use self::keys::{FAMILIES, is_document};
+pub use self::keys::{is_placement_annotation, mistaken_keys};
 use self::{
     keys::{DEPRECATED, named},
     values::{duration, hint_kinds, hint_patterns, level, memory_types, priority, switch},
@@ -277,8 +277,16 @@ struct ColdStart {
 
 /// Text of others, cut and escaped.
 fn shown(text: &str) -> String {
-    const LONGEST: usize = 80;
-    let cut: String = text.chars().take(LONGEST).collect();
-    let dots = if text.chars().nth(LONGEST).is_some() { "..." } else { "" };
+    cut(text, 80)
+}
+
+/// What is wrong with a document, which may quote all of it.
+pub(super) fn shown_problem(problem: &str) -> String {
+    cut(problem, 300)
+}
+
+fn cut(text: &str, longest: usize) -> String {
+    let cut: String = text.chars().take(longest).collect();
+    let dots = if text.chars().nth(longest).is_some() { "..." } else { "" };
     format!("{}{dots}", printable(&cut))
 }
