@@ -55,7 +55,9 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
     // Waiting for a turn to let go of the lock is part of what the runtime waits for.
     let arrived = Instant::now();
     let mut there = match &call {
-        Call::Synchronize { pods, containers, .. } => announced_all(pods, containers),
+        Call::Synchronize { pods, containers, .. } => {
+            placed.lock().with_those_in_the_making(announced_all(pods, containers))
+        }
         _ => Vec::new(),
     };
     let mut shown = placed.shown(there.iter().filter_map(|(one, _)| one.cgroup.as_ref()));
@@ -89,10 +91,12 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
         }
         Call::Create { subject, reply } => {
             let mut new = announced(&subject.pod, &subject.container);
-            state.name(&mut new, known(&subject.pod, &subject.container));
+            let who = known(&subject.pod, &subject.container);
+            state.name(&mut new, who.clone());
             let settled = state.settle("create", |containers, node| containers.create(node, &new));
             if !settled.own.is_empty() {
                 state.made(&new);
+                state.makes(&new, who, &settled.own);
             }
             // The one thing that is written for an answer: what is mounted must be there. Not under the lock.
             drop(state);
@@ -118,7 +122,8 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             send(&mut state, arrived, "stop", reply, answer);
         }
         // Its cgroup is there now; what it lacks is written by the next turn.
-        Call::Started(_) => {
+        Call::Started(subject) => {
+            state.runs(&subject.container.id);
             state.started();
             state.count("started");
         }

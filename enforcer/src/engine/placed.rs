@@ -48,6 +48,10 @@ const NAME_LIMIT: usize = 200;
 /// Time within which a runtime has written what it was told: it makes a container meanwhile.
 const WRITTEN_BY: Duration = Duration::from_secs(10);
 
+/// Time within which a container whose creation was answered is there: until then runtimes do not list it (containerd with NRI before
+/// 0.12), and a link that comes up again meanwhile must not take from it what it was given.
+const MADE_WITHIN: Duration = Duration::from_mins(2);
+
 /// A handle to what is given away; clones refer to the same.
 #[derive(Debug, Clone, Default)]
 pub struct Placed(Arc<Mutex<State>>);
@@ -73,6 +77,8 @@ pub(super) struct State {
     decided: Option<Instant>,
     /// What containers would have been set to without us, until it is recorded.
     unrecorded: BTreeMap<CgroupPath, Cpuset>,
+    /// Containers whose creation was answered with a place, as they will be listed, and when; until they run.
+    making: BTreeMap<String, (Announced, KnownContainer, Instant)>,
     /// Grants may differ from those that were recorded last.
     regranted: bool,
     /// Where cgroups show what they are set to, for a daemon that may write.
@@ -348,6 +354,30 @@ impl State {
         }
     }
 
+    /// The same container is on its way, and will be set to `own` where that says something.
+    pub(super) fn makes(&mut self, one: &Announced, known: KnownContainer, own: &Cpuset) {
+        let Cpuset { cpus, mems } = one.now.clone();
+        let now = Cpuset { cpus: own.cpus.clone().or(cpus), mems: own.mems.clone().or(mems) };
+        self.making.retain(|_, (.., answered)| answered.elapsed() < MADE_WITHIN);
+        self.making.insert(one.id.clone(), (Announced { now, ..one.clone() }, known, Instant::now()));
+    }
+
+    /// A container runs, and is listed from now on.
+    pub(super) fn runs(&mut self, id: &str) {
+        self.making.remove(id);
+    }
+
+    /// What a runtime lists, and those that it is making.
+    pub(super) fn with_those_in_the_making(
+        &mut self,
+        mut listed: Vec<(Announced, KnownContainer)>,
+    ) -> Vec<(Announced, KnownContainer)> {
+        self.making.retain(|_, (.., answered)| answered.elapsed() < MADE_WITHIN);
+        self.making.retain(|id, _| !listed.iter().any(|(one, _)| one.id == *id));
+        listed.extend(self.making.values().map(|(one, known, _)| (one.clone(), known.clone())));
+        listed
+    }
+
     /// Containers that run are about to be set by their runtime, from what they are set to now. Those that were set by
     /// us before are recorded already.
     pub(super) fn changes(&mut self, settled: &Settled, mut set_to: BTreeMap<String, Cpuset>) {
@@ -377,6 +407,7 @@ impl State {
 
     /// Forgets a container.
     pub(super) fn forget(&mut self, id: &str) {
+        self.making.remove(id);
         self.names.remove(id);
         self.facts.containers.remove(id);
         self.decisions.end(id);

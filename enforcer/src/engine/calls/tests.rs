@@ -105,6 +105,10 @@ fn create(placed: &Placed, name: &str, cpus: u64) -> Answer {
     ask(placed, |reply| Call::Create { subject, reply })
 }
 
+fn runs(placed: &Placed, name: &str) {
+    super::answer(placed, &Gate::default(), &Exposure::default(), Call::Started(subject(name, "", None)));
+}
+
 fn cpuset(resources: Option<&LinuxResources>) -> String {
     let cpu = resources.and_then(|resources| resources.cpu.as_ref());
     cpu.map(|cpu| format!("{}/{}", cpu.cpus, cpu.mems)).unwrap_or_default()
@@ -297,6 +301,7 @@ fn what_the_runtime_says_there_is_replaces_what_was_known() {
     let placed = placed(true);
     create(&placed, "gone", 2);
     create(&placed, "stays", 2);
+    runs(&placed, "gone");
     let Subject { pod, mut container } = *subject("stays", "", Some(amounts(2)));
     // What the runtime has stored differs from what it was given.
     let stored = container.linux.as_mut().unwrap().resources.as_mut().unwrap().cpu.as_mut().unwrap();
@@ -315,6 +320,36 @@ fn what_the_runtime_says_there_is_replaces_what_was_known() {
     let report = placed.take_report().unwrap();
     assert_eq!((report.containers, report.late), (1, 0));
     assert!(matches!(report.link, RuntimeLink::Up { name, .. } if name == "containerd"));
+}
+
+#[test]
+fn who_is_being_made_keeps_its_place_when_the_link_comes_up_again_though_it_is_not_listed_yet() {
+    let state = tempfile::tempdir().unwrap();
+    let placed = placed(true);
+    let exposure = Exposure::below(state.path()).unwrap();
+    let folder = state.path().join("exposed/id-one");
+    let again = || {
+        let (reply, mut answer) = Reply::new();
+        let call = Call::Synchronize {
+            runtime: RuntimeVersion::default(),
+            pods: Vec::new(),
+            containers: Vec::new(),
+            reply,
+        };
+        super::answer(&placed, &Gate::default(), &exposure, call);
+        updates(&answer.try_recv().unwrap())
+    };
+    let (reply, mut answer) = Reply::new();
+    let subject_of_one = subject("one", "", Some(amounts(2)));
+    super::answer(&placed, &Gate::default(), &exposure, Call::Create { subject: subject_of_one, reply });
+    assert_eq!(cpuset(answer.try_recv().unwrap().adjust.as_ref()), "0-1/0");
+    assert_eq!((again(), again()), (vec![], vec![]), "it is set to what it was given");
+    assert!(folder.exists(), "the runtime is about to mount it");
+    assert_eq!(cpuset(create(&placed, "two", 2).adjust.as_ref()), "2-3/0", "nobody gets its CPUs");
+    runs(&placed, "two");
+    runs(&placed, "one");
+    again();
+    assert_eq!((placed.lock().allocations.iter().count(), folder.exists()), (0, false), "both have ended");
 }
 
 /// All of these run, and the runtime has `stored` CPUs for them.
