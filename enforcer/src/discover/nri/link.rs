@@ -7,14 +7,14 @@
 //! It never answers with an error for a fault of ours: the runtime would not start the container. It never
 //! asks for a change by itself. What the runtime sends can end the link, but not the daemon.
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use prost::{DecodeError, Message as _};
 use thiserror::Error;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    sync::mpsc,
-    time::timeout,
+    sync::{Semaphore, mpsc},
+    time::{Instant, timeout, timeout_at},
 };
 
 use super::{
@@ -38,8 +38,14 @@ const REGISTERED_WITHIN: Duration = Duration::from_secs(10);
 /// Answers that wait to be written.
 const QUEUE: usize = 64;
 
+/// Calls whose answers are not written yet; more are not read before. A runtime that reads no answers holds up nobody but itself.
+const MOST_CALLS: usize = 256;
+
 /// Most containers that a runtime can announce in parts.
 const MOST_CONTAINERS: usize = 1 << 16;
+
+/// Most bytes of all parts: 1,000 containers with all that Kubernetes lets annotations have.
+const MOST_BYTES: usize = 256 << 20;
 
 /// Events by their number (`enum Event` of `pkg/api/api.proto`).
 mod event {
@@ -110,7 +116,7 @@ pub(super) enum LinkError {
     #[error("RegisterPlugin: no answer within {} s", REGISTERED_WITHIN.as_secs())]
     Silent,
     /// More than any node has.
-    #[error("Synchronize of the runtime: more than {MOST_CONTAINERS} containers")]
+    #[error("Synchronize of the runtime: more than {MOST_CONTAINERS} containers or {} MiB", MOST_BYTES >> 20)]
     TooMany,
     /// Nobody receives calls any longer: the daemon ends.
     #[error("the daemon ends")]
@@ -133,7 +139,9 @@ where
         LinkError::Closed
     };
     let read = async {
-        let mut link = Link { calls, answers, runtime: RuntimeVersion::default(), parts: Parts::default() };
+        let (runtime, parts) = (RuntimeVersion::default(), Parts::default());
+        let mut link =
+            Link { calls, answers, runtime, parts, unwritten: Arc::new(Semaphore::new(MOST_CALLS)) };
         link.register(plugin).await?;
         link.read(&mut reader).await
     };
@@ -151,6 +159,8 @@ struct Link<'a> {
     answers: mpsc::Sender<Message>,
     runtime: RuntimeVersion,
     parts: Parts,
+    /// Room for calls whose answers are not written yet.
+    unwritten: Arc<Semaphore>,
 }
 
 /// What came of a synchronisation that is not complete.
@@ -158,6 +168,7 @@ struct Link<'a> {
 struct Parts {
     pods: Vec<PodSandbox>,
     containers: Vec<Container>,
+    bytes: usize,
 }
 
 /// Number of the one question that we ask.
@@ -183,12 +194,13 @@ impl Link<'_> {
         let mut decoder = Decoder::default();
         let mut buffer = vec![0; 64 << 10];
         let mut registered = false;
+        let until = Instant::now() + REGISTERED_WITHIN;
         loop {
             let read = reader.read(&mut buffer);
             let read = if registered {
                 read.await
             } else {
-                timeout(REGISTERED_WITHIN, read).await.map_err(|_late| LinkError::Silent)?
+                timeout_at(until, read).await.map_err(|_late| LinkError::Silent)?
             };
             let length = read.map_err(|cause| LinkError::Io { operation: "reading", cause })?;
             if length == 0 {
@@ -255,6 +267,10 @@ impl Link<'_> {
     }
 
     async fn synchronized(&mut self, stream: u32, request: &Request) -> Result<(), LinkError> {
+        self.parts.bytes = self.parts.bytes.saturating_add(request.payload.len());
+        if self.parts.bytes > MOST_BYTES {
+            return Err(LinkError::TooMany);
+        }
         let part: SynchronizeRequest = decode(&request.method, &request.payload)?;
         self.parts.pods.extend(part.pods);
         self.parts.containers.extend(part.containers);
@@ -265,7 +281,7 @@ impl Link<'_> {
             let response = SynchronizeResponse { update: Vec::new(), more: true };
             return self.respond(stream, response.encode_to_vec()).await;
         }
-        let Parts { pods, containers } = std::mem::take(&mut self.parts);
+        let Parts { pods, containers, .. } = std::mem::take(&mut self.parts);
         let runtime = self.runtime.clone();
         self.ask(
             stream,
@@ -284,8 +300,7 @@ impl Link<'_> {
     ) -> Result<(), LinkError> {
         let (reply, answer) = Reply::new();
         self.call(call(reply)).await?;
-        self.answer(stream, answer, encode);
-        Ok(())
+        self.answer(stream, answer, encode).await
     }
 
     async fn call(&self, call: Call) -> Result<(), LinkError> {
@@ -293,19 +308,23 @@ impl Link<'_> {
     }
 
     /// Writes the answer when it is there, or "no change" when time is up; others are answered meanwhile.
-    fn answer(
+    async fn answer(
         &self,
         stream: u32,
         answer: tokio::sync::oneshot::Receiver<Answer>,
         encode: fn(Answer) -> Vec<u8>,
-    ) {
+    ) -> Result<(), LinkError> {
         let answers = self.answers.clone();
+        let unwritten = Arc::clone(&self.unwritten).acquire_owned().await;
+        let unwritten = unwritten.map_err(|_closed| LinkError::Closed)?;
         tokio::spawn(async move {
             // A reply that was dropped is no change either.
             let answer = timeout(ANSWER_WITHIN, answer).await.ok().and_then(Result::ok).unwrap_or_default();
             // The link may be down by now; then nobody waits.
             let _ = answers.send(response(stream, encode(answer), None)).await;
+            drop(unwritten);
         });
+        Ok(())
     }
 
     async fn respond(&self, stream: u32, payload: Vec<u8>) -> Result<(), LinkError> {

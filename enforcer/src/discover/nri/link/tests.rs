@@ -312,3 +312,42 @@ async fn a_runtime_that_says_nothing_is_left() {
     let (_runtime, _calls, served) = link();
     assert!(matches!(served.await.unwrap(), LinkError::Silent));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_registration_that_is_never_answered_whole_ends_the_link() {
+    let (mut runtime, _calls, served) = link();
+    let registration = runtime.receive().await;
+    let answer = Message { kind: Kind::Response, ..registration }.encode();
+    let begun = tokio::time::Instant::now();
+    for byte in &answer[..answer.len() - 1] {
+        if runtime.stream.write_all(&[*byte]).await.is_err() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    assert!(matches!(served.await.unwrap(), LinkError::Silent));
+    assert!(begun.elapsed() < 3 * REGISTERED_WITHIN, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_reads_no_answers_is_not_read_either() {
+    let (mut runtime, mut calls, _served) = registered().await;
+    let heard = tokio::spawn(async move {
+        let mut heard = 0;
+        while let Ok(Some(call)) = tokio::time::timeout(Duration::from_secs(5), calls.recv()).await {
+            let Call::Stop { reply, .. } = call else { panic!("{call:?}") };
+            let updates = (0..20).map(|_| update(&"x".repeat(100), "0-1")).collect();
+            reply.send(Answer { updates, ..Answer::default() }).unwrap();
+            heard += 1;
+        }
+        heard
+    });
+    let asked = async {
+        for _ in 0..5_000 {
+            runtime.ask(PLUGIN_SERVICE, "StopContainer", about("x")).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(2), asked).await.is_err(), "all were taken");
+    let heard = heard.await.unwrap();
+    assert!((MOST_CALLS..MOST_CALLS + 2 * QUEUE + 100).contains(&heard), "{heard}");
+}
