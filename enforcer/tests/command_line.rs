@@ -357,4 +357,7 @@ fn restore_without_a_journal_has_nothing_to_do() {
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{}", ended.stderr);
         assert!(ended.stderr.contains(said), "{}", ended.stderr);
     }
+    let ended = run(&["restore", "/of-no-such-name", "--state-dir", state.to_str().unwrap()]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{}", ended.stderr);
+    assert!(ended.stderr.contains("of-no-such-name: there is no such cgroup"), "{}", ended.stderr);
 }

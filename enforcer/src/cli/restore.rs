@@ -34,6 +34,9 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     }
     let brakes = BrakeRecord::read(&args.state_dir)?;
     if contents.entries.is_empty() && contents.damaged.is_empty() && brakes.is_empty() {
+        if let Some(top) = &top {
+            check_cgroup(top)?;
+        }
         writeln!(out, "nothing to put back in {}", args.state_dir.display())?;
         return Ok(Exit::Ok);
     }
@@ -65,6 +68,14 @@ fn check_state_dir(path: &Path) -> anyhow::Result<()> {
         Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
         Ok(_) => Ok(()),
     }
+}
+
+/// Of a cgroup that is not there, and never was set, nothing can be said to be as it was: its name may be another one.
+fn check_cgroup(cgroup: &CgroupPath) -> anyhow::Result<()> {
+    let path = tree(&HostRoot::live())?.path_of(cgroup);
+    fs::metadata(&path).map(drop).with_context(|| {
+        format!("{}: there is no such cgroup, and nothing to put back of one", path.display())
+    })
 }
 
 /// What a daemon does that was to restore when it ends.

@@ -187,14 +187,23 @@ pub(super) fn sync_dir_of(path: &Path) -> Result<(), JournalError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("syncing", dir))
 }
 
-/// A damaged journal may hold what nobody else knows.
+/// Copies of damaged journals that are kept: the first one may hold what the later ones have lost.
+const MOST_DAMAGED: usize = 8;
+
+/// A damaged journal may hold what nobody else knows. Once there are many the latest makes room.
 fn keep_damaged(path: &Path) -> Result<(), JournalError> {
-    let kept = path.with_extension("damaged");
-    let linked = match fs::remove_file(&kept) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => fs::hard_link(path, &kept),
-    };
-    linked.map_err(failed("keeping the damaged journal as", &kept))
+    let first = std::iter::once(path.with_extension("damaged"));
+    let names: Vec<_> =
+        first.chain((2..=MOST_DAMAGED).map(|n| path.with_extension(format!("damaged.{n}")))).collect();
+    for kept in &names {
+        match fs::hard_link(path, kept) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            linked => return linked.map_err(failed("keeping the damaged journal as", kept)),
+        }
+    }
+    let last = names.last().map_or(path, |last| last);
+    let linked = fs::remove_file(last).and_then(|()| fs::hard_link(path, last));
+    linked.map_err(failed("keeping the damaged journal as", last))
 }
 
 /// The file is opened once and for all: after its renaming nothing may fail that leaves the old one in use. Other files that are

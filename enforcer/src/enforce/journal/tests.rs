@@ -418,3 +418,25 @@ fn damaged_lines_are_kept_when_the_journal_becomes_shorter() {
     assert!(fs::metadata(&path).unwrap().len() < 2 << 20);
     assert_eq!(fs::read_to_string(dir.path().join("journal.damaged")).unwrap(), "rubbish\n");
 }
+
+#[test]
+fn each_damaged_journal_is_kept_until_there_are_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    // Whatever is in the way.
+    fs::create_dir(dir.path().join("journal.damaged.2")).unwrap();
+    for number in 0..12 {
+        fs::write(&path, format!("rubbish {number}\n")).unwrap();
+        Journal::open(dir.path()).unwrap().record(key("/a", 1), wide_entry("0")).unwrap();
+        let journal = fs::read_to_string(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(!journal.contains("rubbish"), "{journal}");
+    }
+    let kept = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+    assert_eq!(
+        (kept("journal.damaged"), kept("journal.damaged.3")),
+        ("rubbish 0\n".into(), "rubbish 1\n".into())
+    );
+    assert_eq!(kept("journal.damaged.8"), "rubbish 11\n");
+    assert!(!dir.path().join("journal.damaged.9").exists());
+}
