@@ -11,7 +11,7 @@ Files (docs/plan.md has all of it):
   PODS.yaml  manifests of Pods, Deployments, Jobs and so on; or shorter:
              workloads: [{ name: db, cpus: 4, memory: 8GiB }]
   --devices  - { resource: vendor.com/gpu, id: gpu0, numa_nodes: 0 }
-  --steps    - create: web.yaml  - delete: default/web-0
+  --steps    - create: a.yaml  - resize: { kind: Pod, ... }  - delete: ns/a-0
 
 MACHINE is words in any order, which are 1 by default, memory 16GiB a node:
   sockets:N dies:N nodes:N l3:N cores:N threads:N memory:SIZE pmem:SIZE
