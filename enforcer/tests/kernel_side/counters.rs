@@ -1,6 +1,6 @@
 //! Placements and run time by cgroup and node, and what is not counted.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, time::Duration};
 
 use enforcer::observe::bpf::{
     AttachOptions, CgroupAxis, Hook, KernelCounters, Programs, Sizes, TICK_NS, Watch,
@@ -9,6 +9,7 @@ use enforcer_core::{
     id::{CpuId, NodeId},
     policy::RunTimeSource,
 };
+use rustix::process::Pid;
 
 use crate::{OwnCgroup, burn, options, permitted, possible, refused, run_anywhere, run_on, two_cpus};
 
@@ -222,7 +223,24 @@ fn current_cpu() -> CpuId {
 
 /// How often the kernel says that this thread was moved (`set_task_cpu` in kernel/sched/core.c).
 fn own_moves() -> Option<u64> {
-    let text = fs::read_to_string("/proc/thread-self/sched").ok()?;
+    moves_of("thread-self")
+}
+
+/// How often a thread was moved that waits: nobody is moved in its sleep.
+fn moves_when_asleep(thread: Pid) -> u64 {
+    let thread = format!("self/task/{thread}");
+    let is_asleep = || {
+        let stat = fs::read_to_string(format!("/proc/{thread}/stat")).unwrap();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+    };
+    while !is_asleep() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    moves_of(&thread).unwrap()
+}
+
+fn moves_of(thread: &str) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{thread}/sched")).ok()?;
     let line = text.lines().find(|line| line.starts_with("se.nr_migrations"))?;
     line.split(':').nth(1)?.trim().parse().ok()
 }
@@ -256,13 +274,23 @@ fn a_first_placement_is_counted_though_no_task_moved() {
             let cgroup = OwnCgroup::enter("first-placement");
             watch_alone(&mut programs, &[cgroup.id()]);
             let (mut silent, mut otherwise) = (0, 0);
+            let (report, reports) = std::sync::mpsc::channel();
+            let gate = std::sync::Arc::new(std::sync::Mutex::new(()));
+            let closed = gate.lock().unwrap();
+            let mut all = Vec::new();
             for _ in 0..STARTED {
                 run_on(first);
                 run_anywhere();
                 let before = own_moves();
-                let started = std::thread::spawn(|| (current_cpu(), own_moves().unwrap()));
+                let (report, gate) = (report.clone(), gate.clone());
+                all.push(std::thread::spawn(move || {
+                    report.send((current_cpu(), rustix::thread::gettid())).unwrap();
+                    drop(gate.lock());
+                }));
                 let stayed = current_cpu() == first && own_moves() == before;
-                let (cpu, moves) = started.join().unwrap();
+                let (cpu, thread) = reports.recv().unwrap();
+                // All of them sleep until they are counted: one that ends may be moved once more.
+                let moves = moves_when_asleep(thread);
                 if stayed && moves == 0 {
                     silent += u64::from(cpu != first);
                 } else {
@@ -275,6 +303,8 @@ fn a_first_placement_is_counted_though_no_task_moved() {
             let starts: u64 = counters.placements.iter().flatten().map(|one| one.started).sum();
             assert_eq!(starts, STARTED as u64, "every start is seen, wherever it is");
             let most = silent + otherwise + own_moves().unwrap();
+            drop(closed);
+            all.into_iter().for_each(|one| one.join().unwrap());
             done.store(true, std::sync::atomic::Ordering::Relaxed);
             println!("{silent} of {STARTED} placed silently, {counted} counted, at most {most}");
             assert!(counted >= silent, "{counted} of {silent} first placements were counted");
