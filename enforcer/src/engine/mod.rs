@@ -518,7 +518,8 @@ impl Engine {
         applied.unfinished.extend(passed);
         let mut finished: Plan = decision.plan.clone();
         finished.steps.retain(|step| !applied.unfinished.contains(step.action.cgroup()));
-        self.history.note(&finished, now_ns);
+        let id_of = |cgroup: &CgroupPath| decision.targets.get(cgroup).and_then(|target| target.cgroup_id);
+        self.history.note(&finished, id_of, now_ns);
         applied
     }
 

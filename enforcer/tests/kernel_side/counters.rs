@@ -304,7 +304,9 @@ fn a_first_placement_is_counted_though_no_task_moved() {
             assert_eq!(starts, STARTED as u64, "every start is seen, wherever it is");
             let most = silent + otherwise + own_moves().unwrap();
             drop(closed);
-            all.into_iter().for_each(|one| one.join().unwrap());
+            for one in all {
+                one.join().unwrap();
+            }
             done.store(true, std::sync::atomic::Ordering::Relaxed);
             println!("{silent} of {STARTED} placed silently, {counted} counted, at most {most}");
             assert!(counted >= silent, "{counted} of {silent} first placements were counted");

@@ -21,6 +21,9 @@ use crate::{
 pub struct History {
     /// Monotonic time of the last correction, in nanoseconds.
     corrected: BTreeMap<CgroupPath, u64>,
+    /// Kernel ids of those cgroups: one that is made again at the same path is another workload.
+    #[serde(default)]
+    ids: BTreeMap<CgroupPath, u64>,
     /// What they were made to be, and how often that was put back.
     pub drift: Drift,
     /// Partitions that were begun, and what came of it.
@@ -32,24 +35,39 @@ pub struct History {
 }
 
 impl History {
-    /// Notes that the plan was carried out, or tried.
-    pub fn note(&mut self, plan: &Plan, now_ns: u64) {
+    /// Notes that the plan was carried out, or tried, in cgroups that have these kernel ids, as far as they are known.
+    pub fn note(&mut self, plan: &Plan, id_of: impl Fn(&CgroupPath) -> Option<u64>, now_ns: u64) {
         // One that has a partition now is as free to be corrected as before.
         let partition =
             |action: &Action| matches!(action, Action::SetPartition { .. } | Action::SetExclusive { .. });
         for step in plan.steps.iter().filter(|step| !partition(&step.action)) {
-            self.corrected.insert(step.action.cgroup().clone(), now_ns);
-            self.rebalance.carried(step.action.cgroup());
+            let cgroup = step.action.cgroup();
+            self.corrected.insert(cgroup.clone(), now_ns);
+            match id_of(cgroup) {
+                Some(id) => self.ids.insert(cgroup.clone(), id),
+                None => self.ids.remove(cgroup),
+            };
+            self.rebalance.carried(cgroup);
         }
     }
 
     /// Forgets corrections that no longer hold anything back.
     pub fn prune(&mut self, policy: &Policy, now_ns: u64) {
         self.corrected.retain(|_, at| remaining(*at, policy, now_ns).is_some());
+        self.ids.retain(|cgroup, _| self.corrected.contains_key(cgroup));
     }
 
-    /// Why the workload is to be left alone now, if it is.
-    pub fn cooling(&self, workload: &CgroupPath, policy: &Policy, now_ns: u64) -> Option<String> {
+    /// Why the workload in the cgroup with this kernel id is to be left alone now, if it is.
+    pub fn cooling(
+        &self,
+        workload: &CgroupPath,
+        id: Option<u64>,
+        policy: &Policy,
+        now_ns: u64,
+    ) -> Option<String> {
+        if self.ids.get(workload).copied().zip(id).is_some_and(|(then, now)| then != now) {
+            return None;
+        }
         let left = remaining(*self.corrected.get(workload)?, policy, now_ns)?;
         let seconds = left.div_ceil(1_000_000_000);
         Some(format!("it was corrected already; the cool-down of {} ends in {seconds} s", policy.cool_down))
@@ -80,19 +98,25 @@ mod tests {
         let action = Action::SetCpus { cgroup: path.clone(), cpus: "0".parse().unwrap() };
         let plan = Plan { steps: vec![Step { action, reason: String::new() }], ..Plan::default() };
         let mut history = History::default();
-        assert_eq!(history.cooling(&path, &policy, 0), None);
+        assert_eq!(history.cooling(&path, Some(7), &policy, 0), None);
 
-        history.note(&plan, 100 * SECOND);
+        history.note(&plan, |_| Some(7), 100 * SECOND);
         for (now, cooling) in [(99, false), (100, true), (159, true), (160, false), (10_000, false)] {
-            assert_eq!(history.cooling(&path, &policy, now * SECOND).is_some(), cooling, "at {now} s");
+            for (id, cooling) in [(Some(7), cooling), (None, cooling), (Some(8), false)] {
+                let why = history.cooling(&path, id, &policy, now * SECOND);
+                assert_eq!(why.is_some(), cooling, "{id:?} at {now} s");
+            }
         }
-        let reason = history.cooling(&path, &policy, 110 * SECOND).unwrap();
+        let reason = history.cooling(&path, Some(7), &policy, 110 * SECOND).unwrap();
         assert!(reason.contains("1m") && reason.contains("50 s"), "{reason}");
-        assert_eq!(history.cooling(&CgroupPath::new("/b"), &policy, 110 * SECOND), None);
+        assert_eq!(history.cooling(&CgroupPath::new("/b"), Some(7), &policy, 110 * SECOND), None);
 
         history.prune(&policy, 120 * SECOND);
         assert_ne!(history, History::default());
         history.prune(&policy, 200 * SECOND);
         assert_eq!(history, History::default());
+        // Whose id is not known cools as its path does.
+        history.note(&plan, |_| None, 300 * SECOND);
+        assert!(history.cooling(&path, Some(8), &policy, 300 * SECOND).is_some());
     }
 }

@@ -223,7 +223,7 @@ impl Decision {
         );
         let target = Target { cgroup_id, cpuset: change.goal.cpuset.clone(), standing };
         self.targets.insert(cgroup.clone(), target);
-        let cooling = || inputs.history.cooling(cgroup, inputs.policy, inputs.now_ns);
+        let cooling = || inputs.history.cooling(cgroup, cgroup_id, inputs.policy, inputs.now_ns);
         let held_back = match standing {
             Standing::LeftAlone => Some((RefusalCause::Drift, left_alone(inputs, cgroup))),
             // What somebody else did is put back at once.

@@ -206,7 +206,7 @@ fn a_correction_that_did_not_take_waits_for_the_cool_down() {
             assert_eq!(decision.refused[0].cause, RefusalCause::CoolDown);
         } else {
             corrections.push(tick);
-            history.note(&decision.plan, scene.now.monotonic_ns);
+            history.note(&decision.plan, |_| None, scene.now.monotonic_ns);
         }
     }
     assert_eq!(corrections, [0, 3, 6]);

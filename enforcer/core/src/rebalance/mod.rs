@@ -101,7 +101,10 @@ pub fn turn(
             None if past.is_underway(cgroup) => why("it is being moved, and watched after that"),
             None if corrected.contains(cgroup) => why("it is being corrected"),
             None if !decision.in_place.contains(cgroup) => why("it has no place yet"),
-            None => inputs.history.cooling(cgroup, inputs.policy, inputs.now_ns),
+            None => {
+                let id = inputs.sample.cgroups.get(cgroup).and_then(|seen| seen.id);
+                inputs.history.cooling(cgroup, id, inputs.policy, inputs.now_ns)
+            }
         }
     };
     let gathered = gather(inputs, allocations, past, busy);
