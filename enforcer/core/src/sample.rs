@@ -85,6 +85,13 @@ pub struct Sample {
     pub degraded: Vec<Degraded>,
 }
 
+impl Sample {
+    /// Kernel id of a cgroup; absent where it was not seen.
+    pub fn cgroup_id(&self, cgroup: &CgroupPath) -> Option<u64> {
+        self.cgroups.get(cgroup)?.id
+    }
+}
+
 /// What the kernel side could not count, and how full it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

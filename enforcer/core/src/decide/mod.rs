@@ -213,7 +213,7 @@ impl Decision {
         let wanted = partition::wanted(inputs, cgroup, goal.cpuset.cpus.as_ref(), &goal.exclusive);
         self.partitions.extend(wanted.map(|wanted| (cgroup.clone(), wanted)));
         let mut steps = order::steps(change);
-        let cgroup_id = inputs.sample.cgroups.get(cgroup).and_then(|seen| seen.id);
+        let cgroup_id = inputs.sample.cgroup_id(cgroup);
         let standing = inputs.history.drift.standing(
             cgroup,
             cgroup_id,
@@ -406,7 +406,7 @@ fn keep_valid(
 
 /// Has somebody else put it where it is?
 fn is_away(inputs: &Inputs<'_>, one: &Declared<'_>) -> bool {
-    let cgroup_id = inputs.sample.cgroups.get(one.cgroup).and_then(|seen| seen.id);
+    let cgroup_id = inputs.sample.cgroup_id(one.cgroup);
     let away = |figures: &WorkloadModel| {
         let now = figures.cpus.as_ref().zip(figures.mems.as_ref());
         now.is_some_and(|now| inputs.history.drift.is_away(one.cgroup, cgroup_id, now))

@@ -135,7 +135,7 @@ pub(super) fn wanted(
     let kind = rule.partition.filter(|kind| *kind != Partition::Member)?;
     // Of one that shares some, not all are its own.
     let cpus = cpus.filter(|cpus| *cpus == exclusive && !cpus.is_empty())?.clone();
-    let cgroup_id = inputs.sample.cgroups.get(cgroup).and_then(|seen| seen.id);
+    let cgroup_id = inputs.sample.cgroup_id(cgroup);
     Some(WantedPartition { cgroup_id, cpus, kind })
 }
 

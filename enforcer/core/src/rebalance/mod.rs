@@ -102,7 +102,7 @@ pub fn turn(
             None if corrected.contains(cgroup) => why("it is being corrected"),
             None if !decision.in_place.contains(cgroup) => why("it has no place yet"),
             None => {
-                let id = inputs.sample.cgroups.get(cgroup).and_then(|seen| seen.id);
+                let id = inputs.sample.cgroup_id(cgroup);
                 inputs.history.cooling(cgroup, id, inputs.policy, inputs.now_ns)
             }
         }
