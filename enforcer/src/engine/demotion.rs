@@ -57,6 +57,8 @@ use crate::{
 
 /// Between two looks whether there is anything to do.
 const PAUSE: Duration = Duration::from_millis(250);
+/// The same while nobody is to have pages moved.
+const IDLE: Duration = Duration::from_secs(2);
 /// Bounds of the time between two rounds of a workload, which is a quarter of the idle time.
 const ROUND: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 /// Longest time for what goes from one node to another in one round.
@@ -167,7 +169,7 @@ impl Demotion {
     }
 }
 
-/// Moves pages until told to stop.
+/// Moves pages until told to stop; whoever tells unparks the thread.
 pub fn demote(
     demotion: &Demotion,
     gate: &Gate,
@@ -178,15 +180,18 @@ pub fn demote(
 ) {
     sweep(host);
     let mut rounds: Option<Rounds> = None;
+    let mut pause = PAUSE;
     while !stop.is_requested() {
-        thread::sleep(PAUSE);
+        thread::park_timeout(pause);
         let wanted = demotion.lock().wanted.clone();
         let Some(wanted) = wanted else {
             // Switches everything off.
             rounds = None;
             demotion.lock().degraded.clear();
+            pause = IDLE;
             continue;
         };
+        pause = PAUSE;
         let rounds = rounds.get_or_insert_with(|| Rounds::new(Linux, host, layout, &wanted, stop));
         rounds.keep(&wanted, stop);
         // It is said again as long as it is so.

@@ -20,7 +20,7 @@ use enforcer_core::{
 use crate::host::{HostRoot, ReadError, list_dir, read_text, repeated::RepeatedFile};
 
 /// Time between two readings of the watermarks, and of which nodes there are.
-const REFRESH: Duration = Duration::from_secs(10);
+const REFRESH: Duration = Duration::from_secs(30);
 /// Longest file of a node: one page (`sysfs_emit`).
 const LONGEST: usize = 4_096;
 
@@ -127,9 +127,9 @@ mod tests {
 
         put("sys/devices/system/node/node0/vmstat", "nr_free_pages 40\n");
         put("proc/zoneinfo", "Node 0, zone Normal\n low 6\n managed 100\n");
-        let later = rooms.look(now + Duration::from_secs(9)).unwrap();
+        let later = rooms.look(now + Duration::from_secs(29)).unwrap();
         assert_eq!((later[0].1.free, later[0].1.low), (40 * 4096, 5 * 4096));
-        let later = rooms.look(now + Duration::from_secs(10)).unwrap();
+        let later = rooms.look(now + Duration::from_secs(30)).unwrap();
         assert_eq!((later[0].1.low, later.len()), (6 * 4096, 1));
     }
 

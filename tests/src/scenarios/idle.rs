@@ -7,7 +7,10 @@
 //! from above on what a real one needs.
 
 use std::{
-    fs, process, thread,
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    process, thread,
     time::{Duration, Instant},
 };
 
@@ -27,7 +30,7 @@ const CONTAINERS: usize = 200;
 /// Turns after which everybody is where it should be: a plan has a bounded number of steps.
 const SETTLED: u32 = 3;
 /// Turns that are measured.
-const TURNS: u32 = 12;
+const TURNS: u32 = 6;
 /// Turns that are due while a daemon is left to itself: it takes one of thirty.
 const DUE: u32 = 60;
 /// Answers that are measured.
@@ -70,7 +73,9 @@ fn story(checks: &mut Checks) -> Result<()> {
     connected(&daemon)?;
     daemon.metrics_after_ticks(SETTLED)?;
     let (began, before, own) = (Instant::now(), idle_seconds()?, CpuTime::of(daemon.pid())?);
+    let threads = of_threads(daemon.pid())?;
     let taken = turns(checks, &daemon, DUE, "percent of one CPU, left to itself")?;
+    let per_thread = of_threads(daemon.pid())?;
     let cpus = f64::from(u32::try_from(thread::available_parallelism()?.get())?);
     let own = CpuTime::of(daemon.pid())?.since(own);
     let not_others = idle_seconds()? - before + own.user + own.system;
@@ -78,6 +83,10 @@ fn story(checks: &mut Checks) -> Result<()> {
     checks.above("turns meanwhile, left to itself", 0.0, Some(taken));
     checks.note("turns meanwhile, left to itself", &taken);
     checks.note("CPUs that others kept busy meanwhile", &format!("{busy:.2}"));
+    for (name, now) in per_thread {
+        let spent = now.since(threads.get(&name).copied().unwrap_or_default());
+        checks.note("seconds of a CPU, and the thread", &format!("{} {name}", spent.shown(1.0)));
+    }
     // Emulated beside others, a runtime alone may keep more of a CPU busy.
     checks.holds("it leaves out turns if nothing runs", taken <= RESTING || busy > BUSY, (taken, busy));
     checks.equal("exit status of that daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
@@ -141,18 +150,37 @@ pub fn reading_seconds() -> Result<f64> {
     Ok((spent.user + spent.system) / f64::from(READINGS))
 }
 
-/// CPU time of a process, in seconds.
-#[derive(Debug, Clone, Copy)]
+/// CPU time of the threads of a process, those of one name together.
+fn of_threads(pid: u32) -> Result<BTreeMap<String, CpuTime>> {
+    let dir = format!("/proc/{pid}/task");
+    let mut times = BTreeMap::<String, CpuTime>::new();
+    for thread in fs::read_dir(&dir).with_context(|| format!("list {dir}"))? {
+        let thread = thread.with_context(|| format!("list {dir}"))?.path();
+        // One that ends meanwhile is not among those that are asked about.
+        let Ok(name) = fs::read_to_string(thread.join("comm")) else { continue };
+        let Ok(CpuTime { user, system }) = CpuTime::in_file(&thread.join("stat")) else { continue };
+        let sum = times.entry(name.trim().to_owned()).or_default();
+        *sum = CpuTime { user: sum.user + user, system: sum.system + system };
+    }
+    Ok(times)
+}
+
+/// CPU time of a process or thread, in seconds.
+#[derive(Debug, Clone, Copy, Default)]
 struct CpuTime {
     user: f64,
     system: f64,
 }
 
 impl CpuTime {
-    /// By `utime` and `stime` of `/proc/PID/stat`.
     fn of(pid: u32) -> Result<Self> {
-        let path = format!("/proc/{pid}/stat");
-        let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+        Self::in_file(Path::new(&format!("/proc/{pid}/stat")))
+    }
+
+    /// By `utime` and `stime`.
+    fn in_file(file: &Path) -> Result<Self> {
+        let path = file.display();
+        let text = fs::read_to_string(file).with_context(|| format!("read {path}"))?;
         // The name before it may hold anything.
         let fields = text.rsplit_once(')').with_context(|| format!("{path}: {text:?}"))?.1;
         let mut times = fields.split_whitespace().skip(11).take(2).map(str::parse::<u32>);

@@ -29,6 +29,7 @@ mod relief;
 mod room;
 mod stage;
 mod tenant;
+mod views;
 mod watch;
 
 pub use self::{

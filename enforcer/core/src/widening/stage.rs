@@ -1,7 +1,7 @@
 //! How near a workload is to the OOM killer.
 //!
 //! Problem: from the first sign to the kill there may be a single attempt to reclaim, 3 ms; whoever waits for certainty
-//! comes too late, and whoever acts on every dip scatters memory over the machine. Idea: stages. *Calm* looks every 100 ms.
+//! comes too late, and whoever acts on every dip scatters memory over the machine. Idea: stages. *Calm* looks seldom.
 //! *Armed*, 2 s before the room is gone at the present rate or with 8 % left, looks every 5 ms and changes nothing.
 //! *Widen*, half a second before or with 4 % left, adds a node. *Emergency*, when a task of the workload reclaims memory
 //! itself, adds all nodes of a tier at once.
@@ -130,6 +130,11 @@ impl Marks {
             widen_before: up(marks.widen_before),
             arm_before: up(marks.arm_before),
         })
+    }
+
+    /// What may still go before it is looked at closely.
+    pub(super) fn spare(self, room: u64) -> u64 {
+        room.saturating_sub(self.arm)
     }
 
     /// Is so little left that it is to be looked at closely?

@@ -8,8 +8,10 @@
 //! Never: a strict workload gets a node; two steps of one workload within 2 s unless it is an emergency, and then within 100 ms; a
 //! step for whom a write is under way; the same refusal twice for one shortage.
 //!
-//! Cost: a look is one pass over the nodes and one over the workloads with their nodes. It allocates nothing while no step is due: the
-//! places for steps are made when the workloads are.
+//! Cost: a look is one pass over the nodes for each set of them that somebody has, and one over the workloads. It allocates nothing
+//! while no step is due: the places for steps are made when the workloads are.
+
+use std::time::Duration;
 
 use super::{
     NodeRoom,
@@ -19,6 +21,7 @@ use super::{
     neighbours,
     rate::Rate,
     stage::{Marks, Sight, Sign, Stage, stage},
+    views::Views,
 };
 use crate::{id::NodeId, policy::WideningSettings, set::NodeSet, workload::CgroupPath};
 
@@ -57,6 +60,7 @@ pub struct Watch {
     settings: WideningSettings,
     nodes: Vec<Known>,
     guards: Vec<Guard>,
+    views: Views,
     steps: Vec<Step>,
     brakes: Brakes,
 }
@@ -89,6 +93,7 @@ impl Watch {
         }
         self.steps.clear();
         self.steps.reserve(self.guards.len());
+        self.views.reserve(self.guards.len());
         self.brakes.reserve(self.guards.len());
     }
 
@@ -100,6 +105,12 @@ impl Watch {
     /// Is anybody nearer than calm, or slowed down?
     pub fn is_armed(&self) -> bool {
         self.guards.iter().any(|guard| guard.stage > Stage::Calm) || self.brakes.is_any()
+    }
+
+    /// How long the next look may wait while all is calm, by the latest one. `told` is whether the kernel tells of memory that
+    /// gets short.
+    pub fn rest(&self, told: bool) -> Duration {
+        self.views.rest(told)
     }
 
     /// Is there anybody for whom [`Self::brake`] may have an answer?
@@ -156,10 +167,10 @@ impl Watch {
     ) -> &[Step] {
         self.note(now_ns, rooms);
         self.steps.clear();
-        let Self { settings, nodes, guards, steps, .. } = self;
+        let Self { settings, nodes, guards, views, steps, .. } = self;
+        views.take(settings, guards, |mems| sight(nodes, mems));
         for (index, guard) in guards.iter_mut().enumerate() {
-            let sight = sight(nodes, &guard.of.mems);
-            let marks = Marks::of(settings, sight.capacity).raised(guard.raised, sight.capacity);
+            let Some((sight, marks)) = views.get(index) else { continue };
             let sign = guard.sign.take();
             guard.told = sign;
             guard.stage = if sight.capacity == 0 {

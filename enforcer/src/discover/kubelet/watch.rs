@@ -1,6 +1,6 @@
 //! Looks at the kubelet again and again, on a thread of its own.
 //!
-//! A state file that has changed is seen within [`LOOK`], since the kubelet replaces it as a whole; the socket is
+//! A state file that has changed is seen within [`LOOK`], the first one within [`LOOK_FOR_ONE`], since the kubelet replaces it as a whole; the socket is
 //! asked when one has, and in any case every [`ASK`]. Whoever wants to know takes the latest look and waits for
 //! nothing.
 
@@ -19,6 +19,8 @@ use super::{CPU_STATE, MEMORY_STATE, Seen, look};
 
 /// Time between two looks at whether the files have changed: one `stat` each.
 const LOOK: Duration = Duration::from_millis(500);
+/// The same while there are none, as where no kubelet is.
+const LOOK_FOR_ONE: Duration = Duration::from_secs(5);
 /// Longest time between two questions to the socket.
 const ASK: Duration = Duration::from_secs(10);
 
@@ -60,7 +62,7 @@ fn follow(latest: &Weak<Mutex<Arc<Seen>>>, settings: &KubeletSettings) {
             *latest.lock().unwrap_or_else(PoisonError::into_inner) = seen;
         }
         drop(latest);
-        thread::sleep(LOOK);
+        thread::sleep(if now.iter().any(Option::is_some) { LOOK } else { LOOK_FOR_ONE });
     }
 }
 

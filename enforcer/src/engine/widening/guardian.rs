@@ -1,7 +1,7 @@
 //! The thread that widens: looks at the nodes, asks the core what is due, and has it written.
 //!
-//! Every 100 ms while all is calm and every 5 ms while somebody is near the end; the ring of memory pressure wakes it at
-//! once. A look allocates nothing. A write is on a thread of its own, with files that were opened when the workload was handed in, and
+//! Every 5 ms while somebody is near the end, and each 100 ms to 1 s while all is calm, by what is free
+//! ([`Watch::rest`]); the ring of memory pressure wakes it at once. A look allocates nothing. A write is on a thread of its own, with files that were opened when the workload was handed in, and
 //! its original in the journal since then: between the sign and the write there is neither a file to open nor a disk to wait for.
 //!
 //! Who would be through before a write returns is slowed down until then, where that is wanted ([`super::brake`]).
@@ -41,9 +41,7 @@ use crate::{
     observe::PressureTap,
 };
 
-/// Time between two looks while all is calm.
-const CALM: Duration = Duration::from_millis(100);
-/// The same while somebody is not.
+/// Time between two looks while somebody is near the end.
 const ARMED: Duration = Duration::from_millis(5);
 /// The same while nobody is guarded.
 const IDLE: Duration = Duration::from_secs(10);
@@ -111,7 +109,7 @@ impl Guardian {
             let longest = match self.watch.guards() {
                 [] => IDLE,
                 _ if self.watch.is_armed() => ARMED,
-                _ => CALM,
+                _ => self.watch.rest(ring.is_some()),
             };
             match PressureTap::wait(&self.widening.bell, ring.as_ref(), longest) {
                 Ok((true, _)) => {

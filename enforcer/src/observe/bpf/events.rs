@@ -20,6 +20,7 @@ use super::{
     columns::NodeColumns,
     kept::{Kept, Told},
     maps::{self, CountersError},
+    slots::Slots,
 };
 
 /// What the ring puts before each record (`BPF_RINGBUF_HDR_SZ`).
@@ -61,10 +62,13 @@ impl EventRing {
         Ok(Self { ring, kept: Kept::default(), changes: Kept::default(), most })
     }
 
-    /// Takes out what is there. `owners` are those of the slots at the time.
-    pub(super) fn drain(&mut self, owners: &BTreeMap<u32, u64>, columns: &NodeColumns) {
+    /// Takes out what is there. `slots` are those of the time: whose each is is asked for once there is something, because on an
+    /// idle host there never is.
+    pub(super) fn drain(&mut self, slots: &Slots, columns: &NodeColumns) {
+        let mut known_owners = None;
         for _ in 0..self.most {
             let Some(record) = self.ring.next() else { break };
+            let owners = &*known_owners.get_or_insert_with(|| slots.owners());
             let event = decode(&record);
             if event.is_some_and(|event| changes::is_change(event.kind)) {
                 self.changes.add(event.and_then(|event| changes::decode(&event, &record, owners)));

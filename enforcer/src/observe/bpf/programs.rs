@@ -301,8 +301,7 @@ impl Programs {
     /// few times in a second.
     pub fn drain(&mut self) {
         if let Some(events) = &mut self.events {
-            let owners = self.slots.iter().map(|(owner, slot)| (slot, owner)).collect();
-            events.drain(&owners, &self.columns);
+            events.drain(&self.slots, &self.columns);
         }
     }
 

@@ -44,6 +44,11 @@ impl Slots {
         self.of.iter().map(|(owner, slot)| (*owner, *slot))
     }
 
+    /// The owner of each row.
+    pub(super) fn owners(&self) -> BTreeMap<u32, u64> {
+        self.iter().map(|(owner, slot)| (slot, owner)).collect()
+    }
+
     /// One more than the highest row that is taken.
     pub(super) fn used(&self) -> u32 {
         self.of.values().max().map_or(0, |slot| slot + 1)

@@ -22,7 +22,7 @@ pub struct WideningSettings {
     /// Percent of a workload's nodes that is left when one is added.
     #[schemars(range(min = 1, max = 90))]
     pub widen_percent: u8,
-    /// Percent that is left when they are looked at every 5 ms instead of every 100 ms.
+    /// Percent that is left when they are looked at every 5 ms instead of a few times a second.
     #[schemars(range(min = 1, max = 90))]
     pub arm_percent: u8,
     /// Percent above which that ends.
