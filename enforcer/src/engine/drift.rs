@@ -3,8 +3,9 @@
 //! The rule is in the core; nothing is decided here.
 
 use enforcer_core::{
-    decide::{Decision, RefusalCause, Standing},
+    decide::{Decision, DriftFate, RefusalCause, Standing},
     degraded::Degraded,
+    workload::CgroupPath,
 };
 
 use crate::observe::KeptCgroups;
@@ -13,6 +14,19 @@ use crate::observe::KeptCgroups;
 pub(super) fn kept(decision: &Decision) -> KeptCgroups {
     let targets = decision.targets.iter().filter(|(_, target)| target.standing != Standing::LeftAlone);
     targets.map(|(cgroup, target)| (cgroup.clone(), target.cgroup_id)).collect()
+}
+
+/// Logs what became of what somebody else had written.
+pub(super) fn tell(cgroup: &CgroupPath, fate: DriftFate) {
+    match fate {
+        DriftFate::Repaired => tracing::info!("{cgroup}: somebody else had written its cpuset; put back"),
+        DriftFate::Failed => {
+            tracing::warn!("{cgroup}: somebody else had written its cpuset, and it could not be put back");
+        }
+        DriftFate::LeftAlone => {
+            tracing::warn!("{cgroup}: somebody else writes its cpuset again and again; left as they set it");
+        }
+    }
 }
 
 /// Who is not kept where it should be.

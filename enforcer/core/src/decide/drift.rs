@@ -53,7 +53,18 @@ pub enum Standing {
     LeftAlone,
 }
 
-/// What became of drift.
+/// What became of the drift of a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DriftFate {
+    /// It was put back.
+    Repaired,
+    /// It could not be put back.
+    Failed,
+    /// It is left alone from now on.
+    LeftAlone,
+}
+
+/// How often what became of drift.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DriftCounts {
@@ -66,11 +77,14 @@ pub struct DriftCounts {
 }
 
 impl DriftCounts {
-    /// Adds what happened later.
-    pub fn add(&mut self, more: Self) {
-        self.repaired = self.repaired.saturating_add(more.repaired);
-        self.failed = self.failed.saturating_add(more.failed);
-        self.left_alone = self.left_alone.saturating_add(more.left_alone);
+    /// Counts what happened later.
+    pub fn count(&mut self, fate: DriftFate) {
+        let counted = match fate {
+            DriftFate::Repaired => &mut self.repaired,
+            DriftFate::Failed => &mut self.failed,
+            DriftFate::LeftAlone => &mut self.left_alone,
+        };
+        *counted = counted.saturating_add(1);
     }
 }
 
@@ -181,18 +195,18 @@ impl Drift {
     }
 
     /// Notes a decision that was carried out, and what became of its steps. `unfinished` are workloads with more to
-    /// do than one plan may. Returns what became of drift.
+    /// do than one plan may. Returns what became of whose drift.
     pub fn note(
         &mut self,
         decision: &Decision,
         outcomes: &[Outcome],
         unfinished: &BTreeSet<CgroupPath>,
         now_ns: u64,
-    ) -> DriftCounts {
+    ) -> Vec<(CgroupPath, DriftFate)> {
         // Who is not seen for a moment does not begin anew.
         self.0.retain(|cgroup, kept| decision.targets.contains_key(cgroup) || kept.repairs(now_ns) > 0);
         let mut written = written(outcomes);
-        let mut counts = DriftCounts::default();
+        let mut fates = Vec::new();
         for (cgroup, target) in &decision.targets {
             let fresh = || Kept {
                 cgroup_id: target.cgroup_id,
@@ -222,17 +236,16 @@ impl Drift {
                 kept.repairs.retain(|at| is_recent(*at, now_ns));
                 kept.repairs.push(now_ns);
                 let failed = became == Some(Reached::Failed);
-                counts.add(DriftCounts {
-                    repaired: u64::from(!failed),
-                    failed: u64::from(failed),
-                    ..DriftCounts::default()
-                });
+                let fate = if failed { DriftFate::Failed } else { DriftFate::Repaired };
+                fates.push((cgroup.clone(), fate));
             }
             let left_alone = target.standing == Standing::LeftAlone;
-            counts.left_alone += u64::from(left_alone && !kept.left_alone);
+            if left_alone && !kept.left_alone {
+                fates.push((cgroup.clone(), DriftFate::LeftAlone));
+            }
             kept.left_alone = left_alone;
         }
-        counts
+        fates
     }
 }
 

@@ -34,7 +34,7 @@ use self::{
 };
 pub use self::{
     above::Written,
-    drift::{Drift, DriftCounts, Standing, Target},
+    drift::{Drift, DriftCounts, DriftFate, Standing, Target},
     guarded::Widened,
     history::History,
     partition::{AddedAbove, Partitioned, Tried, WantedPartition},

@@ -67,7 +67,10 @@ impl Rig {
         if writes && fate == Fate::Done {
             self.is = self.goal;
         }
-        self.counts.add(self.drift.note(&decision, &outcomes, &unfinished, now_ns));
+        for (whose, fate) in self.drift.note(&decision, &outcomes, &unfinished, now_ns) {
+            assert_eq!(whose, path());
+            self.counts.count(fate);
+        }
         standing
     }
 
