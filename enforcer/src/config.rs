@@ -21,6 +21,9 @@ use crate::host::{read_bytes, written_text};
 /// Largest configuration that is read.
 const SIZE_LIMIT: u64 = 1 << 20;
 
+/// Most letters that are wrong, missing or in a wrong place in a key of which it is guessed which one was meant.
+const MISTAKES: usize = 2;
+
 /// Most characters of the file that a message quotes.
 const QUOTED_LIMIT: usize = 200;
 
@@ -92,13 +95,28 @@ fn parse_policy(path: &Path, text: &str) -> Result<Policy, ConfigError> {
 }
 
 fn invalid(path: &Path, text: &str, span: Option<Range<usize>>, problem: &str) -> ConfigError {
-    let problem = shortened(problem).into_owned();
+    let problem = shortened(&suggesting(problem)).into_owned();
     let position = span.as_ref().and_then(|span| position(text, span.start));
     let place = match position {
         Some((line, column)) => format!("{}:{line}:{column}", path.display()),
         None => path.display().to_string(),
     };
     ConfigError::Invalid { place, problem, excerpt: span.and_then(|span| excerpt(text, span)) }
+}
+
+/// A key that is not known by the one that was probably meant, where there is one.
+fn suggesting(problem: &str) -> Cow<'_, str> {
+    // As serde words it (`unknown_field` and `unknown_variant` of its `de::Error`).
+    let meant = problem.split_once(", expected").and_then(|(unknown, expected)| {
+        let wrong = unknown.strip_prefix("unknown ")?.split('`').nth(1)?;
+        let near = |known: &&str| {
+            strsim::damerau_levenshtein(&wrong.to_lowercase(), known) <= MISTAKES.min(wrong.len() / 2)
+        };
+        let known = expected.split('`').skip(1).step_by(2);
+        let meant = known.filter(near).min_by_key(|known| strsim::damerau_levenshtein(wrong, known))?;
+        Some(format!("{unknown}; did you mean `{meant}`?"))
+    });
+    meant.map_or(Cow::Borrowed(problem), Cow::Owned)
 }
 
 /// A file may be one line of a megabyte.
@@ -117,6 +135,15 @@ mod tests {
     fn messages_name_file_line_column_and_text() {
         for (text, expected) in [
             ("mode = \"observe\"\nintervall = \"5s\"\n", "c.toml:2:1: unknown field `intervall`"),
+            ("intervall = \"5s\"\n", "c.toml:1:1: unknown field `intervall`; did you mean `interval`?"),
+            ("mode = \"Enforce\"\n", "c.toml:1:8: unknown variant `Enforce`; did you mean `enforce`?"),
+            ("[sample]\nx = 1\n", "c.toml:2:1: unknown field `x`, expected"),
+            ("interval = 5\n", "c.toml:1:12: invalid type: integer `5`, expected a length of time in quotes"),
+            (
+                "[metrics]\nlisten = \"0.0.0.0\"\n",
+                "c.toml:2:10: `0.0.0.0` is not an address and a port, as in `127.0.0.1:9477`",
+            ),
+            ("[metrics]\nlisten = 9477\n", "c.toml:2:10: invalid type: integer `9477`, expected an address"),
             ("interval = \"5 parsecs\"\n", "c.toml:1:12: `5 parsecs` is not a length of time"),
             ("mode = \"enforce\"\n[[workload]\n", "c.toml:2:"),
             ("interval = \"0s\"\n", "c.toml:1:12: interval = 0s: it must be longer than zero"),

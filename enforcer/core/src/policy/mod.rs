@@ -9,6 +9,7 @@ pub(crate) mod glob;
 mod memory;
 mod name_glob;
 pub mod placement;
+mod quoted;
 mod rebalance;
 mod size;
 mod workload;
@@ -21,7 +22,7 @@ use std::{
 };
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use thiserror::Error;
 
 pub use self::{
@@ -130,9 +131,18 @@ pub struct MetricsSettings {
     /// Serve metrics at all.
     pub enabled: bool,
     /// Address and port.
+    #[serde(deserialize_with = "address_and_port")]
     pub listen: SocketAddr,
     /// Tell what the kernel side counted of each workload, and not only of all together.
     pub workload_counters: bool,
+}
+
+fn address_and_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    let text: String =
+        quoted::read(deserializer, "an address and a port in quotes, as in \"127.0.0.1:9477\"")?;
+    text.parse().map_err(|_bare| {
+        de::Error::custom(format!("`{text}` is not an address and a port, as in `127.0.0.1:9477`"))
+    })
 }
 
 /// The link to the container runtime, over which containers are placed before they start.

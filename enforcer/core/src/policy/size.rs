@@ -6,8 +6,10 @@
 use std::{borrow::Cow, fmt, str::FromStr};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
+
+use super::quoted;
 
 const PREFIXES: [(char, u32); 5] = [('K', 1), ('M', 2), ('G', 3), ('T', 4), ('P', 5)];
 
@@ -65,7 +67,7 @@ impl Serialize for ByteSize {
 
 impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        <Cow<'de, str>>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        quoted::read(deserializer, "a number of bytes in quotes, as in \"64MiB\"")
     }
 }
 
