@@ -8,6 +8,10 @@ use tokio::sync::oneshot;
 
 use super::api::{Container, ContainerUpdate, LinuxResources, Mount, PodSandbox};
 
+/// Longest name of a pod, a namespace or a container in characters: that of a DNS subdomain, which Kubernetes allows (RFC 1123). A
+/// longer one is cut: it is kept for as long as somebody runs under it, and shown in reports, logs and labels.
+const LONGEST_NAME: usize = 253;
+
 /// Which runtime is at the other end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeVersion {
@@ -39,6 +43,36 @@ pub struct Subject {
     pub pod: PodSandbox,
     /// The container.
     pub container: Container,
+}
+
+impl Subject {
+    /// Of what a runtime has sent.
+    pub(super) fn told(pod: Option<PodSandbox>, container: Option<Container>) -> Self {
+        Self {
+            pod: short_pod(pod.unwrap_or_default()),
+            container: short_container(container.unwrap_or_default()),
+        }
+    }
+}
+
+/// The pod, by names that can be shown.
+pub(super) fn short_pod(mut pod: PodSandbox) -> PodSandbox {
+    cut(&mut pod.name);
+    cut(&mut pod.namespace);
+    pod
+}
+
+/// The container, by a name that can be shown.
+pub(super) fn short_container(mut container: Container) -> Container {
+    cut(&mut container.name);
+    container
+}
+
+fn cut(name: &mut String) {
+    if let Some((end, _)) = name.char_indices().nth(LONGEST_NAME) {
+        name.truncate(end);
+        name.push('…');
+    }
 }
 
 /// What shall change because of a call.
@@ -123,6 +157,22 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_cut_that_nobody_could_have_given_and_ids_are_not() {
+        let long = "ä".repeat(100_000);
+        let pod = PodSandbox {
+            id: long.clone(),
+            name: long.clone(),
+            namespace: "n".repeat(253),
+            ..PodSandbox::default()
+        };
+        let container = Container { id: long.clone(), name: long.clone(), ..Container::default() };
+        let Subject { pod, container } = Subject::told(Some(pod), Some(container));
+        let expected = format!("{}…", "ä".repeat(253));
+        assert_eq!((&pod.name, &container.name), (&expected, &expected));
+        assert_eq!((pod.namespace, pod.id, container.id), ("n".repeat(253), long.clone(), long));
+    }
 
     #[test]
     fn requests_are_sent_only_to_runtimes_that_cannot_lock_up() {

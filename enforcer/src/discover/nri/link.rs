@@ -24,7 +24,7 @@ use super::{
         RegisterPluginRequest, Request, Response, StateChangeEvent, Status, SynchronizeRequest,
         SynchronizeResponse, Updates, code,
     },
-    call::{Answer, Call, Reply, RuntimeVersion, Subject},
+    call::{Answer, Call, Reply, RuntimeVersion, Subject, short_container, short_pod},
     wire::{Connection, Decoder, Kind, Message, WireError},
 };
 
@@ -272,8 +272,8 @@ impl Link<'_> {
             return Err(LinkError::TooMany);
         }
         let part: SynchronizeRequest = decode(&request.method, &request.payload)?;
-        self.parts.pods.extend(part.pods);
-        self.parts.containers.extend(part.containers);
+        self.parts.pods.extend(part.pods.into_iter().map(short_pod));
+        self.parts.containers.extend(part.containers.into_iter().map(short_container));
         if self.parts.containers.len().max(self.parts.pods.len()) > MOST_CONTAINERS {
             return Err(LinkError::TooMany);
         }
@@ -357,8 +357,7 @@ fn accepted(body: &[u8]) -> Result<(), LinkError> {
 
 fn subject(request: &Request) -> Result<(Box<Subject>, super::api::LinuxResources), LinkError> {
     let told: ContainerRequest = decode(&request.method, &request.payload)?;
-    let subject =
-        Subject { pod: told.pod.unwrap_or_default(), container: told.container.unwrap_or_default() };
+    let subject = Subject::told(told.pod, told.container);
     Ok((Box::new(subject), told.linux_resources.unwrap_or_default()))
 }
 
@@ -379,12 +378,12 @@ fn updated(answer: Answer) -> Vec<u8> {
 
 /// What is told of an event, where it matters.
 fn happened(told: StateChangeEvent) -> Option<Call> {
-    let pod = told.pod.unwrap_or_default();
-    let subject = |pod| Box::new(Subject { pod, container: told.container.unwrap_or_default() });
-    match told.event {
-        event::REMOVE_POD_SANDBOX => Some(Call::PodRemoved(Box::new(pod))),
-        event::POST_START_CONTAINER => Some(Call::Started(subject(pod))),
-        event::REMOVE_CONTAINER => Some(Call::Removed(subject(pod))),
+    let event = told.event;
+    let subject = Box::new(Subject::told(told.pod, told.container));
+    match event {
+        event::REMOVE_POD_SANDBOX => Some(Call::PodRemoved(Box::new(subject.pod))),
+        event::POST_START_CONTAINER => Some(Call::Started(subject)),
+        event::REMOVE_CONTAINER => Some(Call::Removed(subject)),
         _ => None,
     }
 }
