@@ -83,6 +83,7 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
         runtime: None,
         demotion: BTreeMap::new(),
         changes: None,
+        entries: Vec::new(),
         decision: Decision::default(),
         rebalanced: None,
         outcomes: Vec::new(),
@@ -107,7 +108,7 @@ fn series(text: &str) -> Vec<&str> {
 fn values_have_their_series_and_missing_ones_have_none() {
     let mut seen = workload("/db", Verdict::Misaligned);
     let bytes = NodeBytes { anon: 3, file: 4, kernel: Some(5), ..NodeBytes::default() };
-    seen.bytes_by_numa = Some(BTreeMap::from([(NodeId(33), bytes)]));
+    seen.bytes_by_numa = Some(BTreeMap::from([(NodeId(33), bytes), (NodeId(34), NodeBytes::default())]));
     seen.remote_residency = Some(0.25);
     seen.traffic = Some(Traffic::new(0.5, TrafficSource::HintFaults, 9));
     let text = render(report(vec![seen, workload("/idle", Verdict::Unknown)]));
@@ -132,6 +133,7 @@ fn values_have_their_series_and_missing_ones_have_none() {
         assert!(series(&text).contains(&line), "{line} is missing in\n{text}");
     }
     assert!(!text.contains("memory_free_bytes"), "{text}");
+    assert!(!text.contains("numa_node=\"34\""), "it has nothing there\n{text}");
     let idle: Vec<_> = series(&text).into_iter().filter(|line| line.contains("idle")).collect();
     assert!(idle.len() == 1 && idle[0].starts_with("numa_enforcer_workload_info{"), "{idle:?}");
     assert!(text.contains("# TYPE numa_enforcer_ticks_total counter"), "{text}");
@@ -443,7 +445,8 @@ fn what_was_done_about_memory_that_ran_out_is_told_by_stage_and_result() {
 /// A report in which there is something of everything.
 fn full() -> TickReport {
     let mut seen = workload("/db", Verdict::Misaligned);
-    seen.bytes_by_numa = Some(BTreeMap::from([(NodeId(0), NodeBytes::default())]));
+    let bytes = NodeBytes { anon: 1, ..NodeBytes::default() };
+    seen.bytes_by_numa = Some(BTreeMap::from([(NodeId(0), bytes)]));
     seen.remote_residency = Some(0.0);
     seen.traffic = Some(Traffic::new(0.5, TrafficSource::Hardware, 9));
     let mut report = report(vec![seen]);

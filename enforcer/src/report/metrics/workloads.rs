@@ -28,7 +28,7 @@ pub(super) const MAX_COUNTERS: usize = 10_000;
 const WORKLOAD_MEMORY: Family = Family::gauge(
     "workload_memory_bytes",
     &["workload", "numa_node"],
-    "Memory of the workload on the NUMA node.",
+    "Memory of the workload on the NUMA node; nothing of nodes on which it has none.",
 );
 const REMOTE_RESIDENCY: Family = Family::gauge(
     "workload_remote_residency_ratio",
@@ -108,7 +108,9 @@ fn shown_of<'a>(audit: &'a Audit, scrape: &mut Scrape) -> Vec<&'a AuditedWorkloa
 fn seen(label: &str, workload: &AuditedWorkload, scrape: &mut Scrape) {
     for (node, bytes) in workload.bytes_by_numa.iter().flatten() {
         let total = bytes.anon.saturating_add(bytes.file).saturating_add(bytes.kernel.unwrap_or(0));
-        scrape.put(&WORKLOAD_MEMORY, &[label, &node.to_string()], Some(to_f64(total)));
+        // On a machine of 64 nodes these would be most of an answer.
+        let total = Some(total).filter(|total| *total > 0);
+        scrape.put(&WORKLOAD_MEMORY, &[label, &node.to_string()], total.map(to_f64));
     }
     scrape.put(&REMOTE_RESIDENCY, &[label], workload.remote_residency);
     if let Some(traffic) = &workload.traffic {
