@@ -7,7 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use enforcer_core::workload::{CgroupPath, Origin};
+use enforcer_core::{
+    audit::AuditedWorkload,
+    workload::{CgroupPath, Origin},
+};
 
 /// Characters of a container's id that people are used to see at least.
 const SHORT: usize = 8;
@@ -56,6 +59,11 @@ pub(super) fn apart<'a>(workloads: impl IntoIterator<Item = Named<'a>>) -> Vec<O
         }
     }
     behind
+}
+
+/// The same of the workloads of an audit.
+pub(super) fn apart_in(workloads: &[AuditedWorkload]) -> Vec<Option<String>> {
+    apart(workloads.iter().map(|one| Named { name: &one.name, cgroup: &one.cgroup, origin: &one.origin }))
 }
 
 /// A different text for each.

@@ -13,8 +13,9 @@ use enforcer_core::{
 };
 use maud::{Markup, html};
 
-use super::{called, rules, scrolling, sentence, told_apart};
+use super::{called, rules, scrolling, sentence};
 use crate::report::{
+    apart::apart_in,
     grouped::{Group, by_object},
     text, units, words,
 };
@@ -36,7 +37,7 @@ pub(super) fn findings(audit: &Audit) -> Markup {
         return html! { p { "No findings." } };
     }
     let owners = workloads_by_finding(audit);
-    let apart = told_apart(audit);
+    let apart = apart_in(&audit.workloads);
     let groups = by_object(&audit.findings);
     let (full, short) = groups.split_at(groups.len().min(FULL));
     let of = |group: &Group<'_>| -> Option<Row<'_>> {

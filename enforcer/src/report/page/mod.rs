@@ -33,10 +33,7 @@ use enforcer_core::{
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 pub use self::machine::standalone as picture;
-use super::{
-    apart::{Named, apart},
-    text,
-};
+use super::text;
 
 /// Everything that is styled; hashed in [`POLICY`].
 const STYLE: &str = concat!(include_str!("page.css"), include_str!("machine.css"));
@@ -151,15 +148,6 @@ fn region(rows: usize, label: &str, table: &Markup) -> Markup {
 /// A name or a path from outside.
 fn name(name: &str) -> String {
     text::fit(name, NAME)
-}
-
-/// What is to stand behind the names of the workloads of the audit that others have, too.
-fn told_apart(audit: &Audit) -> Vec<Option<String>> {
-    apart(audit.workloads.iter().map(|one| Named {
-        name: &one.name,
-        cgroup: &one.cgroup,
-        origin: &one.origin,
-    }))
 }
 
 /// A workload by its name, and what stands behind it.

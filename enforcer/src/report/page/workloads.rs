@@ -19,9 +19,9 @@ use maud::{Markup, html};
 use super::{
     called,
     residency::{self, Memory},
-    tall, told_apart,
+    tall,
 };
-use crate::report::{text, units, words};
+use crate::report::{apart::apart_in, text, units, words};
 
 /// Columns of a path in a tooltip.
 const PATH: usize = 120;
@@ -75,7 +75,7 @@ pub(super) fn table(audit: &Audit) -> Markup {
         return html! { p { "No workload to show." } };
     }
     let locality = Locality::new(&audit.topology);
-    let apart = told_apart(audit);
+    let apart = apart_in(&audit.workloads);
     let behind = |place: &usize| apart.get(*place).and_then(Option::as_deref);
     let mut groups: BTreeMap<Home, Vec<Row<'_>>> = BTreeMap::new();
     for (place, workload) in audit.workloads.iter().enumerate() {

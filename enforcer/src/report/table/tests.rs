@@ -80,6 +80,22 @@ fn a_wide_table_says_whose_cpusets_are_where_somebody_owns_one() {
     }
 }
 
+#[test]
+fn two_of_one_name_are_told_apart_below_it() {
+    let one = |path: &str| AuditedWorkload {
+        cgroup: CgroupPath::new(path),
+        origin: Origin::Cgroup,
+        ..workload("server", "0-7", "0", Verdict::Aligned)
+    };
+    let machine = Machine::new().sockets(2).threads(1).build();
+    let shown = |workloads| table(&audit(machine.clone(), workloads, Vec::new()), 80);
+    let two = shown(vec![one("/a/server"), one("/b/server")]);
+    for behind in ["\n  (a)\n", "\n  (b)\n"] {
+        assert!(two.contains(behind), "{behind} is missing in\n{two}");
+    }
+    assert!(!shown(vec![one("/a/server")]).contains("(a)"), "it is the only one");
+}
+
 fn bytes(anon: &[(u32, u64)]) -> BTreeMap<NodeId, NodeBytes> {
     anon.iter()
         .map(|(node, anon)| (NodeId(*node), NodeBytes { anon: *anon, ..NodeBytes::default() }))

@@ -13,6 +13,7 @@ use enforcer_core::{
 
 use super::{columns, heading, push};
 use crate::report::{
+    apart::apart_in,
     style::{Style, Tone},
     text, units, words,
 };
@@ -31,14 +32,15 @@ pub(super) fn render(out: &mut String, workloads: &[AuditedWorkload], style: Sty
         return;
     }
     heading(out, style, "Workloads");
-    let mut sorted: Vec<&AuditedWorkload> = workloads.iter().collect();
-    sorted.sort_by_key(|workload| Reverse(words::rank(workload.verdict)));
-    let misaligned = sorted.iter().filter(|workload| workload.verdict == Verdict::Misaligned).count();
+    let mut sorted: Vec<(&AuditedWorkload, Option<String>)> =
+        workloads.iter().zip(apart_in(workloads)).collect();
+    sorted.sort_by_key(|(workload, _)| Reverse(words::rank(workload.verdict)));
+    let misaligned = sorted.iter().filter(|(workload, _)| workload.verdict == Verdict::Misaligned).count();
     let shown = sorted.len().min(misaligned + ROWS);
 
     let wide = style.width >= WIDE;
     // Where nobody owns anything a column says nothing.
-    let owners = wide && sorted.iter().any(|workload| words::owner(workload) != Owner::Nobody.as_str());
+    let owners = wide && sorted.iter().any(|(workload, _)| words::owner(workload) != Owner::Nobody.as_str());
     let mut header = vec!["workload"];
     if wide {
         header.push("kind");
@@ -48,11 +50,11 @@ pub(super) fn render(out: &mut String, workloads: &[AuditedWorkload], style: Sty
     }
     header.extend(["CPUs", "nodes", "memory", "remote\nresid.", "remote\ntraffic", "verdict"]);
     let mut rows: Vec<Vec<String>> =
-        sorted[..shown].iter().map(|workload| row(workload, wide, owners)).collect();
+        sorted[..shown].iter().map(|(workload, _)| row(workload, wide, owners)).collect();
     // The name gets what the other columns leave.
     let name_width = style.width.saturating_sub(others_width(&header, &rows)).max(NAME_AT_LEAST);
-    for row in &mut rows {
-        row[0] = text::fit(&row[0], name_width);
+    for (row, (_, behind)) in rows.iter_mut().zip(&sorted) {
+        row[0] = called(&row[0], behind.as_deref(), name_width);
     }
     let mut table = columns(style, header);
     table.add_rows(rows);
@@ -65,6 +67,15 @@ pub(super) fn render(out: &mut String, workloads: &[AuditedWorkload], style: Sty
     if shown < sorted.len() {
         let line = folded(&sorted[shown..]);
         text::wrap(out, &line, style.width, "  ", "  ");
+    }
+}
+
+/// A name within so many columns; what tells it from others of the same name is below it.
+fn called(name: &str, behind: Option<&str>, width: usize) -> String {
+    let name = text::fit(name, width);
+    match behind {
+        Some(behind) => format!("{name}\n{}", text::fit(&format!("({behind})"), width)),
+        None => name,
     }
 }
 
@@ -99,9 +110,9 @@ fn others_width(header: &[&str], rows: &[Vec<String>]) -> usize {
 }
 
 /// `and 37 aligned, 2 unknown`.
-fn folded(rest: &[&AuditedWorkload]) -> String {
+fn folded(rest: &[(&AuditedWorkload, Option<String>)]) -> String {
     let mut counts: BTreeMap<Reverse<u8>, (usize, Verdict)> = BTreeMap::new();
-    for workload in rest {
+    for (workload, _) in rest {
         counts.entry(Reverse(words::rank(workload.verdict))).or_insert((0, workload.verdict)).0 += 1;
     }
     let counts: Vec<String> =
