@@ -119,6 +119,7 @@ fn report() -> TickReport {
         runtime: None,
         demotion: BTreeMap::new(),
         changes: None,
+        entries: Vec::new(),
         decision: Decision::default(),
         rebalanced: None,
         outcomes: Vec::new(),

@@ -11,6 +11,7 @@
 //! they are given up.
 
 use std::{
+    collections::BTreeSet,
     io::{self, Write},
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -239,6 +240,7 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<Ended, RunError>
     // It switches off what it watches by.
     if let Some(pages) = daemon.pages.take() {
         stop.request();
+        pages.thread().unpark();
         drop(pages.join());
     }
     Ok(Ended { result, daemon, _orders: orders })
@@ -253,6 +255,8 @@ struct Daemon {
     settled: bool,
     /// The latest line could not be printed, and that was said.
     is_mute: bool,
+    /// What was complained of in the latest turn.
+    complaints: BTreeSet<String>,
     /// Who moves cold pages.
     pages: Option<JoinHandle<()>>,
     /// Its file goes when the daemon ends.
@@ -329,7 +333,17 @@ impl Daemon {
             Supervisor::absent()
         });
         let rest = Rest::new(host, &layout);
-        Ok(Self { engine, latest, supervisor, rest, settled: false, is_mute: false, pages, _socket: socket })
+        Ok(Self {
+            engine,
+            latest,
+            supervisor,
+            rest,
+            settled: false,
+            is_mute: false,
+            complaints: BTreeSet::new(),
+            pages,
+            _socket: socket,
+        })
     }
 
     fn turn(
@@ -413,9 +427,12 @@ impl Daemon {
         };
         self.engine.note_duration(begin.elapsed().as_secs_f64());
         self.settled = self.engine.is_settled(&report);
-        for complaint in report.complaints() {
+        let complaints = BTreeSet::from_iter(report.complaints());
+        // A fault that lasts, as a full disk, is said once.
+        for complaint in complaints.difference(&self.complaints) {
             tracing::warn!("{complaint}");
         }
+        self.complaints = complaints;
         for write in report.foreign_writes() {
             tracing::info!("{write}");
         }

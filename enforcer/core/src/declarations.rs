@@ -7,6 +7,9 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::{
     owner::{Facts, KnownContainer},
     policy::{PodNames, Policy, Standing, Subject, WorkloadRule},
@@ -22,6 +25,18 @@ pub struct Declarations(BTreeMap<CgroupPath, Declared>);
 struct Declared {
     position: usize,
     enforce: bool,
+}
+
+/// An entry of the policy, and whom it is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// What people call it.
+    pub name: String,
+    /// Are those placed? Else they are left alone.
+    pub enforce: bool,
+    /// Whom it is about; nobody where nothing of it runs.
+    pub workloads: Vec<CgroupPath>,
 }
 
 impl Declarations {
@@ -46,6 +61,22 @@ impl Declarations {
     pub fn rule<'p>(&self, policy: &'p Policy, cgroup: &CgroupPath) -> Option<(usize, &'p WorkloadRule)> {
         let position = self.0.get(cgroup)?.position;
         Some((position, policy.workloads.get(position)?))
+    }
+
+    /// All entries of that policy, in its order.
+    pub fn entries(&self, policy: &Policy) -> Vec<Entry> {
+        let entry = |rule: &WorkloadRule| Entry {
+            name: rule.name.clone(),
+            enforce: rule.enforce,
+            workloads: Vec::new(),
+        };
+        let mut entries: Vec<Entry> = policy.workloads.iter().map(entry).collect();
+        for (cgroup, declared) in &self.0 {
+            if let Some(entry) = entries.get_mut(declared.position) {
+                entry.workloads.push(cgroup.clone());
+            }
+        }
+        entries
     }
 
     /// Is it declared, and to be placed?

@@ -81,6 +81,12 @@ impl Gate {
         was
     }
 
+    /// Has a pause come to its own end since this was last asked?
+    pub fn ended(&self) -> bool {
+        let now = Instant::now();
+        self.0.send_if_modified(|passage| passage.pause.take_if(|pause| !pause.holds(now)).is_some())
+    }
+
     /// The pause that holds now.
     pub fn paused(&self) -> Option<Paused> {
         let now = Instant::now();
@@ -145,8 +151,13 @@ mod tests {
         gate.close(Some(Duration::from_millis(20)));
         assert!(gate.enter().is_none());
         std::thread::sleep(Duration::from_millis(25));
-        assert_eq!((gate.paused(), gate.open(), gate.enter().is_some()), (None, false, true));
+        assert_eq!((gate.paused(), gate.enter().is_some()), (None, true));
+        assert_eq!((gate.ended(), gate.ended(), gate.open()), (true, false, false), "told once");
+        gate.close(Some(Duration::from_millis(1)));
+        std::thread::sleep(Duration::from_millis(5));
+        assert_eq!((gate.open(), gate.ended()), (false, false), "somebody has opened it, and knows");
         gate.close(Some(Duration::MAX));
+        assert!(!gate.ended());
         assert_eq!(gate.paused().unwrap().left_seconds, None);
         gate.stay_closed(Duration::from_millis(1), Some(Duration::from_mins(1)));
         assert_eq!(gate.paused().unwrap().left_seconds, Some(60));

@@ -277,6 +277,9 @@ impl Engine {
     /// cgroup that may be declared.
     pub fn look(&mut self) -> bool {
         self.source.drain();
+        if self.gate.ended() {
+            tracing::warn!("no longer paused: the time that was asked for is over");
+        }
         let policy = &self.policy;
         // Who is never placed by turns is not watched for.
         let appeared = self.writes()
@@ -307,7 +310,6 @@ impl Engine {
         degraded.extend(of_machine.iter().cloned());
         let inventory = &Arc::clone(inventory);
         degraded.extend(self.missing());
-        degraded.extend(self.look_beside());
 
         let model = Model::new(&inventory.machine, &workloads, &sample, self.before.as_ref());
         let begins = |facts: &Facts| self.recording.begin(facts);
@@ -387,6 +389,7 @@ impl Engine {
             runtime: self.placed.take_report(),
             demotion: self.demotion.report(),
             changes: sample.changes.clone(),
+            entries: declarations.entries(&self.policy),
             decision,
             rebalanced,
             outcomes: applied.outcomes,
@@ -440,15 +443,8 @@ impl Engine {
     }
 
     /// Sees who else writes cpusets; returns what could not be seen of them.
-    fn look_beside(&mut self) -> Vec<Degraded> {
-        let others = self.source.others();
-        let degraded = others.degraded.clone();
-        self.placed.beside(others);
-        degraded
-    }
-
-    /// What its parts cannot do just now as they should.
-    fn missing(&self) -> Vec<Degraded> {
+    /// What its parts cannot do just now as they should, and what cannot be seen of others who write cpusets.
+    fn missing(&mut self) -> Vec<Degraded> {
         let mut missing: Vec<Degraded> =
             self.actuator.as_ref().and_then(|actuator| actuator.degraded()).into_iter().collect();
         missing.extend(self.placed.degraded());
@@ -457,6 +453,9 @@ impl Engine {
         missing.extend(self.recording.degraded());
         missing.extend(self.widening.as_ref().and_then(Widening::degraded));
         missing.extend(self.standing.iter().cloned());
+        let others = self.source.others();
+        missing.extend(others.degraded.iter().cloned());
+        self.placed.beside(others);
         missing
     }
 
@@ -635,7 +634,10 @@ impl Engine {
         }
         let Applied { outcomes, unfinished } = applied;
         self.history.partitions.note(decision, outcomes);
-        self.totals.drift.add(self.history.drift.note(decision, outcomes, unfinished, now_ns));
+        for (cgroup, fate) in self.history.drift.note(decision, outcomes, unfinished, now_ns) {
+            drift::tell(&cgroup, fate);
+            self.totals.drift.count(fate);
+        }
         self.source.keep_watch(&drift::kept(decision));
     }
 }

@@ -44,10 +44,23 @@ pub struct Explanation {
     /// Its processes now; `null` where they cannot be listed, as of one that has ended.
     #[serde(default)]
     pub processes: Option<Processes>,
+    /// The entry of the configuration that is about it; `null` where none is, or it has ended.
+    #[serde(default)]
+    pub declared: Option<DeclaredBy>,
     /// Oldest first.
     pub decisions: Vec<DecisionRecord>,
     /// Older decisions that are no longer remembered.
     pub forgotten: u64,
+}
+
+/// An entry of the configuration that is about a workload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeclaredBy {
+    /// Its name.
+    pub entry: String,
+    /// Is the workload placed? Else it is left alone.
+    pub enforce: bool,
 }
 
 /// Processes of a workload.
@@ -207,7 +220,7 @@ impl DecisionState {
 
 /// For people: newest first, as a log is asked.
 pub fn render(explanation: &Explanation, style: Style) -> String {
-    let Explanation { now_unix_ms, workload, processes, decisions, forgotten, .. } = explanation;
+    let Explanation { now_unix_ms, workload, processes, declared, decisions, forgotten, .. } = explanation;
     let mut out = style.paint(Tone::Heading, text::escape(&workload.name)).to_string();
     let cgroup = workload.cgroup.as_ref().map(|path| format!("cgroup {path}"));
     let id = workload.container_id.as_ref().map(|id| format!("container {id}"));
@@ -224,10 +237,8 @@ pub fn render(explanation: &Explanation, style: Style) -> String {
     }
     match (decisions.len(), forgotten) {
         (0, _) => {
-            let why =
-                "Nothing was decided about it: no [[workload]] declares it and no runtime announced it.";
             out.push('\n');
-            text::wrap(&mut out, why, style.width, "", "");
+            text::wrap(&mut out, &undecided(declared.as_ref()), style.width, "", "");
         }
         (_, 0) => {}
         (_, forgotten) => {
@@ -235,6 +246,23 @@ pub fn render(explanation: &Explanation, style: Style) -> String {
         }
     }
     out
+}
+
+/// Why there is no decision.
+fn undecided(declared: Option<&DeclaredBy>) -> String {
+    match declared {
+        None => {
+            "Nothing was decided about it: no [[workload]] declares it and no runtime announced it.".into()
+        }
+        Some(DeclaredBy { entry, enforce: false }) => {
+            format!(
+                "Nothing is decided about it: [[workload]] {entry:?} has it left alone (enforce = false)."
+            )
+        }
+        Some(DeclaredBy { entry, .. }) => {
+            format!("Nothing was decided about it yet: [[workload]] {entry:?} declares it.")
+        }
+    }
 }
 
 fn decision(out: &mut String, record: &DecisionRecord, now: u64, style: Style) {
@@ -361,12 +389,20 @@ mod tests {
                 ended: false,
             },
             processes,
+            declared: None,
             decisions: Vec::new(),
             forgotten: 0,
         };
         let shown = |processes| render(&explanation(processes), Style { width: 60, colour: false });
         assert!(shown(Some(Processes::of(vec![7]))).contains("  cgroup /a\n  processes 7\n"));
         assert!(!shown(None).contains("processes"));
+        let declared = |enforce| DeclaredBy { entry: "db".into(), enforce };
+        let shown_as = |declared| {
+            render(&Explanation { declared, ..explanation(None) }, Style { width: 200, colour: false })
+        };
+        assert!(shown_as(None).contains("no [[workload]] declares it"));
+        assert!(shown_as(Some(declared(false))).contains("\"db\" has it left alone (enforce = false)"));
+        assert!(shown_as(Some(declared(true))).contains("yet: [[workload]] \"db\" declares it"));
         assert!(shown(Some(many)).lines().all(|line| line.len() <= 60));
     }
 }

@@ -28,6 +28,9 @@ const NAME_WIDTH: usize = 44;
 /// Columns of lists of CPUs and nodes.
 const LIST_WIDTH: usize = 24;
 
+/// Entries without a match that are named.
+const UNMATCHED: usize = 5;
+
 /// How the daemon fares.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -93,6 +96,9 @@ pub struct LatestTurn {
     pub brake: Option<BrakeUse>,
     /// All workloads that it sees, by verdict.
     pub summary: Summary,
+    /// Names of `[[workload]]` entries that match nothing that runs.
+    #[serde(default)]
+    pub unmatched: Vec<String>,
     /// What is missing.
     pub degraded: Vec<Degraded>,
 }
@@ -162,6 +168,9 @@ pub fn render(status: &StatusReport, style: Style) -> String {
         }
         let verdicts = units::verdicts(&turn.summary);
         line("Workloads", &format!("{} seen: {verdicts}", turn.summary.total));
+        if !turn.unmatched.is_empty() {
+            line("Unmatched", &unmatched(&turn.unmatched));
+        }
     }
     if status.workloads.is_empty() {
         out.push_str("\nNone of them is placed or corrected by this daemon.\n");
@@ -202,6 +211,14 @@ fn turns(turn: &LatestTurn) -> String {
         said.push_str("; the configuration on disk is not good, the one before it counts");
     }
     said
+}
+
+/// The first few, and how many there are besides.
+fn unmatched(names: &[String]) -> String {
+    let (shown, more) = names.split_at(names.len().min(UNMATCHED));
+    let shown = shown.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    format!("[[workload]] {shown}{more}: nothing that runs matches")
 }
 
 fn brake(used: &BrakeUse) -> String {
@@ -273,6 +290,14 @@ mod tests {
     }
 
     #[test]
+    fn entries_that_match_nothing_are_named_up_to_a_bound() {
+        let names = |count: usize| (0..count).map(|number| format!("e{number}")).collect::<Vec<_>>();
+        assert_eq!(unmatched(&names(1)), "[[workload]] \"e0\": nothing that runs matches");
+        let many = unmatched(&names(20_000));
+        assert!(many.ends_with("\"e4\" and 19995 more: nothing that runs matches"), "{many}");
+    }
+
+    #[test]
     fn what_was_added_is_listed_with_why_it_is_kept() {
         let one = |keeps: Option<&str>| WidenedWorkload {
             cgroup: CgroupPath::new("/a"),
@@ -292,6 +317,7 @@ mod tests {
             widened: Vec::new(),
             brake: None,
             summary: Summary::default(),
+            unmatched: Vec::new(),
             degraded: Vec::new(),
         };
         let shown = |widened, brake| {

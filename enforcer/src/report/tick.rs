@@ -7,6 +7,7 @@ use enforcer_core::{
     audit::{Audit, AuditedWorkload, Verdict},
     call_times::CallTimes,
     decide::{Decision, DriftCounts, RefusalCause},
+    declarations::Entry,
     id::NodeId,
     model::Activity,
     plan::{Action, Outcome, OutcomeResult},
@@ -80,6 +81,8 @@ pub struct TickReport {
     /// Cpusets that others wrote and memory policies that were set since the turn before; `None` where nothing
     /// tells.
     pub changes: Option<Changes>,
+    /// The entries of the configuration, and whom they are about.
+    pub entries: Vec<Entry>,
     /// What shall be done.
     pub decision: Decision,
     /// Better places for workloads that run; `None` where nobody has asked for that.

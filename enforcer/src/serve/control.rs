@@ -5,7 +5,7 @@
 //! and is checked here, for each request.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     process,
     sync::Arc,
     time::{Duration, Instant},
@@ -19,7 +19,12 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use enforcer_core::{place::UNPLACED, policy::Mode, workload::Origin};
+use enforcer_core::{
+    declarations::Entry,
+    place::UNPLACED,
+    policy::Mode,
+    workload::{CgroupPath, Origin},
+};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
@@ -39,7 +44,7 @@ use crate::{
     kernel::clock,
     log_level::LogLevel,
     report::{
-        decision::{DecisionState, EXPLANATION_SCHEMA_VERSION, Explanation, Processes, Subject},
+        decision::{DecisionState, DeclaredBy, EXPLANATION_SCHEMA_VERSION, Explanation, Processes, Subject},
         status::{LatestTurn, ManagedWorkload, Paused, STATUS_SCHEMA_VERSION, StatusReport},
         widening::WideningReport,
     },
@@ -231,6 +236,7 @@ impl Control {
                     widened: turn.widening.as_ref().map(WideningReport::workloads).unwrap_or_default(),
                     brake: turn.widening.as_ref().and_then(|widening| widening.brake.clone()),
                     summary: turn.audit.summary.clone(),
+                    unmatched: unmatched(&turn.entries),
                     degraded: turn.audit.degraded.clone(),
                 }
             }),
@@ -244,9 +250,14 @@ impl Control {
             subject: one.subject.clone(),
             rule: one.records.back().and_then(|record| record.considered.asked.rule.clone()),
         };
+        let latest = self.latest.borrow().clone();
+        let entries = latest.as_ref().map_or(&[][..], |turn| &turn.entries);
+        let entry_of: BTreeMap<&CgroupPath, &Entry> = entries
+            .iter()
+            .flat_map(|entry| entry.workloads.iter().map(move |cgroup| (cgroup, entry)))
+            .collect();
         let decided: BTreeSet<_> = all.iter().filter_map(|one| one.subject.cgroup.clone()).collect();
         let mut candidates: Vec<Known> = all.iter().map(known).collect();
-        let latest = self.latest.borrow().clone();
         let seen = latest.iter().flat_map(|turn| &turn.audit.workloads);
         candidates.extend(
             seen.filter(|one| {
@@ -258,25 +269,46 @@ impl Control {
                     _ => None,
                 };
                 let (name, cgroup) = (one.name.clone(), Some(one.cgroup.clone()));
-                Known { subject: Subject { name, cgroup, container_id, ended: false }, rule: None }
+                let rule = entry_of.get(&one.cgroup).map(|entry| entry.name.clone());
+                Known { subject: Subject { name, cgroup, container_id, ended: false }, rule }
             }),
         );
-        let at = find(wanted, &candidates)?;
+        let at = find(wanted, &candidates).map_err(|problem| match problem.code {
+            ProblemCode::UnknownWorkload => about_nobody(wanted, entries).unwrap_or(problem),
+            _ => problem,
+        })?;
         let (records, forgotten) = if at < all.len() {
             let one = all.swap_remove(at);
             (one.records.iter().map(|record| (**record).clone()).collect(), one.forgotten)
         } else {
             (Vec::new(), 0)
         };
+        let workload = candidates.swap_remove(at).subject;
+        let entry = workload.cgroup.as_ref().and_then(|cgroup| entry_of.get(cgroup));
+        let declared =
+            entry.map(|Entry { name, enforce, .. }| DeclaredBy { entry: name.clone(), enforce: *enforce });
         Ok(Explanation {
             schema_version: EXPLANATION_SCHEMA_VERSION,
             now_unix_ms: unix_ms(),
-            workload: candidates.swap_remove(at).subject,
+            workload,
             processes: None,
+            declared,
             decisions: records,
             forgotten,
         })
     }
+}
+
+/// Names of entries that are about nobody.
+fn unmatched(entries: &[Entry]) -> Vec<String> {
+    entries.iter().filter(|entry| entry.workloads.is_empty()).map(|entry| entry.name.clone()).collect()
+}
+
+/// What there is to say of an entry that is meant, and that nothing which runs is declared by.
+fn about_nobody(wanted: &str, entries: &[Entry]) -> Option<Problem> {
+    entries.iter().find(|entry| entry.name == wanted && entry.workloads.is_empty())?;
+    let message = format!("[[workload]] {wanted:?} matches nothing that runs now");
+    Some(Problem { code: ProblemCode::UnknownWorkload, message, candidates: Vec::new() })
 }
 
 /// A workload by the latest decision about it alone, and by what it has since then or before.

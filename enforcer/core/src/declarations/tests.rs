@@ -28,6 +28,19 @@ fn a_process_counts_by_its_name_and_a_thread_does_not() {
 }
 
 #[test]
+fn an_entry_that_is_about_nobody_is_an_entry_too() {
+    let scene = scene()
+        .workload("/a", "0-7", "0-1")
+        .workload("/b", "0-7", "0-1")
+        .declares("cgroup = '/*'\nenforce = false")
+        .declares("cgroup = '/none'\ncpus = 1");
+    let entries = scene.declarations().entries(&scene.policy);
+    let told = |entry: &Entry| (entry.enforce, entry.workloads.iter().map(ToString::to_string).collect());
+    let told: Vec<(bool, Vec<String>)> = entries.iter().map(told).collect();
+    assert_eq!(told, [(false, vec!["/a".into(), "/b".into()]), (true, Vec::new())]);
+}
+
+#[test]
 fn a_container_has_the_names_that_its_runtime_told() {
     let path = "/kubepods/podweb/id";
     let mut scene =

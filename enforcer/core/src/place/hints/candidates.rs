@@ -97,7 +97,7 @@ fn because(question: &Question<'_>, mask: Mask, taken: Option<Merged>) -> String
         _ if !lacking.is_empty() => format!("too little {}", listed(&lacking)),
         _ if !wider.is_empty() => format!("{} would need fewer nodes if empty", listed(&wider)),
         Some(Merged { mask: Some(chosen), .. }) => compared(question, mask, chosen),
-        _ => "not asked for".to_owned(),
+        _ => "no resource prefers it to another".to_owned(),
     }
 }
 
