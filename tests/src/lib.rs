@@ -16,6 +16,7 @@ pub mod cgroup;
 pub mod check;
 pub mod containerd;
 pub mod cri;
+pub mod go_between;
 pub mod hog;
 pub mod http;
 pub mod ids;

@@ -59,6 +59,11 @@ fn story(checks: &mut Checks) -> Result<()> {
     daemon.metrics_after_ticks(SETTLED)?;
     let containers = daemon.value("numa_enforcer_nri_containers")?;
     checks.equal("containers that the daemon knows", Some(200.0), containers);
+    let longest = daemon.value("numa_enforcer_nri_deciding_longest_seconds")?;
+    checks.note(
+        "milliseconds of the longest decision about a container",
+        &longest.map(|seconds| seconds * 1e3),
+    );
     let taken = turns(checks, &daemon, TURNS, "percent of one CPU, with every turn")?;
     checks.above("turns meanwhile", f64::from(TURNS / 2), Some(taken));
     answers(checks, &daemon)?;

@@ -9,6 +9,7 @@ mod churn;
 mod cold_start;
 mod cold_start_ready;
 mod correct;
+mod cut;
 mod deadlock;
 mod degrade;
 mod drift;
@@ -269,6 +270,11 @@ pub const ALL: &[Scenario] = &[
         needs_containerd: true,
         only_by_name: true,
         ..long("node-full-disk", pods::TOPOLOGY, "", full_disk::of_the_journal)
+    },
+    Scenario {
+        needs_containerd: true,
+        only_by_name: true,
+        ..long("node-cut", pods::TOPOLOGY, "", cut::while_it_tells)
     },
     systemd("systemd-placement", service::keeps_its_place),
     systemd("systemd-unit", unit::as_shipped),

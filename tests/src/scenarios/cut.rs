@@ -1,0 +1,96 @@
+//! The connection to a container runtime is cut while it tells what there is, and containers die as soon as they run.
+
+use anyhow::{Context as _, Result};
+
+use super::pods::{CONFIG, END, LIMIT, MEBIBYTES, TOPOLOGY, alone, connected, cpus, node_of, plan, told};
+use crate::{
+    check::Checks,
+    containerd::{Containerd, NRI},
+    cri::{Amounts, Container, Pod, Program},
+    go_between::GoBetween,
+    product::Daemon,
+    topology::Topology,
+    wait,
+};
+
+/// Where the daemon is told that the runtime is.
+const SOCKET: &str = "/run/between.sock";
+/// Containers that die at once, one after another: more than the node has CPUs for.
+const DYING: usize = 6;
+/// What these run.
+const ENDS: Program<'static> = Program { command: &["true"], environment: &[], folder: None };
+
+/// Nobody is forgotten of whom only half was told, and who died has left nothing behind.
+pub(super) fn while_it_tells(checks: &mut Checks) -> Result<()> {
+    told(checks, story)
+}
+
+fn story(checks: &mut Checks) -> Result<()> {
+    let machine = Topology::load(TOPOLOGY)?;
+    let two = Amounts::guaranteed(2, MEBIBYTES);
+    let (containerd, cri) = Containerd::start()?;
+    let (_pod_a, a) = alone(&cri, "a", &two)?;
+    let (_pod_s, sharing) = alone(&cri, "sharing", &Amounts::burstable(500, MEBIBYTES))?;
+    let nothing = (String::new(), String::new());
+    checks.equal("the cpuset of a before there is a daemon", nothing, a.cgroup.cpuset()?);
+
+    let between = GoBetween::start(SOCKET, NRI)?;
+    let config = CONFIG.replacen("[nri]\n", &format!("[nri]\nsocket = \"{SOCKET}\"\n"), 1);
+    let daemon = Daemon::start_with("enforce", &config)?;
+    connected(&daemon)?;
+    checks.equal("connections that were cut", 1, between.cuts());
+    checks.above("connections", 1.0, Some(f64::from(between.connections())));
+    is_right(checks, "after the cut", &a, &sharing, &machine)?;
+    checks.equal("containers that the daemon knows", Some(2.0), known(&daemon)?);
+
+    let before = a.cgroup.cpuset()?;
+    for number in 0..DYING {
+        let name = format!("dying-{number}");
+        let pod = Pod::run(&cri, &plan(&name, &two))?;
+        let container = pod.start_of("main", &two, &ENDS)?;
+        // Every other one is still there, dead, when the daemon looks.
+        if number % 2 == 0 {
+            daemon.metrics_after_ticks(2)?;
+        }
+        drop(container);
+        pod.remove()?;
+    }
+    let forgotten =
+        wait::until("who died is forgotten", LIMIT, || Ok((known(&daemon)? == Some(2.0)).then_some(())));
+    checks.holds("the daemon knows only who is there", forgotten.is_ok(), known(&daemon)?);
+    checks.equal("the cpuset of a, who lived", before, a.cgroup.cpuset()?);
+    is_right(checks, "after all died", &a, &sharing, &machine)?;
+
+    // There is room for as many as if there had been nobody.
+    let (_pod_b, b) = alone(&cri, "b", &two)?;
+    let (_pod_c, c) = alone(&cri, "c", &two)?;
+    for (name, one) in [("b", &b), ("c", &c)] {
+        let own = one.first_look()?.cpus;
+        let alone = own.len() == 2 && node_of(&own, &machine)?.is_some() && own.is_disjoint(&cpus(&a)?);
+        checks.holds(format!("{name} has two CPUs of one node from the beginning"), alone, &own);
+    }
+    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    containerd.stop()
+}
+
+/// Who asked for CPUs has two of one node, and the other one has none of these.
+fn is_right(
+    checks: &mut Checks,
+    when: &str,
+    alone: &Container,
+    sharing: &Container,
+    machine: &Topology,
+) -> Result<()> {
+    let right = wait::until("everybody has what it should", LIMIT, || {
+        let (own, shared) = (cpus(alone)?, cpus(sharing)?);
+        let has_a_place = own.len() == 2 && node_of(&own, machine)?.is_some();
+        Ok((has_a_place && own.is_disjoint(&shared) && !shared.is_empty()).then_some(()))
+    });
+    let seen = (cpus(alone)?, cpus(sharing)?);
+    checks.holds(format!("everybody has what it should {when}"), right.is_ok(), seen);
+    Ok(())
+}
+
+fn known(daemon: &Daemon) -> Result<Option<f64>> {
+    daemon.value("numa_enforcer_nri_containers").context("containers that the daemon knows")
+}
