@@ -1,18 +1,22 @@
-//! Audits that the tests of reports make: a small one to read, and one as large as promised.
+//! Audits and turns that the tests of reports make: a small audit to read, and one as large as promised.
 
 use std::collections::BTreeMap;
 
 use enforcer_core::{
     audit::{AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Flow, Host, Summary, Tool, TrafficMap, Verdict},
+    decide::Decision,
     degraded::Degraded,
     finding::{Evidence, Finding, Rule, Severity},
     id::NodeId,
-    model::{Traffic, TrafficSource},
+    model::{Activity, Traffic, TrafficSource},
+    policy::Mode,
     rebalance::{Cpus, Figures, LeftAs, Move, REBALANCE_SCHEMA_VERSION, RebalanceReport},
     sample::{HostSettings, NodeBytes},
     topology::{Device, DeviceClass, MemoryKind, Topology, synth::Machine},
     workload::{CgroupPath, Origin, QosClass},
 };
+
+use super::tick::{TICK_SCHEMA_VERSION, TickReport, Totals};
 
 /// An audit of these workloads and findings.
 pub(super) fn audit(topology: Topology, workloads: Vec<AuditedWorkload>, findings: Vec<Finding>) -> Audit {
@@ -44,6 +48,34 @@ pub(super) fn audit(topology: Topology, workloads: Vec<AuditedWorkload>, finding
         workloads,
         traffic_map: None,
         findings,
+    }
+}
+
+/// A turn that saw this and did nothing.
+pub(crate) fn turn(audit: Audit) -> TickReport {
+    TickReport {
+        schema_version: TICK_SCHEMA_VERSION,
+        mode: Mode::Enforce,
+        paused: None,
+        begun_ns: 0,
+        audit,
+        nodes: BTreeMap::new(),
+        activity: Activity::default(),
+        pods: BTreeMap::new(),
+        events: None,
+        counters: BTreeMap::new(),
+        kernel_side: None,
+        pressure: None,
+        widening: None,
+        other_page_moves: None,
+        runtime: None,
+        demotion: BTreeMap::new(),
+        changes: None,
+        entries: Vec::new(),
+        decision: Decision::default(),
+        rebalanced: None,
+        outcomes: Vec::new(),
+        totals: Totals::default(),
     }
 }
 
@@ -98,7 +130,7 @@ pub(super) fn finding(workload: &mut AuditedWorkload, rule: Rule, severity: Seve
 }
 
 /// Two sockets and CXL memory; four workloads, of which one is misaligned and one unknown; traffic.
-pub(super) fn small() -> Audit {
+pub(crate) fn small() -> Audit {
     let mut machine = Machine::new()
         .sockets(2)
         .cores(4)

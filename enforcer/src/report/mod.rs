@@ -10,7 +10,7 @@ pub mod counters;
 pub mod decision;
 pub mod demotion;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 mod grouped;
 pub mod json;
 pub mod junit;

@@ -20,6 +20,7 @@ use axum::{
     routing::{get, post},
 };
 use enforcer_core::{
+    decide::RefusalCause,
     declarations::Entry,
     place::UNPLACED,
     policy::Mode,
@@ -315,7 +316,9 @@ fn about_nobody(wanted: &str, entries: &[Entry]) -> Option<Problem> {
 fn managed(one: Remembered) -> Option<ManagedWorkload> {
     let own = one.records.iter().rev().find(|record| record.state != DecisionState::Changed);
     let latest = own.or(one.records.back())?;
-    let placement = one.records.iter().rev().find_map(|record| record.considered.placement.clone());
+    let given = one.records.iter().rev().find_map(|record| record.considered.placement.clone());
+    // It has what somebody else has set.
+    let placement = given.filter(|_| latest.cause != Some(RefusalCause::Drift));
     // In place is also who runs on what is left, because it has no place.
     let left_over = placement.as_ref().is_some_and(|given| given.engine == UNPLACED);
     let state = match latest.state {

@@ -5,12 +5,10 @@ use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 use enforcer_core::{
     audit::{AUDIT_SCHEMA_VERSION, Audit, AuditedWorkload, Host, Summary, Tool, Verdict},
     call_times::CallTimes,
-    decide::Decision,
     degraded::Degraded,
     id::NodeId,
     memory_policy::PolicyMode,
-    model::{Activity, Traffic, TrafficSource},
-    policy::Mode,
+    model::{Traffic, TrafficSource},
     rebalance::RebalanceReport,
     sample::{
         BalancerSteps, CpusetFile, EventCounts, HardwareAccesses, HintFaults, HostSettings, KernelSide,
@@ -28,8 +26,9 @@ use super::*;
 use crate::report::{
     counters::Counters,
     demotion::{LatestRound, TierMoves},
+    fixture,
     runtime::{Deciding, RuntimeLink, RuntimeReport},
-    tick::{PodNames, Rebalanced, TICK_SCHEMA_VERSION, Totals},
+    tick::{PodNames, Rebalanced, Totals},
     widening::{BrakeUse, WideningReport},
 };
 
@@ -66,32 +65,14 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
     };
     let node = NodeSample { mem_total_bytes: Some(1 << 30), ..NodeSample::default() };
     TickReport {
-        pods: BTreeMap::new(),
-        schema_version: TICK_SCHEMA_VERSION,
-        mode: Mode::Enforce,
-        paused: None,
-        begun_ns: 0,
-        audit,
         nodes: BTreeMap::from([(NodeId(33), node)]),
-        activity: Activity::default(),
         events: Some(EventCounts { told: 5, ring_full: 2, ..EventCounts::default() }),
-        counters: BTreeMap::new(),
-        kernel_side: None,
-        pressure: None,
-        widening: None,
-        other_page_moves: None,
-        runtime: None,
-        demotion: BTreeMap::new(),
-        changes: None,
-        entries: Vec::new(),
-        decision: Decision::default(),
-        rebalanced: None,
-        outcomes: Vec::new(),
         totals: Totals {
             ticks: 7,
             actions: BTreeMap::from([("set-cpus", BTreeMap::from([("applied", 2)]))]),
             ..Totals::default()
         },
+        ..fixture::turn(audit)
     }
 }
 

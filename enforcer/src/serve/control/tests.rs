@@ -21,7 +21,11 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::{
-    report::decision::{DecisionRecord, DecisionState},
+    report::{
+        decision::{DecisionRecord, DecisionState},
+        fixture,
+        tick::TickReport,
+    },
     serve::{Endpoints, socket::ControlSocket},
 };
 
@@ -109,6 +113,50 @@ fn a_daemon_says_how_it_fares_before_its_first_turn() {
     assert_eq!((&report["logLevel"], &report["pid"]), (&json!("info"), &json!(process::id())));
     assert_eq!(report["workloads"][0]["state"], "corrected");
     assert_eq!(report["workloads"][0]["workload"]["cgroup"], "/shop/orders");
+}
+
+#[test]
+fn entries_that_are_about_nobody_or_leave_alone_are_told() {
+    let mut rig = rig();
+    let audit = fixture::small();
+    let left = audit.workloads[0].cgroup.clone();
+    let entry = |name: &str, workloads| Entry { name: name.into(), enforce: false, workloads };
+    let entries = vec![entry("absent", Vec::new()), entry("left", vec![left.clone()])];
+    rig.control.latest = watch::channel(Some(Arc::new(TickReport { entries, ..fixture::turn(audit) }))).1;
+    assert_eq!(rig.control.status().latest.unwrap().unmatched, ["absent"]);
+    let problem = rig.control.explain("absent").unwrap_err();
+    assert_eq!(problem.message, "[[workload]] \"absent\" matches nothing that runs now");
+    for name in [left.as_str(), "left"] {
+        let told = rig.control.explain(name).unwrap();
+        assert_eq!(told.declared, Some(DeclaredBy { entry: "left".into(), enforce: false }), "{name}");
+        assert_eq!(told.workload.cgroup.as_ref(), Some(&left));
+    }
+}
+
+#[test]
+fn who_is_left_to_drift_is_not_shown_with_what_it_was_given() {
+    let rig = rig();
+    let noted = |cause, state| {
+        let given = json!({
+            "name": "a", "kind": "app", "engine": "hints", "policy": "restricted", "class": "shared",
+            "cpus": "0", "pinnedCpus": true, "exclusiveCpus": "", "sharedCpus": "0",
+            "mems": "0", "pinnedMems": true, "memoryByNode": {}, "devices": {}, "reason": "",
+        });
+        let given = serde_json::from_value(given).unwrap();
+        let considered = Considered { placement: Some(given), ..Considered::default() };
+        let record = DecisionRecord { cause, considered, ..crate::engine::decisions::entry("turn", state) };
+        let subject = Subject {
+            name: "a".into(),
+            cgroup: Some(CgroupPath::new("/a")),
+            container_id: None,
+            ended: false,
+        };
+        rig.control.decisions.note(subject, record);
+        rig.control.status().workloads.remove(0).placement.is_some()
+    };
+    assert!(noted(None, DecisionState::InPlace));
+    assert!(!noted(Some(RefusalCause::Drift), DecisionState::Refused));
+    assert!(noted(None, DecisionState::Corrected));
 }
 
 #[test]
