@@ -50,7 +50,7 @@ const SLACK_KIB: u64 = 256;
 const LIMIT: Duration = Duration::from_mins(3);
 
 const WATCHED: &str = "numa_enforcer_kernel_side_cgroups_watched";
-const MEMORY: &str = "numa_enforcer_workload_memory_bytes";
+const WORKLOAD: &str = "numa_enforcer_workload_info";
 const LOST: &str = "numa_enforcer_kernel_side_lost_total";
 
 /// A batch of cgroups, until it is removed.
@@ -111,7 +111,7 @@ pub(super) fn forgotten(checks: &mut Checks) -> Result<()> {
         wait::until(&format!("batch {number} is watched, and its processes are workloads"), LIMIT, || {
             let now = daemon.metrics_after_ticks(0)?;
             let all = watched(&now) >= at_first + f64::from(HEIRS + WORKLOADS);
-            Ok((all && batch.workloads.iter().all(|(cgroup, _)| now.has(MEMORY, cgroup))).then_some(()))
+            Ok((all && batch.workloads.iter().all(|(cgroup, _)| now.has(WORKLOAD, cgroup))).then_some(()))
         })?;
         batch.remove()?;
         memory.push(memory::anonymous_kib(daemon.pid())?);
