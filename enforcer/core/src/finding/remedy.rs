@@ -28,7 +28,23 @@ pub(super) fn realign(subject: &Subject<'_>) -> String {
     if cpus.is_none() && has_mems == Some(&mems) {
         return move_pages(subject, &mems);
     }
-    set_cpuset(subject.files(), &subject.workload.cgroup, cpus.as_ref(), &mems)
+    let cgroup = &subject.workload.cgroup;
+    match &subject.workload.origin {
+        // systemd forgets what others write at its next reload, and has no cpuset on v1.
+        Origin::Unit { unit }
+            if !subject.files().pages_stay()
+                && cgroup.relative().rsplit('/').next() == Some(unit.as_str()) =>
+        {
+            set_property(unit, cpus.as_ref(), &mems)
+        }
+        _ => set_cpuset(subject.files(), cgroup, cpus.as_ref(), &mems),
+    }
+}
+
+/// Has systemd put a unit where it is given, until the next start of the machine.
+fn set_property(unit: &str, cpus: Option<&CpuSet>, mems: &NodeSet) -> String {
+    let cpus = cpus.map_or_else(String::new, |cpus| format!(" AllowedCPUs={cpus}"));
+    format!("systemctl set-property --runtime {} AllowedMemoryNodes={mems}{cpus}", quote(unit))
 }
 
 /// Writes what the owner of a cpuset gave: nothing else does, where the owner only compares with what it wrote last.

@@ -9,6 +9,7 @@ use crate::{
     sample::PolicyExtent,
     scene::Scene,
     topology::{MemoryKind, synth::Machine},
+    workload::Origin,
 };
 
 /// CPUs 0-3 on node 0, 4-7 on node 1, and a CXL node 2 beside node 1.
@@ -248,6 +249,18 @@ fn the_remedy_brings_cpus_and_memory_together() {
     behind.machine.nodes[0].mem_total_bytes = Some(64 << 20);
     let remedy = "for pid in $(cat /sys/fs/cgroup/a/cgroup.procs); do migratepages $pid 0 1; done";
     assert_eq!(behind.findings()[0].remedy, remedy);
+}
+
+#[test]
+fn a_unit_is_put_where_it_belongs_by_systemd() {
+    let unit = |name: &str| {
+        let mut scene = host().workload("/system.slice/db.service", "0-3", "1");
+        scene.workloads[0].origin = Origin::Unit { unit: name.into() };
+        scene.findings()[0].remedy.clone()
+    };
+    assert_eq!(unit("db.service"), "systemctl set-property --runtime db.service AllowedMemoryNodes=0");
+    // A cgroup below that of its unit.
+    assert!(unit("other.service").starts_with("echo 0 > /sys/fs/cgroup/system.slice/db.service/"));
 }
 
 #[test]
