@@ -10,7 +10,7 @@ use enforcer_core::{
 
 use super::{
     family::{Family, Scrape},
-    label::bounded,
+    label::shown,
     values,
 };
 use crate::report::tick::TickReport;
@@ -26,7 +26,7 @@ pub(super) const INFO: Family = Family::gauge(
 pub(super) fn put(label: &str, workload: &AuditedWorkload, report: &TickReport, scrape: &mut Scrape) {
     let pod = report.pods.get(&workload.cgroup);
     let [namespace, pod, container] = pod
-        .map(|names| [&names.namespace, &names.pod, &names.container].map(|name| bounded(name)))
+        .map(|names| [&names.namespace, &names.pod, &names.container].map(|name| shown(name)))
         .unwrap_or_default();
     let qos = match &workload.origin {
         Origin::Pod { qos: QosClass::Guaranteed, .. } => "guaranteed",
@@ -38,7 +38,7 @@ pub(super) fn put(label: &str, workload: &AuditedWorkload, report: &TickReport, 
     let considered = report.decision.considered.get(&workload.cgroup);
     let placement = considered.and_then(|one| one.placement.as_ref());
     let policy = placement.map_or("", |given| given.policy.as_str());
-    let cgroup = &*bounded(workload.cgroup.as_str());
+    let cgroup = &*shown(workload.cgroup.as_str());
     let labels = [label, cgroup, &*namespace, &*pod, &*container, qos, owner, policy];
     scrape.put(&INFO, &labels, Some(1.0));
 }

@@ -14,11 +14,16 @@ use std::{
 
 use enforcer_core::{
     audit::AuditedWorkload,
-    workload::{CgroupPath, Origin},
+    workload::{CgroupPath, Origin, printable},
 };
 
 /// Longest value in bytes.
 pub(super) const LONGEST: usize = 512;
+
+/// The same of a text that a container chose: what would disturb a terminal is escaped.
+pub(super) fn shown(value: &str) -> String {
+    bounded(&printable(value)).into_owned()
+}
 
 /// The value itself, or its beginning and a hash of all of it.
 pub(super) fn bounded(value: &str) -> Cow<'_, str> {
@@ -93,6 +98,7 @@ mod tests {
         assert_ne!(bounded(&long("1")), bounded(&long("2")));
         assert_eq!(bounded(&long("1")), bounded(&long("1")));
         assert_eq!(bounded(&"a".repeat(LONGEST)), "a".repeat(LONGEST));
+        assert_eq!(shown("/a\u{1b}[31m<\"b"), "/a\\u{1b}[31m<\"b", "quotes are the encoder's business");
         assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c, "the published value");
     }
 

@@ -31,7 +31,7 @@ textfile collector of node_exporter. Alerts, recording rules and dashboards are 
 | `..._container_*` with namespace, pod and container on every series | `workload_*` by `workload`, because most workloads have no pod; join `workload_info` for the names, the cgroup, the owner and the policy |
 | one remote ratio | two, which are never mixed: `workload_remote_residency_ratio`, where pages are, and `workload_remote_traffic_ratio`, what is accessed |
 | access samples by pair of nodes | `memory_accesses_total` by node of the CPU, local or remote: the counters of a CPU do not tell which remote node it was |
-| `..._aligned` by dimension | `workload_aligned`, of CPUs and memory alone; what is wrong with it is in the findings of `/report.json` |
+| `..._aligned` by dimension | `workload_aligned`, the verdict on it; what is wrong with it is in the findings of `/report.json`, under `audit` |
 | migrated bytes by pair of nodes | `page_moves_total` and `other_page_moves_total` by cause, in pages, which the kernel counts whoever moves them |
 | rebalance decisions and reverts | `rebalance_moves_total` by `outcome` |
 | errors of enforcement by operation | `actions_total` by `action` and `result` |

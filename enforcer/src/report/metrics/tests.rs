@@ -270,7 +270,7 @@ fn hostile_names_stay_inside_their_quotes() {
     let ticks: Vec<_> =
         series(&text).into_iter().filter(|line| line.starts_with("numa_enforcer_ticks_total")).collect();
     assert_eq!(ticks, ["numa_enforcer_ticks_total 7"]);
-    assert!(text.contains(r#"cgroup="/a\"} 1\nnuma_enforcer_ticks_total 99\\""#), "{text}");
+    assert!(text.contains(r#"cgroup="/a\"} 1\\nnuma_enforcer_ticks_total 99\\""#), "{text}");
 }
 
 #[test]

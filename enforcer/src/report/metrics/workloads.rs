@@ -50,7 +50,7 @@ const TRAFFIC_SAMPLES: Family = Family::gauge(
 const ALIGNED: Family = Family::gauge(
     "workload_aligned",
     &["workload"],
-    "1 when the workload's CPUs and memory are on the same NUMA nodes.",
+    "The verdict on the workload: 1 aligned, 0 partial or misaligned; nothing while it is unknown.",
 );
 const OMITTED: Family = Family::gauge(
     "workloads_omitted",
