@@ -247,16 +247,19 @@ impl Control {
 
     fn explain(&self, wanted: &str) -> Result<Explanation, Problem> {
         let mut all = self.decisions.all();
-        let known = |one: &Remembered| Known {
-            subject: one.subject.clone(),
-            rule: one.records.back().and_then(|record| record.considered.asked.rule.clone()),
-        };
         let latest = self.latest.borrow().clone();
         let entries = latest.as_ref().map_or(&[][..], |turn| &turn.entries);
         let entry_of: BTreeMap<&CgroupPath, &Entry> = entries
             .iter()
             .flat_map(|entry| entry.workloads.iter().map(move |cgroup| (cgroup, entry)))
             .collect();
+        let name_of = |cgroup: &CgroupPath| entry_of.get(cgroup).map(|entry| entry.name.clone());
+        let known = |one: &Remembered| {
+            // Who has ended is in no entry's list.
+            let decided_by = || one.records.back()?.considered.asked.rule.clone();
+            let rule = one.subject.cgroup.as_ref().and_then(name_of).or_else(decided_by);
+            Known { subject: one.subject.clone(), rule }
+        };
         let decided: BTreeSet<_> = all.iter().filter_map(|one| one.subject.cgroup.clone()).collect();
         let mut candidates: Vec<Known> = all.iter().map(known).collect();
         let seen = latest.iter().flat_map(|turn| &turn.audit.workloads);
@@ -270,7 +273,7 @@ impl Control {
                     _ => None,
                 };
                 let (name, cgroup) = (one.name.clone(), Some(one.cgroup.clone()));
-                let rule = entry_of.get(&one.cgroup).map(|entry| entry.name.clone());
+                let rule = name_of(&one.cgroup);
                 Known { subject: Subject { name, cgroup, container_id, ended: false }, rule }
             }),
         );

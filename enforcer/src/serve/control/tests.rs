@@ -131,6 +131,10 @@ fn entries_that_are_about_nobody_or_leave_alone_are_told() {
         assert_eq!(told.declared, Some(DeclaredBy { entry: "left".into(), enforce: false }), "{name}");
         assert_eq!(told.workload.cgroup.as_ref(), Some(&left));
     }
+    // Refused, before it was asked what for.
+    let subject = Subject { name: "x".into(), cgroup: Some(left.clone()), container_id: None, ended: false };
+    rig.control.decisions.note(subject, crate::engine::decisions::entry("turn", DecisionState::Refused));
+    assert_eq!(rig.control.explain("left").unwrap().decisions.len(), 1);
 }
 
 #[test]
