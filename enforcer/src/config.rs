@@ -106,6 +106,15 @@ fn invalid(path: &Path, text: &str, span: Option<Range<usize>>, problem: &str) -
 
 /// A key that is not known by the one that was probably meant, where there is one.
 fn suggesting(problem: &str) -> Cow<'_, str> {
+    // Likewise (`visit_map` where a list is expected, and the name that it has for the types of numbers).
+    if problem == "invalid type: map, expected a sequence" {
+        return Cow::Borrowed(
+            "one of several is expected, which is written with two brackets, as in `[[workload]]`",
+        );
+    }
+    if let Some(before) = problem.strip_suffix(", expected a nonzero u32") {
+        return Cow::Owned(format!("{before}, expected a whole number above zero"));
+    }
     // As serde words it (`unknown_field` and `unknown_variant` of its `de::Error`).
     let meant = problem.split_once(", expected").and_then(|(unknown, expected)| {
         let wrong = unknown.strip_prefix("unknown ")?.split('`').nth(1)?;
@@ -138,6 +147,14 @@ mod tests {
             ("intervall = \"5s\"\n", "c.toml:1:1: unknown field `intervall`; did you mean `interval`?"),
             ("mode = \"Enforce\"\n", "c.toml:1:8: unknown variant `Enforce`; did you mean `enforce`?"),
             ("[sample]\nx = 1\n", "c.toml:2:1: unknown field `x`, expected"),
+            (
+                "[workload]\nname = \"a\"\n",
+                "c.toml:1:1: one of several is expected, which is written with two brackets",
+            ),
+            (
+                "[[workload]]\nname = \"a\"\ncgroup = \"/a\"\ncpus = \"8\"\n",
+                "c.toml:4:8: invalid type: string \"8\", expected a whole number above zero",
+            ),
             ("interval = 5\n", "c.toml:1:12: invalid type: integer `5`, expected a length of time in quotes"),
             (
                 "[metrics]\nlisten = \"0.0.0.0\"\n",

@@ -73,6 +73,7 @@ fn what_is_no_whole_recording_says_where() {
     fs::write(&file, &whole[..whole.len() - 1]).unwrap();
     let ended = replay(&file, &[]);
     assert_eq!(ended.code, Some(2), "nothing was compared: {}", ended.stdout);
+    assert!(ended.stdout.contains("0 turns, nothing was compared"), "{}", ended.stdout);
     assert!(ended.stderr.contains("turns.rec: no turn is whole"), "{}", ended.stderr);
     assert!(ended.stdout.contains("in the middle of a turn, at byte 12"), "{}", ended.stdout);
 

@@ -123,6 +123,7 @@ fn summary(report: &ReplayReport) -> String {
         said.push(format!("{} not recorded", recording.dropped));
     }
     said.push(match (report.different, report.other_policy) {
+        _ if recording.turns == 0 => "nothing was compared".into(),
         (0, false) => "all come out as recorded".into(),
         (0, true) => "the other policy decides the same".into(),
         (different, false) => format!("{different} come out differently"),

@@ -33,6 +33,9 @@ pub(crate) fn compile(text: &str, settings: impl Fn(&mut GlobBuilder<'_>)) -> Re
     Ok(glob.compile_matcher())
 }
 
+/// Where people see the tree.
+const MOUNTED: &str = "/sys/fs/cgroup";
+
 /// A compiled glob; two are equal when their texts are.
 #[derive(Clone)]
 pub struct CgroupGlob(GlobMatcher);
@@ -64,6 +67,10 @@ impl FromStr for CgroupGlob {
         let refused = |problem: String| GlobError { glob: text.chars().take(80).collect(), problem };
         if !text.starts_with('/') {
             return Err(refused("it must start with `/`, the root of the cgroup tree".into()));
+        }
+        // systemd and the kernel keep no cgroup of that name there.
+        if text.strip_prefix(MOUNTED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+            return Err(refused(format!("`/` is the root of the cgroup tree, so leave `{MOUNTED}` out")));
         }
         let settings = |builder: &mut GlobBuilder<'_>| {
             builder.literal_separator(true);
@@ -143,7 +150,7 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_a_glob_and_names_it() {
-        for glob in ["", "redis", "/[", "/{a", "/a]b[", "*"] {
+        for glob in ["", "redis", "/[", "/{a", "/a]b[", "*", "/sys/fs/cgroup", "/sys/fs/cgroup/a.slice/**"] {
             let error = glob.parse::<CgroupGlob>().unwrap_err().to_string();
             assert!(error.contains(&format!("`{glob}`")), "{error}");
         }
