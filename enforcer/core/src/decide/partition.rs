@@ -164,7 +164,7 @@ pub(super) fn frame(inputs: &Inputs<'_>, decision: &mut Decision) {
     living(inputs).for_each(|(cgroup, cpus)| need(cgroup, &cpus));
     let changed: BTreeSet<&CgroupPath> =
         decision.plan.steps.iter().map(|step| step.action.cgroup()).collect();
-    let mut begin = Vec::new();
+    let (mut narrow, mut begin) = (Vec::new(), Vec::new());
     for (cgroup, wanted) in &decision.partitions {
         let refusal = || inputs.history.partitions.refusal(cgroup);
         // Whatever was refused above: one that lives, lives.
@@ -175,13 +175,16 @@ pub(super) fn frame(inputs: &Inputs<'_>, decision: &mut Decision) {
         }
         need(cgroup, &wanted.cpus);
         let seen = inputs.sample.cgroups.get(cgroup);
-        let in_place = !changed.contains(cgroup)
+        let in_effect = !changed.contains(cgroup)
             && seen.is_some_and(|seen| seen.cpus_effective.as_ref() == Some(&wanted.cpus));
-        let state = seen.and_then(|seen| seen.partition.as_ref());
-        if in_place
-            && state.is_some_and(|state| !state.is(wanted.kind))
-            && allowed_above(inputs, cgroup, wanted)
-        {
+        let set = seen.and_then(|seen| seen.cpus.as_ref());
+        let begins = seen.and_then(|seen| seen.partition.as_ref()).is_some_and(|it| !it.is(wanted.kind));
+        if !in_effect || !begins {
+            continue;
+        }
+        if set.is_some_and(|set| *set != wanted.cpus) {
+            narrow.extend(narrowed(inputs, cgroup, wanted));
+        } else if allowed_above(inputs, cgroup, wanted) {
             begin.push(Step {
                 reason: format!("CPUs {} are its own, and declared to be nobody else's", wanted.cpus),
                 action: Action::SetPartition { cgroup: cgroup.clone(), kind: wanted.kind },
@@ -190,11 +193,24 @@ pub(super) fn frame(inputs: &Inputs<'_>, decision: &mut Decision) {
     }
     let mut steps = ended;
     steps.append(&mut decision.plan.steps);
+    steps.append(&mut narrow);
     let (above, added) = exclusive_above(inputs, &needed);
     steps.extend(above);
     decision.added_above = added;
     steps.append(&mut begin);
     decision.plan.steps = steps;
+}
+
+/// Its cpuset names CPUs that are another partition's for now, which is how the rest came to be just what it is to have:
+/// a partition would name them too.
+fn narrowed(
+    inputs: &Inputs<'_>,
+    cgroup: &CgroupPath,
+    wanted: &WantedPartition,
+) -> impl Iterator<Item = Step> {
+    let reason = format!("its cpuset names more than the CPUs {} that are to be nobody else's", wanted.cpus);
+    let action = Action::SetCpus { cgroup: cgroup.clone(), cpus: wanted.cpus.clone() };
+    end_before(inputs, cgroup).into_iter().chain([Step { reason, action }])
 }
 
 /// What each cgroup above must have for which partitions below it.

@@ -99,7 +99,8 @@ impl Host {
         for (path, set) in &self.set {
             let others = living.iter().filter(|one| *one != path);
             let left = others.fold(set.clone(), |left, one| left.difference(&self.set[one]));
-            self.scene.now.cgroups.get_mut(path).unwrap().cpus_effective = Some(left);
+            let seen = self.scene.now.cgroups.get_mut(path).unwrap();
+            (seen.cpus, seen.cpus_effective) = (Some(set.clone()), Some(left));
         }
         let seen = &self.scene.now.cgroups;
         let set = |path: &CgroupPath| seen[path].cpus_exclusive.as_ref().is_some_and(|cpus| !cpus.is_empty());
@@ -189,6 +190,23 @@ fn what_somebody_else_has_set_of_the_workload_itself_is_left() {
     let mut allocations = Allocations::default();
     assert_eq!(host.turn(&mut allocations), ["/pods exclusive 0-1"]);
     assert_eq!(host.turn(&mut allocations), ["/pods/a isolated"]);
+    assert_eq!(host.turn(&mut allocations), [""; 0]);
+}
+
+#[test]
+fn it_does_not_begin_with_cpus_that_its_cpuset_names_and_another_partition_has() {
+    let mut host = Host::new(host(&[("/pods/a", "0-1", 2), ("/pods/b", "1-2", 1)]));
+    let pods = CgroupPath::new("/pods");
+    host.scene.now.cgroups.get_mut(&pods).unwrap().cpus_exclusive = "0-1".parse().ok();
+    host.scene.partitioned.exclusive.insert(pods);
+    let a = CgroupPath::new("/pods/a");
+    host.scene.now.cgroups.get_mut(&a).unwrap().partition =
+        Some(PartitionState { kind: Partition::Isolated, invalid: None });
+    host.scene.partitioned.begun.insert(a);
+    host.settle();
+    let mut allocations = Allocations::default();
+    assert_eq!(host.turn(&mut allocations), ["/pods/b cpus 2", "/pods exclusive 0-2"]);
+    assert_eq!(host.turn(&mut allocations), ["/pods/b isolated"]);
     assert_eq!(host.turn(&mut allocations), [""; 0]);
 }
 
