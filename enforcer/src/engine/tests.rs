@@ -1,6 +1,7 @@
 //! Ticks over a host that is data, with writes that go to a fixture tree.
 
 mod recording;
+mod steady;
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
