@@ -98,6 +98,7 @@ fn report() -> TickReport {
         audit: Audit {
             schema_version: AUDIT_SCHEMA_VERSION,
             tool: Tool { name: "numa-enforcer".to_owned(), version: "0.0.0".to_owned() },
+            taken_at: None,
             host: Host::default(),
             degraded: Vec::new(),
             topology: Machine::new().sockets(8).build(),

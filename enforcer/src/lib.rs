@@ -19,3 +19,4 @@ pub mod serve;
 pub mod signals;
 pub mod supervisor;
 pub mod wait;
+mod wall_clock;

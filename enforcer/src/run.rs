@@ -70,6 +70,7 @@ use crate::{
     signals::{GRACE, Order, Signals},
     supervisor::Supervisor,
     wait::{Due, Waiting, Wake},
+    wall_clock,
 };
 
 /// Time between two looks at what the eBPF programs tell one by one: they wake nobody, and what nobody takes
@@ -563,7 +564,7 @@ fn exposure(engine: &mut Engine, policy: &Policy) -> Exposure {
 /// Goes on with a pause that the daemon before this one was told of. Where it cannot be told whether there is one, who may
 /// write is paused.
 fn stay_paused(gate: &Gate, record: &PauseRecord, mode: Mode) {
-    let now = crate::engine::decisions::unix_ms();
+    let now = wall_clock::unix_ms();
     match record.read() {
         Ok(None) => {}
         Ok(Some(pause)) => {

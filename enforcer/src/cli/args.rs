@@ -7,6 +7,7 @@
 mod control;
 mod plan;
 mod replay;
+mod rule;
 mod top;
 
 use std::{
@@ -28,6 +29,7 @@ pub use self::{
     control::{Explain, Level, LogLevel, Pause, Resume, Socket, Status},
     plan::Plan,
     replay::Replay,
+    rule::RuleParser,
     top::{SortBy, Top},
 };
 
@@ -244,7 +246,7 @@ pub struct Audit {
     /// Say what a finding means, and look at nothing.
     ///
     /// By its id, or by the code of its rule.
-    #[arg(long, value_name = "ID", exclusive = true)]
+    #[arg(long, value_name = "ID", exclusive = true, value_parser = RuleParser, hide_possible_values = true)]
     pub explain: Option<Rule>,
     /// Exit with 1 when a finding is at least so severe.
     #[arg(long, value_enum, value_name = "SEVERITY", default_value = "warning")]

@@ -30,6 +30,7 @@ use crate::{
     host::HostRoot,
     report::{json, junit, metrics, page, rule_text, sarif, status::StatusReport, table},
     serve::api,
+    wall_clock,
 };
 
 /// What an audit does.
@@ -88,6 +89,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         .then(|| what_if::moves(policy, &inventory, &seen, &model, &declarations, &owners));
     let inputs = AuditInputs {
         tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
+        taken_at: (!options.host.captured).then(wall_clock::utc_now),
         host: seen.host,
         topology: inventory.machine,
         workloads: &seen.workloads,

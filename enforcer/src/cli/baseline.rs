@@ -2,7 +2,7 @@
 //!
 //! Bounded, because it is read whole. A file that is no such audit is wrong usage, one that cannot be read is not.
 
-use std::{fs::File, io, path::Path};
+use std::{fmt::Display, fs::File, io, path::Path};
 
 use enforcer_core::audit::Baseline;
 
@@ -15,7 +15,11 @@ const LIMIT: u64 = 1 << 28;
 /// What the audit in `path` has found.
 pub(super) fn read(path: &Path) -> anyhow::Result<Baseline> {
     let read = || -> io::Result<String> { host::written_text(host::read_within(File::open(path)?, LIMIT)?) };
-    let text = read().map_err(failed("reading", path))?;
-    let refused = |error| UsageError(format!("{}: is no audit in JSON: {error}", path.display()));
-    Ok(serde_json::from_str(&text).map_err(refused)?)
+    let refused =
+        |error: &dyn Display| UsageError(format!("{}: is no audit in JSON: {error}", path.display()));
+    let text = match read() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(refused(&error).into()),
+        text => text.map_err(failed("reading", path))?,
+    };
+    Ok(serde_json::from_str(&text).map_err(|error| refused(&error))?)
 }

@@ -68,9 +68,10 @@ impl From<Exit> for ExitCode {
 #[error("{0}")]
 pub struct UsageError(pub String);
 
-/// A configuration that is not valid is a usage error; one that cannot be read is not.
+/// A configuration that is not valid is a usage error, as is one that is no text; one that cannot be read is not.
 pub(super) fn of_config(error: ConfigError) -> anyhow::Error {
     match error {
+        ConfigError::Read { ref cause, .. } if is_no_text(cause) => UsageError(error.to_string()).into(),
         ConfigError::Read { .. } => error.into(),
         ConfigError::Invalid { .. } | ConfigError::NotHere { .. } => {
             let excerpt = error.excerpt().map(|lines| format!("\n{lines}")).unwrap_or_default();
@@ -82,6 +83,7 @@ pub(super) fn of_config(error: ConfigError) -> anyhow::Error {
 /// The same of manifests, devices and steps.
 pub(super) fn of_input(error: InputError) -> anyhow::Error {
     match error {
+        InputError::Read { ref cause, .. } if is_no_text(cause) => UsageError(error.to_string()).into(),
         InputError::Read { .. } => error.into(),
         InputError::Invalid { .. } => {
             let excerpt = error.excerpt().map(|lines| format!("\n{lines}")).unwrap_or_default();
@@ -90,13 +92,21 @@ pub(super) fn of_input(error: InputError) -> anyhow::Error {
     }
 }
 
+/// It was read, and is no UTF-8.
+fn is_no_text(cause: &io::Error) -> bool {
+    cause.kind() == io::ErrorKind::InvalidData
+}
+
 /// Prints what clap has to say and gives its exit code: help and version are a success.
 pub(super) fn of_clap(error: &clap::Error) -> Exit {
-    // Nobody is left to tell when this fails.
-    let _ = error.print();
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Ok,
-        _ => Exit::Usage,
+    let printed = error.print();
+    match (error.kind(), printed) {
+        (ErrorKind::DisplayHelp | ErrorKind::DisplayVersion, Err(error)) => {
+            of_error(&anyhow::Error::new(error).context("printing"))
+        }
+        (ErrorKind::DisplayHelp | ErrorKind::DisplayVersion, Ok(())) => Exit::Ok,
+        // Nobody is left to tell when this has failed.
+        (_, _) => Exit::Usage,
     }
 }
 

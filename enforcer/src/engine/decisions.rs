@@ -11,7 +11,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use enforcer_core::{
@@ -21,7 +20,10 @@ use enforcer_core::{
     workload::{CgroupPath, Origin, Workload},
 };
 
-use crate::report::decision::{DecisionRecord, DecisionState, Subject};
+use crate::{
+    report::decision::{DecisionRecord, DecisionState, Subject},
+    wall_clock::unix_ms,
+};
 
 /// Entries of one workload.
 const EACH: usize = 32;
@@ -171,12 +173,6 @@ pub fn subject(workload: &Workload) -> Subject {
         _ => None,
     };
     Subject { name: workload.name.clone(), cgroup: Some(workload.cgroup.clone()), container_id, ended: false }
-}
-
-/// Milliseconds since 1970, of a clock that may step.
-pub fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn bounded(mut record: DecisionRecord) -> DecisionRecord {

@@ -73,6 +73,7 @@ use crate::{
         tick::{TICK_SCHEMA_VERSION, TickReport, Totals},
         widening::WideningReport,
     },
+    wall_clock,
 };
 
 /// Ticks between two readings of the topology: hotplug is rare, and reading it takes many files.
@@ -410,6 +411,7 @@ impl Engine {
     ) -> Audit {
         Audit::new(AuditInputs {
             tool: Tool { name: "numa-enforcer".into(), version: env!("CARGO_PKG_VERSION").into() },
+            taken_at: Some(wall_clock::utc_now()),
             host: self.host.clone(),
             topology: machine.clone(),
             workloads,

@@ -2,7 +2,7 @@
 
 use std::{process, time::Duration};
 
-use super::decisions::{Decisions, unix_ms};
+use super::decisions::Decisions;
 use crate::{
     kernel::clock,
     report::{
@@ -10,6 +10,7 @@ use crate::{
         tick::TickReport,
         top::{Action, TOP_SCHEMA_VERSION, TopReport, Turn},
     },
+    wall_clock::unix_ms,
 };
 
 /// As of now; the turn is `None` before the first one is over.

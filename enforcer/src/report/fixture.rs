@@ -24,6 +24,7 @@ pub(super) fn audit(topology: Topology, workloads: Vec<AuditedWorkload>, finding
     Audit {
         schema_version: AUDIT_SCHEMA_VERSION,
         tool: Tool { name: "numa-enforcer".into(), version: "0.1.0".into() },
+        taken_at: Some("2026-01-31T12:00:00Z".into()),
         host: Host {
             hostname: Some("db-7".into()),
             kernel: Some("6.12.107-cloud-amd64".into()),

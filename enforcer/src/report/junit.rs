@@ -29,7 +29,7 @@ pub fn render(audit: &Audit, fail_on: Severity) -> String {
     let report = html! {
         testsuites name=(name) tests=(tests) failures=(failed) errors="0" {
             testsuite name=(shown(audit.host.hostname.as_deref().unwrap_or("this host"))) tests=(tests)
-                failures=(failed) errors="0" skipped=(skipped) {
+                failures=(failed) errors="0" skipped=(skipped) timestamp=[taken_at(audit)] {
                 @for case in &cases { (case.render()) }
                 @if !audit.degraded.is_empty() {
                     system-err {
@@ -42,6 +42,11 @@ pub fn render(audit: &Audit, fail_on: Severity) -> String {
         }
     };
     format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", report.into_string())
+}
+
+/// Readers of the format want it without a zone.
+fn taken_at(audit: &Audit) -> Option<&str> {
+    audit.taken_at.as_deref().map(|at| at.trim_end_matches('Z'))
 }
 
 /// One per workload; and one per object that has findings and is none of the workloads.

@@ -87,11 +87,15 @@ fn invocation(audit: &Audit) -> Value {
             json!({ "level": "warning", "message": { "text": text::escape(&text) } })
         })
         .collect();
-    json!({
+    let mut invocation = json!({
         "executionSuccessful": true,
         "exitCode": audit.summary.exit_code,
         "toolExecutionNotifications": unseen,
-    })
+    });
+    if let Some(at) = &audit.taken_at {
+        invocation["endTimeUtc"] = json!(at);
+    }
+    invocation
 }
 
 fn found(finding: &Finding) -> Found {
@@ -132,7 +136,7 @@ mod tests {
         ("driver", &["name"], &["semanticVersion", "rules"]),
         ("rule", &["id"], &["shortDescription", "fullDescription", "help"]),
         ("description", &["text"], &["markdown"]),
-        ("invocation", &["executionSuccessful"], &["exitCode", "toolExecutionNotifications"]),
+        ("invocation", &["executionSuccessful"], &["exitCode", "toolExecutionNotifications", "endTimeUtc"]),
         ("notification", &["message"], &["level"]),
         (
             "result",
@@ -202,7 +206,11 @@ mod tests {
         insta::assert_json_snapshot!("sarif", &log["runs"][0]["results"]);
         let rules = log["runs"][0]["tool"]["driver"]["rules"].as_array().unwrap();
         assert_eq!(rules.len(), Rule::ALL.len());
-        assert_eq!(log["runs"][0]["invocations"][0]["exitCode"], 1);
+        let invocation = &log["runs"][0]["invocations"][0];
+        assert_eq!(
+            (&invocation["exitCode"], &invocation["endTimeUtc"]),
+            (&json!(1), &json!("2026-01-31T12:00:00Z"))
+        );
         let nothing = fixture::audit(enforcer_core::topology::Topology::default(), Vec::new(), Vec::new());
         assert_eq!(
             valid(&nothing)["runs"][0]["results"],

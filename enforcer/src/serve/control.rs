@@ -36,11 +36,7 @@ use super::{
 };
 use crate::{
     enforce::journal::{PauseRecord, RecordedPause},
-    engine::{
-        Decisions, Gate,
-        decisions::{Remembered, unix_ms},
-        top_report,
-    },
+    engine::{Decisions, Gate, decisions::Remembered, top_report},
     host::{cgroup::ControllerRoot, processes::processes_in},
     kernel::clock,
     log_level::LogLevel,
@@ -49,6 +45,7 @@ use crate::{
         status::{LatestTurn, ManagedWorkload, Paused, STATUS_SCHEMA_VERSION, StatusReport},
         widening::WideningReport,
     },
+    wall_clock::unix_ms,
 };
 
 /// Largest body of a request.

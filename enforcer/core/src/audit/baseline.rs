@@ -3,8 +3,8 @@
 //! A finding is known when the earlier audit had one of the same id that was at least as severe: what got worse is new.
 //! Verdicts of workloads are not touched by it, because a workload that was misaligned before still is.
 //!
-//! Read from the JSON of an audit, of which nothing but the findings matters: one of another version of the program
-//! may have other fields.
+//! Read from the JSON of an audit, or of a daemon's turn with the audit in it, of which nothing but the findings matters:
+//! one of another version of the program may have other fields.
 
 use std::collections::BTreeMap;
 
@@ -37,6 +37,15 @@ impl FromIterator<(String, Severity)> for Baseline {
     }
 }
 
+/// An audit, or what has one in it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    audit: Option<Earlier>,
+    schema_version: Option<u32>,
+    findings: Option<Vec<Found>>,
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Earlier {
@@ -52,7 +61,15 @@ struct Found {
 
 impl<'de> Deserialize<'de> for Baseline {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let earlier = Earlier::deserialize(from)?;
+        let Written { audit, schema_version, findings } = Written::deserialize(from)?;
+        let on_its_own = || {
+            let missing = de::Error::missing_field;
+            Ok(Earlier {
+                schema_version: schema_version.ok_or_else(|| missing("schemaVersion"))?,
+                findings: findings.ok_or_else(|| missing("findings"))?,
+            })
+        };
+        let earlier = audit.map_or_else(on_its_own, Ok)?;
         if earlier.schema_version != AUDIT_SCHEMA_VERSION {
             let found = earlier.schema_version;
             return Err(de::Error::custom(format!(
@@ -78,6 +95,26 @@ mod tests {
             evidence: Vec::new(),
             impact: String::new(),
             remedy: String::new(),
+        }
+    }
+
+    #[test]
+    fn an_audit_is_read_alone_and_out_of_a_turn() {
+        let audit =
+            r#"{"schemaVersion": 1, "findings": [{"id": "drift:/a", "severity": "warning", "rule": 7}]}"#;
+        let turn = format!(r#"{{"schemaVersion": 99, "audit": {audit}}}"#);
+        for text in [audit, &turn] {
+            let read: Baseline = serde_json::from_str(text).unwrap();
+            assert!(read.knows(&finding("drift:/a", Severity::Warning)), "{text}");
+        }
+        for (text, why) in [
+            (r#"{"findings": []}"#, "schemaVersion"),
+            (r#"{"schemaVersion": 1}"#, "findings"),
+            (r#"{"schemaVersion": 2, "findings": []}"#, "another version"),
+            (r#"{"schemaVersion": 1, "audit": {"schemaVersion": 2, "findings": []}}"#, "another version"),
+        ] {
+            let error = serde_json::from_str::<Baseline>(text).unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
         }
     }
 

@@ -42,6 +42,9 @@ pub struct Audit {
     pub schema_version: u32,
     /// Who wrote it.
     pub tool: Tool,
+    /// When it looked, by RFC 3339 in UTC; absent for a captured tree, which does not say of when it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_at: Option<String>,
     /// Where.
     pub host: Host,
     /// What could not be seen.

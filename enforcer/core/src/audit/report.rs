@@ -28,6 +28,8 @@ const EXIT_UNKNOWN: u8 = 2;
 pub struct AuditInputs<'a> {
     /// Who writes it.
     pub tool: Tool,
+    /// When this was looked at, by RFC 3339 in UTC, where that is known.
+    pub taken_at: Option<String>,
     /// Where.
     pub host: Host,
     /// The machine.
@@ -62,6 +64,7 @@ impl Audit {
     pub fn since(baseline: &Baseline, inputs: AuditInputs<'_>) -> Self {
         let AuditInputs {
             tool,
+            taken_at,
             host,
             topology,
             workloads,
@@ -107,6 +110,7 @@ impl Audit {
         Self {
             schema_version: AUDIT_SCHEMA_VERSION,
             tool,
+            taken_at,
             host,
             degraded,
             topology,

@@ -154,6 +154,32 @@ pub enum RefusalCause {
     AboveTooNarrow,
 }
 
+impl RefusalCause {
+    /// Every cause, in order.
+    pub const ALL: [Self; 7] = [
+        Self::OneNode,
+        Self::NoPlace,
+        Self::NotSeen,
+        Self::CoolDown,
+        Self::Drift,
+        Self::OtherOwner,
+        Self::AboveTooNarrow,
+    ];
+
+    /// As in JSON and labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OneNode => "one-node",
+            Self::NoPlace => "no-place",
+            Self::NotSeen => "not-seen",
+            Self::CoolDown => "cool-down",
+            Self::Drift => "drift",
+            Self::OtherOwner => "other-owner",
+            Self::AboveTooNarrow => "above-too-narrow",
+        }
+    }
+}
+
 /// Decides what to do. `allocations` are those of the decision before, and become those of this
 /// one: workloads that are gone or no longer declared lose theirs.
 pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {

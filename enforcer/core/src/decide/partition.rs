@@ -210,7 +210,7 @@ fn narrowed(
 ) -> impl Iterator<Item = Step> {
     let reason = format!("its cpuset names more than the CPUs {} that are to be nobody else's", wanted.cpus);
     let action = Action::SetCpus { cgroup: cgroup.clone(), cpus: wanted.cpus.clone() };
-    end_before(inputs, cgroup).into_iter().chain([Step { reason, action }])
+    end_before(inputs, cgroup).into_iter().chain([Step { action, reason }])
 }
 
 /// What each cgroup above must have for which partitions below it.

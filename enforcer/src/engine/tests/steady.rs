@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeSet,
+    fmt::Write as _,
     fs,
     mem::MaybeUninit,
     os::fd::OwnedFd,
@@ -71,7 +72,7 @@ impl Quiet {
             let stat = format!("{pid} (worker) S 1 1 1 0 -1 4194304 0 0 0 0 1 2 {zeros}{index} 0\n");
             put(&format!("proc/{pid}/task/{pid}/stat"), &stat);
             put(&format!("proc/{pid}/task/{pid}/status"), &format!("Cpus_allowed_list:\t{index}\n"));
-            policy += &format!("[[workload]]\nname = \"{index}\"\ncgroup = \"/{index}\"\ncpus = 1\n");
+            writeln!(policy, "[[workload]]\nname = \"{index}\"\ncgroup = \"/{index}\"\ncpus = 1").unwrap();
         }
         let at = |name: &str| dir.path().join(name);
         let host = HostRoot { sys: at("sys"), proc: at("proc"), cgroup: at("cgroup"), captured: false };
@@ -146,7 +147,7 @@ impl Watches {
     }
 
     fn touched(self) -> Touched {
-        let mut buffer = [MaybeUninit::uninit(); 64 * 1024];
+        let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
         let mut events = Reader::new(&self.inotify, &mut buffer);
         let mut touched = Touched::default();
         while let Ok(event) = events.next() {

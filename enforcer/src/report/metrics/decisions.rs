@@ -2,6 +2,7 @@
 
 use enforcer_core::{
     audit::{Audit, AuditedWorkload},
+    decide::RefusalCause,
     finding::Severity,
     owner::Owner,
 };
@@ -21,8 +22,12 @@ const OWNERS: Family = Family::gauge(
     "Workloads by whose word counts for their cpuset; those of others are never corrected.",
 )
 .of(&[values::OWNER]);
-const REFUSED: Family =
-    Family::gauge("workloads_refused", &[], "Declared workloads that are left where they are.");
+const REFUSED: Family = Family::gauge(
+    "workloads_refused",
+    &["cause"],
+    "Workloads that are left where they are though they are not in place.",
+)
+.of(&[values::REFUSED]);
 const ACTIONS: Family = Family::counter("actions_total", &["action", "result"], "Steps of plans by result.")
     .of(&[values::ACTION, values::STEP_RESULT]);
 const PAGE_MOVE_CALLS: Family = Family::histogram(
@@ -43,7 +48,10 @@ pub(super) const ALL: &[&Family] = &[&FINDINGS, &OWNERS, &REFUSED, &ACTIONS, &PA
 /// Of a turn.
 pub(super) fn put(report: &TickReport, scrape: &mut Scrape) {
     found(&report.audit, scrape);
-    scrape.put(&REFUSED, &[], Some(count(report.decision.refused.len())));
+    for cause in RefusalCause::ALL {
+        let refused = report.decision.refused.iter().filter(|refusal| refusal.cause == cause);
+        scrape.put(&REFUSED, &[cause.as_str()], Some(count(refused.count())));
+    }
     let drift = report.totals.drift;
     for (result, count) in
         [("repaired", drift.repaired), ("failed", drift.failed), ("left-alone", drift.left_alone)]

@@ -13,7 +13,7 @@ use super::{
     label::shown,
     values,
 };
-use crate::report::tick::TickReport;
+use crate::report::tick::{PodNames, TickReport};
 
 pub(super) const INFO: Family = Family::gauge(
     "workload_info",
@@ -22,9 +22,25 @@ pub(super) const INFO: Family = Family::gauge(
 )
 .of(&[values::QOS, values::OWNER]);
 
-/// The series of a workload of this label.
+/// The series of a workload of this label in a turn.
 pub(super) fn put(label: &str, workload: &AuditedWorkload, report: &TickReport, scrape: &mut Scrape) {
-    let pod = report.pods.get(&workload.cgroup);
+    let considered = report.decision.considered.get(&workload.cgroup);
+    let placement = considered.and_then(|one| one.placement.as_ref());
+    let policy = placement.map_or("", |given| given.policy.as_str());
+    write(label, workload, (report.pods.get(&workload.cgroup), policy), scrape);
+}
+
+/// The same of a single look, which hears of no pods and gives nobody a place.
+pub(super) fn of_one_look(label: &str, workload: &AuditedWorkload, scrape: &mut Scrape) {
+    write(label, workload, (None, ""), scrape);
+}
+
+fn write(
+    label: &str,
+    workload: &AuditedWorkload,
+    (pod, policy): (Option<&PodNames>, &str),
+    scrape: &mut Scrape,
+) {
     let [namespace, pod, container] = pod
         .map(|names| [&names.namespace, &names.pod, &names.container].map(|name| shown(name)))
         .unwrap_or_default();
@@ -35,9 +51,6 @@ pub(super) fn put(label: &str, workload: &AuditedWorkload, report: &TickReport, 
         _ => "",
     };
     let owner = workload.owner.as_ref().map_or("", |ownership| ownership.owner.as_str());
-    let considered = report.decision.considered.get(&workload.cgroup);
-    let placement = considered.and_then(|one| one.placement.as_ref());
-    let policy = placement.map_or("", |given| given.policy.as_str());
     let cgroup = &*shown(workload.cgroup.as_str());
     let labels = [label, cgroup, &*namespace, &*pod, &*container, qos, owner, policy];
     scrape.put(&INFO, &labels, Some(1.0));

@@ -3,6 +3,7 @@
 //! What others choose (names, cgroups, node numbers) is not here. Where a type has the values, a test holds the list to it.
 
 use enforcer_core::{
+    decide::RefusalCause,
     memory_policy::PolicyMode,
     owner::Owner,
     policy::DemotionBackend,
@@ -32,6 +33,7 @@ pub(super) const MOVE_CAUSE: Values = ("cause", &MOVE_CAUSES);
 pub(super) const SKIP_CAUSE: Values = ("cause", &["one-node", "unsuitable", "passed"]);
 pub(super) const KILL_CAUSE: Values = ("cause", &["memory-nodes", "memory-limit"]);
 pub(super) const RELIEF_CAUSE: Values = ("cause", &["bound", "neighbour", "cold"]);
+pub(super) const REFUSED: Values = ("cause", &REFUSED_CAUSES);
 pub(super) const REFUSAL: Values = ("reason", &["strict", "memory-limit", "no-node"]);
 pub(super) const LOST: Values = ("reason", &["map-full", "unknown-cpu", "unknown-cgroup", "unwatched"]);
 pub(super) const BY: Values = ("by", &["own", "elsewhere"]);
@@ -58,6 +60,16 @@ const OWNERS: [&str; Owner::ALL.len()] = {
     let mut at = 0;
     while at < names.len() {
         names[at] = Owner::ALL[at].as_str();
+        at += 1;
+    }
+    names
+};
+
+const REFUSED_CAUSES: [&str; RefusalCause::ALL.len()] = {
+    let mut names = [""; RefusalCause::ALL.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = RefusalCause::ALL[at].as_str();
         at += 1;
     }
     names
@@ -155,6 +167,7 @@ mod tests {
             (FILE, variants::<CpusetFile>()),
             (BACKEND, variants::<DemotionBackend>()),
             (ACTION, variants::<Action>()),
+            (REFUSED, variants::<RefusalCause>()),
             (STEP_RESULT, variants::<OutcomeResult>()),
         ] {
             assert_eq!(listed.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>(), has, "{label}");

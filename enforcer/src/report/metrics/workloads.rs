@@ -94,7 +94,9 @@ pub(super) fn put(report: &TickReport, labels: &Labels<'_>, counters: bool, scra
 pub(super) fn of_one_look(audit: &Audit, scrape: &mut Scrape) {
     let labels = Labels::new(&audit.workloads);
     for workload in shown_of(audit, scrape) {
-        seen(&labels.of(&workload.cgroup), workload, scrape);
+        let label = labels.of(&workload.cgroup);
+        seen(&label, workload, scrape);
+        identity::of_one_look(&label, workload, scrape);
     }
 }
 

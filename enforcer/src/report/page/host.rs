@@ -32,6 +32,7 @@ pub(super) fn header(audit: &Audit, title: &str) -> Markup {
         @if audit.summary.known > 0 { p { (table::known(&audit.summary)) } }
         @if audit.summary.unsampled > 0 { p { (table::advice(audit.summary.unsampled)) } }
         dl.facts {
+            @if let Some(at) = &audit.taken_at { dt { "Taken" } dd { time datetime=(at) { (at) } } }
             @for (label, value) in facts {
                 dt { (label) } dd { (value.map_or_else(|| "unknown".into(), sentence)) }
             }

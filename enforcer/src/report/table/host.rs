@@ -17,8 +17,9 @@ const DISTANCES_SHOWN: usize = 8;
 pub(super) fn render(out: &mut String, audit: &Audit, style: Style) {
     let host = &audit.host;
     let unknown = || "unknown".to_owned();
+    let name = ("Host", host.hostname.clone().unwrap_or_else(unknown));
+    let taken = audit.taken_at.clone().map(|at| ("Taken", at));
     let lines = [
-        ("Host", host.hostname.clone().unwrap_or_else(unknown)),
         ("Kernel", host.kernel.clone().unwrap_or_else(unknown)),
         ("CPU", host.cpu_model.clone().unwrap_or_else(unknown)),
         ("Cgroups", host.cgroup_version.clone().unwrap_or_else(unknown)),
@@ -26,7 +27,7 @@ pub(super) fn render(out: &mut String, audit: &Audit, style: Style) {
     ];
     let set_aside = tree::set_aside(&audit.topology).join("; ");
     let set_aside = Some(("CPUs", set_aside)).filter(|(_, cpus)| !cpus.is_empty());
-    for (label, value) in lines.into_iter().chain(set_aside) {
+    for (label, value) in [name].into_iter().chain(taken).chain(lines).chain(set_aside) {
         text::wrap(out, &value, style.width, &format!("{label:<10}"), &" ".repeat(10));
     }
     heading(out, style, "NUMA nodes");
