@@ -12,7 +12,7 @@
 //!
 //! An answer is never an error: the pod would not start.
 
-use std::{collections::HashMap, path::Path, time::Instant};
+use std::{collections::HashMap, path::Path, sync::mpsc::sync_channel, thread, time::Instant};
 
 use enforcer_core::{
     owner::KnownContainer,
@@ -29,7 +29,10 @@ use super::{
 use crate::{
     discover::nri::{
         Answer, Call, Reply, Subject,
-        api::{Container, ContainerUpdate, LinuxCpu, LinuxResources, LinuxUpdate, Mount, PodSandbox},
+        api::{
+            Container, ContainerUpdate, LinuxCpu, LinuxResources, LinuxUpdate, Mount, OptionalUint,
+            PodSandbox,
+        },
         marks::known,
         request::{container_cgroup, pod_request},
     },
@@ -42,13 +45,25 @@ const EXPOSED_AT: &str = "/.numa-enforcer";
 /// `CONTAINER_STOPPED` of NRI.
 const STOPPED: i32 = 4;
 
-/// Answers calls until nobody sends any.
+/// Answers calls until nobody sends any. Whoever must make room reads it once it was told to the runtime, from another
+/// thread: the next call does not wait for files of the containers before.
 pub fn answer_calls(placed: &Placed, gate: &Gate, exposure: &Exposure, mut calls: mpsc::Receiver<Call>) {
-    while let Some(call) = calls.blocking_recv() {
-        answer(placed, gate, exposure, call);
-        // Whoever must make room reads it once it was told to the runtime.
-        exposure.refresh(placed);
-    }
+    thread::scope(|scope| {
+        let (wake, woken) = sync_channel(1);
+        let refresh = move || exposure.refresh_when_woken(placed, &woken);
+        let spawn = || thread::Builder::new().name("exposure".into()).spawn_scoped(scope, refresh);
+        if let Some(Err(error)) = exposure.is_wanted().then(spawn) {
+            tracing::warn!(
+                "containers read what changed for them after the next turn: starting a thread: {error}"
+            );
+        }
+        while let Some(call) = calls.blocking_recv() {
+            answer(placed, gate, exposure, call);
+            // Where it was woken already, or nothing is exposed, there is nothing to do.
+            let _ = wake.try_send(());
+        }
+        drop(wake);
+    });
 }
 
 fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
@@ -91,6 +106,7 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
         }
         Call::Create { subject, reply } => {
             let mut new = announced(&subject.pod, &subject.container);
+            let has = shares(&subject.container);
             let who = known(&subject.pod, &subject.container);
             state.name(&mut new, who.clone());
             let settled = state.settle("create", |containers, node| containers.create(node, &new));
@@ -102,16 +118,26 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             drop(state);
             let mounts = exposure.begin(placed, &new.id).map(|dir| mount(&dir));
             let mut state = placed.lock();
-            let answer = answer_of(&state, None, mounts, settled);
+            let mut answer = answer_of(&state, None, mounts, settled);
+            if let Some(adjust) = &mut answer.adjust {
+                share(adjust, state.shares(&new.id), has);
+            }
             send(&mut state, arrived, "create", reply, answer);
         }
         Call::Update { subject, wanted, reply } => {
             let id = subject.container.id.clone();
+            let has = wanted.cpu.as_ref().and_then(|cpu| cpu.shares).map(|shares| shares.value);
+            let has = has.or_else(|| shares(&subject.container));
             let settled = update(&mut state, *subject, wanted);
             // The runtime would write the cpuset that it has stored, so it is told every time.
             let own = state.cpuset(&id).unwrap_or_default();
             state.tells([&id].into_iter());
-            let answer = answer_of(&state, Some((id, own)), None, settled);
+            let mut answer = answer_of(&state, Some((id.clone(), own)), None, settled);
+            for update in answer.updates.iter_mut().filter(|update| update.container_id == id) {
+                if let Some(resources) = update.linux.as_mut().and_then(|linux| linux.resources.as_mut()) {
+                    share(resources, state.shares(&id), has);
+                }
+            }
             send(&mut state, arrived, "update", reply, answer);
         }
         Call::Stop { subject, reply } => {
@@ -163,7 +189,24 @@ fn update(state: &mut State, subject: Subject, wanted: LinuxResources) -> Settle
     }
     let mut changed = announced(&pod, &container);
     state.name(&mut changed, known(&pod, &container));
-    state.settle("update", |known, node| known.resize(node, changed))
+    let settled = state.settle("update", |known, node| known.resize(node, changed));
+    if settled.rejections.is_empty() {
+        state.is_content("update", &container.id);
+    }
+    settled
+}
+
+/// `cpu.shares` that the runtime has for a container.
+fn shares(container: &Container) -> Option<u64> {
+    let cpu = container.linux.as_ref()?.resources.as_ref()?.cpu.as_ref()?;
+    cpu.shares.map(|shares| shares.value)
+}
+
+/// Adds the shares that were given, where it has others.
+fn share(resources: &mut LinuxResources, given: Option<u64>, has: Option<u64>) {
+    if let Some(given) = given.filter(|given| has != Some(*given)) {
+        resources.cpu.get_or_insert_default().shares = Some(OptionalUint { value: given });
+    }
 }
 
 /// What was settled, as an answer. `own` is the container of the call, where the answer has it among the updates.

@@ -9,7 +9,8 @@
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::Receiver},
+    thread,
 };
 
 use enforcer_core::{degraded::Degraded, place::Holder};
@@ -59,15 +60,38 @@ impl Exposure {
         starting.into_iter().filter(|(id, _)| ready.contains(id)).map(|(_, holder)| holder).collect()
     }
 
-    /// Lets every container read what it has now.
+    /// Lets every container read what it has now. One at a time, so that who is made meanwhile waits for one file and not
+    /// for those of all.
     pub(super) fn refresh(&self, placed: &Placed) {
-        let Some(mut files) = self.files() else { return };
-        let texts = placed.lock().exposed(files.exposed.ids());
+        let Some(files) = self.files() else { return };
+        let ids: Vec<String> = files.exposed.ids().map(str::to_owned).collect();
+        drop(files);
         let mut outcome = Ok(());
-        for (id, text) in texts {
-            outcome = outcome.and(files.exposed.refresh(&id, &text));
+        for id in ids {
+            let Some(mut files) = self.files() else { return };
+            let text = placed.lock().exposed(std::iter::once(id.as_str())).pop();
+            if let Some((_, text)) = text {
+                outcome = outcome.and(files.exposed.refresh(&id, &text));
+            }
+            drop(files);
+            // Whoever waits would not get the lock of a thread that takes it again at once.
+            thread::yield_now();
         }
-        files.note(outcome);
+        if let Some(mut files) = self.files() {
+            files.note(outcome);
+        }
+    }
+
+    /// Refreshes whenever it is woken, until nobody is left who could.
+    pub(super) fn refresh_when_woken(&self, placed: &Placed, woken: &Receiver<()>) {
+        while woken.recv().is_ok() {
+            self.refresh(placed);
+        }
+    }
+
+    /// Is anything exposed at all?
+    pub(super) const fn is_wanted(&self) -> bool {
+        self.0.is_some()
     }
 
     /// A container is gone.

@@ -13,13 +13,14 @@ use std::{
 
 use enforcer_core::{
     considered::Considered,
+    decide::RefusalCause,
     declarations::{Declarations, names_of},
     degraded::Degraded,
     model::Model,
     owner::{Facts, KnownContainer, Owner, Owners, Ownership, given_at_creation},
     place::{
         Allocations, Announced, ContainerRequest, Containers, Cpuset, GrantRecord, Holder, Inventory, Node,
-        Settled, exposed,
+        Settled, UNPLACED, exposed,
     },
     policy::{Policy, Standing, Subject as Declared, WorkloadRule, placement::PlacementSettings},
     sample::Sample,
@@ -467,12 +468,52 @@ impl State {
         for warning in &settled.warnings {
             tracing::warn!("placement: {warning}");
         }
+        for id in settled.weighed.keys() {
+            self.report.unplaced.remove(id);
+        }
         for (id, rejection) in &settled.rejections {
-            let name = self.names.get(id).map_or(id.as_str(), String::as_str);
-            tracing::warn!("{} has no place and runs on what is left: {rejection}", printable(name));
+            let name = printable(self.names.get(id).map_or(id.as_str(), String::as_str));
+            if self.keeps(id) {
+                tracing::warn!("{name} keeps what it has: {rejection}");
+            } else {
+                tracing::warn!("{name} has no place and runs on what is left: {rejection}");
+            }
             self.report.unplaced.insert(id.clone(), rejection.to_string());
         }
         settled
+    }
+
+    /// Has a container a place that was given to it, whatever it asks for now?
+    fn keeps(&self, id: &str) -> bool {
+        let grant = self.containers.holder(id).and_then(|holder| self.allocations.get(holder));
+        grant.is_some_and(|grant| grant.engine != UNPLACED)
+    }
+
+    /// It asks for what it has, whatever it asked for before.
+    pub(super) fn is_content(&mut self, call: &str, id: &str) {
+        if !self.keeps(id) || self.report.unplaced.remove(id).is_none() {
+            return;
+        }
+        let reason = "it asks again for what it has".to_owned();
+        let record = DecisionRecord { reason, ..entry(call, DecisionState::Placed) };
+        self.decisions.note(self.subject(id), record);
+    }
+
+    fn subject(&self, id: &str) -> Subject {
+        Subject {
+            name: self.names.get(id).cloned().unwrap_or_else(|| printable(id)),
+            cgroup: self.containers.cgroup(id).cloned(),
+            container_id: Some(id.to_owned()),
+            ended: false,
+        }
+    }
+
+    /// `cpu.shares` that belong to what a container was given; `None` where they are left as they are.
+    pub(super) fn shares(&self, id: &str) -> Option<u64> {
+        if !self.places || self.held.is_some() {
+            return None;
+        }
+        self.allocations.get(self.containers.holder(id)?)?.cpu_shares
     }
 
     /// Notes that the runtime is told what to set these to. While paused or barred it is told nothing new.
@@ -521,12 +562,6 @@ impl State {
     fn explain(&self, call: &str, settled: &mut Settled) {
         let shown = |id: &str| self.names.get(id).cloned().unwrap_or_else(|| printable(id));
         let taken = self.allocations.exclusive_cpus();
-        let subject = |id: &str| Subject {
-            name: shown(id),
-            cgroup: self.containers.cgroup(id).cloned(),
-            container_id: Some(id.to_owned()),
-            ended: false,
-        };
         let updates: Vec<UpdateReport> = settled
             .others
             .iter()
@@ -537,14 +572,22 @@ impl State {
             })
             .collect();
         let paused = self.held.is_some() && !self.barred;
-        let about = settled.weighed.keys().next();
-        let about = about.map_or_else(|| "another container".to_owned(), |id| shown(id));
+        // Of a synchronization it is about all of them.
+        let about = settled.weighed.keys().next().filter(|_| call != "synchronize").map(|id| shown(id));
+        let about = about.map(|name| format!(" about {name}")).unwrap_or_default();
         for (id, weighed) in std::mem::take(&mut settled.weighed) {
             let given = self.containers.holder(&id).and_then(|holder| self.allocations.get(holder));
-            let rejection = settled.rejections.get(&id).map(ToString::to_string);
-            let state = if rejection.is_some() { DecisionState::Unplaced } else { DecisionState::Placed };
-            let reason = rejection.or_else(|| Some(given?.why().into_owned())).unwrap_or_default();
+            let why = || given.map(|given| given.why().into_owned()).unwrap_or_default();
+            let (state, cause, reason) = match settled.rejections.get(&id) {
+                None => (DecisionState::Placed, None, why()),
+                Some(rejection) if self.keeps(&id) => {
+                    let reason = format!("it keeps what it has: {rejection}");
+                    (DecisionState::Refused, Some(RefusalCause::NoPlace), reason)
+                }
+                Some(rejection) => (DecisionState::Unplaced, None, rejection.to_string()),
+            };
             let record = DecisionRecord {
+                cause,
                 reason,
                 paused,
                 considered: Considered::of_container(weighed, given, &taken),
@@ -552,13 +595,13 @@ impl State {
                 warnings: settled.warnings.clone(),
                 ..entry(call, state)
             };
-            self.decisions.note(subject(&id), record);
+            self.decisions.note(self.subject(&id), record);
         }
         for (update, id) in updates.into_iter().zip(settled.others.keys()) {
-            let reason = format!("the runtime's call `{call}` about {about} changed what is left for it");
+            let reason = format!("the runtime's call `{call}`{about} changed what is left for it");
             let updates = vec![update];
             let record = DecisionRecord { paused, reason, updates, ..entry(call, DecisionState::Changed) };
-            self.decisions.note(subject(id), record);
+            self.decisions.note(self.subject(id), record);
         }
     }
 

@@ -243,7 +243,7 @@ fn runtime(link: &RuntimeLink, turn: &LatestTurn) -> String {
         RuntimeLink::Untried => "not tried yet".to_owned(),
         RuntimeLink::Up { name, version } => {
             let containers = units::count(turn.containers, "container");
-            format!("{name} {version}: {containers}, {} without a place", turn.unplaced)
+            format!("{name} {version}: {containers}, {} without the place they want", turn.unplaced)
         }
         RuntimeLink::Down { reason } => format!("not connected: {reason}"),
     }

@@ -71,7 +71,8 @@ fn story(checks: &mut Checks) -> Result<()> {
         .note("microseconds of one CPU for a reading of a file", &format!("{:.1}", reading_seconds()? * 1e6));
     let mebibytes =
         |kib: u64| Ok::<_, anyhow::Error>(format!("{:.1}", f64::from(u32::try_from(kib)?) / 1024.0));
-    checks.note("MiB of the daemon", &mebibytes(memory::resident_kib(daemon.pid())?)?);
+    let resident = memory::resident_kib(daemon.pid())?;
+    checks.holds("the daemon takes less than 40 MB", resident * 1024 < 40_000_000, mebibytes(resident)?);
     checks.note("MiB of it anonymous", &mebibytes(memory::anonymous_kib(daemon.pid())?)?);
     checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
     let daemon = Daemon::start_by_itself("enforce", CONFIG)?;

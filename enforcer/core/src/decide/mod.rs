@@ -11,7 +11,8 @@
 //! somebody else's ([`Owners`]) is refused whether or not it is in place, and what others gave away is taken.
 //!
 //! The decision does not depend on the policy's mode: in `observe` it is shown, in `enforce` carried
-//! out. A machine with fewer than two CPU nodes has nothing to decide. Cost: one placement per
+//! out. A machine with fewer than two CPU nodes has nothing to decide for who is declared; containers that a runtime
+//! announced keep what they were given there as everywhere. Cost: one placement per
 //! declared workload.
 
 mod above;
@@ -195,19 +196,18 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
         declared.iter().chain(unknown).map(|one| Holder::cgroup(one.cgroup)).collect();
     allocations.retain(|holder| !holder.is_cgroup() || holders.contains(holder));
     hold(inputs.inventory, allocations, inputs.owners.claims());
-    let machine = &inputs.inventory.machine;
     decision.refused.extend(others.iter().filter_map(|one| Some(of_other(one.cgroup, one.foreign?))));
-    if machine.cpu_nodes().len() < 2 {
-        decision.refused.extend(declared.iter().map(|one| Refusal {
-            workload: one.cgroup.clone(),
-            cause: RefusalCause::OneNode,
-            reason: ONE_NODE.to_owned(),
-        }));
-        return decision;
-    }
-    let kept = keep_valid(inputs, allocations, &declared);
     let mut parts = Vec::new();
-    for one in &declared {
+    // Containers were given CPUs of one node, too.
+    let nothing_to_choose = inputs.inventory.machine.cpu_nodes().len() < 2;
+    let (left, placed) = if nothing_to_choose { (declared, Vec::new()) } else { (Vec::new(), declared) };
+    decision.refused.extend(left.iter().map(|one| Refusal {
+        workload: one.cgroup.clone(),
+        cause: RefusalCause::OneNode,
+        reason: ONE_NODE.to_owned(),
+    }));
+    let kept = keep_valid(inputs, allocations, &placed);
+    for one in &placed {
         let mut trace = Trace::wanted();
         match goal(inputs, allocations, one, &kept, &mut trace) {
             Ok(change) => parts.extend(decision.follow(inputs, &change)),

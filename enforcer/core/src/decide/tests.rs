@@ -422,6 +422,19 @@ fn a_container_that_its_runtime_announced_is_brought_back_to_its_grant() {
 }
 
 #[test]
+fn a_container_is_kept_where_it_was_placed_on_a_machine_of_one_node_too() {
+    let path = "/kubepods/podweb/id";
+    let machine = Machine::new().threads(1).build();
+    let scene = Scene::new(machine).workload(path, "0-3", "0").workload("/a", "0-3", "0");
+    let scene = scene.declared("/a", 2, None);
+    let (containers, mut allocations) = placed(&scene, path);
+    let decision = scene.decide_beside(&containers, &History::default(), &mut allocations);
+    assert_eq!(short(&decision), ["cpus 0-1"]);
+    let refused: Vec<_> = decision.refused.iter().map(|one| (one.workload.as_str(), one.cause)).collect();
+    assert_eq!(refused, [("/a", RefusalCause::OneNode)], "for whom there is nothing to choose");
+}
+
+#[test]
 fn what_a_container_has_for_itself_is_given_to_no_declared_workload() {
     let path = "/kubepods/podweb/id";
     let scene = host().workload(path, "0-1", "0").workload("/a", "0-7", "0-1").declared("/a", 2, None);

@@ -208,13 +208,14 @@ impl Containers {
         }
         let holder = Holder::new(new.pod.name.clone(), asked.name.clone());
         let mut settled = Settled::default();
-        if self.holders.get(&new.id).is_some_and(Holder::is_given) {
+        // Whoever it was before, it is no longer.
+        if self.holders.get(&new.id).is_some_and(|known| *known != holder) {
             settled = self.end(node, &new.id);
         }
         // One of that name has ended, whether that was told or not.
         let replaced = self.member(&holder).map(|member| member.id.clone());
         if let Some(old) = replaced.filter(|old| *old != new.id) {
-            settled = self.end(node, &old);
+            settled.others.extend(self.end(node, &old).others);
         }
         self.note(&holder, new, had.map(GrantRecord::grant));
         let before = self.cpusets(node, &holder);

@@ -18,6 +18,7 @@ mod deaths;
 mod overtaken;
 mod owners;
 mod source;
+mod wishes;
 
 use super::*;
 use crate::discover::nri::{
@@ -595,6 +596,24 @@ fn a_container_reads_what_it_has_until_it_is_gone_and_so_does_who_must_make_room
     let removed = |_: Reply| Call::Removed(subject("one", "", None));
     assert!(ask(&removed).is_err(), "nobody waits for an answer");
     assert!(!dir.join("id-one").exists() && dir.join("id-shared").exists());
+}
+
+#[test]
+fn who_must_make_room_reads_it_without_a_turn() {
+    let state = tempfile::tempdir().unwrap();
+    let exposure = Exposure::below(state.path()).unwrap();
+    let (calls, receiver) = mpsc::channel(8);
+    let mut answers = Vec::new();
+    for subject in [subject("shared", "/besteffort", None), subject("one", "", Some(amounts(2)))] {
+        let (reply, answer) = Reply::new();
+        calls.try_send(Call::Create { subject, reply }).unwrap();
+        answers.push(answer);
+    }
+    drop(calls);
+    answer_calls(&placed(true), &Gate::default(), &exposure, receiver);
+    assert!(answers.iter_mut().all(|answer| answer.try_recv().is_ok()));
+    let text = std::fs::read_to_string(state.path().join("exposed/id-shared/resources.sh")).unwrap();
+    assert!(text.starts_with("SHARED_CPUS=\"2-3\""), "{text}");
 }
 
 #[test]

@@ -13,7 +13,8 @@ const CONTAINERS: Family =
 const UNPLACED: Family = Family::gauge(
     "nri_containers_unplaced",
     &[],
-    "Of these, containers that have no place of their own and run on what nobody has for itself.",
+    "Of these, containers whose wish has no place: they run on what nobody has for itself, or on what they had before they \
+     asked for more.",
 );
 const CALLS: Family =
     Family::counter("nri_calls_total", &["call"], "Calls of the runtime.").of(&[values::CALL]);

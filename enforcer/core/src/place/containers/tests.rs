@@ -132,6 +132,16 @@ fn a_container_that_is_restarted_has_another_id_and_what_it_had() {
 }
 
 #[test]
+fn an_id_that_comes_again_as_somebody_else_leaves_nothing_behind() {
+    let mut scene = Scene::new();
+    scene.create("a", "x", whole(2));
+    scene.create("b", "x", whole(2));
+    assert_eq!(scene.host.allocations.iter().count(), 1);
+    scene.end("x");
+    assert_eq!(scene.host.allocations.iter().count(), 0);
+}
+
+#[test]
 fn a_pod_that_is_made_again_does_not_touch_what_the_one_before_still_has() {
     let of = |uid: &str, id: &str| {
         let new = announced("web-0", id, whole(4), None);

@@ -1,0 +1,80 @@
+//! Wishes that have no place: what is said of them, for how long, and what else is given with CPUs.
+
+use super::*;
+use crate::report::decision::DecisionState;
+
+fn resize(placed: &Placed, name: &str, from: u64, to: u64) -> Answer {
+    let subject = subject(name, "", Some(amounts(from)));
+    ask(placed, |reply| Call::Update { subject, wanted: amounts(to), reply })
+}
+
+fn unplaced(placed: &Placed) -> usize {
+    placed.take_report().unwrap().unplaced.len()
+}
+
+fn latest(placed: &Placed, id: &str) -> (DecisionState, String) {
+    let all = placed.decisions().all();
+    let one = all.iter().find(|one| one.subject.container_id.as_deref() == Some(id)).unwrap();
+    let record = one.records.back().unwrap();
+    (record.state, record.reason.clone())
+}
+
+#[test]
+fn a_refused_resize_is_told_until_it_is_taken_back() {
+    let placed = placed(true);
+    create(&placed, "one", 2);
+    assert_eq!(unplaced(&placed), 0);
+    resize(&placed, "one", 2, 9);
+    let (state, reason) = latest(&placed, "id-one");
+    assert_eq!(state, DecisionState::Refused);
+    assert!(reason.starts_with("it keeps what it has: "), "{reason}");
+    assert_eq!(unplaced(&placed), 1);
+    // The runtime tells the amounts that it has as well: they are not what was asked for.
+    resize(&placed, "one", 2, 2);
+    assert_eq!(unplaced(&placed), 0);
+    assert_eq!(latest(&placed, "id-one").0, DecisionState::Placed);
+}
+
+#[test]
+fn a_refused_resize_is_told_until_there_is_room() {
+    let placed = placed(true);
+    for (name, cpus) in [("one", 2), ("two", 2), ("three", 2)] {
+        create(&placed, name, cpus);
+    }
+    create(&placed, "four", 1);
+    resize(&placed, "one", 2, 8);
+    assert_eq!(unplaced(&placed), 1);
+    for name in ["two", "three", "four"] {
+        ask(&placed, |reply| Call::Stop { subject: subject(name, "", None), reply });
+    }
+    assert_eq!(unplaced(&placed), 1, "nobody has asked again");
+    assert_eq!(updates(&resize(&placed, "one", 2, 4)), [("id-one".to_owned(), "0-3/0".to_owned())]);
+    assert_eq!(unplaced(&placed), 0);
+}
+
+#[test]
+fn who_never_had_a_place_stays_without_one_when_it_asks_the_same_again() {
+    let placed = placed(true);
+    create(&placed, "big", 9);
+    resize(&placed, "big", 9, 9);
+    assert_eq!(unplaced(&placed), 1);
+    assert_eq!(latest(&placed, "id-big").0, DecisionState::Unplaced);
+}
+
+#[test]
+fn an_amount_of_cpus_that_its_entry_declares_comes_with_its_shares() {
+    let shares =
+        |resources: Option<&LinuxResources>| resources?.cpu.as_ref()?.shares.map(|shares| shares.value);
+    let entry =
+        "[placement]\nengine = \"pools\"\n[[workload]]\nname = \"db\"\nnamespace = \"shop\"\ncpus = 2\n";
+    let (declared, _) = declared(entry);
+    let created = create(&declared, "one", 1);
+    assert_eq!(shares(created.adjust.as_ref()), Some(2048));
+    let subject = subject("one", "", Some(amounts(1)));
+    let updated = ask(&declared, |reply| Call::Update { subject, wanted: amounts(1), reply });
+    let resources = updated.updates[0].linux.as_ref().unwrap().resources.as_ref();
+    assert_eq!(shares(resources), Some(2048), "the runtime would set those of the kubelet");
+    // Who has what belongs to it is set to nothing.
+    assert_eq!(shares(create(&declared, "two", 2).adjust.as_ref()), None);
+    assert_eq!(shares(create(&placed(true), "one", 1).adjust.as_ref()), None);
+}
