@@ -45,7 +45,7 @@ use crate::{
         actuator::read_boot_id,
         brake::undo::undo,
         cpuset::CpusetTree,
-        journal::{BrakeRecord, JournalError, PauseRecord},
+        journal::{BrakeRecord, JournalError, MakingRecord, PauseRecord},
         pages::{PageBudget, PageMoveLimits, Stop},
         restore::{self, RestoreResult},
         scratch,
@@ -606,6 +606,8 @@ fn may_write(
     }
     release_brakes(engine, host, &tree, &policy.state_dir);
     engine.adopt(tree, journal.grants().clone());
+    let (making, left) = MakingRecord::open(&policy.state_dir)?;
+    engine.remember(making, left);
     if layout.cpuset.v2 && scratch::is_on(host) {
         engine.add_degraded(kernel_demotion(&layout.cpuset.path, host));
     }

@@ -9,8 +9,8 @@
 //! ([`GrantRecord`]), so nothing waits for it, and what a crash loses of it is adopted from the cpusets alone.
 //!
 //! A container that its runtime sets on our behalf is recorded as soon as its cgroup is there
-//! ([`Journal::record_all`]), not before the runtime writes: its creation must not wait for a disk. A crash in between
-//! leaves it as it is for a restore too; the next daemon adopts it from what its cgroup shows.
+//! ([`Journal::record_all`]), not before the runtime writes: its creation must not wait for a disk. What is known until
+//! then outlives a daemon that is killed as well ([`MakingRecord`]).
 //!
 //! A file is known by cgroup, name and inode of the cgroup's directory: a cgroup that was made again
 //! is another one. Inodes start over when the host boots, so entries carry the boot they belong to.
@@ -32,6 +32,7 @@ mod brake_record;
 pub(crate) mod fake_disk;
 mod files;
 mod lines;
+mod making_record;
 mod pause_record;
 #[cfg(test)]
 mod tests;
@@ -51,6 +52,7 @@ use thiserror::Error;
 pub use self::{
     brake_record::{BrakeRecord, RecordedBrake, released_line},
     files::check_owned,
+    making_record::MakingRecord,
     pause_record::{PauseRecord, RecordedPause},
 };
 use self::{

@@ -38,7 +38,7 @@ use enforcer_core::{
     finding::{Finding, Severity, assess, with_added},
     model::{Activity, Model, WorkloadModel},
     owner::{Facts, Owners},
-    place::{Containers, GrantRecord, Inventory},
+    place::{Containers, Cpuset, GrantRecord, Inventory},
     plan::{Outcome, OutcomeResult, Plan, Step},
     policy::{Mode, Policy, placement::Engine as PlacementEngine},
     replay::{self, Taken, Terms},
@@ -64,7 +64,7 @@ use self::{placed::State, recording::Recording};
 use crate::{
     enforce::{
         Actuator, Applied, DryRunActuator, apply_plan, apply_plan_unless, cpuset::CpusetTree,
-        pages::PageMoveLimits,
+        journal::MakingRecord, pages::PageMoveLimits,
     },
     observe::{KeptCgroups, PressureTap},
     record::Recorder,
@@ -186,6 +186,12 @@ impl Engine {
     /// still shows it.
     pub fn adopt(&mut self, tree: CpusetTree, grants: BTreeMap<String, GrantRecord>) {
         self.placed.adopt(tree, grants);
+    }
+
+    /// Notes of containers in the making what they would be set to without us, and goes on with what a daemon before this
+    /// one `left`.
+    pub fn remember(&mut self, record: MakingRecord, left: BTreeMap<CgroupPath, Cpuset>) {
+        self.placed.remember(record, left);
     }
 
     /// May the engine write if the policy says so?

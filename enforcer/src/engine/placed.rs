@@ -35,7 +35,7 @@ use super::{
     widening::Widening,
 };
 use crate::{
-    enforce::cpuset::CpusetTree,
+    enforce::{cpuset::CpusetTree, journal::MakingRecord},
     report::{
         decision::{DecisionRecord, DecisionState, Subject},
         runtime::{Deciding, RuntimeLink, RuntimeReport},
@@ -78,6 +78,10 @@ pub(super) struct State {
     decided: Option<Instant>,
     /// What containers would have been set to without us, until it is recorded.
     unrecorded: BTreeMap<CgroupPath, Cpuset>,
+    /// The same for the next daemon, where somebody may write.
+    making_record: Option<MakingRecord>,
+    /// Of these, those that a daemon before this one left, and since when: their cgroups may still be made.
+    left: Option<(Instant, BTreeSet<CgroupPath>)>,
     /// Containers whose creation was answered with a place, as they will be listed, and when; until they run.
     making: BTreeMap<String, (Announced, KnownContainer, Instant)>,
     /// Grants may differ from those that were recorded last.
@@ -131,6 +135,14 @@ impl Placed {
         let State { containers, allocations, .. } = &mut *state;
         containers.expect(allocations, records);
         state.tree = Some(tree);
+    }
+
+    /// Notes from now on what containers would be set to without us, and goes on with what a daemon before this one `left`.
+    pub(super) fn remember(&self, record: MakingRecord, left: BTreeMap<CgroupPath, Cpuset>) {
+        let mut state = self.lock();
+        state.making_record = Some(record);
+        state.left = Some((Instant::now(), left.keys().cloned().collect()));
+        state.unrecorded.extend(left);
     }
 
     /// What is added to containers that run short of memory is part of what they are set to.
@@ -271,7 +283,12 @@ impl Placed {
 
     /// These are recorded.
     pub(super) fn recorded(&self, cgroups: &[CgroupPath]) {
-        self.lock().unrecorded.retain(|cgroup, _| !cgroups.contains(cgroup));
+        let mut state = self.lock();
+        state.unrecorded.retain(|cgroup, _| !cgroups.contains(cgroup));
+        if let Some((_, gone)) = state.left.take_if(|(since, _)| since.elapsed() > MADE_WITHIN) {
+            state.unrecorded.retain(|cgroup, _| !gone.contains(cgroup));
+        }
+        state.forget_recorded();
     }
 
     /// Has a container started that is to be recorded, since this was last asked?
@@ -352,6 +369,23 @@ impl State {
     pub(super) fn made(&mut self, one: &Announced) {
         if let Some(cgroup) = one.cgroup.as_ref().filter(|_| self.containers.holder(&one.id).is_some()) {
             self.unrecorded.insert(cgroup.clone(), one.now.clone());
+            self.remember(cgroup, &one.now);
+        }
+    }
+
+    /// For the next daemon, should this one be killed before the journal has it.
+    fn remember(&mut self, cgroup: &CgroupPath, original: &Cpuset) {
+        let outcome = self.making_record.as_mut().map(|record| record.add(cgroup, original));
+        if let Some(Err(error)) = outcome {
+            tracing::warn!("a daemon after this one may not know what {cgroup} was to be set to: {error}");
+        }
+    }
+
+    /// Nobody is left to be remembered.
+    fn forget_recorded(&mut self) {
+        let record = self.making_record.as_mut().filter(|_| self.unrecorded.is_empty());
+        if let Some(Err(error)) = record.map(MakingRecord::clear) {
+            tracing::warn!("{error}");
         }
     }
 
@@ -387,7 +421,11 @@ impl State {
         }
         for id in settled.others.keys() {
             if let Some((cgroup, before)) = self.containers.cgroup(id).zip(set_to.remove(id)) {
-                self.unrecorded.entry(cgroup.clone()).or_insert(before);
+                let cgroup = cgroup.clone();
+                if !self.unrecorded.contains_key(&cgroup) {
+                    self.remember(&cgroup, &before);
+                    self.unrecorded.insert(cgroup, before);
+                }
             }
         }
         self.started();
@@ -403,6 +441,7 @@ impl State {
         if let Some(cgroup) = self.containers.cgroup(id) {
             self.unrecorded.remove(cgroup);
             self.told.remove(cgroup);
+            self.forget_recorded();
         }
     }
 
@@ -425,7 +464,11 @@ impl State {
         self.names.clear();
         self.facts.containers.clear();
         self.report.unplaced.clear();
-        self.unrecorded.retain(|cgroup, _| all.iter().any(|(one, _)| one.cgroup.as_ref() == Some(cgroup)));
+        let left = self.left.as_ref().map(|(_, left)| left);
+        self.unrecorded.retain(|cgroup, _| {
+            let listed = all.iter().any(|(one, _)| one.cgroup.as_ref() == Some(cgroup));
+            listed || left.is_some_and(|left| left.contains(cgroup))
+        });
         // What a pod asks for is told by all its containers.
         self.facts.containers.extend(all.iter().map(|(one, known)| (one.id.clone(), known.clone())));
         for (one, known) in all {

@@ -11,7 +11,10 @@ use super::{
     source::{Containers, cgroup_of},
     *,
 };
-use crate::engine::Engine;
+use crate::{
+    enforce::{cpuset::CpusetFile, journal::MakingRecord},
+    engine::Engine,
+};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -88,4 +91,55 @@ fn a_container_that_dies_before_it_runs_leaves_nothing_behind() {
     let after = placed.lock().allocations.clone();
     assert_eq!((after, placed.unrecorded().len()), (before, told));
     assert_eq!(placed.regranted().unwrap().keys().collect::<Vec<_>>(), ["id-shared"]);
+}
+
+/// A daemon that is killed when a runtime has its answer, and before any turn: `remembers` says whether it had somewhere to
+/// note what the container would have been set to. Returns what the journal of the next daemon has of it.
+fn killed_after_the_answer(remembers: bool) -> Vec<String> {
+    let host = Rc::new(Fixture::new(true));
+    std::fs::create_dir_all(host.state_dir()).unwrap();
+    let there = Rc::new(RefCell::new(BTreeMap::new()));
+    let daemon = || {
+        let machine = Machine::new().sockets(2).cores(4).threads(1).build();
+        let source =
+            Containers { host: Rc::clone(&host), machine, there: Rc::clone(&there), dying: Rc::default() };
+        let mut policy = Policy { mode: Mode::Enforce, ..Policy::default() };
+        policy.nri.place = true;
+        let mut engine = Engine::new(Box::new(source), policy);
+        engine.set_actuator(Box::new(host.actuator()));
+        if remembers {
+            let (record, left) = MakingRecord::open(&host.state_dir()).unwrap();
+            engine.remember(record, left);
+        }
+        engine.prepare().unwrap();
+        engine
+    };
+    let killed = daemon();
+    let mut asked = amounts(2);
+    asked.cpu.as_mut().unwrap().cpus = "0-6".into();
+    ask(&killed.placed(), |reply| Call::Create { subject: subject("one", "", Some(asked)), reply });
+    drop(killed);
+
+    // Its runtime goes on with the answer that it has.
+    let mut next = daemon();
+    host.cgroup(&cgroup_of("one", ""), "0-1\n", "0\n");
+    there.borrow_mut().insert("one", "");
+    let list = Call::Synchronize {
+        runtime: RuntimeVersion::default(),
+        pods: vec![pod("one", "")],
+        containers: vec![with_cpus("one", "", 2, "0-1").container],
+        reply: Reply::new().0,
+    };
+    super::super::answer(&next.placed(), &Gate::default(), &Exposure::default(), list);
+    next.tick(10 * SECOND).unwrap();
+    drop(next);
+    let journal = host.journal();
+    let before = journal.entries().iter().filter(|(key, _)| key.file == CpusetFile::Cpus);
+    before.map(|(_, entry)| entry.original.trim().to_owned()).collect()
+}
+
+#[test]
+fn a_daemon_that_is_killed_after_its_answer_leaves_how_to_undo_it() {
+    assert_eq!(killed_after_the_answer(true), ["0-6"]);
+    assert_eq!(killed_after_the_answer(false), ["0-1"], "the control: ours is taken for the original");
 }

@@ -1,0 +1,158 @@
+//! What containers would have been set to without us, from the answer to their runtime on until the journal has it.
+//!
+//! The journal knows a file by the inode of its cgroup, and the cgroup of a container is made after its runtime was told
+//! what to set it to. A daemon that was killed in between would leave a container of which nobody knows any longer what
+//! it was to have. So a line is written here before the answer, by the cgroup's path; the next daemon has the journal
+//! take it over as its own would have.
+//!
+//! Nothing here waits for a disk: what was written outlives the process, and a host that loses power loses the cgroups as
+//! well. `{...} 0123abcd` and a newline, as in the journal; a line whose sum is wrong was torn by a full disk and its
+//! container was made without us.
+//!
+//! Never: a file that somebody else may write is read, a symlink is followed, or a line believed for longer than its
+//! cgroup lives.
+
+use std::{
+    collections::BTreeMap,
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use enforcer_core::{place::Cpuset, workload::CgroupPath};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    JournalError,
+    files::{self, failed},
+};
+use crate::owned_file::open_ours;
+
+/// Version of a line.
+const VERSION: u32 = 1;
+/// Most bytes: some ten thousand containers, of which none has been recorded yet.
+const LIMIT: u64 = 4 << 20;
+
+/// Containers in the making.
+#[derive(Debug)]
+pub struct MakingRecord {
+    path: PathBuf,
+    file: File,
+    /// There are lines.
+    written: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    version: u32,
+    cgroup: CgroupPath,
+    #[serde(flatten)]
+    original: Cpuset,
+}
+
+impl MakingRecord {
+    /// Below the state directory of a journal that is open; with what a daemon before has left, the latest of each cgroup.
+    pub fn open(state_dir: &Path) -> Result<(Self, BTreeMap<CgroupPath, Cpuset>), JournalError> {
+        let path = state_dir.join("making");
+        let file = open_ours(OpenOptions::new().append(true).create(true), &path)
+            .map_err(failed("opening", &path))?;
+        let text = files::read(&path)?;
+        let left = text.lines().filter_map(decode).collect();
+        Ok((Self { path, file, written: !text.is_empty() }, left))
+    }
+
+    /// A container of this cgroup would be set to this without us.
+    pub fn add(&mut self, cgroup: &CgroupPath, original: &Cpuset) -> Result<(), JournalError> {
+        let mut add = || -> io::Result<()> {
+            let length = self.file.metadata()?.len();
+            if length > LIMIT {
+                return Err(io::Error::new(
+                    io::ErrorKind::FileTooLarge,
+                    format!("longer than {LIMIT} bytes"),
+                ));
+            }
+            let line = Line { version: VERSION, cgroup: cgroup.clone(), original: original.clone() };
+            let json = serde_json::to_string(&line)?;
+            let sum = crc32fast::hash(json.as_bytes());
+            self.written = true;
+            // A line before may have been torn.
+            self.file.write_all(format!("\n{json} {sum:08x}\n").as_bytes())
+        };
+        add().map_err(failed("writing", &self.path))
+    }
+
+    /// All of them are in the journal, or have ended.
+    pub fn clear(&mut self) -> Result<(), JournalError> {
+        if std::mem::take(&mut self.written) {
+            self.file.set_len(0).map_err(failed("emptying", &self.path))?;
+        }
+        Ok(())
+    }
+}
+
+fn decode(line: &str) -> Option<(CgroupPath, Cpuset)> {
+    let (json, sum) = line.rsplit_once(' ')?;
+    if u32::from_str_radix(sum, 16).ok()? != crc32fast::hash(json.as_bytes()) {
+        return None;
+    }
+    let Line { version, cgroup, original } = serde_json::from_str(json).ok()?;
+    (version == VERSION).then_some((cgroup, original))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    fn cpuset(cpus: &str) -> Cpuset {
+        Cpuset { cpus: cpus.parse().ok(), mems: None }
+    }
+
+    fn left(dir: &Path) -> Vec<(String, String)> {
+        let (_, left) = MakingRecord::open(dir).unwrap();
+        let cpus = |cpuset: Cpuset| cpuset.cpus.map(|cpus| cpus.to_string()).unwrap_or_default();
+        left.into_iter().map(|(cgroup, cpuset)| (cgroup.as_str().to_owned(), cpus(cpuset))).collect()
+    }
+
+    #[test]
+    fn what_was_told_is_there_for_the_next_daemon_until_it_is_recorded() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut record, before) = MakingRecord::open(dir.path()).unwrap();
+        assert!(before.is_empty());
+        for (cgroup, cpus) in [("/a", "0-1"), ("/b b", "2"), ("/a", "3")] {
+            record.add(&CgroupPath::new(cgroup), &cpuset(cpus)).unwrap();
+        }
+        let expected = [("/a", "3"), ("/b b", "2")].map(|(path, cpus)| (path.to_owned(), cpus.to_owned()));
+        assert_eq!(left(dir.path()), expected);
+        record.clear().unwrap();
+        assert_eq!(left(dir.path()), []);
+        record.add(&CgroupPath::new("/c"), &Cpuset::default()).unwrap();
+        assert_eq!(left(dir.path()), [("/c".to_owned(), String::new())]);
+    }
+
+    #[test]
+    fn a_torn_line_takes_no_other_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut record, _) = MakingRecord::open(dir.path()).unwrap();
+        record.add(&CgroupPath::new("/a"), &cpuset("0")).unwrap();
+        let path = dir.path().join("making");
+        let text = fs::read_to_string(&path).unwrap();
+        for length in 0..text.len() {
+            fs::write(&path, &text[..length]).unwrap();
+            record.add(&CgroupPath::new("/b"), &cpuset("1")).unwrap();
+            let left = left(dir.path());
+            assert!(left.contains(&("/b".to_owned(), "1".to_owned())), "{length}: {left:?}");
+            assert_eq!(left.len(), if length < text.len() - 1 { 1 } else { 2 }, "{length}: {left:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let elsewhere = dir.path().join("elsewhere");
+        fs::write(&elsewhere, "").unwrap();
+        symlink(&elsewhere, dir.path().join("making")).unwrap();
+        assert!(MakingRecord::open(dir.path()).unwrap_err().to_string().contains("making"));
+    }
+}
