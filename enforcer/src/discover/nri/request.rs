@@ -30,6 +30,9 @@ const MOST_SHARES: u64 = 1 << 18;
 const MOST_ANNOTATIONS: usize = 16 << 10;
 /// Longest name that is told, in characters.
 const LONGEST_NAME: usize = 200;
+/// Longest path of a cgroup in bytes (`PATH_MAX`), and longest of its names (`NAME_MAX`): there is none beyond.
+const LONGEST_PATH: usize = 4096;
+const LONGEST_PATH_NAME: usize = 255;
 
 /// The request of a pod with these containers, in the order in which they were created.
 pub fn pod_request<'a>(pod: &PodSandbox, containers: impl IntoIterator<Item = &'a Container>) -> PodRequest {
@@ -85,7 +88,7 @@ fn pod_name(pod: &PodSandbox) -> PodName {
 
 /// Its class, from the name of its cgroup.
 fn class_of(pod: &PodSandbox) -> Option<QosClass> {
-    let parent = &pod.linux.as_ref()?.cgroup_parent;
+    let parent = Some(&pod.linux.as_ref()?.cgroup_parent).filter(|parent| parent.len() <= LONGEST_PATH)?;
     match identify(&CgroupPath::new(parent)).origin {
         Origin::Pod { qos, .. } => Some(qos),
         _ => None,
@@ -151,31 +154,40 @@ fn page_bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// The cgroup of a container, as the runtime names it: a path, or `SLICE:PREFIX:NAME` with systemd.
+/// The cgroup of a container, as the runtime names it: a path, or `SLICE:PREFIX:NAME` with systemd. None where the kernel
+/// can have no such cgroup.
 pub fn container_cgroup(container: &Container) -> Option<CgroupPath> {
     let path = container.linux.as_ref()?.cgroups_path.as_str();
+    let path = Some(path).filter(|path| path.len() <= LONGEST_PATH && !path.contains('\0'))?;
     let mut parts = path.split(':');
-    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+    let named = match (parts.next(), parts.next(), parts.next(), parts.next()) {
         (Some(slice), Some(prefix), Some(name), None) if !name.is_empty() => {
             let scope =
                 if prefix.is_empty() { format!("{name}.scope") } else { format!("{prefix}-{name}.scope") };
-            Some(slice_path(slice)?.child(&scope))
+            CgroupPath::new(&format!("{}/{scope}", slice_path(slice)?))
         }
-        _ => Some(CgroupPath::new(path)).filter(|path| !path.is_root()),
-    }
+        _ => Some(CgroupPath::new(path)).filter(|path| !path.is_root())?,
+    };
+    let path = named.as_str();
+    let can_be = path.len() <= LONGEST_PATH && path.split('/').all(|name| name.len() <= LONGEST_PATH_NAME);
+    can_be.then_some(named)
 }
 
 /// Where systemd puts a slice: `a-b.slice` is below `a.slice` (systemd.slice(5)).
-fn slice_path(slice: &str) -> Option<CgroupPath> {
+fn slice_path(slice: &str) -> Option<String> {
     let slice = if slice.is_empty() { "system.slice" } else { slice };
     let stem = slice.strip_suffix(".slice").filter(|stem| !stem.contains('/'))?;
+    let mut path = String::new();
     if stem == "-" {
-        return Some(CgroupPath::root());
+        return Some(path);
     }
-    let mut path = CgroupPath::root();
     for (end, _) in stem.match_indices('-').chain([(stem.len(), "")]) {
         let above = stem.get(..end).filter(|above| !above.is_empty() && !above.ends_with('-'))?;
-        path = path.child(&format!("{above}.slice"));
+        // A name with many dashes is longer with each of them.
+        if path.len() > LONGEST_PATH {
+            return None;
+        }
+        path.extend(["/", above, ".slice"]);
     }
     Some(path)
 }
@@ -337,6 +349,14 @@ mod tests {
             ("-a.slice:x:id", None),
             ("a/b.slice:x:id", None),
             ("nothing:x:id", None),
+            ("/a\0b", None),
+            ("a.slice:x\0:id", None),
+            (format!("k{}.slice:x:y", "-a".repeat(1000)).as_str(), None),
+            (format!("{}.slice:x:y", ["k"; 100].join("-")).as_str(), None),
+            (format!("k{}.slice:x:y", "-a".repeat(20_000)).as_str(), None),
+            (format!("a.slice:x:{}", "y".repeat(250)).as_str(), None),
+            (format!("/a/{}", "y".repeat(256)).as_str(), None),
+            ("/a".repeat(2049).as_str(), None),
         ] {
             assert_eq!(cgroup(named).as_deref(), path, "{named}");
         }
