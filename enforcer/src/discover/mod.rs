@@ -7,6 +7,7 @@ pub mod host_facts;
 pub mod kubelet;
 pub mod manifest;
 pub mod nri;
+mod protobuf;
 pub mod topology;
 pub mod unit_files;
 pub mod workloads;

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::{
     checksum,
-    state::{Damage, MOST_CLAIMS, State, cpus},
+    state::{Damage, MOST_CLAIMS, State, cpus, document},
 };
 
 /// Name of its Go type.
@@ -50,14 +50,14 @@ struct PodEntry {
 
 /// What the text says.
 pub(super) fn parse(text: &str) -> Result<State, Damage> {
-    let outer: Checkpoint = serde_json::from_str(text)?;
+    let outer: Checkpoint = document(text)?;
     let Some(data) = &outer.data else {
         return if outer.is_whole()? { outer.state() } else { Err(Damage::Checksum(outer.checksum)) };
     };
     if !checksum::matches_text(outer.data_checksum, data) {
         return Err(Damage::Checksum(outer.data_checksum));
     }
-    serde_json::from_str::<Checkpoint>(data)?.state()
+    document::<Checkpoint>(data)?.state()
 }
 
 impl Checkpoint {

@@ -19,18 +19,19 @@ use enforcer_core::{
     owner::{Claim, ClaimedPod, MemoryBlock},
     set::{CpuSet, NodeSet},
 };
-use prost::Message;
+use prost::{Message, bytes::Buf as _};
 use thiserror::Error;
 use tokio::{net::UnixStream, runtime::Builder, time::timeout};
 use tonic::{
     Code, Status,
     client::Grpc,
+    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
     codegen::http::uri::PathAndQuery,
     transport::{Channel, Endpoint},
 };
-use tonic_prost::ProstCodec;
 
 use super::{memory_state::MOST_NODES, state::MOST_CLAIMS};
+use crate::discover::protobuf::{Malformed, numbers, occurrences};
 
 /// Longest time of a look: a kubelet answers from memory.
 const WITHIN: Duration = Duration::from_secs(3);
@@ -38,12 +39,12 @@ const WITHIN: Duration = Duration::from_secs(3);
 /// (`apis/podresources/client.go`).
 const LARGEST: usize = 16 << 20;
 
+/// Most devices, nodes, ids and so on of an answer: of 10000 containers with some devices each. One is two bytes of an
+/// answer and some hundred once it is decoded.
+const MOST_FIELDS: usize = 1 << 20;
+
 const LIST: &str = "/v1.PodResourcesLister/List";
 const ALLOCATABLE: &str = "/v1.PodResourcesLister/GetAllocatableResources";
-
-/// A question without anything in it.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Nothing {}
 
 /// What each pod has.
 #[derive(Clone, PartialEq, Message)]
@@ -171,7 +172,7 @@ pub enum SocketError {
         status: String,
     },
     /// More than any node has.
-    #[error("List at {path}: more than {MOST_CLAIMS} containers", path = path.display())]
+    #[error("List at {path}: more than {MOST_CLAIMS} containers or {MOST_FIELDS} fields", path = path.display())]
     TooMany {
         /// Which socket.
         path: PathBuf,
@@ -195,9 +196,16 @@ async fn exchange(socket: &Path) -> Result<PodResources, SocketError> {
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()));
     let channel = endpoint.map_err(|cause| absent(cause.to_string()))?.connect().await;
     let channel = channel.map_err(|cause| absent(cause.to_string()))?;
-    let list: ListPodResourcesResponse = call(channel.clone(), socket, LIST).await?;
-    let allocatable = match call(channel, socket, ALLOCATABLE).await {
-        Ok(allocatable) => Some(Allocatable::from(&allocatable)),
+    let list = call(channel.clone(), socket, LIST).await?;
+    let list: ListPodResourcesResponse = decode(socket, LIST, &list, list_is_bounded)?;
+    let allocatable = call(channel, socket, ALLOCATABLE).await;
+    let allocatable = allocatable.and_then(|answer| {
+        let decoded: AllocatableResourcesResponse =
+            decode(socket, ALLOCATABLE, &answer, allocatable_is_bounded)?;
+        Ok(Allocatable::from(&decoded))
+    });
+    let allocatable = match allocatable {
+        Ok(allocatable) => Some(allocatable),
         // Older kubelets have no such method, or a feature gate before it.
         Err(error) => {
             tracing::debug!("{error}");
@@ -207,20 +215,97 @@ async fn exchange(socket: &Path) -> Result<PodResources, SocketError> {
     Ok(PodResources { claims: claims(list, socket)?, allocatable })
 }
 
-async fn call<A>(channel: Channel, socket: &Path, method: &'static str) -> Result<A, SocketError>
-where
-    A: Message + Default + Send + Sync + 'static,
-{
-    let refused = |status: Status| SocketError::Refused {
+/// The bytes of an answer.
+async fn call(channel: Channel, socket: &Path, method: &'static str) -> Result<Vec<u8>, SocketError> {
+    let refused = |status: Status| refused(socket, method, &status);
+    let mut grpc = Grpc::new(channel).max_decoding_message_size(LARGEST);
+    grpc.ready().await.map_err(|cause| refused(Status::new(Code::Unavailable, cause.to_string())))?;
+    let answer = grpc.unary(tonic::Request::new(()), PathAndQuery::from_static(method), Undecoded).await;
+    Ok(answer.map_err(refused)?.into_inner())
+}
+
+fn refused(socket: &Path, method: &'static str, status: &Status) -> SocketError {
+    SocketError::Refused {
         path: socket.to_owned(),
         method: method.rsplit('/').next().unwrap_or(method),
         status: status.code().to_string() + ": " + &shortened(status.message()),
-    };
-    let mut grpc = Grpc::new(channel).max_decoding_message_size(LARGEST);
-    grpc.ready().await.map_err(|cause| refused(Status::new(Code::Unavailable, cause.to_string())))?;
-    let codec = ProstCodec::<Nothing, A>::default();
-    let answer = grpc.unary(tonic::Request::new(Nothing {}), PathAndQuery::from_static(method), codec).await;
-    Ok(answer.map_err(refused)?.into_inner())
+    }
+}
+
+/// The answer, where it is no larger than any kubelet's.
+fn decode<A: Message + Default>(
+    socket: &Path,
+    method: &'static str,
+    bytes: &[u8],
+    is_bounded: fn(&[u8]) -> Result<bool, Malformed>,
+) -> Result<A, SocketError> {
+    let internal = |problem: String| refused(socket, method, &Status::internal(problem));
+    if !is_bounded(bytes).map_err(|_malformed| internal("not protobuf".to_owned()))? {
+        return Err(SocketError::TooMany { path: socket.to_owned() });
+    }
+    A::decode(bytes).map_err(|cause| internal(cause.to_string()))
+}
+
+/// Pods, their containers, and devices, ids, memory and nodes of those.
+fn list_is_bounded(bytes: &[u8]) -> Result<bool, Malformed> {
+    for path in [&[1][..], &[1, 3]] {
+        if occurrences(bytes, path, MOST_CLAIMS + 1)? > MOST_CLAIMS {
+            return Ok(false);
+        }
+    }
+    has_few(bytes, &[1, 3], [2, 3, 4])
+}
+
+fn allocatable_is_bounded(bytes: &[u8]) -> Result<bool, Malformed> {
+    has_few(bytes, &[], [1, 2, 3])
+}
+
+/// Are there few devices, CPUs and blocks of memory, which are fields of these numbers of what is at `above`?
+fn has_few(bytes: &[u8], above: &[u32], [devices, cpus, memory]: [u32; 3]) -> Result<bool, Malformed> {
+    let at = |below: &[u32]| [above, below].concat();
+    let mut fields = numbers(bytes, &at(&[cpus]), MOST_FIELDS + 1)?;
+    for path in [&[devices][..], &[devices, 2], &[devices, 3, 1], &[memory], &[memory, 3, 1]] {
+        fields += occurrences(bytes, &at(path), MOST_FIELDS + 1)?;
+    }
+    Ok(fields <= MOST_FIELDS)
+}
+
+/// Questions without anything in them, and answers as they come.
+struct Undecoded;
+
+impl Codec for Undecoded {
+    type Encode = ();
+    type Decode = Vec<u8>;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Undecoded {
+    type Item = ();
+    type Error = Status;
+
+    fn encode(&mut self, (): (), _: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        Ok(())
+    }
+}
+
+impl Decoder for Undecoded {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn decode(&mut self, answer: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
+        let mut bytes = vec![0; answer.remaining()];
+        answer.copy_to_slice(&mut bytes);
+        Ok(Some(bytes))
+    }
 }
 
 /// A message may be as long as its sender likes.

@@ -9,6 +9,7 @@ use std::{
 };
 
 use enforcer_core::{owner::Claim, set::CpuSet};
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::host::{ReadError, present, read_bytes, written_text};
@@ -17,6 +18,10 @@ use crate::host::{ReadError, present, read_bytes, written_text};
 const SIZE_LIMIT: u64 = 8 << 20;
 /// Most containers of a file; a kubelet runs some hundred.
 pub(super) const MOST_CLAIMS: usize = 1 << 14;
+
+/// Most values of a file: of [`MOST_CLAIMS`] containers with a list or two. A file of nothing but empty ones is small, and large
+/// once it is read.
+pub(super) const MOST_VALUES: usize = 1 << 18;
 
 /// What a state file says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,6 +78,9 @@ pub(super) enum Damage {
     /// More than any node has.
     #[error("more than {MOST_CLAIMS} containers")]
     TooMany,
+    /// More than any node has.
+    #[error("more than {MOST_VALUES} values")]
+    TooLarge,
     /// CPUs that two have.
     #[error("CPUs {0} are given away twice or shared at the same time")]
     Twice(CpuSet),
@@ -103,6 +111,15 @@ pub(super) fn read(
         claim.source = path.display().to_string();
     }
     Ok(Some(state))
+}
+
+/// The document of a text that does not hold too much: each value of JSON is the first of a list or an object or has a comma in
+/// front of it.
+pub(super) fn document<D: DeserializeOwned>(text: &str) -> Result<D, Damage> {
+    if text.bytes().filter(|byte| matches!(byte, b'[' | b'{' | b',')).count() > MOST_VALUES {
+        return Err(Damage::TooLarge);
+    }
+    Ok(serde_json::from_str(text)?)
 }
 
 /// A list of CPUs as the kubelet writes it (`k8s.io/utils/cpuset`).

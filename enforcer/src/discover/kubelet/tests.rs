@@ -22,7 +22,7 @@ use tonic_prost::ProstCodec;
 use super::{
     podresources::{
         AllocatableResourcesResponse, ContainerDevices, ContainerMemory, ContainerResources,
-        ListPodResourcesResponse, Nothing, NumaNode, PodOfList, TopologyInfo,
+        ListPodResourcesResponse, NumaNode, PodOfList, TopologyInfo,
     },
     state::Damage,
     *,
@@ -166,6 +166,19 @@ fn more_than_any_node_has_is_refused() {
     let text =
         format!(r#"{{"policyName":"Static","entries":{{"a":{{{}}}}},"checksum":0}}"#, entries.join(","));
     assert!(matches!(memory_state::parse(&text), Err(Damage::TooMany)));
+    let blocks = vec!["{}"; state::MOST_VALUES].join(",");
+    let text = format!(r#"{{"policyName":"Static","entries":{{"a":{{"b":[{blocks}]}}}},"checksum":0}}"#);
+    assert!(matches!(memory_state::parse(&text), Err(Damage::TooLarge)));
+    let hidden = text.replace('"', "\\\"").replace('{', "\\u007b").replace(',', "\\u002c");
+    let text = format!(r#"{{"policyName":"Static","checksum":0,"data":"{hidden}"}}"#);
+    let hash = checksum::fnv32a(&format!(
+        "(string){}",
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()["data"].as_str().unwrap()
+    ));
+    let text = text.replace(r#""data":"#, &format!(r#""dataChecksum":{hash},"data":"#));
+    assert!(matches!(memory_state::parse(&text), Err(Damage::TooLarge)));
+    let text = format!(r#"{{"policyName":"static","podEntries":{{{}}}}}"#, ",".repeat(state::MOST_VALUES));
+    assert!(matches!(cpu_state::parse(&text), Err(Damage::TooLarge)));
 }
 
 /// A directory of a kubelet.
@@ -256,6 +269,10 @@ fn a_file_that_never_ends_or_is_none_is_refused() {
     assert!(reasons[0].ends_with("longer than 8388608 bytes"), "{reasons:?}");
     assert!(reasons[1].ends_with("not a regular file"), "{reasons:?}");
 }
+
+/// A question without anything in it.
+#[derive(Clone, PartialEq, Message)]
+struct Nothing {}
 
 /// A kubelet that answers with these.
 #[derive(Clone)]
@@ -390,6 +407,15 @@ fn an_answer_that_is_too_long_is_refused() {
     Kubelet::of(vec![pod("web", vec![one; state::MOST_CLAIMS + 1])]).listen(dir.settings().podresources);
     let error = ask(&dir.settings().podresources).unwrap_err();
     assert!(matches!(error, SocketError::TooMany { .. }), "{error}");
+
+    // Nobody's claims, but memory all the same.
+    let many = ContainerResources { cpu_ids: vec![1; 1 << 21], ..ContainerResources::default() };
+    for pods in [vec![pod("", Vec::new()); state::MOST_CLAIMS + 1], vec![pod("", vec![many])]] {
+        let dir = Dir::new();
+        Kubelet::of(pods).listen(dir.settings().podresources);
+        let error = ask(&dir.settings().podresources).unwrap_err();
+        assert!(matches!(error, SocketError::TooMany { .. }), "{error}");
+    }
 }
 
 #[test]

@@ -27,6 +27,7 @@ use super::{
     call::{Answer, Call, Reply, RuntimeVersion, Subject, short_container, short_pod},
     wire::{Connection, Decoder, Kind, Message, WireError},
 };
+use crate::discover::protobuf::occurrences;
 
 /// Longest time until a call is answered. Runtimes wait for 2 s and then throw the plugin out; half of that is left for the way
 /// there and back on a host that is slow.
@@ -43,6 +44,10 @@ const MOST_CALLS: usize = 256;
 
 /// Most containers that a runtime can announce in parts.
 const MOST_CONTAINERS: usize = 1 << 16;
+
+/// Most names, variables and so on of pods and containers in a message, or in all parts of an announcement: for each of 1,000
+/// containers a thousand. One is two bytes on the link and some hundred once it is decoded.
+const MOST_FIELDS: usize = 1 << 20;
 
 /// Most bytes of all parts: 1,000 containers with all that Kubernetes lets annotations have.
 const MOST_BYTES: usize = 256 << 20;
@@ -104,6 +109,12 @@ pub(super) enum LinkError {
         #[source]
         cause: DecodeError,
     },
+    /// Bytes of which it cannot be told what decoding them takes.
+    #[error("{method} of the runtime: not protobuf of the kind that it is to be")]
+    Unreadable {
+        /// Which call.
+        method: &'static str,
+    },
     /// The runtime does not want the plugin.
     #[error("RegisterPlugin: the runtime refused with code {code}: {message}")]
     Refused {
@@ -116,8 +127,14 @@ pub(super) enum LinkError {
     #[error("RegisterPlugin: no answer within {} s", REGISTERED_WITHIN.as_secs())]
     Silent,
     /// More than any node has.
-    #[error("Synchronize of the runtime: more than {MOST_CONTAINERS} containers or {} MiB", MOST_BYTES >> 20)]
-    TooMany,
+    #[error(
+        "{method} of the runtime: more than {MOST_CONTAINERS} containers, {MOST_FIELDS} fields or {} MiB",
+        MOST_BYTES >> 20
+    )]
+    TooMany {
+        /// Which call.
+        method: &'static str,
+    },
     /// Nobody receives calls any longer: the daemon ends.
     #[error("the daemon ends")]
     Unheard,
@@ -169,6 +186,7 @@ struct Parts {
     pods: Vec<PodSandbox>,
     containers: Vec<Container>,
     bytes: usize,
+    fields: usize,
 }
 
 /// Number of the one question that we ask.
@@ -230,18 +248,19 @@ impl Link<'_> {
             "Configure" => self.configured(stream, &request).await,
             "Synchronize" => self.synchronized(stream, &request).await,
             "CreateContainer" => {
-                let (subject, _) = subject(&request)?;
+                let (subject, _) = subject("CreateContainer", &request)?;
                 self.ask(stream, |reply| Call::Create { subject, reply }, created).await
             }
             "UpdateContainer" => {
-                let (subject, wanted) = subject(&request)?;
+                let (subject, wanted) = subject("UpdateContainer", &request)?;
                 self.ask(stream, |reply| Call::Update { subject, wanted, reply }, updated).await
             }
             "StopContainer" => {
-                let (subject, _) = subject(&request)?;
+                let (subject, _) = subject("StopContainer", &request)?;
                 self.ask(stream, |reply| Call::Stop { subject, reply }, updated).await
             }
             "StateChange" => {
+                bounded("StateChange", &request.payload, 2, MOST_FIELDS)?;
                 let told: StateChangeEvent = decode(&request.method, &request.payload)?;
                 // First: what is told here needs no answer.
                 self.respond(stream, Vec::new()).await?;
@@ -267,16 +286,21 @@ impl Link<'_> {
     }
 
     async fn synchronized(&mut self, stream: u32, request: &Request) -> Result<(), LinkError> {
-        self.parts.bytes = self.parts.bytes.saturating_add(request.payload.len());
+        let (method, payload) = ("Synchronize", &request.payload);
+        self.parts.bytes = self.parts.bytes.saturating_add(payload.len());
         if self.parts.bytes > MOST_BYTES {
-            return Err(LinkError::TooMany);
+            return Err(LinkError::TooMany { method });
         }
+        for (field, have) in [(1, self.parts.pods.len()), (2, self.parts.containers.len())] {
+            let room = MOST_CONTAINERS.saturating_sub(have);
+            if counted(method, payload, &[field], room)? > room {
+                return Err(LinkError::TooMany { method });
+            }
+        }
+        self.parts.fields += bounded(method, payload, 1, MOST_FIELDS - self.parts.fields)?;
         let part: SynchronizeRequest = decode(&request.method, &request.payload)?;
         self.parts.pods.extend(part.pods.into_iter().map(short_pod));
         self.parts.containers.extend(part.containers.into_iter().map(short_container));
-        if self.parts.containers.len().max(self.parts.pods.len()) > MOST_CONTAINERS {
-            return Err(LinkError::TooMany);
-        }
         if part.more {
             let response = SynchronizeResponse { update: Vec::new(), more: true };
             return self.respond(stream, response.encode_to_vec()).await;
@@ -355,7 +379,11 @@ fn accepted(body: &[u8]) -> Result<(), LinkError> {
     }
 }
 
-fn subject(request: &Request) -> Result<(Box<Subject>, super::api::LinuxResources), LinkError> {
+fn subject(
+    method: &'static str,
+    request: &Request,
+) -> Result<(Box<Subject>, super::api::LinuxResources), LinkError> {
+    bounded(method, &request.payload, 1, MOST_FIELDS)?;
     let told: ContainerRequest = decode(&request.method, &request.payload)?;
     let subject = Subject::told(told.pod, told.container);
     Ok((Box::new(subject), told.linux_resources.unwrap_or_default()))
@@ -386,6 +414,36 @@ fn happened(told: StateChangeEvent) -> Option<Call> {
         event::REMOVE_CONTAINER => Some(Call::Removed(subject)),
         _ => None,
     }
+}
+
+/// How many fields of pods and containers a message has, if it is at most `room`. Pods are its field `pods`, containers the one
+/// behind; `LinuxResources` of an update may be the third.
+fn bounded(method: &'static str, payload: &[u8], pods: u32, room: usize) -> Result<usize, LinkError> {
+    let (pod, container) = (pods, pods + 1);
+    // Labels, annotations, limits of huge pages; of a container its environment, too.
+    let paths: [&[u32]; 8] = [
+        &[pod, 5],
+        &[pod, 6],
+        &[pod, 8, 2, 3],
+        &[container, 5],
+        &[container, 6],
+        &[container, 8],
+        &[container, 11, 3, 3],
+        &[3, 3],
+    ];
+    let mut fields = 0;
+    for path in paths {
+        fields += counted(method, payload, path, room - fields)?;
+        if fields > room {
+            return Err(LinkError::TooMany { method });
+        }
+    }
+    Ok(fields)
+}
+
+/// How often the field at the end of the path occurs; more than `room` is one more than it.
+fn counted(method: &'static str, payload: &[u8], path: &[u32], room: usize) -> Result<usize, LinkError> {
+    occurrences(payload, path, room + 1).map_err(|_malformed| LinkError::Unreadable { method })
 }
 
 fn decode<M: prost::Message + Default>(method: &str, bytes: &[u8]) -> Result<M, LinkError> {

@@ -307,6 +307,37 @@ async fn a_link_says_why_it_ended() {
     assert!(matches!(served.await.unwrap(), LinkError::Unheard));
 }
 
+/// Counted before anything is decoded: what follows is no protobuf any longer.
+#[tokio::test]
+async fn more_than_any_node_has_is_refused_before_it_takes_memory() {
+    let too_many = |ended: LinkError| matches!(ended, LinkError::TooMany { .. });
+    for empty in [[0x0a, 0], [0x12, 0]] {
+        let (mut runtime, mut calls, served) = registered().await;
+        let all = [empty.repeat(MOST_CONTAINERS + 1), vec![0xff; 3]].concat();
+        runtime.ask(PLUGIN_SERVICE, "Synchronize", all).await;
+        assert!(too_many(served.await.unwrap()));
+        assert!(calls.recv().await.is_none());
+    }
+
+    // In parts of which none is too large.
+    let (mut runtime, mut calls, served) = registered().await;
+    let part = [[0x12, 0].repeat(MOST_CONTAINERS / 2 + 1), vec![0x18, 1]].concat();
+    runtime.answer_to("Synchronize", part.clone()).await;
+    runtime.ask(PLUGIN_SERVICE, "Synchronize", part).await;
+    assert!(too_many(served.await.unwrap()));
+    assert!(calls.recv().await.is_none());
+
+    for (method, key) in [("Synchronize", 2), ("CreateContainer", 2), ("StateChange", 3)] {
+        let (mut runtime, mut calls, served) = registered().await;
+        let variables = [0x42, 0].repeat(MOST_FIELDS + 1);
+        let mut message = Vec::new();
+        prost::encoding::bytes::encode(key, &variables, &mut message);
+        runtime.ask(PLUGIN_SERVICE, method, message).await;
+        assert!(too_many(served.await.unwrap()), "{method}");
+        assert!(calls.recv().await.is_none());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_runtime_that_says_nothing_is_left() {
     let (_runtime, _calls, served) = link();
