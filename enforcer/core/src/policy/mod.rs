@@ -17,7 +17,7 @@ mod workload;
 use std::{
     fmt,
     net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -232,22 +232,20 @@ impl Policy {
         if self.idle_interval.get() > LONGEST_INTERVAL {
             return Err(refused("idle_interval", self.idle_interval, "it must not be longer than 24h"));
         }
-        // A relative one would be another directory for a restore that is started elsewhere.
-        if !self.state_dir.is_absolute() {
-            let value = quoted(&self.state_dir.to_string_lossy());
-            return Err(refused("state_dir", value, "an absolute path is expected"));
-        }
-        if !self.nri.socket.is_absolute() {
-            let value = quoted(&self.nri.socket.to_string_lossy());
-            return Err(refused("nri.socket", value, "an absolute path is expected"));
-        }
         for (key, path) in [
+            // A relative one would be another directory for a restore that is started elsewhere.
+            ("state_dir", &self.state_dir),
+            ("nri.socket", &self.nri.socket),
             ("kubelet.root_dir", &self.kubelet.root_dir),
             ("kubelet.podresources", &self.kubelet.podresources),
+            ("control.socket", &self.control.socket),
         ] {
-            if !path.is_absolute() {
-                return Err(refused(key, quoted(&path.to_string_lossy()), "an absolute path is expected"));
-            }
+            can_be_opened(path).map_err(|problem| refused(key, quoted(&path.to_string_lossy()), problem))?;
+        }
+        // The files of others are in `/`.
+        if self.state_dir.file_name().is_none() {
+            let value = quoted(&self.state_dir.to_string_lossy());
+            return Err(refused("state_dir", value, "a directory of its own is expected"));
         }
         if self.nri.index > 99 {
             return Err(refused("nri.index", self.nri.index, "at most 99 is expected"));
@@ -288,9 +286,6 @@ impl ControlSettings {
 
     fn validate(&self) -> Result<(), PolicyError> {
         let refused = |problem| refused("control.socket", quoted(&self.socket.to_string_lossy()), problem);
-        if !self.socket.is_absolute() {
-            return Err(refused("an absolute path is expected"));
-        }
         if self.socket.file_name().is_none() {
             return Err(refused("a file name is expected at its end"));
         }
@@ -321,6 +316,16 @@ impl Thresholds {
         }
         Ok(())
     }
+}
+
+fn can_be_opened(path: &Path) -> Result<(), &'static str> {
+    if !path.is_absolute() {
+        return Err("an absolute path is expected");
+    }
+    if path.as_os_str().as_encoded_bytes().contains(&0) {
+        return Err("no path has a NUL in it");
+    }
+    Ok(())
 }
 
 fn refused(key: impl Into<String>, value: impl fmt::Display, problem: &'static str) -> PolicyError {

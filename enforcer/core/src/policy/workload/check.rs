@@ -30,7 +30,7 @@ pub(in crate::policy) fn validate(
     rules: &[WorkloadRule],
     placement: &PlacementSettings,
 ) -> Result<(), PolicyError> {
-    let mut names = BTreeSet::new();
+    let (mut names, mut earlier) = (BTreeSet::new(), BTreeSet::new());
     for (index, rule) in rules.iter().enumerate() {
         let entry = Entry { rule, section: format!("workload[{index}]") };
         if rule.name.trim().is_empty() {
@@ -40,7 +40,7 @@ pub(in crate::policy) fn validate(
             return entry.refused("name", quoted(&rule.name), "the name is used twice");
         }
         entry.matchers()?;
-        if rules.iter().take(index).any(|earlier| earlier.has_matchers_of(rule)) {
+        if !earlier.insert(rule.matchers()) {
             return entry.whole("an entry before it has the same matchers, so it never counts");
         }
         entry.wishes(placement)?;

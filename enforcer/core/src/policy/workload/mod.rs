@@ -160,11 +160,13 @@ impl WorkloadRule {
             && self.labels.iter().all(|(key, value)| names.labels.get(key) == Some(value))
     }
 
-    /// Are the two about the same?
-    fn has_matchers_of(&self, other: &Self) -> bool {
-        let named = |rule: &Self| {
-            [&rule.unit, &rule.command, &rule.namespace, &rule.pod, &rule.container].map(Clone::clone)
-        };
-        self.cgroup == other.cgroup && named(self) == named(other) && self.labels == other.labels
+    /// Its matchers as written: two entries with the same are about the same.
+    fn matchers(&self) -> Matchers<'_> {
+        let names = [&self.unit, &self.command, &self.namespace, &self.pod, &self.container];
+        let names = names.map(|glob| glob.as_ref().map(NameGlob::as_str));
+        (self.cgroup.as_ref().map(CgroupGlob::as_str), names, &self.labels)
     }
 }
+
+/// The cgroup, the names and the labels.
+type Matchers<'a> = (Option<&'a str>, [Option<&'a str>; 5], &'a BTreeMap<String, String>);
