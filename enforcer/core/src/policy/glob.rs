@@ -72,11 +72,29 @@ impl FromStr for CgroupGlob {
         if text.strip_prefix(MOUNTED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
             return Err(refused(format!("`/` is the root of the cgroup tree, so leave `{MOUNTED}` out")));
         }
+        if text != "/" && names(text).any(|name| matches!(name, "" | "." | "..")) {
+            let problem = "no cgroup is called `.` or `..` or nothing, and no `/` is behind the last name";
+            return Err(refused(problem.into()));
+        }
         let settings = |builder: &mut GlobBuilder<'_>| {
             builder.literal_separator(true);
         };
         compile(text, settings).map(Self).map_err(refused)
     }
+}
+
+/// What is between the slashes, behind the first one; alternatives (`{a/b,c}`) are part of one name.
+fn names(glob: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    let apart = move |c| {
+        match c {
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == '/' && depth == 0
+    };
+    glob.split(apart).skip(1)
 }
 
 impl PartialEq for CgroupGlob {
@@ -142,6 +160,9 @@ mod tests {
             ("/db", "/db/child", false),
             ("/{a,b}/x", "/b/x", true),
             ("/**", "/", true),
+            ("/", "/", true),
+            ("/{a/,b}x", "/a/x", true),
+            ("/a/.b/..c", "/a/.b/..c", true),
         ] {
             let compiled: CgroupGlob = glob.parse().unwrap();
             assert_eq!(compiled.matches(&CgroupPath::new(path)), matches, "{glob} on {path}");
@@ -150,7 +171,24 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_a_glob_and_names_it() {
-        for glob in ["", "redis", "/[", "/{a", "/a]b[", "*", "/sys/fs/cgroup", "/sys/fs/cgroup/a.slice/**"] {
+        for glob in [
+            "",
+            "redis",
+            "/[",
+            "/{a",
+            "/a]b[",
+            "*",
+            "/sys/fs/cgroup",
+            "/sys/fs/cgroup/a.slice/**",
+            "/b/",
+            "//",
+            "//b",
+            "/a//b",
+            "/../b",
+            "/a/./b",
+            "/a/..",
+            "/{a,b}/",
+        ] {
             let error = glob.parse::<CgroupGlob>().unwrap_err().to_string();
             assert!(error.contains(&format!("`{glob}`")), "{error}");
         }
