@@ -91,6 +91,7 @@ fn bad_values_are_refused_with_their_key_and_value() {
             vec!["remote_residency_critical", "0.1"],
         ),
         (workload.replace("cpus = 1", "cpus = 0"), vec!["cpus", "0"]),
+        ("placement.reserved.cpus = '0'".to_owned(), vec!["placement.reserved.cpus", "amount", "cpuset:0"]),
         (workload.replace("cpus = 1", "cpus = -4"), vec!["cpus", "-4"]),
         (workload.replace("'/a'", "'/a['"), vec!["cgroup", "/a["]),
         (workload.replace("'/a'", "'a'"), vec!["cgroup", "`a`"]),

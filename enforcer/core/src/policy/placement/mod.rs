@@ -76,8 +76,8 @@ pub struct AvailableResources {
 #[serde(deny_unknown_fields, default)]
 pub struct ReservedResources {
     /// `cpuset:LIST`, `exclude-cpuset:LIST`, a quantity (`750m`, `2`), or a plain list where it has a
-    /// comma or a range. A quantity is rounded up to whole CPUs, which are then chosen from the lowest
-    /// cores.
+    /// comma or a range. A bare number is a quantity: CPU 0 is `cpuset:0`. A quantity is rounded up to whole
+    /// CPUs, which are then chosen from the lowest cores.
     #[serde(alias = "cpu", alias = "CPU", skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuAmount>,
     /// Memory by node id (`"0"`), then by resource: `memory`, `hugepages-2Mi`.
@@ -92,6 +92,13 @@ impl PlacementSettings {
         self.hints.validate("placement.hints")?;
         for (index, rule) in self.rules.iter().enumerate() {
             rule.hints(&self.hints).validate(&format!("placement.rule[{index}]"))?;
+        }
+        if self.reserved.cpus == Some(CpuAmount::Milli(0)) {
+            return Err(PolicyError {
+                key: "placement.reserved.cpus".into(),
+                value: "\"0\"".into(),
+                problem: "a bare number is an amount, and none is set aside without the key; CPU 0 is `cpuset:0`",
+            });
         }
         for (node, amounts) in &self.reserved.memory {
             let refused = |key: String, value: &str, problem| {
