@@ -95,7 +95,7 @@ fn parse_policy(path: &Path, text: &str) -> Result<Policy, ConfigError> {
 }
 
 fn invalid(path: &Path, text: &str, span: Option<Range<usize>>, problem: &str) -> ConfigError {
-    let problem = shortened(&suggesting(problem)).into_owned();
+    let problem = bounded(&suggesting(problem)).into_owned();
     let position = span.as_ref().and_then(|span| position(text, span.start));
     let place = match position {
         Some((line, column)) => format!("{}:{line}:{column}", path.display()),
@@ -126,6 +126,16 @@ fn suggesting(problem: &str) -> Cow<'_, str> {
         Some(format!("{unknown}; did you mean `{meant}`?"))
     });
     meant.map_or(Cow::Borrowed(problem), Cow::Owned)
+}
+
+/// What is quoted from the file is cut; the keys that are expected are not from there, and all of them are told.
+fn bounded(problem: &str) -> Cow<'_, str> {
+    match problem.rsplit_once(", expected one of `") {
+        Some((unknown, expected)) if problem.starts_with("unknown ") => {
+            Cow::Owned(format!("{}, expected one of `{expected}", shortened(unknown)))
+        }
+        _ => shortened(problem),
+    }
 }
 
 /// A file may be one line of a megabyte.
@@ -176,10 +186,25 @@ mod tests {
     }
 
     #[test]
-    fn a_message_about_a_long_line_is_short() {
-        for text in
-            [format!("a = \"{}", "x".repeat(100_000)), format!("interval = \"{}\"", "9".repeat(100_000))]
+    fn all_keys_that_are_expected_are_told() {
+        let message = parse_policy(Path::new("c.toml"), "colour = 1\n").unwrap_err().to_string();
+        for key in
+            toml::Table::try_from(Policy::default()).unwrap().keys().map(String::as_str).chain(["workload"])
         {
+            assert!(message.contains(&format!("`{key}`")), "{key}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_message_about_a_long_line_is_short() {
+        let long = "x".repeat(100_000);
+        for text in [
+            format!("a = \"{long}"),
+            format!("interval = \"{}\"", "9".repeat(100_000)),
+            format!("{long} = 1"),
+            format!("\"{long}, expected one of `{long}\" = 1"),
+            format!("interval = \"unknown , expected one of `{long}\""),
+        ] {
             let message = parse_policy(Path::new("c.toml"), &text).unwrap_err().to_string();
             assert!(message.len() < 1000, "{}", message.len());
         }
