@@ -4,6 +4,7 @@
 //! a plugin out that lets it wait: the link answers "no change" by itself when time is up, and the reply says
 //! that it came too late, so that what was decided is carried out some other way.
 
+use enforcer_core::workload::printable;
 use tokio::sync::oneshot;
 
 use super::api::{Container, ContainerUpdate, LinuxResources, Mount, PodSandbox};
@@ -11,6 +12,9 @@ use super::api::{Container, ContainerUpdate, LinuxResources, Mount, PodSandbox};
 /// Longest name of a pod, a namespace or a container in characters: that of a DNS subdomain, which Kubernetes allows (RFC 1123). A
 /// longer one is cut: it is kept for as long as somebody runs under it, and shown in reports, logs and labels.
 const LONGEST_NAME: usize = 253;
+
+/// Longest text of a runtime that is told, in characters.
+const LONGEST_TEXT: usize = 200;
 
 /// Which runtime is at the other end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,10 +72,23 @@ pub(super) fn short_container(mut container: Container) -> Container {
     container
 }
 
+/// A text of the runtime as it can be told: in one line, and cut.
+pub(super) fn told(text: &str) -> String {
+    // What is shown is as long as the text at least.
+    let mut shown: String = text.chars().take(LONGEST_TEXT + 1).collect();
+    shown = printable(&shown);
+    cut_at(&mut shown, LONGEST_TEXT);
+    shown
+}
+
 fn cut(name: &mut String) {
-    if let Some((end, _)) = name.char_indices().nth(LONGEST_NAME) {
-        name.truncate(end);
-        name.push('…');
+    cut_at(name, LONGEST_NAME);
+}
+
+fn cut_at(text: &mut String, longest: usize) {
+    if let Some((end, _)) = text.char_indices().nth(longest) {
+        text.truncate(end);
+        text.push('…');
     }
 }
 

@@ -24,7 +24,7 @@ use super::{
         RegisterPluginRequest, Request, Response, StateChangeEvent, Status, SynchronizeRequest,
         SynchronizeResponse, Updates, code,
     },
-    call::{Answer, Call, Reply, RuntimeVersion, Subject, short_container, short_pod},
+    call::{Answer, Call, Reply, RuntimeVersion, Subject, short_container, short_pod, told},
     wire::{Connection, Decoder, Kind, Message, WireError},
 };
 use crate::discover::protobuf::occurrences;
@@ -275,11 +275,11 @@ impl Link<'_> {
     }
 
     async fn configured(&mut self, stream: u32, request: &Request) -> Result<(), LinkError> {
-        let told: ConfigureRequest = decode(&request.method, &request.payload)?;
+        let asked: ConfigureRequest = decode(&request.method, &request.payload)?;
         self.runtime = RuntimeVersion {
-            name: told.runtime_name,
-            version: told.runtime_version,
-            nri: Some(told.nri_version).filter(|version| !version.is_empty()),
+            name: told(&asked.runtime_name),
+            version: told(&asked.runtime_version),
+            nri: Some(told(&asked.nri_version)).filter(|version| !version.is_empty()),
         };
         let events = EVENTS.iter().fold(0, |mask, event| mask | 1 << (event - 1));
         self.respond(stream, ConfigureResponse { events }.encode_to_vec()).await
@@ -356,7 +356,7 @@ impl Link<'_> {
     }
 
     async fn unimplemented(&self, stream: u32, request: &Request) -> Result<(), LinkError> {
-        let message = format!("{}.{} is not served", request.service, request.method);
+        let message = format!("{}.{} is not served", told(&request.service), told(&request.method));
         let status = Status { code: code::UNIMPLEMENTED, message };
         self.write(response(stream, Vec::new(), Some(status))).await
     }
@@ -374,7 +374,9 @@ fn response(stream: u32, payload: Vec<u8>, status: Option<Status>) -> Message {
 fn accepted(body: &[u8]) -> Result<(), LinkError> {
     let response: Response = decode("RegisterPlugin", body)?;
     match response.status {
-        Some(Status { code, message }) if code != code::OK => Err(LinkError::Refused { code, message }),
+        Some(Status { code, message }) if code != code::OK => {
+            Err(LinkError::Refused { code, message: told(&message) })
+        }
         _ => Ok(()),
     }
 }

@@ -307,6 +307,35 @@ async fn a_link_says_why_it_ended() {
     assert!(matches!(served.await.unwrap(), LinkError::Unheard));
 }
 
+/// It goes into logs, reports and answers.
+#[tokio::test]
+async fn texts_of_a_runtime_are_told_in_one_line_and_cut() {
+    let forged = format!("evil\nINFO all is well\u{202e}{}", "x".repeat(3 << 20));
+    let fits =
+        |text: &str| text.chars().count() <= 201 && text.ends_with('…') && !text.contains(['\n', '\u{202e}']);
+
+    let (mut runtime, _calls, served) = link();
+    runtime.register(Some(Status { code: 2, message: forged.clone() })).await;
+    let Err(LinkError::Refused { message, .. }) = served.await.map(Err::<(), _>).unwrap() else { panic!() };
+    assert!(fits(&message) && message.starts_with("evil\\nINFO"), "{message}");
+
+    let (mut runtime, mut calls, _served) = registered().await;
+    let request = ConfigureRequest {
+        runtime_name: forged.clone(),
+        runtime_version: forged.clone(),
+        nri_version: forged.clone(),
+        ..ConfigureRequest::default()
+    };
+    runtime.answer_to("Configure", request.encode_to_vec()).await;
+    runtime.ask(PLUGIN_SERVICE, "Synchronize", Vec::new()).await;
+    let Some(Call::Synchronize { runtime: version, reply, .. }) = calls.recv().await else { panic!() };
+    assert!([version.name, version.version, version.nri.unwrap()].iter().all(|text| fits(text)));
+    drop(reply);
+    runtime.receive().await;
+    let answer = runtime.answer_to(&forged, Vec::new()).await;
+    assert!(answer.status.unwrap().message.len() < 1000);
+}
+
 /// Counted before anything is decoded: what follows is no protobuf any longer.
 #[tokio::test]
 async fn more_than_any_node_has_is_refused_before_it_takes_memory() {
