@@ -4,6 +4,8 @@
 //! a plugin out that lets it wait: the link answers "no change" by itself when time is up, and the reply says
 //! that it came too late, so that what was decided is carried out some other way.
 
+use std::time::Instant;
+
 use enforcer_core::workload::printable;
 use tokio::sync::oneshot;
 
@@ -152,22 +154,35 @@ pub enum Call {
 
 /// Where the answer to a call goes.
 #[derive(Debug)]
-pub struct Reply(oneshot::Sender<Answer>);
+pub struct Reply {
+    answer: oneshot::Sender<Answer>,
+    arrived: Instant,
+}
 
 /// An answer came after the runtime was told that nothing changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLate;
 
 impl Reply {
-    /// A reply and where it arrives.
+    /// A reply to a call that arrives now, and where it arrives.
     pub fn new() -> (Self, oneshot::Receiver<Answer>) {
-        let (sender, receiver) = oneshot::channel();
-        (Self(sender), receiver)
+        Self::to(Instant::now())
+    }
+
+    /// A reply to a call that arrived then.
+    pub(super) fn to(arrived: Instant) -> (Self, oneshot::Receiver<Answer>) {
+        let (answer, receiver) = oneshot::channel();
+        (Self { answer, arrived }, receiver)
+    }
+
+    /// When the last bytes of the call came; what the runtime waits for begins before.
+    pub fn arrived(&self) -> Instant {
+        self.arrived
     }
 
     /// Answers.
     pub fn send(self, answer: Answer) -> Result<(), TooLate> {
-        self.0.send(answer).map_err(|_unheard| TooLate)
+        self.answer.send(answer).map_err(|_unheard| TooLate)
     }
 }
 

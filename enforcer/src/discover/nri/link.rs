@@ -2,7 +2,9 @@
 //!
 //! The plugin connects and registers; the runtime configures it, tells what there is (in one or several
 //! parts), and from then on calls for each event. Calls go out through a channel in the order in which they
-//! came and are answered when their [`Reply`] is sent, or with "no change" after [`ANSWER_WITHIN`].
+//! came and are answered when their [`Reply`] is sent, or with "no change" [`ANSWER_WITHIN`] after they came, whether anybody
+//! has taken them or not. A call that nobody has taken by then is lost. Everything after it is answered with "no
+//! change" at once, and when calls are taken again the link ends: the next one begins with what there is.
 //!
 //! It never answers with an error for a fault of ours: the runtime would not start the container. It never
 //! asks for a change by itself. What the runtime sends can end the link, but not the daemon.
@@ -14,7 +16,7 @@ use thiserror::Error;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     sync::{Semaphore, mpsc},
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, timeout_at},
 };
 
 use super::{
@@ -29,7 +31,7 @@ use super::{
 };
 use crate::discover::protobuf::occurrences;
 
-/// Longest time until a call is answered. Runtimes wait for 2 s and then throw the plugin out; half of that is left for the way
+/// Longest time from the last byte of a call until it is answered. Runtimes wait for 2 s and then throw the plugin out; half of that is left for the way
 /// there and back on a host that is slow.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
@@ -135,6 +137,9 @@ pub(super) enum LinkError {
         /// Which call.
         method: &'static str,
     },
+    /// Somebody must be told again what there is.
+    #[error("calls came faster than they were taken, and some are lost")]
+    Behind,
     /// Nobody receives calls any longer: the daemon ends.
     #[error("the daemon ends")]
     Unheard,
@@ -157,8 +162,8 @@ where
     };
     let read = async {
         let (runtime, parts) = (RuntimeVersion::default(), Parts::default());
-        let mut link =
-            Link { calls, answers, runtime, parts, unwritten: Arc::new(Semaphore::new(MOST_CALLS)) };
+        let unwritten = Arc::new(Semaphore::new(MOST_CALLS));
+        let mut link = Link { calls, answers, runtime, parts, unwritten, lost: false };
         link.register(plugin).await?;
         link.read(&mut reader).await
     };
@@ -178,6 +183,8 @@ struct Link<'a> {
     parts: Parts,
     /// Room for calls whose answers are not written yet.
     unwritten: Arc<Semaphore>,
+    /// A call was lost.
+    lost: bool,
 }
 
 /// What came of a synchronisation that is not complete.
@@ -188,6 +195,9 @@ struct Parts {
     bytes: usize,
     fields: usize,
 }
+
+/// The number of a question, and when its last bytes came.
+type Asked = (u32, Instant);
 
 /// Number of the one question that we ask.
 const REGISTRATION: u32 = 1;
@@ -214,19 +224,27 @@ impl Link<'_> {
         let mut registered = false;
         let until = Instant::now() + REGISTERED_WITHIN;
         loop {
-            let read = reader.read(&mut buffer);
-            let read = if registered {
-                read.await
-            } else {
-                timeout_at(until, read).await.map_err(|_late| LinkError::Silent)?
+            let read = async {
+                let read = reader.read(&mut buffer);
+                if registered {
+                    return Ok(read.await);
+                }
+                timeout_at(until, read).await.map_err(|_late| LinkError::Silent)
             };
+            let read = tokio::select! {
+                room = self.calls.reserve(), if self.lost => {
+                    return Err(room.map_or(LinkError::Unheard, |_taken| LinkError::Behind));
+                }
+                read = read => read?,
+            };
+            let arrived = Instant::now();
             let length = read.map_err(|cause| LinkError::Io { operation: "reading", cause })?;
             if length == 0 {
                 return Err(LinkError::Closed);
             }
             for message in decoder.push(&buffer[..length])? {
                 match (message.connection, message.kind) {
-                    (Connection::Plugin, Kind::Request) => self.asked(message).await?,
+                    (Connection::Plugin, Kind::Request) => self.asked(message, arrived).await?,
                     (Connection::Runtime, Kind::Response) if message.stream == REGISTRATION => {
                         accepted(&message.body)?;
                         registered = true;
@@ -238,7 +256,7 @@ impl Link<'_> {
     }
 
     /// One question of the runtime.
-    async fn asked(&mut self, message: Message) -> Result<(), LinkError> {
+    async fn asked(&mut self, message: Message, arrived: Instant) -> Result<(), LinkError> {
         let stream = message.stream;
         let request: Request = decode("a request", &message.body)?;
         if request.service != PLUGIN_SERVICE {
@@ -246,18 +264,18 @@ impl Link<'_> {
         }
         match request.method.as_str() {
             "Configure" => self.configured(stream, &request).await,
-            "Synchronize" => self.synchronized(stream, &request).await,
+            "Synchronize" => self.synchronized((stream, arrived), &request).await,
             "CreateContainer" => {
                 let (subject, _) = subject("CreateContainer", &request)?;
-                self.ask(stream, |reply| Call::Create { subject, reply }, created).await
+                self.ask((stream, arrived), |reply| Call::Create { subject, reply }, created).await
             }
             "UpdateContainer" => {
                 let (subject, wanted) = subject("UpdateContainer", &request)?;
-                self.ask(stream, |reply| Call::Update { subject, wanted, reply }, updated).await
+                self.ask((stream, arrived), |reply| Call::Update { subject, wanted, reply }, updated).await
             }
             "StopContainer" => {
                 let (subject, _) = subject("StopContainer", &request)?;
-                self.ask(stream, |reply| Call::Stop { subject, reply }, updated).await
+                self.ask((stream, arrived), |reply| Call::Stop { subject, reply }, updated).await
             }
             "StateChange" => {
                 bounded("StateChange", &request.payload, 2, MOST_FIELDS)?;
@@ -265,7 +283,7 @@ impl Link<'_> {
                 // First: what is told here needs no answer.
                 self.respond(stream, Vec::new()).await?;
                 match happened(told) {
-                    Some(call) => self.call(call).await,
+                    Some(call) => self.call(call, arrived).await,
                     None => Ok(()),
                 }
             }
@@ -285,7 +303,7 @@ impl Link<'_> {
         self.respond(stream, ConfigureResponse { events }.encode_to_vec()).await
     }
 
-    async fn synchronized(&mut self, stream: u32, request: &Request) -> Result<(), LinkError> {
+    async fn synchronized(&mut self, asked: Asked, request: &Request) -> Result<(), LinkError> {
         let (method, payload) = ("Synchronize", &request.payload);
         self.parts.bytes = self.parts.bytes.saturating_add(payload.len());
         if self.parts.bytes > MOST_BYTES {
@@ -303,12 +321,12 @@ impl Link<'_> {
         self.parts.containers.extend(part.containers.into_iter().map(short_container));
         if part.more {
             let response = SynchronizeResponse { update: Vec::new(), more: true };
-            return self.respond(stream, response.encode_to_vec()).await;
+            return self.respond(asked.0, response.encode_to_vec()).await;
         }
         let Parts { pods, containers, .. } = std::mem::take(&mut self.parts);
         let runtime = self.runtime.clone();
         self.ask(
-            stream,
+            asked,
             |reply| Call::Synchronize { runtime, pods, containers, reply },
             |answer| SynchronizeResponse { update: answer.updates, more: false }.encode_to_vec(),
         )
@@ -317,24 +335,38 @@ impl Link<'_> {
 
     /// Hands a call on whose answer the runtime waits for.
     async fn ask(
-        &self,
-        stream: u32,
+        &mut self,
+        (stream, arrived): Asked,
         call: impl FnOnce(Reply) -> Call,
         encode: fn(Answer) -> Vec<u8>,
     ) -> Result<(), LinkError> {
-        let (reply, answer) = Reply::new();
-        self.call(call(reply)).await?;
-        self.answer(stream, answer, encode).await
+        let (reply, answer) = Reply::to(arrived.into_std());
+        // First: it is answered in time while it waits to be taken, too.
+        self.answer((stream, arrived), answer, encode).await?;
+        self.call(call(reply), arrived).await
     }
 
-    async fn call(&self, call: Call) -> Result<(), LinkError> {
-        self.calls.send(call).await.map_err(|_ended| LinkError::Unheard)
+    /// Hands a call on, if somebody takes it before it must be answered.
+    async fn call(&mut self, call: Call, arrived: Instant) -> Result<(), LinkError> {
+        if self.lost {
+            return Ok(());
+        }
+        match timeout_at(arrived + ANSWER_WITHIN, self.calls.send(call)).await {
+            Ok(sent) => sent.map_err(|_ended| LinkError::Unheard),
+            Err(_late) => {
+                tracing::warn!(
+                    "calls of the container runtime are not taken; they are answered with no change"
+                );
+                self.lost = true;
+                Ok(())
+            }
+        }
     }
 
     /// Writes the answer when it is there, or "no change" when time is up; others are answered meanwhile.
     async fn answer(
         &self,
-        stream: u32,
+        (stream, arrived): Asked,
         answer: tokio::sync::oneshot::Receiver<Answer>,
         encode: fn(Answer) -> Vec<u8>,
     ) -> Result<(), LinkError> {
@@ -343,7 +375,8 @@ impl Link<'_> {
         let unwritten = unwritten.map_err(|_closed| LinkError::Closed)?;
         tokio::spawn(async move {
             // A reply that was dropped is no change either.
-            let answer = timeout(ANSWER_WITHIN, answer).await.ok().and_then(Result::ok).unwrap_or_default();
+            let answer = timeout_at(arrived + ANSWER_WITHIN, answer).await;
+            let answer = answer.ok().and_then(Result::ok).unwrap_or_default();
             // The link may be down by now; then nobody waits.
             let _ = answers.send(response(stream, encode(answer), None)).await;
             drop(unwritten);

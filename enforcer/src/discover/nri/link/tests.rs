@@ -245,6 +245,56 @@ async fn who_decides_too_late_is_told_and_the_runtime_is_answered_in_time() {
     assert_eq!(reply.send(late), Err(TooLate));
 }
 
+/// Asks as many that nobody takes as there is room for.
+async fn fill(runtime: &mut Runtime, calls: &Receiver<Call>) {
+    for number in 1..=calls.max_capacity() {
+        runtime.ask(PLUGIN_SERVICE, "StopContainer", about("first")).await;
+        while calls.len() < number {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_nobody_takes_is_answered_in_time_and_what_comes_then_at_once() {
+    let (mut runtime, mut calls, served) = registered().await;
+    fill(&mut runtime, &calls).await;
+    let begun = Instant::now();
+    let last = runtime.ask(PLUGIN_SERVICE, "CreateContainer", about("last")).await;
+    while runtime.receive().await.stream != last {}
+    assert!(begun.elapsed() <= ANSWER_WITHIN + Duration::from_millis(10), "{:?}", begun.elapsed());
+
+    let begun = Instant::now();
+    for method in ["CreateContainer", "StateChange", "Synchronize"] {
+        let asked = runtime.ask(PLUGIN_SERVICE, method, Vec::new()).await;
+        while runtime.receive().await.stream != asked {}
+    }
+    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+    assert!(!served.is_finished());
+
+    calls.recv().await.unwrap();
+    assert!(matches!(served.await.unwrap(), LinkError::Behind), "what is lost must be told again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_call_waits_to_be_taken_is_part_of_its_time() {
+    let (mut runtime, mut calls, _served) = registered().await;
+    fill(&mut runtime, &calls).await;
+    let begun = Instant::now();
+    let last = runtime.ask(PLUGIN_SERVICE, "CreateContainer", about("last")).await;
+    tokio::time::sleep(ANSWER_WITHIN / 2).await;
+    let reply = loop {
+        if let Call::Create { reply, .. } = calls.recv().await.unwrap() {
+            break reply;
+        }
+    };
+    let waited = Instant::now().into_std().duration_since(reply.arrived());
+    assert!(waited >= ANSWER_WITHIN / 2 && waited < ANSWER_WITHIN, "{waited:?}");
+    while runtime.receive().await.stream != last {}
+    assert!(begun.elapsed() <= ANSWER_WITHIN + Duration::from_millis(10), "{:?}", begun.elapsed());
+    assert_eq!(reply.send(Answer::default()), Err(TooLate));
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_slow_decision_holds_up_no_other_and_a_forgotten_one_changes_nothing() {
     let (mut runtime, mut calls, _served) = registered().await;
