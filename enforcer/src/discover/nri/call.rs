@@ -9,11 +9,17 @@ use std::time::Instant;
 use enforcer_core::workload::printable;
 use tokio::sync::oneshot;
 
-use super::api::{Container, ContainerUpdate, LinuxResources, Mount, PodSandbox};
+use super::{
+    api::{Container, ContainerUpdate, LinuxResources, Mount, PodSandbox},
+    request::LONGEST_PATH,
+};
 
 /// Longest name of a pod, a namespace or a container in characters: that of a DNS subdomain, which Kubernetes allows (RFC 1123). A
 /// longer one is cut: it is kept for as long as somebody runs under it, and shown in reports, logs and labels.
 const LONGEST_NAME: usize = 253;
+
+/// Longest id of a container, a sandbox or a pod in bytes. Runtimes make such of 64.
+const LONGEST_ID: usize = 128;
 
 /// Longest text of a runtime that is told, in characters.
 const LONGEST_TEXT: usize = 200;
@@ -59,6 +65,39 @@ impl Subject {
             container: short_container(container.unwrap_or_default()),
         }
     }
+
+    /// What of it is longer than any that there can be. It is kept for as long as somebody runs under it, and nobody does.
+    pub(super) fn beyond(&self) -> Option<String> {
+        beyond_pod(&self.pod).or_else(|| beyond_container(&self.container))
+    }
+}
+
+/// As [`Subject::beyond`].
+pub(super) fn beyond_pod(pod: &PodSandbox) -> Option<String> {
+    let parent = pod.linux.as_ref().map_or("", |linux| linux.cgroup_parent.as_str());
+    let parts =
+        [("id", &*pod.id, LONGEST_ID), ("uid", &pod.uid, LONGEST_ID), ("cgroup", parent, LONGEST_PATH)];
+    beyond("pod", &format!("{}/{}", pod.namespace, pod.name), &parts)
+}
+
+/// As [`Subject::beyond`].
+pub(super) fn beyond_container(container: &Container) -> Option<String> {
+    let path = container.linux.as_ref().map_or("", |linux| linux.cgroups_path.as_str());
+    let parts = [
+        ("id", &*container.id, LONGEST_ID),
+        ("sandbox", &container.pod_sandbox_id, LONGEST_ID),
+        ("cgroup", path, LONGEST_PATH),
+    ];
+    beyond("container", &container.name, &parts)
+}
+
+fn beyond(kind: &str, name: &str, parts: &[(&str, &str, usize)]) -> Option<String> {
+    let (part, text, longest) = parts.iter().find(|(_, text, longest)| text.len() > *longest)?;
+    let (name, length) = (told(name), text.len());
+    Some(format!(
+        "{kind} {name} has the {part} {} of {length} bytes, where {longest} are the most",
+        told(text)
+    ))
 }
 
 /// The pod, by names that can be shown.
@@ -189,21 +228,46 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::discover::nri::api::{LinuxContainer, LinuxPodSandbox};
 
     #[test]
-    fn names_are_cut_that_nobody_could_have_given_and_ids_are_not() {
+    fn names_are_cut_that_nobody_could_have_given() {
         let long = "ä".repeat(100_000);
-        let pod = PodSandbox {
-            id: long.clone(),
-            name: long.clone(),
-            namespace: "n".repeat(253),
-            ..PodSandbox::default()
-        };
-        let container = Container { id: long.clone(), name: long.clone(), ..Container::default() };
-        let Subject { pod, container } = Subject::told(Some(pod), Some(container));
+        let pod = PodSandbox { name: long.clone(), namespace: "n".repeat(253), ..PodSandbox::default() };
+        let container = Container { name: long, ..Container::default() };
+        let told = Subject::told(Some(pod), Some(container));
         let expected = format!("{}…", "ä".repeat(253));
-        assert_eq!((&pod.name, &container.name), (&expected, &expected));
-        assert_eq!((pod.namespace, pod.id, container.id), ("n".repeat(253), long.clone(), long));
+        assert_eq!((&told.pod.name, &told.container.name), (&expected, &expected));
+        assert_eq!((&told.pod.namespace, told.beyond()), (&"n".repeat(253), None));
+    }
+
+    #[test]
+    fn ids_and_cgroups_are_not_cut_but_have_a_longest() {
+        let of = |id: usize, path: usize| {
+            let id = "\n".repeat(id);
+            let cgroup_parent = "p".repeat(path);
+            let pod = PodSandbox {
+                id: id.clone(),
+                uid: id.clone(),
+                linux: Some(LinuxPodSandbox {
+                    cgroup_parent: cgroup_parent.clone(),
+                    ..LinuxPodSandbox::default()
+                }),
+                ..PodSandbox::default()
+            };
+            let container = Container {
+                pod_sandbox_id: id.clone(),
+                id,
+                linux: Some(LinuxContainer { cgroups_path: cgroup_parent, ..LinuxContainer::default() }),
+                ..Container::default()
+            };
+            [(pod, Container::default()), (PodSandbox::default(), container)]
+                .map(|(pod, container)| Subject::told(Some(pod), Some(container)).beyond())
+        };
+        assert_eq!(of(128, 4096), [None, None]);
+        for said in of(129, 0).into_iter().chain(of(100_000, 0)).chain(of(0, 4097)).map(Option::unwrap) {
+            assert!(said.len() < 500 && !said.contains('\n'), "{said}");
+        }
     }
 
     #[test]

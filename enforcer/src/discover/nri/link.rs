@@ -26,7 +26,10 @@ use super::{
         RegisterPluginRequest, Request, Response, StateChangeEvent, Status, SynchronizeRequest,
         SynchronizeResponse, Updates, code,
     },
-    call::{Answer, Call, Reply, RuntimeVersion, Subject, short_container, short_pod, told},
+    call::{
+        Answer, Call, Reply, RuntimeVersion, Subject, beyond_container, beyond_pod, short_container,
+        short_pod, told,
+    },
     wire::{Connection, Decoder, Kind, Message, WireError},
 };
 use crate::discover::protobuf::occurrences;
@@ -163,7 +166,7 @@ where
     let read = async {
         let (runtime, parts) = (RuntimeVersion::default(), Parts::default());
         let unwritten = Arc::new(Semaphore::new(MOST_CALLS));
-        let mut link = Link { calls, answers, runtime, parts, unwritten, lost: false };
+        let mut link = Link { calls, answers, runtime, parts, unwritten, lost: false, said: false };
         link.register(plugin).await?;
         link.read(&mut reader).await
     };
@@ -185,6 +188,8 @@ struct Link<'a> {
     unwritten: Arc<Semaphore>,
     /// A call was lost.
     lost: bool,
+    /// It was said that some containers are left alone.
+    said: bool,
 }
 
 /// What came of a synchronisation that is not complete.
@@ -267,14 +272,23 @@ impl Link<'_> {
             "Synchronize" => self.synchronized((stream, arrived), &request).await,
             "CreateContainer" => {
                 let (subject, _) = subject("CreateContainer", &request)?;
+                if self.leaves(subject.beyond()) {
+                    return self.respond(stream, Vec::new()).await;
+                }
                 self.ask((stream, arrived), |reply| Call::Create { subject, reply }, created).await
             }
             "UpdateContainer" => {
                 let (subject, wanted) = subject("UpdateContainer", &request)?;
+                if self.leaves(subject.beyond()) {
+                    return self.respond(stream, Vec::new()).await;
+                }
                 self.ask((stream, arrived), |reply| Call::Update { subject, wanted, reply }, updated).await
             }
             "StopContainer" => {
                 let (subject, _) = subject("StopContainer", &request)?;
+                if self.leaves(subject.beyond()) {
+                    return self.respond(stream, Vec::new()).await;
+                }
                 self.ask((stream, arrived), |reply| Call::Stop { subject, reply }, updated).await
             }
             "StateChange" => {
@@ -282,7 +296,11 @@ impl Link<'_> {
                 let told: StateChangeEvent = decode(&request.method, &request.payload)?;
                 // First: what is told here needs no answer.
                 self.respond(stream, Vec::new()).await?;
-                match happened(told) {
+                let subject = Box::new(Subject::told(told.pod, told.container));
+                if self.leaves(subject.beyond()) {
+                    return Ok(());
+                }
+                match happened(told.event, subject) {
                     Some(call) => self.call(call, arrived).await,
                     None => Ok(()),
                 }
@@ -290,6 +308,17 @@ impl Link<'_> {
             "Shutdown" => self.respond(stream, Vec::new()).await,
             _ => self.unimplemented(stream, &request).await,
         }
+    }
+
+    /// Is it left alone, for this reason?
+    fn leaves(&mut self, reason: Option<String>) -> bool {
+        if let Some(reason) = &reason
+            && !self.said
+        {
+            tracing::warn!("{reason}: left alone, as all such of this runtime are");
+            self.said = true;
+        }
+        reason.is_some()
     }
 
     async fn configured(&mut self, stream: u32, request: &Request) -> Result<(), LinkError> {
@@ -317,8 +346,16 @@ impl Link<'_> {
         }
         self.parts.fields += bounded(method, payload, 1, MOST_FIELDS - self.parts.fields)?;
         let part: SynchronizeRequest = decode(&request.method, &request.payload)?;
-        self.parts.pods.extend(part.pods.into_iter().map(short_pod));
-        self.parts.containers.extend(part.containers.into_iter().map(short_container));
+        for pod in part.pods.into_iter().map(short_pod) {
+            if !self.leaves(beyond_pod(&pod)) {
+                self.parts.pods.push(pod);
+            }
+        }
+        for container in part.containers.into_iter().map(short_container) {
+            if !self.leaves(beyond_container(&container)) {
+                self.parts.containers.push(container);
+            }
+        }
         if part.more {
             let response = SynchronizeResponse { update: Vec::new(), more: true };
             return self.respond(asked.0, response.encode_to_vec()).await;
@@ -440,9 +477,7 @@ fn updated(answer: Answer) -> Vec<u8> {
 }
 
 /// What is told of an event, where it matters.
-fn happened(told: StateChangeEvent) -> Option<Call> {
-    let event = told.event;
-    let subject = Box::new(Subject::told(told.pod, told.container));
+fn happened(event: i32, subject: Box<Subject>) -> Option<Call> {
     match event {
         event::REMOVE_POD_SANDBOX => Some(Call::PodRemoved(Box::new(subject.pod))),
         event::POST_START_CONTAINER => Some(Call::Started(subject)),

@@ -31,7 +31,7 @@ const MOST_ANNOTATIONS: usize = 16 << 10;
 /// Longest name that is told, in characters.
 const LONGEST_NAME: usize = 200;
 /// Longest path of a cgroup in bytes (`PATH_MAX`), and longest of its names (`NAME_MAX`): there is none beyond.
-const LONGEST_PATH: usize = 4096;
+pub(super) const LONGEST_PATH: usize = 4096;
 const LONGEST_PATH_NAME: usize = 255;
 
 /// The request of a pod with these containers, in the order in which they were created.

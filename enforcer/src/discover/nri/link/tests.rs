@@ -357,6 +357,27 @@ async fn a_link_says_why_it_ended() {
     assert!(matches!(served.await.unwrap(), LinkError::Unheard));
 }
 
+/// Its id would be kept for as long as it is there.
+#[tokio::test]
+async fn what_no_runtime_calls_a_container_is_left_alone_and_answered() {
+    let (mut runtime, mut calls, _served) = registered().await;
+    let long = "x".repeat(1 << 20);
+    for method in ["CreateContainer", "UpdateContainer", "StopContainer"] {
+        let answer = runtime.answer_to(method, about(&long)).await;
+        assert_eq!((answer.status, answer.payload), (None, Vec::new()));
+    }
+    let told = StateChangeEvent { event: 7, pod: Some(pod("p")), container: Some(container(&long)) };
+    runtime.answer_to("StateChange", told.encode_to_vec()).await;
+    let there = SynchronizeRequest {
+        pods: vec![PodSandbox { id: long.clone(), ..pod("p") }, pod("q")],
+        containers: vec![container("a"), container(&long)],
+        more: false,
+    };
+    runtime.ask(PLUGIN_SERVICE, "Synchronize", there.encode_to_vec()).await;
+    let Some(Call::Synchronize { pods, containers, .. }) = calls.recv().await else { panic!() };
+    assert_eq!((pods, containers), (vec![pod("q")], vec![container("a")]));
+}
+
 /// It goes into logs, reports and answers.
 #[tokio::test]
 async fn texts_of_a_runtime_are_told_in_one_line_and_cut() {
