@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use super::{
     api::{Container, ContainerUpdate, LinuxResources, Mount, PodSandbox},
+    marks::{is_mark, labels},
     request::LONGEST_PATH,
 };
 
@@ -100,16 +101,20 @@ fn beyond(kind: &str, name: &str, parts: &[(&str, &str, usize)]) -> Option<Strin
     ))
 }
 
-/// The pod, by names that can be shown.
+/// The pod, by names that can be shown, and with labels that somebody can have declared.
 pub(super) fn short_pod(mut pod: PodSandbox) -> PodSandbox {
     cut(&mut pod.name);
     cut(&mut pod.namespace);
+    pod.labels = labels(&pod);
     pod
 }
 
-/// The container, by a name that can be shown.
+/// The container, by a name that can be shown, and without what nobody reads: many may wait for the one that decides.
 pub(super) fn short_container(mut container: Container) -> Container {
     cut(&mut container.name);
+    container.labels.clear();
+    container.annotations.clear();
+    container.env.retain(|variable| is_mark(variable));
     container
 }
 
@@ -234,11 +239,14 @@ mod tests {
     fn names_are_cut_that_nobody_could_have_given() {
         let long = "ä".repeat(100_000);
         let pod = PodSandbox { name: long.clone(), namespace: "n".repeat(253), ..PodSandbox::default() };
-        let container = Container { name: long, ..Container::default() };
+        let env = ["PATH=/bin", "DRA_CPUSET_a=1"].map(str::to_owned).into();
+        let pod = PodSandbox { labels: [("app".to_owned(), long.clone())].into(), ..pod };
+        let container = Container { name: long, env, ..Container::default() };
         let told = Subject::told(Some(pod), Some(container));
         let expected = format!("{}…", "ä".repeat(253));
         assert_eq!((&told.pod.name, &told.container.name), (&expected, &expected));
         assert_eq!((&told.pod.namespace, told.beyond()), (&"n".repeat(253), None));
+        assert_eq!((told.pod.labels.len(), told.container.env), (0, vec!["DRA_CPUSET_a=1".to_owned()]));
     }
 
     #[test]

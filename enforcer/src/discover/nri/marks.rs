@@ -62,7 +62,7 @@ pub fn known(pod: &PodSandbox, container: &Container) -> KnownContainer {
 }
 
 /// Those that Kubernetes would have let through: nobody declares others, and a runtime without it takes any.
-fn labels(pod: &PodSandbox) -> BTreeMap<String, String> {
+pub(super) fn labels(pod: &PodSandbox) -> BTreeMap<String, String> {
     let usual =
         pod.labels.iter().filter(|(key, value)| key.len() <= LONGEST_KEY && value.len() <= LONGEST_VALUE);
     usual.take(MOST_LABELS).map(|(key, value)| (key.clone(), value.clone())).collect()
@@ -86,6 +86,11 @@ fn katalyst(value: Option<&String>) -> Option<PodClaim> {
     let level: String = value?.chars().take(SHOWN).collect();
     let evidence = format!("annotation {KATALYST}: {level}");
     Some(PodClaim { owner: Owner::Katalyst, evidence, cpus: None, mems: None, of_pod: true })
+}
+
+/// May the variable be a mark?
+pub(super) fn is_mark(variable: &str) -> bool {
+    variable.starts_with(DRA)
 }
 
 fn dra(variable: &str) -> Option<PodClaim> {

@@ -15,7 +15,10 @@ use enforcer_core::{
     workload::{CgroupPath, Origin, QosClass, identify, printable},
 };
 
-use super::api::{Container, LinuxResources, PodSandbox};
+use super::{
+    api::{Container, LinuxResources, PodSandbox},
+    marks::labels,
+};
 use crate::discover::manifest::annotation_documents;
 
 /// `cpu.shares` of one CPU.
@@ -48,7 +51,7 @@ pub fn pod_request<'a>(pod: &PodSandbox, containers: impl IntoIterator<Item = &'
     PodRequest {
         name: pod_name(pod),
         qos,
-        labels: pod.labels.clone(),
+        labels: labels(pod),
         documents: annotation_documents(&annotations),
         annotations,
         containers: requests,
@@ -281,6 +284,14 @@ mod tests {
         let asked = &burstable.containers[0];
         assert_eq!((asked.requests.milli_cpus, asked.requests.memory_bytes), (Some(500), None));
         assert_eq!((asked.limits.memory_bytes, asked.oom_score_adj), (Some(64 << 20), Some(900)));
+    }
+
+    #[test]
+    fn labels_are_those_that_kubernetes_lets_through() {
+        let labels =
+            BTreeMap::from([("app".to_owned(), "web".to_owned()), ("notes".to_owned(), "x".repeat(1 << 20))]);
+        let request = pod_request(&PodSandbox { labels, ..pod("") }, []);
+        assert_eq!(request.labels, BTreeMap::from([("app".to_owned(), "web".to_owned())]));
     }
 
     #[test]
