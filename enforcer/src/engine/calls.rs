@@ -12,7 +12,7 @@
 //!
 //! An answer is never an error: the pod would not start.
 
-use std::{collections::HashMap, path::Path, sync::mpsc::sync_channel, thread, time::Instant};
+use std::{collections::HashMap, path::Path, sync::mpsc::sync_channel, thread};
 
 use enforcer_core::{
     owner::KnownContainer,
@@ -67,8 +67,6 @@ pub fn answer_calls(placed: &Placed, gate: &Gate, exposure: &Exposure, mut calls
 }
 
 fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
-    // Waiting for a turn to let go of the lock is part of what the runtime waits for.
-    let arrived = Instant::now();
     let mut there = match &call {
         Call::Synchronize { pods, containers, .. } => {
             placed.lock().with_those_in_the_making(announced_all(pods, containers))
@@ -100,7 +98,7 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             let settled = state.settle("synchronize", |known, node| known.synchronize(node, all));
             state.changes(&settled, set_to);
             let answer = answer_of(&state, None, None, settled);
-            send(&mut state, arrived, "synchronize", reply, answer);
+            send(&mut state, "synchronize", reply, answer);
             drop(state);
             exposure.only(&there);
         }
@@ -122,7 +120,7 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             if let Some(adjust) = &mut answer.adjust {
                 share(adjust, state.shares(&new.id), has);
             }
-            send(&mut state, arrived, "create", reply, answer);
+            send(&mut state, "create", reply, answer);
         }
         Call::Update { subject, wanted, reply } => {
             let id = subject.container.id.clone();
@@ -138,14 +136,14 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
                     share(resources, state.shares(&id), has);
                 }
             }
-            send(&mut state, arrived, "update", reply, answer);
+            send(&mut state, "update", reply, answer);
         }
         Call::Stop { subject, reply } => {
             state.ends(&subject.container.id);
             let settled = state.ended("stop", &subject.container.id);
             state.forget(&subject.container.id);
             let answer = answer_of(&state, None, None, settled);
-            send(&mut state, arrived, "stop", reply, answer);
+            send(&mut state, "stop", reply, answer);
         }
         // Its cgroup is there now; what it lacks is written by the next turn.
         Call::Started(subject) => {
@@ -239,8 +237,10 @@ fn mount(dir: &Path) -> Mount {
     }
 }
 
-/// Sends it, and notes when that was too late.
-fn send(state: &mut State, arrived: Instant, call: &'static str, reply: Reply, answer: Answer) {
+/// Sends it, and notes when that was too late. Waiting for the calls before, or for a turn to let go of the lock, is part of
+/// what the runtime waits for.
+fn send(state: &mut State, call: &'static str, reply: Reply, answer: Answer) {
+    let arrived = reply.arrived();
     let late = reply.send(answer).is_err();
     if late {
         tracing::warn!("the answer to {call} came too late; what was decided is written by the next turn");

@@ -26,7 +26,7 @@ const LATE: Family = Family::counter(
 const DECIDING: Family = Family::counter(
     "nri_deciding_seconds_total",
     &[],
-    "Time from a call's arrival at the decision to its answer, summed over all calls.",
+    "Time from the last byte of a call to its answer, summed over all calls.",
 );
 const LONGEST: Family =
     Family::gauge("nri_deciding_longest_seconds", &[], "The longest of these times since the turn before.");

@@ -5,7 +5,7 @@
 //! in rows from left to right like words of a text. Nodes without CPUs are in a frame of their own, behind the packages, and so
 //! are devices of which the kernel does not say near which node they are.
 //!
-//! A node that spans packages is drawn once, in the package of its first CPU: its memory is there once. Units are those
+//! A node that spans packages is drawn once, in one frame for these: its memory is there once. Units are those
 //! of the drawing's `viewBox`. Pure; cost linear in nodes, packages and devices.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,10 +55,10 @@ const SMALL: Detail = Detail { width: 130, columns: 14, lines: 4, devices: 0 };
 pub(super) const NODELESS: usize = 12;
 
 /// What a frame stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Holder<'a> {
-    /// A package.
-    Package(&'a Package),
+    /// A package, or several whose CPUs are of the same node.
+    Packages(Vec<&'a Package>),
     /// CPUs of which no package is known.
     Packageless,
     /// No CPUs: memory only.
@@ -164,7 +164,19 @@ fn holders(machine: &Topology) -> Vec<(Holder<'_>, Vec<&Node>)> {
             None => memory.push(node),
         }
     }
-    let packages = packages.into_iter().map(Holder::Package).zip(held);
+    // Who has no node of its own is part of one that another package has.
+    let mut frames: Vec<(Vec<&Package>, Vec<&Node>)> = Vec::new();
+    let (with, without): (Vec<_>, Vec<_>) =
+        packages.into_iter().zip(held).partition(|(_, nodes)| !nodes.is_empty());
+    frames.extend(with.into_iter().map(|(package, nodes)| (vec![package], nodes)));
+    for (package, _) in without {
+        let spans = |nodes: &[&Node]| nodes.iter().any(|node| !node.cpus.is_disjoint(&package.cpus));
+        match frames.iter_mut().find(|(_, nodes)| spans(nodes)) {
+            Some((packages, _)) => packages.push(package),
+            None => frames.push((vec![package], Vec::new())),
+        }
+    }
+    let packages = frames.into_iter().map(|(packages, nodes)| (Holder::Packages(packages), nodes));
     let others = [(Holder::Packageless, packageless), (Holder::Memory, memory)];
     packages.chain(others.into_iter().filter(|(_, nodes)| !nodes.is_empty())).collect()
 }
@@ -242,10 +254,10 @@ mod tests {
         let machine =
             Machine::new().sockets(2).memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1)).build();
         let layout = lay_out(&machine);
-        let holders: Vec<_> = layout.frames.iter().map(|frame| (frame.holder, frame.boxes.len())).collect();
+        let holders: Vec<_> = layout.frames.iter().map(|frame| (&frame.holder, frame.boxes.len())).collect();
         assert!(matches!(
             holders[..],
-            [(Holder::Package(_), 1), (Holder::Package(_), 1), (Holder::Memory, 1)]
+            [(Holder::Packages(_), 1), (Holder::Packages(_), 1), (Holder::Memory, 1)]
         ));
         assert_eq!(layout.frames[0].rect.y, layout.frames[1].rect.y);
         check(&machine);
@@ -258,7 +270,10 @@ mod tests {
         machine.nodes.truncate(1);
         machine.nodes[0].cpus = all;
         check(&machine);
-        assert_eq!(lay_out(&machine).frames.len(), 2, "the other package is there, without a node");
+        let frames = lay_out(&machine).frames;
+        assert!(matches!(&frames[..], [Frame { holder: Holder::Packages(both), .. }] if both.len() == 2));
+        machine.nodes.clear();
+        assert_eq!(lay_out(&machine).frames.len(), 2, "of no node, they are there all the same");
         for package in &mut machine.packages {
             package.id = -1;
         }

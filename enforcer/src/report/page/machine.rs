@@ -5,7 +5,10 @@
 //!
 //! Names of devices come from outside: escaped, cut, never anything but text.
 
-use enforcer_core::topology::{Device, Node, Topology};
+use enforcer_core::{
+    set::NodeSet,
+    topology::{Device, Node, Topology},
+};
 use maud::{Markup, PreEscaped, html};
 
 use super::layout::{Detail, Frame, Holder, LINE, Layout, NODELESS, NodeBox, Rect, TITLE, lay_out};
@@ -66,11 +69,11 @@ fn frames(machine: &Topology, layout: &Layout<'_>) -> Markup {
 }
 
 fn frame_title(frame: &Frame<'_>) -> String {
-    match frame.holder {
-        Holder::Package(package) if frame.boxes.is_empty() => {
-            format!("package {}, of node {}", package.id, units::ids(&package.nodes, 8))
+    match &frame.holder {
+        Holder::Packages(packages) => {
+            let ids: Vec<String> = packages.iter().map(|package| package.id.to_string()).collect();
+            format!("package{} {}", if ids.len() == 1 { "" } else { "s" }, ids.join(", "))
         }
-        Holder::Package(package) => format!("package {}", package.id),
         Holder::Packageless => "package unknown".into(),
         Holder::Memory => "memory, no CPUs".into(),
         Holder::Nodeless => format!("{}, node unknown", units::count(frame.devices.len(), "device")),
@@ -111,7 +114,7 @@ fn node_box(machine: &Topology, one: &NodeBox<'_>, detail: Detail) -> Markup {
             (says(2, "soft", &memory(node, detail.columns)))
             (bar(node, *rect))
             @if detail.devices > 0 {
-                (says(4, "soft", &near(machine, node)))
+                (says(4, "soft", &near(machine, node, detail.columns)))
                 @for (row, device) in (5..).zip(&devices[..shown]) {
                     (says(row, "soft", &device_line(device)))
                 }
@@ -156,8 +159,27 @@ fn memory(node: &Node, columns: usize) -> String {
     }
 }
 
-/// `distance 21 to 1-3; 31 to 4-7`, without the node itself where that is as near as it always is.
-fn near(machine: &Topology, node: &Node) -> String {
+/// `distance 21 to 1-3; 31 to 4-7`, without the node itself where that is as near as it always is; `nearest 1-3 at 21, others
+/// to 31` where that is too long.
+fn near(machine: &Topology, node: &Node, columns: usize) -> String {
+    let all = distances(machine, node);
+    if all.len() <= columns { all } else { nearest(machine, node).unwrap_or(all) }
+}
+
+fn nearest(machine: &Topology, node: &Node) -> Option<String> {
+    let place = machine.nodes.iter().position(|one| one.id == node.id)?;
+    let row = machine.nodes.iter().zip(machine.distances.get(place)?);
+    let others: Vec<_> = row
+        .filter(|(one, _)| one.id != node.id)
+        .filter_map(|(one, distance)| Some((one.id, (*distance)?)))
+        .collect();
+    let near = others.iter().map(|(_, distance)| *distance).min()?;
+    let far = others.iter().map(|(_, distance)| *distance).max()?;
+    let nodes: NodeSet = others.iter().filter(|(_, distance)| *distance == near).map(|(id, _)| *id).collect();
+    Some(format!("nearest {} at {near}, others to {far}", units::ids(&nodes, 8)))
+}
+
+fn distances(machine: &Topology, node: &Node) -> String {
     let Some(groups) = tree::distance_group(machine, node.id) else { return "distances unknown".into() };
     let itself = format!("10 to {}", node.id);
     match groups.strip_prefix(&itself) {
@@ -230,6 +252,24 @@ mod tests {
             assert!(picture.contains(words), "{words}: {picture}");
         }
         assert!(!picture.contains(">NVMe nvme12<"));
+    }
+
+    #[test]
+    fn of_distances_that_do_not_fit_the_nearest_is_said() {
+        let mut machine = synth::Machine::new().sockets(8).build();
+        for (from, row) in machine.distances.iter_mut().enumerate() {
+            for (to, distance) in row.iter_mut().enumerate() {
+                *distance = Some(match to {
+                    _ if from == to => 10,
+                    _ if from / 2 == to / 2 => 20,
+                    _ if to % 2 == 0 => 30,
+                    _ => 40,
+                });
+            }
+        }
+        let said = |columns| near(&machine, &machine.nodes[0], columns);
+        assert_eq!(said(80), "distance 20 to 1; 30 to 2,4,6; 40 to 3,5,7");
+        assert_eq!(said(32), "nearest 1 at 20, others to 40");
     }
 
     #[test]
