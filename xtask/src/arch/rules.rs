@@ -42,6 +42,7 @@ const OWNERS: [(&str, &[&str]); 14] = [
         &[
             "enforcer/src/discover/kubelet/",
             "enforcer/src/discover/nri/",
+            "enforcer/src/discover/protobuf.rs",
             "tests/src/cri/",
             "tests/src/unsolicited.rs",
         ],
