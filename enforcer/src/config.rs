@@ -116,12 +116,14 @@ fn suggesting(problem: &str) -> Cow<'_, str> {
         return Cow::Owned(format!("{before}, expected a whole number above zero"));
     }
     // As serde words it (`unknown_field` and `unknown_variant` of its `de::Error`).
-    let meant = problem.split_once(", expected").and_then(|(unknown, expected)| {
+    let meant = problem.rsplit_once(", expected").and_then(|(unknown, expected)| {
         let wrong = unknown.strip_prefix("unknown ")?.split('`').nth(1)?;
+        // How near two are takes as long as both are, multiplied.
+        let wrong = Some(wrong).filter(|wrong| wrong.len() <= QUOTED_LIMIT)?;
         let near = |known: &&str| {
             strsim::damerau_levenshtein(&wrong.to_lowercase(), known) <= MISTAKES.min(wrong.len() / 2)
         };
-        let known = expected.split('`').skip(1).step_by(2);
+        let known = expected.split('`').skip(1).step_by(2).filter(|known| known.len() <= QUOTED_LIMIT);
         let meant = known.filter(near).min_by_key(|known| strsim::damerau_levenshtein(wrong, known))?;
         Some(format!("{unknown}; did you mean `{meant}`?"))
     });
