@@ -47,8 +47,11 @@ fn sum(
     Ok(total)
 }
 
-/// The first field: its number, its bytes where it has a length, and what follows it.
-fn next(bytes: &[u8]) -> Option<(u32, Option<&[u8]>, &[u8])> {
+/// A field's number, its bytes where it has a length, and what follows it.
+type Field<'a> = (u32, Option<&'a [u8]>, &'a [u8]);
+
+/// The first field.
+fn next(bytes: &[u8]) -> Option<Field<'_>> {
     let (key, rest) = varint(bytes)?;
     let number = u32::try_from(key >> 3).ok().filter(|number| *number > 0)?;
     match key & 7 {

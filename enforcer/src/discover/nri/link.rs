@@ -272,21 +272,21 @@ impl Link<'_> {
             "Synchronize" => self.synchronized((stream, arrived), &request).await,
             "CreateContainer" => {
                 let (subject, _) = subject("CreateContainer", &request)?;
-                if self.leaves(subject.beyond()) {
+                if self.leaves(subject.beyond().as_deref()) {
                     return self.respond(stream, Vec::new()).await;
                 }
                 self.ask((stream, arrived), |reply| Call::Create { subject, reply }, created).await
             }
             "UpdateContainer" => {
                 let (subject, wanted) = subject("UpdateContainer", &request)?;
-                if self.leaves(subject.beyond()) {
+                if self.leaves(subject.beyond().as_deref()) {
                     return self.respond(stream, Vec::new()).await;
                 }
                 self.ask((stream, arrived), |reply| Call::Update { subject, wanted, reply }, updated).await
             }
             "StopContainer" => {
                 let (subject, _) = subject("StopContainer", &request)?;
-                if self.leaves(subject.beyond()) {
+                if self.leaves(subject.beyond().as_deref()) {
                     return self.respond(stream, Vec::new()).await;
                 }
                 self.ask((stream, arrived), |reply| Call::Stop { subject, reply }, updated).await
@@ -297,7 +297,7 @@ impl Link<'_> {
                 // First: what is told here needs no answer.
                 self.respond(stream, Vec::new()).await?;
                 let subject = Box::new(Subject::told(told.pod, told.container));
-                if self.leaves(subject.beyond()) {
+                if self.leaves(subject.beyond().as_deref()) {
                     return Ok(());
                 }
                 match happened(told.event, subject) {
@@ -311,7 +311,7 @@ impl Link<'_> {
     }
 
     /// Is it left alone, for this reason?
-    fn leaves(&mut self, reason: Option<String>) -> bool {
+    fn leaves(&mut self, reason: Option<&str>) -> bool {
         if let Some(reason) = &reason
             && !self.said
         {
@@ -347,12 +347,12 @@ impl Link<'_> {
         self.parts.fields += bounded(method, payload, 1, MOST_FIELDS - self.parts.fields)?;
         let part: SynchronizeRequest = decode(&request.method, &request.payload)?;
         for pod in part.pods.into_iter().map(short_pod) {
-            if !self.leaves(beyond_pod(&pod)) {
+            if !self.leaves(beyond_pod(&pod).as_deref()) {
                 self.parts.pods.push(pod);
             }
         }
         for container in part.containers.into_iter().map(short_container) {
-            if !self.leaves(beyond_container(&container)) {
+            if !self.leaves(beyond_container(&container).as_deref()) {
                 self.parts.containers.push(container);
             }
         }
