@@ -201,7 +201,12 @@ impl CpusetTree {
         if cgroup.relative().is_empty() {
             return Err(CpusetError::Root);
         }
-        self.open_any(cgroup, cgroup.relative())
+        self.open_or_root(cgroup)
+    }
+
+    /// Opens a cgroup, which may be the root: for its children's controllers, and to read what they have.
+    pub(super) fn open_or_root(&self, cgroup: &CgroupPath) -> Result<Cpuset, CpusetError> {
+        self.open_any(cgroup, if cgroup.is_root() { "." } else { cgroup.relative() })
     }
 
     /// What the kernel makes of the file of a cgroup, the root included; `None` where it does not say.
@@ -210,8 +215,7 @@ impl CpusetTree {
         cgroup: &CgroupPath,
         file: CpusetFile,
     ) -> Result<Option<String>, CpusetError> {
-        let relative = if cgroup.is_root() { "." } else { cgroup.relative() };
-        self.open_any(cgroup, relative)?.read_effective(file)
+        self.open_or_root(cgroup)?.read_effective(file)
     }
 
     fn open_any(&self, cgroup: &CgroupPath, relative: &str) -> Result<Cpuset, CpusetError> {
@@ -282,7 +286,7 @@ impl Cpuset {
             cause,
         };
         self.check_regular(file).map_err(|cause| failed(cause.to_string()))?;
-        let dir = PathBuf::from(format!("/proc/self/fd/{}", self.dir.as_raw_fd()));
+        let dir = self.address();
         let controller = || CpuSetController::new(dir.clone(), self.root.clone(), self.v2);
         match file {
             CpusetFile::Cpus => controller().set_cpus(text).map_err(|error| failed(explain(&error))),
@@ -323,6 +327,11 @@ impl Cpuset {
         let mut text = String::new();
         File::from(file).take(READ_LIMIT).read_to_string(&mut text).map_err(failed)?;
         Ok(text)
+    }
+
+    /// A path of the directory that was opened, whatever its name leads to by now.
+    pub(super) fn address(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.dir.as_raw_fd()))
     }
 
     /// The directory itself, opened with `O_PATH`.

@@ -12,7 +12,7 @@
 //! is undone by the next restore, which starts with [`resume`]. Must
 //! never be done beside a partition or an exclusive set, which would be lost: that is refused.
 
-use std::{fs, io::Write, os::unix::fs::MetadataExt, path::PathBuf};
+use std::fs;
 
 use enforcer_core::workload::CgroupPath;
 
@@ -20,7 +20,6 @@ use super::{
     cpuset::{Cpuset, CpusetFile, CpusetTree},
     journal::{Entry, EntryKey, Journal},
 };
-use crate::host::read_text;
 
 /// Children of one cgroup that are looked at.
 const MAX_CHILDREN: usize = 10_000;
@@ -48,10 +47,11 @@ pub(super) fn empty(
     boot_id: Option<&str>,
     journal: &mut Journal,
 ) -> Result<(), String> {
-    let children = children(tree, parent, files)?;
     let control = Control::of(tree, parent)?;
+    let children = children(tree, parent, &control.0, files)?;
     let entry = Entry::of_file(control.read()?, boot_id);
-    let taken = EntryKey { cgroup: parent.clone(), file: CpusetFile::SubtreeControl, inode: control.inode };
+    let taken =
+        EntryKey { cgroup: parent.clone(), file: CpusetFile::SubtreeControl, inode: control.0.inode() };
     let mut temporary = Vec::new();
     for child in &children {
         for (file, text) in child.values.iter().filter(|(_, text)| !text.trim().is_empty()) {
@@ -104,16 +104,22 @@ fn widen_tasks(tree: &CpusetTree, parent: &CgroupPath, files: &[&EntryKey]) -> R
     })
 }
 
-fn children(tree: &CpusetTree, parent: &CgroupPath, files: &[&EntryKey]) -> Result<Vec<Child>, String> {
-    let path = tree.path_of(parent);
-    let entries = fs::read_dir(&path).map_err(|error| format!("listing {}: {error}", path.display()))?;
+fn children(
+    tree: &CpusetTree,
+    parent: &CgroupPath,
+    opened: &Cpuset,
+    files: &[&EntryKey],
+) -> Result<Vec<Child>, String> {
+    let path = opened.path();
+    let entries =
+        fs::read_dir(opened.address()).map_err(|error| format!("listing {}: {error}", path.display()))?;
     let mut children = Vec::new();
     for entry in entries.filter_map(Result::ok) {
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
         let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
-            return Err(format!("{}: its name is not text", entry.path().display()));
+            return Err(format!("{}: its name is not text", path.join(entry.file_name()).display()));
         };
         if children.len() == MAX_CHILDREN {
             return Err(format!("{}: more than {MAX_CHILDREN} cgroups", path.display()));
@@ -155,7 +161,7 @@ fn child(tree: &CpusetTree, cgroup: CgroupPath, files: &[&EntryKey]) -> Result<O
 /// The error names operation, path, value and cause.
 pub(super) fn resume(tree: &CpusetTree, taken: &EntryKey) -> Result<Option<String>, String> {
     let control = Control::of(tree, &taken.cgroup)?;
-    if control.inode != taken.inode {
+    if control.0.inode() != taken.inode {
         return Ok(None);
     }
     let found = control.read()?;
@@ -166,30 +172,21 @@ pub(super) fn resume(tree: &CpusetTree, taken: &EntryKey) -> Result<Option<Strin
     Ok(Some(found))
 }
 
-/// `cgroup.subtree_control` of one cgroup, the root included.
-struct Control {
-    path: PathBuf,
-    inode: u64,
-}
+/// `cgroup.subtree_control` of one cgroup, the root included: opened beneath the root of the hierarchy and through no
+/// symlink, as every cgroup that is written.
+struct Control(Cpuset);
 
 impl Control {
     fn of(tree: &CpusetTree, cgroup: &CgroupPath) -> Result<Self, String> {
-        let dir = tree.path_of(cgroup);
-        let metadata =
-            fs::symlink_metadata(&dir).map_err(|error| format!("looking at {}: {error}", dir.display()))?;
-        Ok(Self { path: dir.join(CpusetFile::SubtreeControl.name()), inode: metadata.ino() })
+        tree.open_or_root(cgroup).map(Self).map_err(|error| error.to_string())
     }
 
     fn read(&self) -> Result<String, String> {
-        read_text(&self.path).map_err(|error| error.to_string())
+        self.0.read(CpusetFile::SubtreeControl).map_err(|error| error.to_string())
     }
 
     fn write(&self, value: &str) -> Result<(), String> {
-        fs::File::options()
-            .write(true)
-            .open(&self.path)
-            .and_then(|mut file| file.write_all(value.as_bytes()))
-            .map_err(|error| format!("writing {value:?} to {}: {error}", self.path.display()))
+        self.0.write(CpusetFile::SubtreeControl, value).map_err(|error| error.to_string())
     }
 }
 

@@ -240,7 +240,9 @@ fn give_back(tree: &CpusetTree, boot_id: Option<&str>, key: &EntryKey, entry: &E
     match reset::resume(tree, key) {
         Ok(Some(from)) => RestoreResult::PutBack { from },
         Ok(None) => RestoreResult::Unchanged,
-        Err(_gone) if !tree.path_of(&key.cgroup).exists() => skipped("the cgroup is gone"),
+        Err(_) if tree.open_or_root(&key.cgroup).is_err_and(|error| error.is_gone()) => {
+            skipped("the cgroup is gone")
+        }
         Err(error) => RestoreResult::Failed { error },
     }
 }
@@ -501,6 +503,34 @@ mod tests {
             assert_eq!(results(&restore_all(&host)), [&result]);
             assert_eq!(fs::read_to_string(&control).unwrap()[..after.len()], *after);
             assert!(host.journal().entries().is_empty());
+        }
+    }
+
+    #[test]
+    fn no_line_of_the_journal_leads_out_of_the_hierarchy() {
+        let host = Fixture::new(true);
+        drop(host.journal());
+        let root = &host.layout.cpuset.path;
+        let outside = root.with_file_name("outside");
+        let control = outside.join("cgroup.subtree_control");
+        fs::create_dir(&outside).unwrap();
+        std::os::unix::fs::symlink(&outside, root.join("link")).unwrap();
+        let inode = |path: &std::path::Path| fs::symlink_metadata(path).unwrap().ino();
+        for (cgroup, inode) in [
+            ("/../outside", inode(&outside)),
+            ("/link", inode(&outside)),
+            ("/link", inode(&root.join("link"))),
+        ] {
+            fs::write(&control, "precious\n").unwrap();
+            let json = format!(
+                r#"{{"version":3,"record":"before","cgroup":"{cgroup}","file":"cgroup.subtree_control","inode":{inode},"original":"cpuset\n","boot_id":"boot-1"}}"#
+            );
+            let line = format!("{json} {:08x}\n", crc32fast::hash(json.as_bytes()));
+            fs::write(host.state_dir().join("journal"), line).unwrap();
+            let tree = CpusetTree::new(root, true);
+            recover(&tree, BOOT, &mut host.journal());
+            let report = restore_all(&host);
+            assert_eq!(fs::read_to_string(&control).unwrap(), "precious\n", "{cgroup}: {report:?}");
         }
     }
 

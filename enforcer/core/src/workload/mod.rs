@@ -10,13 +10,13 @@ mod unit;
 use std::{fmt, iter};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use naming::{Identity, SLICE_SUFFIX, UNIT_SUFFIXES, identify, printable, system_unit};
 pub use unit::UnitName;
 
 /// Path of a cgroup from the root of its hierarchy: `/`, `/system.slice/cron.service`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct CgroupPath(String);
 
@@ -78,6 +78,13 @@ impl CgroupPath {
     /// How many cgroups are above it: none for the root.
     pub fn depth(&self) -> usize {
         self.relative().split_terminator('/').count()
+    }
+}
+
+impl<'de> Deserialize<'de> for CgroupPath {
+    /// As [`CgroupPath::new`] makes it: what somebody wrote into a file leads out of no hierarchy either.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|path| Self::new(&path))
     }
 }
 
@@ -206,6 +213,15 @@ mod tests {
             let expected: Vec<CgroupPath> = above.iter().map(|path| CgroupPath::new(path)).collect();
             assert_eq!(found, expected, "{path}");
             assert_eq!(path.depth(), above.len(), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_read_leads_out_of_no_hierarchy() {
+        for (text, path) in [("/../../tmp/x", "/tmp/x"), ("a//b/./", "/a/b"), ("/..", "/"), ("", "/")] {
+            let read: CgroupPath = serde_json::from_value(text.into()).unwrap();
+            assert_eq!(read.as_str(), path, "{text:?}");
+            assert_eq!(serde_json::to_value(&read).unwrap(), path, "{text:?}");
         }
     }
 }
