@@ -21,7 +21,7 @@ use enforcer_core::{
     place::{Cpuset as Original, GrantRecord},
     plan::{Action, OutcomeResult, Step},
     set::IdSet,
-    workload::CgroupPath,
+    workload::{CgroupPath, printable},
 };
 
 use super::{
@@ -86,7 +86,8 @@ pub trait Actuator {
     }
 
     /// Records what cgroups would hold, had somebody not set them on our behalf. Returns those that are recorded, or
-    /// whose time is over; others are not there yet. The error names operation, path and cause.
+    /// whose time is over; others are not there yet, or cannot be looked at, which is degraded. The error is that nothing
+    /// can be recorded; it names operation, path and cause.
     fn record(&mut self, originals: &BTreeMap<CgroupPath, Original>) -> Result<Vec<CgroupPath>, String> {
         Ok(originals.keys().cloned().collect())
     }
@@ -164,6 +165,8 @@ pub struct LiveActuator {
     budget: PageBudget,
     /// Where systemd can be asked.
     units: Option<Units>,
+    /// Containers of which it could not be seen what would be put back.
+    unseen: Option<Degraded>,
 }
 
 impl LiveActuator {
@@ -184,6 +187,7 @@ impl LiveActuator {
             kernel,
             budget,
             units: None,
+            unseen: None,
         }
     }
 
@@ -311,6 +315,8 @@ impl LiveActuator {
 impl Actuator for LiveActuator {
     fn begin(&mut self) {
         self.budget.renew();
+        // It is looked for again before the next one.
+        self.unseen = None;
     }
 
     fn ready(&mut self) -> Result<(), String> {
@@ -322,15 +328,23 @@ impl Actuator for LiveActuator {
     }
 
     fn record(&mut self, originals: &BTreeMap<CgroupPath, Original>) -> Result<Vec<CgroupPath>, String> {
-        let (mut there, mut entries) = (Vec::new(), Vec::new());
+        let (mut there, mut entries, mut unseen) = (Vec::new(), Vec::new(), Vec::new());
         for (cgroup, original) in originals {
             match self.originals(cgroup, original) {
-                Ok(Some(files)) => entries.extend(files),
-                Ok(None) => continue,
-                Err(error) => return Err(error.to_string()),
+                Ok(files) => entries.extend(files),
+                Err(error) if error.is_gone() => continue,
+                Err(error) if error.is_never() => {
+                    let error = printable(&error.to_string());
+                    tracing::warn!("nothing is recorded of a container in a cgroup that cannot be: {error}");
+                }
+                Err(error) => {
+                    unseen.push(error.to_string());
+                    continue;
+                }
             }
             there.push(cgroup.clone());
         }
+        self.unseen = unseen_originals(&unseen);
         self.journal.record_all(entries).map_err(text)?;
         Ok(there)
     }
@@ -345,7 +359,7 @@ impl Actuator for LiveActuator {
                     let key = EntryKey { cgroup: (*cgroup).clone(), file, inode };
                     entries.push((key, Entry::of_file(original, self.boot_id.as_deref())));
                 }
-                Err(error) if error.is_gone() => {}
+                Err(error) if error.is_gone() || error.is_never() => {}
                 Err(error) => return Err(error.to_string()),
             }
         }
@@ -405,7 +419,7 @@ impl Actuator for LiveActuator {
     }
 
     fn degraded(&self) -> Option<Degraded> {
-        self.units.as_ref()?.degraded()
+        self.unseen.clone().or_else(|| self.units.as_ref()?.degraded())
     }
 
     fn apply(&mut self, step: &Step) -> Effect {
@@ -432,20 +446,16 @@ impl Actuator for LiveActuator {
 }
 
 impl LiveActuator {
-    /// What the files of a cgroup would hold; `None` while it is not there. A runtime leaves a file empty for which
+    /// What the files of a cgroup would hold. A runtime leaves a file empty for which
     /// it is told nothing, which on v1 it cannot: it takes what the parent has (`cpusetEnsureParent` of runc).
     fn originals(
         &self,
         cgroup: &CgroupPath,
         original: &Original,
-    ) -> Result<Option<Vec<(EntryKey, Entry)>>, CpusetError> {
-        let cpuset = match self.tree.open(cgroup) {
-            Ok(cpuset) => cpuset,
-            Err(error) if error.is_gone() => return Ok(None),
-            Err(error) => return Err(error),
-        };
+    ) -> Result<Vec<(EntryKey, Entry)>, CpusetError> {
+        let cpuset = self.tree.open(cgroup)?;
         let parent = cgroup.parent().filter(|_| !cpuset.is_v2());
-        let parent = parent.map(|parent| self.tree.open(&parent)).transpose()?;
+        let parent = parent.map(|parent| self.tree.open_or_root(&parent)).transpose()?;
         let mut files = Vec::new();
         for (file, text) in [
             (CpusetFile::Mems, original.mems.as_ref().map(ToString::to_string)),
@@ -459,7 +469,7 @@ impl LiveActuator {
             let key = EntryKey { cgroup: cgroup.clone(), file, inode: cpuset.inode() };
             files.push((key, Entry::of_file(original, self.boot_id.as_deref())));
         }
-        Ok(Some(files))
+        Ok(files)
     }
 
     /// Has the cgroup ended since the step began, or before?
@@ -518,6 +528,18 @@ impl LiveActuator {
         }
         written
     }
+}
+
+/// That these containers, of which nothing could be read, cannot be put back.
+fn unseen_originals(errors: &[String]) -> Option<Degraded> {
+    let (first, more) = errors.split_first()?;
+    let reason = match more.len() {
+        0 => first.clone(),
+        more => format!("{first}; and {more} more"),
+    };
+    let effect =
+        "what a runtime set for these containers is not put back by restore; it is tried again each turn";
+    Some(Degraded::new("journal", reason, effect))
 }
 
 /// `/proc/sys/kernel/random/boot_id`.

@@ -1,6 +1,6 @@
 //! What is recorded of cgroups that others set on our behalf.
 
-use std::fs;
+use std::{collections::BTreeSet, fs};
 
 use super::*;
 use crate::enforce::{
@@ -36,6 +36,64 @@ fn what_a_runtime_sets_for_us_is_put_back_as_it_would_have_been() {
             (cpus.into(), mems.into())
         );
     }
+}
+
+#[test]
+fn a_container_whose_cgroup_can_never_be_keeps_no_other_from_the_journal() {
+    let host = Fixture::new(true);
+    std::os::unix::fs::symlink("/tmp", host.layout.cpuset.path.join("link")).unwrap();
+    host.cgroup("/z/good", "4-5\n", "1\n");
+    let never =
+        ["/a\0b".to_owned(), "/y".repeat(3000), format!("/{}", "n".repeat(300)), "/link/x".to_owned()];
+    let mut wanted = originals("/z/good", Some("0-2"));
+    wanted.extend(originals("/z/later", None));
+    wanted.extend(never.iter().flat_map(|path| originals(path, None)));
+    let mut actuator = host.actuator();
+    let mut recorded = actuator.record(&wanted).unwrap();
+    recorded.sort_unstable();
+    let mut over: Vec<_> = never.iter().map(|path| CgroupPath::new(path)).collect();
+    over.push(CgroupPath::new("/z/good"));
+    over.sort_unstable();
+    assert_eq!(recorded, over, "they are not asked for again");
+    let kept: BTreeSet<_> = actuator.journal().entries().keys().map(|key| key.cgroup.as_str()).collect();
+    assert_eq!(kept, ["/z/good"].into());
+    assert_eq!(actuator.degraded(), None);
+    assert_eq!(actuator.ready(), Ok(()));
+}
+
+#[test]
+fn a_container_that_cannot_be_looked_at_just_now_is_named_and_keeps_no_other_from_the_journal() {
+    let host = Fixture::new(false);
+    host.cgroup("/", "0-7\n", "0-1\n");
+    for path in ["/bad/id", "/pod", "/pod/id", "/alone"] {
+        host.cgroup(path, "4-5\n", "1\n");
+    }
+    // On v1 what would have been is read of the cgroup above: here it is no file.
+    let unreadable = host.path("/bad").join("cpuset.cpus");
+    fs::create_dir(&unreadable).unwrap();
+    fs::write(host.path("/bad").join("cpuset.mems"), "0-1\n").unwrap();
+    let mut wanted = originals("/bad/id", None);
+    wanted.extend(originals("/pod/id", None));
+    wanted.extend(originals("/alone", None));
+    let mut actuator = host.actuator();
+    let recorded = actuator.record(&wanted).unwrap();
+    assert_eq!(recorded, ["/alone", "/pod/id"].map(CgroupPath::new));
+    let said = actuator.degraded().unwrap();
+    assert!(said.source == "journal" && said.reason.contains("/bad/cpuset.cpus"), "{said:?}");
+    assert_eq!(actuator.ready(), Ok(()), "what is recorded can be set");
+    fs::remove_dir(&unreadable).unwrap();
+    fs::write(&unreadable, "0-7\n").unwrap();
+    assert_eq!(actuator.record(&originals("/bad/id", None)).unwrap(), [CgroupPath::new("/bad/id")]);
+    assert_eq!(actuator.degraded(), None);
+}
+
+#[test]
+fn what_can_never_be_is_left_out_of_those_that_may_be_widened_too() {
+    let host = Fixture::new(true);
+    host.cgroup("/good", "4-5\n", "1\n");
+    let mut actuator = host.actuator();
+    actuator.record_mems(&[&CgroupPath::new("/a\0b"), &CgroupPath::new("/good")]).unwrap();
+    assert!(actuator.has_set(&CgroupPath::new("/good")));
 }
 
 #[test]
