@@ -21,8 +21,9 @@
 //! from files, that belong to root or to the daemon's user and that nobody else may write, and no
 //! symlink is followed.
 //!
-//! A last line without its newline was torn by a crash before its write was made, and is dropped. Any
-//! other line that cannot be read is kept out of the entries and named in [`Journal::damaged`].
+//! A last line that was cut by a crash, before its write was made, is dropped with a word in the log (`reading.rs`). Any
+//! other line that cannot be read is kept out of the entries and named in [`Journal::damaged`]; the file that it was in
+//! is kept beside the new one, and is named by each restore until somebody has taken it away ([`set_aside`]).
 //!
 //! Lines of what is over are left out when the journal is opened, and when it has become long: it is written anew
 //! beside the old one, which stays in use until the new one is durable.
@@ -34,33 +35,41 @@ mod files;
 mod lines;
 mod making_record;
 mod pause_record;
+mod reading;
 #[cfg(test)]
 mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, DirBuilder, File},
+    fs::{self, DirBuilder},
     io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
-use enforcer_core::{place::GrantRecord, workload::CgroupPath};
+use enforcer_core::{
+    place::GrantRecord,
+    workload::{CgroupPath, printable},
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use self::{
     brake_record::{BrakeRecord, RecordedBrake, released_line},
-    files::check_owned,
+    files::{check_owned, set_aside},
     making_record::MakingRecord,
     pause_record::{PauseRecord, RecordedPause},
 };
 use self::{
-    files::{Lock, Tail, failed},
+    files::{Lock, Rewritten, Tail, failed},
     lines::Record,
+    reading::Found,
 };
 use super::cpuset::CpusetFile;
 use crate::file_error::FileError;
+
+/// Most bytes of a container's id and cgroup, which a runtime tells; escaped, six times as many.
+const LONGEST_NAMES: usize = 64 << 10;
 
 /// Room for a few lines, without which there is no use in trying.
 const A_FEW_LINES: usize = 4096;
@@ -142,6 +151,8 @@ pub struct JournalContents {
     pub grants: BTreeMap<String, GrantRecord>,
     /// Lines that could not be read, with their numbers.
     pub damaged: Vec<String>,
+    /// The beginning of a last line that was cut, of which nothing was carried out.
+    pub torn: Option<String>,
 }
 
 /// The journal of one state directory, held exclusively.
@@ -154,6 +165,8 @@ pub struct Journal {
     damaged: Vec<String>,
     /// The damaged lines are in the file still, and are not kept elsewhere.
     is_damaged: bool,
+    /// Where they are kept.
+    kept: Option<PathBuf>,
     /// Length in bytes above which it is seen whether the journal should be written anew.
     look_at: u64,
     /// The file was put in the place of another one, and a crash could undo that.
@@ -174,19 +187,20 @@ impl Journal {
         check_owned(state_dir)?;
         let lock = files::take_lock(&state_dir.join("lock"))?;
         let path = state_dir.join("journal");
-        let text = files::read(&path)?;
-        let JournalContents { entries, grants, damaged } = lines::parse(&path, &text);
-        let all = || lines::all(&entries, &grants);
-        let mut is_damaged = !damaged.is_empty();
-        let file = if is_compact(&text, all()).map_err(failed("encoding a line of", &path))? {
+        let Found { contents, is_compact, torn_at, is_beyond } = files::read_journal(&path)?;
+        say(&path, &contents);
+        let JournalContents { entries, grants, damaged, .. } = contents;
+        let (mut is_damaged, mut kept) = (!damaged.is_empty(), None);
+        let file = if is_compact {
             files::open(&path)?
         } else {
-            match files::rewrite(&path, is_damaged, all()) {
+            match files::rewrite(&path, is_damaged, lines::all(&entries, &grants)) {
                 // It is as good as it was, only longer: a restore must not need space on a full disk.
-                Err(error) if error.is_no_room() => files::open_whole(&path)?,
+                Err(error) if error.is_no_room() && !is_beyond => files::open_whole(&path, torn_at)?,
                 rewritten => {
-                    is_damaged = false;
-                    rewritten?
+                    let rewritten = rewritten?;
+                    (is_damaged, kept) = (false, rewritten.kept);
+                    rewritten.file
                 }
             }
         };
@@ -199,6 +213,7 @@ impl Journal {
             grants,
             damaged,
             is_damaged,
+            kept,
             look_at: LONG,
             is_moved: false,
             trouble: None,
@@ -212,8 +227,7 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(JournalContents::default()),
             _ => check_owned(state_dir)?,
         }
-        let path = state_dir.join("journal");
-        Ok(lines::parse(&path, &files::read(&path)?))
+        Ok(files::read_journal(&state_dir.join("journal"))?.contents)
     }
 
     /// What has to be put back.
@@ -237,6 +251,11 @@ impl Journal {
     /// Lines that could not be read, with their numbers.
     pub fn damaged(&self) -> &[String] {
         &self.damaged
+    }
+
+    /// Where the lines that could not be read are kept since it was opened; `None` where they are in it still.
+    pub fn kept(&self) -> Option<&Path> {
+        self.kept.as_deref()
     }
 
     /// Can lines be recorded? Costs nothing while the latest one could; else it is tried. The error says why not.
@@ -285,7 +304,9 @@ impl Journal {
 
     /// Records what containers have been granted by now; who is not among them has nothing. Only what is different is
     /// written.
-    pub fn note_grants(&mut self, now: BTreeMap<String, GrantRecord>) -> Result<(), JournalError> {
+    pub fn note_grants(&mut self, mut now: BTreeMap<String, GrantRecord>) -> Result<(), JournalError> {
+        // One that names itself at such length is adopted from its cpuset alone: its line would not be read.
+        now.retain(|id, grant| id.len() + grant.cgroup.as_str().len() <= LONGEST_NAMES);
         let released = self.grants.keys().filter(|id| !now.contains_key(*id));
         let released = released.map(|id| Record::Released { id: id.clone() });
         let changed = now.iter().filter(|(id, grant)| self.grants.get(*id) != Some(grant));
@@ -299,7 +320,7 @@ impl Journal {
 
     fn append(&mut self, records: impl Iterator<Item = Record>) -> Result<(), JournalError> {
         let lines: String = records
-            .map(lines::encode)
+            .map(|record| lines::encode(&record))
             .collect::<Result<_, _>>()
             .map_err(failed("encoding a line of", &self.path))?;
         if lines.is_empty() {
@@ -316,8 +337,9 @@ impl Journal {
         let length = self.tail.length()?;
         if length > self.look_at {
             match self.rewrite(length) {
-                Ok(Some(file)) => {
+                Ok(Some(Rewritten { file, kept })) => {
                     self.tail = Tail::new(&self.path, Box::new(file));
+                    self.kept = kept.or(self.kept.take());
                     (self.is_damaged, self.is_moved) = (false, true);
                 }
                 Ok(None) => {}
@@ -335,7 +357,7 @@ impl Journal {
     }
 
     /// The new file; `None` where it would not be much shorter than the old one.
-    fn rewrite(&mut self, length: u64) -> Result<Option<File>, JournalError> {
+    fn rewrite(&mut self, length: u64) -> Result<Option<Rewritten>, JournalError> {
         let lines: Vec<String> = lines::all(&self.entries, &self.grants)
             .collect::<Result<_, _>>()
             .map_err(failed("encoding a line of", &self.path))?;
@@ -348,9 +370,19 @@ impl Journal {
     }
 }
 
-/// Does the text say this and nothing else? Such a file stays: a restore must not need space on a full disk.
-fn is_compact(text: &str, wanted: impl Iterator<Item = io::Result<String>>) -> io::Result<bool> {
-    let wanted = wanted.collect::<Result<BTreeSet<String>, io::Error>>()?;
-    Ok(text.split_inclusive('\n').count() == wanted.len()
-        && text.split_inclusive('\n').all(|line| wanted.contains(line)))
+/// Most lines of which each is logged.
+const LOGGED: usize = 10;
+
+/// What of it is not believed.
+fn say(path: &Path, contents: &JournalContents) {
+    for line in contents.damaged.iter().take(LOGGED) {
+        tracing::error!("journal line that cannot be read: {}", printable(line));
+    }
+    if let Some(cut) = &contents.torn {
+        let (path, cut) = (path.display(), printable(cut));
+        tracing::warn!(
+            "{path}: its last line is not whole, as when a daemon ends while it records something that it has not done \
+             yet; nothing is put back for it: {cut}"
+        );
+    }
 }

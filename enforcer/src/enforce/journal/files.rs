@@ -2,18 +2,23 @@
 //! harm, and replaced as a whole.
 
 use std::{
+    ffi::OsStr,
     fmt,
     fs::{self, File, OpenOptions},
-    io::{self, Read, Write},
+    io::{self, BufReader, Read, Write},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
 use rustix::fs::FlockOperation;
 
-use super::JournalError;
+use super::{
+    JournalError,
+    reading::{self, Found},
+};
 use crate::owned_file::{of_one_writer, of_ours, open_ours};
 
-/// Most bytes of a journal that are read: a million files that were written.
+/// Most bytes of a small file that are read.
 const READ_LIMIT: u64 = 256 << 20;
 
 pub(super) fn failed<'a>(
@@ -67,11 +72,11 @@ pub(super) fn take_lock(path: &Path) -> Result<Lock, JournalError> {
     Ok(Lock(lock))
 }
 
-/// The text of the journal; empty when there is none.
+/// The whole text of a small file; empty when there is none.
 pub(super) fn read(path: &Path) -> Result<String, JournalError> {
+    let Some(file) = reader(path)? else { return Ok(String::new()) };
     let mut bytes = Vec::new();
-    let read = open_ours(OpenOptions::new().read(true), path)
-        .and_then(|file| file.take(READ_LIMIT + 1).read_to_end(&mut bytes));
+    let read = file.take(READ_LIMIT + 1).read_to_end(&mut bytes);
     match read {
         Ok(_) if bytes.len() as u64 > READ_LIMIT => {
             let cause =
@@ -79,7 +84,24 @@ pub(super) fn read(path: &Path) -> Result<String, JournalError> {
             Err(failed("reading", path)(cause))
         }
         Ok(_) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(cause) => Err(failed("reading", path)(cause)),
+    }
+}
+
+/// What a journal says; of one that is not there nothing.
+pub(super) fn read_journal(path: &Path) -> Result<Found, JournalError> {
+    match reader(path)? {
+        Some(file) => reading::read(path, BufReader::new(file)).map_err(failed("reading", path)),
+        None => reading::read(path, io::empty()).map_err(failed("reading", path)),
+    }
+}
+
+/// A file of ours, to read it; `None` where there is none.
+fn reader(path: &Path) -> Result<Option<File>, JournalError> {
+    let opened = open_ours(OpenOptions::new().read(true), path);
+    match opened {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(cause) => Err(failed("reading", path)(cause)),
     }
 }
@@ -168,17 +190,23 @@ impl Tail {
     }
 }
 
-/// Puts these lines in the place of the file, all or none of them; a damaged one is kept beside it. Returns it for
-/// appending; a crash may undo that until [`sync_dir_of`].
+/// A file that was put in the place of another one.
+pub(super) struct Rewritten {
+    /// For appending.
+    pub(super) file: File,
+    /// Where the damaged one is kept.
+    pub(super) kept: Option<PathBuf>,
+}
+
+/// Puts these lines in the place of the file, all or none of them; a damaged one is kept beside it. A crash may undo that
+/// until [`sync_dir_of`].
 pub(super) fn rewrite(
     path: &Path,
     is_damaged: bool,
     lines: impl Iterator<Item = io::Result<String>>,
-) -> Result<File, JournalError> {
-    if is_damaged {
-        keep_damaged(path)?;
-    }
-    replace(path, lines)
+) -> Result<Rewritten, JournalError> {
+    let kept = is_damaged.then(|| keep_damaged(path)).transpose()?;
+    Ok(Rewritten { file: replace(path, lines)?, kept })
 }
 
 /// Makes durable which file has this name.
@@ -190,20 +218,46 @@ pub(super) fn sync_dir_of(path: &Path) -> Result<(), JournalError> {
 /// Copies of damaged journals that are kept: the first one may hold what the later ones have lost.
 const MOST_DAMAGED: usize = 8;
 
-/// A damaged journal may hold what nobody else knows. Once there are many the latest makes room.
-fn keep_damaged(path: &Path) -> Result<(), JournalError> {
+/// Damaged journals that were set aside in this directory, and that nobody has taken away.
+pub fn set_aside(state_dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
+    let listed = fs::read_dir(state_dir)
+        .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect());
+    let mut kept: Vec<PathBuf> = match listed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        listed => listed.map_err(failed("listing", state_dir))?,
+    };
+    let is_damaged = |name: &OsStr| name.as_encoded_bytes().starts_with(b"journal.damaged");
+    kept.retain(|path| path.file_name().is_some_and(is_damaged));
+    kept.sort_unstable();
+    Ok(kept)
+}
+
+/// A damaged journal may hold what nobody else knows. Once there are many the latest makes room. Returns where it is.
+fn keep_damaged(path: &Path) -> Result<PathBuf, JournalError> {
     let first = std::iter::once(path.with_extension("damaged"));
     let names: Vec<_> =
         first.chain((2..=MOST_DAMAGED).map(|n| path.with_extension(format!("damaged.{n}")))).collect();
     for kept in &names {
         match fs::hard_link(path, kept) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            linked => return linked.map_err(failed("keeping the damaged journal as", kept)),
+            linked => {
+                linked.map_err(failed("keeping the damaged journal as", kept))?;
+                return Ok(say_kept(kept));
+            }
         }
     }
     let last = names.last().map_or(path, |last| last);
     let linked = fs::remove_file(last).and_then(|()| fs::hard_link(path, last));
-    linked.map_err(failed("keeping the damaged journal as", last))
+    linked.map_err(failed("keeping the damaged journal as", last))?;
+    Ok(say_kept(last))
+}
+
+fn say_kept(kept: &Path) -> PathBuf {
+    let shown = kept.display();
+    tracing::error!(
+        "a damaged journal is kept as {shown}: restore does not put back what cannot be read of it"
+    );
+    kept.to_owned()
 }
 
 /// The file is opened once and for all: after its renaming nothing may fail that leaves the old one in use. Other files that are
@@ -224,16 +278,20 @@ fn replace(path: &Path, mut lines: impl Iterator<Item = io::Result<String>>) -> 
     Ok(file)
 }
 
-/// Opens the file for appending as it is, but for a line at its end that is torn.
-pub(super) fn open_whole(path: &Path) -> Result<File, JournalError> {
-    let mut bytes = Vec::new();
-    open_ours(OpenOptions::new().read(true), path)
-        .and_then(|file| file.take(READ_LIMIT).read_to_end(&mut bytes))
-        .map_err(failed("reading", path))?;
-    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    let file = open(path)?;
-    if whole < bytes.len() {
-        file.set_len(whole as u64).map_err(failed("cutting", path))?;
+/// Opens the file for appending as it is, but for its end: what is no line goes, and what is one gets its newline.
+pub(super) fn open_whole(path: &Path, torn_at: Option<u64>) -> Result<File, JournalError> {
+    let mut file = open(path)?;
+    if let Some(length) = torn_at {
+        file.set_len(length).map_err(failed("cutting", path))?;
+        return Ok(file);
+    }
+    let mut last = [b'\n'];
+    let length = file.length().map_err(failed("looking at", path))?;
+    if let (Some(at), Some(reader)) = (length.checked_sub(1), reader(path)?) {
+        reader.read_exact_at(&mut last, at).map_err(failed("reading", path))?;
+    }
+    if last != [b'\n'] {
+        file.write_all(b"\n").and_then(|()| file.sync_data()).map_err(failed("appending to", path))?;
     }
     Ok(file)
 }

@@ -2,12 +2,12 @@
 //!
 //! `{...} 0123abcd` and a newline: a JSON object and its CRC-32. Nothing of a line whose sum is wrong is believed.
 
-use std::{collections::BTreeMap, io, path::Path};
+use std::{collections::BTreeMap, io};
 
 use enforcer_core::place::GrantRecord;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 
-use super::{Entry, EntryKey, JournalContents};
+use super::{Entry, EntryKey};
 
 /// Version of the lines that are written.
 const JOURNAL_VERSION: u32 = 3;
@@ -18,11 +18,21 @@ const READABLE: std::ops::RangeInclusive<u32> = 2..=JOURNAL_VERSION;
 /// Version of lines without a checksum, which are still read.
 const WITHOUT_SUM: u32 = 1;
 
+/// Most bytes of a line. What is written is far below: a path has 4,096, a list of CPUs 20 KiB.
+pub(super) const LONGEST: u64 = 1 << 20;
+
+/// `R` is a [`Record`] or, to write one, a reference to it.
 #[derive(Debug, Serialize, Deserialize)]
-struct Line {
+struct Line<R> {
     version: u32,
     #[serde(flatten)]
-    record: Record,
+    record: R,
+}
+
+/// All that is known of a line of another version.
+#[derive(Debug, Deserialize)]
+struct Versioned {
+    version: u32,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -50,14 +60,14 @@ pub(super) enum Record {
     Released { id: String },
 }
 
-pub(super) fn encode(record: Record) -> io::Result<String> {
+pub(super) fn encode(record: &Record) -> io::Result<String> {
     let json = serde_json::to_string(&Line { version: JOURNAL_VERSION, record })?;
     let sum = crc32fast::hash(json.as_bytes());
     Ok(format!("{json} {sum:08x}\n"))
 }
 
 /// The error says what is wrong with the line.
-fn decode(line: &str) -> Result<Record, String> {
+pub(super) fn decode(line: &str) -> Result<Record, String> {
     let (json, versions) = match line.rsplit_once("} ") {
         // The name of a cgroup may have a bracket too.
         Some((start, sum)) if sum.len() == 8 && sum.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
@@ -70,36 +80,38 @@ fn decode(line: &str) -> Result<Record, String> {
         }
         _ => (line, WITHOUT_SUM..=WITHOUT_SUM),
     };
-    let Line { version, record } = serde_json::from_str(json).map_err(|error| error.to_string())?;
-    if versions.contains(&version) {
-        Ok(record)
-    } else {
-        Err(format!("version {version} is not known, or has no checksum"))
+    match serde_json::from_str::<Line<Record>>(json) {
+        Ok(line) if versions.contains(&line.version) => Ok(line.record),
+        Ok(line) => Err(unknown(line.version)),
+        Err(error) => Err(match serde_json::from_str::<Versioned>(json) {
+            Ok(line) if !versions.contains(&line.version) => unknown(line.version),
+            _ => error.to_string(),
+        }),
     }
 }
 
-pub(super) fn parse(path: &Path, text: &str) -> JournalContents {
-    let mut contents = JournalContents::default();
-    let JournalContents { entries, grants, damaged } = &mut contents;
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    for (number, text) in (1..).zip(whole.lines()) {
-        match decode(text) {
-            Ok(Record::Before { key, entry }) => {
-                entries.insert(key, entry);
-            }
-            Ok(Record::Restored { key }) => {
-                entries.remove(&key);
-            }
-            Ok(Record::Granted { id, grant }) => {
-                grants.insert(id, *grant);
-            }
-            Ok(Record::Released { id }) => {
-                grants.remove(&id);
-            }
-            Err(error) => damaged.push(format!("{} line {number}: {error}", path.display())),
-        }
+fn unknown(version: u32) -> String {
+    if version > JOURNAL_VERSION {
+        return format!(
+            "it is of version {version}, of a newer numa-enforcer, which can put it back; this one reads those up to \
+             {JOURNAL_VERSION}"
+        );
     }
-    contents
+    format!("version {version} is not known, or has no checksum")
+}
+
+/// Is it how a line begins, and no more? So is what was whole but for its sum.
+pub(super) fn is_begun(text: &str) -> bool {
+    let begun = |json: &str| {
+        serde_json::from_str::<IgnoredAny>(json).map_or_else(|error| error.is_eof(), |_whole| true)
+    };
+    let without_sum = match text.rsplit_once("} ") {
+        Some((start, sum)) if sum.len() < 8 && sum.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+            &text[..=start.len()]
+        }
+        _ => text,
+    };
+    text.starts_with('{') && (begun(without_sum) || begun(text))
 }
 
 /// The lines that say this and nothing else.
@@ -110,5 +122,5 @@ pub(super) fn all(
     let before = entries.iter().map(|(key, entry)| Record::Before { key: key.clone(), entry: entry.clone() });
     let granted =
         grants.iter().map(|(id, grant)| Record::Granted { id: id.clone(), grant: Box::new(grant.clone()) });
-    before.chain(granted).map(encode)
+    before.chain(granted).map(|record| encode(&record))
 }

@@ -1,6 +1,9 @@
 //! What is recorded, what survives, and what of a damaged file is believed.
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::{
+    io::Write,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+};
 
 use enforcer_core::{
     id::NodeId,
@@ -61,20 +64,134 @@ fn every_cut_of_the_last_line_leaves_the_lines_before_it() {
     let file = dir.path().join("journal");
     let first = fs::read(&file).unwrap();
     let mut journal = Journal::open(dir.path()).unwrap();
-    journal.record(key("/b", 2), entry("1\n")).unwrap();
+    // With what could be taken for the end of a line.
+    journal.record(key("/b } b", 2), entry("1\n")).unwrap();
     drop(journal);
     let both = fs::read(&file).unwrap();
     for cut in first.len()..both.len() {
-        fs::write(&file, &both[..cut]).unwrap();
-        let mut journal = Journal::open(dir.path()).unwrap();
-        assert!(journal.damaged().is_empty(), "cut at {cut}");
-        assert_eq!(journal.entries().len(), 1, "cut at {cut}");
-        // What is appended after a torn line must not be glued to it.
-        journal.record(key("/c", 3), entry("2\n")).unwrap();
-        drop(journal);
-        let journal = Journal::open(dir.path()).unwrap();
-        assert_eq!(journal.entries().keys().map(|key| key.inode).collect::<Vec<_>>(), [1, 3]);
+        for behind in ["", "\0\0\0"] {
+            fs::write(&file, [&both[..cut], behind.as_bytes()].concat()).unwrap();
+            let is_shown = Journal::peek(dir.path()).unwrap().torn.is_some();
+            assert_eq!(is_shown, (first.len() + 1..both.len() - 1).contains(&cut), "cut at {cut}");
+            let mut journal = Journal::open(dir.path()).unwrap();
+            assert!(journal.damaged().is_empty(), "cut at {cut}: {:?}", journal.damaged());
+            assert_eq!(journal.kept(), None, "cut at {cut}");
+            // Only its newline is missing, and its sum is right.
+            let whole = if cut == both.len() - 1 { &[1, 2][..] } else { &[1] };
+            let found: Vec<_> = journal.entries().keys().map(|key| key.inode).collect();
+            assert_eq!(found, whole, "cut at {cut}");
+            // What is appended after a torn line must not be glued to it.
+            journal.record(key("/c", 3), entry("2\n")).unwrap();
+            drop(journal);
+            let journal = Journal::open(dir.path()).unwrap();
+            let found: Vec<_> = journal.entries().keys().map(|key| key.inode).collect();
+            assert_eq!(found, [whole, &[3]].concat(), "cut at {cut}");
+        }
     }
+    assert!(!dir.path().join("journal.damaged").exists(), "nobody has to look at it");
+}
+
+#[test]
+fn an_end_that_no_crash_leaves_is_damage_and_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(dir.path()).unwrap();
+    journal.record(key("/a", 1), entry("0\n")).unwrap();
+    drop(journal);
+    let file = dir.path().join("journal");
+    let good = fs::read_to_string(&file).unwrap();
+    // Rubbish, and a whole line in which something has changed.
+    for end in ["rubbish", good.trim_end().replace("\"/a\"", "\"/b\"").as_str()] {
+        fs::write(&file, format!("{good}{end}")).unwrap();
+        let journal = Journal::open(dir.path()).unwrap();
+        assert_eq!(journal.entries().len(), 1, "{end}");
+        assert!(journal.damaged()[0].contains("line 2"), "{end}: {:?}", journal.damaged());
+        let kept = dir.path().join("journal.damaged");
+        assert_eq!(journal.kept(), Some(&*kept));
+        assert_eq!(set_aside(dir.path()).unwrap(), [&*kept]);
+        assert_eq!(fs::read_to_string(&kept).unwrap(), format!("{good}{end}"));
+        fs::remove_file(kept).unwrap();
+    }
+}
+
+#[test]
+fn of_a_journal_of_any_length_what_can_be_read_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(dir.path()).unwrap();
+    journal.record(key("/a", 1), entry("0\n")).unwrap();
+    drop(journal);
+    let file = dir.path().join("journal");
+    let good = fs::read(&file).unwrap();
+    let open = fs::File::options().append(true).open(&file).unwrap();
+    open.set_len((256 << 20) + 4096).unwrap();
+    // Behind what is too long for a line.
+    let later = String::from_utf8(good.clone()).unwrap().replace("\"/a\"", "\"/b\"");
+    let json = later.rsplit_once(' ').unwrap().0;
+    (&open).write_all(format!("\n{json} {:08x}\n", crc32fast::hash(json.as_bytes())).as_bytes()).unwrap();
+    assert_eq!(Journal::peek(dir.path()).unwrap().entries.len(), 2);
+    let journal = Journal::open(dir.path()).unwrap();
+    assert_eq!(journal.entries().len(), 2);
+    assert_eq!(journal.damaged().len(), 1, "{:?}", journal.damaged());
+    assert!(journal.damaged()[0].contains("line 2: longer than"), "{:?}", journal.damaged());
+    assert!(fs::metadata(&file).unwrap().len() < 1024);
+    assert!(fs::metadata(dir.path().join("journal.damaged")).unwrap().len() > 256 << 20);
+}
+
+#[test]
+fn a_journal_is_read_within_bounds() {
+    let line = |path: &str, original: &str| {
+        let json = format!(
+            r#"{{"version":3,"record":"before","cgroup":"{path}","file":"cpuset.mems","inode":1,"original":"{original}","boot_id":"b"}}"#
+        );
+        format!("{json} {:08x}\n", crc32fast::hash(json.as_bytes()))
+    };
+    let text = ["/a", "/b", "/c"].map(|path| line(path, "0\\n")).concat();
+    let read = |text: &str, bounds: reading::Bounds| {
+        let found = reading::read_within(Path::new("j"), text.as_bytes(), bounds).unwrap();
+        let JournalContents { entries, damaged, .. } = found.contents;
+        (entries.into_keys().map(|key| key.cgroup.to_string()).collect::<Vec<_>>(), damaged)
+    };
+    let all = reading::Bounds::default();
+    let one = text.len() / 3;
+    let long = format!("{}{text}", line("/long", &"0".repeat(one)));
+    let (entries, damaged) = read(&long, reading::Bounds { line: one as u64, ..all });
+    assert_eq!((entries.join(" "), damaged.len()), ("/a /b /c".into(), 1), "{damaged:?}");
+    let (entries, damaged) = read(&text, reading::Bounds { kept: 2 * one, ..all });
+    assert_eq!((entries.join(" "), damaged.len()), ("/a /b".into(), 1), "{damaged:?}");
+    assert!(damaged[0].contains("line 3: one too many"), "{damaged:?}");
+    // What is over makes room.
+    let over = format!("{}{}{text}", line("/a", "1\\n"), line("/a", "2\\n"));
+    assert!(read(&over, reading::Bounds { kept: 3 * one, ..all }).1.is_empty());
+    for read_bytes in [one + 10, 2 * one - 1] {
+        let (entries, damaged) = read(&text, reading::Bounds { read: read_bytes as u64, ..all });
+        assert_eq!((entries.join(" "), damaged.len()), ("/a".into(), 1), "{read_bytes}: {damaged:?}");
+        assert!(damaged[0].contains("is not read"), "{damaged:?}");
+    }
+    let (_, damaged) = read(&"\n".repeat(5_000), all);
+    assert_eq!(damaged.len(), 101);
+    assert!(damaged[100].contains("4900 more lines"), "{}", damaged[100]);
+}
+
+#[test]
+fn a_grant_of_endless_names_is_not_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(dir.path()).unwrap();
+    let grants = ["x".repeat(1 << 20), "y".to_owned()].map(|id| (id, grant("0")));
+    journal.note_grants(grants.into()).unwrap();
+    drop(journal);
+    let journal = Journal::open(dir.path()).unwrap();
+    assert_eq!((journal.grants().len(), journal.damaged().len()), (1, 0));
+}
+
+#[test]
+fn a_line_of_a_newer_version_is_named_with_it_and_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = r#"{"version":4,"record":"unheard-of","cgroup":7}"#;
+    let line = format!("{json} {:08x}\n", crc32fast::hash(json.as_bytes()));
+    fs::write(dir.path().join("journal"), &line).unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    let said = &journal.damaged()[0];
+    assert!(said.contains("version 4") && said.contains("newer numa-enforcer"), "{said}");
+    assert_eq!(fs::read_to_string(dir.path().join("journal.damaged")).unwrap(), line);
 }
 
 #[test]
@@ -118,7 +235,7 @@ fn of_any_change_of_a_byte_nothing_is_believed() {
     for at in 0..good.len() - 1 {
         let mut bad = good.clone();
         bad[at] ^= 1;
-        let contents = lines::parse(&file, &String::from_utf8_lossy(&bad));
+        let contents = reading::read(&file, &bad[..]).unwrap().contents;
         assert!(contents.entries.is_empty(), "byte {at}");
     }
 }
@@ -267,7 +384,7 @@ fn on_fake_disk() -> (tempfile::TempDir, Journal, FakeDisk) {
 }
 
 fn inodes(text: &str) -> Vec<u64> {
-    let contents = lines::parse(Path::new("journal"), text);
+    let contents = reading::read(Path::new("journal"), text.as_bytes()).unwrap().contents;
     assert!(contents.damaged.is_empty(), "{:?}", contents.damaged);
     contents.entries.keys().map(|key| key.inode).collect()
 }
@@ -335,8 +452,16 @@ fn a_journal_that_cannot_be_written_anew_is_used_as_it_is() {
     let whole = fs::read(&path).unwrap();
     // A torn end need not be text.
     fs::write(&path, [&whole[..], b"{\"ver\xff"].concat()).unwrap();
-    drop(files::open_whole(&path).unwrap());
+    let torn_at = files::read_journal(&path).unwrap().torn_at;
+    drop(files::open_whole(&path, torn_at).unwrap());
     assert_eq!(fs::read(&path).unwrap(), whole);
+    // What is a line gets the newline that it lacks, before another one comes behind it.
+    for end in ["rubbish", String::from_utf8_lossy(&whole).trim_end()] {
+        fs::write(&path, [&whole[..], end.as_bytes()].concat()).unwrap();
+        let torn_at = files::read_journal(&path).unwrap().torn_at;
+        drop(files::open_whole(&path, torn_at).unwrap());
+        assert_eq!(fs::read(&path).unwrap(), [&whole[..], end.as_bytes(), b"\n"].concat());
+    }
     assert_eq!(inodes(&String::from_utf8(whole).unwrap()), [2]);
 }
 
@@ -397,11 +522,11 @@ fn a_journal_that_cannot_be_made_shorter_is_used_as_it_is() {
     };
     let length = (0..40).map(|inode| cycle(&mut journal, inode)).last().unwrap();
     assert!(length > 2 << 20, "{length}");
-    assert_eq!(lines::parse(&path, &files::read(&path).unwrap()).entries, *journal.entries());
+    assert_eq!(files::read_journal(&path).unwrap().contents.entries, *journal.entries());
     fs::remove_dir(&in_the_way).unwrap();
     let length = (40..60).map(|inode| cycle(&mut journal, inode)).last().unwrap();
     assert!(length < 2 << 20, "{length}");
-    assert_eq!(lines::parse(&path, &files::read(&path).unwrap()).entries, *journal.entries());
+    assert_eq!(files::read_journal(&path).unwrap().contents.entries, *journal.entries());
     assert_eq!(journal.entries().len(), 60);
 }
 

@@ -1,0 +1,183 @@
+//! Reads a journal line by line, within bounds: whatever its length, what can be read of it is, and the rest is damage.
+//!
+//! How it ends. Lines are added by one write, and nothing of what they say is carried out before that is durable
+//! ([`super::files::Tail`]). So what a crash leaves behind the last newline is room that was tried, a line that lacks
+//! only its newline, or the beginning of one of which nothing was carried out. The line is read, like any other. The
+//! beginning is no damage: there is nothing to put back for it, and nobody has to act. A file that somebody has cut
+//! looks the same, so what is dropped is shown ([`JournalContents::torn`]). Any other end is damage.
+//!
+//! Never: a line keeps others from being read, or takes memory as it likes.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead, Read},
+    path::Path,
+};
+
+use enforcer_core::place::GrantRecord;
+
+use super::{
+    Entry, EntryKey, JournalContents,
+    lines::{LONGEST, Record, decode, encode, is_begun},
+};
+
+/// What a journal may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Bytes of a line.
+    pub(super) line: u64,
+    /// Bytes of all lines that count: a million files that were written.
+    pub(super) kept: usize,
+    /// Bytes that are looked at.
+    pub(super) read: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { line: LONGEST, kept: 256 << 20, read: 4 << 30 }
+    }
+}
+
+/// Lines that are named, of those that cannot be read.
+const NAMED: usize = 100;
+
+/// Characters that are shown of a line that was cut.
+const SHOWN: usize = 1_000;
+
+/// A journal as it was found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) contents: JournalContents,
+    /// It says that and nothing else. Such a file stays: a restore must not need space on a full disk.
+    pub(super) is_compact: bool,
+    /// What is behind so many bytes is no line, and goes.
+    pub(super) torn_at: Option<u64>,
+    /// It goes on behind what was looked at.
+    pub(super) is_beyond: bool,
+}
+
+struct Reading<'a> {
+    path: &'a Path,
+    bounds: Bounds,
+    /// With the lengths of their lines.
+    entries: BTreeMap<EntryKey, (Entry, usize)>,
+    grants: BTreeMap<String, (GrantRecord, usize)>,
+    /// Sum of these.
+    kept: usize,
+    damaged: Vec<String>,
+    unnamed: usize,
+    torn: Option<String>,
+    is_compact: bool,
+}
+
+/// What this text says; the path is for messages.
+pub(super) fn read(path: &Path, text: impl BufRead) -> io::Result<Found> {
+    read_within(path, text, Bounds::default())
+}
+
+pub(super) fn read_within(path: &Path, text: impl BufRead, bounds: Bounds) -> io::Result<Found> {
+    let mut reading = Reading {
+        path,
+        bounds,
+        entries: BTreeMap::new(),
+        grants: BTreeMap::new(),
+        kept: 0,
+        damaged: Vec::new(),
+        unnamed: 0,
+        torn: None,
+        is_compact: true,
+    };
+    let mut text = text.take(bounds.read);
+    let (mut line, mut at, mut torn_at) = (Vec::new(), 0, None);
+    for number in 1.. {
+        line.clear();
+        let length = text.by_ref().take(bounds.line).read_until(b'\n', &mut line)? as u64;
+        if length == 0 {
+            break;
+        }
+        if line.pop_if(|last| *last == b'\n').is_some() {
+            reading.line(number, &String::from_utf8_lossy(&line));
+        } else if length == bounds.line {
+            at += text.skip_until(b'\n')? as u64;
+            reading.damage(number, &format!("longer than {} bytes", bounds.line));
+        } else if text.limit() > 0 && reading.is_torn(number, &String::from_utf8_lossy(&line)) {
+            torn_at = Some(at);
+        }
+        at += length;
+    }
+    let is_beyond = text.limit() == 0;
+    if is_beyond {
+        let error = format!("{}: what is behind {} bytes is not read", path.display(), bounds.read);
+        reading.damaged.push(error);
+    }
+    Ok(reading.found(torn_at, is_beyond))
+}
+
+impl Reading<'_> {
+    fn line(&mut self, number: u64, text: &str) {
+        match decode(text) {
+            Ok(record) => {
+                self.is_compact = self.is_compact
+                    && encode(&record).is_ok_and(|line| line.strip_suffix('\n') == Some(text));
+                self.take(number, text.len(), record);
+            }
+            Err(error) => self.damage(number, &error),
+        }
+    }
+
+    /// What is behind the last newline: is it no line, and no damage?
+    fn is_torn(&mut self, number: u64, text: &str) -> bool {
+        self.is_compact = false;
+        // Room that was tried, and what some file systems have in the place of what did not become durable.
+        let text = text.trim_end_matches([' ', '\0']);
+        match decode(text) {
+            _ if text.is_empty() => return true,
+            Ok(record) => self.take(number, text.len(), record),
+            Err(_) if is_begun(text) => {
+                self.torn = Some(text.chars().take(SHOWN).collect());
+                return true;
+            }
+            Err(error) => self.damage(number, &error),
+        }
+        false
+    }
+
+    fn take(&mut self, number: u64, length: usize, record: Record) {
+        let is_more = matches!(record, Record::Before { .. } | Record::Granted { .. });
+        if is_more && self.kept + length > self.bounds.kept {
+            self.damage(number, &format!("one too many: all that count have {} bytes", self.bounds.kept));
+            return;
+        }
+        self.kept += if is_more { length } else { 0 };
+        let before = match record {
+            Record::Before { key, entry } => self.entries.insert(key, (entry, length)).map(|(_, was)| was),
+            Record::Restored { key } => self.entries.remove(&key).map(|(_, was)| was),
+            Record::Granted { id, grant } => self.grants.insert(id, (*grant, length)).map(|(_, was)| was),
+            Record::Released { id } => self.grants.remove(&id).map(|(_, was)| was),
+        };
+        self.is_compact &= is_more && before.is_none();
+        self.kept -= before.unwrap_or(0);
+    }
+
+    fn damage(&mut self, number: u64, error: &str) {
+        self.is_compact = false;
+        if self.damaged.len() < NAMED {
+            self.damaged.push(format!("{} line {number}: {error}", self.path.display()));
+        } else {
+            self.unnamed += 1;
+        }
+    }
+
+    fn found(mut self, torn_at: Option<u64>, is_beyond: bool) -> Found {
+        if self.unnamed > 0 {
+            self.damaged.push(format!("{}: {} more lines", self.path.display(), self.unnamed));
+        }
+        let contents = JournalContents {
+            entries: self.entries.into_iter().map(|(key, (entry, _))| (key, entry)).collect(),
+            grants: self.grants.into_iter().map(|(id, (grant, _))| (id, grant)).collect(),
+            damaged: self.damaged,
+            torn: self.torn,
+        };
+        Found { contents, is_compact: self.is_compact && !is_beyond, torn_at, is_beyond }
+    }
+}
