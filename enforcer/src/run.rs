@@ -597,7 +597,9 @@ fn may_write(
         engine.add_degraded(Degraded::new("recovery", file, effect));
     }
     for line in journal.damaged() {
-        let effect = "restore cannot put back what the line says; the old journal is kept beside the new one";
+        let kept =
+            journal.kept().map_or_else(String::new, |kept| format!("; it is kept in {}", kept.display()));
+        let effect = format!("restore cannot put back what the line says{kept}");
         engine.add_degraded(Degraded::new("journal", line, effect));
     }
     if let Err(error) = Linux::probe() {

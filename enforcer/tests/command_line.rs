@@ -389,3 +389,28 @@ fn restore_without_a_journal_has_nothing_to_do() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{}", ended.stderr);
     assert!(ended.stderr.contains("of-no-such-name: there is no such cgroup"), "{}", ended.stderr);
 }
+
+#[test]
+fn a_journal_that_was_set_aside_is_named_until_somebody_has_taken_it_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    fs::create_dir(&state).unwrap();
+    for name in ["journal.damaged", "journal.damaged.2"] {
+        fs::write(state.join(name), "rubbish\n").unwrap();
+    }
+    for dry_run in [true, false] {
+        let mut command = program(&["restore", "--state-dir"]);
+        command.arg(&state).args(dry_run.then_some("--dry-run"));
+        let ended = finish(command);
+        assert_eq!(ended.code, Some(2), "{} {}", ended.stdout, ended.stderr);
+        for name in ["journal.damaged:", "journal.damaged.2:"] {
+            let path = format!("{}/{name}", state.display());
+            assert!(ended.stdout.lines().any(|line| line.starts_with(&path)), "{}", ended.stdout);
+        }
+        assert!(ended.stdout.contains("remove it"), "{}", ended.stdout);
+    }
+    fs::remove_file(state.join("journal.damaged")).unwrap();
+    fs::remove_file(state.join("journal.damaged.2")).unwrap();
+    let ended = run(&["restore", "--state-dir", state.to_str().unwrap()]);
+    assert_eq!(ended.code, Some(0), "{} {}", ended.stdout, ended.stderr);
+}

@@ -16,7 +16,7 @@ use crate::{
         actuator::read_boot_id,
         brake::undo as brake,
         cpuset::CpusetTree,
-        journal::BrakeRecord,
+        journal::{BrakeRecord, set_aside},
         restore::{RestoreReport, RestoreResult, Restored, preview, restore, restore_within, retain_within},
         units::{self as properties, Systemctl, UnitProperties, restore::Systemd},
     },
@@ -33,12 +33,17 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
         retain_within(&mut contents.entries, top);
     }
     let brakes = BrakeRecord::read(&args.state_dir)?;
+    if let Some(cut) = &contents.torn {
+        let (path, cut) = (args.state_dir.join("journal"), text::escape(cut));
+        writeln!(out, "{}: a daemon ended before it did what its last line says: {cut}", path.display())?;
+    }
     if contents.entries.is_empty() && contents.damaged.is_empty() && brakes.is_empty() {
         if let Some(top) = &top {
             check_cgroup(top)?;
         }
+        let kept = kept(&args.state_dir, out)?;
         writeln!(out, "nothing to put back in {}", args.state_dir.display())?;
-        return Ok(Exit::Ok);
+        return Ok(if kept { Exit::Undetermined } else { Exit::Ok });
     }
     let host = HostRoot::live();
     let tree = tree(&host)?;
@@ -56,8 +61,28 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
         let slowed = brake::undo(&tree, boot_id.as_deref(), &args.state_dir, top.as_ref())?;
         slowed.and(put_back(&host, &tree, &mut journal, top.as_ref()))
     };
-    print(&report, args.dry_run, out)?;
-    Ok(exit(&report))
+    end(&report, args.dry_run, &args.state_dir, out)
+}
+
+/// Names the damaged journals that were set aside, of which nobody knows whether all that they say is put back; are
+/// there any?
+fn kept(state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<bool> {
+    let kept = set_aside(state_dir)?;
+    for path in &kept {
+        let path = path.to_string_lossy();
+        writeln!(
+            out,
+            "{}: a damaged journal; what cannot be read of it is not put back: see what it says, then remove it",
+            text::escape(&path)
+        )?;
+    }
+    Ok(!kept.is_empty())
+}
+
+fn end(report: &RestoreReport, dry_run: bool, state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let kept = kept(state_dir, out)?;
+    print(report, dry_run, out)?;
+    Ok(if report.is_complete() && !kept { Exit::Ok } else { Exit::Undetermined })
 }
 
 /// Where no daemon ever ran there is no directory, and nothing to put back. One that somebody names is there, or it is another.
@@ -82,8 +107,7 @@ fn check_cgroup(cgroup: &CgroupPath) -> anyhow::Result<()> {
 pub(super) fn everything(host: &HostRoot, state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let mut journal = Journal::open(state_dir)?;
     let report = put_back(host, &tree(host)?, &mut journal, None);
-    print(&report, false, out)?;
-    Ok(exit(&report))
+    end(&report, false, state_dir, out)
 }
 
 /// Properties of units first: what systemd makes of the files is seen when these are put back.
@@ -110,10 +134,6 @@ fn with_systemd<T>(host: &HostRoot, ask: impl FnOnce(Systemd<'_>) -> T) -> T {
 fn tree(host: &HostRoot) -> anyhow::Result<CpusetTree> {
     let layout = CgroupLayout::read(host)?;
     Ok(CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2))
-}
-
-fn exit(report: &RestoreReport) -> Exit {
-    if report.is_complete() { Exit::Ok } else { Exit::Undetermined }
 }
 
 fn print(report: &RestoreReport, dry_run: bool, out: &mut dyn Write) -> std::io::Result<()> {
