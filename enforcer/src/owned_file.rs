@@ -11,7 +11,7 @@ use std::{
     path::Path,
 };
 
-use rustix::fs::OFlags;
+use rustix::{fs::OFlags, io::Errno};
 
 /// Does it belong to root or to this process's user?
 pub(crate) fn of_ours(metadata: &fs::Metadata) -> io::Result<()> {
@@ -36,11 +36,23 @@ pub(crate) fn of_one_writer(metadata: &fs::Metadata) -> io::Result<()> {
     }
 }
 
+/// The kernel has the same error for one link and for too many of them.
+fn of_a_link(error: io::Error, path: &Path) -> io::Error {
+    let is_link = || fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+    match Errno::from_io_error(&error) {
+        Some(Errno::LOOP) if is_link() => {
+            io::Error::new(error.kind(), "it is a symbolic link, which is not followed")
+        }
+        _ => error,
+    }
+}
+
 /// Opens a regular file of ours, or makes one that nobody else may read; never follows a symlink and never blocks.
 pub(crate) fn open_ours(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     // The flags are small positive bits on every Linux, the cast keeps them.
     let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
-    let file = options.mode(0o600).custom_flags(flags).open(path)?;
+    let opened = options.mode(0o600).custom_flags(flags).open(path);
+    let file = opened.map_err(|error| of_a_link(error, path))?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));

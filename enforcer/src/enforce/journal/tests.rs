@@ -195,6 +195,15 @@ fn a_line_of_a_newer_version_is_named_with_it_and_kept() {
 }
 
 #[test]
+fn a_symlink_in_the_place_of_the_journal_is_called_one() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/dev/null", dir.path().join("journal")).unwrap();
+    for error in [Journal::open(dir.path()).unwrap_err(), Journal::peek(dir.path()).unwrap_err()] {
+        assert!(error.to_string().contains("a symbolic link, which is not followed"), "{error}");
+    }
+}
+
+#[test]
 fn a_damaged_line_is_named_and_kept_and_does_not_hide_the_others() {
     let dir = tempfile::tempdir().unwrap();
     let mut journal = Journal::open(dir.path()).unwrap();
