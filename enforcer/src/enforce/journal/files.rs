@@ -6,7 +6,7 @@ use std::{
     fmt,
     fs::{self, File, OpenOptions},
     io::{self, BufReader, Read, Write},
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -98,12 +98,23 @@ pub(super) fn read_journal(path: &Path) -> Result<Found, JournalError> {
 
 /// A file of ours, to read it; `None` where there is none.
 fn reader(path: &Path) -> Result<Option<File>, JournalError> {
-    let opened = open_ours(OpenOptions::new().read(true), path);
+    let opened = open_ours(OpenOptions::new().read(true), path).and_then(|file| {
+        of_one_hand(path, &file)?;
+        Ok(file)
+    });
     match opened {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(cause) => Err(failed("reading", path)(cause)),
     }
+}
+
+/// What others may write is not believed, unless nobody else comes into its directory: then nobody has written it.
+fn of_one_hand(path: &Path, file: &File) -> io::Result<()> {
+    of_one_writer(&file.metadata()?).or_else(|error| {
+        let dir = fs::symlink_metadata(path.parent().unwrap_or(path))?;
+        if dir.mode() & 0o011 == 0 { Ok(()) } else { Err(error) }
+    })
 }
 
 /// Where lines go, one after another.
@@ -296,7 +307,15 @@ pub(super) fn open_whole(path: &Path, torn_at: Option<u64>) -> Result<File, Jour
     Ok(file)
 }
 
-/// Opens the file for appending.
+/// Opens the file for appending, and closes it to others.
 pub(super) fn open(path: &Path) -> Result<File, JournalError> {
-    open_ours(OpenOptions::new().append(true).create(true), path).map_err(failed("opening", path))
+    let opened = open_ours(OpenOptions::new().append(true).create(true), path).and_then(|file| {
+        if of_one_writer(&file.metadata()?).is_err() {
+            of_one_hand(path, &file)?;
+            tracing::warn!("{}: others could write it; now only its owner can", path.display());
+            file.set_permissions(fs::Permissions::from_mode(0o600))?;
+        }
+        Ok(file)
+    });
+    opened.map_err(failed("opening", path))
 }

@@ -195,6 +195,28 @@ fn a_line_of_a_newer_version_is_named_with_it_and_kept() {
 }
 
 #[test]
+fn a_journal_that_others_may_write_is_believed_where_nobody_else_comes_in_and_closed_to_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let file = state.join("journal");
+    let mut journal = Journal::open(&state).unwrap();
+    journal.record(key("/a", 1), entry("0\n")).unwrap();
+    drop(journal);
+    let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let mode = || fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+    set(&file, 0o666);
+    set(&state, 0o755);
+    for error in [Journal::open(&state).unwrap_err(), Journal::peek(&state).unwrap_err()] {
+        assert!(error.to_string().contains("others may write it (mode 0666)"), "{error}");
+    }
+    set(&state, 0o700);
+    assert_eq!(Journal::peek(&state).unwrap().entries.len(), 1);
+    assert_eq!(mode(), 0o666, "whoever looks changes nothing");
+    assert_eq!(Journal::open(&state).unwrap().entries().len(), 1);
+    assert_eq!(mode(), 0o600);
+}
+
+#[test]
 fn a_symlink_in_the_place_of_the_journal_is_called_one() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/dev/null", dir.path().join("journal")).unwrap();
