@@ -1,6 +1,7 @@
 //! `numa-enforcer restore`: puts back every original value that the journal holds.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{self, Write},
     path::Path,
@@ -16,7 +17,8 @@ use crate::{
         actuator::read_boot_id,
         brake::undo as brake,
         cpuset::CpusetTree,
-        journal::{BrakeRecord, set_aside},
+        in_the_making,
+        journal::{BrakeRecord, Entry, EntryKey, MakingRecord, set_aside},
         restore::{RestoreReport, RestoreResult, Restored, preview, restore, restore_within, retain_within},
         units::{self as properties, Systemctl, UnitProperties, restore::Systemd},
     },
@@ -29,6 +31,10 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     check_state_dir(&args.state_dir)?;
     let top = args.cgroup.as_deref().map(CgroupPath::new);
     let mut contents = Journal::peek(&args.state_dir)?;
+    let left = left_behind(&args.state_dir)?;
+    for (key, entry) in &left {
+        contents.entries.entry(key.clone()).or_insert_with(|| entry.clone());
+    }
     if let Some(top) = &top {
         retain_within(&mut contents.entries, top);
     }
@@ -56,12 +62,25 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
         slowed.and(of_units).and(preview(&tree, boot_id.as_deref(), &contents))
     } else {
         let mut journal = Journal::open(&args.state_dir)?;
+        if !left.is_empty() {
+            journal.record_all(left.into_iter().collect())?;
+            MakingRecord::open(&args.state_dir)?.0.clear()?;
+        }
         // Before anything that may take long.
         let boot_id = read_boot_id(&host);
         let slowed = brake::undo(&tree, boot_id.as_deref(), &args.state_dir, top.as_ref())?;
         slowed.and(put_back(&host, &tree, &mut journal, top.as_ref()))
     };
     end(&report, args.dry_run, &args.state_dir, out)
+}
+
+/// Of containers whose runtime had its answer from a daemon that was killed before it could journal them.
+fn left_behind(state_dir: &Path) -> anyhow::Result<BTreeMap<EntryKey, Entry>> {
+    if MakingRecord::left(state_dir)?.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let host = HostRoot::live();
+    Ok(in_the_making::left_behind(&tree(&host)?, read_boot_id(&host).as_deref(), state_dir)?)
 }
 
 /// Names the damaged journals that were set aside, of which nobody knows whether all that they say is put back; are

@@ -26,7 +26,8 @@ use enforcer_core::{
 
 use super::{
     above,
-    cpuset::{Cpuset, CpusetError, CpusetFile, CpusetTree},
+    cpuset::{Cpuset, CpusetFile, CpusetTree},
+    in_the_making,
     journal::{Entry, EntryKey, Journal},
     pages::{PageBudget, PageMove},
     reset,
@@ -330,7 +331,7 @@ impl Actuator for LiveActuator {
     fn record(&mut self, originals: &BTreeMap<CgroupPath, Original>) -> Result<Vec<CgroupPath>, String> {
         let (mut there, mut entries, mut unseen) = (Vec::new(), Vec::new(), Vec::new());
         for (cgroup, original) in originals {
-            match self.originals(cgroup, original) {
+            match in_the_making::originals(&self.tree, self.boot_id.as_deref(), cgroup, original) {
                 Ok(files) => entries.extend(files),
                 Err(error) if error.is_gone() => continue,
                 Err(error) if error.is_never() => {
@@ -446,32 +447,6 @@ impl Actuator for LiveActuator {
 }
 
 impl LiveActuator {
-    /// What the files of a cgroup would hold. A runtime leaves a file empty for which
-    /// it is told nothing, which on v1 it cannot: it takes what the parent has (`cpusetEnsureParent` of runc).
-    fn originals(
-        &self,
-        cgroup: &CgroupPath,
-        original: &Original,
-    ) -> Result<Vec<(EntryKey, Entry)>, CpusetError> {
-        let cpuset = self.tree.open(cgroup)?;
-        let parent = cgroup.parent().filter(|_| !cpuset.is_v2());
-        let parent = parent.map(|parent| self.tree.open_or_root(&parent)).transpose()?;
-        let mut files = Vec::new();
-        for (file, text) in [
-            (CpusetFile::Mems, original.mems.as_ref().map(ToString::to_string)),
-            (CpusetFile::Cpus, original.cpus.as_ref().map(ToString::to_string)),
-        ] {
-            let original = match (text, &parent) {
-                (Some(text), _) => format!("{text}\n"),
-                (None, Some(parent)) => parent.read(file)?,
-                (None, None) => "\n".to_owned(),
-            };
-            let key = EntryKey { cgroup: cgroup.clone(), file, inode: cpuset.inode() };
-            files.push((key, Entry::of_file(original, self.boot_id.as_deref())));
-        }
-        Ok(files)
-    }
-
     /// Has the cgroup ended since the step began, or before?
     fn has_ended(&self, step: &Step, undo: &[Undo]) -> bool {
         match self.tree.open(step.action.cgroup()) {

@@ -56,9 +56,13 @@ impl MakingRecord {
         let path = state_dir.join("making");
         let file = open_ours(OpenOptions::new().append(true).create(true), &path)
             .map_err(failed("opening", &path))?;
-        let text = files::read(&path)?;
-        let left = text.lines().filter_map(decode).collect();
-        Ok((Self { path, file, written: !text.is_empty() }, left))
+        let (written, left) = (file.metadata().is_ok_and(|found| found.len() > 0), Self::left(state_dir)?);
+        Ok((Self { path, file, written }, left))
+    }
+
+    /// What is there, without anything being made for it.
+    pub fn left(state_dir: &Path) -> Result<BTreeMap<CgroupPath, Cpuset>, JournalError> {
+        Ok(files::read(&state_dir.join("making"))?.lines().filter_map(decode).collect())
     }
 
     /// A container of this cgroup would be set to this without us.
