@@ -43,6 +43,10 @@ fn story(checks: &mut Checks) -> Result<()> {
     refused(checks, &daemon);
     resize(checks, &a, 4, || Ok(a.cgroup.cpuset()? == before))?;
     checks.equal("and when the kubelet has taken it back", before, a.cgroup.cpuset()?);
+    let none = wait::until("nobody waits for a place", LIMIT, || {
+        Ok(daemon.value("numa_enforcer_nri_containers_unplaced")?.filter(|count| *count == 0.0))
+    });
+    checks.equal("containers whose wish has no place then", Some(0.0), none.ok());
 
     resize(checks, &a, 2, || Ok(cpus(&a)?.len() == 2))?;
     let back = cpus(&a)?;
@@ -71,7 +75,7 @@ fn resize(
     }
     let what = format!("what follows from a resize to {count} CPUs");
     wait::until(&what, LIMIT, || Ok(is_there()?.then_some(())))?;
-    checks.equal(&format!("{what} came with a turn: answers that came too late"), 1, late() - before);
+    checks.equal(format!("{what} came with a turn: answers that came too late"), 1, late() - before);
     Ok(())
 }
 
@@ -91,7 +95,7 @@ fn refused(checks: &mut Checks, daemon: &Daemon) {
     });
     checks.equal("containers whose wish has no place", Some(1.0), unplaced.ok());
     let printed = Daemon::printed();
-    let line = printed.lines().find(|line| line.contains("default/a/main has no place"));
+    let line = printed.lines().find(|line| line.contains("default/a/main keeps what it has"));
     checks.holds("the daemon says whose and why", line.is_some(), line.unwrap_or("nothing"));
 }
 
