@@ -200,9 +200,9 @@ fn shares(container: &Container) -> Option<u64> {
     cpu.shares.map(|shares| shares.value)
 }
 
-/// Adds the shares that were given, where it has others.
+/// Adds the shares that were given, where it has others. Who was made without any has those of its runtime.
 fn share(resources: &mut LinuxResources, given: Option<u64>, has: Option<u64>) {
-    if let Some(given) = given.filter(|given| has != Some(*given)) {
+    if let Some(given) = given.filter(|given| has.is_some_and(|has| has != *given)) {
         resources.cpu.get_or_insert_default().shares = Some(OptionalUint { value: given });
     }
 }

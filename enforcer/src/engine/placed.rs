@@ -375,8 +375,15 @@ impl State {
 
     /// For the next daemon, should this one be killed before the journal has it.
     fn remember(&mut self, cgroup: &CgroupPath, original: &Cpuset) {
-        let outcome = self.making_record.as_mut().map(|record| record.add(cgroup, original));
-        if let Some(Err(error)) = outcome {
+        let Some(record) = &mut self.making_record else { return };
+        let mut outcome = Ok(());
+        if record.is_long(self.unrecorded.len()) {
+            let others = self.unrecorded.iter().filter(|(other, _)| *other != cgroup);
+            outcome = others.fold(record.clear(), |outcome, (other, original)| {
+                outcome.and_then(|()| record.add(other, original))
+            });
+        }
+        if let Err(error) = outcome.and_then(|()| record.add(cgroup, original)) {
             tracing::warn!("a daemon after this one may not know what {cgroup} was to be set to: {error}");
         }
     }

@@ -32,14 +32,18 @@ use crate::owned_file::open_ours;
 const VERSION: u32 = 1;
 /// Most bytes: some ten thousand containers, of which none has been recorded yet.
 const LIMIT: u64 = 4 << 20;
+/// Bytes that are never too many.
+const LONG: u64 = 64 << 10;
+/// Bytes of a container that are too many, where that is more.
+const LONG_EACH: u64 = 1 << 10;
 
 /// Containers in the making.
 #[derive(Debug)]
 pub struct MakingRecord {
     path: PathBuf,
     file: File,
-    /// There are lines.
-    written: bool,
+    /// Bytes that are there, or were tried.
+    length: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -56,8 +60,8 @@ impl MakingRecord {
         let path = state_dir.join("making");
         let file = open_ours(OpenOptions::new().append(true).create(true), &path)
             .map_err(failed("opening", &path))?;
-        let (written, left) = (file.metadata().is_ok_and(|found| found.len() > 0), Self::left(state_dir)?);
-        Ok((Self { path, file, written }, left))
+        let length = file.metadata().map_err(failed("looking at", &path))?.len();
+        Ok((Self { path, file, length }, Self::left(state_dir)?))
     }
 
     /// What is there, without anything being made for it.
@@ -65,11 +69,15 @@ impl MakingRecord {
         Ok(files::read(&state_dir.join("making"))?.lines().filter_map(decode).collect())
     }
 
+    /// Is it so long that it should be written anew with no more than `containers` in it?
+    pub fn is_long(&self, containers: usize) -> bool {
+        self.length > LONG.max(LONG_EACH.saturating_mul(containers as u64))
+    }
+
     /// A container of this cgroup would be set to this without us.
     pub fn add(&mut self, cgroup: &CgroupPath, original: &Cpuset) -> Result<(), JournalError> {
         let mut add = || -> io::Result<()> {
-            let length = self.file.metadata()?.len();
-            if length > LIMIT {
+            if self.length > LIMIT {
                 return Err(io::Error::new(
                     io::ErrorKind::FileTooLarge,
                     format!("longer than {LIMIT} bytes"),
@@ -78,16 +86,17 @@ impl MakingRecord {
             let line = Line { version: VERSION, cgroup: cgroup.clone(), original: original.clone() };
             let json = serde_json::to_string(&line)?;
             let sum = crc32fast::hash(json.as_bytes());
-            self.written = true;
             // A line before may have been torn.
-            self.file.write_all(format!("\n{json} {sum:08x}\n").as_bytes())
+            let line = format!("\n{json} {sum:08x}\n");
+            self.length += line.len() as u64;
+            self.file.write_all(line.as_bytes())
         };
         add().map_err(failed("writing", &self.path))
     }
 
     /// All of them are in the journal, or have ended.
     pub fn clear(&mut self) -> Result<(), JournalError> {
-        if std::mem::take(&mut self.written) {
+        if std::mem::take(&mut self.length) > 0 {
             self.file.set_len(0).map_err(failed("emptying", &self.path))?;
         }
         Ok(())
@@ -133,6 +142,23 @@ mod tests {
         assert_eq!(left(dir.path()), []);
         record.add(&CgroupPath::new("/c"), &Cpuset::default()).unwrap();
         assert_eq!(left(dir.path()), [("/c".to_owned(), String::new())]);
+    }
+
+    #[test]
+    fn it_is_bounded_and_says_before_when_it_is_long() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut record, _) = MakingRecord::open(dir.path()).unwrap();
+        let long = CgroupPath::new(&"a".repeat(4_000));
+        while !record.is_long(1) {
+            record.add(&long, &cpuset("0")).unwrap();
+        }
+        assert!(!record.is_long(1_000), "it has to be");
+        let full = (0..2_000).find_map(|_| record.add(&long, &cpuset("0")).err()).unwrap();
+        assert!(full.to_string().contains("longer than"), "{full}");
+        record.clear().unwrap();
+        assert!(!record.is_long(1));
+        record.add(&long, &cpuset("0")).unwrap();
+        assert_eq!(left(dir.path()).len(), 1);
     }
 
     #[test]

@@ -77,4 +77,9 @@ fn an_amount_of_cpus_that_its_entry_declares_comes_with_its_shares() {
     // Who has what belongs to it is set to nothing.
     assert_eq!(shares(create(&declared, "two", 2).adjust.as_ref()), None);
     assert_eq!(shares(create(&placed(true), "one", 1).adjust.as_ref()), None);
+    let mut without = amounts(1);
+    without.cpu.as_mut().unwrap().shares = None;
+    let subject = super::subject("three", "", Some(without));
+    let without = ask(&declared, |reply| Call::Create { subject, reply });
+    assert_eq!(shares(without.adjust.as_ref()), None, "it may be worth more to its runtime");
 }
