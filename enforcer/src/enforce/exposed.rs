@@ -88,10 +88,16 @@ impl Exposed {
 
     /// Lets a container read this from now on. One without a directory never had it mounted.
     pub fn refresh(&mut self, id: &str, text: &str) -> Result<(), ExposeError> {
-        let Some(before) = self.texts.get_mut(id).filter(|before| *before != text) else { return Ok(()) };
-        replace(&self.dir.join(id), text)?;
-        text.clone_into(before);
+        if self.is_stale(id, text) {
+            replace(&self.dir.join(id), text)?;
+            self.texts.insert(id.to_owned(), text.to_owned());
+        }
         Ok(())
+    }
+
+    /// Does a container that has a directory read something else?
+    pub fn is_stale(&self, id: &str, text: &str) -> bool {
+        self.texts.get(id).is_some_and(|before| before != text)
     }
 
     /// From now on a container can say that it is ready. One without a directory has nothing to say it with.

@@ -64,11 +64,13 @@ impl Exposure {
     /// for those of all.
     pub(super) fn refresh(&self, placed: &Placed) {
         let Some(files) = self.files() else { return };
-        let ids: Vec<String> = files.exposed.ids().map(str::to_owned).collect();
+        let mut texts = placed.lock().exposed(files.exposed.ids());
+        texts.retain(|(id, text)| files.exposed.is_stale(id, text));
         drop(files);
         let mut outcome = Ok(());
-        for id in ids {
+        for (id, _) in texts {
             let Some(mut files) = self.files() else { return };
+            // It may be another one by now.
             let text = placed.lock().exposed(std::iter::once(id.as_str())).pop();
             if let Some((_, text)) = text {
                 outcome = outcome.and(files.exposed.refresh(&id, &text));
