@@ -104,7 +104,7 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
         }
         Call::Create { subject, reply } => {
             let mut new = announced(&subject.pod, &subject.container);
-            let has = shares(&subject.container);
+            let has = shares(resources_of(&subject.container));
             let who = known(&subject.pod, &subject.container);
             state.name(&mut new, who.clone());
             let settled = state.settle("create", |containers, node| containers.create(node, &new));
@@ -124,8 +124,7 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
         }
         Call::Update { subject, wanted, reply } => {
             let id = subject.container.id.clone();
-            let has = wanted.cpu.as_ref().and_then(|cpu| cpu.shares).map(|shares| shares.value);
-            let has = has.or_else(|| shares(&subject.container));
+            let has = shares(Some(&wanted)).or_else(|| shares(resources_of(&subject.container)));
             let settled = update(&mut state, *subject, wanted);
             // The runtime would write the cpuset that it has stored, so it is told every time.
             let own = state.cpuset(&id).unwrap_or_default();
@@ -194,10 +193,13 @@ fn update(state: &mut State, subject: Subject, wanted: LinuxResources) -> Settle
     settled
 }
 
-/// `cpu.shares` that the runtime has for a container.
-fn shares(container: &Container) -> Option<u64> {
-    let cpu = container.linux.as_ref()?.resources.as_ref()?.cpu.as_ref()?;
-    cpu.shares.map(|shares| shares.value)
+/// What the runtime has stored for a container.
+fn resources_of(container: &Container) -> Option<&LinuxResources> {
+    container.linux.as_ref()?.resources.as_ref()
+}
+
+fn shares(resources: Option<&LinuxResources>) -> Option<u64> {
+    resources?.cpu.as_ref()?.shares.map(|shares| shares.value)
 }
 
 /// Adds the shares that were given, where it has others. Who was made without any has those of its runtime.
@@ -272,8 +274,7 @@ fn announced_all(pods: &[PodSandbox], containers: &[Container]) -> Vec<(Announce
 }
 
 fn announced(pod: &PodSandbox, container: &Container) -> Announced {
-    let linux = container.linux.as_ref();
-    let cpu = linux.and_then(|linux| linux.resources.as_ref()?.cpu.as_ref());
+    let cpu = resources_of(container).and_then(|resources| resources.cpu.as_ref());
     let cpus = cpu.and_then(|cpu| scalar::list(&cpu.cpus).ok()).filter(|cpus| !cpus.is_empty());
     let mems = cpu.and_then(|cpu| scalar::list(&cpu.mems).ok()).filter(|mems| !mems.is_empty());
     Announced {
