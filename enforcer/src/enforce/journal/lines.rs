@@ -61,9 +61,13 @@ pub(super) enum Record {
 }
 
 pub(super) fn encode(record: &Record) -> io::Result<String> {
-    let json = serde_json::to_string(&Line { version: JOURNAL_VERSION, record })?;
+    Ok(sealed(&serde_json::to_string(&Line { version: JOURNAL_VERSION, record })?))
+}
+
+/// A line of this JSON with its sum.
+pub(super) fn sealed(json: &str) -> String {
     let sum = crc32fast::hash(json.as_bytes());
-    Ok(format!("{json} {sum:08x}\n"))
+    format!("{json} {sum:08x}\n")
 }
 
 /// The error says what is wrong with the line.

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     JournalError,
     files::{self, failed},
+    lines::sealed,
 };
 use crate::owned_file::open_ours;
 
@@ -85,9 +86,8 @@ impl MakingRecord {
             }
             let line = Line { version: VERSION, cgroup: cgroup.clone(), original: original.clone() };
             let json = serde_json::to_string(&line)?;
-            let sum = crc32fast::hash(json.as_bytes());
             // A line before may have been torn.
-            let line = format!("\n{json} {sum:08x}\n");
+            let line = format!("\n{}", sealed(&json));
             self.length += line.len() as u64;
             self.file.write_all(line.as_bytes())
         };
