@@ -21,6 +21,15 @@ fn entry(original: &str) -> Entry {
     Entry::of_file(original, Some("b"))
 }
 
+/// A journal that is closed and says what `/a` held, in its directory.
+fn of_one_entry() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(dir.path()).unwrap();
+    journal.record(key("/a", 1), entry("0\n")).unwrap();
+    let file = dir.path().join("journal");
+    (dir, file)
+}
+
 #[test]
 fn the_first_value_wins_and_survives_a_reopen() {
     let dir = tempfile::tempdir().unwrap();
@@ -57,11 +66,7 @@ fn an_entry_of_an_earlier_boot_does_not_stand_in_the_way() {
 
 #[test]
 fn every_cut_of_the_last_line_leaves_the_lines_before_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut journal = Journal::open(dir.path()).unwrap();
-    journal.record(key("/a", 1), entry("0\n")).unwrap();
-    drop(journal);
-    let file = dir.path().join("journal");
+    let (dir, file) = of_one_entry();
     let first = fs::read(&file).unwrap();
     let mut journal = Journal::open(dir.path()).unwrap();
     // With what could be taken for the end of a line.
@@ -93,11 +98,7 @@ fn every_cut_of_the_last_line_leaves_the_lines_before_it() {
 
 #[test]
 fn an_end_that_no_crash_leaves_is_damage_and_is_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut journal = Journal::open(dir.path()).unwrap();
-    journal.record(key("/a", 1), entry("0\n")).unwrap();
-    drop(journal);
-    let file = dir.path().join("journal");
+    let (dir, file) = of_one_entry();
     let good = fs::read_to_string(&file).unwrap();
     // Rubbish, and a whole line in which something has changed.
     for end in ["rubbish", good.trim_end().replace("\"/a\"", "\"/b\"").as_str()] {
@@ -115,11 +116,7 @@ fn an_end_that_no_crash_leaves_is_damage_and_is_kept() {
 
 #[test]
 fn of_a_journal_of_any_length_what_can_be_read_is_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut journal = Journal::open(dir.path()).unwrap();
-    journal.record(key("/a", 1), entry("0\n")).unwrap();
-    drop(journal);
-    let file = dir.path().join("journal");
+    let (dir, file) = of_one_entry();
     let good = fs::read(&file).unwrap();
     let open = fs::File::options().append(true).open(&file).unwrap();
     open.set_len((256 << 20) + 4096).unwrap();
@@ -227,11 +224,7 @@ fn a_symlink_in_the_place_of_the_journal_is_called_one() {
 
 #[test]
 fn a_damaged_line_is_named_and_kept_and_does_not_hide_the_others() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut journal = Journal::open(dir.path()).unwrap();
-    journal.record(key("/a", 1), entry("0\n")).unwrap();
-    drop(journal);
-    let file = dir.path().join("journal");
+    let (dir, file) = of_one_entry();
     let good = fs::read_to_string(&file).unwrap();
     // The sum of one is wrong, and the other one's version without a sum is not known.
     let other = good.replace("0\\n", "1\\n");
