@@ -2,8 +2,8 @@
 //!
 //! The plugin connects and registers; the runtime configures it, tells what there is (in one or several
 //! parts), and from then on calls for each event. Calls go out through a channel in the order in which they
-//! came and are answered when their [`Reply`] is sent, or with "no change" [`ANSWER_WITHIN`] after they came, whether anybody
-//! has taken them or not. A call that nobody has taken by then is lost. Everything after it is answered with "no
+//! came and are answered when their [`Reply`] is sent, or with "no change" when half of the time that the runtime waits is
+//! over, whether anybody has taken them or not. A call that nobody has taken by then is lost. Everything after it is answered with "no
 //! change" at once, and when calls are taken again the link ends: the next one begins with what there is.
 //!
 //! It never answers with an error for a fault of ours: the runtime would not start the container. It never
@@ -34,9 +34,12 @@ use super::{
 };
 use crate::discover::protobuf::occurrences;
 
-/// Longest time from the last byte of a call until it is answered. Runtimes wait for 2 s and then throw the plugin out; half of that is left for the way
-/// there and back on a host that is slow.
-pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// How long runtimes wait for the answer to a call if they do not say: that is their default (`DefaultPluginRequestTimeout` of
+/// NRI). Then they throw the plugin out.
+const RUNTIMES_WAIT: Duration = Duration::from_secs(2);
+
+/// Longest time that one is believed to wait.
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
 /// Longest time until the runtime has answered the registration.
 const REGISTERED_WITHIN: Duration = Duration::from_secs(10);
@@ -201,8 +204,16 @@ struct Parts {
     fields: usize,
 }
 
-/// The number of a question, and when its last bytes came.
-type Asked = (u32, Instant);
+/// A question.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    /// Its number.
+    stream: u32,
+    /// When its last bytes came.
+    arrived: Instant,
+    /// When it must be answered.
+    until: Instant,
+}
 
 /// Number of the one question that we ask.
 const REGISTRATION: u32 = 1;
@@ -264,32 +275,33 @@ impl Link<'_> {
     async fn asked(&mut self, message: Message, arrived: Instant) -> Result<(), LinkError> {
         let stream = message.stream;
         let request: Request = decode("a request", &message.body)?;
+        let asked = Asked { stream, arrived, until: arrived + answer_within(request.timeout_nano) };
         if request.service != PLUGIN_SERVICE {
             return self.unimplemented(stream, &request).await;
         }
         match request.method.as_str() {
             "Configure" => self.configured(stream, &request).await,
-            "Synchronize" => self.synchronized((stream, arrived), &request).await,
+            "Synchronize" => self.synchronized(asked, &request).await,
             "CreateContainer" => {
                 let (subject, _) = subject("CreateContainer", &request)?;
                 if self.leaves(subject.beyond().as_deref()) {
                     return self.respond(stream, Vec::new()).await;
                 }
-                self.ask((stream, arrived), |reply| Call::Create { subject, reply }, created).await
+                self.ask(asked, |reply| Call::Create { subject, reply }, created).await
             }
             "UpdateContainer" => {
                 let (subject, wanted) = subject("UpdateContainer", &request)?;
                 if self.leaves(subject.beyond().as_deref()) {
                     return self.respond(stream, Vec::new()).await;
                 }
-                self.ask((stream, arrived), |reply| Call::Update { subject, wanted, reply }, updated).await
+                self.ask(asked, |reply| Call::Update { subject, wanted, reply }, updated).await
             }
             "StopContainer" => {
                 let (subject, _) = subject("StopContainer", &request)?;
                 if self.leaves(subject.beyond().as_deref()) {
                     return self.respond(stream, Vec::new()).await;
                 }
-                self.ask((stream, arrived), |reply| Call::Stop { subject, reply }, updated).await
+                self.ask(asked, |reply| Call::Stop { subject, reply }, updated).await
             }
             "StateChange" => {
                 bounded("StateChange", &request.payload, 2, MOST_FIELDS)?;
@@ -301,7 +313,7 @@ impl Link<'_> {
                     return Ok(());
                 }
                 match happened(told.event, subject) {
-                    Some(call) => self.call(call, arrived).await,
+                    Some(call) => self.call(call, asked.until).await,
                     None => Ok(()),
                 }
             }
@@ -358,7 +370,7 @@ impl Link<'_> {
         }
         if part.more {
             let response = SynchronizeResponse { update: Vec::new(), more: true };
-            return self.respond(asked.0, response.encode_to_vec()).await;
+            return self.respond(asked.stream, response.encode_to_vec()).await;
         }
         let Parts { pods, containers, .. } = std::mem::take(&mut self.parts);
         let runtime = self.runtime.clone();
@@ -373,22 +385,22 @@ impl Link<'_> {
     /// Hands a call on whose answer the runtime waits for.
     async fn ask(
         &mut self,
-        (stream, arrived): Asked,
+        asked: Asked,
         call: impl FnOnce(Reply) -> Call,
         encode: fn(Answer) -> Vec<u8>,
     ) -> Result<(), LinkError> {
-        let (reply, answer) = Reply::to(arrived.into_std());
+        let (reply, answer) = Reply::to(asked.arrived.into_std());
         // First: it is answered in time while it waits to be taken, too.
-        self.answer((stream, arrived), answer, encode).await?;
-        self.call(call(reply), arrived).await
+        self.answer(asked, answer, encode).await?;
+        self.call(call(reply), asked.until).await
     }
 
     /// Hands a call on, if somebody takes it before it must be answered.
-    async fn call(&mut self, call: Call, arrived: Instant) -> Result<(), LinkError> {
+    async fn call(&mut self, call: Call, until: Instant) -> Result<(), LinkError> {
         if self.lost {
             return Ok(());
         }
-        match timeout_at(arrived + ANSWER_WITHIN, self.calls.send(call)).await {
+        match timeout_at(until, self.calls.send(call)).await {
             Ok(sent) => sent.map_err(|_ended| LinkError::Unheard),
             Err(_late) => {
                 tracing::warn!(
@@ -403,7 +415,7 @@ impl Link<'_> {
     /// Writes the answer when it is there, or "no change" when time is up; others are answered meanwhile.
     async fn answer(
         &self,
-        (stream, arrived): Asked,
+        asked: Asked,
         answer: tokio::sync::oneshot::Receiver<Answer>,
         encode: fn(Answer) -> Vec<u8>,
     ) -> Result<(), LinkError> {
@@ -412,10 +424,10 @@ impl Link<'_> {
         let unwritten = unwritten.map_err(|_closed| LinkError::Closed)?;
         tokio::spawn(async move {
             // A reply that was dropped is no change either.
-            let answer = timeout_at(arrived + ANSWER_WITHIN, answer).await;
+            let answer = timeout_at(asked.until, answer).await;
             let answer = answer.ok().and_then(Result::ok).unwrap_or_default();
             // The link may be down by now; then nobody waits.
-            let _ = answers.send(response(stream, encode(answer), None)).await;
+            let _ = answers.send(response(asked.stream, encode(answer), None)).await;
             drop(unwritten);
         });
         Ok(())
@@ -434,6 +446,14 @@ impl Link<'_> {
     async fn write(&self, message: Message) -> Result<(), LinkError> {
         self.answers.send(message).await.map_err(|_ended| LinkError::Closed)
     }
+}
+
+/// Longest time from the last byte of a call until it is answered, where its caller waits for so many nanoseconds; 0 if it does
+/// not say (`timeout_nano` of ttrpc's `request.proto`, which its client in Go sets to what is left). Half of it is left for the way
+/// there and back on a host that is slow.
+fn answer_within(timeout_nano: i64) -> Duration {
+    let told = u64::try_from(timeout_nano).ok().filter(|nanoseconds| *nanoseconds > 0);
+    told.map_or(RUNTIMES_WAIT, Duration::from_nanos).min(LONGEST_WAIT) / 2
 }
 
 fn response(stream: u32, payload: Vec<u8>, status: Option<Status>) -> Message {

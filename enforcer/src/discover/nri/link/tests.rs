@@ -9,6 +9,9 @@ use crate::discover::nri::{
     api::{ContainerUpdate, LinuxCpu, LinuxResources, LinuxUpdate},
 };
 
+/// A runtime that does not say how long it waits is answered within this.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
 /// The runtime's end.
 struct Runtime {
     stream: DuplexStream,
@@ -24,9 +27,15 @@ impl Runtime {
 
     /// Asks, and says under which number.
     async fn ask(&mut self, service: &str, method: &str, payload: Vec<u8>) -> u32 {
+        self.ask_and_wait(0, service, method, payload).await
+    }
+
+    /// Asks, and says how long it waits.
+    async fn ask_and_wait(&mut self, nanoseconds: i64, service: &str, method: &str, payload: Vec<u8>) -> u32 {
         let stream = self.next;
         self.next += 2;
-        let request = Request { service: service.into(), method: method.into(), payload, timeout_nano: 0 };
+        let (service, method) = (service.into(), method.into());
+        let request = Request { service, method, payload, timeout_nano: nanoseconds };
         let (connection, kind) = (Connection::Plugin, Kind::Request);
         self.send(Message { connection, stream, kind, body: request.encode_to_vec() }).await;
         stream
@@ -243,6 +252,28 @@ async fn who_decides_too_late_is_told_and_the_runtime_is_answered_in_time() {
     );
     let late = Answer { adjust: Some(cpuset("1", "0")), updates: Vec::new(), ..Answer::default() };
     assert_eq!(reply.send(late), Err(TooLate));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_says_how_long_it_waits_is_answered_in_half_of_that() {
+    for (nanoseconds, milliseconds) in [
+        (0, 1000),
+        (2_000_000_000, 1000),
+        (20_000_000_000, 10_000),
+        (300_000_000, 150),
+        (1, 0),
+        (-1, 1000),
+        (i64::MIN, 1000),
+        (i64::MAX, 30_000),
+    ] {
+        let (mut runtime, mut calls, _served) = registered().await;
+        let begun = Instant::now();
+        let asked = runtime.ask_and_wait(nanoseconds, PLUGIN_SERVICE, "CreateContainer", about("slow")).await;
+        let _unanswered = calls.recv().await.unwrap();
+        runtime.answer(asked).await;
+        let (took, expected) = (begun.elapsed(), Duration::from_millis(milliseconds));
+        assert!(took >= expected && took <= expected + Duration::from_millis(10), "{nanoseconds}: {took:?}");
+    }
 }
 
 /// Asks as many that nobody takes as there is room for.
