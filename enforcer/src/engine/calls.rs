@@ -92,11 +92,11 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             state.only(&mut there);
             let all: Vec<Announced> = there.into_iter().map(|(one, _)| one).collect();
             let there = all.iter().map(|one| one.id.clone()).collect();
-            let set_to =
-                all.iter().map(|one| (one.id.clone(), one.shown.clone().unwrap_or_else(|| one.now.clone())));
-            let set_to = set_to.collect();
+            state.are_set_to(all.iter().filter_map(|one| {
+                Some((one.cgroup.clone()?, one.shown.clone().unwrap_or_else(|| one.now.clone())))
+            }));
             let settled = state.settle("synchronize", |known, node| known.synchronize(node, all));
-            state.changes(&settled, set_to);
+            state.changes(settled.others.keys());
             let answer = answer_of(&state, None, None, settled);
             send(&mut state, "synchronize", reply, answer);
             drop(state);
@@ -108,9 +108,13 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             let who = known(&subject.pod, &subject.container);
             state.name(&mut new, who.clone());
             let settled = state.settle("create", |containers, node| containers.create(node, &new));
+            let noted = state.changes(settled.others.keys());
             if !settled.own.is_empty() {
-                state.made(&new);
-                state.makes(&new, who, &settled.own);
+                if noted && state.made(&new) {
+                    state.makes(&new, who, &settled.own);
+                } else {
+                    state.made_without(&new.id);
+                }
             }
             // The one thing that is written for an answer: what is mounted must be there. Not under the lock.
             drop(state);
@@ -126,6 +130,7 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             let id = subject.container.id.clone();
             let has = shares(Some(&wanted)).or_else(|| shares(resources_of(&subject.container)));
             let settled = update(&mut state, *subject, wanted);
+            state.changes(settled.others.keys().chain([&id]));
             // The runtime would write the cpuset that it has stored, so it is told every time.
             let own = state.cpuset(&id).unwrap_or_default();
             state.tells([&id].into_iter());
@@ -141,6 +146,7 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             state.ends(&subject.container.id);
             let settled = state.ended("stop", &subject.container.id);
             state.forget(&subject.container.id);
+            state.changes(settled.others.keys());
             let answer = answer_of(&state, None, None, settled);
             send(&mut state, "stop", reply, answer);
         }

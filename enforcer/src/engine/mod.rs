@@ -598,7 +598,7 @@ impl Engine {
     /// May the actuator write? If not nothing is set in answers to a runtime either.
     fn ready(&mut self) -> Result<(), String> {
         let Some(actuator) = self.actuator.as_mut() else { return Ok(()) };
-        let ready = actuator.ready();
+        let ready = actuator.ready().and_then(|()| self.placed.can_note());
         match (&ready, self.barred) {
             (Err(error), false) => tracing::error!("nothing is set until it can be recorded: {error}"),
             (Ok(()), true) => tracing::info!("what is set can be recorded again"),

@@ -35,7 +35,10 @@ use super::{
     widening::Widening,
 };
 use crate::{
-    enforce::{cpuset::CpusetTree, journal::MakingRecord},
+    enforce::{
+        cpuset::CpusetTree,
+        journal::{JournalError, MakingRecord},
+    },
     report::{
         decision::{DecisionRecord, DecisionState, Subject},
         runtime::{Deciding, RuntimeLink, RuntimeReport},
@@ -78,7 +81,9 @@ pub(super) struct State {
     decided: Option<Instant>,
     /// What containers would have been set to without us, until it is recorded.
     unrecorded: BTreeMap<CgroupPath, Cpuset>,
-    /// The same for the next daemon, where somebody may write.
+    /// What containers were set to when a runtime listed them, of those of which it was told nothing since.
+    untouched: BTreeMap<CgroupPath, Cpuset>,
+    /// What is not recorded, for the next daemon, where somebody may write.
     making_record: Option<MakingRecord>,
     /// Of these, those that a daemon before this one left, and since when: their cgroups may still be made.
     left: Option<(Instant, BTreeSet<CgroupPath>)>,
@@ -153,6 +158,11 @@ impl Placed {
     /// Nothing may be set from now on, or may be again.
     pub(super) fn bar(&self, barred: bool) {
         self.lock().barred = barred;
+    }
+
+    /// Can it be noted what containers would be set to without us? The error says why not.
+    pub(super) fn can_note(&self) -> Result<(), String> {
+        self.lock().making_record.as_mut().map_or(Ok(()), MakingRecord::check)
     }
 
     /// Of the containers that were there before the daemon, only those are still there that run.
@@ -365,27 +375,43 @@ impl State {
         (given.owner != Owner::Unknown || !ours).then_some(given)
     }
 
-    /// A container is made with our cpuset instead of what it was to have.
-    pub(super) fn made(&mut self, one: &Announced) {
-        if let Some(cgroup) = one.cgroup.as_ref().filter(|_| self.containers.holder(&one.id).is_some()) {
-            self.unrecorded.insert(cgroup.clone(), one.now.clone());
-            self.remember(cgroup, &one.now);
+    /// A container is made with our cpuset instead of what it was to have. False where that cannot be noted.
+    pub(super) fn made(&mut self, one: &Announced) -> bool {
+        let placed = self.containers.holder(&one.id).is_some();
+        one.cgroup.as_ref().is_none_or(|cgroup| !placed || self.note_original(cgroup, &one.now))
+    }
+
+    /// A container is made without what was decided for it.
+    pub(super) fn made_without(&mut self, id: &str) {
+        if let Some(held) = &mut self.held {
+            held.remove(id);
         }
     }
 
-    /// For the next daemon, should this one be killed before the journal has it.
-    fn remember(&mut self, cgroup: &CgroupPath, original: &Cpuset) {
-        let Some(record) = &mut self.making_record else { return };
-        let mut outcome = Ok(());
+    /// What a cgroup would be set to, for the journal, and for the next daemon, should this one be killed before the journal has
+    /// it. Where that cannot be written nothing is set from now on, and false is returned.
+    fn note_original(&mut self, cgroup: &CgroupPath, original: &Cpuset) -> bool {
+        if let Err(error) = self.write_original(cgroup, original) {
+            if !self.barred {
+                tracing::warn!("a runtime is told nothing until it can be recorded: {error}");
+            }
+            self.barred = true;
+            self.hold(false);
+            return false;
+        }
+        self.unrecorded.insert(cgroup.clone(), original.clone());
+        true
+    }
+
+    fn write_original(&mut self, cgroup: &CgroupPath, original: &Cpuset) -> Result<(), JournalError> {
+        let Some(record) = &mut self.making_record else { return Ok(()) };
         if record.is_long(self.unrecorded.len()) {
-            let others = self.unrecorded.iter().filter(|(other, _)| *other != cgroup);
-            outcome = others.fold(record.clear(), |outcome, (other, original)| {
-                outcome.and_then(|()| record.add(other, original))
-            });
+            record.clear()?;
+            for (other, original) in self.unrecorded.iter().filter(|(other, _)| *other != cgroup) {
+                record.add(other, original)?;
+            }
         }
-        if let Err(error) = outcome.and_then(|()| record.add(cgroup, original)) {
-            tracing::warn!("a daemon after this one may not know what {cgroup} was to be set to: {error}");
-        }
+        record.add(cgroup, original)
     }
 
     /// Nobody is left to be remembered.
@@ -420,22 +446,31 @@ impl State {
         listed
     }
 
-    /// Containers that run are about to be set by their runtime, from what they are set to now. Those that were set by
-    /// us before are recorded already.
-    pub(super) fn changes(&mut self, settled: &Settled, mut set_to: BTreeMap<String, Cpuset>) {
+    /// These are all that run, and what they are set to.
+    pub(super) fn are_set_to(&mut self, all: impl Iterator<Item = (CgroupPath, Cpuset)>) {
+        self.untouched = all.collect();
+    }
+
+    /// Containers that run are about to be set by their runtime. Those that were set by us before are recorded already. False
+    /// where what they are set to by now cannot be noted.
+    pub(super) fn changes<'a>(&mut self, ids: impl Iterator<Item = &'a String>) -> bool {
+        let mut noted = true;
         if self.is_held() {
-            return;
+            return noted;
         }
-        for id in settled.others.keys() {
-            if let Some((cgroup, before)) = self.containers.cgroup(id).zip(set_to.remove(id)) {
-                let cgroup = cgroup.clone();
-                if !self.unrecorded.contains_key(&cgroup) {
-                    self.remember(&cgroup, &before);
-                    self.unrecorded.insert(cgroup, before);
-                }
+        for id in ids {
+            let cgroup = self.containers.cgroup(id);
+            let Some((cgroup, before)) = cgroup.and_then(|cgroup| self.untouched.remove_entry(cgroup)) else {
+                continue;
+            };
+            noted = noted && (self.unrecorded.contains_key(&cgroup) || self.note_original(&cgroup, &before));
+            if let Some(held) = &mut self.held {
+                held.insert(id.clone(), before.clone());
+                self.untouched.insert(cgroup, before);
             }
         }
         self.started();
+        noted
     }
 
     /// A container runs, so its cgroup is there.
@@ -447,6 +482,7 @@ impl State {
     pub(super) fn ends(&mut self, id: &str) {
         if let Some(cgroup) = self.containers.cgroup(id) {
             self.unrecorded.remove(cgroup);
+            self.untouched.remove(cgroup);
             self.told.remove(cgroup);
             self.forget_recorded();
         }

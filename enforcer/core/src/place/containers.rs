@@ -237,7 +237,8 @@ impl Containers {
         cgroup: Option<&CgroupPath>,
         ownership: &Ownership,
     ) -> Settled {
-        let (holder, grant) = (Holder::given(id, name), held::given(ownership));
+        let holder = Holder::given(id, name);
+        let grant = held::given(ownership, &holder, node.inventory, node.allocations);
         let known = self.holders.get(id).cloned();
         let nothing_new = ownership.owner == Owner::Unknown || node.allocations.get(&holder) == Some(&grant);
         if known.as_ref() == Some(&holder) && nothing_new {
@@ -246,6 +247,13 @@ impl Containers {
         let cgroup = cgroup.cloned().or_else(|| self.member(known.as_ref()?)?.cgroup.clone());
         let mut settled =
             if known.is_some_and(|known| known != holder) { self.end(node, id) } else { Settled::default() };
+        let disbelieved = ownership.cpus.as_ref().map(|named| named.difference(&grant.exclusive));
+        if let Some(cpus) = disbelieved.filter(|cpus| !cpus.is_empty()) {
+            let why = "they are set aside, or nobody else would have one left";
+            settled
+                .warnings
+                .push(format!("{name} has a mark with the CPUs {cpus}, which do not count as taken: {why}"));
+        }
         let updates = give_apart(node.inventory, node.allocations, &holder, grant);
         let request = PodRequest {
             name: holder.pod().clone(),

@@ -14,7 +14,7 @@ use super::{
     send_away,
 };
 use crate::{
-    owner::{Claim, ClaimedPod, MemoryBlock, Ownership},
+    owner::{Claim, ClaimedPod, MemoryBlock, Owner, Ownership},
     parse::quantity,
     set::CpuSet,
 };
@@ -111,23 +111,43 @@ fn memory_claim(block: &MemoryBlock) -> Option<MemoryClaim> {
 }
 
 /// The grant of a container that came with what somebody else gave it.
-pub(super) fn given(ownership: &Ownership) -> Grant {
+pub(super) fn given(
+    ownership: &Ownership,
+    holder: &Holder,
+    inventory: &Inventory,
+    allocations: &Allocations,
+) -> Grant {
+    let named = ownership.cpus.clone().unwrap_or_default();
+    let exclusive = if matches!(ownership.owner, Owner::Koordlet | Owner::Katalyst | Owner::DraDriver) {
+        believed(&named, holder, inventory, allocations)
+    } else {
+        named
+    };
     Grant {
         engine: OTHERS,
         policy: OTHERS,
         class: CpuClass::Exclusive,
-        exclusive: ownership.cpus.clone().unwrap_or_default(),
+        exclusive,
         mems: ownership.mems.clone().unwrap_or_default(),
         reason: ownership.refusal(),
         ..Grant::default()
     }
 }
 
+/// CPUs of a mark that count as taken. Anybody who may make a pod may mark it: what is set aside for the system is not given
+/// away by that, and where nobody who shares CPUs would have one left the mark counts for nothing.
+fn believed(named: &CpuSet, holder: &Holder, inventory: &Inventory, allocations: &Allocations) -> CpuSet {
+    let believed = named.difference(&inventory.reserved_cpus);
+    let others = allocations.iter().filter(|(other, _)| *other != holder);
+    let taken = others.fold(believed.clone(), |taken, (_, grant)| taken.union(&grant.exclusive));
+    let pool = inventory.allowed_cpus.difference(&inventory.isolated_cpus);
+    if pool.is_subset(&taken) { CpuSet::new() } else { believed }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        owner::Owner,
         place::{
             SharedCpus,
             samples::{Host, policy},
@@ -214,11 +234,12 @@ mod tests {
             cpus: Some("2-3".parse().unwrap()),
             ..Ownership::of(Owner::KubeletCpuManager, "CPUs 2-3 came with the container")
         };
-        let grant = given(&ownership);
+        let holder = Holder::given("id", "main");
+        let grant = given(&ownership, &holder, &inventory(), &Allocations::default());
         assert_eq!(
             (grant.exclusive.to_string().as_str(), grant.pin_cpus, grant.pin_mems),
             ("2-3", false, false)
         );
-        assert!(Holder::given("id", "main").is_given());
+        assert!(holder.is_given());
     }
 }

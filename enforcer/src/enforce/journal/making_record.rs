@@ -33,6 +33,8 @@ use crate::owned_file::open_ours;
 const VERSION: u32 = 1;
 /// Most bytes: some ten thousand containers, of which none has been recorded yet.
 const LIMIT: u64 = 4 << 20;
+/// As long as a line with a long path.
+const A_LINE: usize = 4 << 10;
 /// Bytes that are never too many.
 const LONG: u64 = 64 << 10;
 /// Bytes of a container that are too many, where that is more.
@@ -45,6 +47,8 @@ pub struct MakingRecord {
     file: File,
     /// Bytes that are there, or were tried.
     length: u64,
+    /// Why the latest line could not be written.
+    trouble: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -62,7 +66,14 @@ impl MakingRecord {
         let file = open_ours(OpenOptions::new().append(true).create(true), &path)
             .map_err(failed("opening", &path))?;
         let length = file.metadata().map_err(failed("looking at", &path))?.len();
-        Ok((Self { path, file, length }, Self::left(state_dir)?))
+        Ok((Self { path, file, length, trouble: None }, Self::left(state_dir)?))
+    }
+
+    /// In a file that is there.
+    #[cfg(test)]
+    pub(crate) fn at(path: &Path) -> Self {
+        let file = File::options().append(true).open(path).unwrap();
+        Self { path: path.to_owned(), file, length: 0, trouble: None }
     }
 
     /// What is there, without anything being made for it.
@@ -91,7 +102,22 @@ impl MakingRecord {
             self.length += line.len() as u64;
             self.file.write_all(line.as_bytes())
         };
-        add().map_err(failed("writing", &self.path))
+        let added = add().map_err(failed("writing", &self.path));
+        self.trouble = added.as_ref().err().map(ToString::to_string);
+        added
+    }
+
+    /// Can lines be written? Costs nothing while the latest one could; else it is tried. The error says why not.
+    pub fn check(&mut self) -> Result<(), String> {
+        if self.trouble.is_none() {
+            return Ok(());
+        }
+        let tried = self.file.write_all(&[b'\n'; A_LINE]).and_then(|()| {
+            self.length += A_LINE as u64;
+            self.file.sync_data()
+        });
+        self.trouble = tried.map_err(failed("writing", &self.path)).err().map(|error| error.to_string());
+        self.trouble.clone().map_or(Ok(()), Err)
     }
 
     /// All of them are in the journal, or have ended.
@@ -175,6 +201,21 @@ mod tests {
             assert!(left.contains(&("/b".to_owned(), "1".to_owned())), "{length}: {left:?}");
             assert_eq!(left.len(), if length < text.len() - 1 { 1 } else { 2 }, "{length}: {left:?}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_tried_again_until_it_can() {
+        let mut record = MakingRecord::at(Path::new("/dev/full"));
+        assert_eq!(record.check(), Ok(()), "nothing was tried");
+        assert!(record.add(&CgroupPath::new("/a"), &cpuset("0")).is_err());
+        assert!(record.check().unwrap_err().contains("/dev/full"));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("making");
+        fs::write(&path, "").unwrap();
+        record.file = MakingRecord::at(&path).file;
+        assert_eq!((record.check(), record.check()), (Ok(()), Ok(())));
+        record.add(&CgroupPath::new("/b"), &cpuset("1")).unwrap();
+        assert_eq!(left(dir.path()), [("/b".to_owned(), "1".to_owned())]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use enforcer_core::{
     model::Model,
     owner::{Claim, ClaimedPod, Kubelet, Owner},
     place::Inventory,
-    policy::{Policy, placement::PlacementSettings},
+    policy::Policy,
     sample::Sample,
     set::CpuSet,
     topology::synth::Machine,
@@ -15,6 +15,7 @@ use enforcer_core::{
 
 mod cold_start;
 mod deaths;
+mod full_disk;
 mod overtaken;
 mod owners;
 mod source;
@@ -38,7 +39,7 @@ fn placed(place: bool) -> Placed {
 
 fn placed_by(policy: &Policy) -> Placed {
     let machine = Machine::new().sockets(2).cores(4).threads(1).build();
-    let inventory = Inventory::new(machine, Vec::new(), &PlacementSettings::default()).unwrap();
+    let inventory = Inventory::new(machine, Vec::new(), &policy.placement).unwrap();
     let placed = Placed::default();
     placed.follow(Some(Arc::new(inventory)), policy, true);
     placed

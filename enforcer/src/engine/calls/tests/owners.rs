@@ -107,6 +107,44 @@ fn a_mark_takes_no_more_cpus_than_its_container_asks_for() {
 }
 
 #[test]
+fn a_mark_takes_neither_what_is_set_aside_nor_the_last_cpu() {
+    let entries = "[placement.reserved]\ncpus = \"cpuset:0\"\n";
+    let marked = |cpus: &str, count| {
+        let mut subject = subject("m", "", Some(amounts(count)));
+        subject.container.env.push(format!("DRA_CPUSET_x={cpus}"));
+        subject
+    };
+    for (count, cpus, expected) in
+        [(2, "6-7", "1-2,6-7"), (2, "0,7", "1-2,7"), (6, "0,3-7", "1-7"), (5, "3-7", "1-7")]
+    {
+        let placed = declared(entries).0;
+        assert_eq!(cpuset(create(&placed, "one", 2).adjust.as_ref()), "1-2/0");
+        ask(&placed, |reply| Call::Create { subject: marked(cpus, count), reply });
+        assert_eq!(taken(&placed), expected, "{cpus}");
+        let shared = subject("shared", "/besteffort", None);
+        let answer = ask(&placed, |reply| Call::Create { subject: shared, reply });
+        let own = cpuset(answer.adjust.as_ref());
+        let shared: CpuSet = own.split_once('/').unwrap().0.parse().unwrap();
+        assert!(!shared.is_empty() && shared.is_disjoint(&expected.parse().unwrap()), "{cpus}: {own}");
+    }
+    // Nothing is set aside: who shares has the last CPUs, and keeps them whatever is written on others.
+    let placed = placed(true);
+    assert_eq!(cpuset(create(&placed, "one", 4).adjust.as_ref()), "0-3/0");
+    let shared = subject("shared", "/besteffort", None);
+    ask(&placed, |reply| Call::Create { subject: shared, reply });
+    ask(&placed, |reply| Call::Create { subject: marked("4-7", 4), reply });
+    assert_eq!(taken(&placed), "0-3");
+    let subject = subject("shared", "/besteffort", None);
+    let update = ask(&placed, |reply| Call::Update { subject, wanted: amounts(0), reply });
+    assert_eq!(updates(&update), [("id-shared".to_owned(), "4-7/1".to_owned())]);
+    turn(&placed, &["m"]);
+    assert_eq!(taken(&placed), "0-3", "a turn does not believe it either");
+    ask(&placed, |reply| Call::Stop { subject: self::subject("one", "", None), reply });
+    turn(&placed, &["m"]);
+    assert_eq!(taken(&placed), "4-7", "there is room for it now");
+}
+
+#[test]
 fn the_mark_of_a_pod_counts_when_its_containers_together_ask_for_its_cpus() {
     let of_pod = |name: &str, whole: Option<LinuxResources>| {
         let mut one = subject(name, "", Some(amounts(2)));

@@ -1,0 +1,84 @@
+//! Answers while it cannot be noted what containers would be set to without us.
+
+use std::path::Path;
+
+use super::*;
+use crate::enforce::journal::MakingRecord;
+
+/// `ID CPUS/MEMS` of each container that an answer is about, the one of a creation first.
+fn told(answer: &Answer) -> Vec<String> {
+    let own = Some(cpuset(answer.adjust.as_ref())).filter(|own| !own.is_empty());
+    let others = updates(answer).into_iter().map(|(id, cpuset)| format!("{id} {cpuset}"));
+    own.map(|own| format!("own {own}")).into_iter().chain(others).collect()
+}
+
+/// The answer when these are listed, which are set to `CPUS/MEMS`.
+fn listed(placed: &Placed, containers: &[(&str, &str, u64, &str)]) -> Vec<String> {
+    let container = |(name, class, count, set_to): &(&str, &str, u64, &str)| {
+        let (cpus, mems) = set_to.split_once('/').unwrap();
+        let mut container = with_cpus(name, class, *count, cpus).container;
+        let resources = container.linux.as_mut().unwrap().resources.as_mut().unwrap();
+        resources.cpu.as_mut().unwrap().mems = mems.into();
+        container
+    };
+    let answer = ask(placed, |reply| Call::Synchronize {
+        runtime: RuntimeVersion::default(),
+        pods: containers.iter().map(|(name, class, ..)| pod(name, class)).collect(),
+        containers: containers.iter().map(container).collect(),
+        reply,
+    });
+    told(&answer)
+}
+
+#[test]
+fn nothing_is_told_of_what_could_not_be_undone_once_the_disk_is_full() {
+    let full = || MakingRecord::at(Path::new("/dev/full"));
+    let shared = |placed: &Placed| {
+        told(&ask(placed, |reply| Call::Create { subject: subject("shared", "/besteffort", None), reply }))
+    };
+    let update = |placed: &Placed, name: &str| {
+        let subject = subject(name, "", Some(amounts(2)));
+        told(&ask(placed, |reply| Call::Update { subject, wanted: amounts(2), reply }))
+    };
+    for writes in [true, false] {
+        let placed = placed(true);
+        placed.remember(
+            if writes { MakingRecord::at(Path::new("/dev/null")) } else { full() },
+            BTreeMap::new(),
+        );
+        // Nobody has looked at the disk yet.
+        assert!(!placed.lock().is_barred());
+        let now = [("one", "", 2, "0-7/0-1"), ("rest", "/besteffort", 0, "0-7/0-1")];
+        let expected: &[&str] = if writes { &["id-one 0-1/0", "id-rest 2-3/0"] } else { &[] };
+        assert_eq!(listed(&placed, &now), expected);
+        assert_eq!((placed.can_note().is_ok(), placed.lock().is_barred()), (writes, !writes));
+        assert_eq!(shared(&placed), if writes { vec!["own 4-7/1"] } else { vec![] });
+        let kept = if writes { "id-one 0-1/0" } else { "id-one 0-7/0-1" };
+        assert_eq!(update(&placed, "one"), [kept], "what it is set to already");
+    }
+    // It fills up later: who comes then is made without a place, and who would make room stays.
+    let placed = placed(true);
+    placed.remember(MakingRecord::at(Path::new("/dev/null")), BTreeMap::new());
+    assert_eq!(listed(&placed, &[("rest", "/besteffort", 0, "0-3/0")]), [""; 0], "it is as it should be");
+    placed.remember(full(), BTreeMap::new());
+    assert_eq!(told(&create(&placed, "one", 2)), [""; 0]);
+    assert_eq!(update(&placed, "one"), [""; 0]);
+    assert_eq!(update(&placed, "rest"), ["id-rest 0-3/0"]);
+    placed.remember(MakingRecord::at(Path::new("/dev/null")), BTreeMap::new());
+    placed.bar(placed.can_note().is_err());
+    assert_eq!(told(&create(&placed, "two", 2)), ["own 2-3/0", "id-rest 4-7/"]);
+    let originals: Vec<_> = placed.unrecorded().into_iter().collect();
+    let said = |(cgroup, was): &(CgroupPath, Cpuset)| {
+        format!("{cgroup} {:?}", was.cpus.as_ref().map(ToString::to_string))
+    };
+    assert_eq!(
+        originals.iter().map(said).collect::<Vec<_>>(),
+        ["/kubepods/besteffort/podrest/id-rest Some(\"0-3\")", "/kubepods/podtwo/id-two None"]
+    );
+
+    // There is nobody who would have to make room.
+    let placed = self::placed(true);
+    placed.remember(full(), BTreeMap::new());
+    assert_eq!(told(&create(&placed, "one", 2)), [""; 0]);
+    assert_eq!((update(&placed, "one"), placed.unrecorded().len()), (vec![], 0));
+}
