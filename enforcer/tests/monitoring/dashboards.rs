@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, fs};
 
 use serde_json::Value;
 
-use crate::{known::Known, rules::files};
+use crate::{
+    known::Known,
+    rules::{alerts, files},
+};
 
 const NAMES: [&str; 5] = ["actions", "agent", "node", "overview", "workload"];
 
@@ -133,5 +136,23 @@ fn panels_and_variables_name_what_there_is() {
             let labels = known.of(series).unwrap_or_else(|why| panic!("{name}: {why}"));
             assert!(labels.contains(label.trim()), "{name}: {inside}");
         }
+    }
+}
+
+#[test]
+fn the_panel_of_alerts_that_fire_counts_each_of_them() {
+    let boards = all();
+    let expression =
+        boards.iter().flat_map(|(_, board)| expressions(board)).find(|one| one.contains("ALERTS"));
+    let (_, names) = expression.unwrap().split_once("alertname=~\"").unwrap();
+    let names: Vec<&str> = names.split_once('"').unwrap().0.split('|').collect();
+    let is = |name: &str, pattern: &str| match (pattern.strip_suffix(".*"), pattern.strip_prefix(".*")) {
+        (Some(start), None) => name.starts_with(start),
+        (None, Some(end)) => name.ends_with(end),
+        _ => name == pattern,
+    };
+    for alert in alerts() {
+        let name = alert.name();
+        assert!(names.iter().any(|pattern| is(name, pattern)), "{name} is in none of {names:?}");
     }
 }
