@@ -45,7 +45,7 @@ use crate::{
         actuator::read_boot_id,
         brake::undo::undo,
         cpuset::CpusetTree,
-        journal::{BrakeRecord, JournalError, MakingRecord, PauseRecord},
+        journal::{BrakeRecord, DriftRecord, JournalError, MakingRecord, PauseRecord},
         pages::{PageBudget, PageMoveLimits, Stop},
         restore::{self, RestoreResult},
         scratch,
@@ -610,6 +610,12 @@ fn may_write(
     engine.adopt(tree, journal.grants().clone());
     let (making, left) = MakingRecord::open(&policy.state_dir)?;
     engine.remember(making, left);
+    // Times of a boot that cannot be told from another one are of no use.
+    if let Some(boot_id) = read_boot_id(host) {
+        let now_ns = clock::now_ns();
+        let (record, left) = DriftRecord::open(&policy.state_dir, &boot_id, now_ns);
+        engine.go_on_counting(record, left, now_ns);
+    }
     if layout.cpuset.v2 && scratch::is_on(host) {
         engine.add_degraded(kernel_demotion(&layout.cpuset.path, host));
     }

@@ -18,7 +18,7 @@ use crate::{
         brake::undo as brake,
         cpuset::CpusetTree,
         in_the_making,
-        journal::{BrakeRecord, Entry, EntryKey, MakingRecord, set_aside},
+        journal::{BrakeRecord, DriftRecord, Entry, EntryKey, MakingRecord, set_aside},
         restore::{RestoreReport, RestoreResult, Restored, preview, restore, restore_within, retain_within},
         units::{self as properties, Systemctl, UnitProperties, restore::Systemd},
     },
@@ -62,6 +62,7 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
         slowed.and(of_units).and(preview(&tree, boot_id.as_deref(), &contents))
     } else {
         let mut journal = Journal::open(&args.state_dir)?;
+        DriftRecord::remove(&args.state_dir)?;
         if !left.is_empty() {
             journal.record_all(left.into_iter().collect())?;
             MakingRecord::open(&args.state_dir)?.0.clear()?;
@@ -125,6 +126,7 @@ fn check_cgroup(cgroup: &CgroupPath) -> anyhow::Result<()> {
 /// What a daemon does that was to restore when it ends.
 pub(super) fn everything(host: &HostRoot, state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let mut journal = Journal::open(state_dir)?;
+    DriftRecord::remove(state_dir)?;
     let report = put_back(host, &tree(host)?, &mut journal, None);
     end(&report, false, state_dir, out)
 }

@@ -29,6 +29,7 @@
 //! beside the old one, which stays in use until the new one is durable.
 
 mod brake_record;
+mod drift_record;
 #[cfg(test)]
 pub(crate) mod fake_disk;
 mod files;
@@ -56,6 +57,7 @@ use thiserror::Error;
 
 pub use self::{
     brake_record::{BrakeRecord, RecordedBrake, released_line},
+    drift_record::DriftRecord,
     files::{check_owned, set_aside},
     making_record::MakingRecord,
     pause_record::{PauseRecord, RecordedPause},

@@ -3,7 +3,7 @@
 //! The rule is in the core; nothing is decided here.
 
 use enforcer_core::{
-    decide::{Decision, DriftFate, RefusalCause, Standing},
+    decide::{Decision, Drift, DriftFate, RefusalCause, Standing},
     degraded::Degraded,
     workload::CgroupPath,
 };
@@ -26,6 +26,15 @@ pub(super) fn tell(cgroup: &CgroupPath, fate: DriftFate) {
         DriftFate::LeftAlone => {
             tracing::warn!("{cgroup}: somebody else writes its cpuset again and again; left as they set it");
         }
+    }
+}
+
+/// Logs who was given up before the daemon was started.
+pub(super) fn tell_given_up(left: &Drift, now_ns: u64) {
+    for (cgroup, _) in left.given_up(now_ns) {
+        tracing::warn!(
+            "{cgroup}: still left as somebody else set it, again and again, before the daemon was started"
+        );
     }
 }
 

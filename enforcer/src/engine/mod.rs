@@ -33,7 +33,7 @@ use std::{
 use enforcer_core::{
     audit::{Audit, AuditInputs, Host, Tool},
     cold_start::ColdStarts,
-    decide::{self, History, Inputs, Written},
+    decide::{self, Drift, History, Inputs, Written},
     degraded::Degraded,
     finding::{Finding, Severity, assess, with_added},
     model::{Activity, Model, WorkloadModel},
@@ -63,8 +63,10 @@ pub use self::{
 use self::{placed::State, recording::Recording};
 use crate::{
     enforce::{
-        Actuator, Applied, DryRunActuator, apply_plan, apply_plan_unless, cpuset::CpusetTree,
-        journal::MakingRecord, pages::PageMoveLimits,
+        Actuator, Applied, DryRunActuator, apply_plan, apply_plan_unless,
+        cpuset::CpusetTree,
+        journal::{DriftRecord, MakingRecord},
+        pages::PageMoveLimits,
     },
     observe::{KeptCgroups, PressureTap},
     record::Recorder,
@@ -93,6 +95,8 @@ pub struct Engine {
     cold_starts: ColdStarts,
     placed: Placed,
     history: History,
+    /// For the daemon after this one; none where nobody may write.
+    drift_record: Option<DriftRecord>,
     gate: Gate,
     exposure: Exposure,
     /// Memory nodes for workloads that run short; none where nobody widens.
@@ -138,6 +142,7 @@ impl Engine {
             cold_starts: ColdStarts::default(),
             placed: Placed::default(),
             history: History::default(),
+            drift_record: None,
             gate: Gate::default(),
             exposure: Exposure::default(),
             widening: None,
@@ -194,6 +199,13 @@ impl Engine {
         self.placed.remember(record, left);
     }
 
+    /// Goes on counting how often who was put back, from what a daemon before this one `left` at `now_ns`.
+    pub fn go_on_counting(&mut self, record: DriftRecord, left: Drift, now_ns: u64) {
+        drift::tell_given_up(&left, now_ns);
+        self.history.drift = left;
+        self.drift_record = Some(record);
+    }
+
     /// May the engine write if the policy says so?
     pub fn has_actuator(&self) -> bool {
         self.actuator.is_some()
@@ -213,6 +225,9 @@ impl Engine {
         self.policy = policy;
         self.totals.config_good = true;
         self.history.drift.forgive();
+        if let Some(record) = &mut self.drift_record {
+            record.keep(Drift::default());
+        }
         self.history.partitions.forgive();
         self.history.rebalance.forget_aims();
         self.share();
@@ -645,6 +660,9 @@ impl Engine {
         for (cgroup, fate) in self.history.drift.note(decision, outcomes, unfinished, now_ns) {
             drift::tell(&cgroup, fate);
             self.totals.drift.count(fate);
+        }
+        if let Some(record) = &mut self.drift_record {
+            record.keep(self.history.drift.lasting(now_ns));
         }
         self.source.keep_watch(&drift::kept(decision));
     }

@@ -7,13 +7,17 @@
 //! then left alone until the first of these is that long ago, or until somebody reads the configuration again.
 //!
 //! Never: our own writes, or those of a runtime on our behalf ([`Drift::expect`]), taken for somebody else's. A goal
-//! that has changed, and a cgroup that was made again, is a correction like any other.
+//! that has changed, and a cgroup that was made again, is a correction like any other. And a daemon that is started again
+//! does not count anew ([`Drift::to_record`]).
+
+mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::record::DriftRecordError;
 use super::Decision;
 use crate::{
     place::Cpuset,

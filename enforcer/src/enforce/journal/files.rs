@@ -74,13 +74,17 @@ pub(super) fn take_lock(path: &Path) -> Result<Lock, JournalError> {
 
 /// The whole text of a small file; empty when there is none.
 pub(super) fn read(path: &Path) -> Result<String, JournalError> {
+    read_within(path, READ_LIMIT)
+}
+
+/// The same of one that has no more than so many bytes.
+pub(super) fn read_within(path: &Path, limit: u64) -> Result<String, JournalError> {
     let Some(file) = reader(path)? else { return Ok(String::new()) };
     let mut bytes = Vec::new();
-    let read = file.take(READ_LIMIT + 1).read_to_end(&mut bytes);
+    let read = file.take(limit + 1).read_to_end(&mut bytes);
     match read {
-        Ok(_) if bytes.len() as u64 > READ_LIMIT => {
-            let cause =
-                io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {READ_LIMIT} bytes"));
+        Ok(_) if bytes.len() as u64 > limit => {
+            let cause = io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {limit} bytes"));
             Err(failed("reading", path)(cause))
         }
         Ok(_) => Ok(String::from_utf8_lossy(&bytes).into_owned()),

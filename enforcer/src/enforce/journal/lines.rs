@@ -70,6 +70,12 @@ pub(super) fn sealed(json: &str) -> String {
     format!("{json} {sum:08x}\n")
 }
 
+/// The JSON of such a line without its newline; `None` where the sum is not its own.
+pub(super) fn unsealed(line: &str) -> Option<&str> {
+    let (json, sum) = line.rsplit_once(' ')?;
+    (u32::from_str_radix(sum, 16).ok()? == crc32fast::hash(json.as_bytes())).then_some(json)
+}
+
 /// The error says what is wrong with the line.
 pub(super) fn decode(line: &str) -> Result<Record, String> {
     let (json, versions) = match line.rsplit_once("} ") {

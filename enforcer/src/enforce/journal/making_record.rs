@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     JournalError,
     files::{self, failed},
-    lines::sealed,
+    lines::{sealed, unsealed},
 };
 use crate::owned_file::open_ours;
 
@@ -130,11 +130,7 @@ impl MakingRecord {
 }
 
 fn decode(line: &str) -> Option<(CgroupPath, Cpuset)> {
-    let (json, sum) = line.rsplit_once(' ')?;
-    if u32::from_str_radix(sum, 16).ok()? != crc32fast::hash(json.as_bytes()) {
-        return None;
-    }
-    let Line { version, cgroup, original } = serde_json::from_str(json).ok()?;
+    let Line { version, cgroup, original } = serde_json::from_str(unsealed(line)?).ok()?;
     (version == VERSION).then_some((cgroup, original))
 }
 

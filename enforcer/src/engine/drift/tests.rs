@@ -14,7 +14,7 @@ use enforcer_core::{
 };
 
 use crate::{
-    enforce::{cpuset, fixture::Fixture},
+    enforce::{cpuset, fixture::Fixture, journal::DriftRecord},
     engine::{Engine, Source, SourceError},
     host::{cgroup::CgroupLayout, read_text},
     observe::{CgroupWatch, CpusetWatch, KeptCgroups},
@@ -102,6 +102,11 @@ impl Rig {
     fn new(mode: Mode) -> Self {
         let host = Fixture::new(true);
         host.cgroup("/db", "4-7\n", "0\n");
+        Self::start(host, mode, "boot-1", 0)
+    }
+
+    /// A daemon on this host and its state directory.
+    fn start(host: Fixture, mode: Mode, boot_id: &str, now_ns: u64) -> Self {
         let text = "cool_down = \"10m\"\n[[workload]]\nname = \"db\"\ncgroup = \"/db\"\ncpus = 2\n";
         let policy = Policy { mode, ..toml::from_str(text).unwrap() };
         let watch = CpusetWatch::new(host.layout.clone());
@@ -109,7 +114,16 @@ impl Rig {
         let source = Files { layout: host.layout.clone(), watch, cgroups };
         let mut engine = Engine::new(Box::new(source), policy);
         engine.set_actuator(Box::new(host.actuator()));
+        let (record, left) = DriftRecord::open(&host.state_dir(), boot_id, now_ns);
+        engine.go_on_counting(record, left, now_ns);
         Self { host, engine }
+    }
+
+    /// The daemon ends, and another one is started.
+    fn started_again(self, boot_id: &str, now_ns: u64) -> Self {
+        let Self { host, engine } = self;
+        drop(engine);
+        Self::start(host, Mode::Enforce, boot_id, now_ns)
     }
 
     fn tick(&mut self, now_ns: u64) -> TickReport {
@@ -162,6 +176,52 @@ fn what_somebody_else_writes_is_put_back_three_times_and_the_fourth_is_reported(
     let report = rig.tick(3 * MINUTE);
     assert_eq!((rig.cpus(), report.totals.drift.repaired), (ours, 4));
     assert!(!report.audit.degraded.iter().any(|entry| entry.source.starts_with("drift")));
+}
+
+#[test]
+fn who_is_started_again_goes_on_counting_and_leaves_the_fourth_alone() {
+    let mut rig = Rig::new(Mode::Enforce);
+    rig.tick(SECOND);
+    rig.tick(2 * SECOND);
+    let ours = rig.cpus();
+    // One before each start but the last.
+    for time in 1..=3 {
+        rig.somebody_writes("0-7");
+        rig.tick((2 + time) * SECOND);
+        assert_eq!(rig.cpus(), ours, "time {time}");
+        rig = rig.started_again("boot-1", (2 + time) * SECOND);
+    }
+    rig.somebody_writes("0-7");
+    for minute in 1..=2 {
+        let report = rig.tick(minute * MINUTE);
+        assert_eq!((rig.cpus().as_str(), report.totals.drift.repaired), ("0-7", 0), "minute {minute}");
+        assert!(report.audit.degraded.iter().any(|entry| entry.source == "drift:/db"), "minute {minute}");
+        rig = rig.started_again("boot-1", minute * MINUTE);
+    }
+    // Read again, and started before the next turn.
+    rig.engine.set_policy(rig.engine.policy().clone());
+    rig = rig.started_again("boot-1", 3 * MINUTE);
+    rig.tick(3 * MINUTE);
+    assert_eq!(rig.cpus(), ours);
+}
+
+#[test]
+fn what_was_counted_is_over_with_the_hour_and_with_the_boot() {
+    for (boot_id, now_ns, there) in
+        [("boot-1", MINUTE, "0-7"), ("boot-2", MINUTE, "0-1"), ("boot-1", 62 * MINUTE, "0-1")]
+    {
+        let mut rig = Rig::new(Mode::Enforce);
+        rig.tick(SECOND);
+        rig.tick(SECOND);
+        for _ in 0..3 {
+            rig.somebody_writes("0-7");
+            rig.tick(SECOND);
+        }
+        rig.somebody_writes("0-7");
+        rig = rig.started_again(boot_id, now_ns);
+        rig.tick(now_ns);
+        assert_eq!(rig.cpus(), there, "{boot_id} {now_ns}");
+    }
 }
 
 #[test]

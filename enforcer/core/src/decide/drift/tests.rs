@@ -195,13 +195,23 @@ fn who_is_not_seen_for_a_moment_does_not_begin_anew() {
     assert_eq!(rig.drift, Drift::default());
 }
 
+/// What a daemon knows that is started again.
+fn started_again(drift: &Drift, now_ns: u64) -> Drift {
+    let text = drift.lasting(now_ns).to_record("boot").unwrap();
+    Drift::of_record(&text, "boot", now_ns).unwrap()
+}
+
 #[derive(Debug, Clone)]
 enum Event {
     Turn(Fate),
     Wait(u64),
     SomebodyWrites,
-    NewGoal { told: bool },
+    NewGoal {
+        told: bool,
+    },
     MadeAgain,
+    /// The daemon is started again, on the same host.
+    Restart,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -212,6 +222,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => Just(Event::SomebodyWrites),
         2 => any::<bool>().prop_map(|told| Event::NewGoal { told }),
         1 => Just(Event::MadeAgain),
+        2 => Just(Event::Restart),
     ]
 }
 
@@ -245,10 +256,44 @@ proptest! {
                     (rig.id, rig.is) = (rig.id + 1, "");
                     repairs.clear();
                 }
+                Event::Restart => rig.drift = started_again(&rig.drift, now),
             }
         }
         for window in repairs.windows(REPAIRS + 1) {
             prop_assert!(window[REPAIRS] - window[0] >= WINDOW_NS, "{window:?}");
+        }
+    }
+
+    /// Where nobody was put back within the hour, a start is a start.
+    #[test]
+    fn who_is_started_again_decides_as_who_was_not(events in prop::collection::vec(event(), 0..80)) {
+        let (mut one, mut other, mut now) = (Rig::new(), Rig::new(), HOUR);
+        for event in events {
+            if let Event::Wait(time) = event {
+                now += time;
+            }
+            if matches!(event, Event::Restart) && !one.drift.lasting(now).is_empty() {
+                other.drift = started_again(&other.drift, now);
+            }
+            for rig in [&mut one, &mut other] {
+                match event {
+                    Event::SomebodyWrites => rig.somebody_writes(),
+                    Event::NewGoal { told } => {
+                        rig.goal = if rig.goal == "0" { "0-1" } else { "0" };
+                        if told {
+                            rig.drift.expect([&path()]);
+                            rig.is = rig.goal;
+                        }
+                    }
+                    Event::MadeAgain => (rig.id, rig.is) = (rig.id + 1, ""),
+                    Event::Turn(_) | Event::Wait(_) | Event::Restart => {}
+                }
+            }
+            if let Event::Turn(fate) = event {
+                prop_assert_eq!(one.turn(now, fate), other.turn(now, fate));
+                prop_assert_eq!(one.counts, other.counts);
+                prop_assert_eq!(one.is, other.is);
+            }
         }
     }
 }

@@ -1,0 +1,162 @@
+//! How often who was put back, recorded beside the journal, so that a daemon that is started again does not begin a fight anew.
+//!
+//! What is written, and what is believed of it, is the core's ([`Drift::to_record`]). One line with its sum, replaced as a whole
+//! when something of it has changed. It is of no use after the host has gone down, so nothing waits for the directory.
+//!
+//! Never: the daemon does not start, or does not repair, because of this record. What cannot be read counts as none; what
+//! cannot be written is tried again at the next turn. Either is said once.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use enforcer_core::decide::Drift;
+
+use super::{
+    JournalError,
+    files::{self, failed},
+    lines::{sealed, unsealed},
+};
+
+const NAME: &str = "drift";
+
+/// Where it is recorded.
+#[derive(Debug)]
+pub struct DriftRecord {
+    path: PathBuf,
+    boot_id: String,
+    /// What is there; `None` where that is something else than a daemon of this boot has written.
+    latest: Option<Drift>,
+    /// It could not be written, which was said.
+    fails: bool,
+}
+
+impl DriftRecord {
+    /// Below the state directory of a journal that is open; with what the daemon before has left.
+    pub fn open(state_dir: &Path, boot_id: &str, now_ns: u64) -> (Self, Drift) {
+        let path = state_dir.join(NAME);
+        let left = read(&path, boot_id, now_ns).unwrap_or_else(|error| {
+            tracing::warn!("how often cpusets were put back is counted anew: {error}");
+            None
+        });
+        let is_there = fs::symlink_metadata(&path).is_ok();
+        let latest =
+            if is_there { left.clone().filter(|left| !left.is_empty()) } else { Some(Drift::default()) };
+        (Self { path, boot_id: boot_id.to_owned(), latest, fails: false }, left.unwrap_or_default())
+    }
+
+    /// Records what lasts of this, where it is something else than what is there.
+    pub fn keep(&mut self, lasting: Drift) {
+        if self.latest.as_ref() == Some(&lasting) {
+            return;
+        }
+        match self.write(&lasting) {
+            Ok(()) => (self.latest, self.fails) = (Some(lasting), false),
+            Err(error) if !self.fails => {
+                tracing::warn!(
+                    "a daemon after this one may not know how often cpusets were put back: {error}"
+                );
+                self.fails = true;
+            }
+            Err(_said) => {}
+        }
+    }
+
+    fn write(&self, lasting: &Drift) -> Result<(), JournalError> {
+        if lasting.is_empty() {
+            return forget(&self.path);
+        }
+        let line = lasting.to_record(&self.boot_id).map(|json| sealed(&json)).map_err(io::Error::from);
+        files::rewrite(&self.path, false, std::iter::once(line)).map(drop)
+    }
+
+    /// Nothing is set any longer, so nothing can drift. The journal of this directory is open.
+    pub fn remove(state_dir: &Path) -> Result<(), JournalError> {
+        forget(&state_dir.join(NAME))
+    }
+}
+
+fn forget(path: &Path) -> Result<(), JournalError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("removing", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn read(path: &Path, boot_id: &str, now_ns: u64) -> Result<Option<Drift>, JournalError> {
+    // The sum and what is around it.
+    let text = files::read_within(path, Drift::LONGEST_RECORD as u64 + 64)?;
+    if text.is_empty() && fs::symlink_metadata(path).is_err() {
+        return Ok(None);
+    }
+    let invalid = |cause: String| failed("reading", path)(io::Error::new(io::ErrorKind::InvalidData, cause));
+    let json = text.strip_suffix('\n').and_then(unsealed).ok_or_else(|| invalid("it is damaged".into()))?;
+    Drift::of_record(json, boot_id, now_ns).map(Some).map_err(|error| invalid(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"{"version":1,"bootId":"boot-1","workloads":{"/db":{"cgroup_id":7,"goal":{"cpus":"0-1","mems":"0"},"reached":"Yes","repairs":[1,2,3],"left_alone":true}}}"#;
+
+    fn left(dir: &Path) -> bool {
+        !DriftRecord::open(dir, "boot-1", 9).1.is_empty()
+    }
+
+    #[test]
+    fn what_is_kept_is_read_again_is_written_when_it_changes_and_goes_when_it_is_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(NAME);
+        let drift = Drift::of_record(TEXT, "boot-1", 9).unwrap();
+        let (mut record, before) = DriftRecord::open(dir.path(), "boot-1", 9);
+        assert!(before.is_empty());
+        record.keep(Drift::default());
+        assert!(!path.exists(), "there is nothing to say");
+        record.keep(drift.clone());
+        let (mut record, after) = DriftRecord::open(dir.path(), "boot-1", 9);
+        assert_eq!(after, drift);
+        fs::write(&path, "as it was").unwrap();
+        record.keep(drift);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "as it was", "nothing has changed");
+        record.keep(Drift::default());
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_damaged_record_and_one_of_another_boot_count_as_none_and_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(NAME);
+        fs::write(&path, sealed(TEXT)).unwrap();
+        assert!(left(dir.path()), "the control");
+        let (_, other) = DriftRecord::open(dir.path(), "boot-2", 9);
+        assert!(other.is_empty());
+        let elsewhere = dir.path().join("elsewhere");
+        fs::write(&elsewhere, sealed(TEXT)).unwrap();
+        for text in [sealed(TEXT).replace("[1", "[0"), String::new(), " ".repeat(Drift::LONGEST_RECORD + 65)]
+        {
+            fs::write(&path, text).unwrap();
+            assert!(!left(dir.path()));
+        }
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        let (mut record, none) = DriftRecord::open(dir.path(), "boot-1", 9);
+        assert!(none.is_empty(), "a symlink is not followed");
+        record.keep(none);
+        assert!(fs::symlink_metadata(&path).is_err() && elsewhere.exists());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_tried_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let drift = Drift::of_record(TEXT, "boot-1", 9).unwrap();
+        let (mut record, _) = DriftRecord::open(&state, "boot-1", 9);
+        record.keep(drift.clone());
+        assert!(record.fails);
+        fs::create_dir(&state).unwrap();
+        record.keep(drift);
+        assert!(!record.fails && left(&state));
+    }
+}
