@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::record::DriftRecordError;
+pub use self::record::{DriftRecordError, LastingDrift};
 use super::Decision;
 use crate::{
     place::Cpuset,

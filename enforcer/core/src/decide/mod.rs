@@ -35,7 +35,7 @@ use self::{
 };
 pub use self::{
     above::Written,
-    drift::{Drift, DriftCounts, DriftFate, DriftRecordError, Standing, Target},
+    drift::{Drift, DriftCounts, DriftFate, DriftRecordError, LastingDrift, Standing, Target},
     guarded::Widened,
     history::History,
     partition::{AddedAbove, Partitioned, Tried, WantedPartition},

@@ -20,6 +20,8 @@ use super::{
 };
 
 const NAME: &str = "drift";
+/// Most bytes of what is written and read.
+const LONGEST: u64 = 1 << 20;
 
 /// Where it is recorded.
 #[derive(Debug)]
@@ -67,8 +69,18 @@ impl DriftRecord {
         if lasting.is_empty() {
             return forget(&self.path);
         }
-        let line = lasting.to_record(&self.boot_id).map(|json| sealed(&json)).map_err(io::Error::from);
-        files::rewrite(&self.path, false, std::iter::once(line)).map(drop)
+        files::rewrite(&self.path, false, std::iter::once(self.line(lasting))).map(drop)
+    }
+
+    fn line(&self, lasting: &Drift) -> io::Result<String> {
+        let mut record = lasting.to_record(&self.boot_id);
+        loop {
+            let line = sealed(&serde_json::to_string(&record)?);
+            if line.len() as u64 <= LONGEST {
+                return Ok(line);
+            }
+            record.halve();
+        }
     }
 
     /// Nothing is set any longer, so nothing can drift. The journal of this directory is open.
@@ -85,14 +97,14 @@ fn forget(path: &Path) -> Result<(), JournalError> {
 }
 
 fn read(path: &Path, boot_id: &str, now_ns: u64) -> Result<Option<Drift>, JournalError> {
-    // The sum and what is around it.
-    let text = files::read_within(path, Drift::LONGEST_RECORD as u64 + 64)?;
+    let text = files::read_within(path, LONGEST)?;
     if text.is_empty() && fs::symlink_metadata(path).is_err() {
         return Ok(None);
     }
     let invalid = |cause: String| failed("reading", path)(io::Error::new(io::ErrorKind::InvalidData, cause));
     let json = text.strip_suffix('\n').and_then(unsealed).ok_or_else(|| invalid("it is damaged".into()))?;
-    Drift::of_record(json, boot_id, now_ns).map(Some).map_err(|error| invalid(error.to_string()))
+    let record = serde_json::from_str(json).map_err(|error| invalid(error.to_string()))?;
+    Drift::of_record(record, boot_id, now_ns).map(Some).map_err(|error| invalid(error.to_string()))
 }
 
 #[cfg(test)]
@@ -100,6 +112,10 @@ mod tests {
     use super::*;
 
     const TEXT: &str = r#"{"version":1,"bootId":"boot-1","workloads":{"/db":{"cgroup_id":7,"goal":{"cpus":"0-1","mems":"0"},"reached":"Yes","repairs":[1,2,3],"left_alone":true}}}"#;
+
+    fn drift() -> Drift {
+        Drift::of_record(serde_json::from_str(TEXT).unwrap(), "boot-1", 9).unwrap()
+    }
 
     fn left(dir: &Path) -> bool {
         !DriftRecord::open(dir, "boot-1", 9).1.is_empty()
@@ -109,7 +125,7 @@ mod tests {
     fn what_is_kept_is_read_again_is_written_when_it_changes_and_goes_when_it_is_over() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(NAME);
-        let drift = Drift::of_record(TEXT, "boot-1", 9).unwrap();
+        let drift = drift();
         let (mut record, before) = DriftRecord::open(dir.path(), "boot-1", 9);
         assert!(before.is_empty());
         record.keep(Drift::default());
@@ -134,8 +150,7 @@ mod tests {
         assert!(other.is_empty());
         let elsewhere = dir.path().join("elsewhere");
         fs::write(&elsewhere, sealed(TEXT)).unwrap();
-        for text in [sealed(TEXT).replace("[1", "[0"), String::new(), " ".repeat(Drift::LONGEST_RECORD + 65)]
-        {
+        for text in [sealed(TEXT).replace("[1", "[0"), String::new(), " ".repeat(LONGEST as usize + 1)] {
             fs::write(&path, text).unwrap();
             assert!(!left(dir.path()));
         }
@@ -148,10 +163,22 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_too_long_is_written_in_part() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut record, _) = DriftRecord::open(dir.path(), "boot-1", 9);
+        let one = &TEXT[TEXT.find("{\"cgroup_id").unwrap()..TEXT.len() - 2];
+        let path = "n".repeat(4_000);
+        let many: Vec<_> = (0..600).map(|n| format!("\"/{path}{n}\":{one}")).collect();
+        let text = format!(r#"{{"version":1,"bootId":"boot-1","workloads":{{{}}}}}"#, many.join(","));
+        record.keep(Drift::of_record(serde_json::from_str(&text).unwrap(), "boot-1", 9).unwrap());
+        assert_eq!(DriftRecord::open(dir.path(), "boot-1", 9).1.given_up(9).count(), 150);
+    }
+
+    #[test]
     fn what_cannot_be_written_is_tried_again() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("state");
-        let drift = Drift::of_record(TEXT, "boot-1", 9).unwrap();
+        let drift = drift();
         let (mut record, _) = DriftRecord::open(&state, "boot-1", 9);
         record.keep(drift.clone());
         assert!(record.fails);

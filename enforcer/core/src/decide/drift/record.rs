@@ -6,7 +6,7 @@
 //!
 //! Times are of a clock that begins when the host is booted, as the ids of cgroups do, so a record says which boot it is of.
 //!
-//! Never: anything is believed of a record in part; and no number of workloads makes one that is too long to be read.
+//! Never: anything is believed of a record in part; more than so many workloads are written.
 
 use std::cmp::Reverse;
 
@@ -16,33 +16,32 @@ use thiserror::Error;
 use super::{Drift, REPAIRS, is_recent};
 use crate::{place::Cpuset, workload::CgroupPath};
 
-/// Version of the text; another one whenever [`Kept`](super::Kept) changes.
+/// Version of what is written; another one whenever [`Kept`](super::Kept) changes.
 const VERSION: u32 = 1;
 /// Most workloads: those that were put back last.
 const MOST: usize = 1_000;
-/// Most bytes.
-const LONGEST: usize = 1 << 20;
 
-#[derive(Debug, Serialize, Deserialize)]
+/// What lasts of [`Drift`], to be written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Record<W> {
+pub struct LastingDrift {
     version: u32,
     boot_id: String,
-    workloads: W,
+    workloads: Drift,
 }
 
-/// All that is known of a record of another version.
-#[derive(Debug, Deserialize)]
-struct Versioned {
-    version: u32,
+impl LastingDrift {
+    /// Leaves out half of the workloads: it was too long.
+    pub fn halve(&mut self) {
+        let Drift(workloads) = &mut self.workloads;
+        let half = workloads.len() / 2;
+        *workloads = std::mem::take(workloads).into_iter().take(half).collect();
+    }
 }
 
-/// Why nothing is believed of a record.
+/// Why nothing is believed of what was written.
 #[derive(Debug, Error)]
 pub enum DriftRecordError {
-    /// It is none.
-    #[error(transparent)]
-    Json(#[from] serde_json::Error),
     /// It is of another program.
     #[error("version {0} is not known")]
     Version(u32),
@@ -52,9 +51,6 @@ pub enum DriftRecordError {
 }
 
 impl Drift {
-    /// Most bytes of what [`Drift::to_record`] returns.
-    pub const LONGEST_RECORD: usize = LONGEST;
-
     /// What of this a later daemon has to know.
     #[must_use]
     pub fn lasting(&self, now_ns: u64) -> Self {
@@ -79,35 +75,24 @@ impl Drift {
         self.0.iter().filter_map(move |(cgroup, kept)| Some((cgroup, &Some(kept).filter(given_up)?.goal)))
     }
 
-    /// This as a text, of the host as it was booted now. Where it is too long some are left out.
-    pub fn to_record(&self, boot_id: &str) -> serde_json::Result<String> {
-        let mut most = self.0.len();
-        loop {
-            let workloads: std::collections::BTreeMap<_, _> = self.0.iter().take(most).collect();
-            let record = Record { version: VERSION, boot_id: boot_id.to_owned(), workloads };
-            let text = serde_json::to_string(&record)?;
-            if text.len() <= LONGEST || most == 0 {
-                return Ok(text);
-            }
-            most /= 2;
-        }
+    /// This, of the host as it was booted now.
+    pub fn to_record(&self, boot_id: &str) -> LastingDrift {
+        LastingDrift { version: VERSION, boot_id: boot_id.to_owned(), workloads: self.clone() }
     }
 
-    /// What such a text says; nothing where it is of another boot.
-    pub fn of_record(text: &str, boot_id: &str, now_ns: u64) -> Result<Self, DriftRecordError> {
-        let Versioned { version } = serde_json::from_str(text)?;
+    /// What was written; nothing where it is of another boot.
+    pub fn of_record(record: LastingDrift, boot_id: &str, now_ns: u64) -> Result<Self, DriftRecordError> {
+        let LastingDrift { version, boot_id: of_boot, workloads } = record;
         if version != VERSION {
             return Err(DriftRecordError::Version(version));
         }
-        let record: Record<Self> = serde_json::from_str(text)?;
-        if record.boot_id != boot_id {
+        if of_boot != boot_id {
             return Ok(Self::default());
         }
-        let Self(kept) = &record.workloads;
-        if kept.len() > MOST || kept.values().any(|kept| kept.repairs.len() > REPAIRS) {
+        if workloads.0.len() > MOST || workloads.0.values().any(|kept| kept.repairs.len() > REPAIRS) {
             return Err(DriftRecordError::TooMuch);
         }
-        Ok(record.workloads.lasting(now_ns))
+        Ok(workloads.lasting(now_ns))
     }
 }
 

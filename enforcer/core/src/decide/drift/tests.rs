@@ -197,8 +197,8 @@ fn who_is_not_seen_for_a_moment_does_not_begin_anew() {
 
 /// What a daemon knows that is started again.
 fn started_again(drift: &Drift, now_ns: u64) -> Drift {
-    let text = drift.lasting(now_ns).to_record("boot").unwrap();
-    Drift::of_record(&text, "boot", now_ns).unwrap()
+    let text = serde_json::to_string(&drift.lasting(now_ns).to_record("boot")).unwrap();
+    Drift::of_record(serde_json::from_str(&text).unwrap(), "boot", now_ns).unwrap()
 }
 
 #[derive(Debug, Clone)]
