@@ -150,7 +150,7 @@ mod tests {
         assert!(other.is_empty());
         let elsewhere = dir.path().join("elsewhere");
         fs::write(&elsewhere, sealed(TEXT)).unwrap();
-        for text in [sealed(TEXT).replace("[1", "[0"), String::new(), " ".repeat(LONGEST as usize + 1)] {
+        for text in [sealed(TEXT).replace("[1", "[0"), String::new(), " ".repeat(2 << 20)] {
             fs::write(&path, text).unwrap();
             assert!(!left(dir.path()));
         }
