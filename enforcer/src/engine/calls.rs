@@ -92,9 +92,7 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             state.only(&mut there);
             let all: Vec<Announced> = there.into_iter().map(|(one, _)| one).collect();
             let there = all.iter().map(|one| one.id.clone()).collect();
-            state.are_set_to(all.iter().filter_map(|one| {
-                Some((one.cgroup.clone()?, one.shown.clone().unwrap_or_else(|| one.now.clone())))
-            }));
+            state.are_set_to(all.iter().filter_map(|one| Some((one.cgroup.clone()?, one.set_to().clone()))));
             let settled = state.settle("synchronize", |known, node| known.synchronize(node, all));
             state.changes(settled.others.keys());
             let answer = answer_of(&state, None, None, settled);

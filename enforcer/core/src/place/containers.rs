@@ -534,7 +534,7 @@ impl Containers {
 
 impl Announced {
     /// CPUs and memory nodes that it is set to, as far as anybody can tell.
-    fn set_to(&self) -> &Cpuset {
+    pub fn set_to(&self) -> &Cpuset {
         self.shown.as_ref().unwrap_or(&self.now)
     }
 
