@@ -72,10 +72,9 @@ fn what_is_no_whole_recording_says_where() {
 
     fs::write(&file, &whole[..whole.len() - 1]).unwrap();
     let ended = replay(&file, &[]);
-    assert_eq!(ended.code, Some(2), "nothing was compared: {}", ended.stdout);
-    assert!(ended.stdout.contains("0 turns, nothing was compared"), "{}", ended.stdout);
-    assert!(ended.stderr.contains("turns.rec: no turn is whole"), "{}", ended.stderr);
-    assert!(ended.stdout.contains("in the middle of a turn, at byte 12"), "{}", ended.stdout);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "nothing was compared");
+    let said = "turns.rec: no turn is whole: it ends in the middle of a turn, at byte 12";
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
 
     fs::write(&file, &whole).unwrap();
     recorded(&dir);
@@ -102,6 +101,10 @@ fn what_is_no_whole_recording_says_where() {
 
     fs::remove_file(&file).unwrap();
     assert_eq!(replay(&file, &[]).code, Some(2));
+
+    let ended = replay("/dev/zero".as_ref(), &[]);
+    assert_eq!(ended.code, Some(2), "what never ends is refused: {}", ended.stdout);
+    assert!(ended.stderr.contains("/dev/zero: at byte 0: not a recording"), "{}", ended.stderr);
 }
 
 #[test]
@@ -132,7 +135,7 @@ fn a_daemon_goes_on_with_what_a_loss_of_power_has_left_and_says_what_is_gone() {
         fs::write(&file, left).unwrap();
         let ended = replay(&file, &[]);
         assert_eq!(ended.code, Some(2), "nothing was compared: {}", ended.stdout);
-        assert!(ended.stdout.contains("in the middle of a turn, at byte 0"), "{}", ended.stdout);
+        assert!(ended.stderr.contains("it ends in the middle of a turn, at byte 0"), "{}", ended.stderr);
         recorded(&dir);
         assert_eq!(report(&replay(&file, &["-o", "json"]))["recording"]["turns"], 1);
     }

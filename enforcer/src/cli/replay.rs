@@ -62,6 +62,8 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     };
     let report = replay.end(ends);
     match options.format {
+        // A table of zeros says nothing that the error does not.
+        args::TableOrJson::Table if report.recording.turns == 0 => {}
         args::TableOrJson::Table => write!(out, "{}", replay_text::render(&report, terminal::style()))?,
         args::TableOrJson::Json => json::write(&report, out)?,
     }
@@ -69,7 +71,10 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     match damage {
         Some(error) => Err(error).with_context(reading),
         // As if all was well, where nothing was compared.
-        None if report.recording.turns == 0 => Err(anyhow!("{}: no turn is whole", path.display())),
+        None if report.recording.turns == 0 => {
+            let ends = report.recording.ends.map(|ends| format!(": it ends {ends}")).unwrap_or_default();
+            Err(anyhow!("{}: no turn is whole{ends}", path.display()))
+        }
         None if report.different > 0 => Ok(Exit::Different),
         None => Ok(Exit::Ok),
     }

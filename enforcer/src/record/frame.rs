@@ -36,6 +36,8 @@ pub const START: usize = 12;
 const LOST: u64 = 16;
 /// What a disk writes as a whole; zeros from the beginning of one are lost, however few.
 const SECTOR: u64 = 512;
+/// More than this nothing that is written as one file loses: it never ends, as a device does.
+const MOST_LOST: u64 = 1 << 30;
 
 /// Deflate's level: three quarters of what the best one saves, in a fifth of the time.
 const LEVEL: u8 = 3;
@@ -242,13 +244,14 @@ impl<R: Read> Frames<R> {
     }
 }
 
-/// How many zeros are left to read; `None` where there is something else.
+/// How many zeros are left to read; `None` where there is something else, or more than [`MOST_LOST`].
 fn zeros(source: &mut impl Read) -> io::Result<Option<u64>> {
     let (mut bytes, mut all) = (Vec::new(), 0);
     loop {
         bytes.clear();
         match source.by_ref().take(1 << 16).read_to_end(&mut bytes)? {
             0 => return Ok(Some(all)),
+            _ if all > MOST_LOST => return Ok(None),
             _ if bytes.iter().any(|byte| *byte != 0) => return Ok(None),
             more => all += more as u64,
         }

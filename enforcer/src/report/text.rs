@@ -28,28 +28,38 @@ pub fn escape(text: &str) -> Cow<'_, str> {
 }
 
 /// At most `columns` columns of the escaped text; what is cut from the middle becomes `…`, since
-/// the end of a cgroup path tells more than its middle.
+/// the end of a cgroup path tells more than its middle. No escape is cut in two.
 pub fn fit(text: &str, columns: usize) -> String {
-    let text = escape(text);
-    if width(&text) <= columns {
-        return text.into_owned();
+    let whole = escape(text);
+    if width(&whole) <= columns {
+        return whole.into_owned();
     }
     let Some(kept) = columns.checked_sub(1) else { return String::new() };
-    let (front, _) = text.split_at(end_of(text.chars(), kept / 3));
-    let (_, back) = text.split_at(text.len() - end_of(text.chars().rev(), kept - width(front)));
-    format!("{front}…{back}")
+    let (front, _) = text.split_at(end_of(text.chars(), kept / 3, shown_width));
+    let front = escape(front);
+    let (_, back) = text.split_at(text.len() - end_of(text.chars().rev(), kept - width(&front), shown_width));
+    format!("{front}…{}", escape(back))
 }
 
-/// Bytes of the characters that come first and fit into `columns` together.
-fn end_of(chars: impl Iterator<Item = char>, columns: usize) -> usize {
+/// Bytes of the characters that come first and fit into `columns` together, each as wide as `width_of` says.
+fn end_of(chars: impl Iterator<Item = char>, columns: usize, width_of: impl Fn(char) -> usize) -> usize {
     let mut used = 0;
     chars
         .take_while(|c| {
-            used += c.width().unwrap_or(0);
+            used += width_of(*c);
             used <= columns
         })
         .map(char::len_utf8)
         .sum()
+}
+
+/// Columns of the character, or of its escape.
+fn shown_width(c: char) -> usize {
+    if is_unsafe(c) { c.escape_default().len() } else { plain_width(c) }
+}
+
+fn plain_width(c: char) -> usize {
+    c.width().unwrap_or(0)
 }
 
 /// Writes the escaped text in lines of at most `columns` columns: `first` leads the first line and
@@ -74,7 +84,7 @@ pub fn wrap(out: &mut String, text: &str, columns: usize, first: &str, rest: &st
 
 /// The first line of `text`, of at most `room` columns, and what is behind it.
 fn split_line(text: &str, room: usize) -> (&str, &str) {
-    let hard = end_of(text.chars(), room);
+    let hard = end_of(text.chars(), room, plain_width);
     if hard == text.len() {
         return (text, "");
     }
@@ -123,6 +133,14 @@ mod tests {
         assert_eq!(fit("abc", 0), "");
         assert_eq!(fit("日本語の名前です", 16), "日本語の名前です");
         assert_eq!(fit("日本語の名前です", 11), "日…名前です");
+    }
+
+    #[test]
+    fn no_escape_is_cut_in_two() {
+        let hostile = "a\u{1b}[31mred\u{202e}b";
+        assert_eq!(fit(hostile, 25), "a\\u{1b}[31mred\\u{202e}b");
+        assert_eq!(fit(hostile, 20), "a…[31mred\\u{202e}b");
+        assert_eq!(fit(hostile, 10), "a…b");
     }
 
     fn wrapped(text: &str, width: usize) -> String {

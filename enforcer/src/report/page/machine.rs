@@ -60,7 +60,7 @@ fn frames(machine: &Topology, layout: &Layout<'_>) -> Markup {
             g {
                 (rectangle(frame.rect, "frame", 8))
                 @let columns = usize::try_from((frame.rect.width - 2 * MARGIN) / COLUMN).unwrap_or(0);
-                (line(frame.rect, 0, "head", &frame_title(frame), columns))
+                (line(frame.rect, 0, "head", &frame_title(frame, columns), columns))
                 @for one in &frame.boxes { (node_box(machine, one, layout.detail)) }
                 (nodeless(frame, columns))
             }
@@ -68,11 +68,13 @@ fn frames(machine: &Topology, layout: &Layout<'_>) -> Markup {
     }
 }
 
-fn frame_title(frame: &Frame<'_>) -> String {
+/// Whose it is; how many packages, where their ids are too long.
+fn frame_title(frame: &Frame<'_>, columns: usize) -> String {
     match &frame.holder {
         Holder::Packages(packages) => {
             let ids: Vec<String> = packages.iter().map(|package| package.id.to_string()).collect();
-            format!("package{} {}", if ids.len() == 1 { "" } else { "s" }, ids.join(", "))
+            let list = format!("package{} {}", if ids.len() == 1 { "" } else { "s" }, ids.join(", "));
+            if list.len() <= columns { list } else { units::count(ids.len(), "package") }
         }
         Holder::Packageless => "package unknown".into(),
         Holder::Memory => "memory, no CPUs".into(),
@@ -270,6 +272,20 @@ mod tests {
         let said = |columns| near(&machine, &machine.nodes[0], columns);
         assert_eq!(said(80), "distance 20 to 1; 30 to 2,4,6; 40 to 3,5,7");
         assert_eq!(said(32), "nearest 1 at 20, others to 40");
+    }
+
+    #[test]
+    fn of_packages_that_do_not_fit_it_is_said_how_many_they_are() {
+        let mut machine = synth::Machine::new().sockets(16).cores(1).build();
+        let all = machine.online_cpus();
+        machine.nodes.truncate(1);
+        machine.nodes[0].cpus = all;
+        let frames = lay_out(&machine).frames;
+        assert_eq!(
+            frame_title(&frames[0], 80),
+            "packages 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
+        );
+        assert_eq!(frame_title(&frames[0], 30), "16 packages");
     }
 
     #[test]
