@@ -130,8 +130,9 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             let settled = update(&mut state, *subject, wanted);
             state.changes(settled.others.keys().chain([&id]));
             // The runtime would write the cpuset that it has stored, so it is told every time.
-            let own = state.cpuset(&id).unwrap_or_default();
-            state.tells([&id].into_iter());
+            let own = state.cpuset(&id);
+            state.tells(own.iter().map(|_| &id));
+            let own = own.unwrap_or_default();
             let mut answer = answer_of(&state, Some((id.clone(), own)), None, settled);
             for update in answer.updates.iter_mut().filter(|update| update.container_id == id) {
                 if let Some(resources) = update.linux.as_mut().and_then(|linux| linux.resources.as_mut()) {

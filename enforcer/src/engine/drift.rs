@@ -2,9 +2,12 @@
 //!
 //! The rule is in the core; nothing is decided here.
 
+use std::collections::BTreeMap;
+
 use enforcer_core::{
     decide::{Decision, Drift, DriftFate, RefusalCause, Standing},
     degraded::Degraded,
+    place::Cpuset,
     workload::CgroupPath,
 };
 
@@ -14,6 +17,12 @@ use crate::observe::KeptCgroups;
 pub(super) fn kept(decision: &Decision) -> KeptCgroups {
     let targets = decision.targets.iter().filter(|(_, target)| target.standing != Standing::LeftAlone);
     targets.map(|(cgroup, target)| (cgroup.clone(), target.cgroup_id)).collect()
+}
+
+/// Who is left to whoever writes it again and again, and what it was to be.
+pub(super) fn given_up(decision: &Decision) -> BTreeMap<CgroupPath, Cpuset> {
+    let targets = decision.targets.iter().filter(|(_, target)| target.standing == Standing::LeftAlone);
+    targets.map(|(cgroup, target)| (cgroup.clone(), target.cpuset.clone())).collect()
 }
 
 /// Logs what became of what somebody else had written.

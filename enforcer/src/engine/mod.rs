@@ -202,6 +202,8 @@ impl Engine {
     /// Goes on counting how often who was put back, from what a daemon before this one `left` at `now_ns`.
     pub fn go_on_counting(&mut self, record: DriftRecord, left: Drift, now_ns: u64) {
         drift::tell_given_up(&left, now_ns);
+        let given_up = left.given_up(now_ns).map(|(cgroup, goal)| (cgroup.clone(), goal.clone()));
+        self.placed.give_up(given_up.collect());
         self.history.drift = left;
         self.drift_record = Some(record);
     }
@@ -225,6 +227,7 @@ impl Engine {
         self.policy = policy;
         self.totals.config_good = true;
         self.history.drift.forgive();
+        self.placed.give_up(BTreeMap::new());
         if let Some(record) = &mut self.drift_record {
             record.keep(Drift::default());
         }
@@ -665,6 +668,7 @@ impl Engine {
             record.keep(self.history.drift.lasting(now_ns));
         }
         self.source.keep_watch(&drift::kept(decision));
+        self.placed.give_up(drift::given_up(decision));
     }
 }
 

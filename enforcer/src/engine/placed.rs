@@ -75,6 +75,8 @@ pub(super) struct State {
     again: Arc<Notify>,
     /// Containers have come of which it could not be told whose they are.
     left_alone: bool,
+    /// Whom somebody else sets again and again, and what they were to be: no answer brings them back to that, as no turn does.
+    given_up: BTreeMap<CgroupPath, Cpuset>,
     /// Containers whose cpuset the runtime was told to write, and when.
     told: BTreeMap<CgroupPath, Instant>,
     /// When the latest turn decided.
@@ -153,6 +155,11 @@ impl Placed {
     /// What is added to containers that run short of memory is part of what they are set to.
     pub(super) fn widened_by(&self, widening: Widening) {
         self.lock().widening = Some(widening);
+    }
+
+    /// These are left to who sets them again and again, and nobody else is.
+    pub(super) fn give_up(&self, goals: BTreeMap<CgroupPath, Cpuset>) {
+        self.lock().given_up = goals;
     }
 
     /// Nothing may be set from now on, or may be again.
@@ -311,6 +318,12 @@ impl Placed {
         let told = &mut self.lock().told;
         told.retain(|_, at| at.elapsed() < WRITTEN_BY);
         told.keys().cloned().collect()
+    }
+
+    /// Whatever the runtime was told, it has written by now.
+    #[cfg(test)]
+    pub(super) fn told_long_ago(&self) {
+        self.lock().told.clear();
     }
 
     /// Was the runtime told something of this cgroup that the latest turn did not know when it decided?
@@ -546,6 +559,7 @@ impl State {
             return Settled::default();
         }
         let mut settled = self.act(settle);
+        settled.others.retain(|id, _| self.goal(id).is_none_or(|goal| !self.is_given_up(id, &goal)));
         self.tells(settled.others.keys());
         for (id, cpuset) in &mut settled.others {
             widen(self.widening.as_ref(), self.containers.cgroup(id), cpuset);
@@ -567,6 +581,11 @@ impl State {
             self.report.unplaced.insert(id.clone(), rejection.to_string());
         }
         settled
+    }
+
+    fn is_given_up(&self, id: &str, goal: &Cpuset) -> bool {
+        let given_up = self.containers.cgroup(id).and_then(|cgroup| self.given_up.get(cgroup));
+        given_up.is_some_and(|given_up| given_up == goal)
     }
 
     /// Has a container a place that was given to it, whatever it asks for now?
@@ -748,11 +767,16 @@ impl State {
         if let Some(held) = &self.held {
             return held.get(id).cloned();
         }
-        let inventory = self.inventory.clone().filter(|_| self.places)?;
-        let Self { allocations, settings, containers, .. } = self;
-        let mut cpuset = containers.cpuset(&Node { inventory: &inventory, settings, allocations }, id)?;
+        let mut cpuset = self.goal(id).filter(|goal| !self.is_given_up(id, goal))?;
         widen(self.widening.as_ref(), self.containers.cgroup(id), &mut cpuset);
         Some(cpuset)
+    }
+
+    /// What its grant says.
+    fn goal(&mut self, id: &str) -> Option<Cpuset> {
+        let inventory = self.inventory.clone().filter(|_| self.places)?;
+        let Self { allocations, settings, containers, .. } = self;
+        containers.cpuset(&Node { inventory: &inventory, settings, allocations }, id)
     }
 }
 

@@ -16,6 +16,7 @@ use enforcer_core::{
 mod cold_start;
 mod deaths;
 mod full_disk;
+mod given_up;
 mod overtaken;
 mod owners;
 mod source;

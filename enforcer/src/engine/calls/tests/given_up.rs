@@ -1,0 +1,101 @@
+//! A container that somebody else sets again and again: neither turns nor answers set it.
+
+use std::{cell::RefCell, fs, rc::Rc};
+
+use enforcer_core::{place::GrantRecord, policy::Mode};
+
+use super::{
+    source::{Containers, cgroup_of},
+    *,
+};
+use crate::{enforce::journal::DriftRecord, engine::Engine};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A daemon on this host and its state directory.
+fn start(host: &Rc<Fixture>, grants: BTreeMap<String, GrantRecord>, now_ns: u64) -> Engine {
+    let there = Rc::new(RefCell::new(BTreeMap::from([("one", ""), ("shared", "/besteffort")])));
+    let machine = Machine::new().sockets(2).cores(4).threads(1).build();
+    let source = Containers { host: Rc::clone(host), machine, there, dying: Rc::default() };
+    let mut policy = Policy { mode: Mode::Enforce, ..toml::from_str("cool_down = \"1s\"").unwrap() };
+    policy.nri.place = true;
+    let mut engine = Engine::new(Box::new(source), policy);
+    engine.set_actuator(Box::new(host.actuator()));
+    let (record, left) = DriftRecord::open(&host.state_dir(), "boot-1", now_ns);
+    engine.go_on_counting(record, left, now_ns);
+    let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+    engine.adopt(tree, grants);
+    engine.prepare().unwrap();
+    engine
+}
+
+/// The runtime, which has stored what it made them with, says that these are there.
+fn synchronized(placed: &Placed, there: Vec<Subject>) -> Vec<(String, String)> {
+    let (pods, containers) = there.into_iter().map(|one| (one.pod, one.container)).unzip();
+    let answer = ask(placed, |reply| Call::Synchronize {
+        runtime: RuntimeVersion::default(),
+        pods,
+        containers,
+        reply,
+    });
+    updates(&answer)
+}
+
+#[test]
+fn no_answer_sets_a_container_that_is_left_to_who_sets_it_again_and_again() {
+    let host = Rc::new(Fixture::new(true));
+    let cgroup = cgroup_of("shared", "/besteffort");
+    host.cgroup(&cgroup, "0-7\n", "0-1\n");
+    let file = host.path(&cgroup).join("cpuset.cpus");
+    let mut engine = start(&host, BTreeMap::new(), 0);
+    let shared = || *subject("shared", "/besteffort", None);
+    synchronized(&engine.placed(), vec![shared()]);
+    let answer = create(&engine.placed(), "one", 2);
+    assert_eq!(updates(&answer), [("id-shared".to_owned(), "2-3/".to_owned())], "it makes room");
+    host.cgroup("/kubepods/podone/id-one", "0-1\n", "0\n");
+    engine.placed().told_long_ago();
+    // The first time it is not in its place yet, and then it is brought back three times.
+    for second in 10..14 {
+        fs::write(&file, "0-7").unwrap();
+        engine.tick(second * SECOND).unwrap();
+    }
+    let before = host.read(&cgroup, "cpuset.cpus");
+    assert_ne!(before, "0-7", "it was put back");
+    let update = |placed: &Placed| {
+        let subject = subject("shared", "/besteffort", None);
+        updates(&ask(placed, |reply| Call::Update { subject, wanted: LinuxResources::default(), reply }))
+    };
+    assert_eq!(update(&engine.placed()).len(), 1);
+    engine.placed().told_long_ago();
+
+    fs::write(&file, "0-7").unwrap();
+    for second in 60..62 {
+        let report = engine.tick(second * SECOND).unwrap();
+        assert_eq!((report.totals.drift.left_alone, report.outcomes), (1, vec![]));
+    }
+    let placed = engine.placed();
+    assert_eq!(update(&placed), []);
+    assert_eq!(placed.told_lately(), [], "the next write is not taken for the runtime's");
+    let grants = {
+        let state = placed.lock();
+        state.containers.records(&state.allocations)
+    };
+
+    drop(engine);
+    let mut engine = start(&host, grants, 70 * SECOND);
+    let one = *with_cpus("one", "", 2, "0-1");
+    let told = synchronized(&engine.placed(), vec![one, shared()]);
+    assert_eq!(told, [("id-one".to_owned(), "/0".to_owned())], "no turn was taken yet, and only one is set");
+    engine.tick(71 * SECOND).unwrap();
+    assert_eq!(host.read(&cgroup, "cpuset.cpus"), "0-7");
+    let answer = create(&engine.placed(), "two", 2);
+    assert_eq!(
+        updates(&answer),
+        [("id-shared".to_owned(), "4-7/".to_owned())],
+        "it shall be something else now"
+    );
+
+    // Read again, as with SIGHUP.
+    engine.set_policy(engine.policy().clone());
+    assert_eq!(update(&engine.placed()).len(), 1);
+}
