@@ -69,7 +69,7 @@ use crate::{
     serve::{Control, Endpoints, socket::ControlSocket},
     signals::{GRACE, Order, Signals},
     supervisor::Supervisor,
-    wait::{Due, Waiting, Wake},
+    wait::{Due, Heard, Waiting, Wake},
     wall_clock,
 };
 
@@ -77,8 +77,11 @@ use crate::{
 /// out is lost when there is no more room. Memory that gets short does wake.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Least time between the beginnings of two turns, however often others write to cpusets that are ours to keep.
+/// Least time between the beginnings of two turns that somebody wants before they are due, however often others write to cpusets that are ours to keep.
 const APART: Duration = Duration::from_millis(500);
+
+/// Least time between two looks, however much there is to look at.
+const LOOKS_APART: Duration = Duration::from_millis(20);
 
 /// Calls of a runtime that wait to be decided: it asks for one at a time, and tells the rest.
 const CALLS: usize = 256;
@@ -360,9 +363,18 @@ impl Daemon {
         let mut due = Due { turn: begun, look: begun + LOOK };
         // Somebody wants the turn that is due, whether or not anything runs.
         let mut asked = true;
+        // The latest turn that somebody wanted, and the latest look.
+        let (mut beside, mut looked) = (None::<Instant>, begun);
+        // There is something to look at, and the look is due.
+        let mut told = false;
+        // What the first turn sees is no news, and what comes meanwhile is.
+        self.engine.look();
         loop {
-            let urgent = self.engine.urgent().filter(|_| wakes);
-            let wake = waiting.next(orders, due, urgent).unwrap_or_else(|error| {
+            let heard = Heard {
+                urgent: self.engine.urgent().filter(|_| wakes),
+                told: self.engine.told().filter(|_| wakes && !told),
+            };
+            let wake = waiting.next(orders, due, heard).unwrap_or_else(|error| {
                 wakes = false;
                 self.engine.add_degraded(deaf(&error));
                 Wake::Look
@@ -377,9 +389,15 @@ impl Daemon {
                     asked = true;
                 }
                 Wake::Urgent => self.engine.take_urgent(),
+                Wake::Told => {
+                    told = true;
+                    due.look = due.look.min(looked + LOOKS_APART);
+                }
                 Wake::Look => {
+                    looked = Instant::now();
+                    told = false;
                     if self.engine.look() {
-                        due.turn = due.turn.min(begun + APART);
+                        due.turn = due.turn.min(beside.map_or(looked, |beside| looked.max(beside + APART)));
                         asked = true;
                     }
                     due.look = Instant::now() + LOOK;
@@ -389,6 +407,7 @@ impl Daemon {
                 }
                 Wake::Turn => {
                     begun = Instant::now();
+                    beside = if asked { Some(begun) } else { beside };
                     self.tick(first, options.style, out)?;
                     first = false;
                     if options.once {

@@ -28,8 +28,19 @@ pub enum Wake {
     Turn,
     /// The look is due.
     Look,
-    /// The file descriptor is readable.
+    /// The file descriptor of what is urgent is readable.
     Urgent,
+    /// That of what is looked at is.
+    Told,
+}
+
+/// File descriptors that wake whoever waits when they are readable.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Heard<'a> {
+    /// Of what is urgent.
+    pub urgent: Option<BorrowedFd<'a>>,
+    /// Of what is looked at.
+    pub told: Option<BorrowedFd<'a>>,
 }
 
 /// When what is due.
@@ -60,15 +71,15 @@ impl Waiting {
         Builder::new_current_thread().enable_all().build().map(Self)
     }
 
-    /// Until something happens. An error says that the file descriptor cannot be waited for.
+    /// Until something happens. An error says that a file descriptor cannot be waited for.
     ///
-    /// It is registered anew each time, because it is another one when programs are attached again; where
+    /// They are registered anew each time, because they are others when programs are attached again; where
     /// there is something to read already, that is seen at once.
     pub fn next(
         &self,
         orders: &mut UnboundedReceiver<Order>,
         due: Due,
-        urgent: Option<BorrowedFd<'_>>,
+        heard: Heard<'_>,
     ) -> io::Result<Wake> {
         match orders.try_recv() {
             Ok(order) => return Ok(Wake::Order(order)),
@@ -84,7 +95,8 @@ impl Waiting {
                 biased;
                 order = orders.recv() => Ok(Wake::Order(order.unwrap_or(Order::Stop))),
                 () = sleep(due.wait(now)) => Ok(due.wake(Instant::now()).unwrap_or(Wake::Look)),
-                ready = readable(urgent) => ready.map(|()| Wake::Urgent),
+                ready = readable(heard.urgent) => ready.map(|()| Wake::Urgent),
+                ready = readable(heard.told) => ready.map(|()| Wake::Told),
             }
         })
     }
@@ -104,7 +116,7 @@ async fn readable(fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs::File, io::Write as _, os::fd::AsFd as _};
+    use std::{fs::File, io::Write as _, os::fd::AsFd};
 
     use rustix::pipe::pipe;
     use tokio::sync::mpsc::unbounded_channel;
@@ -120,21 +132,27 @@ mod tests {
         Due { turn: now + turn, look: now + look }
     }
 
+    fn urgent(fd: &impl AsFd) -> Heard<'_> {
+        Heard { urgent: Some(fd.as_fd()), ..Heard::default() }
+    }
+
     #[test]
     fn what_is_urgent_wakes_without_a_look() {
         let waiting = Waiting::new().unwrap();
         let (_sender, mut orders) = unbounded_channel();
         let (reader, writer) = pipe().unwrap();
-        assert_eq!(waiting.next(&mut orders, due(NEVER, SOON), Some(reader.as_fd())).unwrap(), Wake::Look);
+        assert_eq!(waiting.next(&mut orders, due(NEVER, SOON), urgent(&reader)).unwrap(), Wake::Look);
         let writing = std::thread::spawn(move || {
             std::thread::sleep(SOON);
             File::from(writer).write_all(b"x").unwrap();
         });
         // Nothing else could wake it for an hour.
-        assert_eq!(waiting.next(&mut orders, due(NEVER, NEVER), Some(reader.as_fd())).unwrap(), Wake::Urgent);
+        assert_eq!(waiting.next(&mut orders, due(NEVER, NEVER), urgent(&reader)).unwrap(), Wake::Urgent);
         writing.join().unwrap();
         // It was not taken, and the writer is gone: still readable.
-        assert_eq!(waiting.next(&mut orders, due(NEVER, NEVER), Some(reader.as_fd())).unwrap(), Wake::Urgent);
+        assert_eq!(waiting.next(&mut orders, due(NEVER, NEVER), urgent(&reader)).unwrap(), Wake::Urgent);
+        let told = Heard { told: Some(reader.as_fd()), ..Heard::default() };
+        assert_eq!(waiting.next(&mut orders, due(NEVER, NEVER), told).unwrap(), Wake::Told);
     }
 
     #[test]
@@ -148,22 +166,22 @@ mod tests {
                 Wake::Turn => due(SOON, NEVER),
                 _ => due(NEVER, SOON),
             };
-            let mut urgent = 0u64;
+            let mut times = 0u64;
             let begun = Instant::now();
             loop {
-                match waiting.next(&mut orders, due, Some(reader.as_fd())).unwrap() {
-                    Wake::Urgent => urgent += 1,
+                match waiting.next(&mut orders, due, urgent(&reader)).unwrap() {
+                    Wake::Urgent => times += 1,
                     other => break assert_eq!(other, expected),
                 }
-                assert!(begun.elapsed() < Duration::from_mins(1), "starved through {urgent} wake-ups");
+                assert!(begun.elapsed() < Duration::from_mins(1), "starved through {times} wake-ups");
             }
-            assert!(urgent > 0, "there was no storm");
+            assert!(times > 0, "there was no storm");
         }
         sender.send(Order::Reload).unwrap();
-        let order = waiting.next(&mut orders, due(NEVER, NEVER), Some(reader.as_fd())).unwrap();
+        let order = waiting.next(&mut orders, due(NEVER, NEVER), urgent(&reader)).unwrap();
         assert_eq!(order, Wake::Order(Order::Reload));
         drop(sender);
-        let order = waiting.next(&mut orders, due(NEVER, NEVER), Some(reader.as_fd())).unwrap();
+        let order = waiting.next(&mut orders, due(NEVER, NEVER), urgent(&reader)).unwrap();
         assert_eq!(order, Wake::Order(Order::Stop), "nobody is left who could order anything");
     }
 
@@ -181,6 +199,6 @@ mod tests {
         let (_sender, mut orders) = unbounded_channel();
         // epoll(7) does not take regular files.
         let file = tempfile::tempfile().unwrap();
-        assert!(waiting.next(&mut orders, due(NEVER, NEVER), Some(file.as_fd())).is_err());
+        assert!(waiting.next(&mut orders, due(NEVER, NEVER), urgent(&file)).is_err());
     }
 }

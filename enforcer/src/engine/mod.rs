@@ -233,6 +233,7 @@ impl Engine {
         }
         self.history.partitions.forgive();
         self.history.rebalance.forget_aims();
+        self.source.others_may();
         self.share();
     }
 
@@ -306,12 +307,19 @@ impl Engine {
             tracing::warn!("no longer paused: the time that was asked for is over");
         }
         let policy = &self.policy;
-        // Who is never placed by turns is not watched for.
-        let appeared = self.writes()
-            && policy.workloads.iter().any(|rule| rule.enforce)
-            && self.source.appeared(&|cgroup| policy.may_place(cgroup));
+        let appeared = self.watches() && self.source.appeared(&|cgroup| policy.may_place(cgroup));
         // All are taken, whatever the others say.
         self.placed.has_started() | self.source.written() | appeared | std::mem::take(&mut self.overtaken)
+    }
+
+    /// Who is never placed by turns is not watched for.
+    fn watches(&self) -> bool {
+        self.writes() && self.policy.workloads.iter().any(|rule| rule.enforce)
+    }
+
+    /// Readable when there is something to look at.
+    pub fn told(&self) -> Option<BorrowedFd<'_>> {
+        self.source.told().filter(|_| self.watches())
     }
 
     /// Readable when something was told that should not wait for the next turn; `None` where nothing can be.

@@ -83,10 +83,16 @@ pub trait Source {
     fn written(&mut self) -> bool {
         false
     }
-    /// Has somebody come to a new cgroup that `may` be placed, since this was last asked?
+    /// Has somebody come to a cgroup that `may` be placed, since this was last asked?
     fn appeared(&mut self, _may: &dyn Fn(&CgroupPath) -> bool) -> bool {
         false
     }
+    /// Readable when that should be asked.
+    fn told(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// Others may be placed from now on.
+    fn others_may(&mut self) {}
     /// From the next sample on, looks at what is said of partitions in these cgroups, and in no others.
     fn look_at_partitions(&mut self, _cgroups: BTreeSet<CgroupPath>) {}
     /// Others who write cpusets there.
@@ -198,6 +204,14 @@ impl Source for LiveSource {
 
     fn appeared(&mut self, may: &dyn Fn(&CgroupPath) -> bool) -> bool {
         self.cgroups.appeared(may)
+    }
+
+    fn told(&self) -> Option<BorrowedFd<'_>> {
+        self.cgroups.descriptor()
+    }
+
+    fn others_may(&mut self) {
+        self.cgroups.begin_anew();
     }
 
     fn look_at_partitions(&mut self, cgroups: BTreeSet<CgroupPath>) {

@@ -1,9 +1,12 @@
-//! Tells that a cgroup was made that may be declared, and has processes by now, before the next turn is due.
+//! Tells that somebody has come to a cgroup that may be declared, before the next turn is due.
 //!
 //! The kernel tells by inotify of each mkdir(2) and rmdir(2) in a directory, and those of cgroups are no exception
-//! (`vfs_mkdir`, `vfs_rmdir` in `fs/namei.c`). A cgroup is made empty: those of interest are remembered until somebody
-//! is in them. The directory of a removed cgroup stays in memory for as long as it is watched, so it is let go as soon
-//! as its parent tells of it.
+//! (`vfs_mkdir`, `vfs_rmdir` in `fs/namei.c`). The directory of a removed cgroup stays in memory for as long as it is
+//! watched, so it is let go as soon as its parent tells of it.
+//!
+//! A cgroup is made empty, and may be empty for long. On cgroup v2 the kernel tells when somebody comes to it, as a change of
+//! `cgroup.events` (`cgroup_update_populated` in `kernel/cgroup/cgroup.c`), which is watched of those of interest. On v1, and where
+//! that cannot be watched, those that were made since are looked into for a while.
 //!
 //! Nothing depends on it: what is not told, because there are too many cgroups, too few watches or a storm of events,
 //! is found by the next turn as ever.
@@ -11,7 +14,7 @@
 use std::{
     collections::BTreeMap,
     mem::MaybeUninit,
-    os::fd::OwnedFd,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -31,6 +34,8 @@ const MOST_EVENTS: usize = 4_096;
 const MOST_EMPTY: usize = 256;
 /// Time after which one of these is forgotten: a turn has seen it many times.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
+/// File of cgroup v2 that says whether anybody is in a cgroup, or below it.
+const EVENTS: &str = "cgroup.events";
 /// Room for the events of one read(2).
 const BUFFER: usize = 16 * 1024;
 
@@ -42,7 +47,10 @@ pub struct CgroupWatch {
     failed: bool,
     by_number: BTreeMap<i32, CgroupPath>,
     by_path: BTreeMap<CgroupPath, i32>,
-    /// Made since, of interest, and without a process.
+    /// Those of interest of which it is told when somebody comes, by both again.
+    told_by_number: BTreeMap<i32, CgroupPath>,
+    told_by_path: BTreeMap<CgroupPath, i32>,
+    /// Made since, of interest, and without a process when it was looked at; it is not told of them.
     empty: BTreeMap<CgroupPath, Instant>,
 }
 
@@ -50,6 +58,8 @@ pub struct CgroupWatch {
 enum Told {
     Made(CgroupPath),
     Removed(CgroupPath),
+    /// Somebody has come, or the last one has gone, or it was frozen.
+    Changed(CgroupPath),
 }
 
 impl CgroupWatch {
@@ -61,32 +71,47 @@ impl CgroupWatch {
             failed: false,
             by_number: BTreeMap::new(),
             by_path: BTreeMap::new(),
+            told_by_number: BTreeMap::new(),
+            told_by_path: BTreeMap::new(),
             empty: BTreeMap::new(),
         }
     }
 
-    /// Has somebody come to a cgroup that `may` be declared, and was made since this was first asked?
-    pub fn appeared(&mut self, may: &dyn Fn(&CgroupPath) -> bool) -> bool {
-        if self.inotify.is_none() && !self.begin() {
-            return false;
-        }
-        for told in self.take() {
-            match told {
-                Told::Made(path) => self.add(&path, Some(may)),
-                Told::Removed(path) => self.remove(&path),
-            }
-        }
-        self.somebody_came()
+    /// Readable when there is something that [`Self::appeared`] has not taken; `None` before that was first asked.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inotify.as_ref().map(OwnedFd::as_fd)
     }
 
-    fn begin(&mut self) -> bool {
+    /// Other cgroups may be of interest from now on.
+    pub fn begin_anew(&mut self) {
+        *self = Self::new(self.root.clone());
+    }
+
+    /// Has somebody come to a cgroup that `may` be declared since this was asked before? Whoever is there when it is first asked
+    /// is no news.
+    pub fn appeared(&mut self, may: &dyn Fn(&CgroupPath) -> bool) -> bool {
+        if self.inotify.is_none() && !self.begin(may) {
+            return false;
+        }
+        let mut came = false;
+        for told in self.take() {
+            match told {
+                Told::Made(path) => came |= self.add(&path, may, true),
+                Told::Removed(path) => self.remove(&path),
+                Told::Changed(path) => came |= self.is_populated(&path),
+            }
+        }
+        self.somebody_came() | came
+    }
+
+    fn begin(&mut self, may: &dyn Fn(&CgroupPath) -> bool) -> bool {
         if self.failed {
             return false;
         }
         match inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC) {
             Ok(inotify) => {
                 self.inotify = Some(inotify);
-                self.add(&CgroupPath::root(), None);
+                self.add(&CgroupPath::root(), may, false);
                 true
             }
             Err(error) => {
@@ -97,13 +122,15 @@ impl CgroupWatch {
         }
     }
 
-    /// Watches a cgroup and all below it; those that were made since are of interest where they `may` be.
-    fn add(&mut self, start: &CgroupPath, may: Option<&dyn Fn(&CgroupPath) -> bool>) {
-        let Some(inotify) = &self.inotify else { return };
+    /// Watches a cgroup and all below it, and of those that `may` be declared also whether somebody is there. Returns whether
+    /// somebody is in one of these, where they are `new`.
+    fn add(&mut self, start: &CgroupPath, may: &dyn Fn(&CgroupPath) -> bool, new: bool) -> bool {
         let flags = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
+        let mut came = false;
         // Watched before its children are listed: whoever is made in between is told, or listed, or both.
         let mut pending = vec![start.clone()];
         while let Some(path) = pending.pop() {
+            let Some(inotify) = &self.inotify else { return came };
             if self.by_path.len() < MOST_WATCHED
                 && let Ok(number) = inotify::add_watch(inotify, self.root.dir(&path), flags)
             {
@@ -113,16 +140,45 @@ impl CgroupWatch {
                 let dirs = entries.filter(|(_, kind)| *kind == FileType::Directory);
                 pending.extend(dirs.filter_map(|(name, _)| Some(path.child(name.to_str()?))));
             }
-            if may.is_some_and(|may| may(&path)) && self.empty.len() < MOST_EMPTY {
+            if !may(&path) {
+                continue;
+            }
+            if self.listen(&path) {
+                // Who came before it was watched is not told.
+                came |= new && self.is_populated(&path);
+            } else if new && self.empty.len() < MOST_EMPTY {
                 self.empty.entry(path).or_insert_with(Instant::now);
             }
         }
+        came
+    }
+
+    /// Has it told when somebody comes to a cgroup; false where it is not.
+    fn listen(&mut self, path: &CgroupPath) -> bool {
+        let Some(inotify) = self.inotify.as_ref().filter(|_| self.root.v2) else { return false };
+        if self.told_by_path.contains_key(path) {
+            return true;
+        }
+        let file = self.root.dir(path).join(EVENTS);
+        let flags = WatchFlags::MODIFY | WatchFlags::DONT_FOLLOW;
+        let room = self.told_by_path.len() < MOST_WATCHED;
+        let Some(Ok(number)) = room.then(|| inotify::add_watch(inotify, file, flags)) else { return false };
+        self.told_by_number.insert(number, path.clone());
+        self.told_by_path.insert(path.clone(), number);
+        true
+    }
+
+    fn is_populated(&self, path: &CgroupPath) -> bool {
+        let text = read_text(&self.root.dir(path).join(EVENTS));
+        text.is_ok_and(|text| text.lines().any(|line| line == "populated 1"))
     }
 
     fn remove(&mut self, path: &CgroupPath) {
         self.empty.remove(path);
-        if let (Some(number), Some(inotify)) = (self.by_path.remove(path), &self.inotify) {
-            self.by_number.remove(&number);
+        let Some(inotify) = &self.inotify else { return };
+        let dir = self.by_path.remove(path).inspect(|number| drop(self.by_number.remove(number)));
+        let file = self.told_by_path.remove(path).inspect(|number| drop(self.told_by_number.remove(number)));
+        for number in dir.into_iter().chain(file) {
             // It fails where the watch has ended by itself.
             let _ended = inotify::remove_watch(inotify, number);
         }
@@ -137,6 +193,12 @@ impl CgroupWatch {
         while told.len() < MOST_EVENTS
             && let Ok(event) = events.next()
         {
+            if let Some(path) = self.told_by_number.get(&event.wd()) {
+                if event.events().contains(ReadFlags::MODIFY) {
+                    told.push(Told::Changed(path.clone()));
+                }
+                continue;
+            }
             let name = event.file_name().and_then(|name| name.to_str().ok());
             let path = self.by_number.get(&event.wd()).zip(name).map(|(parent, name)| parent.child(name));
             let Some(path) = path.filter(|_| event.events().contains(ReadFlags::ISDIR)) else { continue };
@@ -167,6 +229,8 @@ impl CgroupWatch {
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
 
@@ -227,6 +291,54 @@ mod tests {
         assert!(!rig.appeared());
         assert_eq!((rig.watch.by_path.len(), rig.watch.by_number.len()), (watched - 4, watched - 4));
         assert!(rig.watch.empty.is_empty());
+    }
+
+    impl Rig {
+        fn says(&self, path: &str, populated: bool) {
+            let text = format!("populated {}\nfrozen 0\n", u8::from(populated));
+            fs::write(self.dir.path().join(path).join(EVENTS), text).unwrap();
+        }
+
+        fn is_told(&self) -> bool {
+            let mut fds = [PollFd::new(self.watch.inotify.as_ref().unwrap(), PollFlags::IN)];
+            poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
+        }
+    }
+
+    #[test]
+    fn who_comes_to_a_cgroup_that_was_empty_is_told_each_time() {
+        let mut rig = Rig::new();
+        rig.make("jobs/empty");
+        rig.make("other/empty");
+        rig.says("jobs/empty", false);
+        rig.says("other/empty", false);
+        rig.watch.begin_anew();
+        assert!(rig.watch.descriptor().is_none());
+        assert!(!rig.appeared() && !rig.is_told());
+        for time in 1..=2 {
+            rig.says("other/empty", true);
+            assert!(!rig.is_told() && !rig.appeared(), "it is of no interest");
+            rig.says("jobs/empty", true);
+            assert!(rig.is_told() && rig.appeared(), "time {time}");
+            assert!(!rig.is_told() && !rig.appeared(), "time {time}");
+            rig.says("jobs/empty", false);
+            assert!(!rig.appeared(), "the last one has gone, time {time}");
+        }
+        rig.watch.begin_anew();
+        rig.says("jobs/empty", true);
+        assert!(!rig.appeared(), "who is there at the beginning is no news");
+        fs::remove_dir_all(rig.dir.path().join("jobs/empty")).unwrap();
+        assert!(!rig.appeared());
+        assert_eq!((rig.watch.told_by_path.len(), rig.watch.told_by_number.len()), (0, 0));
+    }
+
+    #[test]
+    fn who_came_before_its_cgroup_was_watched_is_told() {
+        let mut rig = Rig::new();
+        rig.make("jobs/made");
+        rig.says("jobs/made", true);
+        assert!(rig.appeared());
+        assert!(rig.watch.empty.is_empty(), "nothing is looked into any longer");
     }
 
     #[test]
