@@ -35,16 +35,15 @@ use super::{
     widening::Widening,
 };
 use crate::{
-    enforce::{
-        cpuset::CpusetTree,
-        journal::{JournalError, MakingRecord},
-    },
+    enforce::{cpuset::CpusetTree, journal::MakingRecord},
     report::{
         decision::{DecisionRecord, DecisionState, Subject},
         runtime::{Deciding, RuntimeLink, RuntimeReport},
         tick::PodNames,
     },
 };
+
+mod originals;
 
 /// Longest name of a container that is shown, in characters.
 const NAME_LIMIT: usize = 200;
@@ -68,6 +67,8 @@ pub(super) struct State {
     pub(super) containers: Containers,
     inventory: Option<Arc<Inventory>>,
     settings: PlacementSettings,
+    /// Marks of other controllers do not count.
+    ignores_marks: bool,
     /// What people declared.
     rules: Vec<WorkloadRule>,
     places: bool,
@@ -123,6 +124,9 @@ impl Placed {
         state.inventory = inventory;
         state.settings = policy.placement.clone();
         state.rules.clone_from(&policy.workloads);
+        if std::mem::replace(&mut state.ignores_marks, !policy.nri.honour_marks) == policy.nri.honour_marks {
+            state.again.notify_one();
+        }
         let placed = std::mem::replace(&mut state.places, writes && policy.nri.place);
         if state.places && !placed {
             // Who came meanwhile is only known by name.
@@ -347,6 +351,7 @@ impl Placed {
 impl State {
     /// Notes what the runtime calls a container, what is declared for it, and whose its cpuset is.
     pub(super) fn name(&mut self, one: &mut Announced, known: KnownContainer) {
+        let known = self.believed(known);
         if let Some(cpus) = self.facts.excess(&known) {
             let who = printable(&format!("{}/{}/{}", known.namespace, known.pod, known.container));
             tracing::warn!(
@@ -361,6 +366,11 @@ impl State {
         let container = one.pod.containers.first().map_or("", |container| container.name.as_str());
         let name = printable(&format!("{}/{}/{container}", one.pod.name.namespace, one.pod.name.name));
         self.names.insert(one.id.clone(), name.chars().take(NAME_LIMIT).collect());
+    }
+
+    /// What counts of what a container says of itself.
+    fn believed(&self, known: KnownContainer) -> KnownContainer {
+        if self.ignores_marks { KnownContainer { claim: None, ..known } } else { known }
     }
 
     /// What the configuration declares for a container. It runs no command yet.
@@ -388,53 +398,6 @@ impl State {
         (given.owner != Owner::Unknown || !ours).then_some(given)
     }
 
-    /// A container is made with our cpuset instead of what it was to have. False where that cannot be noted.
-    pub(super) fn made(&mut self, one: &Announced) -> bool {
-        let placed = self.containers.holder(&one.id).is_some();
-        one.cgroup.as_ref().is_none_or(|cgroup| !placed || self.note_original(cgroup, &one.now))
-    }
-
-    /// A container is made without what was decided for it.
-    pub(super) fn made_without(&mut self, id: &str) {
-        if let Some(held) = &mut self.held {
-            held.remove(id);
-        }
-    }
-
-    /// What a cgroup would be set to, for the journal, and for the next daemon, should this one be killed before the journal has
-    /// it. Where that cannot be written nothing is set from now on, and false is returned.
-    fn note_original(&mut self, cgroup: &CgroupPath, original: &Cpuset) -> bool {
-        if let Err(error) = self.write_original(cgroup, original) {
-            if !self.barred {
-                tracing::warn!("a runtime is told nothing until it can be recorded: {error}");
-            }
-            self.barred = true;
-            self.hold(false);
-            return false;
-        }
-        self.unrecorded.insert(cgroup.clone(), original.clone());
-        true
-    }
-
-    fn write_original(&mut self, cgroup: &CgroupPath, original: &Cpuset) -> Result<(), JournalError> {
-        let Some(record) = &mut self.making_record else { return Ok(()) };
-        if record.is_long(self.unrecorded.len()) {
-            record.clear()?;
-            for (other, original) in self.unrecorded.iter().filter(|(other, _)| *other != cgroup) {
-                record.add(other, original)?;
-            }
-        }
-        record.add(cgroup, original)
-    }
-
-    /// Nobody is left to be remembered.
-    fn forget_recorded(&mut self) {
-        let record = self.making_record.as_mut().filter(|_| self.unrecorded.is_empty());
-        if let Some(Err(error)) = record.map(MakingRecord::clear) {
-            tracing::warn!("{error}");
-        }
-    }
-
     /// The same container is on its way, and will be set to `own` where that says something.
     pub(super) fn makes(&mut self, one: &Announced, known: KnownContainer, own: &Cpuset) {
         let Cpuset { cpus, mems } = one.now.clone();
@@ -457,38 +420,6 @@ impl State {
         self.making.retain(|id, _| !listed.iter().any(|(one, _)| one.id == *id));
         listed.extend(self.making.values().map(|(one, known, _)| (one.clone(), known.clone())));
         listed
-    }
-
-    /// These are all that run, and what they are set to.
-    pub(super) fn are_set_to(&mut self, all: impl Iterator<Item = (CgroupPath, Cpuset)>) {
-        self.untouched = all.collect();
-    }
-
-    /// Containers that run are about to be set by their runtime. Those that were set by us before are recorded already. False
-    /// where what they are set to by now cannot be noted.
-    pub(super) fn changes<'a>(&mut self, ids: impl Iterator<Item = &'a String>) -> bool {
-        let mut noted = true;
-        if self.is_held() {
-            return noted;
-        }
-        for id in ids {
-            let cgroup = self.containers.cgroup(id);
-            let Some((cgroup, before)) = cgroup.and_then(|cgroup| self.untouched.remove_entry(cgroup)) else {
-                continue;
-            };
-            noted = noted && (self.unrecorded.contains_key(&cgroup) || self.note_original(&cgroup, &before));
-            if let Some(held) = &mut self.held {
-                held.insert(id.clone(), before.clone());
-                self.untouched.insert(cgroup, before);
-            }
-        }
-        self.started();
-        noted
-    }
-
-    /// A container runs, so its cgroup is there.
-    pub(super) fn started(&mut self) {
-        self.started |= !self.unrecorded.is_empty();
     }
 
     /// Forgets a container's cgroup; before the container itself is forgotten.
@@ -526,7 +457,9 @@ impl State {
             listed || left.is_some_and(|left| left.contains(cgroup))
         });
         // What a pod asks for is told by all its containers.
-        self.facts.containers.extend(all.iter().map(|(one, known)| (one.id.clone(), known.clone())));
+        let told: Vec<_> =
+            all.iter().map(|(one, known)| (one.id.clone(), self.believed(known.clone()))).collect();
+        self.facts.containers.extend(told);
         for (one, known) in all {
             self.name(one, std::mem::take(known));
         }

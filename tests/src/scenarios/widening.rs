@@ -160,8 +160,22 @@ pub(super) fn at_full_speed(checks: &mut Checks) -> Result<()> {
             daemon.process().terminate(END)?;
             product::run(&["restore", "--state-dir", STATE])?;
         }
+        all_at_once(checks, huge, 4)?;
     }
     Ok(())
+}
+
+/// Several processes, in a cgroup in which nobody was before, fill the node within a second.
+fn all_at_once(checks: &mut Checks, huge: &str, processes: usize) -> Result<()> {
+    let what = format!("huge pages {huge}, {processes} at once");
+    let control = at_home(&format!("/work/control-{huge}-{processes}"), 1)?;
+    let died = killed_of(&control, processes, 0)?;
+    checks.holds(format!("{what}: without the daemon some are killed"), died > 0, died);
+    let cgroup = at_home(&format!("/work/{huge}-{processes}"), 1)?;
+    let daemon = guarding(&[&cgroup], "")?;
+    checks.equal(format!("{what}: killed with the daemon"), 0, killed_of(&cgroup, processes, 0)?);
+    daemon.process().terminate(END)?;
+    product::run(&["restore", "--state-dir", STATE]).map(drop)
 }
 
 /// Scenario 6: the other socket's memory before slower memory, and that only where it may.

@@ -148,6 +148,7 @@ fn address_and_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Socket
 /// The link to the container runtime, over which containers are placed before they start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of its own")]
 pub struct NriSettings {
     /// Connect to the runtime whenever it is there: containers get the names of their pods.
     pub enabled: bool,
@@ -157,6 +158,9 @@ pub struct NriSettings {
     /// Containers that are placed when they are created can read what they were given, in a file below
     /// `/.numa-enforcer`.
     pub expose: bool,
+    /// Leave alone what carries the mark of another controller (Koordinator, Katalyst, a DRA driver). Whoever may make a pod can
+    /// write such a mark: false where none of these runs.
+    pub honour_marks: bool,
     /// Its socket for plugins.
     pub socket: PathBuf,
     /// Place among the plugins, 0 to 99: those with lower numbers are asked first.
@@ -372,7 +376,14 @@ impl Default for MetricsSettings {
 
 impl Default for NriSettings {
     fn default() -> Self {
-        Self { enabled: true, place: false, expose: false, socket: "/var/run/nri/nri.sock".into(), index: 50 }
+        Self {
+            enabled: true,
+            place: false,
+            expose: false,
+            honour_marks: true,
+            socket: "/var/run/nri/nri.sock".into(),
+            index: 50,
+        }
     }
 }
 

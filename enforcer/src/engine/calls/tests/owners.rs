@@ -145,6 +145,23 @@ fn a_mark_takes_neither_what_is_set_aside_nor_the_last_cpu() {
 }
 
 #[test]
+fn a_mark_says_nothing_where_it_is_not_honoured() {
+    let mut policy = Policy::default();
+    policy.nri.place = true;
+    let mut subject = subject("m", "", Some(amounts(2)));
+    subject.container.env.push("DRA_CPUSET_x=6-7".into());
+    for (honours, expected) in [(false, "0-1/0"), (true, "")] {
+        policy.nri.honour_marks = honours;
+        let placed = placed_by(&policy);
+        let answer = ask(&placed, |reply| Call::Create { subject: subject.clone(), reply });
+        assert_eq!(cpuset(answer.adjust.as_ref()), expected);
+        turn(&placed, &["m"]);
+        let taken = if honours { "6-7" } else { "0-1" };
+        assert_eq!(self::taken(&placed), taken, "a turn thinks so too");
+    }
+}
+
+#[test]
 fn the_mark_of_a_pod_counts_when_its_containers_together_ask_for_its_cpus() {
     let of_pod = |name: &str, whole: Option<LinuxResources>| {
         let mut one = subject(name, "", Some(amounts(2)));
