@@ -379,11 +379,13 @@ pub struct Run {
 Examples:
   numa-enforcer restore --dry-run
   numa-enforcer restore
+  numa-enforcer restore orders-db.service
   numa-enforcer restore /shop/orders-db")]
 pub struct Restore {
-    /// Only this cgroup and what is below it [default: all]
-    #[arg(value_name = "CGROUP")]
-    pub cgroup: Option<String>,
+    /// Only this cgroup, by its path or its name in reports, and
+    /// what is below it [default: all]
+    #[arg(value_name = "WORKLOAD")]
+    pub workload: Option<String>,
     /// Where the journal is kept.
     #[arg(long, value_name = "DIR", default_value_os_t = default_state_dir())]
     pub state_dir: PathBuf,

@@ -1,14 +1,14 @@
 //! `numa-enforcer restore`: puts back every original value that the journal holds.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::{self, Write},
     path::Path,
 };
 
 use anyhow::{Context, bail};
-use enforcer_core::workload::CgroupPath;
+use enforcer_core::workload::{CgroupPath, identify};
 
 use super::{Exit, args};
 use crate::{
@@ -29,12 +29,13 @@ use crate::{
 /// Puts back what can be put back; what cannot is named, stays in the journal, and is an error.
 pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<Exit> {
     check_state_dir(&args.state_dir)?;
-    let top = args.cgroup.as_deref().map(CgroupPath::new);
     let mut contents = Journal::peek(&args.state_dir)?;
     let left = left_behind(&args.state_dir)?;
     for (key, entry) in &left {
         contents.entries.entry(key.clone()).or_insert_with(|| entry.clone());
     }
+    let cgroups = || contents.entries.keys().map(|key| &key.cgroup);
+    let top = args.workload.as_deref().map(|workload| cgroup_of(workload, cgroups())).transpose()?;
     if let Some(top) = &top {
         retain_within(&mut contents.entries, top);
     }
@@ -73,6 +74,29 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
         slowed.and(put_back(&host, &tree, &mut journal, top.as_ref()))
     };
     end(&report, args.dry_run, &args.state_dir, out)
+}
+
+/// A cgroup by its path, or by what reports call it.
+fn cgroup_of<'a>(
+    workload: &str,
+    cgroups: impl Iterator<Item = &'a CgroupPath>,
+) -> anyhow::Result<CgroupPath> {
+    let path = CgroupPath::new(workload);
+    if workload.starts_with('/') {
+        return Ok(path);
+    }
+    let called = |cgroup: &&CgroupPath| {
+        identify(cgroup).name == workload || cgroup.as_str().rsplit('/').next() == Some(workload)
+    };
+    let found: BTreeSet<&CgroupPath> = cgroups.filter(called).collect();
+    let mut paths = found.iter().map(|path| path.as_str());
+    match (paths.next(), paths.next()) {
+        (Some(one), None) => Ok(CgroupPath::new(one)),
+        (Some(one), Some(other)) => {
+            bail!("{workload}: {one} and {other} are both called so: name one by its path")
+        }
+        (None, _) => Ok(path),
+    }
 }
 
 /// Of containers whose runtime had its answer from a daemon that was killed before it could journal them.
@@ -193,4 +217,25 @@ fn outcome(file: &Restored) -> String {
 /// The text of a cpuset file without its newline.
 fn shown(value: &str) -> String {
     text::escape(value.trim_end_matches('\n')).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workload_is_named_by_its_path_or_as_reports_do() {
+        let there = ["/system.slice/db.service", "/jobs/a", "/other/a", "/jobs/b"].map(CgroupPath::new);
+        for (workload, expected) in [
+            ("/jobs/a", Ok("/jobs/a")),
+            ("db.service", Ok("/system.slice/db.service")),
+            ("b", Ok("/jobs/b")),
+            ("jobs/b", Ok("/jobs/b")),
+            ("gone", Ok("/gone")),
+            ("a", Err("a: /jobs/a and /other/a are both called so: name one by its path")),
+        ] {
+            let found = cgroup_of(workload, there.iter()).map_err(|error| error.to_string());
+            assert_eq!(found, expected.map(CgroupPath::new).map_err(str::to_owned));
+        }
+    }
 }
