@@ -384,6 +384,8 @@ impl Daemon {
                 Wake::Order(Order::Reload) => {
                     self.supervisor.reloading();
                     self.reload(options);
+                    // As before the first turn.
+                    self.engine.look();
                     self.supervisor.ready(&declared(self.engine.policy()));
                     due.turn = Instant::now();
                     asked = true;
@@ -413,7 +415,8 @@ impl Daemon {
                     if options.once {
                         return Ok(());
                     }
-                    asked = false;
+                    // What there was to look at is told again.
+                    (asked, told) = (false, false);
                     due = Due {
                         turn: begun + self.engine.policy().interval.get(),
                         look: Instant::now() + LOOK,

@@ -60,6 +60,8 @@ enum Told {
     Removed(CgroupPath),
     /// Somebody has come, or the last one has gone, or it was frozen.
     Changed(CgroupPath),
+    /// The kernel had no room for what came then.
+    Lost,
 }
 
 impl CgroupWatch {
@@ -88,7 +90,7 @@ impl CgroupWatch {
     }
 
     /// Has somebody come to a cgroup that `may` be declared since this was asked before? Whoever is there when it is first asked
-    /// is no news.
+    /// is no news; where the kernel has lost some of it, that may be so.
     pub fn appeared(&mut self, may: &dyn Fn(&CgroupPath) -> bool) -> bool {
         if self.inotify.is_none() && !self.begin(may) {
             return false;
@@ -99,6 +101,10 @@ impl CgroupWatch {
                 Told::Made(path) => came |= self.add(&path, may, true),
                 Told::Removed(path) => self.remove(&path),
                 Told::Changed(path) => came |= self.is_populated(&path),
+                Told::Lost => {
+                    self.begin_anew();
+                    return self.begin(may);
+                }
             }
         }
         self.somebody_came() | came
@@ -190,9 +196,14 @@ impl CgroupWatch {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut events = Reader::new(inotify, &mut buffer);
         let mut told = Vec::new();
-        while told.len() < MOST_EVENTS
+        // What is in the buffer is told once.
+        while (told.len() < MOST_EVENTS || !events.is_buffer_empty())
             && let Ok(event) = events.next()
         {
+            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                told.push(Told::Lost);
+                continue;
+            }
             if let Some(path) = self.told_by_number.get(&event.wd()) {
                 if event.events().contains(ReadFlags::MODIFY) {
                     told.push(Told::Changed(path.clone()));
@@ -330,6 +341,24 @@ mod tests {
         fs::remove_dir_all(rig.dir.path().join("jobs/empty")).unwrap();
         assert!(!rig.appeared());
         assert_eq!((rig.watch.told_by_path.len(), rig.watch.told_by_number.len()), (0, 0));
+    }
+
+    #[test]
+    fn of_more_than_is_taken_at_a_time_nothing_is_lost() {
+        let mut rig = Rig::new();
+        rig.make("jobs/many");
+        assert!(!rig.appeared());
+        let all = MOST_EVENTS + 500;
+        // No directory, so that what is taken does not end with a buffer.
+        rig.enter("jobs/many", "");
+        for number in 0..all {
+            rig.make(&format!("jobs/many/{number:05}"));
+        }
+        while rig.is_told() {
+            assert!(!rig.appeared());
+        }
+        let told = rig.watch.by_path.keys().filter(|path| path.as_str().starts_with("/jobs/many/"));
+        assert_eq!(told.count(), all);
     }
 
     #[test]
