@@ -28,7 +28,7 @@ pub fn render(audit: &Audit, fail_on: Severity) -> String {
     let (name, tests) = (audit.tool.name.as_str(), cases.len());
     let report = html! {
         testsuites name=(name) tests=(tests) failures=(failed) errors="0" {
-            testsuite name=(shown(audit.host.hostname.as_deref().unwrap_or("this host"))) tests=(tests)
+            testsuite name=(shown(words::host(audit))) tests=(tests)
                 failures=(failed) errors="0" skipped=(skipped) timestamp=[taken_at(audit)] {
                 @for case in &cases { (case.render()) }
                 @if !audit.degraded.is_empty() {

@@ -5,7 +5,7 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use enforcer_core::{
-    audit::{AuditedWorkload, Verdict},
+    audit::{Audit, AuditedWorkload, Verdict},
     finding::Severity,
     id::NodeId,
     owner::Owner,
@@ -104,4 +104,15 @@ pub(super) fn settings(settings: &HostSettings) -> String {
     .flatten()
     .collect();
     if parts.is_empty() { "unknown".into() } else { parts.join(", ") }
+}
+
+/// Is it of a machine that was captured, and not of one that is there?
+pub(super) fn is_captured(audit: &Audit) -> bool {
+    audit.taken_at.is_none()
+}
+
+/// What people call the machine.
+pub(super) fn host(audit: &Audit) -> &str {
+    let unnamed = if is_captured(audit) { "a captured machine" } else { "this host" };
+    audit.host.hostname.as_deref().unwrap_or(unnamed)
 }

@@ -14,7 +14,7 @@ const BAR: u32 = 1000;
 
 /// What people call the machine.
 pub(super) fn name_of(audit: &Audit) -> String {
-    audit.host.hostname.as_deref().map_or_else(|| "this host".into(), name)
+    name(words::host(audit))
 }
 
 pub(super) fn header(audit: &Audit, title: &str) -> Markup {
@@ -30,7 +30,7 @@ pub(super) fn header(audit: &Audit, title: &str) -> Markup {
         p.summary { (table::summary(&audit.summary)) }
         (shares(&audit.summary))
         @if audit.summary.known > 0 { p { (table::known(&audit.summary)) } }
-        @if audit.summary.unsampled > 0 { p { (table::advice(audit.summary.unsampled)) } }
+        @if audit.summary.unsampled > 0 { p { (table::advice(audit)) } }
         dl.facts {
             @if let Some(at) = &audit.taken_at { dt { "Taken" } dd { time datetime=(at) { (at) } } }
             @for (label, value) in facts {

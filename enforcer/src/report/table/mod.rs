@@ -28,7 +28,7 @@ pub fn render(audit: &Audit, style: Style) -> String {
         text::wrap(&mut out, &known(&audit.summary), style.width, "", "  ");
     }
     if audit.summary.unsampled > 0 {
-        text::wrap(&mut out, &advice(audit.summary.unsampled), style.width, "", "  ");
+        text::wrap(&mut out, &advice(audit), style.width, "", "  ");
     }
     out
 }
@@ -39,8 +39,10 @@ pub(super) fn known(summary: &Summary) -> String {
 }
 
 /// Residency says nothing about a workload that may run wherever its memory is.
-pub(super) fn advice(unsampled: usize) -> String {
-    format!("{unsampled} of the unknown may run on several nodes; only memory traffic can tell: --sample 10s")
+pub(super) fn advice(audit: &Audit) -> String {
+    let how = if words::is_captured(audit) { ", and a captured machine has none" } else { ": --sample 10s" };
+    let unsampled = audit.summary.unsampled;
+    format!("{unsampled} of the unknown may run on several nodes; only memory traffic can tell{how}")
 }
 
 fn degraded(out: &mut String, audit: &Audit, style: Style) {

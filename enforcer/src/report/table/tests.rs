@@ -208,3 +208,15 @@ fn colour_is_only_added() {
     }
     assert_eq!(stripped, plain);
 }
+
+#[test]
+fn of_a_captured_machine_no_sample_is_advised_and_nobody_takes_it_for_this_one() {
+    let live = audit(Machine::new().sockets(2).build(), Vec::new(), Vec::new());
+    let live = Audit { summary: Summary { unsampled: 1, ..live.summary.clone() }, ..live };
+    let captured = Audit { taken_at: None, ..live.clone() };
+    assert!(advice(&live).ends_with("can tell: --sample 10s"));
+    assert!(!advice(&captured).contains("--sample"));
+    let unnamed = |audit: &Audit| Audit { host: Host::default(), ..audit.clone() };
+    assert_eq!(words::host(&unnamed(&live)), "this host");
+    assert_eq!(words::host(&unnamed(&captured)), "a captured machine");
+}
