@@ -29,32 +29,23 @@ pub(super) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
     let rules = files(&folder)?;
     let (scrape, rules): (Vec<_>, Vec<_>) =
         rules.into_iter().partition(|path| path.file_name().is_some_and(|name| name == "scrape.yml"));
-    count(tally, "alerts check rules", promtool(&prometheus, &["check", "rules"], &rules));
-    count(
-        tally,
+    tally.outcome("alerts check rules", promtool(&prometheus, &["check", "rules"], &rules));
+    tally.outcome(
         "alerts check config",
         promtool(&prometheus, &["check", "config", "--syntax-only"], &scrape),
     );
     for test in files(&folder.join("tests"))? {
         let name = test.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        count(tally, &format!("alerts test {name}"), promtool(&prometheus, &["test", "rules"], &[test]));
+        tally.outcome(&format!("alerts test {name}"), promtool(&prometheus, &["test", "rules"], &[test]));
     }
     let program = product::build(workspace, Profile::Dev)?;
     let scratch = workspace.scratch()?;
     let audited = audited(&program, scratch.path());
-    count(tally, "alerts metrics of an audit", audited.and_then(|path| lint(&prometheus, &path)));
+    tally.outcome("alerts metrics of an audit", audited.and_then(|path| lint(&prometheus, &path)));
     let scraped = scraped(&program, scratch.path());
-    count(tally, "alerts metrics of a daemon", scraped.and_then(|path| lint(&prometheus, &path)));
+    tally.outcome("alerts metrics of a daemon", scraped.and_then(|path| lint(&prometheus, &path)));
     step.done();
     Ok(())
-}
-
-fn count(tally: &mut Tally, name: &str, outcome: Result<()>) {
-    let passed = outcome.is_ok();
-    if let Err(error) = outcome {
-        println!("{name}: {error:#}");
-    }
-    tally.count(name, passed);
 }
 
 /// The YAML files of a folder, by name.

@@ -23,8 +23,8 @@ const FURTHER: &str = "CONFORMANCE_DIR";
 enum Line<'a> {
     /// Vectors of a file that passed.
     Passed { file: &'a str, vectors: usize },
-    /// A vector that did not.
-    Failed(&'a str),
+    /// A vector that did not, and why.
+    Failed { name: &'a str, why: &'a str },
     /// Anything else.
     Other,
 }
@@ -32,7 +32,8 @@ enum Line<'a> {
 /// Reads `FILE: N passed, N failed` and `  FAILED NAME: WHY`.
 fn read(line: &str) -> Line<'_> {
     if let Some(failure) = line.strip_prefix("  FAILED ") {
-        return Line::Failed(failure.split(": ").next().unwrap_or(failure));
+        let (name, why) = failure.split_once(": ").unwrap_or((failure, ""));
+        return Line::Failed { name, why };
     }
     let Some((file, counts)) = line.split_once(": ") else { return Line::Other };
     let passed = counts.split_once(" passed, ").and_then(|(passed, _)| passed.parse().ok());
@@ -63,16 +64,16 @@ pub(super) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
                 file.clone_into(&mut of);
                 tally.add(vectors);
             }
-            Line::Failed(name) => {
+            Line::Failed { name, why } => {
                 failed += 1;
-                tally.count(&format!("conformance {of} {name}"), false);
+                tally.fail(format!("conformance {of} {name}"), why);
             }
             Line::Other => {}
         }
     }
     let status = child.wait().context("wait for the conformance program")?;
     if !status.success() && failed == 0 {
-        tally.count("conformance", false);
+        tally.fail("conformance", format!("the program ended with {status}, and named no vector"));
     }
     step.done();
     Ok(())
@@ -86,8 +87,14 @@ mod tests {
     fn lines_of_the_program() {
         for (line, wanted) in [
             ("merge.json: 304 passed, 0 failed", Line::Passed { file: "merge.json", vectors: 304 }),
-            ("  FAILED a-1: expected 0+, actual 1+", Line::Failed("a-1")),
-            ("  FAILED /x: cannot be listed: no such file", Line::Failed("/x")),
+            (
+                "  FAILED a-1: expected 0+, actual 1+",
+                Line::Failed { name: "a-1", why: "expected 0+, actual 1+" },
+            ),
+            (
+                "  FAILED /x: cannot be listed: no such file",
+                Line::Failed { name: "/x", why: "cannot be listed: no such file" },
+            ),
             ("/srv/vectors", Line::Other),
             ("719 passed, 0 failed", Line::Other),
             ("", Line::Other),

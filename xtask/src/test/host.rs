@@ -7,7 +7,10 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{libtest, tally::Tally};
+use super::{
+    libtest::{self, Told},
+    tally::Tally,
+};
 use crate::{command, product, progress::Step, setup, workspace::Workspace};
 
 /// Runs the host's tests, all or those whose name holds `filter`, and counts each.
@@ -23,27 +26,37 @@ pub(super) fn run(workspace: &Workspace, filter: Option<&str>, tally: &mut Tally
     cargo.arg("--format=pretty");
     let mut child = cargo.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("run cargo test")?;
     let stdout = child.stdout.take().context("cargo test has no standard output")?;
-    let (mut ended, mut failed) = (0, 0);
+    let (mut ended, mut failed) = (0, Vec::new());
+    let mut told = Told::default();
     for line in BufReader::new(stdout).split(b'\n') {
         let line = line.context("read cargo test's output")?;
         let line = String::from_utf8_lossy(&line);
         match libtest::read(&line) {
             libtest::Line::Ended { name, passed } => {
                 ended += 1;
-                failed += usize::from(!passed);
-                tally.count(name, passed);
+                if passed {
+                    tally.pass();
+                } else {
+                    failed.push(name.to_owned());
+                }
             }
             libtest::Line::Count => {}
-            libtest::Line::Other => println!("{line}"),
+            libtest::Line::Other => {
+                println!("{line}");
+                told.line(&line);
+            }
         }
     }
     let status = child.wait().context("wait for cargo test")?;
     // It did not compile, or a test killed its process: no line tells that.
-    if !status.success() && failed == 0 {
-        tally.count("cargo test", false);
+    if !status.success() && failed.is_empty() {
+        tally.fail("cargo test", format!("it ended with {status}, and named no test"));
     }
     step.done();
-    println!("host tests: {ended} ran, {failed} failed");
+    println!("host tests: {ended} ran, {} failed", failed.len());
+    for name in failed {
+        tally.fail(&name, told.of(&name));
+    }
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! The output of Rust's test harness, line by line.
 
+use std::collections::HashMap;
+
 /// What one line says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line<'a> {
@@ -31,9 +33,60 @@ fn is_running(line: &str) -> bool {
     count.is_some_and(|(count, _)| count.parse::<usize>().is_ok())
 }
 
+/// What the harness repeats of each test that failed, below `---- NAME stdout ----`.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    of: HashMap<String, String>,
+    /// Whose lines come now.
+    now: Option<String>,
+}
+
+impl Told {
+    /// The next line of the harness that says nothing else.
+    pub(super) fn line(&mut self, line: &str) {
+        let begins = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"));
+        if let Some(name) = begins {
+            self.now = Some(name.to_owned());
+        } else if line == "failures:" || line.starts_with("test result: ") {
+            self.now = None;
+        } else if let Some(name) = &self.now {
+            let text = self.of.entry(name.clone()).or_default();
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+
+    /// What was told of a test; of equal names in two binaries, all of it.
+    pub(super) fn of(&self, name: &str) -> &str {
+        self.of.get(name).map_or("", String::as_str)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_harness_repeats_belongs_to_its_test() {
+        let mut told = Told::default();
+        for line in [
+            "error: unrelated",
+            "failures:",
+            "---- a::b stdout ----",
+            "thread 'a::b' panicked at src/a.rs:1:1:",
+            "left is not right",
+            "---- c stdout ----",
+            "gone",
+            "failures:",
+            "    a::b",
+            "test result: FAILED. 3 passed; 2 failed",
+        ] {
+            told.line(line);
+        }
+        assert_eq!(told.of("a::b"), "thread 'a::b' panicked at src/a.rs:1:1:\nleft is not right\n");
+        assert_eq!(told.of("c"), "gone\n");
+        assert_eq!(told.of("unknown"), "");
+    }
 
     #[test]
     fn lines_of_the_harness() {

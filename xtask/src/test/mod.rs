@@ -21,6 +21,7 @@ mod rigs;
 mod scenario;
 mod steps;
 mod tally;
+mod why;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -70,8 +71,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<ExitCo
     }
     let mut tally = Tally::default();
     if let Err(error) = run_matching(workspace, arguments, &mut tally) {
-        println!("{error:#}");
-        tally.count("not everything could run", false);
+        tally.outcome("not everything could run", Err(error));
     }
     tally.print();
     Ok(tally.exit_code())

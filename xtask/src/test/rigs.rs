@@ -65,7 +65,7 @@ impl Rigs {
             let outcome = if ci { "failed" } else { "skipped" };
             println!("{}: {outcome}: {error:#}", play.name());
             if ci {
-                tally.count(&play.name(), false);
+                tally.fail(play.name(), format!("{error:#}"));
             }
             false
         };

@@ -4,6 +4,7 @@
 //! Each line carries the name of its scenario, and is printed whole by one thread.
 
 use std::{
+    collections::HashMap,
     fs, mem,
     path::{Path, PathBuf},
     process::Command,
@@ -18,7 +19,9 @@ use std::{
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::{attempt, matrix::Play, recording::Collected, resume::Resume, rigs::Rigs, tally::Tally};
+use super::{
+    attempt, matrix::Play, recording::Collected, resume::Resume, rigs::Rigs, tally::Tally, why::Why,
+};
 use crate::{
     command,
     product::{self, Profile},
@@ -182,13 +185,23 @@ impl Scenarios {
                 });
             }
             drop(sender);
+            let mut worth = HashMap::new();
             for event in events {
                 match event {
                     Event::Line(play, line) => {
                         println!("{}: {line}", play.name());
                         on_line(&line);
+                        let why: &mut Why = worth.entry(play.name()).or_default();
+                        why.say(&line);
                     }
-                    Event::Ended(play, passed) => tally.count(&play.name(), passed),
+                    Event::Ended(play, passed) => {
+                        let why = worth.remove(&play.name()).unwrap_or_default();
+                        if passed {
+                            tally.pass();
+                        } else {
+                            tally.fail(play.name(), why.text());
+                        }
+                    }
                 }
             }
         });

@@ -69,8 +69,7 @@ pub(super) fn run(workspace: &Workspace, step: &Step, tally: &mut Tally) {
         Work::Parts(work) => work(workspace, tally),
     };
     if let Err(error) = outcome {
-        println!("{}: {error:#}", step.name);
-        tally.count(step.name, false);
+        tally.outcome(step.name, Err(error));
     }
 }
 
@@ -83,6 +82,6 @@ fn whole(
     let progress = Progress::begin(name);
     work(workspace)?;
     progress.done();
-    tally.count(name, true);
+    tally.pass();
     Ok(())
 }

@@ -1,22 +1,35 @@
-//! What passed and what failed.
+//! What passed, what failed, and why.
+//!
+//! A run prints tens of thousands of lines, and what keeps them may keep only the last ones. So all that is needed to
+//! understand a failure is told again at the end, before the one line that scripts read.
 
 use std::process::ExitCode;
 
-/// Counts, and the names of what failed.
+use anyhow::Result;
+
+use crate::command;
+
+/// Most lines that the end says of one failure: its last ones.
+const LINES: usize = 40;
+
+/// Counts, and what failed.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     passed: usize,
-    failures: Vec<String>,
+    failures: Vec<Failure>,
+}
+
+#[derive(Debug)]
+struct Failure {
+    name: String,
+    /// Empty if nothing is known but the name.
+    why: String,
 }
 
 impl Tally {
-    /// One thing passed or failed.
-    pub(super) fn count(&mut self, name: &str, passed: bool) {
-        if passed {
-            self.passed += 1;
-        } else {
-            self.failures.push(name.to_owned());
-        }
+    /// One thing passed.
+    pub(super) fn pass(&mut self) {
+        self.add(1);
     }
 
     /// So many things passed.
@@ -24,12 +37,36 @@ impl Tally {
         self.passed += passed;
     }
 
-    /// The failures by name, then the one line that scripts read.
-    pub(super) fn print(&self) {
-        for name in &self.failures {
-            println!("failed: {name}");
+    /// One thing failed; `why` has any number of lines, or none.
+    pub(super) fn fail(&mut self, name: impl Into<String>, why: impl AsRef<str>) {
+        let why = command::tail(why.as_ref().trim_end(), LINES);
+        self.failures.push(Failure { name: name.into(), why });
+    }
+
+    /// One thing passed, or failed with an error, which is printed at once.
+    pub(super) fn outcome(&mut self, name: &str, outcome: Result<()>) {
+        match outcome {
+            Ok(()) => self.pass(),
+            Err(error) => {
+                println!("{name}: {error:#}");
+                self.fail(name, format!("{error:#}"));
+            }
         }
+    }
+
+    /// The failures by name with their reasons, then the one line that scripts read.
+    pub(super) fn print(&self) {
+        print!("{}", self.failures());
         println!("{}", self.line());
+    }
+
+    fn failures(&self) -> String {
+        let mut text = String::new();
+        for Failure { name, why } in &self.failures {
+            text.push_str(&format!("failed: {name}\n"));
+            text.extend(why.lines().map(|line| format!("  {line}\n")));
+        }
+        text
     }
 
     pub(super) fn line(&self) -> String {
@@ -54,16 +91,38 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::{Context, anyhow};
+
     use super::*;
 
     #[test]
     fn nothing_that_ran_is_no_success() {
         let mut tally = Tally::default();
         assert!(!tally.succeeded());
-        tally.count("a", true);
+        tally.pass();
         assert!(tally.succeeded());
-        tally.count("b", false);
+        tally.fail("b", "");
         assert!(!tally.succeeded());
         assert_eq!(tally.line(), "1 passed, 1 failed");
+    }
+
+    #[test]
+    fn the_end_says_why() {
+        let mut tally = Tally::default();
+        tally.outcome("fine", Ok(()));
+        tally.outcome("a", Err(anyhow!("no such file")).context("read /x"));
+        tally.fail("b", "one\ntwo\n\n");
+        tally.fail("c", "");
+        let long: String = (1..=LINES + 1).map(|line| format!("{line}\n")).collect();
+        tally.fail("d", long);
+        let said = tally.failures();
+        assert!(said.starts_with(
+            "failed: a\n  read /x: no such file\nfailed: b\n  one\n  two\nfailed: c\nfailed: d\n"
+        ));
+        assert!(
+            said.ends_with(&format!("failed: d\n  2\n  3\n{}", said.split_once("  3\n").unwrap().1)),
+            "{said}"
+        );
+        assert!(said.ends_with("  41\n"), "{said}");
     }
 }

@@ -20,6 +20,8 @@ pub(super) const LOOK: Duration = Duration::from_millis(200);
 /// Lines of the guest's last stage (`xtask/guest/stage2`).
 const READY: &str = "rig: ready";
 const EXIT: &str = "rig: exit ";
+/// Instead of them: the machine is not whole, and no verdict on a job would be one.
+const STARVED: &str = "rig: starved: ";
 
 /// How a boot ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +60,7 @@ pub(super) fn watch(
                 ready = true;
                 deadline = Instant::now() + limits.job;
             }
+            Ok(line) if !ready && line.starts_with(STARVED) => return Ok(Ending::Stalled(line)),
             Ok(line) => match exit_status(&line) {
                 Some((rest, status)) if ready => {
                     if !rest.is_empty() {
@@ -143,6 +146,17 @@ mod tests {
 
     const PATIENT: Limits =
         Limits { up: Duration::from_mins(10), job: Duration::from_mins(10), last_words: Duration::ZERO };
+
+    #[test]
+    fn a_guest_that_lacks_processors_is_no_verdict() {
+        let line = "rig: starved: CPUs 0-6 of 0-7 came up";
+        let (ending, seen) = boot(&["early", line, READY, "rig: exit 1"], "", true, PATIENT);
+        assert_eq!(ending, Ending::Stalled(line.to_owned()));
+        assert_eq!(seen, ["early"]);
+        let (ending, seen) = boot(&[READY, line, "rig: exit 1"], "", true, PATIENT);
+        assert_eq!(ending, Ending::Exited(1), "what a job says is no word of the rig");
+        assert_eq!(seen, [line]);
+    }
 
     #[test]
     fn the_status_ends_the_wait() {

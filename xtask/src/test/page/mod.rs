@@ -77,25 +77,17 @@ pub(super) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
         ("has said nothing", Page::has_said_nothing),
     ];
     for (name, check) in checks {
-        count(tally, name, check(&page));
+        tally.outcome(&format!("page {name}"), check(&page));
     }
-    count(tally, "of a daemon", of_a_daemon(&page.browser, &program, scratch.path()));
+    tally.outcome("page of a daemon", of_a_daemon(&page.browser, &program, scratch.path()));
     let of_a_guest = guest::shows_its_traffic(workspace, &page.browser, scratch.path());
-    count(tally, "of a guest shows its traffic", of_a_guest);
+    tally.outcome("page of a guest shows its traffic", of_a_guest);
     println!("page: pictures are in {}", page.pictures.display());
     step.done();
     Ok(())
 }
 
 type Check = fn(&Page) -> Result<()>;
-
-fn count(tally: &mut Tally, name: &str, outcome: Result<()>) {
-    let passed = outcome.is_ok();
-    if let Err(error) = outcome {
-        println!("page {name}: {error:#}");
-    }
-    tally.count(&format!("page {name}"), passed);
-}
 
 /// The page that the product writes about the large machine.
 fn audited(program: &Path, scratch: &Path) -> Result<PathBuf> {
