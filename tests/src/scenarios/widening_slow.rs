@@ -21,7 +21,7 @@ use super::widening::{LIMIT, at_home, node_free_mebibytes};
 use crate::{cgroup::Cgroup, hog::Hog, process::Running};
 
 /// Most parts of what moves elsewhere, and MiB of each: half of them are on each of the slower nodes, which have room for more.
-const PARTS: usize = 8;
+const PARTS: usize = 12;
 const MOVED: usize = 60;
 
 /// So long a write should take at least, where there are parts enough.
