@@ -33,7 +33,7 @@ fn is_running(line: &str) -> bool {
     count.is_some_and(|(count, _)| count.parse::<usize>().is_ok())
 }
 
-/// What the harness repeats of each test that failed, below `---- NAME stdout ----`.
+/// What the harness repeats of each test that failed, below `---- NAME stdout ----`, up to the first backtrace.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     of: HashMap<String, String>,
@@ -47,7 +47,7 @@ impl Told {
         let begins = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"));
         if let Some(name) = begins {
             self.now = Some(name.to_owned());
-        } else if line == "failures:" || line.starts_with("test result: ") {
+        } else if ["failures:", "stack backtrace:"].contains(&line) || line.starts_with("test result: ") {
             self.now = None;
         } else if let Some(name) = &self.now {
             let text = self.of.entry(name.clone()).or_default();
@@ -75,6 +75,8 @@ mod tests {
             "---- a::b stdout ----",
             "thread 'a::b' panicked at src/a.rs:1:1:",
             "left is not right",
+            "stack backtrace:",
+            "   0: __rustc::rust_begin_unwind",
             "---- c stdout ----",
             "gone",
             "failures:",
