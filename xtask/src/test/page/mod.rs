@@ -265,18 +265,25 @@ impl Page {
         Ok(())
     }
 
-    /// While the filter still hides most rows.
+    /// While the filter still hides most rows. Browsers tell the page some time after the click that its fragment
+    /// changed, so the row is waited for.
     fn leads_to_rows(&self) -> Result<()> {
         self.browser.keys("#filter", "no workload is called that")?;
         ensure!(self.rows()?.is_empty(), "rows are shown");
         self.browser.click("#findings article h3 a")?;
-        let seen = self.script(
-            "const row = document.querySelector(location.hash);
-            const place = row.getBoundingClientRect();
-            return row.offsetParent !== null && place.top >= 0 && place.bottom <= innerHeight;",
-        )?;
-        ensure!(seen == true, "the row is not in sight");
-        Ok(())
+        for _ in 0..PATIENCE {
+            let seen = self.script(
+                "const row = document.getElementById(location.hash.slice(1));
+                const place = row?.getBoundingClientRect();
+                return Boolean(row?.offsetParent && place.top >= 0 && place.bottom <= innerHeight);",
+            )?;
+            if seen == true {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        let at = self.script("return location.hash;")?;
+        bail!("the row {at} is not in sight after {PATIENCE} looks")
     }
 
     fn is_clear(&self) -> Result<()> {
