@@ -4,6 +4,7 @@
 //! captured tree (`--root DIR`) and on a fixture alike. Nothing else opens a kernel file for reading.
 
 pub mod cgroup;
+pub mod cgroup_dir;
 pub mod cgroup_tree;
 mod confined;
 pub mod lockdown;
@@ -86,10 +87,13 @@ pub fn read_text(path: &Path) -> Result<String, ReadError> {
 /// [`read_text`] with a limit of its own, in bytes.
 pub fn read_text_within(path: &Path, limit: u64) -> Result<String, ReadError> {
     let bytes = read_bytes(path, limit).map_err(|cause| ReadError { path: path.to_owned(), cause })?;
-    let text = String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+    let text = as_text(bytes);
     recording::note_text(path, &text);
     Ok(text)
+}
+
+fn as_text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
 /// [`read_text`] where the file may be absent (`None`); one that is there and cannot be read is an
@@ -184,9 +188,13 @@ pub(crate) fn read_within(reader: impl Read, limit: u64) -> io::Result<Vec<u8>> 
     let mut bytes = Vec::with_capacity(FIRST_READ);
     reader.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {limit} bytes")));
+        return Err(too_long(limit));
     }
     Ok(bytes)
+}
+
+fn too_long(limit: u64) -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {limit} bytes"))
 }
 
 /// What a person wrote, as text; unlike the kernel's it must be UTF-8.

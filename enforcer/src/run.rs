@@ -77,6 +77,9 @@ use crate::{
 /// out is lost when there is no more room. Memory that gets short does wake.
 const LOOK: Duration = Duration::from_millis(250);
 
+/// The same after a look at which there was nothing, while nobody is waited for of whom nothing tells.
+const QUIET_LOOK: Duration = Duration::from_secs(1);
+
 /// Least time between the beginnings of two turns that somebody wants before they are due, however often others write to cpusets that are ours to keep.
 const APART: Duration = Duration::from_millis(500);
 
@@ -367,12 +370,15 @@ impl Daemon {
         let (mut beside, mut looked) = (None::<Instant>, begun);
         // There is something to look at, and the look is due.
         let mut told = false;
+        // What a turn writes itself is told as well, and is no news: the first look after it comes by itself.
+        let mut looked_since = false;
         // What the first turn sees is no news, and what comes meanwhile is.
         self.engine.look();
         loop {
             let heard = Heard {
                 urgent: self.engine.urgent().filter(|_| wakes),
-                told: self.engine.told().filter(|_| wakes && !told),
+                came: self.engine.came().filter(|_| wakes && !told),
+                written: self.engine.written().filter(|_| wakes && !told && looked_since),
             };
             let wake = waiting.next(orders, due, heard).unwrap_or_else(|error| {
                 wakes = false;
@@ -397,12 +403,13 @@ impl Daemon {
                 }
                 Wake::Look => {
                     looked = Instant::now();
-                    told = false;
-                    if self.engine.look() {
+                    (told, looked_since) = (false, true);
+                    let seen = self.engine.look();
+                    if seen.wants_turn {
                         due.turn = due.turn.min(beside.map_or(looked, |beside| looked.max(beside + APART)));
                         asked = true;
                     }
-                    due.look = Instant::now() + LOOK;
+                    due.look = Instant::now() + if seen.is_quiet && wakes { QUIET_LOOK } else { LOOK };
                 }
                 Wake::Turn if !asked && self.may_rest(begun.elapsed()) => {
                     due.turn = Instant::now() + self.engine.policy().interval.get();
@@ -416,14 +423,14 @@ impl Daemon {
                         return Ok(());
                     }
                     // What there was to look at is told again.
-                    (asked, told) = (false, false);
+                    (asked, told, looked_since) = (false, false, false);
                     due = Due {
                         turn: begun + self.engine.policy().interval.get(),
                         look: Instant::now() + LOOK,
                     };
                 }
             }
-            self.supervisor.alive(Instant::now(), LOOK);
+            self.supervisor.alive(Instant::now(), QUIET_LOOK);
         }
     }
 

@@ -30,7 +30,7 @@ pub enum Wake {
     Look,
     /// The file descriptor of what is urgent is readable.
     Urgent,
-    /// That of what is looked at is.
+    /// One of those of what is looked at is.
     Told,
 }
 
@@ -39,8 +39,10 @@ pub enum Wake {
 pub struct Heard<'a> {
     /// Of what is urgent.
     pub urgent: Option<BorrowedFd<'a>>,
-    /// Of what is looked at.
-    pub told: Option<BorrowedFd<'a>>,
+    /// Of who comes to a cgroup.
+    pub came: Option<BorrowedFd<'a>>,
+    /// Of who writes a cpuset.
+    pub written: Option<BorrowedFd<'a>>,
 }
 
 /// When what is due.
@@ -96,7 +98,8 @@ impl Waiting {
                 order = orders.recv() => Ok(Wake::Order(order.unwrap_or(Order::Stop))),
                 () = sleep(due.wait(now)) => Ok(due.wake(Instant::now()).unwrap_or(Wake::Look)),
                 ready = readable(heard.urgent) => ready.map(|()| Wake::Urgent),
-                ready = readable(heard.told) => ready.map(|()| Wake::Told),
+                ready = readable(heard.came) => ready.map(|()| Wake::Told),
+                ready = readable(heard.written) => ready.map(|()| Wake::Told),
             }
         })
     }
@@ -151,8 +154,10 @@ mod tests {
         writing.join().unwrap();
         // It was not taken, and the writer is gone: still readable.
         assert_eq!(waiting.next(&mut orders, due(NEVER, NEVER), urgent(&reader)).unwrap(), Wake::Urgent);
-        let told = Heard { told: Some(reader.as_fd()), ..Heard::default() };
-        assert_eq!(waiting.next(&mut orders, due(NEVER, NEVER), told).unwrap(), Wake::Told);
+        let fd = Some(reader.as_fd());
+        for told in [Heard { came: fd, ..Heard::default() }, Heard { written: fd, ..Heard::default() }] {
+            assert_eq!(waiting.next(&mut orders, due(NEVER, NEVER), told).unwrap(), Wake::Told);
+        }
     }
 
     #[test]

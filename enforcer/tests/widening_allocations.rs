@@ -113,8 +113,11 @@ fn put(root: &Path, file: &str, text: &str) {
 /// So many pages of each of two nodes of 100,000 are free.
 fn free_pages(root: &Path, pages: [u32; 2]) {
     for (node, pages) in pages.iter().enumerate() {
-        let text = format!("nr_free_pages {pages}\nnr_active_file 10\nnr_slab_reclaimable 5\n");
-        put(root, &format!("sys/devices/system/node/node{node}/vmstat"), &text);
+        let text = format!(
+            "Node {node} MemFree: {} kB\nNode {node} Active(file): 40 kB\nNode {node} SReclaimable: 20 kB\n",
+            pages * 4
+        );
+        put(root, &format!("sys/devices/system/node/node{node}/meminfo"), &text);
     }
 }
 

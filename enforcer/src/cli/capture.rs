@@ -14,7 +14,10 @@ use enforcer_core::{parse::task_stat::parse_task_stat, topology::Topology};
 
 use super::{Exit, args, root};
 use crate::{
-    discover::{host_facts, topology, workloads},
+    discover::{
+        host_facts, topology,
+        workloads::{self, UserProcesses},
+    },
     host::{
         HostRoot,
         cgroup::CgroupLayout,
@@ -78,7 +81,7 @@ fn read_everything(host: &HostRoot, processes: &[PathBuf]) -> anyhow::Result<()>
 fn read_cgroups(host: &HostRoot, layout: CgroupLayout, topology: &Topology) {
     mark(&layout);
     host_facts::read_host(host, &layout);
-    match workloads::read_workloads(host, &layout) {
+    match workloads::read_workloads(host, &layout, &mut UserProcesses::default()) {
         Ok((workloads, _)) => {
             let files_only = SamplerOptions { bpf: false, counters: false, ..SamplerOptions::default() };
             Sampler::new(host, layout, topology, files_only).sample(&workloads, 0);
@@ -162,7 +165,7 @@ mod tests {
         let layout = CgroupLayout::read(&live).unwrap();
         let ((workloads, _), recording) = Recording::of(|| {
             mark(&layout);
-            workloads::read_workloads(&live, &layout).unwrap()
+            workloads::read_workloads(&live, &layout, &mut UserProcesses::default()).unwrap()
         });
         recording.write(&live, dir.path()).unwrap();
         let copy = HostRoot::captured(dir.path());
@@ -170,7 +173,7 @@ mod tests {
         assert_eq!(copied.cpuset.v2, layout.cpuset.v2);
         let place = |root: &HostRoot, path: &Path| path.strip_prefix(&root.cgroup).unwrap().to_owned();
         assert_eq!(place(&copy, &copied.cpuset.path), place(&live, &layout.cpuset.path));
-        let (copied, _) = workloads::read_workloads(&copy, &copied).unwrap();
+        let (copied, _) = workloads::read_workloads(&copy, &copied, &mut UserProcesses::default()).unwrap();
         let names = |all: &[Workload]| all.iter().map(|w| w.cgroup.clone()).collect::<BTreeSet<_>>();
         assert!(names(&workloads).is_subset(&names(&copied)), "{workloads:?} {copied:?}");
     }

@@ -24,7 +24,7 @@ use crate::{
         host_facts::{read_host, read_host_without_cgroups},
         kubelet,
         unit_files::read_unit_files,
-        workloads::read_workloads,
+        workloads::{UserProcesses, read_workloads},
     },
     enforce::units::recorded_settings,
     host::{HostRoot, cgroup::CgroupLayout},
@@ -66,7 +66,7 @@ impl Seen {
             }
         };
         let on_host = read_host(host, &layout);
-        let workloads = match read_workloads(host, &layout) {
+        let workloads = match read_workloads(host, &layout, &mut UserProcesses::default()) {
             Ok((workloads, missing)) => {
                 degraded.extend(missing);
                 workloads

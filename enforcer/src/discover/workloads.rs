@@ -8,7 +8,7 @@
 //!
 //! Kernel threads are nobody's workload. The observer itself is left out of the processes as well.
 //!
-//! Cost: two or three files per cgroup, and one per process of the root cgroups.
+//! Cost: a file per cgroup, another one the first time that it is seen, and one per process of the root cgroups.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,12 +49,20 @@ pub struct WorkloadsError {
     pub reason: String,
 }
 
-/// All workloads in ascending order of cgroup and process id, and what could not be seen.
+/// A process of each cgroup that is no kernel thread, so that none has to be asked again while it is there. A kernel
+/// thread that got the number of one, in a cgroup that had it, would be taken for it.
+#[derive(Debug, Default)]
+pub struct UserProcesses(BTreeMap<CgroupPath, u32>);
+
+/// All workloads in ascending order of cgroup and process id, and what could not be seen. What is `known` is from the
+/// census before, and for the next one.
 pub fn read_workloads(
     host: &HostRoot,
     layout: &CgroupLayout,
+    known: &mut UserProcesses,
 ) -> Result<(Vec<Workload>, Vec<Degraded>), WorkloadsError> {
-    let mut census = Census::new(host);
+    let before = std::mem::take(&mut known.0);
+    let mut census = Census { before, ..Census::new(host) };
     let root_pids = census.pinned_apart(&layout.cpuset)?;
     let mut left: BTreeSet<u32> = root_pids.into_iter().collect();
     for hierarchy in others(layout) {
@@ -64,6 +72,7 @@ pub fn read_workloads(
         census.set_apart(&hierarchy, &mut left);
     }
     census.processes(&left);
+    known.0 = std::mem::take(&mut census.known);
     Ok(census.finish())
 }
 
@@ -89,11 +98,21 @@ struct Census<'a> {
     workloads: BTreeMap<CgroupPath, Workload>,
     processes: Vec<Workload>,
     degraded: DegradedTally,
+    /// User processes of the census before, and of this one.
+    before: BTreeMap<CgroupPath, u32>,
+    known: BTreeMap<CgroupPath, u32>,
 }
 
 impl<'a> Census<'a> {
     fn new(host: &'a HostRoot) -> Self {
-        Self { host, workloads: BTreeMap::new(), processes: Vec::new(), degraded: DegradedTally::default() }
+        Self {
+            host,
+            workloads: BTreeMap::new(),
+            processes: Vec::new(),
+            degraded: DegradedTally::default(),
+            before: BTreeMap::new(),
+            known: BTreeMap::new(),
+        }
     }
 
     /// Adds the cgroups of the cpuset hierarchy; returns the processes that it leaves in its root.
@@ -109,7 +128,7 @@ impl<'a> Census<'a> {
             let Some(pids) = self.members(root, &cgroup.path) else { continue };
             if cgroup.path.is_root() {
                 root_pids = pids;
-            } else if self.has_user_process(&pids) {
+            } else if self.has_user_process(&cgroup.path, &pids) {
                 let id = |path: &CgroupPath| ids.get(path).copied().filter(|_| !self.host.captured);
                 let workload = workload(&cgroup.path, id);
                 self.workloads.entry(workload.cgroup.clone()).or_insert(workload);
@@ -123,7 +142,7 @@ impl<'a> Census<'a> {
         for cgroup in self.walk(root).iter().filter(|cgroup| !cgroup.path.is_root()) {
             let Some(pids) = self.members(root, &cgroup.path) else { continue };
             let claimed: Vec<u32> = pids.into_iter().filter(|pid| left.contains(pid)).collect();
-            if self.has_user_process(&claimed) {
+            if self.has_user_process(&cgroup.path, &claimed) {
                 let workload = workload(&cgroup.path, |_| None);
                 self.workloads.entry(workload.cgroup.clone()).or_insert(workload);
                 for pid in claimed {
@@ -213,9 +232,24 @@ impl<'a> Census<'a> {
         }
     }
 
-    /// Is there anything but kernel threads? The youngest is asked first: kernel threads are old.
-    fn has_user_process(&self, pids: &[u32]) -> bool {
-        pids.iter().rev().any(|&pid| self.stat(pid).is_none_or(|stat| !stat.kernel_thread))
+    /// Is there anything but kernel threads? The youngest is asked first: kernel threads are old. One that is gone by now
+    /// was a process, and is not known.
+    fn has_user_process(&mut self, cgroup: &CgroupPath, pids: &[u32]) -> bool {
+        if let Some((cgroup, pid)) = self.before.remove_entry(cgroup).filter(|(_, pid)| pids.contains(pid)) {
+            self.known.insert(cgroup, pid);
+            return true;
+        }
+        for &pid in pids.iter().rev() {
+            match self.stat(pid) {
+                Some(stat) if stat.kernel_thread => {}
+                Some(_user) => {
+                    self.known.insert(cgroup.clone(), pid);
+                    return true;
+                }
+                None => return true,
+            }
+        }
+        false
     }
 
     fn stat(&self, pid: u32) -> Option<TaskStat> {
@@ -273,8 +307,11 @@ mod tests {
             self.file(&format!("proc/{pid}/stat"), &stat)
         }
         fn read(&self) -> (Vec<Workload>, Vec<Degraded>) {
+            self.read_again(&mut UserProcesses::default())
+        }
+        fn read_again(&self, known: &mut UserProcesses) -> (Vec<Workload>, Vec<Degraded>) {
             let host = HostRoot::captured(self.0.path());
-            read_workloads(&host, &CgroupLayout::read(&host).unwrap()).unwrap()
+            read_workloads(&host, &CgroupLayout::read(&host).unwrap(), known).unwrap()
         }
     }
 
@@ -329,6 +366,28 @@ mod tests {
         assert_eq!(summary(&workloads), [("/", "init (50)")]);
         assert_eq!(workloads[0].origin, Origin::Process { pid: 50, command: "init".into() });
         assert_eq!(degraded, []);
+    }
+
+    #[test]
+    fn a_process_is_asked_once_while_it_is_in_the_cgroup() {
+        let tree = v2().cgroup("", &[2]).process(2, "kthreadd", true);
+        let tree = tree.cgroup("a", &[5, 6]).process(5, "one", false).process(6, "other", false);
+        let mut known = UserProcesses::default();
+        let names = |known: &mut UserProcesses, tree: &Tree| -> Vec<String> {
+            tree.read_again(known).0.into_iter().map(|workload| workload.name).collect()
+        };
+        assert_eq!(names(&mut known, &tree), ["/a"]);
+        // Nobody asks: it would be said to be a kernel thread now.
+        let tree = tree.process(6, "other", true);
+        assert_eq!(names(&mut known, &tree), ["/a"]);
+        let tree = tree.cgroup("a", &[5]);
+        assert_eq!(names(&mut known, &tree), ["/a"], "another one is found");
+        let tree = tree.cgroup("a", &[6]);
+        assert!(names(&mut known, &tree).is_empty(), "who is left is no user process");
+        let tree = tree.process(6, "other", false);
+        assert_eq!(names(&mut known, &tree), ["/a"]);
+        let tree = tree.cgroup("a", &[]);
+        assert!(names(&mut known, &tree).is_empty() && known.0.is_empty(), "the cgroup is empty");
     }
 
     #[test]
@@ -416,7 +475,7 @@ mod tests {
     fn this_host_has_workloads() {
         let host = HostRoot::live();
         let layout = CgroupLayout::read(&host).unwrap();
-        let (workloads, _) = read_workloads(&host, &layout).unwrap();
+        let (workloads, _) = read_workloads(&host, &layout, &mut UserProcesses::default()).unwrap();
         assert!(!workloads.is_empty());
         let mut keys: Vec<_> = workloads.iter().map(|w| (&w.cgroup, &w.name)).collect();
         keys.dedup();
@@ -429,6 +488,11 @@ mod tests {
         let host = HostRoot::captured(tree.0.path());
         let layout = CgroupLayout::read(&host).unwrap();
         fs::remove_dir_all(Path::new(&layout.cpuset.path)).unwrap();
-        assert!(read_workloads(&host, &layout).unwrap_err().to_string().contains("sys/fs/cgroup"));
+        assert!(
+            read_workloads(&host, &layout, &mut UserProcesses::default())
+                .unwrap_err()
+                .to_string()
+                .contains("sys/fs/cgroup")
+        );
     }
 }

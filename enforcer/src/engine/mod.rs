@@ -113,6 +113,15 @@ pub struct Engine {
     totals: Totals,
 }
 
+/// What a look between two ticks has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// The next tick should not wait.
+    pub wants_turn: bool,
+    /// There was nothing, and whatever comes tells of itself, or may be seen a second later.
+    pub is_quiet: bool,
+}
+
 /// The machine as placement sees it, and what of it could not be seen.
 struct Machine {
     inventory: Arc<Inventory>,
@@ -297,19 +306,23 @@ impl Engine {
         Ok(())
     }
 
-    /// A look between two ticks: makes room for events that the kernel side tells. Returns whether the next tick
-    /// should not wait, because somebody has written a cpuset that is ours to keep, a container has started whose original
+    /// A look between two ticks: makes room for events that the kernel side tells. The next tick
+    /// should not wait where somebody has written a cpuset that is ours to keep, a container has started whose original
     /// cpuset is not in the journal, a runtime was told what the turn before did not know, or somebody has come to a new
     /// cgroup that may be declared.
-    pub fn look(&mut self) -> bool {
-        self.source.drain();
+    pub fn look(&mut self) -> Look {
+        let drained = self.source.drain();
         if self.gate.ended() {
             tracing::warn!("no longer paused: the time that was asked for is over");
         }
         let policy = &self.policy;
         let appeared = self.watches() && self.source.appeared(&|cgroup| policy.may_place(cgroup));
         // All are taken, whatever the others say.
-        self.placed.has_started() | self.source.written() | appeared | std::mem::take(&mut self.overtaken)
+        let wants_turn = self.placed.has_started()
+            | self.source.written()
+            | appeared
+            | std::mem::take(&mut self.overtaken);
+        Look { wants_turn, is_quiet: !wants_turn && !drained && !self.source.must_be_asked() }
     }
 
     /// Who is never placed by turns is not watched for.
@@ -317,9 +330,14 @@ impl Engine {
         self.writes() && self.policy.workloads.iter().any(|rule| rule.enforce)
     }
 
-    /// Readable when there is something to look at.
-    pub fn told(&self) -> Option<BorrowedFd<'_>> {
-        self.source.told().filter(|_| self.watches())
+    /// Readable when somebody has come to a cgroup, which is looked at.
+    pub fn came(&self) -> Option<BorrowedFd<'_>> {
+        self.source.came().filter(|_| self.watches())
+    }
+
+    /// Readable when somebody has written a cpuset that is ours to keep, which is looked at.
+    pub fn written(&self) -> Option<BorrowedFd<'_>> {
+        self.source.writes()
     }
 
     /// Readable when something was told that should not wait for the next turn; `None` where nothing can be.

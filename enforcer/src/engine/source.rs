@@ -19,8 +19,11 @@ use thiserror::Error;
 
 use crate::{
     discover::{
-        host_facts::read_host, kubelet::watch::Watch, topology::read_topology, unit_files::read_unit_files,
-        workloads::read_workloads,
+        host_facts::read_host,
+        kubelet::watch::Watch,
+        topology::read_topology,
+        unit_files::read_unit_files,
+        workloads::{UserProcesses, read_workloads},
     },
     host::{HostRoot, cgroup::CgroupLayout},
     observe::{CgroupWatch, CpusetWatch, KeptCgroups, PressureTap, Sampler, SamplerOptions},
@@ -65,8 +68,11 @@ pub trait Source {
     fn workloads(&mut self) -> Result<(Vec<Workload>, Vec<Degraded>), SourceError>;
     /// Where workloads should run, for what is counted from now on.
     fn aim(&mut self, aims: &BTreeMap<CgroupPath, NodeSet>);
-    /// Makes room for what may be told between two samples; a source that is told nothing has room.
-    fn drain(&mut self) {}
+    /// Makes room for what may be told between two samples; a source that is told nothing has room. Returns whether there
+    /// was anything.
+    fn drain(&mut self) -> bool {
+        false
+    }
     /// Readable when something was told that should not wait for the next sample.
     fn urgent(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -88,8 +94,16 @@ pub trait Source {
         false
     }
     /// Readable when that should be asked.
-    fn told(&self) -> Option<BorrowedFd<'_>> {
+    fn came(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+    /// Readable when [`written`](Self::written) should be asked.
+    fn writes(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// Is there something of these two of which nothing tells, so that it is to be asked again soon?
+    fn must_be_asked(&self) -> bool {
+        false
     }
     /// Others may be placed from now on.
     fn others_may(&mut self) {}
@@ -117,6 +131,7 @@ pub struct LiveSource {
     kubelet: Watch,
     units: BTreeMap<String, UnitSetting>,
     set_by_us: OwnSettings,
+    user_processes: UserProcesses,
 }
 
 impl LiveSource {
@@ -124,8 +139,18 @@ impl LiveSource {
     pub fn new(host: HostRoot, layout: CgroupLayout, options: SamplerOptions) -> Self {
         let watch = CpusetWatch::new(layout.clone());
         let cgroups = CgroupWatch::new(layout.cpuset.clone());
-        let (kubelet, units, set_by_us) = (Watch::default(), BTreeMap::new(), OwnSettings::default());
-        Self { host, layout, options, sampler: None, watch, cgroups, kubelet, units, set_by_us }
+        Self {
+            host,
+            layout,
+            options,
+            sampler: None,
+            watch,
+            cgroups,
+            kubelet: Watch::default(),
+            units: BTreeMap::new(),
+            set_by_us: OwnSettings::default(),
+            user_processes: UserProcesses::default(),
+        }
     }
 
     /// Has the kubelet looked at as well.
@@ -155,7 +180,8 @@ impl Source for LiveSource {
     }
 
     fn workloads(&mut self) -> Result<(Vec<Workload>, Vec<Degraded>), SourceError> {
-        read_workloads(&self.host, &self.layout).map_err(|error| SourceError::new("workloads", &error))
+        let read = read_workloads(&self.host, &self.layout, &mut self.user_processes);
+        read.map_err(|error| SourceError::new("workloads", &error))
     }
 
     fn others(&mut self) -> Others {
@@ -174,10 +200,8 @@ impl Source for LiveSource {
         }
     }
 
-    fn drain(&mut self) {
-        if let Some(sampler) = &mut self.sampler {
-            sampler.drain();
-        }
+    fn drain(&mut self) -> bool {
+        self.sampler.as_mut().is_some_and(Sampler::drain)
     }
 
     fn urgent(&self) -> Option<BorrowedFd<'_>> {
@@ -206,8 +230,16 @@ impl Source for LiveSource {
         self.cgroups.appeared(may)
     }
 
-    fn told(&self) -> Option<BorrowedFd<'_>> {
+    fn came(&self) -> Option<BorrowedFd<'_>> {
         self.cgroups.descriptor()
+    }
+
+    fn writes(&self) -> Option<BorrowedFd<'_>> {
+        self.watch.descriptor()
+    }
+
+    fn must_be_asked(&self) -> bool {
+        self.watch.must_be_asked() || self.cgroups.must_be_asked()
     }
 
     fn others_may(&mut self) {

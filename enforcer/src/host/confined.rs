@@ -30,6 +30,16 @@ pub(super) fn confine(root: &Path) {
     }
 }
 
+/// Is a path in a captured tree?
+pub(super) fn is_confined(path: &Path) -> bool {
+    root_of(path).is_some()
+}
+
+fn root_of(path: &Path) -> Option<PathBuf> {
+    let roots = ROOTS.read().unwrap_or_else(PoisonError::into_inner);
+    roots.iter().find(|root| path.starts_with(root)).cloned()
+}
+
 /// A rename anywhere on the host while `..` is resolved makes openat2 say EAGAIN (openat2(2)), which
 /// says nothing about the file.
 const ATTEMPTS: usize = 100;
@@ -37,11 +47,7 @@ const ATTEMPTS: usize = 100;
 /// Opens a path of the running host or, inside of its root, one of a captured machine.
 pub(super) fn open(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags.union(OFlags::CLOEXEC);
-    let root = {
-        let roots = ROOTS.read().unwrap_or_else(PoisonError::into_inner);
-        roots.iter().find(|root| path.starts_with(root)).cloned()
-    };
-    let Some(root) = root else { return Ok(rustix::fs::open(path, flags, Mode::empty())?) };
+    let Some(root) = root_of(path) else { return Ok(rustix::fs::open(path, flags, Mode::empty())?) };
     let below = path.strip_prefix(&root).map_err(|_outside| io::ErrorKind::InvalidInput)?;
     let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
     let root = rustix::fs::open(&root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;

@@ -137,6 +137,13 @@ pub(super) fn note_text(path: &Path, text: &str) {
     note(path, || Seen::Text(text.to_owned()));
 }
 
+/// [`note_text`] of a file in a directory.
+pub(super) fn note_text_in(dir: &Path, file: &str, text: &str) {
+    if CURRENT.with_borrow(Option::is_some) {
+        note_text(&dir.join(file), text);
+    }
+}
+
 pub(super) fn note_directory(path: &Path) {
     note(path, || Seen::Directory);
 }

@@ -1,7 +1,8 @@
 //! A kernel file that is read again and again: opened once, read from its begin each time into a buffer that is kept.
 //!
 //! For loops that must neither allocate nor look up a path. Kernel files make their text anew at each read from offset 0
-//! (`seq_read_iter` in `fs/seq_file.c`, `sysfs_kf_seq_show`). A file of a cgroup or node that is gone fails with `ENODEV`.
+//! (`seq_read_iter` in `fs/seq_file.c`, `sysfs_kf_seq_show`). Those of nodes and the control files of cgroups are one record each
+//! ([`super::cgroup_dir`] says why), so that a read that leaves some room was the last; lists are not to be read so. A file of a cgroup or node that is gone fails with `ENODEV`.
 
 use std::{
     fs::File,
@@ -36,9 +37,14 @@ impl RepeatedFile {
             if rest.is_empty() {
                 break;
             }
+            let room = rest.len();
             match self.file.read_at(rest, filled as u64) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
+                Ok(count) => {
+                    filled += count;
+                    if count < room {
+                        break;
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(cause) => return Err(ReadError { path: self.path.clone(), cause }),
             }
@@ -60,16 +66,16 @@ mod tests {
     #[test]
     fn shows_what_is_there_at_each_reading() {
         let dir = tempfile::TempDir::new().unwrap();
-        let path = dir.path().join("vmstat");
-        fs::write(&path, "nr_free_pages 12\n").unwrap();
+        let path = dir.path().join("meminfo");
+        fs::write(&path, "MemFree: 12 kB\n").unwrap();
         let mut file = RepeatedFile::open(&path, 64).unwrap();
-        assert_eq!(file.text().unwrap(), "nr_free_pages 12\n");
-        fs::write(&path, "nr_free_pages 3\n").unwrap();
-        assert_eq!(file.text().unwrap(), "nr_free_pages 3\n");
+        assert_eq!(file.text().unwrap(), "MemFree: 12 kB\n");
+        fs::write(&path, "MemFree: 3 kB\n").unwrap();
+        assert_eq!(file.text().unwrap(), "MemFree: 3 kB\n");
         fs::write(&path, [b'x'; 100]).unwrap();
         assert_eq!(file.text().unwrap().len(), 64, "no more than there is room for");
         fs::write(&path, [0xff]).unwrap();
-        assert!(file.text().unwrap_err().to_string().contains("vmstat"));
+        assert!(file.text().unwrap_err().to_string().contains("meminfo"));
         assert!(RepeatedFile::open(&dir.path().join("none"), 64).is_err());
     }
 }

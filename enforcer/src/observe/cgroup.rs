@@ -4,9 +4,9 @@
 //! enabled for a given cgroup: what is in force is then what the nearest cgroup above it has. Memory is
 //! never taken from above, where it would be everybody's.
 //!
-//! Cost: eight small files per cgroup.
+//! Cost: eight small files per cgroup, of a directory that is looked up once.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, rc::Rc};
 
 use enforcer_core::{
     degraded::DegradedTally,
@@ -24,8 +24,9 @@ use enforcer_core::{
 
 use crate::host::{
     cgroup::{CgroupLayout, ControllerRoot},
+    cgroup_dir::CgroupDir,
     cgroup_tree::vanished,
-    is_dir, read_text,
+    is_dir,
 };
 
 const EFFECT: &str = "values of the cgroup are missing";
@@ -86,19 +87,19 @@ impl<'a> CgroupReader<'a> {
         below: bool,
         degraded: &mut DegradedTally,
     ) -> Option<CgroupSample> {
-        let mut files = Files { root: &self.layout.cpuset, path, degraded };
+        let mut files = Files::of(&self.layout.cpuset, path, degraded);
         let names = files.root.files();
         let mut sample = CgroupSample {
             cpus: files.value(names.cpus, scalar::list),
             mems: files.value(names.mems, scalar::list),
             ..CgroupSample::default()
         };
-        let effective = self.effective(path, degraded);
+        let effective = self.effective(&mut files);
         sample.cpus_effective = effective.cpus;
         sample.mems_effective = effective.mems;
         // The root's memory is the machine's.
-        if !path.is_root() {
-            self.memory(path, below, &mut sample, degraded);
+        if let Some(memory) = self.layout.memory.as_ref().filter(|_| !path.is_root()) {
+            self.memory(&mut files.beside(memory), below, &mut sample);
         }
         (sample.cpus.is_some() || sample.memory_current_bytes.is_some() || self.exists(path))
             .then_some(sample)
@@ -110,8 +111,7 @@ impl<'a> CgroupReader<'a> {
         path: &CgroupPath,
         degraded: &mut DegradedTally,
     ) -> Option<CgroupSample> {
-        let Effective { cpus, mems } =
-            Effective::of(&mut Files { root: &self.layout.cpuset, path, degraded });
+        let Effective { cpus, mems } = Effective::of(&mut Files::of(&self.layout.cpuset, path, degraded));
         (cpus.is_some() || mems.is_some()).then(|| CgroupSample {
             cpus_effective: cpus,
             mems_effective: mems,
@@ -127,7 +127,7 @@ impl<'a> CgroupReader<'a> {
         degraded: &mut DegradedTally,
     ) {
         if self.layout.cpuset.v2 {
-            let mut files = Files { root: &self.layout.cpuset, path, degraded };
+            let mut files = Files::of(&self.layout.cpuset, path, degraded);
             cgroup.partition = files.value("cpuset.cpus.partition", str::parse);
             cgroup.cpus_exclusive = files.value("cpuset.cpus.exclusive", scalar::list);
         }
@@ -137,15 +137,8 @@ impl<'a> CgroupReader<'a> {
         }
     }
 
-    fn memory(
-        &mut self,
-        path: &CgroupPath,
-        below: bool,
-        sample: &mut CgroupSample,
-        degraded: &mut DegradedTally,
-    ) {
-        let Some(root) = &self.layout.memory else { return };
-        let mut files = Files { root, path, degraded };
+    fn memory(&mut self, files: &mut Files<'_>, below: bool, sample: &mut CgroupSample) {
+        let root = files.root;
         let names = root.files();
         let page_bytes = self.page_bytes;
         sample.memory_current_bytes = files.value(names.memory_current, scalar::unsigned);
@@ -166,17 +159,21 @@ impl<'a> CgroupReader<'a> {
         sample.memory_pressure = names.memory_pressure.and_then(|file| files.value(file, parse_pressure));
     }
 
-    /// What is in force in the cgroup: its own files, else those of the nearest cgroup above.
-    fn effective(&mut self, path: &CgroupPath, degraded: &mut DegradedTally) -> Effective {
+    /// What is in force in the cgroup of these files: they tell, or those of the nearest cgroup above.
+    fn effective(&mut self, files: &mut Files<'_>) -> Effective {
         let mut passed = Vec::new();
-        let mut at = Some(path.clone());
+        let mut at = Some(files.path.clone());
         let mut found = Effective::default();
         while let Some(here) = at {
             if let Some(known) = self.effective.get(&here) {
                 found = known.clone();
                 break;
             }
-            found = Effective::of(&mut Files { root: &self.layout.cpuset, path: &here, degraded });
+            found = if here == *files.path {
+                Effective::of(files)
+            } else {
+                Effective::of(&mut Files::of(&self.layout.cpuset, &here, files.degraded))
+            };
             at = here.parent();
             passed.push(here);
             if found.cpus.is_some() || found.mems.is_some() {
@@ -201,14 +198,26 @@ impl<'a> CgroupReader<'a> {
 struct Files<'a> {
     root: &'a ControllerRoot,
     path: &'a CgroupPath,
+    dir: Rc<CgroupDir>,
     degraded: &'a mut DegradedTally,
 }
 
-impl Files<'_> {
+impl<'a> Files<'a> {
+    fn of(root: &'a ControllerRoot, path: &'a CgroupPath, degraded: &'a mut DegradedTally) -> Self {
+        Self { root, path, dir: Rc::new(CgroupDir::open(root.dir(path))), degraded }
+    }
+
+    /// Those of the same cgroup in another hierarchy, which may be the same.
+    fn beside<'b>(&'b mut self, root: &'b ControllerRoot) -> Files<'b> {
+        if root.path != self.root.path {
+            return Files::of(root, self.path, self.degraded);
+        }
+        Files { root, path: self.path, dir: Rc::clone(&self.dir), degraded: self.degraded }
+    }
+
     /// A file's value; `None` where there is no such file, or it cannot be understood.
     fn value<T>(&mut self, file: &str, parse: impl FnOnce(&str) -> Result<T, ParseError>) -> Option<T> {
-        let path = self.root.dir(self.path).join(file);
-        let text = match read_text(&path) {
+        let text = match self.dir.read(file) {
             Ok(text) => text,
             Err(error) => {
                 // PSI files of a kernel that was booted with psi=0 give EOPNOTSUPP.
@@ -222,6 +231,7 @@ impl Files<'_> {
         match parse(&text) {
             Ok(value) => Some(value),
             Err(error) => {
+                let path = self.dir.path().join(file);
                 let reason = format_args!("{}: {error}", path.display());
                 self.degraded.add("cgroup", self.path, reason, EFFECT);
                 None

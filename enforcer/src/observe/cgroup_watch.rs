@@ -84,6 +84,11 @@ impl CgroupWatch {
         self.inotify.as_ref().map(OwnedFd::as_fd)
     }
 
+    /// Is there somebody of whom it is not told?
+    pub fn must_be_asked(&self) -> bool {
+        !self.empty.is_empty()
+    }
+
     /// Other cgroups may be of interest from now on.
     pub fn begin_anew(&mut self) {
         *self = Self::new(self.root.clone());

@@ -15,7 +15,7 @@ use std::{
     collections::BTreeMap,
     io,
     mem::MaybeUninit,
-    os::fd::OwnedFd,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -83,6 +83,16 @@ impl CpusetWatch {
                 [files.cpus, files.mems].map(|file| Watch::begin(inotify.as_ref(), dir.join(file))).into()
             });
         }
+    }
+
+    /// Readable when there is something that [`Self::written`] has not taken.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inotify.as_ref().ok().map(OwnedFd::as_fd)
+    }
+
+    /// Is there a file of which it is not told?
+    pub fn must_be_asked(&self) -> bool {
+        self.kept.values().flatten().any(|watch| matches!(watch, Watch::Read { .. }))
     }
 
     /// Has anybody written one of them since this was last asked?
@@ -207,6 +217,7 @@ mod tests {
             rig.watch.follow(&kept(&[("/a", 1)]));
             assert!(rig.written(), "it is new; inotify: {inotify}");
             assert!(!rig.written(), "inotify: {inotify}");
+            assert_eq!((rig.watch.descriptor().is_some(), rig.watch.must_be_asked()), (inotify, !inotify));
             for (file, text) in [("cpuset.cpus", "1\n"), ("cpuset.mems", "1\n")] {
                 rig.write("a", file, text);
                 assert!(rig.written(), "{file}, inotify: {inotify}");

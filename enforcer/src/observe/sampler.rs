@@ -152,12 +152,13 @@ impl Sampler {
         self.partitions = cgroups;
     }
 
-    /// Makes room for events of the kernel side between two samples.
-    pub fn drain(&mut self) {
+    /// Makes room for events of the kernel side between two samples. Returns whether there were any.
+    pub fn drain(&mut self) -> bool {
         #[cfg(feature = "bpf")]
-        if let Some(kernel) = &mut self.kernel {
-            kernel.drain();
-        }
+        let drained = self.kernel.as_mut().is_some_and(KernelSide::drain);
+        #[cfg(not(feature = "bpf"))]
+        let drained = false;
+        drained
     }
 
     /// Readable when the kernel side told something that should not wait for the next sample.

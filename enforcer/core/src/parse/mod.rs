@@ -9,7 +9,6 @@ pub mod lru_gen;
 pub mod mask;
 pub mod meminfo;
 pub mod mountinfo;
-pub mod node_pages;
 pub mod numa_maps;
 pub mod numa_stat;
 pub mod pressure;
@@ -20,6 +19,7 @@ pub mod smaps;
 pub mod task_sched;
 pub mod task_stat;
 pub mod task_status;
+pub mod zoneinfo;
 
 use thiserror::Error;
 

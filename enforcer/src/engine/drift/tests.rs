@@ -15,7 +15,7 @@ use enforcer_core::{
 
 use crate::{
     enforce::{cpuset, fixture::Fixture, journal::DriftRecord},
-    engine::{Engine, Source, SourceError},
+    engine::{Engine, Look, Source, SourceError},
     host::{cgroup::CgroupLayout, read_text},
     observe::{CgroupWatch, CpusetWatch, KeptCgroups},
     report::tick::TickReport,
@@ -64,6 +64,10 @@ impl Source for Files {
 
     fn appeared(&mut self, may: &dyn Fn(&CgroupPath) -> bool) -> bool {
         self.cgroups.appeared(may)
+    }
+
+    fn must_be_asked(&self) -> bool {
+        self.watch.must_be_asked() || self.cgroups.must_be_asked()
     }
 
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {
@@ -146,12 +150,12 @@ fn what_somebody_else_writes_is_put_back_three_times_and_the_fourth_is_reported(
     let report = rig.tick(SECOND);
     let ours = rig.cpus();
     assert_eq!(ours, "0-1", "{:?} {:?}", report.decision, report.outcomes);
-    assert!(rig.engine.look(), "who is new is looked at once more");
+    assert!(rig.engine.look().wants_turn, "who is new is looked at once more");
     let report = rig.tick(2 * SECOND);
-    assert!(report.outcomes.is_empty() && !rig.engine.look(), "{:?}", report.outcomes);
+    assert!(report.outcomes.is_empty() && !rig.engine.look().wants_turn, "{:?}", report.outcomes);
     for time in 1..=3 {
         rig.somebody_writes("0-7");
-        assert!(rig.engine.look(), "time {time}: the next tick does not wait");
+        assert!(rig.engine.look().wants_turn, "time {time}: the next tick does not wait");
         let report = rig.tick((2 + time) * SECOND);
         assert_eq!(rig.cpus(), ours, "time {time}: the cool-down is ten minutes");
         assert_eq!(report.totals.drift.repaired, time);
@@ -168,7 +172,7 @@ fn what_somebody_else_writes_is_put_back_three_times_and_the_fourth_is_reported(
     assert!(degraded[0].reason.contains("3 times within an hour"), "{degraded:?}");
     assert!(degraded[0].reason.contains("left alone for 60 min"), "{degraded:?}");
     rig.somebody_writes("0-6");
-    assert!(!rig.engine.look(), "who is left alone wakes nobody");
+    assert!(!rig.engine.look().wants_turn, "who is left alone wakes nobody");
     assert_eq!(rig.tick(2 * MINUTE).totals.drift.left_alone, 1);
 
     // Read again, as with SIGHUP.
@@ -229,7 +233,7 @@ fn who_only_observes_watches_nobody() {
     let mut rig = Rig::new(Mode::Observe);
     rig.tick(SECOND);
     rig.somebody_writes("0-7");
-    assert!(!rig.engine.look());
+    assert!(!rig.engine.look().wants_turn);
     assert_eq!(rig.tick(2 * SECOND).totals.drift.repaired, 0);
     assert_eq!(rig.cpus(), "0-7");
 }
@@ -248,12 +252,30 @@ fn a_declared_cgroup_that_appears_between_two_turns_does_not_wait_for_the_next()
             let dir = rig.host.layout.cpuset.path.join(cgroup);
             fs::create_dir(&dir).unwrap();
             fs::write(dir.join("cgroup.procs"), "").unwrap();
-            assert!(!rig.engine.look(), "{cgroup}: nobody is in it");
+            assert!(!rig.engine.look().wants_turn, "{cgroup}: nobody is in it");
             fs::write(dir.join("cgroup.procs"), "7\n").unwrap();
-            assert_eq!(rig.engine.look(), declared && soon, "{cgroup}");
-            assert!(!rig.engine.look(), "{cgroup}: once");
+            assert_eq!(rig.engine.look().wants_turn, declared && soon, "{cgroup}");
+            assert!(!rig.engine.look().wants_turn, "{cgroup}: once");
         }
     }
+}
+
+#[test]
+fn a_look_is_quiet_where_all_that_could_come_tells_of_itself() {
+    let mut rig = Rig::new(Mode::Enforce);
+    let policy = "mode = \"enforce\"\n[[workload]]\nname = \"late\"\ncgroup = \"/late*\"\ncpus = 2\n";
+    rig.engine.set_policy(toml::from_str(policy).unwrap());
+    rig.tick(SECOND);
+    rig.engine.look();
+    assert_eq!(rig.engine.look(), Look { wants_turn: false, is_quiet: true });
+    // A fixture has no cgroup.events, as v1 has none: nothing tells when somebody comes.
+    let dir = rig.host.layout.cpuset.path.join("late");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("cgroup.procs"), "").unwrap();
+    assert_eq!(rig.engine.look(), Look { wants_turn: false, is_quiet: false });
+    fs::write(dir.join("cgroup.procs"), "7\n").unwrap();
+    assert_eq!(rig.engine.look(), Look { wants_turn: true, is_quiet: false });
+    assert_eq!(rig.engine.look(), Look { wants_turn: false, is_quiet: true });
 }
 
 #[test]

@@ -70,7 +70,9 @@ impl Quiet {
             put(&format!("{cgroup}/cgroup.threads"), &format!("{pid}\n"));
             let zeros = "0 ".repeat(23);
             let stat = format!("{pid} (worker) S 1 1 1 0 -1 4194304 0 0 0 0 1 2 {zeros}{index} 0\n");
-            put(&format!("proc/{pid}/task/{pid}/stat"), &stat);
+            for at in ["", "task/PID/"] {
+                put(&format!("proc/{pid}/{}stat", at.replace("PID", &pid.to_string())), &stat);
+            }
             put(&format!("proc/{pid}/task/{pid}/status"), &format!("Cpus_allowed_list:\t{index}\n"));
             writeln!(policy, "[[workload]]\nname = \"{index}\"\ncgroup = \"/{index}\"\ncpus = 1").unwrap();
         }

@@ -63,8 +63,8 @@ impl EventRing {
     }
 
     /// Takes out what is there. `slots` are those of the time: whose each is is asked for once there is something, because on an
-    /// idle host there never is.
-    pub(super) fn drain(&mut self, slots: &Slots, columns: &NodeColumns) {
+    /// idle host there never is. Returns whether there was.
+    pub(super) fn drain(&mut self, slots: &Slots, columns: &NodeColumns) -> bool {
         let mut known_owners = None;
         for _ in 0..self.most {
             let Some(record) = self.ring.next() else { break };
@@ -76,6 +76,7 @@ impl EventRing {
                 self.kept.add(event.and_then(|event| known(&event, owners, columns)));
             }
         }
+        known_owners.is_some()
     }
 
     /// What was taken out since this was called last.

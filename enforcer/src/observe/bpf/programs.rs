@@ -299,10 +299,8 @@ impl Programs {
 
     /// Makes room in the ring of events. Nobody is told when there are some, so this wants to be called a
     /// few times in a second.
-    pub fn drain(&mut self) {
-        if let Some(events) = &mut self.events {
-            events.drain(&self.slots, &self.columns);
-        }
+    pub fn drain(&mut self) -> bool {
+        self.events.as_mut().is_some_and(|events| events.drain(&self.slots, &self.columns))
     }
 
     /// The events since the last time; `None` where none can come.

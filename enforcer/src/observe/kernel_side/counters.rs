@@ -122,10 +122,11 @@ impl Counters {
         (self.programs, self.missing) = (programs, missing);
     }
 
-    /// Takes what the programs told since the last time, so that there is room for more.
-    pub(super) fn drain(&mut self) {
-        self.programs.drain();
+    /// Takes what the programs told since the last time, so that there is room for more. Returns whether there was anything
+    /// that wakes nobody.
+    pub(super) fn drain(&mut self) -> bool {
         self.take_urgent();
+        self.programs.drain()
     }
 
     /// Readable when there is pressure that was not taken yet; `None` where nothing tells of any, or somebody else is

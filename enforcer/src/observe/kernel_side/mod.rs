@@ -123,11 +123,10 @@ impl KernelSide {
         }
     }
 
-    /// Takes what the programs told since the last time, so that there is room for more.
-    pub(super) fn drain(&mut self) {
-        if let Some(counters) = &mut self.counters {
-            counters.drain();
-        }
+    /// Takes what the programs told since the last time, so that there is room for more. Returns whether there was anything
+    /// that wakes nobody.
+    pub(super) fn drain(&mut self) -> bool {
+        self.counters.as_mut().is_some_and(Counters::drain)
     }
 
     /// Readable when something was told that should not wait.

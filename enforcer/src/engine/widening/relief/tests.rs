@@ -30,8 +30,8 @@ impl Host {
         let zone = |node: usize| format!("Node {node}, zone Normal\n  low 0\n  managed {NODE}\n");
         put(dir.path(), "proc/zoneinfo", &(zone(0) + &zone(1)));
         for (node, free) in free.iter().enumerate() {
-            let path = format!("sys/devices/system/node/node{node}/vmstat");
-            put(dir.path(), &path, &format!("nr_free_pages {free}\n"));
+            let path = format!("sys/devices/system/node/node{node}/meminfo");
+            put(dir.path(), &path, &format!("Node {node} MemFree: {} kB\n", free * 4));
         }
         let host = HostRoot::captured(dir.path());
         let widening =
@@ -170,8 +170,8 @@ fn what_moving_does_not_free_is_asked_of_cold_pages_and_no_longer_once_there_is_
     assert_eq!(missing(&host), BTreeMap::new(), "it may be widened in a moment");
     host.relief.look();
     assert_eq!(missing(&host), BTreeMap::from([(NodeId(0), MISSING as u64 * 4096)]));
-    let path = "sys/devices/system/node/node0/vmstat";
-    put(host.dir.path(), path, "nr_free_pages 90000\n");
+    let path = "sys/devices/system/node/node0/meminfo";
+    put(host.dir.path(), path, "Node 0 MemFree: 360000 kB\n");
     host.relief.look();
     assert_eq!((host.moved(), missing(&host)), (0, BTreeMap::new()));
 }
