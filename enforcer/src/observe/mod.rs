@@ -33,6 +33,6 @@ pub use cpuset_watch::{CpusetWatch, KeptCgroups};
 pub use limits::MemoryLimits;
 pub use pressure_tap::PressureTap;
 pub use rest::Rest;
-pub use rooms::Rooms;
+pub use rooms::{Rooms, free_on_all_nodes};
 pub use sampler::{Sampler, SamplerOptions};
 pub use tenants::Tenants;

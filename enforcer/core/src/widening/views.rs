@@ -7,7 +7,8 @@
 //!
 //! Terminology. A *view* is a set of nodes, what it has, and the marks that apply. The *rest* is the time to the next look. A node
 //! is assumed not to be filled in less than [`FILLED`], however large it is: its bandwidth grows with it. Where that is wrong the kernel
-//! still tells ([`super::Sign`]), and where the kernel tells nothing, half of that is assumed.
+//! still tells ([`super::Sign`]), and where the kernel tells nothing, half of that is assumed. What is free on all nodes together is
+//! told for a tenth of what it takes to ask each of them: as long as that shrinks by next to nothing, nobody fills one.
 //!
 //! Cost: one comparison of sets for each workload and view; no allocation in a look.
 
@@ -25,6 +26,8 @@ const FILLED: Duration = Duration::from_secs(1);
 const FILLED_UNTOLD: Duration = Duration::from_millis(500);
 /// Shortest rest: what is nearer is armed, and looked at without one.
 const SHORTEST: Duration = Duration::from_millis(100);
+/// Part of what may go until somebody is armed that may have gone while nobody looks at the nodes one by one.
+const PARTS_OF_SPARE: u64 = 8;
 /// Time before the end at which a look is due at the latest, as parts of it: by then it may have become twice as fast.
 const PARTS_OF_TIME_LEFT: u64 = 4;
 
@@ -87,6 +90,19 @@ impl Views {
     pub(super) fn rest(&self, told: bool) -> Duration {
         let filled = if told { FILLED } else { FILLED_UNTOLD };
         self.views.iter().map(|view| view.rest(filled)).min().unwrap_or(filled).max(SHORTEST)
+    }
+
+    /// May so much be gone from any of these, which are those of so many guards, without anybody being near?
+    pub(super) fn can_spare(&self, guards: usize, gone: u64) -> bool {
+        let spares = |view: &View| gone <= view.marks.spare(view.sight.room) / PARTS_OF_SPARE;
+        self.of.len() == guards && self.views.iter().all(spares)
+    }
+
+    /// [`Self::rest`] of which so much is gone at most.
+    pub(super) fn shorter_rest(&self, told: bool) -> Duration {
+        let rest = self.rest(told);
+        let part = rest / u32::try_from(PARTS_OF_SPARE).unwrap_or(u32::MAX);
+        rest.saturating_sub(part).max(SHORTEST)
     }
 }
 
@@ -180,6 +196,22 @@ mod tests {
         assert_eq!(Views::default().rest(true), FILLED, "nobody is guarded");
     }
 
+    #[test]
+    fn an_eighth_of_what_may_go_can_be_spared() {
+        let views = views(&[guard("0", 0), guard("1", 0)], |mems| {
+            let room = if mems.contains(crate::id::NodeId(0)) { CAPACITY } else { 24 * GIB };
+            Sight { headroom: room, room, capacity: CAPACITY, rate: 0 }
+        });
+        // Armed with 8 GiB left, 16 GiB may go of the second.
+        for (gone, expected) in [(0, true), (2 * GIB, true), (2 * GIB + 1, false), (u64::MAX, false)] {
+            assert_eq!(views.can_spare(2, gone), expected, "{gone}");
+        }
+        assert!(!views.can_spare(3, 0), "of one of them nothing is known");
+        assert_eq!(views.rest(true).as_millis(), 160);
+        assert_eq!(views.shorter_rest(true).as_millis(), 140);
+        assert!(!one(7 * GIB, 0).can_spare(1, 1), "somebody is near already");
+    }
+
     proptest! {
         /// Whoever fills a node in no less than is assumed is seen before it would be looked at closely.
         #[test]
@@ -187,6 +219,18 @@ mod tests {
             let views = one(room, 0);
             let rest = views.rest(true);
             let gone = u128::from(rate) * rest.as_nanos() / FILLED.as_nanos();
+            let (_, marks) = views.get(0).unwrap();
+            let spare = u128::from(marks.spare(room));
+            prop_assert!(gone <= spare || rest == SHORTEST, "{gone} of {spare} in {rest:?}");
+        }
+
+        /// The same after a look that was left out.
+        #[test]
+        fn nor_does_who_was_passed_over(room in 0..=CAPACITY, rate in 0..=CAPACITY, gone in 0..=CAPACITY / 8) {
+            let views = one(room, 0);
+            prop_assume!(views.can_spare(1, gone));
+            let rest = views.shorter_rest(true);
+            let gone = u128::from(gone) + u128::from(rate) * rest.as_nanos() / FILLED.as_nanos();
             let (_, marks) = views.get(0).unwrap();
             let spare = u128::from(marks.spare(room));
             prop_assert!(gone <= spare || rest == SHORTEST, "{gone} of {spare} in {rest:?}");

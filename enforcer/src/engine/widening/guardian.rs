@@ -1,7 +1,8 @@
 //! The thread that widens: looks at the nodes, asks the core what is due, and has it written.
 //!
 //! Every 5 ms while somebody is near the end, and each 100 ms to 1 s while all is calm, by what is free
-//! ([`Watch::rest`]); the ring of memory pressure wakes it at once. A look allocates nothing. A write is on a thread of its own, with files that were opened when the workload was handed in, and
+//! ([`Watch::rest`]); the ring of memory pressure wakes it at once. Of these calm looks those are left out before which next to
+//! nothing went of what is free on the host ([`Watch::pass`]). A look allocates nothing. A write is on a thread of its own, with files that were opened when the workload was handed in, and
 //! its original in the journal since then: between the sign and the write there is neither a file to open nor a disk to wait for.
 //!
 //! Who would be through before a write returns is slowed down until then, where that is wanted ([`super::brake`]).
@@ -38,7 +39,7 @@ use crate::{
     },
     engine::Gate,
     kernel::clock,
-    observe::PressureTap,
+    observe::{PressureTap, free_on_all_nodes},
 };
 
 /// Time between two looks while somebody is near the end.
@@ -66,6 +67,8 @@ pub(super) struct Guardian {
     signed_ns: Option<u64>,
     /// It was said already that the nodes cannot be read.
     blind: bool,
+    /// Bytes that were free on all nodes together at the latest look.
+    free: u64,
 }
 
 /// A write that has returned.
@@ -99,6 +102,7 @@ impl Guardian {
             writes: Latencies::default(),
             signed_ns: None,
             blind: false,
+            free: 0,
         }
     }
 
@@ -111,20 +115,22 @@ impl Guardian {
                 _ if self.watch.is_armed() => ARMED,
                 _ => self.watch.rest(ring.is_some()),
             };
+            let mut by_itself = false;
             match PressureTap::wait(&self.widening.bell, ring.as_ref(), longest) {
                 Ok((true, _)) => {
                     ring = self.senses.tap.descriptor();
                     self.take_results();
                     self.follow();
                 }
-                Ok((false, _)) => {}
+                Ok((false, told)) => by_itself = !told,
                 Err(error) => {
                     tracing::error!("waiting for memory pressure: {error}");
                     std::thread::sleep(ARMED);
                 }
             }
             self.take_events();
-            if !self.watch.guards().is_empty() {
+            let passes = by_itself && ring.is_some() && self.passes();
+            if !self.watch.guards().is_empty() && !passes {
                 self.look();
             }
             self.brake();
@@ -178,6 +184,12 @@ impl Guardian {
         }
     }
 
+    /// May the look that is due be left out?
+    fn passes(&mut self) -> bool {
+        let gone = self.free.saturating_sub(free_on_all_nodes());
+        self.signed_ns.is_none() && !self.blind && self.watch.pass(gone)
+    }
+
     /// Takes what the kernel told.
     fn take_events(&mut self) {
         let Self { senses, watch, signed_ns, widening, .. } = self;
@@ -195,6 +207,8 @@ impl Guardian {
 
     fn look(&mut self) {
         let now_ns = clock::now_ns();
+        // Before the nodes are read: what goes meanwhile is gone.
+        self.free = free_on_all_nodes();
         let Self { senses: Senses { rooms, limits, .. }, watch, .. } = self;
         let rooms = match rooms.look(Instant::now()) {
             Ok(rooms) => rooms,

@@ -67,6 +67,40 @@ fn looked_with(watch: &mut Watch, at_ms: u64, gib: [u64; 4], limit: Option<u64>)
 }
 
 #[test]
+fn a_calm_look_is_left_out_three_times_while_next_to_nothing_goes() {
+    let passes = |watch: &mut Watch, gone: u64| (0..6).map(|_| watch.pass(gone)).collect::<Vec<_>>();
+    let mut calm = watch(vec![guarded("a", "0", "0-1")]);
+    assert!(!calm.pass(0), "nobody has looked yet");
+    // Armed with 8 GiB left: 72 may go, and 9 of these unseen.
+    looked(&mut calm, 0, [80, 80, 80, 80]);
+    assert_eq!(passes(&mut calm, 9 * GIB), [true, true, true, false, true, true]);
+    looked(&mut calm, 100, [80, 80, 80, 80]);
+    assert_eq!(passes(&mut calm, 9 * GIB + 1), [false; 6]);
+    calm.note_sign(Sign::KswapdWoken, NodeId(0), 7);
+    assert!(!calm.pass(0), "the kernel told");
+    looked(&mut calm, 200, [80, 80, 80, 80]);
+    assert!(!calm.pass(0), "what it told is looked into");
+    looked(&mut calm, 300, [80, 80, 80, 80]);
+    assert!(calm.pass(0));
+    calm.follow(&WideningSettings::default(), vec![guarded("a", "0", "0-1"), guarded("b", "1", "0-1")]);
+    assert!(!calm.pass(0), "somebody is new");
+    let mut armed = watch(vec![guarded("a", "0", "0-1")]);
+    looked(&mut armed, 0, [7, 80, 80, 80]);
+    assert!(!armed.pass(0), "somebody is near");
+}
+
+#[test]
+fn after_a_look_that_was_left_out_the_next_one_waits_for_less() {
+    let mut calm = watch(vec![guarded("a", "0", "0-1")]);
+    looked(&mut calm, 0, [88, 80, 80, 80]);
+    assert_eq!(calm.rest(true).as_millis(), 800);
+    assert!(calm.pass(GIB));
+    assert_eq!(calm.rest(true).as_millis(), 700);
+    looked(&mut calm, 100, [88, 80, 80, 80]);
+    assert_eq!(calm.rest(true).as_millis(), 800);
+}
+
+#[test]
 fn a_full_node_gets_another_beside_it_once() {
     let mut watch = watch(vec![guarded("/a", "0", "0-3")]);
     assert!(looked(&mut watch, 0, [50, 90, 90, 90]).is_empty() && !watch.is_armed());
