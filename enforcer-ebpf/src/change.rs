@@ -4,7 +4,7 @@
 //! is told finds it done. What the daemon writes itself is left out.
 
 use aya_ebpf::{
-    bindings::{BPF_RB_CONS_POS, BPF_RB_NO_WAKEUP, BPF_RB_PROD_POS},
+    bindings::{BPF_RB_CONS_POS, BPF_RB_PROD_POS},
     helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_ktime_get_ns, bpf_probe_read_kernel},
     programs::FExitContext,
 };
@@ -18,6 +18,7 @@ use enforcer_common::{
 use crate::{
     cgroup,
     checked::load,
+    event,
     managed, maps,
     settings::{KN_ID, KN_NAME, KN_PARENT, OPEN_FILE_KN},
     tally,
@@ -109,7 +110,7 @@ fn tell(event: Event, like: u32, scope: u32, nodes: u64) {
     let comm = bpf_get_current_comm().unwrap_or_default();
     if let Some(mut entry) = maps::EVENTS.reserve::<Change>(0) {
         entry.write(Change { event: Event { time_ns, tid, ..event }, nodes, tgid: process, scope, comm });
-        entry.submit(u64::from(BPF_RB_NO_WAKEUP));
+        entry.submit(event::wake_up());
         // It begins there or later, and positions begin with 0.
         told.set(end + 1);
     } else {

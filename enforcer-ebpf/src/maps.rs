@@ -60,7 +60,7 @@ pub static SINCE: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 #[map]
 pub static SENT: PerCpuArray<Sent> = PerCpuArray::with_max_entries(limit::SLOTS, 0);
 
-/// What happens one by one; drained by a timer, so nobody is woken for it.
+/// What happens one by one; drained by a timer, so nobody is woken for it until half of it is full.
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(limit::EVENT_BYTES, 0);
 

@@ -11,6 +11,7 @@ pub mod kernel;
 pub mod log_level;
 pub mod observe;
 mod owned_file;
+pub mod pace;
 pub mod privileges;
 pub mod record;
 pub mod report;

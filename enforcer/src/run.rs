@@ -63,28 +63,16 @@ use crate::{
     kernel::{clock, heap, linux::Linux},
     log_level::LogLevel,
     observe::{MemoryLimits, Rest, Rooms, SamplerOptions, Tenants},
+    pace::{LOOK, Pace, QUIET_LOOK},
     privileges::{self, Duties},
     record::{self, Recorder},
     report::{status::Paused, style::Style, table, tick::TickReport, units},
     serve::{Control, Endpoints, socket::ControlSocket},
     signals::{GRACE, Order, Signals},
     supervisor::Supervisor,
-    wait::{Due, Heard, Waiting, Wake},
+    wait::{Heard, Waiting, Wake},
     wall_clock,
 };
-
-/// Time between two looks at what the eBPF programs tell one by one: they wake nobody, and what nobody takes
-/// out is lost when there is no more room. Memory that gets short does wake.
-const LOOK: Duration = Duration::from_millis(250);
-
-/// The same after a look at which there was nothing, while nobody is waited for of whom nothing tells.
-const QUIET_LOOK: Duration = Duration::from_secs(1);
-
-/// Least time between the beginnings of two turns that somebody wants before they are due, however often others write to cpusets that are ours to keep.
-const APART: Duration = Duration::from_millis(500);
-
-/// Least time between two looks, however much there is to look at.
-const LOOKS_APART: Duration = Duration::from_millis(20);
 
 /// Calls of a runtime that wait to be decided: it asks for one at a time, and tells the rest.
 const CALLS: usize = 256;
@@ -362,25 +350,19 @@ impl Daemon {
         let waiting = Waiting::new().map_err(failed("waiting"))?;
         let mut wakes = true;
         let mut first = true;
-        let mut begun = Instant::now();
-        let mut due = Due { turn: begun, look: begun + LOOK };
-        // Somebody wants the turn that is due, whether or not anything runs.
-        let mut asked = true;
-        // The latest turn that somebody wanted, and the latest look.
-        let (mut beside, mut looked) = (None::<Instant>, begun);
-        // There is something to look at, and the look is due.
-        let mut told = false;
-        // What a turn writes itself is told as well, and is no news: the first look after it comes by itself.
-        let mut looked_since = false;
+        let mut pace = Pace::begin(Instant::now());
+        let starts = self.engine.placed().starts();
         // What the first turn sees is no news, and what comes meanwhile is.
         self.engine.look();
         loop {
             let heard = Heard {
                 urgent: self.engine.urgent().filter(|_| wakes),
-                came: self.engine.came().filter(|_| wakes && !told),
-                written: self.engine.written().filter(|_| wakes && !told && looked_since),
+                filling: self.engine.filling().filter(|_| wakes && pace.hears_events()),
+                came: self.engine.came().filter(|_| wakes && pace.hears()),
+                written: self.engine.written().filter(|_| wakes && pace.hears_writes()),
+                started: pace.hears().then_some(&*starts),
             };
-            let wake = waiting.next(orders, due, heard).unwrap_or_else(|error| {
+            let wake = waiting.next(orders, pace.due(), heard).unwrap_or_else(|error| {
                 wakes = false;
                 self.engine.add_degraded(deaf(&error));
                 Wake::Look
@@ -393,41 +375,28 @@ impl Daemon {
                     // As before the first turn.
                     self.engine.look();
                     self.supervisor.ready(&declared(self.engine.policy()));
-                    due.turn = Instant::now();
-                    asked = true;
+                    pace.want(Instant::now());
                 }
                 Wake::Urgent => self.engine.take_urgent(),
-                Wake::Told => {
-                    told = true;
-                    due.look = due.look.min(looked + LOOKS_APART);
-                }
+                Wake::Told => pace.told(),
                 Wake::Look => {
-                    looked = Instant::now();
-                    (told, looked_since) = (false, true);
+                    let begun = Instant::now();
                     let seen = self.engine.look();
-                    if seen.wants_turn {
-                        due.turn = due.turn.min(beside.map_or(looked, |beside| looked.max(beside + APART)));
-                        asked = true;
-                    }
-                    due.look = Instant::now() + if seen.is_quiet && wakes { QUIET_LOOK } else { LOOK };
-                }
-                Wake::Turn if !asked && self.may_rest(begun.elapsed()) => {
-                    due.turn = Instant::now() + self.engine.policy().interval.get();
+                    pace.looked(begun, Instant::now(), seen, wakes);
                 }
                 Wake::Turn => {
-                    begun = Instant::now();
-                    beside = if asked { Some(begun) } else { beside };
-                    self.tick(first, options.style, out)?;
-                    first = false;
-                    if options.once {
-                        return Ok(());
+                    let begun = Instant::now();
+                    let interval = self.engine.policy().interval.get();
+                    if pace.unwanted(begun).is_some_and(|since| self.may_rest(since)) {
+                        pace.left_out(begun, interval);
+                    } else {
+                        self.tick(first, options.style, out)?;
+                        first = false;
+                        if options.once {
+                            return Ok(());
+                        }
+                        pace.turned(begun, Instant::now(), interval);
                     }
-                    // What there was to look at is told again.
-                    (asked, told, looked_since) = (false, false, false);
-                    due = Due {
-                        turn: begun + self.engine.policy().interval.get(),
-                        look: Instant::now() + LOOK,
-                    };
                 }
             }
             self.supervisor.alive(Instant::now(), QUIET_LOOK);

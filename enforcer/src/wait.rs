@@ -13,7 +13,10 @@ use std::{
 use tokio::{
     io::{Interest, unix::AsyncFd},
     runtime::{Builder, Runtime},
-    sync::mpsc::{UnboundedReceiver, error::TryRecvError},
+    sync::{
+        Notify,
+        mpsc::{UnboundedReceiver, error::TryRecvError},
+    },
     time::sleep,
 };
 
@@ -30,23 +33,27 @@ pub enum Wake {
     Look,
     /// The file descriptor of what is urgent is readable.
     Urgent,
-    /// One of those of what is looked at is.
+    /// One of those of what is looked at is, or that was told.
     Told,
 }
 
-/// File descriptors that wake whoever waits when they are readable.
+/// What wakes whoever waits: file descriptors that get readable, and what is told by another thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Heard<'a> {
     /// Of what is urgent.
     pub urgent: Option<BorrowedFd<'a>>,
+    /// Of events for which there is little room left.
+    pub filling: Option<BorrowedFd<'a>>,
     /// Of who comes to a cgroup.
     pub came: Option<BorrowedFd<'a>>,
     /// Of who writes a cpuset.
     pub written: Option<BorrowedFd<'a>>,
+    /// A container has started that is to be recorded.
+    pub started: Option<&'a Notify>,
 }
 
 /// When what is due.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
     /// The next turn.
     pub turn: Instant,
@@ -98,8 +105,10 @@ impl Waiting {
                 order = orders.recv() => Ok(Wake::Order(order.unwrap_or(Order::Stop))),
                 () = sleep(due.wait(now)) => Ok(due.wake(Instant::now()).unwrap_or(Wake::Look)),
                 ready = readable(heard.urgent) => ready.map(|()| Wake::Urgent),
+                ready = readable(heard.filling) => ready.map(|()| Wake::Told),
                 ready = readable(heard.came) => ready.map(|()| Wake::Told),
                 ready = readable(heard.written) => ready.map(|()| Wake::Told),
+                () = told(heard.started) => Ok(Wake::Told),
             }
         })
     }
@@ -115,6 +124,13 @@ async fn readable(fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
     // What makes it readable is taken by the caller.
     let _guard = fd.readable().await?;
     Ok(())
+}
+
+async fn told(by: Option<&Notify>) {
+    match by {
+        Some(by) => by.notified().await,
+        None => pending().await,
+    }
 }
 
 #[cfg(test)]
@@ -155,9 +171,19 @@ mod tests {
         // It was not taken, and the writer is gone: still readable.
         assert_eq!(waiting.next(&mut orders, due(NEVER, NEVER), urgent(&reader)).unwrap(), Wake::Urgent);
         let fd = Some(reader.as_fd());
-        for told in [Heard { came: fd, ..Heard::default() }, Heard { written: fd, ..Heard::default() }] {
+        for told in [
+            Heard { filling: fd, ..Heard::default() },
+            Heard { came: fd, ..Heard::default() },
+            Heard { written: fd, ..Heard::default() },
+        ] {
             assert_eq!(waiting.next(&mut orders, due(NEVER, NEVER), told).unwrap(), Wake::Told);
         }
+        // Told while nobody waited.
+        let starts = Notify::new();
+        starts.notify_one();
+        let started = Heard { started: Some(&starts), ..Heard::default() };
+        assert_eq!(waiting.next(&mut orders, due(NEVER, NEVER), started).unwrap(), Wake::Told);
+        assert_eq!(waiting.next(&mut orders, due(NEVER, SOON), started).unwrap(), Wake::Look, "it was taken");
     }
 
     #[test]

@@ -118,7 +118,7 @@ pub struct Engine {
 pub struct Look {
     /// The next tick should not wait.
     pub wants_turn: bool,
-    /// There was nothing, and whatever comes tells of itself, or may be seen a second later.
+    /// There was nothing, and whatever comes tells of itself, or may be seen some seconds later.
     pub is_quiet: bool,
 }
 
@@ -328,6 +328,11 @@ impl Engine {
     /// Who is never placed by turns is not watched for.
     fn watches(&self) -> bool {
         self.writes() && self.policy.workloads.iter().any(|rule| rule.enforce)
+    }
+
+    /// Readable when there are events, which a look takes; who waits is woken when there is little room left for more.
+    pub fn filling(&self) -> Option<BorrowedFd<'_>> {
+        self.source.filling()
     }
 
     /// Readable when somebody has come to a cgroup, which is looked at.

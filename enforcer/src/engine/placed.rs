@@ -98,6 +98,8 @@ pub(super) struct State {
     tree: Option<CpusetTree>,
     /// One of these has started since this was last asked.
     started: bool,
+    /// Told when one has.
+    starts: Arc<Notify>,
     /// `NAMESPACE/POD/CONTAINER` by container id.
     names: BTreeMap<String, String>,
     /// Who else writes cpusets.
@@ -137,6 +139,11 @@ impl Placed {
     /// Whoever keeps up the link to a runtime is to be told by it once more which containers there are.
     pub fn again(&self) -> Arc<Notify> {
         Arc::clone(&self.lock().again)
+    }
+
+    /// Told when [`has_started`](Self::has_started) should be asked.
+    pub fn starts(&self) -> Arc<Notify> {
+        Arc::clone(&self.lock().starts)
     }
 
     /// Goes on where the daemon before this one stopped, as far as `tree` still shows what it had granted.

@@ -73,6 +73,11 @@ pub trait Source {
     fn drain(&mut self) -> bool {
         false
     }
+    /// Readable when there is something to drain; who waits is woken when there is little room left for more. `None` where
+    /// nothing comes.
+    fn filling(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
     /// Readable when something was told that should not wait for the next sample.
     fn urgent(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -202,6 +207,10 @@ impl Source for LiveSource {
 
     fn drain(&mut self) -> bool {
         self.sampler.as_mut().is_some_and(Sampler::drain)
+    }
+
+    fn filling(&self) -> Option<BorrowedFd<'_>> {
+        self.sampler.as_ref().and_then(Sampler::filling)
     }
 
     fn urgent(&self) -> Option<BorrowedFd<'_>> {

@@ -161,6 +161,15 @@ impl Sampler {
         drained
     }
 
+    /// Readable when there is something to drain; who waits is woken when there is little room left for more.
+    pub fn filling(&self) -> Option<BorrowedFd<'_>> {
+        #[cfg(feature = "bpf")]
+        let filling = self.kernel.as_ref().and_then(KernelSide::filling);
+        #[cfg(not(feature = "bpf"))]
+        let filling = None;
+        filling
+    }
+
     /// Readable when the kernel side told something that should not wait for the next sample.
     pub fn urgent(&self) -> Option<BorrowedFd<'_>> {
         #[cfg(feature = "bpf")]

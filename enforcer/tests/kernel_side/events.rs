@@ -6,6 +6,10 @@ use enforcer::observe::bpf::{
     AttachOptions, EVENT_INTERVAL_NS, Hook, KernelEvent, Programs, Sizes, Told, Watch,
 };
 use enforcer_core::{id::NodeId, sample::TaskEventKind};
+use rustix::{
+    buffer::spare_capacity,
+    event::{Timespec, epoll},
+};
 
 use crate::{OwnCgroup, options, permitted, possible, refused, run_on, thread_id, two_cpus};
 
@@ -96,6 +100,48 @@ fn a_full_ring_holds_what_fits_and_counts_the_rest() {
         assert_eq!(seen.ring_full, seen.misplaced - fits);
         assert_eq!(seen.told.told, seen.told.latest.len() as u64 + seen.told.forgotten);
     }
+}
+
+/// Nobody is woken for a few events. Who waits is when half of the ring is full.
+#[test]
+fn half_a_ring_of_events_wakes_who_waits() {
+    if !permitted() {
+        return;
+    }
+    let Some([first, second]) = two_cpus() else { return };
+    let page = u32::try_from(rustix::param::page_size()).unwrap();
+    let usual = options(|cpu| NodeId(cpu.0));
+    let sizes = Sizes { event_bytes: page, ..usual.sizes };
+    let (mut programs, degraded) = Programs::attach(&AttachOptions { event_interval_ns: 0, sizes, ..usual });
+    if !programs.has(Hook::Placement) {
+        return refused(&format!("{degraded:?}"));
+    }
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run_on(first);
+            let cgroup = OwnCgroup::enter("events-half");
+            let at_first = Some([NodeId(first.0)].into_iter().collect());
+            let watch = Watch { allowed: at_first, ..Watch::alone(cgroup.id()) };
+            assert_eq!(programs.watch(&[(cgroup.id(), watch)].into()).unwrap(), 0);
+            let filling = programs.filling().unwrap();
+            epoll::add(&epoll, filling, epoll::EventData::new_u64(0), epoll::EventFlags::IN).unwrap();
+            let woken = |longest_s| {
+                let longest = Timespec { tv_sec: longest_s, tv_nsec: 0 };
+                epoll::wait(&epoll, spare_capacity(&mut Vec::with_capacity(1)), Some(&longest)).unwrap()
+            };
+            let a_third = u64::from(page) / RECORD / 3;
+            for (longest_s, times) in [(0, 0), (10, 1)] {
+                for _ in 0..a_third {
+                    run_on(second);
+                    run_on(first);
+                }
+                assert_eq!(woken(longest_s), times);
+            }
+            programs.drain();
+            assert_eq!(woken(0), 0, "nothing is left");
+        });
+    });
 }
 
 #[test]

@@ -1,6 +1,11 @@
 //! Calls as a runtime makes them, on a machine of two nodes of four CPUs.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Waker},
+};
 
 use enforcer_core::{
     model::Model,
@@ -164,11 +169,13 @@ fn what_a_container_would_have_is_kept_until_it_is_recorded() {
     let mut asked = amounts(2);
     asked.cpu.as_mut().unwrap().cpus = "0,1,2".into();
     ask(&placed, |reply| Call::Create { subject: subject("one", "", Some(asked)), reply });
-    assert!(!placed.has_started());
+    let starts = placed.starts();
+    let is_told = || pin!(starts.notified()).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+    assert!(!placed.has_started() && !is_told());
     let cgroup = CgroupPath::new("/kubepods/podone/id-one");
     assert_eq!(placed.unrecorded()[&cgroup].cpus.as_ref().unwrap().to_string(), "0-2");
     super::answer(&placed, &Gate::default(), &Exposure::default(), Call::Started(subject("one", "", None)));
-    assert!(placed.has_started() && !placed.has_started());
+    assert!(is_told() && placed.has_started() && !placed.has_started());
     placed.recorded(&[cgroup]);
     super::answer(&placed, &Gate::default(), &Exposure::default(), Call::Started(subject("one", "", None)));
     assert!(!placed.has_started() && placed.unrecorded().is_empty());

@@ -91,6 +91,9 @@ impl State {
 
     /// A container runs, so its cgroup is there.
     pub(in crate::engine) fn started(&mut self) {
-        self.started |= !self.unrecorded.is_empty();
+        if !self.unrecorded.is_empty() {
+            self.started = true;
+            self.starts.notify_one();
+        }
     }
 }

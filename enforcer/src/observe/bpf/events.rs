@@ -1,11 +1,14 @@
 //! The user side of the ring of events: takes out what the programs told.
 //!
-//! Nobody is woken for an event, so this has to be called now and then; what does not fit until then is
-//! counted by the programs. A drain ends after one ring full, however fast more comes, and what is kept is
+//! Nobody is woken for an event until half the ring is full, so this has to be called now and then; what does not
+//! fit until then is counted by the programs. A drain ends after one ring full, however fast more comes, and what is kept is
 //! bounded: the latest events stay, the others are counted.
 
 use core::mem::{offset_of, size_of};
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd as _, BorrowedFd},
+};
 
 use aya::{
     Ebpf,
@@ -77,6 +80,11 @@ impl EventRing {
             }
         }
         known_owners.is_some()
+    }
+
+    /// Readable when there is something; who waits for that meanwhile is woken when half of it is full.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
     }
 
     /// What was taken out since this was called last.

@@ -2,7 +2,10 @@
 
 mod rehearsal;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::fd::BorrowedFd,
+};
 
 use aya::{Ebpf, util::nr_cpus};
 use aya_log::EbpfLogger;
@@ -297,8 +300,14 @@ impl Programs {
         Ok(full + homeless.len() as u64)
     }
 
-    /// Makes room in the ring of events. Nobody is told when there are some, so this wants to be called a
-    /// few times in a second.
+    /// Where to wait for the ring of events to fill up: who is waiting is woken when half of it is full. Readable at once
+    /// where there is anything in it. `None` where none can come.
+    pub fn filling(&self) -> Option<BorrowedFd<'_>> {
+        self.events.as_ref().map(EventRing::fd)
+    }
+
+    /// Makes room in the ring of events. Nobody is told when there are a few, so this wants to be called a
+    /// few times in a second where somebody wants to know of them. Returns whether there were any.
     pub fn drain(&mut self) -> bool {
         self.events.as_mut().is_some_and(|events| events.drain(&self.slots, &self.columns))
     }

@@ -129,6 +129,11 @@ impl Counters {
         self.programs.drain()
     }
 
+    /// Readable when there are events; who waits is woken when there is little room left for more.
+    pub(super) fn filling(&self) -> Option<BorrowedFd<'_>> {
+        self.programs.filling()
+    }
+
     /// Readable when there is pressure that was not taken yet; `None` where nothing tells of any, or somebody else is
     /// woken by it.
     pub(super) fn urgent(&self) -> Option<BorrowedFd<'_>> {

@@ -129,6 +129,11 @@ impl KernelSide {
         self.counters.as_mut().is_some_and(Counters::drain)
     }
 
+    /// Readable when there is something to drain; who waits is woken when there is little room left for more.
+    pub(super) fn filling(&self) -> Option<BorrowedFd<'_>> {
+        self.counters.as_ref().and_then(Counters::filling)
+    }
+
     /// Readable when something was told that should not wait.
     pub(super) fn urgent(&self) -> Option<BorrowedFd<'_>> {
         self.counters.as_ref().and_then(Counters::urgent)
