@@ -137,7 +137,11 @@ mod tests {
     fn settled() -> (Instant, Pace) {
         let now = Instant::now();
         let mut pace = Pace::begin(now);
-        assert_eq!((pace.due().turn, pace.unwanted(now)), (now, None), "the first is due, and never left out");
+        assert_eq!(
+            (pace.due().turn, pace.unwanted(now)),
+            (now, None),
+            "the first is due, and never left out"
+        );
         pace.turned(now, now, INTERVAL);
         (now, pace)
     }
