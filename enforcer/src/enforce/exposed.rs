@@ -136,8 +136,8 @@ impl Exposed {
     }
 
     /// Only these containers are there. All others are tried, whatever fails.
-    pub fn only(&mut self, ids: &BTreeSet<String>) -> Result<(), ExposeError> {
-        let gone: Vec<String> = self.texts.keys().filter(|id| !ids.contains(*id)).cloned().collect();
+    pub fn only(&mut self, is_there: impl Fn(&str) -> bool) -> Result<(), ExposeError> {
+        let gone: Vec<String> = self.texts.keys().filter(|id| !is_there(id)).cloned().collect();
         gone.iter().map(|id| self.end(id)).fold(Ok(()), Result::and)
     }
 
@@ -230,7 +230,7 @@ mod tests {
         let mut later = Exposed::open(state.path()).unwrap();
         assert_eq!(later.ids().collect::<Vec<_>>(), ["a", "b", "c"]);
         later.refresh("a", "two\n").unwrap();
-        later.only(&BTreeSet::from(["a".to_owned(), "other".to_owned()])).unwrap();
+        later.only(|id| ["a", "other"].contains(&id)).unwrap();
         assert_eq!(read(state.path(), "a"), "two\n");
         assert_eq!(later.ids().collect::<Vec<_>>(), ["a"]);
         assert!(!state.path().join("exposed/b").exists());

@@ -12,7 +12,12 @@
 //!
 //! An answer is never an error: the pod would not start.
 
-use std::{collections::HashMap, path::Path, sync::mpsc::sync_channel, thread};
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::Path,
+    sync::mpsc::sync_channel,
+    thread,
+};
 
 use enforcer_core::{
     owner::KnownContainer,
@@ -71,6 +76,12 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
         Call::Synchronize { pods, containers, .. } => {
             placed.lock().with_those_in_the_making(announced_all(pods, containers))
         }
+        // It was being made when the link came up: nobody asked about it, and no list had it.
+        Call::Started(subject) | Call::Update { subject, .. }
+            if !placed.lock().knows(&subject.container.id) =>
+        {
+            vec![both(&subject.pod, &subject.container)]
+        }
         _ => Vec::new(),
     };
     let mut shown = placed.shown(there.iter().filter_map(|(one, _)| one.cgroup.as_ref()));
@@ -79,6 +90,12 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
     }
     let mut state = placed.lock();
     state.hold(gate.paused().is_some());
+    match call {
+        Call::Started(_) | Call::Update { .. } => {
+            there.drain(..).for_each(|(one, who)| late(&mut state, one, who))
+        }
+        _ => {}
+    }
     match call {
         Call::Synchronize { runtime, containers, reply, .. } => {
             tracing::info!(
@@ -91,14 +108,15 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             state.link(RuntimeLink::Up { name: runtime.name, version: runtime.version });
             state.only(&mut there);
             let all: Vec<Announced> = there.into_iter().map(|(one, _)| one).collect();
-            let there = all.iter().map(|one| one.id.clone()).collect();
+            let there: BTreeSet<String> = all.iter().map(|one| one.id.clone()).collect();
             state.are_set_to(all.iter().filter_map(|one| Some((one.cgroup.clone()?, one.set_to().clone()))));
             let settled = state.settle("synchronize", |known, node| known.synchronize(node, all));
             state.changes(settled.others.keys());
-            let answer = answer_of(&state, None, None, settled);
+            let answer = answer_of(&mut state, None, None, settled);
             send(&mut state, "synchronize", reply, answer);
+            let left = state.left_by_another();
             drop(state);
-            exposure.only(&there);
+            exposure.only(|id| there.contains(id) || left.iter().any(|cgroup| cgroup.as_str().contains(id)));
         }
         Call::Create { subject, reply } => {
             let mut new = announced(&subject.pod, &subject.container);
@@ -118,7 +136,9 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             drop(state);
             let mounts = exposure.begin(placed, &new.id).map(|dir| mount(&dir));
             let mut state = placed.lock();
-            let mut answer = answer_of(&state, None, mounts, settled);
+            // Somebody may have paused it meanwhile.
+            state.hold(gate.paused().is_some());
+            let mut answer = answer_of(&mut state, None, mounts, settled);
             if let Some(adjust) = &mut answer.adjust {
                 share(adjust, state.shares(&new.id), has);
             }
@@ -130,10 +150,8 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             let settled = update(&mut state, *subject, wanted);
             state.changes(settled.others.keys().chain([&id]));
             // The runtime would write the cpuset that it has stored, so it is told every time.
-            let own = state.cpuset(&id);
-            state.tells(own.iter().map(|_| &id));
-            let own = own.unwrap_or_default();
-            let mut answer = answer_of(&state, Some((id.clone(), own)), None, settled);
+            let own = state.cpuset(&id).unwrap_or_default();
+            let mut answer = answer_of(&mut state, Some((id.clone(), own)), None, settled);
             for update in answer.updates.iter_mut().filter(|update| update.container_id == id) {
                 if let Some(resources) = update.linux.as_mut().and_then(|linux| linux.resources.as_mut()) {
                     share(resources, state.shares(&id), has);
@@ -146,7 +164,7 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             let settled = state.ended("stop", &subject.container.id);
             state.forget(&subject.container.id);
             state.changes(settled.others.keys());
-            let answer = answer_of(&state, None, None, settled);
+            let answer = answer_of(&mut state, None, None, settled);
             send(&mut state, "stop", reply, answer);
         }
         // Its cgroup is there now; what it lacks is written by the next turn.
@@ -170,6 +188,16 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             state.link(RuntimeLink::Down { reason });
         }
     }
+}
+
+/// Places one that runs, or is about to, and of whose creation nobody was told. The next turn writes what comes of it.
+fn late(state: &mut State, mut one: Announced, who: KnownContainer) {
+    state.name(&mut one, who);
+    if let Some(cgroup) = one.cgroup.clone() {
+        state.is_set_to(cgroup, one.set_to().clone());
+    }
+    state.settle("late", |containers, node| containers.create(node, &one));
+    state.wants_turn();
 }
 
 fn update(state: &mut State, subject: Subject, wanted: LinuxResources) -> Settled {
@@ -214,9 +242,10 @@ fn share(resources: &mut LinuxResources, given: Option<u64>, has: Option<u64>) {
     }
 }
 
-/// What was settled, as an answer. `own` is the container of the call, where the answer has it among the updates.
+/// What was settled, as an answer, which notes what the runtime is about to write. `own` is the container of the call, where
+/// the answer has it among the updates.
 fn answer_of(
-    state: &State,
+    state: &mut State,
     own: Option<(String, Cpuset)>,
     mounts: Option<Mount>,
     mut settled: Settled,
@@ -227,10 +256,12 @@ fn answer_of(
     }
     let adjust = (!settled.own.is_empty() && own.is_none()).then(|| resources(&settled.own));
     let updates = settled.others.into_iter().chain(own).filter(|(_, cpuset)| !cpuset.is_empty());
+    let updates: Vec<_> = updates.collect();
+    state.tells(updates.iter().map(|(id, _)| id));
     Answer {
         adjust,
         mounts: mounts.into_iter().collect(),
-        updates: updates.map(|(id, cpuset)| of_container(id, &cpuset)).collect(),
+        updates: updates.into_iter().map(|(id, cpuset)| of_container(id, &cpuset)).collect(),
     }
 }
 
@@ -271,11 +302,11 @@ fn resources(cpuset: &Cpuset) -> LinuxResources {
 fn announced_all(pods: &[PodSandbox], containers: &[Container]) -> Vec<(Announced, KnownContainer)> {
     let by_id: HashMap<&str, &PodSandbox> = pods.iter().map(|pod| (pod.id.as_str(), pod)).collect();
     let there = containers.iter().filter(|container| container.state != STOPPED);
-    let both = |container: &Container| {
-        let pod = by_id.get(container.pod_sandbox_id.as_str())?;
-        Some((announced(pod, container), known(pod, container)))
-    };
-    there.filter_map(both).collect()
+    there.filter_map(|one| Some(both(by_id.get(one.pod_sandbox_id.as_str())?, one))).collect()
+}
+
+fn both(pod: &PodSandbox, container: &Container) -> (Announced, KnownContainer) {
+    (announced(pod, container), known(pod, container))
 }
 
 fn announced(pod: &PodSandbox, container: &Container) -> Announced {

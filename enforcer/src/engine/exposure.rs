@@ -105,9 +105,9 @@ impl Exposure {
     }
 
     /// Only these containers are there.
-    pub(super) fn only(&self, ids: &BTreeSet<String>) {
+    pub(super) fn only(&self, is_there: impl Fn(&str) -> bool) {
         if let Some(mut files) = self.files() {
-            let gone = files.exposed.only(ids);
+            let gone = files.exposed.only(is_there);
             files.note(gone);
         }
     }

@@ -96,7 +96,7 @@ pub(super) struct State {
     regranted: bool,
     /// Where cgroups show what they are set to, for a daemon that may write.
     tree: Option<CpusetTree>,
-    /// One of these has started since this was last asked.
+    /// A container has started since this was last asked about which a turn has something to do.
     started: bool,
     /// Told when one has.
     starts: Arc<Notify>,
@@ -319,7 +319,7 @@ impl Placed {
         state.forget_recorded();
     }
 
-    /// Has a container started that is to be recorded, since this was last asked?
+    /// Has a container started that is to be recorded, or of whose creation nobody was told, since this was last asked?
     pub(super) fn has_started(&self) -> bool {
         std::mem::take(&mut self.lock().started)
     }
@@ -418,6 +418,17 @@ impl State {
         self.making.remove(id);
     }
 
+    /// Has a runtime told of this container?
+    pub(super) fn knows(&self, id: &str) -> bool {
+        self.names.contains_key(id)
+    }
+
+    /// Cgroups of containers whose creation was answered by a daemon before this one, for as long as they may still be made.
+    pub(super) fn left_by_another(&self) -> BTreeSet<CgroupPath> {
+        let left = self.left.as_ref().filter(|(since, _)| since.elapsed() < MADE_WITHIN);
+        left.map(|(_, left)| left.clone()).unwrap_or_default()
+    }
+
     /// What a runtime lists, and those that it is making.
     pub(super) fn with_those_in_the_making(
         &mut self,
@@ -500,7 +511,6 @@ impl State {
         }
         let mut settled = self.act(settle);
         settled.others.retain(|id, _| self.goal(id).is_none_or(|goal| !self.is_given_up(id, &goal)));
-        self.tells(settled.others.keys());
         for (id, cpuset) in &mut settled.others {
             widen(self.widening.as_ref(), self.containers.cgroup(id), cpuset);
         }

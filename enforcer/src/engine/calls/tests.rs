@@ -22,6 +22,7 @@ mod cold_start;
 mod deaths;
 mod full_disk;
 mod given_up;
+mod late;
 mod overtaken;
 mod owners;
 mod source;
@@ -158,9 +159,6 @@ fn an_update_is_answered_with_our_cpuset_every_time_and_a_larger_request_with_mo
     assert_eq!(updates(&update(4)), own("0-3/0"));
     // Does not fit anywhere: what it has stays.
     assert_eq!(updates(&update(9)), own("0-3/0"));
-    let unknown = subject("stranger", "", Some(amounts(1)));
-    let unknown = ask(&placed, |reply| Call::Update { subject: unknown, wanted: amounts(1), reply });
-    assert_eq!(unknown, Answer::default());
 }
 
 #[test]

@@ -67,6 +67,11 @@ impl State {
         self.untouched = all.collect();
     }
 
+    /// So does this one, of which nobody was told.
+    pub(in crate::engine) fn is_set_to(&mut self, cgroup: CgroupPath, cpuset: Cpuset) {
+        self.untouched.insert(cgroup, cpuset);
+    }
+
     /// Containers that run are about to be set by their runtime. Those that were set by us before are recorded already. False
     /// where what they are set to by now cannot be noted.
     pub(in crate::engine) fn changes<'a>(&mut self, ids: impl Iterator<Item = &'a String>) -> bool {
@@ -92,8 +97,13 @@ impl State {
     /// A container runs, so its cgroup is there.
     pub(in crate::engine) fn started(&mut self) {
         if !self.unrecorded.is_empty() {
-            self.started = true;
-            self.starts.notify_one();
+            self.wants_turn();
         }
+    }
+
+    /// There is something for a turn to do that should not wait.
+    pub(in crate::engine) fn wants_turn(&mut self) {
+        self.started = true;
+        self.starts.notify_one();
     }
 }

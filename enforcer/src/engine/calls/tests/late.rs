@@ -1,0 +1,91 @@
+//! Containers of whose creation nobody was told: it was under way when the link came up, and no list had them.
+
+use std::{cell::RefCell, rc::Rc};
+
+use enforcer_core::policy::Mode;
+
+use super::{
+    source::{Containers, cgroup_of},
+    *,
+};
+use crate::{enforce::journal::MakingRecord, engine::Engine};
+
+fn started(placed: &Placed, subject: Box<Subject>) {
+    super::super::answer(placed, &Gate::default(), &Exposure::default(), Call::Started(subject));
+}
+
+/// With 2-3 set aside for nobody, and a turn to come.
+#[test]
+fn who_runs_all_at_once_is_placed_and_the_next_turn_writes_it() {
+    let host = Rc::new(Fixture::new(true));
+    let machine = Machine::new().sockets(2).cores(4).threads(1).build();
+    let there = Rc::new(RefCell::new(BTreeMap::from([("late", ""), ("shared", "/besteffort")])));
+    let source = Containers { host: Rc::clone(&host), machine, there, dying: Rc::default() };
+    let mut policy = Policy { mode: Mode::Enforce, ..Policy::default() };
+    policy.nri.place = true;
+    let mut engine = Engine::new(Box::new(source), policy);
+    engine.set_actuator(Box::new(host.actuator()));
+    engine.prepare().unwrap();
+    let placed = engine.placed();
+    assert_eq!(updates(&synchronize(&placed, &[], "")), []);
+    ask(&placed, |reply| Call::Create { subject: subject("shared", "/besteffort", None), reply });
+    for (name, class) in [("late", ""), ("shared", "/besteffort")] {
+        host.cgroup(&cgroup_of(name, class), "0-7\n", "0-1\n");
+    }
+    assert!(!engine.look().wants_turn);
+    started(&placed, subject("late", "", Some(amounts(2))));
+    assert!(engine.look().wants_turn, "nobody asks again about it");
+    engine.tick(10_000_000_000).unwrap();
+    let set = |name, class| {
+        let read = |file| host.read(&cgroup_of(name, class), file);
+        format!("{}/{}", read("cpuset.cpus").trim(), read("cpuset.mems").trim())
+    };
+    assert_eq!(set("late", ""), "0-1/0");
+    assert_eq!(set("shared", "/besteffort"), "2-3/0", "who must make room did not wait for a runtime either");
+    // Once is enough.
+    started(&placed, subject("late", "", Some(amounts(2))));
+    assert!(!engine.look().wants_turn);
+}
+
+#[test]
+fn who_is_updated_all_at_once_is_placed_and_told() {
+    let placed = placed(true);
+    let subject = || subject("late", "", Some(amounts(2)));
+    let update = || ask(&placed, |reply| Call::Update { subject: subject(), wanted: amounts(2), reply });
+    assert_eq!(updates(&update()), [("id-late".to_owned(), "0-1/0".to_owned())]);
+    assert_eq!(placed.unrecorded().len(), 1, "what it was set to before");
+    assert_eq!(updates(&update()), [("id-late".to_owned(), "0-1/0".to_owned())]);
+}
+
+/// A daemon is killed right after its answer, and the runtime is about to mount what the answer names.
+#[test]
+fn what_a_daemon_before_has_promised_to_be_there_stays_until_it_can_be_mounted() {
+    let state = tempfile::tempdir().unwrap();
+    let open = || {
+        let placed = placed(true);
+        let (record, left) = MakingRecord::open(state.path()).unwrap();
+        placed.remember(record, left);
+        (placed, Exposure::below(state.path()).unwrap())
+    };
+    let answer = |(placed, exposure): &(Placed, Exposure), call: &dyn Fn(Reply) -> Call| {
+        super::super::answer(placed, &Gate::default(), exposure, call(Reply::new().0));
+    };
+    let folder = |name: &str| state.path().join("exposed").join(name);
+    let killed = open();
+    let make = |name: &'static str| {
+        move |reply| Call::Create { subject: subject(name, "", Some(amounts(2))), reply }
+    };
+    answer(&killed, &make("one"));
+    std::fs::create_dir(folder("id-gone")).unwrap();
+    let next = open();
+    let nobody = |reply| Call::Synchronize {
+        runtime: RuntimeVersion::default(),
+        pods: Vec::new(),
+        containers: Vec::new(),
+        reply,
+    };
+    answer(&next, &nobody);
+    assert!(folder("id-one").exists() && !folder("id-gone").exists());
+    answer(&next, &|_| Call::Removed(subject("one", "", None)));
+    assert!(!folder("id-one").exists());
+}
