@@ -11,7 +11,7 @@
 //! they are given up.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io::{self, Write},
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -76,6 +76,12 @@ use crate::{
 
 /// Calls of a runtime that wait to be decided: it asks for one at a time, and tells the rest.
 const CALLS: usize = 256;
+
+/// Time in which a runtime has made a container, or written a cpuset, after an answer: the time it waits for one.
+const WRITTEN: Duration = Duration::from_secs(2);
+
+/// Longest wait for what is being written when the daemon ends and restores.
+const LONGEST_WRITE: Duration = Duration::from_secs(10);
 
 /// What was asked for.
 #[derive(Debug, Clone)]
@@ -230,8 +236,12 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<Ended, RunError>
     daemon.supervisor.ready("the first turn begins");
     let result = daemon.turn(options, &mut orders, out);
     daemon.supervisor.stopping();
+    let told = options.restore_on_exit.then(|| daemon.engine.placed().retire()).flatten();
     // Containers that are made from now on get no place: nobody would put back what they had.
     daemon.engine.gate().close(None);
+    if options.restore_on_exit {
+        let_writes_end(&daemon.engine.gate(), told);
+    }
     // It switches off what it watches by.
     if let Some(pages) = daemon.pages.take() {
         stop.request();
@@ -239,6 +249,21 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<Ended, RunError>
         drop(pages.join());
     }
     Ok(Ended { result, daemon, _orders: orders })
+}
+
+/// Waits, but not for ever, until nobody writes any longer what is to be put back: what is under way here, and what a runtime was
+/// told so long ago.
+fn let_writes_end(gate: &Gate, told: Option<Duration>) {
+    if let Some(since) = told {
+        thread::sleep(WRITTEN.saturating_sub(since));
+    }
+    let settled = Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .map(|waiting| waiting.block_on(gate.settled(LONGEST_WRITE)));
+    if !settled.is_ok_and(|settled| settled) {
+        tracing::warn!("a cpuset is still being written; what it was is put back beside that");
+    }
 }
 
 struct Daemon {
@@ -605,7 +630,9 @@ fn may_write(
         engine.add_degraded(Degraded::new("move-pages", reason, "pages cannot be moved in small batches"));
     }
     release_brakes(engine, host, &tree, &policy.state_dir);
-    engine.adopt(tree, journal.grants().clone());
+    // Where no runtime says any longer which containers there are, nobody would ever be asked whether they still have it.
+    let places = policy.nri.enabled && policy.nri.place;
+    engine.adopt(tree, if places { journal.grants().clone() } else { BTreeMap::new() });
     let (making, left) = MakingRecord::open(&policy.state_dir)?;
     engine.remember(making, left);
     // Times of a boot that cannot be told from another one are of no use.

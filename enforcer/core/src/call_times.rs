@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// Bounds of the classes: from what one small call of `move_pages(2)` takes to what stalls a workload.
+/// Bounds of the classes: from what one small call of `move_pages(2)` takes to what stalls a workload. An answer to a container
+/// runtime is meant to take less than one of them.
 pub const BOUNDS: [Duration; 9] = [
     Duration::from_micros(500),
     Duration::from_millis(1),

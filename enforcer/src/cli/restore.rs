@@ -30,7 +30,8 @@ use crate::{
 pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<Exit> {
     check_state_dir(&args.state_dir)?;
     let mut contents = Journal::peek(&args.state_dir)?;
-    let left = left_behind(&args.state_dir)?;
+    let host = HostRoot::live();
+    let left = left_behind(&host, &args.state_dir)?;
     for (key, entry) in &left {
         contents.entries.entry(key.clone()).or_insert_with(|| entry.clone());
     }
@@ -52,7 +53,6 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
         writeln!(out, "nothing to put back in {}", args.state_dir.display())?;
         return Ok(if kept { Exit::Undetermined } else { Exit::Ok });
     }
-    let host = HostRoot::live();
     let tree = tree(&host)?;
     let report = if args.dry_run {
         let boot_id = read_boot_id(&host);
@@ -64,10 +64,7 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     } else {
         let mut journal = Journal::open(&args.state_dir)?;
         DriftRecord::remove(&args.state_dir)?;
-        if !left.is_empty() {
-            journal.record_all(left.into_iter().collect())?;
-            MakingRecord::open(&args.state_dir)?.0.clear()?;
-        }
+        take_over(&mut journal, left, &args.state_dir)?;
         // Before anything that may take long.
         let boot_id = read_boot_id(&host);
         let slowed = brake::undo(&tree, boot_id.as_deref(), &args.state_dir, top.as_ref())?;
@@ -100,12 +97,22 @@ fn cgroup_of<'a>(
 }
 
 /// Of containers whose runtime had its answer from a daemon that was killed before it could journal them.
-fn left_behind(state_dir: &Path) -> anyhow::Result<BTreeMap<EntryKey, Entry>> {
+fn left_behind(host: &HostRoot, state_dir: &Path) -> anyhow::Result<BTreeMap<EntryKey, Entry>> {
     if MakingRecord::left(state_dir)?.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let host = HostRoot::live();
-    Ok(in_the_making::left_behind(&tree(&host)?, read_boot_id(&host).as_deref(), state_dir)?)
+    Ok(in_the_making::left_behind(&tree(host)?, read_boot_id(host).as_deref(), state_dir)?)
+}
+
+/// Has the journal hold them. Those that have not come to be stay in the record: they may yet.
+fn take_over(journal: &mut Journal, left: BTreeMap<EntryKey, Entry>, state_dir: &Path) -> anyhow::Result<()> {
+    if left.is_empty() {
+        return Ok(());
+    }
+    let taken: BTreeSet<CgroupPath> = left.keys().map(|key| key.cgroup.clone()).collect();
+    journal.record_all(left.into_iter().collect())?;
+    let (mut record, all) = MakingRecord::open(state_dir)?;
+    Ok(record.keep(all.iter().filter(|(cgroup, _)| !taken.contains(*cgroup)))?)
 }
 
 /// Names the damaged journals that were set aside, of which nobody knows whether all that they say is put back; are
@@ -149,9 +156,20 @@ fn check_cgroup(cgroup: &CgroupPath) -> anyhow::Result<()> {
 
 /// What a daemon does that was to restore when it ends.
 pub(super) fn everything(host: &HostRoot, state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    everything_in(host, &tree(host)?, state_dir, out)
+}
+
+fn everything_in(
+    host: &HostRoot,
+    tree: &CpusetTree,
+    state_dir: &Path,
+    out: &mut dyn Write,
+) -> anyhow::Result<Exit> {
     let mut journal = Journal::open(state_dir)?;
     DriftRecord::remove(state_dir)?;
-    let report = put_back(host, &tree(host)?, &mut journal, None);
+    let left = in_the_making::left_behind(tree, read_boot_id(host).as_deref(), state_dir)?;
+    take_over(&mut journal, left, state_dir)?;
+    let report = put_back(host, tree, &mut journal, None);
     end(&report, false, state_dir, out)
 }
 
@@ -222,6 +240,28 @@ fn shown(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::enforce::fixture::Fixture;
+
+    #[test]
+    fn who_is_being_made_is_put_back_when_it_is_there_and_remembered_when_it_is_not() {
+        let host = Fixture::new(true);
+        drop(host.journal());
+        let (mut record, _) = MakingRecord::open(&host.state_dir()).unwrap();
+        let original = enforcer_core::place::Cpuset { cpus: "0-6".parse().ok(), mems: None };
+        for cgroup in ["/there", "/not-yet"] {
+            record.add(&CgroupPath::new(cgroup), &original).unwrap();
+        }
+        host.cgroup("/there", "0-1\n", "0\n");
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        let mut out = Vec::new();
+        let exit = everything_in(&host.host(), &tree, &host.state_dir(), &mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        assert!(matches!(exit, Exit::Ok), "{out}");
+        assert!(out.contains("/there cpuset.cpus: `0-1` -> `0-6`"), "{out}");
+        assert_eq!(host.read("/there", "cpuset.cpus").trim(), "0-6");
+        let left = MakingRecord::left(&host.state_dir()).unwrap();
+        assert_eq!(left.keys().map(CgroupPath::as_str).collect::<Vec<_>>(), ["/not-yet"]);
+    }
 
     #[test]
     fn a_workload_is_named_by_its_path_or_as_reports_do() {

@@ -2,8 +2,9 @@
 //!
 //! Each call is one decision under the lock of [`Placed`], which takes less than a millisecond; nothing is read
 //! or written for it, but for what a new container is to have mounted ([`Exposure`]), and, without the lock, what cgroups
-//! show when a runtime says which containers there are. What a container gets goes into the answer, and so does what changes for others, which
-//! refreshes what the runtime has stored of them. What an answer was too late for is done by the engine's next
+//! show: all of them when a runtime says which containers there are, else those whose memory nodes are in the answer. What a container
+//! gets goes into the answer, and so does what changes for others, which refreshes what the runtime has stored of them. No memory
+//! node is taken from a container that runs: its pages go first, which is for turns. What an answer was too late for is done by the engine's next
 //! turn, which compares every container with its grant. While enforcement is paused answers change nothing: an
 //! update is answered with what the container was set to before, and the turn after the pause writes the rest.
 //!
@@ -13,7 +14,7 @@
 //! An answer is never an error: the pod would not start.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::Path,
     sync::mpsc::sync_channel,
     thread,
@@ -109,9 +110,14 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             state.only(&mut there);
             let all: Vec<Announced> = there.into_iter().map(|(one, _)| one).collect();
             let there: BTreeSet<String> = all.iter().map(|one| one.id.clone()).collect();
+            let shown: BTreeMap<_, _> =
+                all.iter().filter_map(|one| Some((one.id.clone(), one.shown.clone()?))).collect();
             state.are_set_to(all.iter().filter_map(|one| Some((one.cgroup.clone()?, one.set_to().clone()))));
-            let settled = state.settle("synchronize", |known, node| known.synchronize(node, all));
+            let mut settled = state.settle("synchronize", |known, node| known.synchronize(node, all));
             state.changes(settled.others.keys());
+            for (id, cpuset) in &mut settled.others {
+                shown.get(id).into_iter().for_each(|now| cpuset.keep_memory(now));
+            }
             let answer = answer_of(&mut state, None, None, settled);
             send(&mut state, "synchronize", reply, answer);
             let left = state.left_by_another();
@@ -123,7 +129,7 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             let has = shares(resources_of(&subject.container));
             let who = known(&subject.pod, &subject.container);
             state.name(&mut new, who.clone());
-            let settled = state.settle("create", |containers, node| containers.create(node, &new));
+            let mut settled = state.settle("create", |containers, node| containers.create(node, &new));
             let noted = state.changes(settled.others.keys());
             if !settled.own.is_empty() {
                 if noted && state.made(&new) {
@@ -135,6 +141,7 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             // The one thing that is written for an answer: what is mounted must be there. Not under the lock.
             drop(state);
             let mounts = exposure.begin(placed, &new.id).map(|dir| mount(&dir));
+            keep_memory(placed, settled.others.iter_mut());
             let mut state = placed.lock();
             // Somebody may have paused it meanwhile.
             state.hold(gate.paused().is_some());
@@ -147,10 +154,13 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
         Call::Update { subject, wanted, reply } => {
             let id = subject.container.id.clone();
             let has = shares(Some(&wanted)).or_else(|| shares(resources_of(&subject.container)));
-            let settled = update(&mut state, *subject, wanted);
+            let mut settled = update(&mut state, *subject, wanted);
             state.changes(settled.others.keys().chain([&id]));
             // The runtime would write the cpuset that it has stored, so it is told every time.
-            let own = state.cpuset(&id).unwrap_or_default();
+            let mut own = state.cpuset(&id).unwrap_or_default();
+            drop(state);
+            keep_memory(placed, settled.others.iter_mut().chain([(&id, &mut own)]));
+            let mut state = placed.lock();
             let mut answer = answer_of(&mut state, Some((id.clone(), own)), None, settled);
             for update in answer.updates.iter_mut().filter(|update| update.container_id == id) {
                 if let Some(resources) = update.linux.as_mut().and_then(|linux| linux.resources.as_mut()) {
@@ -161,9 +171,12 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
         }
         Call::Stop { subject, reply } => {
             state.ends(&subject.container.id);
-            let settled = state.ended("stop", &subject.container.id);
+            let mut settled = state.ended("stop", &subject.container.id);
             state.forget(&subject.container.id);
             state.changes(settled.others.keys());
+            drop(state);
+            keep_memory(placed, settled.others.iter_mut());
+            let mut state = placed.lock();
             let answer = answer_of(&mut state, None, None, settled);
             send(&mut state, "stop", reply, answer);
         }
@@ -187,6 +200,20 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             tracing::info!("no container runtime: {reason}");
             state.link(RuntimeLink::Down { reason });
         }
+    }
+}
+
+/// Leaves those who run the memory nodes that their cgroups show: a runtime that takes one away has the kernel move all pages in
+/// one go, and makes everybody wait who begins or ends a container. Turns move them in batches, and narrow then.
+fn keep_memory<'a>(placed: &Placed, cpusets: impl Iterator<Item = (&'a String, &'a mut Cpuset)>) {
+    let narrowed: Vec<_> = {
+        let state = placed.lock();
+        let with_memory = cpusets.filter(|(_, cpuset)| cpuset.mems.is_some());
+        with_memory.filter_map(|(id, cpuset)| Some((state.containers.cgroup(id)?.clone(), cpuset))).collect()
+    };
+    let shown = placed.shown(narrowed.iter().map(|(cgroup, _)| cgroup));
+    for (cgroup, cpuset) in narrowed {
+        shown.get(&cgroup).into_iter().for_each(|now| cpuset.keep_memory(now));
     }
 }
 
@@ -284,7 +311,7 @@ fn send(state: &mut State, call: &'static str, reply: Reply, answer: Answer) {
         tracing::warn!("the answer to {call} came too late; what was decided is written by the next turn");
     }
     state.count(call);
-    state.answered(arrived.elapsed(), late);
+    state.answered(call, arrived.elapsed(), late);
 }
 
 fn of_container(container_id: String, cpuset: &Cpuset) -> ContainerUpdate {

@@ -43,7 +43,7 @@ impl Pause {
 
 /// Somebody is inside until this is dropped.
 #[derive(Debug)]
-pub struct Inside<'a>(&'a Gate);
+pub struct Inside(Gate);
 
 impl Default for Gate {
     fn default() -> Self {
@@ -98,7 +98,7 @@ impl Gate {
     }
 
     /// Goes inside, if that may be done now.
-    pub fn enter(&self) -> Option<Inside<'_>> {
+    pub fn enter(&self) -> Option<Inside> {
         let mut entered = false;
         self.0.send_modify(|passage| {
             if passage.pause.is_none_or(|pause| !pause.holds(Instant::now())) {
@@ -106,7 +106,7 @@ impl Gate {
                 entered = true;
             }
         });
-        entered.then_some(Inside(self))
+        entered.then(|| Inside(self.clone()))
     }
 
     /// Waits until nobody is inside, at most so long. Is it so?
@@ -116,7 +116,7 @@ impl Gate {
     }
 }
 
-impl Drop for Inside<'_> {
+impl Drop for Inside {
     fn drop(&mut self) {
         self.0.0.send_modify(|passage| passage.inside = passage.inside.saturating_sub(1));
     }

@@ -178,6 +178,17 @@ impl Placed {
         self.lock().barred = barred;
     }
 
+    /// The daemon ends and puts back what it has set: a runtime is told nothing from now on. Returns how long ago it was last told
+    /// something that it may be writing still; `None` where it has written all of it.
+    pub fn retire(&self) -> Option<Duration> {
+        let mut state = self.lock();
+        state.places = false;
+        state.held = None;
+        let told = state.told.values().copied();
+        let latest = told.chain(state.making.values().map(|(.., answered)| *answered)).max()?;
+        Some(latest.elapsed()).filter(|since| *since < WRITTEN_BY)
+    }
+
     /// Can it be noted what containers would be set to without us? The error says why not.
     pub(super) fn can_note(&self) -> Result<(), String> {
         self.lock().making_record.as_mut().map_or(Ok(()), MakingRecord::check)
@@ -493,10 +504,13 @@ impl State {
     }
 
     /// Counts an answer, and whether it came too late.
-    pub(super) fn answered(&mut self, took: Duration, late: bool) {
-        let Deciding { sum, longest } = &mut self.report.deciding;
+    pub(super) fn answered(&mut self, call: &'static str, took: Duration, late: bool) {
+        let Deciding { sum, longest, creations } = &mut self.report.deciding;
         *sum = sum.saturating_add(took);
         *longest = (*longest).max(Some(took));
+        if call == "create" {
+            creations.note(took);
+        }
         self.report.late += u64::from(late);
     }
 

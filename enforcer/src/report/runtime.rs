@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use enforcer_core::call_times::CallTimes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,8 @@ pub struct Deciding {
     pub sum: Duration,
     /// The longest since the report before; `None` where there was no call.
     pub longest: Option<Duration>,
+    /// Of calls about containers that are created, each.
+    pub creations: CallTimes,
 }
 
 /// Is a runtime connected?

@@ -100,6 +100,12 @@ impl Cpuset {
         Self { cpus, mems }
     }
 
+    /// Takes no memory node from who is set to `now`, and may have pages there: these are moved first, which takes a turn.
+    pub fn keep_memory(&mut self, now: &Self) {
+        let kept = self.mems.take().zip(now.mems.as_ref());
+        self.mems = kept.map(|(mems, now)| mems.union(now));
+    }
+
     /// Of this, what is different from `other`.
     fn beside(self, other: &Self) -> Self {
         Self {

@@ -95,10 +95,8 @@ impl MakingRecord {
                     format!("longer than {LIMIT} bytes"),
                 ));
             }
-            let line = Line { version: VERSION, cgroup: cgroup.clone(), original: original.clone() };
-            let json = serde_json::to_string(&line)?;
             // A line before may have been torn.
-            let line = format!("\n{}", sealed(&json));
+            let line = format!("\n{}", encode(cgroup, original)?);
             self.length += line.len() as u64;
             self.file.write_all(line.as_bytes())
         };
@@ -120,6 +118,21 @@ impl MakingRecord {
         self.trouble.clone().map_or(Ok(()), Err)
     }
 
+    /// These are in the making, and nobody else: all of them are written, or the file stays as it was.
+    pub fn keep<'a>(
+        &mut self,
+        all: impl Iterator<Item = (&'a CgroupPath, &'a Cpuset)>,
+    ) -> Result<(), JournalError> {
+        let lines = all.map(|(cgroup, original)| encode(cgroup, original));
+        let kept = files::rewrite(&self.path, false, lines).and_then(|rewritten| {
+            self.file = rewritten.file;
+            self.length = self.file.metadata().map_err(failed("looking at", &self.path))?.len();
+            Ok(())
+        });
+        self.trouble = kept.as_ref().err().map(ToString::to_string);
+        kept
+    }
+
     /// All of them are in the journal, or have ended.
     pub fn clear(&mut self) -> Result<(), JournalError> {
         if std::mem::take(&mut self.length) > 0 {
@@ -127,6 +140,11 @@ impl MakingRecord {
         }
         Ok(())
     }
+}
+
+fn encode(cgroup: &CgroupPath, original: &Cpuset) -> io::Result<String> {
+    let line = Line { version: VERSION, cgroup: cgroup.clone(), original: original.clone() };
+    Ok(sealed(&serde_json::to_string(&line)?))
 }
 
 fn decode(line: &str) -> Option<(CgroupPath, Cpuset)> {
@@ -181,6 +199,27 @@ mod tests {
         assert!(!record.is_long(1));
         record.add(&long, &cpuset("0")).unwrap();
         assert_eq!(left(dir.path()).len(), 1);
+    }
+
+    #[test]
+    fn who_is_left_out_goes_at_once_with_the_others_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut record, _) = MakingRecord::open(dir.path()).unwrap();
+        let [a, b, c] = ["/a", "/b", "/c"].map(CgroupPath::new);
+        let zero = cpuset("0");
+        for cgroup in [&a, &b] {
+            record.add(cgroup, &zero).unwrap();
+        }
+        // What it is written into first cannot be made.
+        let next = dir.path().join("making.new");
+        fs::create_dir(&next).unwrap();
+        let error = record.keep([(&b, &zero)].into_iter()).unwrap_err().to_string();
+        assert!(error.contains("making.new") && record.check().is_ok(), "{error}");
+        assert_eq!(left(dir.path()).len(), 2, "both are there still");
+        fs::remove_dir(&next).unwrap();
+        record.keep([(&b, &zero)].into_iter()).unwrap();
+        record.add(&c, &zero).unwrap();
+        assert_eq!(left(dir.path()), [("/b", "0"), ("/c", "0")].map(|(a, b)| (a.to_owned(), b.to_owned())));
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod deaths;
 mod full_disk;
 mod given_up;
 mod late;
+mod memory;
 mod overtaken;
 mod owners;
 mod source;
@@ -492,6 +493,22 @@ fn while_paused_nothing_is_set_but_what_was_set_before() {
     assert_eq!(set(&placed, "id-two"), "", "what ended meanwhile has nothing");
     let answer = ask(&|reply| Call::Create { subject: subject("three", "", Some(amounts(2))), reply });
     assert!(!cpuset(answer.adjust.as_ref()).is_empty());
+}
+
+#[test]
+fn a_daemon_that_ends_and_restores_tells_nothing_and_knows_when_it_last_did() {
+    let (placed, gate) = (placed(true), Gate::default());
+    assert_eq!(placed.retire(), None, "nobody was told anything");
+    let placed_again = self::placed(true);
+    create(&placed_again, "one", 2);
+    assert!(placed_again.retire().is_some(), "its runtime makes it now");
+    gate.close(None);
+    let update = ask_behind(&gate, &placed_again, |reply| Call::Update {
+        subject: subject("one", "", Some(amounts(2))),
+        wanted: amounts(2),
+        reply,
+    });
+    assert_eq!(update, Answer::default(), "what it was set to is being put back");
 }
 
 #[test]

@@ -46,10 +46,7 @@ impl State {
     fn write_original(&mut self, cgroup: &CgroupPath, original: &Cpuset) -> Result<(), JournalError> {
         let Some(record) = &mut self.making_record else { return Ok(()) };
         if record.is_long(self.unrecorded.len()) {
-            record.clear()?;
-            for (other, original) in self.unrecorded.iter().filter(|(other, _)| *other != cgroup) {
-                record.add(other, original)?;
-            }
+            record.keep(self.unrecorded.iter().filter(|(other, _)| *other != cgroup))?;
         }
         record.add(cgroup, original)
     }

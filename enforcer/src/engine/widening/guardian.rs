@@ -227,14 +227,13 @@ impl Guardian {
             return;
         }
         let steps = steps.to_vec();
-        let paused = self.gate.paused().is_some();
         for step in steps {
-            self.carry_out(step, trigger_ns, paused);
+            self.carry_out(step, trigger_ns);
         }
         self.widening.crowded.ring();
     }
 
-    fn carry_out(&mut self, Step { guard, stage, sight, what }: Step, trigger_ns: u64, paused: bool) {
+    fn carry_out(&mut self, Step { guard, stage, sight, what }: Step, trigger_ns: u64) {
         let Some(guarded) = self.watch.guards().get(guard).map(enforcer_core::widening::Guard::guarded)
         else {
             return;
@@ -251,9 +250,8 @@ impl Guardian {
                 );
             }
         };
-        if paused {
-            return self.watch.written(&cgroup, false);
-        }
+        // Inside until the write has returned: whoever pauses waits for that.
+        let Some(inside) = self.gate.enter() else { return self.watch.written(&cgroup, false) };
         let mut above = String::new();
         let mut wider = Vec::new();
         for (path, has) in &guarded.above {
@@ -286,6 +284,7 @@ impl Guardian {
             // Nobody listens when the daemon ends.
             let _ = sender.send(Done { cgroup, addition, since_trigger, took });
             bell.ring();
+            drop(inside);
         };
         match files {
             Some(files) => MemsWrite { cgroup, files }.start(done),

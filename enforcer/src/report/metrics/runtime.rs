@@ -31,8 +31,14 @@ const DECIDING: Family = Family::counter(
 const LONGEST: Family =
     Family::gauge("nri_deciding_longest_seconds", &[], "The longest of these times since the turn before.");
 
+const CREATIONS: Family = Family::histogram(
+    "nri_create_duration_seconds",
+    "Time from the last byte of a call about a container that is created to its answer.",
+);
+
 /// Every metric of this file.
-pub(super) const ALL: &[&Family] = &[&UP, &CONTAINERS, &UNPLACED, &CALLS, &LATE, &DECIDING, &LONGEST];
+pub(super) const ALL: &[&Family] =
+    &[&UP, &CONTAINERS, &UNPLACED, &CALLS, &LATE, &DECIDING, &LONGEST, &CREATIONS];
 
 /// Absent where no runtime was looked for.
 pub(super) fn put(runtime: Option<&RuntimeReport>, scrape: &mut Scrape) {
@@ -46,4 +52,5 @@ pub(super) fn put(runtime: Option<&RuntimeReport>, scrape: &mut Scrape) {
     scrape.put(&LATE, &[], Some(to_f64(runtime.late)));
     scrape.put(&DECIDING, &[], Some(runtime.deciding.sum.as_secs_f64()));
     scrape.put(&LONGEST, &[], runtime.deciding.longest.map(|time| time.as_secs_f64()));
+    scrape.put_times(&CREATIONS, &runtime.deciding.creations);
 }

@@ -512,7 +512,15 @@ fn full() -> TickReport {
         unplaced: [("id".into(), "no room".into())].into(),
         calls: [("create", 4)].into(),
         late: 1,
-        deciding: Deciding { sum: Duration::from_millis(1500), longest: Some(Duration::from_secs(1)) },
+        deciding: Deciding {
+            sum: Duration::from_millis(1500),
+            longest: Some(Duration::from_secs(1)),
+            creations: {
+                let mut creations = CallTimes::default();
+                [3, 30].into_iter().for_each(|ms| creations.note(Duration::from_millis(ms)));
+                creations
+            },
+        },
     });
     report
 }
@@ -528,6 +536,8 @@ fn a_runtime_is_told_of_where_one_was_looked_for() {
         "nri_late_answers_total 1",
         "nri_deciding_seconds_total 1.5",
         "nri_deciding_longest_seconds 1",
+        "nri_create_duration_seconds_bucket{le=\"0.005\"} 1",
+        "nri_create_duration_seconds_count 2",
     ] {
         assert!(text.contains(&format!("\nnuma_enforcer_{line}\n")), "{line} in {text}");
     }

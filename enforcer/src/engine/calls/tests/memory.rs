@@ -1,0 +1,35 @@
+//! Memory nodes of containers that run, in answers.
+
+use super::*;
+
+/// A daemon that is connected to a runtime with one container, whose cgroup shows this and which has no place yet.
+fn beside(mems: &str) -> (Fixture, Placed, Answer) {
+    let host = Fixture::new(true);
+    host.cgroup("/kubepods/podone/id-one", "0-7\n", mems);
+    let placed = placed(true);
+    placed.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
+    let answer = synchronize(&placed, &["one"], "");
+    (host, placed, answer)
+}
+
+#[test]
+fn no_answer_takes_a_memory_node_from_who_runs_before_its_pages_have_gone() {
+    for (shown, told) in [("0-1\n", "0-1/0-1"), ("\n", "0-1/"), ("1\n", "0-1/0-1"), ("0\n", "0-1/0")] {
+        let (host, placed, answer) = beside(shown);
+        assert_eq!(updates(&answer), [("id-one".to_owned(), told.to_owned())], "{shown:?}");
+        let update = || {
+            let subject = subject("one", "", Some(amounts(2)));
+            updates(&ask(&placed, |reply| Call::Update { subject, wanted: amounts(2), reply }))
+        };
+        assert_eq!(update(), [("id-one".to_owned(), told.to_owned())], "{shown:?}");
+        // A turn has moved its pages.
+        host.cgroup("/kubepods/podone/id-one", "0-1\n", "0\n");
+        assert_eq!(update(), [("id-one".to_owned(), "0-1/0".to_owned())], "{shown:?}");
+    }
+}
+
+#[test]
+fn who_is_being_made_has_no_pages_and_gets_its_node() {
+    let (_host, placed, _) = beside("0-1\n");
+    assert_eq!(cpuset(create(&placed, "two", 2).adjust.as_ref()), "2-3/0");
+}
