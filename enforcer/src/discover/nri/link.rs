@@ -71,7 +71,7 @@ mod event {
 }
 
 /// What we want to be told. A runtime throws out who asks for an event that it does not know; these are in
-/// every version. That a pod is made (`RUN_POD_SANDBOX`) is none of them: each call about a container has its pod with it.
+/// every version. That a pod is made (`RUN_POD_SANDBOX`) is none of them: each call about a container has its pod with it (ADR 0014).
 const EVENTS: [i32; 6] = [
     event::REMOVE_POD_SANDBOX,
     event::CREATE_CONTAINER,
