@@ -112,7 +112,9 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             let there: BTreeSet<String> = all.iter().map(|one| one.id.clone()).collect();
             let shown: BTreeMap<_, _> =
                 all.iter().filter_map(|one| Some((one.id.clone(), one.shown.clone()?))).collect();
-            state.are_set_to(all.iter().filter_map(|one| Some((one.cgroup.clone()?, one.set_to().clone()))));
+            state
+                .originals
+                .are_set_to(all.iter().filter_map(|one| Some((one.cgroup.clone()?, one.set_to().clone()))));
             let mut settled = state.settle("synchronize", |known, node| known.synchronize(node, all));
             state.changes(settled.others.keys());
             for (id, cpuset) in &mut settled.others {
@@ -120,7 +122,7 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
             }
             let answer = answer_of(&mut state, None, None, settled);
             send(&mut state, "synchronize", reply, answer);
-            let left = state.left_by_another();
+            let left = state.originals.left();
             drop(state);
             exposure.only(|id| there.contains(id) || left.iter().any(|cgroup| cgroup.as_str().contains(id)));
         }
@@ -183,7 +185,7 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
         // Its cgroup is there now; what it lacks is written by the next turn.
         Call::Started(subject) => {
             state.runs(&subject.container.id);
-            state.started();
+            state.originals.started();
             state.count("started");
         }
         Call::Removed(subject) => {
@@ -221,10 +223,10 @@ fn keep_memory<'a>(placed: &Placed, cpusets: impl Iterator<Item = (&'a String, &
 fn late(state: &mut State, mut one: Announced, who: KnownContainer) {
     state.name(&mut one, who);
     if let Some(cgroup) = one.cgroup.clone() {
-        state.is_set_to(cgroup, one.set_to().clone());
+        state.originals.is_set_to(cgroup, one.set_to().clone());
     }
     state.settle("late", |containers, node| containers.create(node, &one));
-    state.wants_turn();
+    state.originals.want_turn();
 }
 
 fn update(state: &mut State, subject: Subject, wanted: LinuxResources) -> Settled {

@@ -45,6 +45,8 @@ use crate::{
 
 mod originals;
 
+use originals::Originals;
+
 /// Longest name of a container that is shown, in characters.
 const NAME_LIMIT: usize = 200;
 
@@ -82,24 +84,14 @@ pub(super) struct State {
     told: BTreeMap<CgroupPath, Instant>,
     /// When the latest turn decided.
     decided: Option<Instant>,
-    /// What containers would have been set to without us, until it is recorded.
-    unrecorded: BTreeMap<CgroupPath, Cpuset>,
-    /// What containers were set to when a runtime listed them, of those of which it was told nothing since.
-    untouched: BTreeMap<CgroupPath, Cpuset>,
-    /// What is not recorded, for the next daemon, where somebody may write.
-    making_record: Option<MakingRecord>,
-    /// Of these, those that a daemon before this one left, and since when: their cgroups may still be made.
-    left: Option<(Instant, BTreeSet<CgroupPath>)>,
+    /// What containers would have been set to without us.
+    pub(super) originals: Originals,
     /// Containers whose creation was answered with a place, as they will be listed, and when; until they run.
     making: BTreeMap<String, (Announced, KnownContainer, Instant)>,
     /// Grants may differ from those that were recorded last.
     regranted: bool,
     /// Where cgroups show what they are set to, for a daemon that may write.
     tree: Option<CpusetTree>,
-    /// A container has started since this was last asked about which a turn has something to do.
-    started: bool,
-    /// Told when one has.
-    starts: Arc<Notify>,
     /// `NAMESPACE/POD/CONTAINER` by container id.
     names: BTreeMap<String, String>,
     /// Who else writes cpusets.
@@ -143,7 +135,7 @@ impl Placed {
 
     /// Told when [`has_started`](Self::has_started) should be asked.
     pub fn starts(&self) -> Arc<Notify> {
-        Arc::clone(&self.lock().starts)
+        self.lock().originals.starts()
     }
 
     /// Goes on where the daemon before this one stopped, as far as `tree` still shows what it had granted.
@@ -157,10 +149,7 @@ impl Placed {
 
     /// Notes from now on what containers would be set to without us, and goes on with what a daemon before this one `left`.
     pub(super) fn remember(&self, record: MakingRecord, left: BTreeMap<CgroupPath, Cpuset>) {
-        let mut state = self.lock();
-        state.making_record = Some(record);
-        state.left = Some((Instant::now(), left.keys().cloned().collect()));
-        state.unrecorded.extend(left);
+        self.lock().originals.remember(record, left);
     }
 
     /// What is added to containers that run short of memory is part of what they are set to.
@@ -191,7 +180,7 @@ impl Placed {
 
     /// Can it be noted what containers would be set to without us? The error says why not.
     pub(super) fn can_note(&self) -> Result<(), String> {
-        self.lock().making_record.as_mut().map_or(Ok(()), MakingRecord::check)
+        self.lock().originals.can_note()
     }
 
     /// Of the containers that were there before the daemon, only those are still there that run.
@@ -317,22 +306,17 @@ impl Placed {
 
     /// What containers would have been set to without us, as far as it is not recorded.
     pub(super) fn unrecorded(&self) -> BTreeMap<CgroupPath, Cpuset> {
-        self.lock().unrecorded.clone()
+        self.lock().originals.unrecorded().clone()
     }
 
     /// These are recorded.
     pub(super) fn recorded(&self, cgroups: &[CgroupPath]) {
-        let mut state = self.lock();
-        state.unrecorded.retain(|cgroup, _| !cgroups.contains(cgroup));
-        if let Some((_, gone)) = state.left.take_if(|(since, _)| since.elapsed() > MADE_WITHIN) {
-            state.unrecorded.retain(|cgroup, _| !gone.contains(cgroup));
-        }
-        state.forget_recorded();
+        self.lock().originals.recorded(cgroups);
     }
 
     /// Has a container started that is to be recorded, or of whose creation nobody was told, since this was last asked?
     pub(super) fn has_started(&self) -> bool {
-        std::mem::take(&mut self.lock().started)
+        self.lock().originals.take_started()
     }
 
     /// Cgroups whose cpusets the runtime writes about now, because it was told to.
@@ -434,12 +418,6 @@ impl State {
         self.names.contains_key(id)
     }
 
-    /// Cgroups of containers whose creation was answered by a daemon before this one, for as long as they may still be made.
-    pub(super) fn left_by_another(&self) -> BTreeSet<CgroupPath> {
-        let left = self.left.as_ref().filter(|(since, _)| since.elapsed() < MADE_WITHIN);
-        left.map(|(_, left)| left.clone()).unwrap_or_default()
-    }
-
     /// What a runtime lists, and those that it is making.
     pub(super) fn with_those_in_the_making(
         &mut self,
@@ -454,10 +432,8 @@ impl State {
     /// Forgets a container's cgroup; before the container itself is forgotten.
     pub(super) fn ends(&mut self, id: &str) {
         if let Some(cgroup) = self.containers.cgroup(id) {
-            self.unrecorded.remove(cgroup);
-            self.untouched.remove(cgroup);
+            self.originals.ends(cgroup);
             self.told.remove(cgroup);
-            self.forget_recorded();
         }
     }
 
@@ -480,11 +456,7 @@ impl State {
         self.names.clear();
         self.facts.containers.clear();
         self.report.unplaced.clear();
-        let left = self.left.as_ref().map(|(_, left)| left);
-        self.unrecorded.retain(|cgroup, _| {
-            let listed = all.iter().any(|(one, _)| one.cgroup.as_ref() == Some(cgroup));
-            listed || left.is_some_and(|left| left.contains(cgroup))
-        });
+        self.originals.only(|cgroup| all.iter().any(|(one, _)| one.cgroup.as_ref() == Some(cgroup)));
         // What a pod asks for is told by all its containers.
         let told: Vec<_> =
             all.iter().map(|(one, known)| (one.id.clone(), self.believed(known.clone()))).collect();

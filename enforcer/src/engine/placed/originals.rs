@@ -6,13 +6,138 @@
 //!
 //! Never: anything is set here.
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Instant,
+};
+
 use enforcer_core::{
     place::{Announced, Cpuset},
     workload::CgroupPath,
 };
+use tokio::sync::Notify;
 
-use super::State;
+use super::{MADE_WITHIN, State};
 use crate::enforce::journal::{JournalError, MakingRecord};
+
+/// The originals that the journal does not have yet.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Originals {
+    /// Of containers of which a runtime was told.
+    unrecorded: BTreeMap<CgroupPath, Cpuset>,
+    /// Of those that a runtime has listed, and of which it was told nothing since.
+    untouched: BTreeMap<CgroupPath, Cpuset>,
+    /// The same as `unrecorded` for the next daemon, where somebody may write.
+    record: Option<MakingRecord>,
+    /// Of `unrecorded`, those that a daemon before this one left, and since when: their cgroups may still be made.
+    left: Option<(Instant, BTreeSet<CgroupPath>)>,
+    /// A container has started since this was last asked about which a turn has something to do.
+    started: bool,
+    /// Told when one has.
+    starts: Arc<Notify>,
+}
+
+impl Originals {
+    /// Notes from now on for the next daemon, and goes on with what one before this `left`.
+    pub(in crate::engine) fn remember(&mut self, record: MakingRecord, left: BTreeMap<CgroupPath, Cpuset>) {
+        self.record = Some(record);
+        self.left = Some((Instant::now(), left.keys().cloned().collect()));
+        self.unrecorded.extend(left);
+    }
+
+    /// Can anything be noted? The error says why not.
+    pub(in crate::engine) fn can_note(&mut self) -> Result<(), String> {
+        self.record.as_mut().map_or(Ok(()), MakingRecord::check)
+    }
+
+    /// What a cgroup would be set to, for the journal, and for the next daemon.
+    fn note(&mut self, cgroup: &CgroupPath, original: &Cpuset) -> Result<(), JournalError> {
+        if let Some(record) = &mut self.record {
+            if record.is_long(self.unrecorded.len()) {
+                record.keep(self.unrecorded.iter().filter(|(other, _)| *other != cgroup))?;
+            }
+            record.add(cgroup, original)?;
+        }
+        self.unrecorded.insert(cgroup.clone(), original.clone());
+        Ok(())
+    }
+
+    /// All that the journal does not have.
+    pub(in crate::engine) fn unrecorded(&self) -> &BTreeMap<CgroupPath, Cpuset> {
+        &self.unrecorded
+    }
+
+    /// The journal has these.
+    pub(in crate::engine) fn recorded(&mut self, cgroups: &[CgroupPath]) {
+        self.unrecorded.retain(|cgroup, _| !cgroups.contains(cgroup));
+        if let Some((_, gone)) = self.left.take_if(|(since, _)| since.elapsed() > MADE_WITHIN) {
+            self.unrecorded.retain(|cgroup, _| !gone.contains(cgroup));
+        }
+        self.forget_recorded();
+    }
+
+    /// Of these, only those that a runtime lists are left, and those that it may be making since the daemon before.
+    pub(in crate::engine) fn only(&mut self, is_listed: impl Fn(&CgroupPath) -> bool) {
+        let left = self.left.as_ref().map(|(_, left)| left);
+        self.unrecorded
+            .retain(|cgroup, _| is_listed(cgroup) || left.is_some_and(|left| left.contains(cgroup)));
+    }
+
+    /// Those of a daemon before this one, for as long as they may still be made.
+    pub(in crate::engine) fn left(&self) -> BTreeSet<CgroupPath> {
+        let left = self.left.as_ref().filter(|(since, _)| since.elapsed() < MADE_WITHIN);
+        left.map(|(_, left)| left.clone()).unwrap_or_default()
+    }
+
+    /// A container has ended.
+    pub(in crate::engine) fn ends(&mut self, cgroup: &CgroupPath) {
+        self.unrecorded.remove(cgroup);
+        self.untouched.remove(cgroup);
+        self.forget_recorded();
+    }
+
+    /// These are all that run, and what they are set to.
+    pub(in crate::engine) fn are_set_to(&mut self, all: impl Iterator<Item = (CgroupPath, Cpuset)>) {
+        self.untouched = all.collect();
+    }
+
+    /// So does this one, of which nobody was told.
+    pub(in crate::engine) fn is_set_to(&mut self, cgroup: CgroupPath, cpuset: Cpuset) {
+        self.untouched.insert(cgroup, cpuset);
+    }
+
+    /// A container runs, so its cgroup is there.
+    pub(in crate::engine) fn started(&mut self) {
+        if !self.unrecorded.is_empty() {
+            self.want_turn();
+        }
+    }
+
+    /// There is something for a turn to do that should not wait.
+    pub(in crate::engine) fn want_turn(&mut self) {
+        self.started = true;
+        self.starts.notify_one();
+    }
+
+    /// Is there, since this was last asked?
+    pub(in crate::engine) fn take_started(&mut self) -> bool {
+        std::mem::take(&mut self.started)
+    }
+
+    /// Told when there is.
+    pub(in crate::engine) fn starts(&self) -> Arc<Notify> {
+        Arc::clone(&self.starts)
+    }
+
+    /// Nobody is left to be remembered.
+    fn forget_recorded(&mut self) {
+        let record = self.record.as_mut().filter(|_| self.unrecorded.is_empty());
+        if let Some(Err(error)) = record.map(MakingRecord::clear) {
+            tracing::warn!("{error}");
+        }
+    }
+}
 
 impl State {
     /// A container is made with our cpuset instead of what it was to have. False where that cannot be noted.
@@ -28,47 +153,6 @@ impl State {
         }
     }
 
-    /// What a cgroup would be set to, for the journal, and for the next daemon, should this one be killed before the journal has
-    /// it. Where that cannot be written nothing is set from now on, and false is returned.
-    fn note_original(&mut self, cgroup: &CgroupPath, original: &Cpuset) -> bool {
-        if let Err(error) = self.write_original(cgroup, original) {
-            if !self.barred {
-                tracing::warn!("a runtime is told nothing until it can be recorded: {error}");
-            }
-            self.barred = true;
-            self.hold(false);
-            return false;
-        }
-        self.unrecorded.insert(cgroup.clone(), original.clone());
-        true
-    }
-
-    fn write_original(&mut self, cgroup: &CgroupPath, original: &Cpuset) -> Result<(), JournalError> {
-        let Some(record) = &mut self.making_record else { return Ok(()) };
-        if record.is_long(self.unrecorded.len()) {
-            record.keep(self.unrecorded.iter().filter(|(other, _)| *other != cgroup))?;
-        }
-        record.add(cgroup, original)
-    }
-
-    /// Nobody is left to be remembered.
-    pub(super) fn forget_recorded(&mut self) {
-        let record = self.making_record.as_mut().filter(|_| self.unrecorded.is_empty());
-        if let Some(Err(error)) = record.map(MakingRecord::clear) {
-            tracing::warn!("{error}");
-        }
-    }
-
-    /// These are all that run, and what they are set to.
-    pub(in crate::engine) fn are_set_to(&mut self, all: impl Iterator<Item = (CgroupPath, Cpuset)>) {
-        self.untouched = all.collect();
-    }
-
-    /// So does this one, of which nobody was told.
-    pub(in crate::engine) fn is_set_to(&mut self, cgroup: CgroupPath, cpuset: Cpuset) {
-        self.untouched.insert(cgroup, cpuset);
-    }
-
     /// Containers that run are about to be set by their runtime. Those that were set by us before are recorded already. False
     /// where what they are set to by now cannot be noted.
     pub(in crate::engine) fn changes<'a>(&mut self, ids: impl Iterator<Item = &'a String>) -> bool {
@@ -78,29 +162,29 @@ impl State {
         }
         for id in ids {
             let cgroup = self.containers.cgroup(id);
-            let Some((cgroup, before)) = cgroup.and_then(|cgroup| self.untouched.remove_entry(cgroup)) else {
-                continue;
-            };
-            noted = noted && (self.unrecorded.contains_key(&cgroup) || self.note_original(&cgroup, &before));
+            let before = cgroup.and_then(|cgroup| self.originals.untouched.remove_entry(cgroup));
+            let Some((cgroup, before)) = before else { continue };
+            let is_noted = self.originals.unrecorded.contains_key(&cgroup);
+            noted = noted && (is_noted || self.note_original(&cgroup, &before));
             if let Some(held) = &mut self.held {
                 held.insert(id.clone(), before.clone());
-                self.untouched.insert(cgroup, before);
+                self.originals.untouched.insert(cgroup, before);
             }
         }
-        self.started();
+        self.originals.started();
         noted
     }
 
-    /// A container runs, so its cgroup is there.
-    pub(in crate::engine) fn started(&mut self) {
-        if !self.unrecorded.is_empty() {
-            self.wants_turn();
+    /// Where it cannot be noted nothing is set from now on, and false is returned.
+    fn note_original(&mut self, cgroup: &CgroupPath, original: &Cpuset) -> bool {
+        if let Err(error) = self.originals.note(cgroup, original) {
+            if !self.barred {
+                tracing::warn!("a runtime is told nothing until it can be recorded: {error}");
+            }
+            self.barred = true;
+            self.hold(false);
+            return false;
         }
-    }
-
-    /// There is something for a turn to do that should not wait.
-    pub(in crate::engine) fn wants_turn(&mut self) {
-        self.started = true;
-        self.starts.notify_one();
+        true
     }
 }
