@@ -14,19 +14,18 @@
 //! An answer is never an error: the pod would not start.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    path::Path,
+    collections::{BTreeMap, BTreeSet},
     sync::mpsc::sync_channel,
     thread,
 };
 
 use enforcer_core::{
     owner::KnownContainer,
-    parse::scalar,
     place::{Announced, Cpuset, Settled},
 };
 use tokio::sync::mpsc;
 
+use self::messages::{announced, both, listed, mount, resources, resources_of, share, shares, update_of};
 use super::{
     exposure::Exposure,
     gate::Gate,
@@ -34,22 +33,14 @@ use super::{
 };
 use crate::{
     discover::nri::{
-        Answer, Call, Reply, Subject,
-        api::{
-            Container, ContainerUpdate, LinuxCpu, LinuxResources, LinuxUpdate, Mount, OptionalUint,
-            PodSandbox,
-        },
+        Answer, Call, Reply, RuntimeVersion, Subject,
+        api::{Container, LinuxResources, Mount, PodSandbox},
         marks::known,
-        request::{container_cgroup, pod_request},
     },
     report::runtime::RuntimeLink,
 };
 
-/// Where containers find what they were given.
-const EXPOSED_AT: &str = "/.numa-enforcer";
-
-/// `CONTAINER_STOPPED` of NRI.
-const STOPPED: i32 = 4;
+mod messages;
 
 /// Answers calls until nobody sends any. Whoever must make room reads it once it was told to the runtime, from another
 /// thread: the next call does not wait for files of the containers before.
@@ -73,163 +64,195 @@ pub fn answer_calls(placed: &Placed, gate: &Gate, exposure: &Exposure, mut calls
 }
 
 fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
-    let mut there = match &call {
-        Call::Synchronize { pods, containers, .. } => {
-            placed.lock().with_those_in_the_making(announced_all(pods, containers))
-        }
-        // It was being made when the link came up: nobody asked about it, and no list had it.
-        Call::Started(subject) | Call::Update { subject, .. }
-            if !placed.lock().knows(&subject.container.id) =>
-        {
-            vec![both(&subject.pod, &subject.container)]
-        }
-        _ => Vec::new(),
-    };
-    let mut shown = placed.shown(there.iter().filter_map(|(one, _)| one.cgroup.as_ref()));
-    for (one, _) in &mut there {
-        one.shown = one.cgroup.as_ref().and_then(|cgroup| shown.remove(cgroup));
-    }
-    let mut state = placed.lock();
-    state.hold(gate.paused().is_some());
+    // Inside until it is answered: whoever pauses waits for that.
+    let inside = gate.enter();
+    placed.lock().hold(inside.is_none());
+    let answering = Answering { placed, exposure };
     match call {
-        Call::Started(_) | Call::Update { .. } => {
-            there.drain(..).for_each(|(one, who)| late(&mut state, one, who))
+        Call::Synchronize { runtime, pods, containers, reply } => {
+            answering.synchronize(runtime, &pods, &containers, reply);
         }
-        _ => {}
-    }
-    match call {
-        Call::Synchronize { runtime, containers, reply, .. } => {
-            tracing::info!(
-                "connected to {} {} (NRI {}): {} containers",
-                runtime.name.escape_default(),
-                runtime.version.escape_default(),
-                runtime.nri.as_deref().unwrap_or("of before 0.12").escape_default(),
-                containers.len()
-            );
-            state.link(RuntimeLink::Up { name: runtime.name, version: runtime.version });
-            state.only(&mut there);
-            let all: Vec<Announced> = there.into_iter().map(|(one, _)| one).collect();
-            let there: BTreeSet<String> = all.iter().map(|one| one.id.clone()).collect();
-            let shown: BTreeMap<_, _> =
-                all.iter().filter_map(|one| Some((one.id.clone(), one.shown.clone()?))).collect();
-            state
-                .originals
-                .are_set_to(all.iter().filter_map(|one| Some((one.cgroup.clone()?, one.set_to().clone()))));
-            let mut settled = state.settle("synchronize", |known, node| known.synchronize(node, all));
-            state.changes(settled.others.keys());
-            for (id, cpuset) in &mut settled.others {
-                shown.get(id).into_iter().for_each(|now| cpuset.keep_memory(now));
-            }
-            let answer = answer_of(&mut state, None, None, settled);
-            send(&mut state, "synchronize", reply, answer);
-            let left = state.originals.left();
-            drop(state);
-            exposure.only(|id| there.contains(id) || left.iter().any(|cgroup| cgroup.as_str().contains(id)));
-        }
-        Call::Create { subject, reply } => {
-            let mut new = announced(&subject.pod, &subject.container);
-            let has = shares(resources_of(&subject.container));
-            let who = known(&subject.pod, &subject.container);
-            state.name(&mut new, who.clone());
-            let mut settled = state.settle("create", |containers, node| containers.create(node, &new));
-            let noted = state.changes(settled.others.keys());
-            if !settled.own.is_empty() {
-                if noted && state.made(&new) {
-                    state.makes(&new, who, &settled.own);
-                } else {
-                    state.made_without(&new.id);
-                }
-            }
-            // The one thing that is written for an answer: what is mounted must be there. Not under the lock.
-            drop(state);
-            let mounts = exposure.begin(placed, &new.id).map(|dir| mount(&dir));
-            keep_memory(placed, settled.others.iter_mut());
-            let mut state = placed.lock();
-            // Somebody may have paused it meanwhile.
-            state.hold(gate.paused().is_some());
-            let mut answer = answer_of(&mut state, None, mounts, settled);
-            if let Some(adjust) = &mut answer.adjust {
-                share(adjust, state.shares(&new.id), has);
-            }
-            send(&mut state, "create", reply, answer);
-        }
-        Call::Update { subject, wanted, reply } => {
-            let id = subject.container.id.clone();
-            let has = shares(Some(&wanted)).or_else(|| shares(resources_of(&subject.container)));
-            let mut settled = update(&mut state, *subject, wanted);
-            state.changes(settled.others.keys().chain([&id]));
-            // The runtime would write the cpuset that it has stored, so it is told every time.
-            let mut own = state.cpuset(&id).unwrap_or_default();
-            drop(state);
-            keep_memory(placed, settled.others.iter_mut().chain([(&id, &mut own)]));
-            let mut state = placed.lock();
-            let mut answer = answer_of(&mut state, Some((id.clone(), own)), None, settled);
-            for update in answer.updates.iter_mut().filter(|update| update.container_id == id) {
-                if let Some(resources) = update.linux.as_mut().and_then(|linux| linux.resources.as_mut()) {
-                    share(resources, state.shares(&id), has);
-                }
-            }
-            send(&mut state, "update", reply, answer);
-        }
-        Call::Stop { subject, reply } => {
-            state.ends(&subject.container.id);
-            let mut settled = state.ended("stop", &subject.container.id);
-            state.forget(&subject.container.id);
-            state.changes(settled.others.keys());
-            drop(state);
-            keep_memory(placed, settled.others.iter_mut());
-            let mut state = placed.lock();
-            let answer = answer_of(&mut state, None, None, settled);
-            send(&mut state, "stop", reply, answer);
-        }
-        // Its cgroup is there now; what it lacks is written by the next turn.
-        Call::Started(subject) => {
-            state.runs(&subject.container.id);
-            state.originals.started();
-            state.count("started");
-        }
-        Call::Removed(subject) => {
-            state.ends(&subject.container.id);
-            // It was stopped before. If that was not told, what changes for others is written by the next turn.
-            state.ended("removed", &subject.container.id);
-            state.forget(&subject.container.id);
-            state.count("removed");
-            drop(state);
-            exposure.end(&subject.container.id);
-        }
-        Call::PodRemoved(_) => state.count("pod-removed"),
+        Call::Create { subject, reply } => answering.create(&subject, reply),
+        Call::Update { subject, wanted, reply } => answering.update(*subject, wanted, reply),
+        Call::Stop { subject, reply } => answering.stop(&subject.container.id, reply),
+        Call::Started(subject) => answering.started(&subject),
+        Call::Removed(subject) => answering.removed(&subject.container.id),
+        Call::PodRemoved(_) => placed.lock().count("pod-removed"),
         Call::Down(reason) => {
             tracing::info!("no container runtime: {reason}");
-            state.link(RuntimeLink::Down { reason });
+            placed.lock().link(RuntimeLink::Down { reason });
         }
     }
 }
 
-/// Leaves those who run the memory nodes that their cgroups show: a runtime that takes one away has the kernel move all pages in
-/// one go, and makes everybody wait who begins or ends a container. Turns move them in batches, and narrow then.
-fn keep_memory<'a>(placed: &Placed, cpusets: impl Iterator<Item = (&'a String, &'a mut Cpuset)>) {
-    let narrowed: Vec<_> = {
-        let state = placed.lock();
-        let with_memory = cpusets.filter(|(_, cpuset)| cpuset.mems.is_some());
-        with_memory.filter_map(|(id, cpuset)| Some((state.containers.cgroup(id)?.clone(), cpuset))).collect()
-    };
-    let shown = placed.shown(narrowed.iter().map(|(cgroup, _)| cgroup));
-    for (cgroup, cpuset) in narrowed {
-        shown.get(&cgroup).into_iter().for_each(|now| cpuset.keep_memory(now));
+/// One call.
+struct Answering<'a> {
+    placed: &'a Placed,
+    exposure: &'a Exposure,
+}
+
+impl Answering<'_> {
+    fn synchronize(
+        &self,
+        runtime: RuntimeVersion,
+        pods: &[PodSandbox],
+        containers: &[Container],
+        reply: Reply,
+    ) {
+        tracing::info!(
+            "connected to {} {} (NRI {}): {} containers",
+            runtime.name.escape_default(),
+            runtime.version.escape_default(),
+            runtime.nri.as_deref().unwrap_or("of before 0.12").escape_default(),
+            containers.len()
+        );
+        let mut there = self.placed.lock().with_those_in_the_making(listed(pods, containers));
+        self.look_at(&mut there);
+        let mut state = self.placed.lock();
+        state.link(RuntimeLink::Up { name: runtime.name, version: runtime.version });
+        state.only(&mut there);
+        let all: Vec<Announced> = there.into_iter().map(|(one, _)| one).collect();
+        let there: BTreeSet<String> = all.iter().map(|one| one.id.clone()).collect();
+        let shown = all.iter().filter_map(|one| Some((one.id.clone(), one.shown.clone()?)));
+        let shown: BTreeMap<String, Cpuset> = shown.collect();
+        let set_to = all.iter().filter_map(|one| Some((one.cgroup.clone()?, one.set_to().clone())));
+        state.originals.are_set_to(set_to);
+        let mut settled = state.settle("synchronize", |known, node| known.synchronize(node, all));
+        state.changes(settled.others.keys());
+        for (id, cpuset) in &mut settled.others {
+            shown.get(id).into_iter().for_each(|now| cpuset.keep_memory(now));
+        }
+        let answer = answer_of(&mut state, None, None, settled);
+        send(&mut state, "synchronize", reply, answer);
+        let left = state.originals.left();
+        drop(state);
+        self.exposure.only(|id| there.contains(id) || left.iter().any(|cgroup| cgroup.as_str().contains(id)));
+    }
+
+    fn create(&self, subject: &Subject, reply: Reply) {
+        let Subject { pod, container } = subject;
+        let (mut new, who) = both(pod, container);
+        let has = shares(resources_of(container));
+        let mut state = self.placed.lock();
+        state.name(&mut new, who.clone());
+        let mut settled = state.settle("create", |containers, node| containers.create(node, &new));
+        let noted = state.changes(settled.others.keys());
+        if !settled.own.is_empty() {
+            if noted && state.made(&new) {
+                state.makes(&new, who, &settled.own);
+            } else {
+                state.made_without(&new.id);
+            }
+        }
+        // The one thing that is written for an answer: what is mounted must be there. Not under the lock.
+        drop(state);
+        let mounts = self.exposure.begin(self.placed, &new.id).map(|dir| mount(&dir));
+        self.keep_memory(settled.others.iter_mut());
+        let mut state = self.placed.lock();
+        let mut answer = answer_of(&mut state, None, mounts, settled);
+        if let Some(adjust) = &mut answer.adjust {
+            share(adjust, state.shares(&new.id), has);
+        }
+        send(&mut state, "create", reply, answer);
+    }
+
+    fn update(&self, subject: Subject, wanted: LinuxResources, reply: Reply) {
+        self.know(&subject);
+        let id = subject.container.id.clone();
+        let has = shares(Some(&wanted)).or_else(|| shares(resources_of(&subject.container)));
+        let mut state = self.placed.lock();
+        let mut settled = resize(&mut state, subject, wanted);
+        state.changes(settled.others.keys().chain([&id]));
+        // The runtime would write the cpuset that it has stored, so it is told every time.
+        let mut own = state.cpuset(&id).unwrap_or_default();
+        drop(state);
+        self.keep_memory(settled.others.iter_mut().chain([(&id, &mut own)]));
+        let mut state = self.placed.lock();
+        let mut answer = answer_of(&mut state, Some((id.clone(), own)), None, settled);
+        for update in answer.updates.iter_mut().filter(|update| update.container_id == id) {
+            if let Some(resources) = update.linux.as_mut().and_then(|linux| linux.resources.as_mut()) {
+                share(resources, state.shares(&id), has);
+            }
+        }
+        send(&mut state, "update", reply, answer);
+    }
+
+    fn stop(&self, id: &str, reply: Reply) {
+        let mut settled = {
+            let mut state = self.placed.lock();
+            let settled = state.ends("stop", id);
+            state.changes(settled.others.keys());
+            settled
+        };
+        self.keep_memory(settled.others.iter_mut());
+        let mut state = self.placed.lock();
+        let answer = answer_of(&mut state, None, None, settled);
+        send(&mut state, "stop", reply, answer);
+    }
+
+    /// Its cgroup is there now; what it lacks is written by the next turn.
+    fn started(&self, subject: &Subject) {
+        self.know(subject);
+        let mut state = self.placed.lock();
+        state.runs(&subject.container.id);
+        state.originals.started();
+        state.count("started");
+    }
+
+    /// It was stopped before. If that was not told, what changes for others is written by the next turn.
+    fn removed(&self, id: &str) {
+        {
+            let mut state = self.placed.lock();
+            state.ends("removed", id);
+            state.count("removed");
+        }
+        self.exposure.end(id);
+    }
+
+    /// Places one that runs, or is about to, and of whose creation nobody was told: it was being made when the link came up, and no
+    /// list had it. The next turn writes what comes of it.
+    fn know(&self, subject: &Subject) {
+        if self.placed.lock().knows(&subject.container.id) {
+            return;
+        }
+        let mut there = [both(&subject.pod, &subject.container)];
+        self.look_at(&mut there);
+        let [(mut one, who)] = there;
+        let mut state = self.placed.lock();
+        state.name(&mut one, who);
+        if let Some(cgroup) = one.cgroup.clone() {
+            state.originals.is_set_to(cgroup, one.set_to().clone());
+        }
+        state.settle("late", |containers, node| containers.create(node, &one));
+        state.originals.want_turn();
+    }
+
+    /// Notes what the cgroups of these show.
+    fn look_at(&self, there: &mut [(Announced, KnownContainer)]) {
+        let mut shown = self.placed.shown(there.iter().filter_map(|(one, _)| one.cgroup.as_ref()));
+        for (one, _) in there {
+            one.shown = one.cgroup.as_ref().and_then(|cgroup| shown.remove(cgroup));
+        }
+    }
+
+    /// Leaves those who run the memory nodes that their cgroups show: a runtime that takes one away has the kernel move all pages
+    /// in one go, and makes everybody wait who begins or ends a container. Turns move them in batches, and narrow then.
+    fn keep_memory<'a>(&self, cpusets: impl Iterator<Item = (&'a String, &'a mut Cpuset)>) {
+        let narrowed: Vec<_> = {
+            let state = self.placed.lock();
+            let with_memory = cpusets.filter(|(_, cpuset)| cpuset.mems.is_some());
+            with_memory
+                .filter_map(|(id, cpuset)| Some((state.containers.cgroup(id)?.clone(), cpuset)))
+                .collect()
+        };
+        let shown = self.placed.shown(narrowed.iter().map(|(cgroup, _)| cgroup));
+        for (cgroup, cpuset) in narrowed {
+            shown.get(&cgroup).into_iter().for_each(|now| cpuset.keep_memory(now));
+        }
     }
 }
 
-/// Places one that runs, or is about to, and of whose creation nobody was told. The next turn writes what comes of it.
-fn late(state: &mut State, mut one: Announced, who: KnownContainer) {
-    state.name(&mut one, who);
-    if let Some(cgroup) = one.cgroup.clone() {
-        state.originals.is_set_to(cgroup, one.set_to().clone());
-    }
-    state.settle("late", |containers, node| containers.create(node, &one));
-    state.originals.want_turn();
-}
-
-fn update(state: &mut State, subject: Subject, wanted: LinuxResources) -> Settled {
+fn resize(state: &mut State, subject: Subject, wanted: LinuxResources) -> Settled {
     let Subject { pod, mut container } = subject;
     let linux = container.linux.get_or_insert_default();
     // What is not in the update stays as it is.
@@ -255,22 +278,6 @@ fn update(state: &mut State, subject: Subject, wanted: LinuxResources) -> Settle
     settled
 }
 
-/// What the runtime has stored for a container.
-fn resources_of(container: &Container) -> Option<&LinuxResources> {
-    container.linux.as_ref()?.resources.as_ref()
-}
-
-fn shares(resources: Option<&LinuxResources>) -> Option<u64> {
-    resources?.cpu.as_ref()?.shares.map(|shares| shares.value)
-}
-
-/// Adds the shares that were given, where it has others. Who was made without any has those of its runtime.
-fn share(resources: &mut LinuxResources, given: Option<u64>, has: Option<u64>) {
-    if let Some(given) = given.filter(|given| has.is_some_and(|has| has != *given)) {
-        resources.cpu.get_or_insert_default().shares = Some(OptionalUint { value: given });
-    }
-}
-
 /// What was settled, as an answer, which notes what the runtime is about to write. `own` is the container of the call, where
 /// the answer has it among the updates.
 fn answer_of(
@@ -290,17 +297,7 @@ fn answer_of(
     Answer {
         adjust,
         mounts: mounts.into_iter().collect(),
-        updates: updates.into_iter().map(|(id, cpuset)| of_container(id, &cpuset)).collect(),
-    }
-}
-
-/// Where a container reads what it was given. It cannot change it, and nothing in it can be run.
-fn mount(dir: &Path) -> Mount {
-    Mount {
-        destination: EXPOSED_AT.to_owned(),
-        r#type: "bind".to_owned(),
-        source: dir.to_string_lossy().into_owned(),
-        options: ["bind", "ro", "nosuid", "nodev", "noexec"].map(str::to_owned).into(),
+        updates: updates.into_iter().map(|(id, cpuset)| update_of(id, &cpuset)).collect(),
     }
 }
 
@@ -314,43 +311,6 @@ fn send(state: &mut State, call: &'static str, reply: Reply, answer: Answer) {
     }
     state.count(call);
     state.answered(call, arrived.elapsed(), late);
-}
-
-fn of_container(container_id: String, cpuset: &Cpuset) -> ContainerUpdate {
-    let linux = LinuxUpdate { resources: Some(resources(cpuset)) };
-    // One that ends in between is no error.
-    ContainerUpdate { container_id, linux: Some(linux), ignore_failure: true }
-}
-
-fn resources(cpuset: &Cpuset) -> LinuxResources {
-    let cpus = cpuset.cpus.as_ref().map(ToString::to_string).unwrap_or_default();
-    let mems = cpuset.mems.as_ref().map(ToString::to_string).unwrap_or_default();
-    LinuxResources { cpu: Some(LinuxCpu { cpus, mems, ..LinuxCpu::default() }), ..LinuxResources::default() }
-}
-
-fn announced_all(pods: &[PodSandbox], containers: &[Container]) -> Vec<(Announced, KnownContainer)> {
-    let by_id: HashMap<&str, &PodSandbox> = pods.iter().map(|pod| (pod.id.as_str(), pod)).collect();
-    let there = containers.iter().filter(|container| container.state != STOPPED);
-    there.filter_map(|one| Some(both(by_id.get(one.pod_sandbox_id.as_str())?, one))).collect()
-}
-
-fn both(pod: &PodSandbox, container: &Container) -> (Announced, KnownContainer) {
-    (announced(pod, container), known(pod, container))
-}
-
-fn announced(pod: &PodSandbox, container: &Container) -> Announced {
-    let cpu = resources_of(container).and_then(|resources| resources.cpu.as_ref());
-    let cpus = cpu.and_then(|cpu| scalar::list(&cpu.cpus).ok()).filter(|cpus| !cpus.is_empty());
-    let mems = cpu.and_then(|cpu| scalar::list(&cpu.mems).ok()).filter(|mems| !mems.is_empty());
-    Announced {
-        id: container.id.clone(),
-        cgroup: container_cgroup(container),
-        pod: pod_request(pod, [container]),
-        now: Cpuset { cpus, mems },
-        shown: None,
-        given: None,
-        opts_out: false,
-    }
 }
 
 #[cfg(test)]

@@ -429,16 +429,13 @@ impl State {
         listed
     }
 
-    /// Forgets a container's cgroup; before the container itself is forgotten.
-    pub(super) fn ends(&mut self, id: &str) {
+    /// A container has ended, and is forgotten: what of it is told for `call`.
+    pub(super) fn ends(&mut self, call: &str, id: &str) -> Settled {
         if let Some(cgroup) = self.containers.cgroup(id) {
             self.originals.ends(cgroup);
             self.told.remove(cgroup);
         }
-    }
-
-    /// Forgets a container.
-    pub(super) fn forget(&mut self, id: &str) {
+        let settled = self.ended(call, id);
         self.making.remove(id);
         self.names.remove(id);
         self.facts.containers.remove(id);
@@ -447,6 +444,7 @@ impl State {
             held.remove(id);
         }
         self.report.unplaced.remove(id);
+        settled
     }
 
     /// Only these containers are there.

@@ -29,10 +29,12 @@ mod owners;
 mod source;
 mod wishes;
 
-use super::*;
+use super::{messages::STOPPED, *};
 use crate::discover::nri::{
     RuntimeVersion,
-    api::{LinuxContainer, LinuxMemory, LinuxPodSandbox, OptionalInt, OptionalUint},
+    api::{
+        ContainerUpdate, LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt, OptionalUint,
+    },
 };
 use crate::{
     enforce::{Actuator as _, cpuset::CpusetTree, fixture::Fixture},

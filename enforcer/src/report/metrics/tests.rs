@@ -517,7 +517,9 @@ fn full() -> TickReport {
             longest: Some(Duration::from_secs(1)),
             creations: {
                 let mut creations = CallTimes::default();
-                [3, 30].into_iter().for_each(|ms| creations.note(Duration::from_millis(ms)));
+                for ms in [3, 30] {
+                    creations.note(Duration::from_millis(ms));
+                }
                 creations
             },
         },
