@@ -317,15 +317,17 @@ fn writer(sample: &Sample, cgroup: &CgroupPath) -> String {
     last.unwrap_or_else(|| "somebody else".into())
 }
 
-/// Containers that a runtime announced have had their place since they were created: here it is only seen to
-/// that they stay there.
+/// Containers that a runtime announced have had their place since they were created, and those that it is expected to announce since
+/// the daemon before: here it is only seen to that they stay there.
 fn announced(inputs: &Inputs<'_>, allocations: &Allocations, decision: &mut Decision) -> Vec<Part> {
     let mut parts = Vec::new();
     let taken = allocations.exclusive_cpus();
     let by_cgroup: BTreeMap<&CgroupPath, &Holder> = inputs.containers.cgroups().collect();
+    let expected: BTreeMap<&CgroupPath, Grant> = inputs.containers.expected().collect();
     for workload in inputs.workloads {
         let ours = by_cgroup.get(&workload.cgroup).filter(|holder| !holder.is_given());
-        let Some(grant) = ours.and_then(|holder| allocations.get(holder)) else { continue };
+        let ours = ours.and_then(|holder| allocations.get(holder));
+        let Some(grant) = ours.or_else(|| expected.get(&workload.cgroup)) else { continue };
         if let Some(ownership) = inputs.owners.foreign(workload) {
             decision.refused.push(of_other(&workload.cgroup, ownership));
             continue;

@@ -187,6 +187,11 @@ impl Containers {
         self.expected.has(cgroup)
     }
 
+    /// Those that are expected, and what each was granted.
+    pub fn expected(&self) -> impl Iterator<Item = (&CgroupPath, Grant)> {
+        self.expected.all()
+    }
+
     /// What each container was granted, by id, for the next daemon.
     pub fn records(&self, allocations: &Allocations) -> BTreeMap<String, GrantRecord> {
         let record = |(id, holder): (&String, &Holder)| {

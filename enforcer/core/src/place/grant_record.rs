@@ -4,7 +4,7 @@
 //! may be older than that, and a cpuset alone does not tell which of its CPUs were for that container alone, what
 //! the home of one that shares is, or who came first. Idea: what was granted is written down, and believed exactly
 //! as far as the kernel still shows it. Until the runtime has said which containers there are, such grants are
-//! *expected*: they count as given away and nothing is set because of them, so that nobody else gets their CPUs.
+//! *expected*: they count as given away, so that nobody else gets their CPUs, and whoever has them is kept there.
 //!
 //! Never: a record that the kernel contradicts is followed. Somebody has changed the cpuset since, and what it shows
 //! counts then. Nor one of a container that asks for something else by now, or whose CPUs or nodes are no longer to be
@@ -137,10 +137,7 @@ impl GrantRecord {
         let still = self.asks_for(asked)
             && of_the_machine
             && self.exclusive.is_disjoint(&allocations.exclusive_cpus());
-        still.then(|| Grant {
-            reason: "it was there before the daemon was started again".to_owned(),
-            ..self.grant()
-        })
+        still.then(|| self.grant())
     }
 
     /// Is a container that is set to this still where the grant had put it? Memory nodes may be more: they are
@@ -170,6 +167,7 @@ impl GrantRecord {
             one_thread_of: self.one_thread_of.clone(),
             memory_priority: self.memory_priority,
             cold_start: self.cold_start.clone(),
+            reason: "it was there before the daemon was started again".to_owned(),
             ..Grant::default()
         }
     }
@@ -216,6 +214,11 @@ impl Expected {
             }
             stays
         });
+    }
+
+    /// The cgroup of each, and what it was granted.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&CgroupPath, Grant)> {
+        self.0.values().map(|record| (&record.cgroup, record.grant()))
     }
 
     /// Is this the cgroup of one of them?

@@ -20,6 +20,7 @@ use enforcer_core::{
 
 mod cold_start;
 mod deaths;
+mod expected;
 mod full_disk;
 mod given_up;
 mod late;
