@@ -40,12 +40,12 @@ use enforcer_core::{
     owner::{Facts, Owners},
     place::{Containers, Cpuset, GrantRecord, Inventory},
     plan::{Outcome, OutcomeResult, Plan, Step},
-    policy::{Mode, Policy, placement::Engine as PlacementEngine},
+    policy::{Mode, Policy},
     replay::{self, Taken, Terms},
     sample::Sample,
     set::NodeSet,
     topology::Topology,
-    widening::{Guarded, Narrowing, Relieved},
+    widening::{Guarded, Narrowing, Relieved, added_before},
     workload::{CgroupPath, Workload},
 };
 
@@ -593,7 +593,10 @@ impl Engine {
         let actuator = self.actuator.as_ref().filter(|_| self.totals.ticks == 0);
         let ours = |cgroup: &CgroupPath| actuator.is_some_and(|one| one.has_set(cgroup));
         for workload in workloads.iter().filter(|workload| ours(&workload.cgroup)) {
-            if let Some(added) = added_before(&inventory.machine, &self.policy, model.of(workload)) {
+            let engine = self.policy.placement.engine;
+            let figures = model.of(workload);
+            if let Some(added) = figures.and_then(|figures| added_before(&inventory.machine, engine, figures))
+            {
                 widening.adopt(&workload.cgroup, added);
             }
         }
@@ -701,18 +704,6 @@ impl Engine {
         self.source.keep_watch(&drift::kept(decision));
         self.placed.give_up(drift::given_up(decision));
     }
-}
-
-/// Memory nodes that a daemon before this one had added to a workload: those that its CPUs are not on. What the engine `pools` gives
-/// may be on several kinds of memory, and is not taken for added.
-fn added_before(machine: &Topology, policy: &Policy, figures: Option<&WorkloadModel>) -> Option<NodeSet> {
-    if policy.placement.engine == PlacementEngine::Pools {
-        return None;
-    }
-    let (cpus, mems) = figures.and_then(|figures| figures.cpus.as_ref().zip(figures.mems.as_ref()))?;
-    let home = machine.nodes_of(cpus);
-    let added = mems.difference(&home);
-    (home.is_subset(mems) && !home.is_empty() && !added.is_empty()).then_some(added)
 }
 
 /// Nothing of the plan is tried, and all of it is to be gone on with.

@@ -65,6 +65,14 @@ fn story(checks: &mut Checks) -> Result<()> {
         "milliseconds of a decision on average",
         &format!("{:.2}", of("numa_enforcer_nri_deciding_seconds_total") * 1e3 / calls),
     );
+    let creations = |series: &str, labels: &[(&str, &str)]| {
+        metrics.sum(&format!("numa_enforcer_nri_create_duration_seconds_{series}"), labels)
+    };
+    checks.equal("creations whose answer was timed", 200.0, creations("count", &[]));
+    for bound in ["0.005", "0.01", "0.025", "0.05"] {
+        let within = creations("bucket", &[("le", bound)]);
+        checks.note(&format!("of these, answered within {bound} s"), &within);
+    }
     let taken = turns(checks, &daemon, TURNS, "percent of one CPU, with every turn")?;
     checks.above("turns meanwhile", f64::from(TURNS / 2), Some(taken));
     answers(checks, &daemon)?;

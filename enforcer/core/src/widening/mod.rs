@@ -16,6 +16,7 @@
 //!
 //! Cost: see [`Watch`]; a look allocates nothing while nothing is to be done.
 
+mod adopted;
 mod brake;
 mod choice;
 mod exposure;
@@ -33,6 +34,7 @@ mod views;
 mod watch;
 
 pub use self::{
+    adopted::added_before,
     brake::{BrakeKind, BrakeMeans, BrakeOrder, LONGEST_BRAKE_NS, Released, high_mark},
     choice::{Spare, spares},
     exposure::{Exposed, exposed},

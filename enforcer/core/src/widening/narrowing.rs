@@ -14,7 +14,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{policy::WideningSettings, words, workload::CgroupPath};
+use crate::{
+    model::WorkloadModel, policy::WideningSettings, sample::Sample, set::NodeSet, topology::Topology, words,
+    workload::CgroupPath,
+};
 
 /// Longest time that must be calm, in ns.
 const LONGEST: u64 = 1_800 * 1_000_000_000;
@@ -56,6 +59,36 @@ struct Kept {
 }
 
 impl Calmness {
+    /// By the samples of two turns, of a workload to which `extra` nodes were added; `None` for what they do not tell.
+    pub fn of(
+        machine: &Topology,
+        (before, now): (Option<&Sample>, &Sample),
+        cgroup: &CgroupPath,
+        figures: Option<&WorkloadModel>,
+        extra: &NodeSet,
+    ) -> Self {
+        let home = figures.and_then(|figures| Some(figures.mems.as_ref()?.difference(extra)));
+        let home = home.filter(|home| !home.is_empty());
+        let free = |sample: &Sample| -> Option<u64> {
+            home.as_ref()?.iter().map(|node| sample.nodes.get(&node)?.mem_free_bytes).sum()
+        };
+        let size =
+            || -> Option<u64> { home.as_ref()?.iter().map(|node| machine.node(node)?.mem_total_bytes).sum() };
+        let rate = || {
+            let before = before?;
+            let passed = now.monotonic_ns.checked_sub(before.monotonic_ns).filter(|ns| *ns > 0)?;
+            let went = free(before)?.saturating_sub(free(now)?);
+            u64::try_from(u128::from(went) * 1_000_000_000 / u128::from(passed)).ok()
+        };
+        let away = || {
+            let bytes = figures?.bytes_by_node.as_ref()?;
+            let on = |node| bytes.get(&node).map_or(0, |bytes| bytes.anon.saturating_add(bytes.file));
+            Some(extra.iter().map(on).sum())
+        };
+        let pressure = || Some(now.cgroups.get(cgroup)?.memory_pressure.as_ref()?.some.avg10);
+        Self { home_free: free(now), home_size: size(), away: away(), rate: rate(), pressure: pressure() }
+    }
+
     /// Why it is to stay wide for now; nothing when there is room for it at home.
     fn unfit(&self) -> Option<String> {
         let known = self.home_free.zip(self.home_size).zip(self.away).zip(self.rate);
@@ -128,6 +161,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::{
+        id::NodeId,
+        sample::{CgroupSample, NodeBytes, NodeSample, Pressure, PressureLine},
+        topology::synth::Machine,
+    };
 
     const SECOND: u64 = 1_000_000_000;
     const GIB: u64 = 1 << 30;
@@ -144,6 +182,49 @@ mod tests {
 
     fn review(narrowing: &mut Narrowing, seen: &Calmness, busy: bool, at: u64) -> Result<(), String> {
         narrowing.review(&CgroupPath::new("/a"), seen, busy, &WideningSettings::default(), at * SECOND)
+    }
+
+    /// `FREE` GiB on each of two nodes, at this second.
+    fn sample(at: u64, free: [u64; 2], pressure: Option<f64>) -> Sample {
+        let node = |free: u64| NodeSample { mem_free_bytes: Some(free * GIB), ..NodeSample::default() };
+        let some = |avg10| PressureLine { avg10, ..PressureLine::default() };
+        let some = pressure.map(|avg10| Pressure { some: some(avg10), full: None });
+        let cgroup = CgroupSample { memory_pressure: some, ..CgroupSample::default() };
+        Sample {
+            monotonic_ns: at * SECOND,
+            nodes: (0..).map(NodeId).zip(free.map(node)).collect(),
+            cgroups: [(CgroupPath::new("/a"), cgroup)].into(),
+            ..Sample::default()
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_a_workload_is_that_of_its_own_nodes_and_what_it_has_elsewhere() {
+        let machine = Machine::new().sockets(2).build();
+        let size = machine.node(NodeId(0)).unwrap().mem_total_bytes;
+        let extra: NodeSet = "1".parse().unwrap();
+        let figures = WorkloadModel {
+            mems: "0-1".parse().ok(),
+            bytes_by_node: Some([(NodeId(1), NodeBytes { anon: 3, file: 4, ..NodeBytes::default() })].into()),
+            ..WorkloadModel::default()
+        };
+        let (before, now) = (sample(10, [30, 1], None), sample(20, [20, 9], Some(0.5)));
+        let of =
+            |before, figures| Calmness::of(&machine, (before, &now), &CgroupPath::new("/a"), figures, &extra);
+        let known = Calmness {
+            home_free: Some(20 * GIB),
+            home_size: size,
+            away: Some(7),
+            rate: Some(GIB),
+            pressure: Some(0.5),
+        };
+        assert_eq!(of(Some(&before), Some(&figures)), known);
+        assert_eq!(of(None, Some(&figures)), Calmness { rate: None, ..known });
+        assert_eq!(of(Some(&now), Some(&figures)).rate, None, "no time has passed");
+        let nowhere = WorkloadModel { mems: "1".parse().ok(), ..figures.clone() };
+        let unknown = Calmness { home_free: None, home_size: None, rate: None, ..known };
+        assert_eq!(of(Some(&before), Some(&nowhere)), unknown, "it has no node of its own");
+        assert_eq!(of(Some(&before), None), Calmness { away: None, ..unknown });
     }
 
     #[test]

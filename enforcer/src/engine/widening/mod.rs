@@ -207,18 +207,7 @@ impl Widening {
             let cgroup = &workload.cgroup;
             let Some(extra) = added.get(cgroup) else { continue };
             let figures = model.of(workload);
-            let home = figures.and_then(|figures| Some(figures.mems.as_ref()?.difference(extra)));
-            let mut seen = calmness(inventory, sample, before, &home.unwrap_or_default());
-            let bytes = figures.and_then(|figures| figures.bytes_by_node.as_ref());
-            seen.away = bytes.map(|bytes| {
-                let of_node =
-                    |node| bytes.get(&node).map_or(0, |bytes| bytes.anon.saturating_add(bytes.file));
-                extra.iter().map(of_node).sum()
-            });
-            let cgroup_sample = sample.cgroups.get(cgroup);
-            seen.pressure = cgroup_sample
-                .and_then(|seen| seen.memory_pressure.as_ref())
-                .map(|pressure| pressure.some.avg10);
+            let seen = Calmness::of(&inventory.machine, (before, sample), cgroup, figures, extra);
             let busy = self.lock().busy > 0;
             let now_ns = sample.monotonic_ns;
             match narrowing.review(cgroup, &seen, busy, &policy.memory.widening, now_ns) {
@@ -233,23 +222,4 @@ impl Widening {
         }
         waiting
     }
-}
-
-/// What is known of the own nodes of a workload.
-fn calmness(inventory: &Inventory, sample: &Sample, before: Option<&Sample>, home: &NodeSet) -> Calmness {
-    let free = |sample: &Sample| -> Option<u64> {
-        home.iter().map(|node| sample.nodes.get(&node)?.mem_free_bytes).sum()
-    };
-    let size =
-        || -> Option<u64> { home.iter().map(|node| inventory.machine.node(node)?.mem_total_bytes).sum() };
-    if home.is_empty() {
-        return Calmness::default();
-    }
-    let now = free(sample);
-    let rate = before.and_then(|before| {
-        let passed = sample.monotonic_ns.checked_sub(before.monotonic_ns).filter(|ns| *ns > 0)?;
-        let went = free(before)?.saturating_sub(now?);
-        u64::try_from(u128::from(went) * 1_000_000_000 / u128::from(passed)).ok()
-    });
-    Calmness { home_free: now, home_size: size(), rate, ..Calmness::default() }
 }

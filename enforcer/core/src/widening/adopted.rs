@@ -1,0 +1,47 @@
+//! Memory nodes that a daemon before this one had added.
+//!
+//! Nobody wrote down what was home and what was added: a widening waits for no disk. It is told from where the CPUs of a workload
+//! are. What the engine `pools` gives may be on several kinds of memory from the beginning, and is not taken for added.
+
+use crate::{model::WorkloadModel, policy::placement::Engine, set::NodeSet, topology::Topology};
+
+/// The nodes of a workload that is placed by `engine` which its CPUs are not on, where it has all those that they are on.
+pub fn added_before(machine: &Topology, engine: Engine, figures: &WorkloadModel) -> Option<NodeSet> {
+    if engine == Engine::Pools {
+        return None;
+    }
+    let (cpus, mems) = figures.cpus.as_ref().zip(figures.mems.as_ref())?;
+    let home = machine.nodes_of(cpus);
+    let added = mems.difference(&home);
+    (home.is_subset(mems) && !home.is_empty() && !added.is_empty()).then_some(added)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::synth::Machine;
+
+    #[test]
+    fn what_is_beside_the_nodes_of_its_cpus_was_added_unless_pools_gave_it() {
+        let machine = Machine::new().sockets(2).cores(4).threads(1).build();
+        let (hints, pools) = (Engine::Hints, Engine::Pools);
+        for (engine, cpus, mems, expected) in [
+            (hints, "0-1", "0-1", Some("1")),
+            (hints, "4-7", "0-1", Some("0")),
+            (hints, "0-1", "0", None),
+            (hints, "0-7", "0-1", None),
+            (hints, "0-1", "1", None),
+            (hints, "", "0-1", None),
+            (pools, "0-1", "0-1", None),
+        ] {
+            let figures = WorkloadModel {
+                cpus: cpus.parse().ok(),
+                mems: mems.parse().ok(),
+                ..WorkloadModel::default()
+            };
+            let added = added_before(&machine, engine, &figures).map(|added| added.to_string());
+            assert_eq!(added.as_deref(), expected, "{cpus}/{mems}");
+        }
+        assert_eq!(added_before(&machine, hints, &WorkloadModel::default()), None);
+    }
+}
