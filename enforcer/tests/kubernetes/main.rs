@@ -37,6 +37,12 @@ fn complaints(object: &Value) -> Vec<String> {
     }
 }
 
+/// What the pods of a preset are.
+fn pod(preset: &str) -> Value {
+    let daemon_set = objects(preset).into_iter().find(|object| object["kind"] == "DaemonSet").unwrap();
+    daemon_set["spec"]["template"]["spec"].clone()
+}
+
 fn complaints_of<T: DeserializeOwned + Serialize>(object: &Value) -> Vec<String> {
     match serde_json::from_value::<T>(object.clone()) {
         Ok(typed) => lost(object, Some(&serde_json::to_value(typed).unwrap()), ""),
@@ -148,6 +154,36 @@ fn the_presets_differ_in_what_enforcing_takes() {
         mounts.iter().find(|mount| mount["name"] == "cgroup").unwrap()["readOnly"] == json!(false)
     });
     assert_eq!(writable, [false, true]);
+}
+
+/// A copy of a volume's mount that the daemon keeps holds the volume, whose device cannot be detached then.
+#[test]
+fn unmounts_of_the_kubelet_reach_the_daemon() {
+    for preset in PRESETS {
+        let pod = pod(preset);
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+        let kubelet = mounts.iter().find(|mount| mount["mountPath"] == "/var/lib/kubelet").unwrap();
+        assert_eq!(kubelet["mountPropagation"], "HostToContainer", "{preset}");
+        // Nothing is mounted below the others; cgroup v1 has its controllers there, which nobody unmounts.
+        let paths =
+            pod["volumes"].as_array().unwrap().iter().filter_map(|one| one["hostPath"]["path"].as_str());
+        let expected = [
+            "/var/lib/kubelet/seccomp",
+            "/sys/fs/cgroup",
+            "/run/numa-enforcer",
+            "/var/run/nri",
+            "/var/lib/kubelet",
+        ];
+        assert_eq!(paths.collect::<Vec<_>>(), expected, "{preset}: is anything mounted below a new one?");
+    }
+}
+
+#[test]
+fn images_of_others_are_named_with_their_registry() {
+    for container in pod("observe")["initContainers"].as_array().unwrap() {
+        let image = container["image"].as_str().unwrap();
+        assert!(image.split('/').next().unwrap().contains('.'), "{image}: CRI-O refuses short names");
+    }
 }
 
 #[test]
