@@ -269,6 +269,8 @@ fn let_writes_end(gate: &Gate, told: Option<Duration>) {
 struct Daemon {
     engine: Engine,
     latest: watch::Sender<Option<Arc<TickReport>>>,
+    /// When its loop was last here, for who asks over HTTP whether it is alive.
+    alive: watch::Sender<Instant>,
     supervisor: Supervisor,
     rest: Rest,
     /// The latest turn left nothing to go on with.
@@ -325,7 +327,8 @@ impl Daemon {
         let (gate, decisions, log) = (engine.gate(), engine.decisions(), options.log.clone());
         let cgroups = layout.cpuset.clone();
         let control = Control { gate, decisions, latest: receiver, log, started, cgroups, record };
-        let (missing, socket) = endpoints.answer(control);
+        let (alive, last_alive) = watch::channel(Instant::now());
+        let (missing, socket) = endpoints.answer(control, last_alive);
         for one in missing {
             engine.add_degraded(one);
         }
@@ -356,6 +359,7 @@ impl Daemon {
         Ok(Self {
             engine,
             latest,
+            alive,
             supervisor,
             rest,
             settled: false,
@@ -424,7 +428,10 @@ impl Daemon {
                     }
                 }
             }
-            self.supervisor.alive(Instant::now(), QUIET_LOOK);
+            let now = Instant::now();
+            // Nobody listens when metrics are off.
+            let _previous = self.alive.send_replace(now);
+            self.supervisor.alive(now, QUIET_LOOK);
         }
     }
 

@@ -1,6 +1,9 @@
 //! What is answered over HTTP: the latest report on a port (`/metrics`, `/report.json`, `/report.html`, `/live`,
 //! `/ready`), and the control socket, which only some may use.
 //!
+//! `/live` is about the thread that turns the engine, and not about the one that answers: it fails when the former has
+//! not come by for long ([`LastAlive`]).
+//!
 //! The port is on loopback unless told otherwise, and answers there to no name but `localhost` ([`host_header`]); it has no
 //! secrets and no request that changes anything. The
 //! socket is [`control`] and knows who is at the other end. What whoever connects to either may take of us is bounded
@@ -21,6 +24,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     thread,
+    time::{Duration, Instant},
 };
 
 pub use self::control::Control;
@@ -45,6 +49,13 @@ use crate::report::{
 
 /// The latest report; `None` before the first turn is over.
 pub type Latest = watch::Receiver<Option<Arc<TickReport>>>;
+
+/// When the thread that turns the engine last came by, after a turn or a look.
+pub type LastAlive = watch::Receiver<Instant>;
+
+/// Longest time without it that is no fault: one turn may wait for the kernel to move the memory of a workload. The
+/// same as `WatchdogSec` of the unit.
+pub const LONGEST_SILENCE: Duration = Duration::from_mins(3);
 
 /// Why nothing is served.
 #[derive(Debug, Error)]
@@ -123,8 +134,8 @@ impl Endpoints {
 
     /// Answers until the process ends, on one thread. What is missing is told, and the file of the socket goes with
     /// what is returned.
-    pub fn answer(mut self, control: Control) -> (Vec<Degraded>, Option<ControlSocket>) {
-        if let Err(error) = self.start(control) {
+    pub fn answer(mut self, control: Control, alive: LastAlive) -> (Vec<Degraded>, Option<ControlSocket>) {
+        if let Err(error) = self.start(control, alive) {
             self.degraded.push(no_metrics(&error));
             self.control = None;
         }
@@ -134,11 +145,12 @@ impl Endpoints {
         (self.degraded, self.control)
     }
 
-    fn start(&mut self, control: Control) -> Result<(), ServeError> {
+    fn start(&mut self, control: Control, alive: LastAlive) -> Result<(), ServeError> {
         let failed = |cause| ServeError { place: "a thread of its own".to_owned(), cause };
         let mut serving: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
         if let Some(server) = self.metrics.take() {
-            let router = router(control.latest.clone(), self.workload_counters, server.is_on_loopback());
+            let latest = control.latest.clone();
+            let router = router(latest, alive, self.workload_counters, server.is_on_loopback());
             let router = router.map_err(|error| failed(io::Error::other(error)))?;
             tracing::info!("serving http://{}/metrics", server.address());
             serving.push(Box::pin(server.answer(router)));
@@ -183,21 +195,27 @@ fn no_control(error: &SocketError) -> Degraded {
 #[derive(Clone)]
 struct Answers {
     latest: Latest,
+    alive: LastAlive,
     metrics: Metrics,
 }
 
-fn router(latest: Latest, workload_counters: bool, on_loopback: bool) -> Result<Router, MetricsError> {
+fn router(
+    latest: Latest,
+    alive: LastAlive,
+    workload_counters: bool,
+    on_loopback: bool,
+) -> Result<Router, MetricsError> {
     let source = latest.clone();
     let metrics = Metrics::of(move || source.borrow().clone(), workload_counters)?;
     let router = Router::new()
         .route("/metrics", get(metrics_text))
         .route("/report.json", get(report))
         .route("/report.html", get(report_page))
-        .route("/live", get(|| async { "alive\n" }))
+        .route("/live", get(live))
         .route("/ready", get(ready))
         .fallback(async || (StatusCode::NOT_FOUND, "there is no such path\n"));
     let router = if on_loopback { router.layer(from_fn(host_header::only_ours)) } else { router };
-    Ok(router.layer(map_response(as_it_is_now)).with_state(Answers { latest, metrics }))
+    Ok(router.layer(map_response(as_it_is_now)).with_state(Answers { latest, alive, metrics }))
 }
 
 /// What was answered is what it says to be, and true of the latest turn alone.
@@ -208,7 +226,7 @@ async fn as_it_is_now(mut answer: Response) -> Response {
     answer
 }
 
-async fn metrics_text(State(Answers { latest, metrics }): State<Answers>) -> Response {
+async fn metrics_text(State(Answers { latest, metrics, .. }): State<Answers>) -> Response {
     if latest.borrow().is_none() {
         return not_yet();
     }
@@ -238,6 +256,19 @@ async fn report_page(State(Answers { latest, .. }): State<Answers>) -> Response 
     (headers, page::render(&report.audit, moves)).into_response()
 }
 
+async fn live(State(Answers { alive, .. }): State<Answers>) -> Response {
+    let last = *alive.borrow();
+    let Some(silence) = overdue(last, Instant::now()) else { return "alive\n".into_response() };
+    let (seconds, longest) = (silence.as_secs(), LONGEST_SILENCE.as_secs());
+    let text = format!("one turn lasts for {seconds} s by now, {longest} s at most are expected\n");
+    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+}
+
+/// How long it has not come by, if that is too long. It comes by each few seconds unless a turn lasts longer.
+fn overdue(last: Instant, now: Instant) -> Option<Duration> {
+    Some(now.saturating_duration_since(last)).filter(|silence| *silence > LONGEST_SILENCE)
+}
+
 async fn ready(State(answers): State<Answers>) -> Response {
     if answers.latest.borrow().is_some() { "ready\n".into_response() } else { not_yet() }
 }
@@ -255,7 +286,6 @@ mod tests {
     use std::{
         io::{Read, Write},
         net::TcpStream,
-        time::Instant,
     };
 
     use super::*;
@@ -275,6 +305,11 @@ mod tests {
 
     /// A server of that address, before the first turn is over.
     fn serving(listen: [u8; 4]) -> SocketAddr {
+        serving_since(listen, Instant::now())
+    }
+
+    /// The same of a daemon whose turns were last heard of then.
+    fn serving_since(listen: [u8; 4], alive: Instant) -> SocketAddr {
         let mut policy = Policy::default();
         policy.metrics.listen = (listen, 0).into();
         policy.control.enabled = false;
@@ -286,7 +321,8 @@ mod tests {
         let cgroups = ControllerRoot { path: "/nonexistent".into(), v2: true, mounted_cgroup: "/".into() };
         let started = Instant::now();
         let control = Control { gate, decisions, latest, log, started, cgroups, record };
-        let (degraded, socket) = endpoints.answer(control);
+        let (_turns, alive) = watch::channel(alive);
+        let (degraded, socket) = endpoints.answer(control, alive);
         assert!(degraded.is_empty() && socket.is_none());
         address
     }
@@ -299,6 +335,28 @@ mod tests {
             assert!(get(address, path).starts_with("HTTP/1.1 503 "), "{path}");
         }
         assert!(get(address, "/nothing").starts_with("HTTP/1.1 404 "));
+    }
+
+    #[test]
+    fn it_is_not_alive_while_its_turns_do_not_go_on() {
+        let stale = Instant::now().checked_sub(LONGEST_SILENCE + Duration::from_secs(20)).unwrap();
+        let answer = get(serving_since([127, 0, 0, 1], stale), "/live");
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        assert!(answer.contains("one turn lasts for 2") && answer.contains(" 180 s "), "{answer}");
+    }
+
+    #[test]
+    fn silence_is_overdue_after_its_longest_time_and_not_before() {
+        let last = Instant::now();
+        let second = Duration::from_secs(1);
+        for (after, expected) in [
+            (Duration::ZERO, None),
+            (LONGEST_SILENCE, None),
+            (LONGEST_SILENCE + second, Some(LONGEST_SILENCE + second)),
+        ] {
+            assert_eq!(overdue(last, last + after), expected, "{after:?}");
+        }
+        assert_eq!(overdue(last + second, last), None, "it has come by since it was asked");
     }
 
     #[test]

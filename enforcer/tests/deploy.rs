@@ -8,6 +8,7 @@ use std::{
     process::Command,
 };
 
+use enforcer::serve::LONGEST_SILENCE;
 use enforcer_core::policy::Policy;
 
 const UNIT: &str = include_str!("../../deploy/systemd/numa-enforcer.service");
@@ -64,6 +65,15 @@ fn the_unit_keeps_the_journal_where_the_configuration_has_it() {
     assert_eq!(keys["Type"], ["notify"]);
     assert_eq!(keys["ProtectControlGroups"], ["yes"]);
     assert_eq!(service(ENFORCE)["ProtectControlGroups"], ["no"]);
+}
+
+/// Who asks over HTTP and who watches over the unit take the same turn for one that hangs.
+#[test]
+fn the_watchdog_of_the_unit_waits_as_long_as_live_does() {
+    let minutes = LONGEST_SILENCE.as_secs() / 60;
+    assert_eq!(service(UNIT)["WatchdogSec"], [format!("{minutes}min")]);
+    assert_eq!(LONGEST_SILENCE.as_secs() % 60, 0);
+    assert!(DEPLOY.contains(&format!("`WatchdogSec={minutes}min`")));
 }
 
 /// The figure behind `text` in docs/deploy.md.

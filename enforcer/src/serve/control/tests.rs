@@ -60,7 +60,8 @@ fn rig() -> Rig {
         cgroups: ControllerRoot { path: root.path().join("cgroup"), v2: true, mounted_cgroup: "/".into() },
         record: PauseRecord::new(&root.path().join("state")),
     };
-    let (degraded, socket) = Endpoints::open(&policy, false, false).answer(control.clone());
+    let (_turns, alive) = watch::channel(Instant::now());
+    let (degraded, socket) = Endpoints::open(&policy, false, false).answer(control.clone(), alive);
     assert_eq!(degraded, []);
     Rig { control, path, log, _socket: socket, root }
 }
