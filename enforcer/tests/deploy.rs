@@ -67,6 +67,26 @@ fn the_unit_keeps_the_journal_where_the_configuration_has_it() {
     assert_eq!(service(ENFORCE)["ProtectControlGroups"], ["no"]);
 }
 
+/// Blocks of this kind of docs/deploy.md, by the name of the file in the paragraph before.
+fn drop_in(name: &str) -> BTreeMap<&'static str, Vec<&'static str>> {
+    let (_, rest) = DEPLOY.split_once(&format!("`{name}`:\n\n```ini\n")).unwrap();
+    service(rest.split_once("```").unwrap().0)
+}
+
+#[test]
+fn what_needs_a_drop_in_has_one_that_grants_it() {
+    let admin = vec!["CAP_SYS_ADMIN"];
+    for name in ["partition.conf", "damos.conf"] {
+        assert_eq!(drop_in(name)["CapabilityBoundingSet"], admin, "{name}");
+    }
+    for name in ["damos.conf", "cold-pages.conf"] {
+        // The unit has all of /sys read-only.
+        assert!(drop_in(name)["ReadWritePaths"][0].starts_with("-/sys/kernel/mm/damon"), "{name}");
+        assert_eq!(service(UNIT)["ProtectKernelTunables"], ["yes"]);
+    }
+    assert_eq!(documented("a [drop-in](deploy.md#drop-ins-for-more)"), BTreeSet::from(["CAP_SYS_ADMIN"]));
+}
+
 /// Who asks over HTTP and who watches over the unit take the same turn for one that hangs.
 #[test]
 fn the_watchdog_of_the_unit_waits_as_long_as_live_does() {
