@@ -174,8 +174,8 @@ pub enum Command {
     Replay(Replay),
     /// Put back every original value that the daemon has overwritten.
     ///
-    /// Reads the journal and writes back each original value that the daemon has overwritten, newest
-    /// first. Works after the daemon was killed. Can be run again at once. A daemon must not run meanwhile.
+    /// Reads the journal and puts back each original value, in an order that the kernel accepts: wider
+    /// first, then exact. Works after the daemon was killed. Can be run again at once. A daemon must not run meanwhile.
     Restore(Restore),
     /// Show how the running daemon fares.
     ///
@@ -328,9 +328,7 @@ pub struct Run {
     /// Configuration file (TOML) [default: built in, no declared workloads]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The same of a file that need not be there.
-    ///
-    /// Without the file it is as without `--config`.
+    /// Like --config, but a missing file means the built-in configuration.
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     pub config_if_present: Option<PathBuf>,
     /// Stop after the first turn, for which no eBPF programs are loaded.
@@ -355,7 +353,7 @@ pub struct Run {
     pub metrics_listen: Option<MetricsListen>,
     /// When it ends, put back every original value, as `restore` does.
     ///
-    /// Containers of a runtime keep what it stored for them.
+    /// Containers keep the cpuset that their runtime has stored.
     #[arg(long)]
     pub restore_on_exit: bool,
     /// Append to FILE what each turn decides from, decides and does, for `replay`.
@@ -438,7 +436,7 @@ pub(super) fn default_state_dir() -> PathBuf {
     Policy::default().state_dir
 }
 
-/// Output of `audit`, `plan` and `doctor`.
+/// Output of `plan`, `doctor`, `status` and `explain`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TableOrJson {
     /// For people.
