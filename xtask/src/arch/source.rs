@@ -1,4 +1,4 @@
-//! Rust files as the rules see them: paths with `/`, lines without comments.
+//! Rust files as the rules see them: paths with `/`, lines without comments, what each `use` names as whole paths.
 
 use std::{fs, path::Path};
 
@@ -34,6 +34,70 @@ impl SourceFile {
     }
 }
 
+/// What code says: the paths that it imports, and all other lines.
+#[derive(Debug, Default)]
+pub(crate) struct Code<'a> {
+    /// Whole paths, braces expanded and without what they are renamed to, each with the line where its `use` begins.
+    pub(crate) imports: Vec<(usize, String)>,
+    /// Lines that belong to no `use`.
+    pub(crate) rest: Vec<(usize, &'a str)>,
+}
+
+impl<'a> Code<'a> {
+    /// Takes lines of code apart.
+    pub(crate) fn of(lines: impl Iterator<Item = (usize, &'a str)>) -> Self {
+        let mut code = Self::default();
+        let mut open: Option<(usize, String)> = None;
+        for (number, line) in lines {
+            let begun = open.take().or_else(|| imported(line).map(|_| (number, String::new())));
+            let Some((begin, mut text)) = begun else {
+                code.rest.push((number, line));
+                continue;
+            };
+            text.push_str(line);
+            if text.contains(';') {
+                let tree = imported(&text).and_then(|tree| tree.split(';').next()).unwrap_or_default();
+                code.imports.extend(expand("", tree).into_iter().map(|path| (begin, path)));
+            } else {
+                open = Some((begin, text));
+            }
+        }
+        code
+    }
+}
+
+/// What follows the `use` that a line begins with, whoever may see it.
+fn imported(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("pub").map_or(line, |rest| match rest.trim_start().strip_prefix('(') {
+        Some(scope) => scope.split_once(')').map_or(scope, |(_, after)| after).trim_start(),
+        None => rest.trim_start(),
+    });
+    rest.strip_prefix("use ").map(|tree| tree.trim_start_matches("::"))
+}
+
+/// The paths of a tree of a `use`, each behind `prefix`.
+fn expand(prefix: &str, tree: &str) -> Vec<String> {
+    let tree = tree.trim();
+    let Some((path, branches)) = tree.split_once('{') else {
+        let path = tree.split(" as ").next().unwrap_or(tree).trim();
+        let own = path == "self" && !prefix.is_empty();
+        let path = if own { prefix.trim_end_matches("::").to_owned() } else { format!("{prefix}{path}") };
+        return vec![path];
+    };
+    let prefix = format!("{prefix}{}", path.trim());
+    let branches = branches.trim_end().strip_suffix('}').unwrap_or(branches);
+    let mut depth = 0_usize;
+    let apart = branches.split(|c| {
+        match c {
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    });
+    apart.filter(|branch| !branch.trim().is_empty()).flat_map(|branch| expand(&prefix, branch)).collect()
+}
+
 /// Every Rust file below `root`, in the order of their paths.
 pub(crate) fn read_tree(root: &Path) -> Result<Vec<SourceFile>> {
     let mut files = Vec::new();
@@ -55,4 +119,21 @@ pub(crate) fn read_tree(root: &Path) -> Result<Vec<SourceFile>> {
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_use_names_is_whole_paths_and_everything_else_is_the_rest() {
+        let text = "use a::b;\nfn f() {}\npub(crate) use crate::{\n    c::{self, d as e,},\n    // not this\n    g::*,\n};\n\
+                    pub use ::h::{i};\nlet reuse = use_me();";
+        let file = SourceFile { path: "x.rs".into(), text: text.into() };
+        let Code { imports, rest } = Code::of(file.code());
+        let paths: Vec<_> = imports.iter().map(|(line, path)| (*line, path.as_str())).collect();
+        let expected = [(1, "a::b"), (3, "crate::c"), (3, "crate::c::d"), (3, "crate::g::*"), (8, "h::i")];
+        assert_eq!(paths, expected);
+        assert_eq!(rest, [(2, "fn f() {}"), (9, "let reuse = use_me();")]);
+    }
 }
