@@ -2,9 +2,10 @@
 //!
 //! A boundary that only a document keeps is gone within a year. Each rule here has a name, stands in
 //! ARCHITECTURE.md under that name, and is checked against every Rust file of the repository, line by
-//! line with comments cut off. It is a text search on purpose: fast, without a compiler, and what it
+//! line with comments cut off and each `use` as whole paths. It is a text search on purpose: fast, without a compiler, and what it
 //! does not understand it leaves to review. It must never change a file.
 
+mod paths;
 mod promises;
 mod rules;
 mod source;
@@ -38,6 +39,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let mut violations = rules::check(&files);
     violations.extend(rules::core_dependencies(&read("enforcer/core/Cargo.toml")?)?);
     violations.extend(promises::check(&read("SPECIFICATION.md")?, &files));
+    violations.extend(paths::check(&read("ARCHITECTURE.md")?, |path| root.join(path).exists()));
     for Violation { rule, path, line, found } in &violations {
         eprintln!("{path}:{line}: {rule}: {found}");
     }
