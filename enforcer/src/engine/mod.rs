@@ -499,7 +499,6 @@ impl Engine {
         self.totals.page_move_calls = self.actuator.as_ref().and_then(|one| one.page_move_calls().cloned());
     }
 
-    /// Sees who else writes cpusets; returns what could not be seen of them.
     /// What its parts cannot do just now as they should, and what cannot be seen of others who write cpusets.
     fn missing(&mut self) -> Vec<Degraded> {
         let mut missing: Vec<Degraded> =

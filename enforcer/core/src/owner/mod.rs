@@ -109,7 +109,7 @@ impl Owner {
             Self::DraDriver => "a DRA driver",
             Self::Systemd => "systemd",
             Self::Libvirt => "libvirt",
-            Self::Unknown => "somebody who cannot be told",
+            Self::Unknown => "an owner that could not be determined",
             Self::Nobody => "nobody",
         }
     }
@@ -143,7 +143,7 @@ impl Ownership {
         Self { owner, evidence: evidence.into(), cpus: None, mems: None }
     }
 
-    /// Why nothing is written: `it belongs to OWNER: EVIDENCE`.
+    /// Why nothing is written: `its cpuset belongs to OWNER: EVIDENCE`.
     pub fn refusal(&self) -> String {
         format!("its cpuset belongs to {}: {}", self.owner.in_words(), self.evidence)
     }

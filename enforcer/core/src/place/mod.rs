@@ -7,9 +7,9 @@
 //! sought). They give from one [`Allocations`], so that two of them never give the same thing twice.
 //!
 //! The flow is one way: an [`Inventory`] (what the machine has) and a [`PodRequest`] (what is asked)
-//! go in; [`admit`] chooses the engine, gives its [`Grant`]s to the allocations, and returns an
-//! [`Admission`] (the grants, and what changes for others) or a [`Rejection`], which leaves the
-//! allocations exactly as they were. Nothing here reads a clock or a file, and the same input gives
+//! go in; [`admit`] chooses the engine, puts its [`Grant`]s into the allocations, and returns an
+//! [`Admission`] (what changes for others) or a [`Rejection`], which leaves the allocations
+//! exactly as they were. Nothing here reads a clock or a file, and the same input gives
 //! the same answer.
 //!
 //! Terminology. *Exclusive* CPUs run one container only. The *shared* CPUs of a container are what
