@@ -5,8 +5,8 @@
 //! matters here is where the cpuset and the memory controller live. On the running host mountinfo
 //! tells; in a captured tree, or where mountinfo says nothing of `/sys/fs/cgroup`, the directories do.
 //!
-//! Paths of cgroups are relative to the mount point. `/proc/PID/cgroup` names them relative to the
-//! reader's cgroup namespace instead, which [`ControllerRoot::path_of`] converts.
+//! Paths of cgroups are relative to the mount point. (`/proc/PID/cgroup` names them relative to the
+//! reader's cgroup namespace instead, and is not read for them.)
 //!
 //! Must never assume that a controller is there: only cpuset is required, and it is the cpuset files
 //! of each cgroup that say whether it can be pinned.
@@ -212,15 +212,6 @@ impl ControllerRoot {
         self.path.join(cgroup.relative())
     }
 
-    /// The cgroup that `/proc/PID/cgroup` calls `named`; `None` when the mount does not show it.
-    pub fn path_of(&self, named: &str) -> Option<CgroupPath> {
-        let mounted = self.mounted_cgroup.trim_end_matches('/');
-        let rest = named.strip_prefix(mounted)?;
-        let inside = rest.is_empty() || rest.starts_with('/');
-        let above = rest.split('/').any(|name| name == "..");
-        (inside && !above).then(|| CgroupPath::new(rest))
-    }
-
     fn of_mount(mount: &CgroupMount) -> Self {
         Self {
             path: mount.mount_point.clone().into(),
@@ -356,23 +347,5 @@ mod tests {
         let layout = CgroupLayout::read(&HostRoot::live()).unwrap();
         assert!(layout.cpuset.path.is_dir());
         assert!(layout.cpuset.dir(&CgroupPath::root()).join(layout.cpuset.files().procs).exists());
-    }
-
-    #[test]
-    fn converts_paths_of_other_namespaces() {
-        let root =
-            |mounted: &str| ControllerRoot { path: "/m".into(), v2: true, mounted_cgroup: mounted.into() };
-        for (mounted, named, path) in [
-            ("/", "/a/b", Some("/a/b")),
-            ("/", "/", Some("/")),
-            ("/docker/abc", "/docker/abc/init.scope", Some("/init.scope")),
-            ("/docker/abc", "/docker/abc", Some("/")),
-            ("/docker/abc", "/docker/abcd", None),
-            ("/docker/abc", "/system.slice", None),
-            ("/../..", "/../../kubepods/x", Some("/kubepods/x")),
-            ("/", "/../other", None),
-        ] {
-            assert_eq!(root(mounted).path_of(named), path.map(CgroupPath::new), "{mounted} {named}");
-        }
     }
 }

@@ -58,15 +58,6 @@ impl Topology {
         nodes
     }
 
-    /// The nodes whose memory is local to these CPU nodes: themselves, and the memory-only nodes
-    /// whose nearest CPU node is among them.
-    pub fn local_nodes(&self, cpu_nodes: &NodeSet) -> NodeSet {
-        let local = |node: &&Node| {
-            cpu_nodes.contains(node.id) || node.closest_cpu_node.is_some_and(|near| cpu_nodes.contains(near))
-        };
-        self.nodes.iter().filter(local).map(|node| node.id).collect()
-    }
-
     /// Node of each online CPU.
     pub fn node_of_cpu(&self) -> BTreeMap<CpuId, NodeId> {
         self.cpus.iter().filter_map(|cpu| Some((cpu.id, cpu.node?))).collect()
@@ -80,14 +71,6 @@ mod tests {
 
     fn two_sockets_and_cxl() -> Topology {
         Machine::new().sockets(2).cores(2).memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1)).build()
-    }
-
-    #[test]
-    fn local_nodes_include_the_memory_only_neighbours() {
-        let machine = two_sockets_and_cxl();
-        for (cpu_nodes, local) in [("0", "0"), ("1", "1-2"), ("0-1", "0-2"), ("", "")] {
-            assert_eq!(machine.local_nodes(&cpu_nodes.parse().unwrap()).to_string(), local, "{cpu_nodes}");
-        }
     }
 
     #[test]

@@ -36,19 +36,6 @@ pub struct RuntimeVersion {
     pub nri: Option<String>,
 }
 
-impl RuntimeVersion {
-    /// May a plugin ask for changes on its own? Before NRI 0.12.1 that could lock up the runtime for good: it
-    /// takes two locks in one order for a plugin's request and in the other for everything else
-    /// (containerd issue 13733).
-    pub fn takes_requests(&self) -> bool {
-        let Some(nri) = &self.nri else { return false };
-        let mut numbers = nri.trim_start_matches('v').split(['.', '-', '+']);
-        let mut next = || numbers.next()?.parse::<u64>().ok();
-        let version = (next(), next(), next());
-        version >= (Some(0), Some(12), Some(1))
-    }
-}
-
 /// A container and its pod. Either may be absent in what a runtime sends; then it is empty here.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Subject {
@@ -275,21 +262,6 @@ mod tests {
         assert_eq!(of(128, 4096), [None, None]);
         for said in of(129, 0).into_iter().chain(of(100_000, 0)).chain(of(0, 4097)).map(Option::unwrap) {
             assert!(said.len() < 500 && !said.contains('\n'), "{said}");
-        }
-    }
-
-    #[test]
-    fn requests_are_sent_only_to_runtimes_that_cannot_lock_up() {
-        let takes = |nri: Option<&str>| {
-            RuntimeVersion { nri: nri.map(str::to_owned), ..RuntimeVersion::default() }.takes_requests()
-        };
-        for version in
-            [None, Some(""), Some("0.12.0"), Some("0.12"), Some("v0.9.9"), Some("x.13.1"), Some("0.x.1")]
-        {
-            assert!(!takes(version), "{version:?}");
-        }
-        for version in ["0.12.1", "v0.12.2", "0.13.0", "1.0.0", "0.12.1+dirty", "0.12.10-rc.1"] {
-            assert!(takes(Some(version)), "{version}");
         }
     }
 }

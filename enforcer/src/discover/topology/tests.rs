@@ -271,7 +271,9 @@ fn memory_kinds_have_evidence() {
         let node = topology.node(NodeId(id)).unwrap();
         assert!(node.kind_evidence[0].contains("ndbus0"), "{:?}", node.kind_evidence);
     }
-    assert_eq!(topology.local_nodes(&"1".parse().unwrap()).to_string(), "1,4,6");
+    for id in [4, 6] {
+        assert_eq!(topology.node(NodeId(id)).unwrap().closest_cpu_node, Some(NodeId(1)), "{id}");
+    }
 }
 
 #[test]

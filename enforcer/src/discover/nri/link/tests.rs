@@ -148,7 +148,7 @@ async fn a_runtime_that_configures_before_it_answers_the_registration_is_fine() 
     runtime.ask(PLUGIN_SERVICE, "Synchronize", SynchronizeRequest::default().encode_to_vec()).await;
     let Some(Call::Synchronize { runtime: version, .. }) = calls.recv().await else { panic!() };
     assert_eq!((version.name.as_str(), version.version.as_str()), ("containerd", "2.1.9"));
-    assert!(version.takes_requests());
+    assert_eq!(version.nri.as_deref(), Some("0.12.1"));
 }
 
 #[tokio::test]
