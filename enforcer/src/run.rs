@@ -385,10 +385,10 @@ impl Daemon {
         self.engine.look();
         loop {
             let heard = Heard {
-                urgent: self.engine.urgent().filter(|_| wakes),
-                filling: self.engine.filling().filter(|_| wakes && pace.hears_events()),
-                came: self.engine.came().filter(|_| wakes && pace.hears()),
-                written: self.engine.written().filter(|_| wakes && pace.hears_writes()),
+                urgent: self.engine.urgent_fd().filter(|_| wakes),
+                filling: self.engine.filling_fd().filter(|_| wakes && pace.hears_events()),
+                came: self.engine.came_fd().filter(|_| wakes && pace.hears()),
+                written: self.engine.writes_fd().filter(|_| wakes && pace.hears_writes()),
                 started: pace.hears().then_some(&*starts),
             };
             let wake = waiting.next(orders, pace.due(), heard).unwrap_or_else(|error| {

@@ -274,7 +274,7 @@ impl Engine {
     /// Tells the runtime's side which machine and policy count.
     fn share(&self) {
         let inventory = self.machine.as_ref().map(|machine| Arc::clone(&machine.inventory));
-        self.placed.follow(inventory, &self.policy, self.writes());
+        self.placed.follow(inventory, &self.policy, self.may_write());
     }
 
     /// Notes that a new configuration was not good; the old policy stays.
@@ -327,27 +327,27 @@ impl Engine {
 
     /// Who is never placed by turns is not watched for.
     fn watches(&self) -> bool {
-        self.writes() && self.policy.workloads.iter().any(|rule| rule.enforce)
+        self.may_write() && self.policy.workloads.iter().any(|rule| rule.enforce)
     }
 
     /// Readable when there are events, which a look takes; who waits is woken when there is little room left for more.
-    pub fn filling(&self) -> Option<BorrowedFd<'_>> {
-        self.source.filling()
+    pub fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.source.filling_fd()
     }
 
     /// Readable when somebody has come to a cgroup, which is looked at.
-    pub fn came(&self) -> Option<BorrowedFd<'_>> {
-        self.source.came().filter(|_| self.watches())
+    pub fn came_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.source.came_fd().filter(|_| self.watches())
     }
 
     /// Readable when somebody has written a cpuset that is ours to keep, which is looked at.
-    pub fn written(&self) -> Option<BorrowedFd<'_>> {
-        self.source.writes()
+    pub fn writes_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.source.writes_fd()
     }
 
     /// Readable when something was told that should not wait for the next turn; `None` where nothing can be.
-    pub fn urgent(&self) -> Option<BorrowedFd<'_>> {
-        self.source.urgent()
+    pub fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.source.urgent_fd()
     }
 
     /// Takes it, for the next turn.
@@ -376,7 +376,7 @@ impl Engine {
         let waiting = self.review_widened(&workloads, &model, &sample);
         let widened = self.widening.as_ref().map(Widening::added).unwrap_or_default();
         let paused = self.gate.paused();
-        let may_move = self.writes() && paused.is_none();
+        let may_move = self.may_write() && paused.is_none();
         self.demotion.follow(inventory, &workloads, &sample, &declarations, &self.policy, may_move);
         self.end_cold_starts(&workloads, &model, &sample, now_ns);
         let actuator = &self.actuator;
@@ -429,7 +429,7 @@ impl Engine {
         self.count(&applied, &sample);
         let report = TickReport {
             schema_version: TICK_SCHEMA_VERSION,
-            mode: if self.writes() { Mode::Enforce } else { Mode::Observe },
+            mode: if self.may_write() { Mode::Enforce } else { Mode::Observe },
             paused,
             begun_ns: now_ns,
             audit,
@@ -485,7 +485,7 @@ impl Engine {
     fn end_cold_starts(&mut self, workloads: &[Workload], model: &Model, sample: &Sample, now_ns: u64) {
         // Also while nothing is done about it: who says it must not wait for room to say more.
         let ready = &self.exposure.ready(&self.placed);
-        if self.writes() && self.gate.paused().is_none() {
+        if self.may_write() && self.gate.paused().is_none() {
             let seen = cold_start::Seen { workloads, model, sample, before: self.before.as_ref(), ready };
             cold_start::turn(&mut self.placed.lock(), &mut self.cold_starts, seen, now_ns);
         }
@@ -515,7 +515,7 @@ impl Engine {
         missing
     }
 
-    fn writes(&self) -> bool {
+    fn may_write(&self) -> bool {
         self.actuator.is_some() && self.policy.mode == Mode::Enforce
     }
 
@@ -546,14 +546,14 @@ impl Engine {
     }
 
     fn carry_out(&mut self, decision: &decide::Decision, paused: bool, now_ns: u64) -> Applied {
-        if self.writes()
+        if self.may_write()
             && !paused
             && let Err(error) = self.ready()
         {
             return skipped(&decision.plan, &error);
         }
         // Inside until the plan is carried out: whoever pauses waits for that.
-        let inside = (self.writes() && !paused).then(|| self.gate.enter()).flatten();
+        let inside = (self.may_write() && !paused).then(|| self.gate.enter()).flatten();
         let placed = self.placed.clone();
         let overtaken = |cgroup: &CgroupPath| placed.is_overtaken(cgroup);
         let mut applied = match &mut self.actuator {
@@ -617,7 +617,7 @@ impl Engine {
         paused: bool,
     ) -> Option<WideningReport> {
         let widening = self.widening.clone()?;
-        if !self.policy.memory.widening.enabled || !self.writes() || paused || self.ready().is_err() {
+        if !self.policy.memory.widening.enabled || !self.may_write() || paused || self.ready().is_err() {
             guarded.clear();
         }
         let key = |one: &Guarded| (one.cgroup.clone(), one.cgroup_id);
@@ -662,7 +662,7 @@ impl Engine {
 
     /// Records what containers would have been set to without us; and forgets, now and then, who has ended.
     fn record(&mut self, workloads: &[Workload]) -> Option<Degraded> {
-        if !self.writes() {
+        if !self.may_write() {
             return None;
         }
         if let Err(error) = self.ready() {
@@ -687,7 +687,7 @@ impl Engine {
 
     /// Notes what became of what others had written, and watches what is ours to keep.
     fn keep(&mut self, decision: &decide::Decision, applied: &Applied, paused: bool, now_ns: u64) {
-        if !self.writes() || paused {
+        if !self.may_write() || paused {
             self.source.keep_watch(&KeptCgroups::new());
             return;
         }

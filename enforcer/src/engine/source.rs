@@ -75,11 +75,11 @@ pub trait Source {
     }
     /// Readable when there is something to drain; who waits is woken when there is little room left for more. `None` where
     /// nothing comes.
-    fn filling(&self) -> Option<BorrowedFd<'_>> {
+    fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
     /// Readable when something was told that should not wait for the next sample.
-    fn urgent(&self) -> Option<BorrowedFd<'_>> {
+    fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
     /// Takes it, for the next sample.
@@ -99,11 +99,11 @@ pub trait Source {
         false
     }
     /// Readable when that should be asked.
-    fn came(&self) -> Option<BorrowedFd<'_>> {
+    fn came_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
     /// Readable when [`written`](Self::written) should be asked.
-    fn writes(&self) -> Option<BorrowedFd<'_>> {
+    fn writes_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
     /// Is there something of these two of which nothing tells, so that it is to be asked again soon?
@@ -209,12 +209,12 @@ impl Source for LiveSource {
         self.sampler.as_mut().is_some_and(Sampler::drain)
     }
 
-    fn filling(&self) -> Option<BorrowedFd<'_>> {
-        self.sampler.as_ref().and_then(Sampler::filling)
+    fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.sampler.as_ref().and_then(Sampler::filling_fd)
     }
 
-    fn urgent(&self) -> Option<BorrowedFd<'_>> {
-        self.sampler.as_ref().and_then(Sampler::urgent)
+    fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.sampler.as_ref().and_then(Sampler::urgent_fd)
     }
 
     fn take_urgent(&mut self) {
@@ -239,11 +239,11 @@ impl Source for LiveSource {
         self.cgroups.appeared(may)
     }
 
-    fn came(&self) -> Option<BorrowedFd<'_>> {
+    fn came_fd(&self) -> Option<BorrowedFd<'_>> {
         self.cgroups.descriptor()
     }
 
-    fn writes(&self) -> Option<BorrowedFd<'_>> {
+    fn writes_fd(&self) -> Option<BorrowedFd<'_>> {
         self.watch.descriptor()
     }
 

@@ -162,18 +162,18 @@ impl Sampler {
     }
 
     /// Readable when there is something to drain; who waits is woken when there is little room left for more.
-    pub fn filling(&self) -> Option<BorrowedFd<'_>> {
+    pub fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
         #[cfg(feature = "bpf")]
-        let filling = self.kernel.as_ref().and_then(KernelSide::filling);
+        let filling = self.kernel.as_ref().and_then(KernelSide::filling_fd);
         #[cfg(not(feature = "bpf"))]
         let filling = None;
         filling
     }
 
     /// Readable when the kernel side told something that should not wait for the next sample.
-    pub fn urgent(&self) -> Option<BorrowedFd<'_>> {
+    pub fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
         #[cfg(feature = "bpf")]
-        let urgent = self.kernel.as_ref().and_then(KernelSide::urgent);
+        let urgent = self.kernel.as_ref().and_then(KernelSide::urgent_fd);
         #[cfg(not(feature = "bpf"))]
         let urgent = None;
         urgent

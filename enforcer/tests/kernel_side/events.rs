@@ -124,7 +124,7 @@ fn half_a_ring_of_events_wakes_who_waits() {
             let at_first = Some([NodeId(first.0)].into_iter().collect());
             let watch = Watch { allowed: at_first, ..Watch::alone(cgroup.id()) };
             assert_eq!(programs.watch(&[(cgroup.id(), watch)].into()).unwrap(), 0);
-            let filling = programs.filling().unwrap();
+            let filling = programs.filling_fd().unwrap();
             epoll::add(&epoll, filling, epoll::EventData::new_u64(0), epoll::EventFlags::IN).unwrap();
             let woken = |longest_s| {
                 let longest = Timespec { tv_sec: longest_s, tv_nsec: 0 };

@@ -302,7 +302,7 @@ impl Programs {
 
     /// Where to wait for the ring of events to fill up: who is waiting is woken when half of it is full. Readable at once
     /// where there is anything in it. `None` where none can come.
-    pub fn filling(&self) -> Option<BorrowedFd<'_>> {
+    pub fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
         self.events.as_ref().map(EventRing::fd)
     }
 

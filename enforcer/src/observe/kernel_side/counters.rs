@@ -130,13 +130,13 @@ impl Counters {
     }
 
     /// Readable when there are events; who waits is woken when there is little room left for more.
-    pub(super) fn filling(&self) -> Option<BorrowedFd<'_>> {
-        self.programs.filling()
+    pub(super) fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.programs.filling_fd()
     }
 
     /// Readable when there is pressure that was not taken yet; `None` where nothing tells of any, or somebody else is
     /// woken by it.
-    pub(super) fn urgent(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
         self.urgent.as_ref().filter(|_| !self.pressure.is_listened_to()).map(AsFd::as_fd)
     }
 

@@ -130,13 +130,13 @@ impl KernelSide {
     }
 
     /// Readable when there is something to drain; who waits is woken when there is little room left for more.
-    pub(super) fn filling(&self) -> Option<BorrowedFd<'_>> {
-        self.counters.as_ref().and_then(Counters::filling)
+    pub(super) fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.counters.as_ref().and_then(Counters::filling_fd)
     }
 
     /// Readable when something was told that should not wait.
-    pub(super) fn urgent(&self) -> Option<BorrowedFd<'_>> {
-        self.counters.as_ref().and_then(Counters::urgent)
+    pub(super) fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.counters.as_ref().and_then(Counters::urgent_fd)
     }
 
     /// Takes it.
