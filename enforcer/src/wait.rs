@@ -31,28 +31,28 @@ pub enum Wake {
     Turn,
     /// The look is due.
     Look,
-    /// The file descriptor of what is urgent is readable.
+    /// The memory-pressure ring became readable; take what is in it.
     Urgent,
-    /// One of those of what is looked at is, or that was told.
+    /// Another source became readable or was notified; look at it.
     Told,
 }
 
-/// What wakes whoever waits: file descriptors that get readable, and what is told by another thread.
+/// What wakes whoever waits, besides orders and what is due: descriptors that become readable, and another thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Heard<'a> {
-    /// Of what is urgent.
+    /// Memory-pressure ring.
     pub urgent: Option<BorrowedFd<'a>>,
-    /// Of events for which there is little room left.
+    /// Event ring that is filling up.
     pub filling: Option<BorrowedFd<'a>>,
-    /// Of who comes to a cgroup.
+    /// inotify of new cgroup members.
     pub came: Option<BorrowedFd<'a>>,
-    /// Of who writes a cpuset.
+    /// inotify of cpuset files that are ours to keep.
     pub written: Option<BorrowedFd<'a>>,
-    /// A container has started that is to be recorded.
+    /// Notified when a container has started whose original cpuset is to be journalled.
     pub started: Option<&'a Notify>,
 }
 
-/// When what is due.
+/// Deadlines of the next turn and of the next look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
     /// The next turn.
