@@ -108,7 +108,7 @@ fn measure(file: &Path, turns: u64, containers: u32) -> Result<()> {
 fn timed(engine: &mut Engine, next: &RefCell<Sample>, workloads: &[Workload], turn: u64) -> Result<Duration> {
     *next.borrow_mut() = sample(workloads, turn);
     let begin = Instant::now();
-    let report = engine.tick(turn * INTERVAL_NS)?;
+    let report = engine.turn(turn * INTERVAL_NS)?;
     let took = begin.elapsed();
     ensure!(report.audit.workloads.len() == workloads.len(), "workloads are missing");
     Ok(took)

@@ -234,7 +234,7 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<Ended, RunError>
     let mut orders = signals.listen(stop.clone(), grace).map_err(failed("listening for signals"))?;
     let mut daemon = Daemon::start(options, &stop)?;
     daemon.supervisor.ready("the first turn begins");
-    let result = daemon.turn(options, &mut orders, out);
+    let result = daemon.run_turns(options, &mut orders, out);
     daemon.supervisor.stopping();
     let told = options.restore_on_exit.then(|| daemon.engine.placed().retire()).flatten();
     // Containers that are made from now on get no place: nobody would put back what they had.
@@ -370,7 +370,7 @@ impl Daemon {
         })
     }
 
-    fn turn(
+    fn run_turns(
         &mut self,
         options: &RunOptions,
         orders: &mut UnboundedReceiver<Order>,
@@ -419,7 +419,7 @@ impl Daemon {
                     if pace.unwanted(begun).is_some_and(|since| self.may_rest(since)) {
                         pace.left_out(begun, interval);
                     } else {
-                        self.tick(first, options.style, out)?;
+                        self.turn(first, options.style, out)?;
                         first = false;
                         if options.once {
                             return Ok(());
@@ -444,10 +444,10 @@ impl Daemon {
         self.rest.is_idle() && self.settled && next < policy.idle_interval.get()
     }
 
-    fn tick(&mut self, first: bool, style: Style, out: &mut dyn Write) -> Result<(), RunError> {
+    fn turn(&mut self, first: bool, style: Style, out: &mut dyn Write) -> Result<(), RunError> {
         let begin = Instant::now();
         self.settled = false;
-        let report = match self.engine.tick(clock::now_ns()) {
+        let report = match self.engine.turn(clock::now_ns()) {
             Ok(report) => report,
             // What never worked will not work; what worked once may work again.
             Err(error) if first => return Err(error.into()),

@@ -1,6 +1,6 @@
 //! Turns the wheel: discover, observe, decide, enforce, report.
 //!
-//! One [`tick`](Engine::tick) is one pass through the stages. The engine owns what lasts between two
+//! One [`turn`](Engine::turn) is one pass through the stages. The engine owns what lasts between two
 //! of them: the sample before, what was given to whom, when it was last corrected, the topology. It is
 //! handed the time as a value, the host as a [`Source`] and the writing as an [`Actuator`], so a
 //! recording can take the place of the first and a dry run that of the second.
@@ -78,17 +78,17 @@ use crate::{
     wall_clock,
 };
 
-/// Ticks between two readings of the topology: hotplug is rare, and reading it takes many files.
+/// Turns between two readings of the topology: hotplug is rare, and reading it takes many files.
 const TOPOLOGY_EVERY: u64 = 30;
 
-/// State between two ticks.
+/// State between two turns.
 pub struct Engine {
     source: Box<dyn Source>,
     /// Where a live plan goes; there is none in observe mode.
     actuator: Option<Box<dyn Actuator>>,
     policy: Policy,
     host: Host,
-    /// Not of one tick: a port that is taken, a journal that is damaged.
+    /// Not of one turn: a port that is taken, a journal that is damaged.
     standing: Vec<Degraded>,
     machine: Option<Machine>,
     before: Option<Sample>,
@@ -113,10 +113,10 @@ pub struct Engine {
     totals: Totals,
 }
 
-/// What a look between two ticks has seen.
+/// What a look between two turns has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// The next tick should not wait.
+    /// The next turn should not wait.
     pub wants_turn: bool,
     /// There was nothing, and whatever comes tells of itself, or may be seen some seconds later.
     pub is_quiet: bool,
@@ -287,13 +287,13 @@ impl Engine {
         &self.policy
     }
 
-    /// Notes how long the latest tick took.
+    /// Notes how long the latest turn took.
     pub fn note_duration(&mut self, seconds: f64) {
         self.totals.last_tick_seconds = Some(seconds);
     }
 
-    /// Reads the machine and attaches what watches it, which the first tick would do otherwise: for a
-    /// daemon that gives up the privileges for it before its first tick.
+    /// Reads the machine and attaches what watches it, which the first turn would do otherwise: for a
+    /// daemon that gives up the privileges for it before its first turn.
     pub fn prepare(&mut self) -> Result<(), SourceError> {
         if self.machine.is_none() {
             self.machine = Some(Machine::new(self.read_machine()?, &self.policy));
@@ -306,7 +306,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A look between two ticks: makes room for events that the kernel side tells. The next tick
+    /// A look between two turns: makes room for events that the kernel side tells. The next turn
     /// should not wait where somebody has written a cpuset that is ours to keep, a container has started whose original
     /// cpuset is not in the journal, a runtime was told what the turn before did not know, or somebody has come to a new
     /// cgroup that may be declared.
@@ -356,7 +356,7 @@ impl Engine {
     }
 
     /// One pass through the stages at `now_ns` of a clock that is the same for the next daemon.
-    pub fn tick(&mut self, now_ns: u64) -> Result<TickReport, SourceError> {
+    pub fn turn(&mut self, now_ns: u64) -> Result<TickReport, SourceError> {
         let seen = self.see(now_ns).inspect_err(|_error| self.totals.failed_ticks += 1);
         let (workloads, mut degraded, sample) = seen?;
         degraded.extend(self.record(&workloads));

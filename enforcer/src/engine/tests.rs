@@ -1,4 +1,4 @@
-//! Ticks over a host that is data, with writes that go to a fixture tree.
+//! Turns over a host that is data, with writes that go to a fixture tree.
 
 mod recording;
 mod steady;
@@ -96,7 +96,7 @@ fn rig(mode: Mode) -> Rig {
 #[test]
 fn enforcing_writes_the_plan_and_then_leaves_the_workload_alone() {
     let mut rig = rig(Mode::Enforce);
-    let report = rig.engine.tick(SECOND).unwrap();
+    let report = rig.engine.turn(SECOND).unwrap();
     assert!(
         report.outcomes.iter().any(|outcome| matches!(outcome.result, OutcomeResult::Applied { .. })),
         "{:?}",
@@ -106,7 +106,7 @@ fn enforcing_writes_the_plan_and_then_leaves_the_workload_alone() {
     assert_eq!(report.totals.actions["set-cpus"]["applied"], 1);
     assert!(report.audit.degraded.iter().any(|entry| entry.source == "hmat"));
 
-    let report = rig.engine.tick(11 * SECOND).unwrap();
+    let report = rig.engine.turn(11 * SECOND).unwrap();
     assert!(report.outcomes.is_empty(), "{:?}", report.outcomes);
     assert_eq!(report.decision.refused.len(), 1, "the sample still shows the old place: cool-down");
     assert_eq!(report.totals.ticks, 2);
@@ -117,7 +117,7 @@ fn enforcing_writes_the_plan_and_then_leaves_the_workload_alone() {
 fn observing_shows_the_same_plan_and_writes_nothing() {
     let mut rigs = [rig(Mode::Observe), rig(Mode::Enforce)];
     let before = rigs[0].host.contents();
-    let [observed, enforced] = rigs.each_mut().map(|rig| rig.engine.tick(SECOND).unwrap());
+    let [observed, enforced] = rigs.each_mut().map(|rig| rig.engine.turn(SECOND).unwrap());
     assert_eq!(rigs[0].host.contents(), before);
     assert!(!observed.decision.plan.steps.is_empty());
     assert_eq!(observed.decision, enforced.decision);
@@ -135,7 +135,7 @@ fn a_paused_engine_writes_nothing_and_goes_on_where_it_was() {
     let before = rig.host.contents();
     rig.engine.gate().close(None);
     for second in 1..=3 {
-        let report = rig.engine.tick(second * SECOND).unwrap();
+        let report = rig.engine.turn(second * SECOND).unwrap();
         assert!(!report.outcomes.is_empty());
         assert!(report.outcomes.iter().all(|outcome| outcome.result == OutcomeResult::DryRun));
         assert_eq!((report.mode, report.paused.is_some()), (Mode::Enforce, true));
@@ -144,7 +144,7 @@ fn a_paused_engine_writes_nothing_and_goes_on_where_it_was() {
     assert_eq!(rig.host.contents(), before);
 
     assert!(rig.engine.gate().open());
-    let report = rig.engine.tick(4 * SECOND).unwrap();
+    let report = rig.engine.turn(4 * SECOND).unwrap();
     assert_eq!((rig.host.read("/db", "cpuset.cpus").as_str(), report.paused), ("0-1", None));
     let decisions = rig.engine.decisions().all();
     let remembered = &decisions[0].records;
@@ -160,24 +160,24 @@ fn a_paused_engine_writes_nothing_and_goes_on_where_it_was() {
 fn a_host_is_settled_when_a_turn_leaves_nothing_to_go_on_with() {
     let mut rig = rig(Mode::Enforce);
     for second in 1..=4 {
-        let report = rig.engine.tick(second * SECOND).unwrap();
+        let report = rig.engine.turn(second * SECOND).unwrap();
         assert!(!rig.engine.is_settled(&report), "turn {second}: a correction, then its cool-down");
     }
     let declared = rig.engine.policy().clone();
     rig.engine.set_policy(Policy { workloads: Vec::new(), ..declared.clone() });
-    let report = rig.engine.tick(5 * SECOND).unwrap();
+    let report = rig.engine.turn(5 * SECOND).unwrap();
     assert!(rig.engine.is_settled(&report), "{:?}", report.decision);
     rig.engine.gate().close(None);
-    let report = rig.engine.tick(6 * SECOND).unwrap();
+    let report = rig.engine.turn(6 * SECOND).unwrap();
     assert!(!rig.engine.is_settled(&report), "its end is waited for");
     rig.engine.gate().open();
-    let report = rig.engine.tick(7 * SECOND).unwrap();
+    let report = rig.engine.turn(7 * SECOND).unwrap();
     assert!(rig.engine.is_settled(&report));
     let mut fresh = self::rig(Mode::Observe);
     fresh.engine.set_policy(Policy { workloads: Vec::new(), mode: Mode::Observe, ..declared });
     let settled: Vec<bool> = (1..=4)
         .map(|second| {
-            let report = fresh.engine.tick(second * SECOND).unwrap();
+            let report = fresh.engine.turn(second * SECOND).unwrap();
             fresh.engine.is_settled(&report)
         })
         .collect();
@@ -187,7 +187,7 @@ fn a_host_is_settled_when_a_turn_leaves_nothing_to_go_on_with() {
 #[test]
 fn a_turn_is_explained_by_what_it_was_made_from() {
     let mut rig = rig(Mode::Enforce);
-    rig.engine.tick(SECOND).unwrap();
+    rig.engine.turn(SECOND).unwrap();
     let decisions = rig.engine.decisions().all();
     let record = &decisions[0].records[0];
     let considered = &record.considered;
@@ -205,7 +205,7 @@ fn the_policy_of_a_place_is_told_in_every_turn_whether_or_not_it_is_written() {
     for mode in [Mode::Observe, Mode::Enforce] {
         let mut rig = rig(mode);
         for turn in 1..=3 {
-            let report = Arc::new(rig.engine.tick(turn * SECOND).unwrap());
+            let report = Arc::new(rig.engine.turn(turn * SECOND).unwrap());
             let metrics = Metrics::of(move || Some(Arc::clone(&report)), false).unwrap().render().unwrap();
             let info = metrics.lines().find(|line| line.starts_with("numa_enforcer_workload_info{")).unwrap();
             assert!(info.contains("policy=\"single-numa-node\""), "{mode:?}, turn {turn}: {info}");
@@ -216,12 +216,12 @@ fn the_policy_of_a_place_is_told_in_every_turn_whether_or_not_it_is_written() {
 #[test]
 fn a_policy_that_is_changed_to_enforce_is_followed() {
     let mut rig = rig(Mode::Observe);
-    rig.engine.tick(SECOND).unwrap();
+    rig.engine.turn(SECOND).unwrap();
     rig.engine.keep_policy();
-    assert!(!rig.engine.tick(2 * SECOND).unwrap().totals.config_good);
+    assert!(!rig.engine.turn(2 * SECOND).unwrap().totals.config_good);
     let policy = Policy { mode: Mode::Enforce, ..rig.engine.policy().clone() };
     rig.engine.set_policy(policy);
-    let report = rig.engine.tick(3 * SECOND).unwrap();
+    let report = rig.engine.turn(3 * SECOND).unwrap();
     assert_eq!(rig.host.read("/db", "cpuset.cpus"), "0-1");
     assert!(report.totals.config_good);
 }
@@ -230,20 +230,20 @@ fn a_policy_that_is_changed_to_enforce_is_followed() {
 fn a_source_that_fails_is_an_error_and_works_again_later() {
     let mut rig = rig(Mode::Observe);
     *rig.broken.borrow_mut() = Some("topology");
-    assert_eq!(rig.engine.tick(SECOND).unwrap_err().to_string(), "topology: gone");
+    assert_eq!(rig.engine.turn(SECOND).unwrap_err().to_string(), "topology: gone");
     *rig.broken.borrow_mut() = None;
-    rig.engine.tick(2 * SECOND).unwrap();
+    rig.engine.turn(2 * SECOND).unwrap();
     *rig.broken.borrow_mut() = Some("workloads");
-    assert_eq!(rig.engine.tick(3 * SECOND).unwrap_err().to_string(), "workloads: gone");
+    assert_eq!(rig.engine.turn(3 * SECOND).unwrap_err().to_string(), "workloads: gone");
     *rig.broken.borrow_mut() = None;
-    let totals = rig.engine.tick(4 * SECOND).unwrap().totals;
+    let totals = rig.engine.turn(4 * SECOND).unwrap().totals;
     assert_eq!((totals.ticks, totals.failed_ticks), (2, 2));
 }
 
 #[test]
 fn the_line_of_a_turn_says_what_was_done() {
     let mut rig = rig(Mode::Observe);
-    let report = rig.engine.tick(SECOND).unwrap();
+    let report = rig.engine.turn(SECOND).unwrap();
     let line = report.line();
     assert!(
         line.starts_with("turn 1: 1 workload; 1 misaligned; misaligned: ") && line.contains("dry-run"),
@@ -263,7 +263,7 @@ fn what_could_not_be_undone_is_not_set_until_there_is_room_again() {
     disk.leave_room(Some(0));
     let degraded = |report: &TickReport| report.audit.degraded.iter().any(|one| one.source == "journal");
     for second in 1..=3 {
-        let report = rig.engine.tick(second * SECOND).unwrap();
+        let report = rig.engine.turn(second * SECOND).unwrap();
         assert_eq!(rig.host.contents(), before, "turn {second}");
         let done = |outcome: &Outcome| matches!(outcome.result, OutcomeResult::Applied { .. });
         assert!(!report.outcomes.is_empty() && !report.outcomes.iter().any(done), "{:?}", report.outcomes);
@@ -272,7 +272,7 @@ fn what_could_not_be_undone_is_not_set_until_there_is_room_again() {
         assert!(rig.engine.placed.lock().is_barred());
     }
     disk.leave_room(None);
-    let report = rig.engine.tick(4 * SECOND).unwrap();
+    let report = rig.engine.turn(4 * SECOND).unwrap();
     assert_eq!(rig.host.read("/db", "cpuset.cpus"), "0-1", "and no cool-down: {:?}", report.decision.refused);
     assert!(!degraded(&report) && !rig.engine.placed.lock().is_barred());
 }

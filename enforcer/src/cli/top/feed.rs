@@ -161,7 +161,7 @@ impl Own {
 
     fn look(&mut self) -> anyhow::Result<TopReport> {
         let begin = cpu_time();
-        let turn = self.engine.tick(clock::now_ns())?;
+        let turn = self.engine.turn(clock::now_ns())?;
         let report = top_report(Some(&turn), &self.engine.decisions(), None);
         if self.looked {
             self.spent = cpu_time().saturating_sub(begin);

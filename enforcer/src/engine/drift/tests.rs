@@ -1,4 +1,4 @@
-//! Ticks over files that somebody else writes.
+//! Turns over files that somebody else writes.
 
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt};
 
@@ -130,8 +130,8 @@ impl Rig {
         Self::start(host, Mode::Enforce, boot_id, now_ns)
     }
 
-    fn tick(&mut self, now_ns: u64) -> TickReport {
-        self.engine.tick(now_ns).unwrap()
+    fn turn(&mut self, now_ns: u64) -> TickReport {
+        self.engine.turn(now_ns).unwrap()
     }
 
     /// As a person would.
@@ -147,37 +147,37 @@ impl Rig {
 #[test]
 fn what_somebody_else_writes_is_put_back_three_times_and_the_fourth_is_reported() {
     let mut rig = Rig::new(Mode::Enforce);
-    let report = rig.tick(SECOND);
+    let report = rig.turn(SECOND);
     let ours = rig.cpus();
     assert_eq!(ours, "0-1", "{:?} {:?}", report.decision, report.outcomes);
     assert!(rig.engine.look().wants_turn, "who is new is looked at once more");
-    let report = rig.tick(2 * SECOND);
+    let report = rig.turn(2 * SECOND);
     assert!(report.outcomes.is_empty() && !rig.engine.look().wants_turn, "{:?}", report.outcomes);
     for time in 1..=3 {
         rig.somebody_writes("0-7");
-        assert!(rig.engine.look().wants_turn, "time {time}: the next tick does not wait");
-        let report = rig.tick((2 + time) * SECOND);
+        assert!(rig.engine.look().wants_turn, "time {time}: the next turn does not wait");
+        let report = rig.turn((2 + time) * SECOND);
         assert_eq!(rig.cpus(), ours, "time {time}: the cool-down is ten minutes");
         assert_eq!(report.totals.drift.repaired, time);
         let reason = &report.outcomes[0].step.reason;
         assert!(reason.contains(r#"it was so before "sh\n" (process 11) wrote its cpuset"#), "{reason}");
         assert!(matches!(report.outcomes[0].result, OutcomeResult::Applied { .. }));
-        rig.tick((2 + time) * SECOND);
+        rig.turn((2 + time) * SECOND);
     }
     rig.engine.look();
     rig.somebody_writes("0-7");
-    let report = rig.tick(MINUTE);
+    let report = rig.turn(MINUTE);
     assert_eq!((rig.cpus().as_str(), report.totals.drift.left_alone), ("0-7", 1));
     let degraded: Vec<_> = report.audit.degraded.iter().filter(|entry| entry.source == "drift:/db").collect();
     assert!(degraded[0].reason.contains("3 times within an hour"), "{degraded:?}");
     assert!(degraded[0].reason.contains("left alone for 60 min"), "{degraded:?}");
     rig.somebody_writes("0-6");
     assert!(!rig.engine.look().wants_turn, "who is left alone wakes nobody");
-    assert_eq!(rig.tick(2 * MINUTE).totals.drift.left_alone, 1);
+    assert_eq!(rig.turn(2 * MINUTE).totals.drift.left_alone, 1);
 
     // Read again, as with SIGHUP.
     rig.engine.set_policy(rig.engine.policy().clone());
-    let report = rig.tick(3 * MINUTE);
+    let report = rig.turn(3 * MINUTE);
     assert_eq!((rig.cpus(), report.totals.drift.repaired), (ours, 4));
     assert!(!report.audit.degraded.iter().any(|entry| entry.source.starts_with("drift")));
 }
@@ -185,19 +185,19 @@ fn what_somebody_else_writes_is_put_back_three_times_and_the_fourth_is_reported(
 #[test]
 fn who_is_started_again_goes_on_counting_and_leaves_the_fourth_alone() {
     let mut rig = Rig::new(Mode::Enforce);
-    rig.tick(SECOND);
-    rig.tick(2 * SECOND);
+    rig.turn(SECOND);
+    rig.turn(2 * SECOND);
     let ours = rig.cpus();
     // One before each start but the last.
     for time in 1..=3 {
         rig.somebody_writes("0-7");
-        rig.tick((2 + time) * SECOND);
+        rig.turn((2 + time) * SECOND);
         assert_eq!(rig.cpus(), ours, "time {time}");
         rig = rig.started_again("boot-1", (2 + time) * SECOND);
     }
     rig.somebody_writes("0-7");
     for minute in 1..=2 {
-        let report = rig.tick(minute * MINUTE);
+        let report = rig.turn(minute * MINUTE);
         assert_eq!((rig.cpus().as_str(), report.totals.drift.repaired), ("0-7", 0), "minute {minute}");
         assert!(report.audit.degraded.iter().any(|entry| entry.source == "drift:/db"), "minute {minute}");
         rig = rig.started_again("boot-1", minute * MINUTE);
@@ -205,7 +205,7 @@ fn who_is_started_again_goes_on_counting_and_leaves_the_fourth_alone() {
     // Read again, and started before the next turn.
     rig.engine.set_policy(rig.engine.policy().clone());
     rig = rig.started_again("boot-1", 3 * MINUTE);
-    rig.tick(3 * MINUTE);
+    rig.turn(3 * MINUTE);
     assert_eq!(rig.cpus(), ours);
 }
 
@@ -215,15 +215,15 @@ fn what_was_counted_is_over_with_the_hour_and_with_the_boot() {
         [("boot-1", MINUTE, "0-7"), ("boot-2", MINUTE, "0-1"), ("boot-1", 62 * MINUTE, "0-1")]
     {
         let mut rig = Rig::new(Mode::Enforce);
-        rig.tick(SECOND);
-        rig.tick(SECOND);
+        rig.turn(SECOND);
+        rig.turn(SECOND);
         for _ in 0..3 {
             rig.somebody_writes("0-7");
-            rig.tick(SECOND);
+            rig.turn(SECOND);
         }
         rig.somebody_writes("0-7");
         rig = rig.started_again(boot_id, now_ns);
-        rig.tick(now_ns);
+        rig.turn(now_ns);
         assert_eq!(rig.cpus(), there, "{boot_id} {now_ns}");
     }
 }
@@ -231,10 +231,10 @@ fn what_was_counted_is_over_with_the_hour_and_with_the_boot() {
 #[test]
 fn who_only_observes_watches_nobody() {
     let mut rig = Rig::new(Mode::Observe);
-    rig.tick(SECOND);
+    rig.turn(SECOND);
     rig.somebody_writes("0-7");
     assert!(!rig.engine.look().wants_turn);
-    assert_eq!(rig.tick(2 * SECOND).totals.drift.repaired, 0);
+    assert_eq!(rig.turn(2 * SECOND).totals.drift.repaired, 0);
     assert_eq!(rig.cpus(), "0-7");
 }
 
@@ -246,7 +246,7 @@ fn a_declared_cgroup_that_appears_between_two_turns_does_not_wait_for_the_next()
             mode,
             ..toml::from_str("[[workload]]\nname = \"late\"\ncgroup = \"/late*\"\ncpus = 2\n").unwrap()
         });
-        rig.tick(SECOND);
+        rig.turn(SECOND);
         rig.engine.look();
         for (cgroup, declared) in [("other", false), ("late", true)] {
             let dir = rig.host.layout.cpuset.path.join(cgroup);
@@ -265,7 +265,7 @@ fn a_look_is_quiet_where_all_that_could_come_tells_of_itself() {
     let mut rig = Rig::new(Mode::Enforce);
     let policy = "mode = \"enforce\"\n[[workload]]\nname = \"late\"\ncgroup = \"/late*\"\ncpus = 2\n";
     rig.engine.set_policy(toml::from_str(policy).unwrap());
-    rig.tick(SECOND);
+    rig.turn(SECOND);
     rig.engine.look();
     assert_eq!(rig.engine.look(), Look { wants_turn: false, is_quiet: true });
     // A fixture has no cgroup.events, as v1 has none: nothing tells when somebody comes.
@@ -281,19 +281,19 @@ fn a_look_is_quiet_where_all_that_could_come_tells_of_itself() {
 #[test]
 fn a_turn_in_which_nothing_changed_opens_no_cgroup_and_records_nothing() {
     let mut rig = Rig::new(Mode::Enforce);
-    rig.tick(SECOND);
-    rig.tick(2 * SECOND);
+    rig.turn(SECOND);
+    rig.turn(2 * SECOND);
     let journal = || fs::metadata(rig.host.state_dir().join("journal")).unwrap();
     let before = (cpuset::opened(), journal().len(), journal().ino());
     assert!(before.0 > 0 && before.1 > 0, "it was written: {before:?}");
     // Often enough for what is done every so many turns.
     for second in 3..70 {
-        let report = rig.engine.tick(second * SECOND).unwrap();
+        let report = rig.engine.turn(second * SECOND).unwrap();
         assert!(report.outcomes.is_empty(), "{:?}", report.outcomes);
     }
     assert_eq!((cpuset::opened(), journal().len(), journal().ino()), before);
     // The control: what somebody else writes is put back.
     rig.somebody_writes("0-7");
-    rig.tick(70 * SECOND);
+    rig.turn(70 * SECOND);
     assert!(cpuset::opened() > before.0);
 }

@@ -47,7 +47,7 @@ fn a_recorded_engine_decides_the_same_again_and_another_policy_something_else() 
         let mut reports = Vec::new();
         for turn in 1..=4 {
             *rig.broken.borrow_mut() = (turn == 3).then_some("workloads");
-            reports.extend(recorded(&path, || rig.engine.tick(turn * 10 * SECOND)));
+            reports.extend(recorded(&path, || rig.engine.turn(turn * 10 * SECOND)));
         }
         let policy = rig.engine.policy().clone();
         drop(rig);
@@ -77,7 +77,7 @@ fn lines() -> Vec<String> {
     rig.engine.set_policy(Policy { rebalance, ..policy });
     rig.engine.set_recorder(Recorder::start(Target::open(&path, 1 << 20).unwrap()).unwrap());
     for turn in 1..=2 {
-        recorded(&path, || rig.engine.tick(turn * 10 * SECOND)).unwrap();
+        recorded(&path, || rig.engine.turn(turn * 10 * SECOND)).unwrap();
     }
     drop(rig);
     let bytes = fs::read(&path).unwrap();

@@ -92,7 +92,7 @@ impl Quiet {
     /// What is told of files while a turn is taken.
     fn turn(&mut self, number: u64) -> (TickReport, Touched) {
         let watches = Watches::below(self.dir.path());
-        let report = self.engine.tick(number * 10 * SECOND).unwrap();
+        let report = self.engine.turn(number * 10 * SECOND).unwrap();
         (report, watches.touched())
     }
 }

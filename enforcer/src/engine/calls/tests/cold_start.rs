@@ -54,13 +54,13 @@ fn slow_memory_first_then_all_of_it_though_the_daemon_was_started_again_meanwhil
     assert!(set.ends_with("/2"), "{set}");
     let (cpus, slow) = set.split_once('/').unwrap();
     host.cgroup(&cgroup_of("cold", ""), cpus, slow);
-    first.tick(1000 * SECOND).unwrap();
-    first.tick(1050 * SECOND).unwrap();
+    first.turn(1000 * SECOND).unwrap();
+    first.turn(1050 * SECOND).unwrap();
     assert_eq!(mems(), "2");
     drop(first);
 
     let mut second = engine(&host);
-    let before = second.tick(1055 * SECOND).unwrap();
+    let before = second.turn(1055 * SECOND).unwrap();
     assert!(before.outcomes.is_empty(), "{:?}", before.outcomes);
     let Subject { pod, mut container } = *annotated();
     container.linux.as_mut().unwrap().resources.as_mut().unwrap().cpu.as_mut().unwrap().cpus = cpus.into();
@@ -71,9 +71,9 @@ fn slow_memory_first_then_all_of_it_though_the_daemon_was_started_again_meanwhil
         containers: vec![container],
         reply,
     });
-    second.tick(1059 * SECOND).unwrap();
+    second.turn(1059 * SECOND).unwrap();
     assert_eq!(mems(), "2", "a second before its time is up");
-    second.tick(1060 * SECOND).unwrap();
+    second.turn(1060 * SECOND).unwrap();
     assert_eq!(mems(), "0,2");
     let decisions = second.decisions().all();
     let reasons: Vec<_> =
@@ -82,7 +82,7 @@ fn slow_memory_first_then_all_of_it_though_the_daemon_was_started_again_meanwhil
         reasons.iter().any(|reason| reason.contains("cold start is over: its time is up")),
         "{reasons:?}"
     );
-    let later = second.tick(1070 * SECOND).unwrap();
+    let later = second.turn(1070 * SECOND).unwrap();
     assert!(later.outcomes.is_empty(), "{:?}", later.outcomes);
 }
 
@@ -112,17 +112,17 @@ fn who_says_that_it_is_ready_has_all_of_its_memory_with_the_next_turn() {
     let mems = || host.read(&cgroup_of("cold", ""), "cpuset.mems");
     let mut engine = engine(&host);
     create_exposed(&host, &mut engine, state.path());
-    engine.tick(1000 * SECOND).unwrap();
+    engine.turn(1000 * SECOND).unwrap();
     assert!(says(&dir, "STATUS=loading"), "it is heard from its creation on");
-    engine.tick(1001 * SECOND).unwrap();
+    engine.turn(1001 * SECOND).unwrap();
     assert_eq!(mems(), "2", "it said something else");
     assert!(says(&dir, "READY=1\nSTATUS=serving"));
-    engine.tick(1002 * SECOND).unwrap();
+    engine.turn(1002 * SECOND).unwrap();
     assert_eq!(mems(), "0,2");
     let decisions = engine.decisions().all();
     let mut reasons = decisions.iter().flat_map(|one| &one.records).map(|record| &record.reason);
     assert!(reasons.any(|reason| reason.contains("cold start is over: it has said that it is ready")));
-    engine.tick(1003 * SECOND).unwrap();
+    engine.turn(1003 * SECOND).unwrap();
     assert!(!says(&dir, "READY=1"), "nobody listens any longer");
 }
 
@@ -133,11 +133,11 @@ fn what_it_said_outlives_a_pause_and_the_daemon() {
     let mems = || host.read(&cgroup_of("cold", ""), "cpuset.mems");
     let mut first = engine(&host);
     create_exposed(&host, &mut first, state.path());
-    first.tick(1000 * SECOND).unwrap();
-    first.tick(1001 * SECOND).unwrap();
+    first.turn(1000 * SECOND).unwrap();
+    first.turn(1001 * SECOND).unwrap();
     first.gate().close(None);
     assert!(says(&dir, "READY=1"));
-    first.tick(1002 * SECOND).unwrap();
+    first.turn(1002 * SECOND).unwrap();
     assert_eq!(mems(), "2", "while it is paused nothing is written");
     drop(first);
     let mut second = engine(&host);
@@ -152,6 +152,6 @@ fn what_it_said_outlives_a_pause_and_the_daemon() {
         containers: vec![container],
         reply,
     });
-    second.tick(1003 * SECOND).unwrap();
+    second.turn(1003 * SECOND).unwrap();
     assert_eq!(mems(), "0,2");
 }

@@ -42,7 +42,7 @@ fn a_container_that_dies_between_plan_and_write_leaves_others_right_and_nothing_
     }
     let shared = || host.read(&cgroup_of("shared", "/besteffort"), "cpuset.cpus");
     dying.borrow_mut().push("dies");
-    let report = engine.tick(10 * SECOND).unwrap();
+    let report = engine.turn(10 * SECOND).unwrap();
     let of_it = |outcome: &&Outcome| outcome.step.action.cgroup().as_str().contains("dies");
     let results: Vec<_> = report.outcomes.iter().filter(of_it).map(|outcome| &outcome.result).collect();
     assert_eq!(results[0], &OutcomeResult::Gone, "{results:?}");
@@ -59,7 +59,7 @@ fn a_container_that_dies_between_plan_and_write_leaves_others_right_and_nothing_
     );
     assert!(placed.lock().allocations.exclusive_cpus().is_empty());
     for turn in 2..40 {
-        let report = engine.tick(turn * 10 * SECOND).unwrap();
+        let report = engine.turn(turn * 10 * SECOND).unwrap();
         assert!(!report.audit.degraded.iter().any(|one| one.source == "journal"), "{report:?}");
     }
     assert_eq!(shared(), "0-3");
@@ -131,7 +131,7 @@ fn killed_after_the_answer(remembers: bool) -> Vec<String> {
         reply: Reply::new().0,
     };
     super::super::answer(&next.placed(), &Gate::default(), &Exposure::default(), list);
-    next.tick(10 * SECOND).unwrap();
+    next.turn(10 * SECOND).unwrap();
     drop(next);
     let journal = host.journal();
     let before = journal.entries().iter().filter(|(key, _)| key.file == CpusetFile::Cpus);

@@ -57,7 +57,7 @@ fn no_answer_sets_a_container_that_is_left_to_who_sets_it_again_and_again() {
     // The first time it is not in its place yet, and then it is brought back three times.
     for second in 10..14 {
         fs::write(&file, "0-7").unwrap();
-        engine.tick(second * SECOND).unwrap();
+        engine.turn(second * SECOND).unwrap();
     }
     let before = host.read(&cgroup, "cpuset.cpus");
     assert_ne!(before, "0-7", "it was put back");
@@ -70,7 +70,7 @@ fn no_answer_sets_a_container_that_is_left_to_who_sets_it_again_and_again() {
 
     fs::write(&file, "0-7").unwrap();
     for second in 60..62 {
-        let report = engine.tick(second * SECOND).unwrap();
+        let report = engine.turn(second * SECOND).unwrap();
         assert_eq!((report.totals.drift.left_alone, report.outcomes), (1, vec![]));
     }
     let placed = engine.placed();
@@ -86,7 +86,7 @@ fn no_answer_sets_a_container_that_is_left_to_who_sets_it_again_and_again() {
     let one = *with_cpus("one", "", 2, "0-1");
     let told = synchronized(&engine.placed(), vec![one, shared()]);
     assert_eq!(told, [("id-one".to_owned(), "/0".to_owned())], "no turn was taken yet, and only one is set");
-    engine.tick(71 * SECOND).unwrap();
+    engine.turn(71 * SECOND).unwrap();
     assert_eq!(host.read(&cgroup, "cpuset.cpus"), "0-7");
     let answer = create(&engine.placed(), "two", 2);
     assert_eq!(
