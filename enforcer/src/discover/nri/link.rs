@@ -22,7 +22,7 @@ use tokio::{
 use super::{
     api::{
         ConfigureRequest, ConfigureResponse, Container, ContainerAdjustment, ContainerRequest,
-        CreateContainerResponse, LinuxChange, PLUGIN_SERVICE, PodSandbox, RUNTIME_SERVICE,
+        CreateContainerResponse, LinuxChange, LinuxResources, PLUGIN_SERVICE, PodSandbox, RUNTIME_SERVICE,
         RegisterPluginRequest, Request, Response, StateChangeEvent, Status, SynchronizeRequest,
         SynchronizeResponse, Updates, code,
     },
@@ -283,25 +283,16 @@ impl Link<'_> {
             "Configure" => self.configured(stream, &request).await,
             "Synchronize" => self.synchronized(asked, &request).await,
             "CreateContainer" => {
-                let (subject, _) = subject("CreateContainer", &request)?;
-                if self.leaves(subject.beyond().as_deref()) {
-                    return self.respond(stream, Vec::new()).await;
-                }
-                self.ask(asked, |reply| Call::Create { subject, reply }, created).await
+                let call = |subject, _, reply| Call::Create { subject, reply };
+                self.about(asked, "CreateContainer", &request, call, created).await
             }
             "UpdateContainer" => {
-                let (subject, wanted) = subject("UpdateContainer", &request)?;
-                if self.leaves(subject.beyond().as_deref()) {
-                    return self.respond(stream, Vec::new()).await;
-                }
-                self.ask(asked, |reply| Call::Update { subject, wanted, reply }, updated).await
+                let call = |subject, wanted, reply| Call::Update { subject, wanted, reply };
+                self.about(asked, "UpdateContainer", &request, call, updated).await
             }
             "StopContainer" => {
-                let (subject, _) = subject("StopContainer", &request)?;
-                if self.leaves(subject.beyond().as_deref()) {
-                    return self.respond(stream, Vec::new()).await;
-                }
-                self.ask(asked, |reply| Call::Stop { subject, reply }, updated).await
+                let call = |subject, _, reply| Call::Stop { subject, reply };
+                self.about(asked, "StopContainer", &request, call, updated).await
             }
             "StateChange" => {
                 bounded("StateChange", &request.payload, 2, MOST_FIELDS)?;
@@ -320,6 +311,22 @@ impl Link<'_> {
             "Shutdown" => self.respond(stream, Vec::new()).await,
             _ => self.unimplemented(stream, &request).await,
         }
+    }
+
+    /// A question about a container; for one that is left alone nothing changes.
+    async fn about(
+        &mut self,
+        asked: Asked,
+        method: &'static str,
+        request: &Request,
+        call: impl FnOnce(Box<Subject>, LinuxResources, Reply) -> Call,
+        encode: fn(Answer) -> Vec<u8>,
+    ) -> Result<(), LinkError> {
+        let (subject, wanted) = subject(method, request)?;
+        if self.leaves(subject.beyond().as_deref()) {
+            return self.respond(asked.stream, Vec::new()).await;
+        }
+        self.ask(asked, |reply| call(subject, wanted, reply), encode).await
     }
 
     /// Is it left alone, for this reason?
@@ -471,10 +478,7 @@ fn accepted(body: &[u8]) -> Result<(), LinkError> {
     }
 }
 
-fn subject(
-    method: &'static str,
-    request: &Request,
-) -> Result<(Box<Subject>, super::api::LinuxResources), LinkError> {
+fn subject(method: &'static str, request: &Request) -> Result<(Box<Subject>, LinuxResources), LinkError> {
     bounded(method, &request.payload, 1, MOST_FIELDS)?;
     let told: ContainerRequest = decode(&request.method, &request.payload)?;
     let subject = Subject::told(told.pod, told.container);
