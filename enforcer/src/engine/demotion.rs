@@ -60,7 +60,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// The same while nobody is to have pages moved.
 const IDLE: Duration = Duration::from_secs(2);
 /// Bounds of the time between two rounds of a workload, which is a quarter of the idle time.
-const ROUND: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+const SHORTEST_ROUND: Duration = Duration::from_secs(1);
+const LONGEST_ROUND: Duration = Duration::from_secs(10);
 /// Longest time for what goes from one node to another in one round.
 const FLOW: Duration = Duration::from_secs(2);
 
@@ -251,11 +252,19 @@ struct Standing {
     /// Bytes that moved beyond what the rate allowed: a huge page is moved as a whole, or not at all.
     owed: u64,
     moves: TierMoves,
-    /// Rounds for which nothing goes down, and how many it will be the next time: what is cold has gone already.
-    rest: [u32; 2],
+    rest: Rest,
     carriage: Carriage,
     /// What the latest record said, but for the bytes.
     said: Option<(DecisionState, String)>,
+}
+
+/// Rounds in which nothing goes down, because what is cold has gone already.
+#[derive(Debug, Clone, Copy, Default)]
+struct Rest {
+    /// How many are left.
+    left: u32,
+    /// How many there were in all: twice as many follow if nothing goes down after them either.
+    length: u32,
 }
 
 /// What went down for somebody else.
@@ -302,7 +311,7 @@ impl<K: Kernel> Rounds<K> {
         gate: &Gate,
     ) -> Option<(TierMoves, Option<DecisionRecord>)> {
         let idle = wanted.settings.idle.get();
-        let every = (idle / 4).clamp(ROUND[0], ROUND[1]);
+        let every = (idle / 4).clamp(SHORTEST_ROUND, LONGEST_ROUND);
         let standing = self.standings.entry(wish.cgroup.clone()).or_default();
         let elapsed = standing.latest.map_or(every, |latest| latest.elapsed());
         if elapsed < every {
@@ -399,8 +408,8 @@ impl<K: Kernel> Rounds<K> {
             drop(inside);
         }
         let wait = match standing.relieves {
-            Some((_, wait)) if sum == 0 => (wait * 2).min(ROUND[1]),
-            _ => ROUND[0],
+            Some((_, wait)) if sum == 0 => (wait * 2).min(LONGEST_ROUND),
+            _ => SHORTEST_ROUND,
         };
         standing.relieves = Some((Instant::now() + wait, wait));
         if sum == 0 {

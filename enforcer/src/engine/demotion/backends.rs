@@ -24,7 +24,7 @@ use enforcer_core::{
     topology::Topology,
 };
 
-use super::{FLOW, LONGEST_REST, Standing, Wanted, Wish, add, moved};
+use super::{FLOW, LONGEST_REST, Rest, Standing, Wanted, Wish, add, moved};
 use crate::{
     enforce::{
         pages::{PageBudget, Stop},
@@ -256,16 +256,15 @@ impl Standing {
     /// Moves down, but for a few rounds not when nothing was there the last time: whoever looks for pages asks the
     /// kernel about each.
     pub(super) fn down(&mut self, round: &Down<'_>, means: &mut Means<'_>, lines: &mut Vec<String>) -> u64 {
-        let [left, _] = &mut self.rest;
-        if *left > 0 {
-            *left -= 1;
+        if self.rest.left > 0 {
+            self.rest.left -= 1;
             return 0;
         }
         let bytes = self.carry(round, means, lines);
         add(&mut self.moves.by_backend, self.carriage.by.name(), bytes);
-        let [left, next] = &mut self.rest;
-        *next = if bytes > 0 || round.flows.is_empty() { 0 } else { (*next * 2).clamp(1, LONGEST_REST) };
-        *left = *next;
+        let went = bytes > 0 || round.flows.is_empty();
+        let length = if went { 0 } else { (self.rest.length * 2).clamp(1, LONGEST_REST) };
+        self.rest = Rest { left: length, length };
         bytes
     }
 

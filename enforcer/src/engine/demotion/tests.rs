@@ -177,7 +177,7 @@ fn nobody_gives_who_stays_itself_whose_slow_memory_is_short_or_while_it_is_pause
     assert!(host.relieve(&mut pressed(30_000, "/stays", "0"), &open).is_some());
     let standing = host.rounds.standings.values_mut().next().unwrap();
     let (_, wait) = standing.relieves.unwrap();
-    assert_eq!(wait, ROUND[0]);
+    assert_eq!(wait, SHORTEST_ROUND);
     standing.relieves = Some((Instant::now() + Duration::from_mins(10), wait));
     let mut of = pressed(100, "/stays", "0");
     assert!(host.rounds.relieve(&host.wanted.of[0], &host.wanted, &open, &mut of).is_none());
@@ -202,7 +202,7 @@ impl Host {
     /// A round that is due: what was recorded of it.
     fn round(&mut self) -> String {
         for standing in self.rounds.standings.values_mut() {
-            (standing.latest, standing.rest) = (None, [0, 0]);
+            (standing.latest, standing.rest) = (None, Rest::default());
         }
         let (_, record) = self.rounds.of(&self.wanted.of[0], &self.wanted, &Gate::default()).unwrap();
         record.map_or_else(String::new, |record| record.reason)

@@ -57,8 +57,10 @@ const IDLE: Duration = Duration::from_secs(10);
 const FLOW: Duration = Duration::from_secs(2);
 /// First time for which nobody looks at a workload that had nothing to give.
 const REST: Duration = Duration::from_millis(20);
-/// The longest one: of who has bound processes, and of who has none.
-const LONGEST: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
+/// The longest one of who has bound processes.
+const LONGEST_BOUND: Duration = Duration::from_secs(1);
+/// The longest one of who has none.
+const LONGEST_UNBOUND: Duration = Duration::from_mins(1);
 
 /// Each call of `move_pages(2)` waits for all CPUs to give up the pages that they keep aside (`lru_cache_disable`, mm/swap.c), which
 /// takes the longer the less memory there is: many small calls would spend the time on that. Who would be killed bears the stall.
@@ -165,7 +167,13 @@ impl<K: Kernel> Relief<K> {
         let crowd = Crowd { rooms: &rooms, short: &short, settings: &guards.settings };
         let off = self.round(&guards, &added, &crowd);
         self.demotion.press(self.pressing.look(&guards.guarded, &off, &crowd));
-        if off.is_empty() { [IDLE, CALM][usize::from(waits)] } else { BUSY }
+        if !off.is_empty() {
+            BUSY
+        } else if waits {
+            CALM
+        } else {
+            IDLE
+        }
     }
 
     /// Looks at everybody once. Returns the nodes from which pages went.
@@ -211,7 +219,8 @@ impl<K: Kernel> Relief<K> {
                 from_it.extend(&moved);
             }
             let bound = tenants.iter().any(|tenant| tenant.bound_bytes() > 0);
-            self.note(&one.cgroup, !from_it.is_empty(), LONGEST[usize::from(!bound)]);
+            let longest = if bound { LONGEST_BOUND } else { LONGEST_UNBOUND };
+            self.note(&one.cgroup, !from_it.is_empty(), longest);
             off.extend(&from_it);
         }
         off
