@@ -36,14 +36,14 @@ fn written_over(keeps_grants: bool) -> (String, String) {
     create(&before.placed(), "one", 2);
     host.cgroup(&cgroup_of("one", ""), "0-1\n", "0\n");
     host.cgroup(&cgroup_of("shared", "/besteffort"), "2-3\n", "0\n");
-    before.tick(10 * SECOND).unwrap();
+    before.turn(10 * SECOND).unwrap();
     drop(before);
 
     let mut next = start(&host, keeps_grants);
-    let report = next.tick(20 * SECOND).unwrap();
+    let report = next.turn(20 * SECOND).unwrap();
     assert_eq!(report.outcomes, [], "nothing that is valid is moved");
     fs::write(host.path(&cgroup_of("one", "")).join("cpuset.cpus"), "0-7").unwrap();
-    next.tick(30 * SECOND).unwrap();
+    next.turn(30 * SECOND).unwrap();
     let cpus = |cgroup: &str| host.read(cgroup, "cpuset.cpus").trim().to_owned();
     (cpus(&cgroup_of("one", "")), cpus(&cgroup_of("shared", "/besteffort")))
 }

@@ -35,7 +35,7 @@ fn who_runs_all_at_once_is_placed_and_the_next_turn_writes_it() {
     assert!(!engine.look().wants_turn);
     started(&placed, subject("late", "", Some(amounts(2))));
     assert!(engine.look().wants_turn, "nobody asks again about it");
-    engine.tick(10_000_000_000).unwrap();
+    engine.turn(10_000_000_000).unwrap();
     let set = |name, class| {
         let read = |file| host.read(&cgroup_of(name, class), file);
         format!("{}/{}", read("cpuset.cpus").trim(), read("cpuset.mems").trim())
