@@ -11,10 +11,8 @@
 //! they are given up.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     io::{self, Write},
-    net::SocketAddr,
-    path::{Path, PathBuf},
     sync::Arc,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -22,191 +20,36 @@ use std::{
 
 use enforcer_core::{
     degraded::Degraded,
-    policy::{Brake, DemotionBackend, Mode, NriSettings, Policy},
-    set::NodeSet,
+    policy::{Mode, NriSettings},
 };
-use thiserror::Error;
 use tokio::{
     runtime::Builder,
-    sync::{
-        mpsc::{self, UnboundedReceiver},
-        watch,
-    },
+    sync::{mpsc::UnboundedReceiver, watch},
 };
 
+use self::options::failed;
+pub use self::options::{Overrides, RecordOptions, RunError, RunOptions, declared};
 use crate::{
-    config::{ConfigError, read_policy},
-    discover::{
-        kubelet::watch::Watch,
-        nri::{self, PluginName},
-    },
-    enforce::{
-        Journal, LiveActuator,
-        actuator::read_boot_id,
-        brake::undo::undo,
-        cpuset::CpusetTree,
-        journal::{BrakeRecord, DriftRecord, JournalError, MakingRecord, PauseRecord},
-        pages::{PageBudget, PageMoveLimits, Stop},
-        restore::{self, RestoreResult},
-        scratch,
-        units::{Systemctl, Units, not_kept, recorded_settings},
-    },
-    engine::{
-        BrakeParts, Engine, Exposure, Gate, LiveSource, Placed, ReliefSenses, Senses, Source as _,
-        SourceError, Widening, answer_calls, demote,
-    },
-    host::{
-        HostRoot,
-        cgroup::{CgroupLayout, LayoutError},
-        read_text,
-    },
-    kernel::{clock, heap, linux::Linux},
-    log_level::LogLevel,
-    observe::{MemoryLimits, Rest, Rooms, SamplerOptions, Tenants},
+    enforce::pages::Stop,
+    engine::{Engine, Gate},
+    kernel::clock,
+    observe::Rest,
     pace::{LOOK, Pace, QUIET_LOOK},
-    privileges::{self, Duties},
-    record::{self, Recorder},
-    report::{status::Paused, style::Style, table, tick::TickReport, units},
-    serve::{Control, Endpoints, socket::ControlSocket},
+    report::{style::Style, table, tick::TickReport},
+    serve::socket::ControlSocket,
     signals::{GRACE, Order, Signals},
     supervisor::Supervisor,
     wait::{Heard, Waiting, Wake},
-    wall_clock,
 };
 
-/// Calls of a runtime that wait to be decided: it asks for one at a time, and tells the rest.
-const CALLS: usize = 256;
+mod options;
+mod start;
 
 /// Time in which a runtime has made a container, or written a cpuset, after an answer: the time it waits for one.
 const WRITTEN: Duration = Duration::from_secs(2);
 
 /// Longest wait for what is being written when the daemon ends and restores.
 const LONGEST_WRITE: Duration = Duration::from_secs(10);
-
-/// What was asked for.
-#[derive(Debug, Clone)]
-pub struct RunOptions {
-    /// The host to run on.
-    pub host: HostRoot,
-    /// Configuration file; the built-in configuration without one.
-    pub config: Option<PathBuf>,
-    /// A configuration file that is not there is as none, now and when it is read again.
-    pub config_may_be_absent: bool,
-    /// What wins over the configuration.
-    pub overrides: Overrides,
-    /// Stop after the first turn.
-    pub once: bool,
-    /// Somebody has more to do when it has ended, whose time is not bounded.
-    pub restore_on_exit: bool,
-    /// Where each turn is recorded, and how large that may get.
-    pub record: Option<RecordOptions>,
-    /// How the audit is shown.
-    pub style: Style,
-    /// The log that it writes.
-    pub log: LogLevel,
-}
-
-/// Where turns are recorded.
-#[derive(Debug, Clone)]
-pub struct RecordOptions {
-    /// The file.
-    pub file: PathBuf,
-    /// Most bytes that it may have.
-    pub limit: u64,
-}
-
-/// Flags that win over the configuration file, also when it is read again.
-#[derive(Debug, Clone, Default)]
-pub struct Overrides {
-    /// May the daemon write?
-    pub mode: Option<Mode>,
-    /// Time between two turns.
-    pub interval: Option<Duration>,
-    /// Where the journal is kept.
-    pub state_dir: Option<PathBuf>,
-    /// Where metrics are served; `Some(None)` for nowhere.
-    pub metrics_listen: Option<Option<SocketAddr>>,
-    /// Log what the eBPF programs see.
-    pub bpf_log: bool,
-}
-
-/// Why the daemon does not run.
-#[derive(Debug, Error)]
-pub enum RunError {
-    /// The configuration.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// No cgroup hierarchy to work on.
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    /// The journal cannot be kept, so nothing may be written.
-    #[error("enforce mode needs its journal: {0}")]
-    Journal(#[from] JournalError),
-    /// Nothing can be recorded there.
-    #[error(transparent)]
-    Record(#[from] record::OpenError),
-    /// The new configuration cannot be followed by a daemon that runs.
-    #[error("mode: from observe to enforce needs a restart, because the privileges to write were given up")]
-    NeedsRestart,
-    /// The host tells nothing.
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    /// The runtime, the signals or the output.
-    #[error("{operation}: {cause}")]
-    Io {
-        /// What was tried.
-        operation: &'static str,
-        /// Why it failed.
-        #[source]
-        cause: io::Error,
-    },
-}
-
-fn failed(operation: &'static str) -> impl FnOnce(io::Error) -> RunError {
-    move |cause| RunError::Io { operation, cause }
-}
-
-impl RunOptions {
-    /// The configuration file with the flags over it.
-    pub fn policy(&self) -> Result<Policy, ConfigError> {
-        let mut policy = match &self.config {
-            Some(path) => match read_policy(path) {
-                Err(ConfigError::Read { cause, .. })
-                    if self.config_may_be_absent && cause.kind() == io::ErrorKind::NotFound =>
-                {
-                    Policy::default()
-                }
-                read => read?,
-            },
-            None => Policy::default(),
-        };
-        let Overrides { mode, interval, state_dir, metrics_listen, bpf_log } = &self.overrides;
-        if let Some(mode) = mode {
-            policy.mode = *mode;
-        }
-        if let Some(interval) = interval {
-            policy.interval = (*interval).into();
-            policy.idle_interval = policy.interval;
-        }
-        if let Some(dir) = state_dir {
-            policy.state_dir.clone_from(dir);
-        }
-        if let Some(listen) = metrics_listen {
-            policy.metrics.enabled = listen.is_some();
-            policy.metrics.listen = listen.unwrap_or(policy.metrics.listen);
-        }
-        policy.sample.bpf_log |= *bpf_log;
-        if policy.memory.widening.brake == Brake::High && scratch::is_on(&self.host) {
-            return Err(ConfigError::NotHere {
-                place: self.config.clone().unwrap_or_default(),
-                key: "memory.widening.brake",
-                problem: Brake::NOT_BESIDE_DEMOTION,
-                seen: scratch::switch(&self.host),
-            });
-        }
-        Ok(policy)
-    }
-}
 
 /// A daemon that takes no more turns. It goes when this is dropped; the kernel takes its time to take eBPF programs down.
 pub struct Ended {
@@ -286,90 +129,6 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Opens and attaches everything, and gives up the privileges for it.
-    fn start(options: &RunOptions, stop: &Stop) -> Result<Self, RunError> {
-        heap::give_back_what_is_freed();
-        let policy = options.policy()?;
-        let host = &options.host;
-        let record = options.record.as_ref();
-        let recording = record.map(|record| record::Target::open(&record.file, record.limit)).transpose()?;
-        let layout = CgroupLayout::read(host)?;
-        let mut source =
-            LiveSource::new(host.clone(), layout.clone(), SamplerOptions::new(&policy.sample, !options.once));
-        // In observe mode too: an earlier daemon may have set something.
-        source.set_by_us(recorded_settings(&policy.state_dir));
-        let kubelet = Watch::first(&policy.kubelet);
-        let mut engine = Engine::new(Box::new(source.beside(kubelet.clone())), policy.clone());
-        let record = PauseRecord::new(&policy.state_dir);
-        stay_paused(&engine.gate(), &record, policy.mode);
-        if policy.mode == Mode::Enforce {
-            may_write(&mut engine, host, &layout, &policy, stop)?;
-        }
-        let started = Instant::now();
-        let (latest, receiver) = watch::channel(None);
-        let asked = matches!(options.overrides.metrics_listen, Some(Some(_)));
-        let endpoints = Endpoints::open(&policy, options.once, asked);
-        engine.prepare()?;
-        let duties = Duties {
-            mode: policy.mode,
-            numa_maps: policy.sample.numa_maps,
-            bpf: policy.sample.bpf,
-            partitions: policy.wants_partitions(),
-            frames: policy.memory.demotion.backend == DemotionBackend::Damos,
-        };
-        if let Err(error) = privileges::reduce(duties) {
-            let effect = "the daemon keeps more privileges than it needs";
-            engine.add_degraded(Degraded::new("privileges", error.to_string(), effect));
-        }
-        if let Some(target) = recording {
-            engine.set_recorder(Recorder::start(target).map_err(failed("starting to record"))?);
-        }
-        let (gate, decisions, log) = (engine.gate(), engine.decisions(), options.log.clone());
-        let cgroups = layout.cpuset.clone();
-        let control = Control { gate, decisions, latest: receiver, log, started, cgroups, record };
-        let (alive, last_alive) = watch::channel(Instant::now());
-        let (missing, socket) = endpoints.answer(control, last_alive);
-        for one in missing {
-            engine.add_degraded(one);
-        }
-        if !options.once {
-            kubelet.keep_up(policy.kubelet.clone()).map_err(failed("watching the kubelet"))?;
-        }
-        if policy.mode == Mode::Enforce && !options.once {
-            widen_memory(&mut engine, host, &layout, &policy.state_dir);
-        }
-        if policy.nri.enabled && !options.once {
-            let exposure = exposure(&mut engine, &policy);
-            follow_runtime(&policy.nri, engine.placed(), engine.gate(), exposure)
-                .map_err(failed("starting the link to the runtime"))?;
-        }
-        let pages = if engine.has_actuator() && !options.once {
-            Some(
-                follow_cold_pages(&engine, host, &layout, stop)
-                    .map_err(failed("starting to move cold pages"))?,
-            )
-        } else {
-            None
-        };
-        let supervisor = Supervisor::of_environment().unwrap_or_else(|error| {
-            engine.add_degraded(Degraded::new("supervisor", error.to_string(), "it is told nothing"));
-            Supervisor::absent()
-        });
-        let rest = Rest::new(host, &layout);
-        Ok(Self {
-            engine,
-            latest,
-            alive,
-            supervisor,
-            rest,
-            settled: false,
-            is_mute: false,
-            complaints: BTreeSet::new(),
-            pages,
-            _socket: socket,
-        })
-    }
-
     fn run_turns(
         &mut self,
         options: &RunOptions,
@@ -528,179 +287,4 @@ fn deaf(error: &io::Error) -> Degraded {
     let reason = format!("waiting for the ring of pressure events: {error}");
     let effect = format!("memory that gets short is noticed within {} ms, not at once", LOOK.as_millis());
     Degraded::new("bpf:pressure", reason, effect)
-}
-
-/// Starts the thread that keeps the link to the container runtime up, and the one that decides what it asks.
-fn follow_runtime(settings: &NriSettings, placed: Placed, gate: Gate, exposure: Exposure) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let (calls, receiver) = mpsc::channel(CALLS);
-    let plugin = PluginName { name: "numa-enforcer".into(), index: settings.index };
-    let kept = nri::keep_up(settings.socket.clone(), plugin, calls, placed.again());
-    thread::Builder::new().name("nri".into()).spawn(move || runtime.block_on(kept))?;
-    let placement = move || answer_calls(&placed, &gate, &exposure, receiver);
-    thread::Builder::new().name("placement".into()).spawn(placement)?;
-    Ok(())
-}
-
-/// Starts the thread that adds memory nodes to workloads that run short.
-fn widen_memory(engine: &mut Engine, host: &HostRoot, layout: &CgroupLayout, state_dir: &Path) {
-    let rooms = || Rooms::new(host, rustix::param::page_size() as u64);
-    let limits = MemoryLimits::new(layout.memory.clone());
-    let senses = Senses { tap: engine.tap(), rooms: rooms(), limits };
-    let relief = ReliefSenses { rooms: rooms(), tenants: Tenants::new(host) };
-    let tree = CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2);
-    let record = BrakeRecord::open(state_dir).map_err(|error| error.to_string());
-    let demotion = {
-        let host = host.clone();
-        Box::new(move || scratch::is_on(&host))
-    };
-    let brake = BrakeParts { record, boot_id: read_boot_id(host), demotes: demotion };
-    match Widening::start(senses, relief, brake, tree, engine.gate(), engine.demotion()) {
-        Ok(widening) => engine.set_widening(widening),
-        Err(error) => {
-            let effect = "workloads whose memory nodes are full are not widened";
-            engine.add_degraded(Degraded::new("widening", error.to_string(), effect));
-        }
-    }
-}
-
-/// Starts the thread that moves cold pages to slower memory, and hot ones back.
-fn follow_cold_pages(
-    engine: &Engine,
-    host: &HostRoot,
-    layout: &CgroupLayout,
-    stop: &Stop,
-) -> io::Result<JoinHandle<()>> {
-    let (demotion, gate, decisions) = (engine.demotion(), engine.gate(), engine.decisions());
-    let (host, layout, stop) = (host.clone(), layout.clone(), stop.clone());
-    let moving = move || demote(&demotion, &gate, &decisions, &host, &layout, &stop);
-    thread::Builder::new().name("cold-pages".into()).spawn(moving)
-}
-
-/// What containers can read of their place, where that is wanted and can be had.
-fn exposure(engine: &mut Engine, policy: &Policy) -> Exposure {
-    if !policy.nri.expose || !engine.has_actuator() {
-        return Exposure::default();
-    }
-    let exposure = Exposure::below(&policy.state_dir).unwrap_or_else(|error| {
-        let effect = "containers cannot read what they were given";
-        engine.add_degraded(Degraded::new("exposure", error.to_string(), effect));
-        Exposure::default()
-    });
-    engine.set_exposure(exposure.clone());
-    exposure
-}
-
-/// Goes on with a pause that the daemon before this one was told of. Where it cannot be told whether there is one, who may
-/// write is paused.
-fn stay_paused(gate: &Gate, record: &PauseRecord, mode: Mode) {
-    let now = wall_clock::unix_ms();
-    match record.read() {
-        Ok(None) => {}
-        Ok(Some(pause)) => {
-            if let Some(left) = pause.left(now) {
-                gate.stay_closed(pause.lasted(now), left);
-                let line = gate.paused().map_or_else(String::new, Paused::line);
-                tracing::warn!("still {line}, since before the daemon was started");
-            }
-        }
-        Err(error) if mode == Mode::Enforce => {
-            gate.close(None);
-            tracing::error!("enforcement is paused until resumed, because it may have been before: {error}");
-        }
-        Err(error) => tracing::debug!("whether enforcement was paused before is not known: {error}"),
-    }
-}
-
-/// Opens the journal and lets the engine write.
-fn may_write(
-    engine: &mut Engine,
-    host: &HostRoot,
-    layout: &CgroupLayout,
-    policy: &Policy,
-    stop: &Stop,
-) -> Result<(), JournalError> {
-    let mut journal = Journal::open(&policy.state_dir)?;
-    let tree = CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2);
-    for file in restore::recover(&tree, read_boot_id(host).as_deref(), &mut journal).failures() {
-        let effect = "cgroups that lost their cpuset in a crash stay without it; see numa-enforcer restore";
-        engine.add_degraded(Degraded::new("recovery", file, effect));
-    }
-    for line in journal.damaged() {
-        let kept =
-            journal.kept().map_or_else(String::new, |kept| format!("; it is kept in {}", kept.display()));
-        let effect = format!("restore cannot put back what the line says{kept}");
-        engine.add_degraded(Degraded::new("journal", line, effect));
-    }
-    if let Err(error) = Linux::probe() {
-        let reason = format!("move_pages(2): {error}; is it filtered by seccomp?");
-        engine.add_degraded(Degraded::new("move-pages", reason, "pages cannot be moved in small batches"));
-    }
-    release_brakes(engine, host, &tree, &policy.state_dir);
-    // Where no runtime says any longer which containers there are, nobody would ever be asked whether they still have it.
-    let places = policy.nri.enabled && policy.nri.place;
-    engine.adopt(tree, if places { journal.grants().clone() } else { BTreeMap::new() });
-    let (making, left) = MakingRecord::open(&policy.state_dir)?;
-    engine.remember(making, left);
-    // Times of a boot that cannot be told from another one are of no use.
-    if let Some(boot_id) = read_boot_id(host) {
-        let now_ns = clock::now_ns();
-        let (record, left) = DriftRecord::open(&policy.state_dir, &boot_id, now_ns);
-        engine.go_on_counting(record, left, now_ns);
-    }
-    if layout.cpuset.v2 && scratch::is_on(host) {
-        engine.add_degraded(kernel_demotion(&layout.cpuset.path, host));
-    }
-    let limits = PageMoveLimits { pace: policy.memory.moves.pace(), ..PageMoveLimits::default() };
-    let budget = PageBudget::new(limits, stop.clone());
-    let mut actuator = LiveActuator::new(host, layout, journal, Box::new(Linux), budget);
-    // systemd has no properties for the cpusets of v1, and names cgroups from the root of the hierarchy.
-    if layout.cpuset.v2 && layout.cpuset.mounted_cgroup == "/" {
-        match Systemctl::of_host(host) {
-            Ok(Some(systemctl)) => actuator = actuator.with_units(Units::new(Box::new(systemctl))),
-            Ok(None) => {}
-            Err(reason) => engine.add_degraded(not_kept(&reason)),
-        }
-    }
-    engine.set_actuator(Box::new(actuator));
-    Ok(())
-}
-
-/// Lets those go on who were slowed down when a daemon and who watches over it were killed.
-fn release_brakes(engine: &mut Engine, host: &HostRoot, tree: &CpusetTree, state_dir: &Path) {
-    let mut failed = |reason: String| {
-        let effect = "a workload may stand still or get no more memory; see numa-enforcer restore";
-        engine.add_degraded(Degraded::new("brake", reason, effect));
-    };
-    match undo(tree, read_boot_id(host).as_deref(), state_dir, None) {
-        Ok(report) => {
-            report.failures().for_each(|error| failed(error.to_owned()));
-            for one in report.files.iter().filter(|one| matches!(one.result, RestoreResult::PutBack { .. })) {
-                let (cgroup, file) = (&one.cgroup, one.file.name());
-                tracing::warn!("{cgroup}: {file} is released: it was slowed down when a daemon was killed");
-            }
-        }
-        Err(error) => failed(error.to_string()),
-    }
-}
-
-/// What the kernel's own demotion, which somebody has switched on, does to cpusets.
-fn kernel_demotion(mount: &Path, host: &HostRoot) -> Degraded {
-    let effect = "reclaim may take pages of any workload to slower memory, hot ones too";
-    let with_cpus = read_text(&host.sys.join("devices/system/node/has_cpu"));
-    let nodes: NodeSet = with_cpus.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default();
-    let tried = nodes.first().ok_or_else(|| "no node has CPUs".to_owned());
-    let reason = match tried.and_then(|node| scratch::bytes_outside(mount, node)) {
-        Ok(0) => "it is on, and was seen to keep to cpusets".to_owned(),
-        Ok(bytes) => {
-            format!("it is on and bypasses cpusets: {bytes} bytes of a scratch cgroup left its only node")
-        }
-        Err(error) => format!("it is on, and whether it keeps to cpusets could not be tried: {error}"),
-    };
-    Degraded::new("kernel-demotion", reason, effect)
-}
-
-/// `1 declared workload`.
-pub fn declared(policy: &Policy) -> String {
-    units::count(policy.workloads.len(), "declared workload")
 }

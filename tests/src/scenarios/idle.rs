@@ -71,7 +71,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     checks.equal("creations whose answer was timed", 200.0, creations("count", &[]));
     for bound in ["0.005", "0.01", "0.025", "0.05"] {
         let within = creations("bucket", &[("le", bound)]);
-        checks.note(&format!("of these, answered within {bound} s"), &within);
+        checks.note(format!("of these, answered within {bound} s"), &within);
     }
     let taken = turns(checks, &daemon, TURNS, "percent of one CPU, with every turn")?;
     checks.above("turns meanwhile", f64::from(TURNS / 2), Some(taken));

@@ -1,0 +1,146 @@
+//! What the daemon is asked for: flags, the configuration that they win over, and why it does not run.
+
+use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
+
+use enforcer_core::policy::{Brake, Mode, Policy};
+use thiserror::Error;
+
+use crate::{
+    config::{ConfigError, read_policy},
+    enforce::{journal::JournalError, scratch},
+    engine::SourceError,
+    host::{HostRoot, cgroup::LayoutError},
+    log_level::LogLevel,
+    record,
+    report::{style::Style, units},
+};
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// The host to run on.
+    pub host: HostRoot,
+    /// Configuration file; the built-in configuration without one.
+    pub config: Option<PathBuf>,
+    /// A configuration file that is not there is as none, now and when it is read again.
+    pub config_may_be_absent: bool,
+    /// What wins over the configuration.
+    pub overrides: Overrides,
+    /// Stop after the first turn.
+    pub once: bool,
+    /// Somebody has more to do when it has ended, whose time is not bounded.
+    pub restore_on_exit: bool,
+    /// Where each turn is recorded, and how large that may get.
+    pub record: Option<RecordOptions>,
+    /// How the audit is shown.
+    pub style: Style,
+    /// The log that it writes.
+    pub log: LogLevel,
+}
+
+/// Where turns are recorded.
+#[derive(Debug, Clone)]
+pub struct RecordOptions {
+    /// The file.
+    pub file: PathBuf,
+    /// Most bytes that it may have.
+    pub limit: u64,
+}
+
+/// Flags that win over the configuration file, also when it is read again.
+#[derive(Debug, Clone, Default)]
+pub struct Overrides {
+    /// May the daemon write?
+    pub mode: Option<Mode>,
+    /// Time between two turns.
+    pub interval: Option<Duration>,
+    /// Where the journal is kept.
+    pub state_dir: Option<PathBuf>,
+    /// Where metrics are served; `Some(None)` for nowhere.
+    pub metrics_listen: Option<Option<SocketAddr>>,
+    /// Log what the eBPF programs see.
+    pub bpf_log: bool,
+}
+
+/// Why the daemon does not run.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// No cgroup hierarchy to work on.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The journal cannot be kept, so nothing may be written.
+    #[error("enforce mode needs its journal: {0}")]
+    Journal(#[from] JournalError),
+    /// Nothing can be recorded there.
+    #[error(transparent)]
+    Record(#[from] record::OpenError),
+    /// The new configuration cannot be followed by a daemon that runs.
+    #[error("mode: from observe to enforce needs a restart, because the privileges to write were given up")]
+    NeedsRestart,
+    /// The host tells nothing.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The runtime, the signals or the output.
+    #[error("{operation}: {cause}")]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// Why it failed.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+pub(super) fn failed(operation: &'static str) -> impl FnOnce(io::Error) -> RunError {
+    move |cause| RunError::Io { operation, cause }
+}
+
+impl RunOptions {
+    /// The configuration file with the flags over it.
+    pub fn policy(&self) -> Result<Policy, ConfigError> {
+        let mut policy = match &self.config {
+            Some(path) => match read_policy(path) {
+                Err(ConfigError::Read { cause, .. })
+                    if self.config_may_be_absent && cause.kind() == io::ErrorKind::NotFound =>
+                {
+                    Policy::default()
+                }
+                read => read?,
+            },
+            None => Policy::default(),
+        };
+        let Overrides { mode, interval, state_dir, metrics_listen, bpf_log } = &self.overrides;
+        if let Some(mode) = mode {
+            policy.mode = *mode;
+        }
+        if let Some(interval) = interval {
+            policy.interval = (*interval).into();
+            policy.idle_interval = policy.interval;
+        }
+        if let Some(dir) = state_dir {
+            policy.state_dir.clone_from(dir);
+        }
+        if let Some(listen) = metrics_listen {
+            policy.metrics.enabled = listen.is_some();
+            policy.metrics.listen = listen.unwrap_or(policy.metrics.listen);
+        }
+        policy.sample.bpf_log |= *bpf_log;
+        if policy.memory.widening.brake == Brake::High && scratch::is_on(&self.host) {
+            return Err(ConfigError::NotHere {
+                place: self.config.clone().unwrap_or_default(),
+                key: "memory.widening.brake",
+                problem: Brake::NOT_BESIDE_DEMOTION,
+                seen: scratch::switch(&self.host),
+            });
+        }
+        Ok(policy)
+    }
+}
+
+/// `1 declared workload`.
+pub fn declared(policy: &Policy) -> String {
+    units::count(policy.workloads.len(), "declared workload")
+}

@@ -1,0 +1,319 @@
+//! From nothing to a daemon whose first turn may begin.
+//!
+//! What needs privileges is opened, attached and bound first, in an order that leaves no time in which something could be written
+//! that could not be undone: the journal, what an earlier daemon left behind, the eBPF programs, the sockets. Then the privileges are
+//! given up, and the threads start that work beside the turns.
+//!
+//! Never: a turn is taken here, or a failure of what can be done without ends the daemon: that is degraded by name.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::Path,
+    thread::{self, JoinHandle},
+    time::Instant,
+};
+
+use enforcer_core::{
+    degraded::Degraded,
+    policy::{DemotionBackend, Mode, NriSettings, Policy},
+    set::NodeSet,
+};
+use tokio::{
+    runtime::Builder,
+    sync::{mpsc, watch},
+};
+
+use super::{
+    Daemon,
+    options::{RunError, RunOptions, failed},
+};
+use crate::{
+    discover::{
+        kubelet::watch::Watch,
+        nri::{self, PluginName},
+    },
+    enforce::{
+        Journal, LiveActuator,
+        actuator::read_boot_id,
+        brake::undo::undo,
+        cpuset::CpusetTree,
+        journal::{BrakeRecord, DriftRecord, JournalError, MakingRecord, PauseRecord},
+        pages::{PageBudget, PageMoveLimits, Stop},
+        restore::{self, RestoreResult},
+        scratch,
+        units::{Systemctl, Units, not_kept, recorded_settings},
+    },
+    engine::{
+        BrakeParts, Engine, Exposure, Gate, LiveSource, Placed, ReliefSenses, Senses, Source as _, Widening,
+        answer_calls, demote,
+    },
+    host::{HostRoot, cgroup::CgroupLayout, read_text},
+    kernel::{clock, heap, linux::Linux},
+    observe::{MemoryLimits, Rest, Rooms, SamplerOptions, Tenants},
+    privileges::{self, Duties},
+    record::{self, Recorder},
+    report::status::Paused,
+    serve::{Control, Endpoints},
+    supervisor::Supervisor,
+    wall_clock,
+};
+
+/// Calls of a runtime that wait to be decided: it asks for one at a time, and tells the rest.
+const CALLS: usize = 256;
+
+impl Daemon {
+    /// Opens and attaches everything, and gives up the privileges for it.
+    pub(super) fn start(options: &RunOptions, stop: &Stop) -> Result<Self, RunError> {
+        heap::give_back_what_is_freed();
+        let policy = options.policy()?;
+        let host = &options.host;
+        let record = options.record.as_ref();
+        let recording = record.map(|record| record::Target::open(&record.file, record.limit)).transpose()?;
+        let layout = CgroupLayout::read(host)?;
+        let mut source =
+            LiveSource::new(host.clone(), layout.clone(), SamplerOptions::new(&policy.sample, !options.once));
+        // In observe mode too: an earlier daemon may have set something.
+        source.set_by_us(recorded_settings(&policy.state_dir));
+        let kubelet = Watch::first(&policy.kubelet);
+        let mut engine = Engine::new(Box::new(source.beside(kubelet.clone())), policy.clone());
+        let record = PauseRecord::new(&policy.state_dir);
+        stay_paused(&engine.gate(), &record, policy.mode);
+        if policy.mode == Mode::Enforce {
+            may_write(&mut engine, host, &layout, &policy, stop)?;
+        }
+        let started = Instant::now();
+        let (latest, receiver) = watch::channel(None);
+        let asked = matches!(options.overrides.metrics_listen, Some(Some(_)));
+        let endpoints = Endpoints::open(&policy, options.once, asked);
+        engine.prepare()?;
+        let duties = Duties {
+            mode: policy.mode,
+            numa_maps: policy.sample.numa_maps,
+            bpf: policy.sample.bpf,
+            partitions: policy.wants_partitions(),
+            frames: policy.memory.demotion.backend == DemotionBackend::Damos,
+        };
+        if let Err(error) = privileges::reduce(duties) {
+            let effect = "the daemon keeps more privileges than it needs";
+            engine.add_degraded(Degraded::new("privileges", error.to_string(), effect));
+        }
+        if let Some(target) = recording {
+            engine.set_recorder(Recorder::start(target).map_err(failed("starting to record"))?);
+        }
+        let (gate, decisions, log) = (engine.gate(), engine.decisions(), options.log.clone());
+        let cgroups = layout.cpuset.clone();
+        let control = Control { gate, decisions, latest: receiver, log, started, cgroups, record };
+        let (alive, last_alive) = watch::channel(Instant::now());
+        let (missing, socket) = endpoints.answer(control, last_alive);
+        for one in missing {
+            engine.add_degraded(one);
+        }
+        if !options.once {
+            kubelet.keep_up(policy.kubelet.clone()).map_err(failed("watching the kubelet"))?;
+        }
+        if policy.mode == Mode::Enforce && !options.once {
+            widen_memory(&mut engine, host, &layout, &policy.state_dir);
+        }
+        if policy.nri.enabled && !options.once {
+            let exposure = exposure(&mut engine, &policy);
+            follow_runtime(&policy.nri, engine.placed(), engine.gate(), exposure)
+                .map_err(failed("starting the link to the runtime"))?;
+        }
+        let pages = if engine.has_actuator() && !options.once {
+            Some(
+                follow_cold_pages(&engine, host, &layout, stop)
+                    .map_err(failed("starting to move cold pages"))?,
+            )
+        } else {
+            None
+        };
+        let supervisor = Supervisor::of_environment().unwrap_or_else(|error| {
+            engine.add_degraded(Degraded::new("supervisor", error.to_string(), "it is told nothing"));
+            Supervisor::absent()
+        });
+        let rest = Rest::new(host, &layout);
+        Ok(Self {
+            engine,
+            latest,
+            alive,
+            supervisor,
+            rest,
+            settled: false,
+            is_mute: false,
+            complaints: BTreeSet::new(),
+            pages,
+            _socket: socket,
+        })
+    }
+}
+
+/// Starts the thread that keeps the link to the container runtime up, and the one that decides what it asks.
+fn follow_runtime(settings: &NriSettings, placed: Placed, gate: Gate, exposure: Exposure) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (calls, receiver) = mpsc::channel(CALLS);
+    let plugin = PluginName { name: "numa-enforcer".into(), index: settings.index };
+    let kept = nri::keep_up(settings.socket.clone(), plugin, calls, placed.again());
+    thread::Builder::new().name("nri".into()).spawn(move || runtime.block_on(kept))?;
+    let placement = move || answer_calls(&placed, &gate, &exposure, receiver);
+    thread::Builder::new().name("placement".into()).spawn(placement)?;
+    Ok(())
+}
+
+/// Starts the thread that adds memory nodes to workloads that run short.
+fn widen_memory(engine: &mut Engine, host: &HostRoot, layout: &CgroupLayout, state_dir: &Path) {
+    let rooms = || Rooms::new(host, rustix::param::page_size() as u64);
+    let limits = MemoryLimits::new(layout.memory.clone());
+    let senses = Senses { tap: engine.tap(), rooms: rooms(), limits };
+    let relief = ReliefSenses { rooms: rooms(), tenants: Tenants::new(host) };
+    let tree = CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2);
+    let record = BrakeRecord::open(state_dir).map_err(|error| error.to_string());
+    let demotion = {
+        let host = host.clone();
+        Box::new(move || scratch::is_on(&host))
+    };
+    let brake = BrakeParts { record, boot_id: read_boot_id(host), demotes: demotion };
+    match Widening::start(senses, relief, brake, tree, engine.gate(), engine.demotion()) {
+        Ok(widening) => engine.set_widening(widening),
+        Err(error) => {
+            let effect = "workloads whose memory nodes are full are not widened";
+            engine.add_degraded(Degraded::new("widening", error.to_string(), effect));
+        }
+    }
+}
+
+/// Starts the thread that moves cold pages to slower memory, and hot ones back.
+fn follow_cold_pages(
+    engine: &Engine,
+    host: &HostRoot,
+    layout: &CgroupLayout,
+    stop: &Stop,
+) -> io::Result<JoinHandle<()>> {
+    let (demotion, gate, decisions) = (engine.demotion(), engine.gate(), engine.decisions());
+    let (host, layout, stop) = (host.clone(), layout.clone(), stop.clone());
+    let moving = move || demote(&demotion, &gate, &decisions, &host, &layout, &stop);
+    thread::Builder::new().name("cold-pages".into()).spawn(moving)
+}
+
+/// What containers can read of their place, where that is wanted and can be had.
+fn exposure(engine: &mut Engine, policy: &Policy) -> Exposure {
+    if !policy.nri.expose || !engine.has_actuator() {
+        return Exposure::default();
+    }
+    let exposure = Exposure::below(&policy.state_dir).unwrap_or_else(|error| {
+        let effect = "containers cannot read what they were given";
+        engine.add_degraded(Degraded::new("exposure", error.to_string(), effect));
+        Exposure::default()
+    });
+    engine.set_exposure(exposure.clone());
+    exposure
+}
+
+/// Goes on with a pause that the daemon before this one was told of. Where it cannot be told whether there is one, who may
+/// write is paused.
+fn stay_paused(gate: &Gate, record: &PauseRecord, mode: Mode) {
+    let now = wall_clock::unix_ms();
+    match record.read() {
+        Ok(None) => {}
+        Ok(Some(pause)) => {
+            if let Some(left) = pause.left(now) {
+                gate.stay_closed(pause.lasted(now), left);
+                let line = gate.paused().map_or_else(String::new, Paused::line);
+                tracing::warn!("still {line}, since before the daemon was started");
+            }
+        }
+        Err(error) if mode == Mode::Enforce => {
+            gate.close(None);
+            tracing::error!("enforcement is paused until resumed, because it may have been before: {error}");
+        }
+        Err(error) => tracing::debug!("whether enforcement was paused before is not known: {error}"),
+    }
+}
+
+/// Opens the journal and lets the engine write.
+fn may_write(
+    engine: &mut Engine,
+    host: &HostRoot,
+    layout: &CgroupLayout,
+    policy: &Policy,
+    stop: &Stop,
+) -> Result<(), JournalError> {
+    let mut journal = Journal::open(&policy.state_dir)?;
+    let tree = CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2);
+    for file in restore::recover(&tree, read_boot_id(host).as_deref(), &mut journal).failures() {
+        let effect = "cgroups that lost their cpuset in a crash stay without it; see numa-enforcer restore";
+        engine.add_degraded(Degraded::new("recovery", file, effect));
+    }
+    for line in journal.damaged() {
+        let kept =
+            journal.kept().map_or_else(String::new, |kept| format!("; it is kept in {}", kept.display()));
+        let effect = format!("restore cannot put back what the line says{kept}");
+        engine.add_degraded(Degraded::new("journal", line, effect));
+    }
+    if let Err(error) = Linux::probe() {
+        let reason = format!("move_pages(2): {error}; is it filtered by seccomp?");
+        engine.add_degraded(Degraded::new("move-pages", reason, "pages cannot be moved in small batches"));
+    }
+    release_brakes(engine, host, &tree, &policy.state_dir);
+    // Where no runtime says any longer which containers there are, nobody would ever be asked whether they still have it.
+    let places = policy.nri.enabled && policy.nri.place;
+    engine.adopt(tree, if places { journal.grants().clone() } else { BTreeMap::new() });
+    let (making, left) = MakingRecord::open(&policy.state_dir)?;
+    engine.remember(making, left);
+    // Times of a boot that cannot be told from another one are of no use.
+    if let Some(boot_id) = read_boot_id(host) {
+        let now_ns = clock::now_ns();
+        let (record, left) = DriftRecord::open(&policy.state_dir, &boot_id, now_ns);
+        engine.go_on_counting(record, left, now_ns);
+    }
+    if layout.cpuset.v2 && scratch::is_on(host) {
+        engine.add_degraded(kernel_demotion(&layout.cpuset.path, host));
+    }
+    let limits = PageMoveLimits { pace: policy.memory.moves.pace(), ..PageMoveLimits::default() };
+    let budget = PageBudget::new(limits, stop.clone());
+    let mut actuator = LiveActuator::new(host, layout, journal, Box::new(Linux), budget);
+    // systemd has no properties for the cpusets of v1, and names cgroups from the root of the hierarchy.
+    if layout.cpuset.v2 && layout.cpuset.mounted_cgroup == "/" {
+        match Systemctl::of_host(host) {
+            Ok(Some(systemctl)) => actuator = actuator.with_units(Units::new(Box::new(systemctl))),
+            Ok(None) => {}
+            Err(reason) => engine.add_degraded(not_kept(&reason)),
+        }
+    }
+    engine.set_actuator(Box::new(actuator));
+    Ok(())
+}
+
+/// Lets those go on who were slowed down when a daemon and who watches over it were killed.
+fn release_brakes(engine: &mut Engine, host: &HostRoot, tree: &CpusetTree, state_dir: &Path) {
+    let mut failed = |reason: String| {
+        let effect = "a workload may stand still or get no more memory; see numa-enforcer restore";
+        engine.add_degraded(Degraded::new("brake", reason, effect));
+    };
+    match undo(tree, read_boot_id(host).as_deref(), state_dir, None) {
+        Ok(report) => {
+            report.failures().for_each(|error| failed(error.to_owned()));
+            for one in report.files.iter().filter(|one| matches!(one.result, RestoreResult::PutBack { .. })) {
+                let (cgroup, file) = (&one.cgroup, one.file.name());
+                tracing::warn!("{cgroup}: {file} is released: it was slowed down when a daemon was killed");
+            }
+        }
+        Err(error) => failed(error.to_string()),
+    }
+}
+
+/// What the kernel's own demotion, which somebody has switched on, does to cpusets.
+fn kernel_demotion(mount: &Path, host: &HostRoot) -> Degraded {
+    let effect = "reclaim may take pages of any workload to slower memory, hot ones too";
+    let with_cpus = read_text(&host.sys.join("devices/system/node/has_cpu"));
+    let nodes: NodeSet = with_cpus.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default();
+    let tried = nodes.first().ok_or_else(|| "no node has CPUs".to_owned());
+    let reason = match tried.and_then(|node| scratch::bytes_outside(mount, node)) {
+        Ok(0) => "it is on, and was seen to keep to cpusets".to_owned(),
+        Ok(bytes) => {
+            format!("it is on and bypasses cpusets: {bytes} bytes of a scratch cgroup left its only node")
+        }
+        Err(error) => format!("it is on, and whether it keeps to cpusets could not be tried: {error}"),
+    };
+    Degraded::new("kernel-demotion", reason, effect)
+}
