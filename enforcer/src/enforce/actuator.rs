@@ -31,7 +31,7 @@ use super::{
     journal::{Entry, EntryKey, Journal},
     pages::{PageBudget, PageMove},
     reset,
-    units::{Units, own_settings},
+    units::{UnitProperty, Units, own_settings},
 };
 use crate::{
     host::{HostRoot, cgroup::CgroupLayout, read_text},
@@ -218,8 +218,14 @@ impl LiveActuator {
             self.let_pages_follow(cgroup, &cpuset, undo)?;
         }
         let property = self.units.as_mut().and_then(|units| units.property(cgroup, file));
+        let is_told = |property: &UnitProperty| property.is(&wanted.to_string());
         match cpuset.read(file) {
-            Ok(before) if before.trim().parse().ok().as_ref() == Some(wanted) => {}
+            Ok(before) if before.trim().parse().ok().as_ref() == Some(wanted) => {
+                // systemd writes it too when it is told.
+                if property.as_ref().is_some_and(|property| !is_told(property)) {
+                    self.record_file(cgroup, &cpuset, file, before, undo)?;
+                }
+            }
             Ok(before) => {
                 let written = self.write(cgroup, &cpuset, file, before, &wanted.to_string(), undo);
                 written.map_err(|error| self.with_above(error, cgroup, file, wanted))?;
@@ -230,7 +236,7 @@ impl LiveActuator {
             }
             Err(error) => return Err(error.to_string()),
         }
-        if let Some(property) = property.filter(|property| !property.is(&wanted.to_string())) {
+        if let Some(property) = property.filter(|property| !is_told(property)) {
             self.keep_by_systemd(cgroup, &property, &wanted.to_string(), undo)?;
         }
         let now = cpuset.read(file).map_err(text)?;
@@ -306,7 +312,8 @@ impl LiveActuator {
         undo: &mut Vec<Undo>,
     ) -> Result<(), String> {
         let key = EntryKey { cgroup: cgroup.clone(), file, inode: cpuset.inode() };
-        let entry = Entry::of_file(before.clone(), self.boot_id.as_deref());
+        let original = self.without_us(cgroup, file, before.clone());
+        let entry = Entry::of_file(original, self.boot_id.as_deref());
         self.journal.record(key.clone(), entry).map_err(text)?;
         undo.push(Undo { key, before });
         Ok(())
@@ -356,8 +363,9 @@ impl Actuator for LiveActuator {
         for cgroup in cgroups {
             let read = self.tree.open(cgroup).and_then(|cpuset| Ok((cpuset.inode(), cpuset.read(file)?)));
             match read {
-                Ok((inode, original)) => {
+                Ok((inode, found)) => {
                     let key = EntryKey { cgroup: (*cgroup).clone(), file, inode };
+                    let original = self.without_us(cgroup, file, found);
                     entries.push((key, Entry::of_file(original, self.boot_id.as_deref())));
                 }
                 Err(error) if error.is_gone() || error.is_never() => {}

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     facts::{Facts, KnownContainer, PodClaim, UnitSetting},
     kubelet::{Claim, ClaimedPod, Kubelet, MemoryBlock},
-    own_settings::{OwnSettings, is_same_list},
+    own_settings::{OwnSettings, as_in_file, is_same_list},
     table::given_at_creation,
 };
 use crate::{

@@ -30,6 +30,11 @@ pub fn is_same_list(one: &str, other: &str) -> bool {
     one == other || list(one).is_some_and(|one| list(other) == Some(one))
 }
 
+/// A list as the kernel writes it in a file, however systemd or people do; `None` where it is no list.
+pub fn as_in_file(text: &str) -> Option<String> {
+    list(text).map(|list| format!("{list}\n"))
+}
+
 /// systemd separates by commas or by white space and writes the latter. Ids of nodes have the same form.
 fn list(text: &str) -> Option<CpuSet> {
     let separated: Vec<&str> = text.split([',', ' ', '\t']).filter(|part| !part.is_empty()).collect();
@@ -59,5 +64,14 @@ mod tests {
             assert_eq!(ours.has(unit, property, value), is_ours, "{unit} {property}={value}");
         }
         assert!(!OwnSettings::default().has("a.service", "AllowedCPUs", "4"));
+    }
+
+    #[test]
+    fn a_list_of_systemds_is_written_as_the_kernel_does() {
+        for (text, file) in
+            [("", Some("\n")), ("0 2-3", Some("0,2-3\n")), ("1 0", Some("0-1\n")), ("what", None)]
+        {
+            assert_eq!(as_in_file(text).as_deref(), file, "{text:?}");
+        }
     }
 }

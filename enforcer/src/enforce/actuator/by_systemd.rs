@@ -1,17 +1,22 @@
 //! The part of a write that systemd is told, so that it keeps what was written ([`units`](super::super::units)).
 //!
-//! As with files: journal first, and what was there before can be had again.
+//! As with files: journal first, and what was there before can be had again. A property outlives the cgroup: when the unit
+//! is started again systemd makes another one and sets it to what we had told it, which nobody must take for its original.
 
-use enforcer_core::workload::{CgroupPath, UnitName};
+use enforcer_core::{
+    owner::{as_in_file, is_same_list},
+    workload::{CgroupPath, UnitName},
+};
 
 use super::{LiveActuator, Undo, text};
 use crate::enforce::{
+    cpuset::CpusetFile,
     journal::{Entry, EntryKey},
-    units::UnitProperty,
+    units::{UnitProperty, key_of},
 };
 
 impl LiveActuator {
-    /// Sets a property to what the file of the cgroup shall be. Where systemd does not do it and the file is written,
+    /// Sets a property to what the file of the cgroup shall be, whose original is recorded. Where systemd does not do it and the file is written,
     /// the workload is where it should be, and the daemon says what it lost.
     pub(super) fn keep_by_systemd(
         &mut self,
@@ -33,6 +38,16 @@ impl LiveActuator {
             Err(error) if !self.has_file(cgroup, property) => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// What a file would hold without us that holds this and has no entry yet. What we had told systemd is in the file of a
+    /// unit that was started again, since the file of its life before was recorded first ([`Self::keep_by_systemd`]).
+    pub(super) fn without_us(&self, cgroup: &CgroupPath, file: CpusetFile, found: String) -> String {
+        let told = file.property().and_then(|property| self.journal.entries().get(&key_of(cgroup, property)));
+        let is_ours = |entry: &&Entry| {
+            entry.boot_id == self.boot_id && entry.set.iter().any(|set| is_same_list(set, found.trim()))
+        };
+        told.filter(is_ours).and_then(|entry| as_in_file(&entry.original)).unwrap_or(found)
     }
 
     /// Is there a file that was written?

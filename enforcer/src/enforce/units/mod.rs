@@ -118,13 +118,18 @@ pub(super) struct UnitProperty {
 impl UnitProperty {
     /// How the journal knows it.
     pub(super) fn key(&self, cgroup: &CgroupPath) -> EntryKey {
-        EntryKey { cgroup: cgroup.clone(), file: self.property, inode: NO_INODE }
+        key_of(cgroup, self.property)
     }
 
     /// Is it set to this?
     pub(super) fn is(&self, wanted: &str) -> bool {
         is_same_list(&self.value, wanted)
     }
+}
+
+/// How the journal knows a property of the unit that a cgroup belongs to.
+pub(super) fn key_of(cgroup: &CgroupPath, property: CpusetFile) -> EntryKey {
+    EntryKey { cgroup: cgroup.clone(), file: property, inode: NO_INODE }
 }
 
 /// systemd, and what it did not do.

@@ -1,4 +1,4 @@
-use std::fs;
+use std::{fs, os::unix::fs::MetadataExt};
 
 use enforcer_core::{
     plan::{Action, OutcomeResult},
@@ -6,15 +6,16 @@ use enforcer_core::{
 };
 
 use super::{
-    Units,
+    UnitProperties, Units,
     fake::{FakeSystemd, Mood},
     own_settings, recorded_settings,
     restore::{preview, restore},
 };
 use crate::enforce::{
     Actuator, LiveActuator, apply_plan,
-    cpuset::CpusetTree,
+    cpuset::{CpusetFile, CpusetTree},
     fixture::{Fixture, plan, set_cpus, set_mems},
+    journal::EntryKey,
     restore::{RestoreReport, RestoreResult, restore as restore_files},
 };
 
@@ -206,6 +207,63 @@ fn a_unit_that_has_ended_does_not_start_where_it_was() {
     }
 }
 
+/// As `systemctl restart` does it: the cgroup is another one, and systemd has it as the properties say.
+fn start_again(host: &Fixture, systemd: &FakeSystemd) {
+    // The old directory is kept elsewhere, so that its inode cannot be given out again.
+    fs::rename(host.path(CGROUP), host.path("/old")).unwrap();
+    fs::create_dir(host.path(CGROUP)).unwrap();
+    systemd.reload();
+}
+
+#[test]
+fn after_a_restart_of_the_service_what_we_told_systemd_is_not_its_original() {
+    let cgroup = CgroupPath::new(CGROUP);
+    for (had, file_had) in [("", None), ("0,2-3", Some("0,2-3\n"))] {
+        let (host, systemd) = host(true);
+        let unit = UnitName::of_cgroup(&cgroup).unwrap();
+        for property in [CpusetFile::AllowedMemoryNodes, CpusetFile::AllowedCpus] {
+            UnitProperties::set(&systemd, &unit, property, had).unwrap();
+        }
+        if had.is_empty() {
+            host.cgroup(CGROUP, "\n", "\n");
+        }
+        let mut actuator = actuator(&host, &systemd);
+        let done = enforce(&mut actuator, [set_mems(CGROUP, "0"), set_cpus(CGROUP, "1,3")]);
+        assert_eq!(done, [applied("0"), applied("1,3")]);
+        start_again(&host, &systemd);
+        assert_eq!(host.read(CGROUP, "cpuset.mems"), "0\n", "the control");
+        actuator.record_mems(&[&cgroup]).unwrap();
+        assert_eq!(enforce(&mut actuator, [set_cpus(CGROUP, "2")]), [applied("2")]);
+        drop(actuator);
+        let report = restore_all(&host, &systemd);
+        assert!(report.is_complete(), "{had:?}: {report:?}");
+        for file in ["cpuset.mems", "cpuset.cpus"] {
+            let text = fs::read_to_string(host.path(CGROUP).join(file)).ok();
+            assert_eq!(text.as_deref(), file_had, "{had:?}: {file}");
+        }
+    }
+}
+
+#[test]
+fn what_somebody_else_has_set_is_the_original_though_it_is_what_we_tell_systemd() {
+    let cgroup = CgroupPath::new(CGROUP);
+    let (host, systemd) = host(true);
+    let original = |actuator: &LiveActuator| {
+        let inode = fs::metadata(host.path(CGROUP)).unwrap().ino();
+        let key = EntryKey { cgroup: cgroup.clone(), file: CpusetFile::Mems, inode };
+        actuator.journal().entries()[&key].original.clone()
+    };
+    host.cgroup(CGROUP, "\n", "1\n");
+    let mut actuator = actuator(&host, &systemd);
+    assert_eq!(enforce(&mut actuator, [set_mems(CGROUP, "1")]), [applied("1")]);
+    actuator.record_mems(&[&cgroup]).unwrap();
+    assert_eq!(original(&actuator), "1\n", "it was there before systemd was told");
+    start_again(&host, &systemd);
+    fs::write(host.path(CGROUP).join("cpuset.mems"), "0-1\n").unwrap();
+    actuator.record_mems(&[&cgroup]).unwrap();
+    assert_eq!(original(&actuator), "0-1\n", "systemd was told something else");
+}
+
 #[test]
 fn restore_says_what_it_would_do_and_what_it_cannot_do() {
     let (host, systemd) = host(true);
@@ -232,5 +290,5 @@ fn restore_says_what_it_would_do_and_what_it_cannot_do() {
 fn the_fake_has_units_by_name() {
     let (_host, systemd) = host(true);
     let other = UnitName::of_cgroup(&CgroupPath::new("/system.slice/b.service")).unwrap();
-    assert_eq!(super::UnitProperties::show(&systemd, &other).unwrap(), super::UnitState::default());
+    assert_eq!(UnitProperties::show(&systemd, &other).unwrap(), super::UnitState::default());
 }
