@@ -53,7 +53,7 @@ use crate::{
     plan::{Action, PLAN_SCHEMA_VERSION, Plan},
     policy::{Policy, WorkloadRule},
     sample::{ChangeKind, NodeSample, Sample},
-    set::NodeSet,
+    set::{CpuSet, NodeSet},
     trial::ContainerReport,
     widening::Guarded,
     workload::{CgroupPath, Origin, Workload},
@@ -207,9 +207,17 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
         reason: ONE_NODE.to_owned(),
     }));
     let kept = keep_valid(inputs, allocations, &placed);
-    for one in &placed {
-        let mut trace = Trace::wanted();
-        match goal(inputs, allocations, one, &kept, &mut trace) {
+    let granted: Vec<_> = placed
+        .iter()
+        .map(|one| {
+            let mut trace = Trace::wanted();
+            (one, grant(inputs, allocations, one, &kept, &mut trace), trace)
+        })
+        .collect();
+    // Who shares leaves also what is given to somebody whose entry comes later.
+    let taken = allocations.exclusive_cpus();
+    for (one, granted, trace) in granted {
+        match granted.and_then(|grant| change_to(inputs, one.cgroup, one.figures, &grant, &taken)) {
             Ok(change) => parts.extend(decision.follow(inputs, &change)),
             Err(refusal) => decision.refused.push(refusal),
         }
@@ -332,8 +340,7 @@ fn announced(inputs: &Inputs<'_>, allocations: &Allocations, decision: &mut Deci
             decision.refused.push(of_other(&workload.cgroup, ownership));
             continue;
         }
-        let goal = guarded::widened(inputs, &workload.cgroup, Goal::of(grant, &taken));
-        match change(inputs, &workload.cgroup, inputs.model.of(workload), goal) {
+        match change_to(inputs, &workload.cgroup, inputs.model.of(workload), grant, &taken) {
             Ok(change) => parts.extend(decision.follow(inputs, &change)),
             Err(refusal) => decision.refused.push(refusal),
         }
@@ -349,21 +356,31 @@ fn of_other(cgroup: &CgroupPath, ownership: &Ownership) -> Refusal {
     Refusal { workload: cgroup.clone(), cause: RefusalCause::OtherOwner, reason: ownership.refusal() }
 }
 
-/// From where a workload is to its goal.
-fn change<'a>(
+/// From where a workload is to what a grant pins, when `taken` are the exclusive CPUs of all.
+fn change_to<'a>(
     inputs: &Inputs<'a>,
     cgroup: &'a CgroupPath,
     figures: Option<&'a WorkloadModel>,
-    goal: Goal,
+    grant: &Grant,
+    taken: &CpuSet,
 ) -> Result<Change<'a>, Refusal> {
-    let seen = figures.and_then(|figures| Some((figures, figures.cpus.as_ref()?, figures.mems.as_ref()?)));
-    let Some((figures, cpus, mems)) = seen else {
-        let reason = "its effective CPUs and memory nodes are not known".to_owned();
-        return Err(Refusal { workload: cgroup.clone(), cause: RefusalCause::NotSeen, reason });
-    };
+    let (figures, cpus, mems) = seen(cgroup, figures)?;
     let negligible_bytes = inputs.policy.thresholds.min_memory.0;
+    let goal = guarded::widened(inputs, cgroup, Goal::of(grant, taken));
     let goal = Goal { gathers: inputs.history.rebalance.gathers(cgroup), ..goal };
     Ok(Change { cgroup, cpus, mems, bytes_by_node: figures.bytes_by_node.as_ref(), negligible_bytes, goal })
+}
+
+/// Figures of a workload with the CPUs and memory nodes that it may use now.
+fn seen<'a>(
+    cgroup: &CgroupPath,
+    figures: Option<&'a WorkloadModel>,
+) -> Result<(&'a WorkloadModel, &'a CpuSet, &'a NodeSet), Refusal> {
+    let seen = figures.and_then(|figures| Some((figures, figures.cpus.as_ref()?, figures.mems.as_ref()?)));
+    seen.ok_or_else(|| {
+        let reason = "its effective CPUs and memory nodes are not known".to_owned();
+        Refusal { workload: cgroup.clone(), cause: RefusalCause::NotSeen, reason }
+    })
 }
 
 /// A workload that a rule asks to be corrected.
@@ -443,30 +460,29 @@ fn is_away(inputs: &Inputs<'_>, one: &Declared<'_>) -> bool {
     one.figures.is_some_and(away) && one.at_home.as_ref().is_none_or(away)
 }
 
-fn goal<'a>(
-    inputs: &Inputs<'a>,
+/// What a declared workload keeps, or is given.
+fn grant(
+    inputs: &Inputs<'_>,
     allocations: &mut Allocations,
-    one: &Declared<'a>,
+    one: &Declared<'_>,
     kept: &BTreeMap<CgroupPath, Grant>,
     trace: &mut Trace,
-) -> Result<Change<'a>, Refusal> {
+) -> Result<Grant, Refusal> {
     // Before it is placed: where something is that is not seen, nobody knows.
-    let unknown = change(inputs, one.cgroup, one.figures, Goal::default())?;
+    seen(one.cgroup, one.figures)?;
     let no_place = |reason| Refusal { workload: one.cgroup.clone(), cause: RefusalCause::NoPlace, reason };
-    let grant = match (kept.get(one.cgroup), request(inputs, one)) {
-        (Some(kept), _) => kept.clone(),
+    match (kept.get(one.cgroup), request(inputs, one)) {
+        (Some(kept), _) => Ok(kept.clone()),
         (None, Some(request)) => {
             request.place_traced(inputs.inventory, allocations, trace).map_err(|rejection| {
                 no_place(match Above::of(inputs, one.cgroup).narrows(inputs) {
                     Some(above) => format!("{rejection}; {above}"),
                     None => rejection.to_string(),
                 })
-            })?
+            })
         }
-        (None, None) => return Err(no_place(NO_CPUS.to_owned())),
-    };
-    let goal = guarded::widened(inputs, one.cgroup, Goal::of(&grant, &allocations.exclusive_cpus()));
-    Ok(Change { goal, ..unknown })
+        (None, None) => Err(no_place(NO_CPUS.to_owned())),
+    }
 }
 
 /// What the decision about a declared workload was made from.

@@ -212,6 +212,19 @@ fn a_correction_that_did_not_take_waits_for_the_cool_down() {
     assert_eq!(corrections, [0, 3, 6]);
 }
 
+const SHARES: &str = "cgroup = '/s'\ncpus = 1\nclass = 'shared'\nnuma_nodes = '0'";
+
+#[test]
+fn who_shares_leaves_what_is_given_by_a_later_entry_in_the_same_turn() {
+    let later = "cgroup = '/a'\ncpus = 2\nnuma_nodes = '0'";
+    for entries in [[SHARES, later], [later, SHARES]] {
+        let scene = host().workload("/s", "0-7", "0-1").workload("/a", "0-7", "0-1");
+        let decision = entries.into_iter().fold(scene, Scene::declares).decide();
+        let cpus = |path| decision.targets[&CgroupPath::new(path)].cpuset.cpus.clone().unwrap().to_string();
+        assert_eq!((cpus("/a"), cpus("/s")), ("0-1".to_owned(), "2-3".to_owned()), "{entries:?}");
+    }
+}
+
 #[test]
 fn an_assignment_does_not_wander_and_drift_goes_back_to_it() {
     let mut scene = host().workload("/a", "0-7", "0-1").memory("/a", &[(1, 90, 0)]).declared("/a", 2, None);
