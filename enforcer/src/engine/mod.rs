@@ -572,8 +572,7 @@ impl Engine {
         applied.unfinished.extend(passed);
         let mut finished: Plan = decision.plan.clone();
         finished.steps.retain(|step| !applied.unfinished.contains(step.action.cgroup()));
-        let id_of = |cgroup: &CgroupPath| decision.targets.get(cgroup).and_then(|target| target.cgroup_id);
-        self.history.note(&finished, id_of, now_ns);
+        self.history.note(&finished, &decision.targets, now_ns);
         applied
     }
 

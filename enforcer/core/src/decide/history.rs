@@ -1,15 +1,21 @@
 //! When a workload was last corrected, and what it was made to be.
 //!
 //! A correction that did not take (something else writes the same files, pages that cannot move)
-//! must not be repeated at every tick: a workload is left alone for the policy's cool-down after
-//! each one. What somebody else undid has a rule of its own ([`Drift`]).
+//! must not be repeated at every tick: a workload is not brought to the same goal again for the policy's
+//! cool-down after each one. Another goal is another correction: who has been given CPUs that it has must not
+//! share them for a minute. Who is only wished a better place is left alone whatever the goal was. What
+//! somebody else undid has a rule of its own ([`Drift`]).
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{drift::Drift, partition::Tried};
+use super::{
+    drift::{Drift, Target},
+    partition::Tried,
+};
 use crate::{
+    place::Cpuset,
     plan::{Action, Plan},
     policy::Policy,
     rebalance::Past,
@@ -24,6 +30,9 @@ pub struct History {
     /// Kernel ids of those cgroups: one that is made again at the same path is another workload.
     #[serde(default)]
     ids: BTreeMap<CgroupPath, u64>,
+    /// What they were corrected to; unknown of those whose correction was recorded by an earlier version.
+    #[serde(default)]
+    goals: BTreeMap<CgroupPath, Cpuset>,
     /// What they were made to be, and how often that was put back.
     pub drift: Drift,
     /// Partitions that were begun, and what came of it.
@@ -35,17 +44,22 @@ pub struct History {
 }
 
 impl History {
-    /// Notes that the plan was carried out, or tried, in cgroups that have these kernel ids, as far as they are known.
-    pub fn note(&mut self, plan: &Plan, id_of: impl Fn(&CgroupPath) -> Option<u64>, now_ns: u64) {
+    /// Notes that the plan was carried out, or tried, to bring cgroups to these targets.
+    pub fn note(&mut self, plan: &Plan, targets: &BTreeMap<CgroupPath, Target>, now_ns: u64) {
         // One that has a partition now is as free to be corrected as before.
         let partition =
             |action: &Action| matches!(action, Action::SetPartition { .. } | Action::SetExclusive { .. });
         for step in plan.steps.iter().filter(|step| !partition(&step.action)) {
             let cgroup = step.action.cgroup();
             self.corrected.insert(cgroup.clone(), now_ns);
-            match id_of(cgroup) {
+            let target = targets.get(cgroup);
+            match target.and_then(|target| target.cgroup_id) {
                 Some(id) => self.ids.insert(cgroup.clone(), id),
                 None => self.ids.remove(cgroup),
+            };
+            match target {
+                Some(target) => self.goals.insert(cgroup.clone(), target.cpuset.clone()),
+                None => self.goals.remove(cgroup),
             };
             self.rebalance.carried(cgroup);
         }
@@ -55,9 +69,24 @@ impl History {
     pub fn prune(&mut self, policy: &Policy, now_ns: u64) {
         self.corrected.retain(|_, at| remaining(*at, policy, now_ns).is_some());
         self.ids.retain(|cgroup, _| self.corrected.contains_key(cgroup));
+        self.goals.retain(|cgroup, _| self.corrected.contains_key(cgroup));
     }
 
-    /// Why the workload in the cgroup with this kernel id is to be left alone now, if it is.
+    /// Why the workload in the cgroup with this kernel id is not to be brought to this goal now, if that is so.
+    pub fn cooling_towards(
+        &self,
+        workload: &CgroupPath,
+        id: Option<u64>,
+        goal: &Cpuset,
+        policy: &Policy,
+        now_ns: u64,
+    ) -> Option<String> {
+        let is_same = self.goals.get(workload).is_none_or(|tried| tried == goal);
+        self.cooling(workload, id, policy, now_ns).filter(|_| is_same)
+    }
+
+    /// Why the workload in the cgroup with this kernel id is to be left alone now by who would only better its place, if it
+    /// is: it was corrected, to whatever.
     pub fn cooling(
         &self,
         workload: &CgroupPath,
@@ -85,22 +114,57 @@ fn remaining(at_ns: u64, policy: &Policy, now_ns: u64) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::{
+        decide::Standing,
         plan::{Action, Step},
         policy::HumanDuration,
     };
 
     const SECOND: u64 = 1_000_000_000;
 
+    fn goal(cpus: &str) -> Cpuset {
+        Cpuset { cpus: cpus.parse().ok(), mems: None }
+    }
+
+    /// A correction of `/a` and what it was to bring about.
+    fn correction(cpus: &str, cgroup_id: Option<u64>) -> (Plan, BTreeMap<CgroupPath, Target>) {
+        let path = CgroupPath::new("/a");
+        let action = Action::SetCpus { cgroup: path.clone(), cpus: cpus.parse().unwrap() };
+        let plan = Plan { steps: vec![Step { action, reason: String::new() }], ..Plan::default() };
+        let target = Target { cgroup_id, cpuset: goal(cpus), standing: Standing::OnItsWay };
+        (plan, [(path, target)].into())
+    }
+
+    #[test]
+    fn another_goal_is_another_correction_but_not_for_who_would_only_better_a_place() {
+        let policy = Policy { cool_down: HumanDuration::from_secs(60), ..Policy::default() };
+        let path = CgroupPath::new("/a");
+        let mut history = History::default();
+        for (at, cpus) in [(100, "0-3"), (110, "0-1"), (120, "0-3")] {
+            let (plan, targets) = correction(cpus, Some(7));
+            history.note(&plan, &targets, at * SECOND);
+            let towards = |cpus, id, after: u64| {
+                history.cooling_towards(&path, id, &goal(cpus), &policy, (at + after) * SECOND).is_some()
+            };
+            let other = if cpus == "0-1" { "0-3" } else { "0-1" };
+            assert_eq!([0, 59, 60].map(|after| towards(cpus, Some(7), after)), [true, true, false]);
+            assert!(!towards(other, Some(7), 0) && !towards(cpus, Some(8), 0), "{at}");
+            assert!(history.cooling(&path, Some(7), &policy, (at + 59) * SECOND).is_some());
+        }
+        // As an earlier version has recorded it.
+        let text = r#"{"corrected":{"/a":100000000000},"drift":{}}"#;
+        let history: History = serde_json::from_str(text).unwrap();
+        assert!(history.cooling_towards(&path, None, &goal("0-3"), &policy, 110 * SECOND).is_some());
+    }
+
     #[test]
     fn a_workload_is_left_alone_for_the_cool_down() {
         let policy = Policy { cool_down: HumanDuration::from_secs(60), ..Policy::default() };
         let path = CgroupPath::new("/a");
-        let action = Action::SetCpus { cgroup: path.clone(), cpus: "0".parse().unwrap() };
-        let plan = Plan { steps: vec![Step { action, reason: String::new() }], ..Plan::default() };
+        let (plan, targets) = correction("0", Some(7));
         let mut history = History::default();
         assert_eq!(history.cooling(&path, Some(7), &policy, 0), None);
 
-        history.note(&plan, |_| Some(7), 100 * SECOND);
+        history.note(&plan, &targets, 100 * SECOND);
         for (now, cooling) in [(99, false), (100, true), (159, true), (160, false), (10_000, false)] {
             for (id, cooling) in [(Some(7), cooling), (None, cooling), (Some(8), false)] {
                 let why = history.cooling(&path, id, &policy, now * SECOND);
@@ -116,7 +180,7 @@ mod tests {
         history.prune(&policy, 200 * SECOND);
         assert_eq!(history, History::default());
         // Whose id is not known cools as its path does.
-        history.note(&plan, |_| None, 300 * SECOND);
+        history.note(&plan, &correction("0", None).1, 300 * SECOND);
         assert!(history.cooling(&path, Some(8), &policy, 300 * SECOND).is_some());
     }
 }

@@ -145,7 +145,7 @@ pub enum RefusalCause {
     NoPlace,
     /// Its cpuset could not be read.
     NotSeen,
-    /// It was corrected too short a time ago.
+    /// It was brought to the same goal too short a time ago.
     CoolDown,
     /// Somebody else writes its cpuset again and again.
     Drift,
@@ -257,7 +257,10 @@ impl Decision {
         );
         let target = Target { cgroup_id, cpuset: change.goal.cpuset.clone(), standing };
         self.targets.insert(cgroup.clone(), target);
-        let cooling = || inputs.history.cooling(cgroup, cgroup_id, inputs.policy, inputs.now_ns);
+        let cooling = || {
+            let history = inputs.history;
+            history.cooling_towards(cgroup, cgroup_id, &goal.cpuset, inputs.policy, inputs.now_ns)
+        };
         let held_back = match standing {
             Standing::LeftAlone => Some((RefusalCause::Drift, left_alone(inputs, cgroup))),
             // What somebody else did is put back at once.

@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     owner::KnownContainer,
     place::{Allocations, Announced, ContainerRequest, Cpuset, Node, PodName, PodRequest, Resources},
-    plan::Action,
+    plan::{Action, Outcome, OutcomeResult},
     policy::HumanDuration,
     sample::CgroupSample,
     scene::Scene,
@@ -206,10 +206,26 @@ fn a_correction_that_did_not_take_waits_for_the_cool_down() {
             assert_eq!(decision.refused[0].cause, RefusalCause::CoolDown);
         } else {
             corrections.push(tick);
-            history.note(&decision.plan, |_| None, scene.now.monotonic_ns);
+            history.note(&decision.plan, &decision.targets, scene.now.monotonic_ns);
         }
     }
     assert_eq!(corrections, [0, 3, 6]);
+}
+
+/// A turn of a daemon, on a host where everything is done as it is planned.
+fn turn(scene: &mut Scene, history: &mut History, allocations: &mut Allocations) -> Decision {
+    let now_ns = scene.now.monotonic_ns;
+    let decision = scene.decide_with(history, allocations);
+    let done = |step: &crate::plan::Step| Outcome {
+        step: step.clone(),
+        result: OutcomeResult::Applied { read_back: String::new() },
+    };
+    let outcomes: Vec<Outcome> = decision.plan.steps.iter().map(done).collect();
+    scene.carry_out(&decision.plan);
+    history.note(&decision.plan, &decision.targets, now_ns);
+    history.drift.note(&decision, &outcomes, &BTreeSet::new(), now_ns);
+    scene.now.monotonic_ns += 10_000_000_000;
+    decision
 }
 
 const SHARES: &str = "cgroup = '/s'\ncpus = 1\nclass = 'shared'\nnuma_nodes = '0'";
@@ -223,6 +239,43 @@ fn who_shares_leaves_what_is_given_by_a_later_entry_in_the_same_turn() {
         let cpus = |path| decision.targets[&CgroupPath::new(path)].cpuset.cpus.clone().unwrap().to_string();
         assert_eq!((cpus("/a"), cpus("/s")), ("0-1".to_owned(), "2-3".to_owned()), "{entries:?}");
     }
+}
+
+#[test]
+fn who_shares_leaves_the_cpus_that_another_gets_for_itself_also_shortly_after_it_left_others() {
+    let mut scene = host().workload("/s", "0-7", "0-1").declares(SHARES);
+    let (mut history, mut allocations) = (History::default(), Allocations::default());
+    let cpus =
+        |scene: &Scene, path| scene.now.cgroups[&CgroupPath::new(path)].cpus_effective.clone().unwrap();
+    turn(&mut scene, &mut history, &mut allocations);
+    assert_eq!(cpus(&scene, "/s").to_string(), "0-3");
+    for (path, expected) in [("/a", "1-3"), ("/b", "2-3"), ("/c", "3")] {
+        scene = scene
+            .workload(path, "0-7", "0-1")
+            .declares(&format!("cgroup = '{path}'\ncpus = 1\nnuma_nodes = '0'"));
+        let decision = turn(&mut scene, &mut history, &mut allocations);
+        assert_eq!(decision.refused, [], "{path}");
+        assert_eq!(decision.plan.groups.len(), 1, "{path}: who gives and who gets hang together");
+        assert!(cpus(&scene, "/s").is_disjoint(&cpus(&scene, path)), "{path}");
+        assert_eq!(cpus(&scene, "/s").to_string(), expected);
+    }
+}
+
+#[test]
+fn what_is_written_over_what_a_runtime_was_told_does_not_wait_for_a_correction_before_that() {
+    let mut scene = host().workload("/s", "0-7", "0-1").declares(SHARES);
+    let (mut history, mut allocations) = (History::default(), Allocations::default());
+    let shares = CgroupPath::new("/s");
+    assert!(short(&turn(&mut scene, &mut history, &mut allocations)).contains(&"cpus 0-3".to_owned()));
+    // A container gets two CPUs, and its runtime has written what it was told.
+    scene = scene.workload("/a", "0-1", "0").declared("/a", 2, None);
+    scene.now_mut("/s").cpus_effective = "2-3".parse().ok();
+    history.drift.expect([&shares]);
+    assert_eq!(short(&turn(&mut scene, &mut history, &mut allocations)), [""; 0]);
+    // Somebody else writes before it is over that the runtime may have written.
+    scene.now_mut("/s").cpus_effective = "0-3".parse().ok();
+    history.drift.expect([&shares]);
+    assert_eq!(short(&turn(&mut scene, &mut history, &mut allocations)), ["cpus 2-3"]);
 }
 
 #[test]
@@ -355,6 +408,19 @@ proptest! {
         placed.carry_out(&first.plan);
         let second = placed.decide();
         prop_assert_eq!(&second.plan.steps, &[], "after {:?}", first.plan.steps);
+    }
+
+    /// Goals do not go to and fro by themselves: only the first turn corrects what never takes.
+    #[test]
+    fn what_never_takes_is_corrected_once_in_a_cool_down(scene in any_scene()) {
+        let mut scene = scene;
+        let (mut history, mut allocations) = (History::default(), Allocations::default());
+        for turn in 0..5u64 {
+            scene.now.monotonic_ns = turn * 10_000_000_000;
+            let decision = scene.decide_with(&history, &mut allocations);
+            prop_assert!(turn == 0 || decision.plan.steps.is_empty(), "turn {turn}: {:?}", decision.plan);
+            history.note(&decision.plan, &decision.targets, scene.now.monotonic_ns);
+        }
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub struct Policy {
     pub interval: HumanDuration,
     /// Longest time between two samples while next to nothing runs on the host; `interval` where that is longer.
     pub idle_interval: HumanDuration,
-    /// Time for which a workload is left alone after it was corrected.
+    /// Time for which a workload is not brought to the same place again after it was corrected.
     pub cool_down: HumanDuration,
     /// Where the journal is kept.
     pub state_dir: PathBuf,

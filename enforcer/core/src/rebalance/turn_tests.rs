@@ -81,7 +81,7 @@ impl Host {
         history.rebalance = past;
         scene.carry_out(&decision.plan);
         let now_ns = scene.now.monotonic_ns;
-        history.note(&decision.plan, |_| None, now_ns);
+        history.note(&decision.plan, &decision.targets, now_ns);
         let outcomes: Vec<Outcome> = decision
             .plan
             .steps
