@@ -150,7 +150,8 @@ pub enum OutcomeResult {
         /// Why taking it back failed, if it did.
         error: Option<String>,
     },
-    /// Not tried, because an earlier step of the same workload failed or is not finished.
+    /// Not tried, because an earlier step of the same workload failed or is not finished; or left as it is because what was
+    /// settled since counts.
     Skipped {
         /// Which step, and what about it.
         because: String,

@@ -9,8 +9,8 @@
 //! comes before whoever gets it for itself.
 //!
 //! A plan is decided once and takes as long as the kernel lets it. What was settled of a workload meanwhile, in the answer
-//! to a container runtime, is newer than its steps: those that are left are not tried. The others' go on, because the newer
-//! settlement knew what they were to get.
+//! to a container runtime, is newer than its steps: those that are left are not tried, and what is taken back with its group
+//! leaves it alone. The others' go on, because the newer settlement knew what they were to get.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,13 +44,14 @@ pub fn apply_plan(plan: &Plan, actuator: &mut dyn Actuator) -> Applied {
 }
 
 /// Carries out the steps in order, but for those of workloads of which something newer is settled; that is asked before
-/// each step.
+/// each step, and before each write is taken back.
 pub fn apply_plan_unless(
     plan: &Plan,
     actuator: &mut dyn Actuator,
     is_overtaken: &dyn Fn(&CgroupPath) -> bool,
 ) -> Applied {
     let mut unfinished = BTreeSet::new();
+    let mut left = BTreeSet::new();
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(plan.steps.len());
     // A group is known by its first member, which no other group has.
     let group_of: BTreeMap<&CgroupPath, &CgroupPath> = plan
@@ -70,7 +71,7 @@ pub fn apply_plan_unless(
             && let Some(because) = left_alone(actuator.is_stopped(), is_overtaken(cgroup))
         {
             unfinished.insert(cgroup.clone());
-            ended.insert(cgroup, because.to_owned());
+            ended.insert(cgroup, because);
         }
         if let Some(because) = progress.failed.as_ref().or_else(|| ended.get(cgroup)) {
             let result = OutcomeResult::Skipped { because: because.clone() };
@@ -91,9 +92,10 @@ pub fn apply_plan_unless(
                 ended.insert(cgroup, "the cgroup has ended".to_owned());
             }
             Next::RollBack => {
-                let because = format!("step {} failed", index + 1);
-                roll_back(std::mem::take(&mut progress.undo), index, &because, actuator, &mut outcomes);
-                progress.failed = Some(because);
+                let failed = Failed { index, because: format!("step {} failed", index + 1) };
+                let undo = std::mem::take(&mut progress.undo);
+                left.extend(roll_back(undo, &failed, actuator, is_overtaken, &mut outcomes));
+                progress.failed = Some(failed.because);
             }
         }
     }
@@ -102,49 +104,86 @@ pub fn apply_plan_unless(
         let progress = groups.get(group_of.get(cgroup).copied().unwrap_or(cgroup));
         progress.is_none_or(|progress| progress.failed.is_none())
     });
+    unfinished.extend(left);
     Applied { outcomes, unfinished }
 }
 
+/// Of a workload that is not the plan's any longer.
+const OVERTAKEN: &str = "a container runtime was told something newer";
+
 /// Why a step that could be tried is not.
-fn left_alone(is_stopped: bool, is_overtaken: bool) -> Option<&'static str> {
+fn left_alone(is_stopped: bool, is_overtaken: bool) -> Option<String> {
     if is_stopped {
-        return Some("the daemon is told to end");
+        return Some("the daemon is told to end".to_owned());
     }
-    is_overtaken.then_some("a container runtime was told something newer; goes on with the next turn")
+    is_overtaken.then(|| format!("{OVERTAKEN}; goes on with the next turn"))
 }
 
-/// Takes writes back, last first. The failed step keeps its own outcome.
+/// The step because of which others are taken back.
+struct Failed {
+    /// In the outcomes.
+    index: usize,
+    because: String,
+}
+
+/// Takes writes back, last first, but for those over which a runtime writes what it was told since: whose these are is
+/// returned. The failed step keeps its own outcome.
 fn roll_back(
     undo: Vec<(usize, Undo)>,
-    failed: usize,
-    because: &str,
+    failed: &Failed,
     actuator: &mut dyn Actuator,
+    is_overtaken: &dyn Fn(&CgroupPath) -> bool,
     outcomes: &mut [Outcome],
-) {
+) -> BTreeSet<CgroupPath> {
+    let mut left = BTreeSet::new();
     for (index, undo) in undo.into_iter().rev() {
+        let is_failed = index == failed.index;
+        if is_overtaken(&undo.key.cgroup) {
+            left.insert(undo.key.cgroup);
+            if let Some(outcome) = outcomes.get_mut(index) {
+                say_left(&mut outcome.result, is_failed, &failed.because);
+            }
+            continue;
+        }
         let error = actuator.undo(&undo).err();
         let Some(outcome) = outcomes.get_mut(index) else { continue };
         match &mut outcome.result {
             OutcomeResult::RolledBack { error: first, .. } => {
                 *first = first.take().or(error);
             }
-            OutcomeResult::Failed { error: text } if index == failed => {
+            OutcomeResult::Failed { error: text } if is_failed => {
                 if let Some(error) = error {
                     *text = format!("{text}; and taking it back: {error}");
                 }
             }
-            OutcomeResult::Differs { read_back, .. } if index == failed => match error {
+            OutcomeResult::Differs { read_back, .. } if is_failed => match error {
                 Some(error) => *read_back = format!("{read_back}; taking it back: {error}"),
                 None => read_back.push_str("; taken back"),
             },
-            result => *result = OutcomeResult::RolledBack { because: because.into(), error },
+            result => *result = OutcomeResult::RolledBack { because: failed.because.clone(), error },
         }
+    }
+    left
+}
+
+/// Says that a step was not taken back; once, whatever number of writes it made.
+fn say_left(result: &mut OutcomeResult, is_failed: bool, because: &str) {
+    let left = format!("; not taken back: {OVERTAKEN}");
+    match result {
+        OutcomeResult::Failed { error: text } | OutcomeResult::Differs { read_back: text, .. }
+            if is_failed =>
+        {
+            if !text.ends_with(&left) {
+                text.push_str(&left);
+            }
+        }
+        result => *result = OutcomeResult::Skipped { because: format!("{because}{left}") },
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::symlink};
+    use std::{cell::Cell, fs, os::unix::fs::symlink};
 
     use enforcer_core::plan::{Action, Step};
 
@@ -357,6 +396,51 @@ mod tests {
         assert_eq!(results(&done), [&applied("1"), &applied("3"), &skipped, &applied("1")]);
         assert_eq!(host.read("/a", "cpuset.cpus"), "0-3\n");
         assert_eq!(done.unfinished, [CgroupPath::new("/a")].into());
+    }
+
+    #[test]
+    fn a_group_that_is_taken_back_leaves_what_a_runtime_was_told_meanwhile() {
+        let host = Fixture::new(true);
+        for path in ["/s", "/t", "/a"] {
+            host.cgroup(path, "0-7\n", "0\n");
+        }
+        fs::write(host.path("/a").join("cpuset.cpus.effective"), "0\n").unwrap();
+        let steps = [set_cpus("/s", "2-7"), set_cpus("/t", "2-7"), set_cpus("/a", "0-1")];
+        let group = ["/s", "/t", "/a"].map(CgroupPath::new).into();
+        let wanted = Plan { groups: vec![group], ..plan(steps) };
+        // Before the last step an answer gives somebody 2-3, and the runtime writes what it is told of /s.
+        let told = Cell::new(false);
+        let settled = |cgroup: &CgroupPath| {
+            if cgroup.as_str() == "/a" && !told.replace(true) {
+                fs::write(host.path("/s").join("cpuset.cpus"), "4-7\n").unwrap();
+            }
+            cgroup.as_str() == "/s" && told.get()
+        };
+        let mut actuator = host.actuator();
+        let done = apply_plan_unless(&wanted, &mut actuator, &settled);
+        assert_eq!(host.read("/s", "cpuset.cpus"), "4-7\n");
+        assert_eq!(["/t", "/a"].map(|path| host.read(path, "cpuset.cpus")), ["0-7\n", "0-7\n"]);
+        let because = "step 3 failed; not taken back: a container runtime was told something newer";
+        assert_eq!(results(&done)[0], &OutcomeResult::Skipped { because: because.into() });
+        let because = "step 3 failed".to_owned();
+        assert_eq!(results(&done)[1], &OutcomeResult::RolledBack { because, error: None });
+        assert!(matches!(results(&done)[2], OutcomeResult::Differs { .. }), "{done:?}");
+        assert_eq!(done.unfinished, [CgroupPath::new("/s")].into());
+        let open: Vec<_> = actuator.journal().entries().keys().map(|key| key.cgroup.as_str()).collect();
+        assert_eq!(open, ["/s"], "its original can be put back");
+    }
+
+    #[test]
+    fn a_failed_step_of_one_of_whom_a_runtime_was_told_meanwhile_is_not_taken_back() {
+        let host = Fixture::new(true);
+        host.cgroup("/a", "0-7\n", "0\n");
+        fs::write(host.path("/a").join("cpuset.cpus.effective"), "0\n").unwrap();
+        let settled = |_: &CgroupPath| host.read("/a", "cpuset.cpus") == "0-1";
+        let done = apply_plan_unless(&plan([set_cpus("/a", "0-1")]), &mut host.actuator(), &settled);
+        let read_back = "0-1, in effect: 0; not taken back: a container runtime was told something newer";
+        let differs = OutcomeResult::Differs { wanted: "0-1".into(), read_back: read_back.into() };
+        assert_eq!(results(&done), [&differs]);
+        assert_eq!(host.read("/a", "cpuset.cpus"), "0-1");
     }
 
     /// Says of every step that there is more to do.
