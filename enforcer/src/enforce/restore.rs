@@ -234,7 +234,7 @@ struct Pending<'a> {
 
 /// Gives the children of a cgroup their cpuset controller back.
 fn give_back(tree: &CpusetTree, boot_id: Option<&str>, key: &EntryKey, entry: &Entry) -> RestoreResult {
-    if is_of_another_boot(entry, boot_id) {
+    if is_of_another_boot(entry.boot_id.as_deref(), boot_id) {
         return skipped(ANOTHER_BOOT);
     }
     match reset::resume(tree, key) {
@@ -249,8 +249,33 @@ fn give_back(tree: &CpusetTree, boot_id: Option<&str>, key: &EntryKey, entry: &E
 
 pub(super) const ANOTHER_BOOT: &str = "the host has been started again since";
 
-pub(super) fn is_of_another_boot(entry: &Entry, boot_id: Option<&str>) -> bool {
-    matches!((entry.boot_id.as_deref(), boot_id), (Some(then), Some(now)) if then != now)
+/// Is it recorded of another boot than this one, as far as both are known? Then its cgroup is gone, even under the same inode.
+pub(super) fn is_of_another_boot(recorded: Option<&str>, now: Option<&str>) -> bool {
+    matches!((recorded, now), (Some(then), Some(now)) if then != now)
+}
+
+/// A cgroup and in which life of it something was set.
+pub(super) struct Life<'a> {
+    pub(super) cgroup: &'a CgroupPath,
+    /// Of its directory.
+    pub(super) inode: u64,
+    /// The boot that the inode is of.
+    pub(super) boot_id: Option<&'a str>,
+}
+
+impl Life<'_> {
+    /// The cgroup, while it lasts; what has become of its files else.
+    pub(super) fn open(&self, tree: &CpusetTree, boot_id: Option<&str>) -> Result<Cpuset, RestoreResult> {
+        if is_of_another_boot(self.boot_id, boot_id) {
+            return Err(skipped(ANOTHER_BOOT));
+        }
+        match tree.open(self.cgroup) {
+            Ok(cpuset) if cpuset.inode() == self.inode => Ok(cpuset),
+            Ok(_) => Err(skipped("the cgroup was removed and made again")),
+            Err(error) if error.is_gone() => Err(skipped("the cgroup is gone")),
+            Err(error) => Err(RestoreResult::Failed { error: error.to_string() }),
+        }
+    }
 }
 
 pub(super) fn skipped(reason: &str) -> RestoreResult {
@@ -263,17 +288,8 @@ fn open_entry<'a>(
     key: &'a EntryKey,
     entry: &'a Entry,
 ) -> Result<Pending<'a>, RestoreResult> {
-    if is_of_another_boot(entry, boot_id) {
-        return Err(skipped(ANOTHER_BOOT));
-    }
-    let cpuset = match tree.open(&key.cgroup) {
-        Ok(cpuset) => cpuset,
-        Err(error) if error.is_gone() => return Err(skipped("the cgroup is gone")),
-        Err(error) => return Err(RestoreResult::Failed { error: error.to_string() }),
-    };
-    if cpuset.inode() != key.inode {
-        return Err(skipped("the cgroup was removed and made again"));
-    }
+    let life = Life { cgroup: &key.cgroup, inode: key.inode, boot_id: entry.boot_id.as_deref() };
+    let cpuset = life.open(tree, boot_id)?;
     match cpuset.read(key.file) {
         Ok(found) => Ok(Pending { key, original: &entry.original, found, cpuset }),
         // Without the controller it has no cpuset of its own, and when it is switched on again the file is empty.

@@ -10,7 +10,7 @@ use enforcer_core::workload::CgroupPath;
 use crate::enforce::{
     cpuset::{Cpuset, CpusetTree},
     journal::{BrakeRecord, JournalError, RecordedBrake},
-    restore::{ANOTHER_BOOT, RestoreReport, RestoreResult, Restored, skipped},
+    restore::{Life, RestoreReport, RestoreResult, Restored, skipped},
 };
 
 /// Releases them, those of one cgroup and below where it is named, and forgets whom it could. The journal's lock is held.
@@ -74,17 +74,11 @@ fn look(
 }
 
 fn result(tree: &CpusetTree, boot_id: Option<&str>, brake: &RecordedBrake, then: Then<'_>) -> RestoreResult {
-    if brake.boot_id.is_some() && boot_id.is_some() && brake.boot_id.as_deref() != boot_id {
-        return skipped(ANOTHER_BOOT);
-    }
-    let cpuset = match tree.open(&brake.cgroup) {
+    let life = Life { cgroup: &brake.cgroup, inode: brake.inode, boot_id: brake.boot_id.as_deref() };
+    let cpuset = match life.open(tree, boot_id) {
         Ok(cpuset) => cpuset,
-        Err(error) if error.is_gone() => return skipped("the cgroup is gone"),
-        Err(error) => return RestoreResult::Failed { error: error.to_string() },
+        Err(result) => return result,
     };
-    if cpuset.inode() != brake.inode {
-        return skipped("the cgroup was removed and made again");
-    }
     match cpuset.read(brake.file) {
         Ok(found) if found.trim() == brake.set => then(brake, &cpuset, found),
         Ok(found) if found.trim() == brake.original.trim() => RestoreResult::Unchanged,

@@ -79,7 +79,7 @@ fn look<'a>(
     key: &EntryKey,
     entry: &Entry,
 ) -> Result<(&'a dyn UnitProperties, UnitName, String), RestoreResult> {
-    if is_of_another_boot(entry, boot_id) {
+    if is_of_another_boot(entry.boot_id.as_deref(), boot_id) {
         return Err(skipped(ANOTHER_BOOT));
     }
     let Some(unit) = UnitName::of_cgroup(&key.cgroup) else {
