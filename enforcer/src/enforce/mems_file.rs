@@ -5,10 +5,7 @@
 //! pages of other cgroups that are being moved (kernel/cgroup/cpuset.c, `cpuset_write_resmask` flushes one workqueue of all). So
 //! nobody waits for a write before the next one, not even for that of a cgroup above ([`top_down`]).
 //!
-//! Opened like every cpuset that is written ([`super::cpuset`]): beneath the root of the hierarchy and through no symlink. A descriptor
-//! of a cgroup that has ended fails with `ENODEV`, whatever has its name now.
-//!
-//! A file stays open as long as a cgroup with the same id of the kernel is at its path, or below it: none above that can have been
+//! A file ([`HeldFile`]) stays open as long as a cgroup with the same id of the kernel is at its path, or below it: none above that can have been
 //! made again meanwhile. Where the cpuset controller was switched off and on again the files are others all the same, and a write
 //! fails; then they are opened anew ([`MemsFiles::forget`]).
 //!
@@ -18,19 +15,19 @@ mod top_down;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
     io,
-    os::unix::fs::FileExt,
-    path::PathBuf,
     sync::Arc,
     thread,
 };
 
 use enforcer_core::{set::NodeSet, widening::Guarded, workload::CgroupPath};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 
 use self::top_down::Mems;
-use super::cpuset::{CpusetError, CpusetFile, CpusetTree};
+use super::{
+    cpuset::{CpusetError, CpusetFile, CpusetTree},
+    held_file::{HeldFile, read_whole},
+};
 
 /// Most bytes that are read of a file: of 1,024 nodes every other one is less. What is longer is waited for.
 const LONGEST: usize = 2_560;
@@ -38,47 +35,32 @@ const LONGEST: usize = 2_560;
 /// The file of one cgroup, held open.
 #[derive(Debug)]
 pub struct MemsFile {
-    path: PathBuf,
-    file: File,
+    file: HeldFile,
     /// The same for reading: the kernel lets nobody read by a descriptor while somebody writes by it.
-    read: File,
+    read: HeldFile,
 }
 
 impl MemsFile {
     /// Opens it for writing; nothing is written.
     pub fn open(tree: &CpusetTree, cgroup: &CgroupPath) -> Result<Self, CpusetError> {
         let cpuset = tree.open(cgroup)?;
-        let name = CpusetFile::Mems.name();
-        let path = cpuset.path().join(name);
-        let open = |mode: OFlags| {
-            let flags = mode | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            rustix::fs::openat(cpuset.dir(), name, flags, Mode::empty())
-        };
-        match open(OFlags::WRONLY).and_then(|file| Ok((file, open(OFlags::RDONLY)?))) {
-            Ok((file, read)) => Ok(Self { path, file: file.into(), read: read.into() }),
-            Err(errno) => Err(CpusetError::Open { path, cause: errno.into() }),
-        }
+        let open = |mode| HeldFile::open(&cpuset, CpusetFile::Mems.name(), mode);
+        Ok(Self { file: open(OFlags::WRONLY)?, read: open(OFlags::RDONLY)? })
     }
 }
 
 impl Mems for MemsFile {
     fn write(&self, text: &str) -> Result<(), String> {
-        let failed =
-            |cause: &dyn std::fmt::Display| format!("writing {text:?} to {}: {cause}", self.path.display());
         if text.is_empty() {
-            return Err(failed(&"an empty set is never written"));
+            let path = self.file.path().display();
+            return Err(format!("writing {text:?} to {path}: an empty set is never written"));
         }
-        // One call: the kernel takes each as a whole text.
-        match self.file.write_at(text.as_bytes(), 0) {
-            Ok(count) if count == text.len() => Ok(()),
-            Ok(count) => Err(failed(&format_args!("only {count} bytes were taken"))),
-            Err(error) => Err(failed(&error)),
-        }
+        self.file.write(text)
     }
 
     fn has(&self, mems: &NodeSet) -> bool {
-        let mut buffer = [0; LONGEST];
-        let text = self.read.read_at(&mut buffer, 0).ok().and_then(|count| buffer.get(..count));
+        let mut room = [0; LONGEST];
+        let text = read_whole(self.read.file(), &mut room).ok();
         let held = text.and_then(|text| str::from_utf8(text).ok()?.trim().parse().ok());
         held.is_some_and(|held: NodeSet| !mems.is_empty() && mems.is_subset(&held))
     }

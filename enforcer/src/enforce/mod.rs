@@ -15,6 +15,7 @@ pub mod cpuset;
 pub mod exposed;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod held_file;
 pub mod in_the_making;
 pub mod journal;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Slows a workload down for a moment, and lets it go on: `cgroup.freeze` or `memory.high`.
 //!
-//! The files are opened when the workload is handed in, like those of its cpuset ([`super::mems_file`]). Before one is written,
+//! The files are opened when the workload is handed in ([`HeldFile`]), like those of its cpuset ([`super::mems_file`]). Before one is written,
 //! another process ([`watchdog`]) has its descriptor and its original, and has said so; and it is recorded for the next daemon
 //! ([`BrakeRecord`]). So whoever is killed, and in whatever order, somebody releases it.
 //!
@@ -13,24 +13,18 @@
 pub mod undo;
 pub mod watchdog;
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    io,
-    os::{fd::AsFd, unix::fs::FileExt},
-    path::PathBuf,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fs::File, io, os::fd::AsFd, sync::Arc};
 
 use enforcer_core::{
     widening::{BrakeKind, Guarded, high_mark},
     workload::CgroupPath,
 };
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 
 use self::watchdog::Watchdog;
 use super::{
-    cpuset::{Cpuset, CpusetError, CpusetFile, CpusetTree},
+    cpuset::{CpusetError, CpusetFile, CpusetTree},
+    held_file::{HeldFile, read_whole},
     journal::{BrakeRecord, RecordedBrake},
 };
 use crate::kernel::clock;
@@ -43,41 +37,9 @@ const LONGEST: usize = 32;
 pub struct BrakeFile {
     cgroup: CgroupPath,
     inode: u64,
-    freeze: Open,
+    freeze: HeldFile,
     /// `memory.high`, and `memory.current`; none without the memory controller.
-    high: Option<(Open, Open)>,
-}
-
-#[derive(Debug)]
-struct Open {
-    path: PathBuf,
-    file: File,
-}
-
-impl Open {
-    fn new(cpuset: &Cpuset, name: &str, flags: OFlags) -> Result<Self, CpusetError> {
-        let path = cpuset.path().join(name);
-        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        match rustix::fs::openat(cpuset.dir(), name, flags, Mode::empty()) {
-            Ok(file) => Ok(Self { path, file: file.into() }),
-            Err(errno) => Err(CpusetError::Open { path, cause: errno.into() }),
-        }
-    }
-
-    fn text(&self) -> Result<String, String> {
-        text_of(&self.file).map_err(|error| format!("reading {}: {error}", self.path.display()))
-    }
-
-    fn write(&self, text: &str) -> Result<(), String> {
-        let failed = |cause: &dyn std::fmt::Display| {
-            format!("writing {:?} to {}: {cause}", text.trim_end(), self.path.display())
-        };
-        match self.file.write_at(text.as_bytes(), 0) {
-            Ok(count) if count == text.len() => Ok(()),
-            Ok(count) => Err(failed(&format_args!("only {count} bytes were taken"))),
-            Err(error) => Err(failed(&error)),
-        }
-    }
+    high: Option<(HeldFile, HeldFile)>,
 }
 
 /// The file by which a workload is slowed down in this way.
@@ -88,11 +50,15 @@ const fn file_of(kind: BrakeKind) -> CpusetFile {
     }
 }
 
-/// What a file holds now, made anew by the kernel at each reading from its begin.
+/// What a file holds now.
 fn text_of(file: &File) -> io::Result<String> {
-    let mut buffer = [0; LONGEST];
-    let count = file.read_at(&mut buffer, 0)?;
-    Ok(String::from_utf8_lossy(buffer.get(..count).unwrap_or_default()).into_owned())
+    let mut room = [0; LONGEST];
+    Ok(String::from_utf8_lossy(read_whole(file, &mut room)?).into_owned())
+}
+
+/// The same, with an error that says of which file.
+fn held_text(held: &HeldFile) -> Result<String, String> {
+    text_of(held.file()).map_err(|error| format!("reading {}: {error}", held.path().display()))
 }
 
 impl BrakeFile {
@@ -100,12 +66,12 @@ impl BrakeFile {
     fn open(tree: &CpusetTree, cgroup: &CgroupPath) -> Result<Self, CpusetError> {
         let cpuset = tree.open(cgroup)?;
         let both = OFlags::RDWR;
-        let high = Open::new(&cpuset, CpusetFile::High.name(), both);
-        let current = Open::new(&cpuset, "memory.current", OFlags::RDONLY);
+        let high = HeldFile::open(&cpuset, CpusetFile::High.name(), both);
+        let current = HeldFile::open(&cpuset, "memory.current", OFlags::RDONLY);
         Ok(Self {
             cgroup: cgroup.clone(),
             inode: cpuset.inode(),
-            freeze: Open::new(&cpuset, CpusetFile::Freeze.name(), both)?,
+            freeze: HeldFile::open(&cpuset, CpusetFile::Freeze.name(), both)?,
             high: high.ok().zip(current.ok()),
         })
     }
@@ -116,7 +82,7 @@ impl BrakeFile {
     }
 
     /// The file of a way to slow it down.
-    fn of(&self, kind: BrakeKind) -> Result<&Open, String> {
+    fn of(&self, kind: BrakeKind) -> Result<&HeldFile, String> {
         match (kind, &self.high) {
             (BrakeKind::Freeze, _) => Ok(&self.freeze),
             (BrakeKind::High, Some((high, _))) => Ok(high),
@@ -126,10 +92,10 @@ impl BrakeFile {
 
     /// What the file of a brake holds, and what it is to be set to.
     fn original_and_mark(&self, kind: BrakeKind, rate: u64) -> Result<(String, String), String> {
-        let original = self.of(kind)?.text()?;
+        let original = held_text(self.of(kind)?)?;
         let mark = match (kind, &self.high) {
             (BrakeKind::High, Some((_, current))) => {
-                let text = current.text()?;
+                let text = held_text(current)?;
                 let current =
                     text.trim().parse::<u64>().map_err(|_error| format!("memory.current is {text:?}"))?;
                 let mark = high_mark(current, rate);
@@ -256,7 +222,7 @@ impl Brakes {
             return Err("it would be over already".to_owned());
         }
         let id = since_ns;
-        self.watchdog.hold(id, open.file.as_fd(), &set, original.trim())?;
+        self.watchdog.hold(id, open.file().as_fd(), &set, original.trim())?;
         let (cgroup, boot_id) = (file.cgroup.clone(), self.boot_id.clone());
         let (set_to, had) = (set.clone(), original.clone());
         let brake = RecordedBrake {
@@ -284,7 +250,7 @@ impl Brakes {
         let one = self.slowed.swap_remove(index);
         let released = one.file.of(one.kind).and_then(|open| {
             // Another value is somebody else's, or it has been released already.
-            if open.text()?.trim() == one.set { open.write(&one.original) } else { Ok(()) }
+            if held_text(open)?.trim() == one.set { open.write(&one.original) } else { Ok(()) }
         });
         if released.is_ok() {
             self.forget(one.id);
