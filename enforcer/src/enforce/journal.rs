@@ -56,7 +56,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use self::{
-    brake_record::{BrakeRecord, RecordedBrake, released_line},
+    brake_record::{BrakeRecord, RecordedBrake, RecordedBrakes, released_line},
     drift_record::DriftRecord,
     files::{check_owned, set_aside},
     making_record::MakingRecord,

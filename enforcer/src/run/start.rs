@@ -293,6 +293,7 @@ fn release_brakes(engine: &mut Engine, host: &HostRoot, tree: &CpusetTree, state
     match undo(tree, read_boot_id(host).as_deref(), state_dir, None) {
         Ok(report) => {
             report.failures().for_each(|error| failed(error.to_owned()));
+            report.damaged.iter().for_each(|line| failed(line.clone()));
             for one in report.files.iter().filter(|one| matches!(one.result, RestoreResult::PutBack { .. })) {
                 let (cgroup, file) = (&one.cgroup, one.file.name());
                 tracing::warn!("{cgroup}: {file} is released: it was slowed down when a daemon was killed");

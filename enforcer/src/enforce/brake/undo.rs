@@ -1,7 +1,8 @@
 //! Releases who was left slowed down, because the daemon and the process that watches it were both killed.
 //!
 //! By the record alone ([`BrakeRecord`]): a file is put back where its cgroup is the same one, in the same boot, and the file
-//! still holds what was set. Anything else is somebody else's.
+//! still holds what was set. Anything else is somebody else's. What the record says in a line that cannot be read nobody
+//! knows: it is told each time, and stays until somebody has seen to it.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use enforcer_core::workload::CgroupPath;
 
 use crate::enforce::{
     cpuset::{Cpuset, CpusetTree},
-    journal::{BrakeRecord, JournalError, RecordedBrake},
+    journal::{BrakeRecord, JournalError, RecordedBrake, RecordedBrakes},
     restore::{Life, RestoreReport, RestoreResult, Restored, skipped},
 };
 
@@ -21,7 +22,7 @@ pub fn undo(
     top: Option<&CgroupPath>,
 ) -> Result<RestoreReport, JournalError> {
     let report = look(tree, boot_id, state_dir, top, &put_back)?;
-    let left = BrakeRecord::read(state_dir)?;
+    let RecordedBrakes { slowed: left, damaged } = BrakeRecord::read(state_dir)?;
     if left.is_empty() {
         return Ok(report);
     }
@@ -31,7 +32,7 @@ pub fn undo(
         let ours = |one: &Restored| one.cgroup == brake.cgroup && one.file == brake.file;
         !is_within(brake, top) || report.files.iter().filter(failed).any(ours)
     };
-    if left.iter().any(is_stuck) {
+    if !damaged.is_empty() || left.iter().any(is_stuck) {
         left.iter().filter(|brake| !is_stuck(brake)).try_for_each(|brake| record.released(brake.id))?;
     } else {
         record.clear()?;
@@ -63,14 +64,14 @@ fn look(
     top: Option<&CgroupPath>,
     then: Then<'_>,
 ) -> Result<RestoreReport, JournalError> {
-    let brakes = BrakeRecord::read(state_dir)?;
-    let files = brakes.iter().filter(|brake| is_within(brake, top)).map(|brake| Restored {
+    let RecordedBrakes { slowed, damaged } = BrakeRecord::read(state_dir)?;
+    let files = slowed.iter().filter(|brake| is_within(brake, top)).map(|brake| Restored {
         cgroup: brake.cgroup.clone(),
         file: brake.file,
         original: brake.original.clone(),
         result: result(tree, boot_id, brake, then),
     });
-    Ok(RestoreReport { files: files.collect(), ..RestoreReport::default() })
+    Ok(RestoreReport { files: files.collect(), damaged })
 }
 
 fn result(tree: &CpusetTree, boot_id: Option<&str>, brake: &RecordedBrake, then: Then<'_>) -> RestoreResult {
@@ -172,5 +173,33 @@ mod tests {
             assert_eq!(fixture.read(path, "cgroup.freeze"), "1\n", "{path}");
         }
         assert_eq!(undo(&tree, boot, &state, None).unwrap(), RestoreReport::default(), "all is forgotten");
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_trusted_is_told_and_stays_while_the_others_are_released() {
+        let fixture = Fixture::new(true);
+        let (state, tree) = (fixture.state_dir(), CpusetTree::new(&fixture.layout.cpuset.path, true));
+        drop(fixture.journal());
+        BrakeRecord::open(&state).unwrap().slowed(&frozen(&fixture, "/a", 1)).unwrap();
+        let path = state.join("brakes");
+        let text = fs::read_to_string(&path).unwrap();
+        BrakeRecord::open(&state).unwrap().slowed(&frozen(&fixture, "/b", 2)).unwrap();
+        let both = fs::read_to_string(&path).unwrap();
+        fs::write(&path, both.replacen("\"/a\"", "\"/x\"", 1)).unwrap();
+        let boot = Some("boot-1");
+        for report in [preview(&tree, boot, &state, None), undo(&tree, boot, &state, None)] {
+            let report = report.unwrap();
+            assert!(!report.is_complete() && report.damaged.len() == 1, "{report:?}");
+            assert!(report.damaged[0].contains("brakes") && report.files.len() == 1, "{report:?}");
+        }
+        let freeze = |path| fixture.read(path, "cgroup.freeze");
+        assert_eq!((freeze("/a"), freeze("/b")), ("1\n".into(), "0\n".into()));
+        let again = undo(&tree, boot, &state, None).unwrap();
+        assert_eq!((again.damaged.len(), again.files.len()), (1, 0), "until somebody has seen to it");
+        // A line that was cut is of a brake that did not take hold.
+        fs::write(&path, format!("{both}{}", &text[..20])).unwrap();
+        assert!(undo(&tree, boot, &state, None).unwrap().is_complete());
+        assert_eq!(freeze("/a"), "0\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "", "all is forgotten");
     }
 }

@@ -6,10 +6,12 @@
 //! was set is put back. Nothing of it outlives the host, so no line waits for a disk.
 //!
 //! Lines are added by one write each: a brake before it takes hold, its release after it, the latter by the watching
-//! process as well. When nobody is slowed down the file is emptied. What is torn or cannot be understood is left out: a
-//! brake was not on yet whose line is not whole.
+//! process as well. When nobody is slowed down the file is emptied. `{...} 0123abcd` and a newline, as in the journal, and a
+//! newline before it, because the line before may have been torn. What is torn is left out: a brake was not on yet whose line
+//! is not whole. Any other line that is not as it was written, or of another version, is damage: a workload may stand still of
+//! which nobody knows, and who reads it is told so.
 //!
-//! Never: a line is written by anybody else but the two processes of one daemon.
+//! Never: a line is written by anybody else but the two processes of one daemon; a damaged one is forgotten unsaid.
 
 use std::{
     fs::{self, File},
@@ -18,15 +20,18 @@ use std::{
 };
 
 use enforcer_core::workload::CgroupPath;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 use super::{
     JournalError,
     files::{self, check_owned, failed},
+    lines::{has_sum, sealed, unsealed},
 };
 use crate::enforce::cpuset::CpusetFile;
 
 const NAME: &str = "brakes";
+/// Version of a line.
+const VERSION: u32 = 1;
 
 /// Somebody who is slowed down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,20 +53,65 @@ pub struct RecordedBrake {
     pub boot_id: Option<String>,
 }
 
+/// What is recorded.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct RecordedBrakes {
+    /// Who is slowed down.
+    pub slowed: Vec<RecordedBrake>,
+    /// Lines that cannot be read, with their numbers.
+    pub damaged: Vec<String>,
+}
+
+impl RecordedBrakes {
+    /// Is there nobody, as far as anybody knows?
+    pub fn is_empty(&self) -> bool {
+        self.slowed.is_empty() && self.damaged.is_empty()
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    version: u32,
+    #[serde(flatten)]
+    event: Event,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "lowercase")]
-enum Line {
+enum Event {
     Slowed(RecordedBrake),
     Released { id: u64 },
 }
 
-fn encode(line: &Line) -> io::Result<String> {
-    Ok(serde_json::to_string(line)? + "\n")
+/// All that is known of a line of another version.
+#[derive(Debug, Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
+fn encode(event: Event) -> io::Result<String> {
+    let json = serde_json::to_string(&Line { version: VERSION, event })?;
+    Ok(format!("\n{}", sealed(&json)))
+}
+
+/// `None` of a line that was cut. The error says what is wrong with another one.
+fn decode(line: &str) -> Result<Option<Event>, String> {
+    let Some(json) = unsealed(line) else {
+        if has_sum(line) {
+            return Err("its checksum is not its own".to_owned());
+        }
+        let is_cut = serde_json::from_str::<IgnoredAny>(line).is_err_and(|error| error.is_eof());
+        return if is_cut { Ok(None) } else { Err("it has no checksum".to_owned()) };
+    };
+    match serde_json::from_str::<Versioned>(json) {
+        Ok(Versioned { version }) if version != VERSION => Err(format!("version {version} is not known")),
+        _ => serde_json::from_str(json).map(|line: Line| Some(line.event)).map_err(|error| error.to_string()),
+    }
 }
 
 /// The line that says that a brake is released.
 pub fn released_line(id: u64) -> io::Result<String> {
-    encode(&Line::Released { id })
+    encode(Event::Released { id })
 }
 
 /// The record of one state directory.
@@ -80,23 +130,30 @@ impl BrakeRecord {
     }
 
     /// Who is slowed down by what is recorded; nobody where nothing is.
-    pub fn read(state_dir: &Path) -> Result<Vec<RecordedBrake>, JournalError> {
+    pub fn read(state_dir: &Path) -> Result<RecordedBrakes, JournalError> {
         let path = state_dir.join(NAME);
+        let mut found = RecordedBrakes::default();
         if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            return Ok(Vec::new());
+            return Ok(found);
         }
         check_owned(state_dir)?;
         let text = files::read(&path)?;
+        // The daemon was killed while it wrote what is behind the last newline.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        let mut slowed: Vec<RecordedBrake> = Vec::new();
-        for line in whole.lines() {
-            match serde_json::from_str(line) {
-                Ok(Line::Slowed(brake)) => slowed.push(brake),
-                Ok(Line::Released { id }) => slowed.retain(|brake| brake.id != id),
-                Err(error) => tracing::warn!("{}: a line is left out: {error}", path.display()),
+        let lines = whole.lines().zip(1..).filter(|(line, _)| !line.is_empty());
+        for (line, number) in lines {
+            match decode(line) {
+                Ok(Some(Event::Slowed(brake))) => found.slowed.push(brake),
+                Ok(Some(Event::Released { id })) => found.slowed.retain(|brake| brake.id != id),
+                Ok(None) => tracing::warn!("{} line {number} was cut and is left out", path.display()),
+                Err(error) => found.damaged.push(format!(
+                    "{} line {number}: {error}; a workload may stand still, or have a low memory.high: see to that, then \
+                     remove the file",
+                    path.display()
+                )),
             }
         }
-        Ok(slowed)
+        Ok(found)
     }
 
     /// Another handle to the file, for the process that watches.
@@ -106,7 +163,7 @@ impl BrakeRecord {
 
     /// Somebody is about to be slowed down.
     pub fn slowed(&mut self, brake: &RecordedBrake) -> Result<(), JournalError> {
-        self.append(encode(&Line::Slowed(brake.clone())))
+        self.append(encode(Event::Slowed(brake.clone())))
     }
 
     /// It is over.
@@ -146,7 +203,11 @@ mod tests {
     #[test]
     fn what_is_not_released_is_read_again() {
         let dir = tempfile::tempdir().unwrap();
-        let read = || BrakeRecord::read(dir.path()).unwrap();
+        let read = || {
+            let found = BrakeRecord::read(dir.path()).unwrap();
+            assert_eq!(found.damaged, [""; 0]);
+            found.slowed
+        };
         assert_eq!(read(), []);
         let mut record = BrakeRecord::open(dir.path()).unwrap();
         record.slowed(&brake(1)).unwrap();
@@ -163,14 +224,58 @@ mod tests {
         assert_eq!(read(), [brake(4)], "after it was emptied lines begin at its begin");
     }
 
-    #[test]
-    fn a_torn_line_and_nonsense_are_left_out() {
+    /// What is read of this text: ids of who is slowed down, and how many lines are damaged.
+    fn found(text: &str) -> (Vec<u64>, usize) {
         let dir = tempfile::tempdir().unwrap();
-        let whole = encode(&Line::Slowed(brake(1))).unwrap();
-        let path = dir.path().join(NAME);
-        let mut file = File::options().create(true).append(true).mode(0o600).open(&path).unwrap();
-        write!(file, "nonsense\n{whole}{}", &whole[..20]).unwrap();
-        assert_eq!(BrakeRecord::read(dir.path()).unwrap(), [brake(1)]);
+        let mut file =
+            File::options().create(true).append(true).mode(0o600).open(dir.path().join(NAME)).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let RecordedBrakes { slowed, damaged } = BrakeRecord::read(dir.path()).unwrap();
+        (slowed.iter().map(|brake| brake.id).collect(), damaged.len())
+    }
+
+    #[test]
+    fn a_line_that_was_cut_is_left_out_and_takes_no_other_with_it() {
+        let [one, two] = [1, 2].map(|id| encode(Event::Slowed(brake(id))).unwrap());
+        let json_ends = one.rfind('}').unwrap() + 1;
+        for length in 0..one.len() {
+            let cut = &one[..length];
+            assert_eq!(found(&format!("{two}{cut}")), (vec![2], 0), "{cut:?}");
+            let after = found(&format!("{cut}{two}"));
+            // What lacks nothing but its sum, or a part of that, may have been longer.
+            let is_told = usize::from(length >= json_ends && length < one.len() - 1);
+            let expected = if length == one.len() - 1 { (vec![1, 2], 0) } else { (vec![2], is_told) };
+            assert_eq!(after, expected, "{cut:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_not_as_it_was_written_is_told() {
+        let [one, two] = [1, 2].map(|id| encode(Event::Slowed(brake(id))).unwrap());
+        let json = one.trim().rsplit_once(' ').unwrap().0;
+        let resealed = |json: String| sealed(&json);
+        for (text, why) in [
+            (one.replace("\"/a\"", "\"/b\""), "its checksum"),
+            (one.replacen('"', "", 1), "its checksum"),
+            (resealed(json.replace("\"version\":1", "\"version\":2")), "version 2 is not known"),
+            (resealed("{}".to_owned()), "missing field"),
+            (format!("{json}\n"), "no checksum"),
+            ("nonsense\n".to_owned(), "no checksum"),
+        ] {
+            assert_eq!(found(&format!("{text}{two}")), (vec![2], 1), "{text}");
+            assert!(decode(text.trim()).unwrap_err().contains(why), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_byte_that_is_another_is_told() {
+        let one = encode(Event::Slowed(brake(1))).unwrap();
+        for at in 1..one.len() - 1 {
+            let mut bytes = one.clone().into_bytes();
+            bytes[at] ^= 1;
+            let text = String::from_utf8(bytes).unwrap();
+            assert!(matches!(found(&text), (_, 1)), "{text}");
+        }
     }
 
     #[test]

@@ -76,11 +76,17 @@ pub(super) fn unsealed(line: &str) -> Option<&str> {
     (u32::from_str_radix(sum, 16).ok()? == crc32fast::hash(json.as_bytes())).then_some(json)
 }
 
+/// Does a line end with a sum, be it its own or not?
+pub(super) fn has_sum(line: &str) -> bool {
+    let sum = line.rsplit_once("} ").map(|(_, sum)| sum);
+    sum.is_some_and(|sum| sum.len() == 8 && sum.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
 /// The error says what is wrong with the line.
 pub(super) fn decode(line: &str) -> Result<Record, String> {
     let (json, versions) = match line.rsplit_once("} ") {
         // The name of a cgroup may have a bracket too.
-        Some((start, sum)) if sum.len() == 8 && sum.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+        Some((start, sum)) if has_sum(line) => {
             let json = &line[..=start.len()];
             let found = crc32fast::hash(json.as_bytes());
             if u32::from_str_radix(sum, 16) != Ok(found) {
