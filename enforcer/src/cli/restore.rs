@@ -204,7 +204,7 @@ fn print(report: &RestoreReport, dry_run: bool, out: &mut dyn Write) -> std::io:
         writeln!(out, "{}", outcome(file))?;
     }
     for line in &report.damaged {
-        writeln!(out, "journal line that cannot be read: {}", text::escape(line))?;
+        writeln!(out, "line that cannot be read: {}", text::escape(line))?;
     }
     let changes = |file: &&Restored| {
         matches!(file.result, RestoreResult::PutBack { .. } | RestoreResult::WouldPutBack { .. })

@@ -75,7 +75,7 @@ pub enum RestoreResult {
 pub struct RestoreReport {
     /// Every file of the journal, in the order of paths.
     pub files: Vec<Restored>,
-    /// Journal lines that could not be read.
+    /// Lines of the journal, and of the record of brakes, that could not be read.
     pub damaged: Vec<String>,
 }
 
