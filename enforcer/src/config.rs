@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use enforcer_core::{place::pools::Classifier, policy::Policy};
+use enforcer_core::{place::pools::Classifier, policy::Policy, workload::cut_at};
 use thiserror::Error;
 
 use self::place::{excerpt, position, span_of};
@@ -142,10 +142,7 @@ fn bounded(problem: &str) -> Cow<'_, str> {
 
 /// A file may be one line of a megabyte.
 fn shortened(text: &str) -> Cow<'_, str> {
-    match text.char_indices().nth(QUOTED_LIMIT) {
-        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
-        None => Cow::Borrowed(text),
-    }
+    cut_at(text, QUOTED_LIMIT)
 }
 
 #[cfg(test)]

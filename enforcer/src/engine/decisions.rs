@@ -9,6 +9,7 @@
 //! entry. Nothing here decides, and a daemon that starts again remembers nothing.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -17,7 +18,7 @@ use enforcer_core::{
     considered::Considered,
     decide::Decision,
     plan::Outcome,
-    workload::{CgroupPath, Origin, Workload},
+    workload::{CgroupPath, Origin, Workload, cut_at},
 };
 
 use crate::{
@@ -177,9 +178,8 @@ pub fn subject(workload: &Workload) -> Subject {
 
 fn bounded(mut record: DecisionRecord) -> DecisionRecord {
     let cut = |text: &mut String| {
-        if let Some((end, _)) = text.char_indices().nth(LONGEST) {
-            text.truncate(end);
-            text.push('…');
+        if let Cow::Owned(short) = cut_at(text, LONGEST) {
+            *text = short;
         }
     };
     record.updates.truncate(LINES);

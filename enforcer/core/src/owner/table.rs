@@ -16,7 +16,7 @@
 use super::{Claim, Facts, KnownContainer, Kubelet, Owner, Ownership};
 use crate::{
     set::CpuSet,
-    workload::{Origin, Workload, printable},
+    workload::{Origin, Workload, printable_within},
 };
 
 /// Longest evidence in characters: names and annotations are others' choice.
@@ -58,7 +58,7 @@ pub(super) fn owner_of(subject: &Subject<'_>, facts: &Facts) -> Ownership {
             Ownership::of(Owner::Nobody, "")
         }
     });
-    ownership.evidence = shown(&ownership.evidence);
+    ownership.evidence = printable_within(&ownership.evidence, EVIDENCE_LIMIT);
     ownership
 }
 
@@ -157,14 +157,5 @@ pub fn given_at_creation(
         Some(Ownership { cpus: exclusive.cloned(), ..Ownership::of(Owner::Unknown, reason) })
     };
     let found = listed.or_else(in_request).or_else(|| facts.marked(known)).or_else(unknown)?;
-    Some(Ownership { evidence: shown(&found.evidence), ..found })
-}
-
-/// Fit for a line of a report.
-fn shown(evidence: &str) -> String {
-    let text = printable(evidence);
-    match text.char_indices().nth(EVIDENCE_LIMIT) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    Some(Ownership { evidence: printable_within(&found.evidence, EVIDENCE_LIMIT), ..found })
 }

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     policy::placement::{Engine, HintsSettings, NumaAllocationStrategy, PlacementSettings, Scope},
-    workload::printable,
+    workload::printable_within,
 };
 
 const DOMAIN: &str = ".numa-enforcer.io";
@@ -238,10 +238,7 @@ type ValueDeserializer<'a> = serde::de::value::StrDeserializer<'a, ValueError>;
 
 /// Text of others, cut and escaped.
 fn shown(text: &str) -> String {
-    const LONGEST: usize = 80;
-    let cut: String = text.chars().take(LONGEST).collect();
-    let dots = if text.chars().nth(LONGEST).is_some() { "..." } else { "" };
-    format!("{}{dots}", printable(&cut))
+    printable_within(text, 80)
 }
 
 #[cfg(test)]
@@ -336,7 +333,7 @@ mod tests {
         for (key, value, said) in [
             ("policy.numa-enforcer.io", "strict", "strict: no such value"),
             ("engine.numa-enforcer.io/pod", "\u{1b}[31m", "\\u{1b}[31m"),
-            ("scope.numa-enforcer.io", long.as_str(), "..."),
+            ("scope.numa-enforcer.io", long.as_str(), "…"),
             ("scope.numa-enforcer.io/container.a", "pod", "scope is the pod's"),
             ("policy.numa-enforcer.io/container.z", "none", "no such container"),
             ("policy.numa-enforcer.io/containers.a", "none", "/container.NAME"),

@@ -5,6 +5,7 @@
 //! shown and compared, never run or used as paths.
 
 mod naming;
+mod shown;
 mod unit;
 
 use std::{fmt, iter};
@@ -12,7 +13,8 @@ use std::{fmt, iter};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-pub use naming::{Identity, SLICE_SUFFIX, UNIT_SUFFIXES, identify, printable, system_unit};
+pub use naming::{Identity, SLICE_SUFFIX, UNIT_SUFFIXES, identify, system_unit};
+pub use shown::{cut_at, printable, printable_within};
 pub use unit::UnitName;
 
 /// Path of a cgroup from the root of its hierarchy: `/`, `/system.slice/cron.service`.

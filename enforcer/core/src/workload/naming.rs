@@ -7,7 +7,7 @@
 //!
 //! Names come from people and containers: whatever they hold, the result is printable and bounded.
 
-use super::{CgroupPath, Origin, QosClass, Runtime};
+use super::{CgroupPath, Origin, QosClass, Runtime, printable_within};
 
 /// Greatest length of a displayed name in characters.
 const NAME_LIMIT: usize = 120;
@@ -50,27 +50,8 @@ pub fn system_unit(path: &CgroupPath) -> Option<&str> {
     is_unit.then(|| unescaped_file_name(name))
 }
 
-/// The text with every character escaped that could move a cursor, break a line or reverse text.
-pub fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        // Bidirectional controls, zero-width characters, line and paragraph separators.
-        let deceptive = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-        if c.is_control() || deceptive {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
-}
-
 fn bounded(text: &str) -> String {
-    let shown = printable(text);
-    match shown.char_indices().nth(NAME_LIMIT) {
-        Some((end, _)) => format!("{}…", &shown[..end]),
-        None => shown,
-    }
+    printable_within(text, NAME_LIMIT)
 }
 
 /// Something recognised in the first `depth` names of a path.

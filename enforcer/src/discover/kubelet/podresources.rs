@@ -18,6 +18,7 @@ use enforcer_core::{
     id::{CpuId, NodeId},
     owner::{Claim, ClaimedPod, MemoryBlock},
     set::{CpuSet, NodeSet},
+    workload::printable_within,
 };
 use prost::{Message, bytes::Buf as _};
 use thiserror::Error;
@@ -310,7 +311,7 @@ impl Decoder for Undecoded {
 
 /// A message may be as long as its sender likes.
 fn shortened(message: &str) -> String {
-    message.chars().take(200).flat_map(char::escape_default).collect()
+    printable_within(message, 200)
 }
 
 fn claims(list: ListPodResourcesResponse, socket: &Path) -> Result<Vec<Claim>, SocketError> {

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use enforcer_core::{owner::Claim, set::CpuSet};
+use enforcer_core::{owner::Claim, set::CpuSet, workload::printable_within};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
@@ -94,7 +94,7 @@ impl From<serde_json::Error> for Damage {
 
 /// Names and values of a file are as long as their writer likes.
 fn shortened(text: &str) -> String {
-    text.chars().take(120).flat_map(char::escape_debug).collect()
+    printable_within(text, 120)
 }
 
 /// The state of a file; `None` where there is none.

@@ -9,6 +9,7 @@ use std::{
     path::Path,
 };
 
+use enforcer_core::workload::cut_at;
 use thiserror::Error;
 
 use crate::host::{read_within, written_text};
@@ -167,8 +168,5 @@ impl InputError {
 
 fn shortened(text: &str) -> String {
     let line = text.lines().next().unwrap_or("");
-    match line.char_indices().nth(SHOWN_LIMIT) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line.to_owned(),
-    }
+    cut_at(line, SHOWN_LIMIT).into_owned()
 }

@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use enforcer_core::workload::cut_at;
+
 use super::source::{Place, Problem};
 
 /// A value and its place.
@@ -140,8 +142,5 @@ impl Node {
 
 /// A text that is short enough for a message.
 pub(super) fn cut(text: &str) -> Cow<'_, str> {
-    match text.char_indices().nth(60) {
-        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
-        None => Cow::Borrowed(text),
-    }
+    cut_at(text, 60)
 }

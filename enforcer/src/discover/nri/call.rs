@@ -4,9 +4,9 @@
 //! a plugin out that lets it wait: the link answers "no change" by itself when time is up, and the reply says
 //! that it came too late, so that what was decided is carried out some other way.
 
-use std::time::Instant;
+use std::{borrow::Cow, time::Instant};
 
-use enforcer_core::workload::printable;
+use enforcer_core::workload::{cut_at, printable_within};
 use tokio::sync::oneshot;
 
 use super::{
@@ -107,21 +107,12 @@ pub(super) fn short_container(mut container: Container) -> Container {
 
 /// A text of the runtime as it can be told: in one line, and cut.
 pub(super) fn told(text: &str) -> String {
-    // What is shown is as long as the text at least.
-    let mut shown: String = text.chars().take(LONGEST_TEXT + 1).collect();
-    shown = printable(&shown);
-    cut_at(&mut shown, LONGEST_TEXT);
-    shown
+    printable_within(text, LONGEST_TEXT)
 }
 
 fn cut(name: &mut String) {
-    cut_at(name, LONGEST_NAME);
-}
-
-fn cut_at(text: &mut String, longest: usize) {
-    if let Some((end, _)) = text.char_indices().nth(longest) {
-        text.truncate(end);
-        text.push('…');
+    if let Cow::Owned(short) = cut_at(name, LONGEST_NAME) {
+        *name = short;
     }
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use enforcer_core::{
     place::{ContainerRequest, PodName, PodRequest, Resources, is_placement_annotation, qos_class},
-    workload::{CgroupPath, Origin, QosClass, identify, printable},
+    workload::{CgroupPath, Origin, QosClass, identify, printable_within},
 };
 
 use super::{
@@ -31,8 +31,8 @@ const MOST_SHARES: u64 = 1 << 18;
 /// Most bytes of annotations that are looked at of one pod. Kubernetes allows 256 KiB, and who runs in a pod chooses them: they are
 /// kept for as long as it runs, and read anew for each of its containers.
 const MOST_ANNOTATIONS: usize = 16 << 10;
-/// Longest name that is told, in characters.
-const LONGEST_NAME: usize = 200;
+/// Longest name that the log tells, in characters.
+const LONGEST_TOLD: usize = 200;
 /// Longest path of a cgroup in bytes (`PATH_MAX`), and longest of its names (`NAME_MAX`): there is none beyond.
 pub(super) const LONGEST_PATH: usize = 4096;
 const LONGEST_PATH_NAME: usize = 255;
@@ -67,12 +67,10 @@ fn annotations(pod: &PodSandbox) -> BTreeMap<String, String> {
         let left = room.checked_sub(key.len() + value.len());
         room = left.unwrap_or(room);
         if left.is_none() {
-            let name: String = format!("{}/{}", pod.namespace, pod.name).chars().take(LONGEST_NAME).collect();
-            let key: String = key.chars().take(LONGEST_NAME).collect();
             tracing::warn!(
                 "{}: annotation {}: more than {MOST_ANNOTATIONS} bytes with those before it, ignored",
-                printable(&name),
-                printable(&key)
+                printable_within(&format!("{}/{}", pod.namespace, pod.name), LONGEST_TOLD),
+                printable_within(key, LONGEST_TOLD)
             );
         }
         left.is_some()

@@ -15,7 +15,7 @@ use enforcer_common::{
     limit,
     settings::{self, NO_NODE},
 };
-use enforcer_core::{id::CpuId, policy::RunTimeSource};
+use enforcer_core::{id::CpuId, policy::RunTimeSource, workload::cut_at};
 
 use rustix::time::{ClockId, clock_getres};
 
@@ -555,12 +555,7 @@ pub(super) fn with_causes(error: &dyn Error) -> String {
 }
 
 fn one_line(text: &str) -> String {
-    let mut line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if let Some((end, _)) = line.char_indices().nth(REASON) {
-        line.truncate(end);
-        line.push_str("...");
-    }
-    line
+    cut_at(&text.split_whitespace().collect::<Vec<_>>().join(" "), REASON).into_owned()
 }
 
 /// The verifier ends its log with what it counted, also when it says no more.

@@ -3,7 +3,7 @@
 //! The same decision turn after turn is one entry since it was made first, so that a refusal that stays does not push
 //! away what happens. Bounded in number and length, because texts of errors come from outside.
 
-use enforcer_core::workload::CgroupPath;
+use enforcer_core::workload::{CgroupPath, cut_at};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -78,10 +78,7 @@ impl Action {
 
 /// At most [`LONGEST`] characters.
 pub(super) fn cut(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
+    cut_at(text, LONGEST).into_owned()
 }
 
 #[cfg(test)]

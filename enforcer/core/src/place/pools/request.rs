@@ -15,7 +15,7 @@ use super::{annotations::shown_problem, document::Scalar};
 use crate::{
     parse::quantity,
     place::{ContainerKind, ContainerRequest, MemorySource, PodRequest},
-    workload::{QosClass, printable},
+    workload::{QosClass, printable_within},
 };
 
 /// Key of the annotation that carries a copy of the exact resources.
@@ -71,7 +71,7 @@ impl Amounts {
                 let text = &amounts.get(resource)?.0;
                 let amount = read(text);
                 if amount.is_none() {
-                    let shown = printable(&text.chars().take(40).collect::<String>());
+                    let shown = printable_within(text, 40);
                     warnings.push(format!(
                         "annotation {RESOURCES_KEY}: {resource} `{shown}` is not an amount, ignored"
                     ));

@@ -37,7 +37,7 @@ use crate::{
         DeclaredClass,
         placement::{CpuPriority, MemoryTypes, PoolLevel},
     },
-    workload::printable,
+    workload::printable_within,
 };
 
 /// Longest time without DRAM.
@@ -277,16 +277,10 @@ struct ColdStart {
 
 /// Text of others, cut and escaped.
 fn shown(text: &str) -> String {
-    cut(text, 80)
+    printable_within(text, 80)
 }
 
 /// What is wrong with a document, which may quote all of it.
 pub(super) fn shown_problem(problem: &str) -> String {
-    cut(problem, 300)
-}
-
-fn cut(text: &str, longest: usize) -> String {
-    let cut: String = text.chars().take(longest).collect();
-    let dots = if text.chars().nth(longest).is_some() { "..." } else { "" };
-    format!("{}{dots}", printable(&cut))
+    printable_within(problem, 300)
 }
