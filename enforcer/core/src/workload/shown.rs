@@ -101,8 +101,8 @@ mod tests {
             } else {
                 // Of whole characters: one more would be too long.
                 let kept = shown.strip_suffix(CUT).unwrap();
-                let beginnings = text.char_indices().map(|(end, c)| (&text[..end], end + c.len_utf8()));
-                let longest = beginnings.filter(|(begun, _)| printable(begun).chars().count() <= most).last();
+                let mut beginnings = text.char_indices().map(|(end, c)| (&text[..end], end + c.len_utf8()));
+                let longest = beginnings.rfind(|(begun, _)| printable(begun).chars().count() <= most);
                 let (begun, next) = longest.unwrap();
                 prop_assert_eq!(kept, printable(begun));
                 prop_assert!(printable(&text[..next]).chars().count() > most);
