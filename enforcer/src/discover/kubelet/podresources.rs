@@ -157,10 +157,12 @@ pub enum SocketError {
         cause: String,
     },
     /// No answer in time.
-    #[error("{path}: no answer within {} s", WITHIN.as_secs(), path = path.display())]
+    #[error("{path}: no answer within {} s", within.as_secs(), path = path.display())]
     Silent {
         /// Which.
         path: PathBuf,
+        /// How long it was waited for.
+        within: Duration,
     },
     /// An answer that is none.
     #[error("{method} at {path}: {status}", path = path.display())]
@@ -185,9 +187,14 @@ pub enum SocketError {
 
 /// Asks once, and waits for at most some seconds.
 pub fn ask(socket: &Path) -> Result<PodResources, SocketError> {
+    ask_within(socket, WITHIN)
+}
+
+/// The same with another bound on the time.
+pub(super) fn ask_within(socket: &Path, within: Duration) -> Result<PodResources, SocketError> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let answer = runtime.block_on(async { timeout(WITHIN, exchange(socket)).await });
-    answer.unwrap_or_else(|_late| Err(SocketError::Silent { path: socket.to_owned() }))
+    let answer = runtime.block_on(async { timeout(within, exchange(socket)).await });
+    answer.unwrap_or_else(|_late| Err(SocketError::Silent { path: socket.to_owned(), within }))
 }
 
 async fn exchange(socket: &Path) -> Result<PodResources, SocketError> {

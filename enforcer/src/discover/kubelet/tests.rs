@@ -22,7 +22,7 @@ use tonic_prost::ProstCodec;
 use super::{
     podresources::{
         AllocatableResourcesResponse, ContainerDevices, ContainerMemory, ContainerResources,
-        ListPodResourcesResponse, NumaNode, PodOfList, TopologyInfo,
+        ListPodResourcesResponse, NumaNode, PodOfList, TopologyInfo, ask_within,
     },
     state::Damage,
     *,
@@ -394,18 +394,21 @@ fn an_older_kubelet_does_not_know_what_it_may_hand_out() {
     assert_eq!((told.claims, told.allocatable), (Vec::new(), None));
 }
 
+/// Megabytes take seconds on a busy machine; how long is no question here.
+const PATIENT: Duration = Duration::from_mins(5);
+
 #[test]
 fn an_answer_that_is_too_long_is_refused() {
     let name = "x".repeat(17 << 20);
     let dir = Dir::new();
     Kubelet::of(vec![pod(&name, Vec::new())]).listen(dir.settings().podresources);
-    let error = ask(&dir.settings().podresources).unwrap_err();
+    let error = ask_within(&dir.settings().podresources, PATIENT).unwrap_err();
     assert!(matches!(error, SocketError::Refused { method: "List", .. }), "{error}");
 
     let one = ContainerResources { name: "c".into(), cpu_ids: vec![1], ..ContainerResources::default() };
     let dir = Dir::new();
     Kubelet::of(vec![pod("web", vec![one; state::MOST_CLAIMS + 1])]).listen(dir.settings().podresources);
-    let error = ask(&dir.settings().podresources).unwrap_err();
+    let error = ask_within(&dir.settings().podresources, PATIENT).unwrap_err();
     assert!(matches!(error, SocketError::TooMany { .. }), "{error}");
 
     // Nobody's claims, but memory all the same.
@@ -413,7 +416,7 @@ fn an_answer_that_is_too_long_is_refused() {
     for pods in [vec![pod("", Vec::new()); state::MOST_CLAIMS + 1], vec![pod("", vec![many])]] {
         let dir = Dir::new();
         Kubelet::of(pods).listen(dir.settings().podresources);
-        let error = ask(&dir.settings().podresources).unwrap_err();
+        let error = ask_within(&dir.settings().podresources, PATIENT).unwrap_err();
         assert!(matches!(error, SocketError::TooMany { .. }), "{error}");
     }
 }
