@@ -40,6 +40,7 @@ pub fn send(slot: u32, event: impl FnOnce(u64) -> Event) {
 pub fn wake_up() -> u64 {
     let unread = maps::EVENTS.query(u64::from(BPF_RB_AVAIL_DATA));
     let size = maps::EVENTS.query(u64::from(BPF_RB_RING_SIZE));
-    let wakes = unread >= size / 2 && unread - size / 2 < size / 8;
+    // One comparison: what is less than the half wraps to more than any ring.
+    let wakes = unread.wrapping_sub(size / 2) < size / 8;
     u64::from(if wakes { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP })
 }
