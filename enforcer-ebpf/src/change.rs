@@ -18,8 +18,7 @@ use enforcer_common::{
 use crate::{
     cgroup,
     checked::load,
-    event,
-    managed, maps,
+    event, managed, maps,
     settings::{KN_ID, KN_NAME, KN_PARENT, OPEN_FILE_KN},
     tally,
 };
