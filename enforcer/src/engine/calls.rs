@@ -25,7 +25,9 @@ use enforcer_core::{
 };
 use tokio::sync::mpsc;
 
-use self::messages::{announced, both, listed, mount, resources, resources_of, share, shares, update_of};
+use self::messages::{
+    STOPPED, announced, both, listed, mount, resources, resources_of, share, shares, update_of,
+};
 use super::{
     exposure::Exposure,
     gate::Gate,
@@ -210,14 +212,18 @@ impl Answering<'_> {
     }
 
     /// Places one that runs, or is about to, and of whose creation nobody was told: it was being made when the link came up, and no
-    /// list had it. The next turn writes what comes of it.
+    /// list had it. The next turn writes what comes of it. One without a cgroup has ended, and is told of too late.
     fn know(&self, subject: &Subject) {
-        if self.placed.lock().knows(&subject.container.id) {
+        let Subject { pod, container } = subject;
+        if container.state == STOPPED || self.placed.lock().knows(&container.id) {
             return;
         }
-        let mut there = [both(&subject.pod, &subject.container)];
+        let mut there = [both(pod, container)];
         self.look_at(&mut there);
         let [(mut one, who)] = there;
+        if one.shown.is_none() {
+            return;
+        }
         let mut state = self.placed.lock();
         state.name(&mut one, who);
         if let Some(cgroup) = one.cgroup.clone() {

@@ -88,6 +88,8 @@ pub(super) struct State {
     pub(super) originals: Originals,
     /// Containers whose creation was answered with a place, as they will be listed, and when; until they run.
     making: BTreeMap<String, (Announced, KnownContainer, Instant)>,
+    /// Containers that have ended, and when: what is told of them afterwards was under way.
+    ended_lately: BTreeMap<String, Instant>,
     /// Grants may differ from those that were recorded last.
     regranted: bool,
     /// Where cgroups show what they are set to, for a daemon that may write.
@@ -413,9 +415,10 @@ impl State {
         self.making.remove(id);
     }
 
-    /// Has a runtime told of this container?
+    /// Has a runtime told of this container, or that it has ended?
     pub(super) fn knows(&self, id: &str) -> bool {
-        self.names.contains_key(id)
+        let ended = self.ended_lately.get(id).is_some_and(|at| at.elapsed() < MADE_WITHIN);
+        ended || self.names.contains_key(id)
     }
 
     /// What a runtime lists, and those that it is making.
@@ -436,6 +439,8 @@ impl State {
             self.told.remove(cgroup);
         }
         let settled = self.ended(call, id);
+        self.ended_lately.retain(|_, at| at.elapsed() < MADE_WITHIN);
+        self.ended_lately.insert(id.to_owned(), Instant::now());
         self.making.remove(id);
         self.names.remove(id);
         self.facts.containers.remove(id);

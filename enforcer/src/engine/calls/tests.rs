@@ -306,6 +306,18 @@ fn a_synchronisation_finds_what_the_kubelet_gave() {
         reply,
     });
     assert_eq!(updates(&answer), [("id-b".to_owned(), "2-3/0".to_owned())]);
+    let update = ask(&placed, |reply| Call::Update {
+        subject: with_cpus("a", "", 2, "0-1"),
+        wanted: amounts(2),
+        reply,
+    });
+    assert_eq!(update, Answer::default());
+    let noted: Vec<_> = placed.unrecorded().into_keys().collect();
+    assert_eq!(
+        noted,
+        [CgroupPath::new("/kubepods/podb/id-b")],
+        "what is the kubelet's is not put back either"
+    );
 }
 
 #[test]

@@ -153,15 +153,16 @@ impl State {
         }
     }
 
-    /// Containers that run are about to be set by their runtime. Those that were set by us before are recorded already. False
-    /// where what they are set to by now cannot be noted.
+    /// Containers that run are about to be set by their runtime. Those that were set by us before are recorded already, and those
+    /// that are somebody else's are never set. False where what they are set to by now cannot be noted.
     pub(in crate::engine) fn changes<'a>(&mut self, ids: impl Iterator<Item = &'a String>) -> bool {
         let mut noted = true;
         if self.is_held() {
             return noted;
         }
         for id in ids {
-            let cgroup = self.containers.cgroup(id);
+            let ours = self.containers.holder(id).filter(|holder| !holder.is_given());
+            let cgroup = ours.and_then(|holder| self.containers.cgroup_of(holder));
             let before = cgroup.and_then(|cgroup| self.originals.untouched.remove_entry(cgroup));
             let Some((cgroup, before)) = before else { continue };
             let is_noted = self.originals.unrecorded.contains_key(&cgroup);

@@ -25,6 +25,7 @@ fn who_runs_all_at_once_is_placed_and_the_next_turn_writes_it() {
     policy.nri.place = true;
     let mut engine = Engine::new(Box::new(source), policy);
     engine.set_actuator(Box::new(host.actuator()));
+    engine.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
     engine.prepare().unwrap();
     let placed = engine.placed();
     assert_eq!(updates(&synchronize(&placed, &[], "")), []);
@@ -49,12 +50,42 @@ fn who_runs_all_at_once_is_placed_and_the_next_turn_writes_it() {
 
 #[test]
 fn who_is_updated_all_at_once_is_placed_and_told() {
+    let host = Fixture::new(true);
+    host.cgroup(&cgroup_of("late", ""), "0-7\n", "0\n");
     let placed = placed(true);
+    placed.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
     let subject = || subject("late", "", Some(amounts(2)));
     let update = || ask(&placed, |reply| Call::Update { subject: subject(), wanted: amounts(2), reply });
     assert_eq!(updates(&update()), [("id-late".to_owned(), "0-1/0".to_owned())]);
     assert_eq!(placed.unrecorded().len(), 1, "what it was set to before");
     assert_eq!(updates(&update()), [("id-late".to_owned(), "0-1/0".to_owned())]);
+}
+
+#[test]
+fn who_has_ended_is_not_placed_by_what_is_told_of_it_afterwards() {
+    let host = Fixture::new(true);
+    let placed = placed(true);
+    placed.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
+    let taken = || placed.lock().allocations.iter().count();
+    let asked = |name| subject(name, "", Some(amounts(2)));
+    let update =
+        |name| ask(&placed, |reply| Call::Update { subject: asked(name), wanted: amounts(2), reply });
+    // Its cgroup is there for a moment more.
+    host.cgroup(&cgroup_of("quick", ""), "0-1\n", "0\n");
+    create(&placed, "quick", 2);
+    ask(&placed, |reply| Call::Stop { subject: asked("quick"), reply });
+    started(&placed, asked("quick"));
+    assert_eq!((update("quick"), taken()), (Answer::default(), 0));
+    // Nobody told that it was there at all.
+    started(&placed, asked("gone"));
+    assert_eq!((update("gone"), taken()), (Answer::default(), 0));
+    host.cgroup(&cgroup_of("stopped", ""), "0-7\n", "0\n");
+    let mut stopped = asked("stopped");
+    stopped.container.state = super::super::messages::STOPPED;
+    started(&placed, stopped);
+    assert_eq!(taken(), 0);
+    started(&placed, asked("stopped"));
+    assert_eq!(taken(), 1, "the control: it runs");
 }
 
 /// A daemon is killed right after its answer, and the runtime is about to mount what the answer names.
