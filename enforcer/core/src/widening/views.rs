@@ -6,8 +6,8 @@
 //! which much is free needs no look until a good part of that could be gone.
 //!
 //! Terminology. A *view* is a set of nodes, what it has, and the marks that apply. The *rest* is the time to the next look. A node
-//! is assumed not to be filled in less than [`FILLED`], however large it is: its bandwidth grows with it. Where that is wrong the kernel
-//! still tells ([`super::Sign`]), and where the kernel tells nothing, half of that is assumed. What is free on all nodes together is
+//! is assumed not to be filled in less than some time ([`Pace`]), however large it is: its bandwidth grows with it. Where that is wrong the
+//! kernel still tells ([`super::Sign`]), and where the kernel tells nothing, less is assumed. What is free on all nodes together is
 //! told for a tenth of what it takes to ask each of them: as long as that shrinks by next to nothing, nobody fills one.
 //!
 //! Cost: one comparison of sets for each workload and view; no allocation in a look.
@@ -20,10 +20,28 @@ use super::{
 };
 use crate::{policy::WideningSettings, set::NodeSet};
 
-/// Least time in which a node is filled of which everything was free, where the kernel tells when it gets short.
-const FILLED: Duration = Duration::from_secs(1);
-/// The same where it does not.
-const FILLED_UNTOLD: Duration = Duration::from_millis(500);
+/// How fast a node may be filled of which everything was free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// The kernel does not tell when memory gets short.
+    Untold,
+    /// It does.
+    Told,
+    /// It does, and nothing has gone for many looks: mostly nobody begins, and who fills a node faster is told of by the kernel.
+    Still,
+}
+
+impl Pace {
+    /// Least time in which it is filled.
+    const fn filled(self) -> Duration {
+        match self {
+            Self::Untold => Duration::from_millis(500),
+            Self::Told => Duration::from_secs(1),
+            Self::Still => Duration::from_secs(4),
+        }
+    }
+}
+
 /// Shortest rest: what is nearer is armed, and looked at without one.
 const SHORTEST: Duration = Duration::from_millis(100);
 /// Part of what may go until somebody is armed that may have gone while nobody looks at the nodes one by one.
@@ -86,9 +104,9 @@ impl Views {
         self.views.get(*self.of.get(guard)?).map(|view| (view.sight, view.marks))
     }
 
-    /// Time to the next look while nobody is armed; `told` as for [`super::Watch::rest`].
-    pub(super) fn rest(&self, told: bool) -> Duration {
-        let filled = if told { FILLED } else { FILLED_UNTOLD };
+    /// Time to the next look while nobody is armed.
+    pub(super) fn rest(&self, pace: Pace) -> Duration {
+        let filled = pace.filled();
         self.views.iter().map(|view| view.rest(filled)).min().unwrap_or(filled).max(SHORTEST)
     }
 
@@ -99,8 +117,8 @@ impl Views {
     }
 
     /// [`Self::rest`] of which so much is gone at most.
-    pub(super) fn shorter_rest(&self, told: bool) -> Duration {
-        let rest = self.rest(told);
+    pub(super) fn shorter_rest(&self, pace: Pace) -> Duration {
+        let rest = self.rest(pace);
         let part = rest / u32::try_from(PARTS_OF_SPARE).unwrap_or(u32::MAX);
         rest.saturating_sub(part).max(SHORTEST)
     }
@@ -180,20 +198,23 @@ mod tests {
     #[test]
     fn rests_by_what_is_free_and_by_how_fast_it_goes() {
         // Armed with 8 GiB left.
-        for (room, gib_per_s, told, expected_ms) in [
-            (CAPACITY, 0, true, 920),
-            (CAPACITY, 0, false, 460),
-            (58 * GIB, 0, true, 500),
-            (58 * GIB, 0, false, 250),
-            (9 * GIB, 0, true, 100),
-            (0, 0, true, 100),
-            (60 * GIB, 60, true, 250),
-            (60 * GIB, 600, true, 100),
+        for (room, gib_per_s, pace, expected_ms) in [
+            (CAPACITY, 0, Pace::Still, 3680),
+            (CAPACITY, 0, Pace::Told, 920),
+            (CAPACITY, 0, Pace::Untold, 460),
+            (58 * GIB, 0, Pace::Still, 2000),
+            (58 * GIB, 0, Pace::Told, 500),
+            (58 * GIB, 0, Pace::Untold, 250),
+            (9 * GIB, 0, Pace::Told, 100),
+            (0, 0, Pace::Still, 100),
+            (60 * GIB, 60, Pace::Told, 250),
+            (60 * GIB, 60, Pace::Still, 250),
+            (60 * GIB, 600, Pace::Told, 100),
         ] {
-            let rest = one(room, gib_per_s * GIB).rest(told);
-            assert_eq!(rest.as_millis(), expected_ms, "{} GiB, {gib_per_s} GiB/s, {told}", room / GIB);
+            let rest = one(room, gib_per_s * GIB).rest(pace);
+            assert_eq!(rest.as_millis(), expected_ms, "{} GiB, {gib_per_s} GiB/s, {pace:?}", room / GIB);
         }
-        assert_eq!(Views::default().rest(true), FILLED, "nobody is guarded");
+        assert_eq!(Views::default().rest(Pace::Told), Pace::Told.filled(), "nobody is guarded");
     }
 
     #[test]
@@ -207,18 +228,22 @@ mod tests {
             assert_eq!(views.can_spare(2, gone), expected, "{gone}");
         }
         assert!(!views.can_spare(3, 0), "of one of them nothing is known");
-        assert_eq!(views.rest(true).as_millis(), 160);
-        assert_eq!(views.shorter_rest(true).as_millis(), 140);
+        assert_eq!(views.rest(Pace::Told).as_millis(), 160);
+        assert_eq!(views.shorter_rest(Pace::Told).as_millis(), 140);
         assert!(!one(7 * GIB, 0).can_spare(1, 1), "somebody is near already");
     }
 
     proptest! {
         /// Whoever fills a node in no less than is assumed is seen before it would be looked at closely.
         #[test]
-        fn nobody_gets_from_calm_below_the_mark_unseen(room in 0..=CAPACITY, rate in 0..=CAPACITY) {
+        fn nobody_gets_from_calm_below_the_mark_unseen(
+            room in 0..=CAPACITY,
+            rate in 0..=CAPACITY,
+            pace in prop_oneof![Just(Pace::Untold), Just(Pace::Told), Just(Pace::Still)],
+        ) {
             let views = one(room, 0);
-            let rest = views.rest(true);
-            let gone = u128::from(rate) * rest.as_nanos() / FILLED.as_nanos();
+            let rest = views.rest(pace);
+            let gone = u128::from(rate) * rest.as_nanos() / pace.filled().as_nanos();
             let (_, marks) = views.get(0).unwrap();
             let spare = u128::from(marks.spare(room));
             prop_assert!(gone <= spare || rest == SHORTEST, "{gone} of {spare} in {rest:?}");
@@ -226,11 +251,16 @@ mod tests {
 
         /// The same after a look that was left out.
         #[test]
-        fn nor_does_who_was_passed_over(room in 0..=CAPACITY, rate in 0..=CAPACITY, gone in 0..=CAPACITY / 8) {
+        fn nor_does_who_was_passed_over(
+            room in 0..=CAPACITY,
+            rate in 0..=CAPACITY,
+            gone in 0..=CAPACITY / 8,
+            pace in prop_oneof![Just(Pace::Told), Just(Pace::Still)],
+        ) {
             let views = one(room, 0);
             prop_assume!(views.can_spare(1, gone));
-            let rest = views.shorter_rest(true);
-            let gone = u128::from(gone) + u128::from(rate) * rest.as_nanos() / FILLED.as_nanos();
+            let rest = views.shorter_rest(pace);
+            let gone = u128::from(gone) + u128::from(rate) * rest.as_nanos() / pace.filled().as_nanos();
             let (_, marks) = views.get(0).unwrap();
             let spare = u128::from(marks.spare(room));
             prop_assert!(gone <= spare || rest == SHORTEST, "{gone} of {spare} in {rest:?}");

@@ -21,7 +21,7 @@ use super::{
     neighbours,
     rate::Rate,
     stage::{Marks, Sight, Sign, Stage, stage},
-    views::Views,
+    views::{Pace, Views},
 };
 use crate::{id::NodeId, policy::WideningSettings, set::NodeSet, workload::CgroupPath};
 
@@ -34,6 +34,9 @@ const APART_IN_EMERGENCY: u64 = 100 * MS;
 
 /// Most looks in a row that are left out.
 const MOST_PASSED: u8 = 3;
+/// Looks in a row, those that were left out included, before which next to nothing went, until that is likely to go on: some ten
+/// seconds.
+const STILL: u8 = 16;
 
 /// Something to do about a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +71,8 @@ pub struct Watch {
     brakes: Brakes,
     /// Looks that were left out since the latest one.
     passed: u8,
+    /// Looks since something went.
+    still: u8,
 }
 
 /// What is known of one node.
@@ -115,7 +120,12 @@ impl Watch {
     /// How long the next look may wait while all is calm, by the latest one. `told` is whether the kernel tells of memory that
     /// gets short.
     pub fn rest(&self, told: bool) -> Duration {
-        if self.passed > 0 { self.views.shorter_rest(told) } else { self.views.rest(told) }
+        let pace = match (told, self.still >= STILL) {
+            (false, _) => Pace::Untold,
+            (true, false) => Pace::Told,
+            (true, true) => Pace::Still,
+        };
+        if self.passed > 0 { self.views.shorter_rest(pace) } else { self.views.rest(pace) }
     }
 
     /// Leaves out a look where `gone` bytes less are free on all nodes together than at the latest one, and that is next to
@@ -124,10 +134,11 @@ impl Watch {
     pub fn pass(&mut self, gone: u64) -> bool {
         let calm =
             |guard: &Guard| guard.stage == Stage::Calm && guard.sign.is_none() && guard.pending.is_none();
-        let passes = self.passed < MOST_PASSED
-            && self.views.can_spare(self.guards.len(), gone)
+        let still = self.views.can_spare(self.guards.len(), gone)
             && !self.brakes.is_any()
             && self.guards.iter().all(calm);
+        self.still = if still { self.still.saturating_add(1) } else { 0 };
+        let passes = still && self.passed < MOST_PASSED;
         self.passed = if passes { self.passed + 1 } else { 0 };
         passes
     }

@@ -101,6 +101,25 @@ fn after_a_look_that_was_left_out_the_next_one_waits_for_less() {
 }
 
 #[test]
+fn where_nothing_went_for_long_the_next_look_waits_for_longer_until_something_goes() {
+    let mut calm = watch(vec![guarded("a", "0", "0-1")]);
+    let looks = |calm: &mut Watch, looks| {
+        for at in 0..looks {
+            if !calm.pass(0) {
+                looked(calm, at, [88, 80, 80, 80]);
+            }
+        }
+        calm.rest(true).as_millis()
+    };
+    looked(&mut calm, 0, [88, 80, 80, 80]);
+    assert_eq!((looks(&mut calm, 15), looks(&mut calm, 1)), (700, 3200));
+    assert_eq!((looks(&mut calm, 1), calm.rest(false).as_millis()), (2800, 350), "the kernel may not tell");
+    assert!(!calm.pass(20 * GIB), "something went");
+    looked(&mut calm, 100, [88, 80, 80, 80]);
+    assert_eq!(calm.rest(true).as_millis(), 800);
+}
+
+#[test]
 fn a_full_node_gets_another_beside_it_once() {
     let mut watch = watch(vec![guarded("/a", "0", "0-3")]);
     assert!(looked(&mut watch, 0, [50, 90, 90, 90]).is_empty() && !watch.is_armed());
