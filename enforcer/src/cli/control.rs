@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use anyhow::bail;
 use enforcer_core::policy::Mode;
 use hyper::Method;
 
@@ -25,7 +26,14 @@ pub(super) fn status(args: &args::Status, out: &mut dyn Write) -> anyhow::Result
     Ok(Exit::Ok)
 }
 
+/// Bytes of a name above which no workload has one: the kernel has no longer path (`PATH_MAX`).
+const LONGEST_NAME: usize = 4096;
+
 pub(super) fn explain(args: &args::Explain, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let length = args.workload.len();
+    if length > LONGEST_NAME {
+        bail!("a name of {length} bytes: no workload has one of more than {LONGEST_NAME}");
+    }
     let query =
         form_urlencoded::Serializer::new(String::new()).append_pair("workload", &args.workload).finish();
     let socket = &args.question.daemon.socket;

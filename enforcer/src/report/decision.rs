@@ -13,6 +13,7 @@ use enforcer_core::{
     considered::{Asked, Considered, Seen},
     decide::RefusalCause,
     id::NodeId,
+    owner::Ownership,
     plan::{Action, Outcome, OutcomeResult},
     trial::UpdateReport,
     workload::CgroupPath,
@@ -47,6 +48,9 @@ pub struct Explanation {
     /// The entry of the configuration that is about it; `null` where none is, or it has ended.
     #[serde(default)]
     pub declared: Option<DeclaredBy>,
+    /// Whose its cpuset is; `null` where no turn has looked at it.
+    #[serde(default)]
+    pub owner: Option<Ownership>,
     /// Oldest first.
     pub decisions: Vec<DecisionRecord>,
     /// Older decisions that are no longer remembered.
@@ -220,7 +224,7 @@ impl DecisionState {
 
 /// For people: newest first, as a log is asked.
 pub fn render(explanation: &Explanation, style: Style) -> String {
-    let Explanation { now_unix_ms, workload, processes, declared, decisions, forgotten, .. } = explanation;
+    let Explanation { now_unix_ms, workload, processes, decisions, forgotten, .. } = explanation;
     let mut out = style.paint(Tone::Heading, text::escape(&workload.name)).to_string();
     let cgroup = workload.cgroup.as_ref().map(|path| format!("cgroup {path}"));
     let id = workload.container_id.as_ref().map(|id| format!("container {id}"));
@@ -238,7 +242,7 @@ pub fn render(explanation: &Explanation, style: Style) -> String {
     match (decisions.len(), forgotten) {
         (0, _) => {
             out.push('\n');
-            text::wrap(&mut out, &undecided(declared.as_ref()), style.width, "", "");
+            text::wrap(&mut out, &undecided(explanation), style.width, "", "");
         }
         (_, 0) => {}
         (_, forgotten) => {
@@ -249,17 +253,21 @@ pub fn render(explanation: &Explanation, style: Style) -> String {
 }
 
 /// Why there is no decision.
-fn undecided(declared: Option<&DeclaredBy>) -> String {
-    match declared {
-        None => {
-            "Nothing was decided about it: no [[workload]] declares it and no runtime announced it.".into()
-        }
-        Some(DeclaredBy { entry, enforce: false }) => {
+fn undecided(Explanation { declared, owner, .. }: &Explanation) -> String {
+    let foreign = owner.as_ref().filter(|ownership| ownership.owner.is_foreign());
+    match (declared, foreign) {
+        (Some(DeclaredBy { entry, enforce: false }), _) => {
             format!(
                 "Nothing is decided about it: [[workload]] {entry:?} has it left alone (enforce = false)."
             )
         }
-        Some(DeclaredBy { entry, .. }) => {
+        (_, Some(ownership)) => {
+            format!("Nothing is decided about it: {}.", text::escape(&ownership.refusal()))
+        }
+        (None, None) => {
+            "Nothing was decided about it: no [[workload]] declares it and no runtime announced it.".into()
+        }
+        (Some(DeclaredBy { entry, .. }), None) => {
             format!("Nothing was decided about it yet: [[workload]] {entry:?} declares it.")
         }
     }
@@ -370,6 +378,8 @@ fn ago(now: u64, then: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use enforcer_core::owner::Owner;
+
     use super::*;
 
     #[test]
@@ -390,6 +400,7 @@ mod tests {
             },
             processes,
             declared: None,
+            owner: None,
             decisions: Vec::new(),
             forgotten: 0,
         };
@@ -403,6 +414,16 @@ mod tests {
         assert!(shown_as(None).contains("no [[workload]] declares it"));
         assert!(shown_as(Some(declared(false))).contains("\"db\" has it left alone (enforce = false)"));
         assert!(shown_as(Some(declared(true))).contains("yet: [[workload]] \"db\" declares it"));
+        let owned_by = |owner| {
+            let owner = Some(Ownership::of(owner, "cpu_manager_state: CPUs 0-3"));
+            render(&Explanation { owner, ..explanation(None) }, Style { width: 200, colour: false })
+        };
+        let foreign = owned_by(Owner::KubeletCpuManager);
+        assert!(
+            foreign.contains("belongs to the kubelet's static CPU manager: cpu_manager_state"),
+            "{foreign}"
+        );
+        assert!(owned_by(Owner::Nobody).contains("no [[workload]] declares it"));
         assert!(shown(Some(many)).lines().all(|line| line.len() <= 60));
     }
 }

@@ -288,12 +288,16 @@ impl Control {
         let entry = workload.cgroup.as_ref().and_then(|cgroup| entry_of.get(cgroup));
         let declared =
             entry.map(|Entry { name, enforce, .. }| DeclaredBy { entry: name.clone(), enforce: *enforce });
+        let audited = latest.as_ref().map_or(&[][..], |turn| &turn.audit.workloads);
+        let owner = audited.iter().find(|one| Some(&one.cgroup) == workload.cgroup.as_ref());
+        let owner = owner.and_then(|one| one.owner.clone());
         Ok(Explanation {
             schema_version: EXPLANATION_SCHEMA_VERSION,
             now_unix_ms: unix_ms(),
             workload,
             processes: None,
             declared,
+            owner,
             decisions: records,
             forgotten,
         })
