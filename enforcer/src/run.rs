@@ -78,19 +78,7 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<Ended, RunError>
     let mut daemon = Daemon::start(options, &stop)?;
     daemon.supervisor.ready("the first turn begins");
     let result = daemon.run_turns(options, &mut orders, out);
-    daemon.supervisor.stopping();
-    let told = options.restore_on_exit.then(|| daemon.engine.placed().retire()).flatten();
-    // Containers that are made from now on get no place: nobody would put back what they had.
-    daemon.engine.gate().close(None);
-    if options.restore_on_exit {
-        let_writes_end(&daemon.engine.gate(), told);
-    }
-    // It switches off what it watches by.
-    if let Some(pages) = daemon.pages.take() {
-        stop.request();
-        pages.thread().unpark();
-        drop(pages.join());
-    }
+    daemon.end(options.restore_on_exit, &stop);
     Ok(Ended { result, daemon, _orders: orders })
 }
 
@@ -129,6 +117,23 @@ struct Daemon {
 }
 
 impl Daemon {
+    /// Writes nothing any longer; what is under way is over where it `restores` what was set.
+    fn end(&mut self, restores: bool, stop: &Stop) {
+        self.supervisor.stopping();
+        let told = restores.then(|| self.engine.placed().retire()).flatten();
+        // Containers that are made from now on get no place: nobody would put back what they had.
+        self.engine.gate().close(None);
+        // It switches off what it watches by.
+        if let Some(pages) = self.pages.take() {
+            stop.request();
+            pages.thread().unpark();
+            drop(pages.join());
+        }
+        if restores {
+            let_writes_end(&self.engine.gate(), told);
+        }
+    }
+
     fn run_turns(
         &mut self,
         options: &RunOptions,
