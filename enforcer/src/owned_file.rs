@@ -36,15 +36,20 @@ pub(crate) fn of_one_writer(metadata: &fs::Metadata) -> io::Result<()> {
     }
 }
 
-/// The kernel has the same error for one link and for too many of them.
-fn of_a_link(error: io::Error, path: &Path) -> io::Error {
-    let is_link = || fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+/// Says what the file is, where that is why it cannot be opened: the kernel has the same errors for other reasons.
+fn of_its_kind(error: io::Error, path: &Path) -> io::Error {
+    let Ok(found) = fs::symlink_metadata(path) else { return error };
     match Errno::from_io_error(&error) {
-        Some(Errno::LOOP) if is_link() => {
+        Some(Errno::LOOP) if found.is_symlink() => {
             io::Error::new(error.kind(), "it is a symbolic link, which is not followed")
         }
+        Some(Errno::ISDIR | Errno::NXIO) if !found.is_file() => not_regular(),
         _ => error,
     }
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 
 /// Opens a regular file of ours, or makes one that nobody else may read; never follows a symlink and never blocks.
@@ -52,10 +57,10 @@ pub(crate) fn open_ours(options: &mut OpenOptions, path: &Path) -> io::Result<Fi
     // The flags are small positive bits on every Linux, the cast keeps them.
     let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
     let opened = options.mode(0o600).custom_flags(flags).open(path);
-    let file = opened.map_err(|error| of_a_link(error, path))?;
+    let file = opened.map_err(|error| of_its_kind(error, path))?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        return Err(not_regular());
     }
     of_ours(&metadata)?;
     Ok(file)

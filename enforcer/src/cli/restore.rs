@@ -1,7 +1,7 @@
 //! `numa-enforcer restore`: puts back every original value that the journal holds.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fs,
     io::{self, Write},
     path::Path,
@@ -17,60 +17,63 @@ use crate::{
         actuator::read_boot_id,
         brake::undo as brake,
         cpuset::CpusetTree,
-        in_the_making,
-        journal::{BrakeRecord, DriftRecord, Entry, EntryKey, MakingRecord, set_aside},
+        in_the_making::{LeftBehind, left_behind},
+        journal::{BrakeRecord, DriftRecord, JournalError, LeftMaking, MakingRecord, set_aside},
         restore::{RestoreReport, RestoreResult, Restored, preview, restore, restore_within, retain_within},
         units::{self as properties, Systemctl, UnitProperties, restore::Systemd},
     },
     host::{HostRoot, cgroup::CgroupLayout},
+    kernel::clock,
     report::{text, units},
 };
 
 /// Puts back what can be put back; what cannot is named, stays in the journal, and is an error.
 pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    check_state_dir(&args.state_dir)?;
-    let mut contents = Journal::peek(&args.state_dir)?;
+    let state_dir = &args.state_dir;
+    check_state_dir(state_dir)?;
+    let mut contents = Journal::peek(state_dir)?;
     let host = HostRoot::live();
-    let left = left_behind(&host, &args.state_dir)?;
-    for (key, entry) in &left {
+    // Before anything that may take long.
+    let boot_id = read_boot_id(&host);
+    let boot_id = boot_id.as_deref();
+    let left = match MakingRecord::left(state_dir, boot_id) {
+        Ok(left) if left.is_empty() => LeftBehind::default(),
+        left => of_making(&tree(&host)?, boot_id, left),
+    };
+    for (key, entry) in &left.entries {
         contents.entries.entry(key.clone()).or_insert_with(|| entry.clone());
     }
-    let cgroups = || contents.entries.keys().map(|key| &key.cgroup);
+    let cgroups = || contents.entries.keys().map(|key| &key.cgroup).chain(left.awaited.keys());
     let top = args.workload.as_deref().map(|workload| cgroup_of(workload, cgroups())).transpose()?;
     if let Some(top) = &top {
         retain_within(&mut contents.entries, top);
     }
-    let brakes = BrakeRecord::read(&args.state_dir)?;
     if let Some(cut) = &contents.torn {
-        let (path, cut) = (args.state_dir.join("journal"), text::escape(cut));
+        let (path, cut) = (state_dir.join("journal"), text::escape(cut));
         writeln!(out, "{}: a daemon ended before it did what its last line says: {cut}", path.display())?;
     }
-    if contents.entries.is_empty() && contents.damaged.is_empty() && brakes.is_empty() {
+    let nobody_is_slowed = BrakeRecord::read(state_dir).is_ok_and(|brakes| brakes.is_empty());
+    if contents.entries.is_empty() && contents.damaged.is_empty() && left.is_empty() && nobody_is_slowed {
         if let Some(top) = &top {
             check_cgroup(top)?;
         }
-        let kept = kept(&args.state_dir, out)?;
-        writeln!(out, "nothing to put back in {}", args.state_dir.display())?;
+        let kept = kept(state_dir, out)?;
+        writeln!(out, "nothing to put back in {}", state_dir.display())?;
         return Ok(if kept { Exit::Undetermined } else { Exit::Ok });
     }
     let tree = tree(&host)?;
     let report = if args.dry_run {
-        let boot_id = read_boot_id(&host);
-        let of_units = with_systemd(&host, |systemd| {
-            properties::restore::preview(systemd, boot_id.as_deref(), &contents)
-        });
-        let slowed = brake::preview(&tree, boot_id.as_deref(), &args.state_dir, top.as_ref())?;
-        slowed.and(of_units).and(preview(&tree, boot_id.as_deref(), &contents))
+        let of_units =
+            with_systemd(&host, |systemd| properties::restore::preview(systemd, boot_id, &contents));
+        let slowed = usable(brake::preview(&tree, boot_id, state_dir, top.as_ref()));
+        of_left(&left, top.as_ref()).and(slowed).and(of_units).and(preview(&tree, boot_id, &contents))
     } else {
-        let mut journal = Journal::open(&args.state_dir)?;
-        DriftRecord::remove(&args.state_dir)?;
-        take_over(&mut journal, left, &args.state_dir)?;
-        // Before anything that may take long.
-        let boot_id = read_boot_id(&host);
-        let slowed = brake::undo(&tree, boot_id.as_deref(), &args.state_dir, top.as_ref())?;
-        slowed.and(put_back(&host, &tree, &mut journal, top.as_ref()))
+        let mut journal = Journal::open(state_dir)?;
+        let begun = begin(&mut journal, &left, boot_id, state_dir, top.as_ref());
+        let slowed = usable(brake::undo(&tree, boot_id, state_dir, top.as_ref()));
+        begun.and(slowed).and(put_back(&host, &tree, &mut journal, top.as_ref()))
     };
-    end(&report, args.dry_run, &args.state_dir, out)
+    end(&report, args.dry_run, state_dir, out)
 }
 
 /// A cgroup by its path, or by what reports call it.
@@ -97,25 +100,58 @@ fn cgroup_of<'a>(
 }
 
 /// Of containers whose runtime had its answer from a daemon that was killed before it could journal them.
-fn left_behind(host: &HostRoot, state_dir: &Path) -> anyhow::Result<BTreeMap<EntryKey, Entry>> {
-    if MakingRecord::left(state_dir)?.is_empty() {
-        return Ok(BTreeMap::new());
+fn of_making(tree: &CpusetTree, boot_id: Option<&str>, left: Result<LeftMaking, JournalError>) -> LeftBehind {
+    match left {
+        Ok(left) => left_behind(tree, boot_id, left, clock::now_ns()),
+        Err(error) => LeftBehind { unusable: vec![error.to_string()], ..LeftBehind::default() },
     }
-    Ok(in_the_making::left_behind(&tree(host)?, read_boot_id(host).as_deref(), state_dir)?)
 }
 
-/// Has the journal hold them. Those that have not come to be stay in the record: they may yet.
-fn take_over(journal: &mut Journal, left: BTreeMap<EntryKey, Entry>, state_dir: &Path) -> anyhow::Result<()> {
-    if left.is_empty() {
+/// What is said of them, and nothing else.
+fn of_left(left: &LeftBehind, top: Option<&CgroupPath>) -> RestoreReport {
+    let awaited = left.awaited.keys().filter(|cgroup| top.is_none_or(|top| cgroup.is_within(top)));
+    let (damaged, unusable) = (left.damaged.clone(), left.unusable.clone());
+    RestoreReport { files: Vec::new(), damaged, awaited: awaited.cloned().collect(), unusable }
+}
+
+/// A record beside the journal that cannot be used keeps nothing else from being put back.
+fn usable(result: Result<RestoreReport, JournalError>) -> RestoreReport {
+    result.unwrap_or_else(|error| RestoreReport {
+        unusable: vec![error.to_string()],
+        ..RestoreReport::default()
+    })
+}
+
+/// Has the journal hold what only the records beside it know.
+fn begin(
+    journal: &mut Journal,
+    left: &LeftBehind,
+    boot_id: Option<&str>,
+    state_dir: &Path,
+    top: Option<&CgroupPath>,
+) -> RestoreReport {
+    let nothing = |()| RestoreReport::default();
+    let forgotten = usable(DriftRecord::remove(state_dir).map(nothing));
+    let taken = usable(take_over(journal, left, boot_id, state_dir).map(nothing));
+    of_left(left, top).and(forgotten).and(taken)
+}
+
+/// Has the journal hold those that are there. Those that have not come to be stay in the record: they may yet.
+fn take_over(
+    journal: &mut Journal,
+    left: &LeftBehind,
+    boot_id: Option<&str>,
+    state_dir: &Path,
+) -> Result<(), JournalError> {
+    if left.entries.is_empty() && left.damaged.is_empty() {
         return Ok(());
     }
-    let taken: BTreeSet<CgroupPath> = left.keys().map(|key| key.cgroup.clone()).collect();
-    journal.record_all(left.into_iter().collect())?;
-    let (mut record, all) = MakingRecord::open(state_dir)?;
-    Ok(record.keep(all.iter().filter(|(cgroup, _)| !taken.contains(*cgroup)))?)
+    journal.record_all(left.entries.clone().into_iter().collect())?;
+    let (mut record, _) = MakingRecord::open(state_dir, boot_id)?;
+    record.keep(left.awaited.iter())
 }
 
-/// Names the damaged journals that were set aside, of which nobody knows whether all that they say is put back; are
+/// Names the damaged journals, and records beside them, that were set aside, of which nobody knows whether all that they say is put back; are
 /// there any?
 fn kept(state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<bool> {
     let kept = set_aside(state_dir)?;
@@ -123,7 +159,7 @@ fn kept(state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<bool> {
         let path = path.to_string_lossy();
         writeln!(
             out,
-            "{}: a damaged journal; what cannot be read of it is not put back: see what it says, then remove it",
+            "{}: it is damaged; what cannot be read of it is not put back: see what it says, then remove it",
             text::escape(&path)
         )?;
     }
@@ -165,11 +201,12 @@ fn everything_in(
     state_dir: &Path,
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
+    let boot_id = read_boot_id(host);
+    let boot_id = boot_id.as_deref();
     let mut journal = Journal::open(state_dir)?;
-    DriftRecord::remove(state_dir)?;
-    let left = in_the_making::left_behind(tree, read_boot_id(host).as_deref(), state_dir)?;
-    take_over(&mut journal, left, state_dir)?;
-    let report = put_back(host, tree, &mut journal, None);
+    let left = of_making(tree, boot_id, MakingRecord::left(state_dir, boot_id));
+    let begun = begin(&mut journal, &left, boot_id, state_dir, None);
+    let report = begun.and(put_back(host, tree, &mut journal, None));
     end(&report, false, state_dir, out)
 }
 
@@ -206,6 +243,15 @@ fn print(report: &RestoreReport, dry_run: bool, out: &mut dyn Write) -> std::io:
     for line in &report.damaged {
         writeln!(out, "line that cannot be read: {}", text::escape(line))?;
     }
+    for error in &report.unusable {
+        writeln!(out, "{}", text::escape(error))?;
+    }
+    for cgroup in &report.awaited {
+        writeln!(
+            out,
+            "{cgroup}: a container is being made there with what its runtime was told: restore again once it runs"
+        )?;
+    }
     let changes = |file: &&Restored| {
         matches!(file.result, RestoreResult::PutBack { .. } | RestoreResult::WouldPutBack { .. })
     };
@@ -240,27 +286,75 @@ fn shown(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::enforce::fixture::Fixture;
+    use crate::enforce::{
+        cpuset::CpusetFile,
+        fixture::Fixture,
+        journal::{Entry, EntryKey, Made},
+    };
 
-    #[test]
-    fn who_is_being_made_is_put_back_when_it_is_there_and_remembered_when_it_is_not() {
-        let host = Fixture::new(true);
-        drop(host.journal());
-        let (mut record, _) = MakingRecord::open(&host.state_dir()).unwrap();
+    fn made(told_ns: u64) -> Made {
         let original = enforcer_core::place::Cpuset { cpus: "0-6".parse().ok(), mems: None };
-        for cgroup in ["/there", "/not-yet"] {
-            record.add(&CgroupPath::new(cgroup), &original).unwrap();
-        }
-        host.cgroup("/there", "0-1\n", "0\n");
+        Made { original, granted: None, boot_id: None, told_ns }
+    }
+
+    fn restored(host: &Fixture) -> (Exit, String) {
         let tree = CpusetTree::new(&host.layout.cpuset.path, true);
         let mut out = Vec::new();
         let exit = everything_in(&host.host(), &tree, &host.state_dir(), &mut out).unwrap();
-        let out = String::from_utf8(out).unwrap();
-        assert!(matches!(exit, Exit::Ok), "{out}");
+        (exit, String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn who_is_being_made_is_put_back_when_it_is_there_and_awaited_when_it_is_not() {
+        let host = Fixture::new(true);
+        drop(host.journal());
+        let (mut record, _) = MakingRecord::open(&host.state_dir(), None).unwrap();
+        for cgroup in ["/there", "/not-yet"] {
+            record.add(&CgroupPath::new(cgroup), &made(clock::now_ns())).unwrap();
+        }
+        host.cgroup("/there", "0-1\n", "0\n");
+        let (exit, out) = restored(&host);
         assert!(out.contains("/there cpuset.cpus: `0-1` -> `0-6`"), "{out}");
+        assert!(
+            matches!(exit, Exit::Undetermined) && out.contains("/not-yet: a container is being"),
+            "{out}"
+        );
         assert_eq!(host.read("/there", "cpuset.cpus").trim(), "0-6");
-        let left = MakingRecord::left(&host.state_dir()).unwrap();
-        assert_eq!(left.keys().map(CgroupPath::as_str).collect::<Vec<_>>(), ["/not-yet"]);
+        host.cgroup("/not-yet", "0-1\n", "0\n");
+        let (exit, out) = restored(&host);
+        assert!(matches!(exit, Exit::Ok) && out.contains("/not-yet cpuset.cpus: `0-1` -> `0-6`"), "{out}");
+        assert!(MakingRecord::left(&host.state_dir(), None).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_damaged_line_of_who_is_being_made_is_named_until_somebody_has_seen_to_it() {
+        let host = Fixture::new(true);
+        drop(host.journal());
+        fs::write(host.state_dir().join("making"), "nonsense\n").unwrap();
+        let (exit, out) = restored(&host);
+        assert!(matches!(exit, Exit::Undetermined) && out.contains("making line 1: it has no"), "{out}");
+        let (exit, out) = restored(&host);
+        assert!(matches!(exit, Exit::Undetermined) && out.contains("making.damaged: it is damaged"), "{out}");
+        fs::remove_file(host.state_dir().join("making.damaged")).unwrap();
+        assert!(matches!(restored(&host).0, Exit::Ok));
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_used_keeps_nothing_else_from_being_put_back() {
+        for name in ["making", "drift"] {
+            let host = Fixture::new(true);
+            host.cgroup("/a", "0-1\n", "0\n");
+            let inode =
+                CpusetTree::new(&host.layout.cpuset.path, true).open(&CgroupPath::new("/a")).unwrap().inode();
+            let key = EntryKey { cgroup: CgroupPath::new("/a"), file: CpusetFile::Cpus, inode };
+            host.journal().record(key, Entry::of_file("0-6\n", None)).unwrap();
+            fs::create_dir(host.state_dir().join(name)).unwrap();
+            let (exit, out) = restored(&host);
+            assert!(matches!(exit, Exit::Undetermined), "{name}: {out}");
+            let named = format!("{name}: ");
+            assert!(out.lines().any(|line| line.contains(&named)), "{name}: {out}");
+            assert_eq!(host.read("/a", "cpuset.cpus").trim(), "0-6", "{name}: {out}");
+        }
     }
 
     #[test]

@@ -1,17 +1,18 @@
 //! What containers would have been set to without us, as entries of the journal.
 //!
 //! A container's cgroup is made after its runtime was told what to set it to. The entries are made when the cgroup is
-//! there: by a turn, or, where a daemon was killed before its turn, by a restore ([`left_behind`]).
+//! there: by a turn, or, where a daemon was killed before its turn, by a restore ([`left_behind`]). A restore names those that may
+//! yet come: they come with what they were told.
 //!
 //! Never: anything is written here, or an entry made of a cgroup that is not there.
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
 use enforcer_core::{place::Cpuset as Original, workload::CgroupPath};
 
 use super::{
     cpuset::{CpusetError, CpusetFile, CpusetTree},
-    journal::{Entry, EntryKey, JournalError, MakingRecord},
+    journal::{Entry, EntryKey, LeftMaking, Made},
 };
 
 /// What the files of a cgroup would hold. A runtime leaves a file empty for which
@@ -41,44 +42,78 @@ pub(super) fn originals(
     Ok(files)
 }
 
-/// What a daemon knew of containers in the making when it was killed, as far as they have come to be. One that cannot be
-/// looked at is left out: nothing is known of what it holds either.
-pub fn left_behind(
-    tree: &CpusetTree,
-    boot_id: Option<&str>,
-    state_dir: &Path,
-) -> Result<BTreeMap<EntryKey, Entry>, JournalError> {
-    let left = MakingRecord::left(state_dir)?;
-    let entries =
-        left.iter().filter_map(|(cgroup, original)| originals(tree, boot_id, cgroup, original).ok());
-    Ok(entries.flatten().collect())
+/// What a daemon knew of containers in the making when it was killed.
+#[derive(Debug, Default)]
+pub struct LeftBehind {
+    /// Of those that have come to be.
+    pub entries: BTreeMap<EntryKey, Entry>,
+    /// Those that have not, and still may.
+    pub awaited: BTreeMap<CgroupPath, Made>,
+    /// Lines of the record that cannot be read.
+    pub damaged: Vec<String>,
+    /// Why it cannot be told of others, or of all, whether they are there.
+    pub unusable: Vec<String>,
+}
+
+impl LeftBehind {
+    /// Is there nothing to be done, and nothing to be said?
+    pub fn is_empty(&self) -> bool {
+        let Self { entries, awaited, damaged, unusable } = self;
+        entries.is_empty() && awaited.is_empty() && damaged.is_empty() && unusable.is_empty()
+    }
+}
+
+/// What became of those of this boot by `now_ns` after it.
+pub fn left_behind(tree: &CpusetTree, boot_id: Option<&str>, left: LeftMaking, now_ns: u64) -> LeftBehind {
+    let mut found = LeftBehind { damaged: left.damaged, ..LeftBehind::default() };
+    for (cgroup, made) in left.made {
+        match originals(tree, boot_id, &cgroup, &made.original) {
+            Ok(entries) => found.entries.extend(entries),
+            Err(error) if error.is_never() => {}
+            Err(error) if error.is_gone() => {
+                if made.may_come(now_ns) {
+                    found.awaited.insert(cgroup, made);
+                }
+            }
+            Err(error) => {
+                found.unusable.push(format!("{cgroup} is not put back: {error}"));
+            }
+        }
+    }
+    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::enforce::fixture::Fixture;
+    use crate::enforce::{fixture::Fixture, journal::MADE_WITHIN};
 
     #[test]
-    fn who_has_come_to_be_since_the_daemon_was_killed_has_an_entry_and_nobody_else() {
+    fn who_has_come_to_be_has_an_entry_and_who_still_may_is_awaited() {
         let host = Fixture::new(true);
         host.cgroup("/there", "0-1\n", "0\n");
         let tree = CpusetTree::new(&host.layout.cpuset.path, true);
-        std::fs::create_dir_all(host.state_dir()).unwrap();
-        assert!(left_behind(&tree, None, &host.state_dir()).unwrap().is_empty());
-        let (mut record, _) = MakingRecord::open(&host.state_dir()).unwrap();
-        let original = Original { cpus: "0-6".parse().ok(), mems: None };
-        for cgroup in ["/there", "/not", "/../there"] {
-            record.add(&CgroupPath::new(cgroup), &original).unwrap();
-        }
-        let left = left_behind(&tree, Some("boot"), &host.state_dir()).unwrap();
+        let of = |told_ns| Made {
+            original: Original { cpus: "0-6".parse().ok(), mems: None },
+            granted: None,
+            boot_id: None,
+            told_ns,
+        };
+        let now_ns = 2_000_000_000 * MADE_WITHIN.as_secs();
+        let made = [("/there", 0), ("/not", now_ns), ("/never", 0)];
+        let made = made.map(|(cgroup, told_ns)| (CgroupPath::new(cgroup), of(told_ns)));
+        let left = LeftMaking { made: made.into(), damaged: vec!["making line 1: bad".into()] };
+        let LeftBehind { entries, awaited, damaged, unusable } =
+            left_behind(&tree, Some("boot"), left, now_ns);
         let of =
             |(key, entry): (&EntryKey, &Entry)| (key.cgroup.to_string(), key.file, entry.original.clone());
         let expected = [(CpusetFile::Mems, "\n"), (CpusetFile::Cpus, "0-6\n")]
             .map(|(file, text)| ("/there".to_owned(), file, text.to_owned()));
-        let mut found: Vec<_> = left.iter().map(of).collect();
+        let mut found: Vec<_> = entries.iter().map(of).collect();
         found.sort_by_key(|(_, _, text)| text.len());
         assert_eq!(found, expected);
-        assert_eq!(left.values().next().unwrap().boot_id.as_deref(), Some("boot"));
+        assert_eq!(entries.values().next().unwrap().boot_id.as_deref(), Some("boot"));
+        assert_eq!(awaited.keys().map(CgroupPath::as_str).collect::<Vec<_>>(), ["/not"]);
+        assert_eq!((damaged.len(), unusable), (1, vec![]));
     }
 }

@@ -29,6 +29,7 @@
 //! beside the old one, which stays in use until the new one is durable.
 
 mod brake_record;
+mod damage;
 mod drift_record;
 #[cfg(test)]
 pub(crate) mod fake_disk;
@@ -39,6 +40,7 @@ mod pause_record;
 mod reading;
 #[cfg(test)]
 mod tests;
+mod versioned;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -59,7 +61,7 @@ pub use self::{
     brake_record::{BrakeRecord, RecordedBrake, RecordedBrakes, released_line},
     drift_record::DriftRecord,
     files::{check_owned, set_aside},
-    making_record::MakingRecord,
+    making_record::{Granted, LeftMaking, MADE_WITHIN, Made, MakingRecord},
     pause_record::{PauseRecord, RecordedPause},
 };
 use self::{
@@ -142,6 +144,11 @@ impl JournalError {
         use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         matches!(self, Self::File(FileError { cause, .. }) if matches!(cause.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem))
     }
+}
+
+/// Is it recorded of another boot than this one, as far as both are known? Then its cgroup is gone, even under the same inode.
+pub(super) fn is_of_another_boot(recorded: Option<&str>, now: Option<&str>) -> bool {
+    matches!((recorded, now), (Some(then), Some(now)) if then != now)
 }
 
 /// What is written in a journal.

@@ -26,7 +26,7 @@ use enforcer_core::{set::CpuSet, workload::CgroupPath};
 
 use super::{
     cpuset::{Cpuset, CpusetFile, CpusetTree},
-    journal::{Entry, EntryKey, Journal, JournalContents},
+    journal::{Entry, EntryKey, Journal, JournalContents, is_of_another_boot},
     reset,
 };
 
@@ -77,6 +77,10 @@ pub struct RestoreReport {
     pub files: Vec<Restored>,
     /// Lines of the journal, and of the record of brakes, that could not be read.
     pub damaged: Vec<String>,
+    /// Containers that are being made with what a daemon had told their runtime: they can be put back once they are there.
+    pub awaited: Vec<CgroupPath>,
+    /// Records beside the journal that could not be used, and why.
+    pub unusable: Vec<String>,
 }
 
 impl RestoreReport {
@@ -93,12 +97,15 @@ impl RestoreReport {
     pub fn and(mut self, others: Self) -> Self {
         self.files.extend(others.files);
         self.damaged.extend(others.damaged);
+        self.awaited.extend(others.awaited);
+        self.unusable.extend(others.unusable);
         self
     }
 
     /// Is every original back, as far as its cgroup still exists?
     pub fn is_complete(&self) -> bool {
-        self.damaged.is_empty() && self.failures().next().is_none()
+        let Self { damaged, awaited, unusable, .. } = self;
+        damaged.is_empty() && awaited.is_empty() && unusable.is_empty() && self.failures().next().is_none()
     }
 }
 
@@ -222,7 +229,7 @@ pub fn preview(tree: &CpusetTree, boot_id: Option<&str>, contents: &JournalConte
         };
         Restored { cgroup: key.cgroup.clone(), file: key.file, original: entry.original.clone(), result }
     });
-    RestoreReport { files: files.collect(), damaged: contents.damaged.clone() }
+    RestoreReport { files: files.collect(), damaged: contents.damaged.clone(), ..RestoreReport::default() }
 }
 
 struct Pending<'a> {
@@ -248,11 +255,6 @@ fn give_back(tree: &CpusetTree, boot_id: Option<&str>, key: &EntryKey, entry: &E
 }
 
 pub(super) const ANOTHER_BOOT: &str = "the host has been started again since";
-
-/// Is it recorded of another boot than this one, as far as both are known? Then its cgroup is gone, even under the same inode.
-pub(super) fn is_of_another_boot(recorded: Option<&str>, now: Option<&str>) -> bool {
-    matches!((recorded, now), (Some(then), Some(now)) if then != now)
-}
 
 /// A cgroup and in which life of it something was set.
 pub(super) struct Life<'a> {

@@ -22,6 +22,7 @@ use std::{
 use enforcer_core::{
     owner::KnownContainer,
     place::{Announced, Cpuset, Settled},
+    workload::printable,
 };
 use tokio::sync::mpsc;
 
@@ -119,14 +120,14 @@ impl Answering<'_> {
         let shown: BTreeMap<String, Cpuset> = shown.collect();
         let set_to = all.iter().filter_map(|one| Some((one.cgroup.clone()?, one.set_to().clone())));
         state.originals.are_set_to(set_to);
-        let mut settled = state.settle("synchronize", |known, node| known.synchronize(node, all));
+        let left = state.originals.left();
+        let mut settled = state.settle("synchronize", |known, node| known.synchronize(node, all, &left));
         state.changes(settled.others.keys());
         for (id, cpuset) in &mut settled.others {
             shown.get(id).into_iter().for_each(|now| cpuset.keep_memory(now));
         }
         let answer = answer_of(&mut state, None, None, settled);
         send(&mut state, "synchronize", reply, answer);
-        let left = state.originals.left();
         drop(state);
         self.exposure.only(|id| there.contains(id) || left.iter().any(|cgroup| cgroup.as_str().contains(id)));
     }
@@ -225,6 +226,11 @@ impl Answering<'_> {
             return;
         }
         let mut state = self.placed.lock();
+        if let Some(other) = one.cgroup.as_ref().and_then(|cgroup| state.who_has(cgroup)) {
+            let (id, other) = (printable(&one.id), printable(&other));
+            tracing::warn!("container {id} is not placed: it names the cgroup of container {other}");
+            return;
+        }
         state.name(&mut one, who);
         if let Some(cgroup) = one.cgroup.clone() {
             state.originals.is_set_to(cgroup, one.set_to().clone());

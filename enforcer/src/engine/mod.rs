@@ -38,7 +38,7 @@ use enforcer_core::{
     finding::{Finding, Severity, assess, with_added},
     model::{Activity, Model},
     owner::{Facts, Owners},
-    place::{Containers, Cpuset, GrantRecord, Inventory},
+    place::{Containers, GrantRecord, Inventory},
     plan::{Outcome, OutcomeResult, Plan, Step},
     policy::{Mode, Policy},
     replay::{self, Taken, Terms},
@@ -64,7 +64,7 @@ use crate::{
     enforce::{
         Actuator, Applied, DryRunActuator, apply_plan, apply_plan_unless,
         cpuset::CpusetTree,
-        journal::{DriftRecord, MakingRecord},
+        journal::{DriftRecord, Made, MakingRecord},
         pages::PageMoveLimits,
     },
     observe::{KeptCgroups, PressureTap},
@@ -203,7 +203,7 @@ impl Engine {
 
     /// Notes of containers in the making what they would be set to without us, and goes on with what a daemon before this
     /// one `left`.
-    pub fn remember(&mut self, record: MakingRecord, left: BTreeMap<CgroupPath, Cpuset>) {
+    pub fn remember(&mut self, record: MakingRecord, left: BTreeMap<CgroupPath, Made>) {
         self.placed.remember(record, left);
     }
 

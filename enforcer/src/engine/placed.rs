@@ -35,7 +35,11 @@ use super::{
     widening::Widening,
 };
 use crate::{
-    enforce::{cpuset::CpusetTree, journal::MakingRecord},
+    enforce::{
+        cpuset::CpusetTree,
+        journal::{MADE_WITHIN, Made, MakingRecord},
+    },
+    kernel::clock,
     report::{
         decision::{DecisionRecord, DecisionState, Subject},
         runtime::{Deciding, RuntimeLink, RuntimeReport},
@@ -52,10 +56,6 @@ const NAME_LIMIT: usize = 200;
 
 /// Time within which a runtime has written what it was told: it makes a container meanwhile.
 const WRITTEN_BY: Duration = Duration::from_secs(10);
-
-/// Time within which a container whose creation was answered is there: until then runtimes do not list it (containerd with NRI before
-/// 0.12), and a link that comes up again meanwhile must not take from it what it was given.
-const MADE_WITHIN: Duration = Duration::from_mins(2);
 
 /// A handle to what is given away; clones refer to the same.
 #[derive(Debug, Clone, Default)]
@@ -149,9 +149,21 @@ impl Placed {
         state.tree = Some(tree);
     }
 
-    /// Notes from now on what containers would be set to without us, and goes on with what a daemon before this one `left`.
-    pub(super) fn remember(&self, record: MakingRecord, left: BTreeMap<CgroupPath, Cpuset>) {
-        self.lock().originals.remember(record, left);
+    /// Notes from now on what containers would be set to without us, and goes on with what a daemon before this one `left`: what
+    /// those were granted that still may be made counts as given away.
+    pub(super) fn remember(&self, record: MakingRecord, left: BTreeMap<CgroupPath, Made>) {
+        let mut state = self.lock();
+        let now_ns = clock::now_ns();
+        let granted =
+            left.values().filter(|made| made.may_come(now_ns)).filter_map(|made| made.granted.clone());
+        let mut awaited: BTreeMap<String, GrantRecord> = granted.map(|one| (one.id, one.grant)).collect();
+        let State { containers, allocations, tree, originals, .. } = &mut *state;
+        let set_to = |record: &GrantRecord| tree.as_ref()?.set_to(&record.cgroup);
+        awaited.retain(|_, record| {
+            !containers.expects(&record.cgroup) && set_to(record).is_none_or(|set_to| record.holds(&set_to))
+        });
+        containers.expect(allocations, awaited);
+        originals.remember(record, left);
     }
 
     /// What is added to containers that run short of memory is part of what they are set to.
@@ -185,11 +197,14 @@ impl Placed {
         self.lock().originals.can_note()
     }
 
-    /// Of the containers that were there before the daemon, only those are still there that run.
+    /// Of the containers that were there before the daemon, only those are still there that run, or that may still be made.
     pub(super) fn expect_only(&self, workloads: &[Workload]) {
         let mut state = self.lock();
-        let State { containers, allocations, .. } = &mut *state;
-        containers.expect_only(allocations, |cgroup| workloads.iter().any(|one| one.cgroup == *cgroup));
+        let State { containers, allocations, originals, .. } = &mut *state;
+        let awaited = originals.left();
+        containers.expect_only(allocations, |cgroup| {
+            awaited.contains(cgroup) || workloads.iter().any(|one| one.cgroup == *cgroup)
+        });
     }
 
     /// What cgroups are set to, as they show it themselves.
@@ -308,7 +323,7 @@ impl Placed {
 
     /// What containers would have been set to without us, as far as it is not recorded.
     pub(super) fn unrecorded(&self) -> BTreeMap<CgroupPath, Cpuset> {
-        self.lock().originals.unrecorded().clone()
+        self.lock().originals.unrecorded()
     }
 
     /// These are recorded.
@@ -419,6 +434,12 @@ impl State {
     pub(super) fn knows(&self, id: &str) -> bool {
         let ended = self.ended_lately.get(id).is_some_and(|at| at.elapsed() < MADE_WITHIN);
         ended || self.names.contains_key(id)
+    }
+
+    /// The id of the container in this cgroup.
+    pub(super) fn who_has(&self, cgroup: &CgroupPath) -> Option<String> {
+        let has = |id: &&String| self.containers.cgroup(id) == Some(cgroup);
+        self.names.keys().find(has).cloned()
     }
 
     /// What a runtime lists, and those that it is making.

@@ -240,7 +240,8 @@ fn may_write(
 ) -> Result<(), JournalError> {
     let mut journal = Journal::open(&policy.state_dir)?;
     let tree = CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2);
-    for file in restore::recover(&tree, read_boot_id(host).as_deref(), &mut journal).failures() {
+    let boot_id = read_boot_id(host);
+    for file in restore::recover(&tree, boot_id.as_deref(), &mut journal).failures() {
         let effect = "cgroups that lost their cpuset in a crash stay without it; see numa-enforcer restore";
         engine.add_degraded(Degraded::new("recovery", file, effect));
     }
@@ -258,10 +259,17 @@ fn may_write(
     // Where no runtime says any longer which containers there are, nobody would ever be asked whether they still have it.
     let places = policy.nri.enabled && policy.nri.place;
     engine.adopt(tree, if places { journal.grants().clone() } else { BTreeMap::new() });
-    let (making, left) = MakingRecord::open(&policy.state_dir)?;
-    engine.remember(making, left);
+    let (making, mut left) = MakingRecord::open(&policy.state_dir, boot_id.as_deref())?;
+    for line in &left.damaged {
+        let effect = "restore cannot put back what the line says; it is kept beside the record";
+        engine.add_degraded(Degraded::new("journal", line, effect));
+    }
+    if !places {
+        left.made.values_mut().for_each(|made| made.granted = None);
+    }
+    engine.remember(making, left.made);
     // Times of a boot that cannot be told from another one are of no use.
-    if let Some(boot_id) = read_boot_id(host) {
+    if let Some(boot_id) = boot_id {
         let now_ns = clock::now_ns();
         let (record, left) = DriftRecord::open(&policy.state_dir, &boot_id, now_ns);
         engine.go_on_counting(record, left, now_ns);

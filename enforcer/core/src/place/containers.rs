@@ -170,11 +170,10 @@ struct Member {
 }
 
 impl Containers {
-    /// Containers that were granted something before the daemon was started, by id, and that still have it: until their
+    /// Containers that were granted something before the daemon was started, by id, and that still have it or will: until their
     /// runtime says which containers there are, it counts as given away.
     pub fn expect(&mut self, allocations: &mut Allocations, records: BTreeMap<String, GrantRecord>) {
-        self.expected.take(allocations);
-        self.expected = Expected::new(records, allocations);
+        self.expected.add(records, allocations);
     }
 
     /// Forgets those that are expected and whose cgroup is gone.
@@ -194,18 +193,22 @@ impl Containers {
 
     /// What each container was granted, by id, for the next daemon.
     pub fn records(&self, allocations: &Allocations) -> BTreeMap<String, GrantRecord> {
-        let record = |(id, holder): (&String, &Holder)| {
-            let cgroup = self.member(holder)?.cgroup.as_ref()?;
-            let asked = self.pods.get(holder.pod()).and_then(|pod| pod.request.container(holder.name()));
-            let (turn, grant) = (allocations.turn(holder).unwrap_or(0), allocations.get(holder)?);
-            Some((id.clone(), GrantRecord::of(cgroup, turn, grant, asked)?))
-        };
-        self.holders.iter().filter_map(record).collect()
+        self.holders.keys().filter_map(|id| Some((id.clone(), self.record(allocations, id)?))).collect()
     }
 
-    /// A container is about to be made.
+    /// The same of one.
+    pub fn record(&self, allocations: &Allocations, id: &str) -> Option<GrantRecord> {
+        let holder = self.holders.get(id)?;
+        let cgroup = self.member(holder)?.cgroup.as_ref()?;
+        let asked = self.pods.get(holder.pod()).and_then(|pod| pod.request.container(holder.name()));
+        let (turn, grant) = (allocations.turn(holder).unwrap_or(0), allocations.get(holder)?);
+        GrantRecord::of(cgroup, turn, grant, asked)
+    }
+
+    /// A container is about to be made, or runs and was expected.
     pub fn create(&mut self, node: &mut Node<'_>, new: &Announced) -> Settled {
-        self.come(node, new, None)
+        let record = self.expected.take(node.allocations, &new.id);
+        self.come(node, new, record.filter(|record| record.holds(new.set_to())).as_ref())
     }
 
     /// One comes, or is found, that had this before the daemon was started.
@@ -310,6 +313,7 @@ impl Containers {
     /// A container has ended; what it had is free. Another time is no change.
     pub fn end(&mut self, node: &mut Node<'_>, id: &str) -> Settled {
         let mut settled = Settled::default();
+        self.expected.take(node.allocations, id);
         let Some(holder) = self.holders.remove(id) else { return settled };
         let before = self.cpusets(node, &holder);
         let updates = match self.pods.get_mut(holder.pod()) {
@@ -331,9 +335,15 @@ impl Containers {
         settled
     }
 
-    /// The runtime says what there is: that is all there is. What was given here stays; who has nothing, and who is not
-    /// somebody else's any longer, is placed, those first whose CPUs can stay theirs. `others` has everybody who is not set as it should be.
-    pub fn synchronize(&mut self, node: &mut Node<'_>, all: Vec<Announced>) -> Settled {
+    /// The runtime says what there is: that is all there is, but for those that are expected in `awaited` cgroups, which it is making.
+    /// What was given here stays; who has nothing, and who is not somebody else's any longer, is placed, those first whose CPUs can
+    /// stay theirs. `others` has everybody who is not set as it should be.
+    pub fn synchronize(
+        &mut self,
+        node: &mut Node<'_>,
+        all: Vec<Announced>,
+        awaited: &BTreeSet<CgroupPath>,
+    ) -> Settled {
         let mut settled = Settled::default();
         let there: BTreeSet<&str> = all.iter().map(|one| one.id.as_str()).collect();
         let gone: Vec<String> =
@@ -344,7 +354,8 @@ impl Containers {
         }
         let set_to = |one: &Announced| (one.id.clone(), (one.now.clone(), one.shown.clone()));
         let set_to: BTreeMap<String, (Cpuset, Option<Cpuset>)> = all.iter().map(set_to).collect();
-        let records = self.expected.take(node.allocations);
+        let is_over = |id: &str, cgroup: &CgroupPath| set_to.contains_key(id) || !awaited.contains(cgroup);
+        let records = self.expected.take_all(node.allocations, is_over);
         let (mut adopted, mut new) = (Vec::new(), Vec::new());
         let ours = |one: &Announced| self.holders.get(&one.id).is_some_and(|holder| !holder.is_given());
         for one in all.into_iter().filter(|one| one.given.is_some() || one.opts_out || !ours(one)) {

@@ -195,14 +195,14 @@ impl GrantRecord {
 pub(super) struct Expected(BTreeMap<String, GrantRecord>);
 
 impl Expected {
-    /// Counts these as given away, in the order in which they were given.
-    pub(super) fn new(records: BTreeMap<String, GrantRecord>, allocations: &mut Allocations) -> Self {
+    /// Counts these as given away, in the order in which they were given, besides those that are expected by now.
+    pub(super) fn add(&mut self, records: BTreeMap<String, GrantRecord>, allocations: &mut Allocations) {
         let mut in_turn: Vec<_> = records.iter().collect();
         in_turn.sort_by_key(|(_, record)| record.turn);
         for (id, record) in in_turn {
             allocations.give(holder(id), record.held());
         }
-        Self(records)
+        self.0.extend(records);
     }
 
     /// Forgets those whose cgroup is gone.
@@ -226,12 +226,21 @@ impl Expected {
         self.0.values().any(|record| record.cgroup == *cgroup)
     }
 
-    /// Nobody is expected any longer: all that was known of them, by id.
-    pub(super) fn take(&mut self, allocations: &mut Allocations) -> BTreeMap<String, GrantRecord> {
-        for id in self.0.keys() {
-            allocations.release(&holder(id));
-        }
-        std::mem::take(&mut self.0)
+    /// This one is here, or has ended, and is not expected any longer: what was known of it.
+    pub(super) fn take(&mut self, allocations: &mut Allocations, id: &str) -> Option<GrantRecord> {
+        let record = self.0.remove(id)?;
+        allocations.release(&holder(id));
+        Some(record)
+    }
+
+    /// None of these is expected any longer: what was known of them, by id.
+    pub(super) fn take_all(
+        &mut self,
+        allocations: &mut Allocations,
+        is_over: impl Fn(&str, &CgroupPath) -> bool,
+    ) -> BTreeMap<String, GrantRecord> {
+        let over = self.0.extract_if(.., |id, record| is_over(id, &record.cgroup));
+        over.inspect(|(id, _)| drop(allocations.release(&holder(id)))).collect()
     }
 }
 
@@ -314,12 +323,16 @@ mod tests {
     fn who_is_expected_counts_and_is_never_set() {
         let mut allocations = Allocations::default();
         let records = BTreeMap::from([("x".to_owned(), record("4-5", None))]);
-        let mut expected = Expected::new(records, &mut allocations);
+        let mut expected = Expected::default();
+        expected.add(records, &mut allocations);
         assert_eq!(allocations.exclusive_cpus().to_string(), "4-5");
         assert!(allocations.iter().all(|(_, grant)| Cpuset::of(grant, &CpuSet::new()).is_empty()));
         expected.retain(&mut allocations, |cgroup| cgroup.as_str() == "/a");
         assert_eq!(allocations.iter().count(), 1);
         expected.retain(&mut allocations, |_| false);
-        assert_eq!((allocations.iter().count(), expected.take(&mut allocations).len()), (0, 0));
+        assert_eq!(
+            (allocations.iter().count(), expected.take_all(&mut allocations, |_, _| true).len()),
+            (0, 0)
+        );
     }
 }

@@ -71,7 +71,7 @@ fn look(
         original: brake.original.clone(),
         result: result(tree, boot_id, brake, then),
     });
-    Ok(RestoreReport { files: files.collect(), damaged })
+    Ok(RestoreReport { files: files.collect(), damaged, ..RestoreReport::default() })
 }
 
 fn result(tree: &CpusetTree, boot_id: Option<&str>, brake: &RecordedBrake, then: Then<'_>) -> RestoreResult {

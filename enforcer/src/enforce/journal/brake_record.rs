@@ -6,12 +6,11 @@
 //! was set is put back. Nothing of it outlives the host, so no line waits for a disk.
 //!
 //! Lines are added by one write each: a brake before it takes hold, its release after it, the latter by the watching
-//! process as well. When nobody is slowed down the file is emptied. `{...} 0123abcd` and a newline, as in the journal, and a
-//! newline before it, because the line before may have been torn. What is torn is left out: a brake was not on yet whose line
-//! is not whole. Any other line that is not as it was written, or of another version, is damage: a workload may stand still of
-//! which nobody knows, and who reads it is told so.
+//! process as well. When nobody is slowed down the file is emptied. A brake was not on yet whose line was cut
+//! ([`super::versioned`]). Of a damaged one who reads it is told that a workload may stand still of which nobody knows.
 //!
-//! Never: a line is written by anybody else but the two processes of one daemon; a damaged one is forgotten unsaid.
+//! Never: a line is written by anybody else but the two processes of one daemon; a damaged one is forgotten unsaid; a file is put
+//! back that no brake sets.
 
 use std::{
     fs::{self, File},
@@ -20,12 +19,13 @@ use std::{
 };
 
 use enforcer_core::workload::CgroupPath;
-use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde::{Deserialize, Serialize};
 
 use super::{
     JournalError,
+    damage::Damage,
     files::{self, check_owned, failed},
-    lines::{has_sum, sealed, unsealed},
+    versioned,
 };
 use crate::enforce::cpuset::CpusetFile;
 
@@ -70,48 +70,20 @@ impl RecordedBrakes {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Line {
-    version: u32,
-    #[serde(flatten)]
-    event: Event,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "lowercase")]
 enum Event {
     Slowed(RecordedBrake),
     Released { id: u64 },
 }
 
-/// All that is known of a line of another version.
-#[derive(Debug, Deserialize)]
-struct Versioned {
-    version: u32,
-}
-
-fn encode(event: Event) -> io::Result<String> {
-    let json = serde_json::to_string(&Line { version: VERSION, event })?;
-    Ok(format!("\n{}", sealed(&json)))
-}
-
-/// `None` of a line that was cut. The error says what is wrong with another one.
-fn decode(line: &str) -> Result<Option<Event>, String> {
-    let Some(json) = unsealed(line) else {
-        if has_sum(line) {
-            return Err("its checksum is not its own".to_owned());
-        }
-        let is_cut = serde_json::from_str::<IgnoredAny>(line).is_err_and(|error| error.is_eof());
-        return if is_cut { Ok(None) } else { Err("it has no checksum".to_owned()) };
-    };
-    match serde_json::from_str::<Versioned>(json) {
-        Ok(Versioned { version }) if version != VERSION => Err(format!("version {version} is not known")),
-        _ => serde_json::from_str(json).map(|line: Line| Some(line.event)).map_err(|error| error.to_string()),
-    }
+/// What a brake writes; a line about anything else would have a restore write it.
+fn is_of_a_brake(file: CpusetFile) -> bool {
+    matches!(file, CpusetFile::Freeze | CpusetFile::High)
 }
 
 /// The line that says that a brake is released.
 pub fn released_line(id: u64) -> io::Result<String> {
-    encode(Event::Released { id })
+    versioned::encode(VERSION, Event::Released { id })
 }
 
 /// The record of one state directory.
@@ -138,21 +110,22 @@ impl BrakeRecord {
         }
         check_owned(state_dir)?;
         let text = files::read(&path)?;
-        // The daemon was killed while it wrote what is behind the last newline.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        let lines = whole.lines().zip(1..).filter(|(line, _)| !line.is_empty());
-        for (line, number) in lines {
-            match decode(line) {
-                Ok(Some(Event::Slowed(brake))) => found.slowed.push(brake),
-                Ok(Some(Event::Released { id })) => found.slowed.retain(|brake| brake.id != id),
-                Ok(None) => tracing::warn!("{} line {number} was cut and is left out", path.display()),
-                Err(error) => found.damaged.push(format!(
-                    "{} line {number}: {error}; a workload may stand still, or have a low memory.high: see to that, then \
-                     remove the file",
-                    path.display()
-                )),
+        let mut damage = Damage::default();
+        for event in versioned::read(&path, &text, VERSION) {
+            match event {
+                Ok(Event::Slowed(brake)) if is_of_a_brake(brake.file) => found.slowed.push(brake),
+                Ok(Event::Slowed(RecordedBrake { file, .. })) => {
+                    damage.note(|| format!("{}: no brake sets {}", path.display(), file.name()));
+                }
+                Ok(Event::Released { id }) => found.slowed.retain(|brake| brake.id != id),
+                Err(error) => damage.note(|| {
+                    format!(
+                        "{error}; a workload may stand still, or have a low memory.high: see to that, then remove the file"
+                    )
+                }),
             }
         }
+        found.damaged = damage.into_lines(&path);
         Ok(found)
     }
 
@@ -163,7 +136,7 @@ impl BrakeRecord {
 
     /// Somebody is about to be slowed down.
     pub fn slowed(&mut self, brake: &RecordedBrake) -> Result<(), JournalError> {
-        self.append(encode(Event::Slowed(brake.clone())))
+        self.append(versioned::encode(VERSION, Event::Slowed(brake.clone())))
     }
 
     /// It is over.
@@ -224,57 +197,32 @@ mod tests {
         assert_eq!(read(), [brake(4)], "after it was emptied lines begin at its begin");
     }
 
-    /// What is read of this text: ids of who is slowed down, and how many lines are damaged.
-    fn found(text: &str) -> (Vec<u64>, usize) {
+    /// What is read of this text.
+    fn found(text: &str) -> RecordedBrakes {
         let dir = tempfile::tempdir().unwrap();
         let mut file =
             File::options().create(true).append(true).mode(0o600).open(dir.path().join(NAME)).unwrap();
         file.write_all(text.as_bytes()).unwrap();
-        let RecordedBrakes { slowed, damaged } = BrakeRecord::read(dir.path()).unwrap();
-        (slowed.iter().map(|brake| brake.id).collect(), damaged.len())
+        BrakeRecord::read(dir.path()).unwrap()
     }
 
     #[test]
-    fn a_line_that_was_cut_is_left_out_and_takes_no_other_with_it() {
-        let [one, two] = [1, 2].map(|id| encode(Event::Slowed(brake(id))).unwrap());
-        let json_ends = one.rfind('}').unwrap() + 1;
-        for length in 0..one.len() {
-            let cut = &one[..length];
-            assert_eq!(found(&format!("{two}{cut}")), (vec![2], 0), "{cut:?}");
-            let after = found(&format!("{cut}{two}"));
-            // What lacks nothing but its sum, or a part of that, may have been longer.
-            let is_told = usize::from(length >= json_ends && length < one.len() - 1);
-            let expected = if length == one.len() - 1 { (vec![1, 2], 0) } else { (vec![2], is_told) };
-            assert_eq!(after, expected, "{cut:?}");
-        }
+    fn a_damaged_line_is_told_and_takes_no_other_with_it() {
+        let [one, two] = [1, 2].map(|id| versioned::encode(VERSION, Event::Slowed(brake(id))).unwrap());
+        let RecordedBrakes { slowed, damaged } = found(&format!("{}{two}", one.replace("\"/a\"", "\"/b\"")));
+        assert_eq!(slowed, [brake(2)]);
+        let [line] = damaged.as_slice() else { panic!("{damaged:?}") };
+        assert!(line.contains("brakes line 2: its checksum") && line.contains("may stand still"), "{line}");
     }
 
     #[test]
-    fn a_line_that_is_not_as_it_was_written_is_told() {
-        let [one, two] = [1, 2].map(|id| encode(Event::Slowed(brake(id))).unwrap());
-        let json = one.trim().rsplit_once(' ').unwrap().0;
-        let resealed = |json: String| sealed(&json);
-        for (text, why) in [
-            (one.replace("\"/a\"", "\"/b\""), "its checksum"),
-            (one.replacen('"', "", 1), "its checksum"),
-            (resealed(json.replace("\"version\":1", "\"version\":2")), "version 2 is not known"),
-            (resealed("{}".to_owned()), "missing field"),
-            (format!("{json}\n"), "no checksum"),
-            ("nonsense\n".to_owned(), "no checksum"),
-        ] {
-            assert_eq!(found(&format!("{text}{two}")), (vec![2], 1), "{text}");
-            assert!(decode(text.trim()).unwrap_err().contains(why), "{text}");
-        }
-    }
-
-    #[test]
-    fn every_byte_that_is_another_is_told() {
-        let one = encode(Event::Slowed(brake(1))).unwrap();
-        for at in 1..one.len() - 1 {
-            let mut bytes = one.clone().into_bytes();
-            bytes[at] ^= 1;
-            let text = String::from_utf8(bytes).unwrap();
-            assert!(matches!(found(&text), (_, 1)), "{text}");
+    fn a_line_about_a_file_that_no_brake_sets_is_not_believed() {
+        for (file, is_believed) in
+            [(CpusetFile::Freeze, true), (CpusetFile::High, true), (CpusetFile::Cpus, false)]
+        {
+            let line = versioned::encode(VERSION, Event::Slowed(RecordedBrake { file, ..brake(1) })).unwrap();
+            let RecordedBrakes { slowed, damaged } = found(&line);
+            assert_eq!((slowed.len(), damaged.len()), if is_believed { (1, 0) } else { (0, 1) }, "{file:?}");
         }
     }
 

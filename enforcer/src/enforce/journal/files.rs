@@ -233,7 +233,7 @@ pub(super) fn sync_dir_of(path: &Path) -> Result<(), JournalError> {
 /// Copies of damaged journals that are kept: the first one may hold what the later ones have lost.
 const MOST_DAMAGED: usize = 8;
 
-/// Damaged journals that were set aside in this directory, and that nobody has taken away.
+/// Damaged journals, and records of containers in the making, that were set aside in this directory and that nobody has taken away.
 pub fn set_aside(state_dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
     let listed = fs::read_dir(state_dir)
         .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect());
@@ -241,7 +241,10 @@ pub fn set_aside(state_dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         listed => listed.map_err(failed("listing", state_dir))?,
     };
-    let is_damaged = |name: &OsStr| name.as_encoded_bytes().starts_with(b"journal.damaged");
+    let is_damaged = |name: &OsStr| {
+        let name = name.as_encoded_bytes();
+        name.starts_with(b"journal.damaged") || name.starts_with(b"making.damaged")
+    };
     kept.retain(|path| path.file_name().is_some_and(is_damaged));
     kept.sort_unstable();
     Ok(kept)
@@ -256,21 +259,22 @@ fn keep_damaged(path: &Path) -> Result<PathBuf, JournalError> {
         match fs::hard_link(path, kept) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             linked => {
-                linked.map_err(failed("keeping the damaged journal as", kept))?;
-                return Ok(say_kept(kept));
+                linked.map_err(failed("keeping what is damaged as", kept))?;
+                return Ok(say_kept(path, kept));
             }
         }
     }
     let last = names.last().map_or(path, |last| last);
     let linked = fs::remove_file(last).and_then(|()| fs::hard_link(path, last));
-    linked.map_err(failed("keeping the damaged journal as", last))?;
-    Ok(say_kept(last))
+    linked.map_err(failed("keeping what is damaged as", last))?;
+    Ok(say_kept(path, last))
 }
 
-fn say_kept(kept: &Path) -> PathBuf {
-    let shown = kept.display();
+fn say_kept(path: &Path, kept: &Path) -> PathBuf {
     tracing::error!(
-        "a damaged journal is kept as {shown}: restore does not put back what cannot be read of it"
+        "{} is damaged, and kept as {}: restore does not put back what cannot be read of it",
+        path.display(),
+        kept.display()
     );
     kept.to_owned()
 }

@@ -18,6 +18,7 @@ use enforcer_core::place::GrantRecord;
 
 use super::{
     Entry, EntryKey, JournalContents,
+    damage::Damage,
     lines::{LONGEST, Record, decode, encode, is_begun},
 };
 
@@ -37,9 +38,6 @@ impl Default for Bounds {
         Self { line: LONGEST, kept: 256 << 20, read: 4 << 30 }
     }
 }
-
-/// Lines that are named, of those that cannot be read.
-const NAMED: usize = 100;
 
 /// Characters that are shown of a line that was cut.
 const SHOWN: usize = 1_000;
@@ -64,8 +62,7 @@ struct Reading<'a> {
     grants: BTreeMap<String, (GrantRecord, usize)>,
     /// Sum of these.
     kept: usize,
-    damaged: Vec<String>,
-    unnamed: usize,
+    damage: Damage,
     torn: Option<String>,
     is_compact: bool,
 }
@@ -82,8 +79,7 @@ pub(super) fn read_within(path: &Path, text: impl BufRead, bounds: Bounds) -> io
         entries: BTreeMap::new(),
         grants: BTreeMap::new(),
         kept: 0,
-        damaged: Vec::new(),
-        unnamed: 0,
+        damage: Damage::default(),
         torn: None,
         is_compact: true,
     };
@@ -106,10 +102,6 @@ pub(super) fn read_within(path: &Path, text: impl BufRead, bounds: Bounds) -> io
         at += length;
     }
     let is_beyond = text.limit() == 0;
-    if is_beyond {
-        let error = format!("{}: what is behind {} bytes is not read", path.display(), bounds.read);
-        reading.damaged.push(error);
-    }
     Ok(reading.found(torn_at, is_beyond))
 }
 
@@ -161,21 +153,19 @@ impl Reading<'_> {
 
     fn damage(&mut self, number: u64, error: &str) {
         self.is_compact = false;
-        if self.damaged.len() < NAMED {
-            self.damaged.push(format!("{} line {number}: {error}", self.path.display()));
-        } else {
-            self.unnamed += 1;
-        }
+        self.damage.note(|| format!("{} line {number}: {error}", self.path.display()));
     }
 
-    fn found(mut self, torn_at: Option<u64>, is_beyond: bool) -> Found {
-        if self.unnamed > 0 {
-            self.damaged.push(format!("{}: {} more lines", self.path.display(), self.unnamed));
+    fn found(self, torn_at: Option<u64>, is_beyond: bool) -> Found {
+        let mut damaged = self.damage.into_lines(self.path);
+        if is_beyond {
+            let (path, bytes) = (self.path.display(), self.bounds.read);
+            damaged.push(format!("{path}: what is behind {bytes} bytes is not read"));
         }
         let contents = JournalContents {
             entries: self.entries.into_iter().map(|(key, (entry, _))| (key, entry)).collect(),
             grants: self.grants.into_iter().map(|(id, (grant, _))| (id, grant)).collect(),
-            damaged: self.damaged,
+            damaged,
             torn: self.torn,
         };
         Found { contents, is_compact: self.is_compact && !is_beyond, torn_at, is_beyond }

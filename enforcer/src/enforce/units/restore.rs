@@ -7,8 +7,8 @@ use enforcer_core::workload::{CgroupPath, UnitName};
 
 use super::UnitProperties;
 use crate::enforce::{
-    journal::{Entry, EntryKey, Journal, JournalContents},
-    restore::{ANOTHER_BOOT, RestoreReport, RestoreResult, Restored, is_of_another_boot, skipped},
+    journal::{Entry, EntryKey, Journal, JournalContents, is_of_another_boot},
+    restore::{ANOTHER_BOOT, RestoreReport, RestoreResult, Restored, skipped},
 };
 
 /// systemd, or why it cannot be asked.

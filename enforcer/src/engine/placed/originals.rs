@@ -18,14 +18,17 @@ use enforcer_core::{
 };
 use tokio::sync::Notify;
 
-use super::{MADE_WITHIN, State};
-use crate::enforce::journal::{JournalError, MakingRecord};
+use super::State;
+use crate::{
+    enforce::journal::{Granted, JournalError, MADE_WITHIN, Made, MakingRecord},
+    kernel::clock,
+};
 
 /// The originals that the journal does not have yet.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Originals {
     /// Of containers of which a runtime was told.
-    unrecorded: BTreeMap<CgroupPath, Cpuset>,
+    unrecorded: BTreeMap<CgroupPath, Made>,
     /// Of those that a runtime has listed, and of which it was told nothing since.
     untouched: BTreeMap<CgroupPath, Cpuset>,
     /// The same as `unrecorded` for the next daemon, where somebody may write.
@@ -40,7 +43,7 @@ pub(in crate::engine) struct Originals {
 
 impl Originals {
     /// Notes from now on for the next daemon, and goes on with what one before this `left`.
-    pub(in crate::engine) fn remember(&mut self, record: MakingRecord, left: BTreeMap<CgroupPath, Cpuset>) {
+    pub(in crate::engine) fn remember(&mut self, record: MakingRecord, left: BTreeMap<CgroupPath, Made>) {
         self.record = Some(record);
         self.left = Some((Instant::now(), left.keys().cloned().collect()));
         self.unrecorded.extend(left);
@@ -51,37 +54,56 @@ impl Originals {
         self.record.as_mut().map_or(Ok(()), MakingRecord::check)
     }
 
-    /// What a cgroup would be set to, for the journal, and for the next daemon.
-    fn note(&mut self, cgroup: &CgroupPath, original: &Cpuset) -> Result<(), JournalError> {
+    /// What a cgroup would be set to, for the journal, and for the next daemon; with what a new container was granted.
+    fn note(
+        &mut self,
+        cgroup: &CgroupPath,
+        original: &Cpuset,
+        granted: Option<Granted>,
+    ) -> Result<(), JournalError> {
+        let boot_id = self.record.as_ref().and_then(MakingRecord::boot_id).map(str::to_owned);
+        let made = Made { original: original.clone(), granted, boot_id, told_ns: clock::now_ns() };
         if let Some(record) = &mut self.record {
             if record.is_long(self.unrecorded.len()) {
                 record.keep(self.unrecorded.iter().filter(|(other, _)| *other != cgroup))?;
             }
-            record.add(cgroup, original)?;
+            record.add(cgroup, &made)?;
         }
-        self.unrecorded.insert(cgroup.clone(), original.clone());
+        self.unrecorded.insert(cgroup.clone(), made);
         Ok(())
     }
 
     /// All that the journal does not have.
-    pub(in crate::engine) fn unrecorded(&self) -> &BTreeMap<CgroupPath, Cpuset> {
-        &self.unrecorded
+    pub(in crate::engine) fn unrecorded(&self) -> BTreeMap<CgroupPath, Cpuset> {
+        self.unrecorded.iter().map(|(cgroup, made)| (cgroup.clone(), made.original.clone())).collect()
     }
 
     /// The journal has these.
     pub(in crate::engine) fn recorded(&mut self, cgroups: &[CgroupPath]) {
-        self.unrecorded.retain(|cgroup, _| !cgroups.contains(cgroup));
-        if let Some((_, gone)) = self.left.take_if(|(since, _)| since.elapsed() > MADE_WITHIN) {
-            self.unrecorded.retain(|cgroup, _| !gone.contains(cgroup));
-        }
-        self.forget_recorded();
+        let gone = self.left.take_if(|(since, _)| since.elapsed() > MADE_WITHIN);
+        let gone = gone.map(|(_, gone)| gone).unwrap_or_default();
+        self.retain(|cgroup| !cgroups.contains(cgroup) && !gone.contains(cgroup));
     }
 
     /// Of these, only those that a runtime lists are left, and those that it may be making since the daemon before.
     pub(in crate::engine) fn only(&mut self, is_listed: impl Fn(&CgroupPath) -> bool) {
-        let left = self.left.as_ref().map(|(_, left)| left);
-        self.unrecorded
-            .retain(|cgroup, _| is_listed(cgroup) || left.is_some_and(|left| left.contains(cgroup)));
+        let left = self.left();
+        self.retain(|cgroup| is_listed(cgroup) || left.contains(cgroup));
+    }
+
+    /// The others are in the journal, or have ended.
+    fn retain(&mut self, stays: impl Fn(&CgroupPath) -> bool) {
+        let over: Vec<_> =
+            self.unrecorded.extract_if(.., |cgroup, _| !stays(cgroup)).map(|(cgroup, _)| cgroup).collect();
+        let Some(record) = self.record.as_mut() else { return };
+        let noted = match (self.unrecorded.is_empty(), over.is_empty()) {
+            (true, _) => record.clear(),
+            (false, true) => Ok(()),
+            (false, false) => record.over(&over),
+        };
+        if let Err(error) = noted {
+            tracing::warn!("{error}");
+        }
     }
 
     /// Those of a daemon before this one, for as long as they may still be made.
@@ -92,9 +114,8 @@ impl Originals {
 
     /// A container has ended.
     pub(in crate::engine) fn ends(&mut self, cgroup: &CgroupPath) {
-        self.unrecorded.remove(cgroup);
         self.untouched.remove(cgroup);
-        self.forget_recorded();
+        self.retain(|other| other != cgroup);
     }
 
     /// These are all that run, and what they are set to.
@@ -129,21 +150,15 @@ impl Originals {
     pub(in crate::engine) fn starts(&self) -> Arc<Notify> {
         Arc::clone(&self.starts)
     }
-
-    /// Nobody is left to be remembered.
-    fn forget_recorded(&mut self) {
-        let record = self.record.as_mut().filter(|_| self.unrecorded.is_empty());
-        if let Some(Err(error)) = record.map(MakingRecord::clear) {
-            tracing::warn!("{error}");
-        }
-    }
 }
 
 impl State {
     /// A container is made with our cpuset instead of what it was to have. False where that cannot be noted.
     pub(in crate::engine) fn made(&mut self, one: &Announced) -> bool {
         let placed = self.containers.holder(&one.id).is_some();
-        one.cgroup.as_ref().is_none_or(|cgroup| !placed || self.note_original(cgroup, &one.now))
+        let grant = self.containers.record(&self.allocations, &one.id);
+        let granted = grant.map(|grant| Granted { id: one.id.clone(), grant });
+        one.cgroup.as_ref().is_none_or(|cgroup| !placed || self.note_original(cgroup, &one.now, granted))
     }
 
     /// A container is made without what was decided for it.
@@ -166,7 +181,7 @@ impl State {
             let before = cgroup.and_then(|cgroup| self.originals.untouched.remove_entry(cgroup));
             let Some((cgroup, before)) = before else { continue };
             let is_noted = self.originals.unrecorded.contains_key(&cgroup);
-            noted = noted && (is_noted || self.note_original(&cgroup, &before));
+            noted = noted && (is_noted || self.note_original(&cgroup, &before, None));
             if let Some(held) = &mut self.held {
                 held.insert(id.clone(), before.clone());
                 self.originals.untouched.insert(cgroup, before);
@@ -177,8 +192,8 @@ impl State {
     }
 
     /// Where it cannot be noted nothing is set from now on, and false is returned.
-    fn note_original(&mut self, cgroup: &CgroupPath, original: &Cpuset) -> bool {
-        if let Err(error) = self.originals.note(cgroup, original) {
+    fn note_original(&mut self, cgroup: &CgroupPath, original: &Cpuset, granted: Option<Granted>) -> bool {
+        if let Err(error) = self.originals.note(cgroup, original, granted) {
             if !self.barred {
                 tracing::warn!("a runtime is told nothing until it can be recorded: {error}");
             }

@@ -41,6 +41,10 @@ impl Scene {
         self.with(|containers, node| containers.resize(node, changed))
     }
 
+    fn synchronize(&mut self, all: Vec<Announced>) -> Settled {
+        self.with(|containers, node| containers.synchronize(node, all, &BTreeSet::new()))
+    }
+
     fn end(&mut self, id: &str) -> Settled {
         self.with(|containers, node| containers.end(node, id))
     }
@@ -159,7 +163,7 @@ fn a_pod_that_is_made_again_does_not_touch_what_the_one_before_still_has() {
     assert_eq!(text(&scene.create("other", "x", whole(4)).own), "0-3/0");
     // Both are there when the runtime says who is there.
     let both = vec![of("one", "old"), new];
-    scene.with(|containers, node| containers.synchronize(node, both));
+    scene.synchronize(both);
     assert_eq!((scene.cpus("new"), scene.cpus("old")), ("4-7/0".into(), "0-3/0".into()));
     assert_eq!(scene.host.allocations.iter().count(), 2);
     let shown: Vec<String> = scene.host.allocations.iter().map(|(holder, _)| holder.to_string()).collect();
@@ -205,16 +209,16 @@ fn after_a_restart_nothing_that_is_valid_moves() {
         announced("kept", "k", whole(2), Some("5-6")),
         announced("shared", "s", burstable("main", 100), Some("0-15")),
     ];
-    let settled = scene.with(|containers, node| containers.synchronize(node, all.clone()));
+    let settled = scene.synchronize(all.clone());
     assert_eq!(scene.cpus("k"), "5-6/0");
     assert_eq!(others(&settled), pairs(&[("k", "-/0"), ("n", "0-3/0"), ("s", "4,7/0")]));
     let before = scene.host.allocations.clone();
     // Again, as the runtime comes back: what is given stays, whatever the runtime has stored.
-    let again = scene.with(|containers, node| containers.synchronize(node, all));
+    let again = scene.synchronize(all);
     assert_eq!((scene.host.allocations == before, again.others.len()), (true, 3));
     // And who is not there any longer is gone.
     let left = vec![announced("kept", "k", whole(2), Some("5-6"))];
-    scene.with(|containers, node| containers.synchronize(node, left));
+    scene.synchronize(left);
     assert_eq!(scene.host.allocations.iter().count(), 1);
 }
 
@@ -229,7 +233,7 @@ fn what_the_cgroup_shows_counts_more_than_what_the_runtime_has_stored() {
     // One was moved by an answer that its runtime did not keep, the other had none at its creation.
     let moved = shown(announced("a", "a", whole(2), Some("0-1")), "5-6");
     let late = shown(announced("b", "b", whole(2), None), "0-1");
-    let settled = scene.with(|containers, node| containers.synchronize(node, vec![moved, late]));
+    let settled = scene.synchronize(vec![moved, late]);
     assert_eq!((scene.cpus("a"), scene.cpus("b")), ("5-6/0".into(), "0-1/0".into()));
     // The runtime is told, or it would write what it has stored.
     assert_eq!(others(&settled), pairs(&[("a", "5-6/0"), ("b", "0-1/0")]));
@@ -237,7 +241,7 @@ fn what_the_cgroup_shows_counts_more_than_what_the_runtime_has_stored() {
     // What is stored is right, and somebody has changed the cgroup: that is put right too.
     let mut changed = announced("a", "a", whole(2), Some("5-6"));
     (changed.now.mems, changed.shown) = ("0".parse().ok(), Some(cpuset("4-7", "0")));
-    let settled = scene.with(|containers, node| containers.synchronize(node, vec![changed]));
+    let settled = scene.synchronize(vec![changed]);
     assert_eq!(others(&settled), pairs(&[("a", "5-6/-")]));
 }
 
@@ -249,7 +253,7 @@ fn every_container_of_a_pod_keeps_its_cpus_over_a_restart() {
         announced("p", "one", named("one", whole(2)), Some("5-6")),
         announced("p", "two", named("two", whole(2)), Some("1-2")),
     ];
-    scene.with(|containers, node| containers.synchronize(node, all));
+    scene.synchronize(all);
     assert_eq!((scene.cpus("one"), scene.cpus("two")), ("5-6/0".into(), "1-2/0".into()));
 }
 
@@ -275,9 +279,36 @@ fn until_the_runtime_says_who_is_there_what_was_granted_is_given_to_nobody() {
     assert_eq!(again.host.allocations.exclusive_cpus().to_string(), "2-3");
     assert_eq!(text(&again.create("c", "c", whole(4)).own), "0-1,4-5/0");
     let b = Announced { shown: Some(cpuset("2-3", "0")), ..announced("b", "b", whole(2), None) };
-    again.with(|containers, node| containers.synchronize(node, vec![b]));
+    again.synchronize(vec![b]);
     assert_eq!((again.cpus("b"), again.host.allocations.iter().count()), ("2-3/0".into(), 1));
     assert!(!again.containers.expects(&CgroupPath::new("/kubepods/b/b")));
+}
+
+#[test]
+fn who_is_still_being_made_keeps_what_it_was_granted_until_it_comes_or_ends() {
+    let mut scene = Scene::new();
+    scene.create("a", "a", whole(2));
+    let a = CgroupPath::new("/kubepods/a/a");
+    let awaiting = || {
+        let mut again = restarted(&scene);
+        // Somebody else comes with the CPUs that the one in the making was told.
+        let other = Announced { shown: Some(cpuset("0-1", "0")), ..announced("b", "b", whole(2), None) };
+        let awaited = BTreeSet::from([a.clone()]);
+        again.with(|containers, node| containers.synchronize(node, vec![other], &awaited));
+        assert_eq!((again.cpus("b").as_str(), again.containers.expects(&a)), ("2-3/0", true));
+        again
+    };
+    let mut comes = awaiting();
+    let shown = Announced { shown: Some(cpuset("0-1", "0")), ..announced("a", "a", whole(2), None) };
+    let settled = comes.with(|containers, node| containers.create(node, &shown));
+    assert_eq!((text(&settled.own), comes.containers.expects(&a)), ("0-1/0".into(), false));
+    assert_eq!(comes.host.allocations.exclusive_cpus().to_string(), "0-3");
+    let mut ends = awaiting();
+    ends.end("a");
+    assert_eq!(ends.host.allocations.exclusive_cpus().to_string(), "2-3");
+    let mut control = restarted(&scene);
+    control.synchronize(Vec::new());
+    assert!(!control.containers.expects(&a), "who is not awaited is gone");
 }
 
 #[test]
@@ -286,7 +317,7 @@ fn a_record_that_the_kernel_contradicts_is_not_followed() {
     scene.create("a", "a", whole(2));
     let mut again = restarted(&scene);
     let a = Announced { shown: Some(cpuset("10-11", "1")), ..announced("a", "a", whole(2), Some("0-1")) };
-    again.with(|containers, node| containers.synchronize(node, vec![a]));
+    again.synchronize(vec![a]);
     assert_eq!(again.cpus("a"), "10-11/1");
 }
 
@@ -307,7 +338,7 @@ fn after_a_restart_who_asks_for_something_else_or_was_dispossessed_is_placed_aga
         shown("b", whole(2), "2-3"),
         shown("s", burstable("main", 500), "4-7"),
     ];
-    again.with(|containers, node| containers.synchronize(node, all.clone()));
+    again.synchronize(all.clone());
     assert_eq!([again.cpus("a"), again.cpus("b"), again.cpus("s")], ["0-1,4/0", "2-3/0", "5-7/0"]);
     // A resize after that knows what was asked for before.
     assert_eq!(text(&again.resize("b", "b", whole(2)).own), "2-3/0");
@@ -315,11 +346,11 @@ fn after_a_restart_who_asks_for_something_else_or_was_dispossessed_is_placed_aga
     // Of one the CPUs are the system's now.
     let mut again = restarted(&scene);
     again.host.inventory.allowed_cpus = "1-15".parse().unwrap();
-    again.with(|containers, node| containers.synchronize(node, all[1..].to_vec()));
+    again.synchronize(all[1..].to_vec());
     let a = shown("a", whole(2), "0-1");
     let mut rest = all[1..].to_vec();
     rest.push(a);
-    again.with(|containers, node| containers.synchronize(node, rest));
+    again.synchronize(rest);
     assert_eq!(again.cpus("b"), "2-3/0");
     assert!(!again.cpus("a").starts_with("0-1"), "{}", again.cpus("a"));
 }
@@ -399,7 +430,7 @@ proptest! {
                     set.retain(|id, _| asked.contains_key(id));
                     let now = |id: &String| set.get(id).cloned().unwrap_or_default();
                     let all = asked.iter().map(|(id, one)| Announced { now: now(id), ..one.clone() }).collect();
-                    scene.with(|containers, node| containers.synchronize(node, all))
+                    scene.synchronize(all)
                 }
             };
             for (id, cpuset) in settled.others {
@@ -459,7 +490,7 @@ proptest! {
         if reversed {
             all.reverse();
         }
-        again.with(|containers, node| containers.synchronize(node, all.clone()));
+        again.synchronize(all.clone());
         for one in all {
             let found = again.with(|containers, node| containers.cpuset(node, &one.id));
             prop_assert_eq!(found, one.shown, "{}", one.id);
@@ -480,7 +511,7 @@ fn a_container_that_is_declared_to_be_left_alone_is_set_to_nothing_and_takes_not
     scene.create("first", "f1", whole(4));
     let first = Announced { opts_out: true, ..announced("first", "f1", whole(4), None) };
     let shared = announced("shared", "s1", burstable("main", 500), None);
-    scene.with(|containers, node| containers.synchronize(node, vec![shared.clone(), first.clone()]));
+    scene.synchronize(vec![shared.clone(), first.clone()]);
     assert_eq!((scene.cpus("f1").as_str(), scene.cpus("s1").as_str()), ("", "0-7/0"));
     scene.create("first", "f1", whole(4));
     let resized = scene.with(|containers, node| containers.resize(node, first));
@@ -510,7 +541,7 @@ fn what_turns_out_to_be_nobody_elses_is_placed_when_the_runtime_says_again_who_i
         announced("given", "g1", whole(2), None),
         announced("shared", "s1", burstable("main", 500), None),
     ];
-    scene.with(|containers, node| containers.synchronize(node, all));
+    scene.synchronize(all);
     assert_eq!((scene.cpus("g1").as_str(), scene.cpus("s1").as_str()), ("0-1/0", "2-7/0"));
     assert_eq!(scene.host.allocations.iter().count(), 2);
     assert_eq!(scene.containers.cgroups().count(), 2);

@@ -93,35 +93,44 @@ fn a_container_that_dies_before_it_runs_leaves_nothing_behind() {
     assert_eq!(placed.regranted().unwrap().keys().collect::<Vec<_>>(), ["id-shared"]);
 }
 
+type There = Rc<RefCell<BTreeMap<&'static str, &'static str>>>;
+
+/// A host with a state directory, and no containers.
+fn nobody() -> (Rc<Fixture>, There) {
+    let host = Rc::new(Fixture::new(true));
+    std::fs::create_dir_all(host.state_dir()).unwrap();
+    (host, Rc::default())
+}
+
+/// One that places; `remembers` says whether it has somewhere to note whom it answers for, and reads what one before has noted.
+fn daemon(host: &Rc<Fixture>, there: &There, remembers: bool) -> Engine {
+    let machine = Machine::new().sockets(2).cores(4).threads(1).build();
+    let source = Containers { host: Rc::clone(host), machine, there: Rc::clone(there), dying: Rc::default() };
+    let mut policy = Policy { mode: Mode::Enforce, ..Policy::default() };
+    policy.nri.place = true;
+    let mut engine = Engine::new(Box::new(source), policy);
+    engine.set_actuator(Box::new(host.actuator()));
+    engine.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
+    if remembers {
+        let (record, left) = MakingRecord::open(&host.state_dir(), None).unwrap();
+        engine.remember(record, left.made);
+    }
+    engine.prepare().unwrap();
+    engine
+}
+
 /// A daemon that is killed when a runtime has its answer, and before any turn: `remembers` says whether it had somewhere to
 /// note what the container would have been set to. Returns what the journal of the next daemon has of it.
 fn killed_after_the_answer(remembers: bool) -> Vec<String> {
-    let host = Rc::new(Fixture::new(true));
-    std::fs::create_dir_all(host.state_dir()).unwrap();
-    let there = Rc::new(RefCell::new(BTreeMap::new()));
-    let daemon = || {
-        let machine = Machine::new().sockets(2).cores(4).threads(1).build();
-        let source =
-            Containers { host: Rc::clone(&host), machine, there: Rc::clone(&there), dying: Rc::default() };
-        let mut policy = Policy { mode: Mode::Enforce, ..Policy::default() };
-        policy.nri.place = true;
-        let mut engine = Engine::new(Box::new(source), policy);
-        engine.set_actuator(Box::new(host.actuator()));
-        if remembers {
-            let (record, left) = MakingRecord::open(&host.state_dir()).unwrap();
-            engine.remember(record, left);
-        }
-        engine.prepare().unwrap();
-        engine
-    };
-    let killed = daemon();
+    let (host, there) = nobody();
+    let killed = daemon(&host, &there, remembers);
     let mut asked = amounts(2);
     asked.cpu.as_mut().unwrap().cpus = "0-6".into();
     ask(&killed.placed(), |reply| Call::Create { subject: subject("one", "", Some(asked)), reply });
     drop(killed);
 
     // Its runtime goes on with the answer that it has.
-    let mut next = daemon();
+    let mut next = daemon(&host, &there, remembers);
     host.cgroup(&cgroup_of("one", ""), "0-1\n", "0\n");
     there.borrow_mut().insert("one", "");
     let list = Call::Synchronize {
@@ -142,4 +151,39 @@ fn killed_after_the_answer(remembers: bool) -> Vec<String> {
 fn a_daemon_that_is_killed_after_its_answer_leaves_how_to_undo_it() {
     assert_eq!(killed_after_the_answer(true), ["0-6"]);
     assert_eq!(killed_after_the_answer(false), ["0-1"], "the control: ours is taken for the original");
+}
+
+/// What another container gets that is created after the kill and before the first one runs, and what both have in the end.
+fn created_after_the_kill(remembers: bool) -> [String; 3] {
+    let (host, there) = nobody();
+    let make = |engine: &Engine, name| {
+        let answer = ask(&engine.placed(), |reply| Call::Create {
+            subject: subject(name, "", Some(amounts(2))),
+            reply,
+        });
+        cpuset(answer.adjust.as_ref())
+    };
+    let killed = daemon(&host, &there, remembers);
+    assert_eq!(make(&killed, "one"), "0-1/0");
+    drop(killed);
+
+    let mut next = daemon(&host, &there, remembers);
+    synchronize(&next.placed(), &[], "");
+    next.turn(10 * SECOND).unwrap();
+    let two = make(&next, "two");
+    for (name, cpus) in [("one", "0-1\n"), ("two", if remembers { "2-3\n" } else { "0-1\n" })] {
+        host.cgroup(&cgroup_of(name, ""), cpus, "0\n");
+        there.borrow_mut().insert(name, "");
+        let started = Call::Started(subject(name, "", Some(amounts(2))));
+        super::super::answer(&next.placed(), &Gate::default(), &Exposure::default(), started);
+    }
+    next.turn(20 * SECOND).unwrap();
+    let has = |name| host.read(&cgroup_of(name, ""), "cpuset.cpus").trim().to_owned();
+    [two, has("one"), has("two")]
+}
+
+#[test]
+fn who_is_made_across_a_kill_keeps_its_cpus_to_itself() {
+    assert_eq!(created_after_the_kill(true), ["2-3/0", "0-1", "2-3"]);
+    assert_eq!(created_after_the_kill(false)[0], "0-1/0", "the control: nobody knows of it");
 }

@@ -88,14 +88,31 @@ fn who_has_ended_is_not_placed_by_what_is_told_of_it_afterwards() {
     assert_eq!(taken(), 1, "the control: it runs");
 }
 
+#[test]
+fn who_names_the_cgroup_of_another_is_not_placed() {
+    let host = Fixture::new(true);
+    let placed = placed(true);
+    placed.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
+    create(&placed, "one", 2);
+    host.cgroup(&cgroup_of("one", ""), "0-1\n", "0\n");
+    let mut liar = subject("liar", "", Some(amounts(2)));
+    liar.container.linux = subject("one", "", Some(amounts(2))).container.linux;
+    started(&placed, liar);
+    let holders = || placed.lock().allocations.iter().count();
+    assert_eq!(holders(), 1);
+    host.cgroup(&cgroup_of("liar", ""), "0-7\n", "0\n");
+    started(&placed, subject("liar", "", Some(amounts(2))));
+    assert_eq!(holders(), 2, "the control: with its own");
+}
+
 /// A daemon is killed right after its answer, and the runtime is about to mount what the answer names.
 #[test]
 fn what_a_daemon_before_has_promised_to_be_there_stays_until_it_can_be_mounted() {
     let state = tempfile::tempdir().unwrap();
     let open = || {
         let placed = placed(true);
-        let (record, left) = MakingRecord::open(state.path()).unwrap();
-        placed.remember(record, left);
+        let (record, left) = MakingRecord::open(state.path(), None).unwrap();
+        placed.remember(record, left.made);
         (placed, Exposure::below(state.path()).unwrap())
     };
     let answer = |(placed, exposure): &(Placed, Exposure), call: &dyn Fn(Reply) -> Call| {

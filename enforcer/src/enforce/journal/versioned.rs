@@ -1,0 +1,139 @@
+//! The lines of the records beside the journal, of which each begins and ends with a newline: what a crash or a full disk cuts
+//! takes no other line with it.
+//!
+//! `{...} 0123abcd` as in the journal, with a version. What was cut is left out: of what a line says nothing is done before the line
+//! is whole. Any other line that is not as it was written, or of another version, is damage, and named.
+//!
+//! Never: a damaged line is believed, or left out unsaid.
+
+use std::{io, path::Path};
+
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
+
+use super::lines::{has_sum, sealed, unsealed};
+
+/// `T` is what is written, a JSON object.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line<T> {
+    version: u32,
+    #[serde(flatten)]
+    says: T,
+}
+
+/// All that is known of a line of another version.
+#[derive(Debug, Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
+/// A line with both its newlines.
+pub(super) fn encode<T: Serialize>(version: u32, says: T) -> io::Result<String> {
+    let json = serde_json::to_string(&Line { version, says })?;
+    Ok(format!("\n{}", sealed(&json)))
+}
+
+/// What the lines of a text say. The error names the line and says what is wrong with it; `path` is for that.
+pub(super) fn read<T: DeserializeOwned>(
+    path: &Path,
+    text: &str,
+    version: u32,
+) -> impl Iterator<Item = Result<T, String>> {
+    let lines = text.lines().zip(1..).filter(|(line, _)| !line.is_empty());
+    lines.filter_map(move |(line, number)| {
+        let decoded = decode(version, line);
+        if matches!(decoded, Ok(None)) {
+            tracing::warn!("{} line {number} was cut and is left out", path.display());
+        }
+        decoded.map_err(|error| format!("{} line {number}: {error}", path.display())).transpose()
+    })
+}
+
+/// `None` of a line that was cut. The error says what is wrong with another one.
+fn decode<T: DeserializeOwned>(version: u32, line: &str) -> Result<Option<T>, String> {
+    let Some(json) = unsealed(line) else {
+        if has_sum(line) {
+            return Err("its checksum is not its own".to_owned());
+        }
+        let is_cut = serde_json::from_str::<IgnoredAny>(line).is_err_and(|error| error.is_eof());
+        return if is_cut { Ok(None) } else { Err("it has no checksum".to_owned()) };
+    };
+    match serde_json::from_str::<Versioned>(json) {
+        Ok(found) if found.version != version => Err(format!("version {} is not known", found.version)),
+        _ => {
+            serde_json::from_str(json).map(|line: Line<T>| Some(line.says)).map_err(|error| error.to_string())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+    struct Says {
+        id: u64,
+        #[serde(rename = "who")]
+        name: String,
+    }
+
+    fn line(id: u64) -> String {
+        encode(3, Says { id, name: "/a b".to_owned() }).unwrap()
+    }
+
+    /// Ids, and how many lines are damaged.
+    fn found(text: &str) -> (Vec<u64>, usize) {
+        let (whole, damaged): (Vec<_>, Vec<_>) =
+            read::<Says>(Path::new("record"), text, 3).partition(Result::is_ok);
+        (whole.into_iter().flatten().map(|one| one.id).collect(), damaged.len())
+    }
+
+    #[test]
+    fn a_line_that_was_cut_is_left_out_and_takes_no_other_with_it() {
+        let [one, two] = [1, 2].map(line);
+        let json_ends = one.rfind('}').unwrap() + 1;
+        for length in 0..one.len() {
+            let cut = &one[..length];
+            // What lacks nothing but its newline is whole; what lacks its sum, or a part of that, may have been longer.
+            let is_whole = length == one.len() - 1;
+            let is_told = usize::from(length >= json_ends && !is_whole);
+            let both = |mut ids: Vec<u64>| {
+                ids.retain(|id| *id == 2 || is_whole);
+                (ids, is_told)
+            };
+            assert_eq!(found(&format!("{two}{cut}")), both(vec![2, 1]), "{cut:?}");
+            assert_eq!(found(&format!("{cut}{two}")), both(vec![1, 2]), "{cut:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_not_as_it_was_written_is_told() {
+        let [one, two] = [1, 2].map(line);
+        let json = one.trim().rsplit_once(' ').unwrap().0;
+        for (text, why) in [
+            (one.replace("/a b", "/a c"), "its checksum"),
+            (one.replacen('"', "", 1), "its checksum"),
+            (sealed(&json.replace("\"version\":3", "\"version\":4")), "version 4 is not known"),
+            (sealed("{}"), "missing field"),
+            (format!("{json}\n"), "no checksum"),
+            ("nonsense\n".to_owned(), "no checksum"),
+        ] {
+            assert_eq!(found(&format!("{text}{two}")), (vec![2], 1), "{text}");
+            let error = read::<Says>(Path::new("/record"), &text, 3).find_map(Result::err).unwrap();
+            assert!(error.starts_with("/record line ") && error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_byte_that_is_another_is_told() {
+        let one = line(1);
+        for at in 1..one.len() - 1 {
+            let mut bytes = one.clone().into_bytes();
+            bytes[at] ^= 1;
+            let text = String::from_utf8(bytes).unwrap();
+            assert!(matches!(found(&text), (_, 1)), "{text}");
+        }
+    }
+}
