@@ -14,7 +14,7 @@ use crate::{engine::Look, wait::Due};
 pub const LOOK: Duration = Duration::from_millis(250);
 
 /// The same while all is quiet.
-pub const QUIET_LOOK: Duration = Duration::from_secs(5);
+pub const QUIET_LOOK: Duration = Duration::from_secs(10);
 
 /// Least time between the beginnings of two turns that somebody wants before they are due, however often others write to cpusets that are ours to keep.
 const APART: Duration = Duration::from_millis(500);

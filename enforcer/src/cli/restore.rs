@@ -53,7 +53,12 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
         writeln!(out, "{}: a daemon ended before it did what its last line says: {cut}", path.display())?;
     }
     let nobody_is_slowed = BrakeRecord::read(state_dir).is_ok_and(|brakes| brakes.is_empty());
-    if contents.entries.is_empty() && contents.damaged.is_empty() && left.is_empty() && nobody_is_slowed {
+    let said = of_left(&left, top.as_ref());
+    if contents.entries.is_empty()
+        && contents.damaged.is_empty()
+        && said == RestoreReport::default()
+        && nobody_is_slowed
+    {
         if let Some(top) = &top {
             check_cgroup(top)?;
         }
@@ -66,12 +71,12 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
         let of_units =
             with_systemd(&host, |systemd| properties::restore::preview(systemd, boot_id, &contents));
         let slowed = usable(brake::preview(&tree, boot_id, state_dir, top.as_ref()));
-        of_left(&left, top.as_ref()).and(slowed).and(of_units).and(preview(&tree, boot_id, &contents))
+        said.and(slowed).and(of_units).and(preview(&tree, boot_id, &contents))
     } else {
         let mut journal = Journal::open(state_dir)?;
-        let begun = begin(&mut journal, &left, boot_id, state_dir, top.as_ref());
+        let begun = begin(&mut journal, &left, boot_id, state_dir);
         let slowed = usable(brake::undo(&tree, boot_id, state_dir, top.as_ref()));
-        begun.and(slowed).and(put_back(&host, &tree, &mut journal, top.as_ref()))
+        said.and(begun).and(slowed).and(put_back(&host, &tree, &mut journal, top.as_ref()))
     };
     end(&report, args.dry_run, state_dir, out)
 }
@@ -123,17 +128,11 @@ fn usable(result: Result<RestoreReport, JournalError>) -> RestoreReport {
 }
 
 /// Has the journal hold what only the records beside it know.
-fn begin(
-    journal: &mut Journal,
-    left: &LeftBehind,
-    boot_id: Option<&str>,
-    state_dir: &Path,
-    top: Option<&CgroupPath>,
-) -> RestoreReport {
+fn begin(journal: &mut Journal, left: &LeftBehind, boot_id: Option<&str>, state_dir: &Path) -> RestoreReport {
     let nothing = |()| RestoreReport::default();
     let forgotten = usable(DriftRecord::remove(state_dir).map(nothing));
     let taken = usable(take_over(journal, left, boot_id, state_dir).map(nothing));
-    of_left(left, top).and(forgotten).and(taken)
+    forgotten.and(taken)
 }
 
 /// Has the journal hold those that are there. Those that have not come to be stay in the record: they may yet.
@@ -205,8 +204,8 @@ fn everything_in(
     let boot_id = boot_id.as_deref();
     let mut journal = Journal::open(state_dir)?;
     let left = of_making(tree, boot_id, MakingRecord::left(state_dir, boot_id));
-    let begun = begin(&mut journal, &left, boot_id, state_dir, None);
-    let report = begun.and(put_back(host, tree, &mut journal, None));
+    let begun = begin(&mut journal, &left, boot_id, state_dir);
+    let report = of_left(&left, None).and(begun).and(put_back(host, tree, &mut journal, None));
     end(&report, false, state_dir, out)
 }
 

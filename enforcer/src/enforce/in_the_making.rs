@@ -55,14 +55,6 @@ pub struct LeftBehind {
     pub unusable: Vec<String>,
 }
 
-impl LeftBehind {
-    /// Is there nothing to be done, and nothing to be said?
-    pub fn is_empty(&self) -> bool {
-        let Self { entries, awaited, damaged, unusable } = self;
-        entries.is_empty() && awaited.is_empty() && damaged.is_empty() && unusable.is_empty()
-    }
-}
-
 /// What became of those of this boot by `now_ns` after it.
 pub fn left_behind(tree: &CpusetTree, boot_id: Option<&str>, left: LeftMaking, now_ns: u64) -> LeftBehind {
     let mut found = LeftBehind { damaged: left.damaged, ..LeftBehind::default() };

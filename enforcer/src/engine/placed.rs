@@ -12,8 +12,6 @@ use std::{
 };
 
 use enforcer_core::{
-    considered::Considered,
-    decide::RefusalCause,
     declarations::{Declarations, names_of},
     degraded::Degraded,
     model::Model,
@@ -24,7 +22,6 @@ use enforcer_core::{
     },
     policy::{Policy, Standing, Subject as Declared, WorkloadRule, placement::PlacementSettings},
     sample::Sample,
-    trial::UpdateReport,
     workload::{CgroupPath, Origin, QosClass, Workload, printable},
 };
 use tokio::sync::Notify;
@@ -47,6 +44,8 @@ use crate::{
     },
 };
 
+mod explained;
+mod making;
 mod originals;
 
 use originals::Originals;
@@ -417,40 +416,10 @@ impl State {
         (given.owner != Owner::Unknown || !ours).then_some(given)
     }
 
-    /// The same container is on its way, and will be set to `own` where that says something.
-    pub(super) fn makes(&mut self, one: &Announced, known: KnownContainer, own: &Cpuset) {
-        let Cpuset { cpus, mems } = one.now.clone();
-        let now = Cpuset { cpus: own.cpus.clone().or(cpus), mems: own.mems.clone().or(mems) };
-        self.making.retain(|_, (.., answered)| answered.elapsed() < MADE_WITHIN);
-        self.making.insert(one.id.clone(), (Announced { now, ..one.clone() }, known, Instant::now()));
-    }
-
-    /// A container runs, and is listed from now on.
-    pub(super) fn runs(&mut self, id: &str) {
-        self.making.remove(id);
-    }
-
-    /// Has a runtime told of this container, or that it has ended?
-    pub(super) fn knows(&self, id: &str) -> bool {
-        let ended = self.ended_lately.get(id).is_some_and(|at| at.elapsed() < MADE_WITHIN);
-        ended || self.names.contains_key(id)
-    }
-
     /// The id of the container in this cgroup.
     pub(super) fn who_has(&self, cgroup: &CgroupPath) -> Option<String> {
         let has = |id: &&String| self.containers.cgroup(id) == Some(cgroup);
         self.names.keys().find(has).cloned()
-    }
-
-    /// What a runtime lists, and those that it is making.
-    pub(super) fn with_those_in_the_making(
-        &mut self,
-        mut listed: Vec<(Announced, KnownContainer)>,
-    ) -> Vec<(Announced, KnownContainer)> {
-        self.making.retain(|_, (.., answered)| answered.elapsed() < MADE_WITHIN);
-        self.making.retain(|id, _| !listed.iter().any(|(one, _)| one.id == *id));
-        listed.extend(self.making.values().map(|(one, known, _)| (one.clone(), known.clone())));
-        listed
     }
 
     /// A container has ended, and is forgotten: what of it is told for `call`.
@@ -621,53 +590,6 @@ impl State {
         self.regranted = true;
         let Self { allocations, settings, containers, .. } = self;
         act(containers, &mut Node { inventory: &inventory, settings, allocations })
-    }
-
-    /// Remembers how it was decided about each container, and what changed for which others.
-    fn explain(&self, call: &str, settled: &mut Settled) {
-        let shown = |id: &str| self.names.get(id).cloned().unwrap_or_else(|| printable(id));
-        let taken = self.allocations.exclusive_cpus();
-        let updates: Vec<UpdateReport> = settled
-            .others
-            .iter()
-            .map(|(id, cpuset)| UpdateReport {
-                who: shown(id),
-                cpus: cpuset.cpus.clone(),
-                mems: cpuset.mems.clone(),
-            })
-            .collect();
-        let paused = self.held.is_some() && !self.barred;
-        // Of a synchronization it is about all of them.
-        let about = settled.weighed.keys().next().filter(|_| call != "synchronize").map(|id| shown(id));
-        let about = about.map(|name| format!(" about {name}")).unwrap_or_default();
-        for (id, weighed) in std::mem::take(&mut settled.weighed) {
-            let given = self.containers.holder(&id).and_then(|holder| self.allocations.get(holder));
-            let why = || given.map(|given| given.why().into_owned()).unwrap_or_default();
-            let (state, cause, reason) = match settled.rejections.get(&id) {
-                None => (DecisionState::Placed, None, why()),
-                Some(rejection) if self.keeps(&id) => {
-                    let reason = format!("it keeps what it has: {rejection}");
-                    (DecisionState::Refused, Some(RefusalCause::NoPlace), reason)
-                }
-                Some(rejection) => (DecisionState::Unplaced, None, rejection.to_string()),
-            };
-            let record = DecisionRecord {
-                cause,
-                reason,
-                paused,
-                considered: Considered::of_container(weighed, given, &taken),
-                updates: updates.clone(),
-                warnings: settled.warnings.clone(),
-                ..entry(call, state)
-            };
-            self.decisions.note(self.subject(&id), record);
-        }
-        for (update, id) in updates.into_iter().zip(settled.others.keys()) {
-            let reason = format!("the runtime's call `{call}`{about} changed what is left for it");
-            let updates = vec![update];
-            let record = DecisionRecord { paused, reason, updates, ..entry(call, DecisionState::Changed) };
-            self.decisions.note(self.subject(id), record);
-        }
     }
 
     /// Holds what containers are set to as it is, for as long as enforcement is paused or barred.

@@ -20,7 +20,7 @@ use super::{CPU_STATE, MEMORY_STATE, Seen, look};
 /// Time between two looks at whether the files have changed: one `stat` each.
 const LOOK: Duration = Duration::from_millis(500);
 /// The same while there are none, as where no kubelet is.
-const LOOK_FOR_ONE: Duration = Duration::from_secs(5);
+const LOOK_FOR_ONE: Duration = Duration::from_secs(10);
 /// Longest time between two questions to the socket.
 const ASK: Duration = Duration::from_secs(10);
 

@@ -1,0 +1,64 @@
+//! What a runtime's calls have decided, for who asks why.
+//!
+//! A decision is remembered of the container that it was about, and of each other one for which it changed something.
+//!
+//! Never: it changes what is given, or what is answered.
+
+use enforcer_core::{
+    considered::Considered, decide::RefusalCause, place::Settled, trial::UpdateReport, workload::printable,
+};
+
+use super::State;
+use crate::{
+    engine::decisions::entry,
+    report::decision::{DecisionRecord, DecisionState},
+};
+
+impl State {
+    /// Remembers how it was decided about each container, and what changed for which others.
+    pub(super) fn explain(&self, call: &str, settled: &mut Settled) {
+        let shown = |id: &str| self.names.get(id).cloned().unwrap_or_else(|| printable(id));
+        let taken = self.allocations.exclusive_cpus();
+        let updates: Vec<UpdateReport> = settled
+            .others
+            .iter()
+            .map(|(id, cpuset)| UpdateReport {
+                who: shown(id),
+                cpus: cpuset.cpus.clone(),
+                mems: cpuset.mems.clone(),
+            })
+            .collect();
+        let paused = self.held.is_some() && !self.barred;
+        // Of a synchronization it is about all of them.
+        let about = settled.weighed.keys().next().filter(|_| call != "synchronize").map(|id| shown(id));
+        let about = about.map(|name| format!(" about {name}")).unwrap_or_default();
+        for (id, weighed) in std::mem::take(&mut settled.weighed) {
+            let given = self.containers.holder(&id).and_then(|holder| self.allocations.get(holder));
+            let why = || given.map(|given| given.why().into_owned()).unwrap_or_default();
+            let (state, cause, reason) = match settled.rejections.get(&id) {
+                None => (DecisionState::Placed, None, why()),
+                Some(rejection) if self.keeps(&id) => {
+                    let reason = format!("it keeps what it has: {rejection}");
+                    (DecisionState::Refused, Some(RefusalCause::NoPlace), reason)
+                }
+                Some(rejection) => (DecisionState::Unplaced, None, rejection.to_string()),
+            };
+            let record = DecisionRecord {
+                cause,
+                reason,
+                paused,
+                considered: Considered::of_container(weighed, given, &taken),
+                updates: updates.clone(),
+                warnings: settled.warnings.clone(),
+                ..entry(call, state)
+            };
+            self.decisions.note(self.subject(&id), record);
+        }
+        for (update, id) in updates.into_iter().zip(settled.others.keys()) {
+            let reason = format!("the runtime's call `{call}`{about} changed what is left for it");
+            let updates = vec![update];
+            let record = DecisionRecord { paused, reason, updates, ..entry(call, DecisionState::Changed) };
+            self.decisions.note(self.subject(id), record);
+        }
+    }
+}
