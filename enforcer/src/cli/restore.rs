@@ -131,11 +131,16 @@ fn usable(result: Result<RestoreReport, JournalError>) -> RestoreReport {
 fn begin(journal: &mut Journal, left: &LeftBehind, boot_id: Option<&str>, state_dir: &Path) -> RestoreReport {
     let nothing = |()| RestoreReport::default();
     let forgotten = usable(DriftRecord::remove(state_dir).map(nothing));
-    let taken = usable(take_over(journal, left, boot_id, state_dir).map(nothing));
+    let mut taken = usable(take_over(journal, left, boot_id, state_dir).map(nothing));
+    if !taken.is_complete() {
+        let cgroups: BTreeSet<&CgroupPath> = left.entries.keys().map(|key| &key.cgroup).collect();
+        let not_taken = cgroups.into_iter().filter(|cgroup| !journal.has_set(cgroup));
+        taken.unusable.extend(not_taken.map(|cgroup| format!("{cgroup} is not put back because of that")));
+    }
     forgotten.and(taken)
 }
 
-/// Has the journal hold those that are there. Those that have not come to be stay in the record: they may yet.
+/// Has the journal hold those that are there. Others stay in the record: they may yet come to be, or be seen.
 fn take_over(
     journal: &mut Journal,
     left: &LeftBehind,
@@ -147,7 +152,7 @@ fn take_over(
     }
     journal.record_all(left.entries.clone().into_iter().collect())?;
     let (mut record, _) = MakingRecord::open(state_dir, boot_id)?;
-    record.keep(left.awaited.iter())
+    record.keep(left.awaited.iter().chain(&left.unseen))
 }
 
 /// Names the damaged journals, and records beside them, that were set aside, of which nobody knows whether all that they say is put back; are
@@ -354,6 +359,35 @@ mod tests {
             assert!(out.lines().any(|line| line.contains(&named)), "{name}: {out}");
             assert_eq!(host.read("/a", "cpuset.cpus").trim(), "0-6", "{name}: {out}");
         }
+    }
+
+    #[test]
+    fn who_cannot_be_seen_is_not_forgotten() {
+        let host = Fixture::new(false);
+        drop(host.journal());
+        for cgroup in ["/", "/top", "/there", "/top/odd"] {
+            host.cgroup(cgroup, "0-1\n", "0\n");
+        }
+        let [mems, aside] = ["cpuset.mems", "aside"].map(|name| host.path("/top").join(name));
+        fs::rename(&mems, &aside).unwrap();
+        fs::create_dir(&mems).unwrap();
+        let (mut record, _) = MakingRecord::open(&host.state_dir(), None).unwrap();
+        for cgroup in ["/there", "/top/odd"] {
+            record.add(&CgroupPath::new(cgroup), &made(clock::now_ns())).unwrap();
+        }
+        let restored = || {
+            let tree = CpusetTree::new(&host.layout.cpuset.path, false);
+            let mut out = Vec::new();
+            let exit = everything_in(&host.host(), &tree, &host.state_dir(), &mut out).unwrap();
+            (exit, String::from_utf8(out).unwrap())
+        };
+        let (exit, out) = restored();
+        assert!(matches!(exit, Exit::Undetermined) && out.contains("/top/odd is not put back: "), "{out}");
+        fs::remove_dir(&mems).unwrap();
+        fs::rename(&aside, &mems).unwrap();
+        let (exit, out) = restored();
+        assert!(matches!(exit, Exit::Ok), "{out}");
+        assert_eq!(host.read("/top/odd", "cpuset.cpus").trim(), "0-6");
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub struct LeftBehind {
     pub entries: BTreeMap<EntryKey, Entry>,
     /// Those that have not, and still may.
     pub awaited: BTreeMap<CgroupPath, Made>,
+    /// Those of which it cannot be told.
+    pub unseen: BTreeMap<CgroupPath, Made>,
     /// Lines of the record that cannot be read.
     pub damaged: Vec<String>,
     /// Why it cannot be told of others, or of all, whether they are there.
@@ -69,6 +71,7 @@ pub fn left_behind(tree: &CpusetTree, boot_id: Option<&str>, left: LeftMaking, n
             }
             Err(error) => {
                 found.unusable.push(format!("{cgroup} is not put back: {error}"));
+                found.unseen.insert(cgroup, made);
             }
         }
     }
@@ -95,7 +98,7 @@ mod tests {
         let made = [("/there", 0), ("/not", now_ns), ("/never", 0)];
         let made = made.map(|(cgroup, told_ns)| (CgroupPath::new(cgroup), of(told_ns)));
         let left = LeftMaking { made: made.into(), damaged: vec!["making line 1: bad".into()] };
-        let LeftBehind { entries, awaited, damaged, unusable } =
+        let LeftBehind { entries, awaited, damaged, unusable, .. } =
             left_behind(&tree, Some("boot"), left, now_ns);
         let of =
             |(key, entry): (&EntryKey, &Entry)| (key.cgroup.to_string(), key.file, entry.original.clone());

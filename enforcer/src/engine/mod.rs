@@ -669,12 +669,12 @@ impl Engine {
         let actuator = self.actuator.as_mut()?;
         let originals = self.placed.unrecorded();
         let mut outcome = Ok(());
-        if !originals.is_empty() {
-            outcome = actuator.record(&originals).map(|recorded| self.placed.recorded(&recorded));
-        }
+        // What was granted first: it goes from the other record with the originals.
         if let Some(grants) = self.placed.regranted() {
-            let noted = actuator.note_grants(grants).inspect_err(|_error| self.placed.not_recorded());
-            outcome = outcome.and(noted);
+            outcome = actuator.note_grants(grants).inspect_err(|_error| self.placed.not_recorded());
+        }
+        if outcome.is_ok() && !originals.is_empty() {
+            outcome = actuator.record(&originals).map(|recorded| self.placed.recorded(&recorded));
         }
         if self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
             let there = |path: &CgroupPath| workloads.iter().any(|one| one.cgroup.is_within(path));

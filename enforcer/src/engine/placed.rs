@@ -86,7 +86,7 @@ pub(super) struct State {
     /// What containers would have been set to without us.
     pub(super) originals: Originals,
     /// Containers whose creation was answered with a place, as they will be listed, and when; until they run.
-    making: BTreeMap<String, (Announced, KnownContainer, Instant)>,
+    making: BTreeMap<String, making::Making>,
     /// Containers that have ended, and when: what is told of them afterwards was under way.
     ended_lately: BTreeMap<String, Instant>,
     /// Grants may differ from those that were recorded last.
@@ -157,10 +157,14 @@ impl Placed {
             left.values().filter(|made| made.may_come(now_ns)).filter_map(|made| made.granted.clone());
         let mut awaited: BTreeMap<String, GrantRecord> = granted.map(|one| (one.id, one.grant)).collect();
         let State { containers, allocations, tree, originals, .. } = &mut *state;
-        let set_to = |record: &GrantRecord| tree.as_ref()?.set_to(&record.cgroup);
-        awaited.retain(|_, record| {
-            !containers.expects(&record.cgroup) && set_to(record).is_none_or(|set_to| record.holds(&set_to))
-        });
+        let set_to = |cgroup: &CgroupPath| tree.as_ref()?.set_to(cgroup);
+        // One that is made this moment is set to nothing yet, or to what its parent has.
+        let may_hold = |record: &GrantRecord| {
+            let Some(found) = set_to(&record.cgroup) else { return true };
+            let of_parent = record.cgroup.parent().and_then(|parent| set_to(&parent));
+            found.is_empty() || of_parent.is_some_and(|of_parent| of_parent == found) || record.holds(&found)
+        };
+        awaited.retain(|_, record| !containers.expects(&record.cgroup) && may_hold(record));
         containers.expect(allocations, awaited);
         originals.remember(record, left);
     }
@@ -187,7 +191,7 @@ impl Placed {
         state.places = false;
         state.held = None;
         let told = state.told.values().copied();
-        let latest = told.chain(state.making.values().map(|(.., answered)| *answered)).max()?;
+        let latest = told.chain(state.making.values().map(making::Making::answered)).max()?;
         Some(latest.elapsed()).filter(|since| *since < WRITTEN_BY)
     }
 
@@ -199,11 +203,11 @@ impl Placed {
     /// Of the containers that were there before the daemon, only those are still there that run, or that may still be made.
     pub(super) fn expect_only(&self, workloads: &[Workload]) {
         let mut state = self.lock();
+        let runs = |cgroup: &CgroupPath| workloads.iter().any(|one| one.cgroup == *cgroup);
+        state.lapse(runs);
         let State { containers, allocations, originals, .. } = &mut *state;
         let awaited = originals.left();
-        containers.expect_only(allocations, |cgroup| {
-            awaited.contains(cgroup) || workloads.iter().any(|one| one.cgroup == *cgroup)
-        });
+        containers.expect_only(allocations, |cgroup| awaited.contains(cgroup) || runs(cgroup));
     }
 
     /// What cgroups are set to, as they show it themselves.
@@ -424,7 +428,7 @@ impl State {
 
     /// A container has ended, and is forgotten: what of it is told for `call`.
     pub(super) fn ends(&mut self, call: &str, id: &str) -> Settled {
-        if let Some(cgroup) = self.containers.cgroup(id) {
+        if let Some(cgroup) = self.containers.cgroup(id).or_else(|| self.containers.expected_cgroup(id)) {
             self.originals.ends(cgroup);
             self.told.remove(cgroup);
         }

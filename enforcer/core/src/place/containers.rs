@@ -186,6 +186,11 @@ impl Containers {
         self.expected.has(cgroup)
     }
 
+    /// The cgroup of the container with this id, if it is expected.
+    pub fn expected_cgroup(&self, id: &str) -> Option<&CgroupPath> {
+        self.expected.cgroup(id)
+    }
+
     /// Those that are expected, and what each was granted.
     pub fn expected(&self) -> impl Iterator<Item = (&CgroupPath, Grant)> {
         self.expected.all()

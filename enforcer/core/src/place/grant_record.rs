@@ -221,6 +221,11 @@ impl Expected {
         self.0.values().map(|record| (&record.cgroup, record.grant()))
     }
 
+    /// The cgroup of the one with this id.
+    pub(super) fn cgroup(&self, id: &str) -> Option<&CgroupPath> {
+        self.0.get(id).map(|record| &record.cgroup)
+    }
+
     /// Is this the cgroup of one of them?
     pub(super) fn has(&self, cgroup: &CgroupPath) -> bool {
         self.0.values().any(|record| record.cgroup == *cgroup)

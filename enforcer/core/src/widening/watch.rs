@@ -34,6 +34,8 @@ const APART_IN_EMERGENCY: u64 = 100 * MS;
 
 /// Most looks in a row that are left out.
 const MOST_PASSED: u8 = 3;
+/// The same of looks that are far apart.
+const MOST_PASSED_STILL: u8 = 1;
 /// Looks in a row, those that were left out included, before which next to nothing went, until that is likely to go on: some ten
 /// seconds.
 const STILL: u8 = 16;
@@ -97,6 +99,8 @@ impl Watch {
             } else {
                 // Another life of the same cgroup fares no better.
                 let raised = before.iter().find(|one| one.of.cgroup == now.cgroup).map(|one| one.raised);
+                // Who is new is just about to begin.
+                self.still = 0;
                 Guard { raised: raised.unwrap_or(0), ..Guard::new(now) }
             };
             self.guards.push(guard);
@@ -130,7 +134,7 @@ impl Watch {
 
     /// Leaves out a look where `gone` bytes less are free on all nodes together than at the latest one, and that is next to
     /// nothing; says whether it did. Only for whom the kernel tells of memory that gets short: what goes from one node to another
-    /// changes nothing together, and is seen by one look of four.
+    /// changes nothing together, and is seen by one look of four, or of two that are far apart.
     pub fn pass(&mut self, gone: u64) -> bool {
         let calm =
             |guard: &Guard| guard.stage == Stage::Calm && guard.sign.is_none() && guard.pending.is_none();
@@ -138,7 +142,8 @@ impl Watch {
             && !self.brakes.is_any()
             && self.guards.iter().all(calm);
         self.still = if still { self.still.saturating_add(1) } else { 0 };
-        let passes = still && self.passed < MOST_PASSED;
+        let most = if self.still < STILL { MOST_PASSED } else { MOST_PASSED_STILL };
+        let passes = still && self.passed < most;
         self.passed = if passes { self.passed + 1 } else { 0 };
         passes
     }
@@ -167,6 +172,7 @@ impl Watch {
     /// Notes what the kernel told of a node, or of a thread of a cgroup that ran there. Direct reclaim is told without a
     /// node: it is about the cgroup, or where that is none of these, about those that run on the node's CPUs.
     pub fn note_sign(&mut self, sign: Sign, node: NodeId, cgroup_id: u64) {
+        self.still = 0;
         if sign == Sign::DirectReclaim {
             let mut its_own = false;
             for guard in self.guards.iter_mut().filter(|guard| guard.of.cgroup_id == Some(cgroup_id)) {

@@ -2,7 +2,7 @@
 //!
 //! By the record alone ([`BrakeRecord`]): a file is put back where its cgroup is the same one, in the same boot, and the file
 //! still holds what was set. Anything else is somebody else's. What the record says in a line that cannot be read nobody
-//! knows: it is told each time, and stays until somebody has seen to it.
+//! knows: it is told, and set aside for somebody to see to it.
 
 use std::path::Path;
 
@@ -23,16 +23,17 @@ pub fn undo(
 ) -> Result<RestoreReport, JournalError> {
     let report = look(tree, boot_id, state_dir, top, &put_back)?;
     let RecordedBrakes { slowed: left, damaged } = BrakeRecord::read(state_dir)?;
-    if left.is_empty() {
+    if left.is_empty() && damaged.is_empty() {
         return Ok(report);
     }
+    // It sets aside what is damaged.
     let mut record = BrakeRecord::open(state_dir)?;
     let is_stuck = |brake: &RecordedBrake| {
         let failed = |one: &&Restored| matches!(one.result, RestoreResult::Failed { .. });
         let ours = |one: &Restored| one.cgroup == brake.cgroup && one.file == brake.file;
         !is_within(brake, top) || report.files.iter().filter(failed).any(ours)
     };
-    if !damaged.is_empty() || left.iter().any(is_stuck) {
+    if left.iter().any(is_stuck) {
         left.iter().filter(|brake| !is_stuck(brake)).try_for_each(|brake| record.released(brake.id))?;
     } else {
         record.clear()?;
@@ -103,7 +104,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::enforce::{cpuset::CpusetFile, fixture::Fixture};
+    use crate::enforce::{cpuset::CpusetFile, fixture::Fixture, journal::set_aside};
 
     /// A cgroup that was frozen and a record of it.
     fn frozen(fixture: &Fixture, path: &str, id: u64) -> RecordedBrake {
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_cannot_be_trusted_is_told_and_stays_while_the_others_are_released() {
+    fn a_line_that_cannot_be_trusted_is_told_and_kept_while_the_others_are_released() {
         let fixture = Fixture::new(true);
         let (state, tree) = (fixture.state_dir(), CpusetTree::new(&fixture.layout.cpuset.path, true));
         drop(fixture.journal());
@@ -195,7 +196,12 @@ mod tests {
         let freeze = |path| fixture.read(path, "cgroup.freeze");
         assert_eq!((freeze("/a"), freeze("/b")), ("1\n".into(), "0\n".into()));
         let again = undo(&tree, boot, &state, None).unwrap();
-        assert_eq!((again.damaged.len(), again.files.len()), (1, 0), "until somebody has seen to it");
+        assert_eq!(again, RestoreReport::default());
+        assert_eq!(
+            set_aside(&state).unwrap(),
+            [state.join("brakes.damaged")],
+            "until somebody has seen to it"
+        );
         // A line that was cut is of a brake that did not take hold.
         fs::write(&path, format!("{both}{}", &text[..20])).unwrap();
         assert!(undo(&tree, boot, &state, None).unwrap().is_complete());

@@ -94,11 +94,16 @@ pub struct BrakeRecord {
 }
 
 impl BrakeRecord {
-    /// Opens or makes the one below this directory, which is there.
+    /// Opens or makes the one below this directory, which is there. Lines that cannot be read are set aside.
     pub fn open(state_dir: &Path) -> Result<Self, JournalError> {
         check_owned(state_dir)?;
         let path = state_dir.join(NAME);
-        Ok(Self { file: files::open(&path)?, path })
+        let RecordedBrakes { slowed, damaged } = Self::read(state_dir)?;
+        if damaged.is_empty() {
+            return Ok(Self { file: files::open(&path)?, path });
+        }
+        let lines = slowed.into_iter().map(|brake| versioned::encode(VERSION, Event::Slowed(brake)));
+        Ok(Self { file: files::rewrite_at_once(&path, true, lines)?, path })
     }
 
     /// Who is slowed down by what is recorded; nobody where nothing is.
@@ -119,9 +124,7 @@ impl BrakeRecord {
                 }
                 Ok(Event::Released { id }) => found.slowed.retain(|brake| brake.id != id),
                 Err(error) => damage.note(|| {
-                    format!(
-                        "{error}; a workload may stand still, or have a low memory.high: see to that, then remove the file"
-                    )
+                    format!("{error}; a workload may stand still, or have a low memory.high: see to that")
                 }),
             }
         }
@@ -213,6 +216,23 @@ mod tests {
         assert_eq!(slowed, [brake(2)]);
         let [line] = damaged.as_slice() else { panic!("{damaged:?}") };
         assert!(line.contains("brakes line 2: its checksum") && line.contains("may stand still"), "{line}");
+    }
+
+    #[test]
+    fn what_is_damaged_is_set_aside_and_is_not_forgotten_with_the_next_brake() {
+        let dir = tempfile::tempdir().unwrap();
+        let [one, two] = [1, 2].map(|id| versioned::encode(VERSION, Event::Slowed(brake(id))).unwrap());
+        let damaged = one.replace("\"/a\"", "\"/b\"") + &two;
+        fs::write(dir.path().join(NAME), &damaged).unwrap();
+        let mut record = BrakeRecord::open(dir.path()).unwrap();
+        let found = || BrakeRecord::read(dir.path()).unwrap();
+        assert_eq!(found(), RecordedBrakes { slowed: vec![brake(2)], damaged: Vec::new() });
+        record.released(2).unwrap();
+        record.clear().unwrap();
+        assert!(found().is_empty());
+        let kept = files::set_aside(dir.path()).unwrap();
+        assert_eq!(kept, [dir.path().join("brakes.damaged")]);
+        assert_eq!(fs::read_to_string(&kept[0]).unwrap(), damaged);
     }
 
     #[test]

@@ -221,7 +221,17 @@ pub(super) fn rewrite(
     lines: impl Iterator<Item = io::Result<String>>,
 ) -> Result<Rewritten, JournalError> {
     let kept = is_damaged.then(|| keep_damaged(path)).transpose()?;
-    Ok(Rewritten { file: replace(path, lines)?, kept })
+    Ok(Rewritten { file: replace(path, lines, File::sync_all)?, kept })
+}
+
+/// The same of a file that need not outlive the host: nobody waits for a disk.
+pub(super) fn rewrite_at_once(
+    path: &Path,
+    is_damaged: bool,
+    lines: impl Iterator<Item = io::Result<String>>,
+) -> Result<File, JournalError> {
+    is_damaged.then(|| keep_damaged(path)).transpose()?;
+    replace(path, lines, |_| Ok(()))
 }
 
 /// Makes durable which file has this name.
@@ -233,7 +243,7 @@ pub(super) fn sync_dir_of(path: &Path) -> Result<(), JournalError> {
 /// Copies of damaged journals that are kept: the first one may hold what the later ones have lost.
 const MOST_DAMAGED: usize = 8;
 
-/// Damaged journals, and records of containers in the making, that were set aside in this directory and that nobody has taken away.
+/// Damaged journals, and records beside them, that were set aside in this directory and that nobody has taken away.
 pub fn set_aside(state_dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
     let listed = fs::read_dir(state_dir)
         .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect());
@@ -243,7 +253,9 @@ pub fn set_aside(state_dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
     };
     let is_damaged = |name: &OsStr| {
         let name = name.as_encoded_bytes();
-        name.starts_with(b"journal.damaged") || name.starts_with(b"making.damaged")
+        [&b"journal.damaged"[..], b"making.damaged", b"brakes.damaged"]
+            .iter()
+            .any(|one| name.starts_with(one))
     };
     kept.retain(|path| path.file_name().is_some_and(is_damaged));
     kept.sort_unstable();
@@ -281,13 +293,17 @@ fn say_kept(path: &Path, kept: &Path) -> PathBuf {
 
 /// The file is opened once and for all: after its renaming nothing may fail that leaves the old one in use. Other files that are
 /// replaced (`cli/whole_file.rs`, `enforce/exposed.rs`) are written and closed, and what is in their way need not be ours.
-fn replace(path: &Path, mut lines: impl Iterator<Item = io::Result<String>>) -> Result<File, JournalError> {
+fn replace(
+    path: &Path,
+    mut lines: impl Iterator<Item = io::Result<String>>,
+    sync: impl FnOnce(&File) -> io::Result<()>,
+) -> Result<File, JournalError> {
     let fresh = path.with_extension("new");
     let mut file = open(&fresh)?;
     let written = file
         .set_len(0)
         .and_then(|()| lines.try_for_each(|line| file.write_all(line?.as_bytes())))
-        .and_then(|()| file.sync_all());
+        .and_then(|()| sync(&file));
     if let Err(cause) = written {
         // Half of it is of no use to anybody, and takes the room that there is.
         let _ = fs::remove_file(&fresh);

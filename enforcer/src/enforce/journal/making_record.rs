@@ -233,7 +233,7 @@ impl MakingRecord {
         all: impl Iterator<Item = (&'a CgroupPath, &'a Made)>,
     ) -> Result<(), JournalError> {
         let lines = all.map(|(cgroup, made)| encode(cgroup, made));
-        self.file = files::rewrite(&self.path, self.is_damaged, lines)?.file;
+        self.file = files::rewrite_at_once(&self.path, self.is_damaged, lines)?;
         self.is_damaged = false;
         self.length = self.file.metadata().map_err(failed("looking at", &self.path))?.len();
         Ok(())
@@ -244,8 +244,9 @@ impl MakingRecord {
         if self.is_damaged {
             return self.replace(std::iter::empty());
         }
-        if std::mem::take(&mut self.length) > 0 {
+        if self.length > 0 {
             self.file.set_len(0).map_err(failed("emptying", &self.path))?;
+            self.length = 0;
         }
         Ok(())
     }

@@ -41,7 +41,9 @@ pub(super) fn read<T: DeserializeOwned>(
     text: &str,
     version: u32,
 ) -> impl Iterator<Item = Result<T, String>> {
-    let lines = text.lines().zip(1..).filter(|(line, _)| !line.is_empty());
+    // Some file systems have zeros in the place of what did not become durable.
+    let lines = text.lines().map(|line| line.trim_end_matches('\0')).zip(1..);
+    let lines = lines.filter(|(line, _)| !line.is_empty());
     lines.filter_map(move |(line, number)| {
         let decoded = decode(version, line);
         if matches!(decoded, Ok(None)) {
@@ -61,7 +63,11 @@ fn decode<T: DeserializeOwned>(version: u32, line: &str) -> Result<Option<T>, St
         return if is_cut { Ok(None) } else { Err("it has no checksum".to_owned()) };
     };
     match serde_json::from_str::<Versioned>(json) {
-        Ok(found) if found.version != version => Err(format!("version {} is not known", found.version)),
+        Ok(found) if found.version != version => Err(format!(
+            "version {} is not known, which is of {} numa-enforcer",
+            found.version,
+            if found.version > version { "a newer" } else { "an older" }
+        )),
         _ => {
             serde_json::from_str(json).map(|line: Line<T>| Some(line.says)).map_err(|error| error.to_string())
         }
@@ -105,6 +111,7 @@ mod tests {
             };
             assert_eq!(found(&format!("{two}{cut}")), both(vec![2, 1]), "{cut:?}");
             assert_eq!(found(&format!("{cut}{two}")), both(vec![1, 2]), "{cut:?}");
+            assert_eq!(found(&format!("{two}{cut}\0\0\0")), both(vec![2, 1]), "{cut:?}");
         }
     }
 

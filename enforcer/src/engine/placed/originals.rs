@@ -115,6 +115,9 @@ impl Originals {
     /// A container has ended.
     pub(in crate::engine) fn ends(&mut self, cgroup: &CgroupPath) {
         self.untouched.remove(cgroup);
+        if let Some((_, left)) = &mut self.left {
+            left.remove(cgroup);
+        }
         self.retain(|other| other != cgroup);
     }
 

@@ -113,10 +113,29 @@ fn where_nothing_went_for_long_the_next_look_waits_for_longer_until_something_go
     };
     looked(&mut calm, 0, [88, 80, 80, 80]);
     assert_eq!((looks(&mut calm, 15), looks(&mut calm, 1)), (700, 3200));
-    assert_eq!((looks(&mut calm, 1), calm.rest(false).as_millis()), (2800, 350), "the kernel may not tell");
+    assert_eq!(
+        [(); 4].map(|()| {
+            let passes = calm.pass(0);
+            if !passes {
+                looked(&mut calm, 50, [88, 80, 80, 80]);
+            }
+            passes
+        }),
+        [true, false, true, false],
+        "of looks that are far apart every other one is made"
+    );
+    assert_eq!(calm.rest(false).as_millis(), 400, "the kernel may not tell");
     assert!(!calm.pass(20 * GIB), "something went");
     looked(&mut calm, 100, [88, 80, 80, 80]);
     assert_eq!(calm.rest(true).as_millis(), 800);
+    let mut told = calm.clone();
+    assert_eq!((looks(&mut told, 16), looks(&mut calm, 16)), (3200, 3200));
+    told.note_sign(Sign::KswapdWoken, NodeId(3), 7);
+    calm.follow(&WideningSettings::default(), vec![guarded("a", "0", "0-1"), guarded("b", "0", "0-1")]);
+    for watch in [&mut told, &mut calm] {
+        looked(watch, 200, [88, 80, 80, 80]);
+        assert_eq!(watch.rest(true).as_millis(), 800, "the kernel told, or somebody is new");
+    }
 }
 
 #[test]

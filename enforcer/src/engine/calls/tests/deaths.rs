@@ -109,8 +109,9 @@ fn daemon(host: &Rc<Fixture>, there: &There, remembers: bool) -> Engine {
     let mut policy = Policy { mode: Mode::Enforce, ..Policy::default() };
     policy.nri.place = true;
     let mut engine = Engine::new(Box::new(source), policy);
+    let grants = host.journal().grants().clone();
+    engine.adopt(CpusetTree::new(&host.layout.cpuset.path, true), grants);
     engine.set_actuator(Box::new(host.actuator()));
-    engine.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
     if remembers {
         let (record, left) = MakingRecord::open(&host.state_dir(), None).unwrap();
         engine.remember(record, left.made);
@@ -186,4 +187,64 @@ fn created_after_the_kill(remembers: bool) -> [String; 3] {
 fn who_is_made_across_a_kill_keeps_its_cpus_to_itself() {
     assert_eq!(created_after_the_kill(true), ["2-3/0", "0-1", "2-3"]);
     assert_eq!(created_after_the_kill(false)[0], "0-1/0", "the control: nobody knows of it");
+}
+
+fn tell(engine: &Engine, call: Call) {
+    super::super::answer(&engine.placed(), &Gate::default(), &Exposure::default(), call);
+}
+
+/// `one` ends while it is only expected, and `two` gets its CPUs. What `two` has after another kill.
+#[test]
+fn who_ended_while_it_was_expected_moves_nobody_who_has_its_cpus_since() {
+    let (host, there) = nobody();
+    let make = |engine: &Engine, name| {
+        let asked = || subject(name, "", Some(amounts(2)));
+        cpuset(ask(&engine.placed(), |reply| Call::Create { subject: asked(), reply }).adjust.as_ref())
+    };
+    let killed = daemon(&host, &there, true);
+    assert_eq!(make(&killed, "one"), "0-1/0");
+    drop(killed);
+    let mut next = daemon(&host, &there, true);
+    synchronize(&next.placed(), &[], "");
+    ask(&next.placed(), |reply| Call::Stop { subject: subject("one", "", None), reply });
+    tell(&next, Call::Removed(subject("one", "", None)));
+    assert_eq!(make(&next, "two"), "0-1/0");
+    host.cgroup(&cgroup_of("two", ""), "0-1\n", "0\n");
+    there.borrow_mut().insert("two", "");
+    tell(&next, Call::Started(subject("two", "", Some(amounts(2)))));
+    next.turn(10 * SECOND).unwrap();
+    drop(next);
+    let mut third = daemon(&host, &there, true);
+    synchronize(&third.placed(), &["two"], "0-1");
+    third.turn(20 * SECOND).unwrap();
+    assert_eq!(host.read(&cgroup_of("two", ""), "cpuset.cpus").trim(), "0-1");
+}
+
+#[test]
+fn who_is_set_to_nothing_yet_keeps_its_cpus_too() {
+    let (host, there) = nobody();
+    ask(&daemon(&host, &there, true).placed(), |reply| Call::Create {
+        subject: subject("one", "", Some(amounts(2))),
+        reply,
+    });
+    // The runtime has made the directory, and writes the cpuset next.
+    host.cgroup(&cgroup_of("one", ""), "\n", "\n");
+    let next = daemon(&host, &there, true).placed();
+    synchronize(&next, &[], "");
+    assert_eq!(cpuset(create(&next, "two", 2).adjust.as_ref()), "2-3/0");
+}
+
+#[test]
+fn who_never_comes_after_its_runtime_was_away_leaves_its_cpus() {
+    let placed = placed(true);
+    let taken = || placed.lock().allocations.exclusive_cpus().to_string();
+    create(&placed, "unlisted", 2);
+    synchronize(&placed, &[], "");
+    create(&placed, "waits", 2);
+    placed.expect_only(&[]);
+    assert_eq!((taken(), placed.unrecorded().len()), ("0-3".into(), 2), "both may come yet");
+    placed.lock().answered_long_ago();
+    placed.expect_only(&[]);
+    assert_eq!(taken(), "2-3", "of the other one the runtime would say that it ended");
+    assert_eq!(placed.unrecorded().len(), 1);
 }
