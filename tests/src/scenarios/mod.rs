@@ -261,21 +261,12 @@ pub const ALL: &[Scenario] = &[
         limit_seconds: 3_600,
         ..long("node-deadlock", pods::TOPOLOGY, "", deadlock::is_not_met)
     },
+    Scenario { needs_containerd: true, ..long("node-owned", pods::TOPOLOGY, "", owned::by_the_kubelet) },
     Scenario {
         needs_containerd: true,
-        only_by_name: true,
-        ..long("node-owned", pods::TOPOLOGY, "", owned::by_the_kubelet)
-    },
-    Scenario {
-        needs_containerd: true,
-        only_by_name: true,
         ..long("node-full-disk", pods::TOPOLOGY, "", full_disk::of_the_journal)
     },
-    Scenario {
-        needs_containerd: true,
-        only_by_name: true,
-        ..long("node-cut", pods::TOPOLOGY, "", cut::while_it_tells)
-    },
+    Scenario { needs_containerd: true, ..long("node-cut", pods::TOPOLOGY, "", cut::while_it_tells) },
     systemd("systemd-placement", service::keeps_its_place),
     systemd("systemd-unit", unit::as_shipped),
 ];
