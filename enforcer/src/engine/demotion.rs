@@ -19,7 +19,7 @@ use std::{
     fmt::Write as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread,
+    thread::{self, Thread},
     time::{Duration, Instant},
 };
 
@@ -57,8 +57,8 @@ use crate::{
 
 /// Between two looks whether there is anything to do.
 const PAUSE: Duration = Duration::from_millis(250);
-/// The same while nobody is to have pages moved.
-const IDLE: Duration = Duration::from_secs(2);
+/// The same while nobody is to have pages moved: who hands in the first one wakes the thread.
+const IDLE: Duration = Duration::from_mins(1);
 /// Bounds of the time between two rounds of a workload, which is a quarter of the idle time.
 const SHORTEST_ROUND: Duration = Duration::from_secs(1);
 const LONGEST_ROUND: Duration = Duration::from_secs(10);
@@ -75,6 +75,8 @@ pub struct Demotion(Arc<Mutex<Shared>>);
 #[derive(Debug, Default)]
 struct Shared {
     wanted: Option<Arc<Wanted>>,
+    /// Who moves them, once it runs.
+    mover: Option<Thread>,
     report: DemotionReport,
     degraded: Vec<Degraded>,
     /// Who runs short, until it is looked at.
@@ -138,9 +140,13 @@ impl Demotion {
         let there: BTreeSet<&CgroupPath> = of.iter().map(|wish| &wish.cgroup).collect();
         let mut shared = self.lock();
         shared.report.retain(|cgroup, _| there.contains(cgroup));
+        let rested = shared.wanted.is_none();
         shared.wanted = (!of.is_empty()).then(|| {
             Arc::new(Wanted { inventory: Arc::clone(inventory), settings, limits, kernel_promotes, of })
         });
+        if rested && shared.wanted.is_some() {
+            shared.mover.iter().for_each(Thread::unpark);
+        }
     }
 
     /// What was moved so far.
@@ -180,6 +186,7 @@ pub fn demote(
     stop: &Stop,
 ) {
     sweep(host);
+    demotion.lock().mover = Some(thread::current());
     let mut rounds: Option<Rounds> = None;
     let mut pause = PAUSE;
     while !stop.is_requested() {
