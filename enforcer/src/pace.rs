@@ -2,7 +2,8 @@
 //!
 //! Turns come at the configured interval. One that somebody wants comes at once, but no two of these within [`APART`], however
 //! often others write. A look comes each [`LOOK`]; where nothing was to be seen and everything that may come tells of
-//! itself, each [`QUIET_LOOK`]; and when something is told, but no two within [`LOOKS_APART`].
+//! itself, each [`QUIET_LOOK`], or with a turn that is due shortly before, which is one waking less; and when something is
+//! told, but no two within [`LOOKS_APART`].
 //!
 //! Never: it reads a clock, waits, or looks itself. [`Waiting`](crate::wait::Waiting) waits, the daemon looks.
 
@@ -103,6 +104,9 @@ impl Pace {
         let quiet = seen.is_quiet && wakes;
         self.since = Since::Looked { quiet };
         self.due.look = now + if quiet { QUIET_LOOK } else { LOOK };
+        if quiet && (now + QUIET_LOOK / 2..self.due.look).contains(&self.due.turn) {
+            self.due.look = self.due.turn;
+        }
     }
 
     /// A turn has lasted from `begun` to `now`. What there was to look at is told again.
@@ -149,14 +153,44 @@ mod tests {
     #[test]
     fn looks_are_rare_while_all_is_quiet_and_what_comes_is_heard() {
         let (start, mut pace) = settled();
+        let begun = start + INTERVAL;
+        pace.left_out(begun, 2 * INTERVAL);
         for (seen, wakes, next, events) in
             [(NOTHING, true, QUIET_LOOK, true), (EVENTS, true, LOOK, false), (NOTHING, false, LOOK, false)]
         {
-            let now = start + MS;
+            let now = begun + MS;
             pace.looked(now, now + MS, seen, wakes);
-            assert_eq!(pace.due(), Due { turn: start + INTERVAL, look: now + MS + next }, "{seen:?}");
+            assert_eq!(pace.due(), Due { turn: begun + 2 * INTERVAL, look: now + MS + next }, "{seen:?}");
             assert_eq!((pace.hears(), pace.hears_writes(), pace.hears_events()), (true, true, events));
         }
+    }
+
+    #[test]
+    fn a_quiet_look_goes_with_a_turn_that_is_due_shortly_before_it() {
+        for (turn, look) in [
+            (INTERVAL, INTERVAL),
+            (QUIET_LOOK / 2, QUIET_LOOK / 2),
+            // What comes each second is no reason to look as often.
+            (QUIET_LOOK * 49 / 100, QUIET_LOOK),
+            (QUIET_LOOK + MS, QUIET_LOOK),
+        ] {
+            let now = Instant::now();
+            let mut pace = Pace::begin(now);
+            pace.turned(now, now, turn);
+            pace.looked(now, now, NOTHING, true);
+            assert_eq!(pace.due(), Due { turn: now + turn, look: now + look }, "{turn:?}");
+        }
+        let (start, mut pace) = settled();
+        pace.looked(start + LOOK, start + LOOK, EVENTS, true);
+        assert_eq!(pace.due().look, start + 2 * LOOK, "what is not quiet is looked at again soon");
+        pace.looked(start + LOOK, start + LOOK, NOTHING, true);
+        // The turn goes first, and the look comes without another waking.
+        let due = start + INTERVAL;
+        assert_eq!(pace.due(), Due { turn: due, look: due });
+        pace.left_out(due, INTERVAL);
+        assert_eq!(pace.due(), Due { turn: due + INTERVAL, look: due });
+        pace.looked(due + MS, due + 2 * MS, NOTHING, true);
+        assert_eq!(pace.due(), Due { turn: due + INTERVAL, look: due + INTERVAL });
     }
 
     #[test]

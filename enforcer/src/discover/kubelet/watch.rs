@@ -1,13 +1,12 @@
 //! Looks at the kubelet again and again, on a thread of its own.
 //!
-//! A state file that has changed is seen within [`LOOK`], the first one within [`LOOK_FOR_ONE`], since the kubelet replaces it as a whole; the socket is
-//! asked when one has, and in any case every [`ASK`]. Whoever wants to know takes the latest look and waits for
+//! A state file that has changed is seen within [`LOOK`], since the kubelet replaces it as a whole; the first one, and the
+//! socket, within [`LOOK_FOR_ONE`]. The socket is asked when one has changed, and where there is a kubelet at least every [`ASK`]. Whoever wants to know takes the latest look and waits for
 //! nothing.
 
 use std::{
     io,
     os::unix::fs::MetadataExt,
-    path::Path,
     sync::{Arc, Mutex, PoisonError, Weak},
     thread,
     time::{Duration, Instant},
@@ -55,21 +54,60 @@ fn follow(latest: &Weak<Mutex<Arc<Seen>>>, settings: &KubeletSettings) {
     let mut last = None;
     let mut asked = Instant::now();
     while let Some(latest) = latest.upgrade() {
-        let now = stamps(&settings.root_dir);
-        if last != Some(now) || asked.elapsed() >= ASK {
+        let now = stamps(settings);
+        let is_there = now.iter().any(Option::is_some);
+        if last != Some(now) || (is_there && asked.elapsed() >= ASK) {
             (last, asked) = (Some(now), Instant::now());
             let seen = Arc::new(look(settings));
             *latest.lock().unwrap_or_else(PoisonError::into_inner) = seen;
         }
         drop(latest);
-        thread::sleep(if now.iter().any(Option::is_some) { LOOK } else { LOOK_FOR_ONE });
+        thread::sleep(if is_there { LOOK } else { LOOK_FOR_ONE });
     }
 }
 
-/// Which file it is, and when it was written: another one is another inode.
-fn stamps(root_dir: &Path) -> [Option<(u64, i64, i64, u64)>; 2] {
-    [CPU_STATE, MEMORY_STATE].map(|name| {
-        let found = root_dir.join(name).metadata().ok()?;
+/// Of both state files and of the socket: which file it is, and when it was written; another one is another inode.
+fn stamps(settings: &KubeletSettings) -> [Option<(u64, i64, i64, u64)>; 3] {
+    let [cpus, memory] = [CPU_STATE, MEMORY_STATE].map(|name| settings.root_dir.join(name));
+    [&cpus, &memory, &settings.podresources].map(|path| {
+        let found = path.metadata().ok()?;
         Some((found.ino(), found.mtime(), found.mtime_nsec(), found.size()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::net::UnixListener};
+
+    use super::*;
+
+    #[test]
+    fn each_file_and_the_socket_is_noticed_when_it_comes_and_when_it_is_another() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let podresources = dir.path().join("socket");
+        let settings = KubeletSettings {
+            root_dir: dir.path().to_owned(),
+            podresources: podresources.clone(),
+            ..KubeletSettings::default()
+        };
+        let mut before = stamps(&settings);
+        assert_eq!(before, [None; 3]);
+        let mut differs = |what: &str| {
+            let now = stamps(&settings);
+            assert_ne!(now, before, "{what}");
+            before = now;
+        };
+        fs::write(dir.path().join(CPU_STATE), "one").unwrap();
+        differs(CPU_STATE);
+        fs::write(dir.path().join(MEMORY_STATE), "one").unwrap();
+        differs(MEMORY_STATE);
+        let first = UnixListener::bind(&podresources).unwrap();
+        differs("a kubelet that has no files");
+        fs::write(dir.path().join("new"), "another").unwrap();
+        fs::rename(dir.path().join("new"), dir.path().join(CPU_STATE)).unwrap();
+        differs("another file");
+        drop(first);
+        fs::remove_file(&podresources).unwrap();
+        differs("it went");
+    }
 }

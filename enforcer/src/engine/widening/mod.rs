@@ -79,6 +79,13 @@ struct Guards {
     guarded: Vec<Guarded>,
 }
 
+impl Guards {
+    /// Is anybody declared to stay on their nodes?
+    fn anybody_stays(&self) -> bool {
+        self.guarded.iter().any(|one| one.strict)
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
     guards: Arc<Guards>,
@@ -143,6 +150,7 @@ impl Widening {
     pub(super) fn adopt(&self, cgroup: &CgroupPath, added: NodeSet) {
         tracing::info!("{cgroup}: nodes {added} were added before the daemon was started again");
         self.lock().added.insert(cgroup.clone(), added);
+        self.crowded.ring();
     }
 
     /// Whoever is not among these has ended.
@@ -166,10 +174,16 @@ impl Widening {
                 one.mems.extend(added);
             }
         }
-        state.guards = Arc::new(Guards { settings: settings.clone(), guarded });
+        let guards = Arc::new(Guards { settings: settings.clone(), guarded });
+        // Room is made for those who stay, from when there are any.
+        let wakes = guards.anybody_stays() && !state.guards.anybody_stays();
+        state.guards = guards;
         state.anew = true;
         drop(state);
         self.bell.ring();
+        if wakes {
+            self.crowded.ring();
+        }
     }
 
     /// What happened since this was last asked, to these.

@@ -51,8 +51,10 @@ use crate::{
 const BUSY: Duration = Duration::from_millis(10);
 /// The same while somebody is widened, and all have room.
 const CALM: Duration = Duration::from_millis(100);
-/// The same while nobody is.
-const IDLE: Duration = Duration::from_secs(10);
+/// The same while nobody is: whoever is from then on has the thread woken.
+const IDLE: Duration = Duration::from_mins(1);
+/// The same while the nodes cannot be read.
+const BLIND: Duration = Duration::from_secs(10);
 /// Longest time for what goes from one node to another before all is looked at again.
 const FLOW: Duration = Duration::from_secs(2);
 /// First time for which nobody looks at a workload that had nothing to give.
@@ -156,14 +158,14 @@ impl<K: Kernel> Relief<K> {
                 }
                 self.blind = true;
                 self.demotion.press(Pressed::default());
-                return IDLE;
+                return BLIND;
             }
         };
         self.blind = false;
         let all: NodeSet = rooms.iter().map(|(node, _)| *node).collect();
         let short = short(&all, &rooms, &guards.settings);
         // Nobody is woken for a strict one whose neighbours are wide already.
-        let waits = !added.is_empty() || guards.guarded.iter().any(|one| one.strict);
+        let waits = !added.is_empty() || guards.anybody_stays();
         let crowd = Crowd { rooms: &rooms, short: &short, settings: &guards.settings };
         let off = self.round(&guards, &added, &crowd);
         self.demotion.press(self.pressing.look(&guards.guarded, &off, &crowd));

@@ -123,6 +123,22 @@ fn who_was_not_widened_has_room_or_is_not_bound_is_left_alone_and_rests() {
 }
 
 #[test]
+fn whoever_may_need_room_from_now_on_has_the_thread_woken() {
+    let mut host = Host::new([90_000, 90_000]);
+    let woken = |host: &Host| host.relief.widening.crowded.wait(None, Duration::ZERO).unwrap().0;
+    host.guard(&[("/a", false, false)]);
+    assert!(!woken(&host), "nobody needs it");
+    assert_eq!(host.relief.look(), IDLE);
+    host.guard(&[("/a", true, false)]);
+    assert!(woken(&host), "one is declared to stay");
+    host.guard(&[("/a", true, false), ("/b", false, false)]);
+    assert!(!woken(&host), "it looks often already");
+    host.relief.widening.adopt(&CgroupPath::new("/b"), "1".parse().unwrap());
+    assert!(woken(&host), "an earlier daemon has added a node");
+    assert_eq!(host.relief.look(), CALM);
+}
+
+#[test]
 fn neighbours_make_room_for_who_is_declared_to_stay() {
     let mut host = Host::new([SHORT, 90_000]);
     host.process("/stays", 7, "default", 30_000);
