@@ -20,7 +20,7 @@ use k8s_openapi::{
 use preset::{objects, yaml};
 use serde_json::{Value, json};
 
-const PRESETS: [&str; 2] = ["observe", "enforce"];
+const PRESETS: [&str; 3] = ["observe", "enforce", "restore"];
 
 /// Most bytes of a `ConfigMap` (`MaxSecretSize` of the API server counts for both).
 const LARGEST_MAP: usize = 1 << 20;
@@ -135,14 +135,11 @@ fn what_a_preset_refers_to_is_in_it() {
 
 #[test]
 fn the_presets_differ_in_what_enforcing_takes() {
-    let containers = PRESETS.map(|preset| {
-        let objects = objects(preset);
-        let daemon_set = objects.into_iter().find(|object| object["kind"] == "DaemonSet").unwrap();
-        daemon_set["spec"]["template"]["spec"]["containers"][0].clone()
+    let containers = ["observe", "enforce"].map(|preset| {
+        let container = pod(preset)["containers"][0].clone();
+        assert_eq!(container["args"][2], preset);
+        container
     });
-    for (preset, container) in PRESETS.iter().zip(&containers) {
-        assert_eq!(container["args"][2], *preset);
-    }
     let capabilities = containers.each_ref().map(|container| {
         let added = container["securityContext"]["capabilities"]["add"].as_array().unwrap();
         added.iter().map(|name| name.as_str().unwrap()).collect::<BTreeSet<_>>()
@@ -154,6 +151,25 @@ fn the_presets_differ_in_what_enforcing_takes() {
         mounts.iter().find(|mount| mount["name"] == "cgroup").unwrap()["readOnly"] == json!(false)
     });
     assert_eq!(writable, [false, true]);
+}
+
+#[test]
+fn what_was_changed_is_put_back_before_a_daemon_that_only_watches() {
+    let (restoring, observing) = (pod("restore"), pod("observe"));
+    assert_eq!(restoring["containers"], observing["containers"]);
+    let before = restoring["initContainers"].as_array().unwrap();
+    assert_eq!(before[0], observing["initContainers"][0], "the profile has to be there");
+    let [_, restore] = before.as_slice() else { panic!("{before:?}") };
+    assert_eq!(restore["image"], observing["containers"][0]["image"]);
+    let state = |container: &Value| {
+        let mounts = container["volumeMounts"].as_array().unwrap();
+        mounts.iter().find(|mount| mount["name"] == "state").unwrap()["mountPath"].clone()
+    };
+    assert_eq!(state(restore), state(&pod("enforce")["containers"][0]));
+    assert_eq!(restore["args"], json!(["restore", "--state-dir", state(restore)]));
+    let mounts = restore["volumeMounts"].as_array().unwrap();
+    let cgroup = mounts.iter().find(|mount| mount["mountPath"] == "/sys/fs/cgroup").unwrap();
+    assert_eq!(cgroup.get("readOnly"), None, "it writes there");
 }
 
 /// A copy of a volume's mount that the daemon keeps holds the volume, whose device cannot be detached then.
