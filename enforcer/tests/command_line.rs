@@ -157,6 +157,7 @@ fn wrong_usage_is_64_and_names_the_value_and_the_cause() {
         (&["run", "--interval", "soon"], "invalid value 'soon' for '--interval"),
         (&["run", "--metrics-listen", "nowhere"], "invalid value 'nowhere' for '--metrics-listen"),
         (&["capture"], "<DIR>"),
+        (&["restore", ""], "a value is required for '[WORKLOAD]' but none was supplied"),
         (&["top", "--interval", "10ms"], "must not be shorter than 500ms"),
         (&["top", "--no-daemon", "--socket", "/x"], "cannot be used with"),
         (&["top"], "`top --once` prints one frame as text"),

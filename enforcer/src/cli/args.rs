@@ -18,7 +18,10 @@ use std::{
     time::Duration,
 };
 
-use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{
+    ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+    builder::NonEmptyStringValueParser,
+};
 use clap_complete::Shell;
 use enforcer_core::{
     finding::{Rule, Severity},
@@ -382,7 +385,8 @@ Examples:
 pub struct Restore {
     /// Only this cgroup, by its path or its name in reports, and
     /// what is below it [default: all]
-    #[arg(value_name = "WORKLOAD")]
+    // An empty one is the variable of a script that was not set, and not all.
+    #[arg(value_name = "WORKLOAD", value_parser = NonEmptyStringValueParser::new())]
     pub workload: Option<String>,
     /// Where the journal is kept.
     #[arg(long, value_name = "DIR", default_value_os_t = default_state_dir())]
