@@ -2,7 +2,7 @@
 //! that are declared to stay.
 //!
 //! Beside the thread that widens, because it reads what processes have where and waits for the kernel to move it. It is woken
-//! when something is added or refused, and looks at the nodes for as long as anything is widened, and while anybody is
+//! when something is added or refused and when somebody is declared to stay, and looks at the nodes for as long as anything is widened, and while anybody is
 //! declared to stay. What goes where is decided in the core (`enforcer_core::widening::relief`), and moved as every page
 //! is (`enforce::pages`), within the pace that holds the process up least.
 //!
