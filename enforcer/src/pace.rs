@@ -14,7 +14,7 @@ use crate::{engine::Look, wait::Due};
 /// Time between two looks while something is to be seen, or may come of which nothing tells.
 pub const LOOK: Duration = Duration::from_millis(250);
 
-/// The same while all is quiet.
+/// The same while all is quiet, unless somebody wants to hear more often that the daemon is alive.
 pub const QUIET_LOOK: Duration = Duration::from_secs(10);
 
 /// Least time between the beginnings of two turns that somebody wants before they are due, however often others write to cpusets that are ours to keep.
@@ -27,6 +27,8 @@ const LOOKS_APART: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     due: Due,
+    /// Time between two looks while all is quiet.
+    quiet_look: Duration,
     /// When the latest turn began.
     begun: Instant,
     /// The same of the latest that somebody wanted.
@@ -50,10 +52,10 @@ enum Since {
 }
 
 impl Pace {
-    /// Of a daemon that begins now: the first turn is due.
-    pub fn begin(now: Instant) -> Self {
+    /// Of a daemon that begins now: the first turn is due. Quiet looks are so far apart.
+    pub fn begin(now: Instant, quiet_look: Duration) -> Self {
         let due = Due { turn: now, look: now + LOOK };
-        Self { due, begun: now, wanted: None, is_wanted: true, looked: now, since: Since::Turned }
+        Self { due, quiet_look, begun: now, wanted: None, is_wanted: true, looked: now, since: Since::Turned }
     }
 
     /// When what is due.
@@ -103,8 +105,8 @@ impl Pace {
         }
         let quiet = seen.is_quiet && wakes;
         self.since = Since::Looked { quiet };
-        self.due.look = now + if quiet { QUIET_LOOK } else { LOOK };
-        if quiet && (now + QUIET_LOOK / 2..self.due.look).contains(&self.due.turn) {
+        self.due.look = now + if quiet { self.quiet_look } else { LOOK };
+        if quiet && (now + self.quiet_look / 2..self.due.look).contains(&self.due.turn) {
             self.due.look = self.due.turn;
         }
     }
@@ -113,6 +115,7 @@ impl Pace {
     pub fn turned(&mut self, begun: Instant, now: Instant, interval: Duration) {
         *self = Self {
             due: Due { turn: begun + interval, look: now + LOOK },
+            quiet_look: self.quiet_look,
             begun,
             wanted: if self.is_wanted { Some(begun) } else { self.wanted },
             is_wanted: false,
@@ -140,7 +143,7 @@ mod tests {
     /// After a first turn that took no time.
     fn settled() -> (Instant, Pace) {
         let now = Instant::now();
-        let mut pace = Pace::begin(now);
+        let mut pace = Pace::begin(now, QUIET_LOOK);
         assert_eq!(
             (pace.due().turn, pace.unwanted(now)),
             (now, None),
@@ -166,6 +169,15 @@ mod tests {
     }
 
     #[test]
+    fn who_wants_to_hear_more_often_that_the_daemon_is_alive_does() {
+        let now = Instant::now();
+        let mut pace = Pace::begin(now, 4 * LOOK);
+        pace.turned(now, now, INTERVAL);
+        pace.looked(now, now, NOTHING, true);
+        assert_eq!(pace.due(), Due { turn: now + INTERVAL, look: now + 4 * LOOK });
+    }
+
+    #[test]
     fn a_quiet_look_goes_with_a_turn_that_is_due_shortly_before_it() {
         for (turn, look) in [
             (INTERVAL, INTERVAL),
@@ -175,7 +187,7 @@ mod tests {
             (QUIET_LOOK + MS, QUIET_LOOK),
         ] {
             let now = Instant::now();
-            let mut pace = Pace::begin(now);
+            let mut pace = Pace::begin(now, QUIET_LOOK);
             pace.turned(now, now, turn);
             pace.looked(now, now, NOTHING, true);
             assert_eq!(pace.due(), Due { turn: now + turn, look: now + look }, "{turn:?}");

@@ -5,14 +5,14 @@
 //! `--restore-on-exit`, undoes everything from the journal. SIGHUP reads the configuration again; a bad one is said and the old one stays. A turn that
 //! takes longer than the interval delays the next one, and none is made up for.
 //!
-//! This thread turns the engine, because its turns block in the kernel; another one serves HTTP and a
-//! third one listens to signals. What needs privileges (attaching the programs, opening the journal,
-//! listening) is done before the first turn and before there are other threads but that one, which has none; then
-//! they are given up.
+//! This thread turns the engine, because its turns block in the kernel; another one serves HTTP, one listens to signals, and
+//! two print, so that no turn waits for who reads what it says. What needs privileges (attaching the programs, opening the
+//! journal, listening) is done before the first turn and before there are other threads but those that have none; then they are
+//! given up.
 
 use std::{
     collections::BTreeSet,
-    io::{self, Write},
+    io,
     sync::Arc,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -35,6 +35,7 @@ use crate::{
     kernel::clock,
     observe::Rest,
     pace::{LOOK, Pace, QUIET_LOOK},
+    printer::Printer,
     report::{style::Style, table, tick::TickReport},
     serve::socket::ControlSocket,
     signals::{GRACE, Order, Signals},
@@ -50,6 +51,15 @@ const WRITTEN: Duration = Duration::from_secs(2);
 
 /// Longest wait for what is being written when the daemon ends and restores.
 const LONGEST_WRITE: Duration = Duration::from_secs(10);
+
+/// What the daemon says, and how it is printed.
+#[derive(Clone, Copy)]
+pub struct Output<'a> {
+    /// The audit of the first turn, and one line for each.
+    pub turns: &'a Printer,
+    /// The log.
+    pub log: &'a Printer,
+}
 
 /// A daemon that takes no more turns. It goes when this is dropped; the kernel takes its time to take eBPF programs down.
 pub struct Ended {
@@ -69,15 +79,19 @@ impl Ended {
 
 /// Runs until told to stop; prints the audit of the first turn and one line for each. The error is of a daemon that
 /// did not start.
-pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<Ended, RunError> {
+pub fn run(options: &RunOptions, output: Output<'_>) -> Result<Ended, RunError> {
     // Before anything takes long: an early interrupt must not be lost.
     let signals = Signals::catch().map_err(failed("listening for signals"))?;
     let stop = Stop::default();
     let grace = (!options.restore_on_exit).then_some(GRACE);
-    let mut orders = signals.listen(stop.clone(), grace).map_err(failed("listening for signals"))?;
+    let mut orders =
+        signals.listen(stop.clone(), grace, output.log.clone()).map_err(failed("listening for signals"))?;
     let mut daemon = Daemon::start(options, &stop)?;
+    for printer in [output.turns, output.log] {
+        daemon.engine.add_printer(printer.clone());
+    }
     daemon.supervisor.ready("the first turn begins");
-    let result = daemon.run_turns(options, &mut orders, out);
+    let result = daemon.run_turns(options, &mut orders, output.turns);
     daemon.end(options.restore_on_exit, &stop);
     Ok(Ended { result, daemon, _orders: orders })
 }
@@ -106,8 +120,6 @@ struct Daemon {
     rest: Rest,
     /// The latest turn left nothing to go on with.
     settled: bool,
-    /// The latest line could not be printed, and that was said.
-    is_mute: bool,
     /// What was complained of in the latest turn.
     complaints: BTreeSet<String>,
     /// Who moves cold pages.
@@ -138,12 +150,14 @@ impl Daemon {
         &mut self,
         options: &RunOptions,
         orders: &mut UnboundedReceiver<Order>,
-        out: &mut dyn Write,
+        out: &Printer,
     ) -> Result<(), RunError> {
         let waiting = Waiting::new().map_err(failed("waiting"))?;
         let mut wakes = true;
         let mut first = true;
-        let mut pace = Pace::begin(Instant::now());
+        let quiet_look =
+            self.supervisor.patience().map_or(QUIET_LOOK, |patience| patience.clamp(LOOK, QUIET_LOOK));
+        let mut pace = Pace::begin(Instant::now(), quiet_look);
         let starts = self.engine.placed().starts();
         // What the first turn sees is no news, and what comes meanwhile is.
         self.engine.look();
@@ -195,7 +209,7 @@ impl Daemon {
             let now = Instant::now();
             // Nobody listens when metrics are off.
             let _previous = self.alive.send_replace(now);
-            self.supervisor.alive(now, QUIET_LOOK);
+            self.supervisor.alive(now, quiet_look);
         }
     }
 
@@ -208,7 +222,7 @@ impl Daemon {
         self.rest.is_idle() && self.settled && next < policy.idle_interval.get()
     }
 
-    fn turn(&mut self, first: bool, style: Style, out: &mut dyn Write) -> Result<(), RunError> {
+    fn turn(&mut self, first: bool, style: Style, out: &Printer) -> Result<(), RunError> {
         let begin = Instant::now();
         self.settled = false;
         let report = match self.engine.turn(clock::now_ns()) {
@@ -232,19 +246,10 @@ impl Daemon {
             tracing::info!("{write}");
         }
         if first {
-            write!(out, "{}", table::render(&report.audit, style)).map_err(failed("printing"))?;
+            out.print(table::render(&report.audit, style));
         }
         let line = report.line();
-        match writeln!(out, "{line}").and_then(|()| out.flush()).map_err(failed("printing")) {
-            Ok(()) => self.is_mute = false,
-            Err(error) if first => return Err(error),
-            // The host is looked after whether or not somebody reads of it.
-            Err(error) if !self.is_mute => {
-                tracing::warn!("lines of turns are lost: {error}");
-                self.is_mute = true;
-            }
-            Err(_said) => {}
-        }
+        out.print(format!("{line}\n"));
         self.supervisor.status(&line);
         // Nobody listens when metrics are off.
         let _previous = self.latest.send_replace(Some(Arc::new(report)));

@@ -5,10 +5,10 @@
 //! spot: the journal makes that as safe as a kill. A daemon that is to restore when it ends takes its time. SIGHUP orders to read the configuration again.
 //!
 //! Caught and listened to before anything else is done, by a thread of its own: a start may hang as a turn may, on a
-//! kubelet that does not answer or a log that nobody reads. A thread takes the privileges of its parent, and this one needs
+//! kubelet that does not answer. A thread takes the privileges of its parent, and this one needs
 //! none, so it gives all of them up.
 
-use std::{io, process, sync::mpsc, thread, time::Duration};
+use std::{io, process, thread, time::Duration};
 
 use tokio::{
     runtime::{Builder, Runtime},
@@ -17,7 +17,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::{cli::Exit, enforce::pages::Stop, privileges};
+use crate::{cli::Exit, enforce::pages::Stop, printer::Printer, privileges};
 
 /// Longest time from the first request to end to the end: the daemon has ended within two seconds.
 pub const GRACE: Duration = Duration::from_millis(1_500);
@@ -62,7 +62,12 @@ impl Signals {
     /// Starts the thread that gives the orders, those of signals that came meanwhile included.
     ///
     /// After an order to end and `grace` the process ends, if somebody receives orders then; `None` for no such bound.
-    pub fn listen(self, stop: Stop, grace: Option<Duration>) -> io::Result<UnboundedReceiver<Order>> {
+    pub fn listen(
+        self,
+        stop: Stop,
+        grace: Option<Duration>,
+        log: Printer,
+    ) -> io::Result<UnboundedReceiver<Order>> {
         let Self { runtime, mut caught } = self;
         let (orders, receiver) = unbounded_channel();
         let listen = async move {
@@ -76,7 +81,7 @@ impl Signals {
                     return;
                 }
                 if order == Order::Stop {
-                    return caught.end(&orders, grace).await;
+                    return caught.end(&orders, grace, &log).await;
                 }
             }
         };
@@ -102,7 +107,7 @@ impl Caught {
     }
 
     /// Ends the process, unless the loop that gets the orders ends in time.
-    async fn end(mut self, orders: &UnboundedSender<Order>, grace: Option<Duration>) {
+    async fn end(mut self, orders: &UnboundedSender<Order>, grace: Option<Duration>, log: &Printer) {
         let again = async { while self.next().await != Order::Stop {} };
         let because = tokio::select! {
             () = orders.closed() => return,
@@ -111,23 +116,11 @@ impl Caught {
                 format!("what it was at did not end within {GRACE:?}")
             }
         };
-        say(format!(
+        tracing::warn!(
             "ended in the middle of a turn or of its start, whose writes are in the journal: {because}"
-        ));
+        );
+        // Printed, or too late.
+        let _ = log.finish(Some(LAST_WORDS));
         process::exit(Exit::Ok.code().into());
-    }
-}
-
-/// Into the log, unless that takes long: what does not end may be a line of the log that is being written.
-fn say(words: String) {
-    let (said, wait) = mpsc::channel();
-    let saying = thread::Builder::new().name("last-words".into()).spawn(move || {
-        tracing::warn!("{words}");
-        // Nobody waits any longer.
-        let _ = said.send(());
-    });
-    if saying.is_ok() {
-        // Said, or too late.
-        let _ = wait.recv_timeout(LAST_WORDS);
     }
 }

@@ -103,6 +103,11 @@ impl Supervisor {
         Ok(Self { line: Some(line), watchdog, mute: false })
     }
 
+    /// Longest time between two signs of life, if somebody waits for them.
+    pub fn patience(&self) -> Option<Duration> {
+        self.watchdog.map(|watchdog| watchdog.every)
+    }
+
     /// Everything is attached and open, turns begin.
     pub fn ready(&mut self, status: &str) {
         self.tell(&format!("READY=1\nSTATUS={}", one_line(status)));

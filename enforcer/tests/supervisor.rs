@@ -7,13 +7,17 @@ mod common;
 use std::{
     fs,
     io::{ErrorKind, PipeReader, PipeWriter, Read, Write, pipe},
-    os::unix::net::UnixDatagram,
+    os::unix::net::{UnixDatagram, UnixListener},
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use common::program;
+use nix::sys::{
+    ptrace,
+    wait::{WaitPidFlag, waitpid},
+};
 use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
     process::{Pid, Signal, kill_process},
@@ -29,6 +33,26 @@ const END: Duration = Duration::from_secs(20);
 /// What systemd is played to wait for.
 const WATCHDOG: Duration = Duration::from_secs(2);
 
+/// A thread that stands still until this is dropped, while the others of its process go on (ptrace(2)).
+struct Stopped(nix::unistd::Pid);
+
+impl Stopped {
+    fn main_thread(child: &Child) -> Self {
+        let thread = nix::unistd::Pid::from_raw(child.id().cast_signed());
+        ptrace::seize(thread, ptrace::Options::empty()).unwrap();
+        ptrace::interrupt(thread).unwrap();
+        waitpid(thread, Some(WaitPidFlag::__WALL)).unwrap();
+        Self(thread)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = ptrace::detach(self.0, None);
+    }
+}
+
 /// A daemon that was started by a supervisor, and the supervisor's ear.
 struct Supervised {
     child: Child,
@@ -38,16 +62,19 @@ struct Supervised {
 
 impl Supervised {
     fn start(stdout: impl Into<Stdio>) -> Self {
-        Self::start_with(stdout, Stdio::null())
+        Self::start_with(stdout, Stdio::null(), "")
     }
 
-    fn start_with(stdout: impl Into<Stdio>, stderr: impl Into<Stdio>) -> Self {
+    fn start_with(stdout: impl Into<Stdio>, stderr: impl Into<Stdio>, config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.toml");
+        fs::write(&file, config).unwrap();
         let path = dir.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut command: Command = program(&["run", "--mode", "observe", "--metrics-listen", "off"]);
         command.args(["--interval", "1h", "--state-dir"]).arg(dir.path().join("state"));
+        command.arg("--config").arg(file);
         command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
         let child = command.stdout(stdout).stderr(stderr).spawn().unwrap();
         Self { child, socket, dir }
@@ -78,21 +105,6 @@ impl Supervised {
 
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// Waits until SIGTERM is caught and has not its usual effect.
-    fn catches_signals(&self) {
-        let status = format!("/proc/{}/status", self.child.id());
-        let until = Instant::now() + PATIENCE;
-        let caught = || {
-            let text = fs::read_to_string(&status).unwrap();
-            let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
-            u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (Signal::TERM.as_raw() - 1)) != 0
-        };
-        while !caught() {
-            assert!(Instant::now() < until, "SIGTERM is never caught");
-            thread::sleep(Duration::from_millis(20));
-        }
     }
 
     /// Exit code after SIGTERM.
@@ -144,39 +156,57 @@ fn the_supervisor_hears_ready_then_reloading_then_ready_then_stopping() {
 }
 
 #[test]
-fn a_turn_that_hangs_starves_the_watchdog_and_does_not_keep_the_daemon_from_ending() {
-    let (mut reader, writer) = full_pipe();
-    let mut daemon = Supervised::start(writer);
+fn nobody_has_to_read_what_it_says() {
+    let ((reader, stdout), (mut log, stderr)) = (full_pipe(), full_pipe());
+    let mut daemon = Supervised::start_with(stdout, stderr, "");
     daemon.hears("READY=1");
-    let until = Instant::now() + 3 * WATCHDOG;
-    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-        let heard = daemon.message(left);
-        assert_eq!(heard, None, "the turn waits for whoever reads its report");
+    daemon.hears("STATUS=turn 1: ");
+    daemon.signal(Signal::HUP);
+    daemon.hears("STATUS=turn 2: ");
+    daemon.hears("WATCHDOG=1");
+    // What waited comes once somebody reads, in its place.
+    let mut said = String::new();
+    let mut bytes = [0; 4096];
+    while !said.contains("the configuration was read again") {
+        let length = log.read(&mut bytes).unwrap();
+        assert!(length > 0, "{said}");
+        said.push_str(&String::from_utf8_lossy(&bytes[..length]));
     }
-    // The control: the same daemon, once somebody reads.
-    let reading = thread::spawn(move || {
-        let mut bytes = [0; 4096];
-        while reader.read(&mut bytes).is_ok_and(|length| length > 0) {}
-    });
+    assert_eq!(daemon.end(), Some(0));
+    drop(reader);
+}
+
+#[test]
+fn a_turn_that_hangs_starves_the_watchdog_and_does_not_keep_the_daemon_from_ending() {
+    let mut daemon = Supervised::start(Stdio::null());
+    daemon.hears("STATUS=turn 1: ");
+    daemon.hears("WATCHDOG=1");
+    let engine = Stopped::main_thread(&daemon.child);
+    // What it had said before is behind us after the first silence.
+    let until = Instant::now() + 3 * WATCHDOG;
+    let mut late = 0;
+    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+        late += usize::from(daemon.message(left).is_some());
+    }
+    assert!(late <= 1, "the thread that turns stands still, and {late} messages came");
+    // The control: the same daemon, once it goes on.
+    drop(engine);
     for _ in 0..3 {
         daemon.hears("WATCHDOG=1");
     }
-    assert_eq!(daemon.end(), Some(0));
-    reading.join().unwrap();
-
-    let (_reader, writer) = full_pipe();
-    let mut daemon = Supervised::start(writer);
-    daemon.hears("READY=1");
-    assert_eq!(daemon.message(WATCHDOG), None, "it hangs");
+    let _engine = Stopped::main_thread(&daemon.child);
     assert_eq!(daemon.end(), Some(0));
 }
 
 #[test]
 fn a_start_that_hangs_does_not_keep_the_daemon_from_ending() {
-    let (_reader, writer) = full_pipe();
-    let mut daemon = Supervised::start_with(Stdio::null(), writer);
-    daemon.catches_signals();
-    assert_eq!(daemon.message(WATCHDOG), None, "it says where its control socket is, and nobody reads that");
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("kubelet.sock");
+    let kubelet = UnixListener::bind(&socket).unwrap();
+    let config = format!("kubelet.podresources = {socket:?}\n");
+    let mut daemon = Supervised::start_with(Stdio::null(), Stdio::null(), &config);
+    // It waits for an answer from now on.
+    let _connection = kubelet.accept().unwrap();
     assert_eq!(daemon.end(), Some(0));
     assert_eq!(daemon.message(WATCHDOG), None, "it never was ready");
 }

@@ -1,15 +1,19 @@
 //! `numa-enforcer run`: the daemon.
 
-use std::io::Write;
+use std::{io::Write, time::Duration};
 
+use anyhow::Context as _;
 use enforcer_core::policy::Mode;
 
 use super::{Exit, args, exit::of_config, restore, terminal};
 use crate::{
     host::HostRoot,
     log_level::LogLevel,
-    run::{self, Overrides, RecordOptions, RunError, RunOptions},
+    run::{self, Output, Overrides, RecordOptions, RunError, RunOptions},
 };
+
+/// Longest time for the last lines of a daemon that ends: nobody may read them.
+const LAST_LINES: Duration = Duration::from_millis(500);
 
 /// How the daemon runs.
 #[derive(Debug)]
@@ -48,19 +52,34 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         writeln!(out, "configuration is valid: mode {}, {}", policy.mode, run::declared(&policy))?;
         return Ok(Exit::Ok);
     }
-    let run = RunOptions { log: terminal::log_to_stderr(), ..options.run.clone() };
+    let (level, log) = terminal::log_to_stderr().context("starting the log")?;
+    let turns = terminal::print_to_stdout(|lost| tracing::warn!("{lost}")).context("starting to print")?;
+    let run = RunOptions { log: level, ..options.run.clone() };
+    let result = run_and_restore(&run, Output { turns: &turns, log: &log });
+    // An error is printed behind what led to it. Nobody has to read that.
+    let _ = log.finish(Some(LAST_LINES));
+    result
+}
+
+fn run_and_restore(run: &RunOptions, output: Output<'_>) -> anyhow::Result<Exit> {
     // What it had enforced is in its journal, whatever mode a reloaded configuration asked for last.
     let enforced = run.restore_on_exit.then(|| run.policy()).transpose().map_err(of_config)?;
-    let mut ended = run::run(&run, out).map_err(of_run)?;
+    let mut ended = run::run(run, output).map_err(of_run)?;
     let result = std::mem::replace(&mut ended.result, Ok(()));
     let restored = match enforced {
         Some(policy) if policy.mode == Mode::Enforce => {
             ended.release_journal();
-            Some(restore::everything(&run.host, &policy.state_dir, out))
+            let mut text = Vec::new();
+            let restored = restore::everything(&run.host, &policy.state_dir, &mut text);
+            output.turns.print(text);
+            Some(restored)
         }
         _ => None,
     };
-    let Err(error) = result else { return restored.unwrap_or(Ok(Exit::Ok)) };
+    // Who asked for one turn wants to read of it. A daemon has ended, whether or not somebody reads.
+    let printed = output.turns.finish((!run.once).then_some(LAST_LINES));
+    let printed = if run.once { printed.context("printing") } else { Ok(()) };
+    let Err(error) = result.map_err(of_run).and(printed) else { return restored.unwrap_or(Ok(Exit::Ok)) };
     // Where nothing could be printed, what was printed of it is lost, too.
     match restored {
         Some(Ok(Exit::Ok)) => terminal::note("everything was put back"),
@@ -68,7 +87,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         Some(Err(error)) => terminal::note(&format!("putting everything back: {error:#}")),
         None => {}
     }
-    Err(of_run(error))
+    Err(error)
 }
 
 fn of_run(error: RunError) -> anyhow::Error {

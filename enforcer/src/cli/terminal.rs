@@ -1,12 +1,17 @@
 //! What standard output is, for those who print for people.
 
-use std::io::{self, IsTerminal, Write};
+use std::{
+    fs::File,
+    io::{self, IsTerminal, Write},
+    os::fd::AsFd,
+};
 
 use enforcer_core::degraded::Degraded;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
     log_level::LogLevel,
+    printer::{Printer, Stream},
     report::{style::Style, text},
 };
 
@@ -44,14 +49,26 @@ pub(super) fn note_degraded(degraded: &Degraded) {
     note(&format!("{}: {}; {}", degraded.source, degraded.reason, degraded.effect));
 }
 
+/// What the daemon prints for people and programs. `complain` hears that some of it is lost.
+pub(super) fn print_to_stdout(complain: impl Fn(&str) + Send + Sync + 'static) -> io::Result<Printer> {
+    let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    Printer::start(Stream { name: "stdout", what: "lines of turns" }, out, complain)
+}
+
 /// Log lines go to standard error, from level info on unless `RUST_LOG` says otherwise, or the level is set
 /// later.
-pub(super) fn log_to_stderr() -> LogLevel {
+pub(super) fn log_to_stderr() -> io::Result<(LogLevel, Printer)> {
+    let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+    // Where it is lost, there is nobody to tell but by `status` and the metrics.
+    let printer = Printer::start(Stream { name: "log", what: "lines of the log" }, out, |_lost| ())?;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_unset| EnvFilter::new("info"));
     let current = filter.to_string();
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer({
+            let printer = printer.clone();
+            move || printer.clone()
+        })
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .without_time()
@@ -61,5 +78,7 @@ pub(super) fn log_to_stderr() -> LogLevel {
     let handle = subscriber.reload_handle();
     // Only a second call fails, and then the first one's settings hold.
     let _ = subscriber.try_init();
-    LogLevel::new(current, move |filter| handle.reload(filter).map_err(|error| error.to_string()))
+    let level =
+        LogLevel::new(current, move |filter| handle.reload(filter).map_err(|error| error.to_string()));
+    Ok((level, printer))
 }

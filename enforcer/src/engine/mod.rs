@@ -68,6 +68,7 @@ use crate::{
         pages::PageMoveLimits,
     },
     observe::{KeptCgroups, PressureTap},
+    printer::Printer,
     record::Recorder,
     report::{
         counters::Counters,
@@ -89,6 +90,8 @@ pub struct Engine {
     host: Host,
     /// Not of one turn: a port that is taken, a journal that is damaged.
     standing: Vec<Degraded>,
+    /// What is lost of what the daemon says.
+    printers: Vec<Printer>,
     machine: Option<Machine>,
     before: Option<Sample>,
     cold_starts: ColdStarts,
@@ -145,6 +148,7 @@ impl Engine {
             policy,
             host,
             standing: Vec::new(),
+            printers: Vec::new(),
             machine: None,
             before: None,
             cold_starts: ColdStarts::default(),
@@ -219,6 +223,11 @@ impl Engine {
     /// May the engine write if the policy says so?
     pub fn has_actuator(&self) -> bool {
         self.actuator.is_some()
+    }
+
+    /// What this one loses is missing as long as it is lost.
+    pub fn add_printer(&mut self, printer: Printer) {
+        self.printers.push(printer);
     }
 
     /// Adds something that is missing for as long as the daemon runs.
@@ -507,6 +516,7 @@ impl Engine {
         missing.extend(self.demotion.degraded());
         missing.extend(self.recording.degraded());
         missing.extend(self.widening.as_ref().and_then(Widening::degraded));
+        missing.extend(self.printers.iter().filter_map(Printer::degraded));
         missing.extend(self.standing.iter().cloned());
         let others = self.source.others();
         missing.extend(others.degraded.iter().cloned());

@@ -140,7 +140,6 @@ impl Daemon {
             supervisor,
             rest,
             settled: false,
-            is_mute: false,
             complaints: BTreeSet::new(),
             pages,
             _socket: socket,
