@@ -296,8 +296,12 @@ impl Cpuset {
         let dir = self.address();
         let controller = || CpuSetController::new(dir.clone(), self.root.clone(), self.v2);
         match file {
-            CpusetFile::Cpus => controller().set_cpus(text).map_err(|error| failed(explain(&error))),
-            CpusetFile::Mems => controller().set_mems(text).map_err(|error| failed(explain(&error))),
+            CpusetFile::Cpus => {
+                controller().set_cpus(text).map_err(|error| failed(self.explain(file, &error)))
+            }
+            CpusetFile::Mems => {
+                controller().set_mems(text).map_err(|error| failed(self.explain(file, &error)))
+            }
             // For the first cgroups-rs takes a bool, which loses the exact text; it does not know the others.
             CpusetFile::AllowedMemoryNodes | CpusetFile::AllowedCpus => {
                 Err(failed("it is a property of a unit, and no file".to_owned()))
@@ -326,6 +330,32 @@ impl Cpuset {
         }
     }
 
+    /// The system's own words for what went wrong below cgroups-rs, and what the kernel means by it here
+    /// (kernel/cgroup/cpuset.c, `validate_change`).
+    fn explain(&self, file: CpusetFile, error: &cgroups_rs::fs::error::Error) -> String {
+        let Some(cause) = error.source() else { return error.to_string() };
+        let meaning = match cause.downcast_ref::<io::Error>().and_then(Errno::from_io_error) {
+            Some(Errno::BUSY) => {
+                ": a cgroup below it, or an exclusive neighbour, uses what would be taken away"
+            }
+            Some(Errno::ACCESS) if self.is_closed_to_us(file) => {
+                ": it may not be opened for writing; files of other users want CAP_DAC_OVERRIDE"
+            }
+            Some(Errno::ACCESS) => ": the cgroup above it does not have all of these",
+            Some(Errno::NOSPC) => ": the set would be empty while the cgroup has tasks",
+            Some(Errno::INVAL) => ": not online, or overlapping an exclusive cgroup",
+            _ => "",
+        };
+        format!("{cause}{meaning}")
+    }
+
+    /// May the file not even be opened? Both errors are `EACCES`, and cgroups-rs does not say which it was.
+    fn is_closed_to_us(&self, file: CpusetFile) -> bool {
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&self.dir, file.name(), flags, Mode::empty());
+        opened.is_err_and(|errno| errno == Errno::ACCESS)
+    }
+
     pub(super) fn read_name(&self, name: &str) -> Result<String, CpusetError> {
         let failed = |cause: io::Error| CpusetError::Read { path: self.path.join(name), cause };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -352,16 +382,27 @@ impl Cpuset {
     }
 }
 
-/// The system's own words for what went wrong below cgroups-rs, and what the kernel means by it here
-/// (kernel/cgroup/cpuset.c, `validate_change`).
-fn explain(error: &cgroups_rs::fs::error::Error) -> String {
-    let Some(cause) = error.source() else { return error.to_string() };
-    let meaning = match cause.downcast_ref::<io::Error>().and_then(Errno::from_io_error) {
-        Some(Errno::BUSY) => ": a cgroup below it, or an exclusive neighbour, uses what would be taken away",
-        Some(Errno::ACCESS) => ": the cgroup above it does not have all of these",
-        Some(Errno::NOSPC) => ": the set would be empty while the cgroup has tasks",
-        Some(Errno::INVAL) => ": not online, or overlapping an exclusive cgroup",
-        _ => "",
-    };
-    format!("{cause}{meaning}")
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt, thread};
+
+    use super::*;
+    use crate::{enforce::fixture::Fixture, privileges};
+
+    #[test]
+    fn a_file_that_may_not_be_opened_is_no_cgroup_above_that_is_too_narrow() {
+        let fixture = Fixture::new(true);
+        fixture.cgroup("/a", "0-3", "0\n");
+        let root = fixture.layout.cpuset.path.clone();
+        fs::set_permissions(root.join("a/cpuset.cpus"), fs::Permissions::from_mode(0o400)).unwrap();
+        // Root may write what its mode forbids, until it gives that up.
+        let write = move || {
+            privileges::renounce().unwrap();
+            let cpuset = CpusetTree::new(&root, true).open(&CgroupPath::new("/a")).unwrap();
+            cpuset.write(CpusetFile::Cpus, "0-1").unwrap_err().to_string()
+        };
+        let error = thread::spawn(write).join().unwrap();
+        assert!(error.contains("cpuset.cpus: Permission denied"), "{error}");
+        assert!(error.ends_with("files of other users want CAP_DAC_OVERRIDE"), "{error}");
+    }
 }

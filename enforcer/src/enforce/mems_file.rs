@@ -73,17 +73,19 @@ pub struct MemsFiles {
     files: BTreeMap<CgroupPath, Arc<MemsFile>>,
     /// For whom they were opened, with the kernel's ids.
     ids: BTreeMap<CgroupPath, u64>,
+    /// Which could not be, and why, as it was said.
+    unusable: BTreeMap<CgroupPath, String>,
 }
 
 impl MemsFiles {
     /// None yet, of this hierarchy.
     pub fn new(tree: CpusetTree) -> Self {
-        Self { tree, files: BTreeMap::new(), ids: BTreeMap::new() }
+        Self { tree, files: BTreeMap::new(), ids: BTreeMap::new(), unusable: BTreeMap::new() }
     }
 
     /// Opens what is missing of these and of those above that may be widened for them, and closes the rest. What cannot be
-    /// opened is said, and tried again the next time.
-    pub fn follow<'a>(&mut self, guarded: &'a [Guarded]) {
+    /// opened is tried again each time; it is returned where that is news.
+    pub fn follow<'a>(&mut self, guarded: &'a [Guarded]) -> Vec<String> {
         let ids = guarded.iter().filter_map(|one| Some((one.cgroup.clone(), one.cgroup_id?)));
         let ids: BTreeMap<CgroupPath, u64> = ids.collect();
         let written = |one: &'a Guarded| one.above.iter().map(|(path, _)| path).chain([&one.cgroup]);
@@ -92,9 +94,10 @@ impl MemsFiles {
             .filter(|one| one.cgroup_id.is_some() && one.cgroup_id == self.ids.get(&one.cgroup).copied());
         let same: BTreeSet<&CgroupPath> = same.flat_map(written).collect();
         let before = std::mem::take(&mut self.files);
+        let mut unusable = BTreeMap::new();
         for one in guarded {
             for path in written(one) {
-                if self.files.contains_key(path) {
+                if self.files.contains_key(path) || unusable.contains_key(path) {
                     continue;
                 }
                 let file = match before.get(path).filter(|_| same.contains(path)) {
@@ -106,11 +109,16 @@ impl MemsFiles {
                         self.files.insert(path.clone(), file);
                     }
                     Err(error) if error.is_gone() => {}
-                    Err(error) => tracing::warn!("its memory nodes cannot be widened: {error}"),
+                    Err(error) => {
+                        unusable.insert(path.clone(), error.to_string());
+                    }
                 }
             }
         }
         self.ids = ids;
+        let before = std::mem::replace(&mut self.unusable, unusable);
+        let news = self.unusable.iter().filter(|(path, error)| before.get(*path) != Some(error));
+        news.map(|(path, error)| format!("memory nodes of {path} cannot be widened: {error}")).collect()
     }
 
     /// The file of a cgroup.
@@ -162,6 +170,24 @@ mod tests {
     use super::*;
     use crate::enforce::fixture::Fixture;
 
+    fn guarded(path: &str, cgroup_id: Option<u64>) -> Guarded {
+        let cgroup = CgroupPath::new(path);
+        let above = cgroup.ancestors().filter(|path| !path.is_root());
+        let above = above.map(|path| (path, NodeSet::new())).collect();
+        Guarded {
+            bytes: BTreeMap::new(),
+            cgroup,
+            cgroup_id,
+            home: NodeSet::new(),
+            mems: NodeSet::new(),
+            cpu_nodes: NodeSet::new(),
+            spares: Vec::new(),
+            strict: false,
+            above,
+            bound: None,
+        }
+    }
+
     #[test]
     fn writes_from_the_top_down_and_stops_at_the_first_failure() {
         let fixture = Fixture::new(true);
@@ -190,32 +216,35 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_opened_is_said_once() {
+        let fixture = Fixture::new(true);
+        fixture.cgroup("/pod", "0-3", "0\n");
+        let mems = fixture.layout.cpuset.path.join("pod/cpuset.mems");
+        std::fs::remove_file(&mems).unwrap();
+        std::fs::create_dir(&mems).unwrap();
+        let mut files = MemsFiles::new(CpusetTree::new(&fixture.layout.cpuset.path, true));
+        let said = files.follow(&[guarded("/pod", Some(1))]);
+        assert!(
+            said[0].starts_with("memory nodes of /pod cannot be widened: ") && said.len() == 1,
+            "{said:?}"
+        );
+        assert_eq!(files.follow(&[guarded("/pod", Some(1))]), [""; 0]);
+        std::fs::remove_dir(&mems).unwrap();
+        std::fs::write(&mems, "0\n").unwrap();
+        assert_eq!(files.follow(&[guarded("/pod", Some(1))]), [""; 0]);
+        assert!(files.get(&CgroupPath::new("/pod")).is_some());
+    }
+
+    #[test]
     fn opens_only_what_was_not_there_before() {
         let fixture = Fixture::new(true);
         for path in ["/pod", "/pod/one", "/pod/two", "/alone"] {
             fixture.cgroup(path, "0-3", "0\n");
         }
-        let guarded = |path: &str, cgroup_id| {
-            let cgroup = CgroupPath::new(path);
-            let above = cgroup.ancestors().filter(|path| !path.is_root());
-            let above = above.map(|path| (path, NodeSet::new())).collect();
-            Guarded {
-                bytes: BTreeMap::new(),
-                cgroup,
-                cgroup_id,
-                home: NodeSet::new(),
-                mems: NodeSet::new(),
-                cpu_nodes: NodeSet::new(),
-                spares: Vec::new(),
-                strict: false,
-                above,
-                bound: None,
-            }
-        };
         let mut files = MemsFiles::new(CpusetTree::new(&fixture.layout.cpuset.path, true));
         let mut held = BTreeMap::new();
         let mut opened = |files: &mut MemsFiles, guarded: &[Guarded]| -> Vec<String> {
-            files.follow(guarded);
+            assert_eq!(files.follow(guarded), [""; 0]);
             let is_new = |path: &CgroupPath, file: &Arc<MemsFile>| {
                 !held.get(path).is_some_and(|before| Arc::ptr_eq(before, file))
             };

@@ -167,6 +167,11 @@ impl Drift {
         kept.map(|kept| &kept.goal)
     }
 
+    /// Could it not be brought to its goal when that was last tried?
+    pub fn has_failed(&self, cgroup: &CgroupPath, cgroup_id: Option<u64>) -> bool {
+        self.of(cgroup, cgroup_id).is_some_and(|kept| kept.reached == Reached::Failed)
+    }
+
     /// Was it put somewhere else than where it is now? Then what it has is somebody else's choice, however good.
     pub fn is_away(&self, cgroup: &CgroupPath, cgroup_id: Option<u64>, now: (&CpuSet, &NodeSet)) -> bool {
         let kept = self.of(cgroup, cgroup_id).filter(|kept| kept.reached == Reached::Yes);

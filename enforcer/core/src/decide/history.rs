@@ -99,6 +99,9 @@ impl History {
         }
         let left = remaining(*self.corrected.get(workload)?, policy, now_ns)?;
         let seconds = left.div_ceil(1_000_000_000);
+        if self.drift.has_failed(workload, id) {
+            return Some(format!("to correct it has failed; it is tried again in {seconds} s"));
+        }
         Some(format!("it was corrected already; the cool-down of {} ends in {seconds} s", policy.cool_down))
     }
 }
@@ -112,10 +115,12 @@ fn remaining(at_ns: u64, policy: &Policy, now_ns: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::{
-        decide::Standing,
-        plan::{Action, Step},
+        decide::{Decision, Standing},
+        plan::{Action, Outcome, OutcomeResult, Step},
         policy::HumanDuration,
     };
 
@@ -154,6 +159,34 @@ mod tests {
         let text = r#"{"corrected":{"/a":100000000000},"drift":{}}"#;
         let history: History = serde_json::from_str(text).unwrap();
         assert!(history.cooling_towards(&path, None, &goal("0-3"), &policy, 110 * SECOND).is_some());
+    }
+
+    #[test]
+    fn who_could_not_be_corrected_is_not_said_to_have_been() {
+        let policy = Policy { cool_down: HumanDuration::from_secs(60), ..Policy::default() };
+        let path = CgroupPath::new("/a");
+        for (result, said) in [
+            (
+                OutcomeResult::Failed { error: "no".into() },
+                "to correct it has failed; it is tried again in 50 s",
+            ),
+            (
+                OutcomeResult::Applied { read_back: "0".into() },
+                "it was corrected already; the cool-down of 1m ends in 50 s",
+            ),
+        ] {
+            let (plan, targets) = correction("0", Some(7));
+            let mut history = History::default();
+            history.note(&plan, &targets, 100 * SECOND);
+            let outcomes: Vec<_> = plan
+                .steps
+                .iter()
+                .map(|step| Outcome { step: step.clone(), result: result.clone() })
+                .collect();
+            let decision = Decision { plan, targets, ..Decision::default() };
+            history.drift.note(&decision, &outcomes, &BTreeSet::new(), 100 * SECOND);
+            assert_eq!(history.cooling(&path, Some(7), &policy, 110 * SECOND).as_deref(), Some(said));
+        }
     }
 
     #[test]

@@ -146,7 +146,9 @@ impl Guardian {
             }
             Arc::clone(&state.guards)
         };
-        self.files.follow(&guards.guarded);
+        for said in self.files.follow(&guards.guarded) {
+            tracing::warn!("{said}");
+        }
         self.senses.limits.follow(guards.guarded.iter().map(|one| &one.cgroup));
         self.watch.follow(&guards.settings, guards.guarded.clone());
         self.follow_brake(guards.settings.brake, &guards.guarded);
