@@ -53,6 +53,14 @@ pub struct Remembered {
     touched: u64,
 }
 
+impl Remembered {
+    /// The latest about itself, and not about what changed or moved because of others.
+    pub(crate) fn own(&self) -> Option<&DecisionRecord> {
+        let of_others = [DecisionState::Changed, DecisionState::Tiered];
+        self.records.iter().rev().find(|record| !of_others.contains(&record.state)).map(|record| &**record)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Store {
     by_workload: BTreeMap<Key, Remembered>,
@@ -106,6 +114,9 @@ impl Decisions {
             } else if in_place.contains(cgroup) {
                 (DecisionState::InPlace, None, why, Vec::new())
             } else {
+                if !decision.considered.contains_key(cgroup) {
+                    store.release(subject(workload), now);
+                }
                 continue;
             };
             let record =
@@ -246,6 +257,19 @@ impl Store {
         }
         while self.entries > ALL {
             self.forget_one();
+        }
+    }
+
+    /// Turns cared for a workload until now, which nobody asks of them any longer.
+    fn release(&mut self, subject: Subject, now: u64) {
+        let one = subject.cgroup.clone().and_then(|path| self.by_workload.get(&Key::Cgroup(path)));
+        let own = one.and_then(Remembered::own);
+        if own.is_some_and(|own| own.by == "turn" && own.state != DecisionState::Released) {
+            let reason =
+                "no entry of the configuration asks for its place any longer; what was set stays until \
+                          numa-enforcer restore puts it back"
+                    .to_owned();
+            self.note(subject, DecisionRecord { reason, ..entry("turn", DecisionState::Released) }, now);
         }
     }
 

@@ -154,7 +154,7 @@ pub enum DecisionState {
     Unplaced,
     /// What it may use changed because of another container.
     Changed,
-    /// It has ended; what it had is free.
+    /// It has ended, and what it had is free; or no entry asks for its place any longer.
     Released,
     /// It is where it should be.
     InPlace,

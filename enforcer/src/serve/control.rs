@@ -316,8 +316,12 @@ fn about_nobody(wanted: &str, entries: &[Entry]) -> Option<Problem> {
     Some(Problem { code: ProblemCode::UnknownWorkload, message, candidates: Vec::new() })
 }
 
-/// A workload by the latest decision about it alone, and by what it has since then or before.
+/// A workload by the latest decision about it alone, and by what it has since then or before; nobody whom nobody cares for any
+/// longer.
 fn managed(one: Remembered) -> Option<ManagedWorkload> {
+    if one.own().is_some_and(|own| own.state == DecisionState::Released) {
+        return None;
+    }
     let own = one.records.iter().rev().find(|record| record.state != DecisionState::Changed);
     let latest = own.or(one.records.back())?;
     let given = one.records.iter().rev().find_map(|record| record.considered.placement.clone());

@@ -47,6 +47,31 @@ fn the_same_decision_again_is_one_entry_and_an_event_is_one_each_time() {
 }
 
 #[test]
+fn who_is_not_declared_any_longer_is_cared_for_no_more_and_says_so_once() {
+    use DecisionState::{Changed, InPlace, Placed, Released};
+
+    let decisions = Decisions::default();
+    let in_place = Decision { in_place: vec![CgroupPath::new("/a")], ..Decision::default() };
+    decisions.note_turn(&[workload("/a")], &in_place, &[], false);
+    decisions.note(cgroup("/a"), entry("create", Changed));
+    // Whom a runtime was told of since the turn decided is not known to it.
+    decisions.note(cgroup("/b"), entry("create", Placed));
+    for _ in 0..3 {
+        let all = ["/a", "/b", "/c"].map(workload);
+        decisions.note_turn(&all, &Decision::default(), &[], false);
+    }
+    let states = |name| of(&decisions, name).records.iter().map(|record| record.state).collect::<Vec<_>>();
+    assert_eq!(states("/a"), [InPlace, Changed, Released]);
+    assert!(!of(&decisions, "/a").subject.ended, "its cgroup is there");
+    let last = of(&decisions, "/a").records.back().unwrap().reason.clone();
+    assert!(last.contains("numa-enforcer restore"), "{last}");
+    assert_eq!(states("/b"), [Placed]);
+    assert_eq!(decisions.all().len(), 2, "of who was never cared for there is nothing to say");
+    decisions.note_turn(&[workload("/a")], &in_place, &[], false);
+    assert_eq!(states("/a"), [InPlace, Changed, Released, InPlace]);
+}
+
+#[test]
 fn what_the_steps_came_to_is_told_by_the_worst() {
     let applied = || outcome("/a", OutcomeResult::Applied { read_back: "0".into() });
     let failed = || outcome("/a", OutcomeResult::Failed { error: "no".into() });

@@ -165,6 +165,19 @@ fn who_is_left_to_drift_is_not_shown_with_what_it_was_given() {
 }
 
 #[test]
+fn who_is_not_declared_any_longer_is_not_shown_and_is_explained() {
+    let rig = rig();
+    note(&rig, "/shop/orders", "orders");
+    assert_eq!(rig.control.status().workloads.len(), 1);
+    let subject = rig.control.decisions.all().remove(0).subject;
+    let released = crate::engine::decisions::entry("turn", DecisionState::Released);
+    rig.control.decisions.note(subject, released);
+    assert_eq!(rig.control.status().workloads.len(), 0);
+    let (status, report) = ask(&rig, "GET", "/v1/explain?workload=orders", "");
+    assert_eq!((status, report["decisions"][1]["state"].as_str()), (200, Some("released")));
+}
+
+#[test]
 fn a_workload_is_explained_and_one_that_is_not_known_is_not() {
     let rig = rig();
     for name in ["/shop/orders", "/dev/orders"] {
