@@ -52,6 +52,9 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
         let (path, cut) = (state_dir.join("journal"), text::escape(cut));
         writeln!(out, "{}: a daemon ended before it did what its last line says: {cut}", path.display())?;
     }
+    if let Some(zeros) = contents.behind_the_last_line() {
+        writeln!(out, "{}: {zeros}", state_dir.join("journal").display())?;
+    }
     let nobody_is_slowed = BrakeRecord::read(state_dir).is_ok_and(|brakes| brakes.is_empty());
     let said = of_left(&left, top.as_ref());
     if contents.entries.is_empty()
@@ -341,6 +344,20 @@ mod tests {
         assert!(matches!(exit, Exit::Undetermined) && out.contains("making.damaged: it is damaged"), "{out}");
         fs::remove_file(host.state_dir().join("making.damaged")).unwrap();
         assert!(matches!(restored(&host).0, Exit::Ok));
+    }
+
+    #[test]
+    fn a_journal_of_zeros_is_no_journal_of_nothing() {
+        let host = Fixture::new(true);
+        drop(host.journal());
+        fs::write(host.state_dir().join("journal"), [0; 200]).unwrap();
+        let (exit, out) = restored(&host);
+        assert!(matches!(exit, Exit::Undetermined) && out.contains("journal line 1: zeros, 200 of"), "{out}");
+        let (exit, out) = restored(&host);
+        assert!(
+            matches!(exit, Exit::Undetermined) && out.contains("journal.damaged: it is damaged"),
+            "{out}"
+        );
     }
 
     #[test]

@@ -15,6 +15,7 @@ use rustix::fs::FlockOperation;
 use super::{
     JournalError,
     reading::{self, Found},
+    versioned,
 };
 use crate::owned_file::{of_one_writer, of_ours, open_ours};
 
@@ -90,6 +91,17 @@ pub(super) fn read_within(path: &Path, limit: u64) -> Result<String, JournalErro
         Ok(_) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Err(cause) => Err(failed("reading", path)(cause)),
     }
+}
+
+/// Takes away the zeros that are behind the last line of a small file, before another line comes behind them.
+pub(super) fn cut_zeros(path: &Path, file: &File) -> Result<(), JournalError> {
+    let text = read(path)?;
+    let zeros = (text.len() - versioned::without_zeros(&text).len()) as u64;
+    if zeros > 0 {
+        let length = file.length().map_err(failed("looking at", path))?;
+        file.set_len(length.saturating_sub(zeros)).map_err(failed("cutting", path))?;
+    }
+    Ok(())
 }
 
 /// What a journal says; of one that is not there nothing.
@@ -318,7 +330,6 @@ pub(super) fn open_whole(path: &Path, torn_at: Option<u64>) -> Result<File, Jour
     let mut file = open(path)?;
     if let Some(length) = torn_at {
         file.set_len(length).map_err(failed("cutting", path))?;
-        return Ok(file);
     }
     let mut last = [b'\n'];
     let length = file.length().map_err(failed("looking at", path))?;
