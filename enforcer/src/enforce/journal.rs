@@ -254,6 +254,11 @@ impl Journal {
         Ok(files::read_journal(&state_dir.join("journal"))?.contents)
     }
 
+    /// Does nobody hold the journal in `state_dir`? Who does is the error.
+    pub fn check_free(state_dir: &Path) -> Result<(), JournalError> {
+        files::check_free(&state_dir.join("lock"))
+    }
+
     /// What has to be put back.
     pub fn entries(&self) -> &BTreeMap<EntryKey, Entry> {
         &self.entries
