@@ -392,6 +392,20 @@ fn restore_without_a_journal_has_nothing_to_do() {
 }
 
 #[test]
+fn a_state_directory_that_cannot_be_used_is_all_that_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    let mut command =
+        program(&["run", "--once", "--mode", "enforce", "--metrics-listen", "off", "--state-dir"]);
+    command.arg(&file);
+    let ended = finish(command);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("enforce mode needs its journal"), "{ended:?}");
+    assert!(!ended.stderr.contains("paused"), "{ended:?}");
+}
+
+#[test]
 fn a_journal_that_was_set_aside_is_named_until_somebody_has_taken_it_away() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state");
