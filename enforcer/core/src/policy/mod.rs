@@ -12,6 +12,7 @@ pub mod placement;
 mod quoted;
 mod rebalance;
 mod size;
+mod whole;
 mod workload;
 
 use std::{
@@ -164,6 +165,7 @@ pub struct NriSettings {
     /// Its socket for plugins.
     pub socket: PathBuf,
     /// Place among the plugins, 0 to 99: those with lower numbers are asked first.
+    #[serde(deserialize_with = "whole::within::<_, _, 0, 99>")]
     #[schemars(range(max = 99))]
     pub index: u8,
 }
@@ -208,6 +210,7 @@ pub struct Thresholds {
     /// Workloads with less memory than this are not judged by where it is.
     pub min_memory: ByteSize,
     /// Observations below which a traffic figure is not judged.
+    #[serde(deserialize_with = "whole::within::<_, _, 0, { whole::MOST }>")]
     pub min_samples: u64,
 }
 
