@@ -106,14 +106,14 @@ fn invalid(path: &Path, text: &str, span: Option<Range<usize>>, problem: &str) -
 
 /// A key that is not known by the one that was probably meant, where there is one.
 fn suggesting(problem: &str) -> Cow<'_, str> {
-    // Likewise (`visit_map` where a list is expected, and the name that it has for the types of numbers).
+    // Likewise (`visit_map` where a list is expected, and the name that it has for the type of numbers).
     if problem == "invalid type: map, expected a sequence" {
         return Cow::Borrowed(
             "one of several is expected, which is written with two brackets, as in `[[workload]]`",
         );
     }
-    if let Some(before) = problem.strip_suffix(", expected a nonzero u32") {
-        return Cow::Owned(format!("{before}, expected a whole number above zero"));
+    if let Some(before) = problem.strip_suffix(", expected f64") {
+        return Cow::Owned(format!("{before}, expected a number, as in 0.5"));
     }
     // As serde words it (`unknown_field` and `unknown_variant` of its `de::Error`).
     let meant = problem.rsplit_once(", expected").and_then(|(unknown, expected)| {
@@ -162,7 +162,15 @@ mod tests {
             ),
             (
                 "[[workload]]\nname = \"a\"\ncgroup = \"/a\"\ncpus = \"8\"\n",
-                "c.toml:4:8: invalid type: string \"8\", expected a whole number above zero",
+                "c.toml:4:8: invalid type: string \"8\", expected a whole number from 1 to 4294967295",
+            ),
+            (
+                "[thresholds]\nmin_samples = 99999999999999999999\n",
+                "c.toml:2:15: invalid value: integer `99999999999999999999`, expected a whole number from 0 to",
+            ),
+            (
+                "[rebalance]\nstart_above = \"a\"\n",
+                "c.toml:2:15: invalid type: string \"a\", expected a number, as in 0.5",
             ),
             ("interval = 5\n", "c.toml:1:12: invalid type: integer `5`, expected a length of time in quotes"),
             (

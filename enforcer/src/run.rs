@@ -263,7 +263,7 @@ impl Daemon {
                 tracing::info!("the configuration was read again: {}", declared(self.engine.policy()));
             }
             Err(error) => {
-                tracing::error!("the configuration stays as it was: {error}");
+                tracing::error!("the configuration stays as it was: {error}{}", error.marks());
                 self.engine.keep_policy();
             }
         }

@@ -156,6 +156,9 @@ fn wrong_usage_is_64_and_names_the_value_and_the_cause() {
         (&["run", "--mode", "destroy"], "invalid value 'destroy' for '--mode"),
         (&["run", "--interval", "soon"], "invalid value 'soon' for '--interval"),
         (&["run", "--metrics-listen", "nowhere"], "invalid value 'nowhere' for '--metrics-listen"),
+        (&["run", "--check", "--state-dir", "state"], "an absolute path is expected"),
+        (&["run", "--check", "--state-dir", "/"], "a directory of its own is expected"),
+        (&["run", "--check", "--state-dir", ""], "a value is required for '--state-dir"),
         (&["capture"], "<DIR>"),
         (&["restore", ""], "a value is required for '[WORKLOAD]' but none was supplied"),
         (&["top", "--interval", "10ms"], "must not be shorter than 500ms"),
@@ -389,6 +392,31 @@ fn restore_without_a_journal_has_nothing_to_do() {
     let ended = run(&["restore", "/of-no-such-name", "--state-dir", state.to_str().unwrap()]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{}", ended.stderr);
     assert!(ended.stderr.contains("of-no-such-name: there is no such cgroup"), "{}", ended.stderr);
+}
+
+#[test]
+fn restore_and_doctor_take_a_state_directory_beside_where_they_are_started() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("state")).unwrap();
+    let mut command = program(&["restore", "--state-dir", "state"]);
+    command.current_dir(directory.path());
+    let ended = finish(command);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("nothing to put back in state"), "{ended:?}");
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_used_is_all_that_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    let mut command =
+        program(&["run", "--once", "--mode", "enforce", "--metrics-listen", "off", "--state-dir"]);
+    command.arg(&file);
+    let ended = finish(command);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("enforce mode needs its journal"), "{ended:?}");
+    assert!(!ended.stderr.contains("paused"), "{ended:?}");
 }
 
 #[test]

@@ -169,6 +169,8 @@ fn a_bad_configuration_is_said_and_the_old_one_stays() {
     daemon.configure("interval = \"1h\"\nfrobnicate = 1\n");
     let said = daemon.said("the configuration stays as it was");
     assert!(said.contains("config.toml:2:1: unknown field `frobnicate`"), "{said}");
+    daemon.said("2 | frobnicate = 1");
+    daemon.said("  | ^^^^^^^^^^");
     daemon.printed("turn 2: ");
     daemon.get("/metrics", "numa_enforcer_config_last_reload_successful 0\n");
 

@@ -20,7 +20,7 @@ use std::{
 
 use clap::{
     ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
-    builder::NonEmptyStringValueParser,
+    builder::{NonEmptyStringValueParser, PathBufValueParser, TypedValueParser as _},
 };
 use clap_complete::Shell;
 use enforcer_core::{
@@ -343,7 +343,7 @@ pub struct Run {
     #[arg(long)]
     pub check: bool,
     /// Where the journal is kept [default: the configuration's]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(own_dir))]
     pub state_dir: Option<PathBuf>,
     /// Time between two turns (500ms, 2m) [default: the configuration's, else 10s]
     ///
@@ -433,6 +433,11 @@ fn span(text: &str) -> Result<Duration, String> {
         return Err("must not be longer than 24h".into());
     }
     Ok(span)
+}
+
+/// A directory in which the daemon can keep its journal, as the configuration takes it.
+fn own_dir(path: PathBuf) -> Result<PathBuf, &'static str> {
+    Policy::check_state_dir(&path).map(|()| path)
 }
 
 /// Where the journal is when neither a flag nor a configuration says otherwise.

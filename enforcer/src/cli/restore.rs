@@ -52,6 +52,9 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
         let (path, cut) = (state_dir.join("journal"), text::escape(cut));
         writeln!(out, "{}: a daemon ended before it did what its last line says: {cut}", path.display())?;
     }
+    if let Some(zeros) = contents.behind_the_last_line() {
+        writeln!(out, "{}: {zeros}", state_dir.join("journal").display())?;
+    }
     let nobody_is_slowed = BrakeRecord::read(state_dir).is_ok_and(|brakes| brakes.is_empty());
     let said = of_left(&left, top.as_ref());
     if contents.entries.is_empty()
@@ -63,11 +66,13 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
             check_cgroup(top)?;
         }
         let kept = kept(state_dir, out)?;
+        beside(state_dir, out)?;
         writeln!(out, "nothing to put back in {}", state_dir.display())?;
         return Ok(if kept { Exit::Undetermined } else { Exit::Ok });
     }
     let tree = tree(&host)?;
     let report = if args.dry_run {
+        beside(state_dir, out)?;
         let of_units =
             with_systemd(&host, |systemd| properties::restore::preview(systemd, boot_id, &contents));
         let slowed = usable(brake::preview(&tree, boot_id, state_dir, top.as_ref()));
@@ -153,6 +158,19 @@ fn take_over(
     journal.record_all(left.entries.clone().into_iter().collect())?;
     let (mut record, _) = MakingRecord::open(state_dir, boot_id)?;
     record.keep(left.awaited.iter().chain(&left.unseen))
+}
+
+/// Says whether a daemon goes on to set what it likes. Where there is something to put back and not only to say, it is an
+/// error.
+fn beside(state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
+    match Journal::check_free(state_dir) {
+        Err(held @ JournalError::Held { .. }) => {
+            let held = held.to_string();
+            writeln!(out, "{}: what it sets while it runs is not put back", text::escape(&held))?;
+            Ok(())
+        }
+        free => Ok(free?),
+    }
 }
 
 /// Names the damaged journals, and records beside them, that were set aside, of which nobody knows whether all that they say is put back; are
@@ -341,6 +359,39 @@ mod tests {
         assert!(matches!(exit, Exit::Undetermined) && out.contains("making.damaged: it is damaged"), "{out}");
         fs::remove_file(host.state_dir().join("making.damaged")).unwrap();
         assert!(matches!(restored(&host).0, Exit::Ok));
+    }
+
+    #[test]
+    fn a_daemon_that_runs_is_named_where_there_is_nothing_to_put_back_too() {
+        let host = Fixture::new(true);
+        let held = host.journal();
+        let restored = |dry_run| {
+            let (mut out, state_dir) = (Vec::new(), host.state_dir());
+            run(&args::Restore { workload: None, state_dir, dry_run }, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        for dry_run in [false, true] {
+            let out = restored(dry_run);
+            let named = format!("lock is held by another numa-enforcer (process {})", std::process::id());
+            assert!(out.contains(&named) && out.contains("nothing to put back in"), "{out}");
+        }
+        drop(held);
+        assert!(!restored(false).contains("is held by"));
+        drop(host.journal());
+    }
+
+    #[test]
+    fn a_journal_of_zeros_is_no_journal_of_nothing() {
+        let host = Fixture::new(true);
+        drop(host.journal());
+        fs::write(host.state_dir().join("journal"), [0; 200]).unwrap();
+        let (exit, out) = restored(&host);
+        assert!(matches!(exit, Exit::Undetermined) && out.contains("journal line 1: zeros, 200 of"), "{out}");
+        let (exit, out) = restored(&host);
+        assert!(
+            matches!(exit, Exit::Undetermined) && out.contains("journal.damaged: it is damaged"),
+            "{out}"
+        );
     }
 
     #[test]

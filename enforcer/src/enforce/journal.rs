@@ -162,6 +162,21 @@ pub struct JournalContents {
     pub damaged: Vec<String>,
     /// The beginning of a last line that was cut, of which nothing was carried out.
     pub torn: Option<String>,
+    /// Zeros behind that or behind the last line, in the place of what did not become durable in a crash.
+    pub zeros: usize,
+}
+
+impl JournalContents {
+    /// What is to be said of these.
+    pub fn behind_the_last_line(&self) -> Option<String> {
+        (self.zeros > 0).then(|| {
+            format!(
+                "zeros, {} of them, are behind its last line, as when a host goes down while a daemon records something \
+                 that it has not done yet; nothing is put back for them",
+                self.zeros
+            )
+        })
+    }
 }
 
 /// The journal of one state directory, held exclusively.
@@ -237,6 +252,11 @@ impl Journal {
             _ => check_owned(state_dir)?,
         }
         Ok(files::read_journal(&state_dir.join("journal"))?.contents)
+    }
+
+    /// Does nobody hold the journal in `state_dir`? Who does is the error.
+    pub fn check_free(state_dir: &Path) -> Result<(), JournalError> {
+        files::check_free(&state_dir.join("lock"))
     }
 
     /// What has to be put back.
@@ -393,5 +413,8 @@ fn say(path: &Path, contents: &JournalContents) {
             "{path}: its last line is not whole, as when a daemon ends while it records something that it has not done \
              yet; nothing is put back for it: {cut}"
         );
+    }
+    if let Some(zeros) = contents.behind_the_last_line() {
+        tracing::warn!("{}: {zeros}", path.display());
     }
 }

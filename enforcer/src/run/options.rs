@@ -12,7 +12,7 @@ use crate::{
     host::{HostRoot, cgroup::LayoutError},
     log_level::LogLevel,
     record,
-    report::{style::Style, units},
+    report::{style::Style, text, units},
 };
 
 /// What was asked for.
@@ -92,6 +92,15 @@ pub enum RunError {
         #[source]
         cause: io::Error,
     },
+}
+
+impl RunError {
+    /// The line of the configuration that is wrong with marks below it, each behind a newline; nothing of another error.
+    pub(super) fn marks(&self) -> String {
+        let Self::Config(error) = self else { return String::new() };
+        let lines = error.excerpt().into_iter().flat_map(str::lines);
+        lines.flat_map(|line| ["\n".into(), text::escape(line)]).collect()
+    }
 }
 
 pub(super) fn failed(operation: &'static str) -> impl FnOnce(io::Error) -> RunError {

@@ -78,10 +78,11 @@ impl Daemon {
         let kubelet = Watch::first(&policy.kubelet);
         let mut engine = Engine::new(Box::new(source.beside(kubelet.clone())), policy.clone());
         let record = PauseRecord::new(&policy.state_dir);
-        stay_paused(&engine.gate(), &record, policy.mode);
         if policy.mode == Mode::Enforce {
             may_write(&mut engine, host, &layout, &policy, stop)?;
         }
+        // A state directory that cannot be used has ended it by now. Nothing is placed before the threads start.
+        stay_paused(&engine.gate(), &record, policy.mode);
         let started = Instant::now();
         let (latest, receiver) = watch::channel(None);
         let asked = matches!(options.overrides.metrics_listen, Some(Some(_)));

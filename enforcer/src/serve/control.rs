@@ -20,6 +20,7 @@ use axum::{
     routing::{get, post},
 };
 use enforcer_core::{
+    audit::AuditedWorkload,
     decide::RefusalCause,
     declarations::Entry,
     place::UNPLACED,
@@ -112,6 +113,9 @@ async fn explain(State(control): Shared, uri: Uri) -> Response {
         Ok(explanation) => explanation,
         Err(problem) => return refuse(&problem),
     };
+    if explanation.processes.is_some() {
+        return answer(&explanation);
+    }
     // Files of the kernel are read for it, and whoever else asks does not wait for that.
     let cgroup = explanation.workload.cgroup.as_ref().map(|cgroup| control.cgroups.dir(cgroup));
     let listed = tokio::task::spawn_blocking(move || processes_in(&cgroup?).ok().map(Processes::of)).await;
@@ -255,25 +259,25 @@ impl Control {
             // Who has ended is in no entry's list.
             let decided_by = || one.records.back()?.considered.asked.rule.clone();
             let rule = one.subject.cgroup.as_ref().and_then(name_of).or_else(decided_by);
-            Known { subject: one.subject.clone(), rule }
+            Known { subject: one.subject.clone(), rule, process: None }
         };
         let decided: BTreeSet<_> = all.iter().filter_map(|one| one.subject.cgroup.clone()).collect();
         let mut candidates: Vec<Known> = all.iter().map(known).collect();
         let seen = latest.iter().flat_map(|turn| &turn.audit.workloads);
-        candidates.extend(
-            seen.filter(|one| {
-                !matches!(one.origin, Origin::Process { .. }) && !decided.contains(&one.cgroup)
-            })
-            .map(|one| {
-                let container_id = match &one.origin {
-                    Origin::Pod { container_id, .. } => container_id.clone(),
-                    _ => None,
-                };
-                let (name, cgroup) = (one.name.clone(), Some(one.cgroup.clone()));
-                let rule = name_of(&one.cgroup);
-                Known { subject: Subject { name, cgroup, container_id, ended: false }, rule }
-            }),
-        );
+        let (processes, others): (Vec<_>, Vec<_>) =
+            seen.partition(|one| matches!(one.origin, Origin::Process { .. }));
+        // Nothing is ever decided about a single process.
+        let others = others.into_iter().filter(|one| !decided.contains(&one.cgroup));
+        candidates.extend(others.chain(processes).map(|one| {
+            let (container_id, process) = match &one.origin {
+                Origin::Pod { container_id, .. } => (container_id.clone(), None),
+                Origin::Process { pid, .. } => (None, Some((*pid, one.origin.object(&one.cgroup)))),
+                _ => (None, None),
+            };
+            let (name, cgroup) = (one.name.clone(), Some(one.cgroup.clone()));
+            let rule = name_of(&one.cgroup).filter(|_| process.is_none());
+            Known { subject: Subject { name, cgroup, container_id, ended: false }, rule, process }
+        }));
         let at = find(wanted, &candidates).map_err(|problem| match problem.code {
             ProblemCode::UnknownWorkload => about_nobody(wanted, entries).unwrap_or(problem),
             _ => problem,
@@ -284,18 +288,24 @@ impl Control {
         } else {
             (Vec::new(), 0)
         };
-        let workload = candidates.swap_remove(at).subject;
-        let entry = workload.cgroup.as_ref().and_then(|cgroup| entry_of.get(cgroup));
+        let Known { subject: workload, process, .. } = candidates.swap_remove(at);
+        let cgroup = workload.cgroup.as_ref();
+        let entry = cgroup.filter(|_| process.is_none()).and_then(|cgroup| entry_of.get(cgroup));
         let declared =
             entry.map(|Entry { name, enforce, .. }| DeclaredBy { entry: name.clone(), enforce: *enforce });
         let audited = latest.as_ref().map_or(&[][..], |turn| &turn.audit.workloads);
-        let owner = audited.iter().find(|one| Some(&one.cgroup) == workload.cgroup.as_ref());
+        let pid = process.map(|(pid, _)| pid);
+        let is_it = |one: &&AuditedWorkload| match one.origin {
+            Origin::Process { pid: own, .. } => Some(own) == pid,
+            _ => pid.is_none() && Some(&one.cgroup) == cgroup,
+        };
+        let owner = audited.iter().find(is_it);
         let owner = owner.and_then(|one| one.owner.clone());
         Ok(Explanation {
             schema_version: EXPLANATION_SCHEMA_VERSION,
             now_unix_ms: unix_ms(),
             workload,
-            processes: None,
+            processes: pid.map(|pid| Processes::of(vec![pid])),
             declared,
             owner,
             decisions: records,

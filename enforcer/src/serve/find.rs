@@ -21,6 +21,8 @@ pub(super) struct Known {
     pub(super) subject: Subject,
     /// Name of the rule that declares it.
     pub(super) rule: Option<String>,
+    /// A single process of its cgroup, and what findings call that: `/#77`.
+    pub(super) process: Option<(u32, String)>,
 }
 
 /// Place in `known` of the one that is meant.
@@ -47,6 +49,10 @@ fn those(known: &[Known], fits: impl Fn(&Known) -> bool) -> Vec<usize> {
 
 fn is_named(wanted: &str, one: &Known) -> bool {
     let Subject { name, cgroup, container_id, .. } = &one.subject;
+    if let Some((_, object)) = &one.process {
+        // Its cgroup is not its own.
+        return name == wanted || object == wanted;
+    }
     name == wanted
         || cgroup.as_ref().is_some_and(|path| path.as_str() == wanted)
         || container_id.as_ref().is_some_and(|id| id == wanted)
@@ -58,6 +64,9 @@ fn is_declared_as(wanted: &str, one: &Known) -> bool {
 
 /// The last elements of its path or name, or the beginning of its id.
 fn is_named_in_part(wanted: &str, one: &Known) -> bool {
+    if one.process.is_some() {
+        return false;
+    }
     let Subject { name, cgroup, container_id, .. } = &one.subject;
     let ends = |text: &str| text.strip_suffix(wanted).is_some_and(|before| before.ends_with('/'));
     ends(name)
@@ -83,9 +92,11 @@ fn quoted(wanted: &str) -> String {
 
 /// Each by what tells it from others.
 fn listed<'a>(known: impl Iterator<Item = &'a Known>) -> Vec<String> {
-    let one = |Known { subject, .. }: &Known| {
+    let one = |Known { subject, process, .. }: &Known| {
         let Subject { name, cgroup, container_id, ended } = subject;
-        let exact = cgroup.as_ref().map(ToString::to_string).or_else(|| container_id.clone());
+        let object = process.as_ref().map(|(_, object)| object.clone());
+        let path = || cgroup.as_ref().map(ToString::to_string);
+        let exact = object.or_else(path).or_else(|| container_id.clone());
         let also = exact.filter(|exact| exact != name).map(|exact| format!(" ({exact})"));
         let ended = if *ended { ", ended" } else { "" };
         printable(&format!("{name}{}{ended}", also.unwrap_or_default()))
@@ -108,13 +119,14 @@ mod tests {
         Known {
             subject: Subject { name: name.into(), cgroup, container_id: Some(id.into()), ended },
             rule: None,
+            process: None,
         }
     }
 
     fn cgroup(path: &str, rule: &str) -> Known {
         let cgroup = Some(CgroupPath::new(path));
         let subject = Subject { name: path.into(), cgroup, container_id: None, ended: false };
-        Known { subject, rule: Some(rule.into()) }
+        Known { subject, rule: Some(rule.into()), process: None }
     }
 
     fn all() -> Vec<Known> {
@@ -158,6 +170,31 @@ mod tests {
         ] {
             assert_eq!(find(wanted, &all()).map_err(|problem| problem.code), found, "{wanted}");
         }
+    }
+
+    #[test]
+    fn a_process_is_found_by_what_reports_and_findings_call_it() {
+        let process = |name: &str, pid: u32| {
+            let subject = Subject {
+                name: format!("{name} ({pid})"),
+                cgroup: Some(CgroupPath::root()),
+                container_id: None,
+                ended: false,
+            };
+            Known { subject, rule: None, process: Some((pid, format!("/#{pid}"))) }
+        };
+        let known = [process("a", 1), process("a", 11), process("b/main", 2)];
+        for (wanted, found) in [("a (1)", Some(0)), ("/#1", Some(0)), ("/#11", Some(1)), ("a (11)", Some(1))]
+        {
+            assert_eq!(find(wanted, &known).ok(), found, "{wanted}");
+        }
+        for nobody in ["/", "/#", "1", "main (2)", "#1"] {
+            assert!(find(nobody, &known).is_err(), "{nobody}");
+        }
+        assert_eq!(
+            find("a", &known).unwrap_err().candidates,
+            ["a (1) (/#1)", "a (11) (/#11)", "b/main (2) (/#2)"]
+        );
     }
 
     #[test]

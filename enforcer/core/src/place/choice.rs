@@ -382,10 +382,6 @@ mod tests {
     fn settings_that_exclude_one_another_are_refused_with_their_key() {
         for (text, key) in [
             (
-                "[placement.hints]\nmax-allowable-numa-nodes = 7",
-                "placement.hints.max_allowable_numa_nodes = 7",
-            ),
-            (
                 "[placement.hints]\nfull_pcpus_only = true\ndistribute_cpus_across_cores = true",
                 "placement.hints.full_pcpus_only",
             ),
@@ -400,6 +396,10 @@ mod tests {
             let error = policy.validate().unwrap_err().to_string();
             assert!(error.contains(key), "{error}");
         }
+        let mut policy = Policy::default();
+        policy.placement.hints.max_allowable_numa_nodes = Some(7);
+        let error = policy.validate().unwrap_err().to_string();
+        assert!(error.contains("placement.hints.max_allowable_numa_nodes = 7"), "{error}");
         let error = toml::from_str::<Policy>("[[placement.rule]]\npod = '['").unwrap_err().to_string();
         assert!(error.contains("pod = '['"), "{error}");
     }

@@ -72,7 +72,12 @@ impl FromStr for CgroupGlob {
         if text.strip_prefix(MOUNTED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
             return Err(refused(format!("`/` is the root of the cgroup tree, so leave `{MOUNTED}` out")));
         }
-        if text != "/" && names(text).any(|name| matches!(name, "" | "." | "..")) {
+        if text == "/" {
+            return Err(refused(
+                "the root cgroup has no cpuset of its own, and nobody in it is placed".into(),
+            ));
+        }
+        if names(text).any(|name| matches!(name, "" | "." | "..")) {
             let problem = "no cgroup is called `.` or `..` or nothing, and no `/` is behind the last name";
             return Err(refused(problem.into()));
         }
@@ -160,7 +165,6 @@ mod tests {
             ("/db", "/db/child", false),
             ("/{a,b}/x", "/b/x", true),
             ("/**", "/", true),
-            ("/", "/", true),
             ("/{a/,b}x", "/a/x", true),
             ("/a/.b/..c", "/a/.b/..c", true),
         ] {
@@ -180,6 +184,7 @@ mod tests {
             "*",
             "/sys/fs/cgroup",
             "/sys/fs/cgroup/a.slice/**",
+            "/",
             "/b/",
             "//",
             "//b",

@@ -12,6 +12,7 @@ pub mod placement;
 mod quoted;
 mod rebalance;
 mod size;
+mod whole;
 mod workload;
 
 use std::{
@@ -164,6 +165,7 @@ pub struct NriSettings {
     /// Its socket for plugins.
     pub socket: PathBuf,
     /// Place among the plugins, 0 to 99: those with lower numbers are asked first.
+    #[serde(deserialize_with = "whole::within::<_, _, 0, 99>")]
     #[schemars(range(max = 99))]
     pub index: u8,
 }
@@ -208,6 +210,7 @@ pub struct Thresholds {
     /// Workloads with less memory than this are not judged by where it is.
     pub min_memory: ByteSize,
     /// Observations below which a traffic figure is not judged.
+    #[serde(deserialize_with = "whole::within::<_, _, 0, { whole::MOST }>")]
     pub min_samples: u64,
 }
 
@@ -236,20 +239,15 @@ impl Policy {
         if self.idle_interval.get() > LONGEST_INTERVAL {
             return Err(refused("idle_interval", self.idle_interval, "it must not be longer than 24h"));
         }
+        Self::check_state_dir(&self.state_dir)
+            .map_err(|problem| refused("state_dir", quoted(&self.state_dir.to_string_lossy()), problem))?;
         for (key, path) in [
-            // A relative one would be another directory for a restore that is started elsewhere.
-            ("state_dir", &self.state_dir),
             ("nri.socket", &self.nri.socket),
             ("kubelet.root_dir", &self.kubelet.root_dir),
             ("kubelet.podresources", &self.kubelet.podresources),
             ("control.socket", &self.control.socket),
         ] {
             can_be_opened(path).map_err(|problem| refused(key, quoted(&path.to_string_lossy()), problem))?;
-        }
-        // The files of others are in `/`.
-        if self.state_dir.file_name().is_none() {
-            let value = quoted(&self.state_dir.to_string_lossy());
-            return Err(refused("state_dir", value, "a directory of its own is expected"));
         }
         if self.nri.index > 99 {
             return Err(refused("nri.index", self.nri.index, "at most 99 is expected"));
@@ -260,6 +258,17 @@ impl Policy {
         self.memory.validate(&self.workloads)?;
         self.rebalance.validate()?;
         workload::validate(&self.workloads, &self.placement)
+    }
+
+    /// May the daemon keep its journal there? The error says what is wrong with it.
+    pub fn check_state_dir(path: &Path) -> Result<(), &'static str> {
+        // A relative one would be another directory for a restore that is started elsewhere.
+        can_be_opened(path)?;
+        // The files of others are in `/`.
+        if path.file_name().is_none() {
+            return Err("a directory of its own is expected");
+        }
+        Ok(())
     }
 
     /// The entry of a workload and its position: the first in the file that is about it.

@@ -9,7 +9,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ByteSize, HumanDuration, PolicyError, refused};
+use super::{ByteSize, HumanDuration, PolicyError, refused, whole};
 
 /// When a workload that runs is given a better place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -26,6 +26,7 @@ pub struct RebalanceSettings {
     /// Share of a node's memory that can be had, at which it is no longer short; a node that gets a workload keeps it.
     pub enough_above: f64,
     /// Observations below which a traffic figure moves nobody.
+    #[serde(deserialize_with = "whole::within::<_, _, 0, { whole::MOST }>")]
     pub min_samples: u64,
     /// Time for which a workload is expected to go on as it does: what a better place saves within it must be more
     /// than what moving costs.
@@ -37,6 +38,7 @@ pub struct RebalanceSettings {
     /// Most memory that is moved within `no_return`, of all workloads together.
     pub max_bytes: ByteSize,
     /// Most workloads that one plan moves.
+    #[serde(deserialize_with = "whole::within::<_, _, 1, 64>")]
     #[schemars(range(min = 1, max = 64))]
     pub max_moves: u32,
 }
@@ -110,10 +112,12 @@ mod tests {
             ("short_below = 0.2", "rebalance.enough_above"),
             ("enough_above = 1.0", "rebalance.enough_above"),
             ("horizon = '0s'", "rebalance.horizon"),
-            ("max_moves = 0", "rebalance.max_moves"),
-            ("max_moves = 65", "rebalance.max_moves"),
         ] {
             assert_eq!(with(text).unwrap_err().key, key, "{text}");
+        }
+        for max_moves in [0, 65] {
+            let refused = RebalanceSettings { max_moves, ..RebalanceSettings::default() }.validate();
+            assert_eq!(refused.unwrap_err().key, "rebalance.max_moves");
         }
         assert!(toml::from_str::<RebalanceSettings>("start = 1").is_err());
     }

@@ -121,10 +121,7 @@ impl Workload {
     /// Names it among all workloads of a host: its cgroup, and `#PID` behind it where it is one
     /// process.
     pub fn object(&self) -> String {
-        match self.origin {
-            Origin::Process { pid, .. } => format!("{}#{pid}", self.cgroup),
-            _ => self.cgroup.to_string(),
-        }
+        self.origin.object(&self.cgroup)
     }
 }
 
@@ -169,6 +166,16 @@ pub enum Origin {
         /// `comm`.
         command: String,
     },
+}
+
+impl Origin {
+    /// What a workload of this origin in that cgroup is named by ([`Workload::object`]).
+    pub fn object(&self, cgroup: &CgroupPath) -> String {
+        match self {
+            Self::Process { pid, .. } => format!("{cgroup}#{pid}"),
+            _ => cgroup.to_string(),
+        }
+    }
 }
 
 /// Kubernetes `QoS` class.

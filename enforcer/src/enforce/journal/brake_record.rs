@@ -100,7 +100,9 @@ impl BrakeRecord {
         let path = state_dir.join(NAME);
         let RecordedBrakes { slowed, damaged } = Self::read(state_dir)?;
         if damaged.is_empty() {
-            return Ok(Self { file: files::open(&path)?, path });
+            let file = files::open(&path)?;
+            files::cut_zeros(&path, &file)?;
+            return Ok(Self { path, file });
         }
         let lines = slowed.into_iter().map(|brake| versioned::encode(VERSION, Event::Slowed(brake)));
         Ok(Self { file: files::rewrite_at_once(&path, true, lines)?, path })
@@ -233,6 +235,22 @@ mod tests {
         let kept = files::set_aside(dir.path()).unwrap();
         assert_eq!(kept, [dir.path().join("brakes.damaged")]);
         assert_eq!(fs::read_to_string(&kept[0]).unwrap(), damaged);
+    }
+
+    #[test]
+    fn zeros_behind_the_last_line_go_before_the_next_and_a_record_of_zeros_is_damaged() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(NAME);
+        BrakeRecord::open(dir.path()).unwrap().slowed(&brake(1)).unwrap();
+        let good = fs::read(&path).unwrap();
+        fs::write(&path, [&good[..], &[0; 90]].concat()).unwrap();
+        BrakeRecord::open(dir.path()).unwrap().slowed(&brake(2)).unwrap();
+        let found = BrakeRecord::read(dir.path()).unwrap();
+        assert_eq!(found, RecordedBrakes { slowed: vec![brake(1), brake(2)], damaged: Vec::new() });
+        fs::write(&path, vec![0; good.len()]).unwrap();
+        let RecordedBrakes { damaged, .. } = BrakeRecord::read(dir.path()).unwrap();
+        let [line] = damaged.as_slice() else { panic!("{damaged:?}") };
+        assert!(line.contains("zeros") && line.contains("may stand still"), "{line}");
     }
 
     #[test]

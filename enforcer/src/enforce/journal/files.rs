@@ -15,6 +15,7 @@ use rustix::fs::FlockOperation;
 use super::{
     JournalError,
     reading::{self, Found},
+    versioned,
 };
 use crate::owned_file::{of_one_writer, of_ours, open_ours};
 
@@ -58,18 +59,38 @@ pub(super) fn take_lock(path: &Path) -> Result<Lock, JournalError> {
         .map_err(failed("opening", path))?;
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let mut holder = String::new();
-            // Only for the message; an unreadable lock file is still a held one.
-            let read = lock.take(32).read_to_string(&mut holder);
-            let holder = if read.is_ok() { holder.trim() } else { "unknown" };
-            return Err(JournalError::Held { path: path.to_owned(), holder: holder.into() });
-        }
-        Err(errno) => return Err(failed("locking", path)(errno.into())),
+        Err(errno) => return Err(not_taken(path, lock, errno)),
     }
     // Only for the message of the next one; a full disk must not keep a restore from its work.
     let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
     Ok(Lock(lock))
+}
+
+/// Is nobody holding it? It is held for a moment to know.
+pub(super) fn check_free(path: &Path) -> Result<(), JournalError> {
+    let lock = match open_ours(OpenOptions::new().read(true), path) {
+        Ok(lock) => lock,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(cause) => return Err(failed("opening", path)(cause)),
+    };
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => {
+            drop(Lock(lock));
+            Ok(())
+        }
+        Err(errno) => Err(not_taken(path, lock, errno)),
+    }
+}
+
+fn not_taken(path: &Path, lock: File, errno: rustix::io::Errno) -> JournalError {
+    if errno != rustix::io::Errno::WOULDBLOCK {
+        return failed("locking", path)(errno.into());
+    }
+    let mut holder = String::new();
+    // Only for the message; an unreadable lock file is still a held one.
+    let read = lock.take(32).read_to_string(&mut holder);
+    let holder = if read.is_ok() { holder.trim() } else { "unknown" };
+    JournalError::Held { path: path.to_owned(), holder: holder.into() }
 }
 
 /// The whole text of a small file; empty when there is none.
@@ -90,6 +111,17 @@ pub(super) fn read_within(path: &Path, limit: u64) -> Result<String, JournalErro
         Ok(_) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Err(cause) => Err(failed("reading", path)(cause)),
     }
+}
+
+/// Takes away the zeros that are behind the last line of a small file, before another line comes behind them.
+pub(super) fn cut_zeros(path: &Path, file: &File) -> Result<(), JournalError> {
+    let text = read(path)?;
+    let zeros = (text.len() - versioned::without_zeros(&text).len()) as u64;
+    if zeros > 0 {
+        let length = file.length().map_err(failed("looking at", path))?;
+        file.set_len(length.saturating_sub(zeros)).map_err(failed("cutting", path))?;
+    }
+    Ok(())
 }
 
 /// What a journal says; of one that is not there nothing.
@@ -318,7 +350,6 @@ pub(super) fn open_whole(path: &Path, torn_at: Option<u64>) -> Result<File, Jour
     let mut file = open(path)?;
     if let Some(length) = torn_at {
         file.set_len(length).map_err(failed("cutting", path))?;
-        return Ok(file);
     }
     let mut last = [b'\n'];
     let length = file.length().map_err(failed("looking at", path))?;

@@ -116,6 +116,11 @@ fn unknown(version: u32) -> String {
     format!("version {version} is not known, or has no checksum")
 }
 
+/// What is wrong with a line that has so many zeros.
+pub(super) fn of_zeros(zeros: usize) -> String {
+    format!("zeros, {zeros} of them, are in the place of what was written")
+}
+
 /// Is it how a line begins, and no more? So is what was whole but for its sum.
 pub(super) fn is_begun(text: &str) -> bool {
     let begun = |json: &str| {

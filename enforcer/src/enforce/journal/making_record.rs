@@ -141,6 +141,8 @@ impl MakingRecord {
                 Err(error) if !error.is_no_room() => return Err(error),
                 replaced => replaced.unwrap_or_else(|error| tracing::warn!("{error}")),
             }
+        } else {
+            files::cut_zeros(&record.path, &record.file)?;
         }
         record.length = record.file.metadata().map_err(failed("looking at", &record.path))?.len();
         Ok((record, left))
@@ -420,6 +422,33 @@ mod tests {
         assert_eq!(kept, [dir.path().join("making.damaged")]);
         assert_eq!(fs::read_to_string(&kept[0]).unwrap(), damaged);
         assert!(MakingRecord::left(dir.path(), BOOT).unwrap().is_empty());
+    }
+
+    #[test]
+    fn zeros_at_the_end_are_taken_away_and_others_are_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut record = open(dir.path());
+        for cgroup in ["/a", "/b"] {
+            record.add(&CgroupPath::new(cgroup), &made("0")).unwrap();
+        }
+        let path = dir.path().join("making");
+        let good = fs::read(&path).unwrap();
+        fs::write(&path, [&good[..], &[0; 90]].concat()).unwrap();
+        open(dir.path()).add(&CgroupPath::new("/c"), &made("0")).unwrap();
+        assert_eq!(left(dir.path()).len(), 3, "nothing is behind zeros");
+        let all = vec![0; good.len()];
+        let first = good.len() / 2;
+        for (bytes, there) in [(all.clone(), 0), ([&all[..first], &good[first..]].concat(), 1)] {
+            fs::write(&path, &bytes).unwrap();
+            let (mut record, left) = MakingRecord::open(dir.path(), BOOT).unwrap();
+            assert_eq!(left.made.len(), there);
+            let [line] = left.damaged.as_slice() else { panic!("{left:?}") };
+            assert!(line.contains("making") && line.contains("zeros"), "{line}");
+            record.clear().unwrap();
+            let kept = dir.path().join("making.damaged");
+            assert_eq!(fs::read(&kept).unwrap(), bytes);
+            fs::remove_file(kept).unwrap();
+        }
     }
 
     #[test]

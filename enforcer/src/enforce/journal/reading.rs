@@ -6,6 +6,14 @@
 //! beginning is no damage: there is nothing to put back for it, and nobody has to act. A file that somebody has cut
 //! looks the same, so what is dropped is shown ([`JournalContents::torn`]). Any other end is damage.
 //!
+//! Zeros. A file system may make a file longer before what was added is on the disk; a crash in between leaves zeros up
+//! to the end, behind the last newline or behind what is there of a line (ext4 without `data=ordered`, a disk that lost
+//! its cache). Nothing of what they stand for was carried out, so they are no damage. How many there are tells nothing:
+//! they may be of room that was tried, or of one write with many lines. But whole lines at the end that became zeros
+//! later look the same, so they are shown, however many ([`JournalContents::zeros`]). Zeros with anything but room behind
+//! them are damage, and so is a file of nothing else: whoever lost the first line of all in a crash is told once too often,
+//! and whoever lost the journal is told.
+//!
 //! Never: a line keeps others from being read, or takes memory as it likes.
 
 use std::{
@@ -19,7 +27,7 @@ use enforcer_core::place::GrantRecord;
 use super::{
     Entry, EntryKey, JournalContents,
     damage::Damage,
-    lines::{LONGEST, Record, decode, encode, is_begun},
+    lines::{LONGEST, Record, decode, encode, is_begun, of_zeros},
 };
 
 /// What a journal may take.
@@ -64,6 +72,7 @@ struct Reading<'a> {
     kept: usize,
     damage: Damage,
     torn: Option<String>,
+    zeros: usize,
     is_compact: bool,
 }
 
@@ -81,6 +90,7 @@ pub(super) fn read_within(path: &Path, text: impl BufRead, bounds: Bounds) -> io
         kept: 0,
         damage: Damage::default(),
         torn: None,
+        zeros: 0,
         is_compact: true,
     };
     let mut text = text.take(bounds.read);
@@ -96,8 +106,9 @@ pub(super) fn read_within(path: &Path, text: impl BufRead, bounds: Bounds) -> io
         } else if length == bounds.line {
             at += text.skip_until(b'\n')? as u64;
             reading.damage(number, &format!("longer than {} bytes", bounds.line));
-        } else if text.limit() > 0 && reading.is_torn(number, &String::from_utf8_lossy(&line)) {
-            torn_at = Some(at);
+        } else if text.limit() > 0 {
+            let stays = reading.end(number, &line);
+            torn_at = (stays < line.len()).then_some(at + stays as u64);
         }
         at += length;
     }
@@ -113,25 +124,39 @@ impl Reading<'_> {
                     && encode(&record).is_ok_and(|line| line.strip_suffix('\n') == Some(text));
                 self.take(number, text.len(), record);
             }
+            Err(_) if text.contains('\0') => {
+                self.damage(number, &of_zeros(text.bytes().filter(|byte| *byte == 0).count()));
+            }
             Err(error) => self.damage(number, &error),
         }
     }
 
-    /// What is behind the last newline: is it no line, and no damage?
-    fn is_torn(&mut self, number: u64, text: &str) -> bool {
+    /// What is behind the last newline. Returns how many bytes of it stay: those of a line, or of damage.
+    fn end(&mut self, number: u64, bytes: &[u8]) -> usize {
         self.is_compact = false;
         // Room that was tried, and what some file systems have in the place of what did not become durable.
-        let text = text.trim_end_matches([' ', '\0']);
+        let room = bytes.iter().rev().take_while(|byte| matches!(byte, b' ' | 0)).count();
+        let (begun, room) = bytes.split_at(bytes.len() - room);
+        let zeros = room.iter().filter(|byte| **byte != b' ').count();
+        if zeros > 0 && begun.is_empty() && number == 1 {
+            self.damage(number, &of_zeros(zeros));
+            return bytes.len();
+        }
+        self.zeros = zeros;
+        let text = &*String::from_utf8_lossy(begun);
         match decode(text) {
-            _ if text.is_empty() => return true,
+            _ if text.is_empty() => return 0,
             Ok(record) => self.take(number, text.len(), record),
             Err(_) if is_begun(text) => {
                 self.torn = Some(text.chars().take(SHOWN).collect());
-                return true;
+                return 0;
             }
-            Err(error) => self.damage(number, &error),
+            Err(error) => {
+                self.damage(number, &error);
+                return bytes.len();
+            }
         }
-        false
+        begun.len()
     }
 
     fn take(&mut self, number: u64, length: usize, record: Record) {
@@ -167,6 +192,7 @@ impl Reading<'_> {
             grants: self.grants.into_iter().map(|(id, (grant, _))| (id, grant)).collect(),
             damaged,
             torn: self.torn,
+            zeros: self.zeros,
         };
         Found { contents, is_compact: self.is_compact && !is_beyond, torn_at, is_beyond }
     }

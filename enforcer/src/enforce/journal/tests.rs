@@ -78,6 +78,7 @@ fn every_cut_of_the_last_line_leaves_the_lines_before_it() {
             fs::write(&file, [&both[..cut], behind.as_bytes()].concat()).unwrap();
             let is_shown = Journal::peek(dir.path()).unwrap().torn.is_some();
             assert_eq!(is_shown, (first.len() + 1..both.len() - 1).contains(&cut), "cut at {cut}");
+            assert_eq!(Journal::peek(dir.path()).unwrap().zeros, behind.len(), "cut at {cut}");
             let mut journal = Journal::open(dir.path()).unwrap();
             assert!(journal.damaged().is_empty(), "cut at {cut}: {:?}", journal.damaged());
             assert_eq!(journal.kept(), None, "cut at {cut}");
@@ -111,6 +112,58 @@ fn an_end_that_no_crash_leaves_is_damage_and_is_kept() {
         assert_eq!(set_aside(dir.path()).unwrap(), [&*kept]);
         assert_eq!(fs::read_to_string(&kept).unwrap(), format!("{good}{end}"));
         fs::remove_file(kept).unwrap();
+    }
+}
+
+#[test]
+fn zeros_are_no_damage_at_the_end_where_they_are_shown_and_are_damage_anywhere_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("journal");
+    let mut journal = Journal::open(dir.path()).unwrap();
+    for inode in 1..=3 {
+        journal.record(key("/a", inode), entry("0\n")).unwrap();
+    }
+    drop(journal);
+    let good = fs::read(&file).unwrap();
+    let line = good.len() / 3;
+    let zeroed = |from: usize, to: usize| {
+        let mut bytes = good.clone();
+        bytes[from..to].fill(0);
+        bytes
+    };
+    let end = 3 * line;
+    // What is there, which lines of it are believed, whether it is damaged, and how many zeros are shown.
+    for (name, bytes, whole, is_damaged, shown) in [
+        ("all", zeroed(0, end), &[][..], true, 0),
+        ("all but room", [&zeroed(0, end)[..], b"   "].concat(), &[], true, 0),
+        ("one", vec![0], &[], true, 0),
+        // The next line is glued to them.
+        ("the first", zeroed(0, line), &[3], true, 0),
+        ("the first but its newline", zeroed(0, line - 1), &[2, 3], true, 0),
+        ("the second", zeroed(line, 2 * line), &[1], true, 0),
+        ("the second but its newline", zeroed(line, 2 * line - 1), &[1, 3], true, 0),
+        ("the last but its newline", zeroed(2 * line, end - 1), &[1, 2], true, 0),
+        ("the last", zeroed(2 * line, end), &[1, 2], false, line),
+        ("the last two", zeroed(line, end), &[1], false, 2 * line),
+        ("half of the last", zeroed(2 * line + line / 2, end), &[1, 2], false, line - line / 2),
+        ("the last newline", zeroed(end - 1, end), &[1, 2, 3], false, 1),
+        ("behind the last", [&good[..], &[0; 5]].concat(), &[1, 2, 3], false, 5),
+        ("behind room", [&good[..], b"  ", &[0; 5]].concat(), &[1, 2, 3], false, 5),
+    ] {
+        fs::write(&file, &bytes).unwrap();
+        let contents = Journal::peek(dir.path()).unwrap();
+        let found: Vec<_> = contents.entries.keys().map(|key| key.inode).collect();
+        assert_eq!(found, whole, "{name}: {:?}", contents.damaged);
+        assert_eq!((contents.damaged.len(), contents.zeros), (usize::from(is_damaged), shown), "{name}");
+        assert!(!is_damaged || contents.damaged[0].contains("zeros, "), "{name}: {:?}", contents.damaged);
+        let mut journal = Journal::open(dir.path()).unwrap();
+        assert_eq!(journal.kept().is_some(), is_damaged, "{name}");
+        journal.record(key("/b", 9), entry("0\n")).unwrap();
+        drop(journal);
+        let contents = Journal::peek(dir.path()).unwrap();
+        assert_eq!(contents.entries.len(), whole.len() + 1, "{name}");
+        assert_eq!((contents.damaged.len(), contents.zeros), (0, 0), "{name}");
+        let _absent = fs::remove_file(dir.path().join("journal.damaged"));
     }
 }
 
@@ -486,6 +539,10 @@ fn a_journal_that_cannot_be_written_anew_is_used_as_it_is() {
         drop(files::open_whole(&path, torn_at).unwrap());
         assert_eq!(fs::read(&path).unwrap(), [&whole[..], end.as_bytes(), b"\n"].concat());
     }
+    // Zeros in the place of its newline go, and no more.
+    fs::write(&path, [whole.strip_suffix(b"\n").unwrap(), &[0; 3]].concat()).unwrap();
+    drop(files::open_whole(&path, files::read_journal(&path).unwrap().torn_at).unwrap());
+    assert_eq!(fs::read(&path).unwrap(), whole);
     assert_eq!(inodes(&String::from_utf8(whole).unwrap()), [2]);
 }
 

@@ -4,6 +4,10 @@
 //! `{...} 0123abcd` as in the journal, with a version. What was cut is left out: of what a line says nothing is done before the line
 //! is whole. Any other line that is not as it was written, or of another version, is damage, and named.
 //!
+//! Some file systems have zeros in the place of what did not become durable in a crash, up to the end of the file. They are
+//! left out with a word in the log, and taken away before another line comes behind them ([`without_zeros`]). Zeros with
+//! anything behind them are damage, and so are those with no line before them, as in the journal (`reading.rs`).
+//!
 //! Never: a damaged line is believed, or left out unsaid.
 
 use std::{io, path::Path};
@@ -13,7 +17,7 @@ use serde::{
     de::{DeserializeOwned, IgnoredAny},
 };
 
-use super::lines::{has_sum, sealed, unsealed};
+use super::lines::{has_sum, of_zeros, sealed, unsealed};
 
 /// `T` is what is written, a JSON object.
 #[derive(Debug, Serialize, Deserialize)]
@@ -41,21 +45,39 @@ pub(super) fn read<T: DeserializeOwned>(
     text: &str,
     version: u32,
 ) -> impl Iterator<Item = Result<T, String>> {
-    // Some file systems have zeros in the place of what did not become durable.
-    let lines = text.lines().map(|line| line.trim_end_matches('\0')).zip(1..);
-    let lines = lines.filter(|(line, _)| !line.is_empty());
-    lines.filter_map(move |(line, number)| {
+    let begun = without_zeros(text);
+    let zeros = text.len() - begun.len();
+    let nothing_else = (zeros > 0 && begun.trim().is_empty())
+        .then(|| Err(format!("{}: {}", path.display(), of_zeros(zeros))));
+    if zeros > 0 && nothing_else.is_none() {
+        tracing::warn!(
+            "{}: zeros, {zeros} of them, are behind its last line and are left out",
+            path.display()
+        );
+    }
+    let lines = begun.lines().zip(1..).filter(|(line, _)| !line.is_empty());
+    let lines = lines.filter_map(move |(line, number)| {
         let decoded = decode(version, line);
         if matches!(decoded, Ok(None)) {
             tracing::warn!("{} line {number} was cut and is left out", path.display());
         }
         decoded.map_err(|error| format!("{} line {number}: {error}", path.display())).transpose()
-    })
+    });
+    nothing_else.into_iter().chain(lines)
+}
+
+/// A text without the zeros at its end.
+pub(super) fn without_zeros(text: &str) -> &str {
+    text.trim_end_matches('\0')
 }
 
 /// `None` of a line that was cut. The error says what is wrong with another one.
 fn decode<T: DeserializeOwned>(version: u32, line: &str) -> Result<Option<T>, String> {
     let Some(json) = unsealed(line) else {
+        let zeros = line.bytes().filter(|byte| *byte == 0).count();
+        if zeros > 0 {
+            return Err(of_zeros(zeros));
+        }
         if has_sum(line) {
             return Err("its checksum is not its own".to_owned());
         }
@@ -131,6 +153,25 @@ mod tests {
             let error = read::<Says>(Path::new("/record"), &text, 3).find_map(Result::err).unwrap();
             assert!(error.starts_with("/record line ") && error.contains(why), "{error}");
         }
+    }
+
+    #[test]
+    fn zeros_are_left_out_at_the_end_and_told_anywhere_else() {
+        let [one, two] = [1, 2].map(line);
+        let zeros = "\0".repeat(one.len());
+        for (text, ids, told) in [
+            (format!("{one}{zeros}"), vec![1], 0),
+            (format!("{one}\n{zeros}"), vec![1], 0),
+            (format!("{zeros}{two}"), vec![2], 1),
+            (format!("{one}{zeros}\n{two}"), vec![1, 2], 1),
+            (zeros.clone(), vec![], 1),
+            (format!("\n{zeros}"), vec![], 1),
+            (String::new(), vec![], 0),
+        ] {
+            assert_eq!(found(&text), (ids, told), "{text:?}");
+        }
+        let error = read::<Says>(Path::new("/record"), &zeros, 3).find_map(Result::err).unwrap();
+        assert!(error.starts_with("/record: zeros, "), "{error}");
     }
 
     #[test]

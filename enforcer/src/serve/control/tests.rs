@@ -209,6 +209,30 @@ fn a_workload_is_explained_and_one_that_is_not_known_is_not() {
 }
 
 #[test]
+fn a_process_is_explained_as_others_that_are_only_seen() {
+    let mut rig = rig();
+    let mut audit = fixture::small();
+    for (one, pid) in audit.workloads.iter_mut().zip([1, 7]) {
+        one.cgroup = CgroupPath::root();
+        one.name = format!("api ({pid})");
+        one.origin = Origin::Process { pid, command: "api".into() };
+        one.owner = None;
+    }
+    let entry = Entry { name: "all".into(), enforce: true, workloads: vec![CgroupPath::root()] };
+    let entries = vec![entry];
+    rig.control.latest = watch::channel(Some(Arc::new(TickReport { entries, ..fixture::turn(audit) }))).1;
+    // What the table of an audit and what its findings call it.
+    for name in ["api (7)", "/#7"] {
+        let told = rig.control.explain(name).unwrap();
+        assert_eq!((told.workload.name.as_str(), told.processes), ("api (7)", Some(Processes::of(vec![7]))));
+        assert_eq!((told.declared, told.decisions.len()), (None, 0), "{name}: its cgroup is not its own");
+    }
+    assert!(rig.control.explain("/").is_err());
+    let problem = rig.control.explain("api").unwrap_err();
+    assert_eq!(problem.candidates, ["api (1) (/#1)", "api (7) (/#7)"]);
+}
+
+#[test]
 fn a_pause_lasts_until_it_is_resumed_or_ends() {
     let rig = rig();
     let (status, answer) = ask(&rig, "POST", "/v1/pause", r#"{"forSeconds": 600}"#);

@@ -3,6 +3,9 @@
 //! The set that was taken, the next best ones of the merge, every single node and all nodes together,
 //! each with what decided: which resource it lacks, or the comparison with the one that was taken.
 //! There are 2^N sets: of a few nodes all are named, of more nodes those alone.
+//!
+//! Where any node will do, CPUs and memory are taken from one all the same. So nothing is refused then that nothing speaks
+//! against.
 
 use super::{
     Mask, Offer,
@@ -29,6 +32,15 @@ pub(super) fn of(
     let nodes = question.nodes;
     let taken = settled.map(|settled| settled.merged);
     let chosen = taken.and_then(|merged| merged.mask);
+    let name = container.map_or("", |container| container.name.as_str());
+    let nobody_cares = question.offers().all(|offer| *offer == Offer::NoPreference);
+    let is_any = |merged: Merged| merged.mask.is_none_or(|mask| nobody_cares && mask == nodes.all());
+    let anywhere = taken.is_some_and(is_any);
+    if anywhere && nodes.len() == 1 {
+        let place = words::nodes(&nodes.nodes(nodes.all()));
+        let because = "there is no other".to_owned();
+        return vec![Candidate { container: name.to_owned(), place, chosen: true, because }];
+    }
     let merged = next_best(question, taken);
     let listed = merged.iter().map(|considered| considered.mask);
     let mut others: Vec<Mask> = if nodes.len() <= FEW {
@@ -40,7 +52,10 @@ pub(super) fn of(
     let mut masks: Vec<Mask> = chosen.into_iter().chain(listed).chain(others).collect();
     let mut seen = std::collections::BTreeSet::new();
     masks.retain(|mask| seen.insert(*mask));
-    let name = container.map_or("", |container| container.name.as_str());
+    if anywhere {
+        let offers = || question.firm.iter().chain(&question.soft);
+        masks.retain(|mask| offers().any(|(_, offer)| !prefers(offer, *mask)));
+    }
     let candidate = |mask: Mask| Candidate {
         container: name.to_owned(),
         place: words::nodes(&nodes.nodes(mask)),
@@ -48,7 +63,7 @@ pub(super) fn of(
         because: decided(&merged, mask).unwrap_or_else(|| because(question, mask, taken)),
     };
     let mut candidates: Vec<Candidate> = masks.into_iter().map(candidate).collect();
-    if taken.is_some_and(|merged| merged.mask.is_none()) {
+    if anywhere {
         let place = "any node".to_owned();
         let because = "no resource prefers one".to_owned();
         candidates.insert(0, Candidate { container: name.to_owned(), place, chosen: true, because });
@@ -134,4 +149,40 @@ fn distance(question: &Question<'_>, mask: Mask) -> u32 {
     let pairs = positions(mask).flat_map(|from| positions(mask).map(move |to| (from, to)));
     let known = pairs.filter_map(|(from, to)| rows.get(from)?.get(to).copied());
     known.fold(0u32, u32::saturating_add) / mask.count_ones().pow(2).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        place::{
+            Trace, admit,
+            samples::{GIB, Host, container, pod, policy},
+        },
+        policy::placement::{HintsSettings, TopologyPolicy},
+        topology::synth::Machine,
+    };
+
+    #[test]
+    fn what_was_taken_is_not_called_refused_where_any_node_will_do() {
+        let (one, any) =
+            (("node 0", true, "there is no other"), ("any node", true, "no resource prefers one"));
+        for (policy_of, sockets, milli_cpus, expected) in [
+            (TopologyPolicy::SingleNumaNode, 1, 2000, one),
+            (TopologyPolicy::SingleNumaNode, 2, 0, any),
+            (TopologyPolicy::BestEffort, 1, 0, one),
+            (TopologyPolicy::BestEffort, 2, 0, any),
+        ] {
+            let machine = Machine::new().sockets(sockets).cores(4).memory_gib(16).build();
+            let hints = HintsSettings { align_all_qos: false, ..policy(policy_of) };
+            let mut host = Host::new(machine, hints);
+            let mut trace = Trace::wanted();
+            let Host { inventory, settings, allocations } = &mut host;
+            let request = pod("a", vec![container("c", milli_cpus, milli_cpus * GIB / 1000)]);
+            admit(inventory, settings, allocations, &request, &mut trace).unwrap();
+            let (candidates, _) = trace.into_parts();
+            let told: Vec<_> =
+                candidates.iter().map(|c| (c.place.as_str(), c.chosen, c.because.as_str())).collect();
+            assert_eq!(told, [expected], "{policy_of:?}, {sockets} nodes, {milli_cpus}m");
+        }
+    }
 }

@@ -7,7 +7,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{ByteSize, HumanDuration, PolicyError, refused};
+use crate::policy::{ByteSize, HumanDuration, PolicyError, refused, whole};
 
 /// Longest time for which a widened workload must be calm before it is narrowed again.
 const LONGEST_NARROW_AFTER: HumanDuration = HumanDuration::from_secs(24 * 3_600);
@@ -20,12 +20,15 @@ pub struct WideningSettings {
     /// Do it at all, in enforce mode.
     pub enabled: bool,
     /// Percent of a workload's nodes that is left when one is added.
+    #[serde(deserialize_with = "whole::within::<_, _, 1, 90>")]
     #[schemars(range(min = 1, max = 90))]
     pub widen_percent: u8,
     /// Percent that is left when they are looked at every 5 ms instead of a few times a second.
+    #[serde(deserialize_with = "whole::within::<_, _, 1, 90>")]
     #[schemars(range(min = 1, max = 90))]
     pub arm_percent: u8,
     /// Percent above which that ends.
+    #[serde(deserialize_with = "whole::within::<_, _, 1, 90>")]
     #[schemars(range(min = 1, max = 90))]
     pub release_percent: u8,
     /// With less than this left a node is added, whatever the percentage.

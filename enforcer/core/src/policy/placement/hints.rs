@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::policy::PolicyError;
+use crate::policy::{PolicyError, whole};
 
 /// Options that cannot be on together.
 const EXCLUSIVE: [(&str, &str); 4] = [
@@ -31,7 +31,11 @@ pub struct HintsSettings {
     #[serde(alias = "prefer-closest-numa-nodes")]
     pub prefer_closest_numa_nodes: bool,
     /// Accepted for compatibility, at least 8; there is no limit that it could lift.
-    #[serde(alias = "max-allowable-numa-nodes", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        alias = "max-allowable-numa-nodes",
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional::<_, _, 8, { whole::MOST_32 }>"
+    )]
     pub max_allowable_numa_nodes: Option<u32>,
     /// Which of several equally fit sets of nodes is taken.
     #[serde(alias = "numa-allocation-strategy")]

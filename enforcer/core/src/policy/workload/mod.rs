@@ -22,6 +22,7 @@ pub use self::subject::{PodNames, Standing, Subject};
 use super::{
     ByteSize, CgroupGlob, NameGlob,
     placement::{Engine, MemoryTypes, TopologyPolicy},
+    whole,
 };
 use crate::{
     partition::Partition,
@@ -58,7 +59,7 @@ pub struct WorkloadRule {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// CPUs that each of them needs; of a container of a pod what it asks for when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::above_zero")]
     pub cpus: Option<NonZeroU32>,
     /// Memory that each of them needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,0 +1,123 @@
+//! Whole numbers within a range.
+//!
+//! Whoever writes another value is told which ones are accepted, and not what type the program keeps it in.
+
+use std::{fmt, marker::PhantomData, num::NonZeroU32};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, Unexpected, Visitor},
+};
+
+/// What TOML can spell.
+pub(super) const MOST: u64 = i64::MAX.unsigned_abs();
+
+/// Most of 32 bits.
+pub(super) const MOST_32: u64 = 0xffff_ffff;
+
+/// Reads one from `MIN` to `MAX`.
+pub(super) fn within<'de, D, T, const MIN: u64, const MAX: u64>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<u64>,
+{
+    deserializer.deserialize_u64(Within::<T, MIN, MAX>(PhantomData))
+}
+
+/// The same of one that may be left out.
+pub(super) fn optional<'de, D, T, const MIN: u64, const MAX: u64>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<u64>,
+{
+    struct Read<T, const MIN: u64, const MAX: u64>(T);
+
+    impl<'de, T: TryFrom<u64>, const MIN: u64, const MAX: u64> Deserialize<'de> for Read<T, MIN, MAX> {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            within::<D, T, MIN, MAX>(deserializer).map(Self)
+        }
+    }
+
+    Ok(Option::<Read<T, MIN, MAX>>::deserialize(deserializer)?.map(|Read(number)| number))
+}
+
+/// One above zero that may be left out.
+pub(super) fn above_zero<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZeroU32>, D::Error> {
+    Ok(optional::<D, u32, 1, MOST_32>(deserializer)?.and_then(NonZeroU32::new))
+}
+
+struct Within<T, const MIN: u64, const MAX: u64>(PhantomData<T>);
+
+impl<T: TryFrom<u64>, const MIN: u64, const MAX: u64> Visitor<'_> for Within<T, MIN, MAX> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number from {MIN} to {MAX}")
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+        let number_of = |number: u64| T::try_from(number).ok();
+        let found = Some(number).filter(|number| (MIN..=MAX).contains(number)).and_then(number_of);
+        found.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &self))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        match u64::try_from(number) {
+            Ok(number) => self.visit_u64(number),
+            Err(_below_zero) => Err(E::invalid_value(Unexpected::Signed(number), &self)),
+        }
+    }
+
+    fn visit_i128<E: de::Error>(self, number: i128) -> Result<T, E> {
+        Err(E::invalid_value(Unexpected::Other(&format!("integer `{number}`")), &self))
+    }
+
+    fn visit_u128<E: de::Error>(self, number: u128) -> Result<T, E> {
+        Err(E::invalid_value(Unexpected::Other(&format!("integer `{number}`")), &self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::policy::Policy;
+
+    #[test]
+    fn whoever_writes_another_number_is_told_which_ones_are_accepted() {
+        let cpus = |cpus: &str| format!("[[workload]]\nname = \"a\"\ncgroup = \"/a\"\ncpus = {cpus}\n");
+        let huge = "99999999999999999999";
+        for (text, range) in [
+            (cpus("4294967296"), "integer `4294967296`, expected a whole number from 1 to 4294967295"),
+            (cpus("0"), "integer `0`, expected a whole number from 1 to 4294967295"),
+            (cpus("-4"), "integer `-4`, expected a whole number from 1 to 4294967295"),
+            (cpus("1.5"), "floating point `1.5`, expected a whole number from 1 to 4294967295"),
+            (cpus("\"8\""), "string \"8\", expected a whole number from 1 to 4294967295"),
+            (cpus(huge), "99999999999999999999"),
+            ("[nri]\nindex = 100\n".into(), "integer `100`, expected a whole number from 0 to 99"),
+            ("[nri]\nindex = 256\n".into(), "integer `256`, expected a whole number from 0 to 99"),
+            ("[rebalance]\nmax_moves = 65\n".into(), "expected a whole number from 1 to 64"),
+            (
+                "[rebalance]\nmin_samples = -1\n".into(),
+                "expected a whole number from 0 to 9223372036854775807",
+            ),
+            (format!("[thresholds]\nmin_samples = {huge}\n"), "99999999999999999999"),
+            (
+                "[memory.widening]\narm_percent = 300\n".into(),
+                "integer `300`, expected a whole number from 1 to 90",
+            ),
+            (
+                "[placement.hints]\nmax_allowable_numa_nodes = 7\n".into(),
+                "integer `7`, expected a whole number from 8 to 4294967295",
+            ),
+        ] {
+            let error = toml::from_str::<Policy>(&text).unwrap_err().message().to_owned();
+            assert!(error.contains(range), "{text}: {error}");
+            for of_the_program in ["u8", "u32", "u64", "i64", "i128", "nonzero"] {
+                assert!(!error.contains(of_the_program), "{text}: {error}");
+            }
+        }
+        let most: Policy = toml::from_str(&cpus("4294967295")).unwrap();
+        assert_eq!(most.workloads[0].cpus.unwrap().get(), u32::MAX);
+    }
+}
