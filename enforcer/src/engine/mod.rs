@@ -112,6 +112,8 @@ pub struct Engine {
     overtaken: bool,
     /// Nothing may be written, because it could not be undone.
     barred: bool,
+    /// It was paused at the latest look.
+    was_paused: bool,
     totals: Totals,
 }
 
@@ -164,6 +166,7 @@ impl Engine {
             recording: Recording::default(),
             overtaken: false,
             barred: false,
+            was_paused: false,
             totals: Totals { config_good: true, ..Totals::default() },
         }
     }
@@ -316,21 +319,25 @@ impl Engine {
 
     /// A look between two turns: makes room for events that the kernel side tells. The next turn
     /// should not wait where somebody has written a cpuset that is ours to keep, a container has started whose original
-    /// cpuset is not in the journal, a runtime was told what the turn before did not know, or somebody has come to a new
-    /// cgroup that may be declared.
+    /// cpuset is not in the journal, a runtime was told what the turn before did not know, somebody has come to a new
+    /// cgroup that may be declared, or a pause has begun or is over: what somebody wrote meanwhile is to be put back. That it is over
+    /// is told by nobody, so no look is quiet until then.
     pub fn look(&mut self) -> Look {
         let drained = self.source.drain();
         if self.gate.ended() {
             tracing::warn!("no longer paused: the time that was asked for is over");
         }
+        let is_paused = self.gate.paused().is_some();
+        let was_paused = std::mem::replace(&mut self.was_paused, is_paused);
         let policy = &self.policy;
         let appeared = self.watches() && self.source.appeared(&|cgroup| policy.may_place(cgroup));
         // All are taken, whatever the others say.
         let wants_turn = self.placed.has_started()
             | self.source.written()
             | appeared
-            | std::mem::take(&mut self.overtaken);
-        Look { wants_turn, is_quiet: !wants_turn && !drained && !self.source.must_be_asked() }
+            | std::mem::take(&mut self.overtaken)
+            | (is_paused != was_paused);
+        Look { wants_turn, is_quiet: !wants_turn && !drained && !is_paused && !self.source.must_be_asked() }
     }
 
     /// Who is never placed by turns is not watched for.

@@ -183,6 +183,30 @@ fn what_somebody_else_writes_is_put_back_three_times_and_the_fourth_is_reported(
 }
 
 #[test]
+fn what_somebody_else_writes_during_a_pause_is_put_back_as_soon_as_it_is_over() {
+    let mut rig = Rig::new(Mode::Enforce);
+    rig.turn(SECOND);
+    rig.turn(2 * SECOND);
+    let ours = rig.cpus();
+    rig.engine.look();
+    assert!(rig.engine.look().is_quiet, "the control");
+    rig.engine.gate().close(None);
+    assert!(rig.engine.look().wants_turn, "that it is paused is told at once");
+    assert!(rig.turn(3 * SECOND).paused.is_some());
+    rig.somebody_writes("0-7");
+    for second in 4..6 {
+        // That it is over is told by nobody.
+        assert_eq!(rig.engine.look(), Look { wants_turn: false, is_quiet: false });
+        rig.turn(second * SECOND);
+        assert_eq!(rig.cpus(), "0-7");
+    }
+    rig.engine.gate().open();
+    assert!(rig.engine.look().wants_turn);
+    let report = rig.turn(7 * SECOND);
+    assert_eq!((rig.cpus(), report.totals.drift.repaired), (ours, 1));
+}
+
+#[test]
 fn who_is_started_again_goes_on_counting_and_leaves_the_fourth_alone() {
     let mut rig = Rig::new(Mode::Enforce);
     rig.turn(SECOND);
