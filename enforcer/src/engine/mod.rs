@@ -332,11 +332,12 @@ impl Engine {
         let policy = &self.policy;
         let appeared = self.watches() && self.source.appeared(&|cgroup| policy.may_place(cgroup));
         // All are taken, whatever the others say.
+        let pause_changed = is_paused != was_paused;
         let wants_turn = self.placed.has_started()
             | self.source.written()
             | appeared
             | std::mem::take(&mut self.overtaken)
-            | (is_paused != was_paused);
+            | pause_changed;
         Look { wants_turn, is_quiet: !wants_turn && !drained && !is_paused && !self.source.must_be_asked() }
     }
 
