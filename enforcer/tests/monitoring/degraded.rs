@@ -13,7 +13,7 @@ use std::{
 use crate::RUNBOOK;
 
 /// What stands in place of a name, and the names that it stands for.
-const ELSEWHERE: [(&str, &[&str]); 7] = [
+const ELSEWHERE: [(&str, &[&str]); 8] = [
     ("Self::UNFIT", &["placement"]),
     ("TaskIterator::SOURCE", &["task-iterator"]),
     ("self.hook.source()", &["bpf"]),
@@ -22,6 +22,7 @@ const ELSEWHERE: [(&str, &[&str]); 7] = [
     ("*source", &[]),
     ("subject.source", &[]),
     ("source", &["exposure", "cold-start-signal"]),
+    ("self.0.stream.name", &["stdout", "log"]),
 ];
 
 /// Files of the program, without those that only test it.
