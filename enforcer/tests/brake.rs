@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::program;
+use common::{full_pipe, program};
 use rustix::{
     net::{
         AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -33,6 +33,17 @@ fn line(socket: &File) -> String {
     String::from_utf8_lossy(&buffer[..count]).into_owned()
 }
 
+/// Hands over a file that is `1` and is to be `0`.
+fn hold(socket: &File, file: &File, id: usize) {
+    let files = [file.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    let message = format!("hold {id} 1 0");
+    sendmsg(socket, &[IoSlice::new(message.as_bytes())], &mut control, SendFlags::empty()).unwrap();
+    assert_eq!(line(socket), format!("held {id}"));
+}
+
 #[test]
 fn it_outlives_signals_and_puts_back_what_it_holds_when_the_daemon_is_gone() {
     let dir = tempfile::tempdir().unwrap();
@@ -49,13 +60,7 @@ fn it_outlives_signals_and_puts_back_what_it_holds_when_the_daemon_is_gone() {
     assert_eq!(line(&socket), "ready");
 
     let open = File::options().read(true).write(true).open(&file).unwrap();
-    let files = [open.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
-    let message = [IoSlice::new(b"hold 7 1 0")];
-    sendmsg(&socket, &message, &mut control, SendFlags::empty()).unwrap();
-    assert_eq!(line(&socket), "held 7");
+    hold(&socket, &open, 7);
 
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         kill_process(Pid::from_child(&child), signal).unwrap();
@@ -74,4 +79,35 @@ fn it_outlives_signals_and_puts_back_what_it_holds_when_the_daemon_is_gone() {
     let record = fs::read_to_string(&record).unwrap();
     let (line, sum) = record.trim().rsplit_once(' ').unwrap();
     assert_eq!((line, sum.len()), ("{\"version\":1,\"record\":\"released\",\"id\":7}", 8));
+}
+
+#[test]
+fn nobody_has_to_read_what_it_says_for_all_to_be_put_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (near, far): (OwnedFd, OwnedFd) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let (_reader, stderr) = full_pipe();
+    let mut command = program(&["watch-brake"]);
+    command.stdin(Stdio::from(far)).stdout(Stdio::null()).stderr(stderr);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let socket = File::from(near);
+    assert_eq!(line(&socket), "ready");
+    let files: Vec<_> = ["one", "two", "three"].map(|name| dir.path().join(name)).into();
+    for (id, file) in files.iter().enumerate() {
+        fs::write(file, "1\n").unwrap();
+        hold(&socket, &File::options().read(true).write(true).open(file).unwrap(), id);
+    }
+    drop(socket);
+    let end = Instant::now() + PATIENCE;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            child.kill().unwrap();
+            panic!("it does not end");
+        }
+        sleep(Duration::from_millis(5));
+    }
+    for file in files {
+        assert_eq!(fs::read_to_string(&file).unwrap(), "0\n", "{}", file.display());
+    }
 }

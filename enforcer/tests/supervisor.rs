@@ -6,22 +6,19 @@ mod common;
 
 use std::{
     fs,
-    io::{ErrorKind, PipeReader, PipeWriter, Read, Write, pipe},
+    io::{ErrorKind, Read},
     os::unix::net::{UnixDatagram, UnixListener},
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use common::program;
+use common::{full_pipe, program};
 use nix::sys::{
     ptrace,
     wait::{WaitPidFlag, waitpid},
 };
-use rustix::{
-    fs::{OFlags, fcntl_getfl, fcntl_setfl},
-    process::{Pid, Signal, kill_process},
-};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// Far above what anything here takes; what is not there by then does not come.
@@ -128,18 +125,6 @@ impl Drop for Supervised {
     }
 }
 
-/// A pipe that takes nothing more: whoever writes to it waits.
-fn full_pipe() -> (PipeReader, PipeWriter) {
-    let (reader, mut writer) = pipe().unwrap();
-    let flags = fcntl_getfl(&writer).unwrap();
-    fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
-    for size in [4096, 1] {
-        while writer.write(&vec![b'.'; size]).is_ok() {}
-    }
-    fcntl_setfl(&writer, flags).unwrap();
-    (reader, writer)
-}
-
 #[test]
 fn the_supervisor_hears_ready_then_reloading_then_ready_then_stopping() {
     let mut daemon = Supervised::start(Stdio::null());
@@ -209,4 +194,19 @@ fn a_start_that_hangs_does_not_keep_the_daemon_from_ending() {
     let _connection = kubelet.accept().unwrap();
     assert_eq!(daemon.end(), Some(0));
     assert_eq!(daemon.message(WATCHDOG), None, "it never was ready");
+}
+
+#[test]
+fn who_cannot_start_ends_and_nobody_has_to_read_why() {
+    let (_log, stderr) = full_pipe();
+    let mut daemon = Supervised::start_with(Stdio::null(), stderr, "frobnicate = 1\n");
+    let until = Instant::now() + PATIENCE;
+    let status = loop {
+        if let Some(status) = daemon.child.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < until, "it waits for whoever reads why");
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(status.code(), Some(64));
 }

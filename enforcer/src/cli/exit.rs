@@ -113,18 +113,27 @@ pub(super) fn of_clap(error: &clap::Error) -> Exit {
 /// Prints an error and gives its exit code. It is one line, but for what is wrong with the request: that
 /// may show where.
 pub(super) fn of_error(error: &anyhow::Error) -> Exit {
+    let (exit, said) = told(error);
+    if let Some(said) = said {
+        let _ = writeln!(io::stderr(), "{said}");
+    }
+    exit
+}
+
+/// The exit code of an error, and what is to be printed of it, without the last line end.
+pub(super) fn told(error: &anyhow::Error) -> (Exit, Option<String>) {
     if is_broken_pipe(error) {
-        return Exit::Ok;
+        return (Exit::Ok, None);
     }
     let message = message(error);
     let is_usage = error.is::<UsageError>();
     let message = if is_usage { escape_lines(&message) } else { text::escape(&message).into_owned() };
-    let _ = writeln!(io::stderr(), "numa-enforcer: {message}");
-    match () {
+    let exit = match () {
         () if is_usage => Exit::Usage,
         () if error.is::<NoDaemon>() => Exit::NoDaemon,
         () => Exit::Undetermined,
-    }
+    };
+    (exit, Some(format!("numa-enforcer: {message}")))
 }
 
 fn escape_lines(message: &str) -> String {

@@ -5,7 +5,11 @@ use std::{io::Write, time::Duration};
 use anyhow::Context as _;
 use enforcer_core::policy::Mode;
 
-use super::{Exit, args, exit::of_config, restore, terminal};
+use super::{
+    Exit, args,
+    exit::{of_config, told},
+    restore, terminal,
+};
 use crate::{
     host::HostRoot,
     log_level::LogLevel,
@@ -14,6 +18,9 @@ use crate::{
 
 /// Longest time for the last lines of a daemon that ends: nobody may read them.
 const LAST_LINES: Duration = Duration::from_millis(500);
+
+/// The same for its log and why it failed.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How the daemon runs.
 #[derive(Debug)]
@@ -55,10 +62,16 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     let (level, log) = terminal::log_to_stderr().context("starting the log")?;
     let turns = terminal::print_to_stdout(|lost| tracing::warn!("{lost}")).context("starting to print")?;
     let run = RunOptions { log: level, ..options.run.clone() };
-    let result = run_and_restore(&run, Output { turns: &turns, log: &log });
-    // An error is printed behind what led to it. Nobody has to read that.
-    let _ = log.finish(Some(LAST_LINES));
-    result
+    let exit = run_and_restore(&run, Output { turns: &turns, log: &log }).unwrap_or_else(|error| {
+        let (exit, said) = told(&error);
+        if let Some(said) = said {
+            log.print(said + "\n");
+        }
+        exit
+    });
+    // Nobody has to read it.
+    let _ = log.finish(Some(LAST_WORDS));
+    Ok(exit)
 }
 
 fn run_and_restore(run: &RunOptions, output: Output<'_>) -> anyhow::Result<Exit> {
@@ -80,11 +93,12 @@ fn run_and_restore(run: &RunOptions, output: Output<'_>) -> anyhow::Result<Exit>
     let printed = output.turns.finish((!run.once).then_some(LAST_LINES));
     let printed = if run.once { printed.context("printing") } else { Ok(()) };
     let Err(error) = result.map_err(of_run).and(printed) else { return restored.unwrap_or(Ok(Exit::Ok)) };
+    let note = |line: &str| output.log.print(terminal::noted(line) + "\n");
     // Where nothing could be printed, what was printed of it is lost, too.
     match restored {
-        Some(Ok(Exit::Ok)) => terminal::note("everything was put back"),
-        Some(Ok(_)) => terminal::note("not everything could be put back; see numa-enforcer restore"),
-        Some(Err(error)) => terminal::note(&format!("putting everything back: {error:#}")),
+        Some(Ok(Exit::Ok)) => note("everything was put back"),
+        Some(Ok(_)) => note("not everything could be put back; see numa-enforcer restore"),
+        Some(Err(error)) => note(&format!("putting everything back: {error:#}")),
         None => {}
     }
     Err(error)

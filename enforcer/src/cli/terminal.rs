@@ -41,7 +41,12 @@ pub(super) fn style() -> Style {
 /// One line on standard error, for what is worth knowing beside the output.
 pub(super) fn note(line: &str) {
     // Nobody is left to tell when this fails.
-    let _ = writeln!(io::stderr(), "numa-enforcer: {}", text::escape(line));
+    let _ = writeln!(io::stderr(), "{}", noted(line));
+}
+
+/// Such a line, without its end.
+pub(super) fn noted(line: &str) -> String {
+    format!("numa-enforcer: {}", text::escape(line))
 }
 
 /// What a reader could not see.
@@ -55,12 +60,17 @@ pub(super) fn print_to_stdout(complain: impl Fn(&str) + Send + Sync + 'static) -
     Printer::start(Stream { name: "stdout", what: "lines of turns" }, out, complain)
 }
 
+/// What is said beside the output.
+pub(super) fn print_to_stderr() -> io::Result<Printer> {
+    let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+    // Where it is lost, there is nobody to tell but by `status` and the metrics.
+    Printer::start(Stream { name: "log", what: "lines of the log" }, out, |_lost| ())
+}
+
 /// Log lines go to standard error, from level info on unless `RUST_LOG` says otherwise, or the level is set
 /// later.
 pub(super) fn log_to_stderr() -> io::Result<(LogLevel, Printer)> {
-    let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
-    // Where it is lost, there is nobody to tell but by `status` and the metrics.
-    let printer = Printer::start(Stream { name: "log", what: "lines of the log" }, out, |_lost| ())?;
+    let printer = print_to_stderr()?;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_unset| EnvFilter::new("info"));
     let current = filter.to_string();
     let subscriber = tracing_subscriber::fmt()

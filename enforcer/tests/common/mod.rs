@@ -5,6 +5,7 @@
 
 use std::{
     fs::{self, File, Permissions},
+    io::{PipeReader, PipeWriter, Write as _, pipe},
     os::unix::{
         fs::{MetadataExt, PermissionsExt},
         process::CommandExt,
@@ -16,10 +17,23 @@ use std::{
     time::Duration,
 };
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tempfile::TempDir;
 
 /// Far above what any command here takes; a program that is still running then hangs.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A pipe that takes nothing more: whoever writes to it waits.
+pub(crate) fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = pipe().unwrap();
+    let flags = fcntl_getfl(&writer).unwrap();
+    fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
+    for size in [4096, 1] {
+        while writer.write(&vec![b'.'; size]).is_ok() {}
+    }
+    fcntl_setfl(&writer, flags).unwrap();
+    (reader, writer)
+}
 
 /// The program with its arguments, an empty environment and no input.
 pub(crate) fn program(arguments: &[&str]) -> Command {

@@ -38,7 +38,7 @@ fn guarded(cgroup: &CgroupPath, strict: bool) -> Guarded {
 fn brakes(fixture: &Fixture) -> Brakes {
     drop(fixture.journal());
     let (near, far): (OwnedFd, OwnedFd) = pair().unwrap();
-    thread::spawn(move || watchdog::watch(far.as_fd(), &mut io::sink()));
+    thread::spawn(move || watchdog::watch(far.as_fd(), &mut io::sink(), &|_| ()));
     let record = BrakeRecord::open(&fixture.state_dir()).unwrap();
     Brakes::new(record, Some("boot-1".into()), Watchdog::ready_over(near))
 }

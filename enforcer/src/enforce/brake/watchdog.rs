@@ -207,8 +207,9 @@ impl Held {
     }
 }
 
-/// Watches until the other end of the socket is gone; says in `told` what it released.
-pub fn watch(socket: BorrowedFd<'_>, told: &mut dyn Write) -> io::Result<()> {
+/// Watches until the other end of the socket is gone; says in `told` what it released, and to people why. `complain` must not
+/// wait for whoever reads it: there may be others to release.
+pub fn watch(socket: BorrowedFd<'_>, told: &mut dyn Write, complain: &dyn Fn(&str)) -> io::Result<()> {
     let mut held: Vec<Held> = Vec::new();
     send(socket, "ready", None)?;
     loop {
@@ -219,7 +220,7 @@ pub fn watch(socket: BorrowedFd<'_>, told: &mut dyn Write) -> io::Result<()> {
         let ended = readable && !take(socket, &mut held);
         let over = |one: &Held| ended || one.since.elapsed() >= LONGEST;
         for one in held.extract_if(.., |one| over(one)) {
-            release(&one, told);
+            release(&one, told, complain);
         }
         if ended {
             return Ok(());
@@ -227,7 +228,7 @@ pub fn watch(socket: BorrowedFd<'_>, told: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-fn release(one: &Held, told: &mut dyn Write) {
+fn release(one: &Held, told: &mut dyn Write, complain: &dyn Fn(&str)) {
     let noted = one.undo().and_then(|undone| {
         let line = released_line(one.id)?;
         told.write_all(line.as_bytes())?;
@@ -239,11 +240,6 @@ fn release(one: &Held, told: &mut dyn Write) {
         Ok(false) => {}
         Err(error) => complain(&format!("releasing a brake for the daemon: {error}")),
     }
-}
-
-/// Nobody has to read it.
-fn complain(what: &str) {
-    let _ = writeln!(io::stderr(), "numa-enforcer {COMMAND}: {what}");
 }
 
 /// Takes one message; false at the end of the socket.

@@ -10,7 +10,7 @@ fn watching() -> (Watchdog, JoinHandle<Vec<u8>>) {
     let (near, far) = pair().unwrap();
     let other = thread::spawn(move || {
         let mut told = Vec::new();
-        watch(far.as_fd(), &mut told).unwrap();
+        watch(far.as_fd(), &mut told, &|_| ()).unwrap();
         told
     });
     (Watchdog::ready_over(near), other)
