@@ -2,20 +2,23 @@
 //!
 //! A pipe that is full, and a terminal whose output somebody has stopped, keep whoever writes to them (pipe(7), termios(3)).
 //! A host must not be left alone for that: what is printed is queued, and what does not fit into [`ROOM`] is lost, counted,
-//! and said in its place once something fits again, and by [`Printer::degraded`] until then.
+//! and said in its place once something fits again, as is what cannot be written, and by [`Printer::degraded`] until then.
 //!
 //! Never: whoever prints waits, but in [`Printer::finish`], and there no longer than it wants to.
 
 use std::{
     collections::VecDeque,
+    fs::File,
     io::{self, Write},
     mem,
+    os::fd::AsFd,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
 
 use enforcer_core::degraded::Degraded;
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::privileges;
 
@@ -75,10 +78,10 @@ impl Printer {
             if let Err(error) = privileges::renounce() {
                 tracing::warn!("the thread that prints {} keeps its privileges: {error}", inner.stream.what);
             }
+            let mut page = Page::default();
             loop {
                 let text = inner.next();
-                let printed = out.write_all(&text).and_then(|()| out.flush());
-                inner.printed(printed);
+                inner.printed(page.print(text, &mut out));
             }
         };
         thread::Builder::new().name(stream.name.into()).spawn(print)?;
@@ -87,7 +90,7 @@ impl Printer {
 
     /// Queues whole lines.
     pub fn print(&self, text: impl Into<Vec<u8>>) {
-        let mut text = text.into();
+        let text = text.into();
         let mut queue = self.0.queue();
         // What alone is too large is better than nothing.
         if queue.bytes > 0 && queue.bytes + text.len() > ROOM {
@@ -99,27 +102,27 @@ impl Printer {
             }
             return;
         }
-        if let lost @ 1.. = mem::take(&mut queue.lost) {
-            let mut told = format!("(here were {lost} more, which nobody read)\n").into_bytes();
-            told.append(&mut text);
-            text = told;
-        }
-        queue.bytes += text.len();
-        queue.texts.push_back(text);
+        queue.push(text);
         self.0.more.notify_one();
     }
 
-    /// Waits until all is printed, for at most `patience` if there is a bound, and says whether the latest could be.
-    pub fn finish(&self, patience: Option<Duration>) -> io::Result<()> {
+    /// Queues what is said at the end, whether or not there is room.
+    pub fn print_last(&self, text: impl Into<Vec<u8>>) {
+        self.0.queue().push(text.into());
+        self.0.more.notify_one();
+    }
+
+    /// Waits until all is printed, but no longer than `patience`, and says whether the latest could be; `TimedOut` if there is more.
+    /// What was lost last is counted, too.
+    pub fn finish(&self, patience: Duration) -> io::Result<()> {
         let is_busy = |queue: &mut Queue| queue.printing.is_some() || !queue.texts.is_empty();
-        let queue = self.0.queue();
-        let mut queue = match patience {
-            Some(patience) => {
-                let waited = self.0.idle.wait_timeout_while(queue, patience, is_busy);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
-            None => self.0.idle.wait_while(queue, is_busy).unwrap_or_else(PoisonError::into_inner),
-        };
+        let mut queue = self.0.queue();
+        if queue.lost > 0 {
+            queue.push(Vec::new());
+            self.0.more.notify_one();
+        }
+        let waited = self.0.idle.wait_timeout_while(queue, patience, is_busy);
+        let mut queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         if is_busy(&mut queue) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody reads it"));
         }
@@ -138,6 +141,88 @@ impl Printer {
             (None, 0) => return None,
         };
         Some(Degraded::new(self.0.stream.name, reason, format!("{} are lost", self.0.stream.what)))
+    }
+}
+
+impl Queue {
+    /// Behind what did not fit, and says so.
+    fn push(&mut self, text: Vec<u8>) {
+        let text = match mem::take(&mut self.lost) {
+            0 => text,
+            lost => [format!("(here were {lost} more, which nobody read)\n").into_bytes(), text].concat(),
+        };
+        self.bytes += text.len();
+        self.texts.push_back(text);
+    }
+}
+
+/// What the stream was left with.
+#[derive(Default)]
+struct Page {
+    /// Texts that could not be written since the latest one that could.
+    unwritten: u64,
+    /// It ends within a line.
+    torn: bool,
+}
+
+impl Page {
+    /// Writes a text, behind a line that says how many before it could not be.
+    fn print(&mut self, text: Vec<u8>, out: &mut impl Write) -> io::Result<()> {
+        let text = match self.unwritten {
+            0 => text,
+            unwritten => {
+                let told = format!("(here were {unwritten} more, which could not be written)\n");
+                let end: &[u8] = if self.torn { b"\n" } else { b"" };
+                [end, told.as_bytes(), &text].concat()
+            }
+        };
+        let mut left = text.as_slice();
+        let result = write_all(out, &mut left).and_then(|()| out.flush());
+        let written = text.len() - left.len();
+        self.torn = text.get(..written).and_then(<[u8]>::last).map_or(self.torn, |last| *last != b'\n');
+        self.unwritten = if result.is_ok() { 0 } else { self.unwritten + 1 };
+        result
+    }
+}
+
+/// As `Write::write_all`, but says what is left.
+fn write_all(out: &mut impl Write, left: &mut &[u8]) -> io::Result<()> {
+    while !left.is_empty() {
+        match out.write(left) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(length) => *left = left.get(length..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// A stream of the process, which waits for room though somebody who has it, too, has asked that nobody waits (`O_NONBLOCK` is of the
+/// open file, not of the descriptor; open(2)).
+pub struct Patient(File);
+
+impl Patient {
+    /// The same stream, by a descriptor of its own.
+    pub fn of(stream: &impl AsFd) -> io::Result<Self> {
+        Ok(Self(File::from(stream.as_fd().try_clone_to_owned()?)))
+    }
+}
+
+impl Write for Patient {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.0.write(text) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], None)?;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -202,6 +287,9 @@ mod tests {
 
     use super::*;
 
+    /// Far above what anything here takes.
+    const PATIENCE: Duration = Duration::from_mins(1);
+
     const LINES: Stream = Stream { name: "lines", what: "lines of a test" };
 
     fn printing_to(out: impl Write + Send + 'static) -> (Printer, Receiver<String>) {
@@ -229,7 +317,6 @@ mod tests {
             (degraded.source.as_str(), degraded.effect.as_str()),
             ("lines", "lines of a test are lost")
         );
-        assert_eq!(printer.finish(Some(Duration::ZERO)).unwrap_err().kind(), io::ErrorKind::TimedOut);
 
         let mut read = BufReader::new(reader).lines().map(Result::unwrap);
         let (mut kept, mut later) = (0, 0);
@@ -262,11 +349,11 @@ mod tests {
         let mut read = vec![0; expected.len()];
         let reading = thread::spawn(move || reader.read_exact(&mut read).map(|()| read));
         printer.print(large);
-        printer.finish(None).unwrap();
+        printer.finish(PATIENCE).unwrap();
         let mut log = printer.clone();
         log.write_all(b"one\n").unwrap();
         printer.print("two\n");
-        printer.finish(None).unwrap();
+        printer.finish(PATIENCE).unwrap();
         assert_eq!(String::from_utf8(reading.join().unwrap().unwrap()).unwrap(), expected);
     }
 
@@ -278,19 +365,92 @@ mod tests {
         printer.print("two\n");
         let said = "lines of a test are lost: printing: No space left on device (os error 28)";
         assert_eq!(heard.recv().unwrap(), said);
-        while printer.finish(Some(Duration::ZERO)).is_err_and(|error| error.kind() == io::ErrorKind::TimedOut)
-        {
+        while printer.finish(Duration::ZERO).is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
             thread::yield_now();
         }
         assert_eq!(printer.degraded().unwrap().reason, "No space left on device (os error 28)");
         assert!(heard.try_recv().is_err(), "it is said once");
         is_full.store(false, Ordering::SeqCst);
         printer.print("three\n");
-        printer.finish(None).unwrap();
+        printer.finish(PATIENCE).unwrap();
         assert_eq!(printer.degraded(), None);
         is_full.store(true, Ordering::SeqCst);
         printer.print("four\n");
         assert_eq!(heard.recv().unwrap(), said);
+    }
+
+    #[test]
+    fn what_was_lost_last_is_counted_at_the_end() {
+        let (printer, _heard, mut reader) = unread();
+        for _ in 0..3 {
+            printer.print("x".repeat(ROOM) + "\n");
+        }
+        printer.print_last("the last\n");
+        printer.print("lost\n");
+        assert_eq!(printer.finish(Duration::ZERO).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let reading = thread::spawn(move || {
+            let mut text = vec![0; ROOM + 1];
+            reader.read_exact(&mut text).unwrap();
+            let mut text = String::new();
+            for line in BufReader::new(reader).lines().take(3) {
+                text += &(line.unwrap() + "\n");
+            }
+            text
+        });
+        printer.finish(PATIENCE).unwrap();
+        let told = "(here were 2 more, which nobody read)\nthe last\n(here were 1 more, which nobody read)\n";
+        assert_eq!(reading.join().unwrap(), told);
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_counted_and_no_line_is_glued_to_half_of_one() {
+        let mut page = Page::default();
+        let mut disk = Room { left: 13, has: Vec::new() };
+        page.print(b"turn 1\n".to_vec(), &mut disk).unwrap();
+        for turn in 2..5 {
+            page.print(format!("turn {turn}\n").into_bytes(), &mut disk).unwrap_err();
+        }
+        disk.left = 1000;
+        page.print(b"turn 5\n".to_vec(), &mut disk).unwrap();
+        page.print(b"turn 6\n".to_vec(), &mut disk).unwrap();
+        let told = "turn 1\nturn 2\n(here were 3 more, which could not be written)\nturn 5\nturn 6\n";
+        assert_eq!(String::from_utf8(disk.has).unwrap(), told);
+    }
+
+    #[test]
+    fn a_stream_that_somebody_made_impatient_is_waited_for() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::NONBLOCK).unwrap();
+        let (printer, heard) = printing_to(Patient::of(&writer).unwrap());
+        let text = "x".repeat(1 << 20) + "\n";
+        printer.print(text.as_str());
+        let mut read = vec![0; text.len()];
+        reader.read_exact(&mut read).unwrap();
+        assert_eq!(String::from_utf8(read).unwrap(), text);
+        printer.finish(PATIENCE).unwrap();
+        assert!(heard.try_recv().is_err(), "nothing was lost");
+    }
+
+    /// Takes so many bytes more.
+    struct Room {
+        left: usize,
+        has: Vec<u8>,
+    }
+
+    impl Write for Room {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            let length = text.len().min(self.left);
+            if length == 0 {
+                return Err(io::Error::from_raw_os_error(28));
+            }
+            self.has.extend_from_slice(&text[..length]);
+            self.left -= length;
+            Ok(length)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
     }
 
     /// Full or not.

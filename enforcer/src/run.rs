@@ -66,11 +66,17 @@ pub struct Ended {
     /// Why it took no more turns, if nobody had told it to end.
     pub result: Result<(), RunError>,
     daemon: Daemon,
+    stop: Stop,
     /// As long as somebody receives orders, another one to end is carried out on the spot.
     _orders: UnboundedReceiver<Order>,
 }
 
 impl Ended {
+    /// Has somebody asked it to end, before or since?
+    pub fn is_told_to_end(&self) -> bool {
+        self.stop.is_requested()
+    }
+
     /// Lets go of the journal, so that it can be restored from.
     pub fn release_journal(&mut self) {
         self.daemon.engine.remove_actuator();
@@ -93,7 +99,7 @@ pub fn run(options: &RunOptions, output: Output<'_>) -> Result<Ended, RunError> 
     daemon.supervisor.ready("the first turn begins");
     let result = daemon.run_turns(options, &mut orders, output.turns);
     daemon.end(options.restore_on_exit, &stop);
-    Ok(Ended { result, daemon, _orders: orders })
+    Ok(Ended { result, daemon, stop, _orders: orders })
 }
 
 /// Waits, but not for ever, until nobody writes any longer what is to be put back: what is under way here, and what a runtime was
@@ -245,11 +251,9 @@ impl Daemon {
         for write in report.foreign_writes() {
             tracing::info!("{write}");
         }
-        if first {
-            out.print(table::render(&report.audit, style));
-        }
         let line = report.line();
-        out.print(format!("{line}\n"));
+        let audit = if first { table::render(&report.audit, style) } else { String::new() };
+        out.print(format!("{audit}{line}\n"));
         self.supervisor.status(&line);
         // Nobody listens when metrics are off.
         let _previous = self.latest.send_replace(Some(Arc::new(report)));

@@ -120,7 +120,7 @@ impl Caught {
             "ended in the middle of a turn or of its start, whose writes are in the journal: {because}"
         );
         // Printed, or too late.
-        let _ = log.finish(Some(LAST_WORDS));
+        let _ = log.finish(LAST_WORDS);
         process::exit(Exit::Ok.code().into());
     }
 }

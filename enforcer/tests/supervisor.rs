@@ -63,14 +63,18 @@ impl Supervised {
     }
 
     fn start_with(stdout: impl Into<Stdio>, stderr: impl Into<Stdio>, config: &str) -> Self {
+        Self::start_as(&["--mode", "observe"], stdout, stderr, config)
+    }
+
+    fn start_as(more: &[&str], stdout: impl Into<Stdio>, stderr: impl Into<Stdio>, config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("config.toml");
         fs::write(&file, config).unwrap();
         let path = dir.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut command: Command = program(&["run", "--mode", "observe", "--metrics-listen", "off"]);
-        command.args(["--interval", "1h", "--state-dir"]).arg(dir.path().join("state"));
+        let mut command: Command = program(&["run", "--metrics-listen", "off"]);
+        command.args(more).args(["--interval", "1h", "--state-dir"]).arg(dir.path().join("state"));
         command.arg("--config").arg(file);
         command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
         let child = command.stdout(stdout).stderr(stderr).spawn().unwrap();
@@ -209,4 +213,20 @@ fn who_cannot_start_ends_and_nobody_has_to_read_why() {
         thread::sleep(Duration::from_millis(20));
     };
     assert_eq!(status.code(), Some(64));
+}
+
+#[test]
+fn who_was_asked_for_one_turn_waits_for_its_reader_until_told_to_end() {
+    for more in [&["--restore-on-exit"][..], &[]] {
+        let (_reader, stdout) = full_pipe();
+        let more = [&["--once", "--mode", "enforce"][..], more].concat();
+        let mut daemon = Supervised::start_as(&more, stdout, Stdio::piped(), "");
+        daemon.hears("STATUS=turn 1: ");
+        thread::sleep(WATCHDOG);
+        assert!(daemon.child.try_wait().unwrap().is_none(), "{more:?}: it waits for its reader");
+        assert_eq!(daemon.end(), Some(0), "{more:?}");
+        let mut said = String::new();
+        daemon.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(!said.contains("in the middle of a turn"), "{said}");
+    }
 }

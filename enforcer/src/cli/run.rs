@@ -1,6 +1,9 @@
 //! `numa-enforcer run`: the daemon.
 
-use std::{io::Write, time::Duration};
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use enforcer_core::policy::Mode;
@@ -65,12 +68,12 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     let exit = run_and_restore(&run, Output { turns: &turns, log: &log }).unwrap_or_else(|error| {
         let (exit, said) = told(&error);
         if let Some(said) = said {
-            log.print(said + "\n");
+            log.print_last(said + "\n");
         }
         exit
     });
     // Nobody has to read it.
-    let _ = log.finish(Some(LAST_WORDS));
+    let _ = log.finish(LAST_WORDS);
     Ok(exit)
 }
 
@@ -84,16 +87,22 @@ fn run_and_restore(run: &RunOptions, output: Output<'_>) -> anyhow::Result<Exit>
             ended.release_journal();
             let mut text = Vec::new();
             let restored = restore::everything(&run.host, &policy.state_dir, &mut text);
-            output.turns.print(text);
+            output.turns.print_last(text);
             Some(restored)
         }
         _ => None,
     };
-    // Who asked for one turn wants to read of it. A daemon has ended, whether or not somebody reads.
-    let printed = output.turns.finish((!run.once).then_some(LAST_LINES));
-    let printed = if run.once { printed.context("printing") } else { Ok(()) };
+    // Who asked for one turn wants to read of it, until told to end. A daemon has ended, whether or not somebody reads.
+    let is_awaited = || run.once && !ended.is_told_to_end();
+    let is_late =
+        |printed: &io::Result<()>| matches!(printed, Err(late) if late.kind() == io::ErrorKind::TimedOut);
+    let mut printed = output.turns.finish(LAST_LINES);
+    while is_late(&printed) && is_awaited() {
+        printed = output.turns.finish(LAST_LINES);
+    }
+    let printed = if is_awaited() { printed.context("printing") } else { Ok(()) };
     let Err(error) = result.map_err(of_run).and(printed) else { return restored.unwrap_or(Ok(Exit::Ok)) };
-    let note = |line: &str| output.log.print(terminal::noted(line) + "\n");
+    let note = |line: &str| output.log.print_last(terminal::noted(line) + "\n");
     // Where nothing could be printed, what was printed of it is lost, too.
     match restored {
         Some(Ok(Exit::Ok)) => note("everything was put back"),

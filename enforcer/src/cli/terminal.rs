@@ -1,17 +1,13 @@
 //! What standard output is, for those who print for people.
 
-use std::{
-    fs::File,
-    io::{self, IsTerminal, Write},
-    os::fd::AsFd,
-};
+use std::io::{self, IsTerminal, Write};
 
 use enforcer_core::degraded::Degraded;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
     log_level::LogLevel,
-    printer::{Printer, Stream},
+    printer::{Patient, Printer, Stream},
     report::{style::Style, text},
 };
 
@@ -56,15 +52,13 @@ pub(super) fn note_degraded(degraded: &Degraded) {
 
 /// What the daemon prints for people and programs. `complain` hears that some of it is lost.
 pub(super) fn print_to_stdout(complain: impl Fn(&str) + Send + Sync + 'static) -> io::Result<Printer> {
-    let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    Printer::start(Stream { name: "stdout", what: "lines of turns" }, out, complain)
+    Printer::start(Stream { name: "stdout", what: "lines of turns" }, Patient::of(&io::stdout())?, complain)
 }
 
 /// What is said beside the output.
 pub(super) fn print_to_stderr() -> io::Result<Printer> {
-    let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
     // Where it is lost, there is nobody to tell but by `status` and the metrics.
-    Printer::start(Stream { name: "log", what: "lines of the log" }, out, |_lost| ())
+    Printer::start(Stream { name: "log", what: "lines of the log" }, Patient::of(&io::stderr())?, |_lost| ())
 }
 
 /// Log lines go to standard error, from level info on unless `RUST_LOG` says otherwise, or the level is set

@@ -31,7 +31,7 @@ pub(super) fn run(out: &mut dyn Write) -> anyhow::Result<Exit> {
     watch(io::stdin().as_fd(), out, &complain).context("standard input is to be a socket to the daemon")?;
     if let Some(log) = log {
         // Printed, or nobody reads it.
-        let _ = log.finish(Some(LAST_WORDS));
+        let _ = log.finish(LAST_WORDS);
     }
     Ok(Exit::Ok)
 }
