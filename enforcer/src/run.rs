@@ -36,7 +36,7 @@ use crate::{
     observe::Rest,
     pace::{LOOK, Pace, QUIET_LOOK},
     printer::Printer,
-    report::{style::Style, table, tick::TickReport},
+    report::{style::Style, table, text, tick::TickReport},
     serve::socket::ControlSocket,
     signals::{GRACE, Order, Signals},
     supervisor::Supervisor,
@@ -267,7 +267,8 @@ impl Daemon {
                 tracing::info!("the configuration was read again: {}", declared(self.engine.policy()));
             }
             Err(error) => {
-                tracing::error!("the configuration stays as it was: {error}{}", error.marks());
+                let (said, marks) = (error.to_string(), error.marks());
+                tracing::error!("the configuration stays as it was: {}{marks}", text::escape(&said));
                 self.engine.keep_policy();
             }
         }

@@ -420,6 +420,17 @@ fn a_state_directory_that_cannot_be_used_is_all_that_is_said() {
 }
 
 #[test]
+fn restore_says_what_it_leaves_out_of_the_records_beside_the_journal() {
+    let state = tempfile::tempdir().unwrap();
+    fs::write(state.path().join("making"), "{\"version\":1,\"rec").unwrap();
+    let mut command = program(&["restore", "--state-dir"]);
+    command.arg(state.path());
+    let ended = finish(command);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("making line 1 was cut and is left out"), "{ended:?}");
+}
+
+#[test]
 fn a_journal_that_was_set_aside_is_named_until_somebody_has_taken_it_away() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state");

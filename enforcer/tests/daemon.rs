@@ -174,6 +174,11 @@ fn a_bad_configuration_is_said_and_the_old_one_stays() {
     daemon.printed("turn 2: ");
     daemon.get("/metrics", "numa_enforcer_config_last_reload_successful 0\n");
 
+    // What its keys hold is shown in one line.
+    daemon.configure("\"a\\n\\u202eb\" = 1\n");
+    let said = daemon.said("the configuration stays as it was");
+    assert!(said.contains(r"unknown field `a\n\u{202e}b`"), "{said}");
+
     daemon.configure("mode = \"observe\"\ninterval = \"2h\"\n");
     daemon.said("the configuration was read again");
     daemon.get("/metrics", "numa_enforcer_config_last_reload_successful 1\n");

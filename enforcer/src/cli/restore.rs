@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use enforcer_core::workload::{CgroupPath, identify};
 
-use super::{Exit, args};
+use super::{Exit, args, terminal};
 use crate::{
     enforce::{
         Journal,
@@ -30,6 +30,7 @@ use crate::{
 /// Puts back what can be put back; what cannot is named, stays in the journal, and is an error.
 pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let state_dir = &args.state_dir;
+    terminal::warn_on_stderr();
     check_state_dir(state_dir)?;
     let mut contents = Journal::peek(state_dir)?;
     let host = HostRoot::live();

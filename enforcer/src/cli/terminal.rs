@@ -50,6 +50,19 @@ pub(super) fn note_degraded(degraded: &Degraded) {
     note(&format!("{}: {}; {}", degraded.source, degraded.reason, degraded.effect));
 }
 
+/// Warnings of what a command goes through go to standard error, as those of the daemon.
+pub(super) fn warn_on_stderr() {
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .without_time()
+        .log_internal_errors(false);
+    // Only a second call fails, and then the first one's settings hold.
+    let _ = subscriber.try_init();
+}
+
 /// What the daemon prints for people and programs. `complain` hears that some of it is lost.
 pub(super) fn print_to_stdout(complain: impl Fn(&str) + Send + Sync + 'static) -> io::Result<Printer> {
     Printer::start(Stream { name: "stdout", what: "lines of turns" }, Patient::of(&io::stdout())?, complain)

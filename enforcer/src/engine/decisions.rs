@@ -266,7 +266,7 @@ impl Store {
         let own = one.and_then(Remembered::own);
         if own.is_some_and(|own| own.by == "turn" && own.state != DecisionState::Released) {
             let reason =
-                "no entry of the configuration asks for its place any longer; what was set stays until \
+                "no entry of the configuration asks for its place any longer; whatever was set stays until \
                           numa-enforcer restore puts it back"
                     .to_owned();
             self.note(subject, DecisionRecord { reason, ..entry("turn", DecisionState::Released) }, now);

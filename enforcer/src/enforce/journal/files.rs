@@ -8,6 +8,8 @@ use std::{
     io::{self, BufReader, Read, Write},
     os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use rustix::fs::FlockOperation;
@@ -54,12 +56,25 @@ impl Drop for Lock {
     }
 }
 
+/// Times that a lock is tried again: who only asks whether it is free ([`check_free`]) has it for a moment.
+const LOOKS: u32 = 10;
+
+/// Time between two of these.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+
 pub(super) fn take_lock(path: &Path) -> Result<Lock, JournalError> {
     let mut lock = open_ours(OpenOptions::new().read(true).write(true).create(true).truncate(false), path)
         .map_err(failed("opening", path))?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(errno) => return Err(not_taken(path, lock, errno)),
+    let mut taken = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive);
+    for _ in 0..LOOKS {
+        if taken != Err(rustix::io::Errno::WOULDBLOCK) {
+            break;
+        }
+        thread::sleep(BETWEEN_LOOKS);
+        taken = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive);
+    }
+    if let Err(errno) = taken {
+        return Err(not_taken(path, lock, errno));
     }
     // Only for the message of the next one; a full disk must not keep a restore from its work.
     let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
@@ -89,7 +104,8 @@ fn not_taken(path: &Path, lock: File, errno: rustix::io::Errno) -> JournalError 
     let mut holder = String::new();
     // Only for the message; an unreadable lock file is still a held one.
     let read = lock.take(32).read_to_string(&mut holder);
-    let holder = if read.is_ok() { holder.trim() } else { "unknown" };
+    // It says who holds it only after it is held.
+    let holder = if read.is_ok() && !holder.trim().is_empty() { holder.trim() } else { "unknown" };
     JournalError::Held { path: path.to_owned(), holder: holder.into() }
 }
 

@@ -646,3 +646,23 @@ fn each_damaged_journal_is_kept_until_there_are_many() {
     assert_eq!(kept("journal.damaged.8"), "rubbish 11\n");
     assert!(!dir.path().join("journal.damaged.9").exists());
 }
+
+#[test]
+fn who_only_asks_whether_the_lock_is_free_keeps_nobody_from_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("lock");
+    drop(files::take_lock(&path).unwrap());
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                // Free or not.
+                let _ = files::check_free(&path);
+            }
+        });
+        let taken: Vec<_> = (0..2_000).map(|_| files::take_lock(&path).map(drop)).collect();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        let refused: Vec<_> = taken.into_iter().filter_map(Result::err).collect();
+        assert!(refused.is_empty(), "{} times: {}", refused.len(), refused[0]);
+    });
+}
