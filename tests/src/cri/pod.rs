@@ -188,11 +188,21 @@ impl<'a> Pod<'a> {
 
     /// Stops all that is in it, and removes it with its cgroup.
     pub fn remove(self) -> Result<()> {
-        for method in ["StopPodSandbox", "RemovePodSandbox"] {
-            let _: Nothing =
-                self.cri.call(RUNTIME, method, PodSandboxId { pod_sandbox_id: self.id.clone() })?;
-        }
+        let stopped = wait::until("a pod is stopped", LIMIT, || match self.call("StopPodSandbox") {
+            Err(error) if lost_its_shim(&error) => {
+                println!("{error:#}; it is asked again");
+                Ok(None)
+            }
+            answer => Ok(Some(answer)),
+        })?;
+        stopped?;
+        self.call("RemovePodSandbox")?;
         self.cgroup.remove()
+    }
+
+    fn call(&self, method: &str) -> Result<()> {
+        let _: Nothing = self.cri.call(RUNTIME, method, PodSandboxId { pod_sandbox_id: self.id.clone() })?;
+        Ok(())
     }
 }
 
@@ -255,6 +265,13 @@ impl Container<'_> {
         let _: Nothing = self.cri.call(RUNTIME, method, request)?;
         Ok(())
     }
+}
+
+/// Did the container end while the runtime was about to kill it? Containerd closes its connection to the shim once it
+/// knows of the end (`shimTask.delete` of its `runtime/v2`), and gives who kills in between that error of the connection,
+/// not "not found". A kubelet asks again, whatever the error; here every other one is a failure, above all a plugin's.
+fn lost_its_shim(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.to_string().contains("ttrpc: closed"))
 }
 
 /// What stands in a log of lines `TIME STREAM F TEXT`.
@@ -360,6 +377,13 @@ fn capacity() -> Result<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_end_of_a_shim_is_asked_about_again() {
+        let error = |cause: &str| anyhow::anyhow!("failed to kill container \"a\": {cause}: unknown");
+        assert!(lost_its_shim(&error("ttrpc: closed").context("StopPodSandbox over CRI")));
+        assert!(!lost_its_shim(&error("context deadline exceeded").context("StopPodSandbox over CRI")));
+    }
 
     #[test]
     fn a_log_tells_what_was_seen_once_it_is_whole() {
