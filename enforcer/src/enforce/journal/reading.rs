@@ -103,17 +103,56 @@ pub(super) fn read_within(path: &Path, text: impl BufRead, bounds: Bounds) -> io
         }
         if line.pop_if(|last| *last == b'\n').is_some() {
             reading.line(number, &String::from_utf8_lossy(&line));
-        } else if length == bounds.line {
-            at += text.skip_until(b'\n')? as u64;
-            reading.damage(number, &format!("longer than {} bytes", bounds.line));
-        } else if text.limit() > 0 {
-            let stays = reading.end(number, &line);
-            torn_at = (stays < line.len()).then_some(at + stays as u64);
+        } else {
+            let ends_in_room = line.last().is_some_and(|last| is_room(*last));
+            let more = if ends_in_room { skip_room(&mut text)? } else { Room::default() };
+            let is_whole = length < bounds.line || ends_in_room;
+            if text.limit() == 0 {
+                break;
+            } else if is_whole && text.fill_buf()?.is_empty() {
+                let stays = reading.end(number, &line, more.zeros);
+                torn_at = (stays < line.len()).then_some(at + stays as u64);
+            } else {
+                at += text.skip_until(b'\n')? as u64;
+                reading.damage(number, &format!("longer than {} bytes", bounds.line));
+            }
+            at += more.bytes;
         }
         at += length;
     }
     let is_beyond = text.limit() == 0;
     Ok(reading.found(torn_at, is_beyond))
+}
+
+/// What is at the end of a file and is no line.
+#[derive(Debug, Default)]
+struct Room {
+    bytes: u64,
+    zeros: usize,
+}
+
+/// Room that was tried, and what some file systems have in the place of what did not become durable.
+const fn is_room(byte: u8) -> bool {
+    matches!(byte, b' ' | 0)
+}
+
+fn zeros_of(room: &[u8]) -> usize {
+    room.iter().filter(|byte| **byte != b' ').count()
+}
+
+/// There may be more of it than a line may have.
+fn skip_room(text: &mut impl BufRead) -> io::Result<Room> {
+    let mut room = Room::default();
+    loop {
+        let here = text.fill_buf()?;
+        let length = here.iter().take_while(|byte| is_room(**byte)).count();
+        if length == 0 {
+            return Ok(room);
+        }
+        room.zeros += zeros_of(&here[..length]);
+        room.bytes += length as u64;
+        text.consume(length);
+    }
 }
 
 impl Reading<'_> {
@@ -131,13 +170,13 @@ impl Reading<'_> {
         }
     }
 
-    /// What is behind the last newline. Returns how many bytes of it stay: those of a line, or of damage.
-    fn end(&mut self, number: u64, bytes: &[u8]) -> usize {
+    /// What is behind the last newline, and how many zeros are behind that. Returns how many bytes of it stay: those of
+    /// a line, or of damage.
+    fn end(&mut self, number: u64, bytes: &[u8], zeros_behind: usize) -> usize {
         self.is_compact = false;
-        // Room that was tried, and what some file systems have in the place of what did not become durable.
-        let room = bytes.iter().rev().take_while(|byte| matches!(byte, b' ' | 0)).count();
+        let room = bytes.iter().rev().take_while(|byte| is_room(**byte)).count();
         let (begun, room) = bytes.split_at(bytes.len() - room);
-        let zeros = room.iter().filter(|byte| **byte != b' ').count();
+        let zeros = zeros_of(room) + zeros_behind;
         if zeros > 0 && begun.is_empty() && number == 1 {
             self.damage(number, &of_zeros(zeros));
             return bytes.len();

@@ -132,6 +132,7 @@ fn zeros_are_no_damage_at_the_end_where_they_are_shown_and_are_damage_anywhere_e
         bytes
     };
     let end = 3 * line;
+    let many = vec![0; lines::LONGEST.try_into().unwrap()];
     // What is there, which lines of it are believed, whether it is damaged, and how many zeros are shown.
     for (name, bytes, whole, is_damaged, shown) in [
         ("all", zeroed(0, end), &[][..], true, 0),
@@ -149,6 +150,10 @@ fn zeros_are_no_damage_at_the_end_where_they_are_shown_and_are_damage_anywhere_e
         ("the last newline", zeroed(end - 1, end), &[1, 2, 3], false, 1),
         ("behind the last", [&good[..], &[0; 5]].concat(), &[1, 2, 3], false, 5),
         ("behind room", [&good[..], b"  ", &[0; 5]].concat(), &[1, 2, 3], false, 5),
+        ("as many as a line may have", [&good[..], &many].concat(), &[1, 2, 3], false, many.len()),
+        ("more", [&good[..], &many, b"  ", &many].concat(), &[1, 2, 3], false, 2 * many.len()),
+        ("more than half a line", [&good[..end - 9], &many, &many].concat(), &[1, 2], false, 2 * many.len()),
+        ("more than all", [&many[..], &many].concat(), &[], true, 0),
     ] {
         fs::write(&file, &bytes).unwrap();
         let contents = Journal::peek(dir.path()).unwrap();
