@@ -3,6 +3,7 @@
 //! A message about the file starts with `FILE:LINE:COLUMN`, as a compiler's does, and fits a line of a log;
 //! for people there is an [excerpt](ConfigError::excerpt) as well, which points at what is wrong.
 
+mod kinds;
 mod place;
 
 use std::{
@@ -15,8 +16,14 @@ use std::{
 use enforcer_core::{place::pools::Classifier, policy::Policy, workload::cut_at};
 use thiserror::Error;
 
-use self::place::{excerpt, position, span_of};
+use self::{
+    kinds::misfit,
+    place::{excerpt, position, span_of},
+};
 use crate::host::{read_bytes, written_text};
+
+/// What may stand in a configuration.
+pub const SCHEMA: &str = include_str!("../../docs/schema/config.schema.json");
 
 /// Largest configuration that is read.
 const SIZE_LIMIT: u64 = 1 << 20;
@@ -82,6 +89,10 @@ pub fn read_policy(path: &Path) -> Result<Policy, ConfigError> {
 }
 
 fn parse_policy(path: &Path, text: &str) -> Result<Policy, ConfigError> {
+    let schema = serde_json::from_str(SCHEMA).unwrap_or_default();
+    if let Some(wrong) = misfit(&schema, text) {
+        return Err(invalid(path, text, Some(wrong.span), &wrong.problem));
+    }
     let policy: Policy =
         toml::from_str(text).map_err(|error| invalid(path, text, error.span(), error.message()))?;
     policy
@@ -106,16 +117,14 @@ fn invalid(path: &Path, text: &str, span: Option<Range<usize>>, problem: &str) -
 
 /// A key that is not known by the one that was probably meant, where there is one.
 fn suggesting(problem: &str) -> Cow<'_, str> {
-    // Likewise (`visit_map` where a list is expected, and the name that it has for the type of numbers).
-    if problem == "invalid type: map, expected a sequence" {
-        return Cow::Borrowed(
-            "one of several is expected, which is written with two brackets, as in `[[workload]]`",
-        );
+    // As serde words it: the names that it has for the type of numbers (`de::Visitor`), and unknown names
+    // (`unknown_field` and `unknown_variant` of its `de::Error`).
+    if let Some((value, expected)) = problem.split_once("` as i128, expected ") {
+        return suggesting(&format!("{value}`, expected {expected}")).into_owned().into();
     }
     if let Some(before) = problem.strip_suffix(", expected f64") {
         return Cow::Owned(format!("{before}, expected a number, as in 0.5"));
     }
-    // As serde words it (`unknown_field` and `unknown_variant` of its `de::Error`).
     let meant = problem.rsplit_once(", expected").and_then(|(unknown, expected)| {
         let wrong = unknown.strip_prefix("unknown ")?.split('`').nth(1)?;
         // How near two are takes as long as both are, multiplied.
@@ -178,6 +187,14 @@ mod tests {
                 "c.toml:2:10: `0.0.0.0` is not an address and a port, as in `127.0.0.1:9477`",
             ),
             ("[metrics]\nlisten = 9477\n", "c.toml:2:10: invalid type: integer `9477`, expected an address"),
+            (
+                "[nri]\nplace = 99999999999999999999\n",
+                "c.toml:2:9: invalid type: integer `99999999999999999999`, expected a boolean",
+            ),
+            (
+                "[thresholds]\nremote_traffic_warning = 99999999999999999999\n",
+                "c.toml:2:26: invalid type: integer `99999999999999999999`, expected a number, as in 0.5",
+            ),
             ("interval = \"5 parsecs\"\n", "c.toml:1:12: `5 parsecs` is not a length of time"),
             ("mode = \"enforce\"\n[[workload]\n", "c.toml:2:"),
             ("interval = \"0s\"\n", "c.toml:1:12: interval = 0s: it must be longer than zero"),

@@ -16,7 +16,7 @@ const fn published(of: args::SchemaOf) -> &'static str {
     match of {
         args::SchemaOf::Audit => include_str!("../../../docs/schema/audit.schema.json"),
         args::SchemaOf::Control => include_str!("../../../docs/schema/control.schema.json"),
-        args::SchemaOf::Config => include_str!("../../../docs/schema/config.schema.json"),
+        args::SchemaOf::Config => crate::config::SCHEMA,
         args::SchemaOf::Plan => include_str!("../../../docs/schema/plan.schema.json"),
         args::SchemaOf::Rebalance => include_str!("../../../docs/schema/rebalance.schema.json"),
         args::SchemaOf::Replay => include_str!("../../../docs/schema/replay.schema.json"),

@@ -142,7 +142,7 @@ impl JsonSchema for CgroupGlob {
         json_schema!({
             "type": "string",
             "description": "Glob over cgroup paths; `*` does not cross a `/`, `**` does",
-            "pattern": "^/"
+            "pattern": "^/.*[^/]$"
         })
     }
 }

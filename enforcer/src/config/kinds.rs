@@ -1,0 +1,183 @@
+//! Is every value of a configuration of the kind that its key takes: a table, a list, one of some words?
+//!
+//! It is asked before the values are read, because what reads them takes more than a user may write: a list for a table
+//! (its values in the order of the fields), a date for a table of one key, a table of one key for a word. Each of those
+//! would be a setting that is ignored, or means what nobody reads in it. And what it says of the others names types of
+//! this program.
+//!
+//! The kinds are those of the published schema, which the tests keep equal to the types. What is no matter of kind,
+//! unknown keys and values among them, is left to who reads the values, and so is a number or a word for another one.
+//!
+//! Never: refuses what the schema allows.
+
+use std::ops::Range;
+
+use serde_json::Value;
+use toml::de::{DeTable, DeValue};
+
+/// A value that its key does not take.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Misfit {
+    /// Its bytes in the text.
+    pub(super) span: Range<usize>,
+    /// What is expected there.
+    pub(super) problem: String,
+}
+
+/// The first one by the names of the keys; none in a text that is no TOML.
+pub(super) fn misfit(schema: &Value, text: &str) -> Option<Misfit> {
+    let document = DeTable::parse(text).ok()?;
+    Kinds { schema }.table(document.get_ref(), &[schema], "")
+}
+
+struct Kinds<'s> {
+    /// The whole one, which holds what others refer to.
+    schema: &'s Value,
+}
+
+impl<'s> Kinds<'s> {
+    fn table(&self, table: &DeTable<'_>, takes: &[&'s Value], path: &str) -> Option<Misfit> {
+        table.iter().find_map(|(key, value)| {
+            let name = key.get_ref();
+            let of_key = takes.iter().find_map(|one| {
+                let named = one.get("properties").and_then(|known| known.get(&**name));
+                named.or_else(|| one.get("additionalProperties"))
+            })?;
+            let path = if path.is_empty() { name.to_string() } else { format!("{path}.{name}") };
+            // A table that is only opened by the names of its keys has no place of its own.
+            let span = if value.span().is_empty() { key.span() } else { value.span() };
+            self.value(value.get_ref(), span, of_key, &path)
+        })
+    }
+
+    fn value(
+        &self,
+        value: &DeValue<'_>,
+        span: Range<usize>,
+        schema: &'s Value,
+        path: &str,
+    ) -> Option<Misfit> {
+        let takes = self.alternatives(schema);
+        match value {
+            DeValue::Table(table) if takes_any(&takes, "object") => self.table(table, &takes, path),
+            DeValue::Array(list) if takes_any(&takes, "array") => {
+                let items = takes.iter().find_map(|one| one.get("items"))?;
+                list.iter().find_map(|entry| self.value(entry.get_ref(), entry.span(), items, path))
+            }
+            DeValue::String(_) if takes_any(&takes, "string") => None,
+            _ => self.expected(&takes, path).map(|problem| Misfit { span, problem }),
+        }
+    }
+
+    /// What to say to a value of another kind; nothing where that is said better by who reads it.
+    fn expected(&self, takes: &[&'s Value], path: &str) -> Option<String> {
+        if takes_any(takes, "object") {
+            return Some(format!("a table is expected, as in `[{path}]`"));
+        }
+        if let Some(items) = takes.iter().find_map(|one| one.get("items")) {
+            return Some(if takes_any(&self.alternatives(items), "object") {
+                format!("one of several is expected, which is written with two brackets, as in `[[{path}]]`")
+            } else {
+                format!("a list is expected, as in `{path} = [\"\"]`")
+            });
+        }
+        let words: Vec<_> =
+            takes.iter().filter_map(|one| Some(format!("\"{}\"", one.get("const")?.as_str()?))).collect();
+        (!words.is_empty()).then(|| format!("one of {} is expected", words.join(", ")))
+    }
+
+    /// What a value may be, without references.
+    fn alternatives(&self, schema: &'s Value) -> Vec<&'s Value> {
+        let named = schema.get("$ref").and_then(Value::as_str).and_then(|name| name.strip_prefix('#'));
+        if let Some(referred) = named.and_then(|name| self.schema.pointer(name)) {
+            return self.alternatives(referred);
+        }
+        match schema.get("anyOf").or(schema.get("oneOf")).and_then(Value::as_array) {
+            Some(several) => several.iter().flat_map(|one| self.alternatives(one)).collect(),
+            None => vec![schema],
+        }
+    }
+}
+
+fn takes_any(takes: &[&Value], kind: &str) -> bool {
+    takes.iter().filter_map(|one| one.get("type")).any(|kinds| {
+        kinds.as_str() == Some(kind)
+            || kinds.as_array().is_some_and(|several| several.iter().any(|one| one.as_str() == Some(kind)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use enforcer_core::policy::Policy;
+
+    use super::*;
+    use crate::config::SCHEMA;
+
+    fn found(text: &str) -> Option<(String, String)> {
+        let schema = serde_json::from_str(SCHEMA).unwrap();
+        misfit(&schema, text).map(|Misfit { span, problem }| (text[span].to_owned(), problem))
+    }
+
+    #[test]
+    fn what_would_be_read_as_something_else_is_refused() {
+        for (text, marked, problem) in [
+            ("control = 0", "0", "a table is expected, as in `[control]`"),
+            ("control = [false]", "[false]", "a table is expected, as in `[control]`"),
+            ("[[memory]]", "[[memory]]", "a table is expected, as in `[memory]`"),
+            ("[placement]\navailable = []", "[]", "a table is expected, as in `[placement.available]`"),
+            ("workload = [[\"a\"]]", "[\"a\"]", "a table is expected, as in `[workload]`"),
+            (
+                "[[workload]]\nlabels = 1979-05-27",
+                "1979-05-27",
+                "a table is expected, as in `[workload.labels]`",
+            ),
+            (
+                "placement.reserved.memory.0 = 1979-05-27",
+                "1979-05-27",
+                "a table is expected, as in `[placement.reserved.memory.0]`",
+            ),
+            (
+                "[workload]\nname = \"a\"",
+                "[workload]",
+                "one of several is expected, which is written with two brackets, as in `[[workload]]`",
+            ),
+            (
+                "[[workload]]\ndevices = \"a\"",
+                "\"a\"",
+                "a list is expected, as in `workload.devices = [\"\"]`",
+            ),
+            ("mode = { observe = {} }", "{ observe = {} }", "one of \"observe\", \"enforce\" is expected"),
+            ("mode.observe = 1", "mode", "one of \"observe\", \"enforce\" is expected"),
+            ("mode = 1979-05-27", "1979-05-27", "one of \"observe\", \"enforce\" is expected"),
+        ] {
+            assert_eq!(found(text), Some((marked.to_owned(), problem.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_matter_of_kind_is_left_to_who_reads_the_values() {
+        for text in [
+            "",
+            "mode = \"x\"",
+            "interval = 5",
+            "colour = [1]",
+            "[nri]\nindex = \"a\"",
+            "control = ",
+            "[control]",
+        ] {
+            assert_eq!(found(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_whole_configuration_is_of_its_kinds() {
+        let defaults = toml::to_string(&Policy::default()).unwrap();
+        assert_eq!(found(&defaults), None);
+        let rest = "[[workload]]\nname = \"a\"\ncpus = 1\ndemotion = true\ndevices = [\"eth0\"]\nlabels = { a = \"b\" }\n\
+                    memory_types = [\"dram\"]\nclass = \"shared\"\nnuma_nodes = \"0\"\n\
+                    [[placement.rule]]\npolicy = \"none\"\nlabels.a = \"b\"\n\
+                    [placement]\nreserved.memory.0.memory = \"1GiB\"\navailable.cpus = \"2\"\n";
+        assert!(rest.parse::<toml::Table>().is_ok());
+        assert_eq!(found(rest), None);
+    }
+}
