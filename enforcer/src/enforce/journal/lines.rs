@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, io};
 
-use enforcer_core::place::GrantRecord;
+use enforcer_core::{place::GrantRecord, workload::cut_at};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 use super::{Entry, EntryKey};
@@ -20,6 +20,9 @@ const WITHOUT_SUM: u32 = 1;
 
 /// Most bytes of a line. What is written is far below: a path has 4,096, a list of CPUs 20 KiB.
 pub(super) const LONGEST: u64 = 1 << 20;
+
+/// Most characters that are shown of what stands in the place of a checksum.
+const SUM_SHOWN: usize = 40;
 
 /// `R` is a [`Record`] or, to write one, a reference to it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -101,8 +104,18 @@ pub(super) fn decode(line: &str) -> Result<Record, String> {
         Ok(line) => Err(unknown(line.version)),
         Err(error) => Err(match serde_json::from_str::<Versioned>(json) {
             Ok(line) if !versions.contains(&line.version) => unknown(line.version),
-            _ => error.to_string(),
+            _ => unread(line, &error),
         }),
+    }
+}
+
+/// Why a line is none. Where in the line is left out: it has a number of its own.
+fn unread(line: &str, error: &serde_json::Error) -> String {
+    match line.rsplit_once("} ") {
+        Some((start, sum)) if serde_json::from_str::<IgnoredAny>(&line[..=start.len()]).is_ok() => {
+            format!("{:?} is no checksum", cut_at(sum, SUM_SHOWN))
+        }
+        _ => error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
     }
 }
 
@@ -144,4 +157,26 @@ pub(super) fn all(
     let granted =
         grants.iter().map(|(id, grant)| Record::Granted { id: id.clone(), grant: Box::new(grant.clone()) });
     before.chain(granted).map(|record| encode(&record))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_said_without_a_place_in_it() {
+        let line = encode(&Record::Released { id: "a} b".into() }).unwrap();
+        let (json, sum) = line.trim_end().rsplit_once(' ').unwrap();
+        assert!(decode(line.trim_end()).is_ok());
+        for (text, error) in [
+            ("garbage".to_owned(), "expected value".to_owned()),
+            (String::new(), "EOF while parsing a value".to_owned()),
+            (format!("{json} 0000000g"), "\"0000000g\" is no checksum".to_owned()),
+            (format!("{json} 1"), "\"1\" is no checksum".to_owned()),
+            (format!("{json}{json}"), "trailing characters".to_owned()),
+            (format!("{json} 00000000"), format!("its checksum is {sum}, and \"00000000\" is written")),
+        ] {
+            assert_eq!(decode(text.trim_end()).unwrap_err(), error, "{text}");
+        }
+    }
 }

@@ -114,7 +114,9 @@ pub(super) fn read_within(path: &Path, text: impl BufRead, bounds: Bounds) -> io
                 torn_at = (stays < line.len()).then_some(at + stays as u64);
             } else {
                 at += text.skip_until(b'\n')? as u64;
-                reading.damage(number, &format!("longer than {} bytes", bounds.line));
+                let zeros = more.zeros + line.len() - line.iter().filter(|byte| **byte != 0).count();
+                let longer = || format!("longer than {} bytes", bounds.line);
+                reading.damage(number, &if zeros > 0 { of_zeros(zeros) } else { longer() });
             }
             at += more.bytes;
         }
