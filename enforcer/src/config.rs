@@ -106,7 +106,8 @@ fn parse_policy(path: &Path, text: &str) -> Result<Policy, ConfigError> {
 }
 
 fn invalid(path: &Path, text: &str, span: Option<Range<usize>>, problem: &str) -> ConfigError {
-    let problem = bounded(&suggesting(problem)).into_owned();
+    // A name or a text from the file may have several lines.
+    let problem = bounded(&suggesting(problem)).replace('\n', "\\n").replace('\r', "\\r");
     let position = span.as_ref().and_then(|span| position(text, span.start));
     let place = match position {
         Some((line, column)) => format!("{}:{line}:{column}", path.display()),
@@ -117,8 +118,15 @@ fn invalid(path: &Path, text: &str, span: Option<Range<usize>>, problem: &str) -
 
 /// A key that is not known by the one that was probably meant, where there is one.
 fn suggesting(problem: &str) -> Cow<'_, str> {
-    // As serde words it: the names that it has for the type of numbers (`de::Visitor`), and unknown names
+    // As serde words it: the names that it has for types (`de::Unexpected`, `de::Visitor`), and unknown names
     // (`unknown_field` and `unknown_variant` of its `de::Error`).
+    for (named, kind) in [("map", "a table"), ("sequence", "a list")] {
+        if let Some(expected) =
+            problem.strip_prefix("invalid type: ").and_then(|rest| rest.strip_prefix(named))
+        {
+            return Cow::Owned(format!("{kind}{expected}"));
+        }
+    }
     if let Some((value, expected)) = problem.split_once("` as i128, expected ") {
         return suggesting(&format!("{value}`, expected {expected}")).into_owned().into();
     }
@@ -194,6 +202,18 @@ mod tests {
             (
                 "[thresholds]\nremote_traffic_warning = 99999999999999999999\n",
                 "c.toml:2:26: invalid type: integer `99999999999999999999`, expected a number, as in 0.5",
+            ),
+            ("[control]\nenabled = []\n", "c.toml:2:11: a list, expected a boolean"),
+            ("control.enabled.a = 1\n", "c.toml:1:9: a table, expected a boolean"),
+            (
+                "[placement.available]\ncpus = \"750m\"\n",
+                "c.toml:2:8: placement.available.cpus = \"750m\": name the CPUs",
+            ),
+            ("interval = \"\"\"\na\nb\"\"\"\n", "c.toml:1:12: `a\\nb` is not a length of time"),
+            ("\"a\\nb\" = 1\n", "c.toml:1:1: unknown field `a\\nb`"),
+            (
+                "[placement.reserved.memory]\n\"a\\nb\" = 1\n",
+                "c.toml:2:10: a table is expected, as in `[placement.reserved.memory.\"a\\nb\"]`",
             ),
             ("interval = \"5 parsecs\"\n", "c.toml:1:12: `5 parsecs` is not a length of time"),
             ("mode = \"enforce\"\n[[workload]\n", "c.toml:2:"),

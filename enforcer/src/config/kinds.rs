@@ -10,7 +10,7 @@
 //!
 //! Never: refuses what the schema allows.
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use serde_json::Value;
 use toml::de::{DeTable, DeValue};
@@ -43,7 +43,8 @@ impl<'s> Kinds<'s> {
                 let named = one.get("properties").and_then(|known| known.get(&**name));
                 named.or_else(|| one.get("additionalProperties"))
             })?;
-            let path = if path.is_empty() { name.to_string() } else { format!("{path}.{name}") };
+            let dot = if path.is_empty() { "" } else { "." };
+            let path = format!("{path}{dot}{}", written(name));
             // A table that is only opened by the names of its keys has no place of its own.
             let span = if value.span().is_empty() { key.span() } else { value.span() };
             self.value(value.get_ref(), span, of_key, &path)
@@ -65,7 +66,11 @@ impl<'s> Kinds<'s> {
                 list.iter().find_map(|entry| self.value(entry.get_ref(), entry.span(), items, path))
             }
             DeValue::String(_) if takes_any(&takes, "string") => None,
-            _ => self.expected(&takes, path).map(|problem| Misfit { span, problem }),
+            _ => {
+                let date = matches!(value, DeValue::Datetime(_))
+                    .then(|| "a date or a time is no value here".to_owned());
+                self.expected(&takes, path).or(date).map(|problem| Misfit { span, problem })
+            }
         }
     }
 
@@ -99,6 +104,13 @@ impl<'s> Kinds<'s> {
     }
 }
 
+/// A part of a key, in quotes where it needs them.
+fn written(name: &str) -> Cow<'_, str> {
+    let is_bare =
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+    if is_bare { Cow::Borrowed(name) } else { Cow::Owned(format!("{name:?}")) }
+}
+
 fn takes_any(takes: &[&Value], kind: &str) -> bool {
     takes.iter().filter_map(|one| one.get("type")).any(|kinds| {
         kinds.as_str() == Some(kind)
@@ -108,10 +120,12 @@ fn takes_any(takes: &[&Value], kind: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeSet, path::Path};
+
     use enforcer_core::policy::Policy;
 
     use super::*;
-    use crate::config::SCHEMA;
+    use crate::config::{SCHEMA, parse_policy};
 
     fn found(text: &str) -> Option<(String, String)> {
         let schema = serde_json::from_str(SCHEMA).unwrap();
@@ -146,6 +160,17 @@ mod tests {
                 "\"a\"",
                 "a list is expected, as in `workload.devices = [\"\"]`",
             ),
+            (
+                "[placement.reserved.memory]\n\"0.1\" = 1",
+                "1",
+                "a table is expected, as in `[placement.reserved.memory.\"0.1\"]`",
+            ),
+            (
+                "[placement]\nAvailableResources = [\"cpuset:1\"]",
+                "[\"cpuset:1\"]",
+                "a table is expected, as in `[placement.AvailableResources]`",
+            ),
+            ("control.enabled = 1979-05-27", "1979-05-27", "a date or a time is no value here"),
             ("mode = { observe = {} }", "{ observe = {} }", "one of \"observe\", \"enforce\" is expected"),
             ("mode.observe = 1", "mode", "one of \"observe\", \"enforce\" is expected"),
             ("mode = 1979-05-27", "1979-05-27", "one of \"observe\", \"enforce\" is expected"),
@@ -167,6 +192,49 @@ mod tests {
         ] {
             assert_eq!(found(text), None, "{text}");
         }
+    }
+
+    /// Tells of each table that a schema has a text with a key that it has not, and its keys; and of each word that is
+    /// one of some, a text with another one, and those.
+    fn visit(
+        kinds: &Kinds<'_>,
+        table: &Value,
+        path: &str,
+        head: &str,
+        met: &mut impl FnMut(String, BTreeSet<&str>),
+    ) {
+        let keys: Vec<_> = table.get("properties").and_then(Value::as_object).into_iter().flatten().collect();
+        if !keys.is_empty() {
+            met(format!("{head}zzz = 1"), keys.iter().map(|(key, _)| key.as_str()).collect());
+        }
+        for (key, value) in keys {
+            let takes = kinds.alternatives(value);
+            let words: BTreeSet<_> = takes.iter().filter_map(|one| one.get("const")?.as_str()).collect();
+            if !words.is_empty() {
+                met(format!("{head}{key} = \"zzz\""), words);
+            }
+            let path = format!("{path}{key}");
+            for one in takes {
+                visit(kinds, one, &format!("{path}."), &format!("[{path}]\n"), met);
+                for item in one.get("items").map(|items| kinds.alternatives(items)).into_iter().flatten() {
+                    visit(kinds, item, &format!("{path}."), &format!("[[{path}]]\n"), met);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_schema_has_all_names_that_are_read_and_no_other() {
+        let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+        let mut texts = 0;
+        visit(&Kinds { schema: &schema }, &schema, "", "", &mut |text, names| {
+            let problem = parse_policy(Path::new("c.toml"), &text).unwrap_err().to_string();
+            let expected =
+                problem.rsplit_once("`zzz`, expected ").unwrap_or_else(|| panic!("{text}: {problem}")).1;
+            assert_eq!(names, expected.split('`').skip(1).step_by(2).collect(), "{text}: {problem}");
+            texts += 1;
+        });
+        assert!(texts > 40, "{texts}");
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl<'a> Reference<'a> {
     /// Notes a table and those in it, in the order of a file: first what is in none.
     fn table(&mut self, prefix: &str, object: &'a Value) {
         self.tables.push((prefix.to_owned(), object));
-        for (key, value) in object["properties"].as_object().into_iter().flatten() {
+        for (key, value) in own(object) {
             if let Some((_, definition)) =
                 self.definition(value).filter(|(_, it)| it.get("properties").is_some())
             {
@@ -82,14 +82,17 @@ impl<'a> Reference<'a> {
             };
             let _ = writeln!(out, "\n## {title}\n\n| key | type | default | meaning |\n|---|---|---|---|");
             let required = object["required"].as_array().into_iter().flatten().collect::<Vec<_>>();
-            for (key, value) in object["properties"].as_object().into_iter().flatten() {
+            for (key, value) in own(object) {
                 let kind = self.type_of(value);
                 let default = match value.get("default").filter(|default| !default.is_object()) {
                     _ if required.iter().any(|name| *name == key) => "required".to_owned(),
                     Some(default) => format!("`{default}`"),
                     None => String::new(),
                 };
-                let meaning = cell(&value["description"]);
+                let also: Vec<_> = keys(object).filter(|(_, other)| other["x-same-as"] == **key).collect();
+                let also = also.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+                let also = if also.is_empty() { also } else { format!(" Also {also}.") };
+                let meaning = cell(&value["description"]) + &also;
                 let _ = writeln!(out, "| `{prefix}{key}` | {kind} | {default} | {meaning} |");
             }
         }
@@ -114,6 +117,15 @@ impl<'a> Reference<'a> {
         }
         out
     }
+}
+
+fn keys(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    object["properties"].as_object().into_iter().flatten()
+}
+
+/// Those that are not other names of one of them.
+fn own(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    keys(object).filter(|(_, value)| value.get("x-same-as").is_none())
 }
 
 /// `, 1 to 64`.

@@ -6,6 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::aliases;
 use crate::policy::{PolicyError, whole};
 
 /// Options that cannot be on together.
@@ -19,6 +20,7 @@ const EXCLUSIVE: [(&str, &str); 4] = [
 /// Settings of the engine `hints`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = aliases::of_hints)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, with the name people know")]
 pub struct HintsSettings {
     /// When a pod is admitted.
@@ -36,6 +38,7 @@ pub struct HintsSettings {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "whole::optional::<_, _, 8, { whole::MOST_32 }>"
     )]
+    #[schemars(range(min = 8))]
     pub max_allowable_numa_nodes: Option<u32>,
     /// Which of several equally fit sets of nodes is taken.
     #[serde(alias = "numa-allocation-strategy")]

@@ -4,6 +4,7 @@
 //! the kubelet and from the topology-aware policy are accepted as aliases. What can be set for the
 //! host can be set per workload by a `[[placement.rule]]` and by annotations; the annotation wins.
 
+mod aliases;
 mod cpu_amount;
 mod hints;
 mod memory_types;
@@ -27,6 +28,7 @@ use crate::policy::{ByteSize, PolicyError};
 /// Placement of pods.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = aliases::of_placement)]
 pub struct PlacementSettings {
     /// Engine for every pod that no rule or annotation gives another.
     pub engine: Engine,
@@ -53,6 +55,7 @@ pub struct PlacementSettings {
 /// The engines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(transform = aliases::of_engines)]
 pub enum Engine {
     /// Hints of every resource, merged: as the kubelet's managers.
     #[default]
@@ -65,6 +68,7 @@ pub enum Engine {
 /// What may be handed out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = aliases::of_resources)]
 pub struct AvailableResources {
     /// `cpuset:LIST`, `exclude-cpuset:LIST` or a plain list.
     #[serde(alias = "cpu", alias = "CPU", skip_serializing_if = "Option::is_none")]
@@ -74,6 +78,7 @@ pub struct AvailableResources {
 /// What is set aside for the system.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = aliases::of_resources)]
 pub struct ReservedResources {
     /// `cpuset:LIST`, `exclude-cpuset:LIST`, a quantity (`750m`, `2`), or a plain list where it has a
     /// comma or a range. A bare number is a quantity: CPU 0 is `cpuset:0`. A quantity is rounded up to whole
@@ -92,6 +97,14 @@ impl PlacementSettings {
         self.hints.validate("placement.hints")?;
         for (index, rule) in self.rules.iter().enumerate() {
             rule.hints(&self.hints).validate(&format!("placement.rule[{index}]"))?;
+        }
+        let available = self.available.as_ref().and_then(|available| available.cpus.as_ref());
+        if let Some(amount @ CpuAmount::Milli(_)) = available {
+            return Err(PolicyError {
+                key: "placement.available.cpus".into(),
+                value: format!("\"{amount}\""),
+                problem: "name the CPUs, an amount is not enough here",
+            });
         }
         if self.reserved.cpus == Some(CpuAmount::Milli(0)) {
             return Err(PolicyError {

@@ -5,9 +5,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::aliases;
+
 /// Settings of the engine `pools`, with the defaults that the topology-aware policy documents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = aliases::of_pools)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, with the name people know")]
 pub struct PoolsSettings {
     /// CPUs are pinned.
@@ -42,6 +45,7 @@ pub struct PoolsSettings {
 /// A level of the tree of pools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(transform = aliases::of_levels)]
 pub enum PoolLevel {
     /// The whole machine.
     System,

@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Engine, HintsSettings, NumaAllocationStrategy, Scope, TopologyPolicy};
+use super::{Engine, HintsSettings, NumaAllocationStrategy, Scope, TopologyPolicy, aliases};
 use crate::policy::NameGlob;
 
 /// Settings for the pods that it matches; what it leaves out is as for all.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = aliases::of_rule)]
 pub struct PlacementRule {
     /// Glob over namespaces; every namespace when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
