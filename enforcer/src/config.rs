@@ -97,7 +97,7 @@ fn parse_policy(path: &Path, text: &str) -> Result<Policy, ConfigError> {
         toml::from_str(text).map_err(|error| invalid(path, text, error.span(), error.message()))?;
     policy
         .validate()
-        .map_err(|problem| invalid(path, text, span_of(text, &problem.key), &problem.to_string()))?;
+        .map_err(|problem| invalid(path, text, span_of(text, &problem.key, &schema), &problem.to_string()))?;
     // One glob that is wrong must not take the namespaces beside it away, so it refuses nothing.
     for problem in Classifier::new(&policy.placement.pools).1 {
         tracing::warn!("{}: {problem}; it is left out", path.display());
@@ -124,7 +124,7 @@ fn suggesting(problem: &str) -> Cow<'_, str> {
         if let Some(expected) =
             problem.strip_prefix("invalid type: ").and_then(|rest| rest.strip_prefix(named))
         {
-            return Cow::Owned(format!("{kind}{expected}"));
+            return suggesting(&format!("{kind}{expected}")).into_owned().into();
         }
     }
     if let Some((value, expected)) = problem.split_once("` as i128, expected ") {
@@ -204,6 +204,19 @@ mod tests {
                 "c.toml:2:26: invalid type: integer `99999999999999999999`, expected a number, as in 0.5",
             ),
             ("[control]\nenabled = []\n", "c.toml:2:11: a list, expected a boolean"),
+            (
+                "[thresholds]\nremote_traffic_warning = []\n",
+                "c.toml:2:26: a list, expected a number, as in 0.5",
+            ),
+            (
+                "[sample]\n[placement]\n[placement.AvailableResources]\nCPU = \"750m\"\n",
+                "c.toml:4:7: placement.",
+            ),
+            (
+                "[placement.hints]\nalign_by_socket = false\nfull-pcpus-only = true\n\
+                 distribute-cpus-across-cores = true\n",
+                "c.toml:3:19: placement.hints.full_pcpus_only = true",
+            ),
             ("control.enabled.a = 1\n", "c.toml:1:9: a table, expected a boolean"),
             (
                 "[placement.available]\ncpus = \"750m\"\n",

@@ -37,6 +37,8 @@ struct Kinds<'s> {
 
 impl<'s> Kinds<'s> {
     fn table(&self, table: &DeTable<'_>, takes: &[&'s Value], path: &str) -> Option<Misfit> {
+        // As an entry of a list, it is opened with a bracket more than what is in it.
+        let path = path.trim_start_matches('[').trim_end_matches(']');
         table.iter().find_map(|(key, value)| {
             let name = key.get_ref();
             let of_key = takes.iter().find_map(|one| {
@@ -63,7 +65,8 @@ impl<'s> Kinds<'s> {
             DeValue::Table(table) if takes_any(&takes, "object") => self.table(table, &takes, path),
             DeValue::Array(list) if takes_any(&takes, "array") => {
                 let items = takes.iter().find_map(|one| one.get("items"))?;
-                list.iter().find_map(|entry| self.value(entry.get_ref(), entry.span(), items, path))
+                let path = format!("[{path}]");
+                list.iter().find_map(|entry| self.value(entry.get_ref(), entry.span(), items, &path))
             }
             DeValue::String(_) if takes_any(&takes, "string") => None,
             _ => {
@@ -139,7 +142,7 @@ mod tests {
             ("control = [false]", "[false]", "a table is expected, as in `[control]`"),
             ("[[memory]]", "[[memory]]", "a table is expected, as in `[memory]`"),
             ("[placement]\navailable = []", "[]", "a table is expected, as in `[placement.available]`"),
-            ("workload = [[\"a\"]]", "[\"a\"]", "a table is expected, as in `[workload]`"),
+            ("workload = [[\"a\"]]", "[\"a\"]", "a table is expected, as in `[[workload]]`"),
             (
                 "[[workload]]\nlabels = 1979-05-27",
                 "1979-05-27",

@@ -5,20 +5,23 @@
 
 use std::ops::Range;
 
+use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
 use super::QUOTED_LIMIT;
 
-/// The bytes of the value of a key; where it is not there under that name, of what it would be in.
-pub(super) fn span_of(text: &str, key: &str) -> Option<Range<usize>> {
+/// The bytes of the value of a key, be it there under its own name or one that the schema calls the same; where it is
+/// not there, of what it would be in.
+pub(super) fn span_of(text: &str, key: &str, schema: &Value) -> Option<Range<usize>> {
     let document = DeTable::parse(text).ok()?;
     let mut found = None;
     let mut value: Option<&DeValue<'_>> = None;
     for part in key.split('.') {
         let (name, indices) = part.split_once('[').map_or((part, None), |(name, rest)| (name, Some(rest)));
         let table = value.map_or(Some(document.get_ref()), DeValue::as_table);
-        let Some((named, next)) = table.and_then(|table| table.iter().find(|(key, _)| key.get_ref() == name))
-        else {
+        let called = |is: &dyn Fn(&str) -> bool| table?.iter().find(|(key, _)| is(key.get_ref()));
+        let own = called(&|written| written == name);
+        let Some((named, next)) = own.or_else(|| called(&|written| is_same(schema, written, name))) else {
             return found;
         };
         // A table that is only opened by the names of its keys has no place of its own.
@@ -33,6 +36,12 @@ pub(super) fn span_of(text: &str, key: &str) -> Option<Range<usize>> {
         }
     }
     found
+}
+
+/// Is what is written another name of a key?
+fn is_same(schema: &Value, written: &str, name: &str) -> bool {
+    let mut tables = schema["$defs"].as_object().into_iter().flat_map(|tables| tables.values());
+    tables.any(|table| table["properties"][written]["x-same-as"] == name)
 }
 
 /// Line and column, both from 1.
@@ -77,11 +86,11 @@ mod tests {
             ("workload[1].devices[1]", "12 | devices = [\"eth0\", \"\"]\n   |                    ^^"),
             ("workload[1].labels", "13 | labels = { a = \"b\" }\n   |          ^^^^^^^^^^^"),
         ] {
-            let excerpt = span_of(TEXT, key).and_then(|span| excerpt(TEXT, span));
+            let excerpt = span_of(TEXT, key, &Value::Null).and_then(|span| excerpt(TEXT, span));
             assert!(excerpt.as_ref().is_some_and(|lines| lines.ends_with(shown)), "{key}: {excerpt:?}");
         }
-        assert_eq!(span_of(TEXT, "mode"), None);
-        assert_eq!(span_of("[", "mode"), None);
+        assert_eq!(span_of(TEXT, "mode", &Value::Null), None);
+        assert_eq!(span_of("[", "mode", &Value::Null), None);
     }
 
     #[test]
