@@ -13,7 +13,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use enforcer_core::{place::pools::Classifier, policy::Policy, workload::cut_at};
+use enforcer_core::{
+    place::pools::Classifier,
+    policy::Policy,
+    workload::{cut_at, printable},
+};
 use thiserror::Error;
 
 use self::{
@@ -106,8 +110,7 @@ fn parse_policy(path: &Path, text: &str) -> Result<Policy, ConfigError> {
 }
 
 fn invalid(path: &Path, text: &str, span: Option<Range<usize>>, problem: &str) -> ConfigError {
-    // A name or a text from the file may have several lines.
-    let problem = bounded(&suggesting(problem)).replace('\n', "\\n").replace('\r', "\\r");
+    let problem = printable(&bounded(&suggesting(problem)));
     let position = span.as_ref().and_then(|span| position(text, span.start));
     let place = match position {
         Some((line, column)) => format!("{}:{line}:{column}", path.display()),

@@ -114,9 +114,11 @@ pub(super) fn read_within(path: &Path, text: impl BufRead, bounds: Bounds) -> io
                 torn_at = (stays < line.len()).then_some(at + stays as u64);
             } else {
                 at += text.skip_until(b'\n')? as u64;
-                let zeros = more.zeros + line.len() - line.iter().filter(|byte| **byte != 0).count();
-                let longer = || format!("longer than {} bytes", bounds.line);
-                reading.damage(number, &if zeros > 0 { of_zeros(zeros) } else { longer() });
+                let problem = match zeros_of(&line) + more.zeros {
+                    0 => format!("longer than {} bytes", bounds.line),
+                    zeros => of_zeros(zeros),
+                };
+                reading.damage(number, &problem);
             }
             at += more.bytes;
         }
@@ -138,8 +140,8 @@ const fn is_room(byte: u8) -> bool {
     matches!(byte, b' ' | 0)
 }
 
-fn zeros_of(room: &[u8]) -> usize {
-    room.iter().filter(|byte| **byte != b' ').count()
+fn zeros_of(bytes: &[u8]) -> usize {
+    bytes.len() - bytes.iter().filter(|byte| **byte != 0).count()
 }
 
 /// There may be more of it than a line may have.
@@ -166,7 +168,7 @@ impl Reading<'_> {
                 self.take(number, text.len(), record);
             }
             Err(_) if text.contains('\0') => {
-                self.damage(number, &of_zeros(text.bytes().filter(|byte| *byte == 0).count()));
+                self.damage(number, &of_zeros(zeros_of(text.as_bytes())));
             }
             Err(error) => self.damage(number, &error),
         }
