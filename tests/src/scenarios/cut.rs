@@ -8,6 +8,7 @@ use crate::{
     containerd::{Containerd, NRI},
     cri::{Amounts, Container, Pod, Program},
     go_between::GoBetween,
+    ids::Ids,
     product::Daemon,
     topology::Topology,
     wait,
@@ -17,6 +18,8 @@ use crate::{
 const SOCKET: &str = "/run/between.sock";
 /// Containers that die at once, one after another: more than the node has CPUs for.
 const DYING: usize = 6;
+/// Memory nodes that a container may use now.
+const MEMS: &str = "cpuset.mems.effective";
 /// What these run.
 const ENDS: Program<'static> = Program { command: &["true"], environment: &[], folder: None };
 
@@ -41,6 +44,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     checks.equal("connections that were cut", 1, between.cuts());
     checks.above("connections", 1.0, Some(f64::from(between.connections())));
     is_right(checks, "after the cut", &a, &sharing, &machine)?;
+    daemon.metrics_after_ticks(1)?;
     checks.equal("containers that the daemon knows", Some(2.0), known(&daemon)?);
 
     let before = a.cgroup.cpuset()?;
@@ -73,7 +77,8 @@ fn story(checks: &mut Checks) -> Result<()> {
     containerd.stop()
 }
 
-/// Who asked for CPUs has two of one node, and the other one has none of these.
+/// Who asked for CPUs has two of one node and that node's memory, which comes after the CPUs because its pages go first,
+/// and the other one has none of these CPUs.
 fn is_right(
     checks: &mut Checks,
     when: &str,
@@ -82,11 +87,12 @@ fn is_right(
     machine: &Topology,
 ) -> Result<()> {
     let right = wait::until("everybody has what it should", LIMIT, || {
-        let (own, shared) = (cpus(alone)?, cpus(sharing)?);
-        let has_a_place = own.len() == 2 && node_of(&own, machine)?.is_some();
+        let (own, mems, shared) = (cpus(alone)?, alone.cgroup.ids(MEMS)?, cpus(sharing)?);
+        let node = node_of(&own, machine)?.and_then(|node| u32::try_from(node).ok());
+        let has_a_place = own.len() == 2 && node.is_some_and(|node| mems == Ids::from([node]));
         Ok((has_a_place && own.is_disjoint(&shared) && !shared.is_empty()).then_some(()))
     });
-    let seen = (cpus(alone)?, cpus(sharing)?);
+    let seen = (cpus(alone)?, alone.cgroup.ids(MEMS)?, cpus(sharing)?);
     checks.holds(format!("everybody has what it should {when}"), right.is_ok(), seen);
     Ok(())
 }
