@@ -27,7 +27,38 @@ pub(super) struct Misfit {
 /// The first one by the names of the keys; none in a text that is no TOML.
 pub(super) fn misfit(schema: &Value, text: &str) -> Option<Misfit> {
     let document = DeTable::parse(text).ok()?;
-    Kinds { schema }.table(document.get_ref(), &[schema], "")
+    Kinds { schema }.table(document.get_ref(), &[schema], None)
+}
+
+/// Where a value is, as messages write it.
+struct Place {
+    /// Keys from the whole file on, with dots between them.
+    key: String,
+    /// Is it an entry of the list there, and not what is there itself?
+    is_entry: bool,
+}
+
+impl Place {
+    /// What is at a key of the table that is here.
+    fn of(table: Option<&Self>, key: &str) -> Self {
+        let is_bare =
+            !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+        let key = if is_bare { Cow::Borrowed(key) } else { Cow::Owned(format!("{key:?}")) };
+        Self {
+            key: table.map_or_else(|| key.to_string(), |table| format!("{}.{key}", table.key)),
+            is_entry: false,
+        }
+    }
+
+    /// An entry of the list that is here.
+    fn entry(&self) -> Self {
+        Self { key: self.key.clone(), is_entry: true }
+    }
+
+    /// How a table is opened here.
+    fn opened(&self) -> String {
+        if self.is_entry { format!("[[{}]]", self.key) } else { format!("[{}]", self.key) }
+    }
 }
 
 struct Kinds<'s> {
@@ -36,20 +67,16 @@ struct Kinds<'s> {
 }
 
 impl<'s> Kinds<'s> {
-    fn table(&self, table: &DeTable<'_>, takes: &[&'s Value], path: &str) -> Option<Misfit> {
-        // As an entry of a list, it is opened with a bracket more than what is in it.
-        let path = path.trim_start_matches('[').trim_end_matches(']');
+    fn table(&self, table: &DeTable<'_>, takes: &[&'s Value], place: Option<&Place>) -> Option<Misfit> {
         table.iter().find_map(|(key, value)| {
             let name = key.get_ref();
             let of_key = takes.iter().find_map(|one| {
                 let named = one.get("properties").and_then(|known| known.get(&**name));
                 named.or_else(|| one.get("additionalProperties"))
             })?;
-            let dot = if path.is_empty() { "" } else { "." };
-            let path = format!("{path}{dot}{}", written(name));
             // A table that is only opened by the names of its keys has no place of its own.
             let span = if value.span().is_empty() { key.span() } else { value.span() };
-            self.value(value.get_ref(), span, of_key, &path)
+            self.value(value.get_ref(), span, of_key, &Place::of(place, name))
         })
     }
 
@@ -58,35 +85,35 @@ impl<'s> Kinds<'s> {
         value: &DeValue<'_>,
         span: Range<usize>,
         schema: &'s Value,
-        path: &str,
+        place: &Place,
     ) -> Option<Misfit> {
         let takes = self.alternatives(schema);
         match value {
-            DeValue::Table(table) if takes_any(&takes, "object") => self.table(table, &takes, path),
+            DeValue::Table(table) if takes_any(&takes, "object") => self.table(table, &takes, Some(place)),
             DeValue::Array(list) if takes_any(&takes, "array") => {
                 let items = takes.iter().find_map(|one| one.get("items"))?;
-                let path = format!("[{path}]");
-                list.iter().find_map(|entry| self.value(entry.get_ref(), entry.span(), items, &path))
+                list.iter().find_map(|entry| self.value(entry.get_ref(), entry.span(), items, &place.entry()))
             }
             DeValue::String(_) if takes_any(&takes, "string") => None,
             _ => {
                 let date = matches!(value, DeValue::Datetime(_))
                     .then(|| "a date or a time is no value here".to_owned());
-                self.expected(&takes, path).or(date).map(|problem| Misfit { span, problem })
+                self.expected(&takes, place).or(date).map(|problem| Misfit { span, problem })
             }
         }
     }
 
     /// What to say to a value of another kind; nothing where that is said better by who reads it.
-    fn expected(&self, takes: &[&'s Value], path: &str) -> Option<String> {
+    fn expected(&self, takes: &[&'s Value], place: &Place) -> Option<String> {
         if takes_any(takes, "object") {
-            return Some(format!("a table is expected, as in `[{path}]`"));
+            return Some(format!("a table is expected, as in `{}`", place.opened()));
         }
         if let Some(items) = takes.iter().find_map(|one| one.get("items")) {
             return Some(if takes_any(&self.alternatives(items), "object") {
-                format!("one of several is expected, which is written with two brackets, as in `[[{path}]]`")
+                let opened = place.entry().opened();
+                format!("one of several is expected, which is written with two brackets, as in `{opened}`")
             } else {
-                format!("a list is expected, as in `{path} = [\"\"]`")
+                format!("a list is expected, as in `{} = [\"\"]`", place.key)
             });
         }
         let words: Vec<_> =
@@ -105,13 +132,6 @@ impl<'s> Kinds<'s> {
             None => vec![schema],
         }
     }
-}
-
-/// A part of a key, in quotes where it needs them.
-fn written(name: &str) -> Cow<'_, str> {
-    let is_bare =
-        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
-    if is_bare { Cow::Borrowed(name) } else { Cow::Owned(format!("{name:?}")) }
 }
 
 fn takes_any(takes: &[&Value], kind: &str) -> bool {
