@@ -209,7 +209,8 @@ pub enum Command {
     /// Print what a shell needs to complete commands and options.
     Completions(Completions),
     /// Print the JSON Schema of an output or of the configuration.
-    #[command(hide = true)]
+    ///
+    /// For editors and programs: it is the one that this program reads or writes, key by key.
     Schema(Schema),
     /// Hold memory while the daemon tries whether reclaim leaves it in its cpuset.
     #[command(hide = true)]
