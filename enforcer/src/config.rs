@@ -213,7 +213,7 @@ mod tests {
             ),
             (
                 "[sample]\n[placement]\n[placement.AvailableResources]\nCPU = \"750m\"\n",
-                "c.toml:4:7: placement.",
+                "c.toml:4:7: `750m` is an amount, where CPUs are to be named",
             ),
             (
                 "[placement.hints]\nalign_by_socket = false\nfull-pcpus-only = true\n\
@@ -223,7 +223,11 @@ mod tests {
             ("control.enabled.a = 1\n", "c.toml:1:9: a table, expected a boolean"),
             (
                 "[placement.available]\ncpus = \"750m\"\n",
-                "c.toml:2:8: placement.available.cpus = \"750m\": name the CPUs",
+                "c.toml:2:8: `750m` is an amount, where CPUs are to be named",
+            ),
+            (
+                "[placement.available]\ncpus = \"cpuset:\"\n",
+                "c.toml:2:8: placement.available.cpus = \"cpuset:\": no CPU is left",
             ),
             ("interval = \"\"\"\na\nb\"\"\"\n", "c.toml:1:12: `a\\nb` is not a length of time"),
             ("\"a\\nb\" = 1\n", "c.toml:1:1: unknown field `a\\nb`"),

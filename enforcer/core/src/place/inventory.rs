@@ -14,7 +14,7 @@ use super::{CpuLayout, MemoryResource, hints};
 use crate::{
     degraded::Degraded,
     id::NodeId,
-    policy::placement::{CpuAmount, PlacementSettings},
+    policy::placement::{CpuAmount, CpuChoice, PlacementSettings},
     set::{CpuSet, NodeSet},
     topology::{Hugepages, MemoryKind, Node, Topology},
     words,
@@ -205,20 +205,18 @@ fn allowed_and_reserved(
 }
 
 fn available_cpus(settings: &PlacementSettings, online: &CpuSet) -> Result<CpuSet, InventoryError> {
-    let Some(amount) = settings.available.as_ref().and_then(|available| available.cpus.as_ref()) else {
+    let Some(choice) = settings.available.as_ref().and_then(|available| available.cpus.as_ref()) else {
         return Ok(online.clone());
     };
-    let refused = |problem: &str| InventoryError {
-        key: "placement.available.cpus".into(),
-        value: amount.to_string(),
-        problem: problem.to_owned(),
-    };
-    let cpus = match amount {
-        CpuAmount::Set(cpus) => cpus.intersection(online),
-        CpuAmount::Without(cpus) => online.difference(cpus),
-        CpuAmount::Milli(_) => return Err(refused("name the CPUs, an amount is not enough here")),
-    };
-    if cpus.is_empty() { Err(refused("no online CPU is left")) } else { Ok(cpus) }
+    let cpus = choice.of(online);
+    if cpus.is_empty() {
+        return Err(InventoryError {
+            key: "placement.available.cpus".into(),
+            value: choice.to_string(),
+            problem: "no online CPU is left".into(),
+        });
+    }
+    Ok(cpus)
 }
 
 /// CPUs set aside. Isolated ones only where they are named, and as the only one.
@@ -235,14 +233,13 @@ fn reserved_cpus(
         problem,
     };
     match amount {
-        CpuAmount::Set(cpus) if !cpus.is_subset(allowed) => {
+        CpuAmount::Named(CpuChoice::Only(cpus)) if !cpus.is_subset(allowed) => {
             Err(refused(format!("CPUs {} are not available", cpus.difference(allowed))))
         }
-        CpuAmount::Set(cpus) if cpus.len() > 1 && !cpus.is_disjoint(isolated) => {
+        CpuAmount::Named(CpuChoice::Only(cpus)) if cpus.len() > 1 && !cpus.is_disjoint(isolated) => {
             Err(refused(format!("CPUs {} are isolated", cpus.intersection(isolated))))
         }
-        CpuAmount::Set(cpus) => Ok(cpus.clone()),
-        CpuAmount::Without(cpus) => Ok(allowed.difference(cpus)),
+        CpuAmount::Named(choice) => Ok(choice.of(allowed)),
         CpuAmount::Milli(milli) => {
             let count = usize::try_from(milli.div_ceil(1000)).unwrap_or(usize::MAX);
             let from = allowed.difference(isolated);
@@ -289,7 +286,7 @@ mod tests {
         let error = |amount| reserved(amount, "").unwrap_err();
         assert_eq!(
             error("9"),
-            "placement.reserved.cpus = 9000m: not enough cpus available to satisfy request: requested=9, available=8"
+            "placement.reserved.cpus = 9: not enough cpus available to satisfy request: requested=9, available=8"
         );
         assert!(error("18446744073709551615m").contains("available=8"));
         assert!(error("cpuset:7-8").contains("CPUs 8 are not available"));

@@ -9,7 +9,7 @@ use crate::{
         samples::{GIB, Host, container, devices, pod, policy},
     },
     policy::placement::{
-        AvailableResources, CpuAmount, HintsSettings, PlacementSettings, ReservedResources, Scope,
+        AvailableResources, CpuAmount, CpuChoice, HintsSettings, PlacementSettings, ReservedResources, Scope,
         TopologyPolicy,
     },
     set::{CpuSet, NodeSet},
@@ -24,7 +24,7 @@ fn two_nodes() -> Topology {
 }
 
 fn reserved(cpus: &str, hints: HintsSettings) -> PlacementSettings {
-    let cpus = Some(CpuAmount::Set(cpus.parse().unwrap()));
+    let cpus = Some(CpuAmount::Named(CpuChoice::Only(cpus.parse().unwrap())));
     PlacementSettings {
         reserved: ReservedResources { cpus, ..ReservedResources::default() },
         hints,
@@ -88,7 +88,7 @@ fn policies_differ_in_what_they_accept() {
 fn cpus_that_are_never_given_do_not_make_a_set_of_nodes_narrow() {
     // Two of four cores of each node: an empty machine needs both nodes for six CPUs.
     for (limit, gib, expected) in [("0-1,4-5,8-9,12-13", 20, "0-1"), ("0-15", 1, "0")] {
-        let available = AvailableResources { cpus: Some(CpuAmount::Set(limit.parse().unwrap())) };
+        let available = AvailableResources { cpus: Some(CpuChoice::Only(limit.parse().unwrap())) };
         let hints = policy(TopologyPolicy::Restricted);
         let settings =
             PlacementSettings { available: Some(available), hints, ..PlacementSettings::default() };

@@ -11,49 +11,104 @@ use thiserror::Error;
 
 use crate::{parse::quantity::milli_cpus, set::CpuSet};
 
-/// CPUs by name or by number.
+/// CPUs by their ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CpuChoice {
+    /// These.
+    Only(CpuSet),
+    /// All but these.
+    AllBut(CpuSet),
+}
+
+/// CPUs by their ids, or as many.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CpuAmount {
     /// These.
-    Set(CpuSet),
-    /// All but these.
-    Without(CpuSet),
+    Named(CpuChoice),
     /// As many, in thousandths.
     Milli(u64),
 }
 
 /// A text that is none of these.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("`{0}` is neither CPUs (cpuset:0-3, exclude-cpuset:0-1, 0-3) nor an amount (750m, 2)")]
-pub struct CpuAmountError(String);
+pub enum CpuAmountError {
+    /// Neither CPUs nor an amount.
+    #[error("`{0}` is neither CPUs (cpuset:0-3, exclude-cpuset:0-1, 0-3) nor an amount (750m, 2)")]
+    Unknown(String),
+    /// An amount where only CPUs will do.
+    #[error("`{0}` is an amount, where CPUs are to be named (cpuset:0-3, exclude-cpuset:0-1, 0-3)")]
+    NotNamed(String),
+}
+
+impl CpuChoice {
+    /// Which of these are meant.
+    #[must_use]
+    pub fn of(&self, cpus: &CpuSet) -> CpuSet {
+        match self {
+            Self::Only(named) => cpus.intersection(named),
+            Self::AllBut(named) => cpus.difference(named),
+        }
+    }
+}
+
+impl FromStr for CpuChoice {
+    type Err = CpuAmountError;
+
+    fn from_str(text: &str) -> Result<Self, CpuAmountError> {
+        match text.parse()? {
+            CpuAmount::Named(choice) => Ok(choice),
+            CpuAmount::Milli(_) => Err(CpuAmountError::NotNamed(quoted(text))),
+        }
+    }
+}
 
 impl FromStr for CpuAmount {
     type Err = CpuAmountError;
 
     fn from_str(text: &str) -> Result<Self, CpuAmountError> {
-        let refused = || CpuAmountError(text.chars().take(40).collect());
+        let unknown = || CpuAmountError::Unknown(quoted(text));
         let list = |list: &str| list.parse::<CpuSet>().ok();
         let text = text.trim();
         let amount = if let Some(rest) = text.strip_prefix("cpuset:") {
-            list(rest).map(Self::Set)
+            list(rest).map(|cpus| Self::Named(CpuChoice::Only(cpus)))
         } else if let Some(rest) = text.strip_prefix("exclude-cpuset:") {
-            list(rest).map(Self::Without)
+            list(rest).map(|cpus| Self::Named(CpuChoice::AllBut(cpus)))
         } else if text.contains(['-', ',']) {
-            list(text).map(Self::Set)
+            list(text).map(|cpus| Self::Named(CpuChoice::Only(cpus)))
         } else {
             milli_cpus(text).map(Self::Milli)
         };
-        amount.ok_or_else(refused)
+        amount.ok_or_else(unknown)
+    }
+}
+
+/// As much of a text as an error repeats.
+fn quoted(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+impl fmt::Display for CpuChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Only(cpus) => write!(f, "cpuset:{cpus}"),
+            Self::AllBut(cpus) => write!(f, "exclude-cpuset:{cpus}"),
+        }
     }
 }
 
 impl fmt::Display for CpuAmount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Set(cpus) => write!(f, "cpuset:{cpus}"),
-            Self::Without(cpus) => write!(f, "exclude-cpuset:{cpus}"),
+            Self::Named(choice) => choice.fmt(f),
+            Self::Milli(milli) if milli % 1000 == 0 => write!(f, "{}", milli / 1000),
             Self::Milli(milli) => write!(f, "{milli}m"),
         }
+    }
+}
+
+impl Serialize for CpuChoice {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -63,9 +118,29 @@ impl Serialize for CpuAmount {
     }
 }
 
+impl<'de> Deserialize<'de> for CpuChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <Cow<'de, str>>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
 impl<'de> Deserialize<'de> for CpuAmount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         <Cow<'de, str>>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for CpuChoice {
+    fn schema_name() -> Cow<'static, str> {
+        "CpuChoice".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            // With a word before it, or with what an amount has not.
+            "pattern": "cpuset:|[-,]",
+            "description": "CPUs (cpuset:0-3, exclude-cpuset:0-1, 0-3)"
+        })
     }
 }
 
@@ -93,7 +168,8 @@ mod tests {
             ("exclude-cpuset:0,4", "exclude-cpuset:0,4"),
             ("0-3", "cpuset:0-3"),
             ("750m", "750m"),
-            ("2", "2000m"),
+            ("2", "2"),
+            ("2000m", "2"),
             ("1.5", "1500m"),
         ] {
             assert_eq!(text.parse::<CpuAmount>().unwrap().to_string(), read);
@@ -101,5 +177,16 @@ mod tests {
         for text in ["", "x", "cpuset:x", "3-1", "-1", "1.2.3"] {
             assert!(text.parse::<CpuAmount>().is_err(), "{text}");
         }
+    }
+    #[test]
+    fn where_cpus_are_to_be_named_an_amount_is_refused() {
+        let read = |text: &str| text.parse::<CpuChoice>().map(|choice| choice.to_string());
+        for text in ["cpuset:0-3", "cpuset:2", "exclude-cpuset:0,4"] {
+            assert_eq!(read(text).as_deref(), Ok(text));
+        }
+        for text in ["2", "750m"] {
+            assert_eq!(read(text), Err(CpuAmountError::NotNamed(text.to_owned())));
+        }
+        assert_eq!(read("x"), Err(CpuAmountError::Unknown("x".to_owned())));
     }
 }

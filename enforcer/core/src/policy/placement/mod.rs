@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    cpu_amount::{CpuAmount, CpuAmountError},
+    cpu_amount::{CpuAmount, CpuAmountError, CpuChoice},
     hints::{HintsSettings, NumaAllocationStrategy, Scope, TopologyPolicy},
     memory_types::{MemoryType, MemoryTypes, NoMemoryType},
     pools::{CpuPriority, PoolLevel, PoolsSettings},
@@ -70,9 +70,9 @@ pub enum Engine {
 #[serde(deny_unknown_fields, default)]
 #[schemars(transform = aliases::of_resources)]
 pub struct AvailableResources {
-    /// `cpuset:LIST`, `exclude-cpuset:LIST` or a plain list.
+    /// `cpuset:LIST`, `exclude-cpuset:LIST` or a plain list with a comma or a range.
     #[serde(alias = "cpu", alias = "CPU", skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<CpuAmount>,
+    pub cpus: Option<CpuChoice>,
 }
 
 /// What is set aside for the system.
@@ -99,11 +99,13 @@ impl PlacementSettings {
             rule.hints(&self.hints).validate(&format!("placement.rule[{index}]"))?;
         }
         let available = self.available.as_ref().and_then(|available| available.cpus.as_ref());
-        if let Some(amount @ CpuAmount::Milli(_)) = available {
+        if let Some(none @ CpuChoice::Only(cpus)) = available
+            && cpus.is_empty()
+        {
             return Err(PolicyError {
                 key: "placement.available.cpus".into(),
-                value: format!("\"{amount}\""),
-                problem: "name the CPUs, an amount is not enough here",
+                value: format!("\"{none}\""),
+                problem: "no CPU is left",
             });
         }
         if self.reserved.cpus == Some(CpuAmount::Milli(0)) {

@@ -4,15 +4,18 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    policy::placement::{AvailableResources, CpuAmount, PlacementSettings, ReservedResources},
+    policy::placement::{AvailableResources, CpuAmount, CpuChoice, PlacementSettings, ReservedResources},
     topology::{Llc, MemoryKind, Topology, synth::Machine},
 };
 
 fn inventory(machine: Topology, available: Option<&str>, reserved: Option<&str>) -> Inventory {
-    let cpus = |list: Option<&str>| list.map(|list| CpuAmount::Set(list.parse().unwrap()));
+    let cpus = |list: Option<&str>| list.map(|list| CpuChoice::Only(list.parse().unwrap()));
     let settings = PlacementSettings {
         available: cpus(available).map(|cpus| AvailableResources { cpus: Some(cpus) }),
-        reserved: ReservedResources { cpus: cpus(reserved), ..ReservedResources::default() },
+        reserved: ReservedResources {
+            cpus: cpus(reserved).map(CpuAmount::Named),
+            ..ReservedResources::default()
+        },
         ..PlacementSettings::default()
     };
     Inventory::new(machine, Vec::new(), &settings).unwrap()
