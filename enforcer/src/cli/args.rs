@@ -415,9 +415,13 @@ pub struct Completions {
 
 /// Arguments of `schema`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  numa-enforcer schema config > config.schema.json
+  numa-enforcer schema audit")]
 pub struct Schema {
     /// Of what.
-    #[arg(value_enum)]
+    #[arg(value_enum, value_name = "WHAT")]
     pub of: SchemaOf,
 }
 
