@@ -6,7 +6,7 @@
 
 use anyhow::{Context, Result};
 
-use super::pods::{CONFIG, END, LIMIT, MEBIBYTES, connected, told};
+use super::pods::{CONFIG, END, LIMIT, MEBIBYTES, connected, mems, told};
 use crate::{
     check::Checks,
     containerd::Containerd,
@@ -60,16 +60,12 @@ fn story(checks: &mut Checks) -> Result<()> {
     checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
     let daemon = Daemon::start_with("enforce", CONFIG)?;
     connected(&daemon)?;
-    checks.equal(
-        "nodes after a restart of the daemon",
-        slow.clone(),
-        container.cgroup.ids("cpuset.mems.effective")?,
-    );
-    let mems = wait::until("it has fast memory as well", LIMIT, || {
-        let mems = container.cgroup.ids("cpuset.mems.effective")?;
-        Ok((mems.len() > 1).then_some(mems))
+    checks.equal("nodes after a restart of the daemon", slow.clone(), mems(&container)?);
+    let at_end = wait::until("it has fast memory as well", LIMIT, || {
+        let now = mems(&container)?;
+        Ok((now.len() > 1).then_some(now))
     })?;
-    checks.holds("nodes at the end", mems.is_superset(&slow), &mems);
+    checks.holds("nodes at the end", at_end.is_superset(&slow), &at_end);
     checks.equal(
         "share of its memory on the slow node, which nobody moved",
         before,
@@ -78,7 +74,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     let explained = product::run(&["explain", container.cgroup.path()])?.stdout;
     checks.holds("explain tells of it", explained.contains("cold start is over"), &explained);
     daemon.metrics_after_ticks(5)?;
-    checks.equal("nodes later", mems, container.cgroup.ids("cpuset.mems.effective")?);
+    checks.equal("nodes later", at_end, mems(&container)?);
     checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
     containerd.stop()
 }

@@ -2,7 +2,9 @@
 
 use anyhow::{Context as _, Result};
 
-use super::pods::{CONFIG, END, LIMIT, MEBIBYTES, TOPOLOGY, alone, connected, cpus, node_of, plan, told};
+use super::pods::{
+    CONFIG, END, LIMIT, MEBIBYTES, TOPOLOGY, alone, connected, cpus, mems, node_of, plan, told,
+};
 use crate::{
     check::Checks,
     containerd::{Containerd, NRI},
@@ -18,8 +20,6 @@ use crate::{
 const SOCKET: &str = "/run/between.sock";
 /// Containers that die at once, one after another: more than the node has CPUs for.
 const DYING: usize = 6;
-/// Memory nodes that a container may use now.
-const MEMS: &str = "cpuset.mems.effective";
 /// What these run.
 const ENDS: Program<'static> = Program { command: &["true"], environment: &[], folder: None };
 
@@ -86,14 +86,14 @@ fn is_right(
     sharing: &Container,
     machine: &Topology,
 ) -> Result<()> {
+    let state = || Ok::<_, anyhow::Error>((cpus(alone)?, mems(alone)?, cpus(sharing)?));
     let right = wait::until("everybody has what it should", LIMIT, || {
-        let (own, mems, shared) = (cpus(alone)?, alone.cgroup.ids(MEMS)?, cpus(sharing)?);
+        let (own, mems, shared) = state()?;
         let node = node_of(&own, machine)?.and_then(|node| u32::try_from(node).ok());
         let has_a_place = own.len() == 2 && node.is_some_and(|node| mems == Ids::from([node]));
         Ok((has_a_place && own.is_disjoint(&shared) && !shared.is_empty()).then_some(()))
     });
-    let seen = (cpus(alone)?, alone.cgroup.ids(MEMS)?, cpus(sharing)?);
-    checks.holds(format!("everybody has what it should {when}"), right.is_ok(), seen);
+    checks.holds(format!("everybody has what it should {when}"), right.is_ok(), state()?);
     Ok(())
 }
 

@@ -82,6 +82,11 @@ pub(super) fn cpus(container: &Container) -> Result<Ids> {
     container.cgroup.ids("cpuset.cpus.effective")
 }
 
+/// Memory nodes that a container may use now.
+pub(super) fn mems(container: &Container) -> Result<Ids> {
+    container.cgroup.ids("cpuset.mems.effective")
+}
+
 /// The node whose CPUs these are all; `None` where they are of several, or none.
 pub(super) fn node_of(cpus: &Ids, machine: &Topology) -> Result<Option<usize>> {
     let mut node = None;
