@@ -92,7 +92,8 @@ impl<'s> Kinds<'s> {
             DeValue::Table(table) if takes_any(&takes, "object") => self.table(table, &takes, Some(place)),
             DeValue::Array(list) if takes_any(&takes, "array") => {
                 let items = takes.iter().find_map(|one| one.get("items"))?;
-                list.iter().find_map(|entry| self.value(entry.get_ref(), entry.span(), items, &place.entry()))
+                let place = place.entry();
+                list.iter().find_map(|entry| self.value(entry.get_ref(), entry.span(), items, &place))
             }
             DeValue::String(_) if takes_any(&takes, "string") => None,
             _ => {
