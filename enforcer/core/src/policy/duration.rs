@@ -56,7 +56,7 @@ impl FromStr for HumanDuration {
     type Err = DurationError;
 
     fn from_str(text: &str) -> Result<Self, DurationError> {
-        let refused = || DurationError(text.chars().take(40).collect());
+        let refused = || DurationError(quoted::beginning(text));
         let trimmed = text.trim();
         let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = trimmed.split_at(digits);

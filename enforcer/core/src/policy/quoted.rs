@@ -18,6 +18,11 @@ where
     deserializer.deserialize_str(Quoted { expected, of: PhantomData })
 }
 
+/// As much of such a text as an error repeats.
+pub(super) fn beginning(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
 struct Quoted<T> {
     expected: &'static str,
     of: PhantomData<T>,

@@ -26,7 +26,7 @@ impl FromStr for ByteSize {
     type Err = SizeError;
 
     fn from_str(text: &str) -> Result<Self, SizeError> {
-        let refused = || SizeError(text.chars().take(40).collect());
+        let refused = || SizeError(quoted::beginning(text));
         let trimmed = text.trim();
         let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = trimmed.split_at(digits);

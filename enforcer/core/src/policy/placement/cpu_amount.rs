@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use thiserror::Error;
 
-use crate::{parse::quantity::milli_cpus, set::CpuSet};
+use crate::{parse::quantity::milli_cpus, policy::quoted, set::CpuSet};
 
 /// CPUs by their ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl FromStr for CpuChoice {
     fn from_str(text: &str) -> Result<Self, CpuAmountError> {
         match text.parse()? {
             CpuAmount::Named(choice) => Ok(choice),
-            CpuAmount::Milli(_) => Err(CpuAmountError::NotNamed(quoted(text))),
+            CpuAmount::Milli(_) => Err(CpuAmountError::NotNamed(quoted::beginning(text))),
         }
     }
 }
@@ -66,25 +66,22 @@ impl FromStr for CpuAmount {
     type Err = CpuAmountError;
 
     fn from_str(text: &str) -> Result<Self, CpuAmountError> {
-        let unknown = || CpuAmountError::Unknown(quoted(text));
-        let list = |list: &str| list.parse::<CpuSet>().ok();
+        let unknown = || CpuAmountError::Unknown(quoted::beginning(text));
+        let named = |list: &str, choice: fn(CpuSet) -> CpuChoice| {
+            list.parse().ok().map(|cpus| Self::Named(choice(cpus)))
+        };
         let text = text.trim();
         let amount = if let Some(rest) = text.strip_prefix("cpuset:") {
-            list(rest).map(|cpus| Self::Named(CpuChoice::Only(cpus)))
+            named(rest, CpuChoice::Only)
         } else if let Some(rest) = text.strip_prefix("exclude-cpuset:") {
-            list(rest).map(|cpus| Self::Named(CpuChoice::AllBut(cpus)))
+            named(rest, CpuChoice::AllBut)
         } else if text.contains(['-', ',']) {
-            list(text).map(|cpus| Self::Named(CpuChoice::Only(cpus)))
+            named(text, CpuChoice::Only)
         } else {
             milli_cpus(text).map(Self::Milli)
         };
         amount.ok_or_else(unknown)
     }
-}
-
-/// As much of a text as an error repeats.
-fn quoted(text: &str) -> String {
-    text.chars().take(40).collect()
 }
 
 impl fmt::Display for CpuChoice {
