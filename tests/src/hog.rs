@@ -68,22 +68,52 @@ impl Hog {
     }
 }
 
-/// Writes to every page once, so many MiB per second.
+/// Writes to every page once, so many MiB per second and never faster: what a busy machine kept it from is not made up for in
+/// a burst, which whoever watches it would rightly take for one.
 pub(crate) fn grow(memory: &mut [u8], mebibytes_per_second: usize) {
     if mebibytes_per_second == 0 {
         return touch(memory);
     }
-    let begun = Instant::now();
-    for (index, mebibyte) in memory.chunks_mut(1 << 20).enumerate() {
+    let each = Duration::from_micros(1_000_000 / mebibytes_per_second as u64);
+    let (begun, mut due) = (Instant::now(), Duration::ZERO);
+    for mebibyte in memory.chunks_mut(1 << 20) {
         touch(mebibyte);
-        let due = Duration::from_millis((index as u64 + 1) * 1_000 / mebibytes_per_second as u64);
-        sleep(due.saturating_sub(begun.elapsed()));
+        let elapsed = begun.elapsed();
+        due = next_due(due, each, elapsed);
+        sleep(due.saturating_sub(elapsed));
     }
+}
+
+/// When the MiB after the one that was due at `due` is, if that one is written at `elapsed`. A sleep that was a little too
+/// long is made up for, a MiB that was missed is not.
+fn next_due(due: Duration, each: Duration, elapsed: Duration) -> Duration {
+    (due + each).max(elapsed)
 }
 
 /// Writes to every page.
 fn touch(memory: &mut [u8]) {
     for byte in memory.iter_mut().step_by(PAGE) {
         *byte = hint::black_box(byte.wrapping_add(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_not_made_up_for_in_a_burst() {
+        let ms = Duration::from_millis;
+        for (due, written, expected) in [
+            (0, 1, 10),
+            // A sleep that took too long by a part of a MiB's time.
+            (10, 12, 20),
+            (20, 29, 30),
+            // A second in which it did not run.
+            (30, 1_031, 1_031),
+            (1_031, 1_032, 1_041),
+        ] {
+            assert_eq!(next_due(ms(due), ms(10), ms(written)), ms(expected), "{due} {written}");
+        }
     }
 }
