@@ -30,6 +30,7 @@ pub mod partition;
 pub mod place;
 pub mod plan;
 pub mod policy;
+mod quoted;
 pub mod rebalance;
 pub mod replay;
 pub mod residue;

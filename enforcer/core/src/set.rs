@@ -11,10 +11,13 @@
 use std::{fmt, marker::PhantomData, str::FromStr};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-use crate::id::{CpuId, Id, NodeId};
+use crate::{
+    id::{CpuId, Id, NodeId},
+    quoted,
+};
 
 /// The greatest id of any kind that is accepted.
 pub const MAX_ID: u32 = CpuId::GREATEST;
@@ -278,7 +281,7 @@ impl<T: Id> Serialize for IdSet<T> {
 
 impl<'de, T: Id> Deserialize<'de> for IdSet<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        <std::borrow::Cow<'de, str>>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        quoted::read(deserializer, "a list of ids in quotes, as in \"0-3,8\"")
     }
 }
 

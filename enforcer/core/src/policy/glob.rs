@@ -8,10 +8,10 @@ use std::{borrow::Cow, fmt, str::FromStr};
 
 use globset::{GlobBuilder, GlobMatcher, GlobSetBuilder};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-use crate::workload::CgroupPath;
+use crate::{quoted, workload::CgroupPath};
 
 /// Longest glob in bytes.
 const LONGEST: usize = 1024;
@@ -130,7 +130,7 @@ impl Serialize for CgroupGlob {
 
 impl<'de> Deserialize<'de> for CgroupGlob {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        <Cow<'de, str>>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        quoted::read(deserializer, "a glob over cgroup paths in quotes, as in \"/system.slice/**\"")
     }
 }
 

@@ -9,7 +9,6 @@ pub(crate) mod glob;
 mod memory;
 mod name_glob;
 pub mod placement;
-mod quoted;
 mod rebalance;
 mod size;
 mod whole;
@@ -140,7 +139,7 @@ pub struct MetricsSettings {
 
 fn address_and_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
     let text: String =
-        quoted::read(deserializer, "an address and a port in quotes, as in \"127.0.0.1:9477\"")?;
+        crate::quoted::read(deserializer, "an address and a port in quotes, as in \"127.0.0.1:9477\"")?;
     text.parse().map_err(|_bare| {
         de::Error::custom(format!("`{text}` is not an address and a port, as in `127.0.0.1:9477`"))
     })

@@ -113,6 +113,23 @@ fn bad_values_are_refused_with_their_key_and_value() {
 }
 
 #[test]
+fn a_bare_number_where_text_belongs_is_told_what_is_written_there() {
+    for (text, expected) in [
+        ("interval = 5", "a length of time in quotes, as in \"5s\""),
+        ("[placement.available]\ncpus = 3", "CPUs in quotes, as in \"cpuset:0-3\""),
+        (
+            "[placement.reserved]\ncpus = 1",
+            "an amount of CPUs or CPUs in quotes, as in \"750m\" or \"cpuset:0-3\"",
+        ),
+        ("[[workload]]\nnuma_nodes = 0", "a list of ids in quotes, as in \"0-3,8\""),
+        ("[[workload]]\ncgroup = 7", "a glob over cgroup paths in quotes, as in \"/system.slice/**\""),
+    ] {
+        let error = toml::from_str::<Policy>(text).unwrap_err();
+        assert!(error.message().ends_with(&format!("expected {expected}")), "{text}: {error}");
+    }
+}
+
+#[test]
 fn the_schema_refuses_unknown_keys() {
     let schema = serde_json::to_value(schema_for!(Policy)).unwrap();
     assert_eq!(schema["additionalProperties"], false);

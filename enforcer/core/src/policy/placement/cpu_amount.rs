@@ -6,10 +6,10 @@
 use std::{borrow::Cow, fmt, str::FromStr};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-use crate::{parse::quantity::milli_cpus, policy::quoted, set::CpuSet};
+use crate::{parse::quantity::milli_cpus, quoted, set::CpuSet};
 
 /// CPUs by their ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,13 +117,13 @@ impl Serialize for CpuAmount {
 
 impl<'de> Deserialize<'de> for CpuChoice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        <Cow<'de, str>>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        quoted::read(deserializer, "CPUs in quotes, as in \"cpuset:0-3\"")
     }
 }
 
 impl<'de> Deserialize<'de> for CpuAmount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        <Cow<'de, str>>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        quoted::read(deserializer, "an amount of CPUs or CPUs in quotes, as in \"750m\" or \"cpuset:0-3\"")
     }
 }
 

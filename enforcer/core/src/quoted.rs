@@ -10,7 +10,7 @@ use serde::{
 };
 
 /// Reads such a value; `expected` says what it is, with an example.
-pub(super) fn read<'de, D, T>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
+pub(crate) fn read<'de, D, T>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: FromStr<Err: fmt::Display>,
@@ -19,7 +19,7 @@ where
 }
 
 /// As much of such a text as an error repeats.
-pub(super) fn beginning(text: &str) -> String {
+pub(crate) fn beginning(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
