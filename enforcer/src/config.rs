@@ -99,9 +99,10 @@ fn parse_policy(path: &Path, text: &str) -> Result<Policy, ConfigError> {
     }
     let policy: Policy =
         toml::from_str(text).map_err(|error| invalid(path, text, error.span(), error.message()))?;
-    policy
-        .validate()
-        .map_err(|problem| invalid(path, text, span_of(text, &problem.key, &schema), &problem.to_string()))?;
+    policy.validate().map_err(|problem| {
+        let span = span_of(text, &problem.key, &problem.value, &schema);
+        invalid(path, text, span, &problem.to_string())
+    })?;
     // One glob that is wrong must not take the namespaces beside it away, so it refuses nothing.
     for problem in Classifier::new(&policy.placement.pools).1 {
         tracing::warn!("{}: {problem}; it is left out", path.display());
@@ -133,8 +134,14 @@ fn suggesting(problem: &str) -> Cow<'_, str> {
     if let Some((value, expected)) = problem.split_once("` as i128, expected ") {
         return suggesting(&format!("{value}`, expected {expected}")).into_owned().into();
     }
-    if let Some(before) = problem.strip_suffix(", expected f64") {
-        return Cow::Owned(format!("{before}, expected a number, as in 0.5"));
+    for (named, expected) in [
+        ("f64", "a number, as in 0.5"),
+        ("path string", "a path in quotes, as in \"/run/a\""),
+        ("a string", "text in quotes"),
+    ] {
+        if let Some(before) = problem.strip_suffix(named).filter(|before| before.ends_with(", expected ")) {
+            return Cow::Owned(format!("{before}{expected}"));
+        }
     }
     let meant = problem.rsplit_once(", expected").and_then(|(unknown, expected)| {
         let wrong = unknown.strip_prefix("unknown ")?.split('`').nth(1)?;
@@ -235,6 +242,20 @@ mod tests {
                 "[placement.reserved.memory]\n\"a\\nb\" = 1\n",
                 "c.toml:2:10: a table is expected, as in `[placement.reserved.memory.\"a\\nb\"]`",
             ),
+            (
+                "[placement.reserved.memory.0]\nmemory = \"1G\"\n\
+                 [placement.reserved.memory.\"a.b\"]\nmemory = \"1G\"\n",
+                "c.toml:3:28: placement.reserved.memory = \"a.b\": the id of a node is expected",
+            ),
+            (
+                "[placement.reserved.memory]\n0 = { memory = \"1G\", gpu = \"1G\" }\n",
+                "c.toml:2:22: placement.reserved.memory.0 = \"gpu\": memory or hugepages-SIZE",
+            ),
+            (
+                "state_dir = 7\n",
+                "c.toml:1:13: invalid type: integer `7`, expected a path in quotes, as in \"/run/a\"",
+            ),
+            ("[[workload]]\nname = 7\n", "c.toml:2:8: invalid type: integer `7`, expected text in quotes"),
             ("interval = \"5 parsecs\"\n", "c.toml:1:12: `5 parsecs` is not a length of time"),
             ("mode = \"enforce\"\n[[workload]\n", "c.toml:2:"),
             ("interval = \"0s\"\n", "c.toml:1:12: interval = 0s: it must be longer than zero"),

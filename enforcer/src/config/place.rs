@@ -11,8 +11,8 @@ use toml::de::{DeTable, DeValue};
 use super::QUOTED_LIMIT;
 
 /// The bytes of the value of a key, be it there under its own name or one that the schema calls the same; where it is
-/// not there, of what it would be in.
-pub(super) fn span_of(text: &str, key: &str, schema: &Value) -> Option<Range<usize>> {
+/// not there, of what it would be in. Where what is `refused` of a table is the name of an entry (in quotes), of that name.
+pub(super) fn span_of(text: &str, key: &str, refused: &str, schema: &Value) -> Option<Range<usize>> {
     let document = DeTable::parse(text).ok()?;
     let mut found = None;
     let mut value: Option<&DeValue<'_>> = None;
@@ -35,7 +35,9 @@ pub(super) fn span_of(text: &str, key: &str, schema: &Value) -> Option<Range<usi
             value = Some(entry.get_ref());
         }
     }
-    found
+    let names = value.and_then(DeValue::as_table).into_iter().flatten().map(|(name, _)| name);
+    let named = names.into_iter().find(|name| format!("{:?}", name.get_ref()) == refused);
+    named.map(|name| name.span()).or(found)
 }
 
 /// Is what is written another name of a key?
@@ -76,21 +78,22 @@ mod tests {
 
     #[test]
     fn a_key_is_found_where_it_is_or_would_be() {
-        for (key, shown) in [
-            ("interval", "1 | interval = \"0s\"\n  |            ^^^^"),
-            ("nri.index", "4 | index = 100\n  |         ^^^"),
-            ("nri.socket", "3 | [nri]\n  | ^^^^^"),
-            ("workload[0].unit", "8 | unit = \"x\" # é\n  |        ^^^"),
-            ("workload[0].cpus", "6 | [[workload]]\n  | ^^^^^^^^^^^^"),
-            ("workload[1]", "10 | [[workload]]\n   | ^^^^^^^^^^^^"),
-            ("workload[1].devices[1]", "12 | devices = [\"eth0\", \"\"]\n   |                    ^^"),
-            ("workload[1].labels", "13 | labels = { a = \"b\" }\n   |          ^^^^^^^^^^^"),
+        for (key, refused, shown) in [
+            ("interval", "", "1 | interval = \"0s\"\n  |            ^^^^"),
+            ("nri.index", "", "4 | index = 100\n  |         ^^^"),
+            ("nri.socket", "", "3 | [nri]\n  | ^^^^^"),
+            ("workload[0].unit", "", "8 | unit = \"x\" # é\n  |        ^^^"),
+            ("workload[0].cpus", "", "6 | [[workload]]\n  | ^^^^^^^^^^^^"),
+            ("workload[1]", "\"x\"", "10 | [[workload]]\n   | ^^^^^^^^^^^^"),
+            ("workload[1].devices[1]", "\"\"", "12 | devices = [\"eth0\", \"\"]\n   |                    ^^"),
+            ("workload[1].labels", "{}", "13 | labels = { a = \"b\" }\n   |          ^^^^^^^^^^^"),
+            ("workload[1].labels", "\"a\"", "13 | labels = { a = \"b\" }\n   |            ^"),
         ] {
-            let excerpt = span_of(TEXT, key, &Value::Null).and_then(|span| excerpt(TEXT, span));
+            let excerpt = span_of(TEXT, key, refused, &Value::Null).and_then(|span| excerpt(TEXT, span));
             assert!(excerpt.as_ref().is_some_and(|lines| lines.ends_with(shown)), "{key}: {excerpt:?}");
         }
-        assert_eq!(span_of(TEXT, "mode", &Value::Null), None);
-        assert_eq!(span_of("[", "mode", &Value::Null), None);
+        assert_eq!(span_of(TEXT, "mode", "", &Value::Null), None);
+        assert_eq!(span_of("[", "mode", "", &Value::Null), None);
     }
 
     #[test]
