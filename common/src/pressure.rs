@@ -11,8 +11,8 @@ pub struct PressureEvent {
     pub cgroup: u64,
     /// Thread that wanted it; of [`kind::VICTIM`] the one that is killed.
     pub tid: u32,
-    /// Id of the node that is short; of [`kind::DIRECT_RECLAIM`] and [`kind::VICTIM`], which have none, that of
-    /// the CPU.
+    /// Id of the node that is short; of [`kind::DIRECT_RECLAIM`] and [`kind::VICTIM`], which have none, that
+    /// of the CPU.
     pub node: u32,
     /// One of [`kind`].
     pub kind: u16,

@@ -18,7 +18,8 @@ pub struct VmaRecord {
     pub tgid: u32,
     /// `HAS_` flags of this module.
     pub present: u32,
-    /// `mode` of the policy that holds for it: its own, else that of the process's first thread. 0 where there is none.
+    /// `mode` of the policy that holds for it: its own, else that of the process's first thread. 0 where
+    /// there is none.
     pub mode: u32,
     /// Always 0.
     pub reserved: u32,

@@ -1,4 +1,5 @@
-//! Somebody changed where a workload may run or have its memory: a cpuset was written, or a memory policy set.
+//! Somebody changed where a workload may run or have its memory: a cpuset was written, or a memory policy
+//! set.
 //!
 //! Both are seen at the end of the function that does it, so that what was refused is no change, and whoever
 //! is told finds it done. What the daemon writes itself is left out.

@@ -2,7 +2,8 @@
 //!
 //! For arguments of BTF tracepoints and what is reached from them: the verifier knows the type of each, so it
 //! checks every offset when the program is loaded, and a pointer that is stale reads as 0. A load costs a
-//! quarter of a `bpf_probe_read_kernel`. For addresses that the verifier does not know it refuses the program.
+//! quarter of a `bpf_probe_read_kernel`. For addresses that the verifier does not know it refuses the
+//! program.
 
 /// The field at `base + offset`; a pointer, or an integer of the field's size.
 #[inline(always)]

@@ -34,8 +34,9 @@ pub fn send(slot: u32, event: impl FnOnce(u64) -> Event) {
     }
 }
 
-/// Flags to submit a record with that was just reserved in the ring of events: the reader is woken by those in the eighth
-/// that follows the first half. It is a stretch and not a point, because records of other CPUs may lie between any two.
+/// Flags to submit a record with that was just reserved in the ring of events: the reader is woken by those
+/// in the eighth that follows the first half. It is a stretch and not a point, because records of other CPUs
+/// may lie between any two.
 #[inline(always)]
 pub fn wake_up() -> u64 {
     let unread = maps::EVENTS.query(u64::from(BPF_RB_AVAIL_DATA));

@@ -73,8 +73,8 @@ pub fn cpu_clock(_ctx: PerfEventContext) -> u32 {
     0
 }
 
-/// One tick of the clock whenever a test says so: attached nowhere, and loaded by tests alone. The kernel runs
-/// raw tracepoint programs on demand (`BPF_PROG_TEST_RUN`), perf event programs it does not.
+/// One tick of the clock whenever a test says so: attached nowhere, and loaded by tests alone. The kernel
+/// runs raw tracepoint programs on demand (`BPF_PROG_TEST_RUN`), perf event programs it does not.
 #[raw_tracepoint]
 pub fn rehearsed_tick(_ctx: RawTracePointContext) -> i32 {
     run_time::tick();

@@ -4,8 +4,8 @@
 //! allocates fast. A node tells a kind of event once in an interval, so that pressure that lasts wakes nobody
 //! all the time; a kill is always told.
 //!
-//! What bounded an allocation is known only inside of `out_of_memory`, which `mark_victim` is called from: its
-//! argument is remembered on entry. Both run under one lock of the kernel, so one place is enough.
+//! What bounded an allocation is known only inside of `out_of_memory`, which `mark_victim` is called from:
+//! its argument is remembered on entry. Both run under one lock of the kernel, so one place is enough.
 
 use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, bpf_get_numa_node_id, bpf_ktime_get_ns, bpf_probe_read_kernel},
@@ -34,8 +34,9 @@ pub fn kswapd_woken(ctx: &BtfTracePointContext) {
     tell_seldom(kind::KSWAPD_WOKEN, node, order);
 }
 
-/// A node's kswapd would be woken for an allocation. It is not while it is hopeless, that is while it found nothing to
-/// reclaim the last times (`wakeup_kswapd`, mm/vmscan.c): the tracepoint is silent then, this is not.
+/// A node's kswapd would be woken for an allocation. It is not while it is hopeless, that is while it found
+/// nothing to reclaim the last times (`wakeup_kswapd`, mm/vmscan.c): the tracepoint is silent then, this is
+/// not.
 #[inline(always)]
 pub fn kswapd_wanted(ctx: &FEntryContext) {
     let zone: *const u8 = ctx.arg(0);

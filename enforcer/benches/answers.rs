@@ -1,9 +1,9 @@
 //! How long a container runtime waits for an answer beside 200 containers.
 //!
 //! From the call that the link hands on to the answer that comes back to it, so with both changes of threads;
-//! the protocol's bytes are not in it. One container comes and goes again and again: exclusive ones, for which
-//! all who share must make room, and sharing ones, in turns. What is quoted are the middle, the 99th of a hundred
-//! and the longest of all.
+//! the protocol's bytes are not in it. One container comes and goes again and again: exclusive ones, for
+//! which all who share must make room, and sharing ones, in turns. What is quoted are the middle, the 99th of
+//! a hundred and the longest of all.
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
 use std::{

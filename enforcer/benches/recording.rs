@@ -1,8 +1,9 @@
 //! What recording costs a turn with 50 and with 1,000 containers, and how long the recording gets.
 //!
-//! Two engines take the same turns in turn, one of them records: what is quoted is the ratio of the middles of one run. The host is
-//! not read, it is handed in, so the ratio is that of everything behind the reading; with the reading the share is smaller. A turn
-//! begins when the one before is in the file, as with the seconds that a daemon waits, so that none is dropped.
+//! Two engines take the same turns in turn, one of them records: what is quoted is the ratio of the middles
+//! of one run. The host is not read, it is handed in, so the ratio is that of everything behind the reading;
+//! with the reading the share is smaller. A turn begins when the one before is in the file, as with the
+//! seconds that a daemon waits, so that none is dropped.
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
 use std::{
@@ -114,7 +115,8 @@ fn timed(engine: &mut Engine, next: &RefCell<Sample>, workloads: &[Workload], tu
     Ok(took)
 }
 
-/// Where the frame ends that begins there, once all of it is in the file: what is being written is seen in parts.
+/// Where the frame ends that begins there, once all of it is in the file: what is being written is seen in
+/// parts.
 fn end_of_frame(file: &Path, begin: u64) -> Result<Option<u64>> {
     let file = File::open(file).with_context(|| format!("open {}", file.display()))?;
     let mut stored = [0; 4];
@@ -171,7 +173,8 @@ fn workloads(containers: u32) -> Vec<Workload> {
     (0..containers).map(workload).collect()
 }
 
-/// Each container has memory on two nodes, runs on two and takes faults on two; every counter grows from turn to turn.
+/// Each container has memory on two nodes, runs on two and takes faults on two; every counter grows from turn
+/// to turn.
 fn sample(workloads: &[Workload], turn: u64) -> Sample {
     let mut sample = Sample { monotonic_ns: turn * INTERVAL_NS, ..Sample::default() };
     for (number, workload) in (0..).zip(workloads) {

@@ -1,7 +1,8 @@
-//! What an answer with all metrics costs, and how long it is, with 1,000 containers on a machine of eight nodes.
+//! What an answer with all metrics costs, and how long it is, with 1,000 containers on a machine of eight
+//! nodes.
 //!
-//! Each container has memory on two nodes, ran on two and took faults on two. Twice: as the daemon answers by default, and with
-//! the counters of each container. The text is made anew for each answer, as for a scrape.
+//! Each container has memory on two nodes, ran on two and took faults on two. Twice: as the daemon answers by
+//! default, and with the counters of each container. The text is made anew for each answer, as for a scrape.
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
 use std::{

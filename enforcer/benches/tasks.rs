@@ -1,9 +1,9 @@
 //! The task iterator against `/proc`: how much cheaper is a snapshot of every thread?
 //!
-//! At 1,000 and at 10,000 threads that this program makes. All sides run in turn, several times in one process;
-//! what is quoted are ratios of medians. The `/proc` side is given every advantage: it reads the files that hold
-//! the same fields into one buffer and parses nothing. Without `sched`, it has no NUMA balancer's view and no
-//! exact run time.
+//! At 1,000 and at 10,000 threads that this program makes. All sides run in turn, several times in one
+//! process; what is quoted are ratios of medians. The `/proc` side is given every advantage: it reads the
+//! files that hold the same fields into one buffer and parses nothing. Without `sched`, it has no NUMA
+//! balancer's view and no exact run time.
 //!
 //! Needs root. Without the feature `bpf` there is nothing to compare.
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]

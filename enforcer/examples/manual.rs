@@ -1,7 +1,8 @@
 //! Writes the man pages and the completions of the shells below a directory: what `cargo xtask docs` runs.
 //!
-//! It is no part of the product, which needs nothing to write man pages with. Both are made of the definition that
-//! parses the command line. What that says below the options becomes sections with the names that manuals have, and keeps its lines.
+//! It is no part of the product, which needs nothing to write man pages with. Both are made of the definition
+//! that parses the command line. What that says below the options becomes sections with the names that
+//! manuals have, and keeps its lines.
 
 use std::{env, fs, io, path::Path};
 

@@ -1,7 +1,8 @@
-//! Writes the page of an audit that was made elsewhere: `audit -o json` on standard input, HTML on standard output.
+//! Writes the page of an audit that was made elsewhere: `audit -o json` on standard input, HTML on standard
+//! output.
 //!
-//! For `cargo xtask test page`, which looks at a page of what a guest's kernel has counted, as the code of today draws it. It
-//! is no part of the product, which makes the page where it looks.
+//! For `cargo xtask test page`, which looks at a page of what a guest's kernel has counted, as the code of
+//! today draws it. It is no part of the product, which makes the page where it looks.
 
 use std::io::{self, Write};
 

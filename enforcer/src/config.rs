@@ -32,7 +32,8 @@ pub const SCHEMA: &str = include_str!("../../docs/schema/config.schema.json");
 /// Largest configuration that is read.
 const SIZE_LIMIT: u64 = 1 << 20;
 
-/// Most letters that are wrong, missing or in a wrong place in a key of which it is guessed which one was meant.
+/// Most letters that are wrong, missing or in a wrong place in a key of which it is guessed which one was
+/// meant.
 const MISTAKES: usize = 2;
 
 /// Most characters of the file that a message quotes.
@@ -157,7 +158,8 @@ fn suggesting(problem: &str) -> Cow<'_, str> {
     meant.map_or(Cow::Borrowed(problem), Cow::Owned)
 }
 
-/// What is quoted from the file is cut; the keys that are expected are not from there, and all of them are told.
+/// What is quoted from the file is cut; the keys that are expected are not from there, and all of them are
+/// told.
 fn bounded(problem: &str) -> Cow<'_, str> {
     match problem.rsplit_once(", expected one of `") {
         Some((unknown, expected)) if problem.starts_with("unknown ") => {

@@ -1,7 +1,8 @@
 //! The error of a file operation: what was tried, on what, and why it failed.
 //!
-//! `io::Error` alone names no path. Whoever keeps files (the journal, the control socket) wraps this in an error of
-//! its own. It must never be used for the kernel's files of a host, which have readers with fallbacks in `host`.
+//! `io::Error` alone names no path. Whoever keeps files (the journal, the control socket) wraps this in an
+//! error of its own. It must never be used for the kernel's files of a host, which have readers with
+//! fallbacks in `host`.
 
 use std::{
     io,

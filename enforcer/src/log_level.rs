@@ -1,7 +1,7 @@
 //! What the log tells, and changing that while the daemon runs.
 //!
-//! Only a level can be set, for everything alike: the directives of `RUST_LOG` may hold regular expressions, which
-//! are for whoever starts the daemon, not for whoever reaches its socket.
+//! Only a level can be set, for everything alike: the directives of `RUST_LOG` may hold regular expressions,
+//! which are for whoever starts the daemon, not for whoever reaches its socket.
 
 use std::{
     fmt,

@@ -1,8 +1,9 @@
-//! Files that only root or the daemon's own user may have made, opened so that nobody can turn them against us.
+//! Files that only root or the daemon's own user may have made, opened so that nobody can turn them against
+//! us.
 //!
-//! The journal and recordings are written with privileges at a path that others may be able to reach. A symlink there
-//! is not followed, a pipe does not block, and a file of another user is refused. It must never be used for the kernel's
-//! files of a host, which belong to whoever runs in them.
+//! The journal and recordings are written with privileges at a path that others may be able to reach. A
+//! symlink there is not followed, a pipe does not block, and a file of another user is refused. It must never
+//! be used for the kernel's files of a host, which belong to whoever runs in them.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -36,7 +37,8 @@ pub(crate) fn of_one_writer(metadata: &fs::Metadata) -> io::Result<()> {
     }
 }
 
-/// Says what the file is, where that is why it cannot be opened: the kernel has the same errors for other reasons.
+/// Says what the file is, where that is why it cannot be opened: the kernel has the same errors for other
+/// reasons.
 fn of_its_kind(error: io::Error, path: &Path) -> io::Error {
     let Ok(found) = fs::symlink_metadata(path) else { return error };
     match Errno::from_io_error(&error) {
@@ -52,7 +54,8 @@ fn not_regular() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 
-/// Opens a regular file of ours, or makes one that nobody else may read; never follows a symlink and never blocks.
+/// Opens a regular file of ours, or makes one that nobody else may read; never follows a symlink and never
+/// blocks.
 pub(crate) fn open_ours(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     // The flags are small positive bits on every Linux, the cast keeps them.
     let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();

@@ -1,11 +1,12 @@
 //! When the next turn is due, and the next look between two turns, by what was seen and told until now.
 //!
-//! Turns come at the configured interval. One that somebody wants comes at once, but no two of these within [`APART`], however
-//! often others write. A look comes each [`LOOK`]; where nothing was to be seen and everything that may come tells of
-//! itself, each [`QUIET_LOOK`], or with a turn that is due shortly before, which is one waking less; and when something is
-//! told, but no two within [`LOOKS_APART`].
+//! Turns come at the configured interval. One that somebody wants comes at once, but no two of these within
+//! [`APART`], however often others write. A look comes each [`LOOK`]; where nothing was to be seen and
+//! everything that may come tells of itself, each [`QUIET_LOOK`], or with a turn that is due shortly before,
+//! which is one waking less; and when something is told, but no two within [`LOOKS_APART`].
 //!
-//! Never: it reads a clock, waits, or looks itself. [`Waiting`](crate::wait::Waiting) waits, the daemon looks.
+//! Never: it reads a clock, waits, or looks itself. [`Waiting`](crate::wait::Waiting) waits, the daemon
+//! looks.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,8 @@ pub const LOOK: Duration = Duration::from_millis(250);
 /// The same while all is quiet, unless somebody wants to hear more often that the daemon is alive.
 pub const QUIET_LOOK: Duration = Duration::from_secs(10);
 
-/// Least time between the beginnings of two turns that somebody wants before they are due, however often others write to cpusets that are ours to keep.
+/// Least time between the beginnings of two turns that somebody wants before they are due, however often
+/// others write to cpusets that are ours to keep.
 const APART: Duration = Duration::from_millis(500);
 
 /// Least time between two looks, however much there is to look at.
@@ -43,7 +45,8 @@ pub struct Pace {
 /// What happened since the latest turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Since {
-    /// Nothing yet. What the turn wrote itself may be told of still, and is no news: the first look comes by itself.
+    /// Nothing yet. What the turn wrote itself may be told of still, and is no news: the first look comes by
+    /// itself.
     Turned,
     /// Something was told, and the look at it is due.
     Told,

@@ -1,8 +1,9 @@
 //! Prints what the daemon says on a thread of its own, because whoever reads it may stop reading.
 //!
-//! A pipe that is full, and a terminal whose output somebody has stopped, keep whoever writes to them (pipe(7), termios(3)).
-//! A host must not be left alone for that: what is printed is queued, and what does not fit into [`ROOM`] is lost, counted,
-//! and said in its place once something fits again, as is what cannot be written, and by [`Printer::degraded`] until then.
+//! A pipe that is full, and a terminal whose output somebody has stopped, keep whoever writes to them
+//! (pipe(7), termios(3)). A host must not be left alone for that: what is printed is queued, and what does
+//! not fit into [`ROOM`] is lost, counted, and said in its place once something fits again, as is what cannot
+//! be written, and by [`Printer::degraded`] until then.
 //!
 //! Never: whoever prints waits, but in [`Printer::finish`], and there no longer than it wants to.
 
@@ -112,8 +113,8 @@ impl Printer {
         self.0.more.notify_one();
     }
 
-    /// Waits until all is printed, but no longer than `patience`, and says whether the latest could be; `TimedOut` if there is more.
-    /// What was lost last is counted, too.
+    /// Waits until all is printed, but no longer than `patience`, and says whether the latest could be;
+    /// `TimedOut` if there is more. What was lost last is counted, too.
     pub fn finish(&self, patience: Duration) -> io::Result<()> {
         let is_busy = |queue: &mut Queue| queue.printing.is_some() || !queue.texts.is_empty();
         let mut queue = self.0.queue();
@@ -198,8 +199,8 @@ fn write_all(out: &mut impl Write, left: &mut &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A stream of the process, which waits for room though somebody who has it, too, has asked that nobody waits (`O_NONBLOCK` is of the
-/// open file, not of the descriptor; open(2)).
+/// A stream of the process, which waits for room though somebody who has it, too, has asked that nobody waits
+/// (`O_NONBLOCK` is of the open file, not of the descriptor; open(2)).
 pub struct Patient(File);
 
 impl Patient {
@@ -320,7 +321,8 @@ mod tests {
     #[test]
     fn a_reader_that_stops_reading_costs_lines_that_are_counted_in_their_place() {
         let (mut reader, writer) = io::pipe().unwrap();
-        // Full before anything is printed: what is lost is lost in one go, whichever thread the host lets run.
+        // Full before anything is printed: what is lost is lost in one go, whichever thread the host lets
+        // run.
         let mut filled = vec![0; fill(&writer)];
         let (printer, heard) = printing_to(writer);
         let lines = 3 * ROOM / 100;

@@ -1,8 +1,8 @@
 //! Gives up the capabilities that the daemon no longer needs (docs/privileges.md has them by name).
 //!
-//! Attaching eBPF programs and listening take capabilities, reading what the programs count does not. So
-//! once everything is open, all are dropped for good, but those that the mode of the daemon uses in every
-//! turn. Capabilities belong to threads: this is to be called before there is a second one, but for those that have
+//! Attaching eBPF programs and listening take capabilities, reading what the programs count does not. So once
+//! everything is open, all are dropped for good, but those that the mode of the daemon uses in every turn.
+//! Capabilities belong to threads: this is to be called before there is a second one, but for those that have
 //! given up all of theirs ([`renounce`]).
 //!
 //! What the kernel lets a process do with a map it holds open has changed (before 5.19 every bpf(2) needs
@@ -62,7 +62,8 @@ fn needed(duties: Duties) -> CapabilitySet {
         needed |= CapabilitySet::DAC_OVERRIDE | CapabilitySet::SYS_PTRACE;
     }
     if duties.mode == Mode::Enforce && (duties.partitions || duties.frames) {
-        // `remote_partition_enable` in kernel/cgroup/cpuset.c; frames in `/proc/PID/pagemap`, fs/proc/task_mmu.c.
+        // `remote_partition_enable` in kernel/cgroup/cpuset.c; frames in `/proc/PID/pagemap`,
+        // fs/proc/task_mmu.c.
         needed |= CapabilitySet::SYS_ADMIN;
     }
     if duties.numa_maps {

@@ -2,13 +2,14 @@
 //!
 //! SIGINT and SIGTERM end it, in the middle of a move of pages too. The cpusets stay as they are then: a
 //! restart, or an upgrade, must not move anything, and `numa-enforcer restore`, or whoever started it with
-//! `--restore-on-exit`, undoes everything from the journal. SIGHUP reads the configuration again; a bad one is said and the old one stays. A turn that
-//! takes longer than the interval delays the next one, and none is made up for.
+//! `--restore-on-exit`, undoes everything from the journal. SIGHUP reads the configuration again; a bad one
+//! is said and the old one stays. A turn that takes longer than the interval delays the next one, and none is
+//! made up for.
 //!
-//! This thread turns the engine, because its turns block in the kernel; another one serves HTTP, one listens to signals, and
-//! two print, so that no turn waits for who reads what it says. What needs privileges (attaching the programs, opening the
-//! journal, listening) is done before the first turn and before there are other threads but those that have none; then they are
-//! given up.
+//! This thread turns the engine, because its turns block in the kernel; another one serves HTTP, one listens
+//! to signals, and two print, so that no turn waits for who reads what it says. What needs privileges
+//! (attaching the programs, opening the journal, listening) is done before the first turn and before there
+//! are other threads but those that have none; then they are given up.
 
 use std::{
     collections::BTreeSet,
@@ -46,7 +47,8 @@ use crate::{
 mod options;
 mod start;
 
-/// Time in which a runtime has made a container, or written a cpuset, after an answer: the time it waits for one.
+/// Time in which a runtime has made a container, or written a cpuset, after an answer: the time it waits for
+/// one.
 const WRITTEN: Duration = Duration::from_secs(2);
 
 /// Longest wait for what is being written when the daemon ends and restores.
@@ -61,7 +63,8 @@ pub struct Output<'a> {
     pub log: &'a Printer,
 }
 
-/// A daemon that takes no more turns. It goes when this is dropped; the kernel takes its time to take eBPF programs down.
+/// A daemon that takes no more turns. It goes when this is dropped; the kernel takes its time to take eBPF
+/// programs down.
 pub struct Ended {
     /// Why it took no more turns, if nobody had told it to end.
     pub result: Result<(), RunError>,
@@ -83,8 +86,8 @@ impl Ended {
     }
 }
 
-/// Runs until told to stop; prints the audit of the first turn and one line for each. The error is of a daemon that
-/// did not start.
+/// Runs until told to stop; prints the audit of the first turn and one line for each. The error is of a
+/// daemon that did not start.
 pub fn run(options: &RunOptions, output: Output<'_>) -> Result<Ended, RunError> {
     // Before anything takes long: an early interrupt must not be lost.
     let signals = Signals::catch().map_err(failed("listening for signals"))?;
@@ -102,8 +105,8 @@ pub fn run(options: &RunOptions, output: Output<'_>) -> Result<Ended, RunError> 
     Ok(Ended { result, daemon, stop, _orders: orders })
 }
 
-/// Waits, but not for ever, until nobody writes any longer what is to be put back: what is under way here, and what a runtime was
-/// told so long ago.
+/// Waits, but not for ever, until nobody writes any longer what is to be put back: what is under way here,
+/// and what a runtime was told so long ago.
 fn let_writes_end(gate: &Gate, told: Option<Duration>) {
     if let Some(since) = told {
         thread::sleep(WRITTEN.saturating_sub(since));
@@ -219,7 +222,8 @@ impl Daemon {
         }
     }
 
-    /// May the turn that is due, so long after the latest one, be left out because there is nothing new to see?
+    /// May the turn that is due, so long after the latest one, be left out because there is nothing new to
+    /// see?
     fn may_rest(&mut self, since: Duration) -> bool {
         let policy = self.engine.policy();
         // Turns do not come to the millisecond.

@@ -1,15 +1,15 @@
-//! What is answered over HTTP: the latest report on a port (`/metrics`, `/report.json`, `/report.html`, `/live`,
-//! `/ready`), and the control socket, which only some may use.
+//! What is answered over HTTP: the latest report on a port (`/metrics`, `/report.json`, `/report.html`,
+//! `/live`, `/ready`), and the control socket, which only some may use.
 //!
-//! `/live` is about the thread that turns the engine, and not about the one that answers: it fails when the former has
-//! not come by for long ([`LastAlive`]).
+//! `/live` is about the thread that turns the engine, and not about the one that answers: it fails when the
+//! former has not come by for long ([`LastAlive`]).
 //!
-//! The port is on loopback unless told otherwise, and answers there to no name but `localhost` ([`host_header`]); it has no
-//! secrets and no request that changes anything. The
-//! socket is [`control`] and knows who is at the other end. What whoever connects to either may take of us is bounded
+//! The port is on loopback unless told otherwise, and answers there to no name but `localhost`
+//! ([`host_header`]); it has no secrets and no request that changes anything. The socket is [`control`] and
+//! knows who is at the other end. What whoever connects to either may take of us is bounded
 //! ([`connections`]). Both have one thread of their own, so that they answer while a turn of the engine moves
-//! pages. A port or a socket that is taken is no reason for the daemon not to run: it is degraded then. Binding is
-//! apart from answering, because it takes privileges that are given up before the thread starts.
+//! pages. A port or a socket that is taken is no reason for the daemon not to run: it is degraded then.
+//! Binding is apart from answering, because it takes privileges that are given up before the thread starts.
 
 pub mod api;
 mod connections;
@@ -53,8 +53,8 @@ pub type Latest = watch::Receiver<Option<Arc<TickReport>>>;
 /// When the thread that turns the engine last came by, after a turn or a look.
 pub type LastAlive = watch::Receiver<Instant>;
 
-/// Longest time without it that is no fault: one turn may wait for the kernel to move the memory of a workload. The
-/// same as `WatchdogSec` of the unit.
+/// Longest time without it that is no fault: one turn may wait for the kernel to move the memory of a
+/// workload. The same as `WatchdogSec` of the unit.
 pub const LONGEST_SILENCE: Duration = Duration::from_mins(3);
 
 /// Why nothing is served.
@@ -113,7 +113,8 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// Takes them, before privileges are given up. `asked` is the metrics' port wanted for a single turn, too.
+    /// Takes them, before privileges are given up. `asked` is the metrics' port wanted for a single turn,
+    /// too.
     pub fn open(policy: &Policy, once: bool, asked: bool) -> Self {
         // A single turn is over before anybody asks, but who names an address wants to know that it is good.
         let port = policy.metrics.enabled && (!once || asked);
@@ -132,8 +133,8 @@ impl Endpoints {
         Self { metrics, workload_counters: policy.metrics.workload_counters, control, degraded }
     }
 
-    /// Answers until the process ends, on one thread. What is missing is told, and the file of the socket goes with
-    /// what is returned.
+    /// Answers until the process ends, on one thread. What is missing is told, and the file of the socket
+    /// goes with what is returned.
     pub fn answer(mut self, control: Control, alive: LastAlive) -> (Vec<Degraded>, Option<ControlSocket>) {
         if let Err(error) = self.start(control, alive) {
             self.degraded.push(no_metrics(&error));

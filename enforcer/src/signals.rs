@@ -1,11 +1,12 @@
 //! Signals as orders to the daemon.
 //!
-//! SIGINT and SIGTERM request a [`Stop`] at once, which ends a long move of pages, and order the loop to
-//! end. A second one, or whatever does not come to its end within [`GRACE`], ends the process on the
-//! spot: the journal makes that as safe as a kill. A daemon that is to restore when it ends takes its time. SIGHUP orders to read the configuration again.
+//! SIGINT and SIGTERM request a [`Stop`] at once, which ends a long move of pages, and order the loop to end.
+//! A second one, or whatever does not come to its end within [`GRACE`], ends the process on the spot: the
+//! journal makes that as safe as a kill. A daemon that is to restore when it ends takes its time. SIGHUP
+//! orders to read the configuration again.
 //!
-//! Caught and listened to before anything else is done, by a thread of its own: a start may hang as a turn may, on a
-//! kubelet that does not answer. A thread takes the privileges of its parent, and this one needs
+//! Caught and listened to before anything else is done, by a thread of its own: a start may hang as a turn
+//! may, on a kubelet that does not answer. A thread takes the privileges of its parent, and this one needs
 //! none, so it gives all of them up.
 
 use std::{io, process, thread, time::Duration};
@@ -61,7 +62,8 @@ impl Signals {
 
     /// Starts the thread that gives the orders, those of signals that came meanwhile included.
     ///
-    /// After an order to end and `grace` the process ends, if somebody receives orders then; `None` for no such bound.
+    /// After an order to end and `grace` the process ends, if somebody receives orders then; `None` for no
+    /// such bound.
     pub fn listen(
         self,
         stop: Stop,

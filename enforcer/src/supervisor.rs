@@ -1,9 +1,9 @@
-//! What the daemon tells the service supervisor that started it (`sd_notify(3)`): systemd, or anything else that
-//! sets `NOTIFY_SOCKET`.
+//! What the daemon tells the service supervisor that started it (`sd_notify(3)`): systemd, or anything else
+//! that sets `NOTIFY_SOCKET`.
 //!
 //! One datagram each: ready, reloading, stopping, still alive, and a status for people. The watchdog is fed
-//! by the thread that turns the engine and by no other, so that a turn that hangs is seen; a thread of its own
-//! would feed it for ever.
+//! by the thread that turns the engine and by no other, so that a turn that hangs is seen; a thread of its
+//! own would feed it for ever.
 //!
 //! Must never keep the daemon from its work: without a supervisor nothing is sent, and one that does not
 //! read is waited for [`PATIENCE`] at most. The environment is read and never written.

@@ -37,7 +37,8 @@ pub enum Wake {
     Told,
 }
 
-/// What wakes whoever waits, besides orders and what is due: descriptors that become readable, and another thread.
+/// What wakes whoever waits, besides orders and what is due: descriptors that become readable, and another
+/// thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Heard<'a> {
     /// Memory-pressure ring.

@@ -1,5 +1,5 @@
-//! The process that watches over brakes, as the daemon starts it: does it put back what it was handed, whatever signals it
-//! gets, when the daemon has gone?
+//! The process that watches over brakes, as the daemon starts it: does it put back what it was handed,
+//! whatever signals it gets, when the daemon has gone?
 #![expect(clippy::unwrap_used, reason = "only tests are here")]
 
 mod common;

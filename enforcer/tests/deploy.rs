@@ -117,7 +117,8 @@ fn the_exposure_of_the_units_is_not_above_what_is_recorded() {
     assert!(observe < enforce, "what is protected in observe mode counts: {observe} {enforce}");
 }
 
-/// What `systemd-analyze security` says of the unit below a root; `None`, with the reason printed, without one that can.
+/// What `systemd-analyze security` says of the unit below a root; `None`, with the reason printed, without
+/// one that can.
 fn exposure(root: &Path) -> Option<f64> {
     let mut analyze = Command::new("systemd-analyze");
     analyze.args(["security", "--offline=true", "--no-pager", "--root"]).arg(root);

@@ -405,7 +405,8 @@ fn what_runs_here_is_looked_at_and_left_where_it_is() {
             assert!(report.get(key.as_str().unwrap()).is_some(), "no {key} in {report}");
         }
         assert!(report["bytes"].as_u64().unwrap() <= report["budgetBytes"].as_u64().unwrap());
-        // What the samples missed is in no reading of the machine: without root, or without BPF, that is BPF at least.
+        // What the samples missed is in no reading of the machine: without root, or without BPF, that is BPF
+        // at least.
         let bpf = |one: &Value| one["source"].as_str().unwrap().starts_with("bpf");
         let told = report["degraded"].as_array().unwrap().iter().any(bpf);
         assert!(

@@ -167,7 +167,8 @@ fn a_largest_file_ends_the_recording_and_not_the_daemon() {
     assert!(!metrics.exists());
 }
 
-/// What one of the kept recordings says otherwise than it should, and whether a configuration without workloads decides as it.
+/// What one of the kept recordings says otherwise than it should, and whether a configuration without
+/// workloads decides as it.
 fn judged(path: &Path) -> (Vec<String>, bool) {
     let mut wrong = Vec::new();
     let told = replay(path, &["-o", "json"]);

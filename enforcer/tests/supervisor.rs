@@ -1,5 +1,5 @@
-//! What the daemon tells the service supervisor that started it, played by the test, and that it ends when told
-//! to, in the middle of a turn too.
+//! What the daemon tells the service supervisor that started it, played by the test, and that it ends when
+//! told to, in the middle of a turn too.
 #![expect(clippy::unwrap_used, reason = "only tests are here")]
 
 mod common;

@@ -1,7 +1,8 @@
 //! `top` in a terminal that people have: tmux, at 80 by 24, with colours and without.
 //!
-//! The screen that `tests/top.rs` plays knows no more than the program uses; this one knows what terminals know, so it tells whether what
-//! is written means there what it was meant to. Each test has a tmux server of its own, without anybody's configuration.
+//! The screen that `tests/top.rs` plays knows no more than the program uses; this one knows what terminals
+//! know, so it tells whether what is written means there what it was meant to. Each test has a tmux server of
+//! its own, without anybody's configuration.
 #![expect(clippy::unwrap_used, reason = "only tests are here")]
 
 use std::{

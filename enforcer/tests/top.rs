@@ -1,7 +1,7 @@
 //! `top` on a terminal: what is drawn, what keys do, and that the terminal is given back.
 //!
-//! The terminal is a pseudo-terminal whose other end is read here. What is written to it is played on a screen that knows
-//! no more than what the program uses: moving, clearing, the alternate screen.
+//! The terminal is a pseudo-terminal whose other end is read here. What is written to it is played on a
+//! screen that knows no more than what the program uses: moving, clearing, the alternate screen.
 #![expect(clippy::unwrap_used, reason = "only tests are here")]
 
 mod common;

@@ -1,9 +1,10 @@
-//! The thread that guards workloads against full memory nodes allocates nothing while all is calm: what looks ten times a second,
-//! and two hundred times when memory is short, must not wait for an allocator that waits for memory itself.
+//! The thread that guards workloads against full memory nodes allocates nothing while all is calm: what looks
+//! ten times a second, and two hundred times when memory is short, must not wait for an allocator that waits
+//! for memory itself.
 //!
-//! Every allocation of this process is counted by the thread that makes it. Looks are counted by the thread's own waits, so
-//! nothing here depends on how fast the machine is. The control is the same thread when it has something to do: it is counted
-//! then, so it would have been before.
+//! Every allocation of this process is counted by the thread that makes it. Looks are counted by the thread's
+//! own waits, so nothing here depends on how fast the machine is. The control is the same thread when it has
+//! something to do: it is counted then, so it would have been before.
 #![expect(unsafe_code, reason = "an allocator is an unsafe trait")]
 #![expect(clippy::unwrap_used, reason = "only tests are here")]
 
@@ -159,7 +160,8 @@ fn a_look_while_all_is_calm_allocates_nothing() {
 
     let tid = until("there is no such thread", || thread_named("widening"));
     let counted = || row(tid).unwrap().load(Relaxed);
-    // Every ten seconds the watermarks are read anew, which does allocate: some stretch between has none of that.
+    // Every ten seconds the watermarks are read anew, which does allocate: some stretch between has none of
+    // that.
     let mut stretches = Vec::new();
     for _ in 0..20 {
         let (looks, allocations) = (waits(tid), counted());

@@ -1,4 +1,5 @@
-//! The words of a configuration and of a synthetic machine: any text is a value that says itself again, or an error.
+//! The words of a configuration and of a synthetic machine: any text is a value that says itself again, or an
+//! error.
 #![no_main]
 
 use enforcer_core::{

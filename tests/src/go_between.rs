@@ -1,7 +1,8 @@
-//! A socket between a container runtime and its plugin that passes everything on, but cuts the first connection in the middle
-//! of a synchronisation.
+//! A socket between a container runtime and its plugin that passes everything on, but cuts the first
+//! connection in the middle of a synchronisation.
 //!
-//! It knows of the protocol only what the name of the call looks like: what follows it is the list of pods and containers.
+//! It knows of the protocol only what the name of the call looks like: what follows it is the list of pods
+//! and containers.
 
 use std::{
     fs,

@@ -68,8 +68,8 @@ impl Hog {
     }
 }
 
-/// Writes to every page once, so many MiB per second and never faster: what a busy machine kept it from is not made up for in
-/// a burst, which whoever watches it would rightly take for one.
+/// Writes to every page once, so many MiB per second and never faster: what a busy machine kept it from is
+/// not made up for in a burst, which whoever watches it would rightly take for one.
 pub(crate) fn grow(memory: &mut [u8], mebibytes_per_second: usize) {
     if mebibytes_per_second == 0 {
         return touch(memory);
@@ -84,8 +84,8 @@ pub(crate) fn grow(memory: &mut [u8], mebibytes_per_second: usize) {
     }
 }
 
-/// When the MiB after the one that was due at `due` is, if that one is written at `elapsed`. A sleep that was a little too
-/// long is made up for, a MiB that was missed is not.
+/// When the MiB after the one that was due at `due` is, if that one is written at `elapsed`. A sleep that was
+/// a little too long is made up for, a MiB that was missed is not.
 fn next_due(due: Duration, each: Duration, elapsed: Duration) -> Duration {
     (due + each).max(elapsed)
 }

@@ -1,7 +1,7 @@
 //! The kubelet's part: the file in which its CPU manager keeps what it gave away.
 //!
-//! Written as a kubelet writes it, with its checksum, and put in place of the old one as a whole. It knows nothing of
-//! the product, which must be able to read it.
+//! Written as a kubelet writes it, with its checksum, and put in place of the old one as a whole. It knows
+//! nothing of the product, which must be able to read it.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs};
 

@@ -26,7 +26,8 @@ enum Verb {
     Run {
         /// Its name
         name: String,
-        /// Print what its daemons have recorded, and its latest audit, as lines of `recording: HEX` and `audited: HEX`
+        /// Print what its daemons have recorded, and its latest audit, as lines of `recording: HEX` and
+        /// `audited: HEX`
         #[arg(long)]
         record: bool,
         /// Runs of each case, where it repeats them

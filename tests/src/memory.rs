@@ -25,8 +25,9 @@ pub fn share_on(pid: u32, node: u32) -> Result<f64> {
     Ok(if all == 0 { 0.0 } else { here as f64 / all as f64 })
 }
 
-/// Pages of 4 KiB of a range of addresses of a process, by the node that they are on: `/proc/PID/pagemap` has the frame
-/// of each (Documentation/admin-guide/mm/pagemap.rst), and the blocks of memory of each node are links in its directory.
+/// Pages of 4 KiB of a range of addresses of a process, by the node that they are on: `/proc/PID/pagemap` has
+/// the frame of each (Documentation/admin-guide/mm/pagemap.rst), and the blocks of memory of each node are
+/// links in its directory.
 pub fn pages_by_node(pid: u32, range: Range<u64>) -> Result<BTreeMap<u32, u32>> {
     const PAGE: u64 = 4096;
     const FRAME: u64 = (1 << 55) - 1;

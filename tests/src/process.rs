@@ -32,7 +32,8 @@ impl Running {
         Self::hog_of(&Hog { cgroup, mebibytes, threads: 1, pause_ms: 10, mebibytes_per_second: 0 })
     }
 
-    /// Starts a hog whose memory grows by so many MiB per second, 0 for as fast as it can, and waits for nothing.
+    /// Starts a hog whose memory grows by so many MiB per second, 0 for as fast as it can, and waits for
+    /// nothing.
     pub fn growing(cgroup: &Cgroup, mebibytes: usize, mebibytes_per_second: usize) -> Result<Self> {
         let cgroup = cgroup.folder();
         let hog = Hog { cgroup, mebibytes, threads: 1, pause_ms: 100, mebibytes_per_second };

@@ -194,8 +194,8 @@ impl Daemon {
         Self::start_with(mode, &format!("{}numa_nodes = \"{nodes}\"\n", rule(workload)))
     }
 
-    /// Starts it with a configuration that declares these workloads, the last one with `more` about it, and that has the counters
-    /// of each told.
+    /// Starts it with a configuration that declares these workloads, the last one with `more` about it, and
+    /// that has the counters of each told.
     pub fn start_counting(mode: &str, workloads: &[&Cgroup], more: &str) -> Result<Self> {
         Self::start_with(mode, &format!("{}{more}[metrics]\nworkload_counters = true\n", rules(workloads)))
     }

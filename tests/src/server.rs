@@ -1,8 +1,9 @@
-//! A server as it starts, in a container: it fills memory, and says when it is ready as services tell systemd (`sd_notify(3)`).
+//! A server as it starts, in a container: it fills memory, and says when it is ready as services tell systemd
+//! (`sd_notify(3)`).
 //!
-//! What it says is one datagram to the socket that `NOTIFY_SOCKET` names; without that variable it says nothing and does
-//! the same. It goes on to fill memory afterwards, so that nobody takes it for one that has stopped growing. It joins no
-//! cgroup: it is in one already.
+//! What it says is one datagram to the socket that `NOTIFY_SOCKET` names; without that variable it says
+//! nothing and does the same. It goes on to fill memory afterwards, so that nobody takes it for one that has
+//! stopped growing. It joins no cgroup: it is in one already.
 
 use std::{
     env,

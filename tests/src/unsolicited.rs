@@ -1,10 +1,10 @@
-//! A plugin of the container runtime that does what ours must never do: it tells the runtime of changes all the
-//! time, without being asked.
+//! A plugin of the container runtime that does what ours must never do: it tells the runtime of changes all
+//! the time, without being asked.
 //!
-//! Scenarios that show that nothing hangs use it as their control: with it, runtimes before NRI 0.12.1 hang for good,
-//! because telling takes the locks of a request in the other order. The changes are empty; it is the telling that
-//! hurts. It speaks the wire protocol by itself, as everything here is written without the product
-//! (`pkg/net/multiplex` of containerd/nri, `PROTOCOL.md` of containerd/ttrpc).
+//! Scenarios that show that nothing hangs use it as their control: with it, runtimes before NRI 0.12.1 hang
+//! for good, because telling takes the locks of a request in the other order. The changes are empty; it is
+//! the telling that hurts. It speaks the wire protocol by itself, as everything here is written without the
+//! product (`pkg/net/multiplex` of containerd/nri, `PROTOCOL.md` of containerd/ttrpc).
 
 use std::{
     collections::BTreeMap,

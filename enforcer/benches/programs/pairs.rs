@@ -1,9 +1,9 @@
 //! What a program costs for each event, beside bpftrace doing the same.
 //!
 //! Both are attached at once, so both run for the same events: a thread that is moved between two CPUs, each
-//! of which is declared a node of its own. Who comes first pays for caches that are cold, so each does in half
-//! of the rounds. The kernel's own statistics are read (`kernel.bpf_stats_enabled`), whose overhead of some
-//! 60 ns is in every figure; what is quoted is the ratio.
+//! of which is declared a node of its own. Who comes first pays for caches that are cold, so each does in
+//! half of the rounds. The kernel's own statistics are read (`kernel.bpf_stats_enabled`), whose overhead of
+//! some 60 ns is in every figure; what is quoted is the ratio.
 //!
 //! A tracepoint gives bpftrace no task, so its lines take the cgroup of whoever runs, which for a move is the
 //! wrong one. The cheap line asks a helper for it; the equal one follows the same pointers as ours.

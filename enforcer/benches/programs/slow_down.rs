@@ -1,10 +1,11 @@
 //! How much slower work is while the programs are attached.
 //!
 //! The same work with and without them, in turns, so that what else the machine does meets both; each pair of
-//! runs gives a ratio, and what is quoted is the middle one of many with the quarters around it. Hackbench
-//! is measured by the CPU time that it used: what the machine does for others is not in it. The kernel's statistics
-//! are off meanwhile, as they are in use. Between two runs of hackbench there are some percent, with programs or
-//! without, so one more run is made with the statistics on: how much of its CPU time the programs themselves took.
+//! runs gives a ratio, and what is quoted is the middle one of many with the quarters around it. Hackbench is
+//! measured by the CPU time that it used: what the machine does for others is not in it. The kernel's
+//! statistics are off meanwhile, as they are in use. Between two runs of hackbench there are some percent,
+//! with programs or without, so one more run is made with the statistics on: how much of its CPU time the
+//! programs themselves took.
 
 use std::{
     fs,
@@ -19,7 +20,8 @@ use crate::{host::Host, pairs::STATISTICS};
 
 /// Pairs of runs.
 const PAIRS: usize = 101;
-/// Groups of 40 tasks that write to each other through pipes, and messages of each: about two seconds of CPU time.
+/// Groups of 40 tasks that write to each other through pipes, and messages of each: about two seconds of CPU
+/// time.
 const HACKBENCH: [&str; 5] = ["--pipe", "--groups", "1", "--loops", "4000"];
 
 /// Measures and prints both lines.

@@ -1,18 +1,18 @@
 //! How long calls took, as a histogram that only grows.
 //!
-//! Problem: the mean of a thousand quick calls hides the ten that a workload had to wait for, and the longest of all
-//! is told once and never forgotten. Idea: calls are counted by length, in classes that are fixed, so that whoever
-//! reads the counts at two times knows the share of slow ones between these.
+//! Problem: the mean of a thousand quick calls hides the ten that a workload had to wait for, and the longest
+//! of all is told once and never forgotten. Idea: calls are counted by length, in classes that are fixed, so
+//! that whoever reads the counts at two times knows the share of slow ones between these.
 //!
-//! Terminology. A *class* holds what took at most its bound and more than that of the class before; what took longer
-//! than every bound is in none and still counted. Cost: one comparison for each class.
+//! Terminology. A *class* holds what took at most its bound and more than that of the class before; what took
+//! longer than every bound is in none and still counted. Cost: one comparison for each class.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Bounds of the classes: from what one small call of `move_pages(2)` takes to what stalls a workload. An answer to a container
-/// runtime is meant to take less than one of them.
+/// Bounds of the classes: from what one small call of `move_pages(2)` takes to what stalls a workload. An
+/// answer to a container runtime is meant to take less than one of them.
 pub const BOUNDS: [Duration; 9] = [
     Duration::from_micros(500),
     Duration::from_millis(1),

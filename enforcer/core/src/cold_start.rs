@@ -1,21 +1,22 @@
 //! When a start on slow memory is over.
 //!
-//! Problem: a container that began on slow memory is to get the fast one when what it seldom needs is written and
-//! lies where it may stay. A time alone is a guess: a start that is quicker pays for slow memory until it is up, and one that
-//! needs more than slow memory has ends with the OOM killer.
+//! Problem: a container that began on slow memory is to get the fast one when what it seldom needs is written
+//! and lies where it may stay. A time alone is a guess: a start that is quicker pays for slow memory until it
+//! is up, and one that needs more than slow memory has ends with the OOM killer.
 //!
-//! Idea: the first of several signs ends it. The time that was asked for is up; it says itself that it is ready; its memory
-//! has stopped growing; it keeps reading pages that the kernel would bring to faster memory if it might; or little is left of
-//! the slow memory itself. The end is [`warm`]: nodes are added and none is taken away, so no page moves.
+//! Idea: the first of several signs ends it. The time that was asked for is up; it says itself that it is
+//! ready; its memory has stopped growing; it keeps reading pages that the kernel would bring to faster memory
+//! if it might; or little is left of the slow memory itself. The end is [`warm`]: nodes are added and none is
+//! taken away, so no page moves.
 //!
-//! Terminology. A *cold start* is what the grant says of it ([`crate::place::ColdStart`]): until when, and which nodes then. It is *wanted*
-//! on fast memory when hinting faults cover a tenth of it in a second, twice in succession: while a
-//! program fills its memory it touches every page once, and that is no sign. What a runtime runs in a container before the
-//! program takes its place may have been larger than the program is for a while, so that growth counts from where memory has
-//! fallen to less than half.
+//! Terminology. A *cold start* is what the grant says of it ([`crate::place::ColdStart`]): until when, and
+//! which nodes then. It is *wanted* on fast memory when hinting faults cover a tenth of it in a second, twice
+//! in succession: while a program fills its memory it touches every page once, and that is no sign. What a
+//! runtime runs in a container before the program takes its place may have been larger than the program is
+//! for a while, so that growth counts from where memory has fallen to less than half.
 //!
-//! Must never end because something is not known. The beginning is in the grant, which outlives the daemon; what is
-//! remembered here does not, and costs a few turns. Cost: constant for each that is starting.
+//! Must never end because something is not known. The beginning is in the grant, which outlives the daemon;
+//! what is remembered here does not, and costs a few turns. Cost: constant for each that is starting.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -78,7 +79,8 @@ pub struct ColdStarts(BTreeMap<Holder, Course>);
 
 #[derive(Debug, Clone, Default)]
 struct Course {
-    /// When its memory was last seen to have grown, or to have fallen to less than half, and how much it was then.
+    /// When its memory was last seen to have grown, or to have fallen to less than half, and how much it was
+    /// then.
     grown: Option<(u64, u64)>,
     wanted: u32,
 }
@@ -98,8 +100,8 @@ impl ColdStarts {
         self.0.is_empty()
     }
 
-    /// Looks at everybody who is starting, at `now_ns` of a clock that does not begin anew with the daemon. Returns whose start is
-    /// over; and whether grants have changed, be it that a beginning was noted.
+    /// Looks at everybody who is starting, at `now_ns` of a clock that does not begin anew with the daemon.
+    /// Returns whose start is over; and whether grants have changed, be it that a beginning was noted.
     pub fn turn(
         &mut self,
         allocations: &mut Allocations,

@@ -1,5 +1,5 @@
-//! What one decision about one workload was made from: what it asked for, what was seen of it, every place that
-//! was considered with the comparison that decided, and what it was given.
+//! What one decision about one workload was made from: what it asked for, what was seen of it, every place
+//! that was considered with the comparison that decided, and what it was given.
 //!
 //! The places are the [`Candidate`]s of placement and what was given is the row of a plan: a decision of the
 //! daemon is explained in the words of `plan --explain`, and in no others. Nothing here decides.
@@ -71,7 +71,8 @@ pub struct Seen {
 }
 
 impl Considered {
-    /// Of a container that a runtime tells of, whose grant is `given` while `taken` are the exclusive CPUs of all.
+    /// Of a container that a runtime tells of, whose grant is `given` while `taken` are the exclusive CPUs of
+    /// all.
     pub fn of_container(weighed: Weighed, given: Option<&Grant>, taken: &CpuSet) -> Self {
         let Weighed { asked, qos, candidates } = weighed;
         let placement = given.map(|grant| ContainerReport::new(&asked, grant, taken));

@@ -1,7 +1,8 @@
 //! Which entry of the configuration each workload belongs to, found once for a turn.
 //!
-//! Whom an entry is about depends on what is known of a workload at the moment: the names that a runtime told, the
-//! processes that were seen. All who ask within one turn (owners, findings, the decision) must hear the same.
+//! Whom an entry is about depends on what is known of a workload at the moment: the names that a runtime
+//! told, the processes that were seen. All who ask within one turn (owners, findings, the decision) must hear
+//! the same.
 //!
 //! Cost: one look at the entries per workload, and one at the processes where an entry names commands.
 
@@ -40,7 +41,8 @@ pub struct Entry {
 }
 
 impl Declarations {
-    /// Of workloads whose threads are `tasks`. A process that no cgroup sets apart has nothing that could be set.
+    /// Of workloads whose threads are `tasks`. A process that no cgroup sets apart has nothing that could be
+    /// set.
     pub fn find(policy: &Policy, workloads: &[Workload], tasks: &[TaskSample], facts: &Facts) -> Self {
         let commands = commands(policy, tasks);
         let own = workloads.iter().filter(|one| !matches!(one.origin, Origin::Process { .. }));

@@ -1,8 +1,9 @@
-//! A memory policy (`set_mempolicy(2)`, `mbind(2)`): on which nodes the kernel may take pages for a task or a mapping.
+//! A memory policy (`set_mempolicy(2)`, `mbind(2)`): on which nodes the kernel may take pages for a task or a
+//! mapping.
 //!
-//! Read from the kernel's numbers or from the words of `numa_maps` (`mpol_to_str` in mm/mempolicy.c), and shown in
-//! these words. Flags (`static`, `relative`, `balancing`) are left out: they say how the nodes change
-//! with the cpuset, not which they are now.
+//! Read from the kernel's numbers or from the words of `numa_maps` (`mpol_to_str` in mm/mempolicy.c), and
+//! shown in these words. Flags (`static`, `relative`, `balancing`) are left out: they say how the nodes
+//! change with the cpuset, not which they are now.
 
 use std::fmt;
 
@@ -57,7 +58,8 @@ impl PolicyMode {
     }
 }
 
-/// Modes in the order of the kernel's numbers (`MPOL_` of include/uapi/linux/mempolicy.h), with the words of `numa_maps`.
+/// Modes in the order of the kernel's numbers (`MPOL_` of include/uapi/linux/mempolicy.h), with the words of
+/// `numa_maps`.
 const MODES: [(PolicyMode, &str); 7] = [
     (PolicyMode::Default, "default"),
     (PolicyMode::Preferred, "prefer"),

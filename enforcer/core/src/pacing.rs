@@ -1,18 +1,19 @@
 //! How much one call that moves pages may take on, and when the next one may be made.
 //!
-//! Problem: a call of `move_pages(2)` holds locks of the process for as long as it takes, and how long that is
-//! for so many bytes depends on the machine, the pages and the load, by a factor of a hundred. And the copying
-//! of all calls together takes bandwidth from everybody.
+//! Problem: a call of `move_pages(2)` holds locks of the process for as long as it takes, and how long that
+//! is for so many bytes depends on the machine, the pages and the load, by a factor of a hundred. And the
+//! copying of all calls together takes bandwidth from everybody.
 //!
 //! Idea: the size of a call follows what calls really took (down at once and in proportion, up by doubling,
 //! and only when twice as much would still be in time), and a bucket of credit bounds the bytes of all calls.
-//! But a part of each call has nothing to do with its size: before the process is locked the kernel has every CPU put
-//! its batches of pages back (`lru_add_drain_all`, called by `do_pages_move` of mm/migrate.c), and waits for those that
-//! are busy. Smaller calls would only have more of that. So what counts is how much longer a call takes than smaller
-//! ones did.
+//! But a part of each call has nothing to do with its size: before the process is locked the kernel has every
+//! CPU put its batches of pages back (`lru_add_drain_all`, called by `do_pages_move` of mm/migrate.c), and
+//! waits for those that are busy. Smaller calls would only have more of that. So what counts is how much
+//! longer a call takes than smaller ones did.
 //!
-//! Terminology. The *credit* is what may be moved now; it grows with time up to the *burst*, a tenth of a second's
-//! worth. A caller that has to take on more than it was allowed (a huge page is moved as a whole) owes the rest.
+//! Terminology. The *credit* is what may be moved now; it grows with time up to the *burst*, a tenth of a
+//! second's worth. A caller that has to take on more than it was allowed (a huge page is moved as a whole)
+//! owes the rest.
 //!
 //! Cost: constant. Must never allow nothing for ever, whatever the calls took.
 
@@ -69,9 +70,11 @@ pub struct Pace {
 
 /// First size of a call: some milliseconds on a slow machine.
 const FIRST: u64 = 2 << 20;
-/// Calls of a size that must have been seen before larger ones are held against them: one alone may have been unlucky.
+/// Calls of a size that must have been seen before larger ones are held against them: one alone may have been
+/// unlucky.
 const LEAST_SEEN: u32 = 2;
-/// After so many calls of other sizes nothing is left of what was learned of one: what is no longer so is found out.
+/// After so many calls of other sizes nothing is left of what was learned of one: what is no longer so is
+/// found out.
 const FADES: u64 = 256;
 
 /// What calls of about one size took.
@@ -160,8 +163,8 @@ impl Pace {
         }
     }
 
-    /// Of the time that a call took, in nanoseconds, what it took because of its size: all of it, as long as nothing
-    /// is known of calls that were half as large or less.
+    /// Of the time that a call took, in nanoseconds, what it took because of its size: all of it, as long as
+    /// nothing is known of calls that were half as large or less.
     fn by_size(&self, bytes: u64, took: u64) -> u64 {
         let smaller = self.took.iter().find(|took| took.seen >= LEAST_SEEN);
         let Some(smaller) = smaller.filter(|smaller| smaller.bytes <= bytes / 2) else { return took };
@@ -170,7 +173,8 @@ impl Pace {
         u64::try_from(by_size).unwrap_or(u64::MAX).min(took)
     }
 
-    /// Can calls not become smaller, and would twice as large ones not take much longer? As far as larger ones were seen.
+    /// Can calls not become smaller, and would twice as large ones not take much longer? As far as larger
+    /// ones were seen.
     fn is_smallest_and_wrongly_so(&self, bytes: u64, took: u64, call: u64) -> bool {
         let smallest = self.limits.smallest;
         let known = self.took.get(smallest.ilog2() as usize).is_some_and(|took| took.seen >= LEAST_SEEN);
@@ -289,7 +293,8 @@ mod tests {
             }
         }
 
-        /// However calls are asked for, what was allowed is no more than the burst and the rate over the time.
+        /// However calls are asked for, what was allowed is no more than the burst and the rate over the
+        /// time.
         #[test]
         fn the_rate_is_kept(rate in 1u64..1 << 36, waits in prop::collection::vec(0u64..300_000_000, 1..60)) {
             let mut pace = Pace::new(limits(Some(rate)), 0);
@@ -305,7 +310,8 @@ mod tests {
             }
         }
 
-        /// Whatever each call takes beside its bytes, the bytes are in time after a few calls, or as few as may be.
+        /// Whatever each call takes beside its bytes, the bytes are in time after a few calls, or as few as
+        /// may be.
         #[test]
         fn what_the_bytes_take_is_in_time(ns_per_page in 1u64..2_000_000, fixed in 0u64..200_000_000) {
             let bounds = limits(None);

@@ -1,14 +1,14 @@
 //! Partitions of cpusets: CPUs that the kernel gives to one cgroup and takes from everybody else.
 //!
-//! A cpuset alone keeps those away that are confined themselves. Whatever is not confined, the rest of the system
-//! included, may still run on the same CPUs. A cgroup that is the root of a partition has its CPUs for itself: they
-//! leave the effective cpusets of all others.
+//! A cpuset alone keeps those away that are confined themselves. Whatever is not confined, the rest of the
+//! system included, may still run on the same CPUs. A cgroup that is the root of a partition has its CPUs for
+//! itself: they leave the effective cpusets of all others.
 //!
-//! Facts (Documentation/admin-guide/cgroup-v2.rst, and tried on 6.12): since 6.7 a partition may be anywhere in the tree if
-//! every cgroup above it has these CPUs in `cpuset.cpus.exclusive`; its own file may be empty and is then its
-//! `cpuset.cpus`. What the kernel cannot grant is accepted by the write and read back as `isolated invalid (reason)`.
-//! Changing `cpuset.cpus` of a partition that lives does not always change what is in effect, so it is ended first.
-//! v1 has none.
+//! Facts (Documentation/admin-guide/cgroup-v2.rst, and tried on 6.12): since 6.7 a partition may be anywhere
+//! in the tree if every cgroup above it has these CPUs in `cpuset.cpus.exclusive`; its own file may be empty
+//! and is then its `cpuset.cpus`. What the kernel cannot grant is accepted by the write and read back as
+//! `isolated invalid (reason)`. Changing `cpuset.cpus` of a partition that lives does not always change what
+//! is in effect, so it is ended first. v1 has none.
 
 use std::{fmt, str::FromStr};
 

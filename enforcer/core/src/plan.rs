@@ -30,8 +30,8 @@ pub struct Plan {
     pub schema_version: u32,
     /// In the order in which they must be carried out.
     pub steps: Vec<Step>,
-    /// Workloads whose steps hang together: what was done for all of them is taken back when a step of one fails. A
-    /// workload that is in none stands for itself.
+    /// Workloads whose steps hang together: what was done for all of them is taken back when a step of one
+    /// fails. A workload that is in none stands for itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<BTreeSet<CgroupPath>>,
 }
@@ -65,7 +65,8 @@ pub enum Action {
         /// New value, never empty.
         mems: NodeSet,
     },
-    /// Write `cpuset.cpus.exclusive`, which says what partitions below may have. Undone by writing the original text back.
+    /// Write `cpuset.cpus.exclusive`, which says what partitions below may have. Undone by writing the
+    /// original text back.
     SetExclusive {
         /// Where.
         cgroup: CgroupPath,
@@ -150,8 +151,8 @@ pub enum OutcomeResult {
         /// Why taking it back failed, if it did.
         error: Option<String>,
     },
-    /// Not tried, because an earlier step of the same workload failed or is not finished; or left as it is because what was
-    /// settled since counts.
+    /// Not tried, because an earlier step of the same workload failed or is not finished; or left as it is
+    /// because what was settled since counts.
     Skipped {
         /// Which step, and what about it.
         because: String,

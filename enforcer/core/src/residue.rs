@@ -1,12 +1,13 @@
 //! What is still on the nodes that pages were moved away from, and why.
 //!
-//! That nobody faults on far pages does not say that there are none: a workload that is bound to one node is not scanned
-//! for such faults any more. So whether a move succeeded is read from where the pages are: mapping by mapping
-//! (`numa_maps`), and for what nobody maps from the account of the cgroup (`memory.numa_stat`).
+//! That nobody faults on far pages does not say that there are none: a workload that is bound to one node is
+//! not scanned for such faults any more. So whether a move succeeded is read from where the pages are:
+//! mapping by mapping (`numa_maps`), and for what nobody maps from the account of the cgroup
+//! (`memory.numa_stat`).
 //!
-//! The reason is the first of a mapping's properties, in the order of [`Reason`], that keeps pages where they are.
-//! A charge does not follow a process that changes its cgroup, so what is unmapped is what the account has beyond
-//! the mappings that were seen, and never less than nothing.
+//! The reason is the first of a mapping's properties, in the order of [`Reason`], that keeps pages where they
+//! are. A charge does not follow a process that changes its cgroup, so what is unmapped is what the account
+//! has beyond the mappings that were seen, and never less than nothing.
 
 use std::collections::BTreeMap;
 

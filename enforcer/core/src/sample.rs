@@ -60,8 +60,8 @@ pub struct Sample {
     /// was asked for.
     #[serde(default)]
     pub memory_by_process: BTreeMap<u32, BTreeMap<NodeId, NodeBytes>>,
-    /// Memory policies of processes whose memory is far from their CPUs, as much of them as is under each; what is
-    /// under none is left out. Processes that were not asked are not in it.
+    /// Memory policies of processes whose memory is far from their CPUs, as much of them as is under each;
+    /// what is under none is left out. Processes that were not asked are not in it.
     #[serde(default)]
     pub policies_by_process: BTreeMap<u32, Vec<PolicyExtent>>,
     /// What the kernel side told one by one; `None` where it tells nothing.
@@ -206,8 +206,8 @@ pub struct NodeSample {
 }
 
 impl NodeSample {
-    /// Free memory and page cache in bytes, which the kernel drops when asked. Page cache includes tmpfs, which it does
-    /// not drop: the figure may be too high on a node full of tmpfs.
+    /// Free memory and page cache in bytes, which the kernel drops when asked. Page cache includes tmpfs,
+    /// which it does not drop: the figure may be too high on a node full of tmpfs.
     pub fn available_bytes(&self) -> Option<u64> {
         Some(self.mem_free_bytes?.saturating_add(self.file_bytes?))
     }
@@ -224,7 +224,8 @@ pub struct CgroupSample {
     pub cpus: Option<CpuSet>,
     /// `cpuset.cpus.effective` (v2) or `cpuset.effective_cpus` (v1).
     pub cpus_effective: Option<CpuSet>,
-    /// `cpuset.cpus.exclusive`: what partitions below may have. Looked at only where one is to be or was begun.
+    /// `cpuset.cpus.exclusive`: what partitions below may have. Looked at only where one is to be or was
+    /// begun.
     #[serde(default)]
     pub cpus_exclusive: Option<CpuSet>,
     /// `cpuset.cpus.partition`, looked at like that.

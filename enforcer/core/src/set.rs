@@ -5,8 +5,8 @@
 //! grows with its greatest member, there is no global width.
 //!
 //! Must never allocate in proportion to a number that came from outside: ids above [`Id::GREATEST`] are
-//! refused before anything is allocated. That is a kilobyte for a set of CPUs and 128 bytes for one of nodes, whatever
-//! its text; who reads many sets from outside bounds how many.
+//! refused before anything is allocated. That is a kilobyte for a set of CPUs and 128 bytes for one of nodes,
+//! whatever its text; who reads many sets from outside bounds how many.
 
 use std::{fmt, marker::PhantomData, str::FromStr};
 

@@ -52,7 +52,8 @@ impl VmaFiles {
         vma.huge = Some(rest.split_ascii_whitespace().any(|word| word == "huge"));
     }
 
-    /// Those that both files have, in the order of their addresses: `maps` also lists what is no mapping of memory.
+    /// Those that both files have, in the order of their addresses: `maps` also lists what is no mapping of
+    /// memory.
     pub fn into_mappings(self) -> Vec<Vma> {
         self.mappings.into_values().filter(|vma| vma.policy.is_some()).collect()
     }

@@ -1,8 +1,8 @@
 //! What can be typed. Nothing here touches the system.
 //!
-//! The doc comments are the program's help. `--help` of each command is one screen of 80 columns: what it does, its options in
-//! a column, what is worth knowing besides, and examples. `numa-enforcer help COMMAND` has more room, and with it the second
-//! paragraphs of options; the man pages are made of it.
+//! The doc comments are the program's help. `--help` of each command is one screen of 80 columns: what it
+//! does, its options in a column, what is worth knowing besides, and examples. `numa-enforcer help COMMAND`
+//! has more room, and with it the second paragraphs of options; the man pages are made of it.
 
 mod control;
 mod plan;
@@ -137,8 +137,8 @@ pub enum Command {
     Audit(Audit),
     /// Show the machine: packages, NUMA nodes, caches, memory, devices.
     ///
-    /// Prints what the kernel says about the machine, distances included. Node ids and CPU lists are the kernel's own; what
-    /// it does not say is left out of the tree and `null` in JSON.
+    /// Prints what the kernel says about the machine, distances included. Node ids and CPU lists are the
+    /// kernel's own; what it does not say is left out of the tree and `null` in JSON.
     Topology(Topology),
     /// Show what CPUs, memory and devices pods would get.
     ///
@@ -158,8 +158,8 @@ pub enum Command {
     /// Show what works on this host, what is missing, and what to do.
     ///
     /// Tries what the other commands need: privileges, kernel features, BTF, each eBPF hook, the cgroup
-    /// hierarchy, hardware counters. Each line says ok, degraded, missing or absent (as on most machines), what was seen, what to do.
-    /// Changes nothing.
+    /// hierarchy, hardware counters. Each line says ok, degraded, missing or absent (as on most machines),
+    /// what was seen, what to do. Changes nothing.
     Doctor(Doctor),
     /// Run the daemon.
     ///
@@ -177,12 +177,14 @@ pub enum Command {
     Replay(Replay),
     /// Put back every original value that the daemon has overwritten.
     ///
-    /// Reads the journal and puts back each original value, in an order that the kernel accepts: wider
-    /// first, then exact. Works after the daemon was killed. Can be run again at once. A daemon must not run meanwhile.
+    /// Reads the journal and puts back each original value, in an order that the kernel accepts: wider first,
+    /// then exact. Works after the daemon was killed. Can be run again at once. A daemon must not run
+    /// meanwhile.
     Restore(Restore),
     /// Show how the running daemon fares.
     ///
-    /// Its mode, whether it is paused, its workloads, the container runtime, what is degraded. Asks the daemon over its control socket. Root and members of the socket's group may ask.
+    /// Its mode, whether it is paused, its workloads, the container runtime, what is degraded. Asks the
+    /// daemon over its control socket. Root and members of the socket's group may ask.
     Status(Status),
     /// Show what the daemon decided about a workload lately, and why.
     ///
@@ -191,14 +193,15 @@ pub enum Command {
     Explain(Explain),
     /// Show nodes, workloads and decisions, live on the terminal.
     ///
-    /// Asks the running daemon over its control socket, and looks by itself where none can be asked; the first line
-    /// says which of the two. It changes nothing. `?` shows the keys.
+    /// Asks the running daemon over its control socket, and looks by itself where none can be asked; the
+    /// first line says which of the two. It changes nothing. `?` shows the keys.
     Top(Box<Top>),
     /// Have the running daemon write nothing for a while.
     ///
-    /// Without `--for` until it is resumed. It goes on to watch and to report. New containers start without a place, and get one when the pause
-    /// is over; what was set stays. A plan that is being carried out is finished first. A daemon that is
-    /// started again is still paused. Only root and the daemon's own user may pause it.
+    /// Without `--for` until it is resumed. It goes on to watch and to report. New containers start without a
+    /// place, and get one when the pause is over; what was set stays. A plan that is being carried out is
+    /// finished first. A daemon that is started again is still paused. Only root and the daemon's own user
+    /// may pause it.
     Pause(Pause),
     /// Let a paused daemon write again.
     ///
@@ -257,8 +260,8 @@ pub struct Audit {
     pub fail_on: FailOn,
     /// Configuration (TOML) as for `run`: its declared workloads, thresholds, sources [default: built in]
     ///
-    /// Declared workloads that are not in place are findings, too. A daemon that runs at the control socket of the
-    /// configuration is asked which nodes it has added to whom.
+    /// Declared workloads that are not in place are findings, too. A daemon that runs at the control socket
+    /// of the configuration is asked which nodes it has added to whom.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Read a captured machine (see `capture`) instead.

@@ -124,8 +124,8 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     Ok(Exit::of_audit(audit.summary.exit_code))
 }
 
-/// What a daemon that runs here has added to workloads; nothing where none runs. One that cannot be asked is told of: an
-/// audit without it calls nodes wrong that were added on purpose.
+/// What a daemon that runs here has added to workloads; nothing where none runs. One that cannot be asked is
+/// told of: an audit without it calls nodes wrong that were added on purpose.
 fn added(options: &Options) -> Widened {
     let socket = &options.policy.control.socket;
     if options.host.captured || !socket.exists() {

@@ -1,6 +1,7 @@
 //! The file behind `audit --baseline`: what `audit -o json` wrote earlier.
 //!
-//! Bounded, because it is read whole. A file that is no such audit is wrong usage, one that cannot be read is not.
+//! Bounded, because it is read whole. A file that is no such audit is wrong usage, one that cannot be read is
+//! not.
 
 use std::{fmt::Display, fs::File, io, path::Path};
 

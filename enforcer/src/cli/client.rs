@@ -1,8 +1,9 @@
 //! One request to a running daemon, over its control socket.
 //!
-//! HTTP by hyper, JSON both ways. Bounded in time and size, whoever is at the other end. What the daemon refuses
-//! is an error with its own words, and a socket on which nobody listens is [`NoDaemon`], which has an exit code of
-//! its own. An answer of another schema version is refused in words, before anything is made of it.
+//! HTTP by hyper, JSON both ways. Bounded in time and size, whoever is at the other end. What the daemon
+//! refuses is an error with its own words, and a socket on which nobody listens is [`NoDaemon`], which has an
+//! exit code of its own. An answer of another schema version is refused in words, before anything is made of
+//! it.
 
 use std::{
     io,
@@ -86,7 +87,8 @@ fn ask<T: Answer>(
     }
 }
 
-/// An answer of another version could be read as something else than it means. One that says none is left to be read.
+/// An answer of another version could be read as something else than it means. One that says none is left to
+/// be read.
 fn check_version<T: Answer>(text: &[u8]) -> anyhow::Result<()> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -8,8 +8,8 @@ use clap_complete::Shell;
 
 use super::{Exit, args};
 
-/// What `clap_complete` 4.6 calls this program in the labels of its script for bash, where it takes the hyphen for the beginning of a
-/// command, and in the states that lead to them.
+/// What `clap_complete` 4.6 calls this program in the labels of its script for bash, where it takes the
+/// hyphen for the beginning of a command, and in the states that lead to them.
 const LABEL: &str = "numa__subcmd__enforcer";
 const STATE: &str = "numa__enforcer";
 

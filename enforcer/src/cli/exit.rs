@@ -68,7 +68,8 @@ impl From<Exit> for ExitCode {
 #[error("{0}")]
 pub struct UsageError(pub String);
 
-/// A configuration that is not valid is a usage error, as is one that is no text; one that cannot be read is not.
+/// A configuration that is not valid is a usage error, as is one that is no text; one that cannot be read is
+/// not.
 pub(super) fn of_config(error: ConfigError) -> anyhow::Error {
     match error {
         ConfigError::Read { ref cause, .. } if is_no_text(cause) => UsageError(error.to_string()).into(),

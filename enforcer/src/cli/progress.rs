@@ -1,7 +1,8 @@
-//! What a command that waits shows meanwhile: one line on standard error, for somebody who sits at a terminal.
+//! What a command that waits shows meanwhile: one line on standard error, for somebody who sits at a
+//! terminal.
 //!
-//! Nothing is written into a file or a pipe, nothing on a terminal that cannot take a line back, and nothing where the wait
-//! is over before anybody wonders.
+//! Nothing is written into a file or a pipe, nothing on a terminal that cannot take a line back, and nothing
+//! where the wait is over before anybody wonders.
 
 use std::{
     io::{self, IsTerminal, Write},

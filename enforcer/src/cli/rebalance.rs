@@ -1,4 +1,5 @@
-//! `numa-enforcer plan --rebalance`: who of those that run here should be moved, from two samples of this host.
+//! `numa-enforcer plan --rebalance`: who of those that run here should be moved, from two samples of this
+//! host.
 
 use std::{io::Write, time::Duration};
 

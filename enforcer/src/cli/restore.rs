@@ -161,8 +161,8 @@ fn take_over(
     record.keep(left.awaited.iter().chain(&left.unseen))
 }
 
-/// Says whether a daemon goes on to set what it likes. Where there is something to put back and not only to say, it is an
-/// error.
+/// Says whether a daemon goes on to set what it likes. Where there is something to put back and not only to
+/// say, it is an error.
 fn beside(state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
     match Journal::check_free(state_dir) {
         Err(held @ JournalError::Held { .. }) => {
@@ -174,8 +174,8 @@ fn beside(state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Names the damaged journals, and records beside them, that were set aside, of which nobody knows whether all that they say is put back; are
-/// there any?
+/// Names the damaged journals, and records beside them, that were set aside, of which nobody knows whether
+/// all that they say is put back; are there any?
 fn kept(state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<bool> {
     let kept = set_aside(state_dir)?;
     for path in &kept {
@@ -195,7 +195,8 @@ fn end(report: &RestoreReport, dry_run: bool, state_dir: &Path, out: &mut dyn Wr
     Ok(if report.is_complete() && !kept { Exit::Ok } else { Exit::Undetermined })
 }
 
-/// Where no daemon ever ran there is no directory, and nothing to put back. One that somebody names is there, or it is another.
+/// Where no daemon ever ran there is no directory, and nothing to put back. One that somebody names is there,
+/// or it is another.
 fn check_state_dir(path: &Path) -> anyhow::Result<()> {
     match fs::metadata(path) {
         Ok(found) if !found.is_dir() => bail!("{}: not a directory", path.display()),
@@ -205,7 +206,8 @@ fn check_state_dir(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Of a cgroup that is not there, and never was set, nothing can be said to be as it was: its name may be another one.
+/// Of a cgroup that is not there, and never was set, nothing can be said to be as it was: its name may be
+/// another one.
 fn check_cgroup(cgroup: &CgroupPath) -> anyhow::Result<()> {
     let path = tree(&HostRoot::live())?.path_of(cgroup);
     fs::metadata(&path).map(drop).with_context(|| {

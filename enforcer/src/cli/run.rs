@@ -92,7 +92,8 @@ fn run_and_restore(run: &RunOptions, output: Output<'_>) -> anyhow::Result<Exit>
         }
         _ => None,
     };
-    // Who asked for one turn wants to read of it, until told to end. A daemon has ended, whether or not somebody reads.
+    // Who asked for one turn wants to read of it, until told to end. A daemon has ended, whether or not
+    // somebody reads.
     let is_awaited = || run.once && !ended.is_told_to_end();
     let is_late =
         |printed: &io::Result<()>| matches!(printed, Err(late) if late.kind() == io::ErrorKind::TimedOut);

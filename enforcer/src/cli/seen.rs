@@ -1,7 +1,7 @@
 //! One look at a host, for commands that need no daemon: who runs on it, and one sample of that, or two.
 //!
-//! What a stage cannot see becomes a degraded entry; a machine without cgroups is seen without workloads. The kubelet
-//! of this machine is not asked about a captured one.
+//! What a stage cannot see becomes a degraded entry; a machine without cgroups is seen without workloads. The
+//! kubelet of this machine is not asked about a captured one.
 
 use std::{
     collections::BTreeSet,

@@ -1,7 +1,8 @@
 //! `numa-enforcer watch-brake`: the process that the daemon starts beside itself, and nobody else.
 //!
-//! Its standard input is a socket to the daemon, its standard output the record of brakes. It needs no capability, because
-//! it opens nothing. What it has to say is printed by a thread of its own: nobody has to read it. The signals that end a daemon do not end it: what it holds has to be released first.
+//! Its standard input is a socket to the daemon, its standard output the record of brakes. It needs no
+//! capability, because it opens nothing. What it has to say is printed by a thread of its own: nobody has to
+//! read it. The signals that end a daemon do not end it: what it holds has to be released first.
 
 use std::{
     io::{self, Write},

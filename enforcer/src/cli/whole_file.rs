@@ -1,14 +1,14 @@
 //! A file that others read at any time: it is there as a whole or as it was before.
 //!
-//! `node_exporter` reads its folder of text files whenever it is scraped. The new text is written beside the file, under
-//! a name that neither it nor a glob for `*.prom` takes, and renamed over it. Who may read an existing one may read the new one. A
-//! folder that others may write is their business. What is there and is no regular file stays: nobody who names `/dev/stdout` wants
-//! a file there.
+//! `node_exporter` reads its folder of text files whenever it is scraped. The new text is written beside the
+//! file, under a name that neither it nor a glob for `*.prom` takes, and renamed over it. Who may read an
+//! existing one may read the new one. A folder that others may write is their business. What is there and is
+//! no regular file stays: nobody who names `/dev/stdout` wants a file there.
 //!
-//! Two others replace files, by other promises, so they share nothing but the rename: the journal (`enforce/journal/files.rs`), for
-//! the daemon alone, in a folder of its own, appended to from then on, and durable with its folder; and what containers read
-//! (`enforce/exposed.rs`), which nothing may wait for the disk for. Here the text survives a crash, or the one before does, and
-//! who may read it is up to the umask.
+//! Two others replace files, by other promises, so they share nothing but the rename: the journal
+//! (`enforce/journal/files.rs`), for the daemon alone, in a folder of its own, appended to from then on, and
+//! durable with its folder; and what containers read (`enforce/exposed.rs`), which nothing may wait for the
+//! disk for. Here the text survives a crash, or the one before does, and who may read it is up to the umask.
 
 use std::{
     fs::{self, OpenOptions, Permissions},
@@ -70,8 +70,9 @@ fn write(fresh: &Path, text: &[u8], permissions: Option<Permissions>) -> Result<
         .map_err(failed("writing", fresh))
 }
 
-/// `.numa-enforcer.PID.SUM` in the same folder; `None` of what is no name of a file. A name may be as long as any of the folder, so
-/// only its checksum is in it: processes of one number, each in a container of its own, may write several files there.
+/// `.numa-enforcer.PID.SUM` in the same folder; `None` of what is no name of a file. A name may be as long as
+/// any of the folder, so only its checksum is in it: processes of one number, each in a container of its own,
+/// may write several files there.
 fn beside(path: &Path) -> Option<PathBuf> {
     let sum = crc32fast::hash(path.file_name()?.as_bytes());
     Some(path.with_file_name(format!(".numa-enforcer.{}.{sum:08x}", process::id())))

@@ -1,12 +1,13 @@
 //! Is every value of a configuration of the kind that its key takes: a table, a list, one of some words?
 //!
-//! It is asked before the values are read, because what reads them takes more than a user may write: a list for a table
-//! (its values in the order of the fields), a date for a table of one key, a table of one key for a word. Each of those
-//! would be a setting that is ignored, or means what nobody reads in it. And what it says of the others names types of
-//! this program.
+//! It is asked before the values are read, because what reads them takes more than a user may write: a list
+//! for a table (its values in the order of the fields), a date for a table of one key, a table of one key for
+//! a word. Each of those would be a setting that is ignored, or means what nobody reads in it. And what it
+//! says of the others names types of this program.
 //!
-//! The kinds are those of the published schema, which the tests keep equal to the types. What is no matter of kind,
-//! unknown keys and values among them, is left to who reads the values, and so is a number or a word for another one.
+//! The kinds are those of the published schema, which the tests keep equal to the types. What is no matter of
+//! kind, unknown keys and values among them, is left to who reads the values, and so is a number or a word
+//! for another one.
 //!
 //! Never: refuses what the schema allows.
 
@@ -218,8 +219,8 @@ mod tests {
         }
     }
 
-    /// Tells of each table that a schema has a text with a key that it has not, and its keys; and of each word that is
-    /// one of some, a text with another one, and those.
+    /// Tells of each table that a schema has a text with a key that it has not, and its keys; and of each
+    /// word that is one of some, a text with another one, and those.
     fn visit(
         kinds: &Kinds<'_>,
         table: &Value,

@@ -1,7 +1,7 @@
 //! Where in a configuration file something is, and how that is shown.
 //!
-//! A value that is refused only in the whole is known by its key (`workload[2].unit`), so the key is looked up in the
-//! text again. What is shown is one line with marks below, as a compiler does it.
+//! A value that is refused only in the whole is known by its key (`workload[2].unit`), so the key is looked
+//! up in the text again. What is shown is one line with marks below, as a compiler does it.
 
 use std::ops::Range;
 
@@ -10,8 +10,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::QUOTED_LIMIT;
 
-/// The bytes of the value of a key, be it there under its own name or one that the schema calls the same; where it is
-/// not there, of what it would be in. Where what is `refused` of a table is the name of an entry (in quotes), of that name.
+/// The bytes of the value of a key, be it there under its own name or one that the schema calls the same;
+/// where it is not there, of what it would be in. Where what is `refused` of a table is the name of an entry
+/// (in quotes), of that name.
 pub(super) fn span_of(text: &str, key: &str, refused: &str, schema: &Value) -> Option<Range<usize>> {
     let document = DeTable::parse(text).ok()?;
     let mut found = None;
@@ -37,7 +38,7 @@ pub(super) fn span_of(text: &str, key: &str, refused: &str, schema: &Value) -> O
     }
     let names = value.and_then(DeValue::as_table).into_iter().flatten().map(|(name, _)| name);
     let named = names.into_iter().find(|name| format!("{:?}", name.get_ref()) == refused);
-    named.map(|name| name.span()).or(found)
+    named.map(toml::Spanned::span).or(found)
 }
 
 /// Is what is written another name of a key?
@@ -54,7 +55,8 @@ pub(super) fn position(text: &str, at: usize) -> Option<(usize, usize)> {
     Some((number, column))
 }
 
-/// The line where it begins, with a margin (`3 | `) and marks below. None where the line is too long to be of use.
+/// The line where it begins, with a margin (`3 | `) and marks below. None where the line is too long to be of
+/// use.
 pub(super) fn excerpt(text: &str, span: Range<usize>) -> Option<String> {
     let (number, column) = position(text, span.start)?;
     let line = text.split('\n').nth(number - 1)?.trim_end_matches('\r');

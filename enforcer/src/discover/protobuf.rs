@@ -1,8 +1,9 @@
 //! How much a protobuf message holds, told from its bytes.
 //!
-//! Problem: an empty message is two bytes, and hundreds once it is decoded, so that a bound on bytes is none on memory.
-//! Idea: fields are counted before anything is decoded. Nothing is kept or copied for it, and what is not understood to
-//! its end is refused: no bound holds for it. Groups, which no message of ours has ever had, are not understood.
+//! Problem: an empty message is two bytes, and hundreds once it is decoded, so that a bound on bytes is none
+//! on memory. Idea: fields are counted before anything is decoded. Nothing is kept or copied for it, and what
+//! is not understood to its end is refused: no bound holds for it. Groups, which no message of ours has ever
+//! had, are not understood.
 //!
 //! Source: "Encoding" of the Protocol Buffers documentation.
 
@@ -13,8 +14,8 @@ const LONGEST_VARINT: usize = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// How often the field at the end of the path (field numbers, from the outermost) occurs, as far as `enough`: whoever wants to
-/// know no more is spared the rest.
+/// How often the field at the end of the path (field numbers, from the outermost) occurs, as far as `enough`:
+/// whoever wants to know no more is spared the rest.
 pub(super) fn occurrences(bytes: &[u8], path: &[u32], enough: usize) -> Result<usize, Malformed> {
     sum(bytes, path, enough, &|_| 1)
 }

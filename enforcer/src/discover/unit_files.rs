@@ -1,8 +1,8 @@
 //! CPUs and memory nodes in the files of systemd's units.
 //!
-//! A unit with `AllowedCPUs=` or `AllowedMemoryNodes=` has a cpuset that systemd writes, at every start and at every
-//! daemon-reload. The files tell that without asking anybody; later ones win, and an empty value takes earlier ones
-//! back (systemd.unit(5), systemd.resource-control(5)).
+//! A unit with `AllowedCPUs=` or `AllowedMemoryNodes=` has a cpuset that systemd writes, at every start and
+//! at every daemon-reload. The files tell that without asking anybody; later ones win, and an empty value
+//! takes earlier ones back (systemd.unit(5), systemd.resource-control(5)).
 //!
 //! What is set at run time is in `/run/systemd/system.control`, and of units that have no file in
 //! `/run/systemd/transient`. Our own settings are there as well, a file for each, and are passed over.
@@ -102,8 +102,8 @@ impl Found<'_> {
         }
     }
 
-    /// Does the file set nothing but what we have set? It begins by taking back what others set, which counts no more
-    /// than the rest of it.
+    /// Does the file set nothing but what we have set? It begins by taking back what others set, which counts
+    /// no more than the rest of it.
     fn is_ours(&self, unit: &str, text: &str) -> bool {
         let mut values = settings(text).filter(|(_, value, _)| !value.is_empty()).peekable();
         values.peek().is_some() && values.all(|(key, value, _)| self.own.has(unit, key, value))

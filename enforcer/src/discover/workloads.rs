@@ -8,7 +8,8 @@
 //!
 //! Kernel threads are nobody's workload. The observer itself is left out of the processes as well.
 //!
-//! Cost: a file per cgroup, another one the first time that it is seen, and one per process of the root cgroups.
+//! Cost: a file per cgroup, another one the first time that it is seen, and one per process of the root
+//! cgroups.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,13 +50,13 @@ pub struct WorkloadsError {
     pub reason: String,
 }
 
-/// A process of each cgroup that is no kernel thread, so that none has to be asked again while it is there. A kernel
-/// thread that got the number of one, in a cgroup that had it, would be taken for it.
+/// A process of each cgroup that is no kernel thread, so that none has to be asked again while it is there. A
+/// kernel thread that got the number of one, in a cgroup that had it, would be taken for it.
 #[derive(Debug, Default)]
 pub struct UserProcesses(BTreeMap<CgroupPath, u32>);
 
-/// All workloads in ascending order of cgroup and process id, and what could not be seen. What is `known` is from the
-/// census before, and for the next one.
+/// All workloads in ascending order of cgroup and process id, and what could not be seen. What is `known` is
+/// from the census before, and for the next one.
 pub fn read_workloads(
     host: &HostRoot,
     layout: &CgroupLayout,
@@ -232,8 +233,8 @@ impl<'a> Census<'a> {
         }
     }
 
-    /// Is there anything but kernel threads? The youngest is asked first: kernel threads are old. One that is gone by now
-    /// was a process, and is not known.
+    /// Is there anything but kernel threads? The youngest is asked first: kernel threads are old. One that is
+    /// gone by now was a process, and is not known.
     fn has_user_process(&mut self, cgroup: &CgroupPath, pids: &[u32]) -> bool {
         if let Some((cgroup, pid)) = self.before.remove_entry(cgroup).filter(|(_, pid)| pids.contains(pid)) {
             self.known.insert(cgroup, pid);

@@ -127,7 +127,8 @@ fn balancing(text: &Result<String, String>) -> Check {
     }
 }
 
-/// `numa/demotion_enabled`. Whether it keeps to cpusets shows only when it is tried, which the daemon does at its start.
+/// `numa/demotion_enabled`. Whether it keeps to cpusets shows only when it is tried, which the daemon does at
+/// its start.
 fn demotion(on: bool) -> Check {
     let name = "kernel-demotion";
     if on {
@@ -141,7 +142,8 @@ fn demotion(on: bool) -> Check {
     }
 }
 
-/// Can `memory.demotion.backend = "reclaim"` be used? A cgroup below the root has the file, the root has none.
+/// Can `memory.demotion.backend = "reclaim"` be used? A cgroup below the root has the file, the root has
+/// none.
 fn reclaim(on: bool, cgroups: &Path) -> Check {
     let (name, advice) = (
         "demotion-reclaim",
@@ -156,7 +158,8 @@ fn reclaim(on: bool, cgroups: &Path) -> Check {
     }
 }
 
-/// Can `memory.demotion.backend = "damos"` be used? Whether the kernel has `migrate_cold` shows only when it is written.
+/// Can `memory.demotion.backend = "damos"` be used? Whether the kernel has `migrate_cold` shows only when it
+/// is written.
 fn damos(count: &Path) -> Check {
     let (name, advice) = (
         "demotion-damos",

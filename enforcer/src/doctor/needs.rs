@@ -1,8 +1,9 @@
 //! Which of the things that a feature of the kernel side needs is not there.
 //!
-//! The needs are told in words that are the feature's own (`BTF, tracepoint mark_victim, CAP_BPF and CAP_PERFMON; Linux
-//! 5.10`), and of these words some can be looked up: capabilities, BTF, the kernel's release, its balancer. What cannot be
-//! looked up is not called missing: the reason why the feature could not be had is told beside this.
+//! The needs are told in words that are the feature's own (`BTF, tracepoint mark_victim, CAP_BPF and
+//! CAP_PERFMON; Linux 5.10`), and of these words some can be looked up: capabilities, BTF, the kernel's
+//! release, its balancer. What cannot be looked up is not called missing: the reason why the feature could
+//! not be had is told beside this.
 
 use std::path::Path;
 

@@ -17,8 +17,8 @@ pub(super) fn effective(status: &str) -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-/// Is the capability of this name in the mask? One that nothing here uses counts as there, and `CAP_SYS_ADMIN` as all
-/// that BPF takes, as in the kernel.
+/// Is the capability of this name in the mask? One that nothing here uses counts as there, and
+/// `CAP_SYS_ADMIN` as all that BPF takes, as in the kernel.
 #[cfg(feature = "bpf")]
 pub(super) fn has(mask: u64, name: &str) -> bool {
     let bit =

@@ -86,15 +86,15 @@ pub trait Actuator {
         false
     }
 
-    /// Records what cgroups would hold, had somebody not set them on our behalf. Returns those that are recorded, or
-    /// whose time is over; others are not there yet, or cannot be looked at, which is degraded. The error is that nothing
-    /// can be recorded; it names operation, path and cause.
+    /// Records what cgroups would hold, had somebody not set them on our behalf. Returns those that are
+    /// recorded, or whose time is over; others are not there yet, or cannot be looked at, which is degraded.
+    /// The error is that nothing can be recorded; it names operation, path and cause.
     fn record(&mut self, originals: &BTreeMap<CgroupPath, Original>) -> Result<Vec<CgroupPath>, String> {
         Ok(originals.keys().cloned().collect())
     }
 
-    /// Records what memory nodes cgroups are set to now, so that they may be widened without a wait. Those that are gone are
-    /// left out.
+    /// Records what memory nodes cgroups are set to now, so that they may be widened without a wait. Those
+    /// that are gone are left out.
     fn record_mems(&mut self, _cgroups: &[&CgroupPath]) -> Result<(), String> {
         Ok(())
     }
@@ -114,8 +114,8 @@ pub trait Actuator {
         Ok(())
     }
 
-    /// Forgets what was recorded of cgroups that have ended since. Those that were seen (`is_there`), or have one below
-    /// them that was, are not looked at.
+    /// Forgets what was recorded of cgroups that have ended since. Those that were seen (`is_there`), or have
+    /// one below them that was, are not looked at.
     fn tidy(&mut self, _is_there: &dyn Fn(&CgroupPath) -> bool) -> Result<(), String> {
         Ok(())
     }
@@ -389,7 +389,8 @@ impl Actuator for LiveActuator {
 
     fn tidy(&mut self, is_there: &dyn Fn(&CgroupPath) -> bool) -> Result<(), String> {
         let mut ended = Vec::new();
-        // A controller is the business of a restore, and its cgroup may be the root; a property outlives the cgroup.
+        // A controller is the business of a restore, and its cgroup may be the root; a property outlives the
+        // cgroup.
         let of_cgroups = |key: &&EntryKey| key.file != CpusetFile::SubtreeControl && !key.file.is_property();
         let mut keys = self.journal.entries().keys().filter(of_cgroups).peekable();
         while let Some(first) = keys.next() {

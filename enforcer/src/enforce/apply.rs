@@ -1,16 +1,18 @@
 //! Carries out a plan: in order, and per workload, or per group of them, all or nothing.
 //!
-//! When a step fails, or the kernel makes something else of it, the writes of earlier steps of the same workload
-//! and of its group in this plan are taken back in reverse order, and their later ones are not tried. Other workloads
-//! go on. Pages that were moved stay where they are. A workload that ends meanwhile fails nobody.
+//! When a step fails, or the kernel makes something else of it, the writes of earlier steps of the same
+//! workload and of its group in this plan are taken back in reverse order, and their later ones are not
+//! tried. Other workloads go on. Pages that were moved stay where they are. A workload that ends meanwhile
+//! fails nobody.
 //!
 //! When the daemon is told to end, the steps that are left are not tried, and nothing is taken back: every
 //! prefix of the steps leaves each workload with CPUs and memory that it may use, and whoever gives a CPU up
 //! comes before whoever gets it for itself.
 //!
-//! A plan is decided once and takes as long as the kernel lets it. What was settled of a workload meanwhile, in the answer
-//! to a container runtime, is newer than its steps: those that are left are not tried, and what is taken back with its group
-//! leaves it alone. The others' go on, because the newer settlement knew what they were to get.
+//! A plan is decided once and takes as long as the kernel lets it. What was settled of a workload meanwhile,
+//! in the answer to a container runtime, is newer than its steps: those that are left are not tried, and what
+//! is taken back with its group leaves it alone. The others' go on, because the newer settlement knew what
+//! they were to get.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,8 +45,8 @@ pub fn apply_plan(plan: &Plan, actuator: &mut dyn Actuator) -> Applied {
     apply_plan_unless(plan, actuator, &|_| false)
 }
 
-/// Carries out the steps in order, but for those of workloads of which something newer is settled; that is asked before
-/// each step, and before each write is taken back.
+/// Carries out the steps in order, but for those of workloads of which something newer is settled; that is
+/// asked before each step, and before each write is taken back.
 pub fn apply_plan_unless(
     plan: &Plan,
     actuator: &mut dyn Actuator,
@@ -126,8 +128,8 @@ struct Failed {
     because: String,
 }
 
-/// Takes writes back, last first, but for those over which a runtime writes what it was told since: whose these are is
-/// returned. The failed step keeps its own outcome.
+/// Takes writes back, last first, but for those over which a runtime writes what it was told since: whose
+/// these are is returned. The failed step keeps its own outcome.
 fn roll_back(
     undo: Vec<(usize, Undo)>,
     failed: &Failed,

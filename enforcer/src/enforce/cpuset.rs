@@ -161,8 +161,8 @@ impl CpusetError {
         }
     }
 
-    /// Can there be no cgroup of this name, now or later: no kernel has one with such a name, or so long a path, and a
-    /// path through a symlink is never followed?
+    /// Can there be no cgroup of this name, now or later: no kernel has one with such a name, or so long a
+    /// path, and a path through a symlink is never followed?
     pub fn is_never(&self) -> bool {
         matches!(self, Self::Open { cause, .. }
             if matches!(Errno::from_io_error(cause), Some(Errno::INVAL | Errno::NAMETOOLONG | Errno::LOOP)))

@@ -1,14 +1,16 @@
-//! The files in which containers read what they were given: a directory for each, which the runtime mounts into it.
+//! The files in which containers read what they were given: a directory for each, which the runtime mounts
+//! into it.
 //!
-//! The directory is mounted, not the file: a file that is replaced would stay the old one for whoever has it mounted.
-//! Each text replaces the one before by a rename, so that whoever reads, or waits with inotify(7) for the directory,
-//! has a whole one.
+//! The directory is mounted, not the file: a file that is replaced would stay the old one for whoever has it
+//! mounted. Each text replaces the one before by a rename, so that whoever reads, or waits with inotify(7)
+//! for the directory, has a whole one.
 //!
-//! Nothing in here is needed by anybody but those containers: a write that fails is reported and tried again with the
-//! next change, and a container whose directory cannot be made starts without. Ids come from the runtime and are checked
-//! before they become names of files. The files are as durable as the cpusets that they tell of: not at all.
-//! So no answer to a runtime waits for the disk here, as it would in `cli/whole_file.rs` or in the journal's `files.rs`, which replace
-//! files too; and the mode is set, whatever the umask, because somebody else has to read them.
+//! Nothing in here is needed by anybody but those containers: a write that fails is reported and tried again
+//! with the next change, and a container whose directory cannot be made starts without. Ids come from the
+//! runtime and are checked before they become names of files. The files are as durable as the cpusets that
+//! they tell of: not at all. So no answer to a runtime waits for the disk here, as it would in
+//! `cli/whole_file.rs` or in the journal's `files.rs`, which replace files too; and the mode is set, whatever
+//! the umask, because somebody else has to read them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -109,8 +111,8 @@ impl Exposed {
         Ok(())
     }
 
-    /// Those of these containers that have said that they are ready; nobody else is listened to any longer. All are heard,
-    /// whatever fails.
+    /// Those of these containers that have said that they are ready; nobody else is listened to any longer.
+    /// All are heard, whatever fails.
     pub fn hear(&mut self, starting: &BTreeSet<String>) -> (BTreeSet<String>, Result<(), ExposeError>) {
         self.ready.retain(|id, _| starting.contains(id));
         let (mut ready, mut outcome) = (BTreeSet::new(), Ok(()));

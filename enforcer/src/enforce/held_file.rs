@@ -1,8 +1,8 @@
 //! A file of a cgroup that is held open, so that it can be read and written without looking for it again.
 //!
-//! Opened like every file that is written ([`super::cpuset`]): in a directory that was opened beneath the root of the
-//! hierarchy, and through no symlink. A descriptor of a cgroup that has ended fails with `ENODEV`, whatever has its
-//! name now.
+//! Opened like every file that is written ([`super::cpuset`]): in a directory that was opened beneath the
+//! root of the hierarchy, and through no symlink. A descriptor of a cgroup that has ended fails with
+//! `ENODEV`, whatever has its name now.
 
 use std::{
     fmt::Display,
@@ -58,7 +58,8 @@ impl HeldFile {
     }
 }
 
-/// What a file holds now, at most as much as there is room for: the kernel makes it anew at each reading from its begin.
+/// What a file holds now, at most as much as there is room for: the kernel makes it anew at each reading from
+/// its begin.
 pub(super) fn read_whole<'a>(file: &File, room: &'a mut [u8]) -> io::Result<&'a [u8]> {
     let count = file.read_at(room, 0)?;
     Ok(room.get(..count).unwrap_or_default())

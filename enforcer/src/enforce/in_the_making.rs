@@ -1,8 +1,8 @@
 //! What containers would have been set to without us, as entries of the journal.
 //!
-//! A container's cgroup is made after its runtime was told what to set it to. The entries are made when the cgroup is
-//! there: by a turn, or, where a daemon was killed before its turn, by a restore ([`left_behind`]). A restore names those that may
-//! yet come: they come with what they were told.
+//! A container's cgroup is made after its runtime was told what to set it to. The entries are made when the
+//! cgroup is there: by a turn, or, where a daemon was killed before its turn, by a restore ([`left_behind`]).
+//! A restore names those that may yet come: they come with what they were told.
 //!
 //! Never: anything is written here, or an entry made of a cgroup that is not there.
 

@@ -1,32 +1,34 @@
 //! The write-ahead undo log: what every file held before the daemon first wrote to it.
 //!
-//! One JSON object per line, with its CRC-32, is appended and made durable before the write that it undoes. Whatever
-//! happens in between, a crash included, leaves either an entry without a write (putting back what is
-//! there changes nothing) or an entry with its write; never a write without an entry. Only the first
-//! value of a file is kept: it is the one that was there before us.
+//! One JSON object per line, with its CRC-32, is appended and made durable before the write that it undoes.
+//! Whatever happens in between, a crash included, leaves either an entry without a write (putting back what
+//! is there changes nothing) or an entry with its write; never a write without an entry. Only the first value
+//! of a file is kept: it is the one that was there before us.
 //!
-//! Beside them is what each container was granted, for the next daemon: believed only as far as the kernel agrees
-//! ([`GrantRecord`]), so nothing waits for it, and what a crash loses of it is adopted from the cpusets alone.
+//! Beside them is what each container was granted, for the next daemon: believed only as far as the kernel
+//! agrees ([`GrantRecord`]), so nothing waits for it, and what a crash loses of it is adopted from the
+//! cpusets alone.
 //!
 //! A container that its runtime sets on our behalf is recorded as soon as its cgroup is there
-//! ([`Journal::record_all`]), not before the runtime writes: its creation must not wait for a disk. What is known until
-//! then outlives a daemon that is killed as well ([`MakingRecord`]).
+//! ([`Journal::record_all`]), not before the runtime writes: its creation must not wait for a disk. What is
+//! known until then outlives a daemon that is killed as well ([`MakingRecord`]).
 //!
-//! A file is known by cgroup, name and inode of the cgroup's directory: a cgroup that was made again
-//! is another one. Inodes start over when the host boots, so entries carry the boot they belong to.
-//! A property of a unit outlives the cgroup, and has no inode; what it was set to is kept as well, by which it is told
+//! A file is known by cgroup, name and inode of the cgroup's directory: a cgroup that was made again is
+//! another one. Inodes start over when the host boots, so entries carry the boot they belong to. A property
+//! of a unit outlives the cgroup, and has no inode; what it was set to is kept as well, by which it is told
 //! from what others set.
 //!
 //! What the journal says is written to the host by root. So it is read only from a directory, and
 //! from files, that belong to root or to the daemon's user and that nobody else may write, and no
 //! symlink is followed.
 //!
-//! A last line that was cut by a crash, before its write was made, is dropped with a word in the log (`reading.rs`). Any
-//! other line that cannot be read is kept out of the entries and named in [`Journal::damaged`]; the file that it was in
-//! is kept beside the new one, and is named by each restore until somebody has taken it away ([`set_aside`]).
+//! A last line that was cut by a crash, before its write was made, is dropped with a word in the log
+//! (`reading.rs`). Any other line that cannot be read is kept out of the entries and named in
+//! [`Journal::damaged`]; the file that it was in is kept beside the new one, and is named by each restore
+//! until somebody has taken it away ([`set_aside`]).
 //!
-//! Lines of what is over are left out when the journal is opened, and when it has become long: it is written anew
-//! beside the old one, which stays in use until the new one is durable.
+//! Lines of what is over are left out when the journal is opened, and when it has become long: it is written
+//! anew beside the old one, which stays in use until the new one is durable.
 
 mod brake_record;
 mod damage;
@@ -84,7 +86,8 @@ const LONG: u64 = 1 << 20;
 /// Nor is one that is no longer than so many times what it has to say.
 const MOSTLY_OVER: u64 = 4;
 
-/// A file that was written, and in which life of its cgroup; or a property of the unit that the cgroup belongs to.
+/// A file that was written, and in which life of its cgroup; or a property of the unit that the cgroup
+/// belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct EntryKey {
     /// Its cgroup.
@@ -102,7 +105,8 @@ pub struct Entry {
     pub original: String,
     /// `/proc/sys/kernel/random/boot_id` of that time, where it could be read.
     pub boot_id: Option<String>,
-    /// What a property was set to, the latest last, and the one before it: either may be in force after a crash.
+    /// What a property was set to, the latest last, and the one before it: either may be in force after a
+    /// crash.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
 }
@@ -113,8 +117,8 @@ impl Entry {
         Self { original: original.into(), boot_id: boot_id.map(str::to_owned), set: Vec::new() }
     }
 
-    /// The entry for a property that was recorded before and is to be set to something else; `None` where nothing is
-    /// new.
+    /// The entry for a property that was recorded before and is to be set to something else; `None` where
+    /// nothing is new.
     fn after(&self, first: &Self) -> Option<Self> {
         let latest = self.set.last().filter(|latest| Some(*latest) != first.set.last())?;
         let set = first.set.last().into_iter().chain([latest]).cloned().collect();
@@ -146,7 +150,8 @@ impl JournalError {
     }
 }
 
-/// Is it recorded of another boot than this one, as far as both are known? Then its cgroup is gone, even under the same inode.
+/// Is it recorded of another boot than this one, as far as both are known? Then its cgroup is gone, even
+/// under the same inode.
 pub(super) fn is_of_another_boot(recorded: Option<&str>, now: Option<&str>) -> bool {
     matches!((recorded, now), (Some(then), Some(now)) if then != now)
 }
@@ -282,12 +287,14 @@ impl Journal {
         &self.damaged
     }
 
-    /// Where the lines that could not be read are kept since it was opened; `None` where they are in it still.
+    /// Where the lines that could not be read are kept since it was opened; `None` where they are in it
+    /// still.
     pub fn kept(&self) -> Option<&Path> {
         self.kept.as_deref()
     }
 
-    /// Can lines be recorded? Costs nothing while the latest one could; else it is tried. The error says why not.
+    /// Can lines be recorded? Costs nothing while the latest one could; else it is tried. The error says why
+    /// not.
     pub fn check(&mut self) -> Result<(), String> {
         if self.trouble.is_some() {
             self.trouble = self.tail.probe(A_FEW_LINES).err().map(|error| error.to_string());
@@ -295,8 +302,8 @@ impl Journal {
         self.trouble.clone().map_or(Ok(()), Err)
     }
 
-    /// Records what a file holds, before it is written for the first time; later values are ignored. Of a property it is
-    /// recorded each time what it is set to.
+    /// Records what a file holds, before it is written for the first time; later values are ignored. Of a
+    /// property it is recorded each time what it is set to.
     pub fn record(&mut self, key: EntryKey, entry: Entry) -> Result<(), JournalError> {
         self.record_all(vec![(key, entry)])
     }
@@ -331,8 +338,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Records what containers have been granted by now; who is not among them has nothing. Only what is different is
-    /// written.
+    /// Records what containers have been granted by now; who is not among them has nothing. Only what is
+    /// different is written.
     pub fn note_grants(&mut self, mut now: BTreeMap<String, GrantRecord>) -> Result<(), JournalError> {
         // One that names itself at such length is adopted from its cpuset alone: its line would not be read.
         now.retain(|id, grant| id.len() + grant.cgroup.as_str().len() <= LONGEST_NAMES);
@@ -360,8 +367,8 @@ impl Journal {
         appended
     }
 
-    /// Leaves out what is over, once that is most of the journal. Where it cannot, the old file stays in use; the error
-    /// is of one that may come back after a crash, and to which nothing may be added before.
+    /// Leaves out what is over, once that is most of the journal. Where it cannot, the old file stays in use;
+    /// the error is of one that may come back after a crash, and to which nothing may be added before.
     fn shorten(&mut self) -> Result<(), JournalError> {
         let length = self.tail.length()?;
         if length > self.look_at {

@@ -1,15 +1,18 @@
-//! `cpuset.mems` of cgroups that may have to be widened within milliseconds: held open, and written by a thread of its own
-//! for each write.
+//! `cpuset.mems` of cgroups that may have to be widened within milliseconds: held open, and written by a
+//! thread of its own for each write.
 //!
-//! A write of `cpuset.mems` takes effect early and returns late: it waits for page faults of each task in turn, and for
-//! pages of other cgroups that are being moved (kernel/cgroup/cpuset.c, `cpuset_write_resmask` flushes one workqueue of all). So
-//! nobody waits for a write before the next one, not even for that of a cgroup above ([`top_down`]).
+//! A write of `cpuset.mems` takes effect early and returns late: it waits for page faults of each task in
+//! turn, and for pages of other cgroups that are being moved (kernel/cgroup/cpuset.c, `cpuset_write_resmask`
+//! flushes one workqueue of all). So nobody waits for a write before the next one, not even for that of a
+//! cgroup above ([`top_down`]).
 //!
-//! A file ([`HeldFile`]) stays open as long as a cgroup with the same id of the kernel is at its path, or below it: none above that can have been
-//! made again meanwhile. Where the cpuset controller was switched off and on again the files are others all the same, and a write
-//! fails; then they are opened anew ([`MemsFiles::forget`]).
+//! A file ([`HeldFile`]) stays open as long as a cgroup with the same id of the kernel is at its path, or
+//! below it: none above that can have been made again meanwhile. Where the cpuset controller was switched off
+//! and on again the files are others all the same, and a write fails; then they are opened anew
+//! ([`MemsFiles::forget`]).
 //!
-//! Never: an empty set; a write for which no original is in the journal, which whoever hands in a file sees to.
+//! Never: an empty set; a write for which no original is in the journal, which whoever hands in a file sees
+//! to.
 
 mod top_down;
 
@@ -83,8 +86,8 @@ impl MemsFiles {
         Self { tree, files: BTreeMap::new(), ids: BTreeMap::new(), unusable: BTreeMap::new() }
     }
 
-    /// Opens what is missing of these and of those above that may be widened for them, and closes the rest. What cannot be
-    /// opened is tried again each time; it is returned where that is news.
+    /// Opens what is missing of these and of those above that may be widened for them, and closes the rest.
+    /// What cannot be opened is tried again each time; it is returned where that is news.
     pub fn follow<'a>(&mut self, guarded: &'a [Guarded]) -> Vec<String> {
         let ids = guarded.iter().filter_map(|one| Some((one.cgroup.clone(), one.cgroup_id?)));
         let ids: BTreeMap<CgroupPath, u64> = ids.collect();
@@ -142,8 +145,8 @@ pub struct MemsWrite {
 }
 
 impl MemsWrite {
-    /// Writes on a thread of its own, and hands the result to `done` there. Where there can be no thread it is done here: late is
-    /// better than never.
+    /// Writes on a thread of its own, and hands the result to `done` there. Where there can be no thread it
+    /// is done here: late is better than never.
     pub fn start(self, done: impl FnOnce(CgroupPath, Result<(), String>) + Send + 'static) {
         let slot = Arc::new(std::sync::Mutex::new(Some((self, done))));
         let job = {

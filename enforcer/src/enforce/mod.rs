@@ -1,8 +1,8 @@
 //! Carries out plans, and undoes them.
 //!
-//! A [`plan`](enforcer_core::plan) goes through [`apply_plan`] to an [`Actuator`]; every file that is
-//! written is first recorded in the [`Journal`], from which [`restore`](restore::restore) puts the
-//! original texts back, also after the daemon was killed. Where a cgroup is a unit's, systemd is told as well ([`units`]).
+//! A [`plan`](enforcer_core::plan) goes through [`apply_plan`] to an [`Actuator`]; every file that is written
+//! is first recorded in the [`Journal`], from which [`restore`](restore::restore) puts the original texts
+//! back, also after the daemon was killed. Where a cgroup is a unit's, systemd is told as well ([`units`]).
 //!
 //! This stage decides nothing and knows nothing of samples and findings. It is the only one that
 //! writes to the host, and the only user of cgroups-rs.

@@ -1,14 +1,17 @@
 //! A socket in the directory that a container has mounted, over which it says that it is ready.
 //!
-//! Problem: only a program itself knows when it has loaded what it seldom needs. Idea: what `sd_notify(3)` sends, and many servers
-//! send already, a datagram with the line `READY=1`. Each container has a socket of its own, so nothing has to be proved:
-//! whoever can send has that directory mounted. The mount is read-only, which keeps nobody from sending.
+//! Problem: only a program itself knows when it has loaded what it seldom needs. Idea: what `sd_notify(3)`
+//! sends, and many servers send already, a datagram with the line `READY=1`. Each container has a socket of
+//! its own, so nothing has to be proved: whoever can send has that directory mounted. The mount is read-only,
+//! which keeps nobody from sending.
 //!
-//! What was heard is a file beside the socket, so that a daemon that is started again knows it, and whoever said it sees that it was.
+//! What was heard is a file beside the socket, so that a daemon that is started again knows it, and whoever
+//! said it sees that it was.
 //!
-//! Senders are hostile. Never: more is taken from a message than that it was said; more than a few messages, or more than the
-//! beginning of one, are read at a time; anybody waits for a sender, or a sender for long, because what comes is taken in every turn.
-//! Descriptors that come along are closed by the kernel, which is given no room for them.
+//! Senders are hostile. Never: more is taken from a message than that it was said; more than a few messages,
+//! or more than the beginning of one, are read at a time; anybody waits for a sender, or a sender for long,
+//! because what comes is taken in every turn. Descriptors that come along are closed by the kernel, which is
+//! given no room for them.
 
 use std::{
     fs::{self, OpenOptions, Permissions},
@@ -28,7 +31,8 @@ use crate::file_error::{FileError, failed};
 const SOCKET: &str = "notify";
 /// Appears beside it once it was heard.
 const HEARD: &str = "ready";
-/// The socket before it is in its place, where no container sees it; a short name, because the kernel takes 107 bytes of a path.
+/// The socket before it is in its place, where no container sees it; a short name, because the kernel takes
+/// 107 bytes of a path.
 const NEXT: &str = ".notify";
 /// What is said, among other lines or alone.
 const READY: &[u8] = b"READY=1";
@@ -46,7 +50,8 @@ pub(super) struct ReadySocket {
 }
 
 impl ReadySocket {
-    /// Makes that of the container `id` in its directory below `all`, in place of the one of an earlier daemon.
+    /// Makes that of the container `id` in its directory below `all`, in place of the one of an earlier
+    /// daemon.
     pub(super) fn bind(all: &Path, id: &str) -> Result<Self, FileError> {
         let (next, dir) = (all.join(NEXT), all.join(id));
         remove(&next).map_err(failed("removing", &next))?;

@@ -1,11 +1,11 @@
 //! Empties cpuset files of a v2 cgroup that has tasks.
 //!
-//! Problem: an empty file means "what the parent has", and a workload often starts with that. But once
-//! the file has a value, the kernel refuses to empty it while the cgroup has tasks (`ENOSPC`,
-//! `validate_change` in kernel/cgroup/cpuset.c). Idea: take the cpuset controller from the children of
-//! the parent and give it back at once (`cgroup.subtree_control`). Every child then has an empty
-//! cpuset, tasks or not; the values of those that shall have one are written again. The tasks' own CPUs do not follow
-//! that, so what is to be empty is set to all that the parent has before.
+//! Problem: an empty file means "what the parent has", and a workload often starts with that. But once the
+//! file has a value, the kernel refuses to empty it while the cgroup has tasks (`ENOSPC`, `validate_change`
+//! in kernel/cgroup/cpuset.c). Idea: take the cpuset controller from the children of the parent and give it
+//! back at once (`cgroup.subtree_control`). Every child then has an empty cpuset, tasks or not; the values of
+//! those that shall have one are written again. The tasks' own CPUs do not follow that, so what is to be
+//! empty is set to all that the parent has before.
 //!
 //! For some milliseconds the siblings are as wide as their parent, and no pages move because of it.
 //! What they hold is journalled first, and that the controller is taken away, so that a crash in between
@@ -90,8 +90,8 @@ pub(super) fn empty(
 
 /// Lets the tasks of those that are emptied run wherever the parent may.
 ///
-/// Each task has CPUs of its own, which follow the cpuset when it is written but not when its controller is taken away: it
-/// would stay on the CPUs that it had, in a cpuset that is empty (seen on Linux 6.12).
+/// Each task has CPUs of its own, which follow the cpuset when it is written but not when its controller is
+/// taken away: it would stay on the CPUs that it had, in a cpuset that is empty (seen on Linux 6.12).
 fn widen_tasks(tree: &CpusetTree, parent: &CgroupPath, files: &[&EntryKey]) -> Result<(), String> {
     files.iter().try_for_each(|key| {
         let wide = tree.read_effective(parent, key.file).map_err(|error| error.to_string())?;
@@ -172,8 +172,8 @@ pub(super) fn resume(tree: &CpusetTree, taken: &EntryKey) -> Result<Option<Strin
     Ok(Some(found))
 }
 
-/// `cgroup.subtree_control` of one cgroup, the root included: opened beneath the root of the hierarchy and through no
-/// symlink, as every cgroup that is written.
+/// `cgroup.subtree_control` of one cgroup, the root included: opened beneath the root of the hierarchy and
+/// through no symlink, as every cgroup that is written.
 struct Control(Cpuset);
 
 impl Control {

@@ -77,7 +77,8 @@ pub struct RestoreReport {
     pub files: Vec<Restored>,
     /// Lines of the journal, and of the record of brakes, that could not be read.
     pub damaged: Vec<String>,
-    /// Containers that are being made with what a daemon had told their runtime: they can be put back once they are there.
+    /// Containers that are being made with what a daemon had told their runtime: they can be put back once
+    /// they are there.
     pub awaited: Vec<CgroupPath>,
     /// Records beside the journal that could not be used, and why.
     pub unusable: Vec<String>,
@@ -294,7 +295,8 @@ fn open_entry<'a>(
     let cpuset = life.open(tree, boot_id)?;
     match cpuset.read(key.file) {
         Ok(found) => Ok(Pending { key, original: &entry.original, found, cpuset }),
-        // Without the controller it has no cpuset of its own, and when it is switched on again the file is empty.
+        // Without the controller it has no cpuset of its own, and when it is switched on again the file is
+        // empty.
         Err(error) if error.is_gone() && cpuset.is_v2() && entry.original.trim().is_empty() => {
             Err(RestoreResult::Unchanged)
         }

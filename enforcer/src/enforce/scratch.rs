@@ -1,11 +1,11 @@
 //! Does the kernel's own demotion take pages to where the cpuset does not allow them?
 //!
-//! Linux 6.12 does not look at cpusets when reclaim demotes; later kernels do, and distributions take changes over, so no
-//! version says. It is tried: a scratch cgroup that allows one node, a child in it that touches some memory, and
-//! a request to reclaim half of it. What is on another node then answers the question.
+//! Linux 6.12 does not look at cpusets when reclaim demotes; later kernels do, and distributions take changes
+//! over, so no version says. It is tried: a scratch cgroup that allows one node, a child in it that touches
+//! some memory, and a request to reclaim half of it. What is on another node then answers the question.
 //!
-//! Only where demotion is on already: nothing here switches it on. The cgroup and the child are gone afterwards,
-//! whatever happens. No cgroup of anybody else is touched.
+//! Only where demotion is on already: nothing here switches it on. The cgroup and the child are gone
+//! afterwards, whatever happens. No cgroup of anybody else is touched.
 
 use std::{
     fs,

@@ -1,15 +1,17 @@
 //! Answers the calls of a container runtime.
 //!
-//! Each call is one decision under the lock of [`Placed`], which takes less than a millisecond; nothing is read
-//! or written for it, but for what a new container is to have mounted ([`Exposure`]), and, without the lock, what cgroups
-//! show: all of them when a runtime says which containers there are, else those whose memory nodes are in the answer. What a container
-//! gets goes into the answer, and so does what changes for others, which refreshes what the runtime has stored of them. No memory
-//! node is taken from a container that runs: its pages go first, which is for turns. What an answer was too late for is done by the engine's next
-//! turn, which compares every container with its grant. While enforcement is paused answers change nothing: an
-//! update is answered with what the container was set to before, and the turn after the pause writes the rest.
+//! Each call is one decision under the lock of [`Placed`], which takes less than a millisecond; nothing is
+//! read or written for it, but for what a new container is to have mounted ([`Exposure`]), and, without the
+//! lock, what cgroups show: all of them when a runtime says which containers there are, else those whose
+//! memory nodes are in the answer. What a container gets goes into the answer, and so does what changes for
+//! others, which refreshes what the runtime has stored of them. No memory node is taken from a container that
+//! runs: its pages go first, which is for turns. What an answer was too late for is done by the engine's next
+//! turn, which compares every container with its grant. While enforcement is paused answers change nothing:
+//! an update is answered with what the container was set to before, and the turn after the pause writes the
+//! rest.
 //!
-//! A container whose cpuset is somebody else's gets no answer but that nothing changes, at its creation and at every
-//! update; what others must leave because of it is in the same answer.
+//! A container whose cpuset is somebody else's gets no answer but that nothing changes, at its creation and
+//! at every update; what others must leave because of it is in the same answer.
 //!
 //! An answer is never an error: the pod would not start.
 
@@ -45,8 +47,8 @@ use crate::{
 
 mod messages;
 
-/// Answers calls until nobody sends any. Whoever must make room reads it once it was told to the runtime, from another
-/// thread: the next call does not wait for files of the containers before.
+/// Answers calls until nobody sends any. Whoever must make room reads it once it was told to the runtime,
+/// from another thread: the next call does not wait for files of the containers before.
 pub fn answer_calls(placed: &Placed, gate: &Gate, exposure: &Exposure, mut calls: mpsc::Receiver<Call>) {
     thread::scope(|scope| {
         let (wake, woken) = sync_channel(1);
@@ -212,8 +214,9 @@ impl Answering<'_> {
         self.exposure.end(id);
     }
 
-    /// Places one that runs, or is about to, and of whose creation nobody was told: it was being made when the link came up, and no
-    /// list had it. The next turn writes what comes of it. One without a cgroup has ended, and is told of too late.
+    /// Places one that runs, or is about to, and of whose creation nobody was told: it was being made when
+    /// the link came up, and no list had it. The next turn writes what comes of it. One without a cgroup has
+    /// ended, and is told of too late.
     fn know(&self, subject: &Subject) {
         let Subject { pod, container } = subject;
         if container.state == STOPPED || self.placed.lock().knows(&container.id) {
@@ -247,8 +250,9 @@ impl Answering<'_> {
         }
     }
 
-    /// Leaves those who run the memory nodes that their cgroups show: a runtime that takes one away has the kernel move all pages
-    /// in one go, and makes everybody wait who begins or ends a container. Turns move them in batches, and narrow then.
+    /// Leaves those who run the memory nodes that their cgroups show: a runtime that takes one away has the
+    /// kernel move all pages in one go, and makes everybody wait who begins or ends a container. Turns move
+    /// them in batches, and narrow then.
     fn keep_memory<'a>(&self, cpusets: impl Iterator<Item = (&'a String, &'a mut Cpuset)>) {
         let narrowed: Vec<_> = {
             let state = self.placed.lock();
@@ -290,8 +294,8 @@ fn resize(state: &mut State, subject: Subject, wanted: LinuxResources) -> Settle
     settled
 }
 
-/// What was settled, as an answer, which notes what the runtime is about to write. `own` is the container of the call, where
-/// the answer has it among the updates.
+/// What was settled, as an answer, which notes what the runtime is about to write. `own` is the container of
+/// the call, where the answer has it among the updates.
 fn answer_of(
     state: &mut State,
     own: Option<(String, Cpuset)>,
@@ -313,8 +317,8 @@ fn answer_of(
     }
 }
 
-/// Sends it, and notes when that was too late. Waiting for the calls before, or for a turn to let go of the lock, is part of
-/// what the runtime waits for.
+/// Sends it, and notes when that was too late. Waiting for the calls before, or for a turn to let go of the
+/// lock, is part of what the runtime waits for.
 fn send(state: &mut State, call: &'static str, reply: Reply, answer: Answer) {
     let arrived = reply.arrived();
     let late = reply.send(answer).is_err();

@@ -1,7 +1,8 @@
 //! Containers that began on slow memory: what of a turn is about them.
 //!
-//! When it is over is for the core to say. What follows from it shows in the decision of the same turn, whose plan sets the
-//! memory nodes as it sets any others; here the figures of a turn are handed in, and the end is told.
+//! When it is over is for the core to say. What follows from it shows in the decision of the same turn, whose
+//! plan sets the memory nodes as it sets any others; here the figures of a turn are handed in, and the end is
+//! told.
 
 use std::collections::{BTreeMap, BTreeSet};
 

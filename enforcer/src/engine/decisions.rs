@@ -1,12 +1,13 @@
 //! The latest decisions about each workload, kept in memory for `explain` and `status`.
 //!
-//! Told by the turns and by the answers to a container runtime, read by whoever asks. The lock is held for one
-//! entry or one copy of pointers, never while anything is placed, read, written or sent.
+//! Told by the turns and by the answers to a container runtime, read by whoever asks. The lock is held for
+//! one entry or one copy of pointers, never while anything is placed, read, written or sent.
 //!
-//! Bounded, whatever happens on the node: [`EACH`] entries of a workload, [`ALL`] of all together, and of those the
-//! ones of workloads that ended go first, longest untouched before others. Of those that ended only the latest
-//! [`ENDED`] are remembered at all: a container that is restarted for ever leaves no more behind. The same decision again makes no new
-//! entry. Nothing here decides, and a daemon that starts again remembers nothing.
+//! Bounded, whatever happens on the node: [`EACH`] entries of a workload, [`ALL`] of all together, and of
+//! those the ones of workloads that ended go first, longest untouched before others. Of those that ended only
+//! the latest [`ENDED`] are remembered at all: a container that is restarted for ever leaves no more behind.
+//! The same decision again makes no new entry. Nothing here decides, and a daemon that starts again remembers
+//! nothing.
 
 use std::{
     borrow::Cow,

@@ -1,16 +1,16 @@
 //! Cold pages down and hot pages back, beside the turns.
 //!
-//! A thread of its own, because who watches pages waits for the kernel, and who moves them too: it holds up neither a
-//! turn nor an answer to a container runtime. The turns say for whom it is ([`Demotion::follow`]) and take along what
-//! came of it ([`Demotion::report`]); the lock between the two is held for copies alone.
+//! A thread of its own, because who watches pages waits for the kernel, and who moves them too: it holds up
+//! neither a turn nor an answer to a container runtime. The turns say for whom it is ([`Demotion::follow`])
+//! and take along what came of it ([`Demotion::report`]); the lock between the two is held for copies alone.
 //!
-//! One round of one workload: look (`observe::cold`), decide (`enforcer_core::demotion`), go through the gate,
-//! move (`enforce::pages`), remember. A pause finds the gate open between two rounds, and a round is some seconds at
-//! most. Between them cold pages go down at once, from the nodes that a neighbour who is declared to stay runs short of
-//! ([`Demotion::press`]): the rate does not count for these, and all that says which pages are cold, and how far that is trusted,
-//! does. By whom they go down, [`backends`] says. What is moved has no inverse and is in no journal; nothing is written but
-//! pages, the switches of sources, which are off again when nobody is to be watched and when the daemon ends, and what has
-//! the kernel move pages.
+//! One round of one workload: look (`observe::cold`), decide (`enforcer_core::demotion`), go through the
+//! gate, move (`enforce::pages`), remember. A pause finds the gate open between two rounds, and a round is
+//! some seconds at most. Between them cold pages go down at once, from the nodes that a neighbour who is
+//! declared to stay runs short of ([`Demotion::press`]): the rate does not count for these, and all that says
+//! which pages are cold, and how far that is trusted, does. By whom they go down, [`backends`] says. What is
+//! moved has no inverse and is in no journal; nothing is written but pages, the switches of sources, which
+//! are off again when nobody is to be watched and when the daemon ends, and what has the kernel move pages.
 
 mod backends;
 
@@ -375,7 +375,8 @@ impl<K: Kernel> Rounds<K> {
         Some((standing.moves.clone(), record))
     }
 
-    /// What is cold goes down from the nodes that somebody else runs short of, at once; `None` where nothing went.
+    /// What is cold goes down from the nodes that somebody else runs short of, at once; `None` where nothing
+    /// went.
     fn relieve(
         &mut self,
         wish: &Wish,

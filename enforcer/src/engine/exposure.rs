@@ -1,8 +1,8 @@
 //! Keeps what containers read of their own place true, and hears what those say that begin on slow memory.
 //!
-//! What a container is given changes with answers to the runtime and with turns; after each, whoever reads something
-//! else than what counts now gets the new text. It is taken under the lock of [`Placed`] and written outside of it, behind
-//! a lock of its own, so that texts of two threads cannot overtake each other.
+//! What a container is given changes with answers to the runtime and with turns; after each, whoever reads
+//! something else than what counts now gets the new text. It is taken under the lock of [`Placed`] and
+//! written outside of it, behind a lock of its own, so that texts of two threads cannot overtake each other.
 //!
 //! Must never hold up or fail a container: what cannot be written is degraded until it could be.
 
@@ -51,7 +51,8 @@ impl Exposure {
         files.note(made)
     }
 
-    /// Who of those that begin on slow memory has said that it is ready. The others are listened to from now on.
+    /// Who of those that begin on slow memory has said that it is ready. The others are listened to from now
+    /// on.
     pub(super) fn ready(&self, placed: &Placed) -> BTreeSet<Holder> {
         let Some(mut files) = self.files() else { return BTreeSet::new() };
         let starting = placed.lock().starting(files.exposed.ids());
@@ -60,8 +61,8 @@ impl Exposure {
         starting.into_iter().filter(|(id, _)| ready.contains(id)).map(|(_, holder)| holder).collect()
     }
 
-    /// Lets every container read what it has now. One at a time, so that who is made meanwhile waits for one file and not
-    /// for those of all.
+    /// Lets every container read what it has now. One at a time, so that who is made meanwhile waits for one
+    /// file and not for those of all.
     pub(super) fn refresh(&self, placed: &Placed) {
         let Some(files) = self.files() else { return };
         let mut texts = placed.lock().exposed(files.exposed.ids());

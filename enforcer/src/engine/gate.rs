@@ -1,12 +1,12 @@
 //! May the daemon write just now? A pause closes this gate for everything that changes the host.
 //!
-//! Whoever writes enters first and is let in or not; a pause that comes while somebody is inside does not cut a
-//! plan in two: it is finished, and whoever paused can wait until nobody is inside. A pause with an end is over
-//! by itself, at the first look after it.
+//! Whoever writes enters first and is let in or not; a pause that comes while somebody is inside does not cut
+//! a plan in two: it is finished, and whoever paused can wait until nobody is inside. A pause with an end is
+//! over by itself, at the first look after it.
 //!
 //! The gate itself is of this process. What somebody has asked for outlives it
-//! ([`PauseRecord`](crate::enforce::journal::PauseRecord)), and a daemon that is started again goes on with that; that a daemon
-//! ends is a pause as well, and is not recorded.
+//! ([`PauseRecord`](crate::enforce::journal::PauseRecord)), and a daemon that is started again goes on with
+//! that; that a daemon ends is a pause as well, and is not recorded.
 
 use std::{
     sync::Arc,
@@ -52,8 +52,8 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Lets nobody in from now on: for a time, or until [`Self::open`]. Another pause takes the place of one that
-    /// is there.
+    /// Lets nobody in from now on: for a time, or until [`Self::open`]. Another pause takes the place of one
+    /// that is there.
     pub fn close(&self, length: Option<Duration>) {
         let now = Instant::now();
         self.0.send_modify(|passage| {

@@ -5,8 +5,8 @@
 //! handed the time as a value, the host as a [`Source`] and the writing as an [`Actuator`], so a
 //! recording can take the place of the first and a dry run that of the second.
 //!
-//! It decides nothing itself and knows no kernel detail. What it decides from is recorded where that is asked for, so that
-//! the same turn can be taken again (`replay` in the core).
+//! It decides nothing itself and knows no kernel detail. What it decides from is recorded where that is asked
+//! for, so that the same turn can be taken again (`replay` in the core).
 
 mod calls;
 mod cold_start;
@@ -202,14 +202,14 @@ impl Engine {
         self.source.tap()
     }
 
-    /// Goes on where the daemon before this one stopped: containers keep what it had granted them, as far as `tree`
-    /// still shows it.
+    /// Goes on where the daemon before this one stopped: containers keep what it had granted them, as far as
+    /// `tree` still shows it.
     pub fn adopt(&mut self, tree: CpusetTree, grants: BTreeMap<String, GrantRecord>) {
         self.placed.adopt(tree, grants);
     }
 
-    /// Notes of containers in the making what they would be set to without us, and goes on with what a daemon before this
-    /// one `left`.
+    /// Notes of containers in the making what they would be set to without us, and goes on with what a daemon
+    /// before this one `left`.
     pub fn remember(&mut self, record: MakingRecord, left: BTreeMap<CgroupPath, Made>) {
         self.placed.remember(record, left);
     }
@@ -309,7 +309,8 @@ impl Engine {
         if self.machine.is_none() {
             self.machine = Some(Machine::new(self.read_machine()?, &self.policy));
             self.placed.beside(self.source.others());
-            // Those of the daemon before this one may live, and have taken their CPUs from everybody above them.
+            // Those of the daemon before this one may live, and have taken their CPUs from everybody above
+            // them.
             let partitioned = self.actuator.as_ref().map(|one| one.partitioned()).unwrap_or_default();
             self.source.look_at_partitions(partitioned.all());
             self.share();
@@ -317,11 +318,11 @@ impl Engine {
         Ok(())
     }
 
-    /// A look between two turns: makes room for events that the kernel side tells. The next turn
-    /// should not wait where somebody has written a cpuset that is ours to keep, a container has started whose original
-    /// cpuset is not in the journal, a runtime was told what the turn before did not know, somebody has come to a new
-    /// cgroup that may be declared, or a pause has begun or is over: what somebody wrote meanwhile is to be put back. That it is over
-    /// is told by nobody, so no look is quiet until then.
+    /// A look between two turns: makes room for events that the kernel side tells. The next turn should not
+    /// wait where somebody has written a cpuset that is ours to keep, a container has started whose original
+    /// cpuset is not in the journal, a runtime was told what the turn before did not know, somebody has come
+    /// to a new cgroup that may be declared, or a pause has begun or is over: what somebody wrote meanwhile
+    /// is to be put back. That it is over is told by nobody, so no look is quiet until then.
     pub fn look(&mut self) -> Look {
         let drained = self.source.drain();
         if self.gate.ended() {
@@ -346,7 +347,8 @@ impl Engine {
         self.may_write() && self.policy.workloads.iter().any(|rule| rule.enforce)
     }
 
-    /// Readable when there are events, which a look takes; who waits is woken when there is little room left for more.
+    /// Readable when there are events, which a look takes; who waits is woken when there is little room left
+    /// for more.
     pub fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
         self.source.filling_fd()
     }
@@ -497,7 +499,8 @@ impl Engine {
         })
     }
 
-    /// Gives all of their memory to those whose cold start is over; before it is decided where everybody should be.
+    /// Gives all of their memory to those whose cold start is over; before it is decided where everybody
+    /// should be.
     fn end_cold_starts(&mut self, workloads: &[Workload], model: &Model, sample: &Sample, now_ns: u64) {
         // Also while nothing is done about it: who says it must not wait for room to say more.
         let ready = &self.exposure.ready(&self.placed);
@@ -594,7 +597,8 @@ impl Engine {
         applied
     }
 
-    /// Takes over what an earlier daemon had added, and gives back what is not needed any longer. Returns why the rest is.
+    /// Takes over what an earlier daemon had added, and gives back what is not needed any longer. Returns why
+    /// the rest is.
     fn review_widened(
         &mut self,
         workloads: &[Workload],
@@ -623,8 +627,8 @@ impl Engine {
         waiting
     }
 
-    /// Hands in whose memory nodes are guarded, as soon as it can be undone; tells what was done about memory since the
-    /// turn before.
+    /// Hands in whose memory nodes are guarded, as soon as it can be undone; tells what was done about memory
+    /// since the turn before.
     fn guard(
         &mut self,
         mut guarded: Vec<Guarded>,

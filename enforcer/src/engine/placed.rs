@@ -1,7 +1,7 @@
 //! What is given away on this node: shared by the turns of the engine and the calls of a container runtime.
 //!
-//! A runtime asks at any time and waits for the answer, a turn takes as long as the kernel lets it. So this is
-//! behind a lock of its own, which is held for one decision and never while anything is read or written.
+//! A runtime asks at any time and waits for the answer, a turn takes as long as the kernel lets it. So this
+//! is behind a lock of its own, which is held for one decision and never while anything is read or written.
 //!
 //! Until the machine was read, and where the daemon may not place, containers are only known by name.
 
@@ -77,7 +77,8 @@ pub(super) struct State {
     again: Arc<Notify>,
     /// Containers have come of which it could not be told whose they are.
     left_alone: bool,
-    /// Whom somebody else sets again and again, and what they were to be: no answer brings them back to that, as no turn does.
+    /// Whom somebody else sets again and again, and what they were to be: no answer brings them back to that,
+    /// as no turn does.
     given_up: BTreeMap<CgroupPath, Cpuset>,
     /// Containers whose cpuset the runtime was told to write, and when.
     told: BTreeMap<CgroupPath, Instant>,
@@ -148,8 +149,8 @@ impl Placed {
         state.tree = Some(tree);
     }
 
-    /// Notes from now on what containers would be set to without us, and goes on with what a daemon before this one `left`: what
-    /// those were granted that still may be made counts as given away.
+    /// Notes from now on what containers would be set to without us, and goes on with what a daemon before
+    /// this one `left`: what those were granted that still may be made counts as given away.
     pub(super) fn remember(&self, record: MakingRecord, left: BTreeMap<CgroupPath, Made>) {
         let mut state = self.lock();
         let now_ns = clock::now_ns();
@@ -184,8 +185,8 @@ impl Placed {
         self.lock().barred = barred;
     }
 
-    /// The daemon ends and puts back what it has set: a runtime is told nothing from now on. Returns how long ago it was last told
-    /// something that it may be writing still; `None` where it has written all of it.
+    /// The daemon ends and puts back what it has set: a runtime is told nothing from now on. Returns how long
+    /// ago it was last told something that it may be writing still; `None` where it has written all of it.
     pub fn retire(&self) -> Option<Duration> {
         let mut state = self.lock();
         state.places = false;
@@ -200,7 +201,8 @@ impl Placed {
         self.lock().originals.can_note()
     }
 
-    /// Of the containers that were there before the daemon, only those are still there that run, or that may still be made.
+    /// Of the containers that were there before the daemon, only those are still there that run, or that may
+    /// still be made.
     pub(super) fn expect_only(&self, workloads: &[Workload]) {
         let mut state = self.lock();
         let runs = |cgroup: &CgroupPath| workloads.iter().any(|one| one.cgroup == *cgroup);
@@ -243,8 +245,9 @@ impl Placed {
         }
     }
 
-    /// Who is declared, and whose each cpuset is. What is somebody else's, or is declared to be left alone, and was ours
-    /// by mistake or until now, is given up. `note` is told what that is found from. What is not known to be anybody's keeps what we gave it, and is not written.
+    /// Who is declared, and whose each cpuset is. What is somebody else's, or is declared to be left alone,
+    /// and was ours by mistake or until now, is given up. `note` is told what that is found from. What is not
+    /// known to be anybody's keeps what we gave it, and is not written.
     pub(super) fn owners(
         &self,
         workloads: &[Workload],
@@ -334,7 +337,8 @@ impl Placed {
         self.lock().originals.recorded(cgroups);
     }
 
-    /// Has a container started that is to be recorded, or of whose creation nobody was told, since this was last asked?
+    /// Has a container started that is to be recorded, or of whose creation nobody was told, since this was
+    /// last asked?
     pub(super) fn has_started(&self) -> bool {
         self.lock().originals.take_started()
     }
@@ -607,8 +611,8 @@ impl State {
         }
     }
 
-    /// What each of these containers has, for itself to read; nothing of those that are not ours to set, or while what
-    /// they have is not what they are set to.
+    /// What each of these containers has, for itself to read; nothing of those that are not ours to set, or
+    /// while what they have is not what they are set to.
     pub(super) fn exposed<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Vec<(String, String)> {
         let Some(inventory) = self.inventory.as_ref().filter(|_| self.places && self.held.is_none()) else {
             return Vec::new();

@@ -1,14 +1,15 @@
 //! Workloads that run and get a better place: what of a turn is about them.
 //!
-//! The rule is in the core. What it begins here shows in the decision of the next turn, which is carried out as any
-//! other: journalled, written in order, read back. Nothing begins while the daemon observes or is paused; what would is
-//! in the report.
+//! The rule is in the core. What it begins here shows in the decision of the next turn, which is carried out
+//! as any other: journalled, written in order, read back. Nothing begins while the daemon observes or is
+//! paused; what would is in the report.
 
 use enforcer_core::rebalance::{Turn, Verdict};
 
 use crate::report::tick::{RebalanceTotals, Rebalanced};
 
-/// Says what begins and what became of what was under way, in the log and in what is counted; returns what is told.
+/// Says what begins and what became of what was under way, in the log and in what is counted; returns what is
+/// told.
 pub(super) fn tell(turn: Turn, totals: &mut RebalanceTotals) -> Rebalanced {
     for one in turn.report.moves.iter().filter(|_| turn.begun) {
         tracing::info!("{}: moved to node {}: {}", one.workload, one.to, one.reason);

@@ -1,8 +1,8 @@
 //! What of a turn is recorded, where that is asked for; where it is not, nothing is done.
 //!
-//! The facts are noted under the lock under which owners are found from them, what is given away under that of the decision:
-//! nobody can change either in between, so that what is recorded is what was decided from. The rest is the turn's own,
-//! and noted without a lock that a runtime would wait for.
+//! The facts are noted under the lock under which owners are found from them, what is given away under that
+//! of the decision: nobody can change either in between, so that what is recorded is what was decided from.
+//! The rest is the turn's own, and noted without a lock that a runtime would wait for.
 
 use std::sync::Arc;
 

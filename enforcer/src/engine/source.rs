@@ -68,13 +68,13 @@ pub trait Source {
     fn workloads(&mut self) -> Result<(Vec<Workload>, Vec<Degraded>), SourceError>;
     /// Where workloads should run, for what is counted from now on.
     fn aim(&mut self, aims: &BTreeMap<CgroupPath, NodeSet>);
-    /// Makes room for what may be told between two samples; a source that is told nothing has room. Returns whether there
-    /// was anything.
+    /// Makes room for what may be told between two samples; a source that is told nothing has room. Returns
+    /// whether there was anything.
     fn drain(&mut self) -> bool {
         false
     }
-    /// Readable when there is something to drain; who waits is woken when there is little room left for more. `None` where
-    /// nothing comes.
+    /// Readable when there is something to drain; who waits is woken when there is little room left for more.
+    /// `None` where nothing comes.
     fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

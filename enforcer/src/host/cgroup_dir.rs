@@ -1,15 +1,15 @@
 //! Reads several files of one cgroup.
 //!
-//! Problem: a turn reads eight files of each cgroup, and most of its time goes to finding them: a path has to be
-//! walked from the root for each, a call tells that the file is one, and another that it has ended.
+//! Problem: a turn reads eight files of each cgroup, and most of its time goes to finding them: a path has to
+//! be walked from the root for each, a call tells that the file is one, and another that it has ended.
 //!
 //! Idea: the directory is looked up once and its files by their names in it. A control file is one record
-//! (`kernfs_seq_start` and `kernfs_seq_next` in fs/kernfs/file.c, for files that have but a `seq_show`; all of cpuset,
-//! memory and pressure are such, lists of processes are not), which `seq_file` hands out as far as there is room, so that a
-//! read that leaves some room was the last.
+//! (`kernfs_seq_start` and `kernfs_seq_next` in fs/kernfs/file.c, for files that have but a `seq_show`; all
+//! of cpuset, memory and pressure are such, lists of processes are not), which `seq_file` hands out as far as
+//! there is room, so that a read that leaves some room was the last.
 //!
-//! Must never be used for lists (`cgroup.procs`, `cgroup.threads`): a read of these may end anywhere. What is below a
-//! captured tree is read as [`read_text`] reads it, because it may hold anything.
+//! Must never be used for lists (`cgroup.procs`, `cgroup.threads`): a read of these may end anywhere. What is
+//! below a captured tree is read as [`read_text`] reads it, because it may hold anything.
 //!
 //! Cost: two calls for the directory and three for each file; [`read_text`] takes five, with a longer walk.
 
@@ -60,7 +60,8 @@ impl CgroupDir {
         &self.path
     }
 
-    /// The text of one of its files that are one record, of less than [`READ_LIMIT`] bytes; invalid UTF-8 is replaced.
+    /// The text of one of its files that are one record, of less than [`READ_LIMIT`] bytes; invalid UTF-8 is
+    /// replaced.
     pub fn read(&self, file: &str) -> Result<String, ReadError> {
         let read = match &self.found {
             Found::Captured => return read_text(&self.path.join(file)),

@@ -1,8 +1,8 @@
 //! How far the kernel is locked down: what even root may not do.
 //!
-//! `integrity` forbids nothing that is done here; under `confidentiality` BPF may not read the kernel's memory
-//! (`LOCKDOWN_BPF_READ_KERNEL` in `include/linux/security.h`). Where the file is not there, the kernel knows no
-//! lockdown or securityfs is not mounted.
+//! `integrity` forbids nothing that is done here; under `confidentiality` BPF may not read the kernel's
+//! memory (`LOCKDOWN_BPF_READ_KERNEL` in `include/linux/security.h`). Where the file is not there, the kernel
+//! knows no lockdown or securityfs is not mounted.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,11 @@
-//! A kernel file that is read again and again: opened once, read from its begin each time into a buffer that is kept.
+//! A kernel file that is read again and again: opened once, read from its begin each time into a buffer that
+//! is kept.
 //!
-//! For loops that must neither allocate nor look up a path. Kernel files make their text anew at each read from offset 0
-//! (`seq_read_iter` in `fs/seq_file.c`, `sysfs_kf_seq_show`). Those of nodes and the control files of cgroups are one record each
-//! ([`super::cgroup_dir`] says why), so that a read that leaves some room was the last; lists are not to be read so. A file of a cgroup or node that is gone fails with `ENODEV`.
+//! For loops that must neither allocate nor look up a path. Kernel files make their text anew at each read
+//! from offset 0 (`seq_read_iter` in `fs/seq_file.c`, `sysfs_kf_seq_show`). Those of nodes and the control
+//! files of cgroups are one record each ([`super::cgroup_dir`] says why), so that a read that leaves some
+//! room was the last; lists are not to be read so. A file of a cgroup or node that is gone fails with
+//! `ENODEV`.
 
 use std::{
     fs::File,

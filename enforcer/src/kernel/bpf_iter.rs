@@ -1,8 +1,8 @@
 //! Reads a BPF iterator of one process.
 //!
-//! Which process is said when the link is made (`bpf_iter_link_info.task`, Linux 6.1), and libbpf-rs has no way to say
-//! it, so this is `bpf(2)` with `BPF_LINK_CREATE` and `BPF_ITER_CREATE`. A kernel before that version takes
-//! no notice of it and would walk all processes: the caller has to ask for the field first.
+//! Which process is said when the link is made (`bpf_iter_link_info.task`, Linux 6.1), and libbpf-rs has no
+//! way to say it, so this is `bpf(2)` with `BPF_LINK_CREATE` and `BPF_ITER_CREATE`. A kernel before that
+//! version takes no notice of it and would walk all processes: the caller has to ask for the field first.
 #![expect(unsafe_code, reason = "glibc has no wrapper for bpf(2)")]
 
 use std::{

@@ -1,8 +1,8 @@
 //! The kernel's clocks as numbers: the monotonic one, and the one of what this process runs.
 //!
-//! `std::time::Instant` cannot be compared with the times of eBPF events, nor with what a daemon before this one
-//! wrote down. The monotonic clock can: it begins when the machine is started and is the one of `bpf_ktime_get_ns`. It stands still
-//! while the machine sleeps.
+//! `std::time::Instant` cannot be compared with the times of eBPF events, nor with what a daemon before this
+//! one wrote down. The monotonic clock can: it begins when the machine is started and is the one of
+//! `bpf_ktime_get_ns`. It stands still while the machine sleeps.
 
 use rustix::time::{ClockId, clock_gettime};
 

@@ -1,7 +1,8 @@
 //! The NUMA system calls, behind a trait, batch reading of BPF maps, events of CPUs, the clock, and the heap.
 //!
-//! glibc has no wrapper for `move_pages(2)` and its kin, so they are raw system calls. [`Kernel`] is
-//! what the rest of the daemon sees; [`linux::Linux`] makes the calls, [`fake::FakeKernel`] answers from memory and records what was asked.
+//! glibc has no wrapper for `move_pages(2)` and its kin, so they are raw system calls. [`Kernel`] is what the
+//! rest of the daemon sees; [`linux::Linux`] makes the calls, [`fake::FakeKernel`] answers from memory and
+//! records what was asked.
 //!
 //! `unsafe` is in [`heap`], [`linux`], [`map_batch`], [`peer`], [`perf_event`] and [`readable`] alone.
 //!

@@ -1,7 +1,7 @@
 //! The groups of the process at the other end of a unix socket, which no crate in use asks for.
 //!
-//! The kernel notes them when the peer connects, so a process that changes its groups afterwards changes nothing
-//! (`SO_PEERGROUPS`, Linux 4.13, socket(7)).
+//! The kernel notes them when the peer connects, so a process that changes its groups afterwards changes
+//! nothing (`SO_PEERGROUPS`, Linux 4.13, socket(7)).
 #![expect(unsafe_code, reason = "neither std nor tokio nor rustix asks for SO_PEERGROUPS")]
 
 use std::{

@@ -4,8 +4,8 @@
 //! something else, nor a group, without which two counters that take turns do not see the same time; and
 //! its descriptors outlive an `exec`.
 //!
-//! Everything that a CPU does is counted, user space, kernel and guests alike: all of it is traffic. Addresses are
-//! not asked for (`precise_ip` is 0): whose cgroup it was is known without them.
+//! Everything that a CPU does is counted, user space, kernel and guests alike: all of it is traffic.
+//! Addresses are not asked for (`precise_ip` is 0): whose cgroup it was is known without them.
 #![expect(unsafe_code, reason = "glibc has no wrapper for perf_event_open(2)")]
 
 use std::{

@@ -37,7 +37,8 @@ impl Bell {
         let _ = self.0.rings.send(&[1]);
     }
 
-    /// Waits until it rings, until `other` is readable, or so long. Says whether it rang, and whether the other was readable.
+    /// Waits until it rings, until `other` is readable, or so long. Says whether it rang, and whether the
+    /// other was readable.
     pub fn wait(&self, other: Option<BorrowedFd<'_>>, longest: Duration) -> io::Result<(bool, bool)> {
         let [rang, readable] = readable::wait(self.0.hears.as_fd(), other, longest)?;
         if rang {

@@ -1,15 +1,16 @@
 //! Tells that somebody has come to a cgroup that may be declared, before the next turn is due.
 //!
-//! The kernel tells by inotify of each mkdir(2) and rmdir(2) in a directory, and those of cgroups are no exception
-//! (`vfs_mkdir`, `vfs_rmdir` in `fs/namei.c`). The directory of a removed cgroup stays in memory for as long as it is
-//! watched, so it is let go as soon as its parent tells of it.
+//! The kernel tells by inotify of each mkdir(2) and rmdir(2) in a directory, and those of cgroups are no
+//! exception (`vfs_mkdir`, `vfs_rmdir` in `fs/namei.c`). The directory of a removed cgroup stays in memory
+//! for as long as it is watched, so it is let go as soon as its parent tells of it.
 //!
-//! A cgroup is made empty, and may be empty for long. On cgroup v2 the kernel tells when somebody comes to it, as a change of
-//! `cgroup.events` (`cgroup_update_populated` in `kernel/cgroup/cgroup.c`), which is watched of those of interest. On v1, and where
-//! that cannot be watched, those that were made since are looked into for a while.
+//! A cgroup is made empty, and may be empty for long. On cgroup v2 the kernel tells when somebody comes to
+//! it, as a change of `cgroup.events` (`cgroup_update_populated` in `kernel/cgroup/cgroup.c`), which is
+//! watched of those of interest. On v1, and where that cannot be watched, those that were made since are
+//! looked into for a while.
 //!
-//! Nothing depends on it: what is not told, because there are too many cgroups, too few watches or a storm of events,
-//! is found by the next turn as ever.
+//! Nothing depends on it: what is not told, because there are too many cgroups, too few watches or a storm of
+//! events, is found by the next turn as ever.
 
 use std::{
     collections::BTreeMap,
@@ -79,7 +80,8 @@ impl CgroupWatch {
         }
     }
 
-    /// Readable when there is something that [`Self::appeared`] has not taken; `None` before that was first asked.
+    /// Readable when there is something that [`Self::appeared`] has not taken; `None` before that was first
+    /// asked.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.inotify.as_ref().map(OwnedFd::as_fd)
     }
@@ -94,8 +96,8 @@ impl CgroupWatch {
         *self = Self::new(self.root.clone());
     }
 
-    /// Has somebody come to a cgroup that `may` be declared since this was asked before? Whoever is there when it is first asked
-    /// is no news; where the kernel has lost some of it, that may be so.
+    /// Has somebody come to a cgroup that `may` be declared since this was asked before? Whoever is there
+    /// when it is first asked is no news; where the kernel has lost some of it, that may be so.
     pub fn appeared(&mut self, may: &dyn Fn(&CgroupPath) -> bool) -> bool {
         if self.inotify.is_none() && !self.begin(may) {
             return false;
@@ -133,8 +135,8 @@ impl CgroupWatch {
         }
     }
 
-    /// Watches a cgroup and all below it, and of those that `may` be declared also whether somebody is there. Returns whether
-    /// somebody is in one of these, where they are `new`.
+    /// Watches a cgroup and all below it, and of those that `may` be declared also whether somebody is there.
+    /// Returns whether somebody is in one of these, where they are `new`.
     fn add(&mut self, start: &CgroupPath, may: &dyn Fn(&CgroupPath) -> bool, new: bool) -> bool {
         let flags = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
         let mut came = false;

@@ -1,13 +1,13 @@
 //! Tells that somebody has written a cpuset that is ours to keep, between two samples.
 //!
-//! The kernel tells of each write(2) to a file by inotify (`fsnotify_modify` in `vfs_write`, `fs/read_write.c`), and the
-//! files of cgroups are no exception. It does not tell of what it changes itself, as when a parent is narrowed: that
-//! is found by the next sample. A file that cannot be watched, because `fs.inotify.max_user_watches` is used up, is
-//! read again every second.
+//! The kernel tells of each write(2) to a file by inotify (`fsnotify_modify` in `vfs_write`,
+//! `fs/read_write.c`), and the files of cgroups are no exception. It does not tell of what it changes itself,
+//! as when a parent is narrowed: that is found by the next sample. A file that cannot be watched, because
+//! `fs.inotify.max_user_watches` is used up, is read again every second.
 //!
-//! A cgroup that is removed is not told either, and its files stay in memory for as long as they are watched: whoever
-//! is no longer to be kept is dropped in [`CpusetWatch::follow`]. Who is new there counts as written once, because
-//! nobody knows what was done to it since the latest sample.
+//! A cgroup that is removed is not told either, and its files stay in memory for as long as they are watched:
+//! whoever is no longer to be kept is dropped in [`CpusetWatch::follow`]. Who is new there counts as written
+//! once, because nobody knows what was done to it since the latest sample.
 //!
 //! Who it was, and whether it matters, is not asked here: the daemon's own writes are told as well.
 

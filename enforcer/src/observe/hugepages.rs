@@ -1,5 +1,5 @@
-//! Huge pages of hugetlbfs, which the memory controller does not count: in which files of a cgroup they are, if any
-//! are in use on this host.
+//! Huge pages of hugetlbfs, which the memory controller does not count: in which files of a cgroup they are,
+//! if any are in use on this host.
 //!
 //! Transparent huge pages are anonymous memory like any other.
 

@@ -1,7 +1,8 @@
 //! How far cgroups are from their own limits of memory: read only when one of them runs short.
 //!
-//! What ends its growth is the nearest limit of it or of any cgroup above it. Who will reach that before its nodes are full has no
-//! use for another node: its own OOM killer acts, wherever its pages are. The files are held open, and a reading allocates nothing.
+//! What ends its growth is the nearest limit of it or of any cgroup above it. Who will reach that before its
+//! nodes are full has no use for another node: its own OOM killer acts, wherever its pages are. The files are
+//! held open, and a reading allocates nothing.
 
 use std::{collections::BTreeMap, iter};
 

@@ -1,8 +1,8 @@
 //! Which memory policies hold for processes whose memory is far from their CPUs.
 //!
-//! A process that binds its memory itself (`mbind(2)`, `set_mempolicy(2)`, `numactl`) explains such memory, and no cpuset
-//! shows it. Only suspects are asked, and a bounded number of them: each takes the process's mmap lock for
-//! a while. Without the iterator `numa_maps` tells, where the configuration allows it.
+//! A process that binds its memory itself (`mbind(2)`, `set_mempolicy(2)`, `numactl`) explains such memory,
+//! and no cpuset shows it. Only suspects are asked, and a bounded number of them: each takes the process's
+//! mmap lock for a while. Without the iterator `numa_maps` tells, where the configuration allows it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,8 @@ use enforcer_core::{
 use super::numa_maps::{LIMIT, LINE_LIMIT};
 use crate::host::HostRoot;
 
-/// Far memory from which on a process is asked, in bytes: that of a workload too small to be judged is left alone.
+/// Far memory from which on a process is asked, in bytes: that of a workload too small to be judged is left
+/// alone.
 const FAR_BYTES: u64 = 16 << 20;
 
 /// Where memory is far from.
@@ -38,7 +39,8 @@ impl Distances {
         Self { locality: Locality::new(machine), machine: cpus.collect() }
     }
 
-    /// Processes of workloads that have memory on nodes where none of their threads may run, in ascending order.
+    /// Processes of workloads that have memory on nodes where none of their threads may run, in ascending
+    /// order.
     pub(super) fn far_processes(&self, sample: &Sample) -> BTreeSet<u32> {
         let mut cgroups: BTreeMap<&CgroupPath, (CpuSet, BTreeSet<u32>)> = BTreeMap::new();
         let mut processes: BTreeMap<u32, CpuSet> = BTreeMap::new();

@@ -1,8 +1,8 @@
-//! Memory pressure for two readers: the samples, which want to know all that was told, and a thread that acts on it within a
-//! millisecond.
+//! Memory pressure for two readers: the samples, which want to know all that was told, and a thread that acts
+//! on it within a millisecond.
 //!
-//! A ring has one reader at a time. Here it is behind a lock: whoever comes takes out what is there for both of them. When the
-//! turns took it, the thread is woken. While a thread listens, the ring wakes nobody else.
+//! A ring has one reader at a time. Here it is behind a lock: whoever comes takes out what is there for both
+//! of them. When the turns took it, the thread is woken. While a thread listens, the ring wakes nobody else.
 //!
 //! Never: anything is done with an event here. Where nothing tells of pressure there is nothing to take.
 
@@ -46,7 +46,8 @@ impl PressureTap {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread listens from now on: it is woken by `bell` when somebody else took events out, or another ring is there.
+    /// A thread listens from now on: it is woken by `bell` when somebody else took events out, or another
+    /// ring is there.
     pub fn listen(&self, bell: Bell) {
         let mut tapped = self.lock();
         tapped.waiting.reserve(WAITING);

@@ -1,17 +1,19 @@
 //! Leaves out turns on a host where nothing runs.
 //!
-//! Problem: a turn reads some files of every workload, and reads the same again for as long as nobody runs. Remote
-//! accesses, growing memory and pressure all take CPU time, so that a host whose CPUs idle has nothing new to tell.
+//! Problem: a turn reads some files of every workload, and reads the same again for as long as nobody runs.
+//! Remote accesses, growing memory and pressure all take CPU time, so that a host whose CPUs idle has nothing
+//! new to tell.
 //!
 //! Idea: between two turns the kernel's count of idle time says how much ran on all CPUs together. Below
-//! [`NOTHING`] a turn is left out, until [`Policy::idle_interval`](enforcer_core::policy::Policy::idle_interval) has passed
-//! since the latest one, and only while that one left nothing to go on with. What the daemon itself runs is not what it looks
-//! for, and does not count. What does not wait for a turn (a cpuset that is
-//! written, a container, memory that gets short) does not wait here either: whoever asks for a turn gets it.
-//! Somebody new may run next to nothing, and is to be seen all the same, so that the number of cgroups counts too.
+//! [`NOTHING`] a turn is left out, until
+//! [`Policy::idle_interval`](enforcer_core::policy::Policy::idle_interval) has passed since the latest one,
+//! and only while that one left nothing to go on with. What the daemon itself runs is not what it looks for,
+//! and does not count. What does not wait for a turn (a cpuset that is written, a container, memory that gets
+//! short) does not wait here either: whoever asks for a turn gets it. Somebody new may run next to nothing,
+//! and is to be seen all the same, so that the number of cgroups counts too.
 //!
-//! Must never leave out a turn where it cannot be told what ran. Time that a hypervisor took, and time in which a CPU
-//! waited for a disk, is not idle time. Cost: three small files for each turn that is due.
+//! Must never leave out a turn where it cannot be told what ran. Time that a hypervisor took, and time in
+//! which a CPU waited for a disk, is not idle time. Cost: three small files for each turn that is due.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -26,8 +28,8 @@ use crate::{
     kernel::clock,
 };
 
-/// CPUs that are busy while nothing runs: a quarter of one, for timers and for who looks after the host, such as a kubelet
-/// and a container runtime.
+/// CPUs that are busy while nothing runs: a quarter of one, for timers and for who looks after the host, such
+/// as a kubelet and a container runtime.
 const NOTHING: f64 = 0.25;
 
 /// Tells whether anything ran.
@@ -44,8 +46,8 @@ pub struct Rest {
 enum Cgroups {
     /// `cgroup.stat` at the top of the unified hierarchy.
     Unified(PathBuf),
-    /// `/proc/cgroups`, which tells of each hierarchy of v1. Read where all are v2 it brings a line into the kernel's log
-    /// (6.15).
+    /// `/proc/cgroups`, which tells of each hierarchy of v1. Read where all are v2 it brings a line into the
+    /// kernel's log (6.15).
     PerController(PathBuf),
 }
 

@@ -1,7 +1,8 @@
 //! What the NUMA nodes have left, read many times a second.
 //!
-//! `nodeN/meminfo` is held open and read at each look; its `vmstat` says the same and takes twice as long. Watermarks come from
-//! `/proc/zoneinfo`, which is ten times as dear and changes only when somebody changes a setting or memory comes or goes: it is read every [`REFRESH`]. A look allocates nothing.
+//! `nodeN/meminfo` is held open and read at each look; its `vmstat` says the same and takes twice as long.
+//! Watermarks come from `/proc/zoneinfo`, which is ten times as dear and changes only when somebody changes a
+//! setting or memory comes or goes: it is read every [`REFRESH`]. A look allocates nothing.
 //!
 //! A node that cannot be read is left out: nothing is known of it, and nothing may be concluded.
 
@@ -99,7 +100,8 @@ impl Rooms {
     }
 }
 
-/// Bytes that are free on all nodes of this host together, by sysinfo(2): it makes no text, which is most of what a look takes.
+/// Bytes that are free on all nodes of this host together, by sysinfo(2): it makes no text, which is most of
+/// what a look takes.
 pub fn free_on_all_nodes() -> u64 {
     let told = rustix::system::sysinfo();
     told.freeram.saturating_mul(u64::from(told.mem_unit))

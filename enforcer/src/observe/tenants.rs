@@ -1,8 +1,8 @@
 //! What the processes of a cgroup have on which memory node, read when a node is nearly full.
 //!
-//! Reading `numa_maps` walks the page tables of a process with its mmap lock held for reading, which its page faults do not wait
-//! for where the kernel locks each mapping (since 6.4). So it is read only for who may have to give pages, and of so many
-//! processes at most. A process that has ended has none.
+//! Reading `numa_maps` walks the page tables of a process with its mmap lock held for reading, which its page
+//! faults do not wait for where the kernel locks each mapping (since 6.4). So it is read only for who may
+//! have to give pages, and of so many processes at most. A process that has ended has none.
 
 use std::path::Path;
 

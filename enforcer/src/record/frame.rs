@@ -5,13 +5,15 @@
 //! frame   stored u32   plain u32   crc32 of the payload u32   crc32 of these twelve bytes u32   payload
 //! ```
 //!
-//! Numbers are little-endian. The payload is a raw deflate stream (RFC 1951) of `stored` bytes that becomes `plain` bytes. The
-//! header has a checksum of its own, so that a length that was changed is not taken for a file that ends early: a *torn* end, as
-//! a crash leaves it, is no damage. One that lost power leaves zeros, from anywhere in a frame or in the file's own header up to the
-//! end of the file, because it had the length before the bytes: that is torn too. With anything but zeros behind it is damage, and so
-//! is a zero or two at the end of a file, as any change may leave them.
+//! Numbers are little-endian. The payload is a raw deflate stream (RFC 1951) of `stored` bytes that becomes
+//! `plain` bytes. The header has a checksum of its own, so that a length that was changed is not taken for a
+//! file that ends early: a *torn* end, as a crash leaves it, is no damage. One that lost power leaves zeros,
+//! from anywhere in a frame or in the file's own header up to the end of the file, because it had the length
+//! before the bytes: that is torn too. With anything but zeros behind it is damage, and so is a zero or two
+//! at the end of a file, as any change may leave them.
 //!
-//! Must never allocate by a number in the file: what is read grows with what is there, and what is inflated stops at [`PLAIN_LIMIT`].
+//! Must never allocate by a number in the file: what is read grows with what is there, and what is inflated
+//! stops at [`PLAIN_LIMIT`].
 
 use std::io::{self, Read};
 
@@ -222,8 +224,8 @@ impl<R: Read> Frames<R> {
         whole.ok_or_else(|| self.failed(RecordingProblem::Inflate(self.plain)))
     }
 
-    /// What was read last, up to this byte of the frame, does not fit its checksum: torn if zeros were left there up to the end
-    /// of the file.
+    /// What was read last, up to this byte of the frame, does not fit its checksum: torn if zeros were left
+    /// there up to the end of the file.
     fn torn_or(&mut self, what: &'static str, read: usize) -> Result<Found, RecordingError> {
         let within = self.stored.iter().rev().take_while(|byte| **byte == 0).count() as u64;
         let behind = zeros(&mut self.source).map_err(|error| self.failed(error))?;

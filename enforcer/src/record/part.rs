@@ -1,8 +1,8 @@
 //! The parts of a turn, each one line of JSON: `{"policy":{...}}`.
 //!
-//! Which are there, and in which order, is the recorder's and the reader's business. The names are the format: with another meaning
-//! of one of them the version of recordings changes. A kind that is not known is an error, since what was decided from is then not
-//! all there.
+//! Which are there, and in which order, is the recorder's and the reader's business. The names are the
+//! format: with another meaning of one of them the version of recordings changes. A kind that is not known is
+//! an error, since what was decided from is then not all there.
 
 use std::collections::BTreeSet;
 
@@ -73,7 +73,8 @@ impl Serialize for WrittenAmong<'_> {
     }
 }
 
-/// Parts that last from one turn to the next until another is written; nothing can be decided without one of them.
+/// Parts that last from one turn to the next until another is written; nothing can be decided without one of
+/// them.
 pub(super) const LASTING: [&str; 10] = [
     "machine",
     "policy",

@@ -1,7 +1,8 @@
 //! Turns, read back.
 //!
-//! Each frame changes the situation of the frame before it, or is a key frame that has all of it. What is read is checked as a
-//! whole before it is handed on: every part that a decision needs is there, and the machine and the policy are possible ones.
+//! Each frame changes the situation of the frame before it, or is a key frame that has all of it. What is
+//! read is checked as a whole before it is handed on: every part that a decision needs is there, and the
+//! machine and the policy are possible ones.
 
 use std::io::Read;
 

@@ -1,7 +1,8 @@
 //! The turn's side of a recording: parts become lines in memory, and a whole turn is handed on or dropped.
 //!
-//! Cost: what serde takes to write the parts, which is most of it the sample. Buffers come back from the writer and are
-//! used again, and of each lasting part the line before is kept to compare with. Nothing here waits or touches a file.
+//! Cost: what serde takes to write the parts, which is most of it the sample. Buffers come back from the
+//! writer and are used again, and of each lasting part the line before is kept to compare with. Nothing here
+//! waits or touches a file.
 
 use std::sync::Arc;
 
@@ -81,7 +82,8 @@ impl Recorder {
         self.frame.extend_from_slice(&self.line);
     }
 
-    /// Notes what a turn decides from, but for the facts, and what is given away to whom: those are behind locks.
+    /// Notes what a turn decides from, but for the facts, and what is given away to whom: those are behind
+    /// locks.
     pub fn seen(
         &mut self,
         inputs: &Inputs<'_>,

@@ -1,9 +1,11 @@
 //! How much memory the parts of a frame may take as values, found from their text before any is made.
 //!
-//! A few bytes of JSON can be a kilobyte as a value: `"8191"` is a set of CPUs, `{}` a cgroup of which nothing is known, and a
-//! glob, which is compiled, takes more. So the limit of a frame's text does not bound what it becomes. Each thing in the text is counted as the largest that it
-//! can be, whatever part it is in: that is more than it takes in a recording of a daemon, and about what it takes in one that
-//! was made up. It is no account of bytes: a map that was filled in order is half empty, and what is decided from a part comes on top.
+//! A few bytes of JSON can be a kilobyte as a value: `"8191"` is a set of CPUs, `{}` a cgroup of which
+//! nothing is known, and a glob, which is compiled, takes more. So the limit of a frame's text does not bound
+//! what it becomes. Each thing in the text is counted as the largest that it can be, whatever part it is in:
+//! that is more than it takes in a recording of a daemon, and about what it takes in one that was made up. It
+//! is no account of bytes: a map that was filled in order is half empty, and what is decided from a part
+//! comes on top.
 //!
 //! Must never keep anything of what it reads.
 
@@ -20,8 +22,8 @@ use serde::{
 
 use super::PLAIN_LIMIT;
 
-/// What the parts of a frame may come to: 16 bytes for each of its text. Those of a daemon take 13 at most, of which most are
-/// not used, but for the globs of its policy: there is room for thousands of entries.
+/// What the parts of a frame may come to: 16 bytes for each of its text. Those of a daemon take 13 at most,
+/// of which most are not used, but for the globs of its policy: there is room for thousands of entries.
 pub(super) const ROOM: u64 = 16 * PLAIN_LIMIT as u64;
 
 /// An object or a list that may be a row of a part, as one cgroup of a sample, or what is around rows.

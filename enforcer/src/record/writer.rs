@@ -1,8 +1,9 @@
 //! The disk's side of a recording: a thread that compresses frames and appends them.
 //!
-//! It is the only one that waits for the disk. It ends for good when the file has reached its limit or cannot be written: what is
-//! in the file then is a whole recording of what was before. A frame is written at once, so that what survives a crash of
-//! the daemon is all but the last one; what survives a crash of the machine is up to the kernel.
+//! It is the only one that waits for the disk. It ends for good when the file has reached its limit or cannot
+//! be written: what is in the file then is a whole recording of what was before. A frame is written at once,
+//! so that what survives a crash of the daemon is all but the last one; what survives a crash of the machine
+//! is up to the kernel.
 
 use std::{
     fs::{File, OpenOptions, Permissions},
@@ -59,9 +60,11 @@ pub struct Target {
 }
 
 impl Target {
-    /// Makes the file, for nobody else to read, or goes on with a recording that is there: what a crash or a loss of power has left of
-    /// half a turn, or of a file that was just begun, is cut off. One that others may write is refused: they could have us add to what they made. Held against a second daemon until it is closed. One that has no room left is no error: a daemon that is started
-    /// again must not fail because of it, and says that nothing is recorded.
+    /// Makes the file, for nobody else to read, or goes on with a recording that is there: what a crash or a
+    /// loss of power has left of half a turn, or of a file that was just begun, is cut off. One that others
+    /// may write is refused: they could have us add to what they made. Held against a second daemon until it
+    /// is closed. One that has no room left is no error: a daemon that is started again must not fail because
+    /// of it, and says that nothing is recorded.
     pub fn open(path: &Path, limit: u64) -> Result<Self, OpenError> {
         let mut options = OpenOptions::new();
         let file = open_ours(options.read(true).append(true).create(true), path)
@@ -118,7 +121,8 @@ impl Target {
 }
 
 impl Drop for Target {
-    /// A process that is being started has a copy of the open file for a moment, and the lock would live as long as that.
+    /// A process that is being started has a copy of the open file for a moment, and the lock would live as
+    /// long as that.
     fn drop(&mut self) {
         // It fails only if it is no lock any more.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);

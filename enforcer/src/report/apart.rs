@@ -1,9 +1,10 @@
 //! Names that several workloads have, told apart.
 //!
-//! Problem: names are made of cgroup paths and by container runtimes, and nothing keeps two workloads from having the same one;
-//! in a list they look alike then. Idea: behind a name that is there more than once stands what differs: the process id, the
-//! beginning of the container's id, or the part of the cgroup's path that the others do not have. A name that is there once stays
-//! as it is. Pure; the texts are as others wrote them, so whoever shows them escapes and cuts them.
+//! Problem: names are made of cgroup paths and by container runtimes, and nothing keeps two workloads from
+//! having the same one; in a list they look alike then. Idea: behind a name that is there more than once
+//! stands what differs: the process id, the beginning of the container's id, or the part of the cgroup's path
+//! that the others do not have. A name that is there once stays as it is. Pure; the texts are as others wrote
+//! them, so whoever shows them escapes and cuts them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,7 +88,8 @@ fn short(ids: &[&str]) -> Vec<String> {
     enough.unwrap_or_else(|| beginnings(longest))
 }
 
-/// Of each path what is between that with which all begin and that with which all end; all of one that has nothing there.
+/// Of each path what is between that with which all begin and that with which all end; all of one that has
+/// nothing there.
 fn paths(same: &[Named<'_>]) -> Vec<String> {
     let split: Vec<Vec<&str>> = same.iter().map(|one| one.cgroup.as_str().split('/').collect()).collect();
     let least = split.iter().map(Vec::len).min().unwrap_or(0);

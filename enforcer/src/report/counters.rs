@@ -1,8 +1,8 @@
 //! What the kernel side counted: of each workload, and of all of them since the daemon started.
 //!
-//! The counters of a workload end with it. Who wants to know what goes on on the host must not lose what was counted
-//! in those that are gone, nor take a cgroup that is made again at the same path for one that counts backwards, so the
-//! sum over all is kept here, grown by each turn.
+//! The counters of a workload end with it. Who wants to know what goes on on the host must not lose what was
+//! counted in those that are gone, nor take a cgroup that is made again at the same path for one that counts
+//! backwards, so the sum over all is kept here, grown by each turn.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,8 @@ impl Counters {
         counters.filter(|(_, counters)| *counters != Self::default()).collect()
     }
 
-    /// Adds what was counted in any cgroup between two samples; all of it where the cgroup was not there before.
+    /// Adds what was counted in any cgroup between two samples; all of it where the cgroup was not there
+    /// before.
     pub fn grow(&mut self, before: Option<&Sample>, now: &Sample) {
         for (path, cgroup) in &now.cgroups {
             let same = |earlier: &&CgroupSample| earlier.id == cgroup.id;

@@ -4,8 +4,8 @@
 //! decided, what it changed for others, and what became of its steps. Places and grants are shown as `plan
 //! --explain` shows them.
 //!
-//! The same decision turn after turn is one entry that says how often. Texts from outside are escaped here, not
-//! in the JSON.
+//! The same decision turn after turn is one entry that says how often. Texts from outside are escaped here,
+//! not in the JSON.
 
 use std::fmt::Write as _;
 

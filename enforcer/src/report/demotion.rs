@@ -14,7 +14,8 @@ pub type DemotionReport = BTreeMap<CgroupPath, TierMoves>;
 pub struct TierMoves {
     /// Bytes that went down, by who had seen that they were cold.
     pub down_bytes: BTreeMap<&'static str, u64>,
-    /// Bytes that came back, by who had seen that they were touched; `kernel` for those that it promoted itself.
+    /// Bytes that came back, by who had seen that they were touched; `kernel` for those that it promoted
+    /// itself.
     pub up_bytes: BTreeMap<&'static str, u64>,
     /// Bytes that went down, by who carried it out.
     pub by_backend: BTreeMap<&'static str, u64>,

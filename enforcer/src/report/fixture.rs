@@ -208,7 +208,8 @@ pub(super) fn moves() -> RebalanceReport {
     }
 }
 
-/// What the page must hold: 64 nodes and 2,000 containers, each of which breaks three rules and has memory everywhere.
+/// What the page must hold: 64 nodes and 2,000 containers, each of which breaks three rules and has memory
+/// everywhere.
 pub(super) fn large() -> Audit {
     let machine = Machine::new().sockets(16).nodes_per_socket(4).cores(4).build();
     let memory: Vec<(u32, u64)> = (0..64).map(|node| (node, 100 + u64::from(node))).collect();

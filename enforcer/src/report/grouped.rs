@@ -1,7 +1,7 @@
 //! Findings by what they are about.
 //!
-//! One workload often breaks several rules for the same reason, and one command mends all of it. So findings are shown
-//! in groups: each with its line and its cost, while what proves and mends them is said once.
+//! One workload often breaks several rules for the same reason, and one command mends all of it. So findings
+//! are shown in groups: each with its line and its cost, while what proves and mends them is said once.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,12 @@
 //! The audit as a JUnit report, so that CI shows findings as it shows tests that fail.
 //!
-//! One suite with a test case per workload: it fails with its findings of at least the severity that the exit code is about,
-//! and is skipped where too little was seen to judge it, because a pass would be a lie. Findings below are its output. What
-//! could not be seen is the output of the suite. There is no schema of the format's own; this is the part that Jenkins,
-//! `GitLab` and others read.
+//! One suite with a test case per workload: it fails with its findings of at least the severity that the exit
+//! code is about, and is skipped where too little was seen to judge it, because a pass would be a lie.
+//! Findings below are its output. What could not be seen is the output of the suite. There is no schema of
+//! the format's own; this is the part that Jenkins, `GitLab` and others read.
 //!
-//! Written with maud, whose escaping is that of XML, too; names that XML has no way to say are escaped before.
+//! Written with maud, whose escaping is that of XML, too; names that XML has no way to say are escaped
+//! before.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Moves for people: who goes where, what that costs, what it is good for; and who stays although something is wrong.
+//! Moves for people: who goes where, what that costs, what it is good for; and who stays although something
+//! is wrong.
 
 use std::fmt::Write;
 

@@ -1,10 +1,13 @@
-//! The audit as SARIF 2.1.0 (OASIS, static analysis results interchange format), for those who collect results of checks.
+//! The audit as SARIF 2.1.0 (OASIS, static analysis results interchange format), for those who collect
+//! results of checks.
 //!
-//! A finding is a result of its rule. It is about a cgroup and not about a line of a file, so its place is a *logical*
-//! location; viewers that show nothing without a file (GitHub's code scanning) have no use for it. `partialFingerprints`
-//! holds the id of the finding, which is the same in every run. What could not be seen is a notification of the tool.
+//! A finding is a result of its rule. It is about a cgroup and not about a line of a file, so its place is a
+//! *logical* location; viewers that show nothing without a file (GitHub's code scanning) have no use for it.
+//! `partialFingerprints` holds the id of the finding, which is the same in every run. What could not be seen
+//! is a notification of the tool.
 //!
-//! What viewers show is escaped like everywhere; fingerprints and properties are for programs, and as in `-o json`.
+//! What viewers show is escaped like everywhere; fingerprints and properties are for programs, and as in `-o
+//! json`.
 
 use enforcer_core::{
     audit::Audit,
@@ -127,8 +130,8 @@ mod tests {
     use super::*;
     use crate::report::fixture::{self, HOSTILE};
 
-    /// Objects of the schema of 2.1.0 as far as they are written here: what they must have, and what they may have. The
-    /// schema allows nothing else in them.
+    /// Objects of the schema of 2.1.0 as far as they are written here: what they must have, and what they may
+    /// have. The schema allows nothing else in them.
     const SHAPES: [(&str, &[&str], &[&str]); 11] = [
         ("log", &["version", "runs"], &["$schema"]),
         ("run", &["tool"], &["invocations", "results"]),

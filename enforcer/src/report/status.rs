@@ -1,7 +1,7 @@
 //! How the daemon fares, as it says itself: what `status` shows.
 //!
-//! Pause, log level and uptime are of the moment of the answer, everything else is as of the latest turn. Texts
-//! from outside are escaped here, not in the JSON.
+//! Pause, log level and uptime are of the moment of the answer, everything else is as of the latest turn.
+//! Texts from outside are escaped here, not in the JSON.
 
 use std::fmt::Write as _;
 
@@ -90,8 +90,8 @@ pub struct LatestTurn {
     /// Workloads that have memory nodes beside their own, because these were nearly full.
     #[serde(default)]
     pub widened: Vec<WidenedWorkload>,
-    /// Workloads that are slowed down when they fill their memory nodes faster than one is added; `null` where that is not
-    /// asked for.
+    /// Workloads that are slowed down when they fill their memory nodes faster than one is added; `null`
+    /// where that is not asked for.
     #[serde(default)]
     pub brake: Option<BrakeUse>,
     /// All workloads that it sees, by verdict.

@@ -14,8 +14,8 @@ pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// `text` with control characters, bidirectional marks and other invisible ones written as `\u{..}`: those too
-/// that choose how the character before them looks, which may make it wider.
+/// `text` with control characters, bidirectional marks and other invisible ones written as `\u{..}`: those
+/// too that choose how the character before them looks, which may make it wider.
 pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);

@@ -70,7 +70,8 @@ pub struct TickReport {
     pub kernel_side: Option<KernelSide>,
     /// Memory that got short since the turn before; `None` where nothing tells.
     pub pressure: Option<PressureEvents>,
-    /// Memory nodes that were added because those of a workload were nearly full; `None` where nobody adds any.
+    /// Memory nodes that were added because those of a workload were nearly full; `None` where nobody adds
+    /// any.
     pub widening: Option<WideningReport>,
     /// Pages that no workload moved; `None` where nothing counts them.
     pub other_page_moves: Option<OtherPageMoves>,
@@ -78,8 +79,8 @@ pub struct TickReport {
     pub runtime: Option<RuntimeReport>,
     /// What went to slower memory and came back.
     pub demotion: DemotionReport,
-    /// Cpusets that others wrote and memory policies that were set since the turn before; `None` where nothing
-    /// tells.
+    /// Cpusets that others wrote and memory policies that were set since the turn before; `None` where
+    /// nothing tells.
     pub changes: Option<Changes>,
     /// The entries of the configuration, and whom they are about.
     pub entries: Vec<Entry>,

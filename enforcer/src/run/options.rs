@@ -95,7 +95,8 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// The line of the configuration that is wrong with marks below it, each behind a newline; nothing of another error.
+    /// The line of the configuration that is wrong with marks below it, each behind a newline; nothing of
+    /// another error.
     pub(super) fn marks(&self) -> String {
         let Self::Config(error) = self else { return String::new() };
         let lines = error.excerpt().into_iter().flat_map(str::lines);

@@ -1,10 +1,12 @@
 //! From nothing to a daemon whose first turn may begin.
 //!
-//! What needs privileges is opened, attached and bound first, in an order that leaves no time in which something could be written
-//! that could not be undone: the journal, what an earlier daemon left behind, the eBPF programs, the sockets. Then the privileges are
-//! given up, and the threads start that work beside the turns.
+//! What needs privileges is opened, attached and bound first, in an order that leaves no time in which
+//! something could be written that could not be undone: the journal, what an earlier daemon left behind, the
+//! eBPF programs, the sockets. Then the privileges are given up, and the threads start that work beside the
+//! turns.
 //!
-//! Never: a turn is taken here, or a failure of what can be done without ends the daemon: that is degraded by name.
+//! Never: a turn is taken here, or a failure of what can be done without ends the daemon: that is degraded by
+//! name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -81,7 +83,8 @@ impl Daemon {
         if policy.mode == Mode::Enforce {
             may_write(&mut engine, host, &layout, &policy, stop)?;
         }
-        // A state directory that cannot be used has ended it by now. Nothing is placed before the threads start.
+        // A state directory that cannot be used has ended it by now. Nothing is placed before the threads
+        // start.
         stay_paused(&engine.gate(), &record, policy.mode);
         let started = Instant::now();
         let (latest, receiver) = watch::channel(None);
@@ -209,8 +212,8 @@ fn exposure(engine: &mut Engine, policy: &Policy) -> Exposure {
     exposure
 }
 
-/// Goes on with a pause that the daemon before this one was told of. Where it cannot be told whether there is one, who may
-/// write is paused.
+/// Goes on with a pause that the daemon before this one was told of. Where it cannot be told whether there is
+/// one, who may write is paused.
 fn stay_paused(gate: &Gate, record: &PauseRecord, mode: Mode) {
     let now = wall_clock::unix_ms();
     match record.read() {
@@ -256,7 +259,8 @@ fn may_write(
         engine.add_degraded(Degraded::new("move-pages", reason, "pages cannot be moved in small batches"));
     }
     release_brakes(engine, host, &tree, &policy.state_dir);
-    // Where no runtime says any longer which containers there are, nobody would ever be asked whether they still have it.
+    // Where no runtime says any longer which containers there are, nobody would ever be asked whether they
+    // still have it.
     let places = policy.nri.enabled && policy.nri.place;
     engine.adopt(tree, if places { journal.grants().clone() } else { BTreeMap::new() });
     let (making, mut left) = MakingRecord::open(&policy.state_dir, boot_id.as_deref())?;

@@ -1,11 +1,12 @@
-//! Connections of the control socket and of the port: who is at the other end, and how much of us they may take.
+//! Connections of the control socket and of the port: who is at the other end, and how much of us they may
+//! take.
 //!
-//! Whoever can connect may be hostile: slow, silent, sending without end, reading nothing, a thousand at a time.
-//! So a connection has one request and [`WHOLE`] from beginning to end, its buffers are small, and there are so
-//! many at most; those who may change something have places of their own, which the others cannot take, and so has
-//! the port. What is too much is closed, not queued. On the port, where a probe decides whether the daemon lives, the oldest goes
-//! that has asked nothing yet, and then who has been there for [`LONG`]. Nothing here runs on the threads that turn the engine or
-//! answer a runtime.
+//! Whoever can connect may be hostile: slow, silent, sending without end, reading nothing, a thousand at a
+//! time. So a connection has one request and [`WHOLE`] from beginning to end, its buffers are small, and
+//! there are so many at most; those who may change something have places of their own, which the others
+//! cannot take, and so has the port. What is too much is closed, not queued. On the port, where a probe
+//! decides whether the daemon lives, the oldest goes that has asked nothing yet, and then who has been there
+//! for [`LONG`]. Nothing here runs on the threads that turn the engine or answer a runtime.
 
 use std::{
     io,

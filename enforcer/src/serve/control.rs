@@ -1,8 +1,8 @@
 //! What the control socket answers: status, explanations, pause and resume, the level of the log.
 //!
-//! Reads what turns and calls have published; it never waits for a turn but to say that a pause has taken hold,
-//! and holds no lock while it writes an answer. Who may do what was found out when the connection was accepted,
-//! and is checked here, for each request.
+//! Reads what turns and calls have published; it never waits for a turn but to say that a pause has taken
+//! hold, and holds no lock while it writes an answer. Who may do what was found out when the connection was
+//! accepted, and is checked here, for each request.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -326,8 +326,8 @@ fn about_nobody(wanted: &str, entries: &[Entry]) -> Option<Problem> {
     Some(Problem { code: ProblemCode::UnknownWorkload, message, candidates: Vec::new() })
 }
 
-/// A workload by the latest decision about it alone, and by what it has since then or before; nobody whom nobody cares for any
-/// longer.
+/// A workload by the latest decision about it alone, and by what it has since then or before; nobody whom
+/// nobody cares for any longer.
 fn managed(one: Remembered) -> Option<ManagedWorkload> {
     if one.own().is_some_and(|own| own.state == DecisionState::Released) {
         return None;

@@ -1,9 +1,11 @@
-//! For whom a request on the port is meant: a page of somebody else's that a browser on this host shows must not read ours.
+//! For whom a request on the port is meant: a page of somebody else's that a browser on this host shows must
+//! not read ours.
 //!
-//! The port is on loopback, and everybody who is on the host may ask. A browser asks for its pages, too, and lets a page read
-//! what comes from the name that the page came from, which its owner can point at 127.0.0.1 (DNS rebinding). What the browser then
-//! says in `Host` is that name. So a port on loopback answers to `localhost` and to addresses, which nobody can point elsewhere.
-//! One that somebody has opened to others is asked by whatever name they know it by.
+//! The port is on loopback, and everybody who is on the host may ask. A browser asks for its pages, too, and
+//! lets a page read what comes from the name that the page came from, which its owner can point at 127.0.0.1
+//! (DNS rebinding). What the browser then says in `Host` is that name. So a port on loopback answers to
+//! `localhost` and to addresses, which nobody can point elsewhere. One that somebody has opened to others is
+//! asked by whatever name they know it by.
 
 use std::net::{IpAddr, Ipv6Addr};
 

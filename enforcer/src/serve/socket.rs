@@ -1,9 +1,9 @@
 //! The file of the control socket: made so that nobody else is ever let in, and nobody live is pushed out.
 //!
 //! It is bound inside a directory of its own that only we can enter, gets its mode there, and is moved to its
-//! place in one step: there is no moment at which it has other rights, and no umask that all threads share. The
-//! directory above is locked meanwhile, so two daemons that start at once do not both take the place. What is in
-//! the place already is only replaced when it is a socket on which nobody listens.
+//! place in one step: there is no moment at which it has other rights, and no umask that all threads share.
+//! The directory above is locked meanwhile, so two daemons that start at once do not both take the place.
+//! What is in the place already is only replaced when it is a socket on which nobody listens.
 //!
 //! It never follows a symlink at the end of the path, and never removes what is not a dead socket.
 

@@ -16,7 +16,8 @@ fn targets(page: &str) -> Vec<String> {
     links.map(|(target, _)| target.to_owned()).collect()
 }
 
-/// As GitHub and mdBook name a heading: lower case, blanks as hyphens, nothing but letters, digits, `-` and `_`.
+/// As GitHub and mdBook name a heading: lower case, blanks as hyphens, nothing but letters, digits, `-` and
+/// `_`.
 fn anchors(page: &str) -> BTreeSet<String> {
     let headings = split(page).0.into_iter().filter(|line| line.starts_with('#'));
     let slug = |heading: &str| {

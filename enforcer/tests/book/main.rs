@@ -1,8 +1,8 @@
-//! docs/ as a book: every page is in its summary, every link leads somewhere, every command can be typed, and the pages that
-//! are generated are current.
+//! docs/ as a book: every page is in its summary, every link leads somewhere, every command can be typed, and
+//! the pages that are generated are current.
 //!
-//! What the pages say is for people to check; this keeps them from pointing at what is no longer there. The README is read
-//! with them.
+//! What the pages say is for people to check; this keeps them from pointing at what is no longer there. The
+//! README is read with them.
 #![expect(clippy::unwrap_used, reason = "only tests are here")]
 
 mod commands;

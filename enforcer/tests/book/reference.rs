@@ -1,5 +1,5 @@
-//! docs/configuration-reference.md is written from the schema of the configuration, and this holds it to that:
-//! `UPDATE_REFERENCE=1 cargo test -p enforcer --test book` writes it anew.
+//! docs/configuration-reference.md is written from the schema of the configuration, and this holds it to
+//! that: `UPDATE_REFERENCE=1 cargo test -p enforcer --test book` writes it anew.
 
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, process::Command};
 

@@ -48,8 +48,8 @@ pub(crate) fn unprivileged(arguments: &[&str]) -> (Command, TempDir) {
     let open = TempDir::with_prefix("numa-enforcer-").unwrap();
     fs::set_permissions(open.path(), Permissions::from_mode(0o755)).unwrap();
     let copy = open.path().join("numa-enforcer");
-    // Not by this process: a child that another thread makes meanwhile would have it open for writing, and it could not
-    // be run.
+    // Not by this process: a child that another thread makes meanwhile would have it open for writing, and it
+    // could not be run.
     let copied =
         Command::new("cp").args([env!("CARGO_BIN_EXE_numa-enforcer").as_ref(), copy.as_path()]).status();
     assert!(copied.unwrap().success());
@@ -102,7 +102,8 @@ pub(crate) fn run(arguments: &[&str]) -> Ended {
     finish(program(arguments))
 }
 
-/// A daemon on this host that observes, without eBPF, with its socket there and everything else below `root`; it turns once.
+/// A daemon on this host that observes, without eBPF, with its socket there and everything else below `root`;
+/// it turns once.
 pub(crate) fn observing_daemon(root: &TempDir, socket: &Path) -> Child {
     let file = root.path().join("config.toml");
     let text = format!(

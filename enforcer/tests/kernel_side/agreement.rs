@@ -1,8 +1,8 @@
 //! Every field of the task iterator's record against the file of `/proc` that has the same.
 //!
-//! On threads that do nothing, so that the files say the same before and after, and each value can be compared
-//! for equality. `utime` and `stime` are left out: `/proc` scales them to the exact run time (`cputime_adjust` in
-//! `kernel/sched/cputime.c`), so what the kernel sampled is in no file.
+//! On threads that do nothing, so that the files say the same before and after, and each value can be
+//! compared for equality. `utime` and `stime` are left out: `/proc` scales them to the exact run time
+//! (`cputime_adjust` in `kernel/sched/cputime.c`), so what the kernel sampled is in no file.
 
 use std::{
     collections::BTreeSet,

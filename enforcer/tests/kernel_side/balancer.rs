@@ -86,8 +86,8 @@ fn the_balancers_steps_are_counted_where_it_makes_any() {
     });
 }
 
-/// A CPU, its node and the programs, with the balancer on; `None` where this cannot be tested, or the kernel has no such
-/// tracepoint, which must be the reason that is given then.
+/// A CPU, its node and the programs, with the balancer on; `None` where this cannot be tested, or the kernel
+/// has no such tracepoint, which must be the reason that is given then.
 fn watching(hook: Hook, tracepoint: &str) -> Option<(CpuId, NodeId, Programs)> {
     if !permitted() {
         return None;

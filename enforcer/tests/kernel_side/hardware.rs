@@ -43,8 +43,8 @@ fn opening(events: &[AccessEvents]) -> AttachOptions {
 /// others.
 fn fault(pages: usize) -> Vec<u8> {
     const PAGE: usize = 4_096;
-    // Above this malloc maps anew always (`DEFAULT_MMAP_THRESHOLD_MAX`, malloc/malloc.c of glibc); below it it may hand out what
-    // another test has touched and freed.
+    // Above this malloc maps anew always (`DEFAULT_MMAP_THRESHOLD_MAX`, malloc/malloc.c of glibc); below it
+    // it may hand out what another test has touched and freed.
     const FRESH: usize = 40 << 20;
     let mut memory = vec![0u8; FRESH.max(pages * PAGE)];
     memory.iter_mut().step_by(PAGE).take(pages).for_each(|byte| *byte = 1);

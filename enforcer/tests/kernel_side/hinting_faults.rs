@@ -18,9 +18,10 @@ use crate::{
 
 const PAGE: usize = 4096;
 
-/// Compares the balancer's view of this thread, whose faults come to be on the far node, in the iterator's record
-/// and in `sched`. The kernel takes faults over from a buffer with its next scan (`task_numa_placement`), for
-/// which the thread must use its memory; false while that has not happened, or it changes.
+/// Compares the balancer's view of this thread, whose faults come to be on the far node, in the iterator's
+/// record and in `sched`. The kernel takes faults over from a buffer with its next scan
+/// (`task_numa_placement`), for which the thread must use its memory; false while that has not happened, or
+/// it changes.
 fn agrees_with_sched(near: NodeId, far: NodeId, mut touch_for_a_second: impl FnMut()) -> bool {
     (0..60).any(|_| {
         touch_for_a_second();

@@ -1,8 +1,8 @@
-//! Whoever is killed leaves nothing in the kernel: programs, maps and links are its file descriptors, and none
-//! is pinned (docs/adr/0008).
+//! Whoever is killed leaves nothing in the kernel: programs, maps and links are its file descriptors, and
+//! none is pinned (docs/adr/0008).
 //!
-//! The kernel's own lists of ids tell, as bpftool prints them. What attaches is a process of its own: this test's
-//! binary, started for `leftovers::holder` alone.
+//! The kernel's own lists of ids tell, as bpftool prints them. What attaches is a process of its own: this
+//! test's binary, started for `leftovers::holder` alone.
 
 use std::{
     collections::BTreeSet,

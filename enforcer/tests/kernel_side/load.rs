@@ -1,8 +1,8 @@
-//! Many moves at once, from several threads: nothing that is counted gets lost, and what is not told is counted
-//! to the event.
+//! Many moves at once, from several threads: nothing that is counted gets lost, and what is not told is
+//! counted to the event.
 //!
-//! The kernel's own count of each thread is the control: `se.nr_migrations` grows in `set_task_cpu`, beside the
-//! tracepoint (kernel/sched/core.c).
+//! The kernel's own count of each thread is the control: `se.nr_migrations` grows in `set_task_cpu`, beside
+//! the tracepoint (kernel/sched/core.c).
 
 use std::{
     fs,

@@ -140,8 +140,8 @@ impl Drop for OwnCgroup {
 
 /// Removes a cgroup that nobody lives in.
 ///
-/// Whoever was in it may still be leaving: a thread has been joined, and a process reaped, a moment before its
-/// cgroup lets it go (`cgroup_task_exit` and `cgroup_task_free` in kernel/cgroup/cgroup.c).
+/// Whoever was in it may still be leaving: a thread has been joined, and a process reaped, a moment before
+/// its cgroup lets it go (`cgroup_task_exit` and `cgroup_task_free` in kernel/cgroup/cgroup.c).
 fn remove_cgroup(path: &Path) {
     let end = Instant::now() + Duration::from_secs(30);
     while let Err(error) = fs::remove_dir(path) {

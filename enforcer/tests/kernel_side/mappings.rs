@@ -1,4 +1,5 @@
-//! Every field of the mapping iterator's record against `maps` and `numa_maps`, on mappings that this process made.
+//! Every field of the mapping iterator's record against `maps` and `numa_maps`, on mappings that this process
+//! made.
 
 use std::{fs, io, ptr};
 

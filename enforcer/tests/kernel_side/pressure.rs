@@ -1,7 +1,7 @@
 //! Who runs out of memory is told before it is over, by whom, and why.
 //!
-//! A process of its own allocates, in a cgroup of its own that is bound to one node or has a limit: it is this
-//! test's binary, started for `pressure::hog` alone.
+//! A process of its own allocates, in a cgroup of its own that is bound to one node or has a limit: it is
+//! this test's binary, started for `pressure::hog` alone.
 
 use std::{
     fs,

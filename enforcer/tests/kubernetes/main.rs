@@ -1,9 +1,9 @@
-//! What is in `deploy/kubernetes` against the types that are generated from the API's own schema: every preset, with
-//! its patches applied, as `kubectl apply -k` would send it.
+//! What is in `deploy/kubernetes` against the types that are generated from the API's own schema: every
+//! preset, with its patches applied, as `kubectl apply -k` would send it.
 //!
-//! Reading an object into its type finds what is missing and what has the wrong type. A field that the type does not
-//! know is passed over when it is read, and so is not there when the object is written again: that is how a misspelt
-//! one is found.
+//! Reading an object into its type finds what is missing and what has the wrong type. A field that the type
+//! does not know is passed over when it is read, and so is not there when the object is written again: that
+//! is how a misspelt one is found.
 #![expect(clippy::unwrap_used, reason = "only tests are here")]
 
 mod preset;

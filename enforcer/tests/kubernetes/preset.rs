@@ -1,4 +1,5 @@
-//! What `kustomize build` makes of an overlay, as far as ours go: resources, generated maps, patches of RFC 6902.
+//! What `kustomize build` makes of an overlay, as far as ours go: resources, generated maps, patches of
+//! RFC 6902.
 //!
 //! A key of a kustomization that is not understood here is an error, so that nothing is left out unnoticed.
 

@@ -47,7 +47,8 @@ fn expressions(board: &Value) -> impl Iterator<Item = &str> {
         .map(|target| text(target, "/expr"))
 }
 
-/// Does it have a series of each workload? Those are of a namespace and a pod, which the series of information name.
+/// Does it have a series of each workload? Those are of a namespace and a pod, which the series of
+/// information name.
 fn is_of_workloads(expression: &str) -> bool {
     expression.contains("numa_enforcer_workload_")
 }

@@ -1,8 +1,8 @@
 //! Every source that the program can call degraded, against the runbook's table of them.
 //!
-//! The names are looked for in the program's text, because most of them are only said on hosts that no test has: the first word of each
-//! `Degraded::new`, of what is counted by a `DegradedTally`, and of the subjects of the topology. What is written in another way
-//! has to be named here.
+//! The names are looked for in the program's text, because most of them are only said on hosts that no test
+//! has: the first word of each `Degraded::new`, of what is counted by a `DegradedTally`, and of the subjects
+//! of the topology. What is written in another way has to be named here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -47,7 +47,8 @@ fn program(path: &Path) -> String {
     text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned()
 }
 
-/// The feature that a literal at the beginning of `text` names: `cgroup` of `"cgroup:/a"` and of `format!("cgroup:{path}"`.
+/// The feature that a literal at the beginning of `text` names: `cgroup` of `"cgroup:/a"` and of
+/// `format!("cgroup:{path}"`.
 fn feature(text: &str) -> Option<&str> {
     let text = text.trim_start();
     let literal = text.strip_prefix("format!(").unwrap_or(text).strip_prefix('"')?;

@@ -1,5 +1,5 @@
-//! Which series there are: those of docs/metrics.md, which another test holds to the program, and what the recording
-//! rules make of them.
+//! Which series there are: those of docs/metrics.md, which another test holds to the program, and what the
+//! recording rules make of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! The rules of deploy/prometheus and the dashboards of deploy/grafana, against the metrics that there are, the
-//! runbook, and one another. `cargo xtask test monitoring` has promtool check them too.
+//! The rules of deploy/prometheus and the dashboards of deploy/grafana, against the metrics that there are,
+//! the runbook, and one another. `cargo xtask test monitoring` has promtool check them too.
 #![expect(clippy::unwrap_used, reason = "only tests are here")]
 
 mod dashboards;

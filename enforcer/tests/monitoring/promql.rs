@@ -1,8 +1,8 @@
 //! Which series an expression of Prometheus names, and which labels it wants of them.
 //!
 //! Not a parser: text in quotes and ranges are left out, what is followed by a parenthesis is a function or a
-//! grouping, and every other name is a series. What this takes for a name and is none fails the tests, which is the
-//! side to err on.
+//! grouping, and every other name is a series. What this takes for a name and is none fails the tests, which
+//! is the side to err on.
 
 use std::collections::BTreeSet;
 

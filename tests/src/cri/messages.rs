@@ -1,7 +1,7 @@
 //! The messages of the container runtime interface, as far as scenarios send and read them.
 //!
-//! Names and tags are those of Kubernetes' `cri-api/pkg/apis/runtime/v1/api.proto`, written by hand so that no
-//! build needs `protoc`. Fields that nobody sets or reads are left out: on the wire they are absent then.
+//! Names and tags are those of Kubernetes' `cri-api/pkg/apis/runtime/v1/api.proto`, written by hand so that
+//! no build needs `protoc`. Fields that nobody sets or reads are left out: on the wire they are absent then.
 
 use std::collections::HashMap;
 

@@ -30,8 +30,8 @@ const NAMESPACE: &str = "default";
 /// Longest time until a container has said what it saw.
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// The first thing it does is to look where it may run; then it becomes what it is to be. The shell itself reads, so
-/// that no other process is in between.
+/// The first thing it does is to look where it may run; then it becomes what it is to be. The shell itself
+/// reads, so that no other process is in between.
 const LOOK: &str = "while read -r line; do
     case $line in Pid:*|*_allowed_list:*) echo \"$line\";; esac
 done < /proc/self/status
@@ -267,9 +267,10 @@ impl Container<'_> {
     }
 }
 
-/// Did the container end while the runtime was about to kill it? Containerd closes its connection to the shim once it
-/// knows of the end (`shimTask.delete` of its `runtime/v2`), and gives who kills in between that error of the connection,
-/// not "not found". A kubelet asks again, whatever the error; here every other one is a failure, above all a plugin's.
+/// Did the container end while the runtime was about to kill it? Containerd closes its connection to the shim
+/// once it knows of the end (`shimTask.delete` of its `runtime/v2`), and gives who kills in between that
+/// error of the connection, not "not found". A kubelet asks again, whatever the error; here every other one
+/// is a failure, above all a plugin's.
 fn lost_its_shim(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.to_string().contains("ttrpc: closed"))
 }

@@ -24,10 +24,11 @@ const FIRING: &str = "count(ALERTS{alertname=\"CrossNumaAccessHigh\",alertstate=
 /// Evaluations with a share after which the alert would have fired, were there anything to tell.
 const ENOUGH: f64 = 10.0;
 
-/// `CrossNumaAccessHigh` is silent beside a workload that is where it should be, fires for one that is not, and resolves
-/// when that has been corrected.
+/// `CrossNumaAccessHigh` is silent beside a workload that is where it should be, fires for one that is not,
+/// and resolves when that has been corrected.
 pub(super) fn fires_and_resolves(checks: &mut Checks) -> Result<()> {
-    // The server and the daemon are workloads of this machine too, and busy ones: their memory belongs to their CPUs.
+    // The server and the daemon are workloads of this machine too, and busy ones: their memory belongs to
+    // their CPUs.
     Cgroup::with_cpuset("/work/watchers", "0-1", "0")?.adopt(process::id())?;
     let _home = workloads::home()?;
     let daemon = Daemon::start("observe", &[])?;

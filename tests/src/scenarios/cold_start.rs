@@ -1,8 +1,8 @@
 //! Containers that begin on slow memory, through the container runtime.
 //!
-//! The controls: the same container without the annotation has the fast memory from the beginning; and what was written
-//! before the end stays where it was, so that a daemon which only forgets the annotation, or which writes the fast nodes alone,
-//! does not pass.
+//! The controls: the same container without the annotation has the fast memory from the beginning; and what
+//! was written before the end stays where it was, so that a daemon which only forgets the annotation, or
+//! which writes the fast nodes alone, does not pass.
 
 use anyhow::{Context, Result};
 

@@ -1,8 +1,9 @@
-//! Containers that begin on slow memory and say themselves when they are ready, through the container runtime.
+//! Containers that begin on slow memory and say themselves when they are ready, through the container
+//! runtime.
 //!
-//! All of them run the same program, which never stops to grow, so that nothing but what it says and the time can end it. The control
-//! says nothing and has slow memory only for as long as was asked for, also while others say that they are ready, and
-//! although the daemon is killed meanwhile.
+//! All of them run the same program, which never stops to grow, so that nothing but what it says and the time
+//! can end it. The control says nothing and has slow memory only for as long as was asked for, also while
+//! others say that they are ready, and although the daemon is killed meanwhile.
 
 use std::{
     env, fs,
@@ -41,11 +42,12 @@ const MEBIBYTES: i64 = 200;
 /// Grows by a MiB each second: by more than a hundredth in five of them. Ready after 15 seconds.
 const SERVE: [&str; 7] =
     ["serve", "--mebibytes", "180", "--mebibytes-per-second", "1", "--ready-after", "15"];
-/// Turns after which it must have its memory: one may be under way when it says so, one hears it, and one more is for a
-/// beginning that was not noted yet.
+/// Turns after which it must have its memory: one may be under way when it says so, one hears it, and one
+/// more is for a beginning that was not noted yet.
 const TURNS: f64 = 3.5;
 
-/// Who says so has fast memory with the next turn, who does not has it when the time is up, and a killed daemon changes nothing.
+/// Who says so has fast memory with the next turn, who does not has it when the time is up, and a killed
+/// daemon changes nothing.
 pub(super) fn ends_when_said(checks: &mut Checks) -> Result<()> {
     told(checks, story)
 }

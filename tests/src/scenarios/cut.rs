@@ -1,4 +1,5 @@
-//! The connection to a container runtime is cut while it tells what there is, and containers die as soon as they run.
+//! The connection to a container runtime is cut while it tells what there is, and containers die as soon as
+//! they run.
 
 use anyhow::{Context as _, Result};
 
@@ -77,8 +78,8 @@ fn story(checks: &mut Checks) -> Result<()> {
     containerd.stop()
 }
 
-/// Who asked for CPUs has two of one node and that node's memory, which comes after the CPUs because its pages go first,
-/// and the other one has none of these CPUs.
+/// Who asked for CPUs has two of one node and that node's memory, which comes after the CPUs because its
+/// pages go first, and the other one has none of these CPUs.
 fn is_right(
     checks: &mut Checks,
     when: &str,

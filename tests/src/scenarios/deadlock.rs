@@ -1,8 +1,9 @@
-//! Pods that come and go by the hundred while others make room for each, and workloads that sit the wrong way round are moved: does
-//! the runtime hang?
+//! Pods that come and go by the hundred while others make room for each, and workloads that sit the wrong way
+//! round are moved: does the runtime hang?
 //!
-//! Runtimes before NRI 0.12.1 hang for good when a plugin tells them of changes unasked while a kubelet asks them for
-//! something; the daemon answers instead. The control is a plugin that does what the daemon must not.
+//! Runtimes before NRI 0.12.1 hang for good when a plugin tells them of changes unasked while a kubelet asks
+//! them for something; the daemon answers instead. The control is a plugin that does what the daemon must
+//! not.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -23,7 +24,8 @@ use crate::{
 
 /// Pods that are made, run and removed, one after another.
 const LIVES: u32 = 200;
-/// Requests within which a runtime hangs that is told of changes all the time; one to three were enough so far.
+/// Requests within which a runtime hangs that is told of changes all the time; one to three were enough so
+/// far.
 const UPDATES: i64 = 40;
 
 /// Lives after which another workload is started the wrong way round.
@@ -36,7 +38,8 @@ const FAR_TO: &str = "0";
 /// CPUs of such workloads at any time.
 const OF_FAR: usize = 2;
 
-/// Within this, everybody has what it should: an answer that comes too late for the runtime is written by the next turn.
+/// Within this, everybody has what it should: an answer that comes too late for the runtime is written by the
+/// next turn.
 const SETTLED: Duration = Duration::from_secs(20);
 /// Within this, what ended is seen to have ended, and its CPUs are back.
 const BACK: Duration = Duration::from_mins(1);
@@ -82,8 +85,9 @@ fn story(checks: &mut Checks) -> Result<()> {
             looks += 1;
             let own = cpus(&container)?;
             let others = cpus(&sharing)?;
-            // Who shares has made room, where the new one took what it had, and gets it back when that ends. The far workload has a
-            // CPU for itself too, and the one before it may have its own until a turn after its end.
+            // Who shares has made room, where the new one took what it had, and gets it back when that ends.
+            // The far workload has a CPU for itself too, and the one before it may have its own until a turn
+            // after its end.
             left = before.difference(&own).copied().collect();
             let gone = left.difference(&others).count();
             let right =

@@ -34,8 +34,8 @@ const END: Duration = Duration::from_secs(15);
 /// CPUs that somebody else would rather have, on other nodes than the memory.
 const THEIRS: &str = "0-3";
 
-/// It is put back within about a second, three times; the fourth time it is left alone and said, until somebody reads
-/// the configuration again. What is not declared is nobody's business.
+/// It is put back within about a second, three times; the fourth time it is left alone and said, until
+/// somebody reads the configuration again. What is not declared is nobody's business.
 pub(super) fn repaired(checks: &mut Checks) -> Result<()> {
     let pair = Pair::start()?;
     let (ours, not_ours) = (&pair.home_cgroup, &pair.away_cgroup);

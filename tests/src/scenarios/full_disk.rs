@@ -18,11 +18,12 @@ use crate::{
 /// Longest time that a command takes.
 const COMMAND: Duration = Duration::from_secs(30);
 
-/// Containers that come and go until the rest of the journal's last page is full. Each leaves some hundred bytes.
+/// Containers that come and go until the rest of the journal's last page is full. Each leaves some hundred
+/// bytes.
 const FILLING: usize = 12;
 
-/// Nothing is set that could not be undone: it is said, everybody stays as they are, a new container runs where it likes,
-/// and all is as it should be when there is room again.
+/// Nothing is set that could not be undone: it is said, everybody stays as they are, a new container runs
+/// where it likes, and all is as it should be when there is room again.
 pub(super) fn of_the_journal(checks: &mut Checks) -> Result<()> {
     told(checks, story)
 }

@@ -1,10 +1,11 @@
 //! A node on which nothing happens: what does a daemon cost that keeps two hundred containers in place?
 //!
-//! It is asked for every turn first, and then left to itself: it leaves out turns on a host where nothing runs.
+//! It is asked for every turn first, and then left to itself: it leaves out turns on a host where nothing
+//! runs.
 //!
-//! That nothing is written is asserted. Time and memory are printed as notes, and mean something with
-//! `cargo xtask test --release node-idle` alone; emulation makes every instruction slow, so the share of a CPU is a bound
-//! from above on what a real one needs.
+//! That nothing is written is asserted. Time and memory are printed as notes, and mean something with `cargo
+//! xtask test --release node-idle` alone; emulation makes every instruction slow, so the share of a CPU is a
+//! bound from above on what a real one needs.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +26,8 @@ use crate::{
     product::Daemon,
 };
 
-/// Containers, all of one pod: each pod has a process of the runtime beside it, and they are not what is measured.
+/// Containers, all of one pod: each pod has a process of the runtime beside it, and they are not what is
+/// measured.
 const CONTAINERS: usize = 200;
 /// Turns after which everybody is where it should be: a plan has a bounded number of steps.
 const SETTLED: u32 = 3;
@@ -41,9 +43,11 @@ const READINGS: u32 = 50_000;
 const INTERVAL: Duration = Duration::from_secs(10);
 /// CPUs that are busy where something runs.
 const BUSY: f64 = 0.25;
-/// Turns of so many that a daemon may take which is left to itself: one each five minutes, and some for what settles.
+/// Turns of so many that a daemon may take which is left to itself: one each five minutes, and some for what
+/// settles.
 const RESTING: f64 = 8.0;
-/// Of `utime` and `stime` in a second: `USER_HZ`, the same for every program on every kernel that is booted here.
+/// Of `utime` and `stime` in a second: `USER_HZ`, the same for every program on every kernel that is booted
+/// here.
 const USER_HZ: f64 = 100.0;
 
 /// Two hundred containers that sleep.
@@ -112,7 +116,8 @@ fn story(checks: &mut Checks) -> Result<()> {
     containerd.kill()
 }
 
-/// What turns cost while nobody asks: an answer with all metrics may cost more than a turn. Returns how many there were.
+/// What turns cost while nobody asks: an answer with all metrics may cost more than a turn. Returns how many
+/// there were.
 fn turns(checks: &mut Checks, daemon: &Daemon, due: u32, what: &str) -> Result<f64> {
     let seen = || -> Result<(f64, f64)> {
         let metrics = daemon.metrics_after_ticks(0)?;

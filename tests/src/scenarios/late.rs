@@ -27,7 +27,8 @@ const CORRECTED_WITHIN: f64 = 5.0;
 /// Longest time that the daemon takes to end when asked.
 const END: Duration = Duration::from_secs(15);
 
-/// Whoever comes to a declared cgroup is corrected at once; one that nobody declares waits, and stays as it is.
+/// Whoever comes to a declared cgroup is corrected at once; one that nobody declares waits, and stays as it
+/// is.
 pub(super) fn between_two_turns(checks: &mut Checks) -> Result<()> {
     let declared = Cgroup::create("/late/declared")?;
     declared.remove()?;

@@ -17,7 +17,8 @@ use crate::{
 /// Containers that are made, started and removed, one after another.
 const LIVES: u32 = 100;
 
-/// Lives after which the daemon should grow no more: it remembers why the latest 32 that ended were where they were.
+/// Lives after which the daemon should grow no more: it remembers why the latest 32 that ended were where
+/// they were.
 const WARM: u32 = 40;
 
 /// Anonymous memory that the daemon may have more of after sixty further lives, in KiB: pages that its

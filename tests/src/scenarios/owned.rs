@@ -1,5 +1,5 @@
-//! Containers that are somebody else's, through the container runtime: the kubelet's static CPU manager has given
-//! them CPUs.
+//! Containers that are somebody else's, through the container runtime: the kubelet's static CPU manager has
+//! given them CPUs.
 
 use anyhow::Result;
 
@@ -17,9 +17,9 @@ use crate::{
 /// What the kubelet gives: one CPU of each node, where nobody who places by nodes would put two.
 const GIVEN: &str = "3-4";
 
-/// A container with CPUs of the kubelet is left where the kubelet put it, others leave its CPUs, and a cpuset that
-/// somebody changed is told and not touched. The control: the same container with the same CPUs under policy
-/// `none` is placed.
+/// A container with CPUs of the kubelet is left where the kubelet put it, others leave its CPUs, and a cpuset
+/// that somebody changed is told and not touched. The control: the same container with the same CPUs under
+/// policy `none` is placed.
 pub(super) fn by_the_kubelet(checks: &mut Checks) -> Result<()> {
     told(checks, story)
 }

@@ -1,5 +1,5 @@
-//! What the scenarios with containers of a real runtime have in common: the node, the daemon that places on it,
-//! and pods of one container.
+//! What the scenarios with containers of a real runtime have in common: the node, the daemon that places on
+//! it, and pods of one container.
 
 use std::time::Duration;
 

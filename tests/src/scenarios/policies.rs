@@ -1,7 +1,8 @@
 //! Every policy on a real node: do containers get what `plan --steps` says of the same pods?
 //!
-//! Each pod chooses its policy or engine by annotation. After each step every container that is there is compared
-//! with what the plan has said of it so far. The plan is asked on the same machine and knows nothing of the daemon.
+//! Each pod chooses its policy or engine by annotation. After each step every container that is there is
+//! compared with what the plan has said of it so far. The plan is asked on the same machine and knows nothing
+//! of the daemon.
 
 use std::{collections::BTreeMap, fs};
 
@@ -31,7 +32,8 @@ enum Step {
     Delete(&'static str),
 }
 
-/// Six kinds of pods; the last one but one finds what an earlier one left, and the last one needs more than a node.
+/// Six kinds of pods; the last one but one finds what an earlier one left, and the last one needs more than a
+/// node.
 const STORY: &[Step] = &[
     Step::Create("free", (POLICY, "none"), 0),
     Step::Create("near", (POLICY, "best-effort"), 0),

@@ -1,11 +1,14 @@
-//! Four workloads that sit the wrong way round on two nodes: who brings them together, how soon, and how much is copied?
+//! Four workloads that sit the wrong way round on two nodes: who brings them together, how soon, and how much
+//! is copied?
 //!
-//! Each has a CPU of its own on one node, and its memory and its memory node are the other; it is declared with the policy
-//! `none`: its cpuset is as it should be, so that nothing but a plan of moves changes anything. The control is the
-//! same four with nobody there. The kernel's own balancing, and numad, are a scenario of their own and
-//! promise nothing; there the four may allocate on both nodes, as the kernel does not look at memory of one.
+//! Each has a CPU of its own on one node, and its memory and its memory node are the other; it is declared
+//! with the policy `none`: its cpuset is as it should be, so that nothing but a plan of moves changes
+//! anything. The control is the same four with nobody there. The kernel's own balancing, and numad, are a
+//! scenario of their own and promise nothing; there the four may allocate on both nodes, as the kernel does
+//! not look at memory of one.
 //!
-//! What is remote is told by `/proc`: pages on another node than that of the one CPU that the process may use.
+//! What is remote is told by `/proc`: pages on another node than that of the one CPU that the process may
+//! use.
 
 use std::{
     fs,
@@ -74,7 +77,8 @@ fn brought_together(checks: &mut Checks) -> Result<()> {
         Ok((four.remote()?.1 < 0.1).then_some(()))
     })?;
     checks.note("seconds until less than a tenth of all four is remote", &begin.elapsed().as_secs_f64());
-    // A machine that plays several guests gives each less, and both the four and the daemon's turns come later by as much.
+    // A machine that plays several guests gives each less, and both the four and the daemon's turns come
+    // later by as much.
     checks.below("turns of the daemon until then", TURNS, daemon.ticks()?);
     sleep(WATCHED);
     checks.below("remote share of the worst, later", 0.1, Some(four.remote()?.1));

@@ -1,8 +1,8 @@
 //! Of which scenarios a recording is kept (tests/fixtures/recordings), and why of the others none is.
 //!
-//! A whole run must leave nobody out: every scenario with the product that it plays has a recording, or is in [`UNKEPT`] with the
-//! reason. Those that play only by name may have one. What recordings say is for `kept_recordings_give_the_same_plans`
-//! (enforcer/tests/replay.rs), which takes each of them.
+//! A whole run must leave nobody out: every scenario with the product that it plays has a recording, or is in
+//! [`UNKEPT`] with the reason. Those that play only by name may have one. What recordings say is for
+//! `kept_recordings_give_the_same_plans` (enforcer/tests/replay.rs), which takes each of them.
 
 use std::{collections::BTreeMap, fs, path::Path};
 

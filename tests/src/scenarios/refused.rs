@@ -129,8 +129,8 @@ pub(super) fn no_fentry(checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// A kernel that keeps its memory from BPF: what reads by address is missing and says why, and the rest, which
-/// reads what it is handed, goes on.
+/// A kernel that keeps its memory from BPF: what reads by address is missing and says why, and the rest,
+/// which reads what it is handed, goes on.
 pub(super) fn lockdown_confidentiality(checks: &mut Checks) -> Result<()> {
     mount_securityfs()?;
     let pair = Pair::start()?;

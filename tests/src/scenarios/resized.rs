@@ -59,8 +59,9 @@ fn story(checks: &mut Checks) -> Result<()> {
     containerd.stop()
 }
 
-/// Resizes a container, and sees to it that what is waited for is there when the runtime says that it is done: only where
-/// the daemon says that its answer came too late for the runtime, as on a busy host, the next turn may bring it.
+/// Resizes a container, and sees to it that what is waited for is there when the runtime says that it is
+/// done: only where the daemon says that its answer came too late for the runtime, as on a busy host, the
+/// next turn may bring it.
 fn resize(
     checks: &mut Checks,
     container: &Container,

@@ -21,8 +21,8 @@ const FILE: &str = ".numa-enforcer/resources.sh";
 /// A node whose containers read what they were given.
 const CONFIG: &str = "[nri]\nplace = true\nexpose = true\n[placement.hints]\npolicy = \"single-numa-node\"\n";
 
-/// A container reads its own CPUs and memory nodes, cannot write them, and reads others as soon as it must make room;
-/// so it is after a restart of the daemon, and of a container that is gone nothing is left.
+/// A container reads its own CPUs and memory nodes, cannot write them, and reads others as soon as it must
+/// make room; so it is after a restart of the daemon, and of a container that is gone nothing is left.
 pub(super) fn read_by_containers(checks: &mut Checks) -> Result<()> {
     told(checks, story)
 }

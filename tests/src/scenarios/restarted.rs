@@ -19,8 +19,8 @@ use crate::{
     wait,
 };
 
-/// How long a creation has gone on when the daemon is killed. One takes some seconds in an emulated guest: before
-/// the runtime asks, about then, and when it has its answer.
+/// How long a creation has gone on when the daemon is killed. One takes some seconds in an emulated guest:
+/// before the runtime asks, about then, and when it has its answer.
 const KILLED_AFTER: [Duration; 3] = [Duration::ZERO, Duration::from_millis(700), Duration::from_secs(3)];
 
 /// Whoever ends and comes back, containers go on where they are, and afterwards everybody has what it should.

@@ -25,8 +25,8 @@ const END: Duration = Duration::from_secs(30);
 /// What the control writes behind systemd's back.
 const WRITTEN: &str = "2-3";
 
-/// What the daemon sets is there after a daemon-reload, without the daemon; what is only written to the cgroup is not.
-/// `restore` takes it back.
+/// What the daemon sets is there after a daemon-reload, without the daemon; what is only written to the
+/// cgroup is not. `restore` takes it back.
 pub(super) fn keeps_its_place(checks: &mut Checks) -> Result<()> {
     let everywhere = Ids::from([0, 1, 2, 3]);
     // systemd looks after what a property of the unit says.

@@ -20,7 +20,8 @@ use crate::{
 /// One for each CPU of the guest, so that no idle one draws a thread away.
 const THREADS: usize = 4;
 
-/// Share of the run time that node 1 has at least: a half, unless the host gives its CPUs less time than the others.
+/// Share of the run time that node 1 has at least: a half, unless the host gives its CPUs less time than the
+/// others.
 const SHARE: f64 = 0.1;
 
 /// Seconds on a CPU that are enough to judge by.

@@ -1,8 +1,8 @@
 //! Do cold pages go to the slower node, hot ones not, and do they come back?
 //!
-//! The workload writes 160 MiB once and reads 20 of them. The controls: before the daemon is there nothing goes
-//! anywhere; a neighbour on the same node that is as cold and not declared stays; and the kernel's own way, asked for as
-//! much, takes the hot pages, too, and does not ask whether the cpuset allows the node.
+//! The workload writes 160 MiB once and reads 20 of them. The controls: before the daemon is there nothing
+//! goes anywhere; a neighbour on the same node that is as cold and not declared stays; and the kernel's own
+//! way, asked for as much, takes the hot pages, too, and does not ask whether the cpuset allows the node.
 
 use std::{fs, thread::sleep, time::Duration};
 
@@ -54,8 +54,9 @@ fn layered(path: &str, mems: &str, mebibytes: usize) -> Result<(Cgroup, Layered)
 pub(super) fn cold_down_hot_back(checks: &mut Checks) -> Result<()> {
     let (cgroup, mut program) = layered("/work/tiered", "0,2", ALL)?;
     let (_, neighbour) = layered("/work/neighbour", "0,2", NEIGHBOUR)?;
-    // Others run on that CPU, as on any machine. A processor that has nothing else to do keeps translations, and marks no
-    // page again: one that is emulated keeps them for ever, and what is hot looks cold to everybody.
+    // Others run on that CPU, as on any machine. A processor that has nothing else to do keeps translations,
+    // and marks no page again: one that is emulated keeps them for ever, and what is hot looks cold to
+    // everybody.
     let _other = Running::hog(&Cgroup::with_cpuset("/work/other", "0", "1")?, 4)?;
     program.read(FIRST)?;
     sleep(LONG);

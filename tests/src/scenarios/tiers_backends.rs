@@ -1,9 +1,11 @@
-//! What does it cost to have cold pages moved by `move_pages`, by the kernel's reclaim or by DAMON, and what else do these move?
+//! What does it cost to have cold pages moved by `move_pages`, by the kernel's reclaim or by DAMON, and what
+//! else do these move?
 //!
-//! The load of `tiers-cold-down-hot-back`, once for each backend: 160 MiB of which 20 are read, and a neighbour that is as cold
-//! and not declared. Each has to move the cold set by itself, and no page of the neighbour; hot pages must stay with
-//! `move_pages`, and are told of the others. The controls: while the kernel's demotion is off reclaim must not be used; and
-//! what a killed daemon leaves of DAMON must be gone with the next one.
+//! The load of `tiers-cold-down-hot-back`, once for each backend: 160 MiB of which 20 are read, and a
+//! neighbour that is as cold and not declared. Each has to move the cold set by itself, and no page of the
+//! neighbour; hot pages must stay with `move_pages`, and are told of the others. The controls: while the
+//! kernel's demotion is off reclaim must not be used; and what a killed daemon leaves of DAMON must be gone
+//! with the next one.
 
 use std::{
     fs,

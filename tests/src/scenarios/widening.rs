@@ -1,7 +1,8 @@
 //! Does a workload live that fills its memory node, and does one that may not be helped get told why?
 //!
-//! The control in each is the same load without the daemon, or where it may not help: the kernel kills it with half of the machine
-//! empty. A kill because of full memory nodes shows in `memory.events` as `oom_kill` without `oom` (Documentation/admin-guide/cgroup-v2.rst).
+//! The control in each is the same load without the daemon, or where it may not help: the kernel kills it
+//! with half of the machine empty. A kill because of full memory nodes shows in `memory.events` as `oom_kill`
+//! without `oom` (Documentation/admin-guide/cgroup-v2.rst).
 
 use std::{
     fs,
@@ -90,8 +91,8 @@ pub(super) fn mebibytes_on(hog: &Running) -> Result<[u64; 4]> {
     Ok([0, 1, 2, 3].map(|node| by_node.get(&node).copied().unwrap_or(0) >> 10))
 }
 
-/// Scenarios 1, 2 and 5 of the design: without the daemon it is killed, with it it lives, on either node, also after the kswapd of its node has
-/// given up.
+/// Scenarios 1, 2 and 5 of the design: without the daemon it is killed, with it it lives, on either node,
+/// also after the kswapd of its node has given up.
 pub(super) fn before_the_oom_killer(checks: &mut Checks) -> Result<()> {
     for node in [0, 1] {
         let control = at_home(&format!("/work/control{node}"), node)?;
@@ -207,7 +208,8 @@ pub(super) fn in_order(checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// Scenarios 8 and 10, and strict ones: who reaches its own limit, who is to stay, and who is below a cgroup that is too narrow.
+/// Scenarios 8 and 10, and strict ones: who reaches its own limit, who is to stay, and who is below a cgroup
+/// that is too narrow.
 pub(super) fn where_it_may(checks: &mut Checks) -> Result<()> {
     let limited = at_home("/work/limited", 0)?;
     limited.write("memory.max", "100M")?;

@@ -1,8 +1,10 @@
-//! Is a workload slowed down that fills its memory faster than a node is added, and does it go on whatever becomes of the daemon?
+//! Is a workload slowed down that fills its memory faster than a node is added, and does it go on whatever
+//! becomes of the daemon?
 //!
-//! A brake lasts as long as the write that it waits for, half a second at most; a write takes longer while somebody else's pages are
-//! moved ([`super::widening_slow`]), and it is seen that one is under way. The control of the killed daemon is one whose watching
-//! process was killed as well: then the workload stands still until somebody comes.
+//! A brake lasts as long as the write that it waits for, half a second at most; a write takes longer while
+//! somebody else's pages are moved ([`super::widening_slow`]), and it is seen that one is under way. The
+//! control of the killed daemon is one whose watching process was killed as well: then the workload stands
+//! still until somebody comes.
 
 use std::{fs, thread::sleep, time::Duration, time::Instant};
 
@@ -36,7 +38,8 @@ const DEMOTION: &str = "/sys/kernel/mm/numa/demotion_enabled";
 /// Longer than a brake is ever to last.
 const STILL: Duration = Duration::from_secs(4);
 
-/// Where the one who is slowed down is, on one CPU of node 0. Nobody runs there yet: it would be widened with the other one.
+/// Where the one who is slowed down is, on one CPU of node 0. Nobody runs there yet: it would be widened with
+/// the other one.
 fn at_work(path: &str) -> Result<Cgroup> {
     Cgroup::with_cpuset(path, "0", "0")
 }

@@ -1,10 +1,12 @@
 //! Does a workload that is declared to stay live because cold pages of its neighbour go to slower memory?
 //!
-//! The neighbour may be on the full node and on slow memory and nowhere else, so nothing of it can go to a node as good. It reads a
-//! small part of what it has, again and again, and the OOM killer may not take it: there is one outcome without help. The control
-//! is the same two with the same daemon, and the neighbour not declared for demotion: the one that stays is killed.
+//! The neighbour may be on the full node and on slow memory and nowhere else, so nothing of it can go to a
+//! node as good. It reads a small part of what it has, again and again, and the OOM killer may not take it:
+//! there is one outcome without help. The control is the same two with the same daemon, and the neighbour not
+//! declared for demotion: the one that stays is killed.
 //!
-//! At the usual rate next to nothing goes down here, a page in a round, so that what goes is what was missing.
+//! At the usual rate next to nothing goes down here, a page in a round, so that what goes is what was
+//! missing.
 
 use std::{collections::BTreeSet, fs, ops::Range, path::Path};
 
@@ -34,7 +36,8 @@ const CALM: usize = 128;
 const SLACK: usize = 40;
 /// What the neighbour reads, in MiB.
 const HOT: Range<usize> = 0..20;
-/// MiB per second by which the one that stays grows: an emulated machine needs seconds to see what is cold and to move it.
+/// MiB per second by which the one that stays grows: an emulated machine needs seconds to see what is cold
+/// and to move it.
 const RATE: usize = 4;
 /// The slow node of their socket.
 const SLOW: u32 = 2;
@@ -43,7 +46,8 @@ const DEMOTION: &str = "[memory.demotion]\nidle = \"5s\"\nbytes_per_second = \"1
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
 pub(super) fn makes_room(checks: &mut Checks) -> Result<()> {
-    // Others run on the neighbour's CPU, as on any machine: an emulated one that has nothing else to do marks no page again.
+    // Others run on the neighbour's CPU, as on any machine: an emulated one that has nothing else to do marks
+    // no page again.
     let _other = Running::hog(&Cgroup::with_cpuset("/work/other", "0", "1")?, 4)?;
     for demotes in [false, true] {
         let outcome = beside(checks, demotes);

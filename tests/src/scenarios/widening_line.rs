@@ -1,8 +1,10 @@
-//! Does a node that is added count at once, although every write returns late while pages of others are moved?
+//! Does a node that is added count at once, although every write returns late while pages of others are
+//! moved?
 //!
-//! A write of a cpuset counts long before it returns: its tasks may use the node when `Mems_allowed` of `/proc/PID/status` has it. So what
-//! must not be waited for is the return of any other write: that for another workload, and that for a cgroup above. The control
-//! is whoever writes for two, one after the other, in the same machine: the second waits for what is moved of others.
+//! A write of a cpuset counts long before it returns: its tasks may use the node when `Mems_allowed` of
+//! `/proc/PID/status` has it. So what must not be waited for is the return of any other write: that for
+//! another workload, and that for a cgroup above. The control is whoever writes for two, one after the other,
+//! in the same machine: the second waits for what is moved of others.
 
 use std::{fs, thread, time::Instant};
 
@@ -20,8 +22,8 @@ use crate::{
     wait,
 };
 
-/// Part of the time that a write takes while pages of others are moved, by which a node that was asked for has to count: 0.2 s or more,
-/// because a write takes longer than two there.
+/// Part of the time that a write takes while pages of others are moved, by which a node that was asked for
+/// has to count: 0.2 s or more, because a write takes longer than two there.
 const AT_ONCE: f64 = 0.1;
 
 /// When a node counted, and what was so then.

@@ -1,8 +1,8 @@
-//! Does it live whom another memory node does not help: a process that is bound to the full one, and a workload that is
-//! declared to stay? And is it told whom the OOM killer may choose because of a widening?
+//! Does it live whom another memory node does not help: a process that is bound to the full one, and a
+//! workload that is declared to stay? And is it told whom the OOM killer may choose because of a widening?
 //!
-//! The controls: a bound process is killed although its cpuset has a node with room, and the load of the strict one is too much for
-//! its node without the daemon.
+//! The controls: a bound process is killed although its cpuset has a node with room, and the load of the
+//! strict one is too much for its node without the daemon.
 
 use anyhow::{Context, Result};
 
@@ -20,11 +20,12 @@ use crate::{
 
 pub(super) const RELIEVED: &str = "numa_enforcer_memory_relieved_bytes_total";
 
-/// MiB per second by which somebody grows: slow enough for one thread that moves pages in an emulated machine, beside another one.
+/// MiB per second by which somebody grows: slow enough for one thread that moves pages in an emulated
+/// machine, beside another one.
 const RATE: usize = 15;
 
-/// The same where each page has to be moved by that thread before it is missed: on a busy host an emulated one may stand still
-/// for a second or two, while time and whoever waits for it go on.
+/// The same where each page has to be moved by that thread before it is missed: on a busy host an emulated
+/// one may stand still for a second or two, while time and whoever waits for it go on.
 const BOUND_RATE: usize = 8;
 
 /// What the neighbour of a strict one has, in MiB.

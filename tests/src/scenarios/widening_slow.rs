@@ -1,9 +1,10 @@
 //! Writes of cpusets that take seconds, caused and measured here.
 //!
-//! The kernel moves the pages that a write of `cpuset.mems` leaves outside on one workqueue of all, and every write waits until all is
-//! moved that was queued before it (`cpuset_write_resmask`, kernel/cgroup/cpuset.c). [`Elsewhere`] keeps that queue long for as long as
-//! it is wanted: memory of several that have nothing to do with the rest goes to and fro, each part as soon as it has arrived. So
-//! whoever writes waits for nearly all of it, whenever that is and however quick the machine is.
+//! The kernel moves the pages that a write of `cpuset.mems` leaves outside on one workqueue of all, and every
+//! write waits until all is moved that was queued before it (`cpuset_write_resmask`, kernel/cgroup/cpuset.c).
+//! [`Elsewhere`] keeps that queue long for as long as it is wanted: memory of several that have nothing to do
+//! with the rest goes to and fro, each part as soon as it has arrived. So whoever writes waits for nearly all
+//! of it, whenever that is and however quick the machine is.
 
 use std::{
     fs, io,
@@ -20,15 +21,17 @@ use anyhow::{Context, Result, bail, ensure};
 use super::widening::{LIMIT, at_home, node_free_mebibytes};
 use crate::{cgroup::Cgroup, hog::Hog, process::Running};
 
-/// Most parts of what moves elsewhere, and MiB of each: half of them are on each of the slower nodes, which have room for more.
+/// Most parts of what moves elsewhere, and MiB of each: half of them are on each of the slower nodes, which
+/// have room for more.
 const PARTS: usize = 12;
 const MOVED: usize = 60;
 
 /// So long a write should take at least, where there are parts enough.
 const WANTED: Duration = Duration::from_secs(4);
 
-/// Where a write takes less than this although all of it is moving, nothing can be shown: somebody who grows gets a node 2 s before
-/// the own ones are full, and is slowed down when less is left than a write took before, which must be under way by then.
+/// Where a write takes less than this although all of it is moving, nothing can be shown: somebody who grows
+/// gets a node 2 s before the own ones are full, and is slowed down when less is left than a write took
+/// before, which must be under way by then.
 const LEAST: Duration = Duration::from_secs(2);
 
 /// Time between two looks at what lasts for half a second.

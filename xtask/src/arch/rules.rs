@@ -70,6 +70,9 @@ const EMPTY_WORDS: [&str; 8] = ["manager", "handler", "util", "utils", "helper",
 /// Lines in one file, tests included.
 const LONGEST_FILE: usize = 800;
 
+/// Characters in a line of comments, as in one of code (`rustfmt.toml`): rustfmt holds no comment to that.
+const WIDEST_COMMENT: usize = 110;
+
 /// Every violation in `files`, in their order.
 pub(crate) fn check(files: &[SourceFile]) -> Vec<Violation> {
     files
@@ -77,7 +80,9 @@ pub(crate) fn check(files: &[SourceFile]) -> Vec<Violation> {
         // The rules name what they forbid.
         .filter(|file| !file.path.starts_with("xtask/src/arch/"))
         .flat_map(|file| {
-            [stages(file), owners(file), purity(file), unsafety(file), shape(file)].into_iter().flatten()
+            [stages(file), owners(file), purity(file), unsafety(file), shape(file), width(file)]
+                .into_iter()
+                .flatten()
         })
         .collect()
 }
@@ -183,6 +188,17 @@ fn shape(file: &SourceFile) -> Vec<Violation> {
     found
 }
 
+/// Comments that are wider than code may be. A table has its cells in one line.
+fn width(file: &SourceFile) -> Vec<Violation> {
+    let wide = |line: &&str| {
+        let comment = line.trim_start().strip_prefix("//").map(|text| text.trim_start_matches(['/', '!']));
+        let is_prose = comment.is_some_and(|text| !text.trim_start().starts_with('|'));
+        is_prose && line.chars().count() > WIDEST_COMMENT
+    };
+    let lines = file.text.lines().zip(1..).filter(|(line, _)| wide(line));
+    lines.map(|(line, number)| violation("comments-fit-the-width", file, number, line.trim())).collect()
+}
+
 /// Checks the manifest of the core against what it may depend on.
 pub(crate) fn core_dependencies(manifest: &str) -> Result<Vec<Violation>> {
     let manifest: toml::Table = manifest.parse().context("reading enforcer/core/Cargo.toml")?;
@@ -243,6 +259,8 @@ mod tests {
         }
         let long = "\n".repeat(LONGEST_FILE + 1);
         assert_eq!(broken("enforcer/src/engine.rs", &long), ["one-subject-per-file"]);
+        let wide = format!("    /// {}", "a ".repeat(WIDEST_COMMENT / 2));
+        assert_eq!(broken("enforcer/src/engine.rs", &wide), ["comments-fit-the-width"]);
         let bare = SourceFile { path: "xtask/src/x.rs".into(), text: "fn f() {}".into() };
         assert_eq!(check(&[bare])[0].rule, "a-module-says-why-it-exists");
     }
@@ -256,6 +274,7 @@ mod tests {
             ("enforcer/src/observe/bpf/attach.rs", "use aya::Ebpf;"),
             ("enforcer/src/engine.rs", "// prometheus::Registry is elsewhere"),
             ("enforcer/core/src/model.rs", "#[cfg(test)]\nmod tests { use std::fs; }"),
+            ("enforcer/src/engine.rs", &format!("//! | {} |", "a ".repeat(WIDEST_COMMENT))),
             ("enforcer/core/src/model.rs", "use std::{net::SocketAddr, time::Duration};"),
             ("enforcer/src/observe/node.rs", "use crate::{host, observe::reports};"),
             ("enforcer/src/observe/node.rs", "use crate::enforced;"),

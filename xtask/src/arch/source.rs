@@ -1,4 +1,5 @@
-//! Rust files as the rules see them: paths with `/`, lines without comments, what each `use` names as whole paths.
+//! Rust files as the rules see them: paths with `/`, lines without comments, what each `use` names as whole
+//! paths.
 
 use std::{fs, path::Path};
 
@@ -37,7 +38,8 @@ impl SourceFile {
 /// What code says: the paths that it imports, and all other lines.
 #[derive(Debug, Default)]
 pub(crate) struct Code<'a> {
-    /// Whole paths, braces expanded and without what they are renamed to, each with the line where its `use` begins.
+    /// Whole paths, braces expanded and without what they are renamed to, each with the line where its `use`
+    /// begins.
     pub(crate) imports: Vec<(usize, String)>,
     /// Lines that belong to no `use`.
     pub(crate) rest: Vec<(usize, &'a str)>,

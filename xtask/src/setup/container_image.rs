@@ -22,7 +22,8 @@ const APPLETS: &[&str] = &["cat", "dd", "echo", "false", "grep", "kill", "ls", "
 /// Names of the images and what they run.
 const IMAGES: &[(&str, &[&str])] = &[
     ("localhost/busybox:1", &["/bin/sh"]),
-    // It has no handler for signals, so the first process of a pod must be killed; the kubelet's does it better.
+    // It has no handler for signals, so the first process of a pod must be killed; the kubelet's does it
+    // better.
     ("localhost/pause:1", &["/bin/sleep", "2147483647"]),
 ];
 

@@ -1,10 +1,10 @@
 //! The guest's root file system: a few Debian packages, unpacked and not configured.
 //!
-//! No maintainer script runs and nothing is chrooted into; Debian 13's base-files brings the merged
-//! `/usr` links, so that unpacking alone leaves a tree that boots. busybox stands in for every
-//! program that no package brings. There is no udev, no systemd and no journal: a scenario starts what
-//! it needs. One image has systemd as process 1, for what is about systemd: Debian unstable's, the newest, whose
-//! daemon-reload is the strictest.
+//! No maintainer script runs and nothing is chrooted into; Debian 13's base-files brings the merged `/usr`
+//! links, so that unpacking alone leaves a tree that boots. busybox stands in for every program that no
+//! package brings. There is no udev, no systemd and no journal: a scenario starts what it needs. One image
+//! has systemd as process 1, for what is about systemd: Debian unstable's, the newest, whose daemon-reload is
+//! the strictest.
 //!
 //! Guests that make containers have another image: a container runtime with its configuration besides, and an
 //! archive of container images. It is four times as large, and every snapshot holds a copy.
@@ -31,8 +31,8 @@ const PEERS: &str = "numad";
 /// What a guest with containers has besides.
 const RUNTIME: &str = "containerd,runc";
 
-/// What a guest has besides whose process 1 is systemd: that opens libraries by itself when it confines a service, and
-/// silently does without those that are not there.
+/// What a guest has besides whose process 1 is systemd: that opens libraries by itself when it confines a
+/// service, and silently does without those that are not there.
 const SYSTEMD: &str = "systemd,libseccomp2,libmount1";
 
 /// Where it is from.
@@ -176,8 +176,8 @@ pub(super) fn unpack(suite: &str, packages: &str, place: &Path) -> Result<()> {
     command::quietly(&mut command).map(drop)
 }
 
-/// An option of apt-get's `-o` as a line of its configuration: mmdebstrap takes it for one, and apt passes over
-/// what it does not understand there.
+/// An option of apt-get's `-o` as a line of its configuration: mmdebstrap takes it for one, and apt passes
+/// over what it does not understand there.
 fn as_configuration(option: &str) -> String {
     option.split_once('=').map_or_else(|| option.to_owned(), |(name, value)| format!("{name} \"{value}\""))
 }

@@ -1,8 +1,8 @@
 //! What Prometheus itself says of deploy/prometheus, and of what the product gives it to read.
 //!
-//! The rules are checked, and their tests run, by Debian's promtool; so are the metrics of a daemon that really runs
-//! here, in observe mode, and the file that `audit` writes for `node_exporter`. Each counts one. Without
-//! promtool it fails: rules that nobody has evaluated are not tested.
+//! The rules are checked, and their tests run, by Debian's promtool; so are the metrics of a daemon that
+//! really runs here, in observe mode, and the file that `audit` writes for `node_exporter`. Each counts one.
+//! Without promtool it fails: rules that nobody has evaluated are not tested.
 
 use std::{
     fs::{self, File},

@@ -1,7 +1,7 @@
 //! One scenario, from its boot to its verdict.
 //!
-//! A failed assertion or a broken kernel is a failure at once; a guest that stalled, or that could not be started, is
-//! tried once more, because a starved host is no verdict on the product.
+//! A failed assertion or a broken kernel is a failure at once; a guest that stalled, or that could not be
+//! started, is tried once more, because a starved host is no verdict on the product.
 
 use anyhow::Result;
 

@@ -1,7 +1,8 @@
-//! A daemon of the product that runs on this host for a test: in observe mode, with one turn, on a port of its own.
+//! A daemon of the product that runs on this host for a test: in observe mode, with one turn, on a port of
+//! its own.
 //!
-//! It is asked over HTTP as anybody would, without a client of its own, and ended when it is dropped. What it keeps is in
-//! the test's own folder.
+//! It is asked over HTTP as anybody would, without a client of its own, and ended when it is dropped. What it
+//! keeps is in the test's own folder.
 
 use std::{
     fs,

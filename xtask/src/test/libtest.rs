@@ -33,7 +33,8 @@ fn is_running(line: &str) -> bool {
     count.is_some_and(|(count, _)| count.parse::<usize>().is_ok())
 }
 
-/// What the harness repeats of each test that failed, below `---- NAME stdout ----`, up to the first backtrace.
+/// What the harness repeats of each test that failed, below `---- NAME stdout ----`, up to the first
+/// backtrace.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     of: HashMap<String, String>,

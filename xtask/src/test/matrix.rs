@@ -4,8 +4,8 @@
 //! play on all of them. What placement writes does not: every other scenario plays on the default kernel.
 //! Every run plays one group on a second kernel, or nobody would notice until someone asks for all.
 //!
-//! What makes containers plays with one container runtime, the default one unless another is asked for; what is about
-//! systemd plays where it is process 1.
+//! What makes containers plays with one container runtime, the default one unless another is asked for; what
+//! is about systemd plays where it is process 1.
 
 use super::scenario::Scenario;
 use crate::{

@@ -59,7 +59,8 @@ pub(crate) struct Arguments {
     /// Record what the daemons of scenarios decide, into DIR/NAME.rec (`cargo xtask recordings`)
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
-    /// Runs of each case of a scenario that repeats them (`widen-matrix`); without it as many as the scenario says
+    /// Runs of each case of a scenario that repeats them (`widen-matrix`); without it as many as the scenario
+    /// says
     #[arg(long, value_name = "N", requires = "name")]
     runs: Option<usize>,
 }

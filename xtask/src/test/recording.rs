@@ -1,10 +1,11 @@
 //! What daemons in guests have recorded, and the latest audit of a scenario, on their way to this host.
 //!
-//! A guest has no disk that this host reads, and prints whatever it has to say. So a scenario prints both in hexadecimal, line by line
-//! (`recording: HEX`, `audited: HEX`), and here the lines become files again. They are not shown.
+//! A guest has no disk that this host reads, and prints whatever it has to say. So a scenario prints both in
+//! hexadecimal, line by line (`recording: HEX`, `audited: HEX`), and here the lines become files again. They
+//! are not shown.
 //!
-//! It prints no more of a recording than is kept with the tests, so that may end in the middle of a turn; that one is left out.
-//! Several daemons of one scenario are one behind the other in one file.
+//! It prints no more of a recording than is kept with the tests, so that may end in the middle of a turn;
+//! that one is left out. Several daemons of one scenario are one behind the other in one file.
 
 use std::{fs, path::Path};
 

@@ -1,8 +1,8 @@
 //! The parts of the machines of a run, one set for each kernel and root file system.
 //!
-//! Without the default kernel nothing runs. Another one, or a runtime, may be gone from the mirrors, or there is
-//! no network: what should have played with it then fails in CI, and is skipped by name elsewhere. It never
-//! counts as passed.
+//! Without the default kernel nothing runs. Another one, or a runtime, may be gone from the mirrors, or there
+//! is no network: what should have played with it then fails in CI, and is skipped by name elsewhere. It
+//! never counts as passed.
 
 use std::{env, path::Path};
 

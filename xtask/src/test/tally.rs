@@ -1,7 +1,7 @@
 //! What passed, what failed, and why.
 //!
-//! A run prints tens of thousands of lines, and what keeps them may keep only the last ones. So all that is needed to
-//! understand a failure is told again at the end, before the one line that scripts read.
+//! A run prints tens of thousands of lines, and what keeps them may keep only the last ones. So all that is
+//! needed to understand a failure is told again at the end, before the one line that scripts read.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! What a scenario said that tells why it failed, kept until its end.
 //!
-//! Everything but the checks that passed; of a text of many lines, which is a console or a log, its first line and
-//! its last ones.
+//! Everything but the checks that passed; of a text of many lines, which is a console or a log, its first
+//! line and its last ones.
 
 /// Lines at the end of a long text that are kept.
 const LAST: usize = 12;

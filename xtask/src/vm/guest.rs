@@ -24,8 +24,8 @@ use super::{
 };
 use crate::{command, setup::Rig};
 
-/// Longest time from QEMU's start to a ready guest: a bound on a hang. It takes seconds, or minutes where the host
-/// has ten times as much to do as it has CPUs.
+/// Longest time from QEMU's start to a ready guest: a bound on a hang. It takes seconds, or minutes where the
+/// host has ten times as much to do as it has CPUs.
 pub(super) const BOOT_LIMIT: Duration = Duration::from_mins(4);
 
 /// The same for a guest that is resumed.

@@ -7,9 +7,10 @@
 //!   when a socket has several dies. Without 5-level paging (`la57`) TLB fills are cheaper.
 //!   Without `monitor` an idle processor halts: Linux before 6.0 waits by MWAIT on every Intel
 //!   (`prefer_mwait_c1_over_halt` in arch/x86/kernel/process.c), which is emulated as a busy loop.
-//! - `pit=off`: the kernel measures its clock against the PIT. On a busy host that was seen to come out ten times
-//!   too slow (`PIT calibration deviates from HPET` in arch/x86/kernel/tsc.c, which believes the PIT), after
-//!   which the guest's time runs ten times too fast, and all its limits with it. Without a PIT it takes the HPET.
+//! - `pit=off`: the kernel measures its clock against the PIT. On a busy host that was seen to come out ten
+//!   times too slow (`PIT calibration deviates from HPET` in arch/x86/kernel/tsc.c, which believes the PIT),
+//!   after which the guest's time runs ten times too fast, and all its limits with it. Without a PIT it takes
+//!   the HPET.
 //! - `store-global-state=off`: a guest that was saved while stopped runs when it is resumed.
 //! - Root is opened with `snapshot=on`: its writes are thrown away. A machine that is to be saved writes
 //!   to a copy, which then belongs to its state.

@@ -10,9 +10,9 @@
 //! are those of a guest that has just booted, uptime is that of the snapshot, and the kernel's random
 //! numbers begin alike. The wall clock is set again.
 //!
-//! All guests share QEMU: snapshots of another one are removed when one is made. Kernels and root file systems
-//! are many, so theirs only make another snapshot; of all of them the least recently used are removed when
-//! they are too large together.
+//! All guests share QEMU: snapshots of another one are removed when one is made. Kernels and root file
+//! systems are many, so theirs only make another snapshot; of all of them the least recently used are removed
+//! when they are too large together.
 
 use std::{
     fs::{self, File},
@@ -127,7 +127,8 @@ impl Snapshots {
         Ok(self.folder.join(format!("{:016x}-{:016x}", self.qemu, key(&recipe))))
     }
 
-    /// Removes snapshots of another QEMU, and old ones until the rest has at most `limit` bytes; `newest` stays.
+    /// Removes snapshots of another QEMU, and old ones until the rest has at most `limit` bytes; `newest`
+    /// stays.
     fn trim(&self, newest: &Path, limit: u64) -> Result<()> {
         let ours = format!("{:016x}-", self.qemu);
         let mut kept = Vec::new();

@@ -1,10 +1,11 @@
 //! What an earlier audit has found, so that a later one tells only what is new.
 //!
-//! A finding is known when the earlier audit had one of the same id that was at least as severe: what got worse is new.
-//! Verdicts of workloads are not touched by it, because a workload that was misaligned before still is.
+//! A finding is known when the earlier audit had one of the same id that was at least as severe: what got
+//! worse is new. Verdicts of workloads are not touched by it, because a workload that was misaligned before
+//! still is.
 //!
-//! Read from the JSON of an audit, or of a daemon's turn with the audit in it, of which nothing but the findings matters:
-//! one of another version of the program may have other fields.
+//! Read from the JSON of an audit, or of a daemon's turn with the audit in it, of which nothing but the
+//! findings matters: one of another version of the program may have other fields.
 
 use std::collections::BTreeMap;
 

@@ -1,13 +1,14 @@
 //! Which nodes' CPUs access which nodes' memory, all workloads together.
 //!
-//! Problem: a share of remote accesses says that something crosses the machine, not from where to where. Idea: a thread
-//! touches its workload's memory in proportion to where that is, so what goes from node s to node d is the sum over
-//! workloads of `cpus_used * run_share[s] * share of memory on d`. Its unit is CPUs: CPU time per time that is spent with
-//! memory of d on CPUs of s. It is an estimate, of the same kind as [`crate::model::TrafficSource::Placement`], also where a
-//! workload's own ratio was measured: what is measured has no destination.
+//! Problem: a share of remote accesses says that something crosses the machine, not from where to where.
+//! Idea: a thread touches its workload's memory in proportion to where that is, so what goes from node s to
+//! node d is the sum over workloads of `cpus_used * run_share[s] * share of memory on d`. Its unit is CPUs:
+//! CPU time per time that is spent with memory of d on CPUs of s. It is an estimate, of the same kind as
+//! [`crate::model::TrafficSource::Placement`], also where a workload's own ratio was measured: what is
+//! measured has no destination.
 //!
-//! A workload of which one of the three is not known is left out, and counted. Cost: workloads x nodes that each uses,
-//! squared.
+//! A workload of which one of the three is not known is left out, and counted. Cost: workloads x nodes that
+//! each uses, squared.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,7 @@ pub struct TrafficMap {
     pub flows: Vec<Flow>,
     /// Workloads that are in it.
     pub workloads: usize,
-    /// Workloads that ran, or may have, and are not in it: where they ran or where their memory is is not known.
+    /// Workloads that ran, or may have, and are not in it: where they ran, or their memory is, is not known.
     pub left_out: usize,
 }
 

@@ -1,14 +1,14 @@
 //! What the cgroups above a workload leave it, and which of them may be widened for it.
 //!
-//! Problem: a cgroup has at most what those above it have. A cpuset that asks for more is refused (v1) or cut (v2), and
-//! the workload is not where it should be. Idea: look before anything is written. Where one above it that the daemon has
-//! set itself is too narrow, that is widened first, from the top down; where it is somebody else's, nothing is
-//! tried, and the refusal names it and what it allows.
+//! Problem: a cgroup has at most what those above it have. A cpuset that asks for more is refused (v1) or cut
+//! (v2), and the workload is not where it should be. Idea: look before anything is written. Where one above
+//! it that the daemon has set itself is too narrow, that is widened first, from the top down; where it is
+//! somebody else's, nothing is tried, and the refusal names it and what it allows.
 //!
 //! Never: a cgroup is widened that nobody but others has set, or that has a place of its own to be in.
 //!
-//! A cgroup that has all that the one above it has is taken to inherit. If it is set to exactly that, the write is cut,
-//! and taken back with its reason.
+//! A cgroup that has all that the one above it has is taken to inherit. If it is set to exactly that, the
+//! write is cut, and taken back with its reason.
 //!
 //! Cost: one look at each cgroup above, and only for workloads that are not in place or are declared.
 

@@ -1,14 +1,15 @@
 //! Somebody else rewrites what was set: put back at once, but not for ever.
 //!
-//! Problem: a kubelet that restarts, a daemon-reload or a person writes a cpuset that is ours to keep. It should be
-//! as it was within a second; but who writes it again and again means it, and to go on against that is a fight that
-//! nobody wins. Idea: remember what each workload was last seen or made to be. If that is still its goal and it is
-//! elsewhere, it has drifted. It is put back without a cool-down, at most [`REPAIRS`] times within [`WINDOW_NS`], and
-//! then left alone until the first of these is that long ago, or until somebody reads the configuration again.
+//! Problem: a kubelet that restarts, a daemon-reload or a person writes a cpuset that is ours to keep. It
+//! should be as it was within a second; but who writes it again and again means it, and to go on against that
+//! is a fight that nobody wins. Idea: remember what each workload was last seen or made to be. If that is
+//! still its goal and it is elsewhere, it has drifted. It is put back without a cool-down, at most
+//! [`REPAIRS`] times within [`WINDOW_NS`], and then left alone until the first of these is that long ago, or
+//! until somebody reads the configuration again.
 //!
-//! Never: our own writes, or those of a runtime on our behalf ([`Drift::expect`]), taken for somebody else's. A goal
-//! that has changed, and a cgroup that was made again, is a correction like any other. And a daemon that is started again
-//! does not count anew ([`Drift::to_record`]).
+//! Never: our own writes, or those of a runtime on our behalf ([`Drift::expect`]), taken for somebody else's.
+//! A goal that has changed, and a cgroup that was made again, is a correction like any other. And a daemon
+//! that is started again does not count anew ([`Drift::to_record`]).
 
 mod record;
 
@@ -120,7 +121,8 @@ enum Reached {
 }
 
 impl Kept {
-    /// Times that it was put back within the hour. A time in the future, as after a restart of the clock, is long ago.
+    /// Times that it was put back within the hour. A time in the future, as after a restart of the clock, is
+    /// long ago.
     fn repairs(&self, now_ns: u64) -> usize {
         self.repairs.iter().filter(|at| is_recent(**at, now_ns)).count()
     }
@@ -156,7 +158,8 @@ impl Drift {
             Reached::NotYet => Standing::OnItsWay,
             _ if enough => Standing::LeftAlone,
             Reached::Yes => Standing::Drifted,
-            // It may be that nothing comes of writing it, whoever undoes it: not at once, and not without end.
+            // It may be that nothing comes of writing it, whoever undoes it: not at once, and not without
+            // end.
             Reached::Written | Reached::Failed => Standing::OnItsWay,
         }
     }
@@ -172,7 +175,8 @@ impl Drift {
         self.of(cgroup, cgroup_id).is_some_and(|kept| kept.reached == Reached::Failed)
     }
 
-    /// Was it put somewhere else than where it is now? Then what it has is somebody else's choice, however good.
+    /// Was it put somewhere else than where it is now? Then what it has is somebody else's choice, however
+    /// good.
     pub fn is_away(&self, cgroup: &CgroupPath, cgroup_id: Option<u64>, now: (&CpuSet, &NodeSet)) -> bool {
         let kept = self.of(cgroup, cgroup_id).filter(|kept| kept.reached == Reached::Yes);
         kept.is_some_and(|Kept { goal: Cpuset { cpus, mems }, .. }| {
@@ -203,8 +207,8 @@ impl Drift {
         }
     }
 
-    /// Notes a decision that was carried out, and what became of its steps. `unfinished` are workloads with more to
-    /// do than one plan may. Returns what became of whose drift.
+    /// Notes a decision that was carried out, and what became of its steps. `unfinished` are workloads with
+    /// more to do than one plan may. Returns what became of whose drift.
     pub fn note(
         &mut self,
         decision: &Decision,

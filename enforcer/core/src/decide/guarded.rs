@@ -1,11 +1,12 @@
 //! Whose memory nodes are guarded, and what was added to them.
 //!
 //! Problem: between two turns another thread may add a memory node to a workload that is about to be killed
-//! ([`crate::widening`]). The turns must neither take that for drift nor put the workload back to what it was granted. Idea: what
-//! was added is part of the goal until narrowing is due; then it is not, and the usual steps lead back: pages first, the mask last.
+//! ([`crate::widening`]). The turns must neither take that for drift nor put the workload back to what it was
+//! granted. Idea: what was added is part of the goal until narrowing is due; then it is not, and the usual
+//! steps lead back: pages first, the mask last.
 //!
-//! Guarded is who has a place with memory nodes that are pinned, on a cpuset that is ours; whose place somebody else
-//! fights for is not.
+//! Guarded is who has a place with memory nodes that are pinned, on a cpuset that is ours; whose place
+//! somebody else fights for is not.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +36,8 @@ pub(super) fn widened(inputs: &Inputs<'_>, cgroup: &CgroupPath, mut goal: Goal) 
     goal
 }
 
-/// What a workload looks like without what was added, for those who judge its place; `None` where nothing was.
+/// What a workload looks like without what was added, for those who judge its place; `None` where nothing
+/// was.
 pub(super) fn without(
     inputs: &Inputs<'_>,
     cgroup: &CgroupPath,

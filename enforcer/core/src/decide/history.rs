@@ -72,7 +72,8 @@ impl History {
         self.goals.retain(|cgroup, _| self.corrected.contains_key(cgroup));
     }
 
-    /// Why the workload in the cgroup with this kernel id is not to be brought to this goal now, if that is so.
+    /// Why the workload in the cgroup with this kernel id is not to be brought to this goal now, if that is
+    /// so.
     pub fn cooling_towards(
         &self,
         workload: &CgroupPath,
@@ -85,8 +86,8 @@ impl History {
         self.cooling(workload, id, policy, now_ns).filter(|_| is_same)
     }
 
-    /// Why the workload in the cgroup with this kernel id is to be left alone now by who would only better its place, if it
-    /// is: it was corrected, to whatever.
+    /// Why the workload in the cgroup with this kernel id is to be left alone now by who would only better
+    /// its place, if it is: it was corrected, to whatever.
     pub fn cooling(
         &self,
         workload: &CgroupPath,

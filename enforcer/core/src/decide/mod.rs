@@ -5,15 +5,14 @@
 //! place, then place the rest in the order of the configuration, then write down the steps that
 //! lead from what is to what shall be ([`order`] says in which order).
 //!
-//! Terminology. A workload is *declared* when an entry of the policy is about it ([`Declarations`]). It is *in
-//! place* when its effective cpuset equals its assignment and its pages are there. A *refusal* is a
+//! Terminology. A workload is *declared* when an entry of the policy is about it ([`Declarations`]). It is
+//! *in place* when its effective cpuset equals its assignment and its pages are there. A *refusal* is a
 //! declared workload that gets no steps although it is not in place, with the reason. Whose cpuset is
 //! somebody else's ([`Owners`]) is refused whether or not it is in place, and what others gave away is taken.
 //!
-//! The decision does not depend on the policy's mode: in `observe` it is shown, in `enforce` carried
-//! out. A machine with fewer than two CPU nodes has nothing to decide for who is declared; containers that a runtime
-//! announced keep what they were given there as everywhere. Cost: one placement per
-//! declared workload.
+//! The decision does not depend on the policy's mode: in `observe` it is shown, in `enforce` carried out. A
+//! machine with fewer than two CPU nodes has nothing to decide for who is declared; containers that a runtime
+//! announced keep what they were given there as everywhere. Cost: one placement per declared workload.
 
 mod above;
 mod drift;
@@ -317,8 +316,8 @@ fn left_alone(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> String {
     )
 }
 
-/// Who wrote its cpuset since the sample before, as far as the kernel side tells. A command is whatever its process
-/// calls itself, so it is quoted.
+/// Who wrote its cpuset since the sample before, as far as the kernel side tells. A command is whatever its
+/// process calls itself, so it is quoted.
 fn writer(sample: &Sample, cgroup: &CgroupPath) -> String {
     let changes = sample.changes.iter().flat_map(|changes| &changes.latest);
     let mut written = changes.filter(|change| {
@@ -328,8 +327,8 @@ fn writer(sample: &Sample, cgroup: &CgroupPath) -> String {
     last.unwrap_or_else(|| "somebody else".into())
 }
 
-/// Containers that a runtime announced have had their place since they were created, and those that it is expected to announce since
-/// the daemon before: here it is only seen to that they stay there.
+/// Containers that a runtime announced have had their place since they were created, and those that it is
+/// expected to announce since the daemon before: here it is only seen to that they stay there.
 fn announced(inputs: &Inputs<'_>, allocations: &Allocations, decision: &mut Decision) -> Vec<Part> {
     let mut parts = Vec::new();
     let taken = allocations.exclusive_cpus();

@@ -1,16 +1,17 @@
 //! Partitions of cpusets for those whose exclusive CPUs are to be nobody else's at all.
 //!
-//! Problem: a partition needs its CPUs in `cpuset.cpus.exclusive` of every cgroup above it, no two cgroups side by side
-//! may name the same CPU there, and all of it must follow the workloads as they come, change and end. Idea: from
-//! all who are to have one and all that live, the exact set of each cgroup above follows; what is too much is taken away
-//! from the bottom up, then what is missing is added from the top down. A partition begins when a sample shows all of
-//! that; one whose CPUs change is ended before, and begins again later. The kernel takes or refuses what is written as a whole
-//! and does not say because of which CPU, so each step adds what one partition needs: a refusal is of that one.
+//! Problem: a partition needs its CPUs in `cpuset.cpus.exclusive` of every cgroup above it, no two cgroups
+//! side by side may name the same CPU there, and all of it must follow the workloads as they come, change and
+//! end. Idea: from all who are to have one and all that live, the exact set of each cgroup above follows;
+//! what is too much is taken away from the bottom up, then what is missing is added from the top down. A
+//! partition begins when a sample shows all of that; one whose CPUs change is ended before, and begins again
+//! later. The kernel takes or refuses what is written as a whole and does not say because of which CPU, so
+//! each step adds what one partition needs: a refusal is of that one.
 //!
-//! Never: CPUs are taken away above a partition that lives (6.12 loses them for the whole host when it then ends), a set
-//! that somebody else wrote above is changed, a partition begins before its cpuset is as it should be, or once more after the
-//! kernel has refused just that ([`Tried`]). Without one the workload keeps its exclusive CPUs as a plain cpuset, which is
-//! what it has where there are no partitions.
+//! Never: CPUs are taken away above a partition that lives (6.12 loses them for the whole host when it then
+//! ends), a set that somebody else wrote above is changed, a partition begins before its cpuset is as it
+//! should be, or once more after the kernel has refused just that ([`Tried`]). Without one the workload keeps
+//! its exclusive CPUs as a plain cpuset, which is what it has where there are no partitions.
 //!
 //! Cost: a look at each cgroup above one that has a partition. Nothing where nobody wants one.
 
@@ -201,8 +202,8 @@ pub(super) fn frame(inputs: &Inputs<'_>, decision: &mut Decision) {
     decision.plan.steps = steps;
 }
 
-/// Its cpuset names CPUs that are another partition's for now, which is how the rest came to be just what it is to have:
-/// a partition would name them too.
+/// Its cpuset names CPUs that are another partition's for now, which is how the rest came to be just what it
+/// is to have: a partition would name them too.
 fn narrowed(
     inputs: &Inputs<'_>,
     cgroup: &CgroupPath,
@@ -216,8 +217,8 @@ fn narrowed(
 /// What each cgroup above must have for which partitions below it.
 type Needed = BTreeMap<CgroupPath, BTreeMap<CgroupPath, CpuSet>>;
 
-/// What the cgroups above are set to: first less, from the bottom up, then more, from the top down; and for which partition
-/// each of the latter is.
+/// What the cgroups above are set to: first less, from the bottom up, then more, from the top down; and for
+/// which partition each of the latter is.
 fn exclusive_above(inputs: &Inputs<'_>, needed: &Needed) -> (Vec<Step>, AddedAbove) {
     let (mut less, mut more) = (Vec::new(), Vec::new());
     let mut added = AddedAbove::new();
@@ -244,7 +245,8 @@ fn exclusive_above(inputs: &Inputs<'_>, needed: &Needed) -> (Vec<Step>, AddedAbo
         let beside = kept.iter().filter(|(other, _)| other != &cgroup && other.parent() == cgroup.parent());
         let taken = beside.fold(CpuSet::new(), |taken, (_, theirs)| taken.union(theirs));
         let mut has = stays.clone();
-        // A refusal keeps those behind it from being tried, so who was refused before and is needed all the same is last.
+        // A refusal keeps those behind it from being tried, so who was refused before and is needed all the
+        // same is last.
         let mut in_turn: Vec<_> = needed_in(cgroup).collect();
         in_turn.sort_by_key(|(partition, _)| inputs.history.partitions.refusal(partition).is_some());
         for (partition, cpus) in in_turn {
@@ -295,8 +297,8 @@ pub(super) fn taken_from(inputs: &Inputs<'_>, above: &CgroupPath) -> CpuSet {
     below.fold(CpuSet::new(), |taken, (_, cpus)| taken.union(&cpus))
 }
 
-/// Partitions that we began and that have not ended, with all CPUs that they may have: also one that is not in effect
-/// may come to be.
+/// Partitions that we began and that have not ended, with all CPUs that they may have: also one that is not
+/// in effect may come to be.
 fn living<'a>(inputs: &Inputs<'a>) -> impl Iterator<Item = (&'a CgroupPath, CpuSet)> + use<'a> {
     let sample = inputs.sample;
     inputs.partitioned.begun.iter().filter_map(move |cgroup| {

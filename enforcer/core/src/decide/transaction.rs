@@ -1,15 +1,16 @@
 //! Which workloads' steps hang together.
 //!
-//! Problem: one gets CPUs for itself, and others that share must leave them. If one of these cannot leave, or the one
-//! cannot come, half of it is worse than nothing. Idea: whoever gives a CPU up and whoever gets it for itself are one
-//! group; what was done for a group is taken back when any of its steps fails. Within a group, givers come first.
+//! Problem: one gets CPUs for itself, and others that share must leave them. If one of these cannot leave, or
+//! the one cannot come, half of it is worse than nothing. Idea: whoever gives a CPU up and whoever gets it
+//! for itself are one group; what was done for a group is taken back when any of its steps fails. Within a
+//! group, givers come first.
 //!
-//! A workload gives what it was set to before and shall no longer have. One that was never placed gives nothing, as
-//! little as everything else on the host that nobody declared: or else one that cannot be placed would keep all
-//! others from their places.
+//! A workload gives what it was set to before and shall no longer have. One that was never placed gives
+//! nothing, as little as everything else on the host that nobody declared: or else one that cannot be placed
+//! would keep all others from their places.
 //!
-//! Whoever needs the same cgroup above to be widened is of one group too: it is widened once, for all of them and before
-//! any of them.
+//! Whoever needs the same cgroup above to be widened is of one group too: it is widened once, for all of them
+//! and before any of them.
 //!
 //! Cost: one look at each CPU that changes hands.
 

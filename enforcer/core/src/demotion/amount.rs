@@ -1,15 +1,17 @@
 //! How much one round moves down.
 //!
-//! Problem: whoever asks the kernel for more than is cold gets the hot set too, and a round that was wrong costs
-//! twice: the pages come back, and were slow meanwhile.
+//! Problem: whoever asks the kernel for more than is cold gets the hot set too, and a round that was wrong
+//! costs twice: the pages come back, and were slow meanwhile.
 //!
-//! Idea: the least of what is cold, of what the lower tier can take, and of the rate; halved when what was moved lately
-//! is wanted back, with a rest that doubles, and one step back up after some rounds that were right.
+//! Idea: the least of what is cold, of what the lower tier can take, and of the rate; halved when what was
+//! moved lately is wanted back, with a rest that doubles, and one step back up after some rounds that were
+//! right.
 //!
-//! Terminology. Bytes are *returned* when they were moved down and are wanted back: hot there, or promoted by the kernel.
-//! *Lately* is what was moved down, worth a sixteenth less with each round: pages come back some rounds after they left.
-//! A process that wakes up once touches a few pages that were rightly taken for cold; these are held against all that
-//! is below as well, or else a calm time, in which nothing goes down, would make every one of them a mistake.
+//! Terminology. Bytes are *returned* when they were moved down and are wanted back: hot there, or promoted by
+//! the kernel. *Lately* is what was moved down, worth a sixteenth less with each round: pages come back some
+//! rounds after they left. A process that wakes up once touches a few pages that were rightly taken for cold;
+//! these are held against all that is below as well, or else a calm time, in which nothing goes down, would
+//! make every one of them a mistake.
 //!
 //! Must never give more than what is cold. Time is an argument.
 
@@ -120,8 +122,8 @@ impl Trust {
         }
     }
 
-    /// A round moved so much down; of the bytes that were `below` before it, so many were wanted back. Pages are cold
-    /// after `idle`.
+    /// A round moved so much down; of the bytes that were `below` before it, so many were wanted back. Pages
+    /// are cold after `idle`.
     pub fn note(&mut self, down: u64, below: u64, returned: u64, idle: Duration, now_ns: u64) {
         let trusted = self.lately.max(below / SETTLED);
         self.lately = (self.lately - self.lately / FADES).saturating_add(down);

@@ -1,13 +1,13 @@
 //! Who may carry a round down, and how much is asked of whom.
 //!
-//! Problem: `move_pages(2)` asks the cpuset for each page. The kernel's other ways do not, or not on every kernel: DAMON moves
-//! wherever it is told to, reclaim wherever its own order of nodes says, and what reclaim takes is what its lists say and
-//! not what was found cold.
+//! Problem: `move_pages(2)` asks the cpuset for each page. The kernel's other ways do not, or not on every
+//! kernel: DAMON moves wherever it is told to, reclaim wherever its own order of nodes says, and what reclaim
+//! takes is what its lists say and not what was found cold.
 //!
-//! Idea: another backend is used for a round of a workload only where nothing that it does not ask for can go wrong, by facts
-//! that are read for this round ([`obstacle`]); else `move_pages` does it. It is asked for no more than what was found cold
-//! and is there ([`ask`]), and what came of it is told by where memory is before and after ([`Shift`]), never by what
-//! the call returned.
+//! Idea: another backend is used for a round of a workload only where nothing that it does not ask for can go
+//! wrong, by facts that are read for this round ([`obstacle`]); else `move_pages` does it. It is asked for no
+//! more than what was found cold and is there ([`ask`]), and what came of it is told by where memory is
+//! before and after ([`Shift`]), never by what the call returned.
 //!
 //! Cost: one pass over the nodes. Must never name a node that the cpuset does not allow.
 
@@ -125,7 +125,8 @@ pub fn obstacle(backend: DemotionBackend, of: &Footing<'_>, flows: &[Flow], byte
     if of.cgroups_below > 0 {
         return Some(Obstacle::CgroupsBelow(of.cgroups_below));
     }
-    // Reclaim picks the node itself; on a kernel that was seen to keep to cpusets among those that are allowed.
+    // Reclaim picks the node itself; on a kernel that was seen to keep to cpusets among those that are
+    // allowed.
     let picked = match of.probe {
         Probe::PastCpusets(_) if reclaims => slower(of.topology, of.allowed),
         _ => NodeSet::new(),
@@ -142,8 +143,8 @@ pub fn obstacle(backend: DemotionBackend, of: &Footing<'_>, flows: &[Flow], byte
     (reclaims && files > bytes / FILES).then_some(Obstacle::Files(files))
 }
 
-/// Bytes that reclaim is asked for: no more of each flow than is `there` of it, and no more in all than every node
-/// that it may choose has room for, because nobody knows which it takes.
+/// Bytes that reclaim is asked for: no more of each flow than is `there` of it, and no more in all than every
+/// node that it may choose has room for, because nobody knows which it takes.
 pub fn ask(
     of: &Footing<'_>,
     flows: &[Flow],
@@ -160,7 +161,8 @@ pub fn ask(
     cold.min(room.min().unwrap_or(0))
 }
 
-/// Nodes of the machine that are slower than the fastest of these: where the kernel's demotion may take pages from them.
+/// Nodes of the machine that are slower than the fastest of these: where the kernel's demotion may take pages
+/// from them.
 pub fn slower(topology: &Topology, nodes: &NodeSet) -> NodeSet {
     let rank = |node| rank(topology, node);
     let Some(fastest) = nodes.iter().filter_map(rank).min() else { return NodeSet::new() };
@@ -178,7 +180,8 @@ fn files_at_stake(of: &Footing<'_>) -> u64 {
 /// How the memory of a workload shifted between two looks at `memory.numa_stat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shift {
-    /// Bytes that went from the upper nodes to the lower ones: what the latter gained, and no more than the former lost.
+    /// Bytes that went from the upper nodes to the lower ones: what the latter gained, and no more than the
+    /// former lost.
     pub down: u64,
     /// Bytes that nodes gained which the cpuset does not allow.
     pub outside: u64,

@@ -1,17 +1,18 @@
 //! Which pages go to a slower tier of memory and which come back, and how many in one round.
 //!
-//! Problem: memory that nobody touches fills the fast nodes, and the kernel's own demotion asks neither whether the
-//! cpuset allows the target (Linux 6.12 does not look) nor whether what it takes is cold.
+//! Problem: memory that nobody touches fills the fast nodes, and the kernel's own demotion asks neither
+//! whether the cpuset allows the target (Linux 6.12 does not look) nor whether what it takes is cold.
 //!
-//! Idea: in each round, of each workload that is declared for it, the ranges that nobody touched for the idle time
-//! ([`ranges`]) go from each fast node to the nearest slower one that its cpuset allows ([`target`]), as many bytes as
-//! [`amount`] says, carried by whom [`backend`] says; what is touched on a slow node goes back up, where the kernel does not see to that.
+//! Idea: in each round, of each workload that is declared for it, the ranges that nobody touched for the idle
+//! time ([`ranges`]) go from each fast node to the nearest slower one that its cpuset allows ([`target`]), as
+//! many bytes as [`amount`] says, carried by whom [`backend`] says; what is touched on a slow node goes back
+//! up, where the kernel does not see to that.
 //!
-//! Terminology. A *flow* is what goes from one node to another in one round: ranges, and a budget of bytes. Of the
-//! ranges only the pages that are on the node it comes from are meant.
+//! Terminology. A *flow* is what goes from one node to another in one round: ranges, and a budget of bytes.
+//! Of the ranges only the pages that are on the node it comes from are meant.
 //!
-//! Cost: one sort of the regions per workload and round. Whether a round was right is only known afterwards, so
-//! [`Trust`] is kept between rounds by the caller. Must never plan more bytes down than are cold.
+//! Cost: one sort of the regions per workload and round. Whether a round was right is only known afterwards,
+//! so [`Trust`] is kept between rounds by the caller. Must never plan more bytes down than are cold.
 
 pub mod amount;
 pub mod backend;
@@ -26,9 +27,10 @@ pub use self::{
 };
 use crate::{id::NodeId, set::NodeSet, topology::Topology};
 
-/// Looks that must have found a region touched before it is taken for hot, in percent: one of five. A look is at one page
-/// of the region for a tenth of the interval, so that it finds it touched at all says that most pages are, all the time;
-/// and a processor that keeps a translation does not mark a page again, so many touches are not seen.
+/// Looks that must have found a region touched before it is taken for hot, in percent: one of five. A look is
+/// at one page of the region for a tenth of the interval, so that it finds it touched at all says that most
+/// pages are, all the time; and a processor that keeps a translation does not mark a page again, so many
+/// touches are not seen.
 const HOT_PERCENT: u8 = 20;
 
 /// What was seen of a process.
@@ -144,8 +146,8 @@ pub fn decide(of: &Situation<'_>, trust: &Trust) -> Round {
     round
 }
 
-/// Decides what goes down at once from nodes on which so many bytes are missing for somebody else. What is missing takes the
-/// place of the rate; nothing comes up.
+/// Decides what goes down at once from nodes on which so many bytes are missing for somebody else. What is
+/// missing takes the place of the rate; nothing comes up.
 pub fn relieve(of: &Situation<'_>, trust: &Trust, missing: &BTreeMap<NodeId, u64>) -> Round {
     let cold = coldest_first(of);
     let mut round = Round { cold: bytes_of(&cold), ..Round::default() };

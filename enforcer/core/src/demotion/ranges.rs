@@ -1,10 +1,11 @@
 //! Which address ranges of a process are cold, and which are hot, by what was seen of its regions.
 //!
-//! Problem: whoever watches a process samples. A region is told as a whole, its edges are not better known than
-//! it is large, and a huge page that lies across an edge moves as a whole.
+//! Problem: whoever watches a process samples. A region is told as a whole, its edges are not better known
+//! than it is large, and a huge page that lies across an edge moves as a whole.
 //!
-//! Idea: only what nobody touched for the whole idle time is cold; of that, a region beside one that is not cold is
-//! left out, because the edge between the two may be anywhere in it; and what is left is cut inwards to huge pages.
+//! Idea: only what nobody touched for the whole idle time is cold; of that, a region beside one that is not
+//! cold is left out, because the edge between the two may be anywhere in it; and what is left is cut inwards
+//! to huge pages.
 //!
 //! Cost: one sort of the regions. Must never call a byte cold that lies in a region that was touched.
 

@@ -1,7 +1,7 @@
 //! From where to where pages go: the nearest node of a slower tier down, the nearest of a faster one up.
 //!
-//! The tiers are the kernel's (`memory_tiering`); where it has none, or all memory is in one, the kind of memory
-//! says what is slow. Nobody is sent to a node that the workload's cpuset does not allow.
+//! The tiers are the kernel's (`memory_tiering`); where it has none, or all memory is in one, the kind of
+//! memory says what is slow. Nobody is sent to a node that the workload's cpuset does not allow.
 
 use crate::{
     id::NodeId,

@@ -1,9 +1,10 @@
 //! Findings about workloads to which this daemon has added memory nodes.
 //!
-//! Such a workload may have memory where its CPUs are not, and what is wrong with that is that it was needed: without it the
-//! OOM killer would have acted. So each finding about its memory says who added the node and why; that it is not
-//! where its declaration puts it is worth knowing and no more, because it is where the daemon keeps it; and nobody is told a
-//! command that would take the node away from it while its own ones are full.
+//! Such a workload may have memory where its CPUs are not, and what is wrong with that is that it was needed:
+//! without it the OOM killer would have acted. So each finding about its memory says who added the node and
+//! why; that it is not where its declaration puts it is worth knowing and no more, because it is where the
+//! daemon keeps it; and nobody is told a command that would take the node away from it while its own ones are
+//! full.
 
 use super::{Finding, Rule, Severity};
 use crate::{decide::Widened, words};

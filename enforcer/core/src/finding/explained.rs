@@ -1,7 +1,7 @@
 //! What each rule means, for somebody who has only its code: what is looked at, why it matters, what to do.
 //!
-//! General on purpose: the figures, the files and the command of one case are in its finding. The same words are shown by
-//! `audit --explain`, beside the findings of the page, and as the rules of a SARIF log.
+//! General on purpose: the figures, the files and the command of one case are in its finding. The same words
+//! are shown by `audit --explain`, beside the findings of the page, and as the rules of a SARIF log.
 
 use std::str::FromStr;
 

@@ -1,9 +1,9 @@
 //! The cpuset is not what its owner gave the workload.
 //!
-//! The owner is somebody else (the kubelet's static managers, koordlet), and what it gave is known from its own list.
-//! The kubelet does not notice: it compares with what it wrote last, not with the cgroup. Other CPUs than those given
-//! break what was promised to this container and to those whose CPUs they are. We do not mend it, because two that
-//! write one cpuset never end; the remedy says what a person can write.
+//! The owner is somebody else (the kubelet's static managers, koordlet), and what it gave is known from its
+//! own list. The kubelet does not notice: it compares with what it wrote last, not with the cgroup. Other
+//! CPUs than those given break what was promised to this container and to those whose CPUs they are. We do
+//! not mend it, because two that write one cpuset never end; the remedy says what a person can write.
 //!
 //! Fewer CPUs than were given are reported as well: somebody pays for CPUs that they cannot use.
 

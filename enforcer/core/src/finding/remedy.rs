@@ -47,7 +47,8 @@ fn set_property(unit: &str, cpus: Option<&CpuSet>, mems: &NodeSet) -> String {
     format!("systemctl set-property --runtime {} AllowedMemoryNodes={mems}{cpus}", quote(unit))
 }
 
-/// Writes what the owner of a cpuset gave: nothing else does, where the owner only compares with what it wrote last.
+/// Writes what the owner of a cpuset gave: nothing else does, where the owner only compares with what it
+/// wrote last.
 pub(super) fn as_given(subject: &Subject<'_>, cpus: Option<&CpuSet>, mems: Option<&NodeSet>) -> String {
     let write = |file, value: String| {
         format!("echo {value} > {}", quote(&subject.files().cpuset(&subject.workload.cgroup, file)))

@@ -1,7 +1,8 @@
 //! Memory is on nodes that the workload's CPUs are not on.
 //!
-//! Judged by `memory.numa_stat` against the nodes of the CPUs that the workload may use, its threads'
-//! own affinity included; that a process binds its memory there itself is told with it. What it says is where pages are, not whether they are accessed.
+//! Judged by `memory.numa_stat` against the nodes of the CPUs that the workload may use, its threads' own
+//! affinity included; that a process binds its memory there itself is told with it. What it says is where
+//! pages are, not whether they are accessed.
 
 use super::{
     Finding, Rule, Severity, remedy,

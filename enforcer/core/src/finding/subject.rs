@@ -71,7 +71,8 @@ impl Subject<'_> {
         nearest_effective(self.sample, &self.workload.cgroup, pick)
     }
 
-    /// `memory.numa_stat`: where the memory is. Nodes that have none of it say nothing, and there may be many.
+    /// `memory.numa_stat`: where the memory is. Nodes that have none of it say nothing, and there may be
+    /// many.
     pub(super) fn residency_evidence(&self) -> Option<Evidence> {
         let bytes = self.figures.bytes_by_node.as_ref()?;
         let some = bytes.iter().filter(|(_, bytes)| bytes.anon > 0 || bytes.file > 0);
@@ -83,8 +84,8 @@ impl Subject<'_> {
         Some(Evidence { source, value: parts.collect::<Vec<_>>().join(", ") })
     }
 
-    /// Its processes that keep memory away from its CPUs themselves: the nodes that they bind it to, how much address
-    /// space, and what says so.
+    /// Its processes that keep memory away from its CPUs themselves: the nodes that they bind it to, how much
+    /// address space, and what says so.
     pub(super) fn bound_away(&self) -> Option<BoundAway> {
         let pids: BTreeSet<u32> = self.threads.of(self.workload).into_iter().map(|task| task.pid).collect();
         let mut bound = BoundAway { nodes: NodeSet::new(), bytes: 0, evidence: Vec::new() };

@@ -1,9 +1,9 @@
 //! A thread's own affinity leaves it outside the node of its workload.
 //!
-//! The node of a workload is the one with nearly all of its memory. A thread that may not run there
-//! was left behind, as happens when a cpuset is widened and the threads keep their old narrow
-//! affinity (kernels from 6.2 on), or was pinned by the program itself. Worth knowing: a program may
-//! want that. It does when the thread's own hinting faults find its memory where it runs; such a thread is left out.
+//! The node of a workload is the one with nearly all of its memory. A thread that may not run there was left
+//! behind, as happens when a cpuset is widened and the threads keep their old narrow affinity (kernels from
+//! 6.2 on), or was pinned by the program itself. Worth knowing: a program may want that. It does when the
+//! thread's own hinting faults find its memory where it runs; such a thread is left out.
 
 use super::{
     Evidence, Finding, Rule, Severity,

@@ -1,7 +1,7 @@
 //! The threads of each workload.
 //!
-//! Problem: rules ask for the threads of one workload, and a sample lists those of all. To look through that list for each
-//! workload costs the product of both. Idea: they are sorted by cgroup once for all workloads.
+//! Problem: rules ask for the threads of one workload, and a sample lists those of all. To look through that
+//! list for each workload costs the product of both. Idea: they are sorted by cgroup once for all workloads.
 //!
 //! Never: a thread counts for a workload whose cgroup is above its own. Cost: one pass over the sample.
 

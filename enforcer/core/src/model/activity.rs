@@ -1,12 +1,14 @@
 //! What of a model is worth keeping when the turn is over, beside what an audit says: rates of workloads, and
 //! the remote traffic of each node.
 //!
-//! Problem: the sources of traffic speak of workloads, and people ask of nodes. Idea: the accesses of a node's CPUs are those of
-//! the workloads that ran there, so its remote ratio is the mean of theirs, weighed by the CPU time that each had there.
+//! Problem: the sources of traffic speak of workloads, and people ask of nodes. Idea: the accesses of a
+//! node's CPUs are those of the workloads that ran there, so its remote ratio is the mean of theirs, weighed
+//! by the CPU time that each had there.
 //!
 //! Where a workload's figure is the estimate from placement, its part is computed for this node alone; where
 //! it was measured, for all its nodes together, since a few faults or samples do not tell nodes apart.
-//! Workloads whose traffic is not known are in neither side of the ratio. Cost: linear in workloads and nodes.
+//! Workloads whose traffic is not known are in neither side of the ratio. Cost: linear in workloads and
+//! nodes.
 
 use std::collections::BTreeMap;
 

@@ -6,10 +6,10 @@
 //! closest CPU node it is: there is no nearer CPU to run on. *Accessed memory* is anonymous memory
 //! and page cache (tmpfs included), weighed by where it is; kernel memory of a cgroup is left out.
 //!
-//! The model is a pure function of its inputs. It keeps `None` where a sample has none, where a
-//! share would divide by zero, and where a counter went backwards, as it does when a program is
-//! attached anew: a rate is never negative and never NaN. A cgroup that was made again at the same path
-//! is another one, with counters of its own. Cost: linear in workloads, nodes and tasks (a logarithmic look-up each).
+//! The model is a pure function of its inputs. It keeps `None` where a sample has none, where a share would
+//! divide by zero, and where a counter went backwards, as it does when a program is attached anew: a rate is
+//! never negative and never NaN. A cgroup that was made again at the same path is another one, with counters
+//! of its own. Cost: linear in workloads, nodes and tasks (a logarithmic look-up each).
 
 mod activity;
 mod cpuset;

@@ -78,8 +78,9 @@ impl Facts {
         Some(Ownership { owner, evidence, cpus: None, mems })
     }
 
-    /// CPUs of a mark that do not count. Nobody is given more CPUs for itself than the whole ones that it asks for: a mark
-    /// that names more names none. A pod asks for what its containers ask for, of which not all need be known yet.
+    /// CPUs of a mark that do not count. Nobody is given more CPUs for itself than the whole ones that it
+    /// asks for: a mark that names more names none. A pod asks for what its containers ask for, of which not
+    /// all need be known yet.
     pub fn excess<'a>(&self, known: &'a KnownContainer) -> Option<&'a CpuSet> {
         let claim = known.claim.as_ref()?;
         let own = known.milli_cpus.unwrap_or(0);

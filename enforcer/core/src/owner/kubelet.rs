@@ -1,8 +1,8 @@
 //! What the kubelet's static managers gave away, as its state files and its podresources socket say.
 //!
-//! A state file names pods by uid and containers by name, the socket names pods by namespace and name; a container
-//! may be in both. Both list a container only if it has CPUs or memory for itself: everybody else shares what is
-//! left.
+//! A state file names pods by uid and containers by name, the socket names pods by namespace and name; a
+//! container may be in both. Both list a container only if it has CPUs or memory for itself: everybody else
+//! shares what is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,12 +1,13 @@
 //! Who decides on which CPUs and memory nodes a workload may run.
 //!
-//! Problem: a cpuset that two write is nobody's. The kubelet's static managers, koordlet, katalyst, a DRA driver,
-//! systemd and libvirt each think that theirs is the last word. Idea: what can be seen of them on this node
-//! becomes [`Facts`]; [`table`] says from these for each workload whose its cpuset is, by what evidence, and where
-//! known what it ought to be. We write what is nobody's or ours, and nothing else.
+//! Problem: a cpuset that two write is nobody's. The kubelet's static managers, koordlet, katalyst, a DRA
+//! driver, systemd and libvirt each think that theirs is the last word. Idea: what can be seen of them on
+//! this node becomes [`Facts`]; [`table`] says from these for each workload whose its cpuset is, by what
+//! evidence, and where known what it ought to be. We write what is nobody's or ours, and nothing else.
 //!
-//! Never a guess: where something that would tell cannot be read, the owner is [`Owner::Unknown`], which is not
-//! ours. What pods say of themselves (annotations) can only take them away from us, never give us what is not.
+//! Never a guess: where something that would tell cannot be read, the owner is [`Owner::Unknown`], which is
+//! not ours. What pods say of themselves (annotations) can only take them away from us, never give us what is
+//! not.
 
 mod facts;
 mod kubelet;

@@ -1,14 +1,14 @@
 //! What we have set of systemd's units ourselves, so that it is not taken for an administrator's.
 //!
-//! Both are files in the same folders. Ours are told apart by unit, property and value: somebody who sets the same
-//! property to something else has made it theirs.
+//! Both are files in the same folders. Ours are told apart by unit, property and value: somebody who sets the
+//! same property to something else has made it theirs.
 
 use std::collections::BTreeMap;
 
 use crate::set::CpuSet;
 
-/// Values by unit and property. There are two of one while it is not known which of them is in force: a crash may
-/// have come between the record of the later one and the setting.
+/// Values by unit and property. There are two of one while it is not known which of them is in force: a crash
+/// may have come between the record of the later one and the setting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnSettings(BTreeMap<(String, String), Vec<String>>);
 

@@ -115,8 +115,8 @@ fn of_claims<'a>(claims: impl Iterator<Item = &'a Claim>) -> Option<Ownership> {
     Some(Ownership { owner, evidence, cpus, mems })
 }
 
-/// A container whose name nobody told: it is the one whose CPUs it has, and else one of its pod, of which it is
-/// not known which.
+/// A container whose name nobody told: it is the one whose CPUs it has, and else one of its pod, of which it
+/// is not known which.
 fn of_nameless(kubelet: &Kubelet, pod_uid: &str, cpus: Option<&CpuSet>) -> Option<Ownership> {
     let mut claims = kubelet.of_pod(pod_uid).peekable();
     claims.peek()?;

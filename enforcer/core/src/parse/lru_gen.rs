@@ -1,9 +1,9 @@
 //! `lru_gen` of debugfs: how many pages of each cgroup and node were last seen in use how long ago
 //! (Documentation/admin-guide/mm/multigen_lru.rst).
 //!
-//! A generation is as old as its time of birth says; its pages were in use at that time, not since. It tells how many
-//! pages are cold, not which. How far it is true depends on when page tables were last looked at: a generation is
-//! born by that.
+//! A generation is as old as its time of birth says; its pages were in use at that time, not since. It tells
+//! how many pages are cold, not which. How far it is true depends on when page tables were last looked at: a
+//! generation is born by that.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ pub struct Generations {
 const LIMIT: usize = 4 * 1024;
 
 impl Generations {
-    /// Those of a cgroup and of what is below it; none when the text does not have them. Lines that make no sense are
-    /// passed over.
+    /// Those of a cgroup and of what is below it; none when the text does not have them. Lines that make no
+    /// sense are passed over.
     pub fn within(text: &str, cgroup: &CgroupPath) -> Vec<Self> {
         let mut found: Vec<Self> = Vec::new();
         let (mut inside, mut node) = (false, None);

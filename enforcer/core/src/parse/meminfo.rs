@@ -20,8 +20,8 @@ pub struct Meminfo {
     pub slab_reclaimable_bytes: Option<u64>,
 }
 
-/// Reads both forms. A field with nonsense in it is an error, an unknown line is not. Nothing is allocated for a text that is
-/// understood: it is read up to 200 times a second.
+/// Reads both forms. A field with nonsense in it is an error, an unknown line is not. Nothing is allocated
+/// for a text that is understood: it is read up to 200 times a second.
 pub fn meminfo(text: &str) -> Result<Meminfo, ParseError> {
     let mut sizes = Meminfo::default();
     for line in text.lines() {

@@ -62,8 +62,8 @@ pub fn parse_numa_stat_v1(text: &str, page_bytes: u64, below: bool) -> Result<By
     Ok(by_node)
 }
 
-/// Reads `hugetlb.SIZE.numa_stat` of v2, since Linux 5.17: bytes of huge pages that are in use, by node, of the cgroup and
-/// everything below it (`hugetlb_cgroup_read_numa_stat`). `memory.numa_stat` has none of them.
+/// Reads `hugetlb.SIZE.numa_stat` of v2, since Linux 5.17: bytes of huge pages that are in use, by node, of
+/// the cgroup and everything below it (`hugetlb_cgroup_read_numa_stat`). `memory.numa_stat` has none of them.
 pub fn parse_hugetlb_numa_stat(text: &str) -> Result<BTreeMap<NodeId, u64>, ParseError> {
     let mut by_node = BTreeMap::new();
     let mut words =

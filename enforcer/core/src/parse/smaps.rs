@@ -1,8 +1,8 @@
-//! `/proc/PID/smaps`: how much of each mapping is there, and how much of it was referenced since the marks were
-//! cleared (Documentation/filesystems/proc.rst; `show_smap` of `fs/proc/task_mmu.c`).
+//! `/proc/PID/smaps`: how much of each mapping is there, and how much of it was referenced since the marks
+//! were cleared (Documentation/filesystems/proc.rst; `show_smap` of `fs/proc/task_mmu.c`).
 //!
-//! The file of a large process has millions of lines, so it is read line by line. A line that makes no sense is
-//! passed over: the process is alive and changes the file all the time.
+//! The file of a large process has millions of lines, so it is read line by line. A line that makes no sense
+//! is passed over: the process is alive and changes the file all the time.
 
 /// What was seen of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

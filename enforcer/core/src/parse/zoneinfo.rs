@@ -1,4 +1,5 @@
-//! Watermarks of the nodes, from `/proc/zoneinfo` (`zoneinfo_show_print` in `mm/vmstat.c`). Amounts are pages.
+//! Watermarks of the nodes, from `/proc/zoneinfo` (`zoneinfo_show_print` in `mm/vmstat.c`). Amounts are
+//! pages.
 
 use std::collections::BTreeMap;
 

@@ -7,8 +7,8 @@
 //! the engine prefers the node that has most of its memory, because CPUs move at once and pages do
 //! not. What it has already is kept while it is a valid answer.
 //!
-//! Unless its entry names another engine, policy or class, a workload is never split over nodes; what is too large for
-//! every node is refused with what was short.
+//! Unless its entry names another engine, policy or class, a workload is never split over nodes; what is too
+//! large for every node is refused with what was short.
 
 use std::collections::BTreeMap;
 
@@ -152,8 +152,8 @@ impl CgroupRequest<'_> {
         self.wish(|wishes| wishes.engine).unwrap_or(Engine::Hints)
     }
 
-    /// Is this still an answer to the request? What an engine thinks of a place depends on who else is there; nobody
-    /// is moved because somebody came or went.
+    /// Is this still an answer to the request? What an engine thinks of a place depends on who else is there;
+    /// nobody is moved because somebody came or went.
     fn is_answered_by(&self, grant: &Grant, inventory: &Inventory) -> bool {
         let engine = match self.engine() {
             Engine::Hints => HintsEngine::NAME,
@@ -174,8 +174,8 @@ impl CgroupRequest<'_> {
             && self.memory_bytes.is_none_or(|bytes| promised() == bytes)
     }
 
-    /// What it has now, where nobody knows who gave it that (it was placed before a restart, or put there by hand) and
-    /// the engine would give it just that.
+    /// What it has now, where nobody knows who gave it that (it was placed before a restart, or put there by
+    /// hand) and the engine would give it just that.
     fn adopted(&self, inventory: &Inventory, allocations: &Allocations) -> Option<Grant> {
         let (cpus, mems) = self.now.and_then(|now| now.cpus.as_ref().zip(now.mems.as_ref()))?;
         let as_asked = self.alone()
@@ -204,7 +204,8 @@ impl CgroupRequest<'_> {
         })
     }
 
-    /// Does its policy say nothing of where its memory is? Then what it has is an answer, even far from its CPUs.
+    /// Does its policy say nothing of where its memory is? Then what it has is an answer, even far from its
+    /// CPUs.
     fn may_be_apart(&self) -> bool {
         self.engine() == Engine::Hints && self.wish(|wishes| wishes.policy) == Some(TopologyPolicy::None)
     }
@@ -295,8 +296,8 @@ impl CgroupRequest<'_> {
         self.memory_bytes.or_else(resident).unwrap_or(0)
     }
 
-    /// CPUs that the cgroups above leave it; isolated ones only where they are wished for: nobody balances load on
-    /// those. The engine `pools` knows no nodes that may be chosen, only CPUs.
+    /// CPUs that the cgroups above leave it; isolated ones only where they are wished for: nobody balances
+    /// load on those. The engine `pools` knows no nodes that may be chosen, only CPUs.
     fn allowed_cpus(&self, inventory: &Inventory) -> CpuSet {
         let mut all = inventory.allowed_cpus.clone();
         if self.class() != Some(DeclaredClass::Isolated) {

@@ -1,11 +1,11 @@
 //! Which engine places a pod, and with which settings.
 //!
-//! The host's settings, then the first rule that matches, then what is declared for its containers, then the pod's
-//! own annotations; the last one that says something counts. Where containers of a pod are declared to have different
-//! things of which a pod can have one only, the first entry of the configuration counts. Keys of annotations are `engine`, `policy`, `scope` and `options`
-//! below `numa-enforcer.io`, for the whole pod bare or with `/pod` behind (which counts more), for one
-//! container with `/container.NAME` behind. `options` is a list: `full-pcpus-only,
-//! align-by-socket=false`.
+//! The host's settings, then the first rule that matches, then what is declared for its containers, then the
+//! pod's own annotations; the last one that says something counts. Where containers of a pod are declared to
+//! have different things of which a pod can have one only, the first entry of the configuration counts. Keys
+//! of annotations are `engine`, `policy`, `scope` and `options` below `numa-enforcer.io`, for the whole pod
+//! bare or with `/pod` behind (which counts more), for one container with `/container.NAME` behind. `options`
+//! is a list: `full-pcpus-only, align-by-socket=false`.
 //!
 //! Annotations are written by whoever owns the pod: a bad one is reported and ignored, and however
 //! long it is, it is reported once and cut.

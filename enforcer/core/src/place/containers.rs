@@ -9,11 +9,13 @@
 //! A container that has no place is not turned away: its pod would not start. It is *unplaced*: it runs on
 //! whatever nobody has for itself, so that exclusive CPUs of others stay theirs, and it is said why.
 //!
-//! A container whose cpuset is somebody else's is *given*: what it came with counts as taken, and it is never set.
+//! A container whose cpuset is somebody else's is *given*: what it came with counts as taken, and it is never
+//! set.
 //!
-//! After a restart of the daemon a container stays where it is as far as that is still a valid answer. What its cgroup
-//! shows counts more than what its runtime has stored: an answer that was too late, or a turn, may have set it since.
-//! Which of these CPUs are its own is told by the record of its grant ([`GrantRecord`]), as far as the cgroup agrees.
+//! After a restart of the daemon a container stays where it is as far as that is still a valid answer. What
+//! its cgroup shows counts more than what its runtime has stored: an answer that was too late, or a turn, may
+//! have set it since. Which of these CPUs are its own is told by the record of its grant ([`GrantRecord`]),
+//! as far as the cgroup agrees.
 //!
 //! Terminology. *Own* is what the container gets that the call is about, *others* is what changes for
 //! containers that run.
@@ -67,8 +69,8 @@ pub struct Announced {
     pub cgroup: Option<CgroupPath>,
     /// Its pod, with this container alone.
     pub pod: PodRequest,
-    /// CPUs and memory nodes that it has been set to, for one that runs, as its runtime has stored them; empty where
-    /// it was not.
+    /// CPUs and memory nodes that it has been set to, for one that runs, as its runtime has stored them;
+    /// empty where it was not.
     pub now: Cpuset,
     /// What its cgroup is set to, where that was looked at; it counts more than what is stored.
     pub shown: Option<Cpuset>,
@@ -100,7 +102,8 @@ impl Cpuset {
         Self { cpus, mems }
     }
 
-    /// Takes no memory node from who is set to `now`, and may have pages there: these are moved first, which takes a turn.
+    /// Takes no memory node from who is set to `now`, and may have pages there: these are moved first, which
+    /// takes a turn.
     pub fn keep_memory(&mut self, now: &Self) {
         let kept = self.mems.take().zip(now.mems.as_ref());
         self.mems = kept.map(|(mems, now)| mems.union(now));
@@ -170,8 +173,8 @@ struct Member {
 }
 
 impl Containers {
-    /// Containers that were granted something before the daemon was started, by id, and that still have it or will: until their
-    /// runtime says which containers there are, it counts as given away.
+    /// Containers that were granted something before the daemon was started, by id, and that still have it or
+    /// will: until their runtime says which containers there are, it counts as given away.
     pub fn expect(&mut self, allocations: &mut Allocations, records: BTreeMap<String, GrantRecord>) {
         self.expected.add(records, allocations);
     }
@@ -246,8 +249,9 @@ impl Containers {
         settled
     }
 
-    /// The cpuset of a container is somebody else's: what it was given there is taken, and it is left alone. What
-    /// we had given it is free. Nothing is learnt from not knowing whose it is: what it has by now stays taken.
+    /// The cpuset of a container is somebody else's: what it was given there is taken, and it is left alone.
+    /// What we had given it is free. Nothing is learnt from not knowing whose it is: what it has by now stays
+    /// taken.
     pub fn give_up(
         &mut self,
         node: &mut Node<'_>,
@@ -340,9 +344,10 @@ impl Containers {
         settled
     }
 
-    /// The runtime says what there is: that is all there is, but for those that are expected in `awaited` cgroups, which it is making.
-    /// What was given here stays; who has nothing, and who is not somebody else's any longer, is placed, those first whose CPUs can
-    /// stay theirs. `others` has everybody who is not set as it should be.
+    /// The runtime says what there is: that is all there is, but for those that are expected in `awaited`
+    /// cgroups, which it is making. What was given here stays; who has nothing, and who is not somebody
+    /// else's any longer, is placed, those first whose CPUs can stay theirs. `others` has everybody who is
+    /// not set as it should be.
     pub fn synchronize(
         &mut self,
         node: &mut Node<'_>,
@@ -376,7 +381,8 @@ impl Containers {
                 (None, None) => new.push((true, u64::MAX, None, one)),
             }
         }
-        // Those first that need not be placed again; then as they came: of two that share, the younger one gives way.
+        // Those first that need not be placed again; then as they came: of two that share, the younger one
+        // gives way.
         adopted.sort_by_key(|(again, turn, ..)| (*again, *turn));
         for (_, _, had, one) in adopted.into_iter().chain(new) {
             let placed = self.come(node, &one, had);

@@ -1,7 +1,8 @@
 //! What a container is told of its own place: the text of a file that it can read.
 //!
-//! The names are those of the topology-aware policy's `resources.sh`, so that what reads one reads the other. All of
-//! them are always there, empty where there is nothing: whoever sources the file again has nothing left of before.
+//! The names are those of the topology-aware policy's `resources.sh`, so that what reads one reads the other.
+//! All of them are always there, empty where there is nothing: whoever sources the file again has nothing
+//! left of before.
 
 use std::fmt::Write;
 

@@ -12,7 +12,8 @@ use crate::{
     workload::QosClass,
 };
 
-/// A name that the code has, as of an engine or a policy; an alias, because serde would borrow it from its input.
+/// A name that the code has, as of an engine or a policy; an alias, because serde would borrow it from its
+/// input.
 pub(super) type FixedName = &'static str;
 
 /// Everything that one container was given, and how it came about.

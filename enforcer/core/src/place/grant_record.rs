@@ -1,14 +1,15 @@
 //! A grant in a form that outlives the daemon, and how far it is believed afterwards.
 //!
-//! Problem: a daemon that starts again finds containers that run where it had put them. What their runtime has stored
-//! may be older than that, and a cpuset alone does not tell which of its CPUs were for that container alone, what
-//! the home of one that shares is, or who came first. Idea: what was granted is written down, and believed exactly
-//! as far as the kernel still shows it. Until the runtime has said which containers there are, such grants are
-//! *expected*: they count as given away, so that nobody else gets their CPUs, and whoever has them is kept there.
+//! Problem: a daemon that starts again finds containers that run where it had put them. What their runtime
+//! has stored may be older than that, and a cpuset alone does not tell which of its CPUs were for that
+//! container alone, what the home of one that shares is, or who came first. Idea: what was granted is written
+//! down, and believed exactly as far as the kernel still shows it. Until the runtime has said which
+//! containers there are, such grants are *expected*: they count as given away, so that nobody else gets their
+//! CPUs, and whoever has them is kept there.
 //!
-//! Never: a record that the kernel contradicts is followed. Somebody has changed the cpuset since, and what it shows
-//! counts then. Nor one of a container that asks for something else by now, or whose CPUs or nodes are no longer to be
-//! had: that is placed again, as near as it can be to where it was.
+//! Never: a record that the kernel contradicts is followed. Somebody has changed the cpuset since, and what
+//! it shows counts then. Nor one of a container that asks for something else by now, or whose CPUs or nodes
+//! are no longer to be had: that is placed again, as near as it can be to where it was.
 
 use std::collections::BTreeMap;
 
@@ -140,8 +141,8 @@ impl GrantRecord {
         still.then(|| self.grant())
     }
 
-    /// Is a container that is set to this still where the grant had put it? Memory nodes may be more: they are
-    /// widened while its pages move.
+    /// Is a container that is set to this still where the grant had put it? Memory nodes may be more: they
+    /// are widened while its pages move.
     pub fn holds(&self, set_to: &Cpuset) -> bool {
         let cpus = |set: &CpuSet| {
             let own = Grant { shared: None, ..self.grant() }.cpus(&CpuSet::new());
@@ -195,7 +196,8 @@ impl GrantRecord {
 pub(super) struct Expected(BTreeMap<String, GrantRecord>);
 
 impl Expected {
-    /// Counts these as given away, in the order in which they were given, besides those that are expected by now.
+    /// Counts these as given away, in the order in which they were given, besides those that are expected by
+    /// now.
     pub(super) fn add(&mut self, records: BTreeMap<String, GrantRecord>, allocations: &mut Allocations) {
         let mut in_turn: Vec<_> = records.iter().collect();
         in_turn.sort_by_key(|(_, record)| record.turn);

@@ -1,9 +1,9 @@
 //! What others gave away, in the same state as what we give.
 //!
-//! Problem: CPUs that the kubelet's static manager gave to a container must not be handed out again, and whoever
-//! shares CPUs must leave them; but nobody may set that container. Idea: others' claims are grants that pin
-//! nothing. Everything that is derived from grants (CPUs that are taken, memory of a zone, who must give way) then
-//! counts them, and no cpuset is ever made of them.
+//! Problem: CPUs that the kubelet's static manager gave to a container must not be handed out again, and
+//! whoever shares CPUs must leave them; but nobody may set that container. Idea: others' claims are grants
+//! that pin nothing. Everything that is derived from grants (CPUs that are taken, memory of a zone, who must
+//! give way) then counts them, and no cpuset is ever made of them.
 //!
 //! Their holders have names that no pod can have, so that no engine ever takes them for its own.
 
@@ -49,8 +49,8 @@ pub(crate) fn hold(inventory: &Inventory, allocations: &mut Allocations, claims:
     }
 }
 
-/// Sends those away whose home has no room left beside CPUs that others have given away, `moved` ones. Where nobody
-/// would have a CPU left everybody stays: whoever gave all away has seen to that.
+/// Sends those away whose home has no room left beside CPUs that others have given away, `moved` ones. Where
+/// nobody would have a CPU left everybody stays: whoever gave all away has seen to that.
 pub(super) fn make_room(inventory: &Inventory, allocations: &mut Allocations, moved: &CpuSet) {
     let pool = inventory.allowed_cpus.difference(&inventory.isolated_cpus);
     let _squeezed = send_away(allocations, &pool, moved, |_| Some(CpuSet::new()));
@@ -74,8 +74,8 @@ fn list(allocations: &mut Allocations, claims: &[Claim]) {
     }
 }
 
-/// One pod may be in two lists by two names; what it has counts once for CPUs, which are a set, and its memory is
-/// taken from the list that names it by uid.
+/// One pod may be in two lists by two names; what it has counts once for CPUs, which are a set, and its
+/// memory is taken from the list that names it by uid.
 fn holder(claim: &Claim) -> Holder {
     let name = match &claim.pod {
         ClaimedPod::Uid(uid) => uid.clone(),
@@ -134,8 +134,9 @@ pub(super) fn given(
     }
 }
 
-/// CPUs of a mark that count as taken. Anybody who may make a pod may mark it: what is set aside for the system is not given
-/// away by that, and where nobody who shares CPUs would have one left the mark counts for nothing.
+/// CPUs of a mark that count as taken. Anybody who may make a pod may mark it: what is set aside for the
+/// system is not given away by that, and where nobody who shares CPUs would have one left the mark counts for
+/// nothing.
 fn believed(named: &CpuSet, holder: &Holder, inventory: &Inventory, allocations: &Allocations) -> CpuSet {
     let believed = named.difference(&inventory.reserved_cpus);
     let others = allocations.iter().filter(|(other, _)| *other != holder);

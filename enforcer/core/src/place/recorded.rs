@@ -1,10 +1,10 @@
 //! What is given away, in a form that can be written down and read back: for recordings of whole turns.
 //!
-//! A [`GrantRecord`](super::GrantRecord) has of a grant what outlives the daemon. This has all of it, because the
-//! same decision must come of it. A list, in order of holder, because a holder is no key of JSON.
+//! A [`GrantRecord`](super::GrantRecord) has of a grant what outlives the daemon. This has all of it, because
+//! the same decision must come of it. A list, in order of holder, because a holder is no key of JSON.
 //!
-//! Must never let in what the rest takes for granted: names of engines and policies are those of the code, and amounts
-//! can be added up. Recordings come from anywhere.
+//! Must never let in what the rest takes for granted: names of engines and policies are those of the code,
+//! and amounts can be added up. Recordings come from anywhere.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 

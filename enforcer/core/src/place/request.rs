@@ -23,8 +23,8 @@ pub struct PodName {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Which of those that have had this name: one that is made again may come before the one before it has ended. Empty
-    /// where nobody tells. It is compared, and neither shown nor matched by any rule.
+    /// Which of those that have had this name: one that is made again may come before the one before it has
+    /// ended. Empty where nobody tells. It is compared, and neither shown nor matched by any rule.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
 }

@@ -1,7 +1,7 @@
 //! What an entry of the configuration wishes for a container, beside amounts.
 //!
-//! Wishes are defaults: an annotation that says the same thing wins, as it does without an entry. What cannot be
-//! wished away (amounts, nodes that may be chosen) goes into the request itself.
+//! Wishes are defaults: an annotation that says the same thing wins, as it does without an entry. What cannot
+//! be wished away (amounts, nodes that may be chosen) goes into the request itself.
 
 use crate::{
     policy::{
@@ -73,8 +73,8 @@ impl Wishes {
 }
 
 impl ContainerRequest {
-    /// As an entry declares it; amounts that the entry names count instead of its own. Returns what of it cannot be
-    /// had on this machine.
+    /// As an entry declares it; amounts that the entry names count instead of its own. Returns what of it
+    /// cannot be had on this machine.
     pub fn declare(&mut self, rule: &WorkloadRule, position: usize, machine: &Topology) -> Vec<String> {
         let (wishes, unknown) = Wishes::of(rule, position, machine);
         self.wishes = wishes;

@@ -16,9 +16,9 @@ use crate::{quoted, workload::CgroupPath};
 /// Longest glob in bytes.
 const LONGEST: usize = 1024;
 
-/// Compiles a glob, which may come from anybody. What is longer than others, or cannot be compiled, is an error
-/// with the reason: [`globset::Glob::compile_matcher`] panics where the regular expression behind a glob is none,
-/// as with alternatives in alternatives hundreds deep.
+/// Compiles a glob, which may come from anybody. What is longer than others, or cannot be compiled, is an
+/// error with the reason: [`globset::Glob::compile_matcher`] panics where the regular expression behind a
+/// glob is none, as with alternatives in alternatives hundreds deep.
 pub(crate) fn compile(text: &str, settings: impl Fn(&mut GlobBuilder<'_>)) -> Result<GlobMatcher, String> {
     if text.len() > LONGEST {
         return Err(format!("it must not be longer than {LONGEST} bytes"));

@@ -57,13 +57,14 @@ pub struct DemotionSettings {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DemotionBackend {
-    /// This daemon, page by page with `move_pages(2)`: the kernel refuses nodes that the cpuset does not allow.
+    /// This daemon, page by page with `move_pages(2)`: the kernel refuses nodes that the cpuset does not
+    /// allow.
     #[default]
     MovePages,
     /// A thread of DAMON's (`migrate_cold`), which looks once more whether they are cold.
     Damos,
-    /// The kernel's reclaim (`memory.reclaim`), which picks them by its own lists. Only where somebody has switched its
-    /// demotion on.
+    /// The kernel's reclaim (`memory.reclaim`), which picks them by its own lists. Only where somebody has
+    /// switched its demotion on.
     Reclaim,
 }
 

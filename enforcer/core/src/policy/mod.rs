@@ -50,7 +50,8 @@ pub struct Policy {
     pub mode: Mode,
     /// Time between two samples.
     pub interval: HumanDuration,
-    /// Longest time between two samples while next to nothing runs on the host; `interval` where that is longer.
+    /// Longest time between two samples while next to nothing runs on the host; `interval` where that is
+    /// longer.
     pub idle_interval: HumanDuration,
     /// Time for which a workload is not brought to the same place again after it was corrected.
     pub cool_down: HumanDuration,
@@ -152,14 +153,14 @@ fn address_and_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Socket
 pub struct NriSettings {
     /// Connect to the runtime whenever it is there: containers get the names of their pods.
     pub enabled: bool,
-    /// Place containers when they are created, in enforce mode. What the kubelet's static managers gave exclusive
-    /// CPUs or memory nodes is left alone; other plugins that set cpusets must be off.
+    /// Place containers when they are created, in enforce mode. What the kubelet's static managers gave
+    /// exclusive CPUs or memory nodes is left alone; other plugins that set cpusets must be off.
     pub place: bool,
     /// Containers that are placed when they are created can read what they were given, in a file below
     /// `/.numa-enforcer`.
     pub expose: bool,
-    /// Leave alone what carries the mark of another controller (Koordinator, Katalyst, a DRA driver). Whoever may make a pod can
-    /// write such a mark: false where none of these runs.
+    /// Leave alone what carries the mark of another controller (Koordinator, Katalyst, a DRA driver). Whoever
+    /// may make a pod can write such a mark: false where none of these runs.
     pub honour_marks: bool,
     /// Its socket for plugins.
     pub socket: PathBuf,
@@ -226,8 +227,9 @@ pub struct PolicyError {
 }
 
 impl Policy {
-    /// Checks what the types cannot: that the interval is sensible, the state directory absolute, ratios
-    /// are ratios and in order, placement is consistent, and entries for workloads can be about something and can be granted.
+    /// Checks what the types cannot: that the interval is sensible, the state directory absolute, ratios are
+    /// ratios and in order, placement is consistent, and entries for workloads can be about something and can
+    /// be granted.
     pub fn validate(&self) -> Result<(), PolicyError> {
         if self.interval.is_zero() {
             return Err(refused("interval", self.interval, "it must be longer than zero"));
@@ -283,8 +285,8 @@ impl Policy {
         rules.any(|rule| rule.partition.is_some_and(|kind| kind != Partition::Member))
     }
 
-    /// May a cgroup of which only the path is known yet be one that is to be placed by a turn? Containers that are
-    /// placed when they are created are not.
+    /// May a cgroup of which only the path is known yet be one that is to be placed by a turn? Containers
+    /// that are placed when they are created are not.
     pub fn may_place(&self, cgroup: &CgroupPath) -> bool {
         let is_pod = || matches!(identify(cgroup).origin, Origin::Pod { .. });
         let mut rules = self.workloads.iter().filter(|rule| rule.enforce);

@@ -1,8 +1,8 @@
 //! Globs over names: of namespaces, pods, containers, units, commands.
 //!
 //! Compiled when the configuration is read, so a bad one is refused there with its text. Names have no
-//! separators: `*` is any number of characters, `{a,b}` either. Names come from outside: those that are longer than
-//! any that is given to something match nothing.
+//! separators: `*` is any number of characters, `{a,b}` either. Names come from outside: those that are
+//! longer than any that is given to something match nothing.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 

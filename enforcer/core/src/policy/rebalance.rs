@@ -3,8 +3,8 @@
 //! Ratios come in pairs: one from which something is done, and one at which it is done with. Between the two
 //! nothing begins and nothing is given up, so that a figure that wavers moves nobody to and fro.
 //!
-//! What is not here is not a matter of taste: what an access to a far node costs and what a moved byte costs are
-//! constants of `rebalance::worth`, where they are explained.
+//! What is not here is not a matter of taste: what an access to a far node costs and what a moved byte costs
+//! are constants of `rebalance::worth`, where they are explained.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,8 @@ use super::{ByteSize, HumanDuration, PolicyError, refused, whole};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RebalanceSettings {
-    /// Move them, in enforce mode; in observe mode only show who would be. `plan --rebalance` shows it in any case.
+    /// Move them, in enforce mode; in observe mode only show who would be. `plan --rebalance` shows it in any
+    /// case.
     pub enabled: bool,
     /// Share of remote accesses from which a workload is to be moved.
     pub start_above: f64,
@@ -23,13 +24,14 @@ pub struct RebalanceSettings {
     pub stop_below: f64,
     /// Share of a node's memory that can be had, below which the node is short of it.
     pub short_below: f64,
-    /// Share of a node's memory that can be had, at which it is no longer short; a node that gets a workload keeps it.
+    /// Share of a node's memory that can be had, at which it is no longer short; a node that gets a workload
+    /// keeps it.
     pub enough_above: f64,
     /// Observations below which a traffic figure moves nobody.
     #[serde(deserialize_with = "whole::within::<_, _, 0, { whole::MOST }>")]
     pub min_samples: u64,
-    /// Time for which a workload is expected to go on as it does: what a better place saves within it must be more
-    /// than what moving costs.
+    /// Time for which a workload is expected to go on as it does: what a better place saves within it must be
+    /// more than what moving costs.
     pub horizon: HumanDuration,
     /// Time for which a workload that was moved is not moved again.
     pub cool_down: HumanDuration,

@@ -1,9 +1,10 @@
 //! Moves that are under way: what a workload is to become, whether it got there, and whether it was worth it.
 //!
-//! A move outlives the turn that planned it: pages are moved within a budget, figures need an interval to show anything.
-//! Meanwhile the workload *aims* at its new grant, which counts for the decision instead of what it had. When it is there
-//! it is watched: if after [`WATCHED_NS`] its remote share has not fallen by half of what it was to fall by it goes back, with everybody of
-//! its group, to the grant it had; its cool-down is doubled. Where the way back is taken by somebody else it stays.
+//! A move outlives the turn that planned it: pages are moved within a budget, figures need an interval to
+//! show anything. Meanwhile the workload *aims* at its new grant, which counts for the decision instead of
+//! what it had. When it is there it is watched: if after [`WATCHED_NS`] its remote share has not fallen by
+//! half of what it was to fall by it goes back, with everybody of its group, to the grant it had; its
+//! cool-down is doubled. Where the way back is taken by somebody else it stays.
 //!
 //! Must never hold on to an aim that cannot be reached: after [`LONGEST_NS`] it is given up, and the ordinary
 //! decision places the workload as it finds it.
@@ -258,7 +259,8 @@ fn back(one: &Move, mover: Option<&Mover>, gathered: &Gathered<'_>) -> Move {
     }
 }
 
-/// What it had, on the node on which it settles. Of several memory nodes it keeps all, if that one is among them.
+/// What it had, on the node on which it settles. Of several memory nodes it keeps all, if that one is among
+/// them.
 fn granted(inventory: &Inventory, had: &Grant, one: &Move) -> Grant {
     let to = NodeSet::from_iter([one.to]);
     let mut grant = Grant { reason: one.reason.clone(), ..had.clone() };

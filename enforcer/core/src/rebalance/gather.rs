@@ -1,12 +1,13 @@
 //! Who may be moved and what bounds it, from what a decision is made from.
 //!
-//! Ours to move are workloads that are declared with `enforce`, and containers that we placed when they were created; not
-//! those whose cpuset is somebody else's, not those that are declared to be left alone. Of these only whose CPUs can be
-//! moved as they are: a set that is theirs alone, or a share of what nobody has alone. A container that the engine `pools`
-//! placed stays in its pool.
+//! Ours to move are workloads that are declared with `enforce`, and containers that we placed when they were
+//! created; not those whose cpuset is somebody else's, not those that are declared to be left alone. Of these
+//! only whose CPUs can be moved as they are: a set that is theirs alone, or a share of what nobody has alone.
+//! A container that the engine `pools` placed stays in its pool.
 //!
-//! Where a workload stands is what the kernel shows ([`crate::model`]), not what it was given: so that the same code tells
-//! a daemon and somebody who asks once. Whatever is not known makes that nobody is moved by it, and is said.
+//! Where a workload stands is what the kernel shows ([`crate::model`]), not what it was given: so that the
+//! same code tells a daemon and somebody who asks once. Whatever is not known makes that nobody is moved by
+//! it, and is said.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -245,7 +246,8 @@ fn is_remote(inputs: &Inputs<'_>, past: &Past, workload: &Workload) -> bool {
     large && remote.is_some_and(|remote| past.is_ailing(&workload.cgroup, remote, settings))
 }
 
-/// What the nodes have. CPUs that a mover has alone are not free, whoever else is not counted is in the allocations.
+/// What the nodes have. CPUs that a mover has alone are not free, whoever else is not counted is in the
+/// allocations.
 fn rooms(
     inputs: &Inputs<'_>,
     allocations: &Allocations,

@@ -1,29 +1,30 @@
 //! A better place for workloads that run.
 //!
-//! Problem: a place that was right when it was given is not right for ever. Memory that was allocated elsewhere stays
-//! there, a node fills up while another is empty, a device is beside other CPUs. Moving costs: every byte is copied,
-//! caches are cold, and a plan that is wrong is undone at the same price. Idea: find a few moves that together fix the
-//! host, each of them only if what it saves is more than it costs, on figures that are good enough to believe.
+//! Problem: a place that was right when it was given is not right for ever. Memory that was allocated
+//! elsewhere stays there, a node fills up while another is empty, a device is beside other CPUs. Moving
+//! costs: every byte is copied, caches are cold, and a plan that is wrong is undone at the same price. Idea:
+//! find a few moves that together fix the host, each of them only if what it saves is more than it costs, on
+//! figures that are good enough to believe.
 //!
-//! Terminology. A workload *settles* on a node when its CPUs and its memory are there: the CPUs may go to the memory,
-//! the memory to the CPUs, or both elsewhere. A *group* is what has to be done together: one workload that settles, or two
-//! that *exchange* their CPUs as whole sets. A workload is *ailing* when its remote traffic is above the upper threshold,
-//! and from then on until it is below the lower one; or when its devices are beside none of its CPUs. A node is *short*
-//! of memory, or of CPU time, likewise.
+//! Terminology. A workload *settles* on a node when its CPUs and its memory are there: the CPUs may go to the
+//! memory, the memory to the CPUs, or both elsewhere. A *group* is what has to be done together: one workload
+//! that settles, or two that *exchange* their CPUs as whole sets. A workload is *ailing* when its remote
+//! traffic is above the upper threshold, and from then on until it is below the lower one; or when its
+//! devices are beside none of its CPUs. A node is *short* of memory, or of CPU time, likewise.
 //!
-//! The currency is the CPU second ([`worth`]): what a place costs is the CPU time that is lost there within the horizon,
-//! waiting for far memory and for devices, for memory that has to come back because a node was short of it, or for a
-//! CPU that others use. What a move costs is the CPU time that copying, cold caches and the writes take. A group is worth
-//! it when it saves more than twice what it costs.
+//! The currency is the CPU second ([`worth`]): what a place costs is the CPU time that is lost there within
+//! the horizon, waiting for far memory and for devices, for memory that has to come back because a node was
+//! short of it, or for a CPU that others use. What a move costs is the CPU time that copying, cold caches and
+//! the writes take. A group is worth it when it saves more than twice what it costs.
 //!
-//! The search ([`search`]) is greedy: the best group of each ailing workload, and of these the one with the lowest `QoS`
-//! class and the fewest bytes; then again on the host as it will be. No workload moves twice in a plan, none moves that was
-//! moved within the cool-down, and none returns within the guard to a node that it left ([`past`]): so that a plan
-//! that was carried out leaves nothing to be planned.
+//! The search ([`search`]) is greedy: the best group of each ailing workload, and of these the one with the
+//! lowest `QoS` class and the fewest bytes; then again on the host as it will be. No workload moves twice in
+//! a plan, none moves that was moved within the cool-down, and none returns within the guard to a node that
+//! it left ([`past`]): so that a plan that was carried out leaves nothing to be planned.
 //!
-//! Must never: move what is not ours, break up an exclusive set, exceed at any point of the plan what a node has of CPUs or memory,
-//! leave a node short that was not, or move a byte above the budget. Cost: (ailing, at most 32) x nodes x (workloads of a
-//! node) groups to weigh, as often as there are moves.
+//! Must never: move what is not ours, break up an exclusive set, exceed at any point of the plan what a node
+//! has of CPUs or memory, leave a node short that was not, or move a byte above the budget. Cost: (ailing, at
+//! most 32) x nodes x (workloads of a node) groups to weigh, as often as there are moves.
 
 mod course;
 mod gather;
@@ -53,7 +54,8 @@ use crate::{
     workload::CgroupPath,
 };
 
-/// A plan for a host that nobody has looked at before. `bytes_per_turn` is what the daemon would move at once.
+/// A plan for a host that nobody has looked at before. `bytes_per_turn` is what the daemon would move at
+/// once.
 pub fn once(inputs: &Inputs<'_>, allocations: &mut Allocations, bytes_per_turn: u64) -> RebalanceReport {
     hold(inputs.inventory, allocations, inputs.owners.claims());
     let past = Past::default();
@@ -79,8 +81,8 @@ pub struct Turn {
     pub verdicts: BTreeMap<CgroupPath, Verdict>,
 }
 
-/// Looks after moves that are under way, and plans further ones, which begin if they may: the next decision then carries
-/// them out. Whoever this decision does something about, or refuses, is not moved.
+/// Looks after moves that are under way, and plans further ones, which begin if they may: the next decision
+/// then carries them out. Whoever this decision does something about, or refuses, is not moved.
 pub fn turn(
     inputs: &Inputs<'_>,
     allocations: &mut Allocations,

@@ -1,12 +1,13 @@
 //! What was moved before, and what was over a threshold: that nobody goes to and fro.
 //!
-//! Three rules, each of which alone ends a kind of ping-pong. Hysteresis: who is ailing stays so until its figure is
-//! below the lower threshold, who is not becomes so above the upper one. Cool-down: who was moved is not moved again for a
-//! while, whatever its figures; after a move that had to be taken back the while is twice as long, and twice again. No
-//! return: even after that nobody goes back to a node that it left within the last quarter of an hour.
+//! Three rules, each of which alone ends a kind of ping-pong. Hysteresis: who is ailing stays so until its
+//! figure is below the lower threshold, who is not becomes so above the upper one. Cool-down: who was moved
+//! is not moved again for a while, whatever its figures; after a move that had to be taken back the while is
+//! twice as long, and twice again. No return: even after that nobody goes back to a node that it left within
+//! the last quarter of an hour.
 //!
-//! Bytes that were moved within that time count against the budget. A time in the future, as after a restart of the
-//! clock, holds nothing back. Bounded by the workloads that are there ([`Past::prune`]).
+//! Bytes that were moved within that time count against the budget. A time in the future, as after a restart
+//! of the clock, holds nothing back. Bounded by the workloads that are there ([`Past::prune`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! A plan of moves as it is shown and written: who goes where, what that costs and what it is good for.
 //!
-//! Keys are a contract (docs/schema/rebalance.schema.json). Ids are in the kernel's list format, sizes are bytes,
-//! times seconds, ratios from 0 to 1.
+//! Keys are a contract (docs/schema/rebalance.schema.json). Ids are in the kernel's list format, sizes are
+//! bytes, times seconds, ratios from 0 to 1.
 
 use std::collections::BTreeMap;
 

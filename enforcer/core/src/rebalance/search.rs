@@ -1,11 +1,12 @@
 //! The search for the groups of a plan.
 //!
-//! In each round every workload that should move is asked for its best group, the one with the greatest difference of
-//! what it saves and what it costs; of these the one of the lowest `QoS` class with the fewest bytes is taken, and the next
-//! round begins on the host as it will be then. It ends when nobody has a group that is worth it, or enough has been moved.
+//! In each round every workload that should move is asked for its best group, the one with the greatest
+//! difference of what it saves and what it costs; of these the one of the lowest `QoS` class with the fewest
+//! bytes is taken, and the next round begins on the host as it will be then. It ends when nobody has a group
+//! that is worth it, or enough has been moved.
 //!
-//! Who should move: those that ail, and those with memory on a node that is short of it or with a share in CPUs that are
-//! too few. At most [`MOST_ASKED`] of them are asked in a round, those first that lose most.
+//! Who should move: those that ail, and those with memory on a node that is short of it or with a share in
+//! CPUs that are too few. At most [`MOST_ASKED`] of them are asked in a round, those first that lose most.
 
 use std::cmp::{Ordering, Reverse};
 

@@ -1,11 +1,13 @@
 //! The host while a plan is made: what is free where, after the groups that were chosen so far.
 //!
-//! A group is tried by [`State::after`]: either every bound holds with it, at each of its moves, and there is the state
-//! behind it, or it is refused with the bound that does not. Nothing is tried out on the state itself.
+//! A group is tried by [`State::after`]: either every bound holds with it, at each of its moves, and there is
+//! the state behind it, or it is refused with the bound that does not. Nothing is tried out on the state
+//! itself.
 //!
-//! What is counted. CPUs that somebody has alone are in nobody's free ones, and those who share must have as many left as
-//! they want, or no fewer than before. Memory: bytes that arrive must be available and leave the node with enough; in an
-//! exchange one of them goes first, so there must be room for that one. Promises are compared at the end of a group.
+//! What is counted. CPUs that somebody has alone are in nobody's free ones, and those who share must have as
+//! many left as they want, or no fewer than before. Memory: bytes that arrive must be available and leave the
+//! node with enough; in an exchange one of them goes first, so there must be room for that one. Promises are
+//! compared at the end of a group.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +22,8 @@ use crate::{
     words,
 };
 
-/// Nodes that are short of memory: below the lower threshold, or below the upper one if they were short before.
+/// Nodes that are short of memory: below the lower threshold, or below the upper one if they were short
+/// before.
 pub(super) fn short(host: &Host<'_>, settings: &RebalanceSettings) -> NodeSet {
     let is_short = |(node, room): (&NodeId, &Room)| {
         let below = if host.short.contains(*node) { settings.enough_above } else { settings.short_below };

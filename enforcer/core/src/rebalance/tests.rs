@@ -51,7 +51,8 @@ fn host<'a>(machine: &'a Topology, movers: &[Mover]) -> Host<'a> {
     Host { machine, rooms, short: NodeSet::new() }
 }
 
-/// `name`, its own CPUs, MiB by node; it uses all its CPUs, and the remote share is what that lets one expect.
+/// `name`, its own CPUs, MiB by node; it uses all its CPUs, and the remote share is what that lets one
+/// expect.
 fn alone(machine: &Topology, name: &str, cpus: &str, mebibytes: &[(u32, u64)]) -> Mover {
     let cpus: CpuSet = cpus.parse().unwrap();
     let bytes: BTreeMap<NodeId, Held> = mebibytes

@@ -1,7 +1,7 @@
 //! What a plan is made from: rooms and those who may move between them.
 //!
-//! The planner knows no cgroups, grants or samples, only these; whoever asks it has turned the one into the other
-//! (`crate::rebalance::gather`). Everything that bounds a move is here as an amount.
+//! The planner knows no cgroups, grants or samples, only these; whoever asks it has turned the one into the
+//! other (`crate::rebalance::gather`). Everything that bounds a move is here as an amount.
 //!
 //! Must never count what is not known as there: a node whose free memory is not known takes nobody in.
 

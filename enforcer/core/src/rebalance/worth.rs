@@ -1,26 +1,31 @@
 //! What a place costs, and what a move costs, in CPU seconds.
 //!
-//! Why one currency: bytes, remote ratios, distances and free memory cannot be compared with one another. Every
-//! one of them ends in CPU time that is lost, so that is what is counted, over the horizon.
+//! Why one currency: bytes, remote ratios, distances and free memory cannot be compared with one another.
+//! Every one of them ends in CPU time that is lost, so that is what is counted, over the horizon.
 //!
 //! A place costs:
 //!
-//! - far memory: CPUs used x share of accesses that are remote x ([`MEMORY_BOUND`] of the time a CPU waits for memory) x
-//!   what a remote access takes beyond a local one, by distance (20 instead of 10 is one local access more). Where a
-//!   ratio was measured it counts, and the estimate from run time and residency only says how it will change;
+//! - far memory: CPUs used x share of accesses that are remote x ([`MEMORY_BOUND`] of the time a CPU waits
+//!   for memory) x what a remote access takes beyond a local one, by distance (20 instead of 10 is one local
+//!   access more). Where a ratio was measured it counts, and the estimate from run time and residency only
+//!   says how it will change;
 //! - far devices: CPUs used x [`DEVICE_BOUND`] x the same of the distance to the nearest device;
-//! - a node short of memory: [`REFAULT_SECONDS_PER_BYTE`] for each byte that is missing until it has enough again, once: it
-//!   will be dropped or swapped out, and come back from a disk;
+//! - a node short of memory: [`REFAULT_SECONDS_PER_BYTE`] for each byte that is missing until it has enough
+//!   again, once: it will be dropped or swapped out, and come back from a disk;
 //! - a node short of CPU time: each CPU second that is wanted beyond those that there are.
 //!
 //! A move costs:
 //!
-//! - [`COPY_SECONDS_PER_BYTE`] for each byte: it is read and written, and mapped anew, while somebody waits for it;
-//! - where CPUs change, their caches once from memory: at most the last-level cache, at most what the workload has;
-//! - [`DISTURBANCE_SECONDS`] for each workload: the writes, the stop of its threads, the shoot-down of mappings.
+//! - [`COPY_SECONDS_PER_BYTE`] for each byte: it is read and written, and mapped anew, while somebody waits
+//!   for it;
+//! - where CPUs change, their caches once from memory: at most the last-level cache, at most what the
+//!   workload has;
+//! - [`DISTURBANCE_SECONDS`] for each workload: the writes, the stop of its threads, the shoot-down of
+//!   mappings.
 //!
-//! The constants are orders of magnitude on purpose, and each is on the side of not moving. Measured ratios of real
-//! machines may replace them; the factor [`MARGIN`] between gain and cost covers what they are wrong by.
+//! The constants are orders of magnitude on purpose, and each is on the side of not moving. Measured ratios
+//! of real machines may replace them; the factor [`MARGIN`] between gain and cost covers what they are wrong
+//! by.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +78,8 @@ impl Standing {
         Self { run: BTreeMap::from([(node, 1.0)]), bytes }
     }
 
-    /// Estimate from run time and residency: the share of remote accesses, and what they take on top of local ones.
+    /// Estimate from run time and residency: the share of remote accesses, and what they take on top of local
+    /// ones.
     fn estimate(&self, host: &Host<'_>) -> (f64, f64) {
         let weight = |held: &Held| to_f64(held.movable.saturating_add(held.fixed));
         let total: f64 = self.bytes.values().map(weight).sum();

@@ -1,7 +1,7 @@
 //! Where two decisions about the same situation differ.
 //!
-//! Words are not compared: reasons are for people, and may be said better in the next version. Steps are compared by
-//! what they do, and their order counts, since a plan is carried out in order.
+//! Words are not compared: reasons are for people, and may be said better in the next version. Steps are
+//! compared by what they do, and their order counts, since a plan is carried out in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,8 @@
 //! What a plan would do, in figures: steps, bytes, and how much memory is not where it should be.
 //!
-//! *Misplaced* is memory of a workload that has a place with memory nodes, on other nodes than these. After the plan it is
-//! less by what its moves of pages are about. Pages that cannot move are not known here, so that is the best case.
+//! *Misplaced* is memory of a workload that has a place with memory nodes, on other nodes than these. After
+//! the plan it is less by what its moves of pages are about. Pages that cannot move are not known here, so
+//! that is the best case.
 
 use std::collections::BTreeMap;
 

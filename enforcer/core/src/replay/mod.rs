@@ -1,16 +1,17 @@
 //! One turn as a function, and the same function again on what was recorded of it.
 //!
-//! Problem: "why did it do that last night", "does the new version still decide so" and "what would another policy
-//! have done" are one question: what comes of the same input. Idea: everything that a turn decides from is one value, a
-//! [`Situation`], that can be written down, and the daemon's turns and replays call the same [`take`]. State that lasts between turns
-//! (what was given to whom, cool-downs, moves under way) is part of each situation, so a turn can be replayed alone, and a
-//! turn that is missing in a recording spoils no other.
+//! Problem: "why did it do that last night", "does the new version still decide so" and "what would another
+//! policy have done" are one question: what comes of the same input. Idea: everything that a turn decides
+//! from is one value, a [`Situation`], that can be written down, and the daemon's turns and replays call the
+//! same [`take`]. State that lasts between turns (what was given to whom, cool-downs, moves under way) is
+//! part of each situation, so a turn can be replayed alone, and a turn that is missing in a recording spoils
+//! no other.
 //!
 //! Who is declared and whose each cpuset is, is found anew from the recorded facts: that is part of what is
 //! tried. Where it comes out is the decision ([`differences`]), and what that would do is its [`Effect`].
 //!
-//! What this is not: a simulation. Another policy is asked in each turn what it would do then, on the host that
-//! the recorded one had made; it is not followed into what its own plan would have led to.
+//! What this is not: a simulation. Another policy is asked in each turn what it would do then, on the host
+//! that the recorded one had made; it is not followed into what its own plan would have led to.
 //!
 //! Cost: that of one turn, and once the machine's inventory.
 
@@ -55,7 +56,8 @@ pub struct Terms {
 pub struct Taken {
     /// What shall be done.
     pub decision: Decision,
-    /// Which workloads get a better place, and what is remembered of that from then on; none where nobody asked for it.
+    /// Which workloads get a better place, and what is remembered of that from then on; none where nobody
+    /// asked for it.
     pub rebalanced: Option<(rebalance::Turn, Past)>,
 }
 
@@ -116,7 +118,8 @@ pub enum Impossible {
 }
 
 impl Situation {
-    /// Checks what the types cannot, once for each machine and each policy: a recording may come from anywhere.
+    /// Checks what the types cannot, once for each machine and each policy: a recording may come from
+    /// anywhere.
     pub fn check(&self) -> Result<(), Impossible> {
         self.machine.check()?;
         self.policy.validate()?;

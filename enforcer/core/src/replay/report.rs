@@ -118,8 +118,8 @@ impl<'a> Replay<'a> {
         self.first_ns = None;
     }
 
-    /// The next turn: what was seen, what was made of it then, what became of that, and how many turns are missing
-    /// before it.
+    /// The next turn: what was seen, what was made of it then, what became of that, and how many turns are
+    /// missing before it.
     pub fn turn(&mut self, situation: &Situation, recorded: &Made, outcomes: &[Outcome], dropped: u64) {
         let report = &mut self.report;
         report.recording.turns += 1;

@@ -5,9 +5,9 @@
 //! that changes for others. Idea: play the steps on one [`Allocations`] with the very functions that
 //! the daemon uses, and report after each. Nothing is placed here.
 //!
-//! Terminology. A *step* creates, resizes or deletes one pod, or ends its cold start. After a step its pod has started: what
-//! init containers had is given back, so their rows of the report say what they had while they ran.
-//! A rejected pod leaves no trace, and the steps after it go on.
+//! Terminology. A *step* creates, resizes or deletes one pod, or ends its cold start. After a step its pod
+//! has started: what init containers had is given back, so their rows of the report say what they had while
+//! they ran. A rejected pod leaves no trace, and the steps after it go on.
 //!
 //! Cost: that of placing; for a pod with init containers also a look at every holder.
 

@@ -1,11 +1,13 @@
 //! Memory nodes that a daemon before this one had added.
 //!
-//! Nobody wrote down what was home and what was added: a widening waits for no disk. It is told from where the CPUs of a workload
-//! are. What the engine `pools` gives may be on several kinds of memory from the beginning, and is not taken for added.
+//! Nobody wrote down what was home and what was added: a widening waits for no disk. It is told from where
+//! the CPUs of a workload are. What the engine `pools` gives may be on several kinds of memory from the
+//! beginning, and is not taken for added.
 
 use crate::{model::WorkloadModel, policy::placement::Engine, set::NodeSet, topology::Topology};
 
-/// The nodes of a workload that is placed by `engine` which its CPUs are not on, where it has all those that they are on.
+/// The nodes of a workload that is placed by `engine` which its CPUs are not on, where it has all those that
+/// they are on.
 pub fn added_before(machine: &Topology, engine: Engine, figures: &WorkloadModel) -> Option<NodeSet> {
     if engine == Engine::Pools {
         return None;

@@ -1,15 +1,17 @@
 //! Whether a workload is slowed down until a node that was asked for counts.
 //!
-//! Problem: a write of a cpuset takes 10 ms as a rule, and a second where its tasks fault all the time or pages of others are
-//! being moved; a workload that fills its nodes before that is killed with the write under way. Idea: where the time that
-//! is left is shorter than a write takes, it stands still, or gets next to nothing more, until the write has returned.
+//! Problem: a write of a cpuset takes 10 ms as a rule, and a second where its tasks fault all the time or
+//! pages of others are being moved; a workload that fills its nodes before that is killed with the write
+//! under way. Idea: where the time that is left is shorter than a write takes, it stands still, or gets next
+//! to nothing more, until the write has returned.
 //!
-//! A workload that stands still serves nobody. So the brake is the last resort and short: half a second at most, once for a write, and not again
-//! within two seconds. Whoever carries it out has a process beside it that releases what is not released in time.
+//! A workload that stands still serves nobody. So the brake is the last resort and short: half a second at
+//! most, once for a write, and not again within two seconds. Whoever carries it out has a process beside it
+//! that releases what is not released in time.
 //!
-//! Never: anybody is slowed down for whom no write is under way, which leaves out who is strict, who reaches its own limit and who
-//! makes room for others; anything while nobody watches, or while enforcement is paused; `memory.high` while the
-//! kernel demotes.
+//! Never: anybody is slowed down for whom no write is under way, which leaves out who is strict, who reaches
+//! its own limit and who makes room for others; anything while nobody watches, or while enforcement is
+//! paused; `memory.high` while the kernel demotes.
 //!
 //! Cost: a turn is one pass over who waits; it allocates only for an order.
 
@@ -21,7 +23,8 @@ const MS: u64 = 1_000_000;
 pub const LONGEST_BRAKE_NS: u64 = 500 * MS;
 /// Least time between the end of one and the begin of the next.
 const REST: u64 = 2_000 * MS;
-/// What a write takes while nobody knows: four processes that all faulted took up to 330 ms in an emulated machine.
+/// What a write takes while nobody knows: four processes that all faulted took up to 330 ms in an emulated
+/// machine.
 const UNKNOWN_WRITE: u64 = 300 * MS;
 /// Nor is it counted on to take less than this.
 const LEAST_WRITE: u64 = 50 * MS;
@@ -143,8 +146,8 @@ struct Braked {
     kind: BrakeKind,
     until_ns: u64,
     released_ns: Option<u64>,
-    /// The write is still under way for which it was slowed down. That is done once: what a write changes takes effect long
-    /// before it returns.
+    /// The write is still under way for which it was slowed down. That is done once: what a write changes
+    /// takes effect long before it returns.
     same_write: bool,
 }
 
@@ -160,7 +163,8 @@ impl Brakes {
         self.of.iter().any(|one| one.released_ns.is_none())
     }
 
-    /// What is to be done now, releases first. `write_ns` is how long a write takes at worst, 0 where that is not known.
+    /// What is to be done now, releases first. `write_ns` is how long a write takes at worst, 0 where that is
+    /// not known.
     pub(super) fn turn<'a>(
         &mut self,
         now_ns: u64,
@@ -202,8 +206,8 @@ impl Brakes {
     }
 }
 
-/// What `memory.high` is set to for who has `current` bytes and grows by `rate` bytes per second: room for 10 ms, which
-/// pass until it is written, and a MiB at least. Whole MiB, because the kernel counts in pages.
+/// What `memory.high` is set to for who has `current` bytes and grows by `rate` bytes per second: room for 10
+/// ms, which pass until it is written, and a MiB at least. Whole MiB, because the kernel counts in pages.
 pub fn high_mark(current: u64, rate: u64) -> u64 {
     let room = (rate / 100).max(MIB);
     current.saturating_add(room).div_ceil(MIB).saturating_mul(MIB)

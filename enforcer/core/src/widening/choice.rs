@@ -1,12 +1,13 @@
 //! Which memory node is added.
 //!
-//! Problem: the kernel falls back by distance and knows no policy. Given DRAM and PMEM at once it fills the PMEM beside the
-//! CPUs before the DRAM of the other socket. Idea: groups of nodes, of which one step takes from one only. First the tier that the
-//! workload has, then faster ones, then slower ones, and those only where that is allowed. Within a group the node that will have
-//! room for what comes within 2 s, then the nearest, then the one with most headroom.
+//! Problem: the kernel falls back by distance and knows no policy. Given DRAM and PMEM at once it fills the
+//! PMEM beside the CPUs before the DRAM of the other socket. Idea: groups of nodes, of which one step takes
+//! from one only. First the tier that the workload has, then faster ones, then slower ones, and those only
+//! where that is allowed. Within a group the node that will have room for what comes within 2 s, then the
+//! nearest, then the one with most headroom.
 //!
-//! Never: two tiers in one step; a node that is not allowed; one with a tenth of its memory left or less; memory of GPUs; a
-//! movable-only node beside others of that sort alone (`pipe(2)` fails there).
+//! Never: two tiers in one step; a node that is not allowed; one with a tenth of its memory left or less;
+//! memory of GPUs; a movable-only node beside others of that sort alone (`pipe(2)` fails there).
 //!
 //! Cost: the groups are made once; a choice looks at each option once and allocates nothing.
 
@@ -31,8 +32,8 @@ pub struct Spare {
     distance: u32,
 }
 
-/// What tells memory apart: the kernel's tier where it has some, and the kind, because a node without a HMAT is in the
-/// tier of DRAM whatever it is.
+/// What tells memory apart: the kernel's tier where it has some, and the kind, because a node without a HMAT
+/// is in the tier of DRAM whatever it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank(u32, u32);
 
@@ -48,8 +49,8 @@ impl Rank {
     }
 }
 
-/// Nodes that may be added to `home` for who runs on CPUs of `cpu_nodes`, by group, then distance, then id. Only those of `allowed`; slower
-/// ones only if `lower_tiers`.
+/// Nodes that may be added to `home` for who runs on CPUs of `cpu_nodes`, by group, then distance, then id.
+/// Only those of `allowed`; slower ones only if `lower_tiers`.
 pub fn spares(
     machine: &Topology,
     home: &NodeSet,
@@ -110,8 +111,8 @@ pub(super) fn has_room(room: &NodeRoom) -> bool {
     room.headroom() > room.managed / PARTS
 }
 
-/// What `mems` becomes with what is to be added, while it fills up by `rate` bytes per second: one node, or with `all` every one
-/// of a tier that has room. `None` where there is none.
+/// What `mems` becomes with what is to be added, while it fills up by `rate` bytes per second: one node, or
+/// with `all` every one of a tier that has room. `None` where there is none.
 pub(super) fn added(
     mems: &NodeSet,
     spares: &[Spare],

@@ -1,9 +1,10 @@
 //! Which processes the OOM killer may choose because somebody was widened.
 //!
-//! When the nodes of an allocation are full the kernel chooses among all processes that may use any of these nodes, by what they have in
-//! all, wherever that is (`oom_evaluate_task` asks `cpuset_mems_allowed_intersects`, `mm/oom_kill.c`). So a widening puts
-//! two sorts of processes in reach: those of the widened workload, when a node that was added is full for somebody else; and those
-//! that are on such a node and not on its own ones, when all nodes of the widened workload are full.
+//! When the nodes of an allocation are full the kernel chooses among all processes that may use any of these
+//! nodes, by what they have in all, wherever that is (`oom_evaluate_task` asks
+//! `cpuset_mems_allowed_intersects`, `mm/oom_kill.c`). So a widening puts two sorts of processes in reach:
+//! those of the widened workload, when a node that was added is full for somebody else; and those that are on
+//! such a node and not on its own ones, when all nodes of the widened workload are full.
 //!
 //! Never: somebody is called exposed whose memory nodes are not known, or who was in reach before.
 //!

@@ -1,8 +1,8 @@
 //! One workload that is guarded: where it may allocate, how near it is, and what was done about it.
 //!
-//! A guard knows what its cpuset is about to be: a node counts as there from the moment it is asked for, because the write
-//! takes effect long before it returns, and what has been asked for must not be asked for again. A write that
-//! fails takes it back.
+//! A guard knows what its cpuset is about to be: a node counts as there from the moment it is asked for,
+//! because the write takes effect long before it returns, and what has been asked for must not be asked for
+//! again. A write that fails takes it back.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,8 @@ pub struct Guarded {
     pub cgroup_id: Option<u64>,
     /// Nodes that it was granted.
     pub home: NodeSet,
-    /// What its cpuset has, or will have in a moment: what it may allocate on, and what is written beside what is added.
+    /// What its cpuset has, or will have in a moment: what it may allocate on, and what is written beside
+    /// what is added.
     pub mems: NodeSet,
     /// Nodes of the CPUs that it runs on.
     pub cpu_nodes: NodeSet,
@@ -33,7 +34,8 @@ pub struct Guarded {
     pub above: Vec<(CgroupPath, NodeSet)>,
     /// What keeps nodes from it, in words; none where nothing does.
     pub bound: Option<String>,
-    /// Bytes that it had on each node when that was last looked at; nothing of nodes of which it is not known.
+    /// Bytes that it had on each node when that was last looked at; nothing of nodes of which it is not
+    /// known.
     pub bytes: BTreeMap<NodeId, u64>,
 }
 
@@ -105,7 +107,8 @@ impl Guard {
         self.stage
     }
 
-    /// Goes on with what is known now of the same workload. What was asked for and is not written yet stays asked for.
+    /// Goes on with what is known now of the same workload. What was asked for and is not written yet stays
+    /// asked for.
     pub(super) fn follow(&mut self, mut now: Guarded) {
         if self.pending.is_some() {
             now.mems.extend(&self.of.mems);

@@ -30,7 +30,8 @@ impl Latencies {
         self.count
     }
 
-    /// The time that so many percent do not exceed, in ns, up to a fifth too high; `None` where nothing was noted.
+    /// The time that so many percent do not exceed, in ns, up to a fifth too high; `None` where nothing was
+    /// noted.
     pub fn quantile(&self, percent: u64) -> Option<u64> {
         let wanted = (u128::from(self.count) * u128::from(percent)).div_ceil(100).max(1);
         let mut seen = 0u128;

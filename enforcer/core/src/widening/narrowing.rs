@@ -1,12 +1,13 @@
 //! When a widened workload may be narrowed to its own nodes again.
 //!
-//! Problem: the pages that it has elsewhere must find room at home, and what filled its home may come back. A narrowing too early is
-//! followed by a widening, and each of the two costs more than waiting. Idea: its home must have room for all of that and a sixth of its size beside, not
-//! be filling up, and its tasks must not be waiting for memory, all of it for a minute without a break. Whoever had to be widened again soon
-//! after waits twice as long the next time, up to half an hour.
+//! Problem: the pages that it has elsewhere must find room at home, and what filled its home may come back. A
+//! narrowing too early is followed by a widening, and each of the two costs more than waiting. Idea: its home
+//! must have room for all of that and a sixth of its size beside, not be filling up, and its tasks must not
+//! be waiting for memory, all of it for a minute without a break. Whoever had to be widened again soon after
+//! waits twice as long the next time, up to half an hour.
 //!
-//! Never: while a widening is under way anywhere (the kernel moves pages of all cgroups one after the other, and the widening would wait); on figures
-//! that are missing; without room.
+//! Never: while a widening is under way anywhere (the kernel moves pages of all cgroups one after the other,
+//! and the widening would wait); on figures that are missing; without room.
 //!
 //! Cost: one comparison for each widened workload in each turn.
 
@@ -59,7 +60,8 @@ struct Kept {
 }
 
 impl Calmness {
-    /// By the samples of two turns, of a workload to which `extra` nodes were added; `None` for what they do not tell.
+    /// By the samples of two turns, of a workload to which `extra` nodes were added; `None` for what they do
+    /// not tell.
     pub fn of(
         machine: &Topology,
         (before, now): (Option<&Sample>, &Sample),

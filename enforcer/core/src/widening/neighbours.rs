@@ -1,8 +1,9 @@
 //! Which neighbours are given another node so that one that is declared to stay has room.
 //!
-//! Problem: a strict workload runs short, and the node that it stays on is full of others' pages. Idea: those others, who may
-//! be elsewhere, are widened; then what they have on the short node is moved ([`super::relief`]), as much as is missing. The
-//! largest first, so that few are disturbed, and no more of them than have what is missing together.
+//! Problem: a strict workload runs short, and the node that it stays on is full of others' pages. Idea: those
+//! others, who may be elsewhere, are widened; then what they have on the short node is moved
+//! ([`super::relief`]), as much as is missing. The largest first, so that few are disturbed, and no more of
+//! them than have what is missing together.
 //!
 //! Never: a strict one; one with next to nothing there; a node of the strict one's own.
 //!
@@ -16,8 +17,9 @@ use crate::{id::NodeId, set::NodeSet};
 /// Below so many bytes on the short nodes nobody is disturbed.
 const LEAST: u64 = 16 << 20;
 
-/// Who of `guards` is to be widened for the one at `strict`, to what. `missing` is what it needs, `may_step` says whether one may be
-/// widened now. Those that can go elsewhere as they are count, and are not in the list.
+/// Who of `guards` is to be widened for the one at `strict`, to what. `missing` is what it needs, `may_step`
+/// says whether one may be widened now. Those that can go elsewhere as they are count, and are not in the
+/// list.
 pub(super) fn widened(
     guards: &[Guard],
     strict: usize,

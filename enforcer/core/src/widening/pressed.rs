@@ -1,12 +1,13 @@
-//! What is still missing on the nodes of workloads that are declared to stay, when neighbours have nothing left that could go to
-//! another node as good.
+//! What is still missing on the nodes of workloads that are declared to stay, when neighbours have nothing
+//! left that could go to another node as good.
 //!
-//! Problem: neighbours may be bound to the full node by their cpusets, or no other node of its tier has room. Idea: what they
-//! do not touch may be on slower memory, where they are declared for that (`memory.demotion`), and it need not wait for its
-//! turn there. This says on which nodes and how much; which pages are cold is for [`crate::demotion`] to say.
+//! Problem: neighbours may be bound to the full node by their cpusets, or no other node of its tier has room.
+//! Idea: what they do not touch may be on slower memory, where they are declared for that
+//! (`memory.demotion`), and it need not wait for its turn there. This says on which nodes and how much; which
+//! pages are cold is for [`crate::demotion`] to say.
 //!
-//! Never: a node from which pages still go elsewhere, or on which that was not tried twice; anything of a workload that is
-//! declared to stay; more than is missing; a target that is short itself.
+//! Never: a node from which pages still go elsewhere, or on which that was not tried twice; anything of a
+//! workload that is declared to stay; more than is missing; a target that is short itself.
 //!
 //! Cost: one pass over the guarded for each short node.
 
@@ -28,7 +29,8 @@ pub struct Pressed {
 pub struct Pressing(NodeSet);
 
 impl Pressing {
-    /// Looks at those who are declared to stay. `off` are the nodes from which pages went elsewhere since the look before.
+    /// Looks at those who are declared to stay. `off` are the nodes from which pages went elsewhere since the
+    /// look before.
     pub fn look(&mut self, guarded: &[Guarded], off: &NodeSet, crowd: &Crowd<'_>) -> Pressed {
         let strict = || guarded.iter().filter(|one| one.strict);
         let missing = |node: NodeId| {
@@ -102,7 +104,8 @@ mod tests {
         }
     }
 
-    /// `node: GiB for whom` after looks in which pages went off these nodes. Nodes 0 and 1 have 4 and 5 of 100 GiB left.
+    /// `node: GiB for whom` after looks in which pages went off these nodes. Nodes 0 and 1 have 4 and 5 of
+    /// 100 GiB left.
     fn looks(all: &[Guarded], off: &[&str]) -> Vec<String> {
         let room = |gib: u64| NodeRoom { free: gib * GIB, managed: 100 * GIB, ..NodeRoom::default() };
         let rooms = [(NodeId(0), room(4)), (NodeId(1), room(5)), (NodeId(2), room(50))];

@@ -1,17 +1,18 @@
 //! What moves away from a memory node that is nearly full, for those who cannot go elsewhere.
 //!
-//! Problem: two sorts of processes are not helped by another node. One has bound its memory to the full node itself
-//! (`MPOL_BIND`): its cpuset was widened, and it is killed all the same, because its policy allows the kernel no other node.
-//! The other is of a workload that is declared to stay. Idea: room on the full node itself. Of the bound process its own
-//! pages go to the node that was added, where they may be although its policy would not have put them there
-//! (`move_pages(2)` asks the cpuset and not the policy), and it goes on filling the room that they leave. For the one that
-//! stays it is pages of neighbours that may be elsewhere.
+//! Problem: two sorts of processes are not helped by another node. One has bound its memory to the full node
+//! itself (`MPOL_BIND`): its cpuset was widened, and it is killed all the same, because its policy allows the
+//! kernel no other node. The other is of a workload that is declared to stay. Idea: room on the full node
+//! itself. Of the bound process its own pages go to the node that was added, where they may be although its
+//! policy would not have put them there (`move_pages(2)` asks the cpuset and not the policy), and it goes on
+//! filling the room that they leave. For the one that stays it is pages of neighbours that may be elsewhere.
 //!
-//! Terminology. A node is *short* below the mark at which a workload is armed; what is *wanted* is the room up to the mark
-//! at which it is released. *Tenants* are the processes whose pages may go.
+//! Terminology. A node is *short* below the mark at which a workload is armed; what is *wanted* is the room
+//! up to the mark at which it is released. *Tenants* are the processes whose pages may go.
 //!
-//! Never: pages go to a node that is short itself, or below a tenth of what that has; more than is wanted; pages of a
-//! neighbour that it has bound to the node itself; anything of a workload that is declared to stay.
+//! Never: pages go to a node that is short itself, or below a tenth of what that has; more than is wanted;
+//! pages of a neighbour that it has bound to the node itself; anything of a workload that is declared to
+//! stay.
 //!
 //! Cost: one pass over the mappings of the tenants and a sort of them for each short node.
 
@@ -66,8 +67,8 @@ pub fn short(nodes: &NodeSet, rooms: &[(NodeId, NodeRoom)], settings: &WideningS
     of.map(|(node, _)| *node).collect()
 }
 
-/// What goes away from the short ones of `from`, of tenants that may use `mems`. `order` is the order in which nodes take
-/// pages; others of `mems` come after these.
+/// What goes away from the short ones of `from`, of tenants that may use `mems`. `order` is the order in
+/// which nodes take pages; others of `mems` come after these.
 pub fn relief(
     whose: Relieved,
     tenants: &[Tenant],

@@ -1,12 +1,12 @@
 //! What a NUMA node has left.
 //!
-//! Problem: free memory alone says little. Below the low watermark of its zones the kernel does not hand it out without
-//! reclaim (`get_page_from_freelist`, `mm/page_alloc.c`), and a node that is full of page cache has next to none free but is
-//! not short. Idea: *headroom* is what is free above the low watermarks, the *soft reserve* is half of what reclaim could
-//! take from files and slabs, and *room* is both.
+//! Problem: free memory alone says little. Below the low watermark of its zones the kernel does not hand it
+//! out without reclaim (`get_page_from_freelist`, `mm/page_alloc.c`), and a node that is full of page cache
+//! has next to none free but is not short. Idea: *headroom* is what is free above the low watermarks, the
+//! *soft reserve* is half of what reclaim could take from files and slabs, and *room* is both.
 //!
-//! Half, because files may be dirty, mapped or hot, and because it takes time to reclaim them. tmpfs is on the anonymous
-//! lists and is in neither.
+//! Half, because files may be dirty, mapped or hot, and because it takes time to reclaim them. tmpfs is on
+//! the anonymous lists and is in neither.
 
 /// One node at one moment, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

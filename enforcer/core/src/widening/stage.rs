@@ -1,14 +1,15 @@
 //! How near a workload is to the OOM killer.
 //!
-//! Problem: from the first sign to the kill there may be a single attempt to reclaim, 3 ms; whoever waits for certainty
-//! comes too late, and whoever acts on every dip scatters memory over the machine. Idea: stages. *Calm* looks seldom.
-//! *Armed*, 2 s before the room is gone at the present rate or with 8 % left, looks every 5 ms and changes nothing.
-//! *Widen*, half a second before or with 4 % left, adds a node. *Emergency*, when a task of the workload reclaims memory
-//! itself, adds all nodes of a tier at once.
+//! Problem: from the first sign to the kill there may be a single attempt to reclaim, 3 ms; whoever waits for
+//! certainty comes too late, and whoever acts on every dip scatters memory over the machine. Idea: stages.
+//! *Calm* looks seldom. *Armed*, 2 s before the room is gone at the present rate or with 8 % left, looks
+//! every 5 ms and changes nothing. *Widen*, half a second before or with 4 % left, adds a node. *Emergency*,
+//! when a task of the workload reclaims memory itself, adds all nodes of a tier at once.
 //!
-//! Never: a sign of the kernel alone widens. A node full of page cache wakes its kswapd all day; a sign counts where
-//! there is little room ([`super::NodeRoom::room`]) as well. A reclaim that is tried again is the kernel's last step before
-//! the kill (`should_reclaim_retry`, `mm/page_alloc.c`): then it counts where little is free, whatever reclaim might find.
+//! Never: a sign of the kernel alone widens. A node full of page cache wakes its kswapd all day; a sign
+//! counts where there is little room ([`super::NodeRoom::room`]) as well. A reclaim that is tried again is
+//! the kernel's last step before the kill (`should_reclaim_retry`, `mm/page_alloc.c`): then it counts where
+//! little is free, whatever reclaim might find.
 
 use std::fmt;
 
@@ -107,8 +108,8 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Shares of the capacity. Where the least amount raises the first of them, the others stay above it: by a half and by
-    /// as much again.
+    /// Shares of the capacity. Where the least amount raises the first of them, the others stay above it: by
+    /// a half and by as much again.
     pub(super) fn of(settings: &WideningSettings, capacity: u64) -> Self {
         let share =
             |percent: u8| u64::try_from(u128::from(capacity) * u128::from(percent) / 100).unwrap_or(u64::MAX);
@@ -206,7 +207,8 @@ mod tests {
             (Calm, 50, 0, Some(Sign::DirectReclaim), Armed),
             (Calm, 15, 0, Some(Sign::DirectReclaim), Emergency),
             (Calm, 15, 0, Some(Sign::ReclaimRetry), Emergency),
-            // Free memory that it may use and does not is no shortage of nodes: the task is bound to some of them.
+            // Free memory that it may use and does not is no shortage of nodes: the task is bound to some of
+            // them.
             (Calm, 50, 0, Some(Sign::ReclaimRetry), Armed),
         ] {
             let found = stage(before, &sight(room, gib_per_s * GIB), marks(), 0, sign);

@@ -1,11 +1,12 @@
 //! What a process has on which memory node, and what of it is bound there.
 //!
-//! From `/proc/PID/numa_maps` (`show_numa_map`, `fs/proc/task_mmu.c`), line by line. A line says where a mapping begins and not
-//! where it ends; the next one begins behind it, so a range reaches as far as that, and holds the pages of one mapping alone.
+//! From `/proc/PID/numa_maps` (`show_numa_map`, `fs/proc/task_mmu.c`), line by line. A line says where a
+//! mapping begins and not where it ends; the next one begins behind it, so a range reaches as far as that,
+//! and holds the pages of one mapping alone.
 //!
-//! Left out is what `move_pages(2)` does not move for somebody else: pages of hugetlbfs, and mappings of which a page is
-//! mapped by several processes. A line that makes no sense is no mapping: the process is alive and changes the file all
-//! the time.
+//! Left out is what `move_pages(2)` does not move for somebody else: pages of hugetlbfs, and mappings of
+//! which a page is mapped by several processes. A line that makes no sense is no mapping: the process is
+//! alive and changes the file all the time.
 //!
 //! Cost: memory for [`MOST`] mappings; those behind them are left out, too.
 

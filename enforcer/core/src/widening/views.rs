@@ -1,14 +1,15 @@
-//! What sets of nodes have together, worked out once for all workloads that may allocate on the same, and how long that can be
-//! relied on.
+//! What sets of nodes have together, worked out once for all workloads that may allocate on the same, and how
+//! long that can be relied on.
 //!
-//! Problem: of hundreds of workloads most share a handful of node sets, and a look each 100 ms at a host on which nothing
-//! happens costs more than everything else that the daemon does there. Idea: a set is seen once per look; and a node on
-//! which much is free needs no look until a good part of that could be gone.
+//! Problem: of hundreds of workloads most share a handful of node sets, and a look each 100 ms at a host on
+//! which nothing happens costs more than everything else that the daemon does there. Idea: a set is seen once
+//! per look; and a node on which much is free needs no look until a good part of that could be gone.
 //!
-//! Terminology. A *view* is a set of nodes, what it has, and the marks that apply. The *rest* is the time to the next look. A node
-//! is assumed not to be filled in less than some time ([`Pace`]), however large it is: its bandwidth grows with it. Where that is wrong the
-//! kernel still tells ([`super::Sign`]), and where the kernel tells nothing, less is assumed. What is free on all nodes together is
-//! told for a tenth of what it takes to ask each of them: as long as that shrinks by next to nothing, nobody fills one.
+//! Terminology. A *view* is a set of nodes, what it has, and the marks that apply. The *rest* is the time to
+//! the next look. A node is assumed not to be filled in less than some time ([`Pace`]), however large it is:
+//! its bandwidth grows with it. Where that is wrong the kernel still tells ([`super::Sign`]), and where the
+//! kernel tells nothing, less is assumed. What is free on all nodes together is told for a tenth of what it
+//! takes to ask each of them: as long as that shrinks by next to nothing, nobody fills one.
 //!
 //! Cost: one comparison of sets for each workload and view; no allocation in a look.
 
@@ -27,7 +28,8 @@ pub(super) enum Pace {
     Untold,
     /// It does.
     Told,
-    /// It does, and nothing has gone for many looks: mostly nobody begins, and who fills a node faster is told of by the kernel.
+    /// It does, and nothing has gone for many looks: mostly nobody begins, and who fills a node faster is
+    /// told of by the kernel.
     Still,
 }
 
@@ -46,7 +48,8 @@ impl Pace {
 const SHORTEST: Duration = Duration::from_millis(100);
 /// Part of what may go until somebody is armed that may have gone while nobody looks at the nodes one by one.
 const PARTS_OF_SPARE: u64 = 8;
-/// Time before the end at which a look is due at the latest, as parts of it: by then it may have become twice as fast.
+/// Time before the end at which a look is due at the latest, as parts of it: by then it may have become twice
+/// as fast.
 const PARTS_OF_TIME_LEFT: u64 = 4;
 
 /// The views of the latest look.

@@ -1,15 +1,17 @@
 //! All guarded workloads, look by look.
 //!
-//! Whoever looks hands in what each node has and gets the steps that are due, in the order of need. It keeps the rates of the nodes and the
-//! stages of the workloads, and reads no clock and no file.
+//! Whoever looks hands in what each node has and gets the steps that are due, in the order of need. It keeps
+//! the rates of the nodes and the stages of the workloads, and reads no clock and no file.
 //!
-//! A strict workload that is short gets no node: neighbours that may be elsewhere do, so that their pages can go ([`super::relief`]).
+//! A strict workload that is short gets no node: neighbours that may be elsewhere do, so that their pages can
+//! go ([`super::relief`]).
 //!
-//! Never: a strict workload gets a node; two steps of one workload within 2 s unless it is an emergency, and then within 100 ms; a
-//! step for whom a write is under way; the same refusal twice for one shortage.
+//! Never: a strict workload gets a node; two steps of one workload within 2 s unless it is an emergency, and
+//! then within 100 ms; a step for whom a write is under way; the same refusal twice for one shortage.
 //!
-//! Cost: a look is one pass over the nodes for each set of them that somebody has, and one over the workloads. It allocates nothing
-//! while no step is due: the places for steps are made when the workloads are.
+//! Cost: a look is one pass over the nodes for each set of them that somebody has, and one over the
+//! workloads. It allocates nothing while no step is due: the places for steps are made when the workloads
+//! are.
 
 use std::time::Duration;
 
@@ -36,8 +38,8 @@ const APART_IN_EMERGENCY: u64 = 100 * MS;
 const MOST_PASSED: u8 = 3;
 /// The same of looks that are far apart.
 const MOST_PASSED_STILL: u8 = 1;
-/// Looks in a row, those that were left out included, before which next to nothing went, until that is likely to go on: some ten
-/// seconds.
+/// Looks in a row, those that were left out included, before which next to nothing went, until that is likely
+/// to go on: some ten seconds.
 const STILL: u8 = 16;
 
 /// Something to do about a workload.
@@ -86,7 +88,8 @@ struct Known {
 }
 
 impl Watch {
-    /// Guards these from now on, and nobody else. State is kept of who was guarded before, in the same life of its cgroup.
+    /// Guards these from now on, and nobody else. State is kept of who was guarded before, in the same life
+    /// of its cgroup.
     pub fn follow(&mut self, settings: &WideningSettings, guarded: Vec<Guarded>) {
         self.settings.clone_from(settings);
         let mut before = std::mem::take(&mut self.guards);
@@ -121,8 +124,8 @@ impl Watch {
         self.guards.iter().any(|guard| guard.stage > Stage::Calm) || self.brakes.is_any()
     }
 
-    /// How long the next look may wait while all is calm, by the latest one. `told` is whether the kernel tells of memory that
-    /// gets short.
+    /// How long the next look may wait while all is calm, by the latest one. `told` is whether the kernel
+    /// tells of memory that gets short.
     pub fn rest(&self, told: bool) -> Duration {
         let pace = match (told, self.still >= STILL) {
             (false, _) => Pace::Untold,
@@ -132,9 +135,10 @@ impl Watch {
         if self.passed > 0 { self.views.shorter_rest(pace) } else { self.views.rest(pace) }
     }
 
-    /// Leaves out a look where `gone` bytes less are free on all nodes together than at the latest one, and that is next to
-    /// nothing; says whether it did. Only for whom the kernel tells of memory that gets short: what goes from one node to another
-    /// changes nothing together, and is seen by one look of four, or of two that are far apart.
+    /// Leaves out a look where `gone` bytes less are free on all nodes together than at the latest one, and
+    /// that is next to nothing; says whether it did. Only for whom the kernel tells of memory that gets
+    /// short: what goes from one node to another changes nothing together, and is seen by one look of four,
+    /// or of two that are far apart.
     pub fn pass(&mut self, gone: u64) -> bool {
         let calm =
             |guard: &Guard| guard.stage == Stage::Calm && guard.sign.is_none() && guard.pending.is_none();
@@ -153,8 +157,8 @@ impl Watch {
         self.brakes.is_any() || self.guards.iter().any(|guard| guard.waits_on().is_some())
     }
 
-    /// Who is to be slowed down until a write returns, and who no longer, after a look at the same time. `kind` is how that may
-    /// be done now.
+    /// Who is to be slowed down until a write returns, and who no longer, after a look at the same time.
+    /// `kind` is how that may be done now.
     pub fn brake(&mut self, now_ns: u64, write_ns: u64, kind: Option<BrakeKind>) -> &[BrakeOrder] {
         let Self { settings, nodes, guards, brakes, .. } = self;
         let (settings, nodes) = (&*settings, &*nodes);
@@ -169,8 +173,9 @@ impl Watch {
         brakes.turn(now_ns, write_ns, kind, waiting)
     }
 
-    /// Notes what the kernel told of a node, or of a thread of a cgroup that ran there. Direct reclaim is told without a
-    /// node: it is about the cgroup, or where that is none of these, about those that run on the node's CPUs.
+    /// Notes what the kernel told of a node, or of a thread of a cgroup that ran there. Direct reclaim is
+    /// told without a node: it is about the cgroup, or where that is none of these, about those that run on
+    /// the node's CPUs.
     pub fn note_sign(&mut self, sign: Sign, node: NodeId, cgroup_id: u64) {
         self.still = 0;
         if sign == Sign::DirectReclaim {
@@ -191,9 +196,10 @@ impl Watch {
         }
     }
 
-    /// A look at `now_ns`. `limit` says how many bytes a workload may still grow by its own limits (`memory.max` of it and of those
-    /// above), `None` where there is none; it is asked only of those that are about to be widened. `write_ns` is how long a
-    /// write takes at worst. The steps are in the order of need.
+    /// A look at `now_ns`. `limit` says how many bytes a workload may still grow by its own limits
+    /// (`memory.max` of it and of those above), `None` where there is none; it is asked only of those that
+    /// are about to be widened. `write_ns` is how long a write takes at worst. The steps are in the order of
+    /// need.
     pub fn look(
         &mut self,
         now_ns: u64,

@@ -41,9 +41,9 @@ pub fn identify(path: &CgroupPath) -> Identity {
     Identity { cgroup: path.clone(), name: bounded(&name), origin }
 }
 
-/// The unit of the system's own manager that a cgroup belongs to. Only that one makes slices at the root, so it is the
-/// first name of the path that is no slice; what is below is named by whoever the unit was handed to: a user's own
-/// manager, a container.
+/// The unit of the system's own manager that a cgroup belongs to. Only that one makes slices at the root, so
+/// it is the first name of the path that is no slice; what is below is named by whoever the unit was handed
+/// to: a user's own manager, a container.
 pub fn system_unit(path: &CgroupPath) -> Option<&str> {
     let name = path.relative().split('/').find(|name| !name.ends_with(SLICE_SUFFIX))?;
     let is_unit = UNIT_SUFFIXES.iter().any(|suffix| name.len() > suffix.len() && name.ends_with(suffix));
@@ -199,7 +199,8 @@ fn is_full_id(id: &str) -> bool {
 
 // ---- Machines
 
-/// A libvirt domain: `machine-qemu\x2d1\x2dNAME.scope`, or without systemd `/machine/qemu-1-NAME.libvirt-qemu`.
+/// A libvirt domain: `machine-qemu\x2d1\x2dNAME.scope`, or without systemd
+/// `/machine/qemu-1-NAME.libvirt-qemu`.
 fn virtual_machine(parts: &[&str]) -> Option<Found> {
     parts.iter().enumerate().find_map(|(at, name)| {
         let scope = name.strip_prefix("machine-").and_then(|rest| rest.strip_suffix(".scope"));

@@ -1,7 +1,7 @@
 //! Text of others as it can be shown: in one line, without deceit, and as long as there is room.
 //!
-//! Names, annotations and messages come from people, containers and runtimes. What is cut ends with one mark, and is
-//! cut between characters: an escape that is cut in two would read as something else.
+//! Names, annotations and messages come from people, containers and runtimes. What is cut ends with one mark,
+//! and is cut between characters: an escape that is cut in two would read as something else.
 
 use std::borrow::Cow;
 

@@ -1,9 +1,9 @@
 //! Which unit of systemd a cgroup belongs to, by its path.
 //!
-//! systemd makes a cgroup for each unit, below those of its slices. What is below a service or a scope was made by
-//! its processes, or by a second systemd in it (`user@1000.service`), and is not the first one's to set. A path is
-//! somebody's choice: what it says is to be confirmed by systemd, which is asked by a name that can be nothing but
-//! the name of a unit.
+//! systemd makes a cgroup for each unit, below those of its slices. What is below a service or a scope was
+//! made by its processes, or by a second systemd in it (`user@1000.service`), and is not the first one's to
+//! set. A path is somebody's choice: what it says is to be confirmed by systemd, which is asked by a name
+//! that can be nothing but the name of a unit.
 
 use std::fmt;
 

@@ -1,12 +1,13 @@
 //! Who looks at the host: a daemon that is asked, or this process by itself.
 //!
-//! A daemon that answers is always the better source: it has watched for longer, it decides, and looking twice costs twice. So
-//! it is asked first each time, and our own look ends when one answers. Once one did, its silence is said and waited out:
-//! figures of another kind in its place would look like a change of the host. One that is there and does not answer, or in words that
-//! are not understood, holds up no look after the first: it is asked again only now and then.
+//! A daemon that answers is always the better source: it has watched for longer, it decides, and looking
+//! twice costs twice. So it is asked first each time, and our own look ends when one answers. Once one did,
+//! its silence is said and waited out: figures of another kind in its place would look like a change of the
+//! host. One that is there and does not answer, or in words that are not understood, holds up no look after
+//! the first: it is asked again only now and then.
 //!
-//! Our own look is the daemon's turn in observe mode, by the same engine, without anything that it could write with. It keeps
-//! below 2 % of a CPU: after a look that took long the next one is later.
+//! Our own look is the daemon's turn in observe mode, by the same engine, without anything that it could
+//! write with. It keeps below 2 % of a CPU: after a look that took long the next one is later.
 
 use std::{
     path::PathBuf,

@@ -1,10 +1,11 @@
 //! `numa-enforcer top`: the host live on a terminal.
 //!
-//! A thin shell around `report::top`, which has all the thinking. Three threads tell what happens, each over the same
-//! bounded channel: keys, signals, and whoever looks at the host ([`feed`]). This one takes what was told and draws. It
-//! wakes once a second where nothing happens, so that ages stay true.
+//! A thin shell around `report::top`, which has all the thinking. Three threads tell what happens, each over
+//! the same bounded channel: keys, signals, and whoever looks at the host ([`feed`]). This one takes what was
+//! told and draws. It wakes once a second where nothing happens, so that ages stay true.
 //!
-//! Whatever ends it, the terminal is left as it was: the end of the loop, an error, a signal, a panic of any thread.
+//! Whatever ends it, the terminal is left as it was: the end of the loop, an error, a signal, a panic of any
+//! thread.
 
 mod feed;
 mod keys;

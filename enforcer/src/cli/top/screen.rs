@@ -1,8 +1,8 @@
 //! The terminal: taken, drawn on, and given back as it was, whatever happens.
 //!
-//! Written through a file descriptor of our own, because standard output is locked by the thread that prints, and a panic of
-//! another thread must be able to give the terminal back all the same. What size a terminal says that it has is not believed
-//! without bounds: cells are paid for in memory.
+//! Written through a file descriptor of our own, because standard output is locked by the thread that prints,
+//! and a panic of another thread must be able to give the terminal back all the same. What size a terminal
+//! says that it has is not believed without bounds: cells are paid for in memory.
 
 use std::{
     fs::File,
@@ -46,7 +46,8 @@ const AGAIN: Duration = Duration::from_millis(20);
 
 /// A terminal that is ours until this is dropped.
 pub(super) struct Screen {
-    /// Its own end would say on standard error that there is no terminal any longer, and panic where that is gone too.
+    /// Its own end would say on standard error that there is no terminal any longer, and panic where that is
+    /// gone too.
     terminal: ManuallyDrop<Terminal<CrosstermBackend<BufWriter<File>>>>,
     colour: bool,
 }
@@ -77,8 +78,8 @@ impl Screen {
         self.terminal.size().map(|size| shown((size.width, size.height)))
     }
 
-    /// The terminal has that size now, of which so much is drawn: the next frame as a whole. Clearing it by `Terminal` would ask
-    /// where the cursor is, and whoever reads keys would get the answer.
+    /// The terminal has that size now, of which so much is drawn: the next frame as a whole. Clearing it by
+    /// `Terminal` would ask where the cursor is, and whoever reads keys would get the answer.
     pub(super) fn resized(&mut self, width: u16, height: u16) -> io::Result<(u16, u16)> {
         // What is beyond the largest frame, too.
         self.terminal.backend_mut().clear()?;
@@ -122,8 +123,8 @@ fn leave() {
     });
 }
 
-/// Says that it is time to end when a signal asks for that. A terminal that takes nothing more holds up who draws: the
-/// process ends in any case soon.
+/// Says that it is time to end when a signal asks for that. A terminal that takes nothing more holds up who
+/// draws: the process ends in any case soon.
 pub(super) fn end_on_signals(sender: SyncSender<Event>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let context = runtime.enter();

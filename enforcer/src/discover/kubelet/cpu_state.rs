@@ -1,8 +1,9 @@
 //! `cpu_manager_state`.
 //!
-//! Versions: 1 (before Kubernetes 1.18) names containers by id alone and is not used, 2 by pod and name, 3 has CPUs of
-//! whole pods beside them, and 4 keeps the same once more as a text, which is what counts there and has a checksum of
-//! its own. One form reads them. Sources: `pkg/kubelet/cm/cpumanager/state/checkpoint.go` at v1.10, v1.18 and of 2026.
+//! Versions: 1 (before Kubernetes 1.18) names containers by id alone and is not used, 2 by pod and name, 3
+//! has CPUs of whole pods beside them, and 4 keeps the same once more as a text, which is what counts there
+//! and has a checksum of its own. One form reads them. Sources:
+//! `pkg/kubelet/cm/cpumanager/state/checkpoint.go` at v1.10, v1.18 and of 2026.
 
 use std::collections::BTreeMap;
 
@@ -130,8 +131,8 @@ fn printed_pods(pods: &BTreeMap<String, PodEntry>) -> Result<String, Damage> {
     Ok(checksum::map(printed))
 }
 
-/// No CPU is that of two pods, or of one and of all. Containers of a pod may have the same: what an init container
-/// had is given to another one.
+/// No CPU is that of two pods, or of one and of all. Containers of a pod may have the same: what an init
+/// container had is given to another one.
 fn apart(shared: &CpuSet, claims: &[Claim]) -> Result<(), Damage> {
     let mut by_pod = BTreeMap::<&ClaimedPod, CpuSet>::new();
     for claim in claims {

@@ -1,8 +1,9 @@
 //! `memory_manager_state`.
 //!
-//! Versions: 1 (since Kubernetes 1.21) has what containers were given beside what every node has left, 2 has the
-//! memory of whole pods as well, 3 keeps the same once more as a text with a checksum of its own. What nodes have left
-//! is only read for the checksum. Sources: `pkg/kubelet/cm/memorymanager/state/checkpoint.go` and `state.go`.
+//! Versions: 1 (since Kubernetes 1.21) has what containers were given beside what every node has left, 2 has
+//! the memory of whole pods as well, 3 keeps the same once more as a text with a checksum of its own. What
+//! nodes have left is only read for the checksum. Sources: `pkg/kubelet/cm/memorymanager/state/checkpoint.go`
+//! and `state.go`.
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,12 @@
 //! The kubelet: what its static managers gave to whom, as far as a node can tell.
 //!
-//! Two sources. [`state`] are the files in which the managers keep what they gave away; they are there while the
-//! kubelet is not. [`podresources`] is the socket on which it tells the same with names instead of uids, and
-//! devices as well. [`watch`] looks at both again and again on a thread of its own, so that a kubelet that does
-//! not answer holds up nobody.
+//! Two sources. [`state`] are the files in which the managers keep what they gave away; they are there while
+//! the kubelet is not. [`podresources`] is the socket on which it tells the same with names instead of uids,
+//! and devices as well. [`watch`] looks at both again and again on a thread of its own, so that a kubelet
+//! that does not answer holds up nobody.
 //!
-//! Never a guess: a file that cannot be used is a degraded entry by name, and whose CPUs are whose is not known
-//! then. Where there is no kubelet there is nothing to say.
+//! Never a guess: a file that cannot be used is a degraded entry by name, and whose CPUs are whose is not
+//! known then. Where there is no kubelet there is nothing to say.
 
 mod checksum;
 mod cpu_state;

@@ -1,9 +1,10 @@
 //! The kubelet's podresources socket, version 1: what each container of the node has for itself.
 //!
-//! gRPC over a unix socket, a question at a time on a connection of its own, so that a kubelet that was restarted
-//! needs no treatment. Everything has a bound: the time of a look, the size of an answer, the number of
-//! containers, the greatest id. Messages are written down as `staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto`
-//! of Kubernetes 1.34 has them; what is not named here is passed over.
+//! gRPC over a unix socket, a question at a time on a connection of its own, so that a kubelet that was
+//! restarted needs no treatment. Everything has a bound: the time of a look, the size of an answer, the
+//! number of containers, the greatest id. Messages are written down as
+//! `staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto` of Kubernetes 1.34 has them; what is not
+//! named here is passed over.
 //!
 //! `List` names exclusive CPUs only; who shares CPUs has none there.
 
@@ -36,12 +37,12 @@ use crate::discover::protobuf::{Malformed, numbers, occurrences};
 
 /// Longest time of a look: a kubelet answers from memory.
 const WITHIN: Duration = Duration::from_secs(3);
-/// Largest answer; 10000 containers with devices take some 2 MiB, and the kubelet's own clients stop at 16 MiB
-/// (`apis/podresources/client.go`).
+/// Largest answer; 10000 containers with devices take some 2 MiB, and the kubelet's own clients stop at 16
+/// MiB (`apis/podresources/client.go`).
 const LARGEST: usize = 16 << 20;
 
-/// Most devices, nodes, ids and so on of an answer: of 10000 containers with some devices each. One is two bytes of an
-/// answer and some hundred once it is decoded.
+/// Most devices, nodes, ids and so on of an answer: of 10000 containers with some devices each. One is two
+/// bytes of an answer and some hundred once it is decoded.
 const MOST_FIELDS: usize = 1 << 20;
 
 const LIST: &str = "/v1.PodResourcesLister/List";

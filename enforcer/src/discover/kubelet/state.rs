@@ -1,7 +1,7 @@
 //! Reading a state file: how much, what may be wrong with it, and how that is said.
 //!
-//! The kubelet writes a file anew in place of the old one, so that it is whole whenever it is read. It belongs to
-//! root, but what is in it comes from pods (names of containers): it is read as something hostile.
+//! The kubelet writes a file anew in place of the old one, so that it is whole whenever it is read. It
+//! belongs to root, but what is in it comes from pods (names of containers): it is read as something hostile.
 
 use std::{
     io,
@@ -19,8 +19,8 @@ const SIZE_LIMIT: u64 = 8 << 20;
 /// Most containers of a file; a kubelet runs some hundred.
 pub(super) const MOST_CLAIMS: usize = 1 << 14;
 
-/// Most values of a file: of [`MOST_CLAIMS`] containers with a list or two. A file of nothing but empty ones is small, and large
-/// once it is read.
+/// Most values of a file: of [`MOST_CLAIMS`] containers with a list or two. A file of nothing but empty ones
+/// is small, and large once it is read.
 pub(super) const MOST_VALUES: usize = 1 << 18;
 
 /// What a state file says.
@@ -113,8 +113,8 @@ pub(super) fn read(
     Ok(Some(state))
 }
 
-/// The document of a text that does not hold too much: each value of JSON is the first of a list or an object or has a comma in
-/// front of it.
+/// The document of a text that does not hold too much: each value of JSON is the first of a list or an object
+/// or has a comma in front of it.
 pub(super) fn document<D: DeserializeOwned>(text: &str) -> Result<D, Damage> {
     if text.bytes().filter(|byte| matches!(byte, b'[' | b'{' | b',')).count() > MOST_VALUES {
         return Err(Damage::TooLarge);

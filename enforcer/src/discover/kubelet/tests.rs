@@ -481,7 +481,8 @@ proptest! {
         changed[at] = byte;
         let Ok(changed) = String::from_utf8(changed) else { return Ok(()) };
         if let Ok(state) = cpu_state::parse(&changed) {
-            // A key that no kubelet knows is passed over, and so are blanks; a checksum of 0 is not one of these.
+            // A key that no kubelet knows is passed over, and so are blanks; a checksum of 0 is not one of
+            // these.
             prop_assert_eq!(state, cpu_state::parse(STATIC).unwrap());
         }
     }

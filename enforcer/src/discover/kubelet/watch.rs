@@ -1,8 +1,8 @@
 //! Looks at the kubelet again and again, on a thread of its own.
 //!
-//! A state file that has changed is seen within [`LOOK`], since the kubelet replaces it as a whole; the first one, and the
-//! socket, within [`LOOK_FOR_ONE`]. The socket is asked when one has changed, and where there is a kubelet at least every [`ASK`]. Whoever wants to know takes the latest look and waits for
-//! nothing.
+//! A state file that has changed is seen within [`LOOK`], since the kubelet replaces it as a whole; the first
+//! one, and the socket, within [`LOOK_FOR_ONE`]. The socket is asked when one has changed, and where there is
+//! a kubelet at least every [`ASK`]. Whoever wants to know takes the latest look and waits for nothing.
 
 use std::{
     io,
@@ -66,7 +66,8 @@ fn follow(latest: &Weak<Mutex<Arc<Seen>>>, settings: &KubeletSettings) {
     }
 }
 
-/// Of both state files and of the socket: which file it is, and when it was written; another one is another inode.
+/// Of both state files and of the socket: which file it is, and when it was written; another one is another
+/// inode.
 fn stamps(settings: &KubeletSettings) -> [Option<(u64, i64, i64, u64)>; 3] {
     let [cpus, memory] = [CPU_STATE, MEMORY_STATE].map(|name| settings.root_dir.join(name));
     [&cpus, &memory, &settings.podresources].map(|path| {

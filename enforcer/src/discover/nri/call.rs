@@ -1,8 +1,8 @@
 //! What the runtime asks and tells, one by one and in order.
 //!
-//! Whoever receives these answers through the [`Reply`] in them. The runtime waits only so long, and it throws
-//! a plugin out that lets it wait: the link answers "no change" by itself when time is up, and the reply says
-//! that it came too late, so that what was decided is carried out some other way.
+//! Whoever receives these answers through the [`Reply`] in them. The runtime waits only so long, and it
+//! throws a plugin out that lets it wait: the link answers "no change" by itself when time is up, and the
+//! reply says that it came too late, so that what was decided is carried out some other way.
 
 use std::{borrow::Cow, time::Instant};
 
@@ -15,8 +15,9 @@ use super::{
     request::LONGEST_PATH,
 };
 
-/// Longest name of a pod, a namespace or a container in characters: that of a DNS subdomain, which Kubernetes allows (RFC 1123). A
-/// longer one is cut: it is kept for as long as somebody runs under it, and shown in reports, logs and labels.
+/// Longest name of a pod, a namespace or a container in characters: that of a DNS subdomain, which Kubernetes
+/// allows (RFC 1123). A longer one is cut: it is kept for as long as somebody runs under it, and shown in
+/// reports, logs and labels.
 const LONGEST_NAME: usize = 253;
 
 /// Longest id of a container, a sandbox or a pod in bytes. Runtimes make such of 64.
@@ -54,7 +55,8 @@ impl Subject {
         }
     }
 
-    /// What of it is longer than any that there can be. It is kept for as long as somebody runs under it, and nobody does.
+    /// What of it is longer than any that there can be. It is kept for as long as somebody runs under it, and
+    /// nobody does.
     pub(super) fn beyond(&self) -> Option<String> {
         beyond_pod(&self.pod).or_else(|| beyond_container(&self.container))
     }
@@ -96,7 +98,8 @@ pub(super) fn short_pod(mut pod: PodSandbox) -> PodSandbox {
     pod
 }
 
-/// The container, by a name that can be shown, and without what nobody reads: many may wait for the one that decides.
+/// The container, by a name that can be shown, and without what nobody reads: many may wait for the one that
+/// decides.
 pub(super) fn short_container(mut container: Container) -> Container {
     cut(&mut container.name);
     container.labels.clear();

@@ -4,8 +4,8 @@
 //! receiver is told why, once, and connecting is tried again after a while that doubles up to [`LONGEST`]:
 //! a runtime accepts plugins one at a time, so who comes too often is in everybody's way.
 //!
-//! A runtime says which containers there are when a plugin comes, and cannot be asked. Whoever has to know it again
-//! has the link dropped, of which the receiver is told nothing.
+//! A runtime says which containers there are when a plugin comes, and cannot be asked. Whoever has to know it
+//! again has the link dropped, of which the receiver is told nothing.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -27,8 +27,8 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// A link that lasted so long was a good one: the next attempt comes soon.
 const GOOD: Duration = Duration::from_secs(30);
 
-/// Connects to the socket again and again, until nobody receives the calls any longer. `again` has a link that is up
-/// dropped, so that the runtime says once more which containers there are.
+/// Connects to the socket again and again, until nobody receives the calls any longer. `again` has a link
+/// that is up dropped, so that the runtime says once more which containers there are.
 pub async fn keep_up(socket: PathBuf, plugin: PluginName, calls: mpsc::Sender<Call>, again: Arc<Notify>) {
     let mut pause = SHORTEST;
     let mut said: Option<String> = None;

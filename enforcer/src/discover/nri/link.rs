@@ -2,9 +2,10 @@
 //!
 //! The plugin connects and registers; the runtime configures it, tells what there is (in one or several
 //! parts), and from then on calls for each event. Calls go out through a channel in the order in which they
-//! came and are answered when their [`Reply`] is sent, or with "no change" when half of the time that the runtime waits is
-//! over, whether anybody has taken them or not. A call that nobody has taken by then is lost. Everything after it is answered with "no
-//! change" at once, and when calls are taken again the link ends: the next one begins with what there is.
+//! came and are answered when their [`Reply`] is sent, or with "no change" when half of the time that the
+//! runtime waits is over, whether anybody has taken them or not. A call that nobody has taken by then is
+//! lost. Everything after it is answered with "no change" at once, and when calls are taken again the link
+//! ends: the next one begins with what there is.
 //!
 //! It never answers with an error for a fault of ours: the runtime would not start the container. It never
 //! asks for a change by itself. What the runtime sends can end the link, but not the daemon.
@@ -34,8 +35,8 @@ use super::{
 };
 use crate::discover::protobuf::occurrences;
 
-/// How long runtimes wait for the answer to a call if they do not say: that is their default (`DefaultPluginRequestTimeout` of
-/// NRI). Then they throw the plugin out.
+/// How long runtimes wait for the answer to a call if they do not say: that is their default
+/// (`DefaultPluginRequestTimeout` of NRI). Then they throw the plugin out.
 const RUNTIMES_WAIT: Duration = Duration::from_secs(2);
 
 /// Longest time that one is believed to wait.
@@ -47,14 +48,15 @@ const REGISTERED_WITHIN: Duration = Duration::from_secs(10);
 /// Answers that wait to be written.
 const QUEUE: usize = 64;
 
-/// Calls whose answers are not written yet; more are not read before. A runtime that reads no answers holds up nobody but itself.
+/// Calls whose answers are not written yet; more are not read before. A runtime that reads no answers holds
+/// up nobody but itself.
 const MOST_CALLS: usize = 256;
 
 /// Most containers that a runtime can announce in parts.
 const MOST_CONTAINERS: usize = 1 << 16;
 
-/// Most names, variables and so on of pods and containers in a message, or in all parts of an announcement: for each of 1,000
-/// containers a thousand. One is two bytes on the link and some hundred once it is decoded.
+/// Most names, variables and so on of pods and containers in a message, or in all parts of an announcement:
+/// for each of 1,000 containers a thousand. One is two bytes on the link and some hundred once it is decoded.
 const MOST_FIELDS: usize = 1 << 20;
 
 /// Most bytes of all parts: 1,000 containers with all that Kubernetes lets annotations have.
@@ -71,7 +73,8 @@ mod event {
 }
 
 /// What we want to be told. A runtime throws out who asks for an event that it does not know; these are in
-/// every version. That a pod is made (`RUN_POD_SANDBOX`) is none of them: each call about a container has its pod with it (ADR 0014).
+/// every version. That a pod is made (`RUN_POD_SANDBOX`) is none of them: each call about a container has its
+/// pod with it (ADR 0014).
 const EVENTS: [i32; 6] = [
     event::REMOVE_POD_SANDBOX,
     event::CREATE_CONTAINER,
@@ -455,9 +458,9 @@ impl Link<'_> {
     }
 }
 
-/// Longest time from the last byte of a call until it is answered, where its caller waits for so many nanoseconds; 0 if it does
-/// not say (`timeout_nano` of ttrpc's `request.proto`, which its client in Go sets to what is left). Half of it is left for the way
-/// there and back on a host that is slow.
+/// Longest time from the last byte of a call until it is answered, where its caller waits for so many
+/// nanoseconds; 0 if it does not say (`timeout_nano` of ttrpc's `request.proto`, which its client in Go sets
+/// to what is left). Half of it is left for the way there and back on a host that is slow.
 fn answer_within(timeout_nano: i64) -> Duration {
     let told = u64::try_from(timeout_nano).ok().filter(|nanoseconds| *nanoseconds > 0);
     told.map_or(RUNTIMES_WAIT, Duration::from_nanos).min(LONGEST_WAIT) / 2
@@ -510,8 +513,8 @@ fn happened(event: i32, subject: Box<Subject>) -> Option<Call> {
     }
 }
 
-/// How many fields of pods and containers a message has, if it is at most `room`. Pods are its field `pods`, containers the one
-/// behind; `LinuxResources` of an update may be the third.
+/// How many fields of pods and containers a message has, if it is at most `room`. Pods are its field `pods`,
+/// containers the one behind; `LinuxResources` of an update may be the third.
 fn bounded(method: &'static str, payload: &[u8], pods: u32, room: usize) -> Result<usize, LinkError> {
     let (pod, container) = (pods, pods + 1);
     // Labels, annotations, limits of huge pages; of a container its environment, too.

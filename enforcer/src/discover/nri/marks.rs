@@ -6,10 +6,10 @@
 //! | annotation `katalyst.kubewharf.io/qos_level` | katalyst, which pins every pod of its classes |
 //! | variable `DRA_CPUSET_CLAIM` | dra-driver-cpu, whose claim has these CPUs |
 //!
-//! Whoever makes a pod writes these. A mark can only make us leave the pod alone, and its values are compared and
-//! shown, never set. CPUs that it names count as taken only if as many are asked for, by the container of a variable and
-//! by the pod of an annotation ([`Facts::excess`](enforcer_core::owner::Facts::excess)): what somebody asks for has had to
-//! be granted, what he says of himself has not.
+//! Whoever makes a pod writes these. A mark can only make us leave the pod alone, and its values are compared
+//! and shown, never set. CPUs that it names count as taken only if as many are asked for, by the container of
+//! a variable and by the pod of an annotation ([`Facts::excess`](enforcer_core::owner::Facts::excess)): what
+//! somebody asks for has had to be granted, what he says of himself has not.
 
 use std::collections::BTreeMap;
 

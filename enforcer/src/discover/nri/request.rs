@@ -5,8 +5,8 @@
 //! the quota, memory from the limit and, in Burstable pods, from `oom_score_adj` (which placement does). The
 //! class of the pod is in the name of its cgroup.
 //!
-//! Sources: `MilliCPUToShares`, `MilliCPUToQuota` in `pkg/kubelet/cm/helpers_linux.go` of Kubernetes. Everything
-//! in here comes from outside: amounts that make no sense are absent.
+//! Sources: `MilliCPUToShares`, `MilliCPUToQuota` in `pkg/kubelet/cm/helpers_linux.go` of Kubernetes.
+//! Everything in here comes from outside: amounts that make no sense are absent.
 
 use std::collections::BTreeMap;
 
@@ -28,12 +28,13 @@ const SHARES_OF_NOTHING: u64 = 2;
 /// The most that the kernel takes: who has these may have asked for more.
 const MOST_SHARES: u64 = 1 << 18;
 
-/// Most bytes of annotations that are looked at of one pod. Kubernetes allows 256 KiB, and who runs in a pod chooses them: they are
-/// kept for as long as it runs, and read anew for each of its containers.
+/// Most bytes of annotations that are looked at of one pod. Kubernetes allows 256 KiB, and who runs in a pod
+/// chooses them: they are kept for as long as it runs, and read anew for each of its containers.
 const MOST_ANNOTATIONS: usize = 16 << 10;
 /// Longest name that the log tells, in characters.
 const LONGEST_TOLD: usize = 200;
-/// Longest path of a cgroup in bytes (`PATH_MAX`), and longest of its names (`NAME_MAX`): there is none beyond.
+/// Longest path of a cgroup in bytes (`PATH_MAX`), and longest of its names (`NAME_MAX`): there is none
+/// beyond.
 pub(super) const LONGEST_PATH: usize = 4096;
 const LONGEST_PATH_NAME: usize = 255;
 
@@ -79,8 +80,8 @@ fn annotations(pod: &PodSandbox) -> BTreeMap<String, String> {
 }
 
 /// Which pod it is. One without a namespace gets one that no pod can have: without any it would be taken for
-/// a cgroup ([`PodName::of_cgroup`]), and a pod's name is its owner's choice. Nor is the name enough: a pod that is made
-/// again has the same, and may be there before the containers of the one before have ended.
+/// a cgroup ([`PodName::of_cgroup`]), and a pod's name is its owner's choice. Nor is the name enough: a pod
+/// that is made again has the same, and may be there before the containers of the one before have ended.
 fn pod_name(pod: &PodSandbox) -> PodName {
     let namespace = if pod.namespace.is_empty() { "-" } else { &pod.namespace };
     let uid = if pod.uid.is_empty() { &pod.id } else { &pod.uid };
@@ -155,8 +156,8 @@ fn page_bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// The cgroup of a container, as the runtime names it: a path, or `SLICE:PREFIX:NAME` with systemd. None where the kernel
-/// can have no such cgroup.
+/// The cgroup of a container, as the runtime names it: a path, or `SLICE:PREFIX:NAME` with systemd. None
+/// where the kernel can have no such cgroup.
 pub fn container_cgroup(container: &Container) -> Option<CgroupPath> {
     let path = container.linux.as_ref()?.cgroups_path.as_str();
     let path = Some(path).filter(|path| path.len() <= LONGEST_PATH && !path.contains('\0'))?;

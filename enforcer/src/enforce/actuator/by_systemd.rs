@@ -1,7 +1,9 @@
-//! The part of a write that systemd is told, so that it keeps what was written ([`units`](super::super::units)).
+//! The part of a write that systemd is told, so that it keeps what was written
+//! ([`units`](super::super::units)).
 //!
-//! As with files: journal first, and what was there before can be had again. A property outlives the cgroup: when the unit
-//! is started again systemd makes another one and sets it to what we had told it, which nobody must take for its original.
+//! As with files: journal first, and what was there before can be had again. A property outlives the cgroup:
+//! when the unit is started again systemd makes another one and sets it to what we had told it, which nobody
+//! must take for its original.
 
 use enforcer_core::{
     owner::{as_in_file, is_same_list},
@@ -16,8 +18,9 @@ use crate::enforce::{
 };
 
 impl LiveActuator {
-    /// Sets a property to what the file of the cgroup shall be, whose original is recorded. Where systemd does not do it and the file is written,
-    /// the workload is where it should be, and the daemon says what it lost.
+    /// Sets a property to what the file of the cgroup shall be, whose original is recorded. Where systemd
+    /// does not do it and the file is written, the workload is where it should be, and the daemon says what
+    /// it lost.
     pub(super) fn keep_by_systemd(
         &mut self,
         cgroup: &CgroupPath,
@@ -40,8 +43,9 @@ impl LiveActuator {
         }
     }
 
-    /// What a file would hold without us that holds this and has no entry yet. What we had told systemd is in the file of a
-    /// unit that was started again, since the file of its life before was recorded first ([`Self::keep_by_systemd`]).
+    /// What a file would hold without us that holds this and has no entry yet. What we had told systemd is in
+    /// the file of a unit that was started again, since the file of its life before was recorded first
+    /// ([`Self::keep_by_systemd`]).
     pub(super) fn without_us(&self, cgroup: &CgroupPath, file: CpusetFile, found: String) -> String {
         let told = file.property().and_then(|property| self.journal.entries().get(&key_of(cgroup, property)));
         let is_ours = |entry: &&Entry| {

@@ -1,8 +1,8 @@
 //! The files of partitions: what those below may have, and whether a cgroup is the root of one.
 //!
-//! As with cpusets: journal first, and read back. A partition that the kernel does not grant is ended again at once, so that
-//! none is left that comes to life when somebody else changes something above. It fails nothing else of the workload:
-//! exclusive CPUs are worth having without one.
+//! As with cpusets: journal first, and read back. A partition that the kernel does not grant is ended again
+//! at once, so that none is left that comes to life when somebody else changes something above. It fails
+//! nothing else of the workload: exclusive CPUs are worth having without one.
 
 use enforcer_core::{
     decide::Partitioned,

@@ -1,14 +1,15 @@
 //! Slows a workload down for a moment, and lets it go on: `cgroup.freeze` or `memory.high`.
 //!
-//! The files are opened when the workload is handed in ([`HeldFile`]), like those of its cpuset ([`super::mems_file`]). Before one is written,
-//! another process ([`watchdog`]) has its descriptor and its original, and has said so; and it is recorded for the next daemon
-//! ([`BrakeRecord`]). So whoever is killed, and in whatever order, somebody releases it.
+//! The files are opened when the workload is handed in ([`HeldFile`]), like those of its cpuset
+//! ([`super::mems_file`]). Before one is written, another process ([`watchdog`]) has its descriptor and its
+//! original, and has said so; and it is recorded for the next daemon ([`BrakeRecord`]). So whoever is killed,
+//! and in whatever order, somebody releases it.
 //!
-//! A write of `cgroup.freeze` takes `cgroup_mutex`, for which it may have to wait: whoever may not wait has this done by a
-//! thread of its own.
+//! A write of `cgroup.freeze` takes `cgroup_mutex`, for which it may have to wait: whoever may not wait has
+//! this done by a thread of its own.
 //!
-//! Never: a brake for which nobody has confirmed to watch; one of who stands still already, or has a lower `memory.high`; a
-//! release of what somebody else has set since.
+//! Never: a brake for which nobody has confirmed to watch; one of who stands still already, or has a lower
+//! `memory.high`; a release of what somebody else has set since.
 
 pub mod undo;
 pub mod watchdog;
@@ -117,7 +118,8 @@ impl BrakeFile {
 pub struct BrakeFiles(BTreeMap<CgroupPath, (Option<u64>, Arc<BrakeFile>)>);
 
 impl BrakeFiles {
-    /// Opens what is missing of these, and closes the rest. What cannot be opened is said, and tried again the next time.
+    /// Opens what is missing of these, and closes the rest. What cannot be opened is said, and tried again
+    /// the next time.
     pub fn follow(&mut self, tree: &CpusetTree, guarded: &[Guarded]) {
         let mut before = std::mem::take(&mut self.0);
         for one in guarded.iter().filter(|one| !one.strict) {
@@ -206,8 +208,8 @@ impl Brakes {
         &self.slowed
     }
 
-    /// Slows a workload down that fills its nodes by `rate` bytes per second, unless it is later than `until_ns` by then.
-    /// The error says why it was not.
+    /// Slows a workload down that fills its nodes by `rate` bytes per second, unless it is later than
+    /// `until_ns` by then. The error says why it was not.
     pub fn slow(
         &mut self,
         file: Arc<BrakeFile>,
@@ -244,7 +246,8 @@ impl Brakes {
         Ok(())
     }
 
-    /// Lets it go on; `None` where it is not slowed down. The error says why it could not be: whoever watches tries again.
+    /// Lets it go on; `None` where it is not slowed down. The error says why it could not be: whoever watches
+    /// tries again.
     pub fn release(&mut self, cgroup: &CgroupPath) -> Option<(Slowed, Result<(), String>)> {
         let index = self.slowed.iter().position(|one| one.cgroup() == cgroup)?;
         let one = self.slowed.swap_remove(index);

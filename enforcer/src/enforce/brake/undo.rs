@@ -1,8 +1,8 @@
 //! Releases who was left slowed down, because the daemon and the process that watches it were both killed.
 //!
-//! By the record alone ([`BrakeRecord`]): a file is put back where its cgroup is the same one, in the same boot, and the file
-//! still holds what was set. Anything else is somebody else's. What the record says in a line that cannot be read nobody
-//! knows: it is told, and set aside for somebody to see to it.
+//! By the record alone ([`BrakeRecord`]): a file is put back where its cgroup is the same one, in the same
+//! boot, and the file still holds what was set. Anything else is somebody else's. What the record says in a
+//! line that cannot be read nobody knows: it is told, and set aside for somebody to see to it.
 
 use std::path::Path;
 
@@ -14,7 +14,8 @@ use crate::enforce::{
     restore::{Life, RestoreReport, RestoreResult, Restored, skipped},
 };
 
-/// Releases them, those of one cgroup and below where it is named, and forgets whom it could. The journal's lock is held.
+/// Releases them, those of one cgroup and below where it is named, and forgets whom it could. The journal's
+/// lock is held.
 pub fn undo(
     tree: &CpusetTree,
     boot_id: Option<&str>,

@@ -1,15 +1,18 @@
 //! The process that releases a brake when the daemon does not.
 //!
-//! Problem: a daemon that is killed, or hangs, while a workload stands still leaves it so for ever. A thread would end with it, so
-//! this is another process: the same program, started once, with no capability, and with nothing open but a socket to the daemon
-//! and the record of brakes. Before the daemon writes a file it hands over its descriptor (`SCM_RIGHTS`, unix(7)), with what it
-//! will hold and what it held, and waits until the other has said that it has them. The other puts the original back when the
-//! socket ends, which is when the daemon does, or 1.5 s after it was told and not told that it is over: within two seconds.
+//! Problem: a daemon that is killed, or hangs, while a workload stands still leaves it so for ever. A thread
+//! would end with it, so this is another process: the same program, started once, with no capability, and
+//! with nothing open but a socket to the daemon and the record of brakes. Before the daemon writes a file it
+//! hands over its descriptor (`SCM_RIGHTS`, unix(7)), with what it will hold and what it held, and waits
+//! until the other has said that it has them. The other puts the original back when the socket ends, which is
+//! when the daemon does, or 1.5 s after it was told and not told that it is over: within two seconds.
 //!
-//! It is started by executing the program, not by a bare fork: a copy of a process with threads may do next to nothing.
-//! Signals that end the daemon do not end it (systemd sends them to both): it ends when the daemon has.
+//! It is started by executing the program, not by a bare fork: a copy of a process with threads may do next
+//! to nothing. Signals that end the daemon do not end it (systemd sends them to both): it ends when the
+//! daemon has.
 //!
-//! Messages are one packet each (`SOCK_SEQPACKET`): `hold ID SET ORIGINAL` with a descriptor, `gone ID`; answers: `ready`, `held ID`.
+//! Messages are one packet each (`SOCK_SEQPACKET`): `hold ID SET ORIGINAL` with a descriptor, `gone ID`;
+//! answers: `ready`, `held ID`.
 //!
 //! Never: a file is written that does not hold what the daemon has set.
 
@@ -105,7 +108,8 @@ impl Watchdog {
         self.lost.as_deref()
     }
 
-    /// Hands over a file that is about to be set, and waits until that is confirmed. Otherwise it must not be set.
+    /// Hands over a file that is about to be set, and waits until that is confirmed. Otherwise it must not be
+    /// set.
     pub(super) fn hold(
         &mut self,
         id: u64,
@@ -207,8 +211,8 @@ impl Held {
     }
 }
 
-/// Watches until the other end of the socket is gone; says in `told` what it released, and to people why. `complain` must not
-/// wait for whoever reads it: there may be others to release.
+/// Watches until the other end of the socket is gone; says in `told` what it released, and to people why.
+/// `complain` must not wait for whoever reads it: there may be others to release.
 pub fn watch(socket: BorrowedFd<'_>, told: &mut dyn Write, complain: &dyn Fn(&str)) -> io::Result<()> {
     let mut held: Vec<Held> = Vec::new();
     send(socket, "ready", None)?;

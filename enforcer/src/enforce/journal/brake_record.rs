@@ -1,16 +1,17 @@
-//! Who is slowed down just now, recorded beside the journal, so that it can be undone by the next daemon or by
-//! `restore` where both the daemon and the process that watches it were killed.
+//! Who is slowed down just now, recorded beside the journal, so that it can be undone by the next daemon or
+//! by `restore` where both the daemon and the process that watches it were killed.
 //!
 //! The journal has originals from before the first write, and what somebody else set meanwhile must not be
-//! overwritten with them. A brake lasts half a second: its original is read at its begin, and only a file that still holds what
-//! was set is put back. Nothing of it outlives the host, so no line waits for a disk.
+//! overwritten with them. A brake lasts half a second: its original is read at its begin, and only a file
+//! that still holds what was set is put back. Nothing of it outlives the host, so no line waits for a disk.
 //!
-//! Lines are added by one write each: a brake before it takes hold, its release after it, the latter by the watching
-//! process as well. When nobody is slowed down the file is emptied. A brake was not on yet whose line was cut
-//! ([`super::versioned`]). Of a damaged one who reads it is told that a workload may stand still of which nobody knows.
+//! Lines are added by one write each: a brake before it takes hold, its release after it, the latter by the
+//! watching process as well. When nobody is slowed down the file is emptied. A brake was not on yet whose
+//! line was cut ([`super::versioned`]). Of a damaged one who reads it is told that a workload may stand still
+//! of which nobody knows.
 //!
-//! Never: a line is written by anybody else but the two processes of one daemon; a damaged one is forgotten unsaid; a file is put
-//! back that no brake sets.
+//! Never: a line is written by anybody else but the two processes of one daemon; a damaged one is forgotten
+//! unsaid; a file is put back that no brake sets.
 
 use std::{
     fs::{self, File},

@@ -1,5 +1,5 @@
-//! The files of the journal: opened so that nobody can turn them against us, appended to so that a full disk does no
-//! harm, and replaced as a whole.
+//! The files of the journal: opened so that nobody can turn them against us, appended to so that a full disk
+//! does no harm, and replaced as a whole.
 
 use std::{
     ffi::OsStr,
@@ -44,8 +44,8 @@ pub fn check_owned(state_dir: &Path) -> Result<(), JournalError> {
     checked.map_err(failed("using the state directory", state_dir))
 }
 
-/// Held until it is dropped: a process that is being started has a copy of the open file for a moment, and the lock
-/// would live as long as that.
+/// Held until it is dropped: a process that is being started has a copy of the open file for a moment, and
+/// the lock would live as long as that.
 #[derive(Debug)]
 pub(super) struct Lock(File);
 
@@ -161,7 +161,8 @@ fn reader(path: &Path) -> Result<Option<File>, JournalError> {
     }
 }
 
-/// What others may write is not believed, unless nobody else comes into its directory: then nobody has written it.
+/// What others may write is not believed, unless nobody else comes into its directory: then nobody has
+/// written it.
 fn of_one_hand(path: &Path, file: &File) -> io::Result<()> {
     of_one_writer(&file.metadata()?).or_else(|error| {
         let dir = fs::symlink_metadata(path.parent().unwrap_or(path))?;
@@ -199,8 +200,8 @@ impl Medium for File {
     }
 }
 
-/// The end of the journal. Whatever fails in whatever order, what was there before stays as it was, and no line is
-/// ever glued to half of another one.
+/// The end of the journal. Whatever fails in whatever order, what was there before stays as it was, and no
+/// line is ever glued to half of another one.
 #[derive(Debug)]
 pub(super) struct Tail {
     path: PathBuf,
@@ -232,8 +233,8 @@ impl Tail {
         added.map_err(failed("appending to", &self.path))
     }
 
-    /// Is there room for so many bytes? They are taken away again; a crash in between leaves a line without its end,
-    /// which is not read.
+    /// Is there room for so many bytes? They are taken away again; a crash in between leaves a line without
+    /// its end, which is not read.
     pub(super) fn probe(&mut self, bytes: usize) -> Result<(), JournalError> {
         self.mend()?;
         let length = self.length()?;
@@ -261,8 +262,8 @@ pub(super) struct Rewritten {
     pub(super) kept: Option<PathBuf>,
 }
 
-/// Puts these lines in the place of the file, all or none of them; a damaged one is kept beside it. A crash may undo that
-/// until [`sync_dir_of`].
+/// Puts these lines in the place of the file, all or none of them; a damaged one is kept beside it. A crash
+/// may undo that until [`sync_dir_of`].
 pub(super) fn rewrite(
     path: &Path,
     is_damaged: bool,
@@ -291,7 +292,8 @@ pub(super) fn sync_dir_of(path: &Path) -> Result<(), JournalError> {
 /// Copies of damaged journals that are kept: the first one may hold what the later ones have lost.
 const MOST_DAMAGED: usize = 8;
 
-/// Damaged journals, and records beside them, that were set aside in this directory and that nobody has taken away.
+/// Damaged journals, and records beside them, that were set aside in this directory and that nobody has taken
+/// away.
 pub fn set_aside(state_dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
     let listed = fs::read_dir(state_dir)
         .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect());
@@ -310,7 +312,8 @@ pub fn set_aside(state_dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
     Ok(kept)
 }
 
-/// A damaged journal may hold what nobody else knows. Once there are many the latest makes room. Returns where it is.
+/// A damaged journal may hold what nobody else knows. Once there are many the latest makes room. Returns
+/// where it is.
 fn keep_damaged(path: &Path) -> Result<PathBuf, JournalError> {
     let first = std::iter::once(path.with_extension("damaged"));
     let names: Vec<_> =
@@ -339,8 +342,9 @@ fn say_kept(path: &Path, kept: &Path) -> PathBuf {
     kept.to_owned()
 }
 
-/// The file is opened once and for all: after its renaming nothing may fail that leaves the old one in use. Other files that are
-/// replaced (`cli/whole_file.rs`, `enforce/exposed.rs`) are written and closed, and what is in their way need not be ours.
+/// The file is opened once and for all: after its renaming nothing may fail that leaves the old one in use.
+/// Other files that are replaced (`cli/whole_file.rs`, `enforce/exposed.rs`) are written and closed, and what
+/// is in their way need not be ours.
 fn replace(
     path: &Path,
     mut lines: impl Iterator<Item = io::Result<String>>,
@@ -361,7 +365,8 @@ fn replace(
     Ok(file)
 }
 
-/// Opens the file for appending as it is, but for its end: what is no line goes, and what is one gets its newline.
+/// Opens the file for appending as it is, but for its end: what is no line goes, and what is one gets its
+/// newline.
 pub(super) fn open_whole(path: &Path, torn_at: Option<u64>) -> Result<File, JournalError> {
     let mut file = open(path)?;
     if let Some(length) = torn_at {

@@ -1,6 +1,7 @@
 //! What one line of the journal says, and how.
 //!
-//! `{...} 0123abcd` and a newline: a JSON object and its CRC-32. Nothing of a line whose sum is wrong is believed.
+//! `{...} 0123abcd` and a newline: a JSON object and its CRC-32. Nothing of a line whose sum is wrong is
+//! believed.
 
 use std::{collections::BTreeMap, io};
 
@@ -12,7 +13,8 @@ use super::{Entry, EntryKey};
 /// Version of the lines that are written.
 const JOURNAL_VERSION: u32 = 3;
 
-/// Versions of lines with a checksum that are read; the first of them knew no grants. A line of another one is damage.
+/// Versions of lines with a checksum that are read; the first of them knew no grants. A line of another one
+/// is damage.
 const READABLE: std::ops::RangeInclusive<u32> = 2..=JOURNAL_VERSION;
 
 /// Version of lines without a checksum, which are still read.

@@ -1,16 +1,18 @@
-//! What containers would have been set to without us, and what they were granted, from the answer to their runtime on until the
-//! journal has it.
+//! What containers would have been set to without us, and what they were granted, from the answer to their
+//! runtime on until the journal has it.
 //!
-//! The journal knows a file by the inode of its cgroup, and the cgroup of a container is made after its runtime was told
-//! what to set it to. A daemon that was killed in between would leave a container of which nobody knows any longer what
-//! it was to have, and whose CPUs the next daemon would give to another one. So a line is written here before the answer, by the
-//! cgroup's path; the next daemon has the journal take it over as its own would have.
+//! The journal knows a file by the inode of its cgroup, and the cgroup of a container is made after its
+//! runtime was told what to set it to. A daemon that was killed in between would leave a container of which
+//! nobody knows any longer what it was to have, and whose CPUs the next daemon would give to another one. So
+//! a line is written here before the answer, by the cgroup's path; the next daemon has the journal take it
+//! over as its own would have.
 //!
-//! Nothing here waits for a disk: what was written outlives the process, and a host that loses power loses the cgroups as
-//! well. A line that was cut is one of which no runtime was told ([`super::versioned`]); what is damaged is set aside and named, as
-//! of the journal.
+//! Nothing here waits for a disk: what was written outlives the process, and a host that loses power loses
+//! the cgroups as well. A line that was cut is one of which no runtime was told ([`super::versioned`]); what
+//! is damaged is set aside and named, as of the journal.
 //!
-//! Never: a file that somebody else may write is read, a symlink is followed, or a line believed in another boot.
+//! Never: a file that somebody else may write is read, a symlink is followed, or a line believed in another
+//! boot.
 
 use std::{
     collections::BTreeMap,
@@ -34,8 +36,9 @@ use super::{
 };
 use crate::owned_file::open_ours;
 
-/// Time within which a container whose creation was answered is there: until then runtimes do not list it (containerd with NRI before
-/// 0.12), and a link that comes up again meanwhile must not take from it what it was given.
+/// Time within which a container whose creation was answered is there: until then runtimes do not list it
+/// (containerd with NRI before 0.12), and a link that comes up again meanwhile must not take from it what it
+/// was given.
 pub const MADE_WITHIN: Duration = Duration::from_mins(2);
 
 /// Version of a line; the first one had no time.
@@ -126,8 +129,8 @@ impl LeftMaking {
 }
 
 impl MakingRecord {
-    /// Below the state directory of a journal that is open; with what a daemon before has left. Lines that cannot be read are set
-    /// aside, if there is room for that.
+    /// Below the state directory of a journal that is open; with what a daemon before has left. Lines that
+    /// cannot be read are set aside, if there is room for that.
     pub fn open(state_dir: &Path, boot_id: Option<&str>) -> Result<(Self, LeftMaking), JournalError> {
         let path = state_dir.join("making");
         let file = open_ours(OpenOptions::new().append(true).create(true), &path)
@@ -207,7 +210,8 @@ impl MakingRecord {
         self.file.write_all(lines.as_bytes())
     }
 
-    /// Can lines be written? Costs nothing while the latest one could; else it is tried. The error says why not.
+    /// Can lines be written? Costs nothing while the latest one could; else it is tried. The error says why
+    /// not.
     pub fn check(&mut self) -> Result<(), String> {
         if self.trouble.is_none() {
             return Ok(());

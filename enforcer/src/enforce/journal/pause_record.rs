@@ -1,8 +1,9 @@
-//! A pause of enforcement, recorded beside the journal, so that a daemon that is started again is still paused.
+//! A pause of enforcement, recorded beside the journal, so that a daemon that is started again is still
+//! paused.
 //!
-//! Whoever pauses has a reason that does not end with a crash, an upgrade or a restart by the supervisor. What is
-//! recorded goes when enforcement is resumed; a pause with an end is over at that time, whether a daemon runs or not. Times
-//! are of the host's clock, which alone outlives both.
+//! Whoever pauses has a reason that does not end with a crash, an upgrade or a restart by the supervisor.
+//! What is recorded goes when enforcement is resumed; a pause with an end is over at that time, whether a
+//! daemon runs or not. Times are of the host's clock, which alone outlives both.
 //!
 //! One file with one JSON object, replaced as a whole, in a directory that nobody else may write.
 //!
@@ -88,8 +89,8 @@ impl PauseRecord {
         }
     }
 
-    /// Records what is so now, which is asked for when nobody else records anything; nothing for no pause. It is durable
-    /// afterwards.
+    /// Records what is so now, which is asked for when nobody else records anything; nothing for no pause. It
+    /// is durable afterwards.
     pub fn keep(&self, now: impl FnOnce() -> Option<RecordedPause>) -> Result<(), JournalError> {
         let path = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = path.parent().unwrap_or(&path);

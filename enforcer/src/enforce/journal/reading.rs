@@ -1,18 +1,21 @@
-//! Reads a journal line by line, within bounds: whatever its length, what can be read of it is, and the rest is damage.
+//! Reads a journal line by line, within bounds: whatever its length, what can be read of it is, and the rest
+//! is damage.
 //!
-//! How it ends. Lines are added by one write, and nothing of what they say is carried out before that is durable
-//! ([`super::files::Tail`]). So what a crash leaves behind the last newline is room that was tried, a line that lacks
-//! only its newline, or the beginning of one of which nothing was carried out. The line is read, like any other. The
-//! beginning is no damage: there is nothing to put back for it, and nobody has to act. A file that somebody has cut
-//! looks the same, so what is dropped is shown ([`JournalContents::torn`]). Any other end is damage.
+//! How it ends. Lines are added by one write, and nothing of what they say is carried out before that is
+//! durable ([`super::files::Tail`]). So what a crash leaves behind the last newline is room that was tried, a
+//! line that lacks only its newline, or the beginning of one of which nothing was carried out. The line is
+//! read, like any other. The beginning is no damage: there is nothing to put back for it, and nobody has to
+//! act. A file that somebody has cut looks the same, so what is dropped is shown ([`JournalContents::torn`]).
+//! Any other end is damage.
 //!
-//! Zeros. A file system may make a file longer before what was added is on the disk; a crash in between leaves zeros up
-//! to the end, behind the last newline or behind what is there of a line (ext4 without `data=ordered`, a disk that lost
-//! its cache). Nothing of what they stand for was carried out, so they are no damage. How many there are tells nothing:
-//! they may be of room that was tried, or of one write with many lines. But whole lines at the end that became zeros
-//! later look the same, so they are shown, however many ([`JournalContents::zeros`]). Zeros with anything but room behind
-//! them are damage, and so is a file of nothing else: whoever lost the first line of all in a crash is told once too often,
-//! and whoever lost the journal is told.
+//! Zeros. A file system may make a file longer before what was added is on the disk; a crash in between
+//! leaves zeros up to the end, behind the last newline or behind what is there of a line (ext4 without
+//! `data=ordered`, a disk that lost its cache). Nothing of what they stand for was carried out, so they are
+//! no damage. How many there are tells nothing: they may be of room that was tried, or of one write with many
+//! lines. But whole lines at the end that became zeros later look the same, so they are shown, however many
+//! ([`JournalContents::zeros`]). Zeros with anything but room behind them are damage, and so is a file of
+//! nothing else: whoever lost the first line of all in a crash is told once too often, and whoever lost the
+//! journal is told.
 //!
 //! Never: a line keeps others from being read, or takes memory as it likes.
 
@@ -174,8 +177,8 @@ impl Reading<'_> {
         }
     }
 
-    /// What is behind the last newline, and how many zeros are behind that. Returns how many bytes of it stay: those of
-    /// a line, or of damage.
+    /// What is behind the last newline, and how many zeros are behind that. Returns how many bytes of it
+    /// stay: those of a line, or of damage.
     fn end(&mut self, number: u64, bytes: &[u8], zeros_behind: usize) -> usize {
         self.is_compact = false;
         let room = bytes.iter().rev().take_while(|byte| is_room(**byte)).count();

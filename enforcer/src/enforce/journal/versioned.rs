@@ -1,12 +1,14 @@
-//! The lines of the records beside the journal, of which each begins and ends with a newline: what a crash or a full disk cuts
-//! takes no other line with it.
+//! The lines of the records beside the journal, of which each begins and ends with a newline: what a crash or
+//! a full disk cuts takes no other line with it.
 //!
-//! `{...} 0123abcd` as in the journal, with a version. What was cut is left out: of what a line says nothing is done before the line
-//! is whole. Any other line that is not as it was written, or of another version, is damage, and named.
+//! `{...} 0123abcd` as in the journal, with a version. What was cut is left out: of what a line says nothing
+//! is done before the line is whole. Any other line that is not as it was written, or of another version, is
+//! damage, and named.
 //!
-//! Some file systems have zeros in the place of what did not become durable in a crash, up to the end of the file. They are
-//! left out with a word in the log, and taken away before another line comes behind them ([`without_zeros`]). Zeros with
-//! anything behind them are damage, and so are those with no line before them, as in the journal (`reading.rs`).
+//! Some file systems have zeros in the place of what did not become durable in a crash, up to the end of the
+//! file. They are left out with a word in the log, and taken away before another line comes behind them
+//! ([`without_zeros`]). Zeros with anything behind them are damage, and so are those with no line before
+//! them, as in the journal (`reading.rs`).
 //!
 //! Never: a damaged line is believed, or left out unsaid.
 
@@ -124,7 +126,8 @@ mod tests {
         let json_ends = one.rfind('}').unwrap() + 1;
         for length in 0..one.len() {
             let cut = &one[..length];
-            // What lacks nothing but its newline is whole; what lacks its sum, or a part of that, may have been longer.
+            // What lacks nothing but its newline is whole; what lacks its sum, or a part of that, may have
+            // been longer.
             let is_whole = length == one.len() - 1;
             let is_told = usize::from(length >= json_ends && !is_whole);
             let both = |mut ids: Vec<u64>| {

@@ -1,8 +1,9 @@
 //! Files of cpusets that are written one below the other, each as soon as the one above it counts.
 //!
-//! A write counts at once and returns when pages of whomever have been moved, seconds later (see [`super`]). The cgroup below would
-//! wait as long if it was written after that return. So each that is above is written by a thread of its own, and what its file
-//! holds says when it counts: the kernel changes that before it waits for anything.
+//! A write counts at once and returns when pages of whomever have been moved, seconds later (see [`super`]).
+//! The cgroup below would wait as long if it was written after that return. So each that is above is written
+//! by a thread of its own, and what its file holds says when it counts: the kernel changes that before it
+//! waits for anything.
 //!
 //! Never: a cgroup is written before what is above it allows that, or after the write above it has failed.
 

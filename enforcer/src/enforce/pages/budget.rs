@@ -1,8 +1,8 @@
 //! How much one plan may move, and until when.
 //!
-//! One tick of the daemon carries out one plan, so a budget per plan bounds the tick: in bytes, in
-//! questions to the kernel (a sparse mapping costs questions and moves nothing) and in time. How many bytes one
-//! call takes on, and how many all of them in a second, is the [`Pace`]'s to say, which learns from what calls
+//! One tick of the daemon carries out one plan, so a budget per plan bounds the tick: in bytes, in questions
+//! to the kernel (a sparse mapping costs questions and moves nothing) and in time. How many bytes one call
+//! takes on, and how many all of them in a second, is the [`Pace`]'s to say, which learns from what calls
 //! took and outlasts the plan. [`Stop`] ends everything at once when the daemon is told to end. The budget is
 //! looked at between two system calls, each of which is bounded by its batch.
 
@@ -161,8 +161,8 @@ impl PageBudget {
         self.questions = self.questions.saturating_add(pages);
     }
 
-    /// Waits until another call may be made; of how many pages of this size, at least one. `None` when nothing more
-    /// may be done.
+    /// Waits until another call may be made; of how many pages of this size, at least one. `None` when
+    /// nothing more may be done.
     pub fn next_call(&mut self, page_bytes: usize) -> Option<usize> {
         loop {
             if self.spent().is_some() {

@@ -4,18 +4,18 @@
 //! joins a cgroup meanwhile. So most pages are moved beforehand with `move_pages(2)`, which takes the
 //! page tables of one process for one small batch at a time.
 //!
-//! Each range with pages on the wrong nodes ([`extent`]) is asked for in batches, and the pages found
-//! there are moved in smaller ones, then asked for again: only what the kernel then shows on the wanted
-//! node counts as moved. (Of a transparent huge page, the call that moves it reports all but one of its
-//! 4 KiB parts as busy, although all of them move; those too that it was not asked for, because the budget ended
-//! there. So they are looked for as well.)
+//! Each range with pages on the wrong nodes ([`extent`]) is asked for in batches, and the pages found there
+//! are moved in smaller ones, then asked for again: only what the kernel then shows on the wanted node counts
+//! as moved. (Of a transparent huge page, the call that moves it reports all but one of its 4 KiB parts as
+//! busy, although all of them move; those too that it was not asked for, because the budget ended there. So
+//! they are looked for as well.)
 //!
 //! Cost: one question per page of the ranges, up to where the announced pages are found, within the
 //! [`PageBudget`] of the plan. Memory is bounded by the batch.
 //!
-//! Processes come and go while this runs: one that is gone is done. Pages that several processes map,
-//! and page cache that nobody maps, cannot be moved in this way, and are said to be left: when it is through, it looks
-//! where everything is ([`verify`]).
+//! Processes come and go while this runs: one that is gone is done. Pages that several processes map, and
+//! page cache that nobody maps, cannot be moved in this way, and are said to be left: when it is through, it
+//! looks where everything is ([`verify`]).
 
 mod budget;
 mod extent;
@@ -133,7 +133,8 @@ impl<'a> PageMove<'a> {
         Ok(expected)
     }
 
-    /// Counts pages that moved with others of their huge page when the budget ended inside of it; returns how many.
+    /// Counts pages that moved with others of their huge page when the budget ended inside of it; returns how
+    /// many.
     fn count_along(&mut self, pid: u32, left: &[usize], page_bytes: usize, to: NodeId) -> io::Result<u64> {
         let now = self.kernel.locate_pages(pid, left)?;
         let along = now.iter().filter(|status| **status == PageStatus::On(to)).count() as u64;

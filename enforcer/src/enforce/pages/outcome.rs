@@ -63,8 +63,8 @@ impl PageMoveReport {
         Effect { result, undo: Vec::new(), next }
     }
 
-    /// Is all that stayed of programs and libraries that others run as well? That is so of nearly every container, is
-    /// nobody's own memory, and no process may move it.
+    /// Is all that stayed of programs and libraries that others run as well? That is so of nearly every
+    /// container, is nobody's own memory, and no process may move it.
     fn left_are_files_of_many(&self) -> bool {
         let shared = |code: &i32| *code == Errno::ACCESS.raw_os_error();
         self.left_bytes.keys().all(shared) && self.residue.shares_files_alone()
@@ -101,8 +101,8 @@ impl PageMoveReport {
     }
 }
 
-/// What the kernel says of a page that it did not move, by what it left as its status. It is 0 of one that is elsewhere,
-/// and no [`Errno`] then: making one of it panics.
+/// What the kernel says of a page that it did not move, by what it left as its status. It is 0 of one that is
+/// elsewhere, and no [`Errno`] then: making one of it panics.
 fn why_left(code: i32) -> String {
     let is = |errno: Errno| code == errno.raw_os_error();
     match code {

@@ -1,6 +1,7 @@
 //! Which pages of a flow are there: in its ranges, and on the node that it comes from.
 //!
-//! For who does not move pages one by one. Pages of hugetlbfs are left out: nothing but `move_pages(2)` moves these.
+//! For who does not move pages one by one. Pages of hugetlbfs are left out: nothing but `move_pages(2)` moves
+//! these.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -23,8 +24,8 @@ use crate::kernel::{Kernel, PageStatus};
 /// Pages of one question.
 const BATCH: usize = 4096;
 
-/// Shows them, batch by batch in ascending order, until somebody says that it is enough or that the time is over. A process
-/// that cannot be looked at has none.
+/// Shows them, batch by batch in ascending order, until somebody says that it is enough or that the time is
+/// over. A process that cannot be looked at has none.
 pub fn each_there(
     kernel: &dyn Kernel,
     proc: &Path,

@@ -1,9 +1,11 @@
-//! Has DAMON move frames to another node (Documentation/admin-guide/mm/damon/usage.rst): a scheme of the action `migrate_cold`.
+//! Has DAMON move frames to another node (Documentation/admin-guide/mm/damon/usage.rst): a scheme of the
+//! action `migrate_cold`.
 //!
-//! One kdamond with a context of physical memory (`paddr`) is told of the frames of pages that were found cold, looks for
-//! some intervals whether they still are, and moves those that are and that belong to the cgroup. DAMON asks no
-//! cpuset, so the caller has. It is bounded by a quota for an hour, of which the first window is all that it gets: who is killed
-//! meanwhile leaves a kdamond that moves no more than the round was to. A quota counts what was tried.
+//! One kdamond with a context of physical memory (`paddr`) is told of the frames of pages that were found
+//! cold, looks for some intervals whether they still are, and moves those that are and that belong to the
+//! cgroup. DAMON asks no cpuset, so the caller has. It is bounded by a quota for an hour, of which the first
+//! window is all that it gets: who is killed meanwhile leaves a kdamond that moves no more than the round was
+//! to. A quota counts what was tried.
 //!
 //! It is switched off, and what it was told is taken away, when the call returns.
 

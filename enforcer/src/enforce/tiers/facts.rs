@@ -1,6 +1,7 @@
 //! What the kernel does not ask for when DAMON or reclaim moves pages, read right before they do.
 //!
-//! The turns know the cpuset as it was when they looked; for `move_pages(2)` that is enough, because the kernel looks again.
+//! The turns know the cpuset as it was when they looked; for `move_pages(2)` that is enough, because the
+//! kernel looks again.
 
 use std::path::{Path, PathBuf};
 

@@ -1,11 +1,13 @@
 //! Which pages of a flow are there, and in which frames of physical memory.
 //!
-//! The ranges of a flow are addresses; whether pages are in them, on which node and in which frames, changes all the time.
-//! Reclaim must not be asked for more than is there, and DAMON, of physical memory, watches and moves frames: those of
-//! pages that are cold, and of no others (`/proc/PID/pagemap`, Documentation/admin-guide/mm/pagemap.rst). Pages that
-//! other processes map as well are left out of the frames, as `move_pages(2)` leaves them where they are.
+//! The ranges of a flow are addresses; whether pages are in them, on which node and in which frames, changes
+//! all the time. Reclaim must not be asked for more than is there, and DAMON, of physical memory, watches and
+//! moves frames: those of pages that are cold, and of no others (`/proc/PID/pagemap`,
+//! Documentation/admin-guide/mm/pagemap.rst). Pages that other processes map as well are left out of the
+//! frames, as `move_pages(2)` leaves them where they are.
 //!
-//! Cost: one question per page of the ranges until the flow's bytes are found, and eight bytes of pagemap for each.
+//! Cost: one question per page of the ranges until the flow's bytes are found, and eight bytes of pagemap for
+//! each.
 
 use std::{fs::File, ops::Range, os::unix::fs::FileExt as _, path::Path};
 
@@ -45,7 +47,8 @@ pub fn bytes_there(kernel: &dyn Kernel, proc: &Path, flow: &Flow, deadline: &Dea
     bytes.min(flow.bytes)
 }
 
-/// The frames of pages of the flow that are there, up to its bytes: the longest runs. The error says why frames cannot be told.
+/// The frames of pages of the flow that are there, up to its bytes: the longest runs. The error says why
+/// frames cannot be told.
 pub fn frames_there(
     kernel: &dyn Kernel,
     proc: &Path,

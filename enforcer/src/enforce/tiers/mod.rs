@@ -1,11 +1,12 @@
 //! Cold pages down by the kernel's own means: DAMON ([`damos`]) and reclaim ([`reclaim`]).
 //!
-//! `move_pages(2)` asks the cpuset for each page; these two do not, and what they return says little about what they did. So
-//! the facts that a round is allowed by are read for that round ([`facts`]), both are asked for a bounded amount and
-//! end with the round, and what went down is told by `memory.numa_stat` before and after.
+//! `move_pages(2)` asks the cpuset for each page; these two do not, and what they return says little about
+//! what they did. So the facts that a round is allowed by are read for that round ([`facts`]), both are asked
+//! for a bounded amount and end with the round, and what went down is told by `memory.numa_stat` before and
+//! after.
 //!
-//! Nothing here decides whether or how much: that is `enforcer_core::demotion::backend`. Neither may outlive the round:
-//! whatever was switched on is off when the call returns.
+//! Nothing here decides whether or how much: that is `enforcer_core::demotion::backend`. Neither may outlive
+//! the round: whatever was switched on is off when the call returns.
 
 pub mod damos;
 pub mod facts;

@@ -1,8 +1,9 @@
-//! Asks the kernel to reclaim memory of a cgroup (`memory.reclaim`), which takes pages down where its demotion is on.
+//! Asks the kernel to reclaim memory of a cgroup (`memory.reclaim`), which takes pages down where its
+//! demotion is on.
 //!
-//! One write returns when as much was reclaimed, or with `EAGAIN` when the kernel gave up before: then it is less than
-//! was asked for, and that is all. It may be more, too. So it is asked for little at a time, and how far it is is read
-//! from `memory.numa_stat` in between.
+//! One write returns when as much was reclaimed, or with `EAGAIN` when the kernel gave up before: then it is
+//! less than was asked for, and that is all. It may be more, too. So it is asked for little at a time, and
+//! how far it is is read from `memory.numa_stat` in between.
 
 use std::{fs, io, path::Path};
 
@@ -20,7 +21,8 @@ pub fn to_file(path: &Path, text: &str) -> io::Result<()> {
     fs::write(path, text)
 }
 
-/// Asks for `bytes` of the cgroup (its directory); `write` writes a text into a file. The error says why nothing could be done.
+/// Asks for `bytes` of the cgroup (its directory); `write` writes a text into a file. The error says why
+/// nothing could be done.
 pub fn reclaim(
     cgroup: &Path,
     bytes: u64,

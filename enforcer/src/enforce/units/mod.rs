@@ -1,17 +1,17 @@
 //! CPUs and memory nodes as properties of systemd's units, for this boot only.
 //!
-//! Problem: the cgroup of a unit is systemd's. What is written there behind its back is gone at the next daemon-reload
-//! (of systemd 262, not yet of 257), or when it next sets anything of the unit; and a unit that nobody has confined has no
-//! cpuset files at all, because systemd switches the controller on only where a unit needs it. Idea: besides the file,
-//! set `AllowedCPUs=` and `AllowedMemoryNodes=` of the unit to the same value. systemd then writes what is there
-//! already.
+//! Problem: the cgroup of a unit is systemd's. What is written there behind its back is gone at the next
+//! daemon-reload (of systemd 262, not yet of 257), or when it next sets anything of the unit; and a unit that
+//! nobody has confined has no cpuset files at all, because systemd switches the controller on only where a
+//! unit needs it. Idea: besides the file, set `AllowedCPUs=` and `AllowedMemoryNodes=` of the unit to the
+//! same value. systemd then writes what is there already.
 //!
-//! The file comes first where there is one: moving the pages of a workload may take the kernel seconds, and process 1
-//! must not be the one that waits for it. Where systemd cannot be asked, the file is all there is, and that is named
-//! ([`Units::degraded`]).
+//! The file comes first where there is one: moving the pages of a workload may take the kernel seconds, and
+//! process 1 must not be the one that waits for it. Where systemd cannot be asked, the file is all there is,
+//! and that is named ([`Units::degraded`]).
 //!
-//! Must never set anything of a unit whose cgroup is another one than that of the workload, and never for longer than
-//! until the next boot.
+//! Must never set anything of a unit whose cgroup is another one than that of the workload, and never for
+//! longer than until the next boot.
 
 #[cfg(test)]
 pub(crate) mod fake;
@@ -147,8 +147,8 @@ impl Units {
         Self { systemd, silent: None, refused: BTreeMap::new() }
     }
 
-    /// The property that says the same as `file` of this cgroup; `None` where systemd does not own the cgroup, or
-    /// cannot be asked.
+    /// The property that says the same as `file` of this cgroup; `None` where systemd does not own the
+    /// cgroup, or cannot be asked.
     pub(super) fn property(&mut self, cgroup: &CgroupPath, file: CpusetFile) -> Option<UnitProperty> {
         let property = file.property()?;
         let unit = UnitName::of_cgroup(cgroup)?;
@@ -164,7 +164,8 @@ impl Units {
         Ok(())
     }
 
-    /// Gives a property of a unit that has ended back, unless the unit is gone with everything that was set of it.
+    /// Gives a property of a unit that has ended back, unless the unit is gone with everything that was set
+    /// of it.
     pub(super) fn reset(
         &mut self,
         unit: &UnitName,

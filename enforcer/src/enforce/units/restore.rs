@@ -1,7 +1,8 @@
 //! Resets the properties of units that we have set.
 //!
-//! To be done before the files are put back: systemd writes the file of the unit's cgroup, or switches the controller
-//! off, and what then still differs from the original is the business of the files' own [restore](super::super::restore).
+//! To be done before the files are put back: systemd writes the file of the unit's cgroup, or switches the
+//! controller off, and what then still differs from the original is the business of the files' own
+//! [restore](super::super::restore).
 
 use enforcer_core::workload::{CgroupPath, UnitName};
 

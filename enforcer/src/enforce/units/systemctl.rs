@@ -1,8 +1,8 @@
 //! Asks systemd through `systemctl`, which speaks D-Bus to it (docs/adr/0010).
 //!
-//! The program is one of a few fixed paths and is run without a shell, without the daemon's environment and with a
-//! limit on its time. The unit's name is a [`UnitName`] behind a `--`, values are lists that we wrote or that systemd
-//! told.
+//! The program is one of a few fixed paths and is run without a shell, without the daemon's environment and
+//! with a limit on its time. The unit's name is a [`UnitName`] behind a `--`, values are lists that we wrote
+//! or that systemd told.
 
 use std::{
     io::Read,
@@ -43,8 +43,8 @@ pub struct Systemctl {
 }
 
 impl Systemctl {
-    /// The one of this host; `None` where systemd is not process 1. The error says why it cannot be asked although it
-    /// is.
+    /// The one of this host; `None` where systemd is not process 1. The error says why it cannot be asked
+    /// although it is.
     pub fn of_host(host: &HostRoot) -> Result<Option<Self>, String> {
         if host.captured {
             return Ok(None);

@@ -1,9 +1,10 @@
 //! By whom cold pages go down in one round: as the configuration asks, or else with `move_pages`.
 //!
-//! Whether another backend may is the core's to say (`enforcer_core::demotion::backend`), from facts that are read for the
-//! round. Each backend is tried once before its first round. What it was refused for is told once of each workload,
-//! and among the degraded sources where it is so for the whole host; the latest round always says who carries it out. What
-//! a neighbour is relieved of goes with `move_pages` in any case: it is about one node, and at once.
+//! Whether another backend may is the core's to say (`enforcer_core::demotion::backend`), from facts that are
+//! read for the round. Each backend is tried once before its first round. What it was refused for is told
+//! once of each workload, and among the degraded sources where it is so for the whole host; the latest round
+//! always says who carries it out. What a neighbour is relieved of goes with `move_pages` in any case: it is
+//! about one node, and at once.
 
 use std::{
     collections::BTreeMap,
@@ -42,7 +43,8 @@ use crate::{
     report::units,
 };
 
-/// Who is asked for so much and moves nothing was asked in vain; less may not show in `memory.numa_stat` for a moment.
+/// Who is asked for so much and moves nothing was asked in vain; less may not show in `memory.numa_stat` for
+/// a moment.
 const MUCH: u64 = 4 << 20;
 
 /// Whatever pages can be moved by.
@@ -87,7 +89,8 @@ impl Backends {
         self.probes.insert(backend, probe);
     }
 
-    /// What trying it comes to; it is tried once. While the kernel's demotion is off reclaim moves nothing that would show.
+    /// What trying it comes to; it is tried once. While the kernel's demotion is off reclaim moves nothing
+    /// that would show.
     fn probe(
         &mut self,
         backend: DemotionBackend,
@@ -253,8 +256,8 @@ impl Carriage {
 }
 
 impl Standing {
-    /// Moves down, but for a few rounds not when nothing was there the last time: whoever looks for pages asks the
-    /// kernel about each.
+    /// Moves down, but for a few rounds not when nothing was there the last time: whoever looks for pages
+    /// asks the kernel about each.
     pub(super) fn down(&mut self, round: &Down<'_>, means: &mut Means<'_>, lines: &mut Vec<String>) -> u64 {
         if self.rest.left > 0 {
             self.rest.left -= 1;

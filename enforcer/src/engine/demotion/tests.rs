@@ -1,4 +1,5 @@
-//! What goes down at once, for somebody who is declared to stay and runs short; and by whom a round is carried out.
+//! What goes down at once, for somebody who is declared to stay and runs short; and by whom a round is
+//! carried out.
 
 use std::fs;
 
@@ -35,7 +36,8 @@ fn put(root: &Path, file: &str, text: &str) {
 }
 
 impl Host {
-    /// Node 1 is slow memory beside node 0, with much room. `/near` has a hot mapping and a cold one on node 0.
+    /// Node 1 is slow memory beside node 0, with much room. `/near` has a hot mapping and a cold one on
+    /// node 0.
     fn new() -> Self {
         let fixture = Fixture::new(true);
         fixture.cgroup("/near", "0-1", "0-1");

@@ -1,6 +1,7 @@
 //! What a runtime's calls have decided, for who asks why.
 //!
-//! A decision is remembered of the container that it was about, and of each other one for which it changed something.
+//! A decision is remembered of the container that it was about, and of each other one for which it changed
+//! something.
 //!
 //! Never: it changes what is given, or what is answered.
 

@@ -1,7 +1,8 @@
 //! Containers that a runtime is making: answered for, and in none of its lists yet.
 //!
-//! A runtime that connects again says which containers there are, and leaves out those that it is making (containerd with NRI before
-//! 0.12). What those were given must stay theirs; and what is told of one that has ended meanwhile must not place it anew.
+//! A runtime that connects again says which containers there are, and leaves out those that it is making
+//! (containerd with NRI before 0.12). What those were given must stay theirs; and what is told of one that
+//! has ended meanwhile must not place it anew.
 //!
 //! Never: anything is given here.
 
@@ -73,8 +74,9 @@ impl State {
         listed
     }
 
-    /// Takes back what those have that no runtime has listed and that have not come to be: nobody would ever say that they have
-    /// ended, as of a creation that ended with its runtime. `runs` says of a cgroup whether anybody is there.
+    /// Takes back what those have that no runtime has listed and that have not come to be: nobody would ever
+    /// say that they have ended, as of a creation that ended with its runtime. `runs` says of a cgroup
+    /// whether anybody is there.
     pub(super) fn lapse(&mut self, runs: impl Fn(&CgroupPath) -> bool) {
         let over = |_: &String, making: &mut Making| making.unlisted && !making.may_come();
         let over: Vec<(String, Making)> = self.making.extract_if(.., over).collect();

@@ -1,8 +1,8 @@
 //! What containers would be set to without us, from the moment that a runtime is told something else on.
 //!
-//! `restore` puts it back from the journal, which has an entry for a cgroup that is there. Until one is, the original is in a record
-//! of its own, for the next daemon, should this one be killed in between. It is written before the answer: what could not be noted
-//! is not told.
+//! `restore` puts it back from the journal, which has an entry for a cgroup that is there. Until one is, the
+//! original is in a record of its own, for the next daemon, should this one be killed in between. It is
+//! written before the answer: what could not be noted is not told.
 //!
 //! Never: anything is set here.
 
@@ -33,7 +33,8 @@ pub(in crate::engine) struct Originals {
     untouched: BTreeMap<CgroupPath, Cpuset>,
     /// The same as `unrecorded` for the next daemon, where somebody may write.
     record: Option<MakingRecord>,
-    /// Of `unrecorded`, those that a daemon before this one left, and since when: their cgroups may still be made.
+    /// Of `unrecorded`, those that a daemon before this one left, and since when: their cgroups may still be
+    /// made.
     left: Option<(Instant, BTreeSet<CgroupPath>)>,
     /// A container has started since this was last asked about which a turn has something to do.
     started: bool,
@@ -54,7 +55,8 @@ impl Originals {
         self.record.as_mut().map_or(Ok(()), MakingRecord::check)
     }
 
-    /// What a cgroup would be set to, for the journal, and for the next daemon; with what a new container was granted.
+    /// What a cgroup would be set to, for the journal, and for the next daemon; with what a new container was
+    /// granted.
     fn note(
         &mut self,
         cgroup: &CgroupPath,
@@ -85,7 +87,8 @@ impl Originals {
         self.retain(|cgroup| !cgroups.contains(cgroup) && !gone.contains(cgroup));
     }
 
-    /// Of these, only those that a runtime lists are left, and those that it may be making since the daemon before.
+    /// Of these, only those that a runtime lists are left, and those that it may be making since the daemon
+    /// before.
     pub(in crate::engine) fn only(&mut self, is_listed: impl Fn(&CgroupPath) -> bool) {
         let left = self.left();
         self.retain(|cgroup| is_listed(cgroup) || left.contains(cgroup));
@@ -171,8 +174,9 @@ impl State {
         }
     }
 
-    /// Containers that run are about to be set by their runtime. Those that were set by us before are recorded already, and those
-    /// that are somebody else's are never set. False where what they are set to by now cannot be noted.
+    /// Containers that run are about to be set by their runtime. Those that were set by us before are
+    /// recorded already, and those that are somebody else's are never set. False where what they are set to
+    /// by now cannot be noted.
     pub(in crate::engine) fn changes<'a>(&mut self, ids: impl Iterator<Item = &'a String>) -> bool {
         let mut noted = true;
         if self.is_held() {

@@ -1,5 +1,6 @@
-//! What a turn touches when nothing has changed: the files that tell where everybody stands, each once, and nothing
-//! else. The kernel tells of each file by inotify, so that nothing the code says of itself is believed.
+//! What a turn touches when nothing has changed: the files that tell where everybody stands, each once, and
+//! nothing else. The kernel tells of each file by inotify, so that nothing the code says of itself is
+//! believed.
 
 use std::{
     collections::BTreeSet,

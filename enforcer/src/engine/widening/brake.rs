@@ -1,8 +1,8 @@
 //! The thread that slows workloads down and lets them go on, as the guardian orders.
 //!
-//! A write of `cgroup.freeze` may wait for a lock that somebody else holds for a second, and the guardian waits for nothing. The
-//! process that watches is started here, once, when the configuration first asks for a brake. When it ends the brake is not used
-//! any more, which is named as degraded.
+//! A write of `cgroup.freeze` may wait for a lock that somebody else holds for a second, and the guardian
+//! waits for nothing. The process that watches is started here, once, when the configuration first asks for a
+//! brake. When it ends the brake is not used any more, which is named as degraded.
 //!
 //! Never: anything is decided here, but that a brake is over when its time is: whatever the guardian is at.
 

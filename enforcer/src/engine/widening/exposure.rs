@@ -1,4 +1,5 @@
-//! Tells who can be chosen by the OOM killer because of a widening: once when it begins, and for as long as it lasts in the report.
+//! Tells who can be chosen by the OOM killer because of a widening: once when it begins, and for as long as
+//! it lasts in the report.
 
 use enforcer_core::{
     sample::Sample,

@@ -1,11 +1,14 @@
 //! The thread that widens: looks at the nodes, asks the core what is due, and has it written.
 //!
-//! Every 5 ms while somebody is near the end, and each 100 ms to 1 s while all is calm, by what is free, or 4 s where nothing has
-//! gone for a while ([`Watch::rest`]); the ring of memory pressure wakes it at once. Of these calm looks those are left out before which next to
-//! nothing went of what is free on the host ([`Watch::pass`]). A look allocates nothing. A write is on a thread of its own, with files that were opened when the workload was handed in, and
-//! its original in the journal since then: between the sign and the write there is neither a file to open nor a disk to wait for.
+//! Every 5 ms while somebody is near the end, and each 100 ms to 1 s while all is calm, by what is free, or 4
+//! s where nothing has gone for a while ([`Watch::rest`]); the ring of memory pressure wakes it at once. Of
+//! these calm looks those are left out before which next to nothing went of what is free on the host
+//! ([`Watch::pass`]). A look allocates nothing. A write is on a thread of its own, with files that were
+//! opened when the workload was handed in, and its original in the journal since then: between the sign and
+//! the write there is neither a file to open nor a disk to wait for.
 //!
-//! Who would be through before a write returns is slowed down until then, where that is wanted ([`super::brake`]).
+//! Who would be through before a write returns is slowed down until then, where that is wanted
+//! ([`super::brake`]).
 //!
 //! Never: it decides; it waits for a write; it writes while enforcement is paused.
 

@@ -1,9 +1,11 @@
-//! Memory nodes for workloads that run short, beside the turns: what the turns and the thread that widens know of each other.
+//! Memory nodes for workloads that run short, beside the turns: what the turns and the thread that widens
+//! know of each other.
 //!
-//! A turn takes as long as the kernel lets it, and a node that fills up does not wait for it. So a thread of its own
-//! ([`guardian`]) looks at the nodes, decides (`enforcer_core::widening`) and has cpusets written. The turns say whom it guards, with
-//! the originals recorded already; it says what it has added, which the turns keep as part of each goal, and give back
-//! when there is room again. Both hold this lock for a look at it, never while anything is read or written.
+//! A turn takes as long as the kernel lets it, and a node that fills up does not wait for it. So a thread of
+//! its own ([`guardian`]) looks at the nodes, decides (`enforcer_core::widening`) and has cpusets written.
+//! The turns say whom it guards, with the originals recorded already; it says what it has added, which the
+//! turns keep as part of each goal, and give back when there is room again. Both hold this lock for a look at
+//! it, never while anything is read or written.
 //!
 //! Never: somebody is guarded whose original is not in the journal, or while the daemon may not write.
 

@@ -1,17 +1,18 @@
-//! The thread that makes room on a memory node for those who cannot go elsewhere: processes that are bound to it, and workloads
-//! that are declared to stay.
+//! The thread that makes room on a memory node for those who cannot go elsewhere: processes that are bound to
+//! it, and workloads that are declared to stay.
 //!
-//! Beside the thread that widens, because it reads what processes have where and waits for the kernel to move it. It is woken
-//! when something is added or refused and when somebody is declared to stay, and looks at the nodes for as long as anything is widened, and while anybody is
-//! declared to stay. What goes where is decided in the core (`enforcer_core::widening::relief`), and moved as every page
-//! is (`enforce::pages`), within the pace that holds the process up least.
+//! Beside the thread that widens, because it reads what processes have where and waits for the kernel to move
+//! it. It is woken when something is added or refused and when somebody is declared to stay, and looks at the
+//! nodes for as long as anything is widened, and while anybody is declared to stay. What goes where is
+//! decided in the core (`enforcer_core::widening::relief`), and moved as every page is (`enforce::pages`),
+//! within the pace that holds the process up least.
 //!
-//! What moving does not free on the node of one that is declared to stay is asked of those whose cold pages go to slower memory
-//! ([`Demotion`]), on the thread that knows which these are.
+//! What moving does not free on the node of one that is declared to stay is asked of those whose cold pages
+//! go to slower memory ([`Demotion`]), on the thread that knows which these are.
 //!
-//! Never: anything is moved while enforcement is paused; a process is read again and again for nothing: a reading walks its
-//! page tables, so who had nothing to give rests for twice as long each time, up to a second where something is bound and up to a
-//! minute where nothing is.
+//! Never: anything is moved while enforcement is paused; a process is read again and again for nothing: a
+//! reading walks its page tables, so who had nothing to give rests for twice as long each time, up to a
+//! second where something is bound and up to a minute where nothing is.
 
 use std::{
     collections::BTreeMap,
@@ -64,8 +65,9 @@ const LONGEST_BOUND: Duration = Duration::from_secs(1);
 /// The longest one of who has none.
 const LONGEST_UNBOUND: Duration = Duration::from_mins(1);
 
-/// Each call of `move_pages(2)` waits for all CPUs to give up the pages that they keep aside (`lru_cache_disable`, mm/swap.c), which
-/// takes the longer the less memory there is: many small calls would spend the time on that. Who would be killed bears the stall.
+/// Each call of `move_pages(2)` waits for all CPUs to give up the pages that they keep aside
+/// (`lru_cache_disable`, mm/swap.c), which takes the longer the less memory there is: many small calls would
+/// spend the time on that. Who would be killed bears the stall.
 pub(in crate::engine) const PACE: PaceLimits = PaceLimits {
     bytes_per_second: None,
     call: Duration::from_millis(50),

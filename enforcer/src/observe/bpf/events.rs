@@ -1,8 +1,8 @@
 //! The user side of the ring of events: takes out what the programs told.
 //!
-//! Nobody is woken for an event until half the ring is full, so this has to be called now and then; what does not
-//! fit until then is counted by the programs. A drain ends after one ring full, however fast more comes, and what is kept is
-//! bounded: the latest events stay, the others are counted.
+//! Nobody is woken for an event until half the ring is full, so this has to be called now and then; what does
+//! not fit until then is counted by the programs. A drain ends after one ring full, however fast more comes,
+//! and what is kept is bounded: the latest events stay, the others are counted.
 
 use core::mem::{offset_of, size_of};
 use std::{
@@ -65,8 +65,8 @@ impl EventRing {
         Ok(Self { ring, kept: Kept::default(), changes: Kept::default(), most })
     }
 
-    /// Takes out what is there. `slots` are those of the time: whose each is is asked for once there is something, because on an
-    /// idle host there never is. Returns whether there was.
+    /// Takes out what is there. `slots` are those of the time: whose each is is asked for once there is
+    /// something, because on an idle host there never is. Returns whether there was.
     pub(super) fn drain(&mut self, slots: &Slots, columns: &NodeColumns) -> bool {
         let mut known_owners = None;
         for _ in 0..self.most {

@@ -20,8 +20,8 @@ use crate::{
     kernel::perf_event::CpuCounter,
 };
 
-/// Accesses between two overflows, a prime so that it does not beat with loops. A core that does nothing
-/// but wait for DRAM makes some 10^8 accesses a second: 1,000 overflows of about 1 us. One that makes 10^6 gives
+/// Accesses between two overflows, a prime so that it does not beat with loops. A core that does nothing but
+/// wait for DRAM makes some 10^8 accesses a second: 1,000 overflows of about 1 us. One that makes 10^6 gives
 /// the 100 samples of a figure in ten seconds.
 pub const HARDWARE_PERIOD: u64 = 100_003;
 

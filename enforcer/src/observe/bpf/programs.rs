@@ -300,8 +300,8 @@ impl Programs {
         Ok(full + homeless.len() as u64)
     }
 
-    /// Where to wait for the ring of events to fill up: who is waiting is woken when half of it is full. Readable at once
-    /// where there is anything in it. `None` where none can come.
+    /// Where to wait for the ring of events to fill up: who is waiting is woken when half of it is full.
+    /// Readable at once where there is anything in it. `None` where none can come.
     pub fn filling_fd(&self) -> Option<BorrowedFd<'_>> {
         self.events.as_ref().map(EventRing::fd)
     }
@@ -393,7 +393,8 @@ impl Programs {
             .collect()
     }
 
-    /// Pages that no watched workload moved, since the programs are attached; `None` where nothing counts them.
+    /// Pages that no watched workload moved, since the programs are attached; `None` where nothing counts
+    /// them.
     pub fn other_page_moves(&self) -> Result<Option<OtherPageMoves>, CountersError> {
         let Some(ebpf) = self.ebpf.as_ref().filter(|_| self.has(Hook::PageMoves)) else { return Ok(None) };
         let mut tallies = maps::tallies(ebpf, self.sizes.tallies)?;

@@ -1,7 +1,7 @@
 //! Decodes the records of the task iterator.
 //!
-//! The stream is a sequence of `enforcer_common::task::TaskRecord`, each with as many `NodeFaults` behind it as
-//! it says. Every field is taken out with a checked read at its asserted offset; a piece that is too short
+//! The stream is a sequence of `enforcer_common::task::TaskRecord`, each with as many `NodeFaults` behind it
+//! as it says. Every field is taken out with a checked read at its asserted offset; a piece that is too short
 //! is left for the next read.
 
 use core::mem::{offset_of, size_of};

@@ -1,8 +1,9 @@
 //! Reads what a BPF iterator writes, to its end.
 //!
-//! One read gives as much as the kernel's buffer holds, which may end in the middle of a record, and may give nothing
-//! without being at the end. Whoever decodes says how many bytes were whole records; the rest is shown again together
-//! with what follows. The bound on the number of records is the decoder's: this ends when the kernel, or it, does.
+//! One read gives as much as the kernel's buffer holds, which may end in the middle of a record, and may give
+//! nothing without being at the end. Whoever decodes says how many bytes were whole records; the rest is
+//! shown again together with what follows. The bound on the number of records is the decoder's: this ends
+//! when the kernel, or it, does.
 
 use std::io::{self, Read};
 

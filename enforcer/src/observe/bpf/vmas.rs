@@ -1,7 +1,7 @@
 //! Lists the mappings of one process with the memory policy of each, through a BPF iterator.
 //!
-//! `numa_maps` says the same and more, but walks the page tables of the whole process, with its lock held; this
-//! takes the lock for a moment at a time and reads no page table.
+//! `numa_maps` says the same and more, but walks the page tables of the whole process, with its lock held;
+//! this takes the lock for a moment at a time and reads no page table.
 
 use std::{fs, io, mem::offset_of, os::fd::AsFd as _};
 

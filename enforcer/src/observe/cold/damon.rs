@@ -1,14 +1,17 @@
 //! Which regions of an address space are touched, by DAMON (Documentation/admin-guide/mm/damon/usage.rst).
 //!
-//! Each process that is watched has a kernel thread (`kdamond`) with one context of the operations `vaddr` and one
-//! scheme that does nothing (`stat`) and matches everything: the regions that it tried are all regions, which is how
-//! they can be read. The kernel tells them at the end of its interval, so an answer takes up to two of these.
+//! Each process that is watched has a kernel thread (`kdamond`) with one context of the operations `vaddr`
+//! and one scheme that does nothing (`stat`) and matches everything: the regions that it tried are all
+//! regions, which is how they can be read. The kernel tells them at the end of its interval, so an answer
+//! takes up to two of these.
 //!
-//! There is one set of kdamonds in the kernel. Where somebody else has it, it is left alone and DAMON is not to be had; a
-//! set that an earlier daemon of ours left behind, because it was killed, is known by the odd end of its sampling
-//! interval and taken over, or taken down by [`sweep`] when a daemon starts. Dropping this switches everything off.
+//! There is one set of kdamonds in the kernel. Where somebody else has it, it is left alone and DAMON is not
+//! to be had; a set that an earlier daemon of ours left behind, because it was killed, is known by the odd
+//! end of its sampling interval and taken over, or taken down by [`sweep`] when a daemon starts. Dropping
+//! this switches everything off.
 //!
-//! One kdamond more than are watched by is in the set, for who moves pages by DAMON: nothing is set there by this.
+//! One kdamond more than are watched by is in the set, for who moves pages by DAMON: nothing is set there by
+//! this.
 
 use std::{
     collections::BTreeSet,
@@ -25,7 +28,8 @@ use crate::host::{list_dir, read_text};
 const SLOTS: usize = 16;
 /// The number of the kdamond behind these.
 const SPARE: usize = SLOTS;
-/// Bounds of the regions of one process: the first is how fine it always is, the second what it costs at most.
+/// Bounds of the regions of one process: the first is how fine it always is, the second what it costs at
+/// most.
 const REGIONS: [u32; 2] = [200, 1000];
 /// Looks in one interval of aggregation.
 const LOOKS: u32 = 5;
@@ -76,8 +80,8 @@ impl Damon {
         Ok(self.kdamonds.join(SPARE.to_string()))
     }
 
-    /// The regions of a process. One that is watched from now on has none of which it could be said yet that nobody
-    /// touched them for long.
+    /// The regions of a process. One that is watched from now on has none of which it could be said yet that
+    /// nobody touched them for long.
     pub(super) fn look(&mut self, pid: u32, idle: Duration, now: Instant) -> Result<Vec<Region>, String> {
         if self.slots.is_empty() {
             self.prepare().map_err(|error| error.to_string())?;
@@ -231,7 +235,8 @@ pub(super) fn sweep(sys: &Path) {
     }
 }
 
-/// One of `tried_regions`. Accesses are looks of the latest interval that found it touched; age is in intervals.
+/// One of `tried_regions`. Accesses are looks of the latest interval that found it touched; age is in
+/// intervals.
 fn region(dir: &Path, interval: Duration) -> Option<Region> {
     let number = |file: &str| read_text(&dir.join(file)).ok()?.trim().parse::<u64>().ok();
     let (start, end, accesses, age) =

@@ -1,9 +1,9 @@
 //! How much of a workload is cold on its nodes, by the generations of MGLRU (`lru_gen` of debugfs).
 //!
-//! A generation is as old as the last time that page tables were looked at, so it has to be asked for one from time to
-//! time, or everything stays in the youngest: half the idle time apart, so that of the four that the kernel keeps the
-//! older two are cold. What is said to be cold may have been touched just after its generation was born, so this is a
-//! bound from above.
+//! A generation is as old as the last time that page tables were looked at, so it has to be asked for one
+//! from time to time, or everything stays in the youngest: half the idle time apart, so that of the four that
+//! the kernel keeps the older two are cold. What is said to be cold may have been touched just after its
+//! generation was born, so this is a bound from above.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

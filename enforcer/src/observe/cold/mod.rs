@@ -1,19 +1,20 @@
 //! Who has not touched which of their pages for long: the facts that demotion is decided from.
 //!
-//! Where a page table says that a page was touched, somebody has to look, and to take the mark away before that.
-//! There are several who can, and none is always there:
+//! Where a page table says that a page was touched, somebody has to look, and to take the mark away before
+//! that. There are several who can, and none is always there:
 //!
-//! - [`damon`] samples regions of an address space in the kernel, and tells which are touched and for how long they
-//!   were not. It is the only one that sees inside a mapping.
-//! - [`referenced`] takes the marks of a whole process away (`clear_refs`) and reads how much of each mapping has one
-//!   again (`smaps`): mapping by mapping, where DAMON is not to be had.
-//! - [`generations`] reads the kernel's own ages (MGLRU): how much is cold, but not which. It bounds the other two.
+//! - [`damon`] samples regions of an address space in the kernel, and tells which are touched and for how
+//!   long they were not. It is the only one that sees inside a mapping.
+//! - [`referenced`] takes the marks of a whole process away (`clear_refs`) and reads how much of each mapping
+//!   has one again (`smaps`): mapping by mapping, where DAMON is not to be had.
+//! - [`generations`] reads the kernel's own ages (MGLRU): how much is cold, but not which. It bounds the
+//!   other two.
 //!
 //! Marks of writes (soft-dirty) are no source: what is written once and read often is hot.
 //!
-//! These sources work by writing to the kernel's switches for them, and nothing else is written here. Whatever is
-//! absent becomes a named entry with its reason. All of this blocks (DAMON answers at the end of its interval), so it
-//! is for a thread of its own.
+//! These sources work by writing to the kernel's switches for them, and nothing else is written here.
+//! Whatever is absent becomes a named entry with its reason. All of this blocks (DAMON answers at the end of
+//! its interval), so it is for a thread of its own.
 
 mod damon;
 mod generations;
@@ -63,7 +64,8 @@ pub struct Look {
     pub estimate: Option<u64>,
     /// Processes that could not be watched, the first with its reason.
     pub unwatched: Option<String>,
-    /// Bytes that the kernel has promoted of it, and pages of it that were touched on slow memory; cumulative.
+    /// Bytes that the kernel has promoted of it, and pages of it that were touched on slow memory;
+    /// cumulative.
     pub promoted: Option<u64>,
 }
 

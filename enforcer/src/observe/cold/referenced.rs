@@ -1,8 +1,8 @@
-//! Which mappings were touched, by the marks of page tables: `clear_refs` takes them away, `smaps` counts those that
-//! are there again (Documentation/filesystems/proc.rst).
+//! Which mappings were touched, by the marks of page tables: `clear_refs` takes them away, `smaps` counts
+//! those that are there again (Documentation/filesystems/proc.rst).
 //!
-//! The marks are the ones that reclaim goes by, and taking them away makes all pages of the process look old to it
-//! for a moment. So this is the second choice, and done once in a round.
+//! The marks are the ones that reclaim goes by, and taking them away makes all pages of the process look old
+//! to it for a moment. So this is the second choice, and done once in a round.
 //!
 //! It sees no more than mappings: what is large and partly hot is hot as a whole.
 

@@ -122,8 +122,8 @@ impl Counters {
         (self.programs, self.missing) = (programs, missing);
     }
 
-    /// Takes what the programs told since the last time, so that there is room for more. Returns whether there was anything
-    /// that wakes nobody.
+    /// Takes what the programs told since the last time, so that there is room for more. Returns whether
+    /// there was anything that wakes nobody.
     pub(super) fn drain(&mut self) -> bool {
         self.take_urgent();
         self.programs.drain()
@@ -134,8 +134,8 @@ impl Counters {
         self.programs.filling_fd()
     }
 
-    /// Readable when there is pressure that was not taken yet; `None` where nothing tells of any, or somebody else is
-    /// woken by it.
+    /// Readable when there is pressure that was not taken yet; `None` where nothing tells of any, or somebody
+    /// else is woken by it.
     pub(super) fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
         self.urgent.as_ref().filter(|_| !self.pressure.is_listened_to()).map(AsFd::as_fd)
     }

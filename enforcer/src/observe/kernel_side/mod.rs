@@ -123,8 +123,8 @@ impl KernelSide {
         }
     }
 
-    /// Takes what the programs told since the last time, so that there is room for more. Returns whether there was anything
-    /// that wakes nobody.
+    /// Takes what the programs told since the last time, so that there is room for more. Returns whether
+    /// there was anything that wakes nobody.
     pub(super) fn drain(&mut self) -> bool {
         self.counters.as_mut().is_some_and(Counters::drain)
     }

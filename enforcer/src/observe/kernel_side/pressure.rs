@@ -26,8 +26,8 @@ pub(in crate::observe) struct Pressure {
 }
 
 impl Pressure {
-    /// Takes an event that the ring gave at `now_ns` of the clock that the events have their times from; `None` is a
-    /// record that means nothing here.
+    /// Takes an event that the ring gave at `now_ns` of the clock that the events have their times from;
+    /// `None` is a record that means nothing here.
     pub(in crate::observe) fn take(&mut self, event: Option<PressureEvent>, now_ns: u64) {
         if let Some(event) = &event {
             let delay = now_ns.saturating_sub(event.time_ns);

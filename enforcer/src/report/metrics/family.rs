@@ -63,7 +63,8 @@ impl Family {
         self.values.iter().find(|(name, _)| *name == label).map(|(_, values)| *values)
     }
 
-    /// Is every value of a label of ours one that is listed? Nothing stands for what a label does not apply to.
+    /// Is every value of a label of ours one that is listed? Nothing stands for what a label does not apply
+    /// to.
     fn has(&self, values: &[&str]) -> bool {
         let mut each = self.labels.iter().zip(values);
         each.all(|(label, value)| {
@@ -172,8 +173,8 @@ impl Told {
 
 /// The values of one scrape. A missing value makes no series, and no family without one.
 ///
-/// The crate's own vectors look each series up by its labels before they set it, and are then read out; here each series is
-/// put once, so it is made as it will be told.
+/// The crate's own vectors look each series up by its labels before they set it, and are then read out; here
+/// each series is put once, so it is made as it will be told.
 #[derive(Default)]
 pub(super) struct Scrape {
     families: BTreeMap<&'static str, Told>,
@@ -214,8 +215,8 @@ impl Scrape {
         self.of_workloads
     }
 
-    /// Puts all calls of a histogram; the registry of this crate counts what it is told one by one, and these were
-    /// counted elsewhere.
+    /// Puts all calls of a histogram; the registry of this crate counts what it is told one by one, and these
+    /// were counted elsewhere.
     pub(super) fn put_times(&mut self, family: &'static Family, times: &CallTimes) {
         let buckets = times.within().map(|(bound, calls)| {
             let mut bucket = Bucket::default();

@@ -1,7 +1,8 @@
 //! What a workload is, as labels of one series of the value 1.
 //!
-//! Cgroup, names of pods, owner and policy are joined to other series by `workload`: as labels of all of them they would make
-//! new series of all of them whenever one changes and most of the length of an answer, and most workloads have no pod.
+//! Cgroup, names of pods, owner and policy are joined to other series by `workload`: as labels of all of them
+//! they would make new series of all of them whenever one changes and most of the length of an answer, and
+//! most workloads have no pod.
 
 use enforcer_core::{
     audit::AuditedWorkload,

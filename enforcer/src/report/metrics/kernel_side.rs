@@ -1,7 +1,8 @@
 //! What the kernel side counted: counters since a workload is watched, as the kernel side keeps them.
 //!
-//! Of all workloads always, and of each where the configuration asks for it. Shares are left to whoever asks: a ratio of two counters over a time of one's own choice says more than
-//! one that was computed for a turn. A counter starts from 0 again when a cgroup is made again.
+//! Of all workloads always, and of each where the configuration asks for it. Shares are left to whoever asks:
+//! a ratio of two counters over a time of one's own choice says more than one that was computed for a turn. A
+//! counter starts from 0 again when a cgroup is made again.
 
 use enforcer_core::sample::{KernelSide, Placements};
 

@@ -3,9 +3,10 @@
 //! Whoever may make cgroups may make paths of 4,096 bytes, some of them in each of thousands of series. What
 //! quotes and newlines would do is the encoder's business.
 //!
-//! A workload has one label on all of its series, its name. Names are made of cgroup paths, and whoever may make cgroups
-//! may make one that is named as another: each of them then has a hash of its path behind its name, so that nobody's
-//! series are hidden behind those of somebody else. So has one whose name looks as if it had such a hash already.
+//! A workload has one label on all of its series, its name. Names are made of cgroup paths, and whoever may
+//! make cgroups may make one that is named as another: each of them then has a hash of its path behind its
+//! name, so that nobody's series are hidden behind those of somebody else. So has one whose name looks as if
+//! it had such a hash already.
 
 use std::{
     borrow::Cow,

@@ -3,11 +3,11 @@
 //! A [`Collector`] over the latest report, in a registry of its own: every scrape is made from the latest
 //! report and from nothing else, so a workload that is gone leaves no stale series behind.
 //!
-//! Names: one prefix, base units, `numa_node` for NUMA nodes because `node` is a machine in
-//! Kubernetes. Label values are cgroup names, which containers choose: the encoder escapes them, and long
-//! ones are cut. No process ids as labels, and at most [`MAX_WORKLOADS`] workloads: the worst ones, and a
-//! metric says how many were left out. What is counted of each workload is most of what there is to tell, so it is told only
-//! where it is asked for; of all of them together it always is.
+//! Names: one prefix, base units, `numa_node` for NUMA nodes because `node` is a machine in Kubernetes. Label
+//! values are cgroup names, which containers choose: the encoder escapes them, and long ones are cut. No
+//! process ids as labels, and at most [`MAX_WORKLOADS`] workloads: the worst ones, and a metric says how many
+//! were left out. What is counted of each workload is most of what there is to tell, so it is told only where
+//! it is asked for; of all of them together it always is.
 
 mod daemon;
 mod decisions;

@@ -1,5 +1,5 @@
-//! `docs/metrics.md` is written from the same families that the registry is made of, and this test holds it to
-//! them: `UPDATE_METRICS=1 cargo test -p enforcer --lib metrics` writes it anew.
+//! `docs/metrics.md` is written from the same families that the registry is made of, and this test holds it
+//! to them: `UPDATE_METRICS=1 cargo test -p enforcer --lib metrics` writes it anew.
 
 use std::{collections::BTreeSet, env, fmt::Write as _, fs, path::Path};
 
@@ -43,7 +43,8 @@ textfile collector of node_exporter. Alerts, recording rules and dashboards are 
 ## Labels
 ";
 
-/// Labels that others choose the values of: what they are, and how many there are at most, by the letter of the tables below.
+/// Labels that others choose the values of: what they are, and how many there are at most, by the letter of
+/// the tables below.
 const LABELS: [(&str, &str, &str, &str); 10] = [
     (
         "workload",

@@ -1,4 +1,5 @@
-//! Which metrics there are, and where those of each kind come from: what is announced and what docs/metrics.md is written from.
+//! Which metrics there are, and where those of each kind come from: what is announced and what
+//! docs/metrics.md is written from.
 
 use super::{
     daemon, decisions, demotion, family::Family, identity, kernel_side, machine, moves, pressure, rebalance,

@@ -1,6 +1,7 @@
 //! Workloads, each by its label: where its memory is and what it accesses.
 //!
-//! There are as many series as whoever makes cgroups likes, so their number has a bound, and the worst workloads come first.
+//! There are as many series as whoever makes cgroups likes, so their number has a bound, and the worst
+//! workloads come first.
 
 use std::collections::BTreeSet;
 

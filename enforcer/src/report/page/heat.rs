@@ -1,7 +1,8 @@
 //! A table of numbers from node to node, shaded by how large they are.
 //!
-//! The number is in the cell, so the shade says nothing that cannot be read; a cell of a node with itself has a frame. A
-//! table and no picture: it can be read by a screen reader with its row and column, copied, and searched.
+//! The number is in the cell, so the shade says nothing that cannot be read; a cell of a node with itself has
+//! a frame. A table and no picture: it can be read by a screen reader with its row and column, copied, and
+//! searched.
 
 use enforcer_core::id::NodeId;
 use maud::{Markup, html};

@@ -1,12 +1,13 @@
 //! Where each part of the machine's picture is: rectangles, and nothing that is drawn.
 //!
-//! Problem: a picture of four nodes should say much of each, one of sixty-four must still be seen as a whole. Idea: boxes of
-//! one size, chosen by the number of nodes; the nodes of a package in a grid within its frame, as square as fits, the frames
-//! in rows from left to right like words of a text. Nodes without CPUs are in a frame of their own, behind the packages, and so
-//! are devices of which the kernel does not say near which node they are.
+//! Problem: a picture of four nodes should say much of each, one of sixty-four must still be seen as a whole.
+//! Idea: boxes of one size, chosen by the number of nodes; the nodes of a package in a grid within its frame,
+//! as square as fits, the frames in rows from left to right like words of a text. Nodes without CPUs are in a
+//! frame of their own, behind the packages, and so are devices of which the kernel does not say near which
+//! node they are.
 //!
-//! A node that spans packages is drawn once, in one frame for these: its memory is there once. Units are those
-//! of the drawing's `viewBox`. Pure; cost linear in nodes, packages and devices.
+//! A node that spans packages is drawn once, in one frame for these: its memory is there once. Units are
+//! those of the drawing's `viewBox`. Pure; cost linear in nodes, packages and devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,8 @@
 //! The machine as a picture: packages, nodes with their memory, what is near, devices.
 //!
-//! The same drawing is part of the page and, with its own style, what `topology -o svg` writes. What does not fit a box
-//! is cut there and whole in its tooltip; whoever cannot see the picture finds the same in the page's tables.
+//! The same drawing is part of the page and, with its own style, what `topology -o svg` writes. What does not
+//! fit a box is cut there and whole in its tooltip; whoever cannot see the picture finds the same in the
+//! page's tables.
 //!
 //! Names of devices come from outside: escaped, cut, never anything but text.
 
@@ -161,8 +162,8 @@ fn memory(node: &Node, columns: usize) -> String {
     }
 }
 
-/// `distance 21 to 1-3; 31 to 4-7`, without the node itself where that is as near as it always is; `nearest 1-3 at 21, others
-/// to 31` where that is too long.
+/// `distance 21 to 1-3; 31 to 4-7`, without the node itself where that is as near as it always is; `nearest
+/// 1-3 at 21, others to 31` where that is too long.
 fn near(machine: &Topology, node: &Node, columns: usize) -> String {
     let all = distances(machine, node);
     if all.len() <= columns { all } else { nearest(machine, node).unwrap_or(all) }

@@ -1,16 +1,17 @@
 //! The audit as one HTML page that needs nothing else: no network, no font, no script of others.
 //!
-//! A pure function of the audit, and of the moves that were considered, if any: equal input gives equal bytes. It is
-//! readable without its script, which only sorts and filters; without colours, because each colour comes with a word or a
-//! number; by a screen reader, because each picture has a table beside it; and on paper.
+//! A pure function of the audit, and of the moves that were considered, if any: equal input gives equal
+//! bytes. It is readable without its script, which only sorts and filters; without colours, because each
+//! colour comes with a word or a number; by a screen reader, because each picture has a table beside it; and
+//! on paper.
 //!
-//! Every text from outside (names of cgroups, devices, processes) is hostile. It is escaped twice over: what would not be
-//! seen or would reorder the line by [`text::escape`], what would be markup by maud. It is cut, it is never part of a script, a
-//! style, a URL, an id or the name of an attribute, and the page's Content-Security-Policy lets nothing run but the script with
-//! the hash that is written here.
+//! Every text from outside (names of cgroups, devices, processes) is hostile. It is escaped twice over: what
+//! would not be seen or would reorder the line by [`text::escape`], what would be markup by maud. It is cut,
+//! it is never part of a script, a style, a URL, an id or the name of an attribute, and the page's
+//! Content-Security-Policy lets nothing run but the script with the hash that is written here.
 //!
-//! Bounded: 2,000 workloads on 64 nodes stay below 3 MB. What is too long or too much is folded into lines that say how much that
-//! is; no workload, finding or source is left out without a word.
+//! Bounded: 2,000 workloads on 64 nodes stay below 3 MB. What is too long or too much is folded into lines
+//! that say how much that is; no workload, finding or source is left out without a word.
 
 mod degraded;
 mod findings;
@@ -40,8 +41,8 @@ const STYLE: &str = concat!(include_str!("page.css"), include_str!("machine.css"
 /// Sorts and filters the table of workloads; hashed in [`POLICY`].
 const SCRIPT: &str = include_str!("page.js");
 
-/// What the page may do: show itself. Also sent as a header where the page is served. The hashes are those of the style and
-/// the script; a test computes them.
+/// What the page may do: show itself. Also sent as a header where the page is served. The hashes are those of
+/// the style and the script; a test computes them.
 pub const POLICY: &str = "default-src 'none'; \
      style-src 'sha256-wEs2Fz8ROe4k6WFEgdxzSLR20lx1Dh3PvYnp/nikwAo='; \
      script-src 'sha256-C75mje0bWZv2pyC75R3zwjIz+rUBufoWa62d6NtlRa4='; \

@@ -1,5 +1,5 @@
-//! What `plan --rebalance` would do now: who goes where, what that costs and saves; and who stays although something is
-//! wrong.
+//! What `plan --rebalance` would do now: who goes where, what that costs and saves; and who stays although
+//! something is wrong.
 //!
 //! Nothing was moved for this page. Without a sample there is nothing to weigh.
 

@@ -1,8 +1,8 @@
 //! Where the memory of one workload is, as a bar and in words.
 //!
-//! The bar is as long as all of its memory; what is near its CPUs is full height, what is away from them is half of it, so
-//! that no colour is needed. The style draws it before the words, by the cell's class for the share that is away, without an element
-//! of its own: there are thousands of cells.
+//! The bar is as long as all of its memory; what is near its CPUs is full height, what is away from them is
+//! half of it, so that no colour is needed. The style draws it before the words, by the cell's class for the
+//! share that is away, without an element of its own: there are thousands of cells.
 
 use enforcer_core::{audit::AuditedWorkload, id::NodeId, model::Locality};
 use maud::{Markup, html};

@@ -1,7 +1,7 @@
 //! The page as text, as a browser parses it, and with names that want to break out.
 //!
-//! What only a browser tells (does it sort, does the policy let the script run, is anything in the console) is asked of
-//! one by `cargo xtask test page`.
+//! What only a browser tells (does it sort, does the policy let the script run, is anything in the console)
+//! is asked of one by `cargo xtask test page`.
 
 mod dom;
 
@@ -139,8 +139,8 @@ fn sixty_four_nodes_and_two_thousand_containers_are_below_three_megabytes() {
     }
 }
 
-/// What a browser works through, for each row: the cells, and a link to the findings. A picture or a badge in each is what
-/// made a page of this size slow.
+/// What a browser works through, for each row: the cells, and a link to the findings. A picture or a badge in
+/// each is what made a page of this size slow.
 #[test]
 fn a_row_of_the_large_page_is_its_cells_and_a_link() {
     let elements = check(&render(&fixture::large(), None));

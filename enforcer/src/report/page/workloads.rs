@@ -1,11 +1,12 @@
 //! Every workload, in groups by the node of its CPUs, worst first in each.
 //!
-//! One table with a body per group, so that it reads in order without a script; with it, it can be sorted over all
-//! groups and filtered. Columns that hold sizes or shares carry the exact number for that, because the text is rounded.
+//! One table with a body per group, so that it reads in order without a script; with it, it can be sorted
+//! over all groups and filtered. Columns that hold sizes or shares carry the exact number for that, because
+//! the text is rounded.
 //!
-//! Thousands of rows have to stay light: a row is its cells, a link and nothing more (a test counts), and on a screen
-//! `page.css` lays rows out as boxes of their own, so that a browser skips those that are out of sight. That takes the meaning of
-//! a table from them in some browsers; the roles give it back.
+//! Thousands of rows have to stay light: a row is its cells, a link and nothing more (a test counts), and on
+//! a screen `page.css` lays rows out as boxes of their own, so that a browser skips those that are out of
+//! sight. That takes the meaning of a table from them in some browsers; the roles give it back.
 
 use std::{cmp::Reverse, collections::BTreeMap, fmt};
 

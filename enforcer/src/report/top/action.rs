@@ -1,7 +1,7 @@
 //! What was decided lately, in one line each and with its steps.
 //!
-//! The same decision turn after turn is one entry since it was made first, so that a refusal that stays does not push
-//! away what happens. Bounded in number and length, because texts of errors come from outside.
+//! The same decision turn after turn is one entry since it was made first, so that a refusal that stays does
+//! not push away what happens. Bounded in number and length, because texts of errors come from outside.
 
 use enforcer_core::workload::{CgroupPath, cut_at};
 use schemars::JsonSchema;

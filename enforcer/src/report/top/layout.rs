@@ -1,7 +1,8 @@
 //! Which rows of the screen are for what.
 //!
-//! Two rows of head and one of keys; of the rest the nodes get a third at most, actions a quarter at most, and workloads what is left.
-//! A screen that is too low for everything loses actions first, then nodes, then the keys.
+//! Two rows of head and one of keys; of the rest the nodes get a third at most, actions a quarter at most,
+//! and workloads what is left. A screen that is too low for everything loses actions first, then nodes, then
+//! the keys.
 
 /// Rows from `at` on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! In which order workloads are shown, and which of them.
 //!
-//! What is not known comes last, whatever is sorted by: it is not 0. Equal ones keep the order of the report, so
-//! that a screen does not flicker between turns.
+//! What is not known comes last, whatever is sorted by: it is not 0. Equal ones keep the order of the report,
+//! so that a screen does not flicker between turns.
 
 use super::report::Workload;
 

@@ -1,8 +1,9 @@
 //! What `top` is told: the latest turn, cut down to what a screen shows, and what was decided lately.
 //!
-//! The daemon answers it on its control socket; where no daemon runs, `top` makes the same of turns of its own. It
-//! is bounded whatever runs on the host: of very many workloads those are kept that would be at the top of one of the
-//! orders that can be chosen, and the rest is counted. Texts from outside are escaped where they are shown, not here.
+//! The daemon answers it on its control socket; where no daemon runs, `top` makes the same of turns of its
+//! own. It is bounded whatever runs on the host: of very many workloads those are kept that would be at the
+//! top of one of the orders that can be chosen, and the rest is counted. Texts from outside are escaped where
+//! they are shown, not here.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
 //! What is shown, and how it changes: one event after another, nothing else.
 //!
-//! The selection is a workload and not a row: it stays with it when the order changes, and goes to the row's next one when
-//! it has ended. On the first row it is whoever is worst. Bounded: one report, one history ([`Histories`]), a filter of some characters.
+//! The selection is a workload and not a row: it stays with it when the order changes, and goes to the row's
+//! next one when it has ended. On the first row it is whoever is worst. Bounded: one report, one history
+//! ([`Histories`]), a filter of some characters.
 
 use std::time::Duration;
 

@@ -1,7 +1,9 @@
-//! Headless Chromium, driven through chromedriver: the few commands of W3C `WebDriver` that the page's test needs.
+//! Headless Chromium, driven through chromedriver: the few commands of W3C `WebDriver` that the page's test
+//! needs.
 //!
-//! Plain HTTP with JSON over loopback, one request per connection. Nothing is asked of a network: the browser is started
-//! with what keeps it from looking for updates and the like, and with a profile of its own that goes with the test.
+//! Plain HTTP with JSON over loopback, one request per connection. Nothing is asked of a network: the browser
+//! is started with what keeps it from looking for updates and the like, and with a profile of its own that
+//! goes with the test.
 
 use std::{
     fs,
@@ -85,14 +87,16 @@ impl Browser {
         self.post(&format!("element/{element}/value"), &json!({ "text": keys })).map(drop)
     }
 
-    /// What the console has said since the last time: errors and warnings of the page, violations of its policy.
+    /// What the console has said since the last time: errors and warnings of the page, violations of its
+    /// policy.
     pub(super) fn console(&self) -> Result<Vec<String>> {
         let entries = self.post("se/log", &json!({ "type": "browser" }))?;
         let entries = entries.as_array().context("the log is no list")?;
         Ok(entries.iter().map(|entry| format!("{}: {}", entry["level"], entry["message"])).collect())
     }
 
-    /// What the page has cost since it was begun, in seconds of a CPU: other than a clock, it does not count others' work.
+    /// What the page has cost since it was begun, in seconds of a CPU: other than a clock, it does not count
+    /// others' work.
     pub(super) fn cpu_seconds(&self) -> Result<f64> {
         let told = self.devtools("Performance.getMetrics", &json!({}))?;
         let mut metrics = told["metrics"].as_array().context("no metrics came")?.iter();
@@ -101,7 +105,8 @@ impl Browser {
         tasks["value"].as_f64().context("a time of tasks that is no number")
     }
 
-    /// Role and name that a screen reader is told of the first element that a CSS selector finds; none where it is told of nothing.
+    /// Role and name that a screen reader is told of the first element that a CSS selector finds; none where
+    /// it is told of nothing.
     pub(super) fn told(&self, selector: &str) -> Result<Option<(String, String)>> {
         let document = self.devtools("DOM.getDocument", &json!({ "depth": 0 }))?;
         let wanted = json!({ "nodeId": document["root"]["nodeId"], "selector": selector });

@@ -1,7 +1,8 @@
 //! The page of an audit in a guest: traffic that a kernel has counted, and none that was made up.
 //!
-//! The audit is that of the scenario `audit-misaligned`, kept in tests/fixtures/audits; the page is drawn of it by the code of today.
-//! One of its programs runs on node 1 with its memory on node 0, and that must be what one sees.
+//! The audit is that of the scenario `audit-misaligned`, kept in tests/fixtures/audits; the page is drawn of
+//! it by the code of today. One of its programs runs on node 1 with its memory on node 0, and that must be
+//! what one sees.
 
 use std::{
     fs::{self, File},

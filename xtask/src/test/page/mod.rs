@@ -1,11 +1,12 @@
 //! The page of an audit as a person meets it: in headless Chromium.
 //!
-//! The product writes the page of a machine with 64 nodes and 2,000 containers (`large_machine`), and a daemon on this host
-//! serves its own; both are loaded, sorted, filtered, made dark and narrow, and printed. What is wrong is what people would
-//! see: an error in the console, an order that does not change, text that is too pale, a page wider than its window; or hear, where
-//! what is out of sight is not told to a screen reader. Traffic is looked at on a page of a guest (`guest`).
-//! Each check counts one. Pictures for people are left in `target/page`. Times are told and not judged: the machine may be
-//! busy. Without a browser it fails.
+//! The product writes the page of a machine with 64 nodes and 2,000 containers (`large_machine`), and a
+//! daemon on this host serves its own; both are loaded, sorted, filtered, made dark and narrow, and printed.
+//! What is wrong is what people would see: an error in the console, an order that does not change, text that
+//! is too pale, a page wider than its window; or hear, where what is out of sight is not told to a screen
+//! reader. Traffic is looked at on a page of a guest (`guest`). Each check counts one. Pictures for people
+//! are left in `target/page`. Times are told and not judged: the machine may be busy. Without a browser it
+//! fails.
 
 mod browser;
 mod guest;
@@ -265,8 +266,8 @@ impl Page {
         Ok(())
     }
 
-    /// While the filter still hides most rows. Browsers tell the page some time after the click that its fragment
-    /// changed, so the row is waited for.
+    /// While the filter still hides most rows. Browsers tell the page some time after the click that its
+    /// fragment changed, so the row is waited for.
     fn leads_to_rows(&self) -> Result<()> {
         self.browser.keys("#filter", "no workload is called that")?;
         ensure!(self.rows()?.is_empty(), "rows are shown");
@@ -364,8 +365,8 @@ impl Page {
     }
 }
 
-/// Least contrast of texts with the colour behind them, where that is, and whether the page is dark. Pictures say what
-/// they say in tables beside them, in the same colours.
+/// Least contrast of texts with the colour behind them, where that is, and whether the page is dark. Pictures
+/// say what they say in tables beside them, in the same colours.
 const CONTRASTS: &str = "
     const parse = (colour) => (colour.match(/[0-9.]+/g) ?? [0, 0, 0, 0]).map(Number);
     const linear = (part) => ((part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);

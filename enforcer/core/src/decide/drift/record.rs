@@ -1,10 +1,12 @@
 //! How often who was put back, for the next daemon.
 //!
-//! A daemon that is started again would else go on with a fight that the one before it had given up: three times more for each
-//! start. So what is known of each workload that was put back within the hour is written down as it is, and the next daemon decides
-//! as this one would have. Of the others nothing is: they begin as they always did.
+//! A daemon that is started again would else go on with a fight that the one before it had given up: three
+//! times more for each start. So what is known of each workload that was put back within the hour is written
+//! down as it is, and the next daemon decides as this one would have. Of the others nothing is: they begin as
+//! they always did.
 //!
-//! Times are of a clock that begins when the host is booted, as the ids of cgroups do, so a record says which boot it is of.
+//! Times are of a clock that begins when the host is booted, as the ids of cgroups do, so a record says which
+//! boot it is of.
 //!
 //! Never: anything is believed of a record in part; more than so many workloads are written.
 

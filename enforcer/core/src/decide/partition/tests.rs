@@ -304,9 +304,9 @@ fn one_that_somebody_ends_again_and_again_is_left_alone() {
 }
 
 proptest! {
-    /// Whatever is declared and taken back: no two cgroups side by side ever name the same CPU, nothing is taken from
-    /// a partition that lives, partitions live where they are wanted, those above have exactly what is needed, and then
-    /// there is nothing more to do.
+    /// Whatever is declared and taken back: no two cgroups side by side ever name the same CPU, nothing is
+    /// taken from a partition that lives, partitions live where they are wanted, those above have exactly
+    /// what is needed, and then there is nothing more to do.
     #[test]
     fn what_is_above_follows_what_is_below(
         turns in prop::collection::vec(prop::collection::vec((0u32..4, any::<bool>()), 4), 1..5),

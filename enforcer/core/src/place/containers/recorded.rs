@@ -1,8 +1,8 @@
 //! Which container is where, in a form that can be written down and read back: for recordings of whole turns.
 //!
-//! A decision of a turn asks which cgroup belongs to which holder, and who is expected. What each pod has asked for is
-//! needed only to place it anew, which turns do not do, and is left out: whatever is read back must only be decided
-//! from, and never be given to a runtime's calls.
+//! A decision of a turn asks which cgroup belongs to which holder, and who is expected. What each pod has
+//! asked for is needed only to place it anew, which turns do not do, and is left out: whatever is read back
+//! must only be decided from, and never be given to a runtime's calls.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -451,8 +451,8 @@ proptest! {
         }
     }
 
-    /// Who is set as its grant says stays so over a restart, whatever its runtime has stored and in whatever order it
-    /// tells.
+    /// Who is set as its grant says stays so over a restart, whatever its runtime has stored and in whatever
+    /// order it tells.
     #[test]
     fn a_restart_moves_nobody(acts in prop::collection::vec(any_act(), 1..30), reversed: bool) {
         let mut scene = Scene::new();

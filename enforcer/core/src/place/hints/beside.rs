@@ -1,7 +1,8 @@
 //! Devices beside which a container is declared to be: sets of nodes with the device's are preferred.
 //!
-//! The offers are soft. Unlike a device that is given away, one that is only used can be used from afar, so it never
-//! is a reason for a rejection, and what a manifest says of devices is not among them: the kubelet does not count it.
+//! The offers are soft. Unlike a device that is given away, one that is only used can be used from afar, so
+//! it never is a reason for a rejection, and what a manifest says of devices is not among them: the kubelet
+//! does not count it.
 
 use super::{LISTED, Need, NodeIndex, Offer, Offers, Threshold, masks::list};
 use crate::place::{ContainerRequest, PodRequest};

@@ -4,8 +4,8 @@
 //! each with what decided: which resource it lacks, or the comparison with the one that was taken.
 //! There are 2^N sets: of a few nodes all are named, of more nodes those alone.
 //!
-//! Where any node will do, CPUs and memory are taken from one all the same. So nothing is refused then that nothing speaks
-//! against.
+//! Where any node will do, CPUs and memory are taken from one all the same. So nothing is refused then that
+//! nothing speaks against.
 
 use super::{
     Mask, Offer,

@@ -4,7 +4,8 @@
 //! Idea: sets in order of width, and within a width in lexicographic order of their positions, so that
 //! the first one that would do on an empty machine gives the width of the preferred ones.
 //!
-//! Cost: O(2^N) sets of N nodes, so a question must cost next to nothing: see [`super::table`]. Must not be called for more than [`LISTED`] nodes.
+//! Cost: O(2^N) sets of N nodes, so a question must cost next to nothing: see [`super::table`]. Must not be
+//! called for more than [`LISTED`] nodes.
 
 use super::{Mask, MaskHint};
 

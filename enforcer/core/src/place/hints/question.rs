@@ -103,8 +103,8 @@ impl Question<'_> {
         }
     }
 
-    /// Sets of nodes that are too many to list have no scores: of the single nodes that are as good as the one that was
-    /// found, the one with most of what the container has.
+    /// Sets of nodes that are too many to list have no scores: of the single nodes that are as good as the
+    /// one that was found, the one with most of what the container has.
     fn at_its_memory<'b>(&self, found: Merged, offers: impl Iterator<Item = &'b Offer>) -> Merged {
         let is_single = found.preferred && found.mask.is_some_and(Mask::is_power_of_two);
         if self.resident.is_empty() || !is_single {

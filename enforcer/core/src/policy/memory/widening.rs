@@ -1,8 +1,8 @@
 //! `[memory.widening]`: what the daemon may do about memory that runs out.
 //!
-//! The figures are those of docs/widening.md. They are shares of the memory nodes that a workload may use, and never
-//! amounts alone, because a host may have nodes of 16 GiB and of 2 TiB; the least amount keeps small nodes from being
-//! noticed too late.
+//! The figures are those of docs/widening.md. They are shares of the memory nodes that a workload may use,
+//! and never amounts alone, because a host may have nodes of 16 GiB and of 2 TiB; the least amount keeps
+//! small nodes from being noticed too late.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,8 +12,8 @@ use crate::policy::{ByteSize, HumanDuration, PolicyError, refused, whole};
 /// Longest time for which a widened workload must be calm before it is narrowed again.
 const LONGEST_NARROW_AFTER: HumanDuration = HumanDuration::from_secs(24 * 3_600);
 
-/// More memory nodes for a workload whose own ones are nearly full, before the OOM killer acts. Only of workloads that
-/// the daemon has placed.
+/// More memory nodes for a workload whose own ones are nearly full, before the OOM killer acts. Only of
+/// workloads that the daemon has placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WideningSettings {
@@ -35,11 +35,11 @@ pub struct WideningSettings {
     pub min_headroom: ByteSize,
     /// May slower memory be added when no node of the same kind has room?
     pub lower_tiers: bool,
-    /// Time for which there must be room on its own nodes before they are narrowed to these again. It doubles, up to
-    /// half an hour, when they had to be widened soon after.
+    /// Time for which there must be room on its own nodes before they are narrowed to these again. It
+    /// doubles, up to half an hour, when they had to be widened soon after.
     pub narrow_after: HumanDuration,
-    /// What slows a workload down that would have filled its nodes before one is added: for half a second at most, and only
-    /// while another process sees to it that it ends.
+    /// What slows a workload down that would have filled its nodes before one is added: for half a second at
+    /// most, and only while another process sees to it that it ends.
     pub brake: Brake,
 }
 
@@ -52,8 +52,8 @@ pub enum Brake {
     Off,
     /// Its tasks stand still (`cgroup.freeze`).
     Freeze,
-    /// It gets next to nothing more (`memory.high`). Not where demotion is on: what is above the mark would go to slower
-    /// memory, hot pages too.
+    /// It gets next to nothing more (`memory.high`). Not where demotion is on: what is above the mark would
+    /// go to slower memory, hot pages too.
     High,
 }
 

@@ -1,11 +1,11 @@
 //! The names that people know from the kubelet and the topology-aware policy, in the published schema.
 //!
-//! A derived schema has no `alias` of serde, so an editor that checks a file against it would refuse what the program
-//! reads. Here each such name is given the schema of the key or value that it is another name of, with
-//! `x-same-as` for who lists them.
+//! A derived schema has no `alias` of serde, so an editor that checks a file against it would refuse what the
+//! program reads. Here each such name is given the schema of the key or value that it is another name of,
+//! with `x-same-as` for who lists them.
 //!
-//! Never: decides what is read. That is said at the fields; a test of the configuration (`enforcer/src/config/kinds.rs`)
-//! holds both together.
+//! Never: decides what is read. That is said at the fields; a test of the configuration
+//! (`enforcer/src/config/kinds.rs`) holds both together.
 
 use schemars::Schema;
 

@@ -1,5 +1,5 @@
-//! What is wrong with an entry, beyond what its types refuse: matchers that can never hold together, and wishes that
-//! nobody can grant.
+//! What is wrong with an entry, beyond what its types refuse: matchers that can never hold together, and
+//! wishes that nobody can grant.
 
 use std::{collections::BTreeSet, fmt};
 

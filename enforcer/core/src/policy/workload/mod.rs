@@ -1,9 +1,11 @@
 //! `[[workload]]`: whom an entry of the configuration is about, and what it declares for them.
 //!
-//! An entry is about whatever all of its matchers hold for, and of several entries the first in the file counts.
-//! What it declares are defaults: the annotations of a pod win where they could say the same without it.
+//! An entry is about whatever all of its matchers hold for, and of several entries the first in the file
+//! counts. What it declares are defaults: the annotations of a pod win where they could say the same without
+//! it.
 //!
-//! Terminology. A *matcher* is one of the keys that say whom an entry is about; all others say what is declared.
+//! Terminology. A *matcher* is one of the keys that say whom an entry is about; all others say what is
+//! declared.
 //!
 //! Must never let a name that a container chose for itself do more than match: see [`Subject`].
 
@@ -42,8 +44,8 @@ pub struct WorkloadRule {
     /// Matcher: glob over names of systemd's units, as in `redis*.service`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<NameGlob>,
-    /// Matcher: glob over the names (`comm`, at most 15 bytes) of the processes in it, of which one must match.
-    /// Not of pods; of other containers only where `cgroup` or `unit` is there, too.
+    /// Matcher: glob over the names (`comm`, at most 15 bytes) of the processes in it, of which one must
+    /// match. Not of pods; of other containers only where `cgroup` or `unit` is there, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<NameGlob>,
     /// Matcher: glob over namespaces of pods, as the runtime tells them.
@@ -76,20 +78,22 @@ pub struct WorkloadRule {
     /// Engine; `hints` for cgroups, and for pods as `placement` has it, when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<Engine>,
-    /// Policy of the engine `hints`; `single-numa-node` for cgroups, and for pods as `placement` has it, when absent.
+    /// Policy of the engine `hints`; `single-numa-node` for cgroups, and for pods as `placement` has it, when
+    /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<TopologyPolicy>,
     /// How its CPUs are used; exclusively for cgroups, and for pods by their `QoS` class, when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<DeclaredClass>,
-    /// Partition of the kernel for those of its CPUs that are its own: `root` or `isolated` keeps everything else of the
-    /// host off them too. cgroup v2, Linux 6.7.
+    /// Partition of the kernel for those of its CPUs that are its own: `root` or `isolated` keeps everything
+    /// else of the host off them too. cgroup v2, Linux 6.7.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<Partition>,
     /// `true` keeps it on its memory nodes when these are nearly full, instead of adding one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub strict_memory: bool,
-    /// May slower memory be added when its memory nodes are nearly full? As `memory.widening` has it when absent.
+    /// May slower memory be added when its memory nodes are nearly full? As `memory.widening` has it when
+    /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lower_tiers: Option<bool>,
     /// `false` leaves the workload alone: it is judged, but never placed or corrected.

@@ -1,10 +1,10 @@
 //! What an entry of the configuration may be about, as far as it is known.
 //!
 //! Problem: names are what people match by, and most of them are chosen by those who are matched: a container
-//! calls its processes and cgroups as it likes, a user's own service manager has a `redis.service`, too. Idea: a
-//! name counts only where whoever gives it is trusted with it. A unit is one of the system's own manager, which
-//! alone makes slices; a command is none of a container's; names and labels of pods are those that the container
-//! runtime tells.
+//! calls its processes and cgroups as it likes, a user's own service manager has a `redis.service`, too.
+//! Idea: a name counts only where whoever gives it is trusted with it. A unit is one of the system's own
+//! manager, which alone makes slices; a command is none of a container's; names and labels of pods are those
+//! that the container runtime tells.
 
 use std::collections::BTreeMap;
 

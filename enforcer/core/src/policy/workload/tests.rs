@@ -53,7 +53,8 @@ fn a_unit_is_one_of_the_systems_own_manager() {
         ("/system.slice/redis.service/worker", true),
         ("/_redis.service", true),
         ("/system.slice/my-redis.service", false),
-        // Units of a user's own manager, of a manager in a container, and a directory that is called like one.
+        // Units of a user's own manager, of a manager in a container, and a directory that is called like
+        // one.
         ("/user.slice/user-1000.slice/user@1000.service/app.slice/redis.service", false),
         ("/lxc.payload.web/system.slice/redis.service", false),
         (&format!("/system.slice/docker-{ID}.scope/system.slice/redis.service"), false),

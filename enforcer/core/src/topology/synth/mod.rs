@@ -7,7 +7,8 @@
 //! ```
 //! use enforcer_core::{id::NodeId, topology::{MemoryKind, synth::Machine}};
 //!
-//! let machine = Machine::new().sockets(2).cores(4).memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1)).build();
+//! let machine = Machine::new().sockets(2).cores(4);
+//! let machine = machine.memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1)).build();
 //! assert_eq!(machine.cpu_nodes().to_string(), "0-1");
 //! assert_eq!(machine.node(NodeId(1)).unwrap().cpus.to_string(), "4-7,12-15");
 //! ```

@@ -77,8 +77,8 @@ fn the_mark_is_a_little_above_what_it_has() {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: nobody is slowed down unwatched, for longer than the bound, again at once, or
-    /// without being released.
+    /// Whatever happens in whatever order: nobody is slowed down unwatched, for longer than the bound, again
+    /// at once, or without being released.
     #[test]
     fn a_brake_is_watched_short_and_always_released(
         turns in proptest::collection::vec(

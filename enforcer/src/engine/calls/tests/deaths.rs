@@ -102,7 +102,8 @@ fn nobody() -> (Rc<Fixture>, There) {
     (host, Rc::default())
 }
 
-/// One that places; `remembers` says whether it has somewhere to note whom it answers for, and reads what one before has noted.
+/// One that places; `remembers` says whether it has somewhere to note whom it answers for, and reads what one
+/// before has noted.
 fn daemon(host: &Rc<Fixture>, there: &There, remembers: bool) -> Engine {
     let machine = Machine::new().sockets(2).cores(4).threads(1).build();
     let source = Containers { host: Rc::clone(host), machine, there: Rc::clone(there), dying: Rc::default() };
@@ -120,8 +121,9 @@ fn daemon(host: &Rc<Fixture>, there: &There, remembers: bool) -> Engine {
     engine
 }
 
-/// A daemon that is killed when a runtime has its answer, and before any turn: `remembers` says whether it had somewhere to
-/// note what the container would have been set to. Returns what the journal of the next daemon has of it.
+/// A daemon that is killed when a runtime has its answer, and before any turn: `remembers` says whether it
+/// had somewhere to note what the container would have been set to. Returns what the journal of the next
+/// daemon has of it.
 fn killed_after_the_answer(remembers: bool) -> Vec<String> {
     let (host, there) = nobody();
     let killed = daemon(&host, &there, remembers);
@@ -154,7 +156,8 @@ fn a_daemon_that_is_killed_after_its_answer_leaves_how_to_undo_it() {
     assert_eq!(killed_after_the_answer(false), ["0-1"], "the control: ours is taken for the original");
 }
 
-/// What another container gets that is created after the kill and before the first one runs, and what both have in the end.
+/// What another container gets that is created after the kill and before the first one runs, and what both
+/// have in the end.
 fn created_after_the_kill(remembers: bool) -> [String; 3] {
     let (host, there) = nobody();
     let make = |engine: &Engine, name| {

@@ -1,4 +1,5 @@
-//! Containers of whose creation nobody was told: it was under way when the link came up, and no list had them.
+//! Containers of whose creation nobody was told: it was under way when the link came up, and no list had
+//! them.
 
 use std::{cell::RefCell, rc::Rc};
 

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A daemon that is connected to a runtime with one container, whose cgroup shows this and which has no place yet.
+/// A daemon that is connected to a runtime with one container, whose cgroup shows this and which has no place
+/// yet.
 fn beside(mems: &str) -> (Fixture, Placed, Answer) {
     let host = Fixture::new(true);
     host.cgroup("/kubepods/podone/id-one", "0-7\n", mems);

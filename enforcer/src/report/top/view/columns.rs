@@ -1,7 +1,7 @@
 //! Tables whose columns come and go with the width of the screen.
 //!
-//! The first column takes what the others leave. The others are there in the order of their importance, as long as
-//! the first one keeps its least width; they are shown in the order of the table.
+//! The first column takes what the others leave. The others are there in the order of their importance, as
+//! long as the first one keeps its least width; they are shown in the order of the table.
 
 use crate::report::text;
 

@@ -1,7 +1,7 @@
 //! From what is known to cells: nothing is remembered, nothing is read.
 //!
-//! Written row by row instead of with layouts and widgets: the columns that fit are known beforehand, and a frame
-//! makes only the rows that are on the screen. Whatever does not fit is cut, never an error.
+//! Written row by row instead of with layouts and widgets: the columns that fit are known beforehand, and a
+//! frame makes only the rows that are on the screen. Whatever does not fit is cut, never an error.
 
 mod canvas;
 pub(super) mod columns;

@@ -203,8 +203,8 @@ impl<'a> Counting<'a> {
         value
     }
 
-    /// The typed value of a document; of the deprecated form, which may be a map from container to value, that
-    /// of the container.
+    /// The typed value of a document; of the deprecated form, which may be a map from container to value,
+    /// that of the container.
     fn of_document<T: serde::de::DeserializeOwned>(&mut self, found: Found<'_>) -> Option<T> {
         let document = self.pod.documents.get(found.key)?;
         let read = document.as_ref().map_err(Clone::clone).and_then(|document| match document {

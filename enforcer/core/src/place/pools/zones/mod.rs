@@ -71,7 +71,8 @@ pub(super) struct Zones<'a> {
 }
 
 impl Zones<'_> {
-    /// How a new promise could be kept; nowhere, for a zone without a node of this machine. `others` are those that were promised something.
+    /// How a new promise could be kept; nowhere, for a zone without a node of this machine. `others` are
+    /// those that were promised something.
     pub(super) fn offer<'o>(
         &self,
         new: Promise<'_>,
