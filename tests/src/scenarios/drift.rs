@@ -22,8 +22,9 @@ const INTERVAL: Duration = Duration::from_mins(10);
 /// Longest wait for the daemon: a bound on a hang, not a promise. The host may be busy.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// A second, and what an emulated machine of a busy host adds.
-const REPAIRED_WITHIN: f64 = 5.0;
+/// A second, and what an emulated machine of a busy host adds: the turn that would be due otherwise is
+/// minutes away.
+const REPAIRED_WITHIN: f64 = 15.0;
 
 /// Long enough for several repairs.
 const A_WHILE: Duration = Duration::from_secs(8);
@@ -47,7 +48,8 @@ pub(super) fn repaired(checks: &mut Checks) -> Result<()> {
     ours.write("cpuset.cpus", &right.0)?;
 
     let daemon = Daemon::start_every(INTERVAL, "enforce", &product::rules(&[ours]))?;
-    wait::until("the first turn is over", LIMIT, || Ok(daemon.ticks()?.filter(|ticks| *ticks >= 1.0)))
+    // The second follows at once, because what is to be kept is watched from the first one on.
+    wait::until("two turns are over", LIMIT, || Ok(daemon.ticks()?.filter(|ticks| *ticks >= 2.0)))
         .with_context(|| format!("the daemon printed:\n{}", Daemon::printed()))?;
     checks.equal("what is in place stays", &right, &ours.cpuset()?);
     not_ours.write("cpuset.cpus", THEIRS)?;
@@ -69,9 +71,12 @@ pub(super) fn repaired(checks: &mut Checks) -> Result<()> {
     }
 
     ours.write("cpuset.cpus", THEIRS)?;
+    let left_alone = wait::until("the metrics say that it is left alone", LIMIT, || {
+        Ok(drifted(&daemon, "left-alone")?.filter(|left_alone| *left_alone > 0.0))
+    });
+    checks.equal("the fourth time it is left alone, by the metrics", Some(1.0), left_alone.ok());
     thread::sleep(A_WHILE);
-    checks.equal("the fourth time it is left alone", THEIRS, &ours.read("cpuset.cpus")?);
-    checks.equal("which the metrics say", Some(1.0), drifted(&daemon, "left-alone")?);
+    checks.equal("and stays so", THEIRS, &ours.read("cpuset.cpus")?);
     checks.equal("repairs", Some(3.0), drifted(&daemon, "repaired")?);
     let degraded = daemon.labelled("numa_enforcer_degraded", &[("feature", "drift")])?;
     checks.equal("which is degraded by name", Some(1.0), degraded);
@@ -80,7 +85,11 @@ pub(super) fn repaired(checks: &mut Checks) -> Result<()> {
     let pid = i32::try_from(daemon.pid()).ok().and_then(Pid::from_raw).context("a process id")?;
     kill_process(pid, Signal::HUP).context("send SIGHUP")?;
     let seconds = until_it_is(ours, &right);
-    checks.below("seconds until it is put back when the configuration is read again", 5.0, seconds.ok());
+    checks.below(
+        "seconds until it is put back when the configuration is read again",
+        REPAIRED_WITHIN,
+        seconds.ok(),
+    );
     checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
     Ok(())
 }

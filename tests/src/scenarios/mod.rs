@@ -162,7 +162,7 @@ pub const ALL: &[Scenario] = &[
         only_by_name: true,
         ..product("widen-back", "hmat", BALANCING_OFF, widening_back::without_a_stall)
     },
-    product("widen-bound", "hmat", BALANCING_OFF, widening_relief::of_who_is_bound),
+    long("widen-bound", "hmat", BALANCING_OFF, widening_relief::of_who_is_bound),
     Scenario {
         only_by_name: true,
         ..product("widen-strict-relief", "hmat", BALANCING_OFF, widening_relief::of_who_stays)
@@ -201,7 +201,10 @@ pub const ALL: &[Scenario] = &[
         limit_seconds: 7_200,
         ..long("widen-matrix", "hmat", BALANCING_OFF, widening::over_the_matrix)
     },
-    long("tiers-cold-down-hot-back", "hmat", BALANCING_OFF, tiers::cold_down_hot_back),
+    Scenario {
+        limit_seconds: 1_800,
+        ..long("tiers-cold-down-hot-back", "hmat", BALANCING_OFF, tiers::cold_down_hot_back)
+    },
     Scenario { only_by_name: true, ..long("tiers-cpuset", "hmat", BALANCING_OFF, tiers::stay_in_the_cpuset) },
     Scenario {
         only_by_name: true,

@@ -23,7 +23,7 @@ const MOVES: u64 = 100;
 const MEBIBYTES: usize = 8;
 
 /// Longest time for all moves, emulated and on a busy host.
-const LIMIT: Duration = Duration::from_mins(3);
+const LIMIT: Duration = Duration::from_mins(8);
 
 pub(super) const MOVED: &str = "numa_enforcer_workload_task_moves_total";
 pub(super) const MISPLACED: &str = "numa_enforcer_workload_misplaced_tasks_total";
@@ -62,12 +62,13 @@ pub(super) fn counted(checks: &mut Checks) -> Result<()> {
         program.counts()?;
     }
     for (name, program) in [("bounced", 1), ("inside", 2)] {
+        let between_nodes = if name == "bounced" { MOVES } else { 0 };
+        // It counts its own a moment after the kernel's.
         let done = wait::until(&format!("{name} has moved"), LIMIT, || {
             let counts = programs[program].counts()?;
-            Ok((counts.kernel_moves >= MOVES).then_some(counts))
+            Ok((counts.kernel_moves >= MOVES && counts.moves >= between_nodes).then_some(counts))
         })?;
         checks.equal(format!("{name}: moves, by the kernel"), MOVES, done.kernel_moves);
-        let between_nodes = if name == "bounced" { MOVES } else { 0 };
         checks.equal(format!("{name}: moves between nodes, by itself"), between_nodes, done.moves);
     }
     let away = wait::until("the unmanaged one has moved", LIMIT, || {
@@ -88,9 +89,9 @@ pub(super) fn counted(checks: &mut Checks) -> Result<()> {
     checks.equal("pinned: moves between nodes", [0, 0], rise(MOVED, Some(pinned)));
     checks.equal("bounced: moves between nodes", [half, half], rise(MOVED, Some(bounced)));
     checks.equal("inside: moves between nodes", [0, 0], rise(MOVED, Some(inside)));
-    // Whatever else runs in a guest moves now and then.
+    // Whatever else runs in a guest moves now and then; the unmanaged one alone would be `half`.
     let others = rise(MOVED, None).map(|all| all - half);
-    let few = 0..half / 2;
+    let few = 0..half;
     checks.holds("nobody counts the unmanaged one's", others.iter().all(|moves| few.contains(moves)), others);
     checks.equal("bounced: moves to where it should not be", [half, 0], rise(MISPLACED, Some(bounced)));
     checks.equal("all workloads: moves to where they should not be", [half, 0], rise(MISPLACED, None));

@@ -95,9 +95,13 @@ fn refused(checks: &mut Checks, daemon: &Daemon) {
         Ok(daemon.value("numa_enforcer_nri_containers_unplaced")?.filter(|count| *count > 0.0))
     });
     checks.equal("containers whose wish has no place", Some(1.0), unplaced.ok());
-    let printed = Daemon::printed();
-    let line = printed.lines().find(|line| line.contains("default/a/main keeps what it has"));
-    checks.holds("the daemon says whose and why", line.is_some(), line.unwrap_or("nothing"));
+    // What it says is printed by a thread of its own.
+    let line = wait::until("the daemon says whose and why", LIMIT, || {
+        let printed = Daemon::printed();
+        let line = printed.lines().find(|line| line.contains("default/a/main keeps what it has"));
+        Ok(line.map(ToOwned::to_owned))
+    });
+    checks.holds("the daemon says whose and why", line.is_ok(), line.as_deref().unwrap_or("nothing"));
 }
 
 fn guaranteed(count: i64) -> Amounts {

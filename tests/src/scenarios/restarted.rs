@@ -68,7 +68,13 @@ fn story(checks: &mut Checks) -> Result<()> {
         pod.remove()?;
     }
 
+    // That it is connected is what the latest turn saw, which may be from before.
+    let links = || daemon.labelled("numa_enforcer_nri_calls_total", &[("call", "synchronize")]);
+    let before_it = links()?;
     let containerd = containerd.restart(&cri)?;
+    wait::until("the runtime has listed its containers again", LIMIT, || {
+        Ok((links()? > before_it).then_some(()))
+    })?;
     connected(&daemon)?;
     daemon.metrics_after_ticks(2)?;
     checks.equal("the cpuset of a after a restart of the runtime", before.0.clone(), a.cgroup.cpuset()?);

@@ -26,7 +26,7 @@ const NEIGHBOUR: usize = 40;
 /// The node without CPUs.
 const SLOW: u32 = 2;
 /// Longest time for what the daemon does in rounds, emulated and on a busy host.
-const LIMIT: Duration = Duration::from_mins(4);
+const LIMIT: Duration = Duration::from_mins(8);
 /// Part of what moved that is counted at least: the kernel may move a page for reasons of its own.
 const COUNTED: f64 = 0.99;
 /// So long that everything cold would be found and moved, were it declared.
