@@ -67,7 +67,7 @@ pub use self::{
     pause_record::{PauseRecord, RecordedPause},
 };
 use self::{
-    files::{Lock, Rewritten, Tail, failed},
+    files::{Lock, Presence, Rewritten, Tail, failed},
     lines::Record,
     reading::Found,
 };
@@ -76,6 +76,9 @@ use crate::file_error::FileError;
 
 /// Most bytes of a container's id and cgroup, which a runtime tells; escaped, six times as many.
 const LONGEST_NAMES: usize = 64 << 10;
+
+/// Name of the file whose lock says that somebody uses the directory.
+const LOCK: &str = "lock";
 
 /// Room for a few lines, without which there is no use in trying.
 const A_FEW_LINES: usize = 4096;
@@ -202,7 +205,7 @@ pub struct Journal {
     is_moved: bool,
     /// Why the latest line could not be recorded, until one could.
     trouble: Option<String>,
-    _lock: Lock,
+    lock: Lock,
 }
 
 impl Journal {
@@ -214,7 +217,7 @@ impl Journal {
             .create(state_dir)
             .map_err(failed("creating", state_dir))?;
         check_owned(state_dir)?;
-        let lock = files::take_lock(&state_dir.join("lock"))?;
+        let lock = files::take_lock(&state_dir.join(LOCK))?;
         let path = state_dir.join("journal");
         let Found { contents, is_compact, torn_at, is_beyond } = files::read_journal(&path)?;
         say(&path, &contents);
@@ -246,7 +249,7 @@ impl Journal {
             look_at: LONG,
             is_moved: false,
             trouble: None,
-            _lock: lock,
+            lock,
         })
     }
 
@@ -261,7 +264,7 @@ impl Journal {
 
     /// Does nobody hold the journal in `state_dir`? Who does is the error.
     pub fn check_free(state_dir: &Path) -> Result<(), JournalError> {
-        files::check_free(&state_dir.join("lock"))
+        files::check_free(&state_dir.join(LOCK))
     }
 
     /// What has to be put back.
@@ -293,11 +296,13 @@ impl Journal {
         self.kept.as_deref()
     }
 
-    /// Can lines be recorded? Costs nothing while the latest one could; else it is tried. The error says why
-    /// not.
+    /// Can lines be recorded, where a restore will find them? While the latest one could be, it is only looked
+    /// whether all is there still; else it is tried. The error says why not.
     pub fn check(&mut self) -> Result<(), String> {
-        if self.trouble.is_some() {
-            self.trouble = self.tail.probe(A_FEW_LINES).err().map(|error| error.to_string());
+        let held = self.hold();
+        if held.is_err() || self.trouble.is_some() {
+            let tried = held.and_then(|()| self.tail.probe(A_FEW_LINES));
+            self.trouble = tried.err().map(|error| error.to_string());
         }
         self.trouble.clone().map_or(Ok(()), Err)
     }
@@ -362,9 +367,39 @@ impl Journal {
         if lines.is_empty() {
             return Ok(());
         }
-        let appended = self.shorten().and_then(|()| self.tail.append(&lines));
+        let appended = self.hold().and_then(|()| self.shorten()).and_then(|()| self.tail.append(&lines));
         self.trouble = appended.as_ref().err().map(ToString::to_string);
         appended
+    }
+
+    /// Sees to it that the lock and the journal are what others find in the state directory. Somebody may have
+    /// taken them away, as a cleaner of `/run` does: a restore would find nothing then, and another daemon would
+    /// start beside this one. What was recorded is known here, and is written anew; what is in its place is kept
+    /// beside it. The error is of a directory that is gone, or that somebody else holds by now.
+    fn hold(&mut self) -> Result<(), JournalError> {
+        let lock = self.path.with_file_name(LOCK);
+        if !self.lock.is_at(&lock) {
+            check_owned(lock.parent().unwrap_or(&lock))?;
+            self.lock = files::take_lock(&lock)?;
+            tracing::error!("{} was taken away; it is locked anew", lock.display());
+        }
+        let presence = self.tail.presence()?;
+        if presence == Presence::Whole {
+            return Ok(());
+        }
+        let is_foreign = presence == Presence::Replaced;
+        let lines = lines::all(&self.entries, &self.grants);
+        let Rewritten { file, kept } = files::rewrite(&self.path, is_foreign, lines)?;
+        self.tail = Tail::new(&self.path, Box::new(file));
+        self.kept = kept.or(self.kept.take());
+        self.is_moved = true;
+        let what = match presence {
+            Presence::Cut => "cut",
+            Presence::Replaced => "replaced",
+            Presence::Gone | Presence::Whole => "taken away",
+        };
+        tracing::error!("{} was {what}; it is written anew", self.path.display());
+        Ok(())
     }
 
     /// Leaves out what is over, once that is most of the journal. Where it cannot, the old file stays in use;

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    path::Path,
     sync::{Arc, Mutex},
 };
 
@@ -63,6 +64,10 @@ impl Journal {
 }
 
 impl Medium for FakeDisk {
+    fn is_at(&self, _path: &Path) -> io::Result<bool> {
+        Ok(true)
+    }
+
     fn length(&self) -> io::Result<u64> {
         Ok(self.0.lock().unwrap().bytes.len() as u64)
     }

@@ -49,6 +49,13 @@ pub fn check_owned(state_dir: &Path) -> Result<(), JournalError> {
 #[derive(Debug)]
 pub(super) struct Lock(File);
 
+impl Lock {
+    /// Is it the file that others would find there?
+    pub(super) fn is_at(&self, path: &Path) -> bool {
+        is_at(&self.0, path).unwrap_or(false)
+    }
+}
+
 impl Drop for Lock {
     fn drop(&mut self) {
         // It fails only if it is no lock any more.
@@ -170,8 +177,20 @@ fn of_one_hand(path: &Path, file: &File) -> io::Result<()> {
     })
 }
 
+/// Is this open file the one that has this name?
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let named = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        named => named?,
+    };
+    let ours = file.metadata()?;
+    Ok((ours.dev(), ours.ino()) == (named.dev(), named.ino()))
+}
+
 /// Where lines go, one after another.
 pub(super) trait Medium: fmt::Debug + Send {
+    /// Is it what a reader of this path would find?
+    fn is_at(&self, path: &Path) -> io::Result<bool>;
     /// Bytes that are there.
     fn length(&self) -> io::Result<u64>;
     /// Adds bytes at the end; some may be there after a failure.
@@ -183,6 +202,10 @@ pub(super) trait Medium: fmt::Debug + Send {
 }
 
 impl Medium for File {
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        is_at(self, path)
+    }
+
     fn length(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
@@ -208,11 +231,37 @@ pub(super) struct Tail {
     medium: Box<dyn Medium>,
     /// Half a line is behind this, because it could not be taken away when it failed.
     torn_at: Option<u64>,
+    /// Bytes that were there when it was last added to, or opened.
+    length: u64,
+}
+
+/// What became of the journal since the latest line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// It is there.
+    Whole,
+    /// It is there, and what was in it is not.
+    Cut,
+    /// Nothing has its name.
+    Gone,
+    /// Another file has its name.
+    Replaced,
 }
 
 impl Tail {
     pub(super) fn new(path: &Path, medium: Box<dyn Medium>) -> Self {
-        Self { path: path.to_owned(), medium, torn_at: None }
+        // Where it cannot be told nothing can be added, either.
+        let length = medium.length().unwrap_or(0);
+        Self { path: path.to_owned(), medium, torn_at: None, length }
+    }
+
+    /// Would a reader find all that was added?
+    pub(super) fn presence(&self) -> Result<Presence, JournalError> {
+        if !self.medium.is_at(&self.path).map_err(failed("looking at", &self.path))? {
+            let is_gone = fs::symlink_metadata(&self.path).is_err();
+            return Ok(if is_gone { Presence::Gone } else { Presence::Replaced });
+        }
+        Ok(if self.length()? < self.length { Presence::Cut } else { Presence::Whole })
     }
 
     /// Bytes that are there.
@@ -229,6 +278,8 @@ impl Tail {
             self.torn_at = Some(length);
             // Only a first try: it is made again before the next line.
             let _ = self.mend();
+        } else {
+            self.length = length + lines.len() as u64;
         }
         added.map_err(failed("appending to", &self.path))
     }

@@ -495,6 +495,60 @@ fn a_full_disk_takes_no_line_in_part_and_has_an_end() {
 }
 
 #[test]
+fn what_somebody_takes_away_meanwhile_is_there_again_before_the_next_line() {
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 5] = [
+        ("taken away", |file| fs::remove_file(file).unwrap()),
+        ("renamed", |file| fs::rename(file, file.with_extension("old")).unwrap()),
+        ("cut", |file| fs::write(file, "").unwrap()),
+        ("replaced", |file| {
+            fs::remove_file(file).unwrap();
+            fs::write(file, "theirs\n").unwrap();
+        }),
+        ("its lock taken away", |file| fs::remove_file(file.with_file_name(LOCK)).unwrap()),
+    ];
+    for (what, harm) in harms {
+        for is_seen_by_a_turn in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("journal");
+            let mut journal = Journal::open(dir.path()).unwrap();
+            journal.record(key("/a", 1), entry("0\n")).unwrap();
+            harm(&file);
+            if is_seen_by_a_turn {
+                assert_eq!(journal.check(), Ok(()), "{what}");
+            } else {
+                journal.record(key("/b", 2), entry("1\n")).unwrap();
+            }
+            assert_eq!(Journal::peek(dir.path()).unwrap().entries, *journal.entries(), "{what}");
+            let held = Journal::check_free(dir.path());
+            assert!(matches!(held, Err(JournalError::Held { .. })), "{what}: {held:?}");
+            let kept = journal.kept().map(|kept| fs::read_to_string(kept).unwrap());
+            assert_eq!(kept.as_deref(), (what == "replaced").then_some("theirs\n"));
+        }
+    }
+}
+
+#[test]
+fn without_its_directory_nothing_can_be_recorded_until_it_is_there_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let state_dir = dir.path().join("state");
+    let mut journal = Journal::open(&state_dir).unwrap();
+    journal.record(key("/a", 1), entry("0\n")).unwrap();
+    fs::remove_dir_all(&state_dir).unwrap();
+    assert!(journal.record(key("/b", 2), entry("1\n")).is_err());
+    assert!(journal.check().unwrap_err().contains("No such file"), "{:?}", journal.check());
+    DirBuilder::new().mode(0o700).create(&state_dir).unwrap();
+    assert_eq!(journal.check(), Ok(()));
+    journal.record(key("/b", 2), entry("1\n")).unwrap();
+    assert_eq!(Journal::peek(&state_dir).unwrap().entries.len(), 2);
+
+    fs::remove_dir_all(&state_dir).unwrap();
+    let _other = Journal::open(&state_dir).unwrap();
+    assert!(journal.check().unwrap_err().contains("held by another"), "{:?}", journal.check());
+    assert!(Journal::peek(&state_dir).unwrap().entries.is_empty(), "what is another one's is left alone");
+}
+
+#[test]
 fn what_cannot_be_taken_away_at_once_is_before_the_next_line() {
     let (_dir, mut journal, disk) = on_fake_disk();
     disk.leave_room(Some(10));
