@@ -170,6 +170,7 @@ impl Daemon {
         let starts = self.engine.placed().starts();
         // What the first turn sees is no news, and what comes meanwhile is.
         self.engine.look();
+        let mut owes_turn = false;
         loop {
             let heard = Heard {
                 urgent: self.engine.urgent_fd().filter(|_| wakes),
@@ -178,20 +179,31 @@ impl Daemon {
                 written: self.engine.writes_fd().filter(|_| wakes && pace.hears_writes()),
                 started: pace.hears().then_some(&*starts),
             };
-            let wake = waiting.next(orders, pace.due(), heard).unwrap_or_else(|error| {
-                wakes = false;
-                self.engine.add_degraded(deaf(&error));
-                Wake::Look
-            });
+            // After a configuration comes the turn with it, however many are read in a row.
+            let wake = if std::mem::take(&mut owes_turn) {
+                Wake::Turn
+            } else {
+                waiting.next(orders, pace.due(), heard).unwrap_or_else(|error| {
+                    wakes = false;
+                    self.engine.add_degraded(deaf(&error));
+                    Wake::Look
+                })
+            };
             match wake {
                 Wake::Order(Order::Stop) => return Ok(()),
                 Wake::Order(Order::Reload) => {
+                    // To read it once is as good as a hundred times; who is to end does not read it at all.
+                    let mut further = std::iter::from_fn(|| orders.try_recv().ok());
+                    if further.any(|order| order == Order::Stop) {
+                        return Ok(());
+                    }
                     self.supervisor.reloading();
                     self.reload(options);
                     // As before the first turn.
                     self.engine.look();
                     self.supervisor.ready(&declared(self.engine.policy()));
                     pace.want(Instant::now());
+                    owes_turn = true;
                 }
                 Wake::Urgent => self.engine.take_urgent(),
                 Wake::Told => pace.told(),

@@ -239,7 +239,7 @@ async fn metrics_text(State(Answers { latest, metrics, .. }): State<Answers>) ->
 
 async fn report(State(Answers { latest, .. }): State<Answers>) -> Response {
     let Some(report) = latest.borrow().clone() else { return not_yet() };
-    match serde_json::to_vec(&*report) {
+    match crate::report::json::in_one_line(&*report) {
         Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
         Err(error) => failed(&error),
     }

@@ -296,8 +296,8 @@ impl Journal {
         self.kept.as_deref()
     }
 
-    /// Can lines be recorded, where a restore will find them? While the latest one could be, it is only looked
-    /// whether all is there still; else it is tried. The error says why not.
+    /// Can lines be recorded, where a restore will find them? While the latest one could be, it is only
+    /// looked whether all is there still; else it is tried. The error says why not.
     pub fn check(&mut self) -> Result<(), String> {
         let held = self.hold();
         if held.is_err() || self.trouble.is_some() {
@@ -372,10 +372,11 @@ impl Journal {
         appended
     }
 
-    /// Sees to it that the lock and the journal are what others find in the state directory. Somebody may have
-    /// taken them away, as a cleaner of `/run` does: a restore would find nothing then, and another daemon would
-    /// start beside this one. What was recorded is known here, and is written anew; what is in its place is kept
-    /// beside it. The error is of a directory that is gone, or that somebody else holds by now.
+    /// Sees to it that the lock and the journal are what others find in the state directory. Somebody may
+    /// have taken them away, as a cleaner of `/run` does: a restore would find nothing then, and another
+    /// daemon would start beside this one. What was recorded is known here, and is written anew; what is in
+    /// its place is kept beside it. The error is of a directory that is gone, or that somebody else holds by
+    /// now.
     fn hold(&mut self) -> Result<(), JournalError> {
         let lock = self.path.with_file_name(LOCK);
         if !self.lock.is_at(&lock) {

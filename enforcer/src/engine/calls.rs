@@ -104,7 +104,7 @@ impl Answering<'_> {
         containers: &[Container],
         reply: Reply,
     ) {
-        tracing::info!(
+        let connected = format!(
             "connected to {} {} (NRI {}): {} containers",
             runtime.name.escape_default(),
             runtime.version.escape_default(),
@@ -114,7 +114,10 @@ impl Answering<'_> {
         let mut there = self.placed.lock().with_those_in_the_making(listed(pods, containers));
         self.look_at(&mut there);
         let mut state = self.placed.lock();
-        state.link(RuntimeLink::Up { name: runtime.name, version: runtime.version });
+        // Who announces its containers again over the same link is the same.
+        if state.link(RuntimeLink::Up { name: runtime.name, version: runtime.version }) {
+            tracing::info!("{connected}");
+        }
         state.only(&mut there);
         let all: Vec<Announced> = there.into_iter().map(|(one, _)| one).collect();
         let there: BTreeSet<String> = all.iter().map(|one| one.id.clone()).collect();

@@ -47,8 +47,10 @@ use crate::{
 mod explained;
 mod making;
 mod originals;
+mod said;
 
 use originals::Originals;
+use said::{News, Said};
 
 /// Longest name of a container that is shown, in characters.
 const NAME_LIMIT: usize = 200;
@@ -99,6 +101,7 @@ pub(super) struct State {
     /// Who else writes cpusets.
     facts: Facts,
     report: RuntimeReport,
+    said: Said,
     /// Nothing may be set, because it could not be undone.
     barred: bool,
     /// While enforcement is paused or barred: what each container was set to when that began.
@@ -380,9 +383,11 @@ impl State {
         let known = self.believed(known);
         if let Some(cpus) = self.facts.excess(&known) {
             let who = printable(&format!("{}/{}/{}", known.namespace, known.pod, known.container));
-            tracing::warn!(
-                "{who} asks for less than the CPUs {cpus} of its mark: none of them count as taken"
-            );
+            let text =
+                format!("{who} asks for less than the CPUs {cpus} of its mark: none of them count as taken");
+            for text in self.said.news([text.as_str()]).texts {
+                tracing::warn!("{text}");
+            }
         }
         one.given = self.given(one, &known);
         self.left_alone |= one.given.as_ref().is_some_and(|given| given.owner == Owner::Unknown);
@@ -467,8 +472,11 @@ impl State {
         }
     }
 
-    pub(super) fn link(&mut self, link: RuntimeLink) {
+    /// Notes the link to a runtime; says whether it is another one than before.
+    pub(super) fn link(&mut self, link: RuntimeLink) -> bool {
+        let is_new = self.report.link != link;
         self.report.link = link;
+        is_new
     }
 
     /// Counts a call.
@@ -502,20 +510,28 @@ impl State {
             widen(self.widening.as_ref(), self.containers.cgroup(id), cpuset);
         }
         self.explain(call, &mut settled);
-        for warning in &settled.warnings {
+        let News { texts, more } = self.said.news(settled.warnings.iter().map(String::as_str));
+        for warning in texts {
             tracing::warn!("placement: {warning}");
         }
-        for id in settled.weighed.keys() {
+        if more > 0 {
+            tracing::warn!("placement: and {more} more of that sort");
+        }
+        for id in settled.weighed.keys().filter(|id| !settled.rejections.contains_key(*id)) {
             self.report.unplaced.remove(id);
         }
         for (id, rejection) in &settled.rejections {
+            let rejection = rejection.to_string();
+            if self.report.unplaced.get(id) == Some(&rejection) {
+                continue;
+            }
             let name = printable(self.names.get(id).map_or(id.as_str(), String::as_str));
             if self.keeps(id) {
                 tracing::warn!("{name} keeps what it has: {rejection}");
             } else {
                 tracing::warn!("{name} has no place and runs on what is left: {rejection}");
             }
-            self.report.unplaced.insert(id.clone(), rejection.to_string());
+            self.report.unplaced.insert(id.clone(), rejection);
         }
         settled
     }

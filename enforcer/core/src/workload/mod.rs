@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub use naming::{Identity, SLICE_SUFFIX, UNIT_SUFFIXES, identify, system_unit};
-pub use shown::{cut_at, printable, printable_within};
+pub use shown::{cut_at, is_unfit, printable, printable_within};
 pub use unit::UnitName;
 
 /// Path of a cgroup from the root of its hierarchy: `/`, `/system.slice/cron.service`.

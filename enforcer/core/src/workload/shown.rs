@@ -47,7 +47,7 @@ fn show(c: char, shown: &mut String) {
 }
 
 /// A control, a bidirectional control, a zero-width character, a line or paragraph separator.
-fn is_unfit(c: char) -> bool {
+pub fn is_unfit(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }

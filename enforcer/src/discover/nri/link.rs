@@ -52,8 +52,9 @@ const QUEUE: usize = 64;
 /// up nobody but itself.
 const MOST_CALLS: usize = 256;
 
-/// Most containers that a runtime can announce in parts.
-const MOST_CONTAINERS: usize = 1 << 16;
+/// Most containers that a runtime can announce in parts: several times what a node is made for, and what can
+/// be placed anew while the runtime waits for no answer for seconds.
+const MOST_CONTAINERS: usize = 1 << 13;
 
 /// Most names, variables and so on of pods and containers in a message, or in all parts of an announcement:
 /// for each of 1,000 containers a thousand. One is two bytes on the link and some hundred once it is decoded.

@@ -21,6 +21,9 @@ use super::{
 };
 use crate::discover::manifest::annotation_documents;
 
+/// Sizes of huge pages that a container is asked about; architectures have no more than half as many.
+const MOST_PAGE_SIZES: usize = 16;
+
 /// `cpu.shares` of one CPU.
 const SHARES_PER_CPU: u64 = 1024;
 /// `cpu.shares` of who asks for nothing: the least that the kernel takes.
@@ -137,6 +140,7 @@ fn amounts(resources: &LinuxResources) -> (Resources, Resources) {
         .iter()
         .filter(|one| one.limit > 0)
         .filter_map(|one| Some((page_bytes(&one.page_size)?, one.limit)))
+        .take(MOST_PAGE_SIZES)
         .collect();
     let requests = Resources { milli_cpus: request, memory_bytes: None, hugepages: hugepages.clone() };
     let limits = Resources { milli_cpus: limit, memory_bytes: memory, hugepages };

@@ -1,0 +1,81 @@
+//! What was warned of lately.
+//!
+//! What is wrong with a pod is said again at each placement of any of its containers, and whoever may make a
+//! pod chooses how much that is: the annotations of one hold thousands of names, a container that crashes is
+//! made again every few seconds. So each text is said once, and few at a time; the rest are counted.
+//!
+//! Kept are hashes, of as many texts as a large node has. A text that happens to have the hash of another one
+//! is not said; nothing but the log depends on it.
+
+use std::{
+    collections::BTreeSet,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+/// Texts said for one answer.
+const MOST_AT_ONCE: usize = 8;
+
+/// Texts that are remembered; then all are forgotten, and may be said once more.
+const REMEMBERED: usize = 1 << 14;
+
+/// Texts by their hashes.
+#[derive(Debug, Default)]
+pub(super) struct Said(BTreeSet<u64>);
+
+/// What is to be said of several texts.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct News<'a> {
+    /// These.
+    pub(super) texts: Vec<&'a str>,
+    /// So many others that are new, too.
+    pub(super) more: usize,
+}
+
+impl Said {
+    /// Those that were not said lately.
+    pub(super) fn news<'a>(&mut self, texts: impl IntoIterator<Item = &'a str>) -> News<'a> {
+        let mut news = News { texts: Vec::new(), more: 0 };
+        for text in texts {
+            let mut hasher = DefaultHasher::new();
+            text.hash(&mut hasher);
+            if self.0.len() >= REMEMBERED {
+                self.0.clear();
+            }
+            if !self.0.insert(hasher.finish()) {
+                continue;
+            }
+            if news.texts.len() < MOST_AT_ONCE {
+                news.texts.push(text);
+            } else {
+                news.more += 1;
+            }
+        }
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_said_once_and_few_at_a_time() {
+        let texts: Vec<String> = (0..100).map(|index| format!("annotation {index}")).collect();
+        let (mut said, all) = (Said::default(), || texts.iter().map(String::as_str));
+        let first = said.news(all().take(3));
+        assert_eq!((first.texts, first.more), (all().take(3).collect(), 0));
+        let rest = said.news(all());
+        assert_eq!((rest.texts, rest.more), (all().skip(3).take(MOST_AT_ONCE).collect(), 97 - MOST_AT_ONCE));
+        assert_eq!(said.news(all()), News { texts: Vec::new(), more: 0 });
+    }
+
+    #[test]
+    fn what_is_remembered_has_an_end() {
+        let mut said = Said::default();
+        for index in 0..REMEMBERED * 2 {
+            said.news([format!("{index}").as_str()]);
+            assert!(said.0.len() <= REMEMBERED);
+        }
+        assert_eq!(said.news(["0"]).texts, ["0"]);
+    }
+}
