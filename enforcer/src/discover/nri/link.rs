@@ -45,6 +45,10 @@ const LONGEST_WAIT: Duration = Duration::from_mins(1);
 /// Longest time until the runtime has answered the registration.
 const REGISTERED_WITHIN: Duration = Duration::from_secs(10);
 
+/// Longest time from then until it says which containers there are, or anything of them: it does that at
+/// once.
+const ANNOUNCED_WITHIN: Duration = Duration::from_mins(1);
+
 /// Answers that wait to be written.
 const QUEUE: usize = 64;
 
@@ -138,6 +142,9 @@ pub(super) enum LinkError {
     /// The runtime said nothing.
     #[error("RegisterPlugin: no answer within {} s", REGISTERED_WITHIN.as_secs())]
     Silent,
+    /// It accepted the registration, and said nothing of its containers.
+    #[error("Synchronize: not asked within {} s after the registration", ANNOUNCED_WITHIN.as_secs())]
+    Unannounced,
     /// More than any node has.
     #[error(
         "{method} of the runtime: more than {MOST_CONTAINERS} containers, {MOST_FIELDS} fields or {} MiB",
@@ -173,7 +180,8 @@ where
     let read = async {
         let (runtime, parts) = (RuntimeVersion::default(), Parts::default());
         let unwritten = Arc::new(Semaphore::new(MOST_CALLS));
-        let mut link = Link { calls, answers, runtime, parts, unwritten, lost: false, said: false };
+        let mut link =
+            Link { calls, answers, runtime, parts, unwritten, lost: false, said: false, speaks: false };
         link.register(plugin).await?;
         link.read(&mut reader).await
     };
@@ -197,6 +205,8 @@ struct Link<'a> {
     lost: bool,
     /// It was said that some containers are left alone.
     said: bool,
+    /// The runtime has said something of its containers.
+    speaks: bool,
 }
 
 /// What came of a synchronisation that is not complete.
@@ -242,14 +252,16 @@ impl Link<'_> {
         let mut decoder = Decoder::default();
         let mut buffer = vec![0; 64 << 10];
         let mut registered = false;
-        let until = Instant::now() + REGISTERED_WITHIN;
+        let mut until = Instant::now() + REGISTERED_WITHIN;
         loop {
+            let speaks = self.speaks;
+            let late = if registered { LinkError::Unannounced } else { LinkError::Silent };
             let read = async {
                 let read = reader.read(&mut buffer);
-                if registered {
+                if registered && speaks {
                     return Ok(read.await);
                 }
-                timeout_at(until, read).await.map_err(|_late| LinkError::Silent)
+                timeout_at(until, read).await.map_err(|_late| late)
             };
             let read = tokio::select! {
                 room = self.calls.reserve(), if self.lost => {
@@ -268,6 +280,7 @@ impl Link<'_> {
                     (Connection::Runtime, Kind::Response) if message.stream == REGISTRATION => {
                         accepted(&message.body)?;
                         registered = true;
+                        until = Instant::now() + ANNOUNCED_WITHIN;
                     }
                     _ => {}
                 }
@@ -283,6 +296,7 @@ impl Link<'_> {
         if request.service != PLUGIN_SERVICE {
             return self.unimplemented(stream, &request).await;
         }
+        self.speaks |= request.method != "Configure";
         match request.method.as_str() {
             "Configure" => self.configured(stream, &request).await,
             "Synchronize" => self.synchronized(asked, &request).await,

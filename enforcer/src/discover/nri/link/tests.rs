@@ -477,6 +477,15 @@ async fn a_runtime_that_says_nothing_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_runtime_that_registers_us_and_says_nothing_of_its_containers_is_left() {
+    let (mut runtime, _calls, served) = registered().await;
+    tokio::time::sleep(ANNOUNCED_WITHIN / 2).await;
+    assert!(!served.is_finished(), "it has time");
+    runtime.configure("").await;
+    assert!(matches!(served.await.unwrap(), LinkError::Unannounced));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_registration_that_is_never_answered_whole_ends_the_link() {
     let (mut runtime, _calls, served) = link();
     let registration = runtime.receive().await;
