@@ -389,6 +389,10 @@ impl State {
                 tracing::warn!("{text}");
             }
         }
+        // The same id in another cgroup is another container, and the one before is gone.
+        if self.containers.cgroup(&one.id).is_some_and(|before| one.cgroup.as_ref() != Some(before)) {
+            self.decisions.end(&one.id);
+        }
         one.given = self.given(one, &known);
         self.left_alone |= one.given.as_ref().is_some_and(|given| given.owner == Owner::Unknown);
         self.declare(one, &known);

@@ -460,6 +460,19 @@ fn a_late_answer_is_counted_and_what_was_decided_stays() {
 }
 
 #[test]
+fn an_id_that_comes_again_in_another_cgroup_is_another_container() {
+    let placed = placed(true);
+    create(&placed, "one", 2);
+    let mut again = subject("two", "", Some(amounts(2)));
+    again.container.id = "id-one".into();
+    ask(&placed, |reply| Call::Create { subject: again, reply });
+    let there: Vec<_> = placed.decisions().all().into_iter().filter(|one| !one.subject.ended).collect();
+    assert_eq!(there.len(), 1, "{there:?}");
+    assert!(there[0].subject.name.contains("two"), "{there:?}");
+    assert_eq!(placed.lock().allocations.iter().count(), 1);
+}
+
+#[test]
 fn who_has_no_place_is_reported_until_it_has_ended() {
     let placed = placed(true);
     let refused = create(&placed, "big", 9);
