@@ -14,6 +14,7 @@
 use std::{
     collections::BTreeSet,
     io,
+    path::Path,
     sync::Arc,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -38,7 +39,7 @@ use crate::{
     pace::{LOOK, Pace, QUIET_LOOK},
     printer::Printer,
     report::{style::Style, table, text, tick::TickReport},
-    serve::socket::ControlSocket,
+    serve::{CONTROL_EFFECT, socket::ControlSocket},
     signals::{GRACE, Order, Signals},
     supervisor::Supervisor,
     wait::{Heard, Waiting, Wake},
@@ -134,7 +135,7 @@ struct Daemon {
     /// Who moves cold pages.
     pages: Option<JoinHandle<()>>,
     /// Its file goes when the daemon ends.
-    _socket: Option<ControlSocket>,
+    socket: Option<ControlSocket>,
 }
 
 impl Daemon {
@@ -247,6 +248,11 @@ impl Daemon {
     fn turn(&mut self, first: bool, style: Style, out: &Printer) -> Result<(), RunError> {
         let begin = Instant::now();
         self.settled = false;
+        if let Some(gone) = self.socket.take_if(|socket| !socket.is_in_place()) {
+            let degraded = unreachable(gone.path());
+            tracing::error!("{}: {}", degraded.effect, degraded.reason);
+            self.engine.add_degraded(degraded);
+        }
         let report = match self.engine.turn(clock::now_ns()) {
             Ok(report) => report,
             // What never worked will not work; what worked once may work again.
@@ -311,6 +317,13 @@ impl Daemon {
         self.engine.set_policy(policy);
         Ok(())
     }
+}
+
+/// Somebody has taken the file of the control socket away, as a cleaner of `/run` does.
+fn unreachable(socket: &Path) -> Degraded {
+    let reason =
+        format!("{} was taken away; a daemon that is started again makes another one", socket.display());
+    Degraded::new("control", reason, CONTROL_EFFECT)
 }
 
 /// Nobody is woken: the looks still see everything.

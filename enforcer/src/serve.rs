@@ -183,13 +183,15 @@ impl Endpoints {
     }
 }
 
+/// What is missing without the control socket.
+pub const CONTROL_EFFECT: &str = "status, explain, pause, resume and log-level do not reach this daemon";
+
 fn no_metrics(error: &ServeError) -> Degraded {
     Degraded::new("metrics", error.to_string(), "no metrics are served")
 }
 
 fn no_control(error: &SocketError) -> Degraded {
-    let effect = "status, explain, pause, resume and log-level do not reach this daemon";
-    Degraded::new("control", error.to_string(), effect)
+    Degraded::new("control", error.to_string(), CONTROL_EFFECT)
 }
 
 /// What the answers are made of.

@@ -146,7 +146,7 @@ impl Daemon {
             settled: false,
             complaints: BTreeSet::new(),
             pages,
-            _socket: socket,
+            socket,
         })
     }
 }

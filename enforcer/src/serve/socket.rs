@@ -120,12 +120,18 @@ impl ControlSocket {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Is its file where it was put? Without it nobody can connect, whoever listens.
+    pub fn is_in_place(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == self.file)
+    }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        let ours = fs::symlink_metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == self.file);
-        if ours && let Err(error) = fs::remove_file(&self.path) {
+        if self.is_in_place()
+            && let Err(error) = fs::remove_file(&self.path)
+        {
             tracing::warn!("removing {}: {error}; the next daemon replaces it", self.path.display());
         }
     }
@@ -207,8 +213,22 @@ mod tests {
         assert_eq!(names(path.parent().unwrap()), ["control.sock"], "nothing else is left there");
         assert_eq!(socket.group, fs::metadata(&path).unwrap().gid());
         UnixStream::connect(&path).unwrap();
+        assert!(socket.is_in_place());
         drop(socket);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn one_that_was_taken_away_or_replaced_is_missed_and_what_is_there_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("c");
+        let socket = ControlSocket::bind(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(!socket.is_in_place());
+        let _other = ControlSocket::bind(&path).unwrap();
+        assert!(!socket.is_in_place());
+        drop(socket);
+        UnixStream::connect(&path).unwrap();
     }
 
     #[test]
