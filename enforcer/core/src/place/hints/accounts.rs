@@ -37,7 +37,7 @@ impl Accounts {
             taken: allocations.exclusive_cpus(),
             reusable: CpuSet::new(),
             held: CpuSet::new(),
-            load: Load::of(&inventory.layout, allocations.iter().map(|(_, grant)| grant)),
+            load: Load::of(allocations.iter().map(|(_, grant)| grant)),
             memory: ZoneAccount::new(inventory, allocations, |_| false),
             firm_memory: None,
         }
@@ -101,11 +101,11 @@ impl Accounts {
             self.memory = ZoneAccount::for_container(inventory, allocations, pod, index + 1);
             self.firm_memory = None;
             let beside = allocations.iter().filter(|(holder, _)| !pod.has_ended(holder, index + 1));
-            self.load = Load::of(&inventory.layout, beside.map(|(_, grant)| grant));
+            self.load = Load::of(beside.map(|(_, grant)| grant));
             return;
         }
         if let Some(shared) = &grant.shared {
-            self.load.add(&inventory.layout, shared);
+            self.load.add(shared);
         }
         for claim in &grant.memory {
             self.memory.promise(&claim.zone, claim.resource, claim.bytes);

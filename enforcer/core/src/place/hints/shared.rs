@@ -10,7 +10,10 @@
 //! is away from home ([`send_away`](crate::place::send_away)) still counts at home, so that it is not
 //! given away meanwhile.
 //!
-//! Cost: O(holders x nodes) set operations of a few words to sum up what is promised.
+//! Cost: O(scopes x nodes) set operations of a few words to sum up what is promised, where holders of one
+//! home have one scope.
+
+use std::collections::BTreeMap;
 
 use super::{
     LISTED, Mask, Need, NodeIndex, Offer, Table, Threshold,
@@ -26,49 +29,63 @@ use crate::{
 /// Millis that a container counts for that is promised none.
 const NOMINAL: u64 = 100;
 
-/// What is promised on shared CPUs, by node.
+/// What is promised on shared CPUs, by where those are at home to whom it is.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Load {
-    nodes: Vec<(NodeId, Room)>,
+    rows: BTreeMap<CpuSet, Promised>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Room {
-    promised: u64,
-    /// Of containers that are promised nothing.
+struct Promised {
+    millis: u64,
+    /// What containers count for that are promised nothing.
     nominal: u64,
 }
 
 impl Load {
     /// That of these grants.
-    pub(super) fn of<'a>(layout: &CpuLayout, grants: impl Iterator<Item = &'a Grant>) -> Self {
-        let mut load = Self { nodes: layout.nodes.iter().map(|(id, _)| (*id, Room::default())).collect() };
-        for grant in grants {
-            if let Some(shared) = &grant.shared {
-                load.add(layout, shared);
-            }
-        }
+    pub(super) fn of<'a>(grants: impl Iterator<Item = &'a Grant>) -> Self {
+        let mut load = Self::default();
+        grants.filter_map(|grant| grant.shared.as_ref()).for_each(|shared| load.add(shared));
         load
     }
 
-    /// Another container: its promise counts on each node of its scope by the CPUs that it has there.
-    pub(super) fn add(&mut self, layout: &CpuLayout, shared: &SharedCpus) {
-        let all = u64::try_from(shared.scope.len()).unwrap_or(u64::MAX);
-        for ((_, room), (_, cpus)) in self.nodes.iter_mut().zip(&layout.nodes) {
-            let here = u64::try_from(shared.scope.common(cpus)).unwrap_or(u64::MAX);
-            let share = |millis: u64| millis.saturating_mul(here).checked_div(all).unwrap_or(0);
-            if shared.milli_cpus == 0 {
-                room.nominal = room.nominal.saturating_add(share(NOMINAL));
-            } else {
-                room.promised = room.promised.saturating_add(share(shared.milli_cpus));
-            }
+    /// Another container.
+    pub(super) fn add(&mut self, shared: &SharedCpus) {
+        let row = self.rows.entry(shared.scope.clone()).or_default();
+        match shared.milli_cpus {
+            0 => row.nominal = row.nominal.saturating_add(NOMINAL),
+            millis => row.millis = row.millis.saturating_add(millis),
         }
     }
 
-    fn room(&self, node: NodeId) -> Room {
-        let at = self.nodes.binary_search_by_key(&node, |(id, _)| *id);
-        at.ok().and_then(|at| self.nodes.get(at)).map(|(_, room)| *room).unwrap_or_default()
+    /// The same by node, of which these are the CPUs: a promise counts where there are CPUs for it, on each
+    /// node by how many of those that are not `taken`. So what fits on the nodes of a scope fits in its row,
+    /// too.
+    fn by_node<'a>(&self, taken: &CpuSet, nodes: impl Iterator<Item = Option<&'a CpuSet>>) -> Vec<Promised> {
+        let nodes: Vec<_> = nodes.collect();
+        let mut found = vec![Promised::default(); nodes.len()];
+        for (scope, row) in &self.rows {
+            let left = scope.difference(taken);
+            // Where nothing is left it has to be somewhere.
+            let cpus = if left.is_empty() { scope } else { &left };
+            let mut before = 0;
+            for (node, promised) in nodes.iter().zip(&mut found) {
+                let until = before + node.map_or(0, |node| cpus.common(node));
+                let share = |all: u64| part(all, until, cpus.len()) - part(all, before, cpus.len());
+                promised.millis = promised.millis.saturating_add(share(row.millis));
+                promised.nominal = promised.nominal.saturating_add(share(row.nominal));
+                before = until;
+            }
+        }
+        found
     }
+}
+
+/// What the first so many of all CPUs have of it.
+fn part(amount: u64, first: usize, all: usize) -> u64 {
+    let part = u128::from(amount) * first as u128 / all.max(1) as u128;
+    u64::try_from(part).unwrap_or(u64::MAX)
 }
 
 /// The room on shared CPUs, by position of the node.
@@ -96,14 +113,17 @@ impl SharedStock {
         let left = pool.difference(taken);
         let mut stock = Self { capacity: vec![], there: vec![], free: vec![], used: vec![] };
         let millis = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX).saturating_mul(1000);
-        for id in nodes.ids() {
+        let cpus_of = |id: &NodeId| {
             let at = layout.nodes.binary_search_by_key(id, |(id, _)| *id).ok();
-            let cpus = at.and_then(|at| layout.nodes.get(at)).map(|(_, cpus)| cpus);
+            at.and_then(|at| layout.nodes.get(at)).map(|(_, cpus)| cpus)
+        };
+        let load = load.by_node(taken, nodes.ids().iter().map(cpus_of));
+        for (id, promised) in nodes.ids().iter().zip(load) {
+            let cpus = cpus_of(id);
             let there = cpus.map_or(0, |cpus| millis(left.common(cpus)));
-            let room = load.room(*id);
             stock.capacity.push(cpus.map_or(0, |cpus| millis(pool.common(cpus))));
-            stock.free.push(there.saturating_sub(room.promised));
-            stock.used.push(room.promised.saturating_add(room.nominal));
+            stock.free.push(there.saturating_sub(promised.millis));
+            stock.used.push(promised.millis.saturating_add(promised.nominal));
             stock.there.push(there);
         }
         stock
