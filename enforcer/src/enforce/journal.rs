@@ -67,7 +67,7 @@ pub use self::{
     pause_record::{PauseRecord, RecordedPause},
 };
 use self::{
-    files::{Lock, Presence, Rewritten, Tail, failed},
+    files::{Lock, Loss, Rewritten, Tail, failed},
     lines::Record,
     reading::Found,
 };
@@ -384,23 +384,19 @@ impl Journal {
             self.lock = files::take_lock(&lock)?;
             tracing::error!("{} was taken away; it is locked anew", lock.display());
         }
-        let presence = self.tail.presence()?;
-        if presence == Presence::Whole {
-            return Ok(());
-        }
-        let is_foreign = presence == Presence::Replaced;
+        let Some(loss) = self.tail.loss()? else { return Ok(()) };
         let lines = lines::all(&self.entries, &self.grants);
-        let Rewritten { file, kept } = files::rewrite(&self.path, is_foreign, lines)?;
+        let rewritten = files::rewrite(&self.path, loss == Loss::Replaced, lines)?;
+        self.go_on_in(rewritten);
+        tracing::error!("{} was {}; it is written anew", self.path.display(), loss.words());
+        Ok(())
+    }
+
+    /// Further lines go to a file that is in the place of the one before, and holds what is known.
+    fn go_on_in(&mut self, Rewritten { file, kept }: Rewritten) {
         self.tail = Tail::new(&self.path, Box::new(file));
         self.kept = kept.or(self.kept.take());
-        self.is_moved = true;
-        let what = match presence {
-            Presence::Cut => "cut",
-            Presence::Replaced => "replaced",
-            Presence::Gone | Presence::Whole => "taken away",
-        };
-        tracing::error!("{} was {what}; it is written anew", self.path.display());
-        Ok(())
+        (self.is_damaged, self.is_moved) = (false, true);
     }
 
     /// Leaves out what is over, once that is most of the journal. Where it cannot, the old file stays in use;
@@ -409,11 +405,7 @@ impl Journal {
         let length = self.tail.length()?;
         if length > self.look_at {
             match self.rewrite(length) {
-                Ok(Some(Rewritten { file, kept })) => {
-                    self.tail = Tail::new(&self.path, Box::new(file));
-                    self.kept = kept.or(self.kept.take());
-                    (self.is_damaged, self.is_moved) = (false, true);
-                }
+                Ok(Some(rewritten)) => self.go_on_in(rewritten),
                 Ok(None) => {}
                 Err(error) => {
                     self.look_at = length + LONG;

@@ -26,7 +26,8 @@ pub fn in_one_line<T: Serialize>(value: &T) -> serde_json::Result<String> {
 }
 
 fn escaped(text: &str) -> Cow<'_, str> {
-    let is_raw = |c: char| !c.is_ascii_control() && is_unfit(c) || c == '\u{7f}';
+    // Those before are escaped already, or what the text is indented with.
+    let is_raw = |c: char| c >= '\u{7f}' && is_unfit(c);
     if !text.contains(is_raw) {
         return Cow::Borrowed(text);
     }

@@ -235,17 +235,26 @@ pub(super) struct Tail {
     length: u64,
 }
 
-/// What became of the journal since the latest line.
+/// How what was in the journal is no longer where a reader would find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Presence {
-    /// It is there.
-    Whole,
-    /// It is there, and what was in it is not.
+pub(super) enum Loss {
+    /// The file is there, and what was in it is not.
     Cut,
     /// Nothing has its name.
     Gone,
     /// Another file has its name.
     Replaced,
+}
+
+impl Loss {
+    /// For people.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Cut => "cut",
+            Self::Gone => "taken away",
+            Self::Replaced => "replaced",
+        }
+    }
 }
 
 impl Tail {
@@ -255,13 +264,13 @@ impl Tail {
         Self { path: path.to_owned(), medium, torn_at: None, length }
     }
 
-    /// Would a reader find all that was added?
-    pub(super) fn presence(&self) -> Result<Presence, JournalError> {
+    /// What a reader would miss of what was added; none where all is there.
+    pub(super) fn loss(&self) -> Result<Option<Loss>, JournalError> {
         if !self.medium.is_at(&self.path).map_err(failed("looking at", &self.path))? {
             let is_gone = fs::symlink_metadata(&self.path).is_err();
-            return Ok(if is_gone { Presence::Gone } else { Presence::Replaced });
+            return Ok(Some(if is_gone { Loss::Gone } else { Loss::Replaced }));
         }
-        Ok(if self.length()? < self.length { Presence::Cut } else { Presence::Whole })
+        Ok((self.length()? < self.length).then_some(Loss::Cut))
     }
 
     /// Bytes that are there.

@@ -62,8 +62,7 @@ impl Load {
     /// The same by node, of which these are the CPUs: a promise counts where there are CPUs for it, on each
     /// node by how many of those that are not `taken`. So what fits on the nodes of a scope fits in its row,
     /// too.
-    fn by_node<'a>(&self, taken: &CpuSet, nodes: impl Iterator<Item = Option<&'a CpuSet>>) -> Vec<Promised> {
-        let nodes: Vec<_> = nodes.collect();
+    fn by_node(&self, taken: &CpuSet, nodes: &[Option<&CpuSet>]) -> Vec<Promised> {
         let mut found = vec![Promised::default(); nodes.len()];
         for (scope, row) in &self.rows {
             let left = scope.difference(taken);
@@ -117,9 +116,8 @@ impl SharedStock {
             let at = layout.nodes.binary_search_by_key(id, |(id, _)| *id).ok();
             at.and_then(|at| layout.nodes.get(at)).map(|(_, cpus)| cpus)
         };
-        let load = load.by_node(taken, nodes.ids().iter().map(cpus_of));
-        for (id, promised) in nodes.ids().iter().zip(load) {
-            let cpus = cpus_of(id);
+        let cpus: Vec<_> = nodes.ids().iter().map(cpus_of).collect();
+        for (cpus, promised) in cpus.iter().zip(load.by_node(taken, &cpus)) {
             let there = cpus.map_or(0, |cpus| millis(left.common(cpus)));
             stock.capacity.push(cpus.map_or(0, |cpus| millis(pool.common(cpus))));
             stock.free.push(there.saturating_sub(promised.millis));
