@@ -12,10 +12,10 @@ use std::{
 
 use enforcer_core::{
     id::NodeId,
-    model::{Locality, accessed_bytes},
+    model::accessed_bytes,
     sample::{NodeBytes, Sample},
     set::CpuSet,
-    topology::Topology,
+    topology::{Locality, Topology},
     vma::{Vma, VmaFiles},
     workload::CgroupPath,
 };
@@ -70,7 +70,7 @@ impl Distances {
         let nodes =
             self.machine.iter().filter(|(_, of_node)| !of_node.is_disjoint(cpus)).map(|(node, _)| *node);
         let nodes = nodes.collect();
-        let far = memory.iter().filter(|(node, _)| !self.locality.is_local(**node, &nodes));
+        let far = memory.iter().filter(|(node, _)| self.locality.is_far(**node, &nodes));
         far.fold(0u64, |sum, (_, bytes)| sum.saturating_add(accessed_bytes(bytes))) >= FAR_BYTES
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn of(inputs: &Inputs<'_>, decision: &Decision) -> Vec<Guarded> {
         let lower_tiers = rule.and_then(|rule| rule.lower_tiers);
         let lower_tiers = lower_tiers.unwrap_or(inputs.policy.memory.widening.lower_tiers);
         let above = Above::of(inputs, cgroup).mems();
-        let mut allowed = machine.memory_nodes();
+        let mut allowed = machine.ordinary_memory_nodes();
         if let Some(most) = &above.most {
             allowed = allowed.intersection(&most.1);
         }

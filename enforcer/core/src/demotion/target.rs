@@ -9,21 +9,18 @@ use crate::{
     topology::{MemoryKind, Topology},
 };
 
-/// How slow a node's memory is: 0 is the fastest; `None` for a node without memory.
+/// How slow a node's memory is: 0 is the fastest; `None` for a node that takes no ordinary memory: nothing is
+/// moved out of a GPU or into it.
 pub fn rank(topology: &Topology, id: NodeId) -> Option<usize> {
-    let node = topology.node(id)?;
-    if node.mem_total_bytes == Some(0) || node.kind == MemoryKind::None {
-        return None;
-    }
+    let node = topology.node(id).filter(|node| node.takes_ordinary_memory())?;
     if topology.memory_tiers.len() > 1 {
-        return topology.memory_tiers.iter().position(|tier| tier.nodes.contains(id));
+        return topology.memory_tier(id);
     }
     match node.kind {
-        // Of an unknown kind nothing says that it is slow.
-        MemoryKind::Dram | MemoryKind::Hbm | MemoryKind::Gpu | MemoryKind::Unknown => Some(0),
         MemoryKind::Cxl => Some(1),
         MemoryKind::Pmem => Some(2),
-        MemoryKind::None => None,
+        // Of an unknown kind nothing says that it is slow.
+        _ => Some(0),
     }
 }
 

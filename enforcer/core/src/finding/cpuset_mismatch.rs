@@ -2,35 +2,36 @@
 //!
 //! Disjoint: every new page is remote, critical. CPUs on nodes without allowed memory: threads there
 //! only have remote memory, a warning. Memory nodes wider than the CPUs' (often a `cpuset.mems` that
-//! was never set): pages may become remote, worth knowing. Memory-only nodes count as the CPU node
-//! they are closest to. A workload that may use every CPU has not been placed, and has no mismatch
+//! was never set): pages may become remote, worth knowing. What memory is local to which CPUs is asked of
+//! the topology; memory of a GPU is neither near nor far. A workload that may use every CPU has not been placed, and has no mismatch
 //! on account of its memory nodes alone.
 
 use super::{
     Finding, Rule, Severity, remedy,
     subject::{Subject, Words},
 };
-use crate::{id::NodeId, set::NodeSet, words};
+use crate::{set::NodeSet, words};
 
 pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let cpus = subject.figures.cpus.as_ref()?;
     let mems = subject.figures.mems.as_ref()?;
-    let cpu_nodes = subject.inventory.machine.nodes_of(cpus);
-    let homes = subject.locality.homes(mems);
-    if cpu_nodes.is_empty() || homes.is_empty() {
+    let machine = &subject.inventory.machine;
+    let cpu_nodes = machine.nodes_of(cpus);
+    let ordinary = mems.intersection(&machine.ordinary_memory_nodes());
+    if cpu_nodes.is_empty() || ordinary.is_empty() {
         return None;
     }
-    let without_memory = cpu_nodes.difference(&homes);
-    let without_cpus = homes.difference(&cpu_nodes);
+    let homes = subject.locality.homes(&ordinary);
     // A node that has no memory of its own cannot be asked for it.
-    let without_memory: NodeSet = without_memory.iter().filter(|node| has_memory(subject, *node)).collect();
+    let without_memory = cpu_nodes.difference(&homes).intersection(&machine.ordinary_memory_nodes());
+    let far: NodeSet = ordinary.iter().filter(|node| subject.locality.is_far(*node, &cpu_nodes)).collect();
 
-    let (severity, impact) = if cpu_nodes.is_disjoint(&homes) {
+    let (severity, impact) = if far == ordinary {
         (
             Severity::Critical,
             format!(
                 "every page it allocates on {} is remote to its CPUs on {}",
-                words::nodes(mems),
+                words::nodes(&ordinary),
                 words::nodes(&cpu_nodes)
             ),
         )
@@ -39,11 +40,8 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
             Severity::Warning,
             format!("threads on {} can only have remote memory", words::nodes(&without_memory)),
         )
-    } else if !without_cpus.is_empty() && subject.is_pinned() {
-        (
-            Severity::Info,
-            format!("pages may be allocated on {}, where it has no CPU", words::nodes(&without_cpus)),
-        )
+    } else if !far.is_empty() && subject.is_pinned() {
+        (Severity::Info, format!("pages may be allocated on {}, where it has no CPU", words::nodes(&far)))
     } else {
         return None;
     };
@@ -57,8 +55,4 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
         remedy: remedy::realign(subject),
     };
     Some(subject.finding(Rule::CpusetMismatch, severity, words, subject.cpuset_evidence()))
-}
-
-fn has_memory(subject: &Subject<'_>, node: NodeId) -> bool {
-    subject.inventory.machine.node(node).is_some_and(|node| node.mem_total_bytes != Some(0))
 }

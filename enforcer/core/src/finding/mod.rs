@@ -33,11 +33,12 @@ pub use self::{
 use self::{subject::Subject, threads::Threads};
 use crate::{
     declarations::Declarations,
-    model::{Locality, Model},
+    model::Model,
     owner::Owners,
     place::Inventory,
     policy::Policy,
     sample::Sample,
+    topology::Locality,
     workload::{CgroupPath, Workload},
 };
 

@@ -8,12 +8,13 @@ use std::{
 use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles, threads::Threads};
 use crate::{
     id::NodeId,
-    model::{Locality, WorkloadModel, accessed_bytes, nearest_effective},
+    model::{WorkloadModel, accessed_bytes, nearest_effective},
     owner::Ownership,
     place::{Allocations, CgroupRequest, Inventory},
     policy::Policy,
     sample::{CgroupSample, PolicyExtent, Sample},
     set::{CpuSet, NodeSet},
+    topology::Locality,
     words::{count, size},
     workload::{CgroupPath, Origin, Workload},
 };
@@ -92,7 +93,10 @@ impl Subject<'_> {
         for pid in pids {
             for extent in self.sample.policies_by_process.get(&pid).into_iter().flatten() {
                 let Some(nodes) = extent.policy.bound_to() else { continue };
-                if nodes.iter().any(|node| self.locality.is_local(node, &self.figures.cpu_nodes)) {
+                // Who names memory of a GPU alone means it for the GPU.
+                if !nodes.iter().any(|node| self.locality.is_far(node, &self.figures.cpu_nodes))
+                    || nodes.iter().any(|node| self.locality.is_near(node, &self.figures.cpu_nodes))
+                {
                     continue;
                 }
                 bound.nodes = bound.nodes.union(nodes);
@@ -108,7 +112,7 @@ impl Subject<'_> {
     /// Bytes of its memory that are local to none of its CPUs' nodes, and the nodes they are on.
     pub(super) fn remote_memory(&self) -> (NodeSet, u64) {
         let away = self.figures.bytes_by_node.iter().flatten().filter(|(node, bytes)| {
-            accessed_bytes(bytes) > 0 && !self.locality.is_local(**node, &self.figures.cpu_nodes)
+            accessed_bytes(bytes) > 0 && self.locality.is_far(**node, &self.figures.cpu_nodes)
         });
         away.fold((NodeSet::new(), 0u64), |(mut nodes, total), (node, bytes)| {
             nodes.insert(*node);
@@ -116,9 +120,9 @@ impl Subject<'_> {
         })
     }
 
-    /// All of its memory in bytes; none where it is not known.
+    /// Its ordinary memory in bytes, without that on GPUs; none where it is not known.
     pub(super) fn memory(&self) -> Option<u64> {
-        self.figures.accessed_bytes()
+        self.figures.ordinary_bytes(&self.inventory.machine)
     }
 
     /// Has it enough memory to be judged by where that is?
@@ -126,15 +130,17 @@ impl Subject<'_> {
         self.memory().is_some_and(|bytes| bytes >= self.policy.thresholds.min_memory.0)
     }
 
-    /// The node with at least this share of its memory.
+    /// The one CPU node that at least this share of its memory on one node is local to.
     pub(super) fn dominant_node(&self, share_percent: u64) -> Option<NodeId> {
         let total = self.memory()?;
         let bytes = self.figures.bytes_by_node.as_ref()?;
+        let ordinary = bytes.iter().filter(|(node, _)| !self.locality.is_gpu(**node));
         let (node, most) =
-            bytes.iter().max_by_key(|(node, bytes)| (accessed_bytes(bytes), std::cmp::Reverse(**node)))?;
+            ordinary.max_by_key(|(node, bytes)| (accessed_bytes(bytes), std::cmp::Reverse(**node)))?;
         let dominates =
             u128::from(accessed_bytes(most)) * 100 >= u128::from(total) * u128::from(share_percent);
-        self.locality.home(*node).filter(|_| total > 0 && dominates)
+        let near = self.locality.near_cpu_nodes(*node);
+        near.first().filter(|_| near.len() == 1 && total > 0 && dominates)
     }
 
     /// Does its cpuset keep it from some CPU that others may use?

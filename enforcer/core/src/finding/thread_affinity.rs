@@ -56,7 +56,8 @@ fn keeps_to_itself(subject: &Subject<'_>, task: &TaskSample) -> bool {
         let pages = faults.iter().filter(|(node, _)| wanted(**node)).map(|(_, pages)| *pages);
         pages.fold(0u64, u64::saturating_add)
     };
-    let (all, own) = (sum(&|_| true), sum(&|node| subject.locality.is_local(node, &nodes)));
+    let own = sum(&|node| subject.locality.is_near(node, &nodes));
+    let all = sum(&|node| !subject.locality.is_gpu(node));
     let enough = all >= subject.policy.thresholds.min_samples;
     enough && u128::from(own) * 100 >= u128::from(all) * u128::from(HOME_PERCENT)
 }

@@ -14,11 +14,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Locality, Model, TrafficSource, WorkloadModel, accessed_bytes, rates::ratio, residency};
+use super::{Model, TrafficSource, WorkloadModel, residency};
 use crate::{
     id::NodeId,
     set::NodeSet,
-    topology::Topology,
+    topology::{Locality, Topology},
     workload::{CgroupPath, Origin},
 };
 
@@ -100,13 +100,7 @@ fn remote_by_node(machine: &Topology, model: &Model) -> BTreeMap<NodeId, f64> {
 
 /// Share of its memory that is not local to CPUs of that node.
 fn away_from(node: NodeId, locality: &Locality, figures: &WorkloadModel) -> Option<f64> {
-    let bytes = figures.bytes_by_node.as_ref()?;
-    let here = NodeSet::from_iter([node]);
-    let away = bytes
-        .iter()
-        .filter(|(memory, _)| !locality.is_local(**memory, &here))
-        .fold(0u64, |sum, (_, bytes)| sum.saturating_add(accessed_bytes(bytes)));
-    ratio(away, residency::total(bytes))
+    residency::remote_share(locality, figures.bytes_by_node.as_ref()?, &NodeSet::from_iter([node]))
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@
 
 mod activity;
 mod cpuset;
-mod locality;
 mod rates;
 mod residency;
 mod run_time;
@@ -28,14 +27,13 @@ use self::run_time::{Baseline, RunTime};
 pub use self::{
     activity::{Activity, Rates},
     cpuset::nearest_effective,
-    locality::Locality,
     residency::accessed_bytes,
 };
 use crate::{
     id::NodeId,
     sample::{CgroupSample, NodeBytes, Sample, TaskSample},
     set::{CpuSet, NodeSet},
-    topology::Topology,
+    topology::{Locality, Topology},
     workload::{CgroupPath, Origin, Workload},
 };
 
@@ -170,6 +168,13 @@ impl WorkloadModel {
     /// The bytes of its memory that it can access itself, over all nodes; none where they are not known.
     pub fn accessed_bytes(&self) -> Option<u64> {
         self.bytes_by_node.as_ref().map(residency::total)
+    }
+
+    /// The same without what is on GPUs: for that no room is needed anywhere else.
+    pub fn ordinary_bytes(&self, machine: &Topology) -> Option<u64> {
+        let gpus = machine.gpu_memory_nodes();
+        let ordinary = self.bytes_by_node.as_ref()?.iter().filter(|(node, _)| !gpus.contains(**node));
+        Some(ordinary.fold(0, |sum, (_, bytes)| sum.saturating_add(accessed_bytes(bytes))))
     }
 }
 

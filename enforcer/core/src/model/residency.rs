@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Locality, rates::ratio};
-use crate::{id::NodeId, sample::NodeBytes, set::NodeSet};
+use super::rates::ratio;
+use crate::{id::NodeId, sample::NodeBytes, set::NodeSet, topology::Locality};
 
 /// The bytes of a node's memory that a workload can access itself: anonymous and page cache.
 pub fn accessed_bytes(bytes: &NodeBytes) -> u64 {
@@ -19,8 +19,8 @@ pub(super) fn total(bytes: &BTreeMap<NodeId, NodeBytes>) -> u64 {
     bytes.values().fold(0, |sum, bytes| sum.saturating_add(accessed_bytes(bytes)))
 }
 
-/// Share of the memory that is local to none of the CPU nodes; none where there is no memory or no
-/// CPU is known.
+/// Share of the ordinary memory that is local to none of the CPU nodes; none where there is no such memory
+/// or no CPU is known. Memory on GPUs is neither near nor far, and counts for nothing here.
 pub(super) fn remote_share(
     locality: &Locality,
     bytes: &BTreeMap<NodeId, NodeBytes>,
@@ -29,9 +29,11 @@ pub(super) fn remote_share(
     if cpu_nodes.is_empty() {
         return None;
     }
-    let remote = bytes
-        .iter()
-        .filter(|(node, _)| !locality.is_local(**node, cpu_nodes))
-        .fold(0u64, |sum, (_, bytes)| sum.saturating_add(accessed_bytes(bytes)));
-    ratio(remote, total(bytes))
+    let ordinary = bytes.iter().filter(|(node, _)| !locality.is_gpu(**node));
+    let (remote, all) = ordinary.fold((0u64, 0u64), |(remote, all), (node, bytes)| {
+        let bytes = accessed_bytes(bytes);
+        let far = if locality.is_far(*node, cpu_nodes) { bytes } else { 0 };
+        (remote.saturating_add(far), all.saturating_add(bytes))
+    });
+    ratio(remote, all)
 }

@@ -22,7 +22,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Locality, Silent, Traffic, TrafficSource, accessed_bytes,
+    Silent, Traffic, TrafficSource, accessed_bytes,
     rates::{advance, ratio},
     residency,
     run_time::RunTime,
@@ -32,6 +32,7 @@ use crate::{
     id::NodeId,
     sample::{CgroupSample, HardwareAccesses, HintFaults, NodeBytes, Sample},
     set::NodeSet,
+    topology::Locality,
 };
 
 /// Faulted pages below which hinting faults say nothing: at 100, one standard deviation of the
@@ -126,7 +127,7 @@ impl Seen<'_> {
         let bytes = self.bytes?;
         let there = bytes
             .iter()
-            .filter(|(node, _)| self.locality.home(**node) != Some(**node))
+            .filter(|(node, _)| !self.locality.near_cpu_nodes(**node).contains(**node))
             .fold(0u64, |sum, (_, bytes)| sum.saturating_add(accessed_bytes(bytes)));
         ratio(there, residency::total(bytes))
     }
@@ -178,15 +179,9 @@ fn from_placement(
     run_time: &RunTime,
     bytes: &BTreeMap<NodeId, NodeBytes>,
 ) -> Option<Traffic> {
-    let total = residency::total(bytes);
     let mut remote_ratio = 0.0;
     for (node, share) in run_time.shares()? {
-        let here = NodeSet::from_iter([node]);
-        let local = bytes
-            .iter()
-            .filter(|(memory, _)| locality.is_local(**memory, &here))
-            .fold(0u64, |sum, (_, bytes)| sum.saturating_add(accessed_bytes(bytes)));
-        remote_ratio += share * ratio(total.saturating_sub(local), total)?;
+        remote_ratio += share * residency::remote_share(locality, bytes, &NodeSet::from_iter([node]))?;
     }
     // Rounding of the shares may leave the sum a hair outside.
     let remote_ratio = remote_ratio.clamp(0.0, 1.0);

@@ -113,7 +113,7 @@ impl CgroupRequest<'_> {
         let holder = Holder::cgroup(self.cgroup);
         let mut others = allocations.iter().filter(|(other, _)| **other != holder);
         let free = self.allowed_cpus(inventory).intersection(&inventory.node(node)?.cpus);
-        let needed = self.needed_bytes();
+        let needed = self.needed_bytes(inventory);
         let account = || ZoneAccount::new(inventory, allocations, |other| *other == holder);
         let valid = has.len() == usize::try_from(self.cpus).ok()?
             && has.is_subset(&free)
@@ -196,7 +196,7 @@ impl CgroupRequest<'_> {
             return Some(grant);
         }
         let mut account = ZoneAccount::new(inventory, allocations, |other| *other == holder);
-        let needed = self.needed_bytes();
+        let needed = self.needed_bytes(inventory);
         account.fits(mems, MemoryResource::Memory, needed).then(|| Grant {
             mems: mems.clone(),
             memory: vec![account.promise(mems, MemoryResource::Memory, needed)],
@@ -258,10 +258,11 @@ impl CgroupRequest<'_> {
     pub fn container(&self, inventory: &Inventory) -> ContainerRequest {
         let amounts = Resources {
             milli_cpus: Some(u64::from(self.cpus) * 1000),
-            memory_bytes: Some(self.needed_bytes()),
+            memory_bytes: Some(self.needed_bytes(inventory)),
             hugepages: BTreeMap::new(),
         };
         let held = self.now.and_then(|now| now.bytes_by_node.as_ref());
+        let ordinary = inventory.machine.ordinary_memory_nodes();
         ContainerRequest {
             name: String::new(),
             requests: amounts.clone(),
@@ -271,6 +272,7 @@ impl CgroupRequest<'_> {
             resident_bytes: held
                 .into_iter()
                 .flatten()
+                .filter(|(node, _)| ordinary.contains(**node))
                 .map(|(node, bytes)| (*node, accessed_bytes(bytes)))
                 .collect(),
             wishes: self.wish(|wishes| Some(wishes.clone())).unwrap_or_default(),
@@ -291,8 +293,8 @@ impl CgroupRequest<'_> {
     }
 
     /// Bytes to find room for: what is declared, else what the workload has now.
-    fn needed_bytes(&self) -> u64 {
-        let resident = || self.now?.accessed_bytes();
+    fn needed_bytes(&self, inventory: &Inventory) -> u64 {
+        let resident = || self.now?.ordinary_bytes(&inventory.machine);
         self.memory_bytes.or_else(resident).unwrap_or(0)
     }
 
@@ -318,13 +320,13 @@ impl CgroupRequest<'_> {
             return self.usable_nodes(inventory);
         }
         let room = |node: &NodeId| {
-            self.available_bytes.get(node).is_none_or(|available| *available >= self.needed_bytes())
+            self.available_bytes.get(node).is_none_or(|available| *available >= self.needed_bytes(inventory))
         };
         self.usable_nodes(inventory).iter().filter(room).collect()
     }
 
     fn usable_nodes(&self, inventory: &Inventory) -> NodeSet {
-        let with_memory = inventory.machine.memory_nodes();
+        let with_memory = inventory.machine.ordinary_memory_nodes();
         let usable = match self.engine() {
             Engine::Hints => with_memory.intersection(&inventory.cpu_nodes()),
             Engine::Pools => with_memory,
@@ -357,7 +359,12 @@ impl CgroupRequest<'_> {
         let shortages = short.iter().filter_map(|node| {
             let available = *self.available_bytes.get(&node)?;
             let nodes = NodeSet::from_iter([node]);
-            Some(Shortage { resource: "memory".into(), nodes, wanted: self.needed_bytes(), available })
+            Some(Shortage {
+                resource: "memory".into(),
+                nodes,
+                wanted: self.needed_bytes(inventory),
+                available,
+            })
         });
         let shortages = shortages.collect::<Vec<_>>();
         let room = (!shortages.is_empty()).then(|| {

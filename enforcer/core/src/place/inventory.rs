@@ -183,6 +183,10 @@ impl NodeSupply {
         for (resource, bytes) in &mut allocatable {
             *bytes = bytes.saturating_sub(reserved_memory(settings, node.id, *resource));
         }
+        if !node.takes_ordinary_memory() {
+            // Memory of a GPU is its driver's to give.
+            allocatable.values_mut().for_each(|bytes| *bytes = 0);
+        }
         let cpus = node.cpus.intersection(allowed_cpus);
         Self { id: node.id, kind: node.kind, cpus, total, allocatable }
     }

@@ -146,7 +146,7 @@ impl Search<'_> {
             |amount: &dyn Fn(&ContainerRequest) -> u64| if guaranteed { self.pod.peak(amount) } else { 0 };
         let free = self.free_cpus().len();
         let account = ZoneAccount::new(self.inventory, self.allocations, |_| false);
-        let nodes = self.inventory.machine.memory_nodes();
+        let nodes = self.inventory.machine.ordinary_memory_nodes();
         count(free) >= wanted(&|container| container.whole_cpus().unwrap_or(0))
             && account.free(&nodes, MemoryResource::Memory)
                 >= wanted(&|c| c.requests.memory_bytes.unwrap_or(0))

@@ -23,6 +23,7 @@ use crate::{
     place::{Allocations, CpuClass, Grant, Holder, MemoryClaim, MemoryResource, Wishes, hints},
     sample::NodeSample,
     set::NodeSet,
+    topology::Locality,
     workload::{CgroupPath, Origin, QosClass, Workload},
 };
 
@@ -79,7 +80,8 @@ pub fn gather<'a>(
         }
     }
     let rooms = rooms(inputs, allocations, &movers, &counted);
-    let host = Host { machine: &inputs.inventory.machine, rooms, short: past.short().clone() };
+    let machine = &inputs.inventory.machine;
+    let host = Host { machine, locality: Locality::new(machine), rooms, short: past.short().clone() };
     Gathered { host, movers, left }
 }
 
@@ -153,8 +155,12 @@ fn mover(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>) -> Result<Mover, Str
     let settings = &inputs.policy.rebalance;
     let used = figures.cpus_used.ok_or("how much CPU time it uses is not known")?;
     let bytes = figures.bytes_by_node.as_ref().ok_or("where its memory is is not known")?;
-    let bytes: BTreeMap<NodeId, Held> =
-        bytes.iter().map(|(node, held)| (*node, Held { movable: held.anon, fixed: held.file })).collect();
+    let ordinary = inputs.inventory.machine.ordinary_memory_nodes();
+    let bytes: BTreeMap<NodeId, Held> = bytes
+        .iter()
+        .filter(|(node, _)| ordinary.contains(**node))
+        .map(|(node, held)| (*node, Held { movable: held.anon, fixed: held.file }))
+        .collect();
     let cpus = held_cpus(inputs, ours, used)?;
     let stands_on = cpus.nodes(&inputs.inventory.machine);
     let run = match (&figures.run_share, stands_on.first()) {
@@ -217,7 +223,7 @@ fn held_cpus(inputs: &Inputs<'_>, ours: &Ours<'_>, used: f64) -> Result<CpusHeld
 /// Nodes with CPUs and memory that it may have as a whole; of those that it left lately only where it stands.
 fn may_settle(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>, stands_on: &NodeSet) -> NodeSet {
     let machine = &inputs.inventory.machine;
-    let mut nodes = machine.memory_nodes().intersection(&inputs.inventory.cpu_nodes());
+    let mut nodes = machine.ordinary_memory_nodes().intersection(&inputs.inventory.cpu_nodes());
     if let Some(allowed) = ours.nodes {
         nodes = nodes.intersection(allowed);
     }
@@ -241,7 +247,9 @@ fn measured(traffic: Option<&Traffic>, least: u64) -> Option<f64> {
 fn is_remote(inputs: &Inputs<'_>, past: &Past, workload: &Workload) -> bool {
     let settings = &inputs.policy.rebalance;
     let Some(figures) = inputs.model.of(workload) else { return false };
-    let large = figures.accessed_bytes().is_some_and(|bytes| bytes >= inputs.policy.thresholds.min_memory.0);
+    let large = figures
+        .ordinary_bytes(&inputs.inventory.machine)
+        .is_some_and(|bytes| bytes >= inputs.policy.thresholds.min_memory.0);
     let remote = measured(figures.traffic.as_ref(), settings.min_samples);
     large && remote.is_some_and(|remote| past.is_ailing(&workload.cgroup, remote, settings))
 }

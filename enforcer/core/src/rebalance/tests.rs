@@ -7,7 +7,7 @@ use crate::{
     id::{CpuId, NodeId},
     policy::{ByteSize, RebalanceSettings},
     set::{CpuSet, NodeSet},
-    topology::{Topology, synth::Machine},
+    topology::{Locality, Topology, synth::Machine},
     workload::{CgroupPath, QosClass},
 };
 
@@ -48,7 +48,7 @@ fn host<'a>(machine: &'a Topology, movers: &[Mover]) -> Host<'a> {
             room.unpromised_bytes = room.unpromised_bytes.map(|bytes| bytes.saturating_sub(promised));
         }
     }
-    Host { machine, rooms, short: NodeSet::new() }
+    Host { machine, locality: Locality::new(machine), rooms, short: NodeSet::new() }
 }
 
 /// `name`, its own CPUs, MiB by node; it uses all its CPUs, and the remote share is what that lets one

@@ -10,15 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     id::NodeId,
     set::{CpuSet, NodeSet},
-    topology::Topology,
+    topology::{Locality, Topology},
     workload::{CgroupPath, QosClass},
 };
 
 /// The host.
 #[derive(Debug, Clone)]
 pub struct Host<'a> {
-    /// Distances, and which memory is local to which CPUs.
+    /// Distances.
     pub machine: &'a Topology,
+    /// Which memory is local to which CPUs.
+    pub locality: Locality,
     /// By node, memory-only ones included.
     pub rooms: BTreeMap<NodeId, Room>,
     /// Nodes that were short of memory when they were looked at before.
@@ -116,19 +118,16 @@ impl CpusHeld {
 impl Mover {
     /// Its bytes on nodes that are not local to one; those that can be moved from there.
     pub(super) fn away(&self, host: &Host<'_>, node: NodeId) -> BTreeMap<NodeId, u64> {
-        let far = self.bytes.iter().filter(|(at, held)| held.movable > 0 && !host.is_local(**at, node));
+        let far =
+            self.bytes.iter().filter(|(at, held)| held.movable > 0 && host.locality.is_far_from(**at, node));
         far.map(|(at, held)| (*at, held.movable)).collect()
     }
 }
 
 impl Host<'_> {
-    /// Is memory on a node local to the CPUs of another?
+    /// Is memory on a node local to the CPUs of another, or a GPU's?
     pub(super) fn is_local(&self, memory: NodeId, cpus: NodeId) -> bool {
-        memory == cpus
-            || self
-                .machine
-                .node(memory)
-                .is_some_and(|node| node.cpus.is_empty() && node.closest_cpu_node == Some(cpus))
+        !self.locality.is_far_from(memory, cpus)
     }
 
     /// What an access from one node to another's memory takes beyond a local one, in local ones.

@@ -10,6 +10,7 @@
 mod check;
 mod cpu_kind;
 pub mod kind;
+mod locality;
 mod query;
 pub mod synth;
 
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     check::Inconsistency,
     cpu_kind::{CoreType, CpuKind, EnergyPreference},
+    locality::{Locality, MemoryClass, MemoryRank},
 };
 use crate::{
     id::{CpuId, NodeId},

@@ -11,11 +11,13 @@
 //!
 //! Cost: the groups are made once; a choice looks at each option once and allocates nothing.
 
+use std::cmp::{Ordering, Reverse};
+
 use super::NodeRoom;
 use crate::{
     id::NodeId,
     set::NodeSet,
-    topology::{MemoryKind, Node, Topology},
+    topology::{MemoryRank, Node, Topology},
 };
 
 /// Seconds of growth that a node should have room for.
@@ -32,23 +34,6 @@ pub struct Spare {
     distance: u32,
 }
 
-/// What tells memory apart: the kernel's tier where it has some, and the kind, because a node without a HMAT
-/// is in the tier of DRAM whatever it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank(u32, u32);
-
-impl Rank {
-    fn of(machine: &Topology, node: &Node) -> Self {
-        let tier = machine.memory_tiers.iter().position(|tier| tier.nodes.contains(node.id));
-        let kind = match node.kind {
-            MemoryKind::Hbm => 0,
-            MemoryKind::Dram => 1,
-            _ => 2,
-        };
-        Self(tier.and_then(|tier| u32::try_from(tier).ok()).unwrap_or(0), kind)
-    }
-}
-
 /// Nodes that may be added to `home` for who runs on CPUs of `cpu_nodes`, by group, then distance, then id.
 /// Only those of `allowed`; slower ones only if `lower_tiers`.
 pub fn spares(
@@ -60,21 +45,22 @@ pub fn spares(
 ) -> Vec<Spare> {
     let of_home = || machine.nodes.iter().filter(|node| home.contains(node.id));
     // The slowest it has: what is beside that is no step down.
-    let Some(own) = of_home().map(|node| Rank::of(machine, node)).max() else { return Vec::new() };
+    let Some(own) = of_home().filter_map(|node| machine.memory_rank(node.id)).max() else {
+        return Vec::new();
+    };
     let is_normal = |node: &Node| node.normal_memory != Some(false);
     let has_normal = of_home().any(is_normal);
     let may = |node: &&Node| {
         allowed.contains(node.id)
             && !home.contains(node.id)
-            && node.mem_total_bytes != Some(0)
-            && !matches!(node.kind, MemoryKind::Gpu | MemoryKind::None)
+            && node.takes_ordinary_memory()
             && (has_normal || is_normal(node))
     };
-    let mut ranked: Vec<(Rank, Spare)> = machine
+    let mut ranked: Vec<(MemoryRank, Spare)> = machine
         .nodes
         .iter()
         .filter(may)
-        .map(|node| (Rank::of(machine, node), node))
+        .filter_map(|node| Some((machine.memory_rank(node.id)?, node)))
         .filter(|(rank, _)| lower_tiers || *rank <= own)
         .map(|(rank, node)| {
             let far = cpu_nodes.iter().filter_map(|cpus| machine.distance(cpus, node.id)).min();
@@ -84,9 +70,9 @@ pub fn spares(
     // Its own, then faster ones from the nearest on, then slower ones from the nearest on.
     ranked.sort_by_key(|(rank, spare)| {
         let step = match rank.cmp(&own) {
-            std::cmp::Ordering::Equal => (0, Rank(0, 0)),
-            std::cmp::Ordering::Less => (1, Rank(u32::MAX - rank.0, u32::MAX - rank.1)),
-            std::cmp::Ordering::Greater => (2, *rank),
+            Ordering::Equal => (0, None, None),
+            Ordering::Less => (1, Some(Reverse(*rank)), None),
+            Ordering::Greater => (2, None, Some(*rank)),
         };
         (step, spare.distance, spare.node)
     });
@@ -151,7 +137,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::topology::{MemoryTier, synth::Machine};
+    use crate::topology::{MemoryKind, MemoryTier, synth::Machine};
 
     const GIB: u64 = 1 << 30;
 

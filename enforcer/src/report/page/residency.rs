@@ -4,7 +4,7 @@
 //! half of it, so that no colour is needed. The style draws it before the words, by the cell's class for the
 //! share that is away, without an element of its own: there are thousands of cells.
 
-use enforcer_core::{audit::AuditedWorkload, id::NodeId, model::Locality};
+use enforcer_core::{audit::AuditedWorkload, id::NodeId, topology::Locality};
 use maud::{Markup, html};
 
 use crate::report::{units, words};
@@ -29,7 +29,7 @@ impl Memory {
     pub(super) fn of(workload: &AuditedWorkload, locality: &Locality) -> Option<Self> {
         let mut sizes = words::most_first(workload.bytes_by_numa.as_ref()?);
         let cpu_nodes = &workload.numa_nodes;
-        let is_away = |(_, node): &&(u64, NodeId)| !locality.is_local(*node, cpu_nodes);
+        let is_away = |(_, node): &&(u64, NodeId)| locality.is_far(*node, cpu_nodes);
         let (total, away) = (sum(&sizes), sum(sizes.iter().filter(is_away)));
         let others = sizes.split_off(sizes.len().min(NAMED));
         Some(Self { named: sizes, others, total, away: (!cpu_nodes.is_empty()).then_some(away) })

@@ -13,7 +13,8 @@ use std::{cmp::Reverse, collections::BTreeMap, fmt};
 use enforcer_core::{
     audit::{Audit, AuditedWorkload, Verdict},
     id::NodeId,
-    model::{Locality, TrafficSource},
+    model::TrafficSource,
+    topology::Locality,
 };
 use maud::{Markup, html};
 

@@ -11,11 +11,12 @@ use enforcer_core::{
     audit::{Audit, AuditedWorkload, Summary, Verdict},
     degraded::Degraded,
     id::NodeId,
-    model::{Locality, Rates, TrafficSource, accessed_bytes},
+    model::{Rates, TrafficSource, accessed_bytes},
     owner::Owner,
     policy::Mode,
     sample::{PressureEvents, PressureKind},
     set::{CpuSet, NodeSet},
+    topology::Locality,
     workload::{CgroupPath, Origin},
 };
 use schemars::JsonSchema;
@@ -230,7 +231,7 @@ fn workload(audit: &Audit, one: &AuditedWorkload, rates: Rates, locality: &Local
         .as_ref()
         .map(|by_node| by_node.iter().map(|(node, bytes)| (*node, accessed_bytes(bytes))).collect());
     let away = |by_node: &BTreeMap<NodeId, u64>| {
-        let away = by_node.iter().filter(|(node, _)| !locality.is_local(**node, &one.numa_nodes));
+        let away = by_node.iter().filter(|(node, _)| locality.is_far(**node, &one.numa_nodes));
         away.fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes))
     };
     let findings = audit.findings.iter().filter(|finding| one.findings.contains(&finding.id));

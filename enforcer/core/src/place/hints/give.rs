@@ -170,7 +170,7 @@ impl Placing<'_> {
 
     /// Nodes with memory that the container may use.
     fn memory_nodes(&self, container: &ContainerRequest) -> NodeSet {
-        let all = self.inventory.machine.memory_nodes();
+        let all = self.inventory.machine.ordinary_memory_nodes();
         match &container.allowed_nodes {
             Some(allowed) if !all.is_disjoint(allowed) => all.intersection(allowed),
             _ => all,

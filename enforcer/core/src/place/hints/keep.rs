@@ -39,7 +39,7 @@ impl Placing<'_> {
             .memory
             .iter()
             .all(|claim| self.accounts.memory.fits(&claim.zone, claim.resource, claim.bytes));
-        let nodes_hold = before.mems.is_subset(&self.inventory.machine.memory_nodes())
+        let nodes_hold = before.mems.is_subset(&self.inventory.machine.ordinary_memory_nodes())
             && container.allowed_nodes.as_ref().is_none_or(|allowed| before.mems.is_subset(allowed));
         let holds = same
             && may_run(&before.exclusive)

@@ -24,7 +24,7 @@ pub(super) fn widen_soft(
     allocations: &mut Allocations,
     pod: &PodName,
 ) -> Result<(), Rejection> {
-    let everywhere = inventory.machine.memory_nodes();
+    let everywhere = inventory.machine.ordinary_memory_nodes();
     let mut candidates: Vec<(Holder, u64)> = allocations
         .iter()
         .filter(|(_, grant)| is_soft(grant))

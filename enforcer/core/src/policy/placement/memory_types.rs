@@ -4,6 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::topology::MemoryClass;
+
 /// Kinds of memory; of a configuration one at least.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Vec<MemoryType>", into = "Vec<MemoryType>")]
@@ -16,6 +18,17 @@ pub struct MemoryTypes {
     pub pmem: bool,
     /// High-bandwidth memory.
     pub hbm: bool,
+}
+
+impl MemoryTypes {
+    /// The kind that memory of this class counts as.
+    pub const fn of_class(class: MemoryClass) -> Self {
+        Self {
+            dram: matches!(class, MemoryClass::Dram),
+            pmem: matches!(class, MemoryClass::Slow),
+            hbm: matches!(class, MemoryClass::HighBandwidth),
+        }
+    }
 }
 
 /// A kind of memory.

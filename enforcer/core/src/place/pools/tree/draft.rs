@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{PoolKind, memory::has_memory};
+use super::PoolKind;
 use crate::{policy::placement::PoolLevel, set::CpuSet, topology::Topology};
 
 /// CPUs that belong together on one level.
@@ -37,7 +37,9 @@ pub(super) fn draft(machine: &Topology) -> Draft {
         };
         let with_memory: Vec<Group> = nodes
             .iter()
-            .filter(|group| machine.nodes.iter().any(|n| PoolKind::Numa(n.id) == group.kind && has_memory(n)))
+            .filter(|group| {
+                machine.nodes.iter().any(|n| PoolKind::Numa(n.id) == group.kind && n.takes_ordinary_memory())
+            })
             .cloned()
             .collect();
         if hold(&dies, &nodes) {

@@ -1,8 +1,7 @@
 //! Which memory belongs to which CPUs.
 //!
-//! A node with CPUs has ordinary memory, whatever else is said of it; what a memory-only node has is
-//! what the topology found out, and where it found nothing the node counts as slow: who insists on
-//! DRAM does not get it, and who takes anything does.
+//! What a memory-only node has is what the topology found out, and where it found nothing the node counts as
+//! slow: a container that insists on DRAM does not get it, and one that takes anything does.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use crate::{
     id::NodeId,
     policy::placement::MemoryTypes,
     set::NodeSet,
-    topology::{MemoryKind, Node, Topology},
+    topology::{MemoryClass, MemoryKind, Node, Topology},
 };
 
 /// Nodes by kind of their memory.
@@ -27,13 +26,12 @@ pub struct MemoryNodes {
 impl MemoryNodes {
     pub(in crate::place) fn of<'a>(nodes: impl Iterator<Item = &'a Node>) -> Self {
         let mut sorted = Self::default();
-        for node in nodes.filter(|node| has_memory(node)) {
-            match node.kind {
-                _ if !node.cpus.is_empty() => sorted.dram.insert(node.id),
-                MemoryKind::Dram => sorted.dram.insert(node.id),
-                MemoryKind::Hbm => sorted.hbm.insert(node.id),
-                MemoryKind::Pmem | MemoryKind::Cxl | MemoryKind::Unknown => sorted.pmem.insert(node.id),
-                MemoryKind::Gpu | MemoryKind::None => false,
+        for node in nodes {
+            match node.memory_class() {
+                Some(MemoryClass::Dram) => sorted.dram.insert(node.id),
+                Some(MemoryClass::HighBandwidth) => sorted.hbm.insert(node.id),
+                Some(MemoryClass::Slow) => sorted.pmem.insert(node.id),
+                None => false,
             };
         }
         sorted
@@ -58,21 +56,19 @@ impl MemoryNodes {
     }
 }
 
-/// Has it memory, as far as is known?
-pub(super) fn has_memory(node: &Node) -> bool {
-    node.mem_total_bytes != Some(0) && node.kind != MemoryKind::None
-}
-
-/// The CPU node that each memory-only node is attached to.
+/// The CPU node that each memory-only node is attached to; for memory of a GPU that of its PCI device.
 pub(super) fn attached_nodes(machine: &Topology) -> BTreeMap<NodeId, NodeId> {
     let with_cpus = || machine.nodes.iter().filter(|node| !node.cpus.is_empty());
-    let mut hosts: Vec<NodeId> = with_cpus().filter(|node| has_memory(node)).map(|node| node.id).collect();
+    let mut hosts: Vec<NodeId> =
+        with_cpus().filter(|node| node.takes_ordinary_memory()).map(|node| node.id).collect();
     if hosts.is_empty() {
         hosts = with_cpus().map(|node| node.id).collect();
     }
-    let mut attached = BTreeMap::<NodeId, NodeId>::new();
+    let is_gpu = |node: &&Node| node.kind == MemoryKind::Gpu;
+    let gpus = machine.nodes.iter().filter(is_gpu).filter_map(|gpu| Some((gpu.id, gpu.closest_cpu_node?)));
+    let mut attached: BTreeMap<NodeId, NodeId> = gpus.collect();
     let mut load = BTreeMap::<(MemoryKind, NodeId), usize>::new();
-    for node in machine.nodes.iter().filter(|node| node.cpus.is_empty() && has_memory(node)) {
+    for node in machine.nodes.iter().filter(|node| node.cpus.is_empty() && node.takes_ordinary_memory()) {
         let initiators = node.hmat.as_ref().map(|hmat| &hmat.initiators);
         let named = |host: &NodeId| initiators.is_some_and(|initiators| initiators.contains(*host));
         let any_named = hosts.iter().any(named);

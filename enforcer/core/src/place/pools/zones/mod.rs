@@ -34,7 +34,7 @@ use crate::{
     place::{Inventory, MemoryClaim, MemoryPriority, MemoryResource, memory::ZoneAccount},
     policy::placement::MemoryTypes,
     set::NodeSet,
-    topology::MemoryKind,
+    topology::Node,
 };
 
 /// Somebody's promise.
@@ -156,7 +156,7 @@ impl Zones<'_> {
             !zone.contains(node.id)
                 && limit.is_none_or(|limit| limit.contains(node.id))
                 && node.allocatable(MemoryResource::Memory) > 0
-                && meets(type_of(node.kind, node.cpus.is_empty()), types)
+                && meets(self.types_of(node.id), types)
         });
         let near = |node| zone.iter().filter_map(|from| self.inventory.machine.distance(from, node)).min();
         let more: Vec<(u32, NodeId)> =
@@ -172,7 +172,13 @@ impl Zones<'_> {
     /// The kinds of memory in a zone.
     pub(super) fn types(&self, zone: &NodeSet) -> MemoryTypes {
         let inside = self.inventory.nodes.iter().filter(|node| zone.contains(node.id));
-        inside.fold(MemoryTypes::default(), |all, node| both(all, type_of(node.kind, node.cpus.is_empty())))
+        inside.fold(MemoryTypes::default(), |all, node| both(all, self.types_of(node.id)))
+    }
+
+    /// What a node's memory counts as; nothing for that of a GPU.
+    fn types_of(&self, node: NodeId) -> MemoryTypes {
+        let node = self.inventory.machine.node(node);
+        node.and_then(Node::memory_class).map(MemoryTypes::of_class).unwrap_or_default()
     }
 
     /// The zone widened so far that it leaves these nodes.
@@ -187,17 +193,6 @@ impl Zones<'_> {
         }
         Some(zone)
     }
-}
-
-/// What a node's memory counts as; nothing for that of a GPU, which belongs to its driver.
-const fn type_of(kind: MemoryKind, memory_only: bool) -> MemoryTypes {
-    let (dram, pmem, hbm) = match kind {
-        MemoryKind::None | MemoryKind::Gpu => (false, false, false),
-        MemoryKind::Hbm if memory_only => (false, false, true),
-        MemoryKind::Pmem | MemoryKind::Cxl | MemoryKind::Unknown if memory_only => (false, true, false),
-        _ => (true, false, false),
-    };
-    MemoryTypes { dram, pmem, hbm }
 }
 
 const fn meets(one: MemoryTypes, other: MemoryTypes) -> bool {

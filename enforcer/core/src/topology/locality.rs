@@ -1,0 +1,212 @@
+//! May ordinary memory of a workload be on a node, and which CPUs is it local to?
+//!
+//! Problem: memory of a GPU looks like any other node, a memory-only node has no CPUs that say where it
+//! belongs, and several CPU nodes may be equally near to it. Each path that answers on its own answers
+//! differently. Idea: one answer, from what firmware and kernel say, and every path asks for it.
+//!
+//! Which CPU nodes the memory of a node is local to:
+//! 1. The node itself, if it has CPUs.
+//! 2. GPU memory: the node of the GPU's PCI device, for placing the GPU; its pages are neither near nor far.
+//! 3. The only CPU node, if there is one only.
+//! 4. The best initiators by HMAT that have CPUs, else the CPU nodes at the least distance; all of a tie.
+//!    Where no HMAT names an initiator and nothing says that the memory is of a slower or faster kind, it is
+//!    memory of a socket like any other, for example of one whose CPUs are offline. At a distance that
+//!    is not below that to another CPU node with memory, it is as remote as that node's memory: local to none.
+//!
+//! A node without CPUs is never near for having the lowest id of several.
+//!
+//! Invariants: only CPU nodes are named; nodes without CPUs that are alike in kind, distances and HMAT get
+//! the same answer. A distance that is not known makes nothing near.
+//! Cost: some passes over the distances for each memory-only node; [`Locality`] keeps the answers.
+
+use std::collections::BTreeMap;
+
+use super::{MemoryKind, Node, Topology};
+use crate::{id::NodeId, set::NodeSet};
+
+/// Place of a node's memory in the order of speed, fastest first: position of its memory tier, 0 where the
+/// kernel has none or one only, and its class.
+pub type MemoryRank = (usize, MemoryClass);
+
+/// Speed class of ordinary memory, fastest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MemoryClass {
+    /// High-bandwidth memory beside the ordinary memory.
+    HighBandwidth,
+    /// Ordinary memory on a memory controller.
+    Dram,
+    /// PMEM, CXL, and memory-only nodes of which nothing is known.
+    Slow,
+}
+
+impl MemoryKind {
+    /// May ordinary memory of a workload be here? Memory of a GPU is its driver's to give.
+    pub const fn takes_ordinary_memory(self) -> bool {
+        !matches!(self, Self::Gpu | Self::None)
+    }
+}
+
+impl Node {
+    /// May ordinary memory of a workload be here? A node of unknown size may hold some.
+    pub fn takes_ordinary_memory(&self) -> bool {
+        self.mem_total_bytes != Some(0) && self.kind.takes_ordinary_memory()
+    }
+
+    /// Speed class of its ordinary memory. A node with CPUs has DRAM, whatever else is said of it.
+    pub fn memory_class(&self) -> Option<MemoryClass> {
+        let class = match self.kind {
+            MemoryKind::Hbm if self.cpus.is_empty() => MemoryClass::HighBandwidth,
+            MemoryKind::Pmem | MemoryKind::Cxl | MemoryKind::Unknown if self.cpus.is_empty() => {
+                MemoryClass::Slow
+            }
+            _ => MemoryClass::Dram,
+        };
+        self.takes_ordinary_memory().then_some(class)
+    }
+}
+
+impl Topology {
+    /// Nodes that ordinary memory of a workload may be on.
+    pub fn ordinary_memory_nodes(&self) -> NodeSet {
+        self.nodes.iter().filter(|node| node.takes_ordinary_memory()).map(|node| node.id).collect()
+    }
+
+    /// Nodes whose memory is a GPU's.
+    pub fn gpu_memory_nodes(&self) -> NodeSet {
+        self.nodes.iter().filter(|node| node.kind == MemoryKind::Gpu).map(|node| node.id).collect()
+    }
+
+    /// How fast the node's memory is; none where it takes no ordinary memory.
+    pub fn memory_rank(&self, id: NodeId) -> Option<MemoryRank> {
+        Some((self.memory_tier(id).unwrap_or(0), self.node(id)?.memory_class()?))
+    }
+
+    /// Position of the node's memory tier, where the kernel has several.
+    pub fn memory_tier(&self, id: NodeId) -> Option<usize> {
+        let several = self.memory_tiers.len() > 1;
+        self.memory_tiers.iter().position(|tier| several && tier.nodes.contains(id))
+    }
+
+    /// These nodes by [`Self::memory_rank`], then by id, without those that take no ordinary memory.
+    pub fn fastest_first(&self, nodes: &NodeSet) -> Vec<NodeId> {
+        let mut ranked: Vec<_> = nodes.iter().filter_map(|id| Some((self.memory_rank(id)?, id))).collect();
+        ranked.sort_unstable();
+        ranked.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// CPU nodes that the node's memory is local to; empty for memory that is near to none.
+    pub fn near_cpu_nodes(&self, memory: NodeId) -> NodeSet {
+        let Some(node) = self.node(memory) else { return NodeSet::new() };
+        if !node.cpus.is_empty() {
+            return NodeSet::from_iter([memory]);
+        }
+        let all = self.cpu_nodes();
+        if node.kind == MemoryKind::Gpu {
+            return node.closest_cpu_node.into_iter().filter(|id| all.contains(*id)).collect();
+        }
+        if all.len() == 1 {
+            return all;
+        }
+        let initiators = node.hmat.as_ref().map(|hmat| hmat.initiators.intersection(&all));
+        let named = initiators.filter(|initiators| !initiators.is_empty());
+        if let Some(named) = named {
+            let (near, _) = self.nearest(&named, memory);
+            return if near.is_empty() { named } else { near };
+        }
+        let (near, distance) = self.nearest(&all, memory);
+        let like_a_socket = matches!(node.kind, MemoryKind::Dram | MemoryKind::Unknown | MemoryKind::None);
+        if like_a_socket && self.other_socket(&near).is_some_and(|other| distance >= other) {
+            return NodeSet::new();
+        }
+        near
+    }
+
+    /// Ordinary memory nodes that are local to one of these CPU nodes. Where there is none for a CPU node,
+    /// those nearest to it, all of a tie: it has nothing nearer.
+    pub fn near_memory_nodes(&self, cpu_nodes: &NodeSet) -> NodeSet {
+        let ordinary = self.ordinary_memory_nodes();
+        let locality = Locality::new(self);
+        let mut near = NodeSet::new();
+        for cpus in self.cpu_nodes().intersection(cpu_nodes).iter() {
+            let own = ordinary.iter().filter(|memory| locality.near_cpu_nodes(*memory).contains(cpus));
+            let own: NodeSet = own.collect();
+            near.extend(&if own.is_empty() { self.nearest(&ordinary, cpus).0 } else { own });
+        }
+        near
+    }
+
+    /// Distance in the direction from CPUs to memory, else the other way round.
+    fn either_distance(&self, from: NodeId, to: NodeId) -> Option<u32> {
+        self.distance(from, to).or_else(|| self.distance(to, from))
+    }
+
+    /// Those of the nodes at the least known distance, and that distance.
+    fn nearest(&self, nodes: &NodeSet, memory: NodeId) -> (NodeSet, u32) {
+        let known = nodes.iter().filter_map(|id| Some((id, self.either_distance(id, memory)?)));
+        let known: Vec<(NodeId, u32)> = known.collect();
+        let least = known.iter().map(|(_, distance)| *distance).min().unwrap_or(u32::MAX);
+        (known.into_iter().filter(|(_, distance)| *distance == least).map(|(id, _)| id).collect(), least)
+    }
+
+    /// The least distance from one of these CPU nodes to the memory of another CPU node.
+    fn other_socket(&self, from: &NodeSet) -> Option<u32> {
+        let with_memory = self.cpu_nodes().intersection(&self.ordinary_memory_nodes());
+        let others = |one: NodeId| with_memory.iter().filter(move |other| *other != one);
+        from.iter()
+            .flat_map(|one| others(one).filter_map(move |other| self.either_distance(one, other)))
+            .min()
+    }
+}
+
+/// For each node, the CPU nodes that its memory is local to, and whether it takes ordinary memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Locality {
+    near: BTreeMap<NodeId, NodeSet>,
+    gpus: NodeSet,
+}
+
+impl Locality {
+    /// The locality of a machine.
+    pub fn new(machine: &Topology) -> Self {
+        let near = machine.nodes.iter().map(|node| (node.id, machine.near_cpu_nodes(node.id)));
+        Self { near: near.collect(), gpus: machine.gpu_memory_nodes() }
+    }
+
+    /// [`Topology::near_cpu_nodes`].
+    pub fn near_cpu_nodes(&self, memory: NodeId) -> &NodeSet {
+        static NONE: NodeSet = NodeSet::new();
+        self.near.get(&memory).unwrap_or(&NONE)
+    }
+
+    /// Is ordinary memory on this node local to one of the CPU nodes?
+    pub fn is_near(&self, memory: NodeId, cpu_nodes: &NodeSet) -> bool {
+        !self.gpus.contains(memory)
+            && (cpu_nodes.contains(memory) || !self.near_cpu_nodes(memory).is_disjoint(cpu_nodes))
+    }
+
+    /// Is ordinary memory on this node local to none of the CPU nodes? Memory of a GPU is not: its pages are
+    /// there for the GPU.
+    pub fn is_far(&self, memory: NodeId, cpu_nodes: &NodeSet) -> bool {
+        !self.gpus.contains(memory) && !self.is_near(memory, cpu_nodes)
+    }
+
+    /// [`Self::is_far`] from the CPUs of one node.
+    pub fn is_far_from(&self, memory: NodeId, cpus: NodeId) -> bool {
+        !self.gpus.contains(memory) && memory != cpus && !self.near_cpu_nodes(memory).contains(cpus)
+    }
+
+    /// Is it memory of a GPU, which is neither near nor far?
+    pub fn is_gpu(&self, memory: NodeId) -> bool {
+        self.gpus.contains(memory)
+    }
+
+    /// CPU nodes that ordinary memory on these nodes is local to.
+    pub fn homes(&self, memory: &NodeSet) -> NodeSet {
+        let mut homes = NodeSet::new();
+        memory.difference(&self.gpus).iter().for_each(|node| homes.extend(self.near_cpu_nodes(node)));
+        homes
+    }
+}
+
+#[cfg(test)]
+mod tests;
