@@ -12,6 +12,7 @@ pub mod log_level;
 pub mod observe;
 mod owned_file;
 pub mod pace;
+pub mod panics;
 pub mod printer;
 pub mod privileges;
 pub mod record;

@@ -3,5 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    enforcer::panics::abort_the_process();
     enforcer::cli::main(std::env::args_os())
 }

@@ -2,7 +2,14 @@
 //!
 //! A scenario goes on after a failed assertion: the ones behind it tell how far the damage goes.
 
-use std::fmt::{Debug, Display};
+use std::{
+    fmt::{Debug, Display},
+    time::Duration,
+};
+
+use anyhow::Result;
+
+use crate::wait;
 
 /// The assertions of one scenario.
 #[derive(Debug, Default)]
@@ -35,6 +42,28 @@ impl Checks {
     /// A condition, with what was found in words.
     pub fn holds(&mut self, what: impl Display, holds: bool, found: impl Debug) {
         self.record(&what, holds, "that it holds", &format!("{found:?}"));
+    }
+
+    /// A condition that comes to hold within `limit`: it follows from something asynchronous, such as a turn.
+    /// `look` returns whether it holds, and what was found.
+    pub fn comes_to_hold<F: Debug>(
+        &mut self,
+        what: impl Display,
+        limit: Duration,
+        mut look: impl FnMut() -> Result<(bool, F)>,
+    ) -> Result<()> {
+        let mut latest = None;
+        let seen = wait::until("the condition", limit, || {
+            let (holds, found) = look()?;
+            latest = Some(found);
+            Ok(holds.then_some(()))
+        });
+        let holds = seen.is_ok();
+        match (latest, seen) {
+            (Some(found), _) => self.record(&what, holds, "that it comes to hold", &format!("{found:?}")),
+            (None, result) => result?,
+        }
+        Ok(())
     }
 
     /// A number is there and above a bound.
@@ -101,6 +130,22 @@ mod tests {
         checks.below("b", 0.1, Some(0.2));
         assert!(!checks.passed());
         assert_eq!(checks.verdict(), "FAILED, 1 checks passed, 1 failed");
+    }
+
+    #[test]
+    fn a_condition_that_comes_to_hold_passes_and_one_that_never_does_fails() -> Result<()> {
+        let (mut checks, mut looks) = (Checks::default(), 0);
+        checks.comes_to_hold("later", Duration::from_mins(1), || {
+            looks += 1;
+            Ok((looks == 2, looks))
+        })?;
+        assert!(checks.passed());
+        checks.comes_to_hold("never", Duration::ZERO, || Ok((false, "nothing")))?;
+        assert_eq!(checks.verdict(), "FAILED, 1 checks passed, 1 failed");
+        checks
+            .comes_to_hold("unreadable", Duration::ZERO, || anyhow::bail!("no file") as Result<(bool, ())>)
+            .expect_err("what cannot be read is no failed condition");
+        Ok(())
     }
 
     #[test]

@@ -114,6 +114,7 @@ fn run(name: &str, record: bool, runs: Option<usize>) -> Result<ExitCode> {
         bring_out("recording", &product::recording()?);
         bring_out("audited", &product::audited()?);
     }
+    checks.equal("panics of the product", Vec::<String>::new(), product::panics());
     println!("verdict: {}", checks.verdict());
     Ok(if checks.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -5,7 +5,10 @@ use std::{
     io::{self, Read},
     net::{Ipv4Addr, SocketAddr},
     process::Command,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -14,6 +17,7 @@ use serde_json::Value;
 
 use crate::{
     cgroup::Cgroup,
+    check::Checks,
     http,
     process::{self, Output, Running},
     wait,
@@ -48,6 +52,9 @@ static RECORDS: AtomicBool = AtomicBool::new(false);
 
 /// What the daemon prints; shown when a scenario fails.
 const LOG: &str = "/tmp/daemon.log";
+
+/// Lines about panics of the product, of daemons whose log is overwritten and of commands.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Longest time for a command that ends by itself: emulation is slow, a hang is a failure.
 const LIMIT: Duration = Duration::from_mins(5);
@@ -89,7 +96,42 @@ fn left(path: &str, most: u64) -> Result<Vec<u8>> {
 
 /// Runs a command of the product to its end.
 pub fn run(arguments: &[&str]) -> Result<Output> {
-    process::run(&mut command(arguments), LIMIT)
+    let output = process::run(&mut command(arguments), LIMIT)?;
+    note_panics(&output.stderr);
+    Ok(output)
+}
+
+/// The output of a command comes to contain these words: it shows what the latest turns have published.
+pub fn comes_to_say(checks: &mut Checks, what: &str, command: &[&str], contains: &str) -> Result<()> {
+    checks.comes_to_hold(what, LIMIT, || {
+        let said = words(&run(command)?.stdout);
+        Ok((said.contains(contains), said))
+    })
+}
+
+/// What the daemon prints comes to contain this text: it is printed by a thread of its own.
+pub fn comes_to_print(checks: &mut Checks, what: &str, contains: &str) -> Result<()> {
+    checks.comes_to_hold(what, LIMIT, || {
+        let printed = Daemon::printed();
+        Ok((printed.contains(contains), printed))
+    })
+}
+
+/// A text without the line ends of a table.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Keeps the lines of this text that tell of a panic.
+fn note_panics(text: &str) {
+    let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
+    panics.extend(text.lines().filter(|line| line.contains("panicked at")).map(str::to_owned));
+}
+
+/// Lines about panics of all daemons and commands so far: a panic fails a scenario, whatever it checks.
+pub fn panics() -> Vec<String> {
+    note_panics(&Daemon::printed());
+    PANICS.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// The report of `audit -o json`, and the exit status of the command.
@@ -230,6 +272,8 @@ impl Daemon {
         if RECORDS.load(Ordering::Relaxed) {
             daemon.args(["--record", RECORDING, "--record-limit", RECORDING_LIMIT]);
         }
+        // The log of the daemon before is overwritten.
+        note_panics(&Self::printed());
         daemon.stdout(process::log(LOG)?).stderr(process::log(&format!("{LOG}.err"))?);
         Ok(Self { process: Running::spawn(&mut daemon)?, metrics: METRICS })
     }

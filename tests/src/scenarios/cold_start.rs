@@ -71,8 +71,12 @@ fn story(checks: &mut Checks) -> Result<()> {
         before,
         memory::share_on(pid, node)?,
     );
-    let explained = product::run(&["explain", container.cgroup.path()])?.stdout;
-    checks.holds("explain tells of it", explained.contains("cold start is over"), &explained);
+    product::comes_to_say(
+        checks,
+        "explain tells of it",
+        &["explain", container.cgroup.path()],
+        "cold start is over",
+    )?;
     daemon.metrics_after_ticks(5)?;
     checks.equal("nodes later", at_end, mems(&container)?);
     checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);

@@ -188,11 +188,9 @@ impl<'a> Starting<'a> {
     }
 
     fn is_explained(&self, checks: &mut Checks, why: &str) -> Result<()> {
-        let explained = product::run(&["explain", self.container.cgroup.path()])?.stdout;
-        let words = super::widening_relief::words(&explained);
-        let told = words.contains(&format!("its cold start is over: {why}"));
-        checks.holds(format!("explain tells of the {} one: {why}", self.name), told, &explained);
-        Ok(())
+        let what = format!("explain tells of the {} one: {why}", self.name);
+        let explain = ["explain", self.container.cgroup.path()];
+        product::comes_to_say(checks, &what, &explain, &format!("its cold start is over: {why}"))
     }
 }
 

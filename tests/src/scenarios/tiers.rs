@@ -94,8 +94,7 @@ pub(super) fn cold_down_hot_back(checks: &mut Checks) -> Result<()> {
     back?;
     checks.above("bytes up, by the metrics", COUNTED * 18.0 * 1_048_576.0, Some(moved("up")?));
     checks.above("halvings", 0.5, halvings()?);
-    let explained = product::run(&["explain", cgroup.path()])?;
-    checks.holds("explain tells of it", explained.stdout.contains("wanted back"), &explained.stdout);
+    product::comes_to_say(checks, "explain tells of it", &["explain", cgroup.path()], "wanted back")?;
     drop(daemon);
 
     // The kernel's own way, asked for a little more than is cold.

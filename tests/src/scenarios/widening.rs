@@ -200,12 +200,11 @@ pub(super) fn in_order(checks: &mut Checks) -> Result<()> {
             checks.holds("lower tiers true: MiB on the slower node of its socket", on[2] > 0, on);
         } else {
             checks.equal("lower tiers false: its memory nodes", "0".to_owned(), cgroup.cpuset()?.1);
-            let said = Daemon::printed();
-            checks.holds(
+            product::comes_to_print(
+                checks,
                 "lower tiers false: the refusal is told",
-                said.contains("no node that it may have has room"),
-                "not told",
-            );
+                "no node that it may have has room",
+            )?;
         }
         daemon.process().terminate(END)?;
     }
@@ -226,7 +225,7 @@ pub(super) fn where_it_may(checks: &mut Checks) -> Result<()> {
     checks.equal("limited: its own limit", Fate::Killed, fate(&mut hog, 300)?);
     daemon.metrics_after_ticks(2)?;
     checks.equal("limited: its memory nodes", "0".to_owned(), limited.cpuset()?.1);
-    checks.holds("limited: the reason is told", Daemon::printed().contains("memcg_limit"), "not told");
+    product::comes_to_print(checks, "limited: the reason is told", "memcg_limit")?;
     daemon.process().terminate(END)?;
     sleeper.kill()?;
 
@@ -235,8 +234,7 @@ pub(super) fn where_it_may(checks: &mut Checks) -> Result<()> {
     let mut hog = Running::growing(&strict, MEBIBYTES, 100)?;
     checks.equal("strict: it is not helped", Fate::Killed, fate(&mut hog, MEBIBYTES)?);
     checks.equal("strict: its memory nodes", "0".to_owned(), strict.cpuset()?.1);
-    let said = Daemon::printed();
-    checks.holds("strict: the refusal is told", said.contains("declared to stay"), "not told");
+    product::comes_to_print(checks, "strict: the refusal is told", "declared to stay")?;
     daemon.process().terminate(END)?;
 
     nested(checks)
@@ -249,12 +247,11 @@ fn nested(checks: &mut Checks) -> Result<()> {
     let daemon = guarding(&[&leaf], "")?;
     let mut hog = Running::growing(&leaf, MEBIBYTES, 100)?;
     checks.equal("theirs: it cannot be helped", Fate::Killed, fate(&mut hog, MEBIBYTES)?);
-    let said = Daemon::printed();
-    checks.holds(
-        "theirs: who is too narrow is told",
-        said.contains("/work/theirs above it allows only 0"),
-        "not told",
-    );
+    product::comes_to_print(
+        checks,
+        "theirs: the cgroup that is too narrow is told",
+        "/work/theirs above it allows only 0",
+    )?;
     daemon.process().terminate(END)?;
 
     // One that the daemon has set, while it was declared.
@@ -275,8 +272,7 @@ fn nested(checks: &mut Checks) -> Result<()> {
     checks.equal("ours: it is helped", Fate::Lives, fate(&mut hog, MEBIBYTES)?);
     checks.equal("ours: memory nodes of the leaf", "0-1".to_owned(), leaf.read("cpuset.mems.effective")?);
     checks.equal("ours: memory nodes above it", "0-1".to_owned(), slice.cpuset()?.1);
-    let said = Daemon::printed();
-    checks.holds("ours: the order is told", said.contains("after /work/ours above it has 0-1"), "not told");
+    product::comes_to_print(checks, "ours: the order is told", "after /work/ours above it has 0-1")?;
     daemon.process().terminate(END).map(drop)
 }
 

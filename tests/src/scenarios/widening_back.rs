@@ -15,7 +15,6 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::widening::{END, Fate, LIMIT, at_home, fate, guarding, mebibytes_on, node_free_mebibytes};
-use super::widening_relief::words;
 use crate::{
     cgroup::Cgroup,
     check::Checks,
@@ -99,8 +98,7 @@ pub(super) fn without_a_stall(checks: &mut Checks) -> Result<()> {
     // Longer than what has to be waited for.
     daemon.metrics_after_ticks(6)?;
     checks.equal("without room it stays wide", "0-1".to_owned(), cgroup.cpuset()?.1);
-    let status = product::run(&["status"])?.stdout;
-    checks.holds("and why is told", words(&status).contains("its own nodes have"), "not told");
+    product::comes_to_say(checks, "and why is told", &["status"], "its own nodes have")?;
 
     full.kill()?;
     let slowest = prober.longest(|| Ok(cgroup.cpuset()?.1 == "1"))?;

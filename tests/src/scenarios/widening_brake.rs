@@ -13,7 +13,6 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
     widening::{END, Fate, LIMIT, fate, guarding, kills, mebibytes_on},
-    widening_relief::words,
     widening_slow::{
         Elsewhere, GROWN, Moving, RATE, closely, filler, growing, mebibytes_of, sleeper, writes_under_way,
     },
@@ -142,7 +141,7 @@ pub(super) fn outlives_nobody(checks: &mut Checks) -> Result<()> {
             checks.equal(format!("{what}: it stands still"), "1".to_owned(), cgroup.read("cgroup.freeze")?);
             moving.end()?;
             let daemon = guarding(&[&cgroup], "")?;
-            checks.holds("the next daemon says so", Daemon::printed().contains("is released"), "not told");
+            product::comes_to_print(checks, "the next daemon says so", "is released")?;
             checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(END)?);
         }
         checks.equal(format!("{what}: in the end"), "0".to_owned(), cgroup.read("cgroup.freeze")?);
@@ -179,14 +178,13 @@ pub(super) fn slows_down(checks: &mut Checks) -> Result<()> {
     let metrics = daemon.metrics_after_ticks(2)?;
     let used = metrics.sum("numa_enforcer_memory_brakes_total", &[("result", "applied")]);
     checks.above("brakes in the metrics", 0.5, Some(used));
-    let status = product::run(&["status"])?.stdout;
-    checks.holds("status says what is used", words(&status).contains("high, watched by process"), &status);
-    let explained = product::run(&["explain", cgroup.path()])?.stdout;
-    checks.holds(
+    product::comes_to_say(checks, "status says what is used", &["status"], "high, watched by process")?;
+    product::comes_to_say(
+        checks,
         "explain tells it",
-        words(&explained).contains("was slowed down (memory.high ="),
-        &explained,
-    );
+        &["explain", cgroup.path()],
+        "was slowed down (memory.high =",
+    )?;
     hog.kill()?;
 
     // With memory.high the kernel would send all of the workload to slower memory.

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 
 use super::{
     widening::{END, Fate, LIMIT, kills, mebibytes_on, node_free_mebibytes},
-    widening_relief::{RELIEVED, words},
+    widening_relief::RELIEVED,
 };
 use crate::{
     cgroup::Cgroup,
@@ -132,11 +132,8 @@ fn beside(checks: &mut Checks, demotes: bool) -> Result<()> {
             count(layered.mebibytes_on(0, HOT)?),
         );
         let told = format!("so that {}, which is declared to stay, has room", strict.path());
-        checks.holds(
-            "explain of the neighbour tells for whom",
-            words(&explained).contains(&told),
-            &explained,
-        );
+        let explain = ["explain", neighbour.path()];
+        product::comes_to_say(checks, "explain of the neighbour names the other workload", &explain, &told)?;
         daemon.metrics_after_ticks(3)?;
         checks.below("MiB that went later, when nothing was missing", 3.0, Some(down()? - went));
         checks.equal("the one that stays is there", false, hog.has_ended()?);

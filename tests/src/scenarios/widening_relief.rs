@@ -57,28 +57,36 @@ pub(super) fn of_who_is_bound(checks: &mut Checks) -> Result<()> {
     let metrics = daemon.metrics_after_ticks(2)?;
     checks.above("bytes that made room", 100e6, Some(metrics.sum(RELIEVED, &[("cause", "bound")])));
     checks.above("processes exposed", 0.5, Some(metrics.sum("numa_enforcer_memory_exposed_processes", &[])));
-    let explained = product::run(&["explain", cgroup.path()])?.stdout;
-    let told = |what: &str| words(&explained).contains(what);
-    checks.holds("explain says whose pages went", told("bound to node 0 went to node 1"), "not told");
-    checks.holds("explain says who is exposed", told("can be chosen by the OOM killer"), "not told");
-    let status = product::run(&["status"])?.stdout;
-    checks.holds("status says what was added", status.contains("/work/bound: 1 beside its own"), "not told");
-    let audit = product::run(&["audit"])?.stdout;
-    checks.holds(
-        "audit says who added it",
-        words(&audit).contains("numa-enforcer added node 1 to it"),
-        &audit,
-    );
+    let explain = ["explain", cgroup.path()];
+    product::comes_to_say(
+        checks,
+        "explain says whose pages went",
+        &explain,
+        "bound to node 0 went to node 1",
+    )?;
+    product::comes_to_say(
+        checks,
+        "explain names the exposed process",
+        &explain,
+        "can be chosen by the OOM killer",
+    )?;
+    product::comes_to_say(
+        checks,
+        "status says what was added",
+        &["status"],
+        "/work/bound: 1 beside its own",
+    )?;
+    product::comes_to_say(
+        checks,
+        "audit names what added the node",
+        &["audit"],
+        "numa-enforcer added node 1 to it",
+    )?;
     checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(END)?);
     hog.kill()?;
     product::run(&["restore", "--state-dir", STATE])?;
     checks.equal("after restore", "0".to_owned(), cgroup.cpuset()?.1);
     Ok(())
-}
-
-/// A text without the line ends of a table.
-pub(super) fn words(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A neighbour that leaves the CPU to others for most of the time.
@@ -138,11 +146,7 @@ pub(super) fn who_is_exposed(checks: &mut Checks) -> Result<()> {
     let mut hog = Running::growing(&widened, MEBIBYTES, 100)?;
     checks.equal("it was widened and lives", Fate::Lives, fate(&mut hog, MEBIBYTES)?);
     daemon.metrics_after_ticks(2)?;
-    checks.holds(
-        "it is named as exposed",
-        Daemon::printed().contains("can be chosen by the OOM killer"),
-        "not named",
-    );
+    product::comes_to_print(checks, "it is named as exposed", "can be chosen by the OOM killer")?;
     // Smaller than it, on the node that was added: the kernel takes the largest that may use that node.
     let stranger = Cgroup::with_cpuset("/work/stranger", "0-1", "0")?;
     let mut other = Running::growing(&stranger, MEBIBYTES, 100)?;
