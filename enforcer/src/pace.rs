@@ -1,9 +1,10 @@
 //! When the next turn is due, and the next look between two turns, by what was seen and told until now.
 //!
 //! Turns come at the configured interval. One that somebody wants comes at once, but no two of these within
-//! [`APART`], however often others write. A look comes each [`LOOK`]; where nothing was to be seen and
-//! everything that may come tells of itself, each [`QUIET_LOOK`], or with a turn that is due shortly before,
-//! which is one waking less; and when something is told, but no two within [`LOOKS_APART`].
+//! [`APART`], however often others write; for misplaced tasks at most [`TURNS_FOR_MISPLACED`] come within an
+//! interval. A look comes each [`LOOK`]; where nothing was to be seen and everything that may come tells of
+//! itself, each [`QUIET_LOOK`], or with a turn that is due shortly before, which is one waking less; and when
+//! something is told, but no two within [`LOOKS_APART`].
 //!
 //! Never: it reads a clock, waits, or looks itself. [`Waiting`](crate::wait::Waiting) waits, the daemon
 //! looks.
@@ -22,6 +23,9 @@ pub const QUIET_LOOK: Duration = Duration::from_secs(10);
 /// others write to cpusets that are ours to keep.
 const APART: Duration = Duration::from_millis(500);
 
+/// Turns for misplaced tasks within one interval, however often the kernel side tells of them.
+const TURNS_FOR_MISPLACED: u32 = 4;
+
 /// Least time between two looks, however much there is to look at.
 const LOOKS_APART: Duration = Duration::from_millis(20);
 
@@ -33,6 +37,8 @@ pub struct Pace {
     quiet_look: Duration,
     /// When the latest turn began.
     begun: Instant,
+    /// Earliest time of a turn for misplaced tasks.
+    early: Instant,
     /// The same of the latest that somebody wanted.
     wanted: Option<Instant>,
     /// Somebody wants the turn that is due, whether or not anything runs.
@@ -58,7 +64,16 @@ impl Pace {
     /// Of a daemon that begins now: the first turn is due. Quiet looks are so far apart.
     pub fn begin(now: Instant, quiet_look: Duration) -> Self {
         let due = Due { turn: now, look: now + LOOK };
-        Self { due, quiet_look, begun: now, wanted: None, is_wanted: true, looked: now, since: Since::Turned }
+        Self {
+            due,
+            quiet_look,
+            begun: now,
+            early: now,
+            wanted: None,
+            is_wanted: true,
+            looked: now,
+            since: Since::Turned,
+        }
     }
 
     /// When what is due.
@@ -86,7 +101,7 @@ impl Pace {
         (!self.is_wanted).then(|| now.saturating_duration_since(self.begun))
     }
 
-    /// A turn is wanted at once.
+    /// A turn is wanted at this time.
     pub fn want(&mut self, now: Instant) {
         self.due.turn = now;
         self.is_wanted = true;
@@ -106,6 +121,10 @@ impl Pace {
             self.due.turn = self.due.turn.min(apart);
             self.is_wanted = true;
         }
+        if seen.misplaced {
+            self.due.turn = self.due.turn.min(begun.max(self.early));
+            self.is_wanted = true;
+        }
         let quiet = seen.is_quiet && wakes;
         self.since = Since::Looked { quiet };
         self.due.look = now + if quiet { self.quiet_look } else { LOOK };
@@ -120,6 +139,7 @@ impl Pace {
             due: Due { turn: begun + interval, look: now + LOOK },
             quiet_look: self.quiet_look,
             begun,
+            early: begun + interval / TURNS_FOR_MISPLACED,
             wanted: if self.is_wanted { Some(begun) } else { self.wanted },
             is_wanted: false,
             looked: self.looked,
@@ -139,9 +159,10 @@ mod tests {
 
     const INTERVAL: Duration = Duration::from_secs(10);
     const MS: Duration = Duration::from_millis(1);
-    const NOTHING: Look = Look { wants_turn: false, is_quiet: true };
-    const EVENTS: Look = Look { wants_turn: false, is_quiet: false };
-    const WANTS: Look = Look { wants_turn: true, is_quiet: false };
+    const NOTHING: Look = Look { wants_turn: false, misplaced: false, is_quiet: true };
+    const EVENTS: Look = Look { wants_turn: false, misplaced: false, is_quiet: false };
+    const WANTS: Look = Look { wants_turn: true, misplaced: false, is_quiet: false };
+    const MISPLACED: Look = Look { wants_turn: false, misplaced: true, is_quiet: false };
 
     /// After a first turn that took no time.
     fn settled() -> (Instant, Pace) {
@@ -250,6 +271,23 @@ mod tests {
         pace.turned(start, start, 100 * MS);
         pace.looked(start + 90 * MS, start + 91 * MS, WANTS, true);
         assert_eq!(pace.due().turn, start + 100 * MS);
+    }
+
+    #[test]
+    fn misplaced_tasks_bring_a_turn_forward_but_few_of_them() {
+        let (start, mut pace) = settled();
+        pace.looked(start + LOOK, start + LOOK, MISPLACED, true);
+        let early = start + INTERVAL / TURNS_FOR_MISPLACED;
+        assert_eq!((pace.due().turn, pace.unwanted(early)), (early, None));
+        pace.turned(early, early, INTERVAL);
+        pace.looked(early + LOOK, early + LOOK, MISPLACED, true);
+        assert_eq!(pace.due().turn, early + INTERVAL / TURNS_FOR_MISPLACED);
+        // One that was left out long ago does not hold it up.
+        let (start, mut pace) = settled();
+        pace.left_out(start + INTERVAL, INTERVAL);
+        let now = start + INTERVAL + LOOK;
+        pace.looked(now, now, MISPLACED, true);
+        assert_eq!(pace.due().turn, now);
     }
 
     #[test]

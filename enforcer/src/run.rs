@@ -225,6 +225,9 @@ impl Daemon {
                             return Ok(());
                         }
                         pace.turned(begun, Instant::now(), interval);
+                        if let Some(within) = self.engine.early_turn() {
+                            pace.want(Instant::now() + within);
+                        }
                     }
                 }
             }

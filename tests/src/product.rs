@@ -13,6 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::{
@@ -276,6 +277,13 @@ impl Daemon {
         note_panics(&Self::printed());
         daemon.stdout(process::log(LOG)?).stderr(process::log(&format!("{LOG}.err"))?);
         Ok(Self { process: Running::spawn(&mut daemon)?, metrics: METRICS })
+    }
+
+    /// Gives it another configuration, which it reads at once.
+    pub fn reload(&self, config: &str) -> Result<()> {
+        fs::write(CONFIG, config).context("write the configuration")?;
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).context("a process id")?;
+        kill_process(pid, Signal::HUP).context("send SIGHUP")
     }
 
     /// Remote share of a workload's accesses by the daemon's metrics; `None` if it has not seen it yet.

@@ -13,6 +13,7 @@ mod cold_start;
 pub mod decisions;
 mod demotion;
 mod drift;
+mod early_turns;
 mod exposure;
 mod gate;
 mod placed;
@@ -28,6 +29,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     os::fd::BorrowedFd,
     sync::Arc,
+    time::Duration,
 };
 
 use enforcer_core::{
@@ -59,7 +61,7 @@ pub use self::{
     top::top_report,
     widening::{BrakeParts, ReliefSenses, Senses, Widening},
 };
-use self::{placed::State, recording::Recording};
+use self::{early_turns::EarlyTurns, placed::State, recording::Recording};
 use crate::{
     enforce::{
         Actuator, Applied, DryRunActuator, apply_plan, apply_plan_unless,
@@ -95,6 +97,7 @@ pub struct Engine {
     machine: Option<Machine>,
     before: Option<Sample>,
     cold_starts: ColdStarts,
+    early_turns: EarlyTurns,
     placed: Placed,
     history: History,
     /// For the daemon after this one; none where nobody may write.
@@ -122,6 +125,8 @@ pub struct Engine {
 pub struct Look {
     /// The next turn should not wait.
     pub wants_turn: bool,
+    /// The kernel side told of tasks that came to another node, which a turn soon may set right.
+    pub misplaced: bool,
     /// There was nothing, and whatever comes tells of itself, or may be seen some seconds later.
     pub is_quiet: bool,
 }
@@ -154,6 +159,7 @@ impl Engine {
             machine: None,
             before: None,
             cold_starts: ColdStarts::default(),
+            early_turns: EarlyTurns::default(),
             placed: Placed::default(),
             history: History::default(),
             drift_record: None,
@@ -339,7 +345,17 @@ impl Engine {
             | appeared
             | std::mem::take(&mut self.overtaken)
             | pause_changed;
-        Look { wants_turn, is_quiet: !wants_turn && !drained && !is_paused && !self.source.must_be_asked() }
+        let misplaced = drained && self.policy.rebalance.enabled && self.may_write();
+        Look {
+            wants_turn,
+            misplaced,
+            is_quiet: !wants_turn && !drained && !is_paused && !self.source.must_be_asked(),
+        }
+    }
+
+    /// Time after which the next turn should come, where that is before it is due.
+    pub fn early_turn(&self) -> Option<Duration> {
+        self.early_turns.wanted()
     }
 
     /// Who is never placed by turns is not watched for.
@@ -417,7 +433,7 @@ impl Engine {
         };
         let terms = Terms { may_begin: may_move, bytes_per_turn: PageMoveLimits::default().bytes };
         self.recording.seen(&inputs, inventory, self.before.as_ref(), terms);
-        let Taken { mut decision, rebalanced } = {
+        let Taken { mut decision, rebalanced, next } = {
             let mut state = self.placed.lock();
             state.decides(paused.is_some());
             let State { allocations, containers, .. } = &mut *state;
@@ -470,6 +486,7 @@ impl Engine {
             totals: self.totals.clone(),
         };
         self.before = Some(sample);
+        self.early_turns.after(next);
         Ok(report)
     }
 

@@ -3,9 +3,9 @@
 //!
 //! Each has a CPU of its own on one node, and its memory and its memory node are the other; it is declared
 //! with the policy `none`: its cpuset is as it should be, so that nothing but a plan of moves changes
-//! anything. The control is the same four with nobody there. The kernel's own balancing, and numad, are a
-//! scenario of their own and promise nothing; there the four may allocate on both nodes, as the kernel does
-//! not look at memory of one.
+//! anything. The control is the same four without the daemon. The kernel's own balancing, numad and the daemon
+//! side by side are a scenario of their own; for the first two the four may allocate on both nodes, as the
+//! kernel does not look at memory of one.
 //!
 //! What is remote is told by `/proc`: pages on another node than that of the one CPU that the process may
 //! use.
@@ -95,13 +95,31 @@ fn brought_together(checks: &mut Checks) -> Result<()> {
     four.end()
 }
 
-/// What others make of the same four.
+/// What the kernel's balancing, numad and the daemon make of the same four, each alone, one after the other.
+///
+/// Each begins when the four are misplaced: balancing is switched on, numad is started, the daemon, which
+/// runs already as the kernel does, reads a configuration that declares them.
 pub(super) fn peers(checks: &mut Checks) -> Result<()> {
-    fs::write(BALANCING, "1").with_context(|| format!("write {BALANCING}"))?;
-    let kernel = alone(Some("0-1"), |_| Ok(()))?.0;
+    let kernel = alone(Some("0-1"), |_| fs::write(BALANCING, "1").context("switch balancing on"))?.0;
     checks.holds("the kernel's balancing moves memory", kernel.mebibytes_moved > 0, kernel.mebibytes_moved);
     checks.note("the kernel's balancing alone", &kernel);
     fs::write(BALANCING, "0").with_context(|| format!("write {BALANCING}"))?;
+    let daemon = Daemon::start_by_itself("enforce", "[rebalance]\nenabled = true\n")?;
+    daemon.metrics_after_ticks(1)?;
+    let ours = alone(None, |four| daemon.reload(&four.configuration()))?.0;
+    checks.note("the daemon", &ours);
+    checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(LIMIT)?);
+    let seconds = |course: &Course| course.seconds_until_below_a_fifth;
+    checks.below(
+        "seconds of the daemon over those of the kernel",
+        1.0 / 3.0,
+        seconds(&ours).zip(seconds(&kernel)).map(|(ours, kernel)| ours / kernel),
+    );
+    checks.holds(
+        "the daemon moves no more than what is misplaced",
+        ours.mebibytes_moved <= (FOUR.len() * MEBIBYTES) as u64,
+        ours.mebibytes_moved,
+    );
     // By itself it leaves processes alone that have less than 300 MiB: these it is told of (numad(8), `-p`).
     let numad = |four: &Four| {
         let command = |arguments: &[&str]| {
@@ -131,7 +149,7 @@ fn alone<T>(mems: Option<&str>, start: impl FnOnce(&Four) -> Result<T>) -> Resul
         if below.is_none() && four.remote()?.1 < 0.2 {
             below = Some(begin.elapsed().as_secs_f64());
         }
-        sleep(Duration::from_millis(500));
+        sleep(Duration::from_millis(50));
     }
     let (least, most) = four.remote()?;
     let mebibytes_moved = mebibytes(migrated()? - before);
@@ -173,7 +191,7 @@ impl Four {
             format!("[[workload]]\nname = \"{path}\"\ncgroup = \"{path}\"\ncpus = 1\npolicy = \"none\"\n")
         };
         let rules: String = self.0.iter().map(rule).collect();
-        format!("[rebalance]\nenabled = true\nmin_samples = 5\n{rules}")
+        format!("[rebalance]\nenabled = true\n{rules}")
     }
 
     fn end(self) -> Result<()> {

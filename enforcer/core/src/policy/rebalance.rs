@@ -27,7 +27,7 @@ pub struct RebalanceSettings {
     /// Share of a node's memory that can be had, at which it is no longer short; a node that gets a workload
     /// keeps it.
     pub enough_above: f64,
-    /// Observations below which a traffic figure moves nobody.
+    /// Observations that always suffice to believe a traffic figure; a clear one is believed from fewer.
     #[serde(deserialize_with = "whole::within::<_, _, 0, { whole::MOST }>")]
     pub min_samples: u64,
     /// Time for which a workload is expected to go on as it does: what a better place saves within it must be

@@ -13,13 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Past,
+    evidence::believed,
     report::LeftAs,
     view::{Ailment, CpusHeld, Held, Host, Mover, Room},
 };
 use crate::{
     decide::{Inputs, bounds},
     id::NodeId,
-    model::{Traffic, WorkloadModel},
+    model::WorkloadModel,
     place::{Allocations, CpuClass, Grant, Holder, MemoryClaim, MemoryResource, Wishes, hints},
     sample::NodeSample,
     set::NodeSet,
@@ -190,7 +191,7 @@ fn mover(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>) -> Result<Mover, Str
         used,
         bytes,
         promised,
-        remote: measured(figures.traffic.as_ref(), settings.min_samples),
+        remote: believed(figures.traffic.as_ref(), settings),
         devices: ours.devices.clone(),
         ails,
         held_back: past.cooling(&workload.cgroup, settings, inputs.now_ns),
@@ -239,19 +240,39 @@ fn may_settle(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>, stands_on: &Nod
     nodes.difference(&left.difference(stands_on))
 }
 
-/// A measured share of remote accesses that is good enough to be believed.
-fn measured(traffic: Option<&Traffic>, least: u64) -> Option<f64> {
-    traffic.filter(|traffic| traffic.samples >= least).map(|traffic| traffic.remote_ratio)
+/// Workloads that may be moved and whose memory is far from their CPUs, of which nothing that was measured
+/// suffices yet: a further sample soon would tell. `busy` says why a workload is not moved just now.
+pub(super) fn undecided(
+    inputs: &Inputs<'_>,
+    allocations: &Allocations,
+    past: &Past,
+    busy: impl Fn(&CgroupPath) -> Option<String>,
+) -> BTreeSet<CgroupPath> {
+    let by_cgroup: BTreeMap<&CgroupPath, &Holder> = inputs.containers.cgroups().collect();
+    let settings = &inputs.policy.rebalance;
+    let is_open = |workload: &&Workload| {
+        let Some(figures) = inputs.model.of(workload) else { return false };
+        figures.remote_residency.is_some_and(|share| share >= settings.start_above)
+            && is_large(inputs, figures)
+            && believed(figures.traffic.as_ref(), settings).is_none()
+            && past.cooling(&workload.cgroup, settings, inputs.now_ns).is_none()
+            && busy(&workload.cgroup).is_none()
+            && ours(inputs, allocations, workload, by_cgroup.get(&workload.cgroup).copied()).is_ok()
+    };
+    inputs.workloads.iter().filter(is_open).map(|workload| workload.cgroup.clone()).collect()
+}
+
+fn is_large(inputs: &Inputs<'_>, figures: &WorkloadModel) -> bool {
+    let bytes = figures.ordinary_bytes(&inputs.inventory.machine);
+    bytes.is_some_and(|bytes| bytes >= inputs.policy.thresholds.min_memory.0)
 }
 
 fn is_remote(inputs: &Inputs<'_>, past: &Past, workload: &Workload) -> bool {
     let settings = &inputs.policy.rebalance;
     let Some(figures) = inputs.model.of(workload) else { return false };
-    let large = figures
-        .ordinary_bytes(&inputs.inventory.machine)
-        .is_some_and(|bytes| bytes >= inputs.policy.thresholds.min_memory.0);
-    let remote = measured(figures.traffic.as_ref(), settings.min_samples);
-    large && remote.is_some_and(|remote| past.is_ailing(&workload.cgroup, remote, settings))
+    let remote = believed(figures.traffic.as_ref(), settings);
+    is_large(inputs, figures)
+        && remote.is_some_and(|remote| past.is_ailing(&workload.cgroup, remote, settings))
 }
 
 /// What the nodes have. CPUs that a mover has alone are not free, whoever else is not counted is in the

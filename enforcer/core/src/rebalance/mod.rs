@@ -27,6 +27,7 @@
 //! most 32) x nodes x (workloads of a node) groups to weigh, as often as there are moves.
 
 mod course;
+mod evidence;
 mod gather;
 mod past;
 mod report;
@@ -81,6 +82,15 @@ pub struct Turn {
     pub verdicts: BTreeMap<CgroupPath, Verdict>,
 }
 
+/// When the turn after one should come, as far as moves ask for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NextTurn {
+    /// Moves have begun, which the next decision carries out.
+    pub carries_out: bool,
+    /// Workloads of which a further sample would tell whether they are to be moved.
+    pub undecided: BTreeSet<CgroupPath>,
+}
+
 /// Looks after moves that are under way, and plans further ones, which begin if they may: the next decision
 /// then carries them out. Whoever this decision does something about, or refuses, is not moved.
 pub fn turn(
@@ -90,7 +100,7 @@ pub fn turn(
     decision: &Decision,
     bytes_per_turn: u64,
     may_begin: bool,
-) -> Turn {
+) -> (Turn, NextTurn) {
     let settings = &inputs.policy.rebalance;
     past.prune(settings, inputs.now_ns, |cgroup| inputs.workloads.iter().any(|one| one.cgroup == *cgroup));
     let refused: BTreeMap<_, _> =
@@ -109,6 +119,7 @@ pub fn turn(
             }
         }
     };
+    let undecided = gather::undecided(inputs, allocations, past, busy);
     let gathered = gather(inputs, allocations, past, busy);
     let verdicts = past.follow(inputs, allocations, &gathered, decision);
     past.see(&gathered, settings);
@@ -123,7 +134,8 @@ pub fn turn(
     }
     report.left.extend(gathered.left);
     report.left.sort_by(|one, other| one.workload.cmp(&other.workload));
-    Turn { report, begun, verdicts }
+    let next = NextTurn { carries_out: begun && !report.moves.is_empty(), undecided };
+    (Turn { report, begun, verdicts }, next)
 }
 
 #[cfg(test)]

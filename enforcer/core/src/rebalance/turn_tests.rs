@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Turn, Verdict, turn};
+use super::{NextTurn, Past, Turn, Verdict, turn};
 use crate::{
-    decide::{Decision, History},
+    decide::{Decision, History, Inputs},
     id::NodeId,
     place::{Allocations, Containers, CpuClass, Grant, Holder},
     plan::{Action, Outcome, OutcomeResult},
@@ -15,11 +15,22 @@ use crate::{
     workload::CgroupPath,
 };
 
+/// A turn that may begin moves.
+fn turn_of(
+    inputs: &Inputs<'_>,
+    allocations: &mut Allocations,
+    past: &mut Past,
+    decision: &Decision,
+) -> (Turn, NextTurn) {
+    turn(inputs, allocations, past, decision, 4 << 30, true)
+}
+
 /// A daemon that enforces, and a kernel that does everything it is asked.
 struct Host {
     scene: Scene,
     history: History,
     allocations: Allocations,
+    next: NextTurn,
 }
 
 impl Host {
@@ -47,7 +58,7 @@ impl Host {
             };
             allocations.give(Holder::cgroup(&CgroupPath::new(name)), grant);
         }
-        let mut host = Self { scene, history: History::default(), allocations };
+        let mut host = Self { scene, history: History::default(), allocations, next: NextTurn::default() };
         host.pass();
         host
     }
@@ -71,11 +82,12 @@ impl Host {
 
     /// One turn: decide, plan further moves, carry out.
     fn turn(&mut self) -> (Decision, Turn) {
-        let Self { scene, history, allocations } = self;
+        let Self { scene, history, allocations, next } = self;
         let mut past = history.rebalance.clone();
         let (decision, turn) = scene.with_inputs(&Containers::default(), history, |inputs| {
             let decision = crate::decide::decide(inputs, allocations);
-            let turn = turn(inputs, allocations, &mut past, &decision, 4 << 30, true);
+            let turn;
+            (turn, *next) = turn_of(inputs, allocations, &mut past, &decision);
             (decision, turn)
         });
         history.rebalance = past;
@@ -114,6 +126,25 @@ impl Host {
 }
 
 const FOUR: [(&str, &str, u32); 4] = [("/a", "0", 1), ("/b", "1", 1), ("/c", "2", 0), ("/d", "3", 0)];
+
+#[test]
+fn next_turn_comes_early_for_undecided_workloads_and_for_moves_that_begin() {
+    let mut host = Host::new(&FOUR, "cpus = 1\npolicy = 'none'");
+    // What the daemon sees right after its start: residency, and no run time yet.
+    let run_times: Vec<_> =
+        host.scene.now.cgroups.values_mut().map(|cgroup| cgroup.run_time.take()).collect();
+    host.turn();
+    assert_eq!((host.next.undecided.len(), host.next.carries_out), (4, false));
+    for (cgroup, run_time) in host.scene.now.cgroups.values_mut().zip(run_times) {
+        cgroup.run_time = run_time;
+    }
+    host.pass();
+    let (_, turn) = host.turn();
+    assert!(!turn.report.moves.is_empty());
+    assert_eq!(host.next, NextTurn { carries_out: true, ..NextTurn::default() });
+    host.turn();
+    assert_eq!(host.next, NextTurn::default());
+}
 
 #[test]
 fn four_are_exchanged_stay_and_are_left_in_peace() {
@@ -172,7 +203,7 @@ fn nothing_begins_in_observe_mode_and_nobody_is_moved_that_is_not_ours() {
     let mut allocations = Allocations::default();
     let report = host.scene.with_inputs(&Containers::default(), &host.history, |inputs| {
         let decision = crate::decide::decide(inputs, &mut allocations);
-        turn(inputs, &mut allocations, &mut past, &decision, 4 << 30, false).report
+        turn(inputs, &mut allocations, &mut past, &decision, 4 << 30, false).0.report
     });
     assert_eq!(report.moves, []);
     assert_eq!(report.left.len(), 4);
@@ -185,7 +216,7 @@ fn nothing_begins_in_observe_mode_and_nobody_is_moved_that_is_not_ours() {
     let mut host = Host::new(&FOUR, "cpus = 1\npolicy = 'none'");
     let report = host.scene.with_inputs(&Containers::default(), &host.history, |inputs| {
         let decision = crate::decide::decide(inputs, &mut host.allocations);
-        turn(inputs, &mut host.allocations, &mut past, &decision, 4 << 30, false).report
+        turn(inputs, &mut host.allocations, &mut past, &decision, 4 << 30, false).0.report
     });
     assert_eq!(report.moves.len(), 4);
     assert!(!past.is_underway(&CgroupPath::new("/a")));

@@ -35,7 +35,7 @@ use crate::{
     owner::{Facts, Owners},
     place::{Allocations, Containers, Inventory},
     policy::{Policy, PolicyError},
-    rebalance::{self, Past},
+    rebalance::{self, NextTurn, Past},
     sample::Sample,
     topology::{Inconsistency, Topology},
     workload::{CgroupPath, Workload},
@@ -59,18 +59,22 @@ pub struct Taken {
     /// Which workloads get a better place, and what is remembered of that from then on; none where nobody
     /// asked for it.
     pub rebalanced: Option<(rebalance::Turn, Past)>,
+    /// When the next turn should come; no part of what is recorded, because it changes no decision.
+    pub next: NextTurn,
 }
 
 /// Takes one turn. `allocations` are those of the turn before, and become those of this one.
 pub fn take(inputs: &Inputs<'_>, allocations: &mut Allocations, terms: Terms) -> Taken {
     let decision = decide(inputs, allocations);
+    let mut next = NextTurn::default();
     let rebalanced = inputs.policy.rebalance.enabled.then(|| {
         let mut past = inputs.history.rebalance.clone();
         let Terms { may_begin, bytes_per_turn } = terms;
-        let turn = rebalance::turn(inputs, allocations, &mut past, &decision, bytes_per_turn, may_begin);
+        let turn;
+        (turn, next) = rebalance::turn(inputs, allocations, &mut past, &decision, bytes_per_turn, may_begin);
         (turn, past)
     });
-    Taken { decision, rebalanced }
+    Taken { decision, rebalanced, next }
 }
 
 /// Everything that a turn decides from.

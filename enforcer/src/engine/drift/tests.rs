@@ -196,7 +196,7 @@ fn what_somebody_else_writes_during_a_pause_is_put_back_as_soon_as_it_is_over() 
     rig.somebody_writes("0-7");
     for second in 4..6 {
         // That it is over is told by nobody.
-        assert_eq!(rig.engine.look(), Look { wants_turn: false, is_quiet: false });
+        assert_eq!(rig.engine.look(), Look { wants_turn: false, misplaced: false, is_quiet: false });
         rig.turn(second * SECOND);
         assert_eq!(rig.cpus(), "0-7");
     }
@@ -291,15 +291,15 @@ fn a_look_is_quiet_where_all_that_could_come_tells_of_itself() {
     rig.engine.set_policy(toml::from_str(policy).unwrap());
     rig.turn(SECOND);
     rig.engine.look();
-    assert_eq!(rig.engine.look(), Look { wants_turn: false, is_quiet: true });
+    assert_eq!(rig.engine.look(), Look { wants_turn: false, misplaced: false, is_quiet: true });
     // A fixture has no cgroup.events, as v1 has none: nothing tells when somebody comes.
     let dir = rig.host.layout.cpuset.path.join("late");
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join("cgroup.procs"), "").unwrap();
-    assert_eq!(rig.engine.look(), Look { wants_turn: false, is_quiet: false });
+    assert_eq!(rig.engine.look(), Look { wants_turn: false, misplaced: false, is_quiet: false });
     fs::write(dir.join("cgroup.procs"), "7\n").unwrap();
-    assert_eq!(rig.engine.look(), Look { wants_turn: true, is_quiet: false });
-    assert_eq!(rig.engine.look(), Look { wants_turn: false, is_quiet: true });
+    assert_eq!(rig.engine.look(), Look { wants_turn: true, misplaced: false, is_quiet: false });
+    assert_eq!(rig.engine.look(), Look { wants_turn: false, misplaced: false, is_quiet: true });
 }
 
 #[test]
