@@ -26,6 +26,7 @@ pub mod hardware;
 pub mod id;
 pub mod memory_policy;
 pub mod model;
+pub mod node_room;
 pub mod owner;
 pub mod pacing;
 pub mod parse;

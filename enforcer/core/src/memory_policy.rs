@@ -86,6 +86,11 @@ impl MemoryPolicy {
         Self { mode: PolicyMode::Default, nodes: NodeSet::new() }
     }
 
+    /// Does it spread pages over several nodes on purpose?
+    pub fn spreads(&self) -> bool {
+        matches!(self.mode, PolicyMode::Interleave | PolicyMode::WeightedInterleave) && self.nodes.len() > 1
+    }
+
     /// From the kernel's number; `None` for a mode that is newer than this program.
     pub fn from_number(mode: u16, nodes: NodeSet) -> Option<Self> {
         let mode = PolicyMode::from_number(mode);

@@ -26,6 +26,7 @@ use crate::{
     degraded::Degraded,
     id::{CpuId, NodeId},
     memory_policy::MemoryPolicy,
+    node_room::NodeRoom,
     partition::PartitionState,
     set::{CpuSet, NodeSet},
     workload::CgroupPath,
@@ -197,19 +198,39 @@ pub struct NodeSample {
     pub mem_total_bytes: Option<u64>,
     /// `MemFree` in bytes.
     pub mem_free_bytes: Option<u64>,
-    /// `FilePages` in bytes.
+    /// `FilePages` in bytes, tmpfs included.
     pub file_bytes: Option<u64>,
     /// `AnonPages` in bytes.
     pub anon_bytes: Option<u64>,
+    /// `Active(file)` and `Inactive(file)` in bytes: page cache that reclaim goes through, without tmpfs.
+    #[serde(default)]
+    pub lru_file_bytes: Option<u64>,
+    /// `SReclaimable` in bytes.
+    #[serde(default)]
+    pub slab_reclaimable_bytes: Option<u64>,
+    /// Low watermarks of the node's zones in bytes, from `/proc/zoneinfo`.
+    #[serde(default)]
+    pub low_watermark_bytes: Option<u64>,
     /// `numastat` and `vmstat` of the node, by the kernel's own names.
     pub counters: BTreeMap<String, u64>,
 }
 
 impl NodeSample {
-    /// Free memory and page cache in bytes, which the kernel drops when asked. Page cache includes tmpfs,
-    /// which it does not drop: the figure may be too high on a node full of tmpfs.
+    /// What the node can give; `None` where free memory or page cache is not known. Watermarks and slabs that
+    /// are not known are left out.
+    pub fn room(&self) -> Option<NodeRoom> {
+        Some(NodeRoom {
+            free: self.mem_free_bytes?,
+            low: self.low_watermark_bytes.unwrap_or(0),
+            managed: self.mem_total_bytes.unwrap_or(0),
+            file: self.lru_file_bytes?,
+            slab: self.slab_reclaimable_bytes.unwrap_or(0),
+        })
+    }
+
+    /// Bytes that can be had here; see [`NodeRoom::available`].
     pub fn available_bytes(&self) -> Option<u64> {
-        Some(self.mem_free_bytes?.saturating_add(self.file_bytes?))
+        Some(self.room()?.available())
     }
 }
 
@@ -222,7 +243,11 @@ pub struct CgroupSample {
     pub id: Option<u64>,
     /// `cpuset.cpus` as configured; empty means inherited.
     pub cpus: Option<CpuSet>,
-    /// `cpuset.cpus.effective` (v2) or `cpuset.effective_cpus` (v1).
+    /// Cgroup above whose files say which CPUs and memory nodes are in force here, where the cgroup has no such
+    /// files of its own; `None` where they are its own.
+    #[serde(default)]
+    pub effective_from: Option<CgroupPath>,
+    /// `cpuset.cpus.effective` (v2) or `cpuset.effective_cpus` (v1), of [`Self::effective_from`] where that is set.
     pub cpus_effective: Option<CpuSet>,
     /// `cpuset.cpus.exclusive`: what partitions below may have. Looked at only where one is to be or was
     /// begun.
@@ -239,6 +264,9 @@ pub struct CgroupSample {
     pub memory_current_bytes: Option<u64>,
     /// `memory.numa_stat`: where its memory is.
     pub memory_by_node: Option<BTreeMap<NodeId, NodeBytes>>,
+    /// Bytes of huge pages per node by file (`hugetlb.2MB.numa_stat`); counted in `memory_by_node` as well.
+    #[serde(default)]
+    pub hugetlb_by_file: BTreeMap<String, BTreeMap<NodeId, u64>>,
     /// `memory.events`, by the kernel's own names.
     pub memory_events: Option<BTreeMap<String, u64>>,
     /// `memory.pressure`.

@@ -49,6 +49,7 @@ impl Scene {
                 mem_total_bytes: node.mem_total_bytes,
                 mem_free_bytes: node.mem_free_bytes,
                 file_bytes: Some(0),
+                lru_file_bytes: Some(0),
                 ..NodeSample::default()
             };
             (node.id, free)

@@ -60,9 +60,10 @@ pub(super) fn turn(state: &mut State, starts: &mut ColdStarts, seen: Seen<'_>, n
     }
 }
 
-/// Free and all bytes of these nodes; nothing where one of them does not tell.
+/// Available and all bytes of these nodes; nothing where one of them does not tell.
 fn room(mems: &NodeSet, nodes: &BTreeMap<NodeId, NodeSample>) -> Option<(u64, u64)> {
-    let of = |node: NodeId| nodes.get(&node).and_then(|node| node.mem_free_bytes.zip(node.mem_total_bytes));
+    let of =
+        |node: NodeId| nodes.get(&node).and_then(|node| node.available_bytes().zip(node.mem_total_bytes));
     mems.iter().map(of).try_fold((0u64, 0u64), |(free, all), one| {
         let (more_free, more) = one?;
         Some((free.saturating_add(more_free), all.saturating_add(more)))

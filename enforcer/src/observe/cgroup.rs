@@ -46,6 +46,8 @@ pub(super) struct CgroupReader<'a> {
 struct Effective {
     cpus: Option<CpuSet>,
     mems: Option<NodeSet>,
+    /// Whose files said so.
+    from: Option<CgroupPath>,
 }
 
 impl Effective {
@@ -54,6 +56,7 @@ impl Effective {
         Self {
             cpus: files.value(names.cpus_effective, scalar::list),
             mems: files.value(names.mems_effective, scalar::list),
+            from: Some(files.path.clone()),
         }
     }
 }
@@ -97,6 +100,8 @@ impl<'a> CgroupReader<'a> {
         let effective = self.effective(&mut files);
         sample.cpus_effective = effective.cpus;
         sample.mems_effective = effective.mems;
+        let known = sample.cpus_effective.is_some() || sample.mems_effective.is_some();
+        sample.effective_from = effective.from.filter(|from| known && from != path);
         // The root's memory is the machine's.
         if let Some(memory) = self.layout.memory.as_ref().filter(|_| !path.is_root()) {
             self.memory(&mut files.beside(memory), below, &mut sample);
@@ -111,7 +116,7 @@ impl<'a> CgroupReader<'a> {
         path: &CgroupPath,
         degraded: &mut DegradedTally,
     ) -> Option<CgroupSample> {
-        let Effective { cpus, mems } = Effective::of(&mut Files::of(&self.layout.cpuset, path, degraded));
+        let Effective { cpus, mems, .. } = Effective::of(&mut Files::of(&self.layout.cpuset, path, degraded));
         (cpus.is_some() || mems.is_some()).then(|| CgroupSample {
             cpus_effective: cpus,
             mems_effective: mems,
@@ -150,6 +155,9 @@ impl<'a> CgroupReader<'a> {
             self.told_of_hugepages = true;
             // Of a sum that is not known a part is no sum.
             let Some(by_node) = &mut sample.memory_by_node else { continue };
+            if bytes.values().any(|bytes| *bytes > 0) {
+                sample.hugetlb_by_file.insert(file.clone(), bytes.clone());
+            }
             for (node, bytes) in bytes {
                 let there = by_node.entry(node).or_default();
                 there.anon = there.anon.saturating_add(bytes);
@@ -291,6 +299,7 @@ mod tests {
         let sample = sample.unwrap();
         assert_eq!(sample.cpus.unwrap().to_string(), "4-7");
         assert_eq!(sample.cpus_effective.unwrap().to_string(), "4-6");
+        assert_eq!(sample.effective_from, None);
         assert!(sample.mems.unwrap().is_empty());
         assert_eq!(sample.mems_effective.unwrap().to_string(), "0-1");
         assert_eq!(sample.memory_current_bytes, Some(8192));
@@ -306,6 +315,7 @@ mod tests {
         let (sample, degraded) = read(&layout, "/plain/x", false);
         let sample = sample.unwrap();
         assert_eq!((sample.cpus, sample.memory_by_node), (None, None));
+        assert_eq!(sample.effective_from, Some(CgroupPath::root()), "its own files are not there");
         assert_eq!(sample.cpus_effective.unwrap().to_string(), "0-7");
         assert!(degraded.is_empty());
     }

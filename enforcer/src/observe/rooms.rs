@@ -15,7 +15,7 @@ use std::{
 use enforcer_core::{
     id::NodeId,
     parse::{
-        meminfo::meminfo,
+        meminfo::{Meminfo, meminfo},
         zoneinfo::{ZonePages, zone_pages},
     },
     widening::NodeRoom,
@@ -65,16 +65,7 @@ impl Rooms {
             let Some(zones) = self.zones.get(node) else { continue };
             // It went just now.
             let Some(left) = file.text().ok().and_then(|text| meminfo(text).ok()) else { continue };
-            let Some(free) = left.free_bytes else { continue };
-            let bytes = |pages: u64| pages.saturating_mul(self.page_bytes);
-            let room = NodeRoom {
-                free,
-                low: bytes(zones.low),
-                managed: bytes(zones.managed),
-                file: left.lru_file_bytes.unwrap_or(0),
-                slab: left.slab_reclaimable_bytes.unwrap_or(0),
-            };
-            self.seen.push((*node, room));
+            self.seen.extend(room_of(&left, zones, self.page_bytes).map(|room| (*node, room)));
         }
         Ok(&self.seen)
     }
@@ -98,6 +89,17 @@ impl Rooms {
         self.seen.reserve(self.files.len());
         Ok(())
     }
+}
+
+/// What a node has, from its two files; `None` where what is free is not known.
+pub(super) fn room_of(left: &Meminfo, zones: &ZonePages, page_bytes: u64) -> Option<NodeRoom> {
+    Some(NodeRoom {
+        free: left.free_bytes?,
+        low: zones.low.saturating_mul(page_bytes),
+        managed: zones.managed.saturating_mul(page_bytes),
+        file: left.lru_file_bytes.unwrap_or(0),
+        slab: left.slab_reclaimable_bytes.unwrap_or(0),
+    })
 }
 
 /// Bytes that are free on all nodes of this host together, by sysinfo(2): it makes no text, which is most of

@@ -26,7 +26,7 @@ use super::{
     cgroup::CgroupReader,
     hugepages::HugepagesInUse,
     index::Index,
-    node::read_nodes,
+    node::{Watermarks, read_nodes},
     numa_maps::read_numa_maps,
     policies::{Distances, read_mappings},
     pressure_tap::PressureTap,
@@ -95,6 +95,7 @@ pub struct Sampler {
     standing: Vec<Degraded>,
     /// Cgroups of which it matters what is said of partitions.
     partitions: BTreeSet<CgroupPath>,
+    watermarks: Watermarks,
 }
 
 impl Sampler {
@@ -124,6 +125,7 @@ impl Sampler {
             kernel,
             standing,
             partitions: BTreeSet::new(),
+            watermarks: Watermarks::default(),
         }
     }
 
@@ -206,13 +208,14 @@ impl Sampler {
         for entry in self.kernel.iter().flat_map(KernelSide::missing) {
             degraded.push(entry.clone());
         }
+        let watermarks = self.watermarks.low(&self.host, self.page_bytes, monotonic_ns, &mut degraded);
         let mut sample = Sample {
             schema_version: SAMPLE_SCHEMA_VERSION,
             monotonic_ns,
             settings: read_settings(&self.host, &mut degraded),
             cpuset_v1: !self.layout.cpuset.v2,
             cgroup_mounts: self.layout.mounts(&self.host),
-            nodes: read_nodes(&self.host, &self.nodes, &mut degraded),
+            nodes: read_nodes(&self.host, &self.nodes, watermarks, &mut degraded),
             ..Sample::default()
         };
         let index = Index::new(&self.host, &self.layout, workloads);

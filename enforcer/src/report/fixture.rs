@@ -126,7 +126,8 @@ pub(super) fn finding(workload: &mut AuditedWorkload, rule: Rule, severity: Seve
             },
         ],
         impact: "most accesses cross the interconnect (distance 21 instead of 10)".into(),
-        remedy: format!("echo 0 > /sys/fs/cgroup{path}/cpuset.mems"),
+        remedy: Some(format!("echo 0 > /sys/fs/cgroup{path}/cpuset.mems")),
+        obstacle: None,
     }
 }
 
@@ -278,9 +279,10 @@ pub(super) fn named(name: &str) -> (Audit, RebalanceReport) {
             finding.id = format!("{}:{name}/{place}", finding.rule);
             finding.object = workload.cgroup.clone();
             known.clone_from(&finding.id);
-            for text in [&mut finding.summary, &mut finding.impact, &mut finding.remedy] {
+            for text in [&mut finding.summary, &mut finding.impact] {
                 *text = name.to_owned();
             }
+            finding.remedy = Some(name.to_owned());
             finding.evidence = vec![Evidence { source: name.to_owned(), value: name.to_owned() }];
         }
     }

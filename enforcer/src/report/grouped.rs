@@ -49,10 +49,19 @@ impl<'a> Group<'a> {
 
     /// Commands that mend it, each once.
     pub(super) fn remedies(&self) -> Vec<&'a str> {
-        let mut said: Vec<&str> = Vec::new();
-        for finding in &self.findings {
-            if !said.contains(&finding.remedy.as_str()) {
-                said.push(&finding.remedy);
+        self.once(|finding| finding.remedy.as_deref())
+    }
+
+    /// What is in the way of a command, each once.
+    pub(super) fn obstacles(&self) -> Vec<&'a str> {
+        self.once(|finding| finding.obstacle.as_deref())
+    }
+
+    fn once(&self, pick: impl Fn(&'a Finding) -> Option<&'a str>) -> Vec<&'a str> {
+        let mut said = Vec::new();
+        for text in self.findings.iter().filter_map(|finding| pick(finding)) {
+            if !said.contains(&text) {
+                said.push(text);
             }
         }
         said

@@ -117,7 +117,8 @@ fn details(finding: &Finding) -> String {
     ];
     lines.extend(finding.evidence.iter().map(|one| shown(&format!("{}: {}", one.source, one.value))));
     // A command is never cut.
-    lines.push(format!("remedy: {}", text::escape(&finding.remedy)));
+    lines.extend(finding.remedy.iter().map(|remedy| format!("remedy: {}", text::escape(remedy))));
+    lines.extend(finding.obstacle.iter().map(|obstacle| shown(&format!("no remedy: {obstacle}"))));
     lines.join("\n")
 }
 
@@ -146,12 +147,12 @@ mod tests {
     fn no_finding_is_lost_and_no_command_is_cut() {
         let mut audit = fixture::small();
         audit.workloads.retain(|workload| workload.name != "db.service");
-        audit.findings[0].remedy = format!("echo {} > x", "1,".repeat(TEXT));
+        audit.findings[0].remedy = Some(format!("echo {} > x", "1,".repeat(TEXT)));
         let report = render(&audit, Severity::Warning);
         let parsed = roxmltree::Document::parse(&report).unwrap();
         let failure = parsed.descendants().find(|node| node.has_tag_name("failure")).unwrap();
         assert_eq!(failure.parent().unwrap().attribute("name"), Some("/system.slice/db.service"));
-        assert!(failure.text().unwrap().contains(&audit.findings[0].remedy));
+        assert!(failure.text().unwrap().contains(audit.findings[0].remedy.as_ref().unwrap()));
     }
 
     #[test]

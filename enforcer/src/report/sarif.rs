@@ -102,7 +102,7 @@ fn invocation(audit: &Audit) -> Value {
 }
 
 fn found(finding: &Finding) -> Found {
-    let Finding { id, rule, severity, object, summary, evidence, impact, remedy } = finding;
+    let Finding { id, rule, severity, object, summary, evidence, impact, remedy, obstacle } = finding;
     Found {
         rule_id: rule.code(),
         rule_index: Rule::ALL.iter().position(|one| one == rule).unwrap_or(0),
@@ -112,7 +112,7 @@ fn found(finding: &Finding) -> Found {
             "logicalLocations": [{ "fullyQualifiedName": text::escape(object.as_str()), "kind": "resource" }],
         })],
         partial_fingerprints: json!({ "findingId/v1": id }),
-        properties: json!({ "evidence": evidence, "impact": impact, "remedy": remedy }),
+        properties: json!({ "evidence": evidence, "impact": impact, "remedy": remedy, "obstacle": obstacle }),
     }
 }
 

@@ -95,7 +95,8 @@ mod tests {
             summary: String::new(),
             evidence: Vec::new(),
             impact: String::new(),
-            remedy: String::new(),
+            remedy: None,
+            obstacle: None,
         }
     }
 

@@ -105,6 +105,10 @@ impl<T: Id> Limit<T> {
     /// The next cgroup, on the way down, has this.
     fn below(&mut self, cgroup: &CgroupPath, has: Option<&IdSet<T>>, can_be_widened: bool) {
         let Some(has) = has.filter(|has| !has.is_empty()) else { return };
+        // The root of a partition has what the cgroup above no longer has.
+        if self.passed_on.as_ref().is_some_and(|above| !has.is_subset(above)) {
+            self.most = None;
+        }
         let inherits = self.passed_on.as_ref() == Some(has);
         if !inherits && !can_be_widened {
             let left = self.most.as_ref().map_or_else(|| has.clone(), |(_, most)| most.intersection(has));

@@ -15,11 +15,14 @@
 //! announced keep what they were given there as everywhere. Cost: one placement per declared workload.
 
 mod above;
+mod advice;
+mod controller;
 mod drift;
 mod guarded;
 mod history;
 pub mod order;
 mod partition;
+pub(crate) mod pins;
 mod transaction;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::controller::without_controller;
 use self::{
     above::Above,
     order::{Change, Goal},
@@ -34,6 +38,7 @@ use self::{
 };
 pub use self::{
     above::Written,
+    advice::{Advice, Obstacle, ObstacleKind, advise},
     drift::{Drift, DriftCounts, DriftFate, DriftRecordError, LastingDrift, Standing, Target},
     guarded::Widened,
     history::History,
@@ -51,7 +56,7 @@ use crate::{
     },
     plan::{Action, PLAN_SCHEMA_VERSION, Plan},
     policy::{Policy, WorkloadRule},
-    sample::{ChangeKind, NodeSample, Sample},
+    sample::{ChangeKind, NodeBytes, NodeSample, Sample},
     set::{CpuSet, NodeSet},
     trial::ContainerReport,
     widening::Guarded,
@@ -152,11 +157,13 @@ pub enum RefusalCause {
     OtherOwner,
     /// A cgroup above it, which is not ours to widen, does not have what it was given.
     AboveTooNarrow,
+    /// Its cgroup has no cpuset files, because the controller is not enabled above it.
+    NoController,
 }
 
 impl RefusalCause {
     /// Every cause, in order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::OneNode,
         Self::NoPlace,
         Self::NotSeen,
@@ -164,6 +171,7 @@ impl RefusalCause {
         Self::Drift,
         Self::OtherOwner,
         Self::AboveTooNarrow,
+        Self::NoController,
     ];
 
     /// As in JSON and labels.
@@ -176,6 +184,7 @@ impl RefusalCause {
             Self::Drift => "drift",
             Self::OtherOwner => "other-owner",
             Self::AboveTooNarrow => "above-too-narrow",
+            Self::NoController => "no-controller",
         }
     }
 }
@@ -189,6 +198,16 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     };
     let (others, declared): (Vec<_>, Vec<_>) =
         declared(inputs).into_iter().partition(|one| one.foreign.is_some());
+    // Without files to write nothing can be promised.
+    let (unwritable, declared): (Vec<_>, Vec<_>) = declared
+        .into_iter()
+        .map(|one| (without_controller(inputs.sample, one.cgroup), one))
+        .partition(|(reason, _)| reason.is_some());
+    let declared: Vec<_> = declared.into_iter().map(|(_, one)| one).collect();
+    decision.refused.extend(unwritable.iter().filter_map(|(reason, one)| {
+        let cause = RefusalCause::NoController;
+        Some(Refusal { workload: one.cgroup.clone(), cause, reason: reason.clone()? })
+    }));
     // Of whom it is not known whose they are, nobody has taken anything yet.
     let unknown = others.iter().filter(|one| one.foreign.is_some_and(|it| it.owner == Owner::Unknown));
     let holders: BTreeSet<Holder> =
@@ -340,6 +359,11 @@ fn announced(inputs: &Inputs<'_>, allocations: &Allocations, decision: &mut Deci
         let Some(grant) = ours.or_else(|| expected.get(&workload.cgroup)) else { continue };
         if let Some(ownership) = inputs.owners.foreign(workload) {
             decision.refused.push(of_other(&workload.cgroup, ownership));
+            continue;
+        }
+        if let Some(reason) = without_controller(inputs.sample, &workload.cgroup) {
+            let (workload, cause) = (workload.cgroup.clone(), RefusalCause::NoController);
+            decision.refused.push(Refusal { workload, cause, reason });
             continue;
         }
         match change_to(inputs, &workload.cgroup, inputs.model.of(workload), grant, &taken) {
@@ -539,9 +563,12 @@ const NO_CPUS: &str =
 /// What is available on each node, and what the workload itself holds there.
 fn available_bytes(sample: &Sample, figures: Option<&WorkloadModel>) -> BTreeMap<NodeId, u64> {
     let held = figures.and_then(|figures| figures.bytes_by_node.as_ref());
+    // Page cache of files is available already. Where shared memory is not told apart from it, all of it counts
+    // as held: what is there needs no room.
+    let has = |bytes: &NodeBytes| bytes.anon.saturating_add(bytes.shmem.unwrap_or(bytes.file));
     let of_node = |(node, now): (&NodeId, &NodeSample)| {
         let free = now.available_bytes()?;
-        Some((*node, free.saturating_add(held.and_then(|held| held.get(node)).map_or(0, |bytes| bytes.anon))))
+        Some((*node, free.saturating_add(held.and_then(|held| held.get(node)).map_or(0, has))))
     };
     sample.nodes.iter().filter_map(of_node).collect()
 }

@@ -37,13 +37,13 @@ const RIGHT: u32 = 3;
 pub struct Room {
     /// Bytes of it.
     pub total: u64,
-    /// Bytes that are free.
-    pub free: u64,
+    /// Bytes that are available ([`crate::node_room::NodeRoom::available`]).
+    pub available: u64,
 }
 
 /// What of a node may be taken.
 pub(super) fn headroom(room: &Room) -> u64 {
-    room.free.saturating_sub(room.total / KEPT_FREE)
+    room.available.saturating_sub(room.total / KEPT_FREE)
 }
 
 /// What decided how much.
@@ -156,7 +156,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn supply(cold: u64, estimate: Option<u64>, free: u64, rate: u64) -> Supply {
-        let room = Room { total: 500 * MIB, free: free * MIB };
+        let room = Room { total: 500 * MIB, available: free * MIB };
         Supply { cold: cold * MIB, estimate: estimate.map(|bytes| bytes * MIB), room, rate: rate * MIB }
     }
 
@@ -229,7 +229,7 @@ mod tests {
                 trust.note(down, below, returned, IDLE, at);
                 prop_assert!(trust.halvings() <= MOST);
             }
-            let supply = Supply { cold, estimate, room: Room { total, free }, rate };
+            let supply = Supply { cold, estimate, room: Room { total, available: free }, rate };
             let (bytes, _) = trust.amount(&supply, now);
             prop_assert!(bytes <= cold && bytes <= rate && bytes <= estimate.unwrap_or(u64::MAX));
             prop_assert!(bytes == 0 || free - bytes >= total / KEPT_FREE);

@@ -125,7 +125,7 @@ pub fn decide(of: &Situation<'_>, trust: &Trust) -> Round {
             let supply = Supply { cold: round.hot, estimate: None, room: *room, rate };
             let (bytes, _) = Trust::default().amount(&supply, of.now_ns);
             if bytes > 0 {
-                (rate, room.free) = (rate - bytes, room.free - bytes);
+                (rate, room.available) = (rate - bytes, room.available - bytes);
                 round.up.push(Flow { from, to, pieces: hot.clone(), bytes });
             }
         }
@@ -139,7 +139,7 @@ pub fn decide(of: &Situation<'_>, trust: &Trust) -> Round {
         let (bytes, bound) = trust.amount(&Supply { cold: left, estimate, room: *room, rate }, of.now_ns);
         round.bound = Some(bound);
         if bytes > 0 {
-            (left, rate, room.free) = (left - bytes, rate - bytes, room.free - bytes);
+            (left, rate, room.available) = (left - bytes, rate - bytes, room.available - bytes);
             round.down.push(Flow { from, to, pieces: cold.clone(), bytes });
         }
     }
@@ -160,7 +160,7 @@ pub fn relieve(of: &Situation<'_>, trust: &Trust, missing: &BTreeMap<NodeId, u64
         let (bytes, bound) = trust.amount(&supply, of.now_ns);
         round.bound = Some(bound);
         if bytes > 0 {
-            (left, room.free) = (left - bytes, room.free - bytes);
+            (left, room.available) = (left - bytes, room.available - bytes);
             round.down.push(Flow { from: *from, to, pieces: cold.clone(), bytes });
         }
     }

@@ -25,8 +25,11 @@ pub fn with_added(mut findings: Vec<Finding>, widened: &Widened) -> Vec<Finding>
         if matches!(finding.rule, Rule::Drift | Rule::CpusetMismatch) {
             finding.severity = Severity::Info;
         }
-        "numa-enforcer gives it back by itself when there is room; `numa-enforcer explain` says what it waits for"
-            .clone_into(&mut finding.remedy);
+        finding.remedy = None;
+        finding.obstacle = Some(
+            "numa-enforcer gives it back by itself when there is room; `numa-enforcer explain` says what it waits for"
+                .into(),
+        );
     }
     findings
 }
@@ -55,8 +58,8 @@ mod tests {
         for (before, after) in before.iter().zip(&after) {
             let is_ours = after.object == CgroupPath::new("/a");
             assert_eq!(after.summary.contains("numa-enforcer added node 1"), is_ours, "{after:?}");
-            assert_eq!(after.remedy.contains("by itself"), is_ours);
-            assert!(!is_ours || !after.remedy.contains("cpuset.mems"));
+            assert_eq!(after.obstacle.as_ref().is_some_and(|why| why.contains("by itself")), is_ours);
+            assert!(!is_ours || after.remedy.is_none());
             assert!(after.severity <= before.severity && after.id == before.id);
             assert!(!is_ours || !after.id.starts_with("drift") || after.severity == Severity::Info);
         }

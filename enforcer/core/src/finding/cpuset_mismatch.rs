@@ -7,7 +7,7 @@
 //! on account of its memory nodes alone.
 
 use super::{
-    Finding, Rule, Severity, remedy,
+    Finding, Rule, Severity,
     subject::{Subject, Words},
 };
 use crate::{set::NodeSet, words};
@@ -45,6 +45,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     } else {
         return None;
     };
+    let (severity, remedy) = subject.judged(severity);
     let words = Words {
         summary: format!(
             "its CPUs are on {}, its memory may be on {}",
@@ -52,7 +53,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
             words::nodes(mems)
         ),
         impact,
-        remedy: remedy::realign(subject),
+        remedy,
     };
     Some(subject.finding(Rule::CpusetMismatch, severity, words, subject.cpuset_evidence()))
 }

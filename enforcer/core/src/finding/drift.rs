@@ -1,57 +1,25 @@
 //! A declared workload is not where its placement says.
 //!
 //! The same decision that the daemon would make, with no history: whatever it would correct has
-//! drifted. A workload that cannot be placed is reported as well, because what was declared for it
-//! does not hold.
+//! drifted. A workload that the daemon refuses is reported as well, because what was declared for it
+//! does not hold: with what is in the way, and without a command, because the daemon would refuse it again.
 
 use std::collections::BTreeMap;
 
-use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles, remedy};
+use super::{Evidence, Finding, Rule, Severity, files, remedy};
 use crate::{
-    decide::{History, Inputs, Partitioned, RefusalCause, Widened, Written, decide},
-    declarations::Declarations,
-    model::Model,
-    owner::Owners,
-    place::{Allocations, Containers, Inventory},
+    decide::{Decision, Inputs, RefusalCause},
     plan::{Action, Step},
-    policy::Policy,
-    sample::Sample,
     words,
-    workload::{CgroupPath, Workload},
+    workload::CgroupPath,
 };
 
-pub(super) fn assess(
-    inventory: &Inventory,
-    workloads: &[Workload],
-    sample: &Sample,
-    model: &Model,
-    policy: &Policy,
-    owners: &Owners,
-    declarations: &Declarations,
-) -> Vec<Finding> {
-    let (containers, history) = (&Containers::default(), &History::default());
-    let inputs = Inputs {
-        inventory,
-        workloads,
-        sample,
-        model,
-        policy,
-        declarations,
-        containers,
-        owners,
-        history,
-        widened: &Widened::new(),
-        written: Written::NOTHING,
-        partitioned: &Partitioned::default(),
-        now_ns: 0,
-    };
-    let decision = decide(&inputs, &mut Allocations::default());
-
+pub(super) fn assess(inputs: &Inputs<'_>, decision: &Decision) -> Vec<Finding> {
     let mut by_cgroup: BTreeMap<&CgroupPath, Vec<&Step>> = BTreeMap::new();
     for step in &decision.plan.steps {
         by_cgroup.entry(step.action.cgroup()).or_default().push(step);
     }
-    let moved = by_cgroup.iter().map(|(cgroup, steps)| to_be_moved(&inputs, cgroup, steps));
+    let moved = by_cgroup.iter().map(|(cgroup, steps)| to_be_moved(inputs, cgroup, steps));
     let refused = decision.refused.iter().map(|refusal| {
         let but = match refusal.cause {
             RefusalCause::OtherOwner => "it is declared, but left alone",
@@ -59,7 +27,12 @@ pub(super) fn assess(
         };
         let summary = format!("{but}: {}", refusal.reason);
         let impact = "its CPUs and memory stay as they are".to_owned();
-        finding(&inputs, &refusal.workload, Severity::Info, (summary, impact))
+        let obstacle = Some(refusal.reason.clone());
+        Finding {
+            obstacle,
+            remedy: None,
+            ..finding(inputs, &refusal.workload, Severity::Info, (summary, impact))
+        }
     });
     moved.chain(refused).collect()
 }
@@ -88,20 +61,16 @@ fn finding(
             value: rule.cpus.map_or(String::new(), |cpus| format!("cpus = {cpus}{memory}")),
         }
     });
-    let files = CgroupFiles::of(inputs.sample);
-    let figures = inputs.model.workloads.get(cgroup);
-    let cpus = figures.and_then(|figures| figures.cpus.as_ref().map(ToString::to_string));
-    let mems = figures.and_then(|figures| figures.mems.as_ref().map(ToString::to_string));
-    let cpus = cpus.map(|value| Evidence { source: files.effective_cpus(cgroup), value });
-    let mems = mems.map(|value| Evidence { source: files.effective_mems(cgroup), value });
+    let cpuset = files::cpuset_evidence(inputs.sample, cgroup);
     Finding {
         id: format!("{}:{cgroup}", Rule::Drift),
         rule: Rule::Drift,
         severity,
         object: cgroup.clone(),
         summary,
-        evidence: declared.into_iter().chain(cpus).chain(mems).collect(),
+        evidence: declared.into_iter().chain(cpuset).collect(),
         impact,
-        remedy: remedy::enforce(),
+        remedy: Some(remedy::enforce()),
+        obstacle: None,
     }
 }

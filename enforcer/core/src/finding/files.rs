@@ -3,8 +3,10 @@
 //! The two cgroup versions name the same thing differently, and v1 has a mount point per controller
 //! (Documentation/admin-guide/cgroup-v1/cpusets.rst, cgroup-v2.rst).
 
+use super::Evidence;
 use crate::{
-    sample::{CgroupMounts, Sample},
+    model::nearest_effective,
+    sample::{CgroupMounts, CgroupSample, Sample},
     workload::CgroupPath,
 };
 
@@ -35,15 +37,30 @@ impl<'a> CgroupFiles<'a> {
         below(&self.mounts.cpuset, cgroup, file)
     }
 
-    /// File with the memory per node.
-    pub(super) fn numa_stat(self, cgroup: &CgroupPath) -> String {
-        below(&self.mounts.memory, cgroup, "memory.numa_stat")
+    /// A file of the cgroup in the hierarchy with the memory controller.
+    pub(super) fn memory(self, cgroup: &CgroupPath, file: &str) -> String {
+        below(&self.mounts.memory, cgroup, file)
     }
 
     /// Does a write of `cpuset.mems` leave pages where they are, unless the cgroup asks otherwise?
     pub(super) fn pages_stay(self) -> bool {
         self.v1
     }
+}
+
+/// The files that hold for this cgroup and were read: its own, or those of the cgroup above that has some.
+pub(super) fn cpuset_evidence(sample: &Sample, cgroup: &CgroupPath) -> Vec<Evidence> {
+    let files = CgroupFiles::of(sample);
+    let effective = |pick: &dyn Fn(&CgroupSample) -> Option<String>| {
+        let (path, value) = nearest_effective(sample, cgroup, pick)?;
+        let from = sample.cgroups.get(&path).and_then(|seen| seen.effective_from.clone());
+        Some((from.unwrap_or(path), value))
+    };
+    let cpus = effective(&|cgroup| cgroup.cpus_effective.as_ref().map(ToString::to_string));
+    let mems = effective(&|cgroup| cgroup.mems_effective.as_ref().map(ToString::to_string));
+    let cpus = cpus.map(|(cgroup, value)| Evidence { source: files.effective_cpus(&cgroup), value });
+    let mems = mems.map(|(cgroup, value)| Evidence { source: files.effective_mems(&cgroup), value });
+    cpus.into_iter().chain(mems).collect()
 }
 
 fn below(mount: &str, cgroup: &CgroupPath, file: &str) -> String {

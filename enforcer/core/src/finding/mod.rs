@@ -32,10 +32,11 @@ pub use self::{
 };
 use self::{subject::Subject, threads::Threads};
 use crate::{
+    decide::{History, Inputs, Partitioned, Widened, Written, decide},
     declarations::Declarations,
     model::Model,
     owner::Owners,
-    place::Inventory,
+    place::{Allocations, Containers, Inventory},
     policy::Policy,
     sample::Sample,
     topology::Locality,
@@ -102,8 +103,12 @@ pub struct Finding {
     pub evidence: Vec<Evidence>,
     /// What it costs.
     pub impact: String,
-    /// Command that mends it.
-    pub remedy: String,
+    /// Command that mends it; absent where there is none, and `obstacle` says why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+    /// What is in the way of a remedy: the cgroup, the partition, the owner or the shortage, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<String>,
 }
 
 impl fmt::Display for Rule {
@@ -127,7 +132,25 @@ pub fn assess(
         return Vec::new();
     }
     let (locality, threads) = (Locality::new(machine), Threads::new(sample));
-    let mut findings = drift::assess(inventory, workloads, sample, model, policy, owners, declarations);
+    let inputs = Inputs {
+        inventory,
+        workloads,
+        sample,
+        model,
+        policy,
+        declarations,
+        containers: &Containers::default(),
+        owners,
+        history: &History::default(),
+        widened: &Widened::new(),
+        written: Written::NOTHING,
+        partitioned: &Partitioned::default(),
+        now_ns: 0,
+    };
+    // The same decision that the daemon would make, with no history.
+    let mut allocations = Allocations::default();
+    let decision = decide(&inputs, &mut allocations);
+    let mut findings = drift::assess(&inputs, &decision);
     for workload in workloads {
         let Some(figures) = model.of(workload) else { continue };
         let owner = owners.of(workload);
@@ -140,7 +163,10 @@ pub fn assess(
             policy,
             owner,
             threads: &threads,
-            place: OnceCell::new(),
+            inputs: &inputs,
+            decision: &decision,
+            allocations: &allocations,
+            advice: OnceCell::new(),
         };
         let rules = [
             cpuset_mismatch::assess,
@@ -156,5 +182,7 @@ pub fn assess(
     findings
 }
 
+#[cfg(test)]
+mod remedy_tests;
 #[cfg(test)]
 mod tests;

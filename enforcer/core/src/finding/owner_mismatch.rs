@@ -11,6 +11,7 @@ use super::{
     Evidence, Finding, Rule, Severity, remedy,
     subject::{Subject, Words},
 };
+use crate::decide::without_controller;
 
 pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let ownership = subject.owner.filter(|ownership| ownership.owner.is_foreign())?;
@@ -31,11 +32,14 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let words = Words {
         summary: format!("{} gave it {differs}", ownership.owner.in_words()),
         impact: impact.to_owned(),
-        remedy: remedy::as_given(
-            subject,
-            wrong_cpus.map(|(given, _)| given),
-            wrong_mems.map(|(given, _)| given),
-        ),
+        remedy: match without_controller(subject.sample, &subject.workload.cgroup) {
+            Some(reason) => Err(reason),
+            None => Ok(remedy::as_given(
+                subject,
+                wrong_cpus.map(|(given, _)| given),
+                wrong_mems.map(|(given, _)| given),
+            )),
+        },
     };
     let said = Evidence { source: ownership.owner.to_string(), value: ownership.evidence.clone() };
     let evidence = [said].into_iter().chain(subject.cpuset_evidence()).collect();

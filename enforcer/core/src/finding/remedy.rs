@@ -3,75 +3,74 @@
 //! Cgroup names come from people and containers: every path is quoted so that a shell takes it as
 //! one word and a terminal shows it as it is, whatever is in it.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use super::{files::CgroupFiles, subject::Subject};
 use crate::{
+    decide::Advice,
     set::{CpuSet, NodeSet},
     workload::{CgroupPath, Origin},
 };
 
-/// Brings the workload's CPUs and memory together on the node that fits it best. CPUs move at once;
-/// the kernel moves the pages that a new `cpuset.mems` leaves outside (v1 has to be asked). Where no node
-/// holds the workload, its memory nodes are made those of its CPUs.
-pub(super) fn realign(subject: &Subject<'_>) -> String {
-    let place = subject.better_place().cloned();
+/// Carries out what is advised. CPUs move at once; the kernel moves the pages that a new `cpuset.mems` leaves
+/// outside (v1 has to be asked). Where the memory nodes are right and pages stayed behind, the old nodes are
+/// allowed once more and taken away again, because only a change moves pages.
+pub(super) fn realign(subject: &Subject<'_>, advice: &Advice) -> String {
+    let (cpus, mems) = (advice.cpus.as_ref(), &advice.place.1);
     if let Origin::Process { pid, .. } = subject.workload.origin {
-        let cpus = place
-            .map_or_else(|| subject.inventory.machine.cpus_of(&subject.figures.cpu_nodes), |(cpus, _)| cpus);
-        return format!("taskset -apc {cpus} {pid}");
-    }
-    let (cpus, mems) = place.unzip();
-    let mems = mems.unwrap_or_else(|| subject.figures.cpu_nodes.clone());
-    let (has_cpus, has_mems) = (subject.figures.cpus.as_ref(), subject.figures.mems.as_ref());
-    let cpus = cpus.filter(|cpus| has_cpus != Some(cpus));
-    if cpus.is_none() && has_mems == Some(&mems) {
-        return move_pages(subject, &mems);
+        let cpus = cpus.map(|cpus| format!("taskset -apc {cpus} {pid}"));
+        let from = (!advice.from.is_empty()).then(|| format!("migratepages {pid} {} {mems}", advice.from));
+        return cpus.into_iter().chain(from).collect::<Vec<_>>().join(" && ");
     }
     let cgroup = &subject.workload.cgroup;
-    match &subject.workload.origin {
+    let files = subject.files();
+    let set = |cpus: Option<&CpuSet>, mems: Option<&NodeSet>| match &subject.workload.origin {
         // systemd forgets what others write at its next reload, and has no cpuset on v1.
         Origin::Unit { unit }
-            if !subject.files().pages_stay()
-                && cgroup.relative().rsplit('/').next() == Some(unit.as_str()) =>
+            if !files.pages_stay() && cgroup.relative().rsplit('/').next() == Some(unit.as_str()) =>
         {
-            set_property(unit, cpus.as_ref(), &mems)
+            set_property(unit, cpus, mems)
         }
-        _ => set_cpuset(subject.files(), cgroup, cpus.as_ref(), &mems),
+        _ => set_cpuset(files, cgroup, cpus, mems),
+    };
+    if advice.mems.is_none() && !advice.from.is_empty() {
+        return format!("{} && {}", set(None, Some(&mems.union(&advice.from))), set(cpus, Some(mems)));
     }
+    set(cpus, advice.mems.as_ref())
 }
 
 /// Has systemd put a unit where it is given, until the next start of the machine.
-fn set_property(unit: &str, cpus: Option<&CpuSet>, mems: &NodeSet) -> String {
+fn set_property(unit: &str, cpus: Option<&CpuSet>, mems: Option<&NodeSet>) -> String {
+    let mems = mems.map_or_else(String::new, |mems| format!(" AllowedMemoryNodes={mems}"));
     let cpus = cpus.map_or_else(String::new, |cpus| format!(" AllowedCPUs={cpus}"));
-    format!("systemctl set-property --runtime {} AllowedMemoryNodes={mems}{cpus}", quote(unit))
+    format!("systemctl set-property --runtime {}{mems}{cpus}", quote(unit))
 }
 
 /// Writes what the owner of a cpuset gave: nothing else does, where the owner only compares with what it
 /// wrote last.
 pub(super) fn as_given(subject: &Subject<'_>, cpus: Option<&CpuSet>, mems: Option<&NodeSet>) -> String {
-    let write = |file, value: String| {
-        format!("echo {value} > {}", quote(&subject.files().cpuset(&subject.workload.cgroup, file)))
-    };
-    let mems = mems.map(|mems| write("cpuset.mems", mems.to_string()));
-    let cpus = cpus.map(|cpus| write("cpuset.cpus", cpus.to_string()));
+    let (files, cgroup) = (subject.files(), &subject.workload.cgroup);
+    let mems = mems.map(|mems| write(files, cgroup, "cpuset.mems", mems));
+    let cpus = cpus.map(|cpus| write(files, cgroup, "cpuset.cpus", cpus));
     mems.into_iter().chain(cpus).collect::<Vec<_>>().join(" && ")
 }
 
 /// Puts memory nodes and then CPUs of a cgroup where they are given.
-fn set_cpuset(files: CgroupFiles<'_>, cgroup: &CgroupPath, cpus: Option<&CpuSet>, mems: &NodeSet) -> String {
-    let write = |file, value: String| format!("echo {value} > {}", quote(&files.cpuset(cgroup, file)));
-    let migrate = files.pages_stay().then(|| write("cpuset.memory_migrate", "1".into()));
-    let mems = write("cpuset.mems", mems.to_string());
-    let cpus = cpus.map(|cpus| write("cpuset.cpus", cpus.to_string()));
-    migrate.into_iter().chain([mems]).chain(cpus).collect::<Vec<_>>().join(" && ")
+fn set_cpuset(
+    files: CgroupFiles<'_>,
+    cgroup: &CgroupPath,
+    cpus: Option<&CpuSet>,
+    mems: Option<&NodeSet>,
+) -> String {
+    let migrate = mems.filter(|_| files.pages_stay());
+    let migrate = migrate.map(|_| write(files, cgroup, "cpuset.memory_migrate", &1));
+    let mems = mems.map(|mems| write(files, cgroup, "cpuset.mems", mems));
+    let cpus = cpus.map(|cpus| write(files, cgroup, "cpuset.cpus", cpus));
+    migrate.into_iter().chain(mems).chain(cpus).collect::<Vec<_>>().join(" && ")
 }
 
-/// Moves the pages that a right cpuset left behind.
-fn move_pages(subject: &Subject<'_>, to: &NodeSet) -> String {
-    let (from, _) = subject.remote_memory();
-    let processes = quote(&subject.files().cpuset(&subject.workload.cgroup, "cgroup.procs"));
-    format!("for pid in $(cat {processes}); do migratepages $pid {from} {to}; done")
+fn write(files: CgroupFiles<'_>, cgroup: &CgroupPath, file: &str, value: &dyn fmt::Display) -> String {
+    format!("echo {value} > {}", quote(&files.cpuset(cgroup, file)))
 }
 
 /// Lets the daemon put a declared workload where it belongs.
@@ -124,12 +123,12 @@ mod tests {
         let sample = Sample::default();
         let v2 = CgroupFiles::of(&sample);
         assert_eq!(
-            set_cpuset(v2, &cgroup, Some(&cpus), &"1".parse().unwrap()),
+            set_cpuset(v2, &cgroup, Some(&cpus), Some(&"1".parse().unwrap())),
             "echo 1 > /sys/fs/cgroup/system.slice/redis@1.service/cpuset.mems && \
              echo 0-3 > /sys/fs/cgroup/system.slice/redis@1.service/cpuset.cpus"
         );
         assert_eq!(
-            set_cpuset(v2, &CgroupPath::root(), None, &"0".parse().unwrap()),
+            set_cpuset(v2, &CgroupPath::root(), None, Some(&"0".parse().unwrap())),
             "echo 0 > /sys/fs/cgroup/cpuset.mems"
         );
     }

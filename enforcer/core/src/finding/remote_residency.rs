@@ -5,7 +5,7 @@
 //! pages are, not whether they are accessed.
 
 use super::{
-    Finding, Rule, Severity, remedy,
+    Finding, Rule, Severity,
     subject::{Subject, Words},
 };
 use crate::words::{self, percent, size};
@@ -28,6 +28,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
             words::nodes(&bound.nodes)
         )
     });
+    let (severity, remedy) = subject.judged_by_memory(severity);
     let words = Words {
         summary: format!(
             "{} of its memory is on {}, its CPUs are on {}",
@@ -36,10 +37,11 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
             words::nodes(cpu_nodes)
         ),
         impact: format!("{} are remote to every CPU that it may run on{own_doing}", size(bytes)),
-        remedy: remedy::realign(subject),
+        remedy,
     };
     let mut evidence = subject.cpuset_evidence();
     evidence.extend(subject.residency_evidence());
+    evidence.extend(subject.spread_evidence());
     evidence.extend(bound.into_iter().flat_map(|bound| bound.evidence));
     Some(subject.finding(Rule::RemoteResidency, severity, words, evidence))
 }

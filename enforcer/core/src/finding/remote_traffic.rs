@@ -5,7 +5,7 @@
 //! where such a workload hardly runs, the estimate is a note: there is nothing to gain.
 
 use super::{
-    Evidence, Finding, Rule, Severity, remedy,
+    Evidence, Finding, Rule, Severity,
     subject::{Subject, Words},
 };
 use crate::{
@@ -32,10 +32,11 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
         _ => Severity::Warning,
     };
     let busy = subject.figures.cpus_used.map_or(String::new(), |cpus| format!(" of {cpus:.1} busy CPUs"));
+    let (severity, remedy) = subject.judged_by_memory(severity);
     let words = Words {
         summary: format!("{} of its memory accesses are remote", percent(traffic.remote_ratio)),
-        impact: format!("about {} of the accesses{busy} cross nodes", percent(traffic.remote_ratio)),
-        remedy: remedy::realign(subject),
+        impact: format!("{} of the accesses{busy} cross nodes", percent(traffic.remote_ratio)),
+        remedy,
     };
     let mut evidence = vec![measured(traffic)];
     evidence.extend(silent(subject, traffic));

@@ -15,7 +15,12 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     if nodes.len() < 2 {
         return None;
     }
-    let (_, one) = subject.better_place()?;
+    // Where no node has room for all of it, there is nothing wrong with several.
+    let advice = subject.advice().ok()?;
+    let (cpus_then, one) = &advice.place;
+    if subject.inventory.machine.nodes_of(cpus_then).len() > 1 {
+        return None;
+    }
     let words = Words {
         summary: format!("its {} CPUs {cpus} span {}", cpus.len(), words::nodes(&nodes)),
         impact: format!(
@@ -23,7 +28,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
             subject.memory().map_or("its memory".into(), words::size),
             words::nodes(one)
         ),
-        remedy: remedy::realign(subject),
+        remedy: Ok(remedy::realign(subject, advice)),
     };
     Some(subject.finding(Rule::SpansNodes, Severity::Warning, words, subject.cpuset_evidence()))
 }

@@ -1,22 +1,25 @@
 //! What a rule judges: one workload with everything known about it.
 
-use std::{
-    cell::OnceCell,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::{cell::OnceCell, collections::BTreeSet};
 
-use super::{Evidence, Finding, Rule, Severity, files::CgroupFiles, threads::Threads};
+use super::{
+    Evidence, Finding, Rule, Severity,
+    files::{self, CgroupFiles},
+    remedy,
+    threads::Threads,
+};
 use crate::{
+    decide::{Advice, Decision, Inputs, Obstacle, ObstacleKind, advise},
     id::NodeId,
-    model::{WorkloadModel, accessed_bytes, nearest_effective},
+    model::{WorkloadModel, accessed_bytes},
     owner::Ownership,
-    place::{Allocations, CgroupRequest, Inventory},
+    place::{Allocations, Inventory},
     policy::Policy,
-    sample::{CgroupSample, PolicyExtent, Sample},
-    set::{CpuSet, NodeSet},
+    sample::{PolicyExtent, Sample},
+    set::NodeSet,
     topology::Locality,
-    words::{count, size},
-    workload::{CgroupPath, Origin, Workload},
+    words::{self, count, size},
+    workload::{Origin, Workload},
 };
 
 pub(super) struct Subject<'a> {
@@ -28,8 +31,11 @@ pub(super) struct Subject<'a> {
     pub(super) policy: &'a Policy,
     pub(super) owner: Option<&'a Ownership>,
     pub(super) threads: &'a Threads<'a>,
+    pub(super) inputs: &'a Inputs<'a>,
+    pub(super) decision: &'a Decision,
+    pub(super) allocations: &'a Allocations,
     /// What several rules ask for, and takes a whole placement to find.
-    pub(super) place: OnceCell<Option<(CpuSet, NodeSet)>>,
+    pub(super) advice: OnceCell<Result<Advice, Obstacle>>,
 }
 
 impl Subject<'_> {
@@ -49,18 +55,14 @@ impl Subject<'_> {
             summary: words.summary,
             evidence,
             impact: words.impact,
-            remedy: words.remedy,
+            obstacle: words.remedy.as_ref().err().cloned(),
+            remedy: words.remedy.ok(),
         }
     }
 
-    /// The cpuset files that hold for this workload: its own or those of the nearest cgroup above.
+    /// The cpuset files that hold for this workload, and what has taken CPUs that its own name.
     pub(super) fn cpuset_evidence(&self) -> Vec<Evidence> {
-        let cpus = self.effective(|cgroup| cgroup.cpus_effective.as_ref().map(ToString::to_string));
-        let mems = self.effective(|cgroup| cgroup.mems_effective.as_ref().map(ToString::to_string));
-        let files = self.files();
-        let cpus = cpus.map(|(cgroup, value)| Evidence { source: files.effective_cpus(&cgroup), value });
-        let mems = mems.map(|(cgroup, value)| Evidence { source: files.effective_mems(&cgroup), value });
-        cpus.into_iter().chain(mems).collect()
+        files::cpuset_evidence(self.sample, &self.workload.cgroup)
     }
 
     /// Where its files are and how they are called.
@@ -68,21 +70,36 @@ impl Subject<'_> {
         CgroupFiles::of(self.sample)
     }
 
-    fn effective(&self, pick: impl Fn(&CgroupSample) -> Option<String>) -> Option<(CgroupPath, String)> {
-        nearest_effective(self.sample, &self.workload.cgroup, pick)
-    }
-
-    /// `memory.numa_stat`: where the memory is. Nodes that have none of it say nothing, and there may be
-    /// many.
-    pub(super) fn residency_evidence(&self) -> Option<Evidence> {
-        let bytes = self.figures.bytes_by_node.as_ref()?;
-        let some = bytes.iter().filter(|(_, bytes)| bytes.anon > 0 || bytes.file > 0);
-        let parts = some.map(|(node, bytes)| format!("N{node} anon={} file={}", bytes.anon, bytes.file));
+    /// Where the memory is, file by file. Nodes that have none of it say nothing, and there may be many.
+    pub(super) fn residency_evidence(&self) -> Vec<Evidence> {
+        let Some(bytes) = self.figures.bytes_by_node.as_ref() else { return Vec::new() };
+        let in_cgroup = !matches!(self.workload.origin, Origin::Process { .. });
+        let seen = self.sample.cgroups.get(&self.workload.cgroup).filter(|_| in_cgroup);
+        let hugetlb = seen.map(|seen| &seen.hugetlb_by_file);
+        // Huge pages are in the sum, and in a file of their own.
+        let huge = |node: &NodeId| {
+            let files = hugetlb.into_iter().flatten();
+            files
+                .filter_map(|(_, by_node)| by_node.get(node))
+                .fold(0u64, |sum, bytes| sum.saturating_add(*bytes))
+        };
+        let parts = bytes.iter().filter_map(|(node, bytes)| {
+            let anon = bytes.anon.saturating_sub(huge(node));
+            (anon > 0 || bytes.file > 0).then(|| format!("N{node} anon={anon} file={}", bytes.file))
+        });
+        let value = parts.collect::<Vec<_>>().join(", ");
         let source = match self.workload.origin {
             Origin::Process { pid, .. } => format!("/proc/{pid}/numa_maps"),
-            _ => self.files().numa_stat(&self.workload.cgroup),
+            _ => self.files().memory(&self.workload.cgroup, "memory.numa_stat"),
         };
-        Some(Evidence { source, value: parts.collect::<Vec<_>>().join(", ") })
+        let of_huge = hugetlb.into_iter().flatten().filter_map(|(file, by_node)| {
+            let some = by_node.iter().filter(|(_, bytes)| **bytes > 0);
+            let value = some.map(|(node, bytes)| format!("N{node}={bytes}")).collect::<Vec<_>>().join(" ");
+            let source = self.files().memory(&self.workload.cgroup, file);
+            (!value.is_empty()).then_some(Evidence { source, value })
+        });
+        let plain = (!value.is_empty()).then_some(Evidence { source, value });
+        plain.into_iter().chain(of_huge).collect()
     }
 
     /// Its processes that keep memory away from its CPUs themselves: the nodes that they bind it to, how much
@@ -148,35 +165,69 @@ impl Subject<'_> {
         self.figures.cpus.as_ref().is_some_and(|cpus| !self.inventory.machine.online_cpus().is_subset(cpus))
     }
 
-    /// CPUs and memory nodes that would mend it: as many CPUs as it is pinned to, on the node that
-    /// has room and most of its memory; all CPUs of that node for a workload that nobody pinned.
-    pub(super) fn better_place(&self) -> Option<&(CpuSet, NodeSet)> {
-        self.place.get_or_init(|| self.find_place()).as_ref()
+    /// What would bring it together, or what is in the way; see [`advise`].
+    pub(super) fn advice(&self) -> Result<&Advice, &Obstacle> {
+        let find = || advise(self.inputs, self.decision, self.allocations, self.workload);
+        self.advice.get_or_init(find).as_ref()
     }
 
-    fn find_place(&self) -> Option<(CpuSet, NodeSet)> {
-        let pinned = self.is_pinned();
-        let cpus = if pinned { self.figures.cpus.as_ref()?.len() } else { self.busy_cpus() };
-        let request = CgroupRequest {
-            cgroup: &self.workload.cgroup,
-            cpus: u32::try_from(cpus).ok()?,
-            memory_bytes: None,
-            now: Some(self.figures),
-            nodes: None,
-            bounds: None,
-            available_bytes: BTreeMap::new(),
-            wished: None,
+    /// How bad it is, and the command that mends it or what is in the way of one.
+    pub(super) fn judged(&self, severity: Severity) -> (Severity, Result<String, String>) {
+        if let Some(spread) = self.spread_on_purpose() {
+            return (Severity::Info, Err(spread));
+        }
+        match self.advice() {
+            Ok(advice) => (severity, Ok(remedy::realign(self, advice))),
+            Err(obstacle) => (lessened(severity, obstacle.kind), Err(obstacle.reason.clone())),
+        }
+    }
+
+    /// The same where page cache that stays would leave it as bad as it is.
+    pub(super) fn judged_by_memory(&self, severity: Severity) -> (Severity, Result<String, String>) {
+        let total = self.memory().unwrap_or(0);
+        let (nodes, bytes) = self.advice().map(|advice| advice.stays.clone()).unwrap_or_default();
+        #[expect(clippy::cast_precision_loss, reason = "a share")]
+        let stays = bytes as f64 / total.max(1) as f64;
+        if stays < self.policy.thresholds.remote_residency_warning {
+            return self.judged(severity);
+        }
+        let reason = format!(
+            "{} of page cache on {} would stay there: page cache does not follow its readers",
+            size(bytes),
+            words::nodes(&nodes)
+        );
+        (lessened(severity, ObstacleKind::NoRoom), Err(reason))
+    }
+
+    /// Says that its processes spread or keep their memory there themselves, where most of what is far is under
+    /// such a policy.
+    fn spread_on_purpose(&self) -> Option<String> {
+        let (_, far) = self.remote_memory();
+        let pids: BTreeSet<u32> = self.threads.of(self.workload).into_iter().map(|task| task.pid).collect();
+        let extents = pids.iter().filter_map(|pid| self.sample.policies_by_process.get(pid)).flatten();
+        let spread: Vec<&PolicyExtent> = extents.filter(|extent| extent.policy.spreads()).collect();
+        let bytes = spread.iter().fold(0u64, |sum, extent| sum.saturating_add(extent.bytes));
+        let first = spread.first().filter(|_| bytes >= far)?;
+        Some(format!("it spreads its memory itself, by the policy {}: that is on purpose", first.policy))
+    }
+
+    /// Policies by which its processes spread memory, as evidence.
+    pub(super) fn spread_evidence(&self) -> Vec<Evidence> {
+        let pids: BTreeSet<u32> = self.threads.of(self.workload).into_iter().map(|task| task.pid).collect();
+        let of = |pid: u32| {
+            let extents = self.sample.policies_by_process.get(&pid).into_iter().flatten();
+            extents.filter(|extent| extent.policy.spreads()).map(move |extent| policy_evidence(pid, extent))
         };
-        let machine = &self.inventory.machine;
-        let grant = request.place(self.inventory, &mut Allocations::default()).ok()?;
-        let all = machine.cpus_of(&grant.mems).difference(&machine.isolated_cpus);
-        Some((if pinned { grant.exclusive } else { all }, grant.mems))
+        pids.into_iter().flat_map(of).take(BOUND_NAMED).collect()
     }
+}
 
-    /// Whole CPUs that it keeps busy, at least one.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float cast saturates")]
-    fn busy_cpus(&self) -> usize {
-        self.figures.cpus_used.map_or(1, |cpus| cpus.ceil() as usize).max(1)
+/// Severity where nothing can be done now: nothing is critical that cannot be mended.
+const fn lessened(severity: Severity, obstacle: ObstacleKind) -> Severity {
+    match (severity, obstacle) {
+        (_, ObstacleKind::Machine | ObstacleKind::Intended) => Severity::Info,
+        (Severity::Critical, ObstacleKind::NoRoom) => Severity::Warning,
+        (severity, _) => severity,
     }
 }
 
@@ -205,5 +256,6 @@ fn policy_evidence(pid: u32, extent: &PolicyExtent) -> Evidence {
 pub(super) struct Words {
     pub(super) summary: String,
     pub(super) impact: String,
-    pub(super) remedy: String,
+    /// The command, or what is in the way of one.
+    pub(super) remedy: Result<String, String>,
 }

@@ -28,6 +28,11 @@ fn short(scene: &Scene) -> Vec<String> {
         .collect()
 }
 
+/// The command that mends it.
+fn command(finding: &Finding) -> &str {
+    finding.remedy.as_deref().unwrap_or_default()
+}
+
 /// A process with its memory on node 0, pinned to the CPUs of node 1.
 fn misaligned() -> Scene {
     host()
@@ -129,8 +134,11 @@ fn spread_memory_of_an_unpinned_workload_is_a_matter_of_traffic() {
 fn cpus_that_span_nodes_for_nothing() {
     let spanning = host().workload("/a", "3-4", "0-1").memory("/a", &[(0, 100, 0)]);
     assert_eq!(short(&spanning), ["warning spans-nodes:/a"]);
-    let remedy = &spanning.findings()[0].remedy;
-    assert_eq!(remedy, "echo 0 > /sys/fs/cgroup/a/cpuset.mems && echo 0-1 > /sys/fs/cgroup/a/cpuset.cpus");
+    let findings = spanning.findings();
+    assert_eq!(
+        command(&findings[0]),
+        "echo 0 > /sys/fs/cgroup/a/cpuset.mems && echo 0-1 > /sys/fs/cgroup/a/cpuset.cpus"
+    );
     assert_eq!(short(&host().workload("/a", "1-6", "0-1")), [""; 0], "no node has six CPUs");
 }
 
@@ -143,7 +151,7 @@ fn a_thread_kept_away_from_the_memory_of_its_workload() {
         .thread("/a", 11, "4-5", 4, (0, 0));
     assert_eq!(short(&scene), ["info thread-affinity:/a"]);
     let finding = &scene.findings()[0];
-    assert_eq!(finding.remedy, "taskset -pc 0-3 11");
+    assert_eq!(command(finding), "taskset -pc 0-3 11");
     assert_eq!(finding.evidence[0].source, "/proc/11/task/11/status Cpus_allowed_list");
     assert_eq!(short(&scene.memory("/a", &[(0, 500, 0), (1, 500, 0)])), [""; 0], "no node is its own");
 }
@@ -225,30 +233,25 @@ fn a_slice_is_not_reported_for_what_its_children_do() {
 fn a_hostile_name_stays_one_word_of_the_remedy() {
     let path = "/x$(reboot)' ; \u{1b}[2J";
     let scene = host().workload(path, "0-3", "1");
-    let remedy = &scene.findings()[0].remedy;
-    assert_eq!(remedy, r"echo 0 > $'/sys/fs/cgroup/x$(reboot)\' ; \x1b[2J/cpuset.mems'");
+    let findings = scene.findings();
+    assert_eq!(command(&findings[0]), r"echo 0 > $'/sys/fs/cgroup/x$(reboot)\' ; \x1b[2J/cpuset.mems'");
 }
 
 #[test]
 fn the_remedy_brings_cpus_and_memory_together() {
     for (cpus, mems, memory, remedy) in [
         // CPUs go where the memory is.
-        (
-            "4-7",
-            "0",
-            (256, 0),
-            "echo 0 > /sys/fs/cgroup/a/cpuset.mems && echo 0-3 > /sys/fs/cgroup/a/cpuset.cpus",
-        ),
+        ("4-7", "0", (256, 0), "echo 0-3 > /sys/fs/cgroup/a/cpuset.cpus"),
         // No node has six CPUs: the memory has to come.
         ("1-6", "2", (0, 0), "echo 0-1 > /sys/fs/cgroup/a/cpuset.mems"),
     ] {
         let scene = host().workload("/a", cpus, mems).memory("/a", &[(0, memory.0, 0), (1, memory.1, 0)]);
-        assert_eq!(scene.findings()[0].remedy, remedy, "{cpus} {mems}");
+        assert_eq!(command(&scene.findings()[0]), remedy, "{cpus} {mems}");
     }
     let mut behind = host().workload("/a", "4-7", "1").memory("/a", &[(0, 100, 0), (1, 100, 0)]);
     behind.machine.nodes[0].mem_total_bytes = Some(64 << 20);
-    let remedy = "for pid in $(cat /sys/fs/cgroup/a/cgroup.procs); do migratepages $pid 0 1; done";
-    assert_eq!(behind.findings()[0].remedy, remedy);
+    let remedy = "echo 0-1 > /sys/fs/cgroup/a/cpuset.mems && echo 1 > /sys/fs/cgroup/a/cpuset.mems";
+    assert_eq!(command(&behind.findings()[0]), remedy, "only a change moves pages");
 }
 
 #[test]
@@ -256,7 +259,7 @@ fn a_unit_is_put_where_it_belongs_by_systemd() {
     let unit = |name: &str| {
         let mut scene = host().workload("/system.slice/db.service", "0-3", "1");
         scene.workloads[0].origin = Origin::Unit { unit: name.into() };
-        scene.findings()[0].remedy.clone()
+        scene.findings()[0].remedy.clone().unwrap()
     };
     assert_eq!(unit("db.service"), "systemctl set-property --runtime db.service AllowedMemoryNodes=0");
     // A cgroup below that of its unit.
@@ -274,7 +277,7 @@ fn cgroup_v1_has_its_own_files_and_has_to_be_asked_to_move_pages() {
         sources,
         ["/sys/fs/cgroup/cpuset/a/cpuset.effective_cpus", "/sys/fs/cgroup/cpuset/a/cpuset.effective_mems"]
     );
-    let commands: Vec<_> = finding.remedy.split(" && ").collect();
+    let commands: Vec<_> = command(finding).split(" && ").collect();
     assert_eq!(
         commands,
         [
@@ -297,7 +300,7 @@ fn a_lone_process_is_told_to_move_by_its_id() {
     scene.now.memory_by_process.entry(77).or_default().insert(NodeId(0), bytes);
     assert_eq!(short(&scene), ["critical remote-residency:/#77", "critical remote-traffic:/#77"]);
     let finding = &scene.findings()[0];
-    assert_eq!(finding.remedy, "taskset -apc 0-3 77");
+    assert_eq!(command(finding), "taskset -apc 0-3 77");
     assert_eq!(finding.evidence[2].source, "/proc/77/numa_maps");
 }
 
@@ -342,7 +345,8 @@ proptest! {
         prop_assert_eq!(ids.len(), findings.len());
         for finding in &findings {
             prop_assert!(!finding.evidence.is_empty(), "{finding:?}");
-            prop_assert!(![&finding.summary, &finding.impact, &finding.remedy].iter().any(|text| text.is_empty()));
+            prop_assert!(![&finding.summary, &finding.impact].iter().any(|text| text.is_empty()));
+            prop_assert!(finding.remedy.is_some() != finding.obstacle.is_some(), "{finding:?}");
             prop_assert!(finding.id.ends_with(finding.object.as_str()));
         }
     }

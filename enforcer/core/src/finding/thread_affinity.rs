@@ -34,7 +34,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let words = Words {
         summary: format!("{} of its threads may not run on node {home}, where its memory is", strays.len()),
         impact: format!("what is accessed from there on node {home} is remote"),
-        remedy: format!("taskset -pc {local} {}", first.tid),
+        remedy: Ok(format!("taskset -pc {local} {}", first.tid)),
     };
     let named = strays.iter().take(NAMED).filter_map(|task| {
         let cpus = task.cpus_allowed.as_ref()?;

@@ -232,6 +232,10 @@ impl CgroupRequest<'_> {
             .map_err(|rejection| self.explained(inventory, rejection))?;
         let mut grant = allocations.get(&holder).cloned().unwrap_or_default();
         if self.is_usual() {
+            // What it was given before counts more than what it has.
+            if let Some(own) = self.right_already(inventory, &grant, &free).filter(|_| had_none) {
+                grant.exclusive = own;
+            }
             grant.reason = self.why(inventory, &grant, &free);
         }
         for unknown in self.wished.map_or(&[][..], |wished| wished.unknown) {
@@ -239,6 +243,17 @@ impl CgroupRequest<'_> {
         }
         allocations.give(holder, grant.clone());
         Ok(grant)
+    }
+
+    /// The CPUs that it has, where they are as many as were granted, of the same node, and nobody else's: no
+    /// other ones are better.
+    fn right_already(&self, inventory: &Inventory, grant: &Grant, free: &CpuSet) -> Option<CpuSet> {
+        let has = self.now?.cpus.as_ref()?;
+        let machine = &inventory.machine;
+        let as_good = has.len() == grant.exclusive.len()
+            && has.is_subset(&free.union(&grant.exclusive))
+            && machine.nodes_of(has) == machine.nodes_of(&grant.exclusive);
+        as_good.then(|| has.clone())
     }
 
     fn why(&self, inventory: &Inventory, grant: &Grant, free: &CpuSet) -> String {

@@ -4,7 +4,7 @@
 //! PMEM beside the CPUs before the DRAM of the other socket. Idea: groups of nodes, of which one step takes
 //! from one only. First the tier that the workload has, then faster ones, then slower ones, and those only
 //! where that is allowed. Within a group the node that will have room for what comes within 2 s, then the
-//! nearest, then the one with most headroom.
+//! nearest, then the one with most memory available.
 //!
 //! Never: two tiers in one step; a node that is not allowed; one with a tenth of its memory left or less;
 //! memory of GPUs; a movable-only node beside others of that sort alone (`pipe(2)` fails there).
@@ -94,7 +94,7 @@ impl Spare {
 
 /// May anything be added there?
 pub(super) fn has_room(room: &NodeRoom) -> bool {
-    room.headroom() > room.managed / PARTS
+    room.available() > room.managed / PARTS
 }
 
 /// What `mems` becomes with what is to be added, while it fills up by `rate` bytes per second: one node, or
@@ -110,8 +110,8 @@ pub(super) fn added(
     // Will it last, and what is there?
     let fit = |spare: &Spare| {
         let room = room(spare.node).filter(|_| !mems.contains(spare.node))?;
-        let (least, headroom) = (room.managed / PARTS, room.headroom());
-        has_room(&room).then_some((headroom.saturating_sub(growth) > least, headroom))
+        let (least, available) = (room.managed / PARTS, room.available());
+        has_room(&room).then_some((available.saturating_sub(growth) > least, available))
     };
     let group = spares.iter().filter(|spare| fit(spare).is_some()).map(|spare| spare.group).min()?;
     let of_group = spares.iter().filter(|spare| spare.group == group);
@@ -122,8 +122,8 @@ pub(super) fn added(
             wider.insert(spare.node);
         }
     } else {
-        let best = fitting.min_by_key(|(spare, (lasts, headroom))| {
-            (!lasts, spare.distance, u64::MAX - headroom, spare.node)
+        let best = fitting.min_by_key(|(spare, (lasts, available))| {
+            (!lasts, spare.distance, u64::MAX - available, spare.node)
         });
         wider.insert(best?.0.node);
     }
@@ -227,7 +227,7 @@ mod tests {
             let has_slow = !home.is_disjoint(&of(0b1100));
             prop_assert!(lower || has_slow || !tiers[1]);
             for node in new.iter() {
-                prop_assert!(rooms[&node].headroom() > rooms[&node].managed / 10);
+                prop_assert!(rooms[&node].available() > rooms[&node].managed / 10);
             }
         }
     }

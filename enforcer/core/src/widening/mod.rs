@@ -29,7 +29,6 @@ mod neighbours;
 mod pressed;
 mod rate;
 mod relief;
-mod room;
 mod stage;
 mod tenant;
 mod views;
@@ -46,8 +45,8 @@ pub use self::{
     pressed::{Pressed, Pressing},
     rate::Rate,
     relief::{Crowd, Relieved, relief, short},
-    room::NodeRoom,
     stage::{Sight, Sign, Stage},
     tenant::Tenant,
     watch::{Step, Watch, What},
 };
+pub use crate::node_room::NodeRoom;

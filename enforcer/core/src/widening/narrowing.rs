@@ -32,7 +32,7 @@ const PRESSURE_PERCENT: f64 = 1.0;
 /// What is known of a widened workload at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Calmness {
-    /// Bytes that its home has free.
+    /// Bytes that its home has available.
     pub home_free: Option<u64>,
     /// Bytes that its home has at all.
     pub home_size: Option<u64>,
@@ -72,7 +72,7 @@ impl Calmness {
         let home = figures.and_then(|figures| Some(figures.mems.as_ref()?.difference(extra)));
         let home = home.filter(|home| !home.is_empty());
         let free = |sample: &Sample| -> Option<u64> {
-            home.as_ref()?.iter().map(|node| sample.nodes.get(&node)?.mem_free_bytes).sum()
+            home.as_ref()?.iter().map(|node| sample.nodes.get(&node)?.available_bytes()).sum()
         };
         let size =
             || -> Option<u64> { home.as_ref()?.iter().map(|node| machine.node(node)?.mem_total_bytes).sum() };
@@ -188,7 +188,11 @@ mod tests {
 
     /// `FREE` GiB on each of two nodes, at this second.
     fn sample(at: u64, free: [u64; 2], pressure: Option<f64>) -> Sample {
-        let node = |free: u64| NodeSample { mem_free_bytes: Some(free * GIB), ..NodeSample::default() };
+        let node = |free: u64| NodeSample {
+            mem_free_bytes: Some(free * GIB),
+            lru_file_bytes: Some(0),
+            ..NodeSample::default()
+        };
         let some = |avg10| PressureLine { avg10, ..PressureLine::default() };
         let some = pressure.map(|avg10| Pressure { some: some(avg10), full: None });
         let cgroup = CgroupSample { memory_pressure: some, ..CgroupSample::default() };

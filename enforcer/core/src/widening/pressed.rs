@@ -36,7 +36,7 @@ impl Pressing {
         let missing = |node: NodeId| {
             let whom = strict().find(|one| one.mems.contains(node))?;
             let (_, room) = crowd.rooms.iter().find(|(id, _)| *id == node)?;
-            let bytes = Marks::of(crowd.settings, room.managed).missing(room.room());
+            let bytes = Marks::of(crowd.settings, room.managed).missing(room.available());
             (bytes > 0).then(|| (node, (bytes, whom.cgroup.clone())))
         };
         let now: BTreeMap<_, _> =

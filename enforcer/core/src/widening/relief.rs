@@ -62,7 +62,7 @@ pub struct Crowd<'a> {
 
 /// Of these the nodes that are nearly full.
 pub fn short(nodes: &NodeSet, rooms: &[(NodeId, NodeRoom)], settings: &WideningSettings) -> NodeSet {
-    let is_short = |room: &NodeRoom| Marks::of(settings, room.managed).is_short(room.room());
+    let is_short = |room: &NodeRoom| Marks::of(settings, room.managed).is_short(room.available());
     let of = rooms.iter().filter(|(node, room)| nodes.contains(*node) && is_short(room));
     of.map(|(node, _)| *node).collect()
 }
@@ -85,14 +85,14 @@ pub fn relief(
         .filter(|node| !short.contains(*node))
         .filter_map(|node| {
             let room = known(node)?;
-            Some((node, room.headroom().saturating_sub(room.managed / PARTS)))
+            Some((node, room.available().saturating_sub(room.managed / PARTS)))
         })
         .collect();
     let mut flows = Vec::new();
     for from in short.intersection(from).intersection(mems).iter() {
         let Some(room) = known(from) else { continue };
         let (pieces, mut there) = pieces(whose, tenants, from, short);
-        let mut wanted = Marks::of(settings, room.managed).missing(room.room());
+        let mut wanted = Marks::of(settings, room.managed).missing(room.available());
         for (to, left) in &mut takers {
             let bytes = wanted.min(there).min(*left);
             if bytes == 0 {

@@ -265,7 +265,7 @@ impl Watch {
             });
             if let Some(known) = self.nodes.get_mut(index) {
                 known.room = *room;
-                known.rate.note(now_ns, room.room());
+                known.rate.note(now_ns, room.available());
             }
         }
     }
@@ -276,7 +276,7 @@ fn sight(nodes: &[Known], mems: &NodeSet) -> Sight {
     let (mut sight, mut quick, mut slow) = (Sight::default(), 0i64, 0i64);
     for known in nodes.iter().filter(|known| mems.contains(known.id)) {
         sight.headroom = sight.headroom.saturating_add(known.room.headroom());
-        sight.room = sight.room.saturating_add(known.room.room());
+        sight.room = sight.room.saturating_add(known.room.available());
         sight.capacity = sight.capacity.saturating_add(known.room.managed);
         let (of_quick, of_slow) = known.rate.averages();
         quick = quick.saturating_add(of_quick);

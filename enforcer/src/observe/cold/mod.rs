@@ -30,12 +30,13 @@ use enforcer_core::{
     degraded::Degraded,
     demotion::{Room, Watched},
     id::NodeId,
-    parse::{keyed::parse_keyed, meminfo::meminfo},
+    parse::{keyed::parse_keyed, meminfo::meminfo, zoneinfo::zone_pages},
     set::NodeSet,
     workload::CgroupPath,
 };
 
 use self::{damon::Damon, generations::Generational, referenced::ReferencedBits};
+use super::rooms::room_of;
 use crate::host::{HostRoot, cgroup::CgroupLayout, processes::processes_in, read_text};
 
 /// Processes of one workload that are watched: the largest.
@@ -127,10 +128,15 @@ impl ColdWatch {
 
     /// Memory of these nodes, now.
     pub fn rooms(&self, nodes: &NodeSet) -> BTreeMap<NodeId, Room> {
+        // Watermarks that cannot be read are none.
+        let zones = read_text(&self.host.proc.join("zoneinfo")).ok().and_then(|text| zone_pages(&text).ok());
+        let zones = zones.unwrap_or_default();
         let room = |node: NodeId| {
             let path = self.host.sys.join(format!("devices/system/node/node{node}/meminfo"));
             let sizes = meminfo(&read_text(&path).ok()?).ok()?;
-            Some((node, Room { total: sizes.total_bytes?, free: sizes.free_bytes? }))
+            let zones = zones.get(&node).copied().unwrap_or_default();
+            let room = room_of(&sizes, &zones, rustix::param::page_size() as u64)?;
+            Some((node, Room { total: sizes.total_bytes?, available: room.available() }))
         };
         nodes.iter().filter_map(room).collect()
     }

@@ -112,8 +112,10 @@ fn spelled_out(group: &Group<'_>, workload: Option<Row<'_>>) -> Markup {
                 @if !listed.is_empty() { dt { "Evidence" } }
                 @for one in listed { dd { code { (sentence(source(group, &one.source))) } ": " (sentence(&one.value)) } }
                 @if evidence.len() > listed.len() { dd { "and " (evidence.len() - listed.len()) " more" } }
-                dt { "Remedy" }
+                @if !group.remedies().is_empty() { dt { "Remedy" } }
                 @for remedy in group.remedies() { dd { (command(remedy)) } }
+                @if !group.obstacles().is_empty() { dt { "No remedy" } }
+                @for obstacle in group.obstacles() { dd { (sentence(obstacle)) } }
             }
         }
     }

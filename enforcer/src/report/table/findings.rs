@@ -49,6 +49,9 @@ fn shared(out: &mut String, group: &Group<'_>, style: Style) {
         // A command is there to be copied: the terminal may wrap it, we must not.
         labelled(out, "remedy", remedy, usize::MAX);
     }
+    for obstacle in group.obstacles() {
+        labelled(out, "obstacle", &format!("no remedy: {obstacle}"), style.width);
+    }
 }
 
 fn labelled(out: &mut String, label: &str, value: &str, width: usize) {

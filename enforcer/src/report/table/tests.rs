@@ -131,8 +131,11 @@ fn misaligned() -> (AuditedWorkload, Finding) {
             Evidence { source: "memory.numa_stat".into(), value: "anon N0=3758096384 N1=31457280".into() },
         ],
         impact: "most accesses cross the interconnect (distance 21 instead of 10)".into(),
-        remedy: "echo 1 > /sys/fs/cgroup/kubepods.slice/kubepods-pod5f1c.slice/cri-containerd-2f9a.scope/cpuset.mems"
-            .into(),
+        remedy: Some(
+            "echo 1 > /sys/fs/cgroup/kubepods.slice/kubepods-pod5f1c.slice/cri-containerd-2f9a.scope/cpuset.mems"
+                .into(),
+        ),
+        obstacle: None,
     };
     (workload, finding)
 }

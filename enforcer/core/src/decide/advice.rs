@@ -1,0 +1,382 @@
+//! What would bring one workload's CPUs and memory together: the one answer for whoever advises or acts.
+//!
+//! Problem: advice that knows less than the daemon names CPUs that a cgroup above does not allow, nodes that are
+//! full, or what is set already. Idea: one function answers for every workload. Of one that the decision is
+//! about it repeats the decision; any other one is placed by the same request, within the cgroups above it,
+//! beside what others hold and pin, and where its memory could be had now. What is right already stays.
+//!
+//! Invariants: advice never leaves what the cgroups above allow, never names a node without room, never writes
+//! what is there already, and never touches a cpuset of another owner. Without advice there is an [`Obstacle`]
+//! that names what is in the way. Cost: one placement per workload that is asked for.
+
+use std::fmt;
+
+use super::{
+    Decision, Inputs, RefusalCause, above::Above, available_bytes, controller::without_controller, pins,
+};
+use crate::{
+    id::NodeId,
+    model::{WorkloadModel, nearest_effective},
+    place::{Allocations, Bounds, CgroupRequest, Rejection},
+    sample::NodeBytes,
+    set::{CpuSet, NodeSet},
+    topology::Locality,
+    words,
+    workload::{Origin, Workload},
+};
+
+/// What to set, and what that does not reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advice {
+    /// CPUs to set; `None` where they are right already.
+    pub cpus: Option<CpuSet>,
+    /// Memory nodes to set; `None` where they are right already.
+    pub mems: Option<NodeSet>,
+    /// Nodes that it has pages on and may use no more, or may not have been able to leave.
+    pub from: NodeSet,
+    /// The CPUs and memory nodes that it has then.
+    pub place: (CpuSet, NodeSet),
+    /// Page cache that stays on nodes far from its CPUs, and which: it does not follow its readers.
+    pub stays: (NodeSet, u64),
+}
+
+/// Why nothing can be advised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// What kind of thing is in the way.
+    pub kind: ObstacleKind,
+    /// In one sentence, with its name.
+    pub reason: String,
+}
+
+/// Kinds of obstacles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ObstacleKind {
+    /// The machine has no better place for it.
+    Machine,
+    /// It is where the daemon puts it, or its own memory policy spreads it.
+    Intended,
+    /// The better place is full at present.
+    NoRoom,
+    /// A cgroup, a partition or another owner decides, and would have to be changed.
+    Elsewhere,
+}
+
+impl Obstacle {
+    pub(super) fn new(kind: ObstacleKind, reason: impl Into<String>) -> Self {
+        Self { kind, reason: reason.into() }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+/// What would bring this workload together. `decision` and `allocations` are those of the same inputs.
+pub fn advise(
+    inputs: &Inputs<'_>,
+    decision: &Decision,
+    allocations: &Allocations,
+    workload: &Workload,
+) -> Result<Advice, Obstacle> {
+    let asked = Asked::of(inputs, workload)?;
+    let cgroup = &workload.cgroup;
+    if let Some(refusal) = decision.refused.iter().find(|refusal| refusal.workload == *cgroup) {
+        return Err(Obstacle::new(kind_of(refusal.cause), refusal.reason.clone()));
+    }
+    if let Some(target) = decision.targets.get(cgroup) {
+        let has = || (asked.cpus.clone(), asked.mems.clone());
+        let cpus = target.cpuset.cpus.clone().unwrap_or_else(|| has().0);
+        let mems = target.cpuset.mems.clone().unwrap_or_else(|| has().1);
+        let intended = || Obstacle::new(ObstacleKind::Intended, "it is where its declaration puts it");
+        return asked.advice(cpus, mems).ok_or_else(intended);
+    }
+    if let Some(reason) = asked.keeps_its_cpus() {
+        return asked
+            .in_place_of_its_cpus()
+            .map_err(|obstacle| Obstacle::new(ObstacleKind::Elsewhere, format!("{reason}; {obstacle}")));
+    }
+    asked.alone_on_a_node(allocations).or_else(|no_node| match asked.in_place_of_its_cpus() {
+        Ok(advice) => Ok(advice),
+        // The kind that a person can do more about.
+        Err(obstacle) => Err(if no_node.kind >= obstacle.kind { no_node } else { obstacle }),
+    })
+}
+
+fn kind_of(cause: RefusalCause) -> ObstacleKind {
+    match cause {
+        RefusalCause::OneNode => ObstacleKind::Machine,
+        RefusalCause::NoPlace | RefusalCause::NotSeen | RefusalCause::CoolDown => ObstacleKind::NoRoom,
+        RefusalCause::Drift
+        | RefusalCause::OtherOwner
+        | RefusalCause::AboveTooNarrow
+        | RefusalCause::NoController => ObstacleKind::Elsewhere,
+    }
+}
+
+/// A workload for which advice is wanted, with what it may use now.
+struct Asked<'a> {
+    inputs: &'a Inputs<'a>,
+    workload: &'a Workload,
+    figures: &'a WorkloadModel,
+    cpus: &'a CpuSet,
+    mems: &'a NodeSet,
+    locality: Locality,
+}
+
+impl<'a> Asked<'a> {
+    fn of(inputs: &'a Inputs<'_>, workload: &'a Workload) -> Result<Self, Obstacle> {
+        let elsewhere = |reason: String| Obstacle::new(ObstacleKind::Elsewhere, reason);
+        if let Some(ownership) = inputs.owners.foreign(workload) {
+            return Err(elsewhere(ownership.refusal()));
+        }
+        let is_process = matches!(workload.origin, Origin::Process { .. });
+        if !is_process {
+            if workload.cgroup.is_root() {
+                return Err(elsewhere("it is in the root cgroup, which has no cpuset to set".into()));
+            }
+            if let Some(reason) = without_controller(inputs.sample, &workload.cgroup) {
+                return Err(elsewhere(reason));
+            }
+        }
+        let unknown = || Obstacle::new(ObstacleKind::Machine, "its CPUs and memory nodes are not known");
+        let figures = inputs.model.of(workload).ok_or_else(unknown)?;
+        let (cpus, mems) = figures.cpus.as_ref().zip(figures.mems.as_ref()).ok_or_else(unknown)?;
+        let locality = Locality::new(&inputs.inventory.machine);
+        Ok(Self { inputs, workload, figures, cpus, mems, locality })
+    }
+
+    fn is_process(&self) -> bool {
+        matches!(self.workload.origin, Origin::Process { .. })
+    }
+
+    /// Does its cpuset keep it from a CPU that others may use?
+    fn is_pinned(&self) -> bool {
+        !self.inputs.inventory.machine.online_cpus().is_subset(self.cpus)
+    }
+
+    /// Why its CPUs are not exchanged for others, where that is so.
+    fn keeps_its_cpus(&self) -> Option<String> {
+        let isolated = &self.inputs.inventory.isolated_cpus;
+        if !self.cpus.is_empty() && self.cpus.is_subset(isolated) {
+            return Some(format!("its CPUs {} are isolated (isolcpus) and stay its own", self.cpus));
+        }
+        let pin = pins::pin(self.inputs.sample, &self.workload.cgroup).filter(|pin| pin.partition)?;
+        Some(format!(
+            "its CPUs {} are those of a partition, which it or a cgroup above it is the root of",
+            pin.cpus
+        ))
+    }
+
+    /// What the cgroups above allow; for a process its own cgroup is one of them.
+    fn bounds(&self) -> Option<Bounds> {
+        let cgroup = &self.workload.cgroup;
+        if !self.is_process() {
+            return Above::of(self.inputs, cgroup).bounds();
+        }
+        let sample = self.inputs.sample;
+        let cpus = nearest_effective(sample, cgroup, |cgroup| cgroup.cpus_effective.clone());
+        let mems = nearest_effective(sample, cgroup, |cgroup| cgroup.mems_effective.clone());
+        Some(Bounds {
+            cgroup: cgroup.clone(),
+            cpus: cpus.map(|(_, cpus)| cpus),
+            mems: mems.map(|(_, mems)| mems),
+        })
+    }
+
+    /// As many CPUs as it has, on one node with all of its memory; all CPUs of that node for a workload that
+    /// may run everywhere.
+    fn alone_on_a_node(&self, allocations: &Allocations) -> Result<Advice, Obstacle> {
+        let inputs = self.inputs;
+        let machine = &inputs.inventory.machine;
+        let pinned = self.is_pinned();
+        let count = if pinned { self.cpus.len() } else { self.busy_cpus() };
+        let mut beside = allocations.clone();
+        let held = pins::of_others(inputs, &self.workload.cgroup, self.cpus);
+        pins::hold(&mut beside, &held);
+        let bounds = self.bounds();
+        let request = CgroupRequest {
+            cgroup: &self.workload.cgroup,
+            cpus: u32::try_from(count).unwrap_or(u32::MAX),
+            memory_bytes: None,
+            now: Some(self.figures),
+            nodes: None,
+            bounds: bounds.clone(),
+            available_bytes: available_bytes(inputs.sample, Some(self.figures)),
+            wished: None,
+        };
+        let taken = beside.exclusive_cpus();
+        let placed = request.place(inputs.inventory, &mut beside);
+        let grant = placed.map_err(|rejection| self.no_node(&request, &rejection, &held))?;
+        let cpus = if pinned {
+            grant.exclusive
+        } else {
+            let all = machine.cpus_of(&grant.mems).difference(&inputs.inventory.isolated_cpus);
+            let above = bounds.and_then(|bounds| bounds.cpus);
+            above.map_or(all.clone(), |above| all.intersection(&above)).difference(&taken)
+        };
+        let mems = grant.mems.union(&self.of_gpus());
+        self.advice(cpus, mems).ok_or_else(|| self.stays_as_it_is())
+    }
+
+    /// Whole CPUs that it keeps busy, at least one.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float cast saturates")]
+    fn busy_cpus(&self) -> usize {
+        self.figures.cpus_used.map_or(1, |cpus| cpus.ceil() as usize).max(1)
+    }
+
+    fn no_node(&self, request: &CgroupRequest<'_>, rejection: &Rejection, held: &pins::Pins) -> Obstacle {
+        let machine = &self.inputs.inventory.machine;
+        let empty = request.place(self.inputs.inventory, &mut Allocations::default()).is_ok();
+        let above = Above::of(self.inputs, &self.workload.cgroup).narrows(self.inputs);
+        // A partition is never shared; other pins matter where they alone are in the way.
+        let in_the_way = held
+            .iter()
+            .filter(|(_, pin)| (pin.partition || empty) && !machine.nodes_of(&pin.cpus).is_empty());
+        let named: Vec<String> = in_the_way.clone().map(|(cgroup, pin)| pin.in_words(cgroup)).collect();
+        let beside = (!named.is_empty()).then(|| named.join(", "));
+        let partition = in_the_way.clone().any(|(_, pin)| pin.partition);
+        let within = self.is_process().then(|| {
+            let cgroup = &self.workload.cgroup;
+            format!("its cgroup {cgroup} bounds it")
+        });
+        let parts = [Some(rejection.to_string()), above.clone(), beside.clone(), within];
+        let reason = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        let unbounded = CgroupRequest { bounds: None, ..request.clone() };
+        let fits_nowhere = || {
+            let anywhere =
+                CgroupRequest { available_bytes: std::collections::BTreeMap::new(), ..unbounded.clone() };
+            anywhere.place(self.inputs.inventory, &mut Allocations::default()).is_err()
+        };
+        let kind = if fits_nowhere() {
+            ObstacleKind::Machine
+        } else if above.is_some() || partition {
+            ObstacleKind::Elsewhere
+        } else {
+            ObstacleKind::NoRoom
+        };
+        Obstacle::new(kind, reason)
+    }
+
+    /// Its memory comes to the nodes of the CPUs that it has.
+    fn in_place_of_its_cpus(&self) -> Result<Advice, Obstacle> {
+        let machine = &self.inputs.inventory.machine;
+        let cpu_nodes = machine.nodes_of(self.cpus);
+        let near = self.near(&cpu_nodes);
+        let held = self.figures.bytes_by_node.iter().flatten().filter(|(_, bytes)| movable(bytes) > 0);
+        let held: NodeSet = held.map(|(node, _)| *node).collect();
+        let wanted = cpu_nodes.intersection(&near).union(&near.intersection(self.mems).intersection(&held));
+        let wanted = if wanted.is_empty() { near } else { wanted };
+        if wanted.is_empty() {
+            let reason = format!("{} have no memory, and none is nearest to them", words::nodes(&cpu_nodes));
+            let reason = if cpu_nodes.len() == 1 { reason.replacen("have", "has", 1) } else { reason };
+            return Err(Obstacle::new(ObstacleKind::Machine, reason));
+        }
+        let allowed = self.bounds().and_then(|bounds| Some((bounds.cgroup, bounds.mems?)));
+        let (mems, above) = match &allowed {
+            Some((cgroup, mems)) => (wanted.intersection(mems), Some((cgroup, mems))),
+            None => (wanted.clone(), None),
+        };
+        if let Some((cgroup, allows)) = above.filter(|_| mems.is_empty()) {
+            let reason = format!(
+                "its memory belongs on {}, and {cgroup} above it allows only memory {}: change cpuset.mems of {cgroup}",
+                words::nodes(&wanted),
+                words::nodes(allows)
+            );
+            return Err(Obstacle::new(ObstacleKind::Elsewhere, reason));
+        }
+        let mems = mems.union(&self.of_gpus());
+        self.has_room(&mems)?;
+        self.advice(self.cpus.clone(), mems).ok_or_else(|| self.stays_as_it_is())
+    }
+
+    /// Nodes with ordinary memory that is near these.
+    fn near(&self, cpu_nodes: &NodeSet) -> NodeSet {
+        self.inputs.inventory.machine.near_memory_nodes(cpu_nodes)
+    }
+
+    /// Memory of GPUs that it may use: it is there for the GPU, and stays allowed.
+    fn of_gpus(&self) -> NodeSet {
+        self.inputs.inventory.machine.gpu_memory_nodes().intersection(self.mems)
+    }
+
+    /// Could what has to come be had on these nodes?
+    fn has_room(&self, mems: &NodeSet) -> Result<(), Obstacle> {
+        let bytes = self.figures.bytes_by_node.iter().flatten();
+        let comes = bytes
+            .filter(|(node, _)| !mems.contains(**node) && !self.locality.is_gpu(**node))
+            .map(|(_, bytes)| movable(bytes));
+        let comes = comes.fold(0u64, u64::saturating_add);
+        let known: Option<Vec<u64>> =
+            mems.iter().map(|node| self.inputs.sample.nodes.get(&node)?.available_bytes()).collect();
+        // What is not known is judged by nothing.
+        let has = known.map_or(u64::MAX, |known| known.into_iter().fold(0u64, u64::saturating_add));
+        if comes <= has {
+            return Ok(());
+        }
+        let reason = format!(
+            "{} would have to come to {}, which can give {}",
+            words::size(comes),
+            words::nodes(mems),
+            words::size(has)
+        );
+        Err(Obstacle::new(ObstacleKind::NoRoom, reason))
+    }
+
+    fn stays_as_it_is(&self) -> Obstacle {
+        let (nodes, bytes) = self.stays(&self.near(&self.inputs.inventory.machine.nodes_of(self.cpus)));
+        if bytes == 0 {
+            return Obstacle::new(ObstacleKind::Machine, "no better place for it is known");
+        }
+        let reason = format!(
+            "{} of page cache on {} stay there: page cache does not follow its readers, and comes anew where it is \
+             read again",
+            words::size(bytes),
+            words::nodes(&nodes)
+        );
+        Obstacle::new(ObstacleKind::Machine, reason)
+    }
+
+    /// Page cache outside of these nodes.
+    fn stays(&self, near: &NodeSet) -> (NodeSet, u64) {
+        let bytes = self.figures.bytes_by_node.iter().flatten();
+        let far = bytes.filter(|(node, bytes)| {
+            !near.contains(**node) && !self.locality.is_gpu(**node) && fixed(bytes) > 0
+        });
+        far.fold((NodeSet::new(), 0u64), |(mut nodes, total), (node, bytes)| {
+            nodes.insert(*node);
+            (nodes, total.saturating_add(fixed(bytes)))
+        })
+    }
+
+    /// Advice to be there; `None` where nothing would change by it.
+    fn advice(&self, cpus: CpuSet, mems: NodeSet) -> Option<Advice> {
+        let near = self.near(&self.inputs.inventory.machine.nodes_of(&cpus));
+        let bytes = self.figures.bytes_by_node.iter().flatten();
+        let away = bytes.filter(|(node, bytes)| {
+            !mems.contains(**node) && !self.locality.is_gpu(**node) && movable(bytes) > 0
+        });
+        let from: NodeSet = away.map(|(node, _)| *node).collect::<Vec<NodeId>>().into_iter().collect();
+        let advice = Advice {
+            cpus: Some(cpus.clone()).filter(|cpus| cpus != self.cpus),
+            mems: Some(mems.clone()).filter(|mems| mems != self.mems),
+            stays: self.stays(&near),
+            from,
+            place: (cpus, mems),
+        };
+        let nothing = advice.cpus.is_none() && advice.mems.is_none() && advice.from.is_empty();
+        (!nothing).then_some(advice)
+    }
+}
+
+/// Bytes that a new set of memory nodes takes along: anonymous ones and shared memory.
+fn movable(bytes: &NodeBytes) -> u64 {
+    bytes.anon.saturating_add(bytes.shmem.unwrap_or(0))
+}
+
+/// Bytes that stay: page cache of files.
+fn fixed(bytes: &NodeBytes) -> u64 {
+    bytes.file.saturating_sub(bytes.shmem.unwrap_or(0))
+}

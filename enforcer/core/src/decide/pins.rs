@@ -1,0 +1,89 @@
+//! CPUs that other cgroups are pinned to.
+//!
+//! Problem: a cpuset that an administrator or a runtime has narrowed says that its CPUs are meant for that
+//! cgroup, though nothing promises them to it; a partition takes them for certain. Advice that puts a workload
+//! there trades one fault for another. Idea: what the kernel shows tells both. A cgroup with fewer CPUs than the
+//! one above it is pinned; one with CPUs that the one above does not have is the root of a partition, or in one
+//! (`cpuset.cpus.effective` of the cgroup above lacks what a partition has taken).
+//!
+//! Invariant: cgroups above or below the asking one, and those that the daemon places, are never among them.
+
+use std::collections::BTreeMap;
+
+use super::Inputs;
+use crate::{
+    model::nearest_effective,
+    place::{Allocations, Grant, Holder, PodName},
+    sample::Sample,
+    set::CpuSet,
+    workload::{CgroupPath, Origin},
+};
+
+/// Namespace of the holders that stand for pinned cgroups. No namespace of Kubernetes starts with `-`.
+const PINNED: &str = "-pinned";
+
+/// CPUs of one cgroup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pin {
+    pub(crate) cpus: CpuSet,
+    /// A partition has taken them.
+    pub(crate) partition: bool,
+}
+
+/// By cgroup.
+pub(crate) type Pins = BTreeMap<CgroupPath, Pin>;
+
+impl Pin {
+    pub(crate) fn in_words(&self, cgroup: &CgroupPath) -> String {
+        let how = if self.partition { "belong to the partition of" } else { "are those of" };
+        format!("CPUs {} {how} {cgroup}", self.cpus)
+    }
+}
+
+/// The CPUs that others are pinned to and that the asking cgroup, which has `own`, does not share already.
+pub(crate) fn of_others(inputs: &Inputs<'_>, asking: &CgroupPath, own: &CpuSet) -> Pins {
+    let related = |path: &CgroupPath| {
+        path == asking
+            || path.ancestors().any(|above| above == *asking)
+            || asking.ancestors().any(|above| above == *path)
+    };
+    let mut pins = all(inputs);
+    pins.retain(|path, pin| {
+        pin.cpus = pin.cpus.difference(own);
+        !related(path) && !pin.cpus.is_empty()
+    });
+    pins
+}
+
+/// All pinned workloads that the daemon does not place itself.
+pub(crate) fn all(inputs: &Inputs<'_>) -> Pins {
+    let placed = |path: &CgroupPath| {
+        let (_, rule) = inputs.declarations.rule(inputs.policy, path)?;
+        rule.enforce.then_some(())
+    };
+    let others = inputs.workloads.iter().filter(|workload| {
+        !matches!(workload.origin, Origin::Process { .. })
+            && placed(&workload.cgroup).is_none()
+            && inputs.owners.foreign(workload).is_none()
+            && inputs.containers.cgroups().all(|(path, _)| *path != workload.cgroup)
+    });
+    others.filter_map(|one| Some((one.cgroup.clone(), pin(inputs.sample, &one.cgroup)?))).collect()
+}
+
+/// What a cgroup is pinned to, by its own files.
+pub(crate) fn pin(sample: &Sample, cgroup: &CgroupPath) -> Option<Pin> {
+    let seen = sample.cgroups.get(cgroup).filter(|seen| seen.effective_from.is_none())?;
+    let cpus = seen.cpus_effective.as_ref().filter(|cpus| !cpus.is_empty())?;
+    let (_, above) = nearest_effective(sample, &cgroup.parent()?, |above| above.cpus_effective.as_ref())?;
+    let partition = !cpus.is_subset(above);
+    (cpus != above).then(|| Pin { cpus: cpus.clone(), partition })
+}
+
+/// Makes the allocations have these as CPUs that are taken.
+pub(crate) fn hold(allocations: &mut Allocations, pins: &Pins) {
+    for (cgroup, pin) in pins {
+        let grant =
+            Grant { engine: "others", policy: "others", exclusive: pin.cpus.clone(), ..Grant::default() };
+        allocations.give(Holder::new(PodName::new(PINNED, cgroup.as_str()), String::new()), grant);
+    }
+}

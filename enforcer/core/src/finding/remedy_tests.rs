@@ -1,0 +1,304 @@
+//! Advice equals action: what a finding advises could be carried out, and the daemon would do the same.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    id::NodeId,
+    sample::{CgroupSample, NodeBytes},
+    scene::Scene,
+    topology::{MemoryKind, synth::Machine},
+};
+
+const MIB: u64 = 1 << 20;
+
+/// CPUs 0-3 on node 0, 4-7 on node 1, each with 16 GiB.
+fn two() -> Scene {
+    Scene::new(Machine::new().sockets(2).threads(1).build())
+}
+
+/// Nodes 0 and 1 with two cores of two threads each: 0,4 1,5 and 2,6 3,7.
+fn threaded() -> Scene {
+    Scene::new("sockets:2 cores:2 threads:2".parse::<Machine>().unwrap().build())
+}
+
+fn with_available(mut scene: Scene, node: u32, mebibytes: u64) -> Scene {
+    let node = scene.now.nodes.get_mut(&NodeId(node)).unwrap();
+    node.mem_free_bytes = Some(mebibytes * MIB);
+    scene
+}
+
+/// A cgroup that is no workload, with these sets in force.
+fn above(mut scene: Scene, path: &str, cpus: &str, mems: &str) -> Scene {
+    let cgroup = CgroupSample {
+        cpus_effective: cpus.parse().ok(),
+        mems_effective: mems.parse().ok(),
+        ..CgroupSample::default()
+    };
+    scene.now.cgroups.insert(CgroupPath::new(path), cgroup);
+    scene
+}
+
+/// The worst finding about a cgroup.
+fn worst(scene: &Scene, path: &str) -> Finding {
+    let mut findings = scene.findings();
+    findings.retain(|finding| finding.object.as_str() == path);
+    assert!(!findings.is_empty(), "nothing about {path}");
+    findings.swap_remove(0)
+}
+
+fn mems(path: &str, nodes: &str) -> Option<String> {
+    Some(format!("echo {nodes} > /sys/fs/cgroup{path}/cpuset.mems"))
+}
+
+#[test]
+fn cpus_that_are_right_already_are_left() {
+    // The CPUs of two cores of node 0, whatever their numbers are.
+    let machine = threaded().machine;
+    let first: Vec<_> = machine.nodes[0].cpus.iter().collect();
+    let two_cores =
+        machine.cpus.iter().filter(|cpu| first.contains(&cpu.id) && cpu.siblings.first() == Some(cpu.id));
+    let cpus = two_cores.map(|cpu| cpu.id).collect::<crate::set::CpuSet>().to_string();
+    let scene = threaded().workload("/a", &cpus, "0-1").memory("/a", &[(0, 100, 0)]);
+    let finding = worst(&scene, "/a");
+    assert_eq!(finding.remedy, mems("/a", "0"), "CPUs {cpus}");
+}
+
+#[test]
+fn a_remedy_stays_within_the_cgroups_above() {
+    // The cgroup above leaves it CPUs of node 0 alone: its memory has to come.
+    let scene = above(two(), "/box", "0-1", "0-1").workload("/box/db", "0-1", "0-1");
+    let finding = worst(&scene.memory("/box/db", &[(1, 256, 0)]), "/box/db");
+    assert_eq!((finding.severity, finding.remedy), (Severity::Critical, mems("/box/db", "0")));
+
+    // The one above leaves it no memory there either: that one has to be changed.
+    let scene = above(two(), "/box", "0-1", "1").workload("/box/db", "0-1", "1");
+    let finding = worst(&scene.memory("/box/db", &[(1, 256, 0)]), "/box/db");
+    assert_eq!(finding.remedy, None);
+    let obstacle = finding.obstacle.unwrap();
+    assert!(obstacle.contains("/box") && obstacle.contains("memory"), "{obstacle}");
+}
+
+#[test]
+fn a_node_that_is_full_or_of_others_is_not_advised() {
+    let scene = |free: u64| {
+        let scene = with_available(two(), 1, free).workload("/other", "4-7", "1");
+        scene.workload("/a", "2-4", "0-1").memory("/a", &[(0, 600, 0), (1, 300, 0)])
+    };
+    for free in [100, 16_000] {
+        let finding = worst(&scene(free), "/a");
+        let remedy = finding.remedy.unwrap();
+        assert!(remedy.contains("echo 0 > "), "node 1 belongs to /other: {remedy}");
+        assert!(!finding.impact.contains("node 1 alone"), "{}", finding.impact);
+    }
+    // Node 0 is full as well, so that nothing can be advised.
+    let full = with_available(scene(100), 0, 100).memory("/a", &[(0, 100, 0), (1, 1000, 0)]);
+    let full = full.workload("/b", "0-1", "1").memory("/b", &[(1, 4096, 0)]);
+    let finding = worst(&full, "/b");
+    assert_eq!(finding.remedy, None);
+    assert!(finding.severity < Severity::Critical);
+    assert!(finding.obstacle.as_ref().unwrap().contains("0.09 GiB of 4 GiB memory on node 0"), "{finding:?}");
+}
+
+#[test]
+fn shared_memory_leaves_no_room_and_page_cache_does() {
+    let with_cache = |file_lists: u64| {
+        let mut scene =
+            with_available(two(), 0, 100).workload("/a", "0-3", "1").memory("/a", &[(1, 1024, 0)]);
+        scene = scene.workload("/b", "4-7", "1");
+        let node = scene.now.nodes.get_mut(&NodeId(0)).unwrap();
+        // FilePages counts tmpfs, the lists of files do not.
+        (node.file_bytes, node.lru_file_bytes) = (Some(8 << 30), Some(file_lists));
+        worst(&scene, "/a")
+    };
+    assert_eq!(with_cache(8 << 30).remedy, mems("/a", "0"));
+    let full = with_cache(0);
+    assert!(full.remedy.is_none() && full.severity == Severity::Warning, "{full:?}");
+}
+
+#[test]
+fn memory_of_cpus_on_nodes_without_memory_is_not_critical() {
+    let mut machine = Machine::new().sockets(2).cores(4).threads(1);
+    machine = machine.memory_only(NodeId(2), 64, MemoryKind::Dram, NodeId(0));
+    let mut machine = machine.build();
+    for node in &mut machine.nodes {
+        // As far from either socket, so that it is near to none.
+        node.closest_cpu_node = None;
+        if node.id.0 < 2 {
+            node.mem_total_bytes = Some(0);
+        }
+    }
+    let known = |row: [u32; 3]| row.map(Some).to_vec();
+    machine.distances = [[10, 21, 40], [21, 10, 40], [40, 40, 10]].map(known).to_vec();
+    let scene = Scene::new(machine).workload("/a", "0-7", "2").memory("/a", &[(2, 4096, 0)]);
+    assert!(!scene.findings().is_empty());
+    for finding in scene.findings() {
+        assert_eq!(finding.remedy, None, "{finding:?}");
+        assert!(finding.severity < Severity::Warning && finding.obstacle.is_some(), "{finding:?}");
+    }
+}
+
+#[test]
+fn a_partition_that_took_the_cpus_is_named() {
+    // `/part` has CPUs 4-7, which the root no longer has; /a wants to be beside its memory on node 1.
+    let scene = above(two(), "/", "0-3", "0-1").workload("/part", "4-7", "0-1");
+    let scene = scene.workload("/a", "0-1", "1").memory("/a", &[(1, 512, 0)]);
+    let full = with_available(scene, 0, 10);
+    let finding = worst(&full, "/a");
+    assert_eq!(finding.remedy, None);
+    let obstacle = finding.obstacle.unwrap();
+    assert!(obstacle.contains("CPUs 4-7 belong to the partition of /part"), "{obstacle}");
+}
+
+#[test]
+fn what_the_daemon_refuses_has_no_command() {
+    let too_large = two().workload("/a", "0-3", "0").declared("/a", 5, None);
+    let finding = worst(&too_large, "/a");
+    assert_eq!((finding.rule, finding.severity, &finding.remedy), (Rule::Drift, Severity::Info, &None));
+    assert!(finding.obstacle.unwrap().contains("4 of 5 cpu"));
+    let fits = two().workload("/a", "0-7", "0-1").declared("/a", 2, None);
+    assert!(worst(&fits, "/a").remedy.unwrap().contains("run --mode enforce"));
+}
+
+#[test]
+fn page_cache_that_stays_is_no_promise() {
+    // All of it is page cache on node 1, whose CPUs are those of a neighbour.
+    let scene = two().workload("/other", "4-7", "1").workload("/a", "0-1", "0").memory("/a", &[(1, 0, 4096)]);
+    let finding = worst(&scene, "/a");
+    assert_eq!(finding.remedy, None, "{finding:?}");
+    assert!(finding.obstacle.unwrap().contains("page cache"));
+    assert!(finding.severity < Severity::Critical);
+}
+
+#[test]
+fn evidence_names_the_files_of_huge_pages() {
+    let mut scene = two().workload("/a", "0-3", "0").memory("/a", &[(0, 64, 0), (1, 320, 0)]);
+    scene.now_mut("/a").hugetlb_by_file =
+        [("hugetlb.2MB.numa_stat".to_owned(), [(NodeId(1), 256 * MIB)].into())].into();
+    let finding = worst(&scene, "/a");
+    let of =
+        |file: &str| finding.evidence.iter().find(|one| one.source.ends_with(file)).unwrap().value.clone();
+    assert_eq!(
+        of("/a/memory.numa_stat"),
+        format!("N0 anon={} file=0, N1 anon={} file=0", 64 * MIB, 64 * MIB)
+    );
+    assert_eq!(of("/a/hugetlb.2MB.numa_stat"), format!("N1={}", 256 * MIB));
+}
+
+#[test]
+fn memory_that_is_interleaved_on_purpose_is_a_note_with_its_policy() {
+    let mut scene = two().workload("/a", "0-3", "0-1").memory("/a", &[(0, 512, 0), (1, 512, 0)]);
+    scene = scene.thread("/a", 10, "0-3", 0, (0, 0));
+    let extent = crate::sample::PolicyExtent {
+        policy: crate::memory_policy::MemoryPolicy::parse_start("interleave:0-1").unwrap(),
+        mappings: 2,
+        bytes: 1 << 30,
+        shared_bytes: 0,
+        huge_bytes: 0,
+    };
+    scene.now.policies_by_process = [(10, vec![extent])].into();
+    let finding = worst(&scene, "/a");
+    assert_eq!((finding.severity, &finding.remedy), (Severity::Info, &None), "{finding:?}");
+    let residency = scene.findings().into_iter().find(|one| one.rule == Rule::RemoteResidency).unwrap();
+    assert!(residency.obstacle.unwrap().contains("interleave:0-1"));
+    assert!(residency.evidence.iter().any(|one| one.value.starts_with("interleave:0-1")));
+}
+
+/// Carries a finding's advice out as a kernel would, on a copy of the host.
+fn carried_out(scene: &Scene, finding: &Finding) -> Scene {
+    let mut after = scene.clone();
+    let cgroup = after.now.cgroups.get_mut(&finding.object).unwrap();
+    let mut sources = std::collections::BTreeMap::<NodeId, NodeBytes>::new();
+    for command in finding.remedy.as_deref().unwrap_or_default().split(" && ") {
+        let Some((value, file)) = command.strip_prefix("echo ").and_then(|rest| rest.split_once(" > "))
+        else {
+            continue;
+        };
+        if file.ends_with("cpuset.cpus") {
+            cgroup.cpus_effective = value.parse().ok();
+        } else {
+            let nodes: crate::set::NodeSet = value.parse().unwrap();
+            let held = cgroup.memory_by_node.take().unwrap_or_default();
+            let to = nodes.first().unwrap();
+            for (node, bytes) in held {
+                let moves = if nodes.contains(node) { node } else { to };
+                sources.entry(moves).or_default().anon += bytes.anon;
+                sources.entry(node).or_default().file += bytes.file;
+            }
+            cgroup.memory_by_node = Some(std::mem::take(&mut sources));
+            cgroup.mems_effective = Some(nodes);
+        }
+    }
+    after
+}
+
+proptest! {
+    /// Carried out, the finding is gone and no other is worse.
+    #[test]
+    fn a_remedy_that_is_carried_out_mends_its_finding(
+        workloads in prop::collection::vec(
+            (0u32..8, 1u32..4, "0|1|0-1", prop::collection::vec(0u64..2000, 2), 0u64..300, 0u64..9000),
+            1..4,
+        ),
+        free in prop::collection::vec(0u64..8000, 2),
+        boxed: bool,
+    ) {
+        let mut scene = two();
+        for (node, mebibytes) in free.iter().enumerate() {
+            scene = with_available(scene, u32::try_from(node).unwrap(), *mebibytes);
+        }
+        if boxed {
+            scene = above(scene, "/box", "0-5", "0-1");
+        }
+        for (number, (first, count, mems, memory, cache, ms)) in workloads.iter().enumerate() {
+            let path = if boxed { format!("/box/w{number}") } else { format!("/w{number}") };
+            let last = (first + count - 1).min(if boxed { 5 } else { 7 });
+            let first = (*first).min(last);
+            let held: Vec<_> = (0u32..).zip(memory).map(|(node, mib)| (node, *mib, *cache)).collect();
+            scene = scene.workload(&path, &format!("{first}-{last}"), mems).memory(&path, &held);
+            scene = scene.ran(&path, &[(first / 4, *ms)]);
+        }
+        let before = scene.findings();
+        for finding in before.iter().filter(|finding| finding.remedy.is_some()) {
+            if finding.rule == Rule::RemoteTraffic {
+                // Run time of the interval before says nothing of the one after.
+                continue;
+            }
+            let after = carried_out(&scene, finding).findings();
+            prop_assert!(!after.iter().any(|one| one.id == finding.id), "{finding:?} became {after:?}");
+            for one in after.iter().filter(|one| one.rule != Rule::RemoteTraffic && one.object != finding.object) {
+                let was = before.iter().find(|was| was.id == one.id);
+                prop_assert!(was.is_some_and(|was| was.severity >= one.severity), "{one:?} after {finding:?}");
+            }
+        }
+    }
+
+    /// What the daemon places, or leaves as in place, is no critical finding of its own audit.
+    #[test]
+    fn a_placed_workload_is_no_critical_finding(
+        workloads in prop::collection::vec(
+            (0u32..8, 1u32..4, "0|1|0-1", prop::collection::vec(0u64..2000, 2), 0u64..2000, 0u64..9000),
+            1..5,
+        ),
+        free in prop::collection::vec(0u64..8000, 2),
+    ) {
+        let mut scene = two().declares("cgroup = '/w*'\ncpus = 2");
+        for (node, mebibytes) in free.iter().enumerate() {
+            scene = with_available(scene, u32::try_from(node).unwrap(), *mebibytes);
+        }
+        for (number, (first, count, mems, memory, cache, ms)) in workloads.iter().enumerate() {
+            let path = format!("/w{number}");
+            let last = (first + count - 1).min(7);
+            let held: Vec<_> = (0u32..).zip(memory).map(|(node, mib)| (node, *mib, *cache)).collect();
+            scene = scene.workload(&path, &format!("{first}-{last}"), mems).memory(&path, &held);
+            scene = scene.ran(&path, &[(first / 4, *ms)]);
+        }
+        let decision = scene.decide();
+        let placed: Vec<_> = decision.targets.keys().cloned().collect();
+        scene.carry_out(&decision.plan);
+        for finding in scene.findings() {
+            let critical = finding.severity == Severity::Critical && placed.contains(&finding.object);
+            prop_assert!(!critical, "{finding:?}");
+        }
+    }
+}
