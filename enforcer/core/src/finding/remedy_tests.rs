@@ -131,7 +131,6 @@ fn memory_of_cpus_on_nodes_without_memory_is_not_critical() {
     let known = |row: [u32; 3]| row.map(Some).to_vec();
     machine.distances = [[10, 21, 40], [21, 10, 40], [40, 40, 10]].map(known).to_vec();
     let scene = Scene::new(machine).workload("/a", "0-7", "2").memory("/a", &[(2, 4096, 0)]);
-    assert!(!scene.findings().is_empty());
     for finding in scene.findings() {
         assert_eq!(finding.remedy, None, "{finding:?}");
         assert!(finding.severity < Severity::Warning && finding.obstacle.is_some(), "{finding:?}");
