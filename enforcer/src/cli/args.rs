@@ -26,6 +26,7 @@ use clap_complete::Shell;
 use enforcer_core::{
     finding::{Rule, Severity},
     policy::{ByteSize, HumanDuration, Mode, Policy},
+    topology::synth::Machine,
 };
 
 pub use self::{
@@ -276,14 +277,28 @@ Examples:
   numa-enforcer topology
   numa-enforcer topology -o json | jq '.nodes[].cpus'
   numa-enforcer topology -o svg > machine.svg
-  numa-enforcer topology --root ./captured-host")]
+  numa-enforcer topology --root ./captured-host
+  numa-enforcer topology --synthetic 'sockets:2 nodes:2 cores:8'")]
 pub struct Topology {
     /// How to show it.
     #[arg(short, long, value_enum, default_value = "tree")]
     pub output: TopologyOutput,
-    /// Read a captured machine (see `capture`) instead.
-    #[arg(long, value_name = "DIR")]
+    #[command(flatten)]
+    pub machine: MachineSource,
+}
+
+/// Which machine a command is about; this host where nothing is said.
+#[derive(Debug, clap::Args)]
+pub struct MachineSource {
+    /// Take a captured machine (see `capture`).
+    #[arg(long, value_name = "DIR", group = "machine")]
     pub root: Option<PathBuf>,
+    /// Take the machine of a saved `topology -o json`.
+    #[arg(long, value_name = "FILE", group = "machine")]
+    pub topology: Option<PathBuf>,
+    /// Take a machine that is described in one line.
+    #[arg(long, value_name = "MACHINE", group = "machine")]
+    pub synthetic: Option<Machine>,
 }
 
 /// Arguments of `capture`.

@@ -17,6 +17,7 @@ mod completions;
 mod control;
 mod doctor;
 mod exit;
+mod machine;
 mod plan;
 mod progress;
 mod rebalance;

@@ -4,37 +4,27 @@
 //! anything is placed; then the core plays the steps.
 
 use std::{
-    fs::File,
     io::Write,
     path::{Path, PathBuf},
 };
 
-use anyhow::Context;
 use enforcer_core::{
     place::{DeviceUnit, Inventory},
     policy::placement::PlacementSettings,
     set::NodeSet,
-    topology::Topology,
     trial,
 };
 
 use super::{
     Exit, UsageError, args,
     exit::{of_config, of_input},
-    root, terminal,
+    machine, terminal,
 };
 use crate::{
     config::read_policy,
-    discover::{
-        manifest::{Steps, read_devices, read_steps},
-        topology::read_topology,
-    },
-    host::{read_within, written_text},
+    discover::manifest::{Steps, read_devices, read_steps},
     report::{json, plan_table},
 };
-
-/// Largest saved topology; one of 1,024 nodes and 8,192 CPUs has some 10 MB.
-const TOPOLOGY_LIMIT: u64 = 32 << 20;
 
 /// What is tried, and where.
 pub(super) struct Options {
@@ -58,7 +48,8 @@ impl TryFrom<args::Plan> for Options {
         let settings = policy.unwrap_or_default().placement;
         let pods: Vec<&Path> = args.pods.iter().map(PathBuf::as_path).collect();
         let steps = read_steps(&pods, args.steps.as_deref()).map_err(of_input)?;
-        let machine = machine(&args)?;
+        let (machine, degraded) = machine::of(&args.machine)?;
+        degraded.iter().for_each(terminal::note_degraded);
         let nodes: NodeSet = machine.nodes.iter().map(|node| node.id).collect();
         let devices: Vec<DeviceUnit> = match &args.devices {
             Some(path) => read_devices(path, &nodes).map_err(of_input)?,
@@ -82,30 +73,4 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     out.flush()?;
     steps.ignored.iter().for_each(|line| terminal::note(line));
     Ok(if report.all_admitted() { Exit::Ok } else { Exit::Rejected })
-}
-
-fn machine(args: &args::Plan) -> anyhow::Result<Topology> {
-    if let Some(machine) = &args.synthetic {
-        return Ok(machine.clone().build());
-    }
-    if let Some(path) = &args.topology {
-        return saved(path);
-    }
-    let (machine, degraded) = read_topology(&root::resolve(args.root.as_deref())?)?;
-    degraded.iter().for_each(terminal::note_degraded);
-    Ok(machine)
-}
-
-/// What `topology -o json` has written.
-fn saved(path: &Path) -> anyhow::Result<Topology> {
-    let read = File::open(path).and_then(|file| read_within(file, TOPOLOGY_LIMIT)).and_then(written_text);
-    let text = read.with_context(|| format!("reading {}", path.display()))?;
-    let refused = |problem: String| UsageError(format!("{}{problem}", path.display()));
-    let machine: Topology = serde_json::from_str(&text).map_err(|error| {
-        let said = error.to_string();
-        let said = said.split(" at line ").next().unwrap_or("not JSON");
-        refused(format!(":{}:{}: {said}", error.line(), error.column()))
-    })?;
-    machine.check().map_err(|problem| refused(format!(": {problem}")))?;
-    Ok(machine)
 }

@@ -5,7 +5,8 @@
 //! have different things of which a pod can have one only, the first entry of the configuration counts. Keys
 //! of annotations are `engine`, `policy`, `scope` and `options` below `numa-enforcer.io`, for the whole pod
 //! bare or with `/pod` behind (which counts more), for one container with `/container.NAME` behind. `options`
-//! is a list: `full-pcpus-only, align-by-socket=false`.
+//! is a list: `full-pcpus-only, align-by-socket=false`. Volcano's annotation of a policy counts where ours says
+//! nothing. What the engine that was chosen does not read is said ([`foreign`]).
 //!
 //! Annotations are written by whoever owns the pod: a bad one is reported and ignored, and however
 //! long it is, it is reported once and cut.
@@ -19,11 +20,14 @@ use serde::{
 
 use super::{
     Placement, PodName, PodRequest, Trace,
+    foreign::{self, VOLCANO_POLICY},
     hints::HintsEngine,
     pools::{PoolsEngine, affinity::strangers, annotations::mistaken_keys},
 };
 use crate::{
-    policy::placement::{Engine, HintsSettings, NumaAllocationStrategy, PlacementSettings, Scope},
+    policy::placement::{
+        Engine, HintsSettings, NumaAllocationStrategy, PlacementSettings, Scope, TopologyPolicy,
+    },
     workload::printable_within,
 };
 
@@ -38,6 +42,13 @@ pub(super) fn engine_of(
     let choice = choose(settings, pod, trace);
     for mistake in mistaken_keys(pod) {
         trace.warn(mistake);
+    }
+    let (engine, other) = match choice {
+        Choice::Pools => (PoolsEngine::NAME, HintsEngine::NAME),
+        Choice::Hints(..) => (HintsEngine::NAME, PoolsEngine::NAME),
+    };
+    for ignored in foreign::warnings(pod, engine, other) {
+        trace.warn(ignored);
     }
     match choice {
         Choice::Pools => {
@@ -82,7 +93,7 @@ fn hints_settings(
     annotations: &Annotations<'_>,
     trace: &mut Trace,
 ) -> (HintsSettings, BTreeMap<String, HintsSettings>) {
-    let annotated = annotations.for_pod("policy", trace);
+    let annotated = annotations.for_pod("policy", trace).or_else(|| annotations.volcano_policy(trace));
     let scope = annotations.for_pod("scope", trace).unwrap_or(host.scope);
     let wished = pod.wished(|wishes| wishes.policy).filter(|_| scope == Scope::Pod);
     let policy = annotated.or(wished).unwrap_or(host.policy);
@@ -176,6 +187,12 @@ impl<'a> Annotations<'a> {
     fn of_container(&self, subject: &str, name: &str) -> Option<(&'a str, &'a str)> {
         let key = format!("{subject}{DOMAIN}/container.{name}");
         self.all.get_key_value(&key).map(|(key, text)| (key.as_str(), text.as_str()))
+    }
+
+    /// Volcano's policies are these four by the same names.
+    fn volcano_policy(&self, trace: &mut Trace) -> Option<TopologyPolicy> {
+        let text = self.all.get(VOLCANO_POLICY)?;
+        parsed(VOLCANO_POLICY, text, trace)
     }
 
     fn for_pod<T: for<'de> Deserialize<'de>>(&self, subject: &str, trace: &mut Trace) -> Option<T> {
@@ -405,6 +422,19 @@ mod tests {
     }
 
     #[test]
+    fn the_policy_of_volcano_counts_where_ours_says_nothing() {
+        let (own, _) = hints("other", &[(VOLCANO_POLICY, "single-numa-node")]);
+        assert_eq!(own.policy, TopologyPolicy::SingleNumaNode);
+        let (own, _) = hints(
+            "other",
+            &[(VOLCANO_POLICY, "single-numa-node"), ("policy.numa-enforcer.io", "restricted")],
+        );
+        assert_eq!(own.policy, TopologyPolicy::Restricted);
+        let (_, warnings) = chosen("other", &[(VOLCANO_POLICY, "closest")]);
+        assert_eq!(warnings, [format!("annotation {VOLCANO_POLICY} = closest: no such value, ignored")]);
+    }
+
+    #[test]
     fn keys_that_nobody_knows_are_reported_whichever_engine_places() {
         for (engine, key) in [
             (Engine::Pools, "prefer-shared-cpu.resource-policy.nri.io"),
@@ -415,7 +445,10 @@ mod tests {
             let known = ("prefer-shared-cpus.resource-policy.nri.io", "true");
             let mut trace = Trace::default();
             engine_of(&settings, &pod("default", &[(key, "true"), known]), &mut trace);
-            let said = [format!("annotation {key}: there is no such key, ignored")];
+            let mut said = vec![format!("annotation {key}: there is no such key, ignored")];
+            if engine == Engine::Hints {
+                said.extend(foreign::warnings(&pod("default", &[known]), "hints", "pools"));
+            }
             assert_eq!(trace.into_parts().1, said, "{engine:?}");
         }
     }

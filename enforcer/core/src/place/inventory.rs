@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-use super::{CpuLayout, MemoryResource, hints};
+use super::{CpuLayout, MemoryResource, hints, pools::MachinePools};
 use crate::{
     degraded::Degraded,
     id::NodeId,
@@ -37,6 +37,8 @@ pub struct Inventory {
     pub nodes: Vec<NodeSupply>,
     /// Devices by resource name, in ascending order of id.
     pub devices: BTreeMap<String, Vec<DeviceUnit>>,
+    /// What the engine `pools` computes of all this once.
+    pub(super) pools: MachinePools,
 }
 
 /// What one node has.
@@ -148,14 +150,25 @@ impl Inventory {
     ) -> Self {
         let nodes = machine.nodes.iter().map(|node| NodeSupply::of(node, &allowed_cpus, settings)).collect();
         let mut by_resource = BTreeMap::<String, Vec<DeviceUnit>>::new();
-        for device in devices {
+        for mut device in devices {
+            device.nodes = device.nodes.iter().flat_map(|node| place_of(&machine, node)).collect();
             by_resource.entry(device.resource.clone()).or_default().push(device);
         }
         for units in by_resource.values_mut() {
             units.sort();
         }
         let isolated_cpus = machine.isolated_cpus.intersection(&allowed_cpus);
-        Self { layout, allowed_cpus, reserved_cpus, isolated_cpus, nodes, devices: by_resource, machine }
+        let pools = MachinePools::default();
+        Self {
+            layout,
+            allowed_cpus,
+            reserved_cpus,
+            isolated_cpus,
+            nodes,
+            devices: by_resource,
+            machine,
+            pools,
+        }
     }
 
     /// What a node has.
@@ -163,10 +176,28 @@ impl Inventory {
         self.nodes.iter().find(|node| node.id == id)
     }
 
+    /// Has a node no memory that the kernel can use for itself?
+    pub(super) fn is_movable_only(&self, id: NodeId) -> bool {
+        self.machine.node(id).is_some_and(|node| node.normal_memory == Some(false))
+    }
+
+    /// The same of all of some nodes; false for none.
+    pub(super) fn are_movable_only(&self, nodes: &NodeSet) -> bool {
+        !nodes.is_empty() && nodes.iter().all(|node| self.is_movable_only(node))
+    }
+
     /// Nodes that have allowed CPUs.
     pub fn cpu_nodes(&self) -> NodeSet {
         self.nodes.iter().filter(|node| !node.cpus.is_empty()).map(|node| node.id).collect()
     }
+}
+
+/// Where a device of this node is placed: beside the CPUs that a GPU is near, for one whose node is its own
+/// memory.
+fn place_of(machine: &Topology, node: NodeId) -> Vec<NodeId> {
+    let is_gpu = machine.node(node).is_some_and(|node| node.kind == MemoryKind::Gpu);
+    let near = if is_gpu { machine.near_cpu_nodes(node) } else { NodeSet::new() };
+    if near.is_empty() { vec![node] } else { near.iter().collect() }
 }
 
 impl NodeSupply {

@@ -25,6 +25,7 @@ mod choice;
 mod containers;
 mod explain;
 mod exposed;
+pub mod foreign;
 mod grant;
 mod grant_record;
 mod held;
@@ -51,13 +52,13 @@ pub use self::{
     containers::{Announced, Containers, Cpuset, Node, Settled, UNPLACED, Weighed},
     explain::{Candidate, Trace},
     exposed::exposed,
+    foreign::annotations_of_interest,
     grant::{
         ColdStart, CpuClass, Grant, MemoryClaim, MemoryPriority, MemoryResource, MemorySource, SharedCpus,
     },
     grant_record::GrantRecord,
     inventory::{DeviceUnit, Inventory, InventoryError, NodeSupply},
     layout::{CpuLayout, CpuPlace},
-    pools::is_placement_annotation,
     rejection::{Reason, Rejection, Shortage},
     request::{
         ContainerKind, ContainerRequest, DeviceCounts, PodName, PodRequest, Resources, TopologyHint,

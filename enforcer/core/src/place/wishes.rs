@@ -34,7 +34,8 @@ pub struct Wishes {
 }
 
 impl Wishes {
-    /// What an entry wishes on this machine; and which of its devices are not there, or nobody knows where.
+    /// What an entry wishes on this machine; and what of it cannot be had: devices that are not there or of
+    /// which the node is not known, nodes that the machine does not have.
     pub fn of(rule: &WorkloadRule, position: usize, machine: &Topology) -> (Self, Vec<String>) {
         let mut unknown = Vec::new();
         let mut beside = Vec::new();
@@ -52,6 +53,13 @@ impl Wishes {
                 }),
                 Some(None) => unknown.push(format!("of device {name:?} the node is not known")),
                 None => unknown.push(format!("there is no device {name:?}")),
+            }
+        }
+        if let Some(nodes) = &rule.numa_nodes {
+            let there: NodeSet = machine.nodes.iter().map(|node| node.id).collect();
+            let beyond = nodes.difference(&there);
+            if !beyond.is_empty() {
+                unknown.push(format!("numa_nodes is {nodes}, and the machine has NUMA nodes {there} only"));
             }
         }
         let wishes = Self {

@@ -43,9 +43,39 @@ where
     Ok(Option::<Read<T, MIN, MAX>>::deserialize(deserializer)?.map(|Read(number)| number))
 }
 
-/// One above zero that may be left out.
-pub(super) fn above_zero<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZeroU32>, D::Error> {
-    Ok(optional::<D, u32, 1, MOST_32>(deserializer)?.and_then(NonZeroU32::new))
+/// A number of CPUs, above zero, that may be left out. A list of CPUs is a mistake that is often made.
+pub(super) fn cpus<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZeroU32>, D::Error> {
+    struct Cpus;
+
+    impl Visitor<'_> for Cpus {
+        type Value = NonZeroU32;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a whole number from 1 to {MOST_32}: how many CPUs; numa_nodes says where")
+        }
+
+        fn visit_u64<E: de::Error>(self, number: u64) -> Result<NonZeroU32, E> {
+            let found = u32::try_from(number).ok().and_then(NonZeroU32::new);
+            found.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &self))
+        }
+
+        fn visit_i64<E: de::Error>(self, number: i64) -> Result<NonZeroU32, E> {
+            match u64::try_from(number) {
+                Ok(number) => self.visit_u64(number),
+                Err(_below_zero) => Err(E::invalid_value(Unexpected::Signed(number), &self)),
+            }
+        }
+
+        fn visit_i128<E: de::Error>(self, number: i128) -> Result<NonZeroU32, E> {
+            Err(E::invalid_value(Unexpected::Other(&format!("integer `{number}`")), &self))
+        }
+
+        fn visit_u128<E: de::Error>(self, number: u128) -> Result<NonZeroU32, E> {
+            Err(E::invalid_value(Unexpected::Other(&format!("integer `{number}`")), &self))
+        }
+    }
+
+    deserializer.deserialize_u64(Cpus).map(Some)
 }
 
 struct Within<T, const MIN: u64, const MAX: u64>(PhantomData<T>);
@@ -93,6 +123,7 @@ mod tests {
             (cpus("-4"), "integer `-4`, expected a whole number from 1 to 4294967295"),
             (cpus("1.5"), "floating point `1.5`, expected a whole number from 1 to 4294967295"),
             (cpus("\"8\""), "string \"8\", expected a whole number from 1 to 4294967295"),
+            (cpus("\"0-3\""), "to 4294967295: how many CPUs; numa_nodes says where"),
             (cpus(huge), "99999999999999999999"),
             ("[nri]\nindex = 100\n".into(), "integer `100`, expected a whole number from 0 to 99"),
             ("[nri]\nindex = 256\n".into(), "integer `256`, expected a whole number from 0 to 99"),

@@ -20,11 +20,12 @@ pub use self::report::{
 };
 use crate::{
     place::{
-        Admission, Allocations, ContainerKind, Holder, Inventory, PodName, PodRequest, Rejection, Trace,
-        Update, admit, bring_home, remove, resize, warm, what_if,
+        Admission, Allocations, ContainerKind, Holder, Inventory, PodName, PodRequest, Reason, Rejection,
+        Trace, Update, admit, bring_home, remove, resize, warm, what_if,
     },
     policy::placement::PlacementSettings,
     set::{CpuSet, NodeSet},
+    workload::{QosClass, printable},
 };
 
 /// Rejected pods for which it is tried who would have to move: each takes as long as hundreds of
@@ -62,6 +63,8 @@ pub struct Trial<'a> {
     explain: bool,
     done: u32,
     rejected: u32,
+    /// Class and containers of each pod that is there, which no resize changes.
+    running: BTreeMap<PodName, (QosClass, BTreeSet<String>)>,
     /// What is wrong with the settings, as far as it was said.
     said: BTreeSet<String>,
 }
@@ -77,7 +80,8 @@ impl<'a> Trial<'a> {
     /// Nobody is there yet; `explain` asks for candidates.
     pub fn new(inventory: &'a Inventory, settings: &'a PlacementSettings, explain: bool) -> Self {
         let (allocations, said) = (Allocations::default(), BTreeSet::new());
-        Self { inventory, settings, allocations, explain, done: 0, rejected: 0, said }
+        let running = BTreeMap::new();
+        Self { inventory, settings, allocations, explain, done: 0, rejected: 0, running, said }
     }
 
     /// What is given away now.
@@ -94,13 +98,19 @@ impl<'a> Trial<'a> {
             Action::Create(pod) => {
                 let before = has_init(pod).then(|| Effective::of_others(&self.allocations, &pod.name));
                 let outcome = admit(self.inventory, self.settings, &mut self.allocations, pod, &mut trace);
+                if outcome.is_ok() {
+                    self.running.insert(pod.name.clone(), lasting(pod));
+                }
                 self.report(Act::Create, pod, before, outcome, trace)
             }
-            Action::Resize(pod) => {
+            Action::Resize(whole) => {
                 // They have ended, and amounts of a container that has ended count no more.
-                let mut pod = pod.clone();
+                let mut pod = whole.clone();
                 pod.containers.retain(|container| container.kind != ContainerKind::Init);
-                let outcome = resize(self.inventory, self.settings, &mut self.allocations, &pod, &mut trace);
+                let outcome = match self.running.get(&pod.name).and_then(|had| may_not_change(had, whole)) {
+                    Some(problem) => Err(Rejection::new(Reason::UnexpectedAdmissionError, problem)),
+                    None => resize(self.inventory, self.settings, &mut self.allocations, &pod, &mut trace),
+                };
                 self.report(Act::Resize, &pod, None, outcome, trace)
             }
             Action::Delete(name) => self.delete(name, trace),
@@ -124,6 +134,7 @@ impl<'a> Trial<'a> {
             trace.warn(format!("pod {name} holds nothing, so there is nothing to take back"));
         }
         let updates = remove(&mut self.allocations, name);
+        self.running.remove(name);
         self.done_to(Act::Delete, name, &updates, trace)
     }
 
@@ -229,6 +240,28 @@ impl<'a> Trial<'a> {
         };
         (rows, updates)
     }
+}
+
+/// What of a pod stays as it is from its start to its end.
+fn lasting(pod: &PodRequest) -> (QosClass, BTreeSet<String>) {
+    // Init containers have ended when a pod is resized, and its manifest may leave them out.
+    let lasting = pod.containers.iter().filter(|container| container.kind != ContainerKind::Init);
+    (pod.qos, lasting.map(|container| container.name.clone()).collect())
+}
+
+/// What of a pod a resize would change and a cluster refuses to.
+fn may_not_change((qos, had): &(QosClass, BTreeSet<String>), pod: &PodRequest) -> Option<String> {
+    let (class, names) = lasting(pod);
+    if class != *qos {
+        let problem = "a resize may not change the QoS class of a pod";
+        return Some(format!("{problem}: it is {qos:?} and would be {class:?}"));
+    }
+    let stranger = names.iter().find(|name| !had.contains(*name));
+    if let Some(stranger) = stranger {
+        return Some(format!("a resize may not add containers: the pod has no {}", printable(stranger)));
+    }
+    let missing = had.iter().find(|name| !names.contains(*name))?;
+    Some(format!("a resize may not take containers away: {} is missing", printable(missing)))
 }
 
 fn has_init(pod: &PodRequest) -> bool {

@@ -2,9 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use enforcer_core::topology::synth::Machine;
-
-use super::{TableOrJson, span};
+use super::{MachineSource, TableOrJson, span};
 
 const HELP: &str = "\
 Files (docs/plan.md has all of it):
@@ -65,13 +63,6 @@ pub struct Plan {
     /// Devices and the NUMA nodes they are near.
     #[arg(long, value_name = "FILE")]
     pub devices: Option<PathBuf>,
-    /// Place on a captured machine (see `capture`).
-    #[arg(long, value_name = "DIR", group = "machine")]
-    pub root: Option<PathBuf>,
-    /// Place on the machine of a saved `topology -o json`.
-    #[arg(long, value_name = "FILE", group = "machine")]
-    pub topology: Option<PathBuf>,
-    /// Place on a machine that is described in one line.
-    #[arg(long, value_name = "MACHINE", group = "machine")]
-    pub synthetic: Option<Machine>,
+    #[command(flatten)]
+    pub machine: MachineSource,
 }

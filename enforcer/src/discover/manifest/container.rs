@@ -2,7 +2,9 @@
 //!
 //! Amounts are those of Kubernetes (`resources.requests` and `resources.limits`): what has a limit and
 //! no request requests its limit; a name with a slash is a device; `hugepages-SIZE` is that many bytes
-//! of huge pages; anything else (`ephemeral-storage`) has no place on a NUMA node and is passed over.
+//! of huge pages; anything else (`ephemeral-storage`) has no place on a NUMA node and is passed over. What a
+//! cluster refuses is refused: devices in parts, and devices or huge pages that are requested and limited
+//! differently.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -94,6 +96,12 @@ fn amounts(name: &str, resources: Option<&Node>, warnings: &mut Vec<String>) -> 
         }
     }
     let [limits, mut requests] = sides;
+    if let Some(resource) = requests.amounts.keys().find(|resource| {
+        is_never_overcommitted(resource) && limits.amounts.get(*resource) != requests.amounts.get(*resource)
+    }) {
+        let problem = format!("container {name}: the limit of {} must be its request", cut(resource));
+        return Err(Problem::new(resources.at, problem));
+    }
     for (resource, amount) in &limits.amounts {
         match requests.amounts.get(resource) {
             Some(request) if request > amount => {
@@ -107,6 +115,11 @@ fn amounts(name: &str, resources: Option<&Node>, warnings: &mut Vec<String>) -> 
         }
     }
     Ok(Amounts { devices: requests.devices(), requests: requests.resources(), limits: limits.resources() })
+}
+
+/// Is a limit needed, and no other than the request? So it is with devices and huge pages.
+fn is_never_overcommitted(resource: &str) -> bool {
+    resource.contains('/') || resource.starts_with("hugepages-")
 }
 
 /// Amounts by resource: thousandths of CPUs, bytes, devices.
@@ -126,6 +139,10 @@ fn side(entry: &Entry) -> Result<Side, Problem> {
         let amount = amount.ok_or_else(|| node.not(key, "a quantity like 500m, 2 or 4Gi"))?;
         if key.starts_with("hugepages-") && page_size(key).is_none() {
             return Err(Problem::new(node.at, format!("`{}` is no size of huge pages", cut(key))));
+        }
+        if key.contains('/') && quantity::milli_cpus(&text).is_none_or(|thousandths| thousandths % 1000 != 0)
+        {
+            return Err(node.not(key, "a whole number of devices"));
         }
         side.amounts.insert(key.clone(), amount);
     }

@@ -5,7 +5,8 @@
 //! - { resource: vendor.com/gpu, id: gpu, numa_nodes: "0-1", count: 4 }
 //! ```
 //!
-//! With `count` there are as many, `gpu-0` to `gpu-3`. Without `numa_nodes` nobody knows where it is.
+//! With `count` there are as many, `gpu-0` to `gpu-3`. Where the node of a device is not known, `numa_nodes` is
+//! absent, or -1 as the kernel and drivers have it.
 
 use std::collections::BTreeSet;
 
@@ -75,10 +76,16 @@ pub(super) fn devices(documents: &[Node], nodes: &NodeSet) -> Result<Vec<DeviceU
     Ok(found)
 }
 
-/// `0`, `"0-1"` or `[0, 1]`.
+/// `NUMA_NO_NODE` of the kernel: it is not known.
+const NO_NODE: &str = "-1";
+
+/// `0`, `"0-1"` or `[0, 1]`; -1 is none.
 fn numa_nodes(node: &Node) -> Result<NodeSet, Problem> {
-    let expected = "a node, a list of nodes like \"0-1\", or [0, 1]";
+    let expected = "a node, a list of nodes like \"0-1\", or [0, 1]; -1 where it is not known";
+    let unknown = |node: &Node| node.scalar("numa_nodes").is_ok_and(|text| text.trim() == NO_NODE);
     match &node.value {
+        Value::List(nodes) if !nodes.is_empty() && nodes.iter().all(unknown) => Ok(NodeSet::new()),
+        _ if unknown(node) => Ok(NodeSet::new()),
         Value::List(nodes) => {
             let mut set = NodeSet::new();
             for element in nodes {

@@ -1,10 +1,11 @@
 //! Kinds of objects that make pods, and how many pods each makes on this host.
 //!
 //! Where a cluster would invent a name, pods are numbered: `web-0`, `web-1`. A `DaemonSet` makes one
-//! pod, as there is one host. A pod whose phase says that it has ended holds nothing and is passed
+//! pod, as there is one host. A job of Volcano makes the pods of its tasks, with the topology policy of each as
+//! the annotation that Volcano gives them. A pod whose phase says that it has ended holds nothing and is passed
 //! over, and so is every other kind.
 
-use enforcer_core::place::PodName;
+use enforcer_core::place::{PodName, foreign::VOLCANO_POLICY};
 
 use super::{
     pod::{self, Pod},
@@ -42,10 +43,12 @@ enum Shape {
     Parallel,
     /// `spec.jobTemplate`, as a job.
     Scheduled,
+    /// `spec.tasks`, each with a template, replicas and a topology policy: a job of Volcano.
+    Tasks,
 }
 
 /// Kind, groups of its API version, shape.
-const KINDS: [(&str, &[&str], Shape); 8] = [
+const KINDS: [(&str, &[&str], Shape); 9] = [
     ("Pod", &[""], Shape::Single),
     ("ReplicationController", &[""], Shape::Replicas),
     ("Deployment", &["apps", "extensions"], Shape::Replicas),
@@ -54,6 +57,7 @@ const KINDS: [(&str, &[&str], Shape); 8] = [
     ("DaemonSet", &["apps", "extensions"], Shape::PerHost),
     ("Job", &["batch"], Shape::Parallel),
     ("CronJob", &["batch"], Shape::Scheduled),
+    ("Job", &["batch.volcano.sh"], Shape::Tasks),
 ];
 
 /// What the objects of some documents make.
@@ -129,6 +133,21 @@ impl Made {
             Shape::Scheduled => {
                 let job = spec.must(kind, "jobTemplate")?.must("jobTemplate", "spec")?;
                 self.numbered(object, &name, &template(job)?, 0, at_a_time(job)?)
+            }
+            Shape::Tasks => {
+                for (index, task) in spec.must(kind, "tasks")?.list("tasks")?.iter().enumerate() {
+                    let of_task = match task.get("name") {
+                        Some(of_task) => of_task.scalar("name")?.into_owned(),
+                        None => index.to_string(),
+                    };
+                    let name = PodName::new(name.namespace.clone(), format!("{}-{of_task}", name.name));
+                    let mut pod = template(task)?;
+                    if let Some(policy) = task.get("topologyPolicy") {
+                        pod = pod.annotated(VOLCANO_POLICY, policy.text("topologyPolicy")?);
+                    }
+                    self.numbered(object, &name, &pod, 0, count(task, "replicas")?.unwrap_or(1))?;
+                }
+                Ok(())
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::place::{ContainerRequest, PodName, PodRequest, qos_class};
+use enforcer_core::place::{ContainerRequest, PodName, PodRequest, annotations_of_interest, qos_class};
 
 use super::{annotation_documents, container, source::Problem, tree::Node};
 
@@ -18,6 +18,12 @@ pub(super) struct Pod {
 }
 
 impl Pod {
+    /// The same pod with another annotation, where it does not have that one.
+    pub(super) fn annotated(mut self, key: &str, value: &str) -> Self {
+        self.request.annotations.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+        self
+    }
+
     /// The same pod with another name.
     pub(super) fn named(&self, name: String) -> Self {
         let mut pod = self.clone();
@@ -52,9 +58,12 @@ pub(super) fn request(
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     containers: Vec<ContainerRequest>,
-    warnings: Vec<String>,
+    mut warnings: Vec<String>,
 ) -> Pod {
     let qos = qos_class(&containers);
+    // The daemon reads no others, and no more of them.
+    let (annotations, no_room) = annotations_of_interest(&annotations);
+    warnings.extend(no_room);
     let documents = annotation_documents(&annotations);
     let request =
         PodRequest { name, qos, labels, annotations, documents, containers, previous: BTreeMap::new() };

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    place::{ContainerRequest, PodName, PodRequest, Resources, is_placement_annotation, qos_class},
+    place::{ContainerRequest, PodName, PodRequest, Resources, annotations_of_interest, qos_class},
     workload::{CgroupPath, Origin, QosClass, identify, printable_within},
 };
 
@@ -31,9 +31,6 @@ const SHARES_OF_NOTHING: u64 = 2;
 /// The most that the kernel takes: who has these may have asked for more.
 const MOST_SHARES: u64 = 1 << 18;
 
-/// Most bytes of annotations that are looked at of one pod. Kubernetes allows 256 KiB, and who runs in a pod
-/// chooses them: they are kept for as long as it runs, and read anew for each of its containers.
-const MOST_ANNOTATIONS: usize = 16 << 10;
 /// Longest name that the log tells, in characters.
 const LONGEST_TOLD: usize = 200;
 /// Longest path of a cgroup in bytes (`PATH_MAX`), and longest of its names (`NAME_MAX`): there is none
@@ -63,23 +60,14 @@ pub fn pod_request<'a>(pod: &PodSandbox, containers: impl IntoIterator<Item = &'
     }
 }
 
-/// Its annotations about placement, those in front of which there is room.
+/// Its annotations about placement, as far as there is room for them.
 fn annotations(pod: &PodSandbox) -> BTreeMap<String, String> {
-    let mut room = MOST_ANNOTATIONS;
-    let about_placement = pod.annotations.iter().filter(|(key, _)| is_placement_annotation(key));
-    let kept = about_placement.filter(|(key, value)| {
-        let left = room.checked_sub(key.len() + value.len());
-        room = left.unwrap_or(room);
-        if left.is_none() {
-            tracing::warn!(
-                "{}: annotation {}: more than {MOST_ANNOTATIONS} bytes with those before it, ignored",
-                printable_within(&format!("{}/{}", pod.namespace, pod.name), LONGEST_TOLD),
-                printable_within(key, LONGEST_TOLD)
-            );
-        }
-        left.is_some()
-    });
-    kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+    let (kept, warnings) = annotations_of_interest(&pod.annotations);
+    for warning in warnings {
+        let name = printable_within(&format!("{}/{}", pod.namespace, pod.name), LONGEST_TOLD);
+        tracing::warn!("{name}: {warning}");
+    }
+    kept
 }
 
 /// Which pod it is. One without a namespace gets one that no pod can have: without any it would be taken for

@@ -3,7 +3,6 @@
 use super::{
     classify::Classifier,
     placing::{ENGINE, Placing},
-    tree::PoolTree,
 };
 use crate::{
     place::{Allocations, ContainerKind, Inventory, Placement, PodRequest, Rejection, Trace},
@@ -42,8 +41,7 @@ impl Placement for PoolsEngine {
         for problem in problems {
             trace.warn_about_settings(problem);
         }
-        let tree = PoolTree::new(inventory);
-        let mut placing = Placing::new(&self.settings, inventory, &tree, &classifier, pod, allocations);
+        let mut placing = Placing::new(&self.settings, inventory, &classifier, pod, allocations);
         for (index, container) in pod.containers.iter().enumerate() {
             if index > 0 && pod.containers[index - 1].kind == ContainerKind::Init {
                 placing.look_again(allocations, index);

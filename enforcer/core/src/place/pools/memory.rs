@@ -23,14 +23,20 @@ use crate::{
     place::{ContainerRequest, Inventory, MemoryPriority, MemoryResource},
     policy::placement::MemoryTypes,
     set::NodeSet,
+    words,
     workload::QosClass,
 };
+
+/// How often the request of a container without a limit has room in the pool that is chosen for it.
+const HEADROOM: u64 = 2;
 
 /// What a container wants of memory.
 #[derive(Debug, Clone)]
 pub(super) struct MemoryWish<'a> {
     /// Kinds, of those that the machine has.
     pub(super) types: MemoryTypes,
+    /// The container does not say which kinds: slower memory is for what ordinary memory has no room for.
+    pub(super) ordinary_first: bool,
     /// Bytes that it is promised.
     pub(super) bytes: u64,
     /// How far it may go beyond.
@@ -57,8 +63,8 @@ pub(super) struct MemoryOffer {
 }
 
 impl<'a> MemoryWish<'a> {
-    /// What a container wants; the error says which kinds the machine does not have. The text beside
-    /// it is what was asked for and cannot be done.
+    /// What a container wants; the error says that the machine has none of the kinds. The texts beside it are
+    /// what was asked for and cannot be done.
     pub(super) fn new(
         inventory: &Inventory,
         tree: &PoolTree,
@@ -66,7 +72,7 @@ impl<'a> MemoryWish<'a> {
         qos: QosClass,
         amount: MemoryAmount,
         preferences: &Preferences,
-    ) -> Result<(Self, Option<&'static str>), String> {
+    ) -> Result<(Self, Vec<String>), String> {
         let there = tree.root().memory.types();
         let asked = preferences.memory_types.unwrap_or(MemoryTypes { dram: true, pmem: true, hbm: false });
         let mut types = MemoryTypes {
@@ -79,6 +85,27 @@ impl<'a> MemoryWish<'a> {
                 return Err(format!("the machine has no memory of type {}", named(asked)));
             }
             types = there;
+        }
+        let mut warnings = Vec::new();
+        if preferences.memory_types.is_some() {
+            let missing = MemoryTypes {
+                dram: asked.dram && !types.dram,
+                pmem: asked.pmem && !types.pmem,
+                hbm: asked.hbm && !types.hbm,
+            };
+            if missing != MemoryTypes::default() {
+                warnings.push(format!("memory-type: the machine has no {}, ignored", named(missing)));
+            }
+            let nodes = tree.root().memory.of_types(types);
+            if inventory.are_movable_only(&nodes) {
+                warnings.push(format!(
+                    "memory-type {}: {} {} movable memory only, which the kernel cannot use for itself: the \
+                     nearest other node is added",
+                    named(types),
+                    words::nodes(&nodes),
+                    if nodes.len() == 1 { "has" } else { "have" },
+                ));
+            }
         }
         let (cold_start, warning) = match preferences.cold_start {
             None => (None, None),
@@ -100,12 +127,15 @@ impl<'a> MemoryWish<'a> {
             _ if qos != QosClass::Burstable => MemoryLimit::Request,
             // Nothing is said about memory, so nothing speaks for more of it.
             None if amount.bytes == 0 => MemoryLimit::Request,
-            None => MemoryLimit::Unlimited,
+            // It may go far beyond its request, and most never do: it is kept near with head-room, and gets
+            // further nodes when these are nearly full.
+            None => MemoryLimit::Bytes(amount.bytes.saturating_mul(HEADROOM)),
             Some(limit) if limit > amount.bytes => MemoryLimit::Bytes(limit),
             Some(_) => MemoryLimit::Request,
         };
         let wish = Self {
             types,
+            ordinary_first: preferences.memory_types.is_none() && types.dram && (types.pmem || types.hbm),
             bytes: amount.bytes,
             limit,
             priority,
@@ -114,7 +144,8 @@ impl<'a> MemoryWish<'a> {
             allowed: container.allowed_nodes.as_ref(),
             hugepages: &container.requests.hugepages,
         };
-        Ok((wish, warning))
+        warnings.extend(warning.map(str::to_owned));
+        Ok((wish, warnings))
     }
 
     /// What a pool, or `place` instead of its own nodes, can offer.
@@ -174,13 +205,41 @@ impl<'a> MemoryWish<'a> {
     ) -> MemoryStanding {
         let of_pool = pool.memory.of_types(self.types);
         let offered = offer.map(|offer| offer.then.as_ref().unwrap_or(&offer.zone.zone));
+        let (ordinary, mostly_ordinary) = self.ordinary(zones, pool);
         MemoryStanding {
             offered: offered.is_some(),
+            ordinary,
+            mostly_ordinary,
             exact_types: offered.is_some_and(|zone| zones.types(zone) == self.types),
             has_types: zones.types(&of_pool) == self.types,
             capacity: zones.account.capacity(&of_pool, MemoryResource::Memory),
             nodes: offered.map_or(usize::MAX, NodeSet::len),
         }
+    }
+
+    /// The first of these nodes that have room for the request together; all, where they have not.
+    fn enough_of(&self, zones: Zones<'_>, nodes: &NodeSet) -> NodeSet {
+        let mut enough = NodeSet::new();
+        for node in nodes.iter() {
+            enough.insert(node);
+            if zones.account.fits(&enough, MemoryResource::Memory, self.bytes) {
+                return enough;
+            }
+        }
+        enough
+    }
+
+    /// Bytes of the request that ordinary memory of a pool has room for, and whether that is most of what it
+    /// could ever hold of it. Where the container says which kinds it wants, these are nothing and yes.
+    fn ordinary(&self, zones: Zones<'_>, pool: &Pool) -> (u64, bool) {
+        if !self.ordinary_first {
+            return (0, true);
+        }
+        let nodes = self.allowed.map(|allowed| pool.memory.dram.intersection(allowed));
+        let nodes = nodes.as_ref().unwrap_or(&pool.memory.dram);
+        let free = zones.account.free(nodes, MemoryResource::Memory).min(self.bytes);
+        let ever = zones.account.capacity(nodes, MemoryResource::Memory).min(self.bytes);
+        (free, free >= ever - ever / 2)
     }
 
     /// Nodes of these kinds in a pool, or nearest to it.
@@ -192,17 +251,16 @@ impl<'a> MemoryWish<'a> {
             (types.pmem && !here.pmem, MemoryTypes { pmem: true, ..MemoryTypes::default() }),
             (types.hbm && !here.hbm, MemoryTypes { hbm: true, ..MemoryTypes::default() }),
         ] {
-            if let Some(wider) = zones.widened(&from, kind, self.allowed).filter(|_| missing) {
-                nodes.extend(&wider.difference(&from));
+            if missing && let Some(wider) = zones.widened(&from, kind, self.allowed) {
+                nodes.extend(&self.enough_of(zones, &wider.difference(&from)));
             }
         }
         if let Some(allowed) = self.allowed {
             nodes = nodes.intersection(allowed);
         }
-        let machine = &zones.inventory.machine;
-        let movable = |node| machine.node(node).is_some_and(|node| node.normal_memory == Some(false));
-        if !nodes.is_empty() && nodes.iter().all(movable) {
-            let normal = zones.inventory.nodes.iter().map(|node| node.id).filter(|node| !movable(*node));
+        if zones.inventory.are_movable_only(&nodes) {
+            let all = zones.inventory.nodes.iter().map(|node| node.id);
+            let normal = all.filter(|node| !zones.inventory.is_movable_only(*node));
             let normal: NodeSet = normal.filter(|n| self.allowed.is_none_or(|a| a.contains(*n))).collect();
             let all = MemoryTypes { dram: true, pmem: true, hbm: true };
             return zones.widened(&nodes, all, Some(&normal)).unwrap_or(nodes);
@@ -213,8 +271,7 @@ impl<'a> MemoryWish<'a> {
 
 /// Is there PMEM that the kernel cannot use for itself?
 fn movable_pmem(inventory: &Inventory, tree: &PoolTree) -> bool {
-    let pmem = &tree.root().memory.pmem;
-    inventory.machine.nodes.iter().any(|node| pmem.contains(node.id) && node.normal_memory == Some(false))
+    tree.root().memory.pmem.iter().any(|node| inventory.is_movable_only(node))
 }
 
 fn named(types: MemoryTypes) -> String {

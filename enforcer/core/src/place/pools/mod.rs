@@ -15,6 +15,7 @@ pub mod classify;
 mod cpus;
 mod document;
 mod engine;
+mod machine;
 mod memory;
 mod placing;
 pub mod rank;
@@ -27,14 +28,19 @@ pub mod topology_hints;
 pub mod tree;
 mod zones;
 
-pub(super) use self::placing::{ENGINE, POLICY};
 pub use self::{
     affinity::AffinityRule,
-    annotations::{Preferences, is_placement_annotation},
+    annotations::Preferences,
     classify::{Classifier, CpuDemand},
     document::{Document, Documents, documents},
     engine::PoolsEngine,
+    machine::MachinePools,
     rank::{Order, Standing},
     request::Amounts,
     tree::{Pool, PoolTree},
+};
+pub(super) use self::{
+    annotations::{FAMILIES, name_of_key},
+    placing::{ENGINE, POLICY},
+    request::RESOURCES_KEY,
 };

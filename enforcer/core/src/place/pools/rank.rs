@@ -12,10 +12,12 @@
 //! | topology hints | the greater product; of two zeros the greater product without zeros |
 //! | depth, where hints speak for the pool | deeper |
 //! | memory | there at all |
+//! | ordinary memory, where no kinds are asked for | room for half of the request, or of what the pool could ever hold of it |
 //! | memory types | exactly those asked for |
-//! | memory limit | room up to the limit; without a limit, more room |
+//! | memory limit | room up to the limit; without a limit, up to twice the request |
 //! | CPU limit of Burstable | more to use, up to the limit; without a limit the level that is configured, then deeper ones, then shallower; on that level more to use, on others the lower id |
 //! | nodes of the memory | fewer |
+//! | ordinary memory, where no kinds are asked for | room for more of the request |
 //! | memory types | has those asked for |
 //! | CPU priority, high or low | enough of that priority |
 //! | depth | deeper |
@@ -81,6 +83,10 @@ pub enum LevelFit {
 pub struct MemoryStanding {
     /// There is enough, perhaps by moving others.
     pub offered: bool,
+    /// Bytes of the request that ordinary memory has room for; 0 where kinds are asked for.
+    pub ordinary: u64,
+    /// These are half of the request, or of what ordinary memory of the pool could ever hold of it.
+    pub mostly_ordinary: bool,
     /// The offer is of exactly the types asked for.
     pub exact_types: bool,
     /// The pool itself has a node of every type asked for.
@@ -99,8 +105,6 @@ pub enum MemoryLimit {
     Request,
     /// So many bytes in all.
     Bytes(u64),
-    /// As far as it goes.
-    Unlimited,
 }
 
 /// The order for one container.
@@ -120,10 +124,12 @@ const KEYS: &[Key] = &[
     ("topology hints", |_, a, b| by_more(a.hints, b.hints)),
     ("depth of the pools that hints speak for", |_, a, b| by_more(hinted_depth(a), hinted_depth(b))),
     ("memory", |_, a, b| by_more(a.memory.offered, b.memory.offered)),
+    ("room in ordinary memory", |_, a, b| by_more(a.memory.mostly_ordinary, b.memory.mostly_ordinary)),
     ("exact memory types", |_, a, b| by_more(a.memory.exact_types, b.memory.exact_types)),
     ("room up to the memory limit", |order, a, b| by_more(order.memory_room(a), order.memory_room(b))),
     ("room up to the CPU limit", |order, a, b| by_more(order.cpu_room(a), order.cpu_room(b))),
     ("number of memory nodes", |_, a, b| a.memory.nodes.cmp(&b.memory.nodes)),
+    ("room in ordinary memory", |_, a, b| by_more(a.memory.ordinary, b.memory.ordinary)),
     ("memory types", |_, a, b| by_more(a.memory.has_types, b.memory.has_types)),
     ("CPU priority", |order, a, b| {
         let of = |standing: &Standing| {
@@ -224,7 +230,6 @@ impl<'a> Order<'a> {
         match self.memory_limit {
             MemoryLimit::Request => 0,
             MemoryLimit::Bytes(limit) => standing.memory.capacity.min(limit),
-            MemoryLimit::Unlimited => standing.memory.capacity,
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Key of the annotation that carries a copy of the exact resources.
-pub(super) const RESOURCES_KEY: &str = "noderesource.dev/resources";
+pub(in super::super) const RESOURCES_KEY: &str = "noderesource.dev/resources";
 
 /// The document of [`RESOURCES_KEY`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]

@@ -39,7 +39,6 @@ pub(super) struct CpuSupply<'a> {
     reserved_containers: usize,
     /// Scopes that are no pool's shared CPUs, and what was promised in each.
     scopes: BTreeMap<CpuSet, u64>,
-    ids: BTreeMap<&'a str, usize>,
 }
 
 /// Use of one pool.
@@ -71,7 +70,6 @@ impl<'a> CpuSupply<'a> {
             reserved_granted: 0,
             reserved_containers: 0,
             scopes: BTreeMap::new(),
-            ids: tree.pools().iter().map(|pool| (pool.name.as_str(), pool.id)).collect(),
         };
         for (_, grant) in allocations.iter().filter(|(holder, _)| !leave_out(holder)) {
             supply.enter(grant);
@@ -114,7 +112,7 @@ impl<'a> CpuSupply<'a> {
 
     /// The pool that a grant names.
     pub(super) fn pool_of(&self, grant: &Grant) -> Option<usize> {
-        self.ids.get(grant.pool.as_deref()?).copied()
+        self.tree.id_of(grant.pool.as_deref()?)
     }
 
     /// The smallest pool that holds a scope.

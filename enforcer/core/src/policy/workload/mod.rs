@@ -61,7 +61,7 @@ pub struct WorkloadRule {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// CPUs that each of them needs; of a container of a pod what it asks for when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::above_zero")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::cpus")]
     pub cpus: Option<NonZeroU32>,
     /// Memory that each of them needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -67,6 +67,9 @@ pub struct AffinityRule {
     weight: i64,
     /// It holds for both sides, and counts once.
     mutual: bool,
+    /// It is a setting's and nobody wrote it for this container: it never counts beside rules that were.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    implicit: bool,
 }
 
 /// The value of the annotation: rules by container.
@@ -160,6 +163,7 @@ fn explicit_rules(annotation: &Annotation, container: &str, sign: i64) -> Result
                     wanted: Expression::equals(Key::Container, partner),
                     weight: sign,
                     mutual: true,
+                    implicit: false,
                 });
             }
             Entry::Rule(rule) if owner == container => rules.push(rule.read(sign)?),
@@ -173,8 +177,13 @@ fn explicit_rules(annotation: &Annotation, container: &str, sign: i64) -> Result
 
 fn implicit_rules(pod: &PodName, settings: &PoolsSettings) -> Vec<AffinityRule> {
     let same_namespace = Expression::equals(Key::Namespace, &pod.namespace);
-    let rule =
-        |scope| AffinityRule { scope, wanted: Expression::always(), weight: COLOCATION_WEIGHT, mutual: true };
+    let rule = |scope| AffinityRule {
+        scope,
+        wanted: Expression::always(),
+        weight: COLOCATION_WEIGHT,
+        mutual: true,
+        implicit: true,
+    };
     let of_pod = settings.colocate_pods.then(|| rule(None));
     let of_namespace = settings.colocate_namespaces.then(|| rule(Some(same_namespace)));
     of_pod.into_iter().chain(of_namespace).collect()
@@ -206,6 +215,7 @@ impl FullRule {
             wanted: self.wanted.read()?,
             weight: weight.clamp(-WEIGHT_LIMIT, WEIGHT_LIMIT),
             mutual: false,
+            implicit: false,
         })
     }
 }
@@ -221,13 +231,16 @@ impl AffinityRule {
     }
 }
 
-/// How much two containers draw each other, by the rules of both; negative when they should be apart.
+/// How much two containers draw each other, by the rules of both; negative when they should be apart. Where
+/// one of them has rules of its own, those of the settings do not count between them.
 pub fn attraction(
     (one, rules_of_one): (&Subject<'_>, &[AffinityRule]),
     (other, rules_of_other): (&Subject<'_>, &[AffinityRule]),
 ) -> i64 {
+    let own = rules_of_one.iter().chain(rules_of_other).any(|rule| !rule.implicit);
     let sum = |rules: &[AffinityRule], owner, other, mutual: bool| {
-        let count = rules.iter().filter(|rule| rule.mutual == mutual && rule.concerns(owner, other));
+        let counting = rules.iter().filter(|rule| rule.mutual == mutual && !(own && rule.implicit));
+        let count = counting.filter(|rule| rule.concerns(owner, other));
         count.fold(0i64, |sum, rule| sum.saturating_add(rule.weight))
     };
     let both = match sum(rules_of_one, one, other, true) {

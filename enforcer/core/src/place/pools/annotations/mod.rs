@@ -21,8 +21,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
 
-pub(super) use self::keys::{FAMILIES, is_document};
-pub use self::keys::{is_placement_annotation, mistaken_keys};
+pub(super) use self::keys::is_document;
+pub use self::keys::mistaken_keys;
+pub(in super::super) use self::keys::{FAMILIES, name_of_key};
 use self::{
     keys::{DEPRECATED, named},
     values::{duration, hint_kinds, hint_patterns, level, memory_types, priority, switch},

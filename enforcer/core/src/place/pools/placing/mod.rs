@@ -36,8 +36,8 @@ pub(super) struct Placing<'a> {
     pod: &'a PodRequest,
     supply: CpuSupply<'a>,
     account: ZoneAccount,
-    /// Made when exclusive CPUs are asked for.
-    groups: Option<CpuGroups>,
+    /// Which CPUs belong together; looked up when exclusive ones are asked for.
+    groups: Option<&'a CpuGroups>,
 }
 
 impl<'a> Placing<'a> {
@@ -45,11 +45,11 @@ impl<'a> Placing<'a> {
     pub(super) fn new(
         settings: &'a PoolsSettings,
         inventory: &'a Inventory,
-        tree: &'a PoolTree,
         classifier: &'a Classifier,
         pod: &'a PodRequest,
         allocations: &Allocations,
     ) -> Self {
+        let tree = inventory.pools.tree(inventory);
         Self {
             settings,
             inventory,
@@ -78,7 +78,7 @@ impl<'a> Placing<'a> {
     ) -> Result<(), Rejection> {
         let wanted = self.wanted(index, allocations, trace)?;
         if wanted.demand.full > 0 && self.groups.is_none() {
-            self.groups = Some(CpuGroups::of(self.inventory));
+            self.groups = Some(self.inventory.pools.groups(self.inventory));
         }
         let (standings, offers) = self.standings(&wanted, allocations);
         let mut obstacles = Vec::new();

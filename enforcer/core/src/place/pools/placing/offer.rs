@@ -135,7 +135,7 @@ impl Placing<'_> {
 
     fn exclusive(&self, wanted: &Wanted<'_>, pool: &Pool) -> Result<(CpuClass, CpuSet), Obstacle> {
         let demand = &wanted.demand;
-        let Some(groups) = self.groups.as_ref().filter(|_| demand.full > 0) else {
+        let Some(groups) = self.groups.filter(|_| demand.full > 0) else {
             return Ok((CpuClass::Shared, CpuSet::new()));
         };
         let count = usize::try_from(demand.full).ok().ok_or(Obstacle::Cpus)?;
@@ -165,7 +165,7 @@ impl Placing<'_> {
 
     /// The most exclusive CPUs that a container of this kind would get in a pool, by halving.
     pub(super) fn most_exclusive(&self, wanted: &Wanted<'_>, pool: &Pool) -> u64 {
-        let Some(groups) = &self.groups else { return 0 };
+        let Some(groups) = self.groups else { return 0 };
         let near = self.near(wanted);
         let choice = self.choice(wanted, pool, &near);
         let fits = |count: u64| {

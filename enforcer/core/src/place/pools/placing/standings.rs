@@ -145,17 +145,17 @@ impl Placing<'_> {
     fn level(&self, demand: &CpuDemand, pool: &Pool) -> LevelFit {
         let CpuLimit::Unlimited(level) = demand.limit else { return LevelFit::default() };
         let level = self.tree.existing_level(level);
-        if pool.is_of(level) {
-            LevelFit::Exact
-        } else if pool.stands_for.first().is_some_and(|widest| *widest > level) {
+        if self.tree.ancestors(pool.id).any(|above| self.tree.pool(above).is_of(level)) {
             LevelFit::Deeper
+        } else if pool.is_of(level) {
+            LevelFit::Exact
         } else {
             LevelFit::Shallower
         }
     }
 
     fn priority_fits(&self, demand: &CpuDemand, pool: &Pool) -> bool {
-        let Some(groups) = self.groups.as_ref().filter(|_| demand.priority != CpuPriority::None) else {
+        let Some(groups) = self.groups.filter(|_| demand.priority != CpuPriority::None) else {
             return true;
         };
         let free = pool.sharable.difference(self.supply.taken());

@@ -63,14 +63,16 @@ impl<'a> Placing<'a> {
         let demand = self.with_reserved(demand, &mut warn);
         let memory =
             MemoryWish::new(self.inventory, self.tree, container, pod.qos, amounts.memory, &preferences);
-        let (memory, warning) = memory.map_err(|problem| {
+        let (memory, warnings) = memory.map_err(|problem| {
             no_such_memory(self.tree, &self.account, amounts.memory.bytes.max(1), problem)
         })?;
-        warning.map(str::to_owned).into_iter().for_each(&mut warn);
+        warnings.into_iter().for_each(&mut warn);
         let mut hints = container.topology_hints.clone();
         hints.extend(container.wishes.beside.iter().cloned());
         hints.extend(self.device_hints(index, allocations));
         hints.retain(|hint| preferences.hints.admit(hint));
+        // Memory of a GPU is in no pool: what is near it is near the CPUs that the GPU is near.
+        hints.iter_mut().for_each(|hint| hint.nodes = self.tree.nodes_in_pools(&hint.nodes));
         Ok(Wanted { index, container, preferences, amounts, demand, memory, rules, hints })
     }
 

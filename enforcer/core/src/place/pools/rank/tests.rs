@@ -30,7 +30,14 @@ fn standing(pool: usize) -> Standing {
         level: LevelFit::Shallower,
         priority_fits: true,
         colocated: 0,
-        memory: MemoryStanding { offered: true, exact_types: true, has_types: true, capacity: 64, nodes: 1 },
+        memory: MemoryStanding {
+            offered: true,
+            exact_types: true,
+            has_types: true,
+            capacity: 64,
+            nodes: 1,
+            ..MemoryStanding::default()
+        },
     }
 }
 
@@ -132,7 +139,7 @@ fn hints_that_speak_for_two_pools_leave_it_to_the_deeper_one() {
     let demand = demand(CpuClass::Shared, 0, 500);
     let score = |pool, product, depth| Standing { hints: Some(product), depth, ..standing(pool) };
     let [none, half, full] = [0, 500_000, 1_000_000].map(HintScore::of);
-    let decide = |a: &Standing, b: &Standing| better(&demand, MemoryLimit::Unlimited, a, b);
+    let decide = |a: &Standing, b: &Standing| better(&demand, MemoryLimit::Bytes(1000), a, b);
     assert_eq!(decide(&score(0, half, 2), &score(1, full, 0)), (1, "topology hints"));
     let larger =
         Standing { memory: MemoryStanding { capacity: 1000, ..standing(0).memory }, ..score(0, full, 0) };
@@ -154,7 +161,6 @@ fn memory_limits_choose_pools_with_room() {
     assert_eq!(decide(MemoryLimit::Request), 0);
     assert_eq!(decide(MemoryLimit::Bytes(10)), 0);
     assert_eq!(decide(MemoryLimit::Bytes(11)), 1);
-    assert_eq!(decide(MemoryLimit::Unlimited), 1);
 }
 
 #[test]
@@ -184,15 +190,13 @@ fn priorities_other_than_normal_come_before_depth() {
 }
 
 fn any_standing() -> impl Strategy<Value = Standing> {
-    let memory = (any::<bool>(), any::<bool>(), any::<bool>(), 0u64..4, 0usize..3).prop_map(
-        |(offered, exact_types, has_types, capacity, nodes)| MemoryStanding {
-            offered,
-            exact_types,
-            has_types,
-            capacity,
-            nodes,
-        },
-    );
+    let ordinary = (0u64..3, any::<bool>());
+    let memory =
+        (any::<bool>(), ordinary, any::<bool>(), any::<bool>(), 0u64..4, 0usize..3).prop_map(
+            |(offered, (ordinary, mostly_ordinary), exact_types, has_types, capacity, nodes)| {
+                MemoryStanding { offered, ordinary, mostly_ordinary, exact_types, has_types, capacity, nodes }
+            },
+        );
     let level = prop::sample::select(vec![LevelFit::Shallower, LevelFit::Deeper, LevelFit::Exact]);
     let hints = prop::option::of((0u32..3).prop_map(HintScore::of));
     let amounts = (-2i64..4).prop_map(|cpus| cpus * 1000);
@@ -247,7 +251,7 @@ fn any_demand() -> impl Strategy<Value = CpuDemand> {
 }
 
 fn any_limit() -> impl Strategy<Value = MemoryLimit> {
-    prop::sample::select(vec![MemoryLimit::Request, MemoryLimit::Bytes(2), MemoryLimit::Unlimited])
+    prop::sample::select(vec![MemoryLimit::Request, MemoryLimit::Bytes(2)])
 }
 
 proptest! {

@@ -234,3 +234,26 @@ fn those_who_share_a_pool_keep_what_they_were_promised_together_beside_another_e
     let all: Vec<String> = four.iter().map(|name| node.cpus(name).to_string()).collect();
     assert_eq!(all, ["2-3", "2-3", "2-15", "2-15"]);
 }
+
+#[test]
+fn a_device_whose_node_is_gpu_memory_is_beside_the_cpus_of_the_gpu() {
+    use crate::{
+        id::NodeId,
+        topology::{MemoryKind, synth::Machine},
+    };
+    let mut machine =
+        Machine::new().sockets(2).memory_only(NodeId(8), 96, MemoryKind::Gpu, NodeId(1)).build();
+    for node in &mut machine.nodes {
+        node.closest_cpu_node = Some(NodeId(1)).filter(|_| node.id == NodeId(8));
+    }
+    let devices = samples::devices("vendor.com/gpu", &["8"]);
+    let mut node = Node::with_devices(machine.clone(), "", devices);
+    let name = node.run(Pod::new("p").guaranteed(2000, GB).last(|container| {
+        container.devices.insert("vendor.com/gpu".into(), 1);
+    }));
+    assert_eq!((node.pool(&name), node.mems(&name).as_str()), ("socket #1", "1"));
+    // The same where the configuration or a mount says so.
+    let mut node = Node::new(machine, "");
+    let name = node.run(Pod::new("p").guaranteed(2000, GB).hint("device:card1", "8"));
+    assert_eq!((node.pool(&name), node.mems(&name).as_str()), ("socket #1", "1"));
+}

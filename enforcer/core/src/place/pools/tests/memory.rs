@@ -8,7 +8,8 @@ const RESERVED: &str = "[reserved]\ncpus = '750m'";
 /// E27
 #[test]
 fn a_memory_limit_decides_how_many_nodes() {
-    for (limit, count) in [(Some(2500), 2), (Some(5000), 4), (Some(2500), 2), (None, 4)] {
+    // Without a limit the reference takes the whole machine: one that asks for little then has no locality.
+    for (limit, count) in [(Some(2500), 2), (Some(5000), 4), (Some(2500), 2), (None, 1)] {
         let mut node = Node::new(n4c16(), RESERVED);
         let limits = amounts(Some(1000), limit.map(|mega| mega * MB));
         let name = node.run(Pod::new("p").container(amounts(Some(500), Some(100 * MB)), limits));
@@ -198,5 +199,79 @@ fn the_reason_says_where_the_memory_is_that_the_pool_does_not_have() {
         let grant = node.grant(&two);
         assert_eq!(grant.mems.to_string(), if strict { "0-1" } else { "1" });
         assert!(grant.reason.starts_with(expected), "{}", grant.reason);
+    }
+}
+
+/// A socket of 8 CPUs and 16 GiB with slow memory beside it, and one of the same size without.
+fn with_slow_memory() -> Topology {
+    use crate::{
+        id::NodeId,
+        topology::{MemoryKind, synth::Machine},
+    };
+    Machine::new().sockets(2).memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(0)).build()
+}
+
+#[test]
+fn ordinary_memory_comes_before_slow_memory_unless_kinds_are_asked_for() {
+    let gib = 1 << 30;
+    let on_node_0 =
+        |pod: Pod| pod.last(|container| container.allowed_cpus = Some("0-3,8-11".parse().unwrap()));
+    for (held, asked, annotation, on) in [
+        // Nothing of the ordinary memory beside the slow one is left.
+        (16, 12, None, "1-2"),
+        // Some is, but most of it would be slow.
+        (12, 12, None, "1-2"),
+        // Neither socket has room in ordinary memory, and one has in slow memory.
+        (2, 40, None, "0,2"),
+        // Slow memory is what was asked for.
+        (16, 12, Some("pmem"), "2"),
+        (16, 12, Some("mixed"), "0,2"),
+    ] {
+        let mut node = Node::new(with_slow_memory(), "");
+        let holder = Pod::new("holder").annotated("memory-type.numa-enforcer.io/pod", "dram");
+        node.run(on_node_0(holder.guaranteed(500, held * gib)));
+        let mut pod = Pod::new("p").guaranteed(500, asked * gib);
+        if let Some(kind) = annotation {
+            pod = pod.annotated("memory-type.numa-enforcer.io/pod", kind);
+        }
+        let name = node.run(pod);
+        assert_eq!(node.mems(&name), on, "{held} held, {asked} asked for, {annotation:?}");
+    }
+}
+
+#[test]
+fn a_request_without_a_limit_stays_near_with_head_room() {
+    let memory = |name: &str, mega| {
+        Pod::new(name).container(amounts(Some(500), Some(mega * MB)), Resources::default())
+    };
+    for (settings, cpu_limit, mega, nodes) in [
+        // A package is where containers without a CPU limit go.
+        ("", None, 100, 2),
+        ("[pools]\nunlimited_burstable = 'numa'", None, 100, 1),
+        ("[pools]\nunlimited_burstable = 'numa'", None, 1000, 1),
+        // Twice of it must have room.
+        ("[pools]\nunlimited_burstable = 'numa'", None, 1001, 2),
+        ("", Some(2000), 100, 1),
+        ("", Some(6000), 100, 2),
+    ] {
+        let mut node = Node::new(n4c16(), &format!("{settings}\n{RESERVED}"));
+        let pod = memory("p", mega).last(|container| container.limits.milli_cpus = cpu_limit);
+        let name = node.run(pod);
+        assert_eq!(node.grant(&name).mems.len(), nodes, "{settings} {cpu_limit:?} {mega}");
+        assert_eq!(node.nodes(&name).parse::<NodeSet>().unwrap().len(), nodes);
+    }
+    let mut node = Node::new(n4c128(), &format!("[pools]\nunlimited_burstable = 'l3cache'\n{RESERVED}"));
+    let name = node.run(memory("p", 100));
+    assert_eq!((node.cpus(&name).len(), node.grant(&name).mems.len()), (8, 1));
+}
+
+#[test]
+fn many_requests_without_a_limit_change_nothing_for_others() {
+    let mut node = Node::new(n4c128(), RESERVED);
+    for number in 0..200 {
+        let amounts = amounts(Some(100), Some(20 * MB));
+        let pod = Pod::new(&format!("p{number}")).container(amounts, Resources::default()).build();
+        let updates = node.create(&pod).unwrap().updates;
+        assert!(updates.is_empty(), "{number}: {updates:?}");
     }
 }

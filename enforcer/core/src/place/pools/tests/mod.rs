@@ -2,6 +2,7 @@
 
 mod classes;
 mod exclusive;
+mod local_memory;
 mod machines;
 mod memory;
 mod sequences;

@@ -1,9 +1,16 @@
 //! Cutting the machine into pools by its hardware.
 //!
-//! Levels are lists of groups of CPUs; each cuts the parts that the level above has left. Nothing here
-//! knows what may be given away.
+//! Problem: packages, dies and NUMA nodes nest in whatever order a machine has: a package of several nodes,
+//! a node of several packages (virtual machines whose CPUs are sockets, cells of large servers). Idea: all
+//! groups of CPUs that do not cross one another make one tree, the larger above the smaller. Where groups
+//! cross, memory decides: nodes stay, then packages, then dies.
+//!
+//! Nothing here knows what may be given away. Last-level caches cut what has no parts otherwise.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use super::PoolKind;
 use crate::{policy::placement::PoolLevel, set::CpuSet, topology::Topology};
@@ -27,46 +34,38 @@ pub(super) struct Draft {
 /// The whole tree by hardware.
 pub(super) fn draft(machine: &Topology) -> Draft {
     let mut root = Draft::new(Group { kind: PoolKind::Root, cpus: machine.online_cpus() });
-    let caches = caches(machine);
-    let sockets = machine.packages.iter().map(|package| {
-        let kind = PoolKind::Socket(package.id.max(0));
-        let mut socket = Draft::new(Group { kind, cpus: package.cpus.clone() });
-        let (nodes, dies) = (nodes(machine, &package.cpus), dies(machine, package.id, &package.cpus));
-        let hold = |outer: &[Group], inner: &[Group]| {
-            inner.iter().all(|inner| outer.iter().any(|outer| inner.cpus.is_subset(&outer.cpus)))
-        };
-        let with_memory: Vec<Group> = nodes
-            .iter()
-            .filter(|group| {
-                machine.nodes.iter().any(|n| PoolKind::Numa(n.id) == group.kind && n.takes_ordinary_memory())
-            })
-            .cloned()
-            .collect();
-        if hold(&dies, &nodes) {
-            socket.cut(&[&dies, &with_memory, &caches]);
-        } else if hold(&nodes, &dies) {
-            socket.cut(&[&with_memory, &dies, &caches]);
-        } else {
-            socket.cut(&[&with_memory, &caches]);
-        }
-        socket
-    });
-    let mut sockets: Vec<Draft> = sockets.filter(|socket| !socket.cpus.is_empty()).collect();
-    sockets.sort_by_key(|socket| socket.kind);
-    if sockets.is_empty() {
-        root.cut(&[&nodes(machine, &root.cpus.clone()), &caches]);
-    } else {
-        root.adopt(sockets);
-    }
+    root.nest(nested_groups(machine));
+    root.cut_by_caches(&caches(machine));
     root
 }
 
-fn nodes(machine: &Topology, within: &CpuSet) -> Vec<Group> {
-    let parts = machine
-        .nodes
+/// Groups of which no two cross: NUMA nodes with memory, packages, dies. Of a package all dies count or none.
+fn nested_groups(machine: &Topology) -> Vec<Group> {
+    let mut accepted: Vec<Group> = Vec::new();
+    let sockets = machine
+        .packages
         .iter()
-        .map(|node| Group { kind: PoolKind::Numa(node.id), cpus: node.cpus.intersection(within) });
-    parts.filter(|group| !group.cpus.is_empty()).collect()
+        .map(|package| Group { kind: PoolKind::Socket(package.id.max(0)), cpus: package.cpus.clone() });
+    let dies = machine.packages.iter().map(|package| dies(machine, package.id, &package.cpus));
+    let levels = nodes(machine).map(|node| vec![node]).chain(sockets.map(|socket| vec![socket])).chain(dies);
+    for groups in levels {
+        let nests = |group: &Group| accepted.iter().all(|other| !crosses(&group.cpus, &other.cpus));
+        if groups.iter().all(nests) {
+            accepted.extend(groups.into_iter().filter(|group| !group.cpus.is_empty()));
+        }
+    }
+    accepted
+}
+
+/// Do two sets share CPUs, and neither holds the other?
+fn crosses(one: &CpuSet, other: &CpuSet) -> bool {
+    !one.is_disjoint(other) && !one.is_subset(other) && !other.is_subset(one)
+}
+
+/// The nodes with CPUs and memory.
+fn nodes(machine: &Topology) -> impl Iterator<Item = Group> + '_ {
+    let with_memory = machine.nodes.iter().filter(|node| node.takes_ordinary_memory());
+    with_memory.map(|node| Group { kind: PoolKind::Numa(node.id), cpus: node.cpus.clone() })
 }
 
 /// The dies of a package; CPUs that do not say theirs are on die 0.
@@ -97,42 +96,58 @@ impl Draft {
         }
     }
 
-    /// Cuts the pool by the levels, from the outermost to the innermost.
-    fn cut(&mut self, levels: &[&[Group]]) {
-        let Some((level, inner)) = levels.split_first() else { return };
-        let parts = level.iter().filter(|group| !group.cpus.is_disjoint(&self.cpus)).filter_map(|group| {
-            let whole = self.cpus.is_subset(&group.cpus);
-            let cpus = if whole { self.cpus.clone() } else { group.cpus.intersection(&self.cpus) };
-            // A cache that is only partly in here says nothing about this pool.
-            let torn = matches!(group.kind, PoolKind::L3(_)) && !whole && cpus != group.cpus;
-            (!torn).then_some(Group { kind: group.kind, cpus })
-        });
-        let parts: Vec<Group> = parts.collect();
-        let lone_cache =
-            matches!(parts.as_slice(), [one] if matches!(one.kind, PoolKind::L3(_)) && one.cpus != self.cpus);
-        if parts.is_empty() || lone_cache {
-            return self.cut(inner);
+    /// Puts groups below it, of which no two cross; those with the same CPUs become part of it.
+    fn nest(&mut self, mut groups: Vec<Group>) {
+        groups.sort_by_key(|group| (Reverse(group.cpus.len()), group.kind.precedence()));
+        let mut parts: Vec<(Self, Vec<Group>)> = Vec::new();
+        for group in groups {
+            if group.cpus == self.cpus {
+                self.stand_for(group.kind);
+            } else if let Some((_, inside)) =
+                parts.iter_mut().find(|(part, _)| group.cpus.is_subset(&part.cpus))
+            {
+                inside.push(group);
+            } else {
+                parts.push((Self::new(group), Vec::new()));
+            }
         }
-        let children = parts.into_iter().map(|group| {
-            let mut child = Self::new(group);
-            child.cut(inner);
-            child
-        });
-        self.adopt(children.collect());
+        parts.sort_by_key(|(part, _)| (part.kind, part.cpus.first()));
+        self.children = parts
+            .into_iter()
+            .map(|(mut part, inside)| {
+                part.nest(inside);
+                part
+            })
+            .collect();
+        let holds_packages = |child: &Self| child.stands_for.contains(&PoolLevel::Package);
+        if self.stands_for.contains(&PoolLevel::Numa) && self.children.iter().any(holds_packages) {
+            // What is spread over packages is not confined to parts of a node.
+            self.stands_for.insert(PoolLevel::Package);
+        }
     }
 
-    /// Takes pools below it; one that is the same as itself becomes part of it.
-    fn adopt(&mut self, mut children: Vec<Self>) {
-        if let [only] = children.as_mut_slice()
-            && only.cpus == self.cpus
-        {
-            self.stands_for.append(&mut only.stands_for);
-            if only.kind.precedence() < self.kind.precedence() {
-                self.kind = only.kind;
-            }
-            self.children = std::mem::take(&mut only.children);
-        } else {
-            self.children = children;
+    /// Of several names for the same CPUs one is used.
+    fn stand_for(&mut self, kind: PoolKind) {
+        self.stands_for.insert(kind.level());
+        if kind.precedence() < self.kind.precedence() {
+            self.kind = kind;
+        }
+    }
+
+    /// Cuts pools without parts by caches, where these say something.
+    fn cut_by_caches(&mut self, caches: &[Group]) {
+        if !self.children.is_empty() {
+            self.children.iter_mut().for_each(|child| child.cut_by_caches(caches));
+            return;
+        }
+        if let Some(cache) = caches.iter().find(|cache| self.cpus.is_subset(&cache.cpus)) {
+            self.stand_for(cache.kind);
+            return;
+        }
+        // A cache that is only partly in here says nothing about this pool, and one alone nothing new.
+        let inside: Vec<&Group> = caches.iter().filter(|cache| cache.cpus.is_subset(&self.cpus)).collect();
+        if inside.len() > 1 {
+            self.children = inside.into_iter().cloned().map(Self::new).collect();
         }
     }
 }

@@ -1,14 +1,15 @@
 //! The tree of pools that a machine is cut into.
 //!
 //! Problem: "as close together as possible" needs steps between one cache and the whole machine.
-//! Idea: every level that the hardware has (sockets, dies, NUMA nodes, last-level caches) cuts the
-//! pools above it into parts; a part that is the same as the pool it would be in is not made again.
+//! Idea: sockets, dies and NUMA nodes are above or below one another, whichever holds the other whole, and
+//! last-level caches are below them; a part that is the same as the pool it would be in is not made again.
 //!
 //! - The root is the whole machine; on a machine of one socket that socket is the root.
 //! - Of several levels with the same CPUs one pool is kept, named by the first of socket, NUMA node,
 //!   die, root, cache; it [stands for](Pool::stands_for) all of them.
-//! - Dies are above or below NUMA nodes, whichever holds the other whole. Where neither does, in one
-//!   package, there are no pools of its dies.
+//! - Where groups cross, so that neither holds the other, nodes have pools, and packages or the dies of a
+//!   package that cross them have none.
+//! - Names are unique: of packages with one id each is named with its lowest CPU too.
 //! - A node without memory has no pool: its CPUs stay in the pool above.
 //! - The structure is that of the hardware. What a pool has is what of it may be given; a pool
 //!   without such CPUs is left out.
@@ -50,6 +51,8 @@ pub struct PoolTree {
     pools: Vec<Pool>,
     /// The CPU node that each memory-only node is attached to.
     attached: BTreeMap<NodeId, NodeId>,
+    /// Ids by name.
+    ids: BTreeMap<String, usize>,
 }
 
 /// A part of the machine.
@@ -57,11 +60,11 @@ pub struct PoolTree {
 pub struct Pool {
     /// Position in post-order.
     pub id: usize,
-    /// `root`, `socket #0`, `die #0/1`, `NUMA node #2`, `L3 cache #5`.
+    /// `root`, `socket #0`, `die #0/1`, `NUMA node #2`, `L3 cache #5 of NUMA node #2`; unique.
     pub name: String,
     /// What it is named by.
     pub kind: PoolKind,
-    /// Its own level, and those that it is the same as.
+    /// Its own level, and those that it is the same as; a NUMA node that holds packages also stands for one.
     pub stands_for: BTreeSet<PoolLevel>,
     /// Number of pools above it.
     pub depth: usize,
@@ -106,9 +109,43 @@ impl PoolTree {
     /// The pools of a machine.
     pub fn new(inventory: &Inventory) -> Self {
         let machine = &inventory.machine;
-        let mut tree = Self { pools: Vec::new(), attached: attached_nodes(machine) };
+        let (pools, ids) = (Vec::new(), BTreeMap::new());
+        let mut tree = Self { pools, attached: attached_nodes(machine), ids };
         tree.add(draft::draft(machine), 0, inventory);
+        tree.name_pools();
         tree
+    }
+
+    /// Gives every pool its name, those above before those below.
+    fn name_pools(&mut self) {
+        let mut kinds = BTreeMap::<PoolKind, usize>::new();
+        for pool in &self.pools {
+            *kinds.entry(pool.kind).or_default() += 1;
+        }
+        for id in (0..self.pools.len()).rev() {
+            let pool = &self.pools[id];
+            let above = pool.parent.map(|above| &self.pools[above]);
+            let mut name = match (pool.kind, above) {
+                (PoolKind::L3(_), Some(above)) => format!("{} of {}", pool.kind, above.name),
+                _ => pool.kind.to_string(),
+            };
+            if kinds.get(&pool.kind).is_some_and(|pools| *pools > 1)
+                && let Some(first) = pool.cpus.first()
+            {
+                name = format!("{name} at CPU {first}");
+            }
+            // Groups of one kind and id that hold one another.
+            while self.ids.contains_key(&name) {
+                name.push('\'');
+            }
+            self.ids.insert(name.clone(), id);
+            self.pools[id].name = name;
+        }
+    }
+
+    /// The pool of this name.
+    pub fn id_of(&self, name: &str) -> Option<usize> {
+        self.ids.get(name).copied()
     }
 
     /// All of them, in ascending order of id.
@@ -147,6 +184,19 @@ impl PoolTree {
         local
     }
 
+    /// The CPU nodes among these nodes, and those that the memory-only ones are attached to.
+    pub fn cpu_nodes_near(&self, nodes: &NodeSet) -> NodeSet {
+        nodes.iter().map(|node| self.attached.get(&node).copied().unwrap_or(node)).collect()
+    }
+
+    /// These nodes; instead of one that no pool has the CPU node that it is attached to.
+    pub fn nodes_in_pools(&self, nodes: &NodeSet) -> NodeSet {
+        let root = self.root();
+        let known = |node: NodeId| root.cpu_nodes.contains(node) || root.memory.all().contains(node);
+        let place = |node| if known(node) { Some(node) } else { self.attached.get(&node).copied() };
+        nodes.iter().map(|node| place(node).unwrap_or(node)).collect()
+    }
+
     /// The level, or the next coarser one that this machine has.
     pub fn existing_level(&self, wanted: PoolLevel) -> PoolLevel {
         let levels = self.pools.iter().flat_map(|pool| &pool.stands_for);
@@ -176,7 +226,7 @@ impl PoolTree {
         let packages = machine.packages.iter().filter(|package| !package.cpus.is_disjoint(&draft.cpus));
         self.pools.push(Pool {
             id,
-            name: draft.kind.to_string(),
+            name: String::new(),
             kind: draft.kind,
             stands_for: draft.stands_for,
             depth,

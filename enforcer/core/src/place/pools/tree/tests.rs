@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     policy::placement::{AvailableResources, CpuAmount, CpuChoice, PlacementSettings, ReservedResources},
-    topology::{Llc, MemoryKind, Topology, synth::Machine},
+    topology::{Llc, MemoryKind, Package, Topology, synth::Machine},
 };
 
 fn inventory(machine: Topology, available: Option<&str>, reserved: Option<&str>) -> Inventory {
@@ -186,6 +186,63 @@ fn dies_are_pools_where_they_say_something() {
     assert_eq!(tree(across).pools().len(), 3);
 }
 
+/// Each group of so many CPUs is a package.
+fn with_packages(mut machine: Topology, width: u32, id: impl Fn(u32) -> i32) -> Topology {
+    let count = u32::try_from(machine.cpus.len()).unwrap() / width;
+    let of = |index: u32| (index * width..(index + 1) * width).map(crate::id::CpuId).collect::<CpuSet>();
+    let package =
+        |index: u32| Package { id: id(index), cpus: of(index), nodes: machine.nodes_of(&of(index)) };
+    machine.packages = (0..count).map(package).collect();
+    for cpu in &mut machine.cpus {
+        cpu.package = Some(id(cpu.id.0 / width));
+    }
+    machine
+}
+
+#[test]
+fn a_node_may_hold_packages() {
+    let one_thread = |sockets, cores| Machine::new().threads(1).sockets(sockets).cores(cores).build();
+    let names = |tree: &PoolTree| tree.pools().iter().map(|pool| pool.name.clone()).collect::<Vec<_>>();
+    // A virtual machine whose CPUs are packages: two nodes of four.
+    let machine = with_packages(one_thread(2, 4), 2, |index| i32::try_from(index).unwrap());
+    let tree_of_nodes = tree(machine);
+    assert_eq!(
+        summary(&tree_of_nodes),
+        [
+            "0 socket #0: 2 CPUs, dram 0",
+            "1 socket #1: 2 CPUs, dram 0",
+            "2 NUMA node #0: 4 CPUs, dram 0",
+            "3 socket #2: 2 CPUs, dram 1",
+            "4 socket #3: 2 CPUs, dram 1",
+            "5 NUMA node #1: 4 CPUs, dram 1",
+            "6 root: 8 CPUs, dram 0-1",
+        ]
+    );
+    assert!(
+        tree_of_nodes.pool(2).is_of(PoolLevel::Package),
+        "what is spread over packages has all of the node"
+    );
+    // One node of all packages is the root.
+    let machine = with_packages(one_thread(1, 4), 2, |index| i32::try_from(index).unwrap());
+    assert_eq!(names(&tree(machine)), ["socket #0", "socket #1", "NUMA node #0"]);
+    // Packages that cross nodes have no pools; those that do not have.
+    let machine = with_packages(one_thread(2, 6), 4, |index| i32::try_from(index).unwrap());
+    assert_eq!(names(&tree(machine)), ["socket #0", "NUMA node #0", "socket #2", "NUMA node #1", "root"]);
+}
+
+#[test]
+fn packages_that_share_an_id_have_names_of_their_own() {
+    let machine = Machine::new().threads(1).sockets(3).cores(2).build();
+    let machine = with_dies(with_packages(machine, 2, |_| 0), |cpu| i32::try_from(cpu % 2).unwrap());
+    let tree = tree(machine);
+    let named = |name: &str| tree.id_of(name).map(|id| tree.pool(id).cpus.to_string());
+    assert_eq!(named("socket #0 at CPU 2").as_deref(), Some("2-3"));
+    assert_eq!(named("socket #0"), None);
+    for pool in tree.pools() {
+        assert_eq!(tree.id_of(&pool.name), Some(pool.id), "{}", pool.name);
+    }
+}
+
 fn with_caches(mut machine: Topology, level: u32, width: u32) -> Topology {
     let count = u32::try_from(machine.cpus.len()).unwrap() / width;
     let of = |index: u32| (index * width..(index + 1) * width).map(crate::id::CpuId).collect();
@@ -200,7 +257,15 @@ fn caches_are_pools_where_a_node_has_several() {
     let four = tree(with_caches(machine(), 3, 4));
     assert_eq!(
         names(&four),
-        ["L3 cache #0", "L3 cache #1", "socket #0", "L3 cache #2", "L3 cache #3", "socket #1", "root"]
+        [
+            "L3 cache #0 of socket #0",
+            "L3 cache #1 of socket #0",
+            "socket #0",
+            "L3 cache #2 of socket #1",
+            "L3 cache #3 of socket #1",
+            "socket #1",
+            "root"
+        ]
     );
     assert_eq!(four.pool(4).memory.dram.to_string(), "1");
     // One for each node, one across both, private ones of level 2.
@@ -280,10 +345,14 @@ proptest! {
         die in 1u32..7,
         allowed in proptest::collection::btree_set(0u32..96, 1..40),
         memless in proptest::collection::vec(any::<bool>(), 12),
+        packages in prop::option::of((1u32..9, 1i32..4)),
     ) {
         let machine = Machine::new().sockets(sockets).nodes_per_socket(nodes).cores(cores)
             .memory_only(NodeId(40), 8, MemoryKind::Cxl, NodeId(0)).build();
         let mut machine = with_dies(with_caches(machine, 3, width), |cpu| i32::try_from(cpu / die).unwrap());
+        if let Some((width, ids)) = packages {
+            machine = with_packages(machine, width, |index| i32::try_from(index).unwrap() % ids);
+        }
         for (node, memless) in machine.nodes.iter_mut().zip(memless) {
             if memless { node.mem_total_bytes = Some(0); }
         }

@@ -145,7 +145,8 @@ impl Zones<'_> {
         Some((first.zone, first.usage.saturating_sub(first.capacity).max(1)))
     }
 
-    /// The zone and the nodes nearest to it, of these kinds of memory; none when there are no more.
+    /// The zone and the nodes nearest to it, of these kinds of memory; none when there are no more. Of those
+    /// equally near only the ones in a package of the zone, where there are any.
     pub(super) fn widened(
         &self,
         zone: &NodeSet,
@@ -162,11 +163,18 @@ impl Zones<'_> {
         let more: Vec<(u32, NodeId)> =
             nodes.map(|node| (near(node.id).unwrap_or(u32::MAX), node.id)).collect();
         let nearest = more.iter().map(|(distance, _)| *distance).min()?;
-        let mut wider = zone.clone();
-        for (_, node) in more.iter().filter(|(distance, _)| *distance == nearest) {
-            wider.insert(*node);
-        }
-        Some(wider)
+        let ring: NodeSet = more.iter().filter(|(at, _)| *at == nearest).map(|(_, node)| *node).collect();
+        let beside = ring.intersection(&self.of_packages(zone));
+        Some(zone.union(if beside.is_empty() { &ring } else { &beside }))
+    }
+
+    /// The memory nodes of the packages that a zone is in.
+    fn of_packages(&self, zone: &NodeSet) -> NodeSet {
+        let tree = self.inventory.pools.tree(self.inventory);
+        let cpu_nodes = tree.cpu_nodes_near(zone);
+        let packages = self.inventory.machine.packages.iter();
+        let own = packages.filter(|package| !package.nodes.is_disjoint(&cpu_nodes));
+        tree.local_memory(&own.fold(NodeSet::new(), |all, package| all.union(&package.nodes)))
     }
 
     /// The kinds of memory in a zone.

@@ -1,0 +1,40 @@
+//! Which machine a command is about: this host, a captured one, a saved topology, or one that is described.
+
+use std::{fs::File, path::Path};
+
+use anyhow::Context;
+use enforcer_core::{degraded::Degraded, topology::Topology};
+
+use super::{UsageError, args, root};
+use crate::{
+    discover::topology::read_topology,
+    host::{read_within, written_text},
+};
+
+/// Largest saved topology; one of 1,024 nodes and 8,192 CPUs has some 10 MB.
+const TOPOLOGY_LIMIT: u64 = 32 << 20;
+
+/// The machine, and what of it could not be read.
+pub(super) fn of(source: &args::MachineSource) -> anyhow::Result<(Topology, Vec<Degraded>)> {
+    if let Some(machine) = &source.synthetic {
+        return Ok((machine.clone().build(), Vec::new()));
+    }
+    if let Some(path) = &source.topology {
+        return Ok((saved(path)?, Vec::new()));
+    }
+    Ok(read_topology(&root::resolve(source.root.as_deref())?)?)
+}
+
+/// What `topology -o json` has written.
+fn saved(path: &Path) -> anyhow::Result<Topology> {
+    let read = File::open(path).and_then(|file| read_within(file, TOPOLOGY_LIMIT)).and_then(written_text);
+    let text = read.with_context(|| format!("reading {}", path.display()))?;
+    let refused = |problem: String| UsageError(format!("{}{problem}", path.display()));
+    let machine: Topology = serde_json::from_str(&text).map_err(|error| {
+        let said = error.to_string();
+        let said = said.split(" at line ").next().unwrap_or("not JSON");
+        refused(format!(":{}:{}: {said}", error.line(), error.column()))
+    })?;
+    machine.check().map_err(|problem| refused(format!(": {problem}")))?;
+    Ok(machine)
+}
