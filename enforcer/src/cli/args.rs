@@ -283,6 +283,7 @@ pub struct Topology {
     /// How to show it.
     #[arg(short, long, value_enum, default_value = "tree")]
     pub output: TopologyOutput,
+    /// The machine.
     #[command(flatten)]
     pub machine: MachineSource,
 }

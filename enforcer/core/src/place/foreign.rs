@@ -161,7 +161,7 @@ pub fn annotations_of_interest<'a>(
 }
 
 /// May an annotation count here, or be one of which to say that it does not?
-fn is_of_interest(key: &str) -> bool {
+pub fn is_of_interest(key: &str) -> bool {
     let whole = |known: &&KnownAnnotation| known.is_whole_key() && known.fate != Fate::Elsewhere;
     pools::FAMILIES.iter().any(|family| key.contains(family))
         || KNOWN.iter().filter(whole).any(|known| key == known.name || below(key, known.name))

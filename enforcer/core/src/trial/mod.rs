@@ -107,10 +107,13 @@ impl<'a> Trial<'a> {
                 // They have ended, and amounts of a container that has ended count no more.
                 let mut pod = whole.clone();
                 pod.containers.retain(|container| container.kind != ContainerKind::Init);
-                let outcome = match self.running.get(&pod.name).and_then(|had| may_not_change(had, whole)) {
-                    Some(problem) => Err(Rejection::new(Reason::UnexpectedAdmissionError, problem)),
-                    None => resize(self.inventory, self.settings, &mut self.allocations, &pod, &mut trace),
-                };
+                if let Some(problem) = self.running.get(&pod.name).and_then(|had| may_not_change(had, whole))
+                {
+                    let reason = Rejection::new(Reason::UnexpectedAdmissionError, problem).to_string();
+                    let report = self.done_to(Act::Resize, &pod.name, &[], trace);
+                    return StepReport { admitted: false, reason: Some(reason), ..report };
+                }
+                let outcome = resize(self.inventory, self.settings, &mut self.allocations, &pod, &mut trace);
                 self.report(Act::Resize, &pod, None, outcome, trace)
             }
             Action::Delete(name) => self.delete(name, trace),

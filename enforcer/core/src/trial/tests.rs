@@ -165,6 +165,29 @@ fn a_rejection_begins_with_the_name_of_the_error_and_the_steps_go_on() {
 }
 
 #[test]
+fn a_resize_keeps_the_class_and_the_containers_of_a_pod() {
+    let (inventory, settings) = (two_nodes(), PlacementSettings::default());
+    let containers = |names: &[&str], cpus| {
+        names.iter().map(|name| container(name, ContainerKind::App, cpus, 1)).collect::<Vec<_>>()
+    };
+    let mut burstable = pod("a", containers(&["c"], 1));
+    burstable.containers[0].limits.memory_bytes = Some(2 << 30);
+    burstable.qos = qos_class(&burstable.containers);
+    for (to, said) in [
+        (pod("a", containers(&["c"], 2)), None),
+        (burstable, Some("may not change the QoS class of a pod: it is Guaranteed and would be Burstable")),
+        (pod("a", containers(&["c", "d"], 1)), Some("may not add containers: the pod has no d")),
+        (pod("a", containers(&["d"], 1)), Some("may not add containers: the pod has no d")),
+    ] {
+        let steps = [create(pod("a", containers(&["c"], 1))), step(Action::Resize(to))];
+        let report = run(&inventory, &settings, &steps, false).steps.pop().unwrap();
+        let reason = report.reason.as_deref().unwrap_or_default();
+        assert_eq!(report.admitted, said.is_none(), "{report:?}");
+        assert!(said.is_none_or(|said| reason.contains(said)), "{reason}");
+    }
+}
+
+#[test]
 fn a_rejected_pod_is_told_who_would_have_to_move() {
     let (inventory, mut settings) = (two_nodes(), PlacementSettings::default());
     settings.hints.policy = TopologyPolicy::SingleNumaNode;

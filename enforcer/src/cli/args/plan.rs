@@ -63,6 +63,7 @@ pub struct Plan {
     /// Devices and the NUMA nodes they are near.
     #[arg(long, value_name = "FILE")]
     pub devices: Option<PathBuf>,
+    /// The machine.
     #[command(flatten)]
     pub machine: MachineSource,
 }

@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::place::{ContainerRequest, PodName, PodRequest, annotations_of_interest, qos_class};
+use enforcer_core::place::{
+    ContainerRequest, PodName, PodRequest, annotations_of_interest, foreign::is_of_interest, qos_class,
+};
 
 use super::{annotation_documents, container, source::Problem, tree::Node};
 
@@ -56,13 +58,14 @@ pub(super) fn pod(name: PodName, metadata: Option<&Node>, spec: &Node) -> Result
 pub(super) fn request(
     name: PodName,
     labels: BTreeMap<String, String>,
-    annotations: BTreeMap<String, String>,
+    mut annotations: BTreeMap<String, String>,
     containers: Vec<ContainerRequest>,
     mut warnings: Vec<String>,
 ) -> Pod {
     let qos = qos_class(&containers);
-    // The daemon reads no others, and no more of them.
-    let (annotations, no_room) = annotations_of_interest(&annotations);
+    // The daemon reads no more of them.
+    let (kept, no_room) = annotations_of_interest(&annotations);
+    annotations.retain(|key, _| !is_of_interest(key) || kept.contains_key(key));
     warnings.extend(no_room);
     let documents = annotation_documents(&annotations);
     let request =

@@ -74,6 +74,13 @@ fn every_kind_makes_its_pods() {
             ),
             "a",
         ),
+        (
+            format!(
+                "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {{name: a}}\nspec: {{tasks: \
+                 [{{name: ps, {template}}}, {{name: worker, replicas: 2, {template}}}]}}"
+            ),
+            "a-ps-0 a-worker-0 a-worker-1",
+        ),
         (format!("kind: PodList\nitems: [{{metadata: {{name: a}}, spec: {SPEC}}}]"), "a"),
     ] {
         let found = names(&object);
@@ -153,6 +160,30 @@ fn what_does_not_count_is_a_warning() {
 }
 
 #[test]
+fn annotations_beyond_the_bound_of_the_daemon_are_a_warning() {
+    let most = enforcer_core::place::foreign::MOST_ANNOTATIONS;
+    let text = format!(
+        "kind: Pod\nmetadata: {{name: p, annotations: {{engine.numa-enforcer.io: pools, notes: {0}, \
+         resource-policy.nri.io/affinity: {0}}}}}\nspec: {SPEC}\n",
+        "x".repeat(most)
+    );
+    let pod = read(&text).pods.remove(0);
+    let said =
+        "annotation resource-policy.nri.io/affinity: more than 16384 bytes with those before it, ignored";
+    assert_eq!(pod.warnings, [said]);
+    assert_eq!(pod.request.annotations.keys().collect::<Vec<_>>(), ["engine.numa-enforcer.io", "notes"]);
+}
+
+#[test]
+fn a_task_of_a_volcano_job_says_its_policy() {
+    let text = format!(
+        "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {{name: a}}\nspec: {{tasks: \
+         [{{name: w, topologyPolicy: single-numa-node, template: {{spec: {SPEC}}}}}]}}"
+    );
+    assert_eq!(one(&text).annotations["volcano.sh/numa-topology-policy"], "single-numa-node");
+}
+
+#[test]
 fn annotations_that_are_documents_are_read() {
     let text = format!(
         "kind: Pod\nmetadata:\n  name: p\n  annotations:\n    noderesource.dev/resources: |\n      \
@@ -203,6 +234,10 @@ fn what_is_wrong_has_its_place() {
         ("{limits: {hugepages-3Mi: 3Mi}}", "`hugepages-3Mi` is no size of huge pages"),
         ("{requests: {cpu: 2}, limits: {cpu: 1}}", "container c requests more cpu than its limit"),
         ("{request: {cpu: 2}}", "`resources` has no field `request`; expected requests, limits"),
+        ("{limits: {v/nic: 500m}}", "v/nic: a whole number of devices is expected, not `500m`"),
+        ("{requests: {v/nic: 1}, limits: {v/nic: 2}}", "container c: the limit of v/nic must be its request"),
+        ("{requests: {v/nic: 1}}", "container c: the limit of v/nic must be its request"),
+        ("{requests: {hugepages-2Mi: 2Mi}}", "container c: the limit of hugepages-2Mi must be its request"),
         ("3", "resources: a map is expected, not `3`"),
     ] {
         let error = error(&with_resources(resources));
@@ -279,12 +314,17 @@ fn devices_are_read_and_counted() {
     };
     let found = read(
         "- {resource: v/nic, id: a, numa_nodes: 0}\n- {resource: v/gpu, id: g, numa_nodes: \"0-1\", count: 2}\n\
-         - {resource: v/x, id: 7}\n- {resource: v/y, id: y, numa_nodes: [1]}\n",
+         - {resource: v/x, id: 7}\n- {resource: v/y, id: y, numa_nodes: [1]}\n\
+         - {resource: v/z, id: a, numa_nodes: -1}\n- {resource: v/z, id: b, numa_nodes: [-1]}\n\
+         - {resource: v/z, id: c, numa_nodes: \"-1\"}\n",
     )
     .unwrap();
     let found: Vec<String> =
         found.iter().map(|device| format!("{} {} {}", device.resource, device.id, device.nodes)).collect();
-    assert_eq!(found, ["v/nic a 0", "v/gpu g-0 0-1", "v/gpu g-1 0-1", "v/x 7 ", "v/y y 1"]);
+    assert_eq!(
+        found,
+        ["v/nic a 0", "v/gpu g-0 0-1", "v/gpu g-1 0-1", "v/x 7 ", "v/y y 1", "v/z a ", "v/z b ", "v/z c "]
+    );
     for (text, said) in [
         ("- {id: a}", "a device has no `resource`"),
         ("- {resource: a}", "a device has no `id`"),

@@ -190,6 +190,8 @@ fn slice_path(slice: &str) -> Option<String> {
 mod tests {
     use proptest::prelude::*;
 
+    use enforcer_core::place::foreign::MOST_ANNOTATIONS;
+
     use super::*;
     use crate::discover::nri::api::{
         HugepageLimit, LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt, OptionalUint,

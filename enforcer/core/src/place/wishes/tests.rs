@@ -99,6 +99,14 @@ fn amounts_and_nodes_are_those_of_the_entry() {
 }
 
 #[test]
+fn nodes_beyond_the_machine_are_said() {
+    let said = |keys: &str| container("main", 500, GIB).declare(&rule(keys), 0, &machine());
+    assert_eq!(said("numa_nodes = '0-1'"), [""; 0]);
+    let text = said("numa_nodes = '0-15'").concat();
+    assert!(text.starts_with("numa_nodes is 0-15, and the machine has NUMA nodes 0-"), "{text}");
+}
+
+#[test]
 fn a_device_pulls_but_is_no_reason_for_a_rejection() {
     for engine in ["hints", "pools"] {
         for name in ["eth0", "0000:3b:00.0"] {

@@ -275,3 +275,37 @@ fn many_requests_without_a_limit_change_nothing_for_others() {
         assert!(updates.is_empty(), "{number}: {updates:?}");
     }
 }
+
+#[test]
+fn a_wish_for_memory_that_cannot_be_kept_is_said() {
+    let asking = |kind: &str| {
+        Pod::new("p").annotated("memory-type.resource-policy.nri.io/pod", kind).guaranteed(500, MB).build()
+    };
+    let mut machine = n6();
+    machine.nodes.iter_mut().skip(2).for_each(|node| node.normal_memory = Some(false));
+    let mut node = Node::new(machine, "");
+    node.create(&asking("hbm")).unwrap();
+    let said = "memory-type hbm: nodes 2-3 have movable memory only, which the kernel cannot use for itself: \
+                the nearest other node is added";
+    assert_eq!(node.warnings, [format!("container c0: {said}")]);
+    let mut node = Node::new(n4c16(), "");
+    node.create(&asking("dram,hbm")).unwrap();
+    assert_eq!(node.warnings, ["container c0: memory-type: the machine has no hbm, ignored"]);
+}
+
+#[test]
+fn slow_memory_is_of_the_own_package_and_no_more_than_holds_the_request() {
+    let mut machine = server();
+    for row in machine.distances.iter_mut().take(4) {
+        row[4..].fill(Some(28));
+    }
+    let asking = |name: &str, giga| {
+        Pod::new(name)
+            .annotated("memory-type.resource-policy.nri.io/pod", "pmem")
+            .guaranteed(500, giga * GB)
+            .last(|container| container.allowed_cpus = Some("14-27".parse().unwrap()))
+    };
+    let mut node = Node::new(machine, RESERVED);
+    let near = node.run(asking("near", 5));
+    assert_eq!(node.mems(&near), "4", "node 5 is as far, and beside the other package");
+}
