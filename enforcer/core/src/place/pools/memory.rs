@@ -205,10 +205,10 @@ impl<'a> MemoryWish<'a> {
     ) -> MemoryStanding {
         let of_pool = pool.memory.of_types(self.types);
         let offered = offer.map(|offer| offer.then.as_ref().unwrap_or(&offer.zone.zone));
-        let (ordinary, mostly_ordinary) = self.ordinary(zones, pool);
+        let (wholly_ordinary, mostly_ordinary) = self.ordinary(zones, pool);
         MemoryStanding {
             offered: offered.is_some(),
-            ordinary,
+            wholly_ordinary,
             mostly_ordinary,
             exact_types: offered.is_some_and(|zone| zones.types(zone) == self.types),
             has_types: zones.types(&of_pool) == self.types,
@@ -229,17 +229,17 @@ impl<'a> MemoryWish<'a> {
         enough
     }
 
-    /// Bytes of the request that ordinary memory of a pool has room for, and whether that is most of what it
-    /// could ever hold of it. Where the container says which kinds it wants, these are nothing and yes.
-    fn ordinary(&self, zones: Zones<'_>, pool: &Pool) -> (u64, bool) {
+    /// Has ordinary memory of a pool room for all of the request, and for most of what it could ever hold of
+    /// it? Where the container says which kinds it wants, that makes no difference.
+    fn ordinary(&self, zones: Zones<'_>, pool: &Pool) -> (bool, bool) {
         if !self.ordinary_first {
-            return (0, true);
+            return (false, true);
         }
         let nodes = self.allowed.map(|allowed| pool.memory.dram.intersection(allowed));
         let nodes = nodes.as_ref().unwrap_or(&pool.memory.dram);
         let free = zones.account.free(nodes, MemoryResource::Memory).min(self.bytes);
         let ever = zones.account.capacity(nodes, MemoryResource::Memory).min(self.bytes);
-        (free, free >= ever - ever / 2)
+        (free >= self.bytes, free >= ever - ever / 2)
     }
 
     /// Nodes of these kinds in a pool, or nearest to it.

@@ -17,7 +17,7 @@
 //! | memory limit | room up to the limit; without a limit, up to twice the request |
 //! | CPU limit of Burstable | more to use, up to the limit; without a limit the level that is configured, then deeper ones, then shallower; on that level more to use, on others the lower id |
 //! | nodes of the memory | fewer |
-//! | ordinary memory, where no kinds are asked for | room for more of the request |
+//! | ordinary memory, where no kinds are asked for | room for all of the request |
 //! | memory types | has those asked for |
 //! | CPU priority, high or low | enough of that priority |
 //! | depth | deeper |
@@ -83,9 +83,9 @@ pub enum LevelFit {
 pub struct MemoryStanding {
     /// There is enough, perhaps by moving others.
     pub offered: bool,
-    /// Bytes of the request that ordinary memory has room for; 0 where kinds are asked for.
-    pub ordinary: u64,
-    /// These are half of the request, or of what ordinary memory of the pool could ever hold of it.
+    /// Ordinary memory has room for all of the request; false where kinds are asked for.
+    pub wholly_ordinary: bool,
+    /// It has room for half of the request, or of what it could ever hold of it; true where kinds are asked for.
     pub mostly_ordinary: bool,
     /// The offer is of exactly the types asked for.
     pub exact_types: bool,
@@ -129,7 +129,7 @@ const KEYS: &[Key] = &[
     ("room up to the memory limit", |order, a, b| by_more(order.memory_room(a), order.memory_room(b))),
     ("room up to the CPU limit", |order, a, b| by_more(order.cpu_room(a), order.cpu_room(b))),
     ("number of memory nodes", |_, a, b| a.memory.nodes.cmp(&b.memory.nodes)),
-    ("room in ordinary memory", |_, a, b| by_more(a.memory.ordinary, b.memory.ordinary)),
+    ("room in ordinary memory", |_, a, b| by_more(a.memory.wholly_ordinary, b.memory.wholly_ordinary)),
     ("memory types", |_, a, b| by_more(a.memory.has_types, b.memory.has_types)),
     ("CPU priority", |order, a, b| {
         let of = |standing: &Standing| {

@@ -190,13 +190,12 @@ fn priorities_other_than_normal_come_before_depth() {
 }
 
 fn any_standing() -> impl Strategy<Value = Standing> {
-    let ordinary = (0u64..3, any::<bool>());
-    let memory =
-        (any::<bool>(), ordinary, any::<bool>(), any::<bool>(), 0u64..4, 0usize..3).prop_map(
-            |(offered, (ordinary, mostly_ordinary), exact_types, has_types, capacity, nodes)| {
-                MemoryStanding { offered, ordinary, mostly_ordinary, exact_types, has_types, capacity, nodes }
-            },
-        );
+    let ordinary = (any::<bool>(), any::<bool>());
+    let memory = (any::<bool>(), ordinary, any::<bool>(), any::<bool>(), 0u64..4, 0usize..3).prop_map(
+        |(offered, (wholly_ordinary, mostly_ordinary), exact_types, has_types, capacity, nodes)| {
+            MemoryStanding { offered, ordinary, mostly_ordinary, exact_types, has_types, capacity, nodes }
+        },
+    );
     let level = prop::sample::select(vec![LevelFit::Shallower, LevelFit::Deeper, LevelFit::Exact]);
     let hints = prop::option::of((0u32..3).prop_map(HintScore::of));
     let amounts = (-2i64..4).prop_map(|cpus| cpus * 1000);
