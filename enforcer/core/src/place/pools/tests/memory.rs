@@ -221,7 +221,7 @@ fn ordinary_memory_comes_before_slow_memory_unless_kinds_are_asked_for() {
         (16, 12, None, "1-2"),
         // Some is, but most of it would be slow.
         (12, 12, None, "1-2"),
-        // Most of it would not, and the other socket has room for all.
+        // Most of it would be ordinary, and the other socket has room for all.
         (8, 12, None, "1-2"),
         // Neither socket has room in ordinary memory, and one has in slow memory.
         (2, 40, None, "0,2"),
