@@ -52,6 +52,9 @@ mod start;
 /// one.
 const WRITTEN: Duration = Duration::from_secs(2);
 
+/// Longest wait for a runtime that says which containers there are, before the first turn.
+const ANNOUNCED_WITHIN: Duration = Duration::from_secs(2);
+
 /// Longest wait for what is being written when the daemon ends and restores.
 const LONGEST_WRITE: Duration = Duration::from_secs(10);
 
@@ -163,6 +166,10 @@ impl Daemon {
         out: &Printer,
     ) -> Result<(), RunError> {
         let waiting = Waiting::new().map_err(failed("waiting"))?;
+        // The audit of the first turn has the names that the runtime tells.
+        if self.engine.policy().nri.enabled && !options.once {
+            self.engine.placed().wait_for_runtime(ANNOUNCED_WITHIN);
+        }
         let mut wakes = true;
         let mut first = true;
         let quiet_look =
@@ -273,6 +280,9 @@ impl Daemon {
             tracing::warn!("{complaint}");
         }
         self.complaints = complaints;
+        for remainder in report.remainders() {
+            tracing::debug!("{remainder}");
+        }
         for write in report.foreign_writes() {
             tracing::info!("{write}");
         }

@@ -249,6 +249,29 @@ impl CpusetTree {
     }
 }
 
+impl CpusetTree {
+    /// Does a process run in a cgroup or below it? One that is gone, or cannot be, has none.
+    pub fn is_occupied(&self, cgroup: &CgroupPath) -> Result<bool, CpusetError> {
+        let opened = match self.open(cgroup) {
+            Err(error) if error.is_gone() || error.is_never() => return Ok(false),
+            opened => opened?,
+        };
+        let occupied = if self.v2 {
+            opened.read_name("cgroup.events").map(|text| text.lines().any(|line| line == "populated 1"))
+        } else {
+            opened.has_processes(&mut { MOST_CGROUPS })
+        };
+        match occupied {
+            Err(error) if error.is_gone() => Ok(false),
+            occupied => occupied,
+        }
+    }
+}
+
+/// Cgroups of one container that are looked at on v1, which has no count of all below; with more of them it
+/// counts as occupied.
+const MOST_CGROUPS: usize = 1_000;
+
 /// The cpuset of one cgroup, held open.
 #[derive(Debug)]
 pub struct Cpuset {
@@ -273,6 +296,34 @@ impl Cpuset {
     /// The file's whole text, newline included.
     pub fn read(&self, file: CpusetFile) -> Result<String, CpusetError> {
         self.read_name(file.name())
+    }
+
+    /// Does a process run here or below? Looks at so many cgroups.
+    fn has_processes(&self, left: &mut usize) -> Result<bool, CpusetError> {
+        if !self.read_name("cgroup.procs")?.trim().is_empty() {
+            return Ok(true);
+        }
+        let failed = |cause: io::Error| CpusetError::Read { path: self.path.clone(), cause };
+        for child in std::fs::read_dir(self.address()).map_err(failed)? {
+            let child = child.map_err(failed)?;
+            if !child.file_type().map_err(failed)?.is_dir() {
+                continue;
+            }
+            let Some(fewer) = left.checked_sub(1) else { return Ok(true) };
+            *left = fewer;
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let Ok(dir) = rustix::fs::openat(&self.dir, child.file_name(), flags, Mode::empty()) else {
+                continue;
+            };
+            let path = self.path.join(child.file_name());
+            let below = Self { dir, path, root: self.root.clone(), v2: self.v2, inode: 0 };
+            match below.has_processes(left) {
+                Err(error) if error.is_gone() => {}
+                Ok(false) => {}
+                found => return found,
+            }
+        }
+        Ok(false)
     }
 
     /// What the kernel makes of the file; `None` where it does not say.

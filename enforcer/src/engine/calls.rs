@@ -3,7 +3,7 @@
 //! Each call is one decision under the lock of [`Placed`], which takes less than a millisecond; nothing is
 //! read or written for it, but for what a new container is to have mounted ([`Exposure`]), and, without the
 //! lock, what cgroups show: all of them when a runtime says which containers there are, else those whose
-//! memory nodes are in the answer. What a container gets goes into the answer, and so does what changes for
+//! memory nodes are in the answer, and whether a container that ends has a process left. What a container gets goes into the answer, and so does what changes for
 //! others, which refreshes what the runtime has stored of them. No memory node is taken from a container that
 //! runs: its pages go first, which is for turns. What an answer was too late for is done by the engine's next
 //! turn, which compares every container with its grant. While enforcement is paused answers change nothing:
@@ -51,6 +51,14 @@ mod messages;
 /// from another thread: the next call does not wait for files of the containers before.
 pub fn answer_calls(placed: &Placed, gate: &Gate, exposure: &Exposure, mut calls: mpsc::Receiver<Call>) {
     thread::scope(|scope| {
+        let (wake_departures, told) = sync_channel(1);
+        let departures = move || placed.watch_departures(&told);
+        let spawned = thread::Builder::new().name("departures".into()).spawn_scoped(scope, departures);
+        if let Err(error) = spawned {
+            tracing::warn!(
+                "what ended containers had is free with the next turn: starting a thread: {error}"
+            );
+        }
         let (wake, woken) = sync_channel(1);
         let refresh = move || exposure.refresh_when_woken(placed, &woken);
         let spawn = || thread::Builder::new().name("exposure".into()).spawn_scoped(scope, refresh);
@@ -63,8 +71,9 @@ pub fn answer_calls(placed: &Placed, gate: &Gate, exposure: &Exposure, mut calls
             answer(placed, gate, exposure, call);
             // Where it was woken already, or nothing is exposed, there is nothing to do.
             let _ = wake.try_send(());
+            let _ = wake_departures.try_send(());
         }
-        drop(wake);
+        drop((wake, wake_departures));
     });
 }
 
@@ -82,7 +91,11 @@ fn answer(placed: &Placed, gate: &Gate, exposure: &Exposure, call: Call) {
         Call::Stop { subject, reply } => answering.stop(&subject.container.id, reply),
         Call::Started(subject) => answering.started(&subject),
         Call::Removed(subject) => answering.removed(&subject.container.id),
-        Call::PodRemoved(_) => placed.lock().count("pod-removed"),
+        Call::PodRemoved(pod) => {
+            let mut state = placed.lock();
+            state.pod_is_gone(&pod);
+            state.count("pod-removed");
+        }
         Call::Down(reason) => {
             tracing::info!("no container runtime: {reason}");
             placed.lock().link(RuntimeLink::Down { reason });
@@ -112,12 +125,14 @@ impl Answering<'_> {
             containers.len()
         );
         let mut there = self.placed.lock().with_those_in_the_making(listed(pods, containers));
+        let occupied = self.placed.occupied_beside(there.iter().map(|(one, _)| one.id.as_str()));
         self.look_at(&mut there);
         let mut state = self.placed.lock();
         // Who announces its containers again over the same link is the same.
         if state.link(RuntimeLink::Up { name: runtime.name, version: runtime.version }) {
             tracing::info!("{connected}");
         }
+        state.only_pods(pods);
         state.only(&mut there);
         let all: Vec<Announced> = there.into_iter().map(|(one, _)| one).collect();
         let there: BTreeSet<String> = all.iter().map(|one| one.id.clone()).collect();
@@ -125,9 +140,13 @@ impl Answering<'_> {
         let shown: BTreeMap<String, Cpuset> = shown.collect();
         let set_to = all.iter().filter_map(|one| Some((one.cgroup.clone()?, one.set_to().clone())));
         state.originals.are_set_to(set_to);
-        let left = state.originals.left();
+        let mut left = state.originals.left();
+        left.extend(occupied);
         let mut settled = state.settle("synchronize", |known, node| known.synchronize(node, all, &left));
-        state.changes(settled.others.keys());
+        let noting = state.changes(settled.others.keys());
+        drop(state);
+        self.placed.await_noted(noting);
+        let mut state = self.placed.lock();
         for (id, cpuset) in &mut settled.others {
             shown.get(id).into_iter().for_each(|now| cpuset.keep_memory(now));
         }
@@ -142,18 +161,25 @@ impl Answering<'_> {
         let (mut new, who) = both(pod, container);
         let has = shares(resources_of(container));
         let mut state = self.placed.lock();
+        state.has_pod(pod);
         state.name(&mut new, who.clone());
         let mut settled = state.settle("create", |containers, node| containers.create(node, &new));
-        let noted = state.changes(settled.others.keys());
+        let mut noting = state.changes(settled.others.keys());
         if !settled.own.is_empty() {
-            if noted && state.made(&new) {
+            state.made(&new, &mut noting);
+        }
+        // What is written for an answer: what is noted for the next daemon, and what is mounted, which must be
+        // there. Not under the lock.
+        drop(state);
+        let noted = self.placed.await_noted(noting);
+        if !settled.own.is_empty() {
+            let mut state = self.placed.lock();
+            if noted {
                 state.makes(&new, who, &settled.own);
             } else {
                 state.made_without(&new.id);
             }
         }
-        // The one thing that is written for an answer: what is mounted must be there. Not under the lock.
-        drop(state);
         let mounts = self.exposure.begin(self.placed, &new.id).map(|dir| mount(&dir));
         self.keep_memory(settled.others.iter_mut());
         let mut state = self.placed.lock();
@@ -170,7 +196,10 @@ impl Answering<'_> {
         let has = shares(Some(&wanted)).or_else(|| shares(resources_of(&subject.container)));
         let mut state = self.placed.lock();
         let mut settled = resize(&mut state, subject, wanted);
-        state.changes(settled.others.keys().chain([&id]));
+        let noting = state.changes(settled.others.keys().chain([&id]));
+        drop(state);
+        self.placed.await_noted(noting);
+        let mut state = self.placed.lock();
         // The runtime would write the cpuset that it has stored, so it is told every time.
         let mut own = state.cpuset(&id).unwrap_or_default();
         drop(state);
@@ -185,13 +214,20 @@ impl Answering<'_> {
         send(&mut state, "update", reply, answer);
     }
 
+    /// A runtime tells of a stop at its beginning: what a container was given is free when its last process is
+    /// gone.
     fn stop(&self, id: &str, reply: Reply) {
-        let mut settled = {
+        if self.placed.leaves(id) {
+            send(&mut self.placed.lock(), "stop", reply, Answer::default());
+            return;
+        }
+        let (mut settled, noting) = {
             let mut state = self.placed.lock();
             let settled = state.ends("stop", id);
-            state.changes(settled.others.keys());
-            settled
+            let noting = state.changes(settled.others.keys());
+            (settled, noting)
         };
+        self.placed.await_noted(noting);
         self.keep_memory(settled.others.iter_mut());
         let mut state = self.placed.lock();
         let answer = answer_of(&mut state, None, None, settled);
@@ -202,6 +238,7 @@ impl Answering<'_> {
     fn started(&self, subject: &Subject) {
         self.know(subject);
         let mut state = self.placed.lock();
+        state.has_pod(&subject.pod);
         state.runs(&subject.container.id);
         state.originals.started();
         state.count("started");
@@ -209,9 +246,12 @@ impl Answering<'_> {
 
     /// It was stopped before. If that was not told, what changes for others is written by the next turn.
     fn removed(&self, id: &str) {
+        let stays = self.placed.leaves(id);
         {
             let mut state = self.placed.lock();
-            state.ends("removed", id);
+            if !stays {
+                state.ends("removed", id);
+            }
             state.count("removed");
         }
         self.exposure.end(id);

@@ -44,7 +44,7 @@ use enforcer_core::{
     plan::{Outcome, OutcomeResult, Plan, Step},
     policy::{Mode, Policy},
     replay::{self, Taken, Terms},
-    sample::Sample,
+    sample::{Changes, Sample},
     topology::Topology,
     widening::{Guarded, Narrowing, Relieved, added_before},
     workload::{CgroupPath, Workload},
@@ -109,6 +109,8 @@ pub struct Engine {
     narrowing: Narrowing,
     /// Whose memory nodes are in the journal as they were before.
     recorded_mems: BTreeSet<(CgroupPath, Option<u64>)>,
+    /// Cgroups of the sandboxes of pods, which are no workloads.
+    sandboxes: BTreeSet<CgroupPath>,
     demotion: Demotion,
     recording: Recording,
     /// A runtime was told of containers, meanwhile, what the latest turn did not know.
@@ -168,6 +170,7 @@ impl Engine {
             widening: None,
             narrowing: Narrowing::default(),
             recorded_mems: BTreeSet::new(),
+            sandboxes: BTreeSet::new(),
             demotion: Demotion::default(),
             recording: Recording::default(),
             overtaken: false,
@@ -478,7 +481,7 @@ impl Engine {
             other_page_moves: sample.other_page_moves.clone(),
             runtime: self.placed.take_report(),
             demotion: self.demotion.report(),
-            changes: sample.changes.clone(),
+            changes: self.foreign_changes(&sample),
             entries: declarations.entries(&self.policy),
             decision,
             rebalanced,
@@ -540,6 +543,7 @@ impl Engine {
         let mut missing: Vec<Degraded> =
             self.actuator.as_ref().and_then(|actuator| actuator.degraded()).into_iter().collect();
         missing.extend(self.placed.degraded());
+        missing.extend(self.placed.unread_departures());
         missing.extend(self.exposure.degraded());
         missing.extend(self.demotion.degraded());
         missing.extend(self.recording.degraded());
@@ -577,9 +581,22 @@ impl Engine {
         }
         let (mut workloads, degraded) = self.source.workloads()?;
         self.placed.rename(&mut workloads);
+        let sandboxes = self.placed.without_sandboxes(&mut workloads);
+        for (cgroup, name) in sandboxes.iter().filter(|(cgroup, _)| !self.sandboxes.contains(cgroup)) {
+            tracing::debug!("{cgroup} is {name}, and no workload");
+        }
+        self.sandboxes = sandboxes.into_iter().map(|(cgroup, _)| cgroup).collect();
+        self.placed.release_departed();
         self.placed.expect_only(&workloads);
         let sample = self.source.sample(&workloads, now_ns);
         Ok((workloads, degraded, sample))
+    }
+
+    /// What others have changed, without what carries our own answers out.
+    fn foreign_changes(&self, sample: &Sample) -> Option<Changes> {
+        let mut changes = sample.changes.clone()?;
+        self.placed.without_our_answers(&mut changes);
+        Some(changes)
     }
 
     fn carry_out(&mut self, decision: &decide::Decision, paused: bool, now_ns: u64) -> Applied {
@@ -716,7 +733,8 @@ impl Engine {
             outcome = actuator.record(&originals).map(|recorded| self.placed.recorded(&recorded));
         }
         if self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
-            let there = |path: &CgroupPath| workloads.iter().any(|one| one.cgroup.is_within(path));
+            let cgroups = || workloads.iter().map(|one| &one.cgroup).chain(&self.sandboxes);
+            let there = |path: &CgroupPath| cgroups().any(|one| one.is_within(path));
             outcome = outcome.and(actuator.tidy(&there));
         }
         outcome.err().map(not_recorded)

@@ -1,13 +1,15 @@
 //! What is given away on this node: shared by the turns of the engine and the calls of a container runtime.
 //!
 //! A runtime asks at any time and waits for the answer, a turn takes as long as the kernel lets it. So this
-//! is behind a lock of its own, which is held for one decision and never while anything is read or written.
+//! is behind a lock of its own, which is held for one decision and never while anything is read or written:
+//! what is noted for the next daemon is handed to a thread ([`record_writer`]) and waited for without it.
 //!
 //! Until the machine was read, and where the daemon may not place, containers are only known by name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -45,9 +47,13 @@ use crate::{
 };
 
 mod explained;
+mod leaving;
 mod making;
 mod originals;
+mod record_writer;
 mod said;
+mod sandboxes;
+mod told;
 
 use originals::Originals;
 use said::{News, Said};
@@ -57,6 +63,9 @@ const NAME_LIMIT: usize = 200;
 
 /// Time within which a runtime has written what it was told: it makes a container meanwhile.
 const WRITTEN_BY: Duration = Duration::from_secs(10);
+
+/// Time between two looks at whether the runtime has said which containers there are.
+const LOOK_FOR_RUNTIME: Duration = Duration::from_millis(20);
 
 /// A handle to what is given away; clones refer to the same.
 #[derive(Debug, Clone, Default)]
@@ -90,14 +99,21 @@ pub(super) struct State {
     pub(super) originals: Originals,
     /// Containers whose creation was answered with a place, as they will be listed, and when; until they run.
     making: BTreeMap<String, making::Making>,
+    /// Containers that end, and whose processes may still run.
+    leaving: BTreeMap<String, leaving::Leaving>,
     /// Containers that have ended, and when: what is told of them afterwards was under way.
     ended_lately: BTreeMap<String, Instant>,
     /// Grants may differ from those that were recorded last.
     regranted: bool,
     /// Where cgroups show what they are set to, for a daemon that may write.
     tree: Option<CpusetTree>,
+    /// `NAMESPACE/POD (sandbox)` by sandbox id.
+    sandboxes: BTreeMap<String, String>,
+    /// Cgroups whose cpusets the runtime carries out on our behalf, a new container's included, and when it was
+    /// told.
+    answered: BTreeMap<CgroupPath, Instant>,
     /// `NAMESPACE/POD/CONTAINER` by container id.
-    names: BTreeMap<String, String>,
+    pub(super) names: BTreeMap<String, String>,
     /// Who else writes cpusets.
     facts: Facts,
     report: RuntimeReport,
@@ -136,6 +152,14 @@ impl Placed {
     /// Whoever keeps up the link to a runtime is to be told by it once more which containers there are.
     pub fn again(&self) -> Arc<Notify> {
         Arc::clone(&self.lock().again)
+    }
+
+    /// Waits until the runtime has said which containers there are, or that it is not there; at most so long.
+    pub fn wait_for_runtime(&self, limit: Duration) {
+        let begin = Instant::now();
+        while self.lock().report.link == RuntimeLink::Untried && begin.elapsed() < limit {
+            thread::sleep(LOOK_FOR_RUNTIME);
+        }
     }
 
     /// Told when [`has_started`](Self::has_started) should be asked.
@@ -201,7 +225,8 @@ impl Placed {
 
     /// Can it be noted what containers would be set to without us? The error says why not.
     pub(super) fn can_note(&self) -> Result<(), String> {
-        self.lock().originals.can_note()
+        let waiter = self.lock().originals.waiter();
+        waiter.map_or(Ok(()), |waiter| waiter.check())
     }
 
     /// Of the containers that were there before the daemon, only those are still there that run, or that may
@@ -449,6 +474,7 @@ impl State {
         self.ended_lately.retain(|_, at| at.elapsed() < MADE_WITHIN);
         self.ended_lately.insert(id.to_owned(), Instant::now());
         self.making.remove(id);
+        self.leaving.remove(id);
         self.names.remove(id);
         self.facts.containers.remove(id);
         self.decisions.end(id);
@@ -461,10 +487,14 @@ impl State {
 
     /// Only these containers are there.
     pub(super) fn only(&mut self, all: &mut [(Announced, KnownContainer)]) {
-        self.decisions.only(&all.iter().map(|(one, _)| one.id.as_str()).collect());
+        // A runtime that lists a container again has not ended it.
+        self.leaving.retain(|id, _| !all.iter().any(|(one, _)| one.id == *id));
+        let there = all.iter().map(|(one, _)| one.id.as_str());
+        self.decisions.only(&there.chain(self.leaving.keys().map(String::as_str)).collect());
         self.left_alone = false;
-        self.names.clear();
-        self.facts.containers.clear();
+        let Self { names, facts, leaving, .. } = self;
+        names.retain(|id, _| leaving.contains_key(id));
+        facts.containers.retain(|id, _| leaving.contains_key(id));
         self.report.unplaced.clear();
         self.originals.only(|cgroup| all.iter().any(|(one, _)| one.cgroup.as_ref() == Some(cgroup)));
         // What a pod asks for is told by all its containers.
@@ -584,6 +614,8 @@ impl State {
             let now = Instant::now();
             let told = ids.filter_map(|id| Some((self.containers.cgroup(id)?.clone(), now)));
             self.told.extend(told);
+            let told: Vec<CgroupPath> = self.told.keys().cloned().collect();
+            self.note_answered(told, now);
         }
     }
 

@@ -209,9 +209,16 @@ impl TickReport {
         format!("turn {}: {}", self.totals.ticks, parts.join("; "))
     }
 
-    /// One line for each step that did not come out as planned.
+    /// One line for each step that did not come out as planned, but for pages that stayed.
     pub fn complaints(&self) -> Vec<String> {
-        self.outcomes.iter().filter_map(complaint).collect()
+        self.outcomes.iter().filter(|outcome| !is_remainder(outcome)).filter_map(complaint).collect()
+    }
+
+    /// One line for each move of pages that left some where they were. A process that starts maps, locks and
+    /// ends what is being moved: what stays is moved by a later turn, or by the kernel when the memory nodes
+    /// are narrowed.
+    pub fn remainders(&self) -> Vec<String> {
+        self.outcomes.iter().filter(|outcome| is_remainder(outcome)).filter_map(complaint).collect()
     }
 
     /// One line for each cpuset that somebody else wrote, with who it was.
@@ -270,6 +277,13 @@ fn highest(
 
 fn shown_name(workload: &AuditedWorkload) -> String {
     fit(&workload.name, NAME_WIDTH)
+}
+
+fn is_remainder(outcome: &Outcome) -> bool {
+    matches!(
+        (&outcome.step.action, &outcome.result),
+        (Action::MovePages { .. }, OutcomeResult::Differs { .. })
+    )
 }
 
 fn complaint(outcome: &Outcome) -> Option<String> {

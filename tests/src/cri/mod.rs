@@ -27,8 +27,8 @@ use tonic::{
 use tonic_prost::ProstCodec;
 
 use self::messages::{
-    ListContainersResponse, ListImagesResponse, ListPodSandboxResponse, ListRequest, RUNNING, VersionRequest,
-    VersionResponse,
+    ListContainersResponse, ListImagesResponse, ListPodSandboxResponse, ListRequest, Nothing, RUNNING,
+    StopContainerRequest, VersionRequest, VersionResponse,
 };
 
 /// Where containerd listens.
@@ -81,6 +81,14 @@ impl Cri {
     pub fn images(&self) -> Result<Vec<String>> {
         let list: ListImagesResponse = self.call(IMAGE, "ListImages", ListRequest {})?;
         Ok(list.images.into_iter().flat_map(|image| image.repo_tags).collect())
+    }
+
+    /// Asks a container to end, and kills it after the grace period.
+    pub fn stop(&self, id: &str, grace: Duration) -> Result<()> {
+        let timeout = i64::try_from(grace.as_secs())?;
+        let request = StopContainerRequest { container_id: id.to_owned(), timeout };
+        let _: Nothing = self.call(RUNTIME, "StopContainer", request)?;
+        Ok(())
     }
 
     fn call<Q, A>(&self, service: &str, method: &str, request: Q) -> Result<A>

@@ -224,9 +224,7 @@ impl Container<'_> {
 
     /// Kills its process: it has no handler for a signal that asks.
     pub fn stop(&self) -> Result<()> {
-        let request = StopContainerRequest { container_id: self.id.clone(), timeout: 0 };
-        let _: Nothing = self.cri.call(RUNTIME, "StopContainer", request)?;
-        Ok(())
+        self.cri.stop(&self.id, Duration::ZERO)
     }
 
     /// Forgets it; it must have ended.

@@ -12,6 +12,7 @@ mod correct;
 mod cut;
 mod deadlock;
 mod degrade;
+mod displaced;
 mod drift;
 mod eyes;
 mod forty;
@@ -38,6 +39,7 @@ mod restarted;
 mod rig;
 mod service;
 mod spread;
+mod stopped;
 mod tiers;
 mod tiers_backends;
 mod traffic;
@@ -235,6 +237,14 @@ pub const ALL: &[Scenario] = &[
     Scenario {
         needs_containerd: true,
         ..long("node-restarted", pods::TOPOLOGY, "", restarted::while_containers_run)
+    },
+    Scenario {
+        needs_containerd: true,
+        ..long("node-displaced", pods::TOPOLOGY, "", displaced::goes_with_its_memory)
+    },
+    Scenario {
+        needs_containerd: true,
+        ..long("node-stopped", pods::TOPOLOGY, "", stopped::until_the_last_process_is_gone)
     },
     Scenario {
         needs_containerd: true,

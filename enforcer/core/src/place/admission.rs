@@ -10,8 +10,8 @@
 use std::{collections::BTreeMap, convert::Infallible};
 
 use super::{
-    Allocations, Grant, Holder, Inventory, PodName, PodRequest, Reason, Rejection, Trace, bring_home,
-    capacity, choice::engine_of, held::make_room,
+    Allocations, Grant, Holder, Inventory, PodName, PodRequest, Reason, Rejection, Trace, UNPLACED,
+    bring_home, capacity, choice::engine_of, held::make_room,
 };
 use crate::{
     policy::placement::PlacementSettings,
@@ -100,6 +100,11 @@ fn outside(
     }
 }
 
+/// Lets those return whose home has room for them again, `pod` aside.
+pub(super) fn settle_home(allocations: &mut Allocations, pod: &PodName) -> Vec<Update> {
+    outside(allocations, pod, |_| {})
+}
+
 /// Notes what somebody else gave to a holder that is no pod of ours.
 pub(super) fn give_apart(
     inventory: &Inventory,
@@ -124,7 +129,9 @@ fn replace(
     let engine = engine_of(settings, pod, trace);
     let taken = allocations.exclusive_cpus();
     let ((), before) = allocations.transaction(|allocations| {
-        let released = allocations.release_pod(&pod.name);
+        let mut released = allocations.release_pod(&pod.name);
+        // What an unplaced container runs on was given by no engine: there is nothing to keep of it.
+        released.retain(|_, grant| grant.engine != UNPLACED);
         if released.is_empty() {
             engine.place(inventory, allocations, pod, trace)?;
         } else {
@@ -159,12 +166,12 @@ fn updates(
         if !touched && !near(grant) {
             return None;
         }
-        let cpus = grant.cpus(&now);
-        let (cpus_changed, mems_changed) = (cpus != had.cpus(taken), grant.mems != had.mems);
+        let (cpus, mems) = (grant.cpus(&now), grant.mems(&now));
+        let (cpus_changed, mems_changed) = (cpus != had.cpus(taken), mems != had.mems(taken));
         (cpus_changed || mems_changed).then(|| Update {
             holder: holder.clone(),
             cpus: (cpus_changed && grant.pin_cpus).then_some(cpus),
-            mems: (mems_changed && grant.pin_mems).then(|| grant.mems.clone()),
+            mems: (mems_changed && grant.pin_mems).then_some(mems),
         })
     });
     changed.filter(|update| update.cpus.is_some() || update.mems.is_some()).collect()

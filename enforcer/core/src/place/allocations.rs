@@ -1,13 +1,17 @@
 //! What is given away.
 //!
-//! One state is shared by all engines. It is ordered by holder: equal allocations are equal values,
-//! whatever the order they were made in. Releasing is forgetting; nothing else has to be undone,
+//! One state is shared by all engines. Releasing is forgetting; nothing else has to be undone,
 //! because everything that is derived from grants (CPUs taken, memory of a zone) is computed from
-//! them and stored nowhere else. Beside them only each holder's turn is kept, that is who came first:
-//! of two that are otherwise equal, the younger one gives way.
+//! them and stored nowhere else. Beside them only each holder's turn is kept, its place in the order of
+//! arrival: of two holders that are otherwise equal, the younger one gives way. Allocations are equal
+//! where their grants are and the order of arrival is.
 //!
 //! Changes are made in a [transaction](Allocations::transaction): either all of them stay or none,
-//! and what was touched is known afterwards.
+//! and what was touched is known afterwards. Transactions nest: what an inner one has kept goes when an
+//! outer one fails.
+//!
+//! Invariant: a holder that a transaction releases and gives to again has arrived once. A resize, or a
+//! second container of a pod, places the whole pod anew, and makes no holder younger.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -68,9 +72,12 @@ pub struct Allocations {
     grants: BTreeMap<Holder, Given>,
     /// The turn of the next holder.
     next: u64,
-    /// While a transaction is open: what each touched holder had when it began.
-    before: Option<BTreeMap<Holder, Option<Given>>>,
+    /// Of each open transaction, the outermost first: what each touched holder had when it began.
+    open: Vec<Touched>,
 }
+
+/// Holders that a transaction has touched, and what they had before.
+type Touched = BTreeMap<Holder, Option<Given>>;
 
 #[derive(Debug, Clone)]
 struct Given {
@@ -80,14 +87,19 @@ struct Given {
 
 impl PartialEq for Allocations {
     fn eq(&self, other: &Self) -> bool {
-        self.iter().eq(other.iter())
+        self.in_turn(|_| true).eq(other.in_turn(|_| true))
     }
 }
 
 impl Allocations {
-    /// Notes what a holder is given, in place of what it had.
+    /// Notes what a holder is given, in place of what it had. It keeps its turn.
     pub fn give(&mut self, holder: Holder, grant: Grant) {
-        let turn = self.grants.get(&holder).map_or(self.next, |given| given.turn);
+        let turn = self.turn_in_transaction(&holder).unwrap_or(self.next);
+        self.give_at(holder, grant, turn);
+    }
+
+    /// The same for a holder whose turn is known: that of a record.
+    pub(super) fn give_at(&mut self, holder: Holder, grant: Grant, turn: u64) {
         self.next = self.next.max(turn.saturating_add(1));
         let had = self.grants.insert(holder.clone(), Given { grant, turn });
         self.note(holder, had);
@@ -128,6 +140,12 @@ impl Allocations {
         self.grants.get(holder).map(|given| given.turn)
     }
 
+    /// The turn of a holder that has something, or had when an open transaction began.
+    fn turn_in_transaction(&self, holder: &Holder) -> Option<u64> {
+        let had = || self.open.iter().find_map(|touched| touched.get(holder)?.as_ref());
+        self.grants.get(holder).or_else(had).map(|given| given.turn)
+    }
+
     /// All of them, in order of holder.
     pub fn iter(&self) -> impl Iterator<Item = (&Holder, &Grant)> {
         self.grants.iter().map(|(holder, given)| (holder, &given.grant))
@@ -143,7 +161,7 @@ impl Allocations {
         let grants: BTreeMap<_, _> =
             given.map(|(holder, turn, grant)| (holder, Given { grant, turn })).collect();
         let next = grants.values().map(|given| given.turn.saturating_add(1)).max().unwrap_or(0);
-        Self { grants, next, before: None }
+        Self { grants, next, open: Vec::new() }
     }
 
     /// Those for which `counts` is true, in order of their turns.
@@ -152,7 +170,8 @@ impl Allocations {
         counts: impl Fn(&Grant) -> bool + 'a,
     ) -> impl Iterator<Item = (&'a Holder, &'a Grant)> {
         let mut given: Vec<_> = self.grants.iter().filter(|(_, given)| counts(&given.grant)).collect();
-        given.sort_unstable_by_key(|(_, given)| given.turn);
+        // Stable: of equal turns, which a record may have, the order of holders decides.
+        given.sort_by_key(|(_, given)| given.turn);
         given.into_iter().map(|(holder, given)| (holder, &given.grant))
     }
 
@@ -172,29 +191,36 @@ impl Allocations {
         taken
     }
 
-    /// Makes changes that stay only if `change` succeeds. On success: its result, and what each
-    /// holder that was touched had before. Transactions do not nest.
+    /// Makes changes that stay only if `change` succeeds, and any transaction around this one. On success:
+    /// its result, and what each holder that was touched had before.
     pub fn transaction<T, E>(
         &mut self,
         change: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<(T, BTreeMap<Holder, Option<Grant>>), E> {
-        self.before = Some(BTreeMap::new());
+        let next = self.next;
+        self.open.push(Touched::new());
         let result = change(self);
-        let before = self.before.take().unwrap_or_default();
+        let touched = self.open.pop().unwrap_or_default();
         match result {
             Ok(value) => {
-                let had = before.into_iter().map(|(holder, had)| (holder, had.map(|given| given.grant)));
+                if let Some(outer) = self.open.last_mut() {
+                    for (holder, had) in &touched {
+                        outer.entry(holder.clone()).or_insert_with(|| had.clone());
+                    }
+                }
+                let had = touched.into_iter().map(|(holder, had)| (holder, had.map(|given| given.grant)));
                 Ok((value, had.collect()))
             }
             Err(error) => {
-                self.put_back(before);
+                self.put_back(touched);
+                self.next = next;
                 Err(error)
             }
         }
     }
 
-    fn put_back(&mut self, before: BTreeMap<Holder, Option<Given>>) {
-        for (holder, had) in before {
+    fn put_back(&mut self, touched: Touched) {
+        for (holder, had) in touched {
             match had {
                 Some(given) => self.grants.insert(holder, given),
                 None => self.grants.remove(&holder),
@@ -203,14 +229,16 @@ impl Allocations {
     }
 
     fn note(&mut self, holder: Holder, had: Option<Given>) {
-        if let Some(before) = &mut self.before {
-            before.entry(holder).or_insert(had);
+        if let Some(touched) = self.open.last_mut() {
+            touched.entry(holder).or_insert(had);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn holder(pod: &str, container: &str) -> Holder {
@@ -254,24 +282,104 @@ mod tests {
     }
 
     #[test]
-    fn turns_tell_who_came_first_also_after_a_change_and_a_failure() {
+    fn a_holder_keeps_its_turn_over_a_change_and_loses_it_with_its_end() {
         let mut allocations = Allocations::default();
         let (one, two, three) = (holder("z", "one"), holder("a", "two"), holder("m", "three"));
         for holder in [&one, &two, &one] {
             allocations.give(holder.clone(), with("0"));
         }
-        let failed: Result<((), _), ()> = allocations.transaction(|allocations| {
+        let again = |allocations: &mut Allocations| {
             allocations.release(&one);
             allocations.give(one.clone(), with("1"));
             allocations.give(three.clone(), with("2"));
+        };
+        let failed: Result<((), _), ()> = allocations.transaction(|allocations| {
+            again(allocations);
             Err(())
         });
         assert_eq!(failed, Err(()));
-        assert!(allocations.turn(&one) < allocations.turn(&two));
         assert_eq!(allocations.turn(&three), None);
+        allocations.transaction(|allocations| Ok::<_, ()>(again(allocations))).unwrap();
+        assert!(allocations.turn(&one) < allocations.turn(&two), "a resize is no arrival");
         allocations.release(&one);
         allocations.give(one.clone(), with("1"));
-        assert!(allocations.turn(&one) > allocations.turn(&two));
+        assert!(allocations.turn(&one) > allocations.turn(&three), "it has come anew");
+    }
+
+    #[test]
+    fn allocations_of_another_order_of_arrival_are_others() {
+        let order = |pods: [&str; 2]| {
+            let mut allocations = Allocations::default();
+            for pod in pods {
+                allocations.give(holder(pod, "one"), with("0"));
+            }
+            allocations
+        };
+        assert_eq!(order(["a", "b"]), order(["a", "b"]));
+        assert_ne!(order(["a", "b"]), order(["b", "a"]));
+    }
+
+    /// A change of allocations, with changes that stand or fall together within.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Give(u8, u32),
+        Release(u8),
+        Within(Vec<Self>, bool),
+    }
+
+    fn any_steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            3 => (0u8..5, 0u32..64).prop_map(|(pod, cpu)| Step::Give(pod, cpu)),
+            2 => (0u8..5).prop_map(Step::Release),
+        ];
+        let step = step.prop_recursive(4, 40, 6, |inner| {
+            (prop::collection::vec(inner, 0..6), any::<bool>())
+                .prop_map(|(steps, stay)| Step::Within(steps, stay))
+        });
+        prop::collection::vec(step, 1..10)
+    }
+
+    /// Carries steps out; those within a transaction that fails leave no trace, whatever those inside of it did.
+    fn carry_out(allocations: &mut Allocations, steps: &[Step]) -> Result<(), TestCaseError> {
+        for step in steps {
+            match step {
+                Step::Give(pod, cpu) => {
+                    allocations.give(holder(&format!("p{pod}"), "c"), with(&cpu.to_string()));
+                }
+                Step::Release(pod) => drop(allocations.release(&holder(&format!("p{pod}"), "c"))),
+                Step::Within(steps, stays) => {
+                    let before = allocations.clone();
+                    let outcome = allocations.transaction(|allocations| {
+                        carry_out(allocations, steps).map_err(Some)?;
+                        stays.then_some(()).ok_or(None)
+                    });
+                    match outcome {
+                        Ok(((), had)) => {
+                            for (holder, had) in had {
+                                prop_assert_eq!(before.get(&holder), had.as_ref());
+                                if let (Some(was), Some(is)) =
+                                    (before.turn(&holder), allocations.turn(&holder))
+                                {
+                                    prop_assert_eq!(was, is, "{} has arrived once", holder);
+                                }
+                            }
+                        }
+                        Err(Some(problem)) => return Err(problem),
+                        Err(None) => prop_assert_eq!(&*allocations, &before),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn a_rollback_undoes_what_inner_transactions_kept(steps in any_steps()) {
+            let mut allocations = Allocations::default();
+            carry_out(&mut allocations, &steps)?;
+            prop_assert!(allocations.open.is_empty());
+        }
     }
 
     #[test]

@@ -32,8 +32,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     Allocations, Candidate, ContainerRequest, CpuClass, Grant, GrantRecord, Holder, Inventory, PodName,
     PodRequest, Rejection, SharedCpus, Trace, Update,
-    admission::{give_apart, remove_container},
-    admit,
+    admission::{give_apart, remove_container, settle_home},
+    admit, bring_home,
     grant_record::Expected,
     held,
     pools::Documents,
@@ -98,7 +98,7 @@ impl Cpuset {
     /// What a grant pins, when `taken` are the exclusive CPUs of all.
     pub fn of(grant: &Grant, taken: &CpuSet) -> Self {
         let cpus = grant.pin_cpus.then(|| grant.cpus(taken)).filter(|cpus| !cpus.is_empty());
-        let mems = grant.pin_mems.then(|| grant.mems.clone()).filter(|mems| !mems.is_empty());
+        let mems = grant.pin_mems.then(|| grant.mems(taken)).filter(|mems| !mems.is_empty());
         Self { cpus, mems }
     }
 
@@ -155,6 +155,8 @@ pub struct Containers {
     pods: BTreeMap<PodName, Pod>,
     holders: BTreeMap<String, Holder>,
     expected: Expected,
+    /// Those that end, and of which a process may still run.
+    departing: BTreeSet<String>,
 }
 
 /// What is known of a pod.
@@ -181,7 +183,24 @@ impl Containers {
 
     /// Forgets those that are expected and whose cgroup is gone.
     pub fn expect_only(&mut self, allocations: &mut Allocations, is_there: impl Fn(&CgroupPath) -> bool) {
-        self.expected.retain(allocations, is_there);
+        if self.expected.retain(allocations, is_there) {
+            bring_home(allocations);
+        }
+    }
+
+    /// A container ends, and a process of it runs still: it keeps what it has until [`Self::end`], also where
+    /// its runtime does not list it any longer.
+    pub fn depart(&mut self, id: &str) {
+        if self.holders.contains_key(id) {
+            self.departing.insert(id.to_owned());
+        }
+    }
+
+    /// The cgroup of each container that is known or expected, by id.
+    pub fn all_cgroups(&self) -> BTreeMap<String, CgroupPath> {
+        let known = self.holders.iter().filter_map(|(id, holder)| Some((id, self.cgroup_of(holder)?)));
+        let all = known.chain(self.expected.by_id());
+        all.map(|(id, cgroup)| (id.clone(), cgroup.clone())).collect()
     }
 
     /// Is this the cgroup of a container that is expected?
@@ -216,11 +235,18 @@ impl Containers {
     /// A container is about to be made, or runs and was expected.
     pub fn create(&mut self, node: &mut Node<'_>, new: &Announced) -> Settled {
         let record = self.expected.take(node.allocations, &new.id);
-        self.come(node, new, record.filter(|record| record.holds(new.set_to())).as_ref())
+        let mut settled = self.come(node, new, record.as_ref());
+        if record.is_some() {
+            let updates = settle_home(node.allocations, &new.pod.name);
+            self.others(updates, &mut settled);
+        }
+        settled
     }
 
-    /// One comes, or is found, that had this before the daemon was started.
-    fn come(&mut self, node: &mut Node<'_>, new: &Announced, had: Option<&GrantRecord>) -> Settled {
+    /// One comes, or is found, of which this was recorded before the daemon was started. The record is
+    /// followed as far as the kernel shows it; its turn counts in any case.
+    fn come(&mut self, node: &mut Node<'_>, new: &Announced, record: Option<&GrantRecord>) -> Settled {
+        let had = record.filter(|record| record.holds(new.set_to()) && record.is_placed());
         let Some(asked) = new.pod.containers.first().cloned() else { return Settled::default() };
         if let Some(ownership) = &new.given {
             return self.give_up(node, &new.id, &asked.name, new.cgroup.as_ref(), ownership);
@@ -237,13 +263,26 @@ impl Containers {
         // One of that name has ended, whether that was told or not.
         let replaced = self.member(&holder).map(|member| member.id.clone());
         if let Some(old) = replaced.filter(|old| *old != new.id) {
-            settled.others.extend(self.end(node, &old).others);
+            if self.departing.remove(&old) {
+                // Nobody else may have its CPUs yet, so the container that follows it goes on with them.
+                self.holders.remove(&old);
+            } else {
+                settled.others.extend(self.end(node, &old).others);
+            }
         }
         self.note(&holder, new, had.map(GrantRecord::grant));
         let before = self.cpusets(node, &holder);
-        match had.and_then(|had| had.still_answers(&asked, node.inventory, node.allocations)) {
-            Some(grant) => self.adopt(node, &holder, asked, grant),
-            None => self.place(node, &holder, asked, None, &mut settled),
+        let answer = had.and_then(|had| had.still_answers(&new.pod, &asked, node));
+        match (answer, record.map(|record| record.turn)) {
+            (Some(grant), turn) => self.adopt(node, &holder, asked, (grant, turn.unwrap_or(0))),
+            (None, turn) => {
+                if let Some(turn) = turn.filter(|_| node.allocations.get(&holder).is_none()) {
+                    // It is placed anew, and came when it came.
+                    let nothing = Grant { engine: UNPLACED, policy: UNPLACED, ..Grant::default() };
+                    node.allocations.give_at(holder.clone(), nothing, turn);
+                }
+                self.place(node, &holder, asked, None, &mut settled);
+            }
         }
         self.settle(node, &holder, &before, &mut settled);
         settled
@@ -323,6 +362,7 @@ impl Containers {
     pub fn end(&mut self, node: &mut Node<'_>, id: &str) -> Settled {
         let mut settled = Settled::default();
         self.expected.take(node.allocations, id);
+        self.departing.remove(id);
         let Some(holder) = self.holders.remove(id) else { return settled };
         let before = self.cpusets(node, &holder);
         let updates = match self.pods.get_mut(holder.pod()) {
@@ -356,8 +396,9 @@ impl Containers {
     ) -> Settled {
         let mut settled = Settled::default();
         let there: BTreeSet<&str> = all.iter().map(|one| one.id.as_str()).collect();
-        let gone: Vec<String> =
-            self.holders.keys().filter(|id| !there.contains(id.as_str())).cloned().collect();
+        self.departing.retain(|id| !there.contains(id.as_str()));
+        let is_gone = |id: &&String| !there.contains(id.as_str()) && !self.departing.contains(*id);
+        let gone: Vec<String> = self.holders.keys().filter(is_gone).cloned().collect();
         for id in gone {
             // What changes for others is found below.
             self.end(node, &id);
@@ -366,32 +407,28 @@ impl Containers {
         let set_to: BTreeMap<String, (Cpuset, Option<Cpuset>)> = all.iter().map(set_to).collect();
         let is_over = |id: &str, cgroup: &CgroupPath| set_to.contains_key(id) || !awaited.contains(cgroup);
         let records = self.expected.take_all(node.allocations, is_over);
-        let (mut adopted, mut new) = (Vec::new(), Vec::new());
+        let mut coming = Vec::new();
         let ours = |one: &Announced| self.holders.get(&one.id).is_some_and(|holder| !holder.is_given());
         for one in all.into_iter().filter(|one| one.given.is_some() || one.opts_out || !ours(one)) {
-            let record = records.get(&one.id).filter(|record| record.holds(one.set_to()));
-            match (record, one.kept_cpus()) {
-                (Some(record), _) => adopted.push((
-                    !one.pod.containers.first().is_some_and(|asked| record.asks_for(asked)),
-                    record.turn,
-                    Some(record),
-                    one,
-                )),
-                (None, Some(_)) => adopted.push((true, u64::MAX, None, one)),
-                (None, None) => new.push((true, u64::MAX, None, one)),
-            }
+            let record = records.get(&one.id);
+            let holds = record.is_some_and(|record| record.is_placed() && record.holds(one.set_to()));
+            let asked = one.pod.containers.first();
+            let again = !asked.zip(record).is_some_and(|(asked, record)| holds && record.asks_for(asked));
+            let is_new = !holds && one.kept_cpus().is_none();
+            coming.push((is_new, again, record.map_or(u64::MAX, |record| record.turn), record, one));
         }
-        // Those first that need not be placed again; then as they came: of two that share, the younger one
-        // gives way.
-        adopted.sort_by_key(|(again, turn, ..)| (*again, *turn));
-        for (_, _, had, one) in adopted.into_iter().chain(new) {
-            let placed = self.come(node, &one, had);
+        // Those first that need not be placed again, then those that have CPUs to keep; each in its turn.
+        coming.sort_by_key(|(is_new, again, turn, ..)| (*is_new, *again, *turn));
+        for (.., record, one) in coming {
+            let placed = self.come(node, &one, record);
             settled
                 .rejections
                 .extend(placed.rejections.into_iter().filter(|(rejected, _)| *rejected == one.id));
             settled.warnings.extend(placed.warnings);
             settled.weighed.extend(placed.weighed);
         }
+        // Only now: until all have come, a home looks emptier than it is.
+        bring_home(node.allocations);
         let taken = node.allocations.exclusive_cpus();
         for (id, holder) in &self.holders {
             let Some(grant) = node.allocations.get(holder) else { continue };
@@ -457,14 +494,20 @@ impl Containers {
         self.holders.insert(new.id.clone(), holder.clone());
     }
 
-    /// It keeps what it was given before the daemon was started again.
-    fn adopt(&mut self, node: &mut Node<'_>, holder: &Holder, asked: ContainerRequest, grant: Grant) {
+    /// It keeps what it was given before the daemon was started again, and its turn. Its CPUs counted as taken
+    /// meanwhile, so nobody has to make room.
+    fn adopt(
+        &mut self,
+        node: &mut Node<'_>,
+        holder: &Holder,
+        asked: ContainerRequest,
+        (grant, turn): (Grant, u64),
+    ) {
         if let Some(pod) = self.pods.get_mut(holder.pod()) {
             pod.request.containers.push(asked);
             pod.request.previous.clear();
         }
-        // Who must make room is found when all are there.
-        give_apart(node.inventory, node.allocations, holder, grant);
+        node.allocations.give_at(holder.clone(), grant, turn);
     }
 
     /// Places a pod with `asked` in it. If that cannot be, it stays as it was: with what the container `had`,
@@ -479,15 +522,29 @@ impl Containers {
     ) {
         let Some(pod) = self.pods.get_mut(holder.pod()) else { return };
         let mut weighed = Weighed { asked: asked.clone(), qos: pod.request.qos, candidates: Vec::new() };
-        pod.request.containers.retain(|container| container.name != holder.name());
-        pod.request.containers.push(asked);
-        let unplaced: Vec<(Holder, Grant)> = node
+        let at = pod.request.containers.iter().position(|container| container.name == holder.name());
+        match at {
+            Some(at) => pod.request.containers[at] = asked,
+            None => {
+                // In the order of arrival: an unplaced one may have come before those that have a place.
+                let turn = |name: &str| {
+                    let holder = Holder::new(holder.pod().clone(), name.to_owned());
+                    node.allocations.turn(&holder).unwrap_or(u64::MAX)
+                };
+                let own = turn(holder.name());
+                let before = pod.request.containers.iter().take_while(|other| turn(&other.name) <= own);
+                let position = before.count();
+                pod.request.containers.insert(position, asked);
+            }
+        }
+        let unplaced: Vec<(Holder, u64, Grant)> = node
             .allocations
-            .of_pod(holder.pod())
-            .filter(|(other, grant)| grant.engine == UNPLACED && *other != holder)
-            .map(|(other, grant)| (other.clone(), grant.clone()))
+            .with_turns()
+            .filter(|(other, _, grant)| other.pod() == holder.pod() && grant.engine == UNPLACED)
+            .filter(|(other, ..)| *other != holder)
+            .map(|(other, turn, grant)| (other.clone(), turn, grant.clone()))
             .collect();
-        for (other, _) in &unplaced {
+        for (other, ..) in &unplaced {
             node.allocations.release(other);
         }
         let known = node.allocations.of_pod(holder.pod()).next().is_some();
@@ -503,17 +560,18 @@ impl Containers {
             settled.weighed.insert(member.id.clone(), weighed);
         }
         pod.request.previous.clear();
-        for (other, grant) in unplaced {
-            node.allocations.give(other, grant);
+        for (other, turn, grant) in unplaced {
+            node.allocations.give_at(other, grant, turn);
         }
         let rejection = match outcome {
             Ok(admission) => return self.others(admission.updates, settled),
             Err(rejection) => rejection,
         };
-        pod.request.containers.pop();
-        if let Some(had) = had {
-            pod.request.containers.push(had);
-        } else if node.allocations.get(holder).is_none() {
+        match had.zip(at) {
+            Some((had, at)) => pod.request.containers[at] = had,
+            None => pod.request.containers.retain(|container| container.name != holder.name()),
+        }
+        if node.allocations.get(holder).is_none_or(|grant| grant.engine == UNPLACED) {
             node.allocations.give(holder.clone(), left_over(node.inventory, &rejection));
         }
         if let Some(member) = pod.members.get(holder.name()) {
@@ -592,5 +650,7 @@ fn left_over(inventory: &Inventory, rejection: &Rejection) -> Grant {
     }
 }
 
+#[cfg(test)]
+mod restart_tests;
 #[cfg(test)]
 mod tests;

@@ -17,13 +17,14 @@ pub fn exposed(grant: &Grant, taken: &CpuSet, machine: &Topology) -> String {
         CpuClass::Isolated => (&none, &grant.exclusive),
         _ => (&grant.exclusive, &none),
     };
-    let kinds = MemoryNodes::of(machine.nodes.iter().filter(|node| grant.mems.contains(node.id)));
+    let mems = grant.mems(taken);
+    let kinds = MemoryNodes::of(machine.nodes.iter().filter(|node| mems.contains(node.id)));
     let mut text = String::new();
     for (name, list) in [
         ("SHARED_CPUS", shared.to_string()),
         ("EXCLUSIVE_CPUS", exclusive.to_string()),
         ("ISOLATED_CPUS", isolated.to_string()),
-        ("ALL_MEMS", grant.mems.to_string()),
+        ("ALL_MEMS", mems.to_string()),
         ("DRAM_MEMS", kinds.dram.to_string()),
         ("PMEM_MEMS", kinds.pmem.to_string()),
         ("HBM_MEMS", kinds.hbm.to_string()),

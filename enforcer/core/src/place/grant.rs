@@ -86,12 +86,15 @@ pub struct SharedCpus {
     pub milli_cpus: u64,
     /// Where it runs instead as long as exclusive CPUs of others leave its home less than was promised.
     pub refuge: Option<CpuSet>,
+    /// CPUs of each node of that, and the ordinary memory near them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refuge_memory: Vec<(CpuSet, NodeSet)>,
 }
 
 impl SharedCpus {
     /// At home in a scope.
     pub const fn new(scope: CpuSet, milli_cpus: u64) -> Self {
-        Self { scope, milli_cpus, refuge: None }
+        Self { scope, milli_cpus, refuge: None, refuge_memory: Vec::new() }
     }
 
     /// Where it may run now, if nobody had exclusive CPUs there.
@@ -205,6 +208,26 @@ impl Grant {
             }
         }
         cpus
+    }
+
+    /// Memory nodes that the container uses, when `taken` are the exclusive CPUs of all. Away from home they are
+    /// those near the CPUs that it runs on, so that its pages follow; what it was promised at home it keeps.
+    pub fn mems(&self, taken: &CpuSet) -> NodeSet {
+        let away = self.shared.as_ref().map_or(&[][..], |shared| &shared.refuge_memory);
+        if away.is_empty() || self.mems.is_empty() {
+            return self.mems.clone();
+        }
+        let cpus = self.cpus(taken);
+        let near = away.iter().filter(|(of_node, _)| !of_node.is_disjoint(&cpus));
+        let near = near.fold(NodeSet::new(), |near, (_, mems)| near.union(mems));
+        let is_promised = !self.memory.is_empty() || self.cold_start.is_some();
+        if is_promised || near.is_empty() { near.union(&self.mems) } else { near }
+    }
+
+    /// All memory nodes that it may be using, at home or away.
+    pub fn all_mems(&self) -> NodeSet {
+        let away = self.shared.iter().flat_map(|shared| &shared.refuge_memory);
+        away.fold(self.mems.clone(), |all, (_, mems)| all.union(mems))
     }
 
     /// Why it is where it is now.

@@ -16,8 +16,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Allocations, ColdStart, ContainerRequest, CpuClass, Cpuset, DeviceCounts, Grant, Holder, Inventory,
-    MemoryClaim, MemoryPriority, PodName, Resources, SharedCpus, held::OTHERS, hints, pools,
+    Allocations, ColdStart, ContainerRequest, CpuClass, Cpuset, DeviceCounts, Grant, Holder, MemoryClaim,
+    MemoryPriority, Node, PodName, PodRequest, Resources, SharedCpus, UNPLACED, held::OTHERS, hints, pools,
+    recorded::known_name,
 };
 use crate::{
     set::{CpuSet, NodeSet},
@@ -27,31 +28,21 @@ use crate::{
 /// Namespace of holders that are expected. No namespace of Kubernetes starts with `-`.
 const EXPECTED: &str = "-expected";
 
-/// What a container was granted.
+/// What a container was granted: all of the grant, its turn, and what was asked for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Read")]
 pub struct GrantRecord {
     /// Its cgroup.
     pub cgroup: CgroupPath,
-    /// Its turn: lower than that of everybody who came later.
+    /// Its turn: lower than that of each holder that came later.
     pub turn: u64,
-    engine: String,
-    policy: String,
-    class: CpuClass,
-    exclusive: CpuSet,
-    shared: Option<SharedCpus>,
-    mems: NodeSet,
-    memory: Vec<MemoryClaim>,
-    pool: Option<String>,
-    pin_cpus: bool,
-    pin_mems: bool,
-    one_thread_of: Vec<CpuSet>,
-    memory_priority: MemoryPriority,
-    /// Nothing in records of daemons that did not note it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Everything that it was given.
+    grant: Grant,
+    #[serde(skip_serializing_if = "Option::is_none")]
     asked: Option<Amounts>,
-    /// Nothing where it is on all of its memory already.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    cold_start: Option<ColdStart>,
+    /// The record is of a version that did not note labels, class, affinity rules, hint, CPU shares and devices.
+    #[serde(skip)]
+    is_partial: bool,
 }
 
 /// How much a container asked for when it was given its grant.
@@ -85,33 +76,97 @@ impl Amounts {
     }
 }
 
+/// A record of any version that is read: the grant as a whole, or some of its fields one by one.
+#[derive(Deserialize)]
+struct Read {
+    cgroup: CgroupPath,
+    turn: u64,
+    grant: Option<Grant>,
+    #[serde(default)]
+    asked: Option<Amounts>,
+    #[serde(flatten)]
+    some: Option<Partial>,
+}
+
+/// What journals up to version 3, and records of containers in the making up to version 2, have of a grant.
+#[derive(Deserialize)]
+struct Partial {
+    engine: String,
+    policy: String,
+    class: CpuClass,
+    exclusive: CpuSet,
+    shared: Option<SharedCpus>,
+    mems: NodeSet,
+    memory: Vec<MemoryClaim>,
+    pool: Option<String>,
+    pin_cpus: bool,
+    pin_mems: bool,
+    one_thread_of: Vec<CpuSet>,
+    memory_priority: MemoryPriority,
+    #[serde(default)]
+    cold_start: Option<ColdStart>,
+}
+
+impl TryFrom<Read> for GrantRecord {
+    type Error = String;
+
+    fn try_from(read: Read) -> Result<Self, String> {
+        let Read { cgroup, turn, grant, asked, some } = read;
+        let is_partial = grant.is_none();
+        let grant = match (grant, some) {
+            (Some(grant), _) => grant,
+            (None, Some(partial)) => partial.grant()?,
+            (None, None) => return Err("it has no grant, nor the fields of an older one".to_owned()),
+        };
+        Ok(Self { cgroup, turn, grant, asked, is_partial })
+    }
+}
+
+impl Partial {
+    fn grant(self) -> Result<Grant, String> {
+        let fixed =
+            |name: &str| known_name(name).ok_or_else(|| format!("{name:.40?} is no engine and no policy"));
+        Ok(Grant {
+            engine: fixed(&self.engine)?,
+            policy: fixed(&self.policy)?,
+            class: self.class,
+            exclusive: self.exclusive,
+            shared: self.shared,
+            mems: self.mems,
+            memory: self.memory,
+            pool: self.pool,
+            pin_cpus: self.pin_cpus,
+            pin_mems: self.pin_mems,
+            one_thread_of: self.one_thread_of,
+            memory_priority: self.memory_priority,
+            cold_start: self.cold_start,
+            reason: "it was there before the daemon was started again".to_owned(),
+            ..Grant::default()
+        })
+    }
+}
+
 impl GrantRecord {
-    /// The record of a grant, and of what was asked for it; none of one that no engine gave.
+    /// The record of a grant, and of what was asked for it. What others gave is told by them again, and is
+    /// not recorded.
     pub fn of(
         cgroup: &CgroupPath,
         turn: u64,
         grant: &Grant,
         asked: Option<&ContainerRequest>,
     ) -> Option<Self> {
-        engine(grant.engine)?;
-        Some(Self {
+        (is_ours(grant.engine) || grant.engine == UNPLACED).then(|| Self {
             cgroup: cgroup.clone(),
             turn,
-            engine: grant.engine.to_owned(),
-            policy: grant.policy.to_owned(),
-            class: grant.class,
-            exclusive: grant.exclusive.clone(),
-            shared: grant.shared.clone(),
-            mems: grant.mems.clone(),
-            memory: grant.memory.clone(),
-            pool: grant.pool.clone(),
-            pin_cpus: grant.pin_cpus,
-            pin_mems: grant.pin_mems,
-            one_thread_of: grant.one_thread_of.clone(),
-            memory_priority: grant.memory_priority,
+            grant: grant.clone(),
             asked: asked.map(Amounts::of),
-            cold_start: grant.cold_start.clone(),
+            is_partial: false,
         })
+    }
+
+    /// Did an engine find a place?
+    pub(super) fn is_placed(&self) -> bool {
+        is_ours(self.grant.engine)
     }
 
     /// Does the container still ask for the same?
@@ -119,72 +174,78 @@ impl GrantRecord {
         self.asked.as_ref() == Some(&Amounts::of(asked))
     }
 
-    /// The grant, if it is still an answer to what the container asks for, beside what is given to others.
+    /// The grant, if it is still an answer to what the container of this pod asks for, beside what is given
+    /// to others.
     pub(super) fn still_answers(
         &self,
+        pod: &PodRequest,
         asked: &ContainerRequest,
-        inventory: &Inventory,
-        allocations: &Allocations,
+        node: &Node<'_>,
     ) -> Option<Grant> {
-        let scope = self.shared.as_ref().map(|shared| &shared.scope);
-        let later = self.cold_start.iter().map(|start| &start.mems);
-        let of_the_machine = [Some(&self.exclusive), scope]
+        let Node { inventory, allocations, .. } = node;
+        let scope = self.grant.shared.as_ref().map(|shared| &shared.scope);
+        let later = self.grant.cold_start.iter().map(|start| &start.mems);
+        let of_the_machine = [Some(&self.grant.exclusive), scope]
             .into_iter()
             .flatten()
             .all(|cpus| cpus.is_subset(&inventory.allowed_cpus))
             && later
-                .fold(self.mems.clone(), |all, more| all.union(more))
+                .fold(self.grant.mems.clone(), |all, more| all.union(more))
                 .is_subset(&inventory.machine.memory_nodes());
-        let still = self.asks_for(asked)
+        let still = self.is_placed()
+            && self.asks_for(asked)
             && of_the_machine
-            && self.exclusive.is_disjoint(&allocations.exclusive_cpus());
-        still.then(|| self.grant())
+            && self.grant.exclusive.is_disjoint(&allocations.exclusive_cpus());
+        still.then(|| self.completed(pod, asked, node))
+    }
+
+    /// The grant, with what an older record lacks and the pod tells again.
+    fn completed(&self, pod: &PodRequest, asked: &ContainerRequest, node: &Node<'_>) -> Grant {
+        let grant = self.grant.clone();
+        if !self.is_partial {
+            return grant;
+        }
+        let affinity = match grant.engine {
+            pools::ENGINE => pools::affinity::rules_of(pod, &asked.name, &node.settings.pools).0,
+            _ => Vec::new(),
+        };
+        Grant { labels: pod.labels.clone(), qos: Some(pod.qos), affinity, ..grant }
     }
 
     /// Is a container that is set to this still where the grant had put it? Memory nodes may be more: they
     /// are widened while its pages move.
     pub fn holds(&self, set_to: &Cpuset) -> bool {
+        let grant = &self.grant;
         let cpus = |set: &CpuSet| {
-            let own = Grant { shared: None, ..self.grant() }.cpus(&CpuSet::new());
-            if self.shared.is_some() { own.is_subset(set) } else { own == *set }
+            let own = Grant { shared: None, ..grant.clone() }.cpus(&CpuSet::new());
+            if grant.shared.is_some() { own.is_subset(set) } else { own == *set }
         };
-        let mems = |set: &NodeSet| !self.mems.is_empty() && self.mems.is_subset(set);
-        (!self.pin_cpus || set_to.cpus.as_ref().is_some_and(cpus))
-            && (!self.pin_mems || set_to.mems.as_ref().is_some_and(mems))
+        let is_away = grant.shared.as_ref().is_some_and(|shared| !shared.refuge_memory.is_empty());
+        let mems = |set: &NodeSet| {
+            let away = || is_away && !set.is_empty() && set.is_subset(&grant.all_mems());
+            !grant.mems.is_empty() && (grant.mems.is_subset(set) || away())
+        };
+        (!grant.pin_cpus || set_to.cpus.as_ref().is_some_and(cpus))
+            && (!grant.pin_mems || set_to.mems.as_ref().is_some_and(mems))
     }
 
     /// The grant again, as far as it was recorded.
     pub(super) fn grant(&self) -> Grant {
-        Grant {
-            engine: engine(&self.engine).unwrap_or(OTHERS),
-            class: self.class,
-            exclusive: self.exclusive.clone(),
-            shared: self.shared.clone(),
-            mems: self.mems.clone(),
-            memory: self.memory.clone(),
-            pool: self.pool.clone(),
-            pin_cpus: self.pin_cpus,
-            pin_mems: self.pin_mems,
-            one_thread_of: self.one_thread_of.clone(),
-            memory_priority: self.memory_priority,
-            cold_start: self.cold_start.clone(),
-            reason: "it was there before the daemon was started again".to_owned(),
-            ..Grant::default()
-        }
+        self.grant.clone()
     }
 
-    /// The same as somebody else's: it counts, and nothing is set because of it.
+    /// The same as that of another owner: it counts, and nothing is set because of it.
     fn held(&self) -> Grant {
-        let reason =
-            format!("given by {} ({}) before the daemon was started again", self.engine, self.policy);
+        let Grant { engine, policy, class, .. } = self.grant;
         Grant {
             engine: OTHERS,
             policy: OTHERS,
-            class: self.class,
-            exclusive: self.exclusive.clone(),
-            mems: self.mems.clone(),
-            memory: self.memory.clone(),
-            reason,
+            class,
+            exclusive: self.grant.exclusive.clone(),
+            mems: self.grant.mems.clone(),
+            memory: self.grant.memory.clone(),
+            devices: self.grant.devices.clone(),
+            reason: format!("given by {engine} ({policy}) before the daemon was started again"),
             ..Grant::default()
         }
     }
@@ -196,19 +257,22 @@ impl GrantRecord {
 pub(super) struct Expected(BTreeMap<String, GrantRecord>);
 
 impl Expected {
-    /// Counts these as given away, in the order in which they were given, besides those that are expected by
+    /// Counts these as given away, each in its turn, besides those that are expected by
     /// now.
     pub(super) fn add(&mut self, records: BTreeMap<String, GrantRecord>, allocations: &mut Allocations) {
-        let mut in_turn: Vec<_> = records.iter().collect();
-        in_turn.sort_by_key(|(_, record)| record.turn);
-        for (id, record) in in_turn {
-            allocations.give(holder(id), record.held());
+        for (id, record) in &records {
+            allocations.give_at(holder(id), record.held(), record.turn);
         }
         self.0.extend(records);
     }
 
-    /// Forgets those whose cgroup is gone.
-    pub(super) fn retain(&mut self, allocations: &mut Allocations, is_there: impl Fn(&CgroupPath) -> bool) {
+    /// Forgets those whose cgroup is gone; says whether there was one.
+    pub(super) fn retain(
+        &mut self,
+        allocations: &mut Allocations,
+        is_there: impl Fn(&CgroupPath) -> bool,
+    ) -> bool {
+        let before = self.0.len();
         self.0.retain(|id, record| {
             let stays = is_there(&record.cgroup);
             if !stays {
@@ -216,6 +280,12 @@ impl Expected {
             }
             stays
         });
+        self.0.len() < before
+    }
+
+    /// The cgroup of each by id.
+    pub(super) fn by_id(&self) -> impl Iterator<Item = (&String, &CgroupPath)> {
+        self.0.iter().map(|(id, record)| (id, &record.cgroup))
     }
 
     /// The cgroup of each, and what it was granted.
@@ -255,14 +325,18 @@ fn holder(id: &str) -> Holder {
     Holder::new(PodName::new(EXPECTED, id), String::new())
 }
 
-/// The engine of that name.
-fn engine(name: &str) -> Option<&'static str> {
-    [hints::HintsEngine::NAME, pools::ENGINE].into_iter().find(|engine| *engine == name)
+/// Is it one of our engines?
+fn is_ours(engine: &str) -> bool {
+    [hints::HintsEngine::NAME, pools::ENGINE].contains(&engine)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        place::samples::{self, Host},
+        topology::synth::Machine,
+    };
 
     fn set_to(cpus: &str, mems: &str) -> Cpuset {
         Cpuset { cpus: cpus.parse().ok(), mems: mems.parse().ok() }
@@ -310,18 +384,50 @@ mod tests {
     }
 
     #[test]
-    fn a_record_survives_serde_and_gives_the_same_grant() {
+    fn a_record_survives_serde_whole() {
         let record = record("4-5", Some("4-7"));
         let text = serde_json::to_string(&record).unwrap();
         let again: GrantRecord = serde_json::from_str(&text).unwrap();
         assert_eq!(again, record, "{text}");
-        assert_eq!(again.grant().exclusive.to_string(), "4-5");
+    }
+
+    /// As the version before wrote it.
+    const PARTIAL: &str = r#"{"cgroup":"/a","turn":3,"engine":"hints","policy":"best-effort",
+        "class":"exclusive","exclusive":"4-5","shared":null,"mems":"1","memory":[],"pool":null,"pin_cpus":true,
+        "pin_mems":true,"one_thread_of":[],"memory_priority":"guaranteed","asked":{"requests":
+        {"milli_cpus":500,"memory_bytes":null,"hugepages":[[2097152,4194304]]},"limits":
+        {"milli_cpus":null,"memory_bytes":null,"hugepages":[]},"devices":{"nic":1}}}"#;
+
+    #[test]
+    fn a_record_of_the_version_before_is_completed_by_what_its_pod_tells() {
+        let record: GrantRecord = serde_json::from_str(PARTIAL).unwrap();
+        let grant = record.grant();
+        assert_eq!((grant.policy, grant.exclusive.to_string().as_str()), ("best-effort", "4-5"));
+        assert!(record.asks_for(&asked()) && record.is_partial);
+        let labels = BTreeMap::from([("app".to_owned(), "db".to_owned())]);
+        let pod = PodRequest { labels: labels.clone(), ..samples::pod("p", vec![asked()]) };
+        let mut host = Host::new(Machine::new().sockets(2).build(), Default::default());
+        let Host { inventory, settings, allocations } = &mut host;
+        let grant = record.still_answers(&pod, &asked(), &Node { inventory, settings, allocations });
+        assert_eq!(grant.map(|grant| (grant.labels, grant.qos)), Some((labels, Some(pod.qos))));
     }
 
     #[test]
-    fn what_no_engine_gave_is_not_recorded() {
+    fn what_is_no_record_of_any_version_is_refused_with_words() {
+        for (from, to, said) in [
+            ("\"hints\"", "\"magic\"", "\"magic\" is no engine and no policy"),
+            ("\"engine\"", "\"motor\"", "it has no grant, nor the fields of an older one"),
+        ] {
+            assert!(PARTIAL.contains(from));
+            let error = serde_json::from_str::<GrantRecord>(&PARTIAL.replace(from, to)).unwrap_err();
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_others_gave_is_not_recorded() {
         let cgroup = CgroupPath::new("/a");
-        for engine in [OTHERS, super::super::UNPLACED, ""] {
+        for engine in [OTHERS, ""] {
             assert_eq!(GrantRecord::of(&cgroup, 0, &Grant { engine, ..Grant::default() }, None), None);
         }
     }

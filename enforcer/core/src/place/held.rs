@@ -53,7 +53,7 @@ pub(crate) fn hold(inventory: &Inventory, allocations: &mut Allocations, claims:
 /// nobody would have a CPU left everybody stays: whoever gave all away has seen to that.
 pub(super) fn make_room(inventory: &Inventory, allocations: &mut Allocations, moved: &CpuSet) {
     let pool = inventory.allowed_cpus.difference(&inventory.isolated_cpus);
-    let _squeezed = send_away(allocations, &pool, moved, |_| Some(CpuSet::new()));
+    let _squeezed = send_away(&inventory.machine, allocations, &pool, moved, |_| Some(CpuSet::new()));
 }
 
 fn list(allocations: &mut Allocations, claims: &[Claim]) {

@@ -10,6 +10,9 @@
 //! come back, exactly those return who went because of them, in whatever order pods come and go. A
 //! return takes room from nobody, because the row at home only grows at its end.
 //!
+//! Memory goes along: one that is away uses the memory near the CPUs that it runs on
+//! ([`Grant::mems`]), and that of its home again when it has returned.
+//!
 //! This never refuses a pod, but for one reason: somebody would have no CPU left at all.
 //!
 //! Cost: O(holders) set operations of a few words, and their sorting by age; nothing for a return when
@@ -18,7 +21,10 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use super::{Allocations, Grant, Holder, SharedCpus};
-use crate::set::CpuSet;
+use crate::{
+    set::{CpuSet, NodeSet},
+    topology::Topology,
+};
 
 /// A holder of shared CPUs.
 struct Judged<'a> {
@@ -35,6 +41,7 @@ struct Judged<'a> {
 /// exclusive now. `ended` are the CPUs of those that have ended when a holder starts, none for a holder
 /// that has ended itself. The holder for whom nothing is left is the error.
 pub(super) fn send_away(
+    machine: &Topology,
     allocations: &mut Allocations,
     pool: &CpuSet,
     moved: &CpuSet,
@@ -60,7 +67,8 @@ pub(super) fn send_away(
         }
         // Also where that brings nothing yet: it will when others leave.
         if wider != *shared.reach() {
-            away.push((holder.clone(), moved_to(grant, Some(wider))));
+            let memory = memory_near(machine, &wider);
+            away.push((holder.clone(), moved_to(grant, Some(wider), memory)));
         }
     }
     for (holder, grant) in away {
@@ -78,7 +86,7 @@ pub(crate) fn bring_home(allocations: &mut Allocations) {
     let taken = allocations.exclusive_cpus();
     let judged = judge(allocations, &taken, |_| true, |_| Some(CpuSet::new()));
     let back = judged.into_iter().filter(|one| one.fits && one.shared.refuge.is_some());
-    let back: Vec<_> = back.map(|one| (one.holder.clone(), moved_to(one.grant, None))).collect();
+    let back: Vec<_> = back.map(|one| (one.holder.clone(), moved_to(one.grant, None, Vec::new()))).collect();
     for (holder, grant) in back {
         allocations.give(holder, grant);
     }
@@ -114,7 +122,115 @@ fn left_of(scope: &CpuSet, taken: &CpuSet) -> usize {
     scope.len() - scope.common(taken)
 }
 
-fn moved_to(grant: &Grant, refuge: Option<CpuSet>) -> Grant {
-    let shared = grant.shared.clone().map(|shared| SharedCpus { refuge, ..shared });
+fn moved_to(grant: &Grant, refuge: Option<CpuSet>, refuge_memory: Vec<(CpuSet, NodeSet)>) -> Grant {
+    let shared = grant.shared.clone().map(|shared| SharedCpus { refuge, refuge_memory, ..shared });
     Grant { shared, ..grant.clone() }
+}
+
+/// The CPUs of each node among these, and the ordinary memory near them.
+fn memory_near(machine: &Topology, cpus: &CpuSet) -> Vec<(CpuSet, NodeSet)> {
+    let nodes = machine.nodes.iter().filter(|node| !node.cpus.is_disjoint(cpus));
+    let near = |node| machine.near_memory_nodes(&std::iter::once(node).collect());
+    nodes.map(|node| (node.cpus.intersection(cpus), near(node.id))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::{
+        place::{
+            Cpuset,
+            samples::{GIB, Host, container, pod},
+        },
+        policy::placement::{HintsSettings, TopologyPolicy},
+        topology::synth::Machine,
+        workload::QosClass,
+    };
+
+    /// Nodes of four CPUs and 16 GiB, where everything is aligned.
+    fn host(sockets: u32) -> Host {
+        let machine = Machine::new().sockets(sockets).cores(4).threads(1).build();
+        let policy = TopologyPolicy::BestEffort;
+        Host::new(machine, HintsSettings { policy, align_all_qos: true, ..HintsSettings::default() })
+    }
+
+    fn best_effort(name: &str) -> crate::place::PodRequest {
+        let mut pod = pod(name, vec![container("main", 0, 0)]);
+        pod.qos = QosClass::BestEffort;
+        pod
+    }
+
+    fn exclusive(name: &str, cpus: u64) -> crate::place::PodRequest {
+        pod(name, vec![container("main", cpus * 1000, GIB)])
+    }
+
+    #[test]
+    fn a_displaced_container_gets_the_memory_near_its_cpus_and_its_own_back() {
+        let mut host = host(2);
+        host.admit(&best_effort("shared")).unwrap();
+        assert_eq!(host.place("shared", "main"), ("0-3".into(), "0".into()));
+        host.admit(&exclusive("first", 2)).unwrap();
+        let admission = host.admit(&exclusive("second", 2)).unwrap();
+        let now = host.place("shared", "main");
+        if now.0 == "4-7" {
+            assert_eq!(now.1, "1");
+            let update = &admission.updates[0];
+            let mems = update.mems.as_ref().map(ToString::to_string);
+            assert_eq!((update.holder.pod().name.as_str(), mems.as_deref()), ("shared", Some("1")));
+        }
+        crate::place::remove(&mut host.allocations, &crate::place::PodName::new("default", "second"));
+        assert_eq!(host.place("shared", "main").1, "0", "it is at home again");
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Exclusive(u8, u64),
+        Shared(u8, u64, u64),
+        Remove(u8),
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (0u8..12, 1u64..5).prop_map(|(pod, cpus)| Step::Exclusive(pod, cpus)),
+            3 => (0u8..12, 0u64..6, 0u64..3).prop_map(|(pod, halves, gib)| Step::Shared(pod, halves, gib)),
+            2 => (0u8..12).prop_map(Step::Remove),
+        ]
+    }
+
+    proptest! {
+        /// Whatever comes and goes: a container that is away from home may use the memory of the nodes that
+        /// it runs on.
+        #[test]
+        fn a_displaced_container_never_runs_beside_memory_that_it_may_not_use(
+            sockets in 2u32..5,
+            steps in prop::collection::vec(any_step(), 1..30),
+        ) {
+            let mut host = host(sockets);
+            for step in steps {
+                match step {
+                    Step::Exclusive(name, cpus) => drop(host.admit(&exclusive(&format!("p{name}"), cpus))),
+                    Step::Shared(name, halves, gib) => {
+                        let asked = container("main", halves * 500, gib * GIB).without_limits();
+                        let mut pod = pod(&format!("p{name}"), vec![asked]);
+                        pod.qos = if halves + gib == 0 { QosClass::BestEffort } else { QosClass::Burstable };
+                        drop(host.admit(&pod));
+                    }
+                    Step::Remove(name) => {
+                        let pod = crate::place::PodName::new("default", &format!("p{name}"));
+                        crate::place::remove(&mut host.allocations, &pod);
+                    }
+                }
+                let taken = host.allocations.exclusive_cpus();
+                for (holder, grant) in host.allocations.iter() {
+                    let is_away = grant.shared.as_ref().is_some_and(|shared| shared.refuge.is_some());
+                    let Cpuset { cpus: Some(cpus), mems: Some(mems) } = Cpuset::of(grant, &taken) else { continue };
+                    if is_away {
+                        let nodes = host.inventory.machine.nodes_of(&cpus);
+                        prop_assert!(nodes.is_subset(&mems), "{}: {} {}", holder, cpus, mems);
+                    }
+                }
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! What is given away, in a form that can be written down and read back: for recordings of whole turns.
 //!
-//! A [`GrantRecord`](super::GrantRecord) has of a grant what outlives the daemon. This has all of it, because
-//! the same decision must come of it. A list, in order of holder, because a holder is no key of JSON.
+//! A [`Grant`] has one serial form, here and in a [`GrantRecord`](super::GrantRecord): all of it, because the
+//! same decisions must come of it. A list, in order of holder, because a holder is no key of JSON.
 //!
 //! Must never let in what the rest takes for granted: names of engines and policies are those of the code,
 //! and amounts can be added up. Recordings come from anywhere.
@@ -23,10 +23,14 @@ const SUM_LIMIT: u64 = 1 << 60;
 /// A name of an engine or a policy.
 pub(super) fn fixed_name<'de, D: Deserializer<'de>>(from: D) -> Result<FixedName, D::Error> {
     let text = String::deserialize(from)?;
+    known_name(&text).ok_or_else(|| de::Error::custom(format!("{text:.40?} is no engine and no policy")))
+}
+
+/// The same name as the code has it.
+pub(super) fn known_name(text: &str) -> Option<FixedName> {
     let others = ["", OTHERS, UNPLACED, HintsEngine::NAME, ENGINE, POLICY];
     let policies = TopologyPolicy::ALL.into_iter().map(TopologyPolicy::as_str);
-    let unknown = || de::Error::custom(format!("{text:.40?} is no engine and no policy"));
-    policies.chain(others).find(|name| *name == text).ok_or_else(unknown)
+    policies.chain(others).find(|name| *name == text)
 }
 
 #[derive(Serialize)]

@@ -92,7 +92,8 @@ impl Host {
     /// CPUs and memory nodes of a container.
     pub(super) fn place(&self, pod: &str, container: &str) -> (String, String) {
         let grant = self.grant(pod, container);
-        (grant.cpus(&self.allocations.exclusive_cpus()).to_string(), grant.mems.to_string())
+        let taken = self.allocations.exclusive_cpus();
+        (grant.cpus(&taken).to_string(), grant.mems(&taken).to_string())
     }
 }
 

@@ -201,7 +201,7 @@ impl Search<'_> {
             let has = trial.get(holder)?;
             Some(Move {
                 holder: holder.clone(),
-                from: Seat { cpus: had.cpus(&taken), mems: had.mems.clone() },
+                from: Seat { cpus: had.cpus(&taken), mems: had.mems(&taken) },
                 to: Seat { cpus: has.cpus(&now), mems: has.mems.clone() },
                 bytes: promised(&had),
             })

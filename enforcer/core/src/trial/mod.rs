@@ -281,7 +281,7 @@ impl Effective {
         let others = allocations.iter().filter(|(holder, _)| holder.pod() != pod);
         let pinned = others.map(|(holder, grant)| {
             let cpus = grant.pin_cpus.then(|| grant.cpus(&taken));
-            (holder.clone(), (cpus, grant.pin_mems.then(|| grant.mems.clone())))
+            (holder.clone(), (cpus, grant.pin_mems.then(|| grant.mems(&taken))))
         });
         Self(pinned.collect())
     }

@@ -173,7 +173,7 @@ impl ContainerReport {
             cpus,
             pinned_cpus: grant.pin_cpus,
             exclusive_cpus: grant.exclusive.clone(),
-            mems: grant.mems.clone(),
+            mems: grant.mems(taken),
             pinned_mems: grant.pin_mems,
             memory_by_node: grant.memory_by_node(),
             devices: grant.devices.clone(),

@@ -119,7 +119,7 @@ impl BrakeRecord {
         check_owned(state_dir)?;
         let text = files::read(&path)?;
         let mut damage = Damage::default();
-        for event in versioned::read(&path, &text, VERSION) {
+        for event in versioned::read(&path, &text, VERSION..=VERSION) {
             match event {
                 Ok(Event::Slowed(brake)) if is_of_a_brake(brake.file) => found.slowed.push(brake),
                 Ok(Event::Slowed(RecordedBrake { file, .. })) => {

@@ -11,10 +11,15 @@ use serde::{Deserialize, Serialize, de::IgnoredAny};
 use super::{Entry, EntryKey};
 
 /// Version of the lines that are written.
-const JOURNAL_VERSION: u32 = 3;
+const JOURNAL_VERSION: u32 = 4;
 
-/// Versions of lines with a checksum that are read; the first of them knew no grants. A line of another one
-/// is damage.
+/// Versions of lines with a checksum that are read. A line of another one is damage.
+///
+/// | version | of a grant it has |
+/// |---|---|
+/// | 2 | nothing |
+/// | 3 | some fields; its labels, class and affinity rules are taken from the pod when its runtime tells of it |
+/// | 4 | all of it |
 const READABLE: std::ops::RangeInclusive<u32> = 2..=JOURNAL_VERSION;
 
 /// Version of lines without a checksum, which are still read.

@@ -41,8 +41,16 @@ use crate::owned_file::open_ours;
 /// was given.
 pub const MADE_WITHIN: Duration = Duration::from_mins(2);
 
-/// Version of a line; the first one had no time.
-const VERSION: u32 = 2;
+/// Version of a line that is written.
+///
+/// | version | of a container it has |
+/// |---|---|
+/// | 1 | no time, so it is not read |
+/// | 2 | some fields of its grant, as journals of version 3 |
+/// | 3 | all of its grant |
+const VERSION: u32 = 3;
+/// Versions that are read.
+const READABLE: std::ops::RangeInclusive<u32> = 2..=VERSION;
 /// Most bytes: some thousand containers, of which none has been recorded yet.
 const LIMIT: u64 = 4 << 20;
 /// As long as a line with a long path.
@@ -163,7 +171,7 @@ impl MakingRecord {
         let path = state_dir.join("making");
         let text = files::read(&path)?;
         let (mut made, mut damage) = (BTreeMap::new(), Damage::default());
-        for line in versioned::read::<Line>(&path, &text, VERSION) {
+        for line in versioned::read::<Line>(&path, &text, READABLE) {
             match line {
                 Ok(Line { event: Event::Made(one), .. })
                     if is_of_another_boot(one.boot_id.as_deref(), boot_id) => {}

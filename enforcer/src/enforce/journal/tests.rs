@@ -241,12 +241,12 @@ fn a_grant_of_endless_names_is_not_recorded() {
 #[test]
 fn a_line_of_a_newer_version_is_named_with_it_and_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let json = r#"{"version":4,"record":"unheard-of","cgroup":7}"#;
+    let json = r#"{"version":5,"record":"unheard-of","cgroup":7}"#;
     let line = format!("{json} {:08x}\n", crc32fast::hash(json.as_bytes()));
     fs::write(dir.path().join("journal"), &line).unwrap();
     let journal = Journal::open(dir.path()).unwrap();
     let said = &journal.damaged()[0];
-    assert!(said.contains("version 4") && said.contains("newer numa-enforcer"), "{said}");
+    assert!(said.contains("version 5") && said.contains("newer numa-enforcer"), "{said}");
     assert_eq!(fs::read_to_string(dir.path().join("journal.damaged")).unwrap(), line);
 }
 

@@ -12,7 +12,7 @@
 //!
 //! Never: a damaged line is believed, or left out unsaid.
 
-use std::{io, path::Path};
+use std::{io, ops::RangeInclusive, path::Path};
 
 use serde::{
     Deserialize, Serialize,
@@ -45,7 +45,7 @@ pub(super) fn encode<T: Serialize>(version: u32, says: T) -> io::Result<String> 
 pub(super) fn read<T: DeserializeOwned>(
     path: &Path,
     text: &str,
-    version: u32,
+    versions: RangeInclusive<u32>,
 ) -> impl Iterator<Item = Result<T, String>> {
     let begun = without_zeros(text);
     let zeros = text.len() - begun.len();
@@ -59,7 +59,7 @@ pub(super) fn read<T: DeserializeOwned>(
     }
     let lines = begun.lines().zip(1..).filter(|(line, _)| !line.is_empty());
     let lines = lines.filter_map(move |(line, number)| {
-        let decoded = decode(version, line);
+        let decoded = decode(&versions, line);
         if matches!(decoded, Ok(None)) {
             tracing::warn!("{} line {number} was cut and is left out", path.display());
         }
@@ -74,7 +74,7 @@ pub(super) fn without_zeros(text: &str) -> &str {
 }
 
 /// `None` of a line that was cut. The error says what is wrong with another one.
-fn decode<T: DeserializeOwned>(version: u32, line: &str) -> Result<Option<T>, String> {
+fn decode<T: DeserializeOwned>(versions: &RangeInclusive<u32>, line: &str) -> Result<Option<T>, String> {
     let Some(json) = unsealed(line) else {
         let zeros = line.bytes().filter(|byte| *byte == 0).count();
         if zeros > 0 {
@@ -87,10 +87,10 @@ fn decode<T: DeserializeOwned>(version: u32, line: &str) -> Result<Option<T>, St
         return if is_cut { Ok(None) } else { Err("it has no checksum".to_owned()) };
     };
     match serde_json::from_str::<Versioned>(json) {
-        Ok(found) if found.version != version => Err(format!(
+        Ok(found) if !versions.contains(&found.version) => Err(format!(
             "version {} is not known, which is of {} numa-enforcer",
             found.version,
-            if found.version > version { "a newer" } else { "an older" }
+            if found.version > *versions.end() { "a newer" } else { "an older" }
         )),
         _ => {
             serde_json::from_str(json).map(|line: Line<T>| Some(line.says)).map_err(|error| error.to_string())
@@ -116,7 +116,7 @@ mod tests {
     /// Ids, and how many lines are damaged.
     fn found(text: &str) -> (Vec<u64>, usize) {
         let (whole, damaged): (Vec<_>, Vec<_>) =
-            read::<Says>(Path::new("record"), text, 3).partition(Result::is_ok);
+            read::<Says>(Path::new("record"), text, 3..=3).partition(Result::is_ok);
         (whole.into_iter().flatten().map(|one| one.id).collect(), damaged.len())
     }
 
@@ -153,7 +153,7 @@ mod tests {
             ("nonsense\n".to_owned(), "no checksum"),
         ] {
             assert_eq!(found(&format!("{text}{two}")), (vec![2], 1), "{text}");
-            let error = read::<Says>(Path::new("/record"), &text, 3).find_map(Result::err).unwrap();
+            let error = read::<Says>(Path::new("/record"), &text, 3..=3).find_map(Result::err).unwrap();
             assert!(error.starts_with("/record line ") && error.contains(why), "{error}");
         }
     }
@@ -173,7 +173,7 @@ mod tests {
         ] {
             assert_eq!(found(&text), (ids, told), "{text:?}");
         }
-        let error = read::<Says>(Path::new("/record"), &zeros, 3).find_map(Result::err).unwrap();
+        let error = read::<Says>(Path::new("/record"), &zeros, 3..=3).find_map(Result::err).unwrap();
         assert!(error.starts_with("/record: zeros, "), "{error}");
     }
 

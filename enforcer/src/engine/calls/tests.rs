@@ -24,9 +24,11 @@ mod expected;
 mod full_disk;
 mod given_up;
 mod late;
+mod leaving;
 mod memory;
 mod overtaken;
 mod owners;
+mod sandboxes;
 mod source;
 mod wishes;
 

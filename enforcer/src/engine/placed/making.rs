@@ -45,6 +45,7 @@ impl State {
         let Cpuset { cpus, mems } = one.now.clone();
         let now = Cpuset { cpus: own.cpus.clone().or(cpus), mems: own.mems.clone().or(mems) };
         self.making.retain(|_, making| making.unlisted || making.may_come());
+        self.note_answered(one.cgroup.clone(), Instant::now());
         let one = Announced { now, ..one.clone() };
         let making = Making { one, known, answered: Instant::now(), unlisted: false };
         self.making.insert(making.one.id.clone(), making);

@@ -2,7 +2,7 @@
 //!
 //! `restore` puts it back from the journal, which has an entry for a cgroup that is there. Until one is, the
 //! original is in a record of its own, for the next daemon, should this one be killed in between. It is
-//! written before the answer: what could not be noted is not told.
+//! written before the answer, and without the lock of what is given away: what could not be noted is not told.
 //!
 //! Never: anything is set here.
 
@@ -18,9 +18,12 @@ use enforcer_core::{
 };
 use tokio::sync::Notify;
 
-use super::State;
+use super::{
+    Placed, State,
+    record_writer::{RecordWriter, Ticket, Waiter},
+};
 use crate::{
-    enforce::journal::{Granted, JournalError, MADE_WITHIN, Made, MakingRecord},
+    enforce::journal::{Granted, MADE_WITHIN, Made, MakingRecord},
     kernel::clock,
 };
 
@@ -32,7 +35,7 @@ pub(in crate::engine) struct Originals {
     /// Of those that a runtime has listed, and of which it was told nothing since.
     untouched: BTreeMap<CgroupPath, Cpuset>,
     /// The same as `unrecorded` for the next daemon, where somebody may write.
-    record: Option<MakingRecord>,
+    record: Option<RecordWriter>,
     /// Of `unrecorded`, those that a daemon before this one left, and since when: their cgroups may still be
     /// made.
     left: Option<(Instant, BTreeSet<CgroupPath>)>,
@@ -45,34 +48,24 @@ pub(in crate::engine) struct Originals {
 impl Originals {
     /// Notes from now on for the next daemon, and goes on with what one before this `left`.
     pub(in crate::engine) fn remember(&mut self, record: MakingRecord, left: BTreeMap<CgroupPath, Made>) {
-        self.record = Some(record);
+        self.record = Some(RecordWriter::start(record, left.clone()));
         self.left = Some((Instant::now(), left.keys().cloned().collect()));
         self.unrecorded.extend(left);
     }
 
-    /// Can anything be noted? The error says why not.
-    pub(in crate::engine) fn can_note(&mut self) -> Result<(), String> {
-        self.record.as_mut().map_or(Ok(()), MakingRecord::check)
+    /// What tells whether anything can be noted; none where nobody writes.
+    pub(super) fn waiter(&self) -> Option<Waiter> {
+        self.record.as_ref().map(RecordWriter::waiter)
     }
 
     /// What a cgroup would be set to, for the journal, and for the next daemon; with what a new container was
-    /// granted.
-    fn note(
-        &mut self,
-        cgroup: &CgroupPath,
-        original: &Cpuset,
-        granted: Option<Granted>,
-    ) -> Result<(), JournalError> {
-        let boot_id = self.record.as_ref().and_then(MakingRecord::boot_id).map(str::to_owned);
+    /// granted. The ticket is to be waited for before its runtime is told.
+    fn note(&mut self, cgroup: &CgroupPath, original: &Cpuset, granted: Option<Granted>) -> Option<Ticket> {
+        let boot_id = self.record.as_ref().and_then(RecordWriter::boot_id).map(str::to_owned);
         let made = Made { original: original.clone(), granted, boot_id, told_ns: clock::now_ns() };
-        if let Some(record) = &mut self.record {
-            if record.is_long(self.unrecorded.len()) {
-                record.keep(self.unrecorded.iter().filter(|(other, _)| *other != cgroup))?;
-            }
-            record.add(cgroup, &made)?;
-        }
+        let ticket = self.record.as_ref().map(|record| record.made(cgroup, &made));
         self.unrecorded.insert(cgroup.clone(), made);
-        Ok(())
+        ticket
     }
 
     /// All that the journal does not have.
@@ -98,14 +91,8 @@ impl Originals {
     fn retain(&mut self, stays: impl Fn(&CgroupPath) -> bool) {
         let over: Vec<_> =
             self.unrecorded.extract_if(.., |cgroup, _| !stays(cgroup)).map(|(cgroup, _)| cgroup).collect();
-        let Some(record) = self.record.as_mut() else { return };
-        let noted = match (self.unrecorded.is_empty(), over.is_empty()) {
-            (true, _) => record.clear(),
-            (false, true) => Ok(()),
-            (false, false) => record.over(&over),
-        };
-        if let Err(error) = noted {
-            tracing::warn!("{error}");
+        if let Some(record) = self.record.as_ref().filter(|_| !over.is_empty()) {
+            record.over(over);
         }
     }
 
@@ -158,13 +145,54 @@ impl Originals {
     }
 }
 
+/// What is noted before a runtime is told; nothing where nothing has to be.
+#[derive(Debug, Default)]
+#[must_use = "what is not waited for may not be written"]
+pub(in crate::engine) struct Noting {
+    tickets: Vec<Ticket>,
+    /// Containers that run, and what they were set to.
+    changed: Vec<Changed>,
+    /// The cgroup of a new one, and its id.
+    new: Option<(String, CgroupPath)>,
+}
+
+/// A container that runs, what it was set to, and whether that was noted just now.
+#[derive(Debug)]
+struct Changed {
+    id: String,
+    cgroup: CgroupPath,
+    before: Cpuset,
+    is_new: bool,
+}
+
+impl Placed {
+    /// Waits until all of this is written, for a bounded time and without the lock. False where it is not: then
+    /// nothing is set from now on.
+    pub(in crate::engine) fn await_noted(&self, noting: Noting) -> bool {
+        let waiter = self.lock().originals.waiter();
+        let wait = |ticket: &Ticket| waiter.as_ref().map_or(Ok(()), |waiter| waiter.wait(*ticket));
+        match noting.tickets.iter().try_for_each(wait) {
+            Ok(()) => true,
+            Err(error) => {
+                self.lock().is_not_noted(noting, &error);
+                false
+            }
+        }
+    }
+}
+
 impl State {
-    /// A container is made with our cpuset instead of what it was to have. False where that cannot be noted.
-    pub(in crate::engine) fn made(&mut self, one: &Announced) -> bool {
-        let placed = self.containers.holder(&one.id).is_some();
+    /// A container is made with our cpuset instead of what it was to have.
+    pub(in crate::engine) fn made(&mut self, one: &Announced, noting: &mut Noting) {
+        if self.containers.holder(&one.id).is_none() {
+            return;
+        }
         let grant = self.containers.record(&self.allocations, &one.id);
         let granted = grant.map(|grant| Granted { id: one.id.clone(), grant });
-        one.cgroup.as_ref().is_none_or(|cgroup| !placed || self.note_original(cgroup, &one.now, granted))
+        if let Some(cgroup) = &one.cgroup {
+            noting.tickets.extend(self.originals.note(cgroup, &one.now, granted));
+            noting.new = Some((one.id.clone(), cgroup.clone()));
+        }
     }
 
     /// A container is made without what was decided for it.
@@ -175,39 +203,45 @@ impl State {
     }
 
     /// Containers that run are about to be set by their runtime. Those that were set by us before are
-    /// recorded already, and those that are somebody else's are never set. False where what they are set to
-    /// by now cannot be noted.
-    pub(in crate::engine) fn changes<'a>(&mut self, ids: impl Iterator<Item = &'a String>) -> bool {
-        let mut noted = true;
+    /// recorded already, and those that are somebody else's are never set.
+    pub(in crate::engine) fn changes<'a>(&mut self, ids: impl Iterator<Item = &'a String>) -> Noting {
+        let mut noting = Noting::default();
         if self.is_held() {
-            return noted;
+            return noting;
         }
         for id in ids {
             let ours = self.containers.holder(id).filter(|holder| !holder.is_given());
             let cgroup = ours.and_then(|holder| self.containers.cgroup_of(holder));
             let before = cgroup.and_then(|cgroup| self.originals.untouched.remove_entry(cgroup));
             let Some((cgroup, before)) = before else { continue };
-            let is_noted = self.originals.unrecorded.contains_key(&cgroup);
-            noted = noted && (is_noted || self.note_original(&cgroup, &before, None));
-            if let Some(held) = &mut self.held {
-                held.insert(id.clone(), before.clone());
-                self.originals.untouched.insert(cgroup, before);
+            let is_new = !self.originals.unrecorded.contains_key(&cgroup);
+            if is_new {
+                noting.tickets.extend(self.originals.note(&cgroup, &before, None));
             }
+            noting.changed.push(Changed { id: id.clone(), cgroup, before, is_new });
         }
         self.originals.started();
-        noted
+        noting
     }
 
-    /// Where it cannot be noted nothing is set from now on, and false is returned.
-    fn note_original(&mut self, cgroup: &CgroupPath, original: &Cpuset, granted: Option<Granted>) -> bool {
-        if let Err(error) = self.originals.note(cgroup, original, granted) {
-            if !self.barred {
-                tracing::warn!("a runtime is told nothing until it can be recorded: {error}");
-            }
-            self.barred = true;
-            self.hold(false);
-            return false;
+    /// Nothing is set from now on, and what was to be set stays as it is.
+    fn is_not_noted(&mut self, noting: Noting, error: &str) {
+        if !self.barred {
+            tracing::warn!("a runtime is told nothing until it can be recorded: {error}");
         }
-        true
+        self.barred = true;
+        self.hold(false);
+        let Noting { changed, new, .. } = noting;
+        for Changed { id, cgroup, before, is_new } in changed {
+            self.originals.retain(|other| !is_new || *other != cgroup);
+            if let Some(held) = &mut self.held {
+                held.insert(id, before.clone());
+            }
+            self.originals.untouched.insert(cgroup, before);
+        }
+        if let Some((id, cgroup)) = new {
+            self.originals.retain(|other| *other != cgroup);
+            self.made_without(&id);
+        }
     }
 }

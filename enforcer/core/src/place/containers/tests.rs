@@ -366,14 +366,14 @@ fn a_cgroup_leads_to_its_container() {
 }
 
 #[derive(Debug, Clone)]
-enum Act {
+pub(super) enum Act {
     Create(u8, u8, u64),
     Resize(u8, u64),
     End(u8),
     Synchronize(Vec<u8>),
 }
 
-fn any_act() -> impl Strategy<Value = Act> {
+pub(super) fn any_act() -> impl Strategy<Value = Act> {
     // CPUs in steps of half a CPU.
     prop_oneof![
         4 => (0u8..4, 0u8..10, 0u64..20).prop_map(|(pod, id, halves)| Act::Create(pod, id, halves)),

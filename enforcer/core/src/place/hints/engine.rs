@@ -240,7 +240,8 @@ impl Run<'_, '_> {
                     .difference(&self.placing.accounts.taken)
             })
         };
-        let squeezed = send_away(self.placing.allocations, &pool, &moved, ended);
+        let squeezed =
+            send_away(&self.placing.inventory.machine, self.placing.allocations, &pool, &moved, ended);
         squeezed.map_err(|holder| nothing_left(&self.placing, &holder, &moved))?;
         if self.placing.over_soft {
             super::soften::widen_soft(self.placing.inventory, self.placing.allocations, &pod.name)?;

@@ -1,0 +1,148 @@
+//! Containers whose processes run on after their runtime has told of their end.
+
+use super::*;
+
+/// A host whose cgroup of this container has processes, or not.
+fn populate(host: &Fixture, name: &str, populated: bool) {
+    let path = host.path(&format!("/kubepods/pod{name}/id-{name}"));
+    if path.is_dir() {
+        let file = path.join(if host.layout.cpuset.v2 { "cgroup.events" } else { "cgroup.procs" });
+        let text = match (host.layout.cpuset.v2, populated) {
+            (true, _) => format!("populated {}\nfrozen 0\n", u8::from(populated)),
+            (false, true) => "17\n".to_owned(),
+            (false, false) => String::new(),
+        };
+        std::fs::write(file, text).unwrap();
+    }
+}
+
+fn running(host: &Fixture, placed: &Placed, name: &str, cpus: u64) -> String {
+    let own = cpuset(create(placed, name, cpus).adjust.as_ref());
+    let (list, mems) = own.split_once('/').unwrap();
+    host.cgroup(&format!("/kubepods/pod{name}/id-{name}"), &format!("{list}\n"), &format!("{mems}\n"));
+    populate(host, name, true);
+    runs(placed, name);
+    list.to_owned()
+}
+
+fn stop(placed: &Placed, name: &str) -> Answer {
+    let subject = subject(name, "", None);
+    ask(placed, |reply| Call::Stop { subject, reply })
+}
+
+fn removed(placed: &Placed, name: &str) {
+    super::super::answer(
+        placed,
+        &Gate::default(),
+        &Exposure::default(),
+        Call::Removed(subject(name, "", None)),
+    );
+}
+
+fn taken(placed: &Placed) -> String {
+    placed.lock().allocations.exclusive_cpus().to_string()
+}
+
+#[test]
+fn what_a_container_has_is_free_when_its_last_process_is_gone_whatever_its_runtime_tells_first() {
+    for v2 in [true, false] {
+        for tells in [&["stop"][..], &["removed"], &["stop", "removed", "stop"]] {
+            let host = Fixture::new(v2);
+            let placed = placed(true);
+            placed.adopt(CpusetTree::new(&host.layout.cpuset.path, v2), BTreeMap::new());
+            let own = running(&host, &placed, "one", 2);
+            for call in tells {
+                match *call {
+                    "stop" => assert_eq!(updates(&stop(&placed, "one")), []),
+                    _ => removed(&placed, "one"),
+                }
+                placed.release_departed();
+                assert_eq!(taken(&placed), own, "v2 {v2}, {tells:?}: a process runs");
+            }
+            let other = running(&host, &placed, "two", 2);
+            assert_ne!(other, own);
+            populate(&host, "one", false);
+            placed.release_departed();
+            assert_eq!(taken(&placed), other, "v2 {v2}, {tells:?}: the last process is gone");
+            assert!(placed.has_started(), "a turn gives it to those that wait");
+        }
+    }
+}
+
+#[test]
+fn a_cgroup_that_is_gone_or_empty_frees_at_once() {
+    for gone in [true, false] {
+        let host = Fixture::new(true);
+        let placed = placed(true);
+        placed.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
+        running(&host, &placed, "one", 2);
+        populate(&host, "one", false);
+        if gone {
+            std::fs::remove_dir_all(host.path("/kubepods/podone")).unwrap();
+        }
+        stop(&placed, "one");
+        assert_eq!(taken(&placed), "", "gone: {gone}");
+    }
+}
+
+#[test]
+fn a_cgroup_that_cannot_be_read_is_named_and_keeps_for_a_bounded_time() {
+    let host = Fixture::new(true);
+    let placed = placed(true);
+    placed.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
+    let own = running(&host, &placed, "one", 2);
+    let events = host.path("/kubepods/podone/id-one").join("cgroup.events");
+    std::fs::remove_file(&events).unwrap();
+    std::fs::create_dir(&events).unwrap();
+    stop(&placed, "one");
+    placed.release_departed();
+    assert_eq!(taken(&placed), own);
+    let gap = placed.unread_departures();
+    assert_eq!((gap.len(), gap[0].source.as_str()), (1, "departures"));
+    assert!(gap[0].reason.contains("cgroup.events") && gap[0].effect.contains("shop/one/main"), "{gap:?}");
+    placed.lock().left_long_ago();
+    placed.release_departed();
+    assert_eq!((taken(&placed), placed.unread_departures().len()), (String::new(), 0));
+}
+
+#[test]
+fn a_runtime_that_lists_it_no_longer_frees_nothing_while_a_process_runs() {
+    let host = Fixture::new(true);
+    let tree = || CpusetTree::new(&host.layout.cpuset.path, true);
+    let before = placed(true);
+    before.adopt(tree(), BTreeMap::new());
+    let own = running(&host, &before, "one", 2);
+    // The runtime has started again, and has forgotten it.
+    synchronize(&before, &[], "");
+    assert_eq!(taken(&before), own);
+    let records = before.regranted().unwrap();
+
+    // So has the daemon.
+    let next = placed(true);
+    next.adopt(tree(), records);
+    synchronize(&next, &[], "");
+    assert_eq!(taken(&next), own);
+    next.expect_only(&[workload_of("one")]);
+    assert_eq!(taken(&next), own);
+
+    populate(&host, "one", false);
+    before.release_departed();
+    next.expect_only(&[]);
+    assert_eq!((taken(&before), taken(&next)), (String::new(), String::new()));
+}
+
+#[test]
+fn a_container_of_the_same_name_goes_on_with_what_the_one_before_still_has() {
+    let host = Fixture::new(true);
+    let placed = placed(true);
+    placed.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
+    let own = running(&host, &placed, "one", 2);
+    stop(&placed, "one");
+    let mut again = subject("one", "", Some(amounts(2)));
+    again.container.id = "id-again".to_owned();
+    let answer = ask(&placed, |reply| Call::Create { subject: again, reply });
+    assert!(cpuset(answer.adjust.as_ref()).starts_with(&own), "{answer:?}");
+    populate(&host, "one", false);
+    placed.release_departed();
+    assert_eq!(taken(&placed), own, "they are the other one's by now");
+}

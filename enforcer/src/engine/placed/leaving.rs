@@ -1,0 +1,201 @@
+//! Containers that were told to stop, or that their runtime has given up, and whose processes still run.
+//!
+//! Problem: a runtime tells of a stop at its beginning. A process that ignores SIGTERM runs on for its whole
+//! grace period, on CPUs that would be another container's by then. Idea: what a container was given stays its
+//! own until its cgroup is empty or removed, whatever its runtime tells first; a thread of its own looks, and
+//! so does each turn. What becomes free then is given to those that wait for it by a turn.
+//!
+//! Invariants: nothing is read under the lock. A cgroup in which processes run holds what it was given without
+//! a limit of time. One that cannot be read holds it for [`UNREAD_WITHIN`], and is a named gap meanwhile.
+//!
+//! Cost: one file per leaving container and look; nothing while none leaves.
+
+use std::{
+    sync::mpsc::{Receiver, RecvTimeoutError},
+    time::{Duration, Instant},
+};
+
+use enforcer_core::{
+    degraded::Degraded,
+    workload::{CgroupPath, printable},
+};
+
+use super::{Placed, State};
+use crate::enforce::cpuset::CpusetTree;
+
+/// Time between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Time for which a container whose cgroup cannot be read keeps what it was given.
+pub(super) const UNREAD_WITHIN: Duration = Duration::from_mins(5);
+
+/// A container that leaves.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    since: Instant,
+    /// Why it cannot be told whether a process is left.
+    unread: Option<String>,
+}
+
+/// What a cgroup says of its container.
+enum Look {
+    Empty,
+    Occupied,
+    Unread(String),
+}
+
+fn look(tree: Option<&CpusetTree>, cgroup: Option<&CgroupPath>) -> Look {
+    let Some(tree) = tree else { return Look::Empty };
+    let Some(cgroup) = cgroup else {
+        return Look::Unread("the runtime's name of its cgroup is not understood".to_owned());
+    };
+    match tree.is_occupied(cgroup) {
+        Ok(false) => Look::Empty,
+        Ok(true) => Look::Occupied,
+        Err(error) => Look::Unread(error.to_string()),
+    }
+}
+
+impl Placed {
+    /// A container is about to end, or has. True where it keeps what it was given, because a process of it may
+    /// run still.
+    pub(in crate::engine) fn leaves(&self, id: &str) -> bool {
+        let (tree, cgroup) = {
+            let state = self.lock();
+            if !state.places || state.containers.holder(id).is_none() {
+                return false;
+            }
+            (state.tree.clone(), state.containers.cgroup(id).cloned())
+        };
+        let unread = match look(tree.as_ref(), cgroup.as_ref()) {
+            Look::Empty => return false,
+            Look::Occupied => None,
+            Look::Unread(reason) => Some(reason),
+        };
+        let mut state = self.lock();
+        state.note_leaving(id, unread);
+        let stays = state.leaving.get(id).is_some_and(Leaving::holds);
+        if stays {
+            state.containers.depart(id);
+        }
+        stays
+    }
+
+    /// Those that are known, that a runtime does not list among `listed`, and whose processes still run: they
+    /// leave. Returns their cgroups.
+    pub(in crate::engine) fn occupied_beside<'a>(
+        &self,
+        listed: impl Iterator<Item = &'a str>,
+    ) -> Vec<CgroupPath> {
+        let listed: std::collections::BTreeSet<&str> = listed.collect();
+        let (tree, known) = {
+            let state = self.lock();
+            (state.tree.clone(), state.containers.all_cgroups())
+        };
+        let Some(tree) = tree else { return Vec::new() };
+        let mut occupied = Vec::new();
+        for (id, cgroup) in known.into_iter().filter(|(id, _)| !listed.contains(id.as_str())) {
+            if matches!(look(Some(&tree), Some(&cgroup)), Look::Occupied) {
+                let mut state = self.lock();
+                if state.containers.holder(&id).is_some() {
+                    state.note_leaving(&id, None);
+                    state.containers.depart(&id);
+                }
+                occupied.push(cgroup);
+            }
+        }
+        occupied
+    }
+
+    /// Frees what those had whose last process is gone.
+    pub(in crate::engine) fn release_departed(&self) {
+        let (tree, leaving) = {
+            let state = self.lock();
+            let cgroup = |id: &String| (id.clone(), state.containers.cgroup(id).cloned());
+            (state.tree.clone(), state.leaving.keys().map(cgroup).collect::<Vec<_>>())
+        };
+        for (id, cgroup) in leaving {
+            let found = look(tree.as_ref(), cgroup.as_ref());
+            let mut state = self.lock();
+            let Some(one) = state.leaving.get_mut(&id) else { continue };
+            one.unread = match found {
+                Look::Empty => None,
+                Look::Occupied => {
+                    one.unread = None;
+                    continue;
+                }
+                Look::Unread(reason) => Some(reason),
+            };
+            if one.unread.is_some() && one.holds() {
+                continue;
+            }
+            let (name, waited) = (state.name_of(&id), UNREAD_WITHIN.as_secs());
+            match state.leaving.get(&id).and_then(|one| one.unread.as_ref()) {
+                Some(reason) => tracing::warn!(
+                    "what {name} was given is free {waited} s after its end, though a process of it may still \
+                     run: {reason}"
+                ),
+                None => tracing::debug!("{name} has ended: what it was given is free"),
+            }
+            // What changes for others is written by the turn, and recorded by it.
+            drop(state.ends("stop", &id));
+            state.originals.want_turn();
+        }
+    }
+
+    /// Looks until no call comes any longer; `woken` is told of each.
+    pub(in crate::engine) fn watch_departures(&self, woken: &Receiver<()>) {
+        loop {
+            let leaving = !self.lock().leaving.is_empty();
+            let told = if leaving {
+                woken.recv_timeout(LOOK_EVERY)
+            } else {
+                woken.recv().map_err(|_ended| RecvTimeoutError::Disconnected)
+            };
+            if told == Err(RecvTimeoutError::Disconnected) {
+                return;
+            }
+            self.release_departed();
+        }
+    }
+
+    /// Containers of which it cannot be told whether a process of them is left.
+    pub(in crate::engine) fn unread_departures(&self) -> Vec<Degraded> {
+        let state = self.lock();
+        let unread = state.leaving.iter().filter_map(|(id, one)| Some((id, one.unread.as_ref()?)));
+        let effect = |id: &str| {
+            let (name, seconds) = (state.name_of(id), UNREAD_WITHIN.as_secs());
+            format!("what {name} was given stays taken for {seconds} s from its end on")
+        };
+        unread.map(|(id, reason)| Degraded::new("departures", reason.clone(), effect(id))).collect()
+    }
+}
+
+impl Leaving {
+    /// Does what it was given count as taken?
+    fn holds(&self) -> bool {
+        self.unread.is_none() || self.since.elapsed() < UNREAD_WITHIN
+    }
+}
+
+impl State {
+    fn note_leaving(&mut self, id: &str, unread: Option<String>) {
+        let name = self.name_of(id);
+        let one = self.leaving.entry(id.to_owned()).or_insert_with(|| {
+            tracing::debug!("{name} ends: what it was given stays taken until its last process is gone");
+            Leaving { since: Instant::now(), unread: None }
+        });
+        one.unread = unread;
+    }
+
+    fn name_of(&self, id: &str) -> String {
+        self.names.get(id).cloned().unwrap_or_else(|| printable(id))
+    }
+
+    /// All of them were told long ago.
+    #[cfg(test)]
+    pub(in crate::engine) fn left_long_ago(&mut self) {
+        let long_ago = Instant::now().checked_sub(UNREAD_WITHIN).unwrap();
+        self.leaving.values_mut().for_each(|one| one.since = long_ago);
+    }
+}

@@ -1,0 +1,329 @@
+//! Writes the record of containers in the making, on a thread of its own.
+//!
+//! Problem: a line must be in the record before its runtime has the answer, and a disk that does not answer
+//! keeps a write for as long as it likes. Under the lock of what is given away that would stop every creation,
+//! and every turn. Idea: what is to be written is handed to a thread, in order. An answer waits for its own
+//! line, without that lock and for a bounded time; what is not written by then counts as not noted.
+//!
+//! Invariants: nothing here is called while a file is read or written by the caller's thread. The queue is
+//! bounded. While a write is stuck nobody waits once more.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use enforcer_core::workload::CgroupPath;
+
+use crate::enforce::journal::{JournalError, Made, MakingRecord};
+
+/// Longest wait for one line: a runtime waits two seconds for an answer, and throws a plugin out that is later.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
+
+/// Most orders that wait; a node makes some at a time.
+const MOST_ORDERS: usize = 4_096;
+
+/// Number of an order, from 1 on.
+pub(super) type Ticket = u64;
+
+/// What is to be written.
+#[derive(Debug)]
+enum Order {
+    Made(CgroupPath, Box<Made>),
+    Over(Vec<CgroupPath>),
+    Check,
+}
+
+/// A handle to the thread; it ends with the last one.
+#[derive(Debug)]
+pub(super) struct RecordWriter {
+    shared: Arc<Shared>,
+    boot_id: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    orders: VecDeque<Order>,
+    /// Orders that were given, and that were carried out.
+    given: Ticket,
+    done: Ticket,
+    /// When the one was begun that is carried out.
+    begun: Option<Instant>,
+    /// Orders whose lines were not written, and that somebody may ask for.
+    failed: BTreeSet<Ticket>,
+    /// Why the latest line could not be written.
+    trouble: Option<String>,
+    closed: bool,
+}
+
+impl RecordWriter {
+    /// Goes on with what is in the record.
+    pub(super) fn start(record: MakingRecord, left: BTreeMap<CgroupPath, Made>) -> Self {
+        let boot_id = record.boot_id().map(str::to_owned);
+        let shared = Arc::new(Shared::default());
+        let own = Arc::clone(&shared);
+        let spawned = thread::Builder::new().name("making".into()).spawn(move || own.carry_out(record, left));
+        if let Err(error) = spawned {
+            let mut queue = shared.lock();
+            queue.trouble =
+                Some(format!("starting the thread that writes the record of containers: {error}"));
+            queue.closed = true;
+        }
+        Self { shared, boot_id }
+    }
+
+    /// The boot in which it is written, where that is known.
+    pub(super) fn boot_id(&self) -> Option<&str> {
+        self.boot_id.as_deref()
+    }
+
+    /// A container of this cgroup is made, or told what to be set to.
+    pub(super) fn made(&self, cgroup: &CgroupPath, made: &Made) -> Ticket {
+        self.shared.give(Order::Made(cgroup.clone(), Box::new(made.clone())))
+    }
+
+    /// These are in the journal, or have ended.
+    pub(super) fn over(&self, cgroups: Vec<CgroupPath>) {
+        self.shared.give(Order::Over(cgroups));
+    }
+
+    /// A handle to wait by, without the lock that this one is behind.
+    pub(super) fn waiter(&self) -> Waiter {
+        Waiter(Arc::clone(&self.shared))
+    }
+}
+
+impl Drop for RecordWriter {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+/// Waits for what was ordered.
+#[derive(Debug, Clone)]
+pub(super) struct Waiter(Arc<Shared>);
+
+impl Waiter {
+    /// Waits until the order is carried out, for a bounded time. The error says why it is not.
+    pub(super) fn wait(&self, ticket: Ticket) -> Result<(), String> {
+        let mut queue = self.0.lock();
+        let begin = Instant::now();
+        loop {
+            if queue.failed.remove(&ticket) {
+                return Err(queue.trouble.clone().unwrap_or_else(|| "the line was not written".to_owned()));
+            }
+            if queue.done >= ticket {
+                return Ok(());
+            }
+            if let Some(trouble) = queue.trouble.as_ref().filter(|_| queue.closed) {
+                return Err(trouble.clone());
+            }
+            if let Some(stuck) = queue.stuck() {
+                return Err(stuck);
+            }
+            let left = WRITTEN_WITHIN.checked_sub(begin.elapsed()).filter(|left| !left.is_zero());
+            let Some(left) = left else {
+                let seconds = WRITTEN_WITHIN.as_secs();
+                let late = format!("the record of containers has not been written for {seconds} s");
+                // Known until a line is written again.
+                queue.trouble.get_or_insert_with(|| late.clone());
+                return Err(late);
+            };
+            queue = self.0.changed.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Can lines be written? Costs nothing while the latest one could; else it is tried. The error says why
+    /// not.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let is_fine = {
+            let queue = self.0.lock();
+            queue.trouble.is_none() && queue.stuck().is_none()
+        };
+        if is_fine {
+            return Ok(());
+        }
+        let ticket = self.0.give(Order::Check);
+        self.wait(ticket)
+    }
+}
+
+impl Queue {
+    fn stuck(&self) -> Option<String> {
+        let since = self.begun?.elapsed();
+        (since > WRITTEN_WITHIN).then(|| {
+            format!(
+                "the disk has not answered for {} s: the record of containers is not written",
+                since.as_secs()
+            )
+        })
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give(&self, order: Order) -> Ticket {
+        let mut queue = self.lock();
+        if queue.closed || queue.orders.len() >= MOST_ORDERS {
+            let why = || format!("{MOST_ORDERS} lines of the record of containers wait to be written");
+            queue.trouble.get_or_insert_with(why);
+            // Never carried out, and known as that.
+            queue.failed.insert(Ticket::MAX);
+            return Ticket::MAX;
+        }
+        // Several in a row say no more than one.
+        let is_check = matches!(order, Order::Check);
+        if !is_check || !matches!(queue.orders.back(), Some(Order::Check)) {
+            queue.given += 1;
+            queue.orders.push_back(order);
+            self.changed.notify_all();
+        }
+        queue.given
+    }
+
+    /// Until the last handle is gone and everything is written.
+    fn carry_out(&self, mut record: MakingRecord, mut known: BTreeMap<CgroupPath, Made>) {
+        let mut queue = self.lock();
+        loop {
+            let Some(order) = queue.orders.pop_front() else {
+                if queue.closed {
+                    return;
+                }
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            queue.begun = Some(Instant::now());
+            drop(queue);
+            let written = write(&mut record, &mut known, order);
+            queue = self.lock();
+            queue.begun = None;
+            queue.done += 1;
+            if let Some(written) = written {
+                queue.trouble = written.err();
+                if queue.trouble.is_some() {
+                    let ticket = queue.done;
+                    queue.failed.insert(ticket);
+                    // Of those that nobody has waited for.
+                    while queue.failed.len() > MOST_ORDERS {
+                        queue.failed.pop_first();
+                    }
+                }
+            }
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// Carries one order out. `None` where its failure keeps nothing from being told.
+fn write(
+    record: &mut MakingRecord,
+    known: &mut BTreeMap<CgroupPath, Made>,
+    order: Order,
+) -> Option<Result<(), String>> {
+    let said = |error: JournalError| error.to_string();
+    match order {
+        Order::Made(cgroup, made) => {
+            let room = if record.is_long(known.len()) {
+                record.keep(known.iter().filter(|(other, _)| **other != cgroup))
+            } else {
+                Ok(())
+            };
+            let written = room.and_then(|()| record.add(&cgroup, &made));
+            if written.is_ok() {
+                known.insert(cgroup, *made);
+            }
+            Some(written.map_err(said))
+        }
+        Order::Over(cgroups) => {
+            let over: Vec<CgroupPath> =
+                cgroups.into_iter().filter(|one| known.remove(one).is_some()).collect();
+            let noted = match (known.is_empty(), over.is_empty()) {
+                (true, _) => record.clear(),
+                (false, true) => Ok(()),
+                (false, false) => record.over(&over),
+            };
+            if let Err(error) = noted {
+                tracing::warn!("{error}");
+            }
+            None
+        }
+        Order::Check => Some(record.check()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::CString, fs, os::unix::ffi::OsStrExt};
+
+    use enforcer_core::place::Cpuset;
+
+    use super::*;
+
+    fn made() -> Made {
+        Made { original: Cpuset::default(), granted: None, boot_id: None, told_ns: 7 }
+    }
+
+    #[test]
+    fn a_line_is_there_when_it_was_waited_for_and_goes_when_it_is_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let (record, left) = MakingRecord::open(dir.path(), None).unwrap();
+        let writer = RecordWriter::start(record, left.made);
+        let cgroup = CgroupPath::new("/a");
+        let ticket = writer.made(&cgroup, &made());
+        assert_eq!(writer.waiter().wait(ticket), Ok(()));
+        let known = || MakingRecord::left(dir.path(), None).unwrap().made.into_keys().collect::<Vec<_>>();
+        assert_eq!(known(), [cgroup.clone()]);
+        writer.over(vec![cgroup.clone()]);
+        let ticket = writer.made(&CgroupPath::new("/b"), &made());
+        writer.waiter().wait(ticket).unwrap();
+        assert_eq!(known(), [CgroupPath::new("/b")]);
+    }
+
+    #[test]
+    fn a_disk_that_is_full_is_told_and_tried_again() {
+        let full = MakingRecord::at(std::path::Path::new("/dev/full"));
+        let writer = RecordWriter::start(full, BTreeMap::new());
+        assert_eq!(writer.waiter().check(), Ok(()), "it has not been looked at");
+        let ticket = writer.made(&CgroupPath::new("/a"), &made());
+        assert!(writer.waiter().wait(ticket).unwrap_err().contains("/dev/full"));
+        assert!(writer.waiter().check().is_err());
+    }
+
+    /// A pipe that nobody empties keeps a write as a stuck disk does.
+    #[test]
+    fn a_disk_that_does_not_answer_is_named_and_keeps_nobody_for_longer_than_the_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("making");
+        let name = CString::new(path.as_os_str().as_bytes()).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &*name,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        let reader = fs::File::options().read(true).write(true).open(&path).unwrap();
+        let writer = RecordWriter::start(MakingRecord::at(&path), BTreeMap::new());
+        // More than a pipe holds.
+        let tickets: Vec<Ticket> = (0..1_000).map(|_| writer.made(&CgroupPath::new("/a"), &made())).collect();
+        let last = *tickets.last().unwrap();
+        let error = writer.waiter().wait(last).unwrap_err();
+        assert!(error.contains("the record of containers"), "{error}");
+        let error = writer.waiter().check().unwrap_err();
+        assert!(error.contains("the disk has not answered for"), "{error}");
+        drop(reader);
+    }
+}

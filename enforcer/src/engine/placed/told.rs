@@ -1,0 +1,96 @@
+//! Writes of cpusets that a runtime carries out because of our answers.
+//!
+//! Problem: the kernel tells of each write of a cpuset with its process, and our own answers are carried out by
+//! systemd, by the runtime and by what it runs (`runc`). Told as another controller's writes, they hide those
+//! that are. Idea: such a write of a cgroup that the runtime was told of lately is ours.
+//!
+//! Invariant: this decides what is said, and nothing else. What a cpuset is in the end is compared with its goal
+//! each turn, whatever its writer calls itself.
+
+use std::time::{Duration, Instant};
+
+use enforcer_core::{
+    sample::{Change, ChangeKind, Changes},
+    workload::CgroupPath,
+};
+
+use super::{Placed, State};
+
+/// Time within which a runtime has carried an answer out, and a turn has heard of that.
+const CARRIED_OUT_WITHIN: Duration = Duration::from_mins(1);
+
+/// What carries the answers out, by the names of their processes.
+const CARRIERS: [&str; 7] = ["systemd", "runc", "crun", "youki", "containerd", "crio", "conmon"];
+
+impl State {
+    /// A runtime is told what to set these to.
+    pub(super) fn note_answered(&mut self, cgroups: impl IntoIterator<Item = CgroupPath>, now: Instant) {
+        self.answered.retain(|_, at| at.elapsed() < CARRIED_OUT_WITHIN);
+        self.answered.extend(cgroups.into_iter().map(|cgroup| (cgroup, now)));
+    }
+}
+
+impl Placed {
+    /// Leaves out of what was told the writes that carry our own answers out.
+    pub(in crate::engine) fn without_our_answers(&self, changes: &mut Changes) {
+        let answered = &self.lock().answered;
+        changes.latest.retain(|change| {
+            let Change { workload: Some(cgroup), command, what: ChangeKind::CpusetWritten { .. }, .. } =
+                change
+            else {
+                return true;
+            };
+            let is_ours = answered.get(cgroup).is_some_and(|at| at.elapsed() < CARRIED_OUT_WITHIN);
+            !(is_ours && is_carrier(command))
+        });
+    }
+}
+
+/// `runc:[2:INIT]`, `containerd-shim`, `(systemd)`.
+fn is_carrier(command: &str) -> bool {
+    let command = command.trim_start_matches('(');
+    CARRIERS.iter().any(|carrier| {
+        let behind = command.strip_prefix(carrier);
+        behind.is_some_and(|behind| !behind.starts_with(|next: char| next.is_alphanumeric()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use enforcer_core::{
+        memory_policy::PolicyMode,
+        sample::{CpusetFile, PolicyScope},
+    };
+
+    use super::*;
+
+    fn change(cgroup: &str, command: &str, what: ChangeKind) -> Change {
+        let workload = Some(CgroupPath::new(cgroup));
+        Change { time_ns: 5, workload, cgroup_id: 7, tid: 12, pid: 11, command: command.into(), what }
+    }
+
+    #[test]
+    fn what_carries_an_answer_out_is_no_foreign_write_and_all_else_is() {
+        let placed = Placed::default();
+        placed.lock().note_answered([CgroupPath::new("/told")], Instant::now());
+        let written = || ChangeKind::CpusetWritten { file: CpusetFile::Mems };
+        let policy = ChangeKind::PolicySet {
+            scope: PolicyScope::Task,
+            mode: PolicyMode::Bind,
+            numa_nodes: [].into_iter().collect(),
+        };
+        let latest = vec![
+            change("/told", "systemd", written()),
+            change("/told", "runc:[2:INIT]", written()),
+            change("/told", "containerd-shim", written()),
+            change("/told", "sh", written()),
+            change("/told", "runcible", written()),
+            change("/told", "runc", policy),
+            change("/other", "systemd", written()),
+        ];
+        let mut changes = Changes { latest, ..Changes::default() };
+        placed.without_our_answers(&mut changes);
+        let left: Vec<&str> = changes.latest.iter().map(|one| one.command.as_str()).collect();
+        assert_eq!(left, ["sh", "runcible", "runc", "systemd"]);
+    }
+}
