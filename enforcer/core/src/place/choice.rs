@@ -5,8 +5,8 @@
 //! have different things of which a pod can have one only, the first entry of the configuration counts. Keys
 //! of annotations are `engine`, `policy`, `scope` and `options` below `numa-enforcer.io`, for the whole pod
 //! bare or with `/pod` behind (which counts more), for one container with `/container.NAME` behind. `options`
-//! is a list: `full-pcpus-only, align-by-socket=false`. Volcano's annotation of a policy counts where ours says
-//! nothing. What the engine that was chosen does not read is said ([`foreign`]).
+//! is a list: `full-pcpus-only, align-by-socket=false`. Volcano's annotation of a policy counts where ours
+//! says nothing. What the engine that was chosen does not read is said ([`foreign`]).
 //!
 //! Annotations are written by whoever owns the pod: a bad one is reported and ignored, and however
 //! long it is, it is reported once and cut.

@@ -1,7 +1,7 @@
 //! Annotations that pods bring along from other programs, and what becomes of each here.
 //!
-//! Problem: an annotation that is ignored silently is one that its author believes to work. Idea: one table of
-//! all keys that are known, each with the engine that reads it or the reason why nothing does. Placement
+//! Problem: an annotation that is ignored silently is one that its author believes to work. Idea: one table
+//! of all keys that are known, each with the engine that reads it or the reason why nothing does. Placement
 //! warns by this table, once per pod, and a test holds `docs/coming-from.md` to it.
 //!
 //! Invariants: an annotation that another program carries out itself is no warning. Keys are the workload

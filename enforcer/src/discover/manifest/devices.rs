@@ -5,8 +5,8 @@
 //! - { resource: vendor.com/gpu, id: gpu, numa_nodes: "0-1", count: 4 }
 //! ```
 //!
-//! With `count` there are as many, `gpu-0` to `gpu-3`. Where the node of a device is not known, `numa_nodes` is
-//! absent, or -1 as the kernel and drivers have it.
+//! With `count` there are as many, `gpu-0` to `gpu-3`. Where the node of a device is not known, `numa_nodes`
+//! is absent, or -1 as the kernel and drivers have it.
 
 use std::collections::BTreeSet;
 

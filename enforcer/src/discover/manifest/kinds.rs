@@ -1,9 +1,9 @@
 //! Kinds of objects that make pods, and how many pods each makes on this host.
 //!
 //! Where a cluster would invent a name, pods are numbered: `web-0`, `web-1`. A `DaemonSet` makes one
-//! pod, as there is one host. A job of Volcano makes the pods of its tasks, with the topology policy of each as
-//! the annotation that Volcano gives them. A pod whose phase says that it has ended holds nothing and is passed
-//! over, and so is every other kind.
+//! pod, as there is one host. A job of Volcano makes the pods of its tasks, with the topology policy of each
+//! as the annotation that Volcano gives them. A pod whose phase says that it has ended holds nothing and is
+//! passed over, and so is every other kind.
 
 use enforcer_core::place::{PodName, foreign::VOLCANO_POLICY};
 

@@ -1,4 +1,5 @@
-//! What the engine knows of a machine, whatever runs on it: its tree of pools, and which CPUs belong together.
+//! What the engine knows of a machine, whatever runs on it: its tree of pools, and the CPUs that belong
+//! together.
 //!
 //! Problem: both take milliseconds on a large machine, and every pod needs them. Idea: they are computed when
 //! the first pod asks, and kept beside the [`Inventory`] that they are made of. An inventory is replaced when

@@ -12,7 +12,7 @@
 //! | topology hints | the greater product; of two zeros the greater product without zeros |
 //! | depth, where hints speak for the pool | deeper |
 //! | memory | there at all |
-//! | ordinary memory, where no kinds are asked for | room for half of the request, or of what the pool could ever hold of it |
+//! | ordinary memory, where no kinds are asked for | room for half of what it could ever hold of the request |
 //! | memory types | exactly those asked for |
 //! | memory limit | room up to the limit; without a limit, up to twice the request |
 //! | CPU limit of Burstable | more to use, up to the limit; without a limit the level that is configured, then deeper ones, then shallower; on that level more to use, on others the lower id |
@@ -85,7 +85,7 @@ pub struct MemoryStanding {
     pub offered: bool,
     /// Ordinary memory has room for all of the request; false where kinds are asked for.
     pub wholly_ordinary: bool,
-    /// It has room for half of the request, or of what it could ever hold of it; true where kinds are asked for.
+    /// It has room for half of what it could ever hold of the request; true where kinds are asked for.
     pub mostly_ordinary: bool,
     /// The offer is of exactly the types asked for.
     pub exact_types: bool,
