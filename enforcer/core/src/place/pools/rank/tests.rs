@@ -193,7 +193,15 @@ fn any_standing() -> impl Strategy<Value = Standing> {
     let ordinary = (any::<bool>(), any::<bool>());
     let memory = (any::<bool>(), ordinary, any::<bool>(), any::<bool>(), 0u64..4, 0usize..3).prop_map(
         |(offered, (wholly_ordinary, mostly_ordinary), exact_types, has_types, capacity, nodes)| {
-            MemoryStanding { offered, ordinary, mostly_ordinary, exact_types, has_types, capacity, nodes }
+            MemoryStanding {
+                offered,
+                wholly_ordinary,
+                mostly_ordinary,
+                exact_types,
+                has_types,
+                capacity,
+                nodes,
+            }
         },
     );
     let level = prop::sample::select(vec![LevelFit::Shallower, LevelFit::Deeper, LevelFit::Exact]);
