@@ -313,13 +313,14 @@ impl CgroupRequest<'_> {
         self.memory_bytes.or_else(resident).unwrap_or(0)
     }
 
-    /// CPUs that the cgroups above leave it; isolated ones only where they are wished for: nobody balances
-    /// load on those. The engine `pools` knows no nodes that may be chosen, only CPUs.
+    /// CPUs of the kind that it asks for that the cgroups above leave it. The engine `pools` knows no nodes that may be chosen, only CPUs.
     fn allowed_cpus(&self, inventory: &Inventory) -> CpuSet {
-        let mut all = inventory.allowed_cpus.clone();
-        if self.class() != Some(DeclaredClass::Isolated) {
-            all = all.difference(&inventory.isolated_cpus);
-        }
+        let isolated = self.class() == Some(DeclaredClass::Isolated);
+        let mut all = match self.engine() {
+            // It asks for the kind of CPUs, and judges by those of the other whether a pool has room.
+            Engine::Pools if isolated => inventory.allowed_cpus.clone(),
+            _ => inventory.cpus_of_kind(isolated),
+        };
         if let Some(nodes) = self.nodes.filter(|_| self.engine() == Engine::Pools) {
             let near = inventory.machine.cpus_of(nodes);
             all = if near.is_empty() { all } else { all.intersection(&near) };

@@ -84,6 +84,10 @@ pub struct SharedCpus {
     pub scope: CpuSet,
     /// CPU time that it was promised there, in thousandths of a CPU.
     pub milli_cpus: u64,
+    /// CPUs of the scope that are set aside for the system: it runs there too, but they are no room for what
+    /// was promised.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub reserved: CpuSet,
     /// Where it runs instead as long as exclusive CPUs of others leave its home less than was promised.
     pub refuge: Option<CpuSet>,
     /// CPUs of each node of that, and the ordinary memory near them.
@@ -94,7 +98,13 @@ pub struct SharedCpus {
 impl SharedCpus {
     /// At home in a scope.
     pub const fn new(scope: CpuSet, milli_cpus: u64) -> Self {
-        Self { scope, milli_cpus, refuge: None, refuge_memory: Vec::new() }
+        Self { scope, milli_cpus, reserved: CpuSet::new(), refuge: None, refuge_memory: Vec::new() }
+    }
+
+    /// The same on a machine where these CPUs are set aside for the system.
+    #[must_use]
+    pub fn beside_reserved(self, reserved: &CpuSet) -> Self {
+        Self { reserved: self.scope.intersection(reserved), ..self }
     }
 
     /// Where it may run now, if nobody had exclusive CPUs there.

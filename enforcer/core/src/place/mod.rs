@@ -32,6 +32,7 @@ mod held;
 pub mod hints;
 mod home;
 mod inventory;
+mod isolated;
 mod layout;
 pub mod memory;
 pub mod pools;

@@ -115,7 +115,9 @@ impl<'a> Placing<'a> {
                 .flatten()?;
             Some(self.offers(asker, demand, &memory).0)
         };
-        let settled = question.settle(firm_alone, |mask| room.fullness(mask));
+        let (exclusive, shares) = (demand.exclusive, demand.shared.is_some());
+        let burden = |mask| room.burden(mask, exclusive, shares);
+        let settled = question.settle(firm_alone, burden);
         if trace.is_wanted() {
             trace.consider(super::candidates::of(&question, settled, asker.container));
         }
@@ -161,7 +163,7 @@ impl<'a> Placing<'a> {
 
     /// CPUs that an empty machine would have for it; none where that is all of them.
     fn usable(&self, asker: Asker<'_>) -> Option<CpuSet> {
-        let all = &self.inventory.allowed_cpus;
+        let all = &self.inventory.cpus_of_kind(self.wants_isolated(asker));
         let limited = asker
             .container
             .is_some_and(|container| container.allowed_cpus.is_some() || container.allowed_nodes.is_some());
@@ -169,9 +171,23 @@ impl<'a> Placing<'a> {
         (limited || fewer).then(|| restricted(self.inventory, all, asker.container))
     }
 
+    /// CPUs that can be had for itself.
+    fn available(&self, asker: Asker<'_>) -> CpuSet {
+        let may_be_exclusive = self.inventory.exclusive_cpus(self.wants_isolated(asker));
+        self.accounts.available(self.inventory, &may_be_exclusive, asker.container)
+    }
+
+    /// Is it to have isolated CPUs? A pod is where all of its containers are.
+    fn wants_isolated(&self, asker: Asker<'_>) -> bool {
+        match asker.container {
+            Some(container) => container.wants_isolated(),
+            None => self.pod.containers.iter().all(ContainerRequest::wants_isolated),
+        }
+    }
+
     /// CPUs that can be had, and those that must be kept.
     fn cpu_stock(&self, asker: Asker<'_>, count: usize) -> OwnedStock {
-        let available = self.accounts.available(self.inventory, asker.container);
+        let available = self.available(asker);
         if asker.kept.len() > count {
             return OwnedStock { available: asker.kept.clone(), reusable: CpuSet::new() };
         }
@@ -194,7 +210,9 @@ impl<'a> Placing<'a> {
 
     pub(super) fn shared_stock(&self, asker: Asker<'_>) -> SharedStock {
         let taken = self.accounts.not_shared();
-        SharedStock::new(&self.inventory.layout, asker.nodes, &self.pool(asker), &taken, &self.accounts.load)
+        // Those that share run on reserved CPUs, too, but these are no room for what is promised.
+        let room = self.pool(asker).difference(&self.inventory.reserved_cpus);
+        SharedStock::new(&self.inventory.layout, asker.nodes, &room, &taken, &self.accounts.load)
     }
 
     /// Bytes that the container has already, by position; else those that it was promised before.
@@ -221,7 +239,7 @@ impl<'a> Placing<'a> {
     ) -> Result<CpuSet, Rejection> {
         let options = CpuOptions::from(asker.settings);
         let layout = &self.inventory.layout;
-        let available = self.accounts.available(self.inventory, asker.container);
+        let available = self.available(asker);
         let reusable = restricted(self.inventory, &self.accounts.reusable, asker.container);
         let refused = |error| {
             let free = available.union(&reusable).union(asker.kept);
@@ -314,6 +332,6 @@ struct OwnedStock {
 
 /// CPUs that may be shared at all.
 pub(super) fn shared_pool(inventory: &Inventory, settings: &HintsSettings) -> CpuSet {
-    let pool = inventory.allowed_cpus.difference(&inventory.isolated_cpus);
+    let pool = inventory.shareable_cpus();
     if settings.strict_cpu_reservation { pool.difference(&inventory.reserved_cpus) } else { pool }
 }

@@ -17,6 +17,7 @@ use crate::{
 };
 
 mod many_nodes;
+mod sharing;
 
 /// Node 0 has CPUs 0-3,8-11, node 1 has 4-7,12-15; 16 GiB each.
 fn two_nodes() -> Topology {
@@ -272,7 +273,8 @@ fn other_classes_get_one_node_too_and_are_never_rejected_for_it() {
     for name in ["d", "e"] {
         host.admit(&pod(name, vec![container("c", 0, 0)])).unwrap();
     }
-    assert_eq!((host.place("d", "c").1, host.place("e", "c").1), ("0".into(), "1".into()));
+    // Beside the reserved CPU node 0 is fuller.
+    assert_eq!((host.place("d", "c").1, host.place("e", "c").1), ("1".into(), "1".into()));
 }
 
 #[test]
@@ -315,6 +317,7 @@ fn policy_none_gives_cpus_and_memory_each_on_its_own() {
 fn a_squeezed_neighbour_gets_the_whole_shared_pool() {
     let mut host = Host::new(two_nodes(), single());
     host.admit(&pod("a", vec![container("c", 500, GIB).without_limits()])).unwrap();
+    host.admit(&pod("b", vec![container("c", 500, GIB).without_limits()])).unwrap();
     assert_eq!(host.place("a", "c").0, "0-3,8-11");
     let admission = host.admit(&pod("g", vec![container("c", 8000, GIB)])).unwrap();
     assert_eq!(host.place("a", "c").0, "4-7,12-15");
@@ -330,7 +333,7 @@ fn a_squeezed_neighbour_gets_the_whole_shared_pool() {
 #[test]
 fn who_was_driven_from_home_returns_when_there_is_room_again() {
     let mut host = Host::new(two_nodes(), single());
-    for (name, millis) in [("old", 3000), ("young", 2000)] {
+    for (name, millis) in [("old", 3000), ("young", 3000)] {
         host.admit(&pod(name, vec![container("c", millis, GIB).without_limits()])).unwrap();
     }
     host.settings.hints.policy = TopologyPolicy::BestEffort;
@@ -414,7 +417,11 @@ fn soft_promises_of_memory_give_way_to_a_guaranteed_pod() {
 fn isolated_cpus_are_exclusive_or_unused() {
     let machine = Machine::new().sockets(2).cores(4).isolated("1,9").build();
     let mut host = Host::with(machine, vec![], reserved("0,2-7,8,10-15", single()));
-    host.admit(&pod("a", vec![container("c", 2000, GIB)])).unwrap();
+    let mut asks = pod("a", vec![container("c", 2000, GIB)]);
+    let refused = host.admit(&asks).unwrap_err().to_string();
+    assert!(refused.contains("0 of 2 cpu"), "{refused}");
+    asks.containers[0].wishes.class = Some(crate::policy::DeclaredClass::Isolated);
+    host.admit(&asks).unwrap();
     assert_eq!(host.grant("a", "c").class, CpuClass::Isolated);
     assert_eq!(host.place("a", "c").0, "1,9");
     host.admit(&pod("b", vec![container("c", 0, 0)])).unwrap();

@@ -165,17 +165,20 @@ impl<'a> Pick<'a> {
             let inside = caches.iter().filter(|cache| cache.is_subset(domain));
             inside.map(|cache| cache.common(&self.free)).sum()
         };
-        let found = domains.iter().find_map(|domains| self.tightest(domains, partly));
+        let whole_cores = |domain: &CpuSet| within(&self.idle(&self.groups.cores), domain);
+        let found = domains.iter().find_map(|domains| self.tightest(domains, whole_cores));
+        let found = found.or_else(|| domains.iter().find_map(|domains| self.tightest(domains, partly)));
         if let Some(domain) = found {
             self.out_of_caches(caches.iter().filter(|cache| cache.is_subset(domain)).collect());
         }
     }
 
-    /// Caches that together have enough: whole ones first, then those with the most free CPUs, and at
-    /// last a part of the one that is left over with the least.
+    /// Caches that together have enough: whole ones first, then whole cores of those with the most, then
+    /// those with the most free CPUs, and at last a part of the one that is left over with the least.
     fn out_of_caches(&mut self, mut caches: Vec<&CpuSet>) {
         caches.sort_by_key(|cache| self.fit(cache));
         self.take_whole(caches.iter().copied().filter(|cache| cache.is_subset(&self.free)).collect());
+        self.cores_out_of(&caches);
         while self.missing > 0 {
             let free = caches.iter().map(|cache| cache.intersection(&self.free)).filter(|f| !f.is_empty());
             let free: Vec<CpuSet> = free.collect();
@@ -198,6 +201,22 @@ impl<'a> Pick<'a> {
                 return;
             };
             self.take(largest);
+        }
+    }
+
+    /// Whole cores as long as there are any, so that no half beside somebody else's thread is taken for a core
+    /// that could have been had: all of the rest from the cache with the least that has them, else from the
+    /// one with the most.
+    fn cores_out_of(&mut self, caches: &[&CpuSet]) {
+        while self.missing > 0 {
+            let idle = self.idle(&self.groups.cores);
+            let in_cores = |cache: &CpuSet| within(&idle, cache);
+            let rest = self.missing - self.missing % self.groups.cores.first().map_or(1, CpuSet::len).max(1);
+            let holds_rest = caches.iter().filter(|cache| rest > 0 && in_cores(cache) >= rest);
+            let best = holds_rest.min_by_key(|cache| (in_cores(cache), cache.first())).copied();
+            let most = || caches.iter().max_by_key(|cache| (in_cores(cache), Reverse(cache.first()))).copied();
+            let Some(cache) = best.or_else(most).filter(|cache| in_cores(cache) > 0) else { return };
+            self.take_whole(idle.into_iter().filter(|core| core.is_subset(cache)).collect());
         }
     }
 
