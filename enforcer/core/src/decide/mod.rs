@@ -58,8 +58,10 @@ use crate::{
     policy::{DeclaredClass, Policy, WorkloadRule},
     sample::{ChangeKind, NodeBytes, NodeSample, Sample},
     set::{CpuSet, NodeSet},
+    topology::Topology,
     trial::ContainerReport,
     widening::Guarded,
+    words,
     workload::{CgroupPath, Origin, Workload},
 };
 
@@ -232,7 +234,7 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     decision.refused.extend(left.iter().map(|one| Refusal {
         workload: one.cgroup.clone(),
         cause: RefusalCause::OneNode,
-        reason: ONE_NODE.to_owned(),
+        reason: one_node(&inputs.inventory.machine),
     }));
     let kept = keep_valid(inputs, allocations, &placed);
     let granted: Vec<_> = placed
@@ -581,7 +583,13 @@ pub(crate) fn bounds(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<Bounds>
 }
 
 /// Why nothing is done about a workload where it cannot be anywhere else.
-const ONE_NODE: &str = "one NUMA node: nothing to align";
+fn one_node(machine: &Topology) -> String {
+    if machine.nodes.len() < 2 {
+        return "one NUMA node: nothing to align".to_owned();
+    }
+    let all: NodeSet = machine.nodes.iter().map(|node| node.id).collect();
+    format!("of {} only {} has CPUs: nothing to align", words::nodes(&all), words::nodes(&machine.cpu_nodes()))
+}
 
 /// Why a container that was not placed when it was created is left where it is.
 const NO_CPUS: &str =

@@ -128,6 +128,10 @@ fn on_one_numa_node_a_declared_workload_is_refused_and_told_why() {
     let refused = decision.refused.iter().map(|one| (one.workload.as_str(), one.cause, one.reason.as_str()));
     let expected = ("/a", RefusalCause::OneNode, "one NUMA node: nothing to align");
     assert_eq!(refused.collect::<Vec<_>>(), [expected]);
+    let three = Machine::new().sockets(3).threads(1).offline("4-11").build();
+    let scene = Scene::new(three).workload("/a", "0-1", "0").memory("/a", &[(0, 300, 0)]);
+    let decision = scene.declared("/a", 2, Some("1G")).decide();
+    assert_eq!(decision.refused[0].reason, "of nodes 0-2 only node 0 has CPUs: nothing to align");
 }
 
 #[test]

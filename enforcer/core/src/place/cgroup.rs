@@ -227,7 +227,8 @@ impl CgroupRequest<'_> {
         let holder = Holder::cgroup(self.cgroup);
         let had_none = allocations.get(&holder).is_none();
         let admit = if had_none { admission::admit } else { admission::resize };
-        let free = self.allowed_cpus(inventory).difference(&allocations.exclusive_cpus());
+        let own = inventory.exclusive_cpus(self.class() == Some(DeclaredClass::Isolated));
+        let free = self.allowed_cpus(inventory).intersection(&own).difference(&allocations.exclusive_cpus());
         admit(inventory, &self.settings(), allocations, &pod, trace)
             .map_err(|rejection| self.explained(inventory, rejection))?;
         let mut grant = allocations.get(&holder).cloned().unwrap_or_default();
@@ -266,7 +267,7 @@ impl CgroupRequest<'_> {
             bytes => format!(", holds {} of its memory", words::size(bytes)),
         };
         let free = node.cpus.intersection(free).union(&grant.exclusive).len();
-        format!("node {} has {free} free CPUs for {}{holds}", node.id, self.cpus)
+        format!("node {} has {} for {}{holds}", node.id, words::count(free, "free CPU"), self.cpus)
     }
 
     /// What it asks for, as a container.

@@ -251,10 +251,22 @@ impl Grant {
 
     /// Bytes of ordinary memory by node, as forecast.
     pub fn memory_by_node(&self) -> BTreeMap<NodeId, u64> {
-        let ordinary = self.memory.iter().filter(|claim| claim.resource == MemoryResource::Memory);
+        self.by_node(MemoryResource::Memory)
+    }
+
+    /// Bytes of huge pages by resource and node, as forecast.
+    pub fn hugepages_by_node(&self) -> BTreeMap<String, BTreeMap<NodeId, u64>> {
+        let kinds = self.memory.iter().map(|claim| claim.resource);
+        let kinds = kinds.filter(|resource| matches!(resource, MemoryResource::Hugepages(_)));
+        kinds.map(|resource| (resource.to_string(), self.by_node(resource))).collect()
+    }
+
+    fn by_node(&self, resource: MemoryResource) -> BTreeMap<NodeId, u64> {
+        let claims = self.memory.iter().filter(|claim| claim.resource == resource);
         let mut sum = BTreeMap::new();
-        for (node, bytes) in ordinary.flat_map(|claim| &claim.by_node) {
-            *sum.entry(*node).or_insert(0u64) += bytes;
+        for (node, bytes) in claims.flat_map(|claim| &claim.by_node) {
+            let of_node = sum.entry(*node).or_insert(0u64);
+            *of_node = of_node.saturating_add(*bytes);
         }
         sum
     }

@@ -42,6 +42,7 @@ mod request;
 mod room;
 #[cfg(test)]
 mod samples;
+mod taken;
 mod warm;
 mod what_if;
 mod wishes;

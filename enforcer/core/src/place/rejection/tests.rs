@@ -57,7 +57,8 @@ fn check(cases: Vec<Case>) {
             host.admit(&other).unwrap();
         }
         let rejection = host.admit(&request).unwrap_err();
-        let text = rejection.to_string();
+        // What took it is told by tests of its own.
+        let text = Rejection { taken: Vec::new(), ..rejection.clone() }.to_string();
         assert_eq!(text, said, "{settings}");
         assert!(!rejection.shortages.is_empty() && rejection.fits.is_some(), "{text}");
         for shortage in &rejection.shortages {

@@ -26,7 +26,7 @@ mod tests;
 use std::cmp::Reverse;
 
 pub(super) use self::groups::CpuGroups;
-use crate::{policy::placement::CpuPriority, set::CpuSet};
+use crate::{policy::placement::CpuPriority, set::CpuSet, topology::Topology};
 
 /// `count` CPUs out of `from`; none when there are fewer.
 pub(super) fn pick(groups: &CpuGroups, from: &CpuSet, count: usize, priority: CpuPriority) -> Option<CpuSet> {
@@ -43,6 +43,12 @@ pub(super) fn pick(groups: &CpuGroups, from: &CpuSet, count: usize, priority: Cp
     pick.whole_cores();
     pick.threads();
     Some(pick.picked)
+}
+
+/// Are some CPUs faster or slower than others, so that a priority has a meaning?
+pub(super) fn are_of_several_kinds(machine: &Topology) -> bool {
+    let speed::Speeds { fast, slow } = speed::Speeds::of(machine);
+    !fast.is_empty() || !slow.is_empty()
 }
 
 /// How many CPUs of `cpus` are the best for the priority that the machine has: where no CPU is fast,
