@@ -588,7 +588,11 @@ fn one_node(machine: &Topology) -> String {
         return "one NUMA node: nothing to align".to_owned();
     }
     let all: NodeSet = machine.nodes.iter().map(|node| node.id).collect();
-    format!("of {} only {} has CPUs: nothing to align", words::nodes(&all), words::nodes(&machine.cpu_nodes()))
+    format!(
+        "of {} only {} has CPUs: nothing to align",
+        words::nodes(&all),
+        words::nodes(&machine.cpu_nodes())
+    )
 }
 
 /// Why a container that was not placed when it was created is left where it is.

@@ -145,7 +145,8 @@ fn replace(
         // The engines know better what is short, where they mind.
         capacity::check(inventory, pod)
     });
-    let ((), before) = placed.map_err(|rejection| taken::explained(inventory, allocations, pod, rejection))?;
+    let ((), before) =
+        placed.map_err(|rejection| taken::explained(inventory, allocations, pod, rejection))?;
     Ok(Admission { updates: updates(allocations, &taken, &before, &pod.name) })
 }
 

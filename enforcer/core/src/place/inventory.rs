@@ -277,7 +277,8 @@ fn reserved_cpus(
         CpuAmount::Named(choice) => Ok(choice.of(allowed)),
         CpuAmount::Milli(milli) => {
             let count = usize::try_from(milli.div_ceil(1000)).unwrap_or(usize::MAX);
-            amount_of(layout, &allowed.difference(isolated), count).map_err(|error| refused(error.to_string()))
+            amount_of(layout, &allowed.difference(isolated), count)
+                .map_err(|error| refused(error.to_string()))
         }
     }
 }
@@ -358,7 +359,8 @@ mod tests {
             ("sockets:2 cores:2 threads:2", "3", "0-1,4"),
         ] {
             let machine = line.parse::<Machine>().unwrap().build();
-            let settings: PlacementSettings = toml::from_str(&format!("reserved.cpus = \"{amount}\"")).unwrap();
+            let settings: PlacementSettings =
+                toml::from_str(&format!("reserved.cpus = \"{amount}\"")).unwrap();
             let inventory = Inventory::new(machine, Vec::new(), &settings).unwrap();
             assert_eq!(inventory.reserved_cpus.to_string(), expected, "{amount} of {line}");
         }

@@ -140,7 +140,8 @@ impl fmt::Display for Rejection {
         f.write_str(&self.problem)?;
         for (index, shortage) in self.shortages.iter().enumerate() {
             write!(f, "{}{}", if index == 0 { ": " } else { ", " }, shortage.text(&self.units))?;
-            let told = self.taken.iter().find(|(what, on, _)| (what, on) == (&shortage.resource, &shortage.nodes));
+            let told =
+                self.taken.iter().find(|(what, on, _)| (what, on) == (&shortage.resource, &shortage.nodes));
             if let Some((.., told)) = told {
                 write!(f, " ({told})")?;
             }

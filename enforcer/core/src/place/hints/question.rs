@@ -155,7 +155,8 @@ impl Question<'_> {
         let as_good = preferred_by_all(self.offers(), self.nodes.all(), mask.count_ones());
         let as_good = as_good.into_iter().filter(|other| self.spread(*other) <= spread);
         let best = as_good.map(|other| (burden(other), other != mask, other)).min();
-        best.filter(|(least, ..)| *least < costs).map_or(found, |(.., mask)| Merged { mask: Some(mask), ..found })
+        best.filter(|(least, ..)| *least < costs)
+            .map_or(found, |(.., mask)| Merged { mask: Some(mask), ..found })
     }
 
     /// Sum of the distances within a set of nodes, where these matter.
@@ -165,7 +166,8 @@ impl Question<'_> {
             return 0;
         }
         let distance = |from: usize, to: usize| table.get(from)?.get(to).copied();
-        let from = |from| positions(mask).filter_map(move |to| distance(from, to)).map(u64::from).sum::<u64>();
+        let from =
+            |from| positions(mask).filter_map(move |to| distance(from, to)).map(u64::from).sum::<u64>();
         positions(mask).map(from).sum()
     }
 

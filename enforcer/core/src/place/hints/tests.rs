@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use crate::{
     place::{
         Allocations, ContainerKind, ContainerRequest, CpuClass, Holder, MemoryResource, PodName, PodRequest,
-        Reason, SharedCpus, Trace, bring_home,
+        Reason, Rejection, SharedCpus, Trace, bring_home,
         memory::ZoneAccount,
         remove, resize,
         samples::{GIB, Host, container, devices, pod, policy},

@@ -20,9 +20,12 @@ pub(super) struct Fixed<'a> {
 impl<'a> Fixed<'a> {
     pub(super) fn of(promises: &'a Promises) -> Self {
         let zones: Vec<(Mask, u64)> = promises.promised().filter(|(_, bytes)| *bytes > 0).collect();
-        let mut fixed = Self { promises, zones: zones.iter().map(|(nodes, bytes)| (*nodes, *bytes, 0)).collect() };
-        let slack: Vec<u64> =
-            zones.iter().map(|(nodes, _)| promises.capacity(*nodes).saturating_sub(fixed.taken(*nodes))).collect();
+        let mut fixed =
+            Self { promises, zones: zones.iter().map(|(nodes, bytes)| (*nodes, *bytes, 0)).collect() };
+        let slack: Vec<u64> = zones
+            .iter()
+            .map(|(nodes, _)| promises.capacity(*nodes).saturating_sub(fixed.taken(*nodes)))
+            .collect();
         for (zone, slack) in fixed.zones.iter_mut().zip(slack) {
             zone.2 = slack;
         }

@@ -137,7 +137,8 @@ impl Promises {
         if self.is_fixed {
             let fixed = Fixed::of(self);
             let sets = 0..1 << nodes.len().min(LISTED);
-            let of_set = |set: Mask| positions(set).filter_map(|at| nodes.get(at)).fold(0, |all, node| all | node);
+            let of_set =
+                |set: Mask| positions(set).filter_map(|at| nodes.get(at)).fold(0, |all, node| all | node);
             return Table::of_amounts(sets.map(|set| fixed.free(of_set(set))).collect());
         }
         let promised = self.zones.iter().filter(|zone| zone.promised > 0);

@@ -220,7 +220,8 @@ impl<'a> Pick<'a> {
             let rest = self.missing - self.missing % self.groups.cores.first().map_or(1, CpuSet::len).max(1);
             let holds_rest = caches.iter().filter(|cache| rest > 0 && in_cores(cache) >= rest);
             let best = holds_rest.min_by_key(|cache| (in_cores(cache), cache.first())).copied();
-            let most = || caches.iter().max_by_key(|cache| (in_cores(cache), Reverse(cache.first()))).copied();
+            let most =
+                || caches.iter().max_by_key(|cache| (in_cores(cache), Reverse(cache.first()))).copied();
             let Some(cache) = best.or_else(most).filter(|cache| in_cores(cache) > 0) else { return };
             self.take_whole(idle.into_iter().filter(|core| core.is_subset(cache)).collect());
         }

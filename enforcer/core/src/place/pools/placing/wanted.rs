@@ -82,7 +82,10 @@ impl<'a> Placing<'a> {
     fn warn_of_cpus(&self, preferences: &Preferences, demand: &CpuDemand, warn: &mut impl FnMut(String)) {
         let priority = preferences.priority.filter(|priority| *priority != CpuPriority::None);
         if priority.is_some() && !cpus::are_of_several_kinds(&self.inventory.machine) {
-            warn("prefer-cpu-priority: no CPU of this machine is faster or slower than the others, ignored".into());
+            warn(
+                "prefer-cpu-priority: no CPU of this machine is faster or slower than the others, ignored"
+                    .into(),
+            );
         } else if priority.is_some() && demand.full == 0 {
             warn("prefer-cpu-priority: it has no exclusive CPUs, ignored".into());
         }
