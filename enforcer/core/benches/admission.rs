@@ -2,9 +2,9 @@
 //!
 //! A machine of 8 nodes and 512 CPUs runs 1,000 containers, a tenth of them with CPUs of their own. A
 //! pod comes that wants CPUs, memory and a device on one node, one that shares, and one of ten
-//! containers. What is timed is the whole way in, with the updates to others. The same on sixteen
-//! nodes, where every set of nodes is still listed, once with a set that all resources prefer and once
-//! without.
+//! containers. What is timed is the whole way in, with the updates to others. The same on twelve
+//! to thirty-two nodes, once with a set that all resources prefer and once without, and one that shares on up
+//! to sixty-four.
 
 use std::collections::BTreeMap;
 
@@ -122,10 +122,32 @@ fn ten_containers(bencher: Bencher<'_, '_>, name: &str) {
     measure(bencher, host(engine(name), 8), &pod("p".into(), containers));
 }
 
-#[divan::bench(args = ["aligned", "refused"])]
-fn sixteen_nodes(bencher: Bencher<'_, '_>, outcome: &str) {
+const OUTCOMES: [&str; 2] = ["aligned", "refused"];
+
+fn on_nodes(bencher: Bencher<'_, '_>, nodes: u32, outcome: &str) {
     let mut request = container("c".into(), 8000, 4096 * MIB, true);
     // Two devices are on two nodes, where CPUs and memory would have one.
     request.devices.insert("vendor.com/gpu".into(), if outcome == "refused" { 2 } else { 1 });
-    measure(bencher, host(Engine::Hints, 16), &pod("p".into(), vec![request]));
+    measure(bencher, host(Engine::Hints, nodes), &pod("p".into(), vec![request]));
+}
+
+#[divan::bench(args = OUTCOMES)]
+fn twelve_nodes(bencher: Bencher<'_, '_>, outcome: &str) {
+    on_nodes(bencher, 12, outcome);
+}
+
+#[divan::bench(args = OUTCOMES)]
+fn sixteen_nodes(bencher: Bencher<'_, '_>, outcome: &str) {
+    on_nodes(bencher, 16, outcome);
+}
+
+#[divan::bench(args = OUTCOMES)]
+fn thirty_two_nodes(bencher: Bencher<'_, '_>, outcome: &str) {
+    on_nodes(bencher, 32, outcome);
+}
+
+#[divan::bench(args = [16, 32, 64])]
+fn shared_on_many_nodes(bencher: Bencher<'_, '_>, nodes: u32) {
+    let request = container("c".into(), 500, 256 * MIB, false);
+    measure(bencher, host(Engine::Hints, nodes), &pod("p".into(), vec![request]));
 }

@@ -53,7 +53,7 @@ const PACKED: CpuOptions = CpuOptions {
 };
 
 /// Offer, and assignment near one node: what one container costs.
-#[divan::bench(args = [2, 4, 8, 16, 64])]
+#[divan::bench(args = [2, 8, 9, 12, 16, 32, 64])]
 fn one_container(bencher: Bencher<'_, '_>, count: u32) {
     let layout = machine(count);
     let (available, none, index) = (free(&layout), CpuSet::new(), NodeIndex::new(&nodes(&layout)));

@@ -5,7 +5,8 @@ use std::fmt;
 use enforcer_core::{
     place::hints::{
         NodeIndex, Offer,
-        cpu::{CpuError, CpuOptions, CpuStock, Pick, offer, take, take_near},
+        cpu::{CpuError, CpuOptions, CpuStock, Pick, offer, take},
+        kubelet::take_near,
     },
     set::{CpuSet, NodeSet},
 };
@@ -153,7 +154,7 @@ pub(crate) fn check_affinity(vector: &Affinity) -> Result<(), String> {
 pub(crate) fn check_hints(vector: &Hints) -> Result<(), String> {
     let layout = layout(&vector.cpus);
     let nodes: NodeSet = layout.nodes.iter().map(|(id, _)| *id).collect();
-    let index = NodeIndex::new(&nodes);
+    let index = NodeIndex::new(&nodes).with_lists();
     let stock = CpuStock {
         available: &known(&vector.available, &layout)?,
         reusable: &known(&vector.reusable, &layout)?,

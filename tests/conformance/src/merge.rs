@@ -1,4 +1,4 @@
-//! Vectors of the merge.
+//! Vectors of the merge, under the profile `kubelet`.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use enforcer_core::{
         HintMasks, MaskHint, NodeIndex, Offer,
         merge::{MergeOptions, merge},
     },
-    policy::placement::{NumaAllocationStrategy, TopologyPolicy},
+    policy::placement::{HintsSettings, Profile, TopologyPolicy},
 };
 use serde::Deserialize;
 
@@ -39,16 +39,18 @@ struct Expected {
 
 /// Merges what the providers say.
 pub(crate) fn check(vector: &Vector) -> Result<(), String> {
-    let mut index = NodeIndex::new(&vector.numa_nodes.set());
+    let mut index = NodeIndex::new(&vector.numa_nodes.set()).with_lists();
     if let Some(distances) = &vector.distances {
         index = index.with_distances(distances.clone());
     }
     let offers = offers(&vector.providers, &mut HintMasks::new(&index))?;
-    let options = MergeOptions {
-        prefer_closest: vector.prefer_closest,
-        single_node: vector.policy == TopologyPolicy::SingleNumaNode,
-        strategy: NumaAllocationStrategy::None,
+    let settings = HintsSettings {
+        profile: Profile::Kubelet,
+        policy: vector.policy,
+        prefer_closest_numa_nodes: Some(vector.prefer_closest),
+        ..HintsSettings::default()
     };
+    let options = MergeOptions::from(&settings.under_profile());
     let merged = merge(&index, &offers, options);
     let admitted = admits(vector.policy, merged.preferred)?;
     let shown = |hint: &Shown, admit: bool| format!("{hint} {}", if admit { "admitted" } else { "rejected" });

@@ -112,8 +112,7 @@ fn kind_of(cause: RefusalCause) -> ObstacleKind {
         RefusalCause::Drift
         | RefusalCause::OtherOwner
         | RefusalCause::AboveTooNarrow
-        | RefusalCause::NoController
-        | RefusalCause::PinnedToIsolated => ObstacleKind::Elsewhere,
+        | RefusalCause::NoController => ObstacleKind::Elsewhere,
     }
 }
 

@@ -11,10 +11,10 @@ use std::{collections::BTreeMap, convert::Infallible};
 
 use super::{
     Allocations, Grant, Holder, Inventory, PodName, PodRequest, Reason, Rejection, Trace, UNPLACED,
-    bring_home, capacity, choice::engine_of, held::make_room, taken,
+    bring_home, capacity, choice::engine_of, held::make_room,
 };
 use crate::{
-    policy::placement::PlacementSettings,
+    policy::placement::{Engine, PlacementSettings},
     set::{CpuSet, NodeSet},
 };
 
@@ -128,7 +128,7 @@ fn replace(
 ) -> Result<Admission, Rejection> {
     let engine = engine_of(settings, pod, trace);
     let taken = allocations.exclusive_cpus();
-    let placed = allocations.transaction(|allocations| {
+    let ((), before) = allocations.transaction(|allocations| {
         let mut released = allocations.release_pod(&pod.name);
         // What an unplaced container runs on was given by no engine: there is nothing to keep of it.
         released.retain(|_, grant| grant.engine != UNPLACED);
@@ -143,10 +143,8 @@ fn replace(
         }
         bring_home(allocations);
         // The engines know better what is short, where they mind.
-        capacity::check(inventory, pod)
-    });
-    let ((), before) =
-        placed.map_err(|rejection| taken::explained(inventory, allocations, pod, rejection))?;
+        capacity::check(inventory, pod, settings.engine == Engine::Hints && settings.hints.is_kubelet())
+    })?;
     Ok(Admission { updates: updates(allocations, &taken, &before, &pod.name) })
 }
 

@@ -8,14 +8,16 @@ use super::{Inventory, MemoryResource, PodRequest, Reason, Rejection, Shortage, 
 use crate::set::NodeSet;
 
 /// Rejects a pod that asks for more CPU time or memory than all nodes have together. Memory is not
-/// judged where the size of a node is not known.
-pub(super) fn check(inventory: &Inventory, pod: &PodRequest) -> Result<(), Rejection> {
+/// judged where the size of a node is not known; that of a GPU counts for a kubelet only.
+pub(super) fn check(inventory: &Inventory, pod: &PodRequest, is_kubelet: bool) -> Result<(), Rejection> {
     let millis = pod.peak(|container| container.requests.milli_cpus.unwrap_or(0));
     let bytes = pod.peak(|container| container.requests.memory_bytes.unwrap_or(0));
     let cpus = u64::try_from(inventory.allowed_cpus.len()).unwrap_or(u64::MAX);
+    let ordinary = inventory.machine.ordinary_memory_nodes();
     let memory = inventory
         .nodes
         .iter()
+        .filter(|node| is_kubelet || ordinary.contains(node.id))
         .fold(0u64, |sum, node| sum.saturating_add(node.allocatable(MemoryResource::Memory)));
     let sizes_known = inventory.machine.nodes.iter().all(|node| node.mem_total_bytes.is_some());
     let amounts = [("cpu", millis.div_ceil(1000), cpus, true), ("memory", bytes, memory, sizes_known)];

@@ -39,6 +39,9 @@ pub(super) fn engine_of(
     pod: &PodRequest,
     trace: &mut Trace,
 ) -> Box<dyn Placement> {
+    if settings.engine == Engine::Hints && settings.hints.is_kubelet() {
+        return Box::new(HintsEngine::new(as_kubelet(settings, pod, trace)));
+    }
     let choice = choose(settings, pod, trace);
     for mistake in mistaken_keys(pod) {
         trace.warn(mistake);
@@ -61,6 +64,24 @@ pub(super) fn engine_of(
             Box::new(HintsEngine::new(of_pod).with_containers(of_containers))
         }
     }
+}
+
+/// The settings under the profile `kubelet`, which a kubelet would not change for one pod. What a pod or a
+/// rule says otherwise is ignored with a warning.
+fn as_kubelet(settings: &PlacementSettings, pod: &PodRequest, trace: &mut Trace) -> HintsSettings {
+    let said = pod.annotations.keys().find(|key| {
+        let family = key.split_once('/').map_or(key.as_str(), |(family, _)| family);
+        let subject = family.strip_suffix(DOMAIN);
+        matches!(subject, Some("engine" | "policy" | "scope" | "options"))
+    });
+    if let Some(key) = said {
+        trace.warn(format!("annotation {}: the profile is kubelet, ignored", shown(key)));
+    }
+    let PodName { namespace, name, .. } = &pod.name;
+    if settings.rules.iter().any(|rule| rule.matches(namespace, name, &pod.labels)) {
+        trace.warn("placement.rule: the profile is kubelet, ignored".to_owned());
+    }
+    settings.hints.clone().under_profile()
 }
 
 /// What was chosen; with settings for the pod, and for the containers that have their own.
@@ -313,7 +334,7 @@ mod tests {
         assert_eq!(hints("other", &[]).0.policy, TopologyPolicy::None);
         let (gold, _) = hints("db-1", &[]);
         assert_eq!((gold.policy, gold.scope), (TopologyPolicy::SingleNumaNode, Scope::Pod));
-        assert!(gold.full_pcpus_only && gold.prefer_closest_numa_nodes);
+        assert!(gold.full_pcpus_only && gold.prefer_closest());
         assert_eq!(chosen("batch", &[]).0, Choice::Pools);
     }
 

@@ -4,7 +4,7 @@
 //! it never is a reason for a rejection, and what a manifest says of devices is not among them: the kubelet
 //! does not count it.
 
-use super::{LISTED, Need, NodeIndex, Offer, Offers, Threshold, masks::list};
+use super::{Need, NodeIndex, Offer, Offers, Threshold, masks::list};
 use crate::place::{ContainerRequest, PodRequest};
 
 /// Of one container, or of all of a pod.
@@ -13,16 +13,16 @@ pub(super) fn offers(nodes: &NodeIndex, container: Option<&ContainerRequest>, po
     let hints = container.into_iter().chain(of_pod).flat_map(|one| &one.wishes.beside);
     let near = hints.filter_map(|hint| {
         let near = nodes.mask(&hint.nodes);
-        (near != 0).then(|| (hint.provider.clone(), offer(nodes.len(), near)))
+        (near != 0).then(|| (hint.provider.clone(), offer(nodes, near)))
     });
     near.collect()
 }
 
-fn offer(nodes: usize, near: u64) -> Offer {
-    if nodes > LISTED {
-        let free = (0..nodes).map(|position| near >> position & 1).collect();
+fn offer(nodes: &NodeIndex, near: u64) -> Offer {
+    if !nodes.is_listed() {
+        let free = (0..nodes.len()).map(|position| near >> position & 1).collect();
         return Offer::Threshold(Threshold { needs: vec![Need { free, amount: 1 }], width: 1, must: 0 });
     }
     let does = |mask| mask & near != 0;
-    Offer::Listed(list(nodes, does, does))
+    Offer::Listed(list(nodes.len(), does, does))
 }

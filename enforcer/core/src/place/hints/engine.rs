@@ -16,13 +16,14 @@ use super::{
     demand::Demand,
     placing::{Asker, Placing, shared_pool},
     question::Settled,
+    windows,
 };
 use crate::{
     place::{
-        Allocations, ContainerKind, ContainerRequest, Holder, Inventory, Placement, PodRequest, Reason,
-        Rejection, Shortage, Trace, room::Room, send_away,
+        Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, Placement, PodRequest,
+        Reason, Rejection, Shortage, Trace, room::Room, send_away,
     },
-    policy::placement::{HintsSettings, Scope, TopologyPolicy},
+    policy::placement::{HintsSettings, NumaAllocationStrategy, Scope, TopologyPolicy},
     set::{CpuSet, NodeSet},
     words,
 };
@@ -68,11 +69,13 @@ impl Placement for HintsEngine {
         trace: &mut Trace,
     ) -> Result<(), Rejection> {
         let engine = self.for_machine(inventory, trace);
-        let placing = Placing::new(inventory, allocations, pod);
-        let nodes = nodes_of(inventory, pod.containers.iter())?;
-        engine.warn_of_large_machine(&nodes, trace);
-        let nodes = NodeIndex::of(&inventory.machine, &nodes);
-        Run { engine: &engine, placing, nodes, trace }.place()
+        if let Some(windows) = windows::of(inventory) {
+            if let Some(window) = engine.window(windows, allocations, pod) {
+                return engine.place_in(&window, allocations, pod, trace);
+            }
+            engine.warn_of_large_machine(inventory, trace);
+        }
+        engine.place_in(inventory, allocations, pod, trace)
     }
 }
 
@@ -90,10 +93,96 @@ impl HintsEngine {
         own
     }
 
+    /// The nodes of masks. Where a setting depends on what amounts do not say, their sets are listed.
+    fn index(&self, inventory: &Inventory, nodes: &NodeSet) -> NodeIndex {
+        let index = NodeIndex::of(&inventory.machine, nodes);
+        let wants_lists = |settings: &HintsSettings| {
+            settings.align_by_socket
+                || settings.is_kubelet()
+                || settings.strict_memory_groups
+                || settings.numa_allocation_strategy != NumaAllocationStrategy::None
+        };
+        let mut all = std::iter::once(&self.settings).chain(self.containers.values());
+        if all.any(wants_lists) { index.with_lists() } else { index }
+    }
+
+    /// Nodes with CPUs that all of these containers may use; where they have none in common, that any may.
+    fn nodes_of<'a>(
+        &self,
+        inventory: &Inventory,
+        containers: impl Iterator<Item = &'a ContainerRequest>,
+    ) -> Result<NodeSet, Rejection> {
+        if self.settings.is_kubelet() {
+            // Memory-only nodes take part, and a pod cannot say which nodes it may use.
+            return Ok(inventory.nodes.iter().map(|node| node.id).collect());
+        }
+        let mut nodes = inventory.cpu_nodes();
+        for container in containers {
+            let mut own = nodes.clone();
+            if let Some(allowed) = &container.allowed_nodes {
+                own = own.intersection(allowed);
+            }
+            if let Some(allowed) = &container.allowed_cpus {
+                let has = |id| inventory.node(id).is_some_and(|node| !node.cpus.is_disjoint(allowed));
+                own = own.iter().filter(|id| has(*id)).collect();
+            }
+            if own.is_empty() {
+                let problem = "none of the nodes that it may use has a CPU that it may use";
+                let wanted = container.requests.milli_cpus.unwrap_or(0).div_ceil(1000).max(1);
+                let room = Room::together("cpu", nodes.clone(), 0);
+                let nothing = Shortage { resource: "cpu".to_owned(), nodes, wanted, available: 0 };
+                let rejection = Rejection::new(Reason::UnexpectedAdmissionError, problem).of(&container.name);
+                return Err(rejection.short_of(vec![nothing], &[room]));
+            }
+            nodes = own;
+        }
+        Ok(nodes)
+    }
+
+    /// The first window that aligns the pod, else the first that admits it. What a pod has already comes first.
+    fn window(
+        &self,
+        mut windows: Vec<Inventory>,
+        allocations: &Allocations,
+        pod: &PodRequest,
+    ) -> Option<Inventory> {
+        let before: CpuSet = pod.previous.values().fold(CpuSet::new(), |all, grant| {
+            let shared = grant.shared.as_ref().map(|shared| &shared.scope);
+            all.union(shared.unwrap_or(&grant.exclusive))
+        });
+        windows.sort_by_key(|window| std::cmp::Reverse(window.allowed_cpus.common(&before)));
+        let mut admitted = None;
+        for window in windows {
+            let mut attempt = allocations.clone();
+            if self.place_in(&window, &mut attempt, pod, &mut Trace::default()).is_err() {
+                continue;
+            }
+            let is_aligned = |grant: &Grant| grant.hint.as_ref().is_none_or(|hint| hint.preferred);
+            if attempt.of_pod(&pod.name).all(|(_, grant)| is_aligned(grant)) {
+                return Some(window);
+            }
+            admitted.get_or_insert(window);
+        }
+        admitted
+    }
+
+    fn place_in(
+        &self,
+        inventory: &Inventory,
+        allocations: &mut Allocations,
+        pod: &PodRequest,
+        trace: &mut Trace,
+    ) -> Result<(), Rejection> {
+        let placing = Placing::new(inventory, allocations, pod);
+        let nodes = self.nodes_of(inventory, pod.containers.iter())?;
+        let nodes = self.index(inventory, &nodes);
+        Run { engine: self, placing, nodes, trace }.place()
+    }
+
     /// Says which nodes are too many for a set of nodes, where anything is aligned.
-    fn warn_of_large_machine(&self, nodes: &NodeSet, trace: &mut Trace) {
+    fn warn_of_large_machine(&self, inventory: &Inventory, trace: &mut Trace) {
         let mut settings = std::iter::once(&self.settings).chain(self.containers.values());
-        let beyond: NodeSet = nodes.iter().skip(NodeIndex::LARGEST).collect();
+        let beyond: NodeSet = inventory.cpu_nodes().iter().skip(NodeIndex::LARGEST).collect();
         if !beyond.is_empty() && settings.any(|settings| settings.policy != TopologyPolicy::None) {
             let (most, beyond) = (NodeIndex::LARGEST, words::nodes(&beyond));
             trace.warn(format!("at most {most} nodes are aligned: CPUs of {beyond} are used as they come"));
@@ -190,8 +279,9 @@ impl Run<'_, '_> {
         let nodes = if common.is_some() || self.placing.pod.containers.len() == 1 {
             &self.nodes
         } else {
-            let own = nodes_of(self.placing.inventory, std::iter::once(container))?;
-            own_nodes = NodeIndex::of(&self.placing.inventory.machine, &own);
+            let inventory = self.placing.inventory;
+            let own = self.engine.nodes_of(inventory, std::iter::once(container))?;
+            own_nodes = self.engine.index(inventory, &own);
             &own_nodes
         };
         let demand = Demand::of(container, self.placing.pod.qos, settings.align_all_qos);
@@ -205,14 +295,18 @@ impl Run<'_, '_> {
                 (Some(common), _) => Some(common),
                 (None, _) => Some(self.placing.settle(asker, &demand, self.trace)?),
             };
-            self.placing.grant(asker, container, &demand, settled)
+            self.placing.grant(asker, &demand, settled)
         };
         let mut outcome = attempt(&kept, true);
         if outcome.is_err() && !kept.is_empty() {
             outcome = attempt(&none, true);
         }
-        let aligned = |grant: &crate::place::Grant| grant.hint.as_ref().is_none_or(|hint| hint.preferred);
-        if demand.exclusive > 0 && common.is_none() && !outcome.as_ref().is_ok_and(aligned) && kept.is_empty()
+        let aligned = |grant: &Grant| grant.hint.as_ref().is_none_or(|hint| hint.preferred);
+        if demand.exclusive > 0
+            && !settings.is_kubelet()
+            && common.is_none()
+            && !outcome.as_ref().is_ok_and(aligned)
+            && kept.is_empty()
         {
             let elsewhere = attempt(&none, false);
             if elsewhere.as_ref().is_ok_and(aligned) {
@@ -248,37 +342,6 @@ impl Run<'_, '_> {
         }
         Ok(())
     }
-}
-
-/// Nodes with CPUs that all of these containers may use; where they have none in common, that any may.
-fn nodes_of<'a>(
-    inventory: &Inventory,
-    containers: impl Iterator<Item = &'a ContainerRequest>,
-) -> Result<NodeSet, Rejection> {
-    let mut nodes = inventory.cpu_nodes();
-    for container in containers {
-        let mut own = nodes.clone();
-        if let Some(allowed) = &container.allowed_nodes {
-            own = own.intersection(allowed);
-        }
-        if let Some(allowed) = &container.allowed_cpus {
-            let has = |id| inventory.node(id).is_some_and(|node| !node.cpus.is_disjoint(allowed));
-            own = own.iter().filter(|id| has(*id)).collect();
-        }
-        if own.is_empty() {
-            let problem = "none of the nodes that it may use has a CPU that it may use";
-            let wanted = container.requests.milli_cpus.unwrap_or(0).div_ceil(1000).max(1);
-            // What was asked for, not what others might have.
-            let asked = container.allowed_nodes.as_ref().filter(|asked| !asked.is_empty());
-            let nodes = asked.cloned().unwrap_or(nodes);
-            let room = Room::together("cpu", nodes.clone(), 0);
-            let nothing = Shortage { resource: "cpu".to_owned(), nodes, wanted, available: 0 };
-            let rejection = Rejection::new(Reason::UnexpectedAdmissionError, problem).of(&container.name);
-            return Err(rejection.short_of(vec![nothing], &[room]));
-        }
-        nodes = own;
-    }
-    Ok(nodes)
 }
 
 fn nothing_left(placing: &Placing<'_>, holder: &Holder, wanted: &CpuSet) -> Rejection {

@@ -1,10 +1,8 @@
 //! From a place to a grant: which CPUs, devices and memory exactly, and what is written where.
 //!
-//! Memory nodes (`cpuset.mems`) are those of the promises of memory; without a promise those of the
-//! chosen nodes that have memory, or the nearest that has. Policy `none` names no place: CPUs come from
-//! all of the machine, and the memory of a Guaranteed pod from as few nodes as have room, memory-only
-//! ones included, which otherwise take no part. So does the kubelet's memory manager when the topology
-//! manager says nothing. Others are pinned to no node then.
+//! Memory nodes (`cpuset.mems`) are chosen when the CPUs are ([`mems`](super::mems)). Policy `none`
+//! names no place: CPUs come from all of the machine, and containers that are not Guaranteed are pinned to no
+//! memory node.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +12,13 @@ use super::{
     demand::Demand,
     device,
     masks::positions,
-    memory::{self, MemoryStock},
-    merge::Merged,
     placing::{Asker, Placing},
     question::Settled,
 };
 use crate::{
     place::{
-        ContainerRequest, CpuClass, Grant, Inventory, MemoryClaim, MemoryPriority, MemorySource, Reason,
-        Rejection, SharedCpus, Shortage, memory::ZoneAccount, room::Room,
+        CpuClass, Grant, Inventory, MemoryPriority, MemorySource, Reason, Rejection, SharedCpus, Shortage,
+        room::Room,
     },
     policy::placement::TopologyPolicy,
     set::{CpuSet, NodeSet},
@@ -36,7 +32,6 @@ impl Placing<'_> {
     pub(super) fn grant(
         &mut self,
         asker: Asker<'_>,
-        container: &ContainerRequest,
         demand: &Demand,
         settled: Option<Settled>,
     ) -> Result<Grant, Rejection> {
@@ -57,11 +52,21 @@ impl Placing<'_> {
             None => None,
             Some(millis) => Some(self.share(asker, millis, mask)?),
         };
-        let (memory, mems) = self.memory(asker, container, demand, settled)?;
+        let cpus = match &shared {
+            Some(shared) if exclusive.is_empty() => &shared.scope,
+            _ => &exclusive,
+        };
+        let cpu_nodes = self.inventory.machine.nodes_of(cpus);
+        let (memory, mems) = self.memory(asker, demand, settled, &cpu_nodes)?;
         let class = match () {
             () if exclusive.is_empty() => CpuClass::Shared,
             () if exclusive.is_subset(&self.inventory.isolated_cpus) => CpuClass::Isolated,
             () => CpuClass::Exclusive,
+        };
+        let pin_mems = if settings.is_kubelet() {
+            !memory.is_empty()
+        } else {
+            settings.policy != TopologyPolicy::None || self.pod.qos == QosClass::Guaranteed
         };
         let hint = merged.map(|merged| Hint {
             nodes: merged.mask.map(|mask| nodes.nodes(mask)),
@@ -82,7 +87,7 @@ impl Placing<'_> {
             hint,
             pool: None,
             pin_cpus: true,
-            pin_mems: settings.policy != TopologyPolicy::None || self.pod.qos == QosClass::Guaranteed,
+            pin_mems,
             one_thread_of: Vec::new(),
             cpu_shares: None,
             memory_priority: match self.pod.qos {
@@ -117,64 +122,7 @@ impl Placing<'_> {
             Some(mask) => pool.intersection(&self.inventory.machine.cpus_of(&asker.nodes.nodes(mask))),
             None => pool,
         };
-        Ok(SharedCpus::new(scope, millis).beside_reserved(&self.inventory.reserved_cpus))
-    }
-
-    /// Promises of memory, and memory nodes.
-    fn memory(
-        &mut self,
-        asker: Asker<'_>,
-        container: &ContainerRequest,
-        demand: &Demand,
-        settled: Option<Settled>,
-    ) -> Result<(Vec<MemoryClaim>, NodeSet), Rejection> {
-        let everywhere = self.memory_nodes(container);
-        let strict = asker.settings.strict_memory_groups;
-        let guaranteed = self.pod.qos == QosClass::Guaranteed;
-        let over_soft = settled.is_some_and(|settled| settled.over_soft) || guaranteed && settled.is_none();
-        let firm = if over_soft {
-            self.accounts.firm(self.inventory, self.allocations, self.pod, asker.index).cloned()
-        } else {
-            None
-        };
-        let account: &ZoneAccount = firm.as_ref().unwrap_or(&self.accounts.memory);
-        let Some(Settled { merged, .. }) = settled else {
-            let nodes = NodeIndex::new(&everywhere);
-            let stock = MemoryStock::new(account, &nodes, guaranteed && strict);
-            let mask = (!guaranteed).then(|| nodes.all());
-            let claims = memory::assign(&stock, &demand.memory, Merged { mask, preferred: false });
-            let claims = if guaranteed { claims? } else { claims.unwrap_or_default() };
-            self.over_soft |= firm.is_some();
-            let mems = claims.first().map(|claim| claim.zone.clone()).unwrap_or(everywhere);
-            return Ok((claims, mems));
-        };
-        let stock = MemoryStock::new(account, asker.nodes, strict);
-        // First fit has no preference that could forbid to widen the nodes of the memory.
-        let preferred = merged.preferred && !is_first_fit(asker.settings.policy);
-        let claims = match memory::assign(&stock, &demand.memory, Merged { preferred, ..merged }) {
-            Ok(claims) => claims,
-            Err(rejection) if guaranteed => return Err(rejection),
-            // A preference only: what fits nowhere is not promised, and not pinned.
-            Err(_) => return Ok((Vec::new(), everywhere)),
-        };
-        let claimed = claims.iter().fold(NodeSet::new(), |nodes, claim| nodes.union(&claim.zone));
-        if !claimed.is_empty() {
-            return Ok((claims, claimed));
-        }
-        let chosen = match merged.mask {
-            Some(mask) if asker.settings.align_all_qos || guaranteed => asker.nodes.nodes(mask),
-            _ => return Ok((claims, everywhere)),
-        };
-        Ok((claims, near(&self.inventory.machine, &chosen, &everywhere)))
-    }
-
-    /// Nodes with memory that the container may use.
-    fn memory_nodes(&self, container: &ContainerRequest) -> NodeSet {
-        let all = self.inventory.machine.ordinary_memory_nodes();
-        match &container.allowed_nodes {
-            Some(allowed) if !all.is_disjoint(allowed) => all.intersection(allowed),
-            _ => all,
-        }
+        Ok(SharedCpus::new(scope, millis))
     }
 }
 
@@ -230,20 +178,7 @@ fn widened(nodes: &NodeIndex, machine: &Topology, mask: Mask, fits: impl Fn(Mask
     Some(mask)
 }
 
-/// Of these nodes those with memory; if none has any, the nearest one that has.
-fn near(machine: &Topology, chosen: &NodeSet, with_memory: &NodeSet) -> NodeSet {
-    let own = chosen.intersection(with_memory);
-    if !own.is_empty() {
-        return own;
-    }
-    let nearest = chosen.first().map(|node| machine.nearest_first(node)).unwrap_or_default();
-    match nearest.into_iter().find(|node| with_memory.contains(*node)) {
-        Some(node) => std::iter::once(node).collect(),
-        None => with_memory.clone(),
-    }
-}
-
-fn is_first_fit(policy: TopologyPolicy) -> bool {
+pub(super) fn is_first_fit(policy: TopologyPolicy) -> bool {
     matches!(policy, TopologyPolicy::NumaManager | TopologyPolicy::NumaManagerBestEffort)
 }
 

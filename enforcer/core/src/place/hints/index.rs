@@ -2,7 +2,10 @@
 //!
 //! Ids may be sparse and large, masks are 64 bits: so bit n stands for the n-th node of the list.
 
-use super::{Mask, masks::positions};
+use super::{
+    Mask,
+    masks::{FEW, LISTED, positions},
+};
 use crate::{id::NodeId, set::NodeSet, topology::Topology};
 
 /// Nodes that can be in a mask, at most [`NodeIndex::LARGEST`].
@@ -12,6 +15,8 @@ pub struct NodeIndex {
     ids: Vec<NodeId>,
     /// Row and column n belong to `ids[n]`; empty when not known.
     distances: Vec<Vec<u32>>,
+    /// Up to so many nodes sets are listed; above, offers are thresholds.
+    most_listed: usize,
 }
 
 impl NodeIndex {
@@ -20,16 +25,41 @@ impl NodeIndex {
 
     /// These nodes; those beyond the 64th are left out.
     pub fn new(nodes: &NodeSet) -> Self {
-        Self { ids: nodes.iter().take(Self::LARGEST).collect(), distances: Vec::new() }
+        let ids = nodes.iter().take(Self::LARGEST).collect();
+        Self { ids, distances: Vec::new(), most_listed: FEW }
     }
 
     /// These nodes of a machine, with their distances where every one of them is known.
     pub fn of(machine: &Topology, nodes: &NodeSet) -> Self {
-        let Self { ids, .. } = Self::new(nodes);
-        let row =
-            |from: &NodeId| ids.iter().map(|to| machine.distance(*from, *to)).collect::<Option<Vec<u32>>>();
-        let distances = ids.iter().map(row).collect::<Option<Vec<_>>>().unwrap_or_default();
-        Self { ids, distances }
+        let Self { ids, most_listed, .. } = Self::new(nodes);
+        // Once for each node, not once for each pair: a lookup by id walks all nodes.
+        let at = |id: &NodeId| machine.nodes.iter().position(|node| node.id == *id);
+        let at: Option<Vec<usize>> = ids.iter().map(at).collect();
+        let row = |row: &Vec<Option<u32>>, at: &[usize]| {
+            at.iter().map(|to| row.get(*to).copied().flatten()).collect::<Option<Vec<u32>>>()
+        };
+        let distances = at.and_then(|at| {
+            at.iter().map(|from| machine.distances.get(*from).and_then(|of| row(of, &at))).collect()
+        });
+        let distances = distances.unwrap_or_default();
+        Self { ids, distances, most_listed }
+    }
+
+    /// The same nodes, whose sets are listed where that is possible at all: for what amounts do not say.
+    #[must_use]
+    pub fn with_lists(self) -> Self {
+        Self { most_listed: LISTED, ..self }
+    }
+
+    /// The same nodes, whose sets are never listed.
+    #[cfg(test)]
+    pub(in crate::place) fn without_lists(self) -> Self {
+        Self { most_listed: 0, ..self }
+    }
+
+    /// Are sets of these nodes listed? Else offers are thresholds.
+    pub const fn is_listed(&self) -> bool {
+        self.ids.len() <= self.most_listed
     }
 
     /// The same nodes with other distances: row and column n belong to the n-th node.

@@ -39,8 +39,7 @@ impl Placing<'_> {
             .memory
             .iter()
             .all(|claim| self.accounts.memory.fits(&claim.zone, claim.resource, claim.bytes));
-        let nodes_hold = before.mems.is_subset(&self.inventory.machine.ordinary_memory_nodes())
-            && container.allowed_nodes.as_ref().is_none_or(|allowed| before.mems.is_subset(allowed));
+        let nodes_hold = self.mems_hold(asker, container, before);
         let holds = same
             && may_run(&before.exclusive)
             && self.still_free(container) == before.exclusive
@@ -54,6 +53,21 @@ impl Placing<'_> {
             reason: "kept as it was".to_owned(),
             ..before.clone()
         })
+    }
+
+    /// Are its memory nodes still such, and those of its CPUs among them?
+    fn mems_hold(&self, asker: Asker<'_>, container: &ContainerRequest, before: &Grant) -> bool {
+        let local = self.local(asker);
+        let near = || {
+            let shared = before.shared.as_ref().map(|shared| &shared.scope);
+            let cpus = shared.filter(|_| before.exclusive.is_empty()).unwrap_or(&before.exclusive);
+            self.inventory.machine.nodes_of(cpus).intersection(local.everywhere())
+        };
+        before.mems.is_subset(&self.inventory.machine.memory_nodes())
+            && container.allowed_nodes.as_ref().is_none_or(|allowed| before.mems.is_subset(allowed))
+            && (asker.settings.is_kubelet()
+                || !before.pin_mems
+                || before.mems.is_subset(local.everywhere()) && near().is_subset(&before.mems))
     }
 
     /// CPUs that the container had and nobody else has since.

@@ -9,7 +9,10 @@
 
 use super::{Mask, MaskHint};
 
-/// The most nodes whose masks are listed; above it, offers are thresholds.
+/// The most nodes whose masks are listed as a rule; above it, offers are thresholds.
+pub(in crate::place) const FEW: usize = 8;
+
+/// The most nodes whose masks can be listed, for what thresholds do not say.
 pub(in crate::place) const LISTED: usize = 16;
 
 /// Every non-empty set of the first `nodes` positions, by width, then lexicographically by position.

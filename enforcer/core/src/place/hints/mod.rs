@@ -21,8 +21,11 @@ mod engine;
 mod give;
 mod index;
 mod keep;
+pub mod kubelet;
+mod local;
 mod masks;
 pub mod memory;
+mod mems;
 pub mod merge;
 mod narrowest;
 mod numa_first_fit;
@@ -35,6 +38,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod threshold;
+mod windows;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

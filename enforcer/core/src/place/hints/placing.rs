@@ -15,6 +15,9 @@ use super::{
     demand::Demand,
     device::{self, DeviceStock},
     give::no_cpus,
+    kubelet,
+    local::LocalMemory,
+    masks::positions,
     memory::{self, MemoryStock},
     question::{Question, Settled},
     refusal::{Line, not_aligned},
@@ -25,7 +28,7 @@ use crate::{
         Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, PodRequest, Rejection, Trace,
         memory::ZoneAccount, room::Room,
     },
-    policy::placement::{HintsSettings, TopologyPolicy},
+    policy::placement::{HintsSettings, MemoryManagerPolicy, TopologyPolicy},
     set::{CpuSet, NodeSet},
     workload::QosClass,
 };
@@ -101,39 +104,118 @@ impl<'a> Placing<'a> {
     ) -> Result<Settled, Rejection> {
         let Asker { nodes, settings, .. } = asker;
         let room = self.shared_stock(asker);
-        let (firm, mut soft) = self.offers(asker, demand, &self.accounts.memory);
-        if let Some(millis) = demand.shared.filter(|_| settings.align_all_qos) {
-            soft.push(("cpu".to_owned(), room.offer(millis)));
+        let local = self.local(asker);
+        // Without memory there is nothing to ask about at more than one level.
+        let levels = if self.is_memory_asked(asker, demand) { local.levels() } else { 1 };
+        let mut best: Option<(u8, Question<'_>, Option<Settled>)> = None;
+        for level in 0..levels {
+            let mut question = self.question(asker, demand, &room, local.level(level));
+            let guaranteed = self.pod.qos == QosClass::Guaranteed && !demand.memory.is_empty();
+            let firm_alone = || {
+                let memory = guaranteed
+                    .then(|| {
+                        self.accounts.firm(self.inventory, self.allocations, self.pod, asker.index).cloned()
+                    })
+                    .flatten()?;
+                Some(self.offers(asker, demand, &memory, local.level(level)).0)
+            };
+            let settled = question.settle(firm_alone, |mask| room.fullness(mask));
+            let settled = settled.map(|settled| Settled { level, ..settled });
+            let rank = match settled {
+                Some(settled) if settled.merged.preferred => 0,
+                Some(settled) if question.has_everything(settled) => 1,
+                Some(_) => 2,
+                None => 3,
+            };
+            // Of two that are refused, the one that counted more memory.
+            if best.as_ref().is_none_or(|(least, ..)| rank < *least || rank == 3) {
+                best = Some((rank, question, settled));
+            }
+            if rank == 0 {
+                break;
+            }
         }
-        soft.extend(beside::offers(nodes, asker.container, self.pod));
-        let resident = self.resident(asker);
-        let mut question = Question { nodes, settings, qos: self.pod.qos, firm, soft, resident };
-        let guaranteed = self.pod.qos == QosClass::Guaranteed && !demand.memory.is_empty();
-        let firm_alone = || {
-            let memory = guaranteed
-                .then(|| self.accounts.firm(self.inventory, self.allocations, self.pod, asker.index).cloned())
-                .flatten()?;
-            Some(self.offers(asker, demand, &memory).0)
-        };
-        let (exclusive, shares) = (demand.exclusive, demand.shared.is_some());
-        let burden = |mask| room.burden(mask, exclusive, shares);
-        let settled = question.settle(firm_alone, burden);
+        let question = |level| self.question(asker, demand, &room, local.level(level));
+        // There is at least one level.
+        let (_, question, settled) = best.unwrap_or_else(|| (3, question(0), None));
         if trace.is_wanted() {
             trace.consider(super::candidates::of(&question, settled, asker.container));
         }
         let Some(settled) = settled else {
             let memory = self.accounts.firm(self.inventory, self.allocations, self.pod, asker.index);
             let memory = memory.cloned().unwrap_or_else(|| self.accounts.memory.clone());
-            let lines = self.lines(asker, demand, &memory);
+            let lines = self.lines(asker, demand, &memory, local.level(levels));
             let single = settings.policy == TopologyPolicy::SingleNumaNode;
-            return Err(not_aligned(nodes, single, &lines, &question.firm));
+            let rejection = not_aligned(nodes, single, &lines, &question.firm);
+            let is_short = rejection.shortages.iter().any(|short| is_memory(&short.resource));
+            let near = local.zone(levels, nodes.all());
+            return Err(match super::refusal::left_out(&self.inventory.machine, &near) {
+                Some(left_out) if is_short && !settings.is_kubelet() => {
+                    Rejection { problem: format!("{} ({left_out})", rejection.problem), ..rejection }
+                }
+                _ => rejection,
+            });
         };
         self.over_soft |= settled.over_soft;
         Ok(settled)
     }
 
-    /// Firm and soft offers but those of shared CPUs.
-    fn offers(&self, asker: Asker<'_>, demand: &Demand, memory: &ZoneAccount) -> (Offers, Offers) {
+    fn question<'q>(
+        &self,
+        asker: Asker<'q>,
+        demand: &Demand,
+        room: &SharedStock,
+        zones: &[NodeSet],
+    ) -> Question<'q> {
+        let Asker { nodes, settings, .. } = asker;
+        let (firm, mut soft) = self.offers(asker, demand, &self.accounts.memory, zones);
+        if let Some(millis) = demand.shared.filter(|_| settings.align_all_qos) {
+            soft.push(("cpu".to_owned(), room.offer(millis)));
+        }
+        let mut resident = Vec::new();
+        if !settings.is_kubelet() {
+            soft.extend(beside::offers(nodes, asker.container, self.pod));
+            resident = self.resident(asker);
+        }
+        Question { nodes, settings, qos: self.pod.qos, firm, soft, resident }
+    }
+
+    /// Does memory take part in the choice of nodes?
+    fn is_memory_asked(&self, asker: Asker<'_>, demand: &Demand) -> bool {
+        !demand.memory.is_empty() && asker.settings.memory_manager_policy == MemoryManagerPolicy::Static
+    }
+
+    /// Memory by the CPU nodes that it is local to.
+    pub(super) fn local(&self, asker: Asker<'_>) -> LocalMemory {
+        let everywhere = self.memory_nodes(asker);
+        if asker.settings.is_kubelet() {
+            return LocalMemory::of_each_node(asker.nodes, everywhere);
+        }
+        LocalMemory::new(&self.inventory.machine, asker.nodes, everywhere)
+    }
+
+    /// Nodes on which the memory of the asker may be.
+    fn memory_nodes(&self, asker: Asker<'_>) -> NodeSet {
+        let machine = &self.inventory.machine;
+        let all = if asker.settings.is_kubelet() {
+            machine.memory_nodes()
+        } else {
+            machine.ordinary_memory_nodes()
+        };
+        match asker.container.and_then(|container| container.allowed_nodes.as_ref()) {
+            Some(allowed) if !all.is_disjoint(allowed) => all.intersection(allowed),
+            _ => all,
+        }
+    }
+
+    /// Firm and soft offers but those of shared CPUs; `zones` is the memory of each node.
+    fn offers(
+        &self,
+        asker: Asker<'_>,
+        demand: &Demand,
+        memory: &ZoneAccount,
+        zones: &[NodeSet],
+    ) -> (Offers, Offers) {
         let devices = demand.devices.iter().map(|(resource, count)| {
             (resource.clone(), device::offer(&self.device_stock(asker, resource), *count))
         });
@@ -151,43 +233,36 @@ impl<'a> Placing<'a> {
             let offer = cpu::offer(&self.inventory.layout, asker.nodes, &stock, demand.exclusive, options);
             firm.push(("cpu".to_owned(), offer));
         }
-        let stock = MemoryStock::new(memory, asker.nodes, asker.settings.strict_memory_groups);
-        let memory = memory::offer(&stock, &demand.memory);
+        let mut offered = Offers::new();
+        if self.is_memory_asked(asker, demand) {
+            let strict = asker.settings.strict_memory_groups;
+            offered =
+                memory::offer(&MemoryStock::of_zones(memory, asker.nodes, zones, strict), &demand.memory);
+        }
+        if asker.settings.is_kubelet() {
+            kubelet::restate(self.inventory, asker, &mut firm, &mut offered);
+        }
         if self.pod.qos == QosClass::Guaranteed {
-            firm.extend(memory);
+            firm.extend(offered);
             (firm, Offers::new())
         } else {
-            (firm, memory)
+            (firm, offered)
         }
     }
 
     /// CPUs that an empty machine would have for it; none where that is all of them.
     fn usable(&self, asker: Asker<'_>) -> Option<CpuSet> {
-        let all = &self.inventory.cpus_of_kind(self.wants_isolated(asker));
+        let all = &self.inventory.allowed_cpus;
         let limited = asker
             .container
             .is_some_and(|container| container.allowed_cpus.is_some() || container.allowed_nodes.is_some());
-        let fewer = all.len() < self.inventory.layout.cpus.len();
+        let fewer = all.len() < self.inventory.layout.cpus.len() && !asker.settings.is_kubelet();
         (limited || fewer).then(|| restricted(self.inventory, all, asker.container))
-    }
-
-    /// CPUs that can be had for itself.
-    fn available(&self, asker: Asker<'_>) -> CpuSet {
-        let may_be_exclusive = self.inventory.exclusive_cpus(self.wants_isolated(asker));
-        self.accounts.available(self.inventory, &may_be_exclusive, asker.container)
-    }
-
-    /// Is it to have isolated CPUs? A pod is where all of its containers are.
-    fn wants_isolated(&self, asker: Asker<'_>) -> bool {
-        match asker.container {
-            Some(container) => container.wants_isolated(),
-            None => self.pod.containers.iter().all(ContainerRequest::wants_isolated),
-        }
     }
 
     /// CPUs that can be had, and those that must be kept.
     fn cpu_stock(&self, asker: Asker<'_>, count: usize) -> OwnedStock {
-        let available = self.available(asker);
+        let available = self.accounts.available(self.inventory, asker.container);
         if asker.kept.len() > count {
             return OwnedStock { available: asker.kept.clone(), reusable: CpuSet::new() };
         }
@@ -210,9 +285,7 @@ impl<'a> Placing<'a> {
 
     pub(super) fn shared_stock(&self, asker: Asker<'_>) -> SharedStock {
         let taken = self.accounts.not_shared();
-        // Those that share run on reserved CPUs, too, but these are no room for what is promised.
-        let room = self.pool(asker).difference(&self.inventory.reserved_cpus);
-        SharedStock::new(&self.inventory.layout, asker.nodes, &room, &taken, &self.accounts.load)
+        SharedStock::new(&self.inventory.layout, asker.nodes, &self.pool(asker), &taken, &self.accounts.load)
     }
 
     /// Bytes that the container has already, by position; else those that it was promised before.
@@ -239,7 +312,7 @@ impl<'a> Placing<'a> {
     ) -> Result<CpuSet, Rejection> {
         let options = CpuOptions::from(asker.settings);
         let layout = &self.inventory.layout;
-        let available = self.available(asker);
+        let available = self.accounts.available(self.inventory, asker.container);
         let reusable = restricted(self.inventory, &self.accounts.reusable, asker.container);
         let refused = |error| {
             let free = available.union(&reusable).union(asker.kept);
@@ -264,11 +337,19 @@ impl<'a> Placing<'a> {
         }
         let reserved = &self.inventory.reserved_cpus;
         let pick = Pick { available: &available, reserved, reusable: &reusable, affinity, count };
+        if asker.settings.is_kubelet() {
+            return kubelet::take_near(layout, &pick, options).map_err(refused);
+        }
+        // Memory is on the nodes of the set: CPUs of its sockets come second.
+        let own =
+            affinity.map(|nodes| available.union(&reusable).common(&self.inventory.machine.cpus_of(nodes)));
+        let by_socket = options.align_by_socket && own.is_none_or(|own| own < count);
+        let options = CpuOptions { align_by_socket: by_socket, ..options };
         cpu::take_near(layout, &pick, options).map_err(refused)
     }
 
     /// One line per resource, for a rejection.
-    fn lines(&self, asker: Asker<'_>, demand: &Demand, memory: &ZoneAccount) -> Vec<Line> {
+    fn lines(&self, asker: Asker<'_>, demand: &Demand, memory: &ZoneAccount, zones: &[NodeSet]) -> Vec<Line> {
         let ids = asker.nodes.ids();
         let nodes = asker.nodes.nodes(asker.nodes.all());
         let by_node = |amount: &dyn Fn(&NodeSet) -> u64| {
@@ -293,13 +374,22 @@ impl<'a> Placing<'a> {
                 anywhere: None,
             });
         }
-        if self.pod.qos == QosClass::Guaranteed {
+        if self.pod.qos == QosClass::Guaranteed && self.is_memory_asked(asker, demand) {
+            let local = |nodes: &NodeSet| {
+                positions(asker.nodes.mask(nodes)).filter_map(|at| zones.get(at)).fold(
+                    NodeSet::new(),
+                    |mut all, zone| {
+                        all.extend(zone);
+                        all
+                    },
+                )
+            };
             lines.extend(demand.memory.iter().map(|(resource, bytes)| Line {
-                room: Room::of_memory(memory, &nodes, *resource),
+                room: Room::new(&resource.to_string(), &nodes, |nodes| memory.free(&local(nodes), *resource)),
                 resource: resource.to_string(),
                 wanted: *bytes,
-                free: by_node(&|node| memory.free(node, *resource)),
-                capacity: by_node(&|node| memory.capacity(node, *resource)),
+                free: by_node(&|node| memory.free(&local(node), *resource)),
+                capacity: by_node(&|node| memory.capacity(&local(node), *resource)),
                 anywhere: None,
             }));
         }
@@ -330,8 +420,13 @@ struct OwnedStock {
     reusable: CpuSet,
 }
 
+/// Is it a kind of memory?
+fn is_memory(resource: &str) -> bool {
+    resource == "memory" || resource.starts_with("hugepages-")
+}
+
 /// CPUs that may be shared at all.
 pub(super) fn shared_pool(inventory: &Inventory, settings: &HintsSettings) -> CpuSet {
-    let pool = inventory.shareable_cpus();
+    let pool = inventory.allowed_cpus.difference(&inventory.isolated_cpus);
     if settings.strict_cpu_reservation { pool.difference(&inventory.reserved_cpus) } else { pool }
 }

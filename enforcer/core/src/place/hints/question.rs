@@ -7,23 +7,20 @@
 //!
 //! 1. Firm and soft offers are merged. A preferred answer is taken.
 //! 2. Otherwise the firm ones are merged alone, where soft promises of others give way, too, and the
-//!    policy says whether the answer is good enough.
+//!    policy says whether the answer is good enough. Where it need not be preferred, the best set that has
+//!    everything is taken if there is one: what is common to sets of several resources may have too little of
+//!    each. The profile `kubelet` takes what is common.
 //! 3. Where no firm offer has a preference, the soft ones choose: of the single nodes that would do the
 //!    emptiest (first the one that already holds most of the container's memory), and where none does
 //!    the best set of nodes.
-//!
-//! Of several places that are equally good for all resources, the one that costs those that share CPUs least
-//! is taken, whatever the class of the pod: exclusive CPUs rather drive nobody from home, and who shares goes
-//! where the shared CPUs are emptiest.
 
-use std::{cmp::Reverse, collections::BTreeSet};
+use std::cmp::Reverse;
 
 use super::{
-    LISTED, Mask, MaskHint, NodeIndex, Offer, Offers, Sums, Threshold,
+    Mask, MaskHint, NodeIndex, Offer, Offers, Sums, Threshold,
     masks::positions,
-    merge::{MergeOptions, Merged, merge},
+    merge::{MergeOptions, Merged, complete, merge},
     numa_first_fit,
-    shared::Burden,
 };
 use crate::{
     policy::placement::{HintsSettings, NumaAllocationStrategy, TopologyPolicy},
@@ -50,16 +47,24 @@ pub(super) struct Settled {
     pub(super) merged: Merged,
     /// Soft promises of others were not regarded.
     pub(super) over_soft: bool,
+    /// Level of [`LocalMemory`](super::local::LocalMemory) at which memory was asked about.
+    pub(super) level: usize,
+}
+
+impl Settled {
+    const fn new(merged: Merged, over_soft: bool) -> Self {
+        Self { merged, over_soft, level: 0 }
+    }
 }
 
 impl Question<'_> {
     /// The place; none when the policy does not accept the best that there is. `firm_alone` asks again
-    /// without regard to soft promises of others, where there are any; `burden` is what a place costs those
-    /// that share CPUs.
+    /// without regard to soft promises of others, where there are any; `fullness` is how full shared
+    /// CPUs are.
     pub(super) fn settle(
         &mut self,
         firm_alone: impl FnOnce() -> Option<Offers>,
-        burden: impl Fn(Mask) -> Burden,
+        fullness: impl Fn(Mask) -> u64,
     ) -> Option<Settled> {
         self.score_by_residence();
         let legacy = matches!(
@@ -67,16 +72,15 @@ impl Question<'_> {
             TopologyPolicy::NumaManager | TopologyPolicy::NumaManagerBestEffort
         );
         if !has_preference(&self.firm) {
-            let merged = self.soft_choice(burden);
-            return Some(Settled { merged, over_soft: false });
+            let merged = self.soft_choice(fullness);
+            return Some(Settled::new(merged, false));
         }
         if legacy {
             return self.first_fit();
         }
         let all = merge(self.nodes, self.offers(), self.options());
         if all.preferred {
-            let merged = self.least_burden(self.at_its_memory(all, self.offers()), burden);
-            return Some(Settled { merged, over_soft: false });
+            return Some(Settled::new(self.at_its_memory(all, self.offers()), false));
         }
         let alone = firm_alone();
         let over_soft = alone.is_some();
@@ -87,7 +91,22 @@ impl Question<'_> {
         let firm = || self.firm.iter().map(|(_, offer)| offer);
         let merged = self.at_its_memory(merge(self.nodes, firm(), self.options()), firm());
         let admitted = merged.preferred || self.settings.policy == TopologyPolicy::BestEffort;
-        admitted.then_some(Settled { merged, over_soft })
+        admitted.then(|| Settled::new(self.with_everything(merged, firm()), over_soft))
+    }
+
+    /// The same where it is preferred; else the best set that has everything, where there is one.
+    fn with_everything<'b>(&self, merged: Merged, offers: impl Iterator<Item = &'b Offer>) -> Merged {
+        if merged.preferred || self.settings.is_kubelet() {
+            return merged;
+        }
+        let mask = complete(self.nodes, offers, self.options()).or(merged.mask);
+        Merged { mask, ..merged }
+    }
+
+    /// Does each firm offer have enough at this place?
+    pub(super) fn has_everything(&self, settled: Settled) -> bool {
+        let accepted = |mask| self.firm.iter().all(|(_, offer)| accepts(offer, mask));
+        settled.merged.mask.is_none_or(accepted)
     }
 
     /// What was asked of all, firm offers first.
@@ -97,15 +116,11 @@ impl Question<'_> {
 
     /// How sets of nodes are compared.
     pub(super) fn options(&self) -> MergeOptions {
-        let single_node = self.settings.policy == TopologyPolicy::SingleNumaNode;
-        MergeOptions {
-            prefer_closest: self.settings.prefer_closest_numa_nodes && !single_node,
-            single_node,
-            strategy: if self.resident.is_empty() {
-                self.settings.numa_allocation_strategy
-            } else {
-                NumaAllocationStrategy::MostAllocated
-            },
+        let options = MergeOptions::from(self.settings);
+        if self.resident.is_empty() {
+            options
+        } else {
+            MergeOptions { strategy: NumaAllocationStrategy::MostAllocated, ..options }
         }
     }
 
@@ -139,39 +154,7 @@ impl Question<'_> {
         held.fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
-    /// Of the sets of nodes that are as good as the one that was found, and equally wide and close, the one
-    /// that costs those that share CPUs least. What the container holds already and a strategy that was asked
-    /// for say more.
-    fn least_burden(&self, found: Merged, burden: impl Fn(Mask) -> Burden) -> Merged {
-        let asked = self.settings.numa_allocation_strategy != NumaAllocationStrategy::None;
-        let Some(mask) = found.mask.filter(|_| found.preferred && !asked && self.resident.is_empty()) else {
-            return found;
-        };
-        let costs = burden(mask);
-        if costs == (0, 0) || !mask.is_power_of_two() && (costs.0 == 0 || self.nodes.len() > LISTED) {
-            return found;
-        }
-        let spread = self.spread(mask);
-        let as_good = preferred_by_all(self.offers(), self.nodes.all(), mask.count_ones());
-        let as_good = as_good.into_iter().filter(|other| self.spread(*other) <= spread);
-        let best = as_good.map(|other| (burden(other), other != mask, other)).min();
-        best.filter(|(least, ..)| *least < costs)
-            .map_or(found, |(.., mask)| Merged { mask: Some(mask), ..found })
-    }
-
-    /// Sum of the distances within a set of nodes, where these matter.
-    fn spread(&self, mask: Mask) -> u64 {
-        let table = self.nodes.distances();
-        if !self.options().prefer_closest {
-            return 0;
-        }
-        let distance = |from: usize, to: usize| table.get(from)?.get(to).copied();
-        let from =
-            |from| positions(mask).filter_map(move |to| distance(from, to)).map(u64::from).sum::<u64>();
-        positions(mask).map(from).sum()
-    }
-
-    fn soft_choice(&self, burden: impl Fn(Mask) -> Burden) -> Merged {
+    fn soft_choice(&self, fullness: impl Fn(Mask) -> u64) -> Merged {
         if !has_preference(&self.soft) {
             return merge(self.nodes, self.offers(), self.options());
         }
@@ -179,21 +162,25 @@ impl Question<'_> {
             self.offers().fold(self.nodes.all(), |nodes, offer| nodes & single_nodes(offer, nodes));
         let singles = positions(do_alone).map(|position| 1 << position);
         let held = |mask: Mask| Reverse(self.resident.get(mask.trailing_zeros() as usize).copied());
-        let best = singles.min_by_key(|mask| (held(*mask), burden(*mask), *mask));
+        let best = singles.min_by_key(|mask| (held(*mask), fullness(*mask), *mask));
         best.map_or_else(
-            || merge(self.nodes, self.offers(), MergeOptions { single_node: false, ..self.options() }),
+            || {
+                let options = MergeOptions { single_node: false, ..self.options() };
+                self.with_everything(merge(self.nodes, self.offers(), options), self.offers())
+            },
             |mask| Merged { mask: Some(mask), preferred: true },
         )
     }
 
     /// The older protocol: strict for Guaranteed pods only, and only where it is not best-effort.
     fn first_fit(&self) -> Option<Settled> {
-        let firm = self.firm.iter().map(|(_, offer)| offer);
-        let lists: Vec<Vec<Mask>> = firm.filter_map(|offer| masks_of(offer, self.nodes)).collect();
+        let firm = || self.firm.iter().map(|(_, offer)| offer);
+        let lists: Vec<Vec<Mask>> = firm().filter_map(|offer| masks_of(offer, self.nodes)).collect();
         let mask = numa_first_fit(self.nodes, &lists);
         let strict = self.settings.policy == TopologyPolicy::NumaManager && self.qos == QosClass::Guaranteed;
-        let preferred = mask.is_some();
-        (preferred || !strict).then_some(Settled { merged: Merged { mask, preferred }, over_soft: false })
+        let has_everything = |mask: Mask| firm().all(|offer| accepts(offer, mask));
+        let preferred = mask.is_some_and(has_everything);
+        (mask.is_some() || !strict).then_some(Settled::new(Merged { mask, preferred }, false))
     }
 
     fn score_by_residence(&mut self) {
@@ -243,28 +230,6 @@ fn single_nodes(offer: &Offer, nodes: Mask) -> Mask {
     }
 }
 
-/// Sets of so many of these nodes that every resource prefers.
-fn preferred_by_all<'a>(offers: impl Iterator<Item = &'a Offer>, all: Mask, width: u32) -> BTreeSet<Mask> {
-    let (mut thresholds, mut listed) = (Vec::new(), None::<BTreeSet<Mask>>);
-    for offer in offers {
-        match offer {
-            Offer::NoPreference => {}
-            Offer::Threshold(_) => thresholds.push(offer),
-            Offer::Listed(hints) if hints.iter().any(|hint| hint.preferred && hint.mask.is_none()) => {}
-            Offer::Listed(hints) => {
-                let preferred = hints.iter().filter(|hint| hint.preferred).filter_map(|hint| hint.mask);
-                let preferred: BTreeSet<Mask> =
-                    preferred.filter(|mask| mask & !all == 0 && mask.count_ones() == width).collect();
-                listed = Some(listed.map_or_else(|| preferred.clone(), |both| &both & &preferred));
-            }
-        }
-    }
-    let singles = || positions(all).map(|position| 1 << position).filter(|_| width == 1).collect();
-    let mut masks = listed.unwrap_or_else(singles);
-    masks.retain(|mask| thresholds.iter().all(|threshold| prefers(threshold, *mask)));
-    masks
-}
-
 /// Scores sets of nodes by how much of what the container has is there already, so that of equally
 /// fit ones the least is moved.
 fn score_by_residence(offers: &mut Offers, resident: &[u64]) {
@@ -291,9 +256,21 @@ fn masks_of(offer: &Offer, nodes: &NodeIndex) -> Option<Vec<Mask>> {
     match offer {
         Offer::NoPreference => None,
         Offer::Listed(hints) if hints.iter().any(|hint| hint.mask.is_none()) => None,
-        Offer::Listed(hints) => Some(hints.iter().filter_map(|hint: &MaskHint| hint.mask).collect()),
-        Offer::Threshold(threshold) => Some(masks_of_threshold(threshold, nodes)),
+        Offer::Listed(hints) => Some(minimal(hints.iter().filter_map(|hint: &MaskHint| hint.mask).collect())),
+        Offer::Threshold(threshold) => Some(minimal(masks_of_threshold(threshold, nodes))),
     }
+}
+
+/// The sets of which no part is listed: with all the wider ones every two lists would have a set in common.
+fn minimal(mut masks: Vec<Mask>) -> Vec<Mask> {
+    masks.sort_by_key(|mask| mask.count_ones());
+    let mut minimal: Vec<Mask> = Vec::new();
+    for mask in masks {
+        if !minimal.iter().any(|part| part & mask == *part) {
+            minimal.push(mask);
+        }
+    }
+    minimal
 }
 
 /// Of a machine whose sets of nodes are too many to list: those of one node and of two, and the run

@@ -11,6 +11,8 @@ use std::cmp::Reverse;
 use super::{Mask, NodeIndex, Offers, masks::positions, question::accepts};
 use crate::{
     place::{Reason, Rejection, Shortage, room::Room},
+    set::NodeSet,
+    topology::{MemoryKind, Node, Topology},
     words,
 };
 
@@ -106,6 +108,26 @@ pub(super) fn not_aligned(
         }
         None => rejection,
     }
+}
+
+/// Which nodes memory was not counted of, and why; `counted` are the others.
+pub(super) fn left_out(machine: &Topology, counted: &NodeSet) -> Option<String> {
+    let of = |why: &str, is: &dyn Fn(&Node) -> bool| {
+        let nodes: NodeSet = machine.nodes.iter().filter(|node| is(node)).map(|node| node.id).collect();
+        (!nodes.is_empty()).then(|| format!("{} {why}", words::nodes(&nodes)))
+    };
+    let reasons = [
+        of("left out: memory of a GPU", &|node| node.kind == MemoryKind::Gpu),
+        of("left out: no memory", &|node| node.mem_total_bytes == Some(0)),
+        of("left out: size not known", &|node| {
+            node.mem_total_bytes.is_none() && node.takes_ordinary_memory()
+        }),
+        of("left out: not allowed, or local to none of these", &|node| {
+            node.mem_total_bytes.is_some() && node.takes_ordinary_memory() && !counted.contains(node.id)
+        }),
+    ];
+    let reasons: Vec<String> = reasons.into_iter().flatten().collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
 /// Each resource fits somewhere, and not all of them together: where fewest are short.

@@ -4,27 +4,24 @@
 //! Problem: containers without exclusive CPUs run anywhere in the shared pool, far from their memory.
 //! Idea: a node has 1,000 millis of room for each of its shared CPUs, less what is promised there; a
 //! container goes where its request fits, onto as few nodes as possible. One that is promised nothing
-//! counts as a tenth of a CPU, so that such containers spread; it fits wherever there is a CPU. CPUs that
-//! are reserved for the system are no room, though containers run there, too: a node with no other shared
-//! CPUs comes last.
+//! counts as a tenth of a CPU, so that such containers spread; it fits wherever there is a CPU.
 //!
 //! This is a preference, never a reason for a rejection: what fits nowhere shares the whole pool. Whoever
 //! is away from home ([`send_away`](crate::place::send_away)) still counts at home, so that it is not
 //! given away meanwhile.
 //!
-//! Cost: O(scopes x nodes) set operations of a few words to sum up what is promised, where holders of one
-//! home have one scope.
+//! Cost: a look at each CPU of each scope to sum up what is promised, where holders of one home have one scope.
 
 use std::collections::BTreeMap;
 
 use super::{
-    LISTED, Mask, Need, NodeIndex, Offer, Table, Threshold,
+    Mask, Need, NodeIndex, Offer, Table, Threshold,
     masks::{self, positions},
     narrowest::narrowest,
 };
 use crate::{
     id::NodeId,
-    place::{CpuLayout, Grant, SharedCpus},
+    place::{CpuLayout, Grant, SharedCpus, layout::Level},
     set::CpuSet,
 };
 
@@ -64,15 +61,24 @@ impl Load {
     /// The same by node, of which these are the CPUs: a promise counts where there are CPUs for it, on each
     /// node by how many of those that are not `taken`. So what fits on the nodes of a scope fits in its row,
     /// too.
-    fn by_node(&self, taken: &CpuSet, nodes: &[Option<&CpuSet>]) -> Vec<Promised> {
+    fn by_node(&self, layout: &CpuLayout, taken: &CpuSet, nodes: &[Option<usize>]) -> Vec<Promised> {
         let mut found = vec![Promised::default(); nodes.len()];
+        let mut counts = vec![0_usize; layout.count(Level::Node)];
         for (scope, row) in &self.rows {
             let left = scope.difference(taken);
             // Where nothing is left it has to be somewhere.
             let cpus = if left.is_empty() { scope } else { &left };
+            // CPU by CPU: a scope is most often one node, and there are as many sets to compare as nodes.
+            counts.fill(0);
+            for seat in cpus.iter().filter_map(|cpu| layout.seat(cpu)) {
+                counts[seat.group(Level::Node)] += 1;
+            }
             let mut before = 0;
             for (node, promised) in nodes.iter().zip(&mut found) {
-                let until = before + node.map_or(0, |node| cpus.common(node));
+                let until = before + node.and_then(|node| counts.get(node)).copied().unwrap_or(0);
+                if until == before {
+                    continue;
+                }
                 let share = |all: u64| part(all, until, cpus.len()) - part(all, before, cpus.len());
                 promised.millis = promised.millis.saturating_add(share(row.millis));
                 promised.nominal = promised.nominal.saturating_add(share(row.nominal));
@@ -100,12 +106,9 @@ pub(super) struct SharedStock {
     free: Vec<u64>,
     /// What is promised or counts as such.
     used: Vec<u64>,
-    /// What is promised in homes, by the nodes that a home is on.
-    homes: Vec<(Mask, Promised)>,
+    /// Sets of the nodes are listed.
+    is_listed: bool,
 }
-
-/// What a set of nodes costs others: first what loses its home there, then how full it is already.
-pub(super) type Burden = (u64, u64);
 
 impl SharedStock {
     /// The room on these nodes: of `pool`, less the CPUs that are `taken`.
@@ -117,27 +120,19 @@ impl SharedStock {
         load: &Load,
     ) -> Self {
         let left = pool.difference(taken);
-        let mut stock = Self { capacity: vec![], there: vec![], free: vec![], used: vec![], homes: vec![] };
+        let is_listed = nodes.is_listed();
+        let mut stock = Self { capacity: vec![], there: vec![], free: vec![], used: vec![], is_listed };
         let millis = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX).saturating_mul(1000);
-        let cpus_of = |id: &NodeId| {
-            let at = layout.nodes.binary_search_by_key(id, |(id, _)| *id).ok();
-            at.and_then(|at| layout.nodes.get(at)).map(|(_, cpus)| cpus)
-        };
-        let cpus: Vec<_> = nodes.ids().iter().map(cpus_of).collect();
-        for (cpus, promised) in cpus.iter().zip(load.by_node(taken, &cpus)) {
+        let at = |id: &NodeId| layout.nodes.binary_search_by_key(id, |(id, _)| *id).ok();
+        let groups: Vec<Option<usize>> = nodes.ids().iter().map(at).collect();
+        for (group, promised) in groups.iter().zip(load.by_node(layout, taken, &groups)) {
+            let cpus = group.map(|group| layout.members(Level::Node, group));
             let there = cpus.map_or(0, |cpus| millis(left.common(cpus)));
             stock.capacity.push(cpus.map_or(0, |cpus| millis(pool.common(cpus))));
             stock.free.push(there.saturating_sub(promised.millis));
             stock.used.push(promised.millis.saturating_add(promised.nominal));
             stock.there.push(there);
         }
-        let of_scope = |scope: &CpuSet| {
-            let on = |(at, cpus): (usize, &Option<&CpuSet>)| {
-                cpus.is_some_and(|cpus| !scope.is_disjoint(cpus)).then_some(1 << at)
-            };
-            cpus.iter().enumerate().filter_map(on).fold(0, |mask: Mask, node: Mask| mask | node)
-        };
-        stock.homes = load.rows.iter().map(|(scope, promised)| (of_scope(scope), *promised)).collect();
         stock
     }
 
@@ -146,7 +141,7 @@ impl SharedStock {
         let (free, capacity) =
             if millis == 0 { (&self.there, &self.there) } else { (&self.free, &self.capacity) };
         let amount = millis.max(1);
-        if free.len() <= LISTED {
+        if self.is_listed {
             let [free, capacity, used, there] =
                 [free, capacity, &self.used, &self.there].map(|amounts| Table::of_sums(amounts));
             let (would_do, does) = (|mask| capacity.at(mask) >= amount, |mask| free.at(mask) >= amount);
@@ -167,30 +162,8 @@ impl SharedStock {
         }
     }
 
-    /// What it costs others when a container gets so many exclusive CPUs of these nodes, or shares theirs.
-    pub(super) fn burden(&self, mask: Mask, exclusive: usize, shares: bool) -> Burden {
-        let fullness = if shares { self.fullness(mask) } else { 0 };
-        (self.displaced(mask, exclusive), fullness)
-    }
-
-    /// Millis that are promised in homes on these nodes, and would have no room there beside so many more
-    /// exclusive CPUs.
-    fn displaced(&self, mask: Mask, exclusive: usize) -> u64 {
-        if exclusive == 0 {
-            return 0;
-        }
-        let inside = self.homes.iter().filter(|(home, _)| *home != 0 && home & !mask == 0);
-        let (millis, nominal) = inside.fold((0u64, 0u64), |(millis, nominal), (_, home)| {
-            (millis.saturating_add(home.millis), nominal.saturating_add(home.nominal))
-        });
-        let gone = u64::try_from(exclusive).unwrap_or(u64::MAX).saturating_mul(1000);
-        let left = sum(&self.there, mask).saturating_sub(gone);
-        let nominal = if left == 0 { nominal } else { 0 };
-        millis.saturating_sub(left).saturating_add(nominal)
-    }
-
     /// What is used of a thousandth of what is there.
-    fn fullness(&self, mask: Mask) -> u64 {
+    pub(super) fn fullness(&self, mask: Mask) -> u64 {
         fullness(sum(&self.used, mask), sum(&self.there, mask))
     }
 

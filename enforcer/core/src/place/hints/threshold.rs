@@ -29,6 +29,11 @@ impl Threshold {
         mask != 0 && mask & self.must == self.must && self.needs.iter().all(|need| need.is_met_by(mask))
     }
 
+    /// Can so many nodes do at all?
+    pub fn is_reached_by(&self, width: u32) -> bool {
+        width >= self.must.count_ones() && self.needs.iter().all(|need| need.most_of(width) >= need.amount)
+    }
+
     /// Would these nodes do, and are they as few as on an empty machine?
     pub fn prefers(&self, mask: Mask) -> bool {
         mask.count_ones() == self.width && self.suffices(mask)
@@ -62,6 +67,13 @@ impl Need {
     /// What the node at this position has.
     pub fn at(&self, position: usize) -> u64 {
         self.free.get(position).map_or(0, |free| (*free).min(Self::MOST))
+    }
+
+    /// What the richest nodes have together, so many of them.
+    pub fn most_of(&self, width: u32) -> u64 {
+        let mut free: Vec<u64> = (0..self.free.len()).map(|position| self.at(position)).collect();
+        free.sort_unstable_by(|a, b| b.cmp(a));
+        free.iter().take(width as usize).sum()
     }
 
     /// Do these nodes have enough together?

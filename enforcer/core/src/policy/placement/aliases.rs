@@ -46,6 +46,7 @@ pub(super) fn of_hints(schema: &mut Schema) {
         schema,
         &[
             ("max-allowable-numa-nodes", "max_allowable_numa_nodes"),
+            ("memoryManagerPolicy", "memory_manager_policy"),
             ("topologyManagerPolicy", "policy"),
             ("topologyManagerScope", "scope"),
         ],
@@ -54,6 +55,7 @@ pub(super) fn of_hints(schema: &mut Schema) {
 
 pub(super) fn of_rule(schema: &mut Schema) {
     keys(schema, OPTIONS);
+    keys(schema, &[("memoryManagerPolicy", "memory_manager_policy")]);
 }
 
 pub(super) fn of_pools(schema: &mut Schema) {
@@ -84,6 +86,10 @@ pub(super) fn of_pools(schema: &mut Schema) {
 
 pub(super) fn of_engines(schema: &mut Schema) {
     words(schema, &[("topology-aware", "pools")]);
+}
+
+pub(super) fn of_memory_manager(schema: &mut Schema) {
+    words(schema, &[("None", "none"), ("Static", "static")]);
 }
 
 pub(super) fn of_levels(schema: &mut Schema) {

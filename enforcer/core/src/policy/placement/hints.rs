@@ -23,15 +23,24 @@ const EXCLUSIVE: [(&str, &str); 4] = [
 #[schemars(transform = aliases::of_hints)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, with the name people know")]
 pub struct HintsSettings {
+    /// By which rules sets of nodes are offered, compared and given.
+    pub profile: Profile,
     /// When a pod is admitted.
     #[serde(alias = "topologyManagerPolicy")]
     pub policy: TopologyPolicy,
     /// What is aligned together.
     #[serde(alias = "topologyManagerScope")]
     pub scope: Scope,
-    /// Among sets of equally many nodes, take the one with the smallest average distance.
-    #[serde(alias = "prefer-closest-numa-nodes")]
-    pub prefer_closest_numa_nodes: bool,
+    /// Does memory take part in the choice of nodes? `none`: CPUs and devices choose, as with the kubelet's
+    /// `memoryManagerPolicy: None`.
+    #[serde(alias = "memoryManagerPolicy")]
+    pub memory_manager_policy: MemoryManagerPolicy,
+    /// Among sets of equally many nodes, take the one with the smallest average distance. Absent: true,
+    /// false under the profile `kubelet`.
+    #[serde(alias = "prefer-closest-numa-nodes", skip_serializing_if = "Option::is_none")]
+    pub prefer_closest_numa_nodes: Option<bool>,
+    /// Of which nodes device hints are made under the profile `kubelet`; it differs by version.
+    pub kubelet_device_hints: KubeletDeviceHints,
     /// Accepted for compatibility, at least 8; there is no limit that it could lift.
     #[serde(
         alias = "max-allowable-numa-nodes",
@@ -67,6 +76,43 @@ pub struct HintsSettings {
     /// Pods of other `QoS` classes than Guaranteed get the shared CPUs and the memory of as few nodes as
     /// hold them, too. Off: the whole shared pool, as with the kubelet.
     pub align_all_qos: bool,
+}
+
+/// By which rules the engine `hints` works.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Profile {
+    /// Ours: memory nodes include those of the CPUs, memory-only nodes belong to the nearest CPU nodes.
+    #[default]
+    Enforcer,
+    /// Those of the kubelet's managers, defects included, so that it says what a kubelet does. Rules,
+    /// annotations and declared workloads change nothing then.
+    Kubelet,
+}
+
+/// Does memory take part in the choice of nodes?
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(transform = aliases::of_memory_manager)]
+pub enum MemoryManagerPolicy {
+    /// No. The profile `kubelet` sets no memory nodes then.
+    #[serde(alias = "None")]
+    None,
+    /// Yes.
+    #[default]
+    #[serde(alias = "Static")]
+    Static,
+}
+
+/// Of which nodes the kubelet makes the hints of a device resource.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum KubeletDeviceHints {
+    /// Of those that have a device of the resource, free or not: since 1.36.
+    #[default]
+    DeviceNodes,
+    /// Of all nodes of the machine: before 1.36.
+    AllNodes,
 }
 
 /// When a pod is admitted.
@@ -141,9 +187,12 @@ pub enum NumaAllocationStrategy {
 impl Default for HintsSettings {
     fn default() -> Self {
         Self {
+            profile: Profile::Enforcer,
             policy: TopologyPolicy::BestEffort,
             scope: Scope::Container,
-            prefer_closest_numa_nodes: true,
+            memory_manager_policy: MemoryManagerPolicy::Static,
+            prefer_closest_numa_nodes: None,
+            kubelet_device_hints: KubeletDeviceHints::DeviceNodes,
             max_allowable_numa_nodes: None,
             numa_allocation_strategy: NumaAllocationStrategy::None,
             full_pcpus_only: false,
@@ -159,10 +208,33 @@ impl Default for HintsSettings {
 }
 
 impl HintsSettings {
+    /// Is the kubelet reproduced?
+    pub const fn is_kubelet(&self) -> bool {
+        matches!(self.profile, Profile::Kubelet)
+    }
+
+    /// Do distances decide between sets of equally many nodes?
+    pub fn prefer_closest(&self) -> bool {
+        self.prefer_closest_numa_nodes.unwrap_or(!self.is_kubelet())
+    }
+
+    /// What the profile prescribes, whatever else is set.
+    #[must_use]
+    pub fn under_profile(self) -> Self {
+        if !self.is_kubelet() {
+            return self;
+        }
+        let numa_allocation_strategy = NumaAllocationStrategy::None;
+        Self { numa_allocation_strategy, strict_memory_groups: true, align_all_qos: false, ..self }
+    }
+
     /// A switch by its name: ours, or the kubelet's spelling of it.
     pub fn switch(&mut self, name: &str) -> Option<&mut bool> {
         match name.replace('-', "_").as_str() {
-            "prefer_closest_numa_nodes" => Some(&mut self.prefer_closest_numa_nodes),
+            "prefer_closest_numa_nodes" => {
+                let default = self.prefer_closest();
+                Some(self.prefer_closest_numa_nodes.get_or_insert(default))
+            }
             "full_pcpus_only" => Some(&mut self.full_pcpus_only),
             "distribute_cpus_across_numa" => Some(&mut self.distribute_cpus_across_numa),
             "distribute_cpus_across_cores" => Some(&mut self.distribute_cpus_across_cores),

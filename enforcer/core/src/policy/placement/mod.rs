@@ -18,7 +18,10 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     cpu_amount::{CpuAmount, CpuAmountError, CpuChoice},
-    hints::{HintsSettings, NumaAllocationStrategy, Scope, TopologyPolicy},
+    hints::{
+        HintsSettings, KubeletDeviceHints, MemoryManagerPolicy, NumaAllocationStrategy, Profile, Scope,
+        TopologyPolicy,
+    },
     memory_types::{MemoryType, MemoryTypes, NoMemoryType},
     pools::{CpuPriority, PoolLevel, PoolsSettings},
     rule::PlacementRule,
@@ -82,7 +85,7 @@ pub struct AvailableResources {
 pub struct ReservedResources {
     /// `cpuset:LIST`, `exclude-cpuset:LIST`, a quantity (`750m`, `2`), or a plain list where it has a
     /// comma or a range. A bare number is a quantity: CPU 0 is `cpuset:0`. A quantity is rounded up to whole
-    /// CPUs: the smallest packages that fit as a whole, then the lowest ids, whole cores first.
+    /// CPUs, which are then chosen from the lowest cores.
     #[serde(alias = "cpu", alias = "CPU", skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuAmount>,
     /// Memory by node id (`"0"`), then by resource: `memory`, `hugepages-2Mi`.

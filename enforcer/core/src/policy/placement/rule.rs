@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Engine, HintsSettings, NumaAllocationStrategy, Scope, TopologyPolicy, aliases};
+use super::{
+    Engine, HintsSettings, MemoryManagerPolicy, NumaAllocationStrategy, Scope, TopologyPolicy, aliases,
+};
 use crate::policy::NameGlob;
 
 /// Settings for the pods that it matches; what it leaves out is as for all.
@@ -34,6 +36,9 @@ pub struct PlacementRule {
     /// Scope of the engine `hints`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
+    /// As `hints.memory_manager_policy`.
+    #[serde(alias = "memoryManagerPolicy", skip_serializing_if = "Option::is_none")]
+    pub memory_manager_policy: Option<MemoryManagerPolicy>,
     /// Tie-break of the engine `hints`.
     #[serde(alias = "numa-allocation-strategy", skip_serializing_if = "Option::is_none")]
     pub numa_allocation_strategy: Option<NumaAllocationStrategy>,
@@ -86,7 +91,10 @@ impl PlacementRule {
         HintsSettings {
             policy: self.policy.unwrap_or(host.policy),
             scope: self.scope.unwrap_or(host.scope),
-            prefer_closest_numa_nodes: or(self.prefer_closest_numa_nodes, host.prefer_closest_numa_nodes),
+            profile: host.profile,
+            memory_manager_policy: self.memory_manager_policy.unwrap_or(host.memory_manager_policy),
+            prefer_closest_numa_nodes: self.prefer_closest_numa_nodes.or(host.prefer_closest_numa_nodes),
+            kubelet_device_hints: host.kubelet_device_hints,
             max_allowable_numa_nodes: host.max_allowable_numa_nodes,
             numa_allocation_strategy: self.numa_allocation_strategy.unwrap_or(host.numa_allocation_strategy),
             full_pcpus_only: or(self.full_pcpus_only, host.full_pcpus_only),

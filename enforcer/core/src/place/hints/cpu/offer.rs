@@ -4,7 +4,7 @@
 //! which would be lost otherwise; it is preferred when an empty machine could not do with fewer nodes,
 //! and with `align-by-socket` also when it is on as few sockets as that many nodes need.
 //!
-//! Cost: O(2^N) sets of N nodes up to [`LISTED`]; beyond that a threshold, which says the same in O(N)
+//! Cost: O(2^N) sets of N nodes where they are listed; elsewhere that a threshold, which says the same in O(N)
 //! except for the sockets of `align-by-socket`.
 
 use std::slice;
@@ -13,9 +13,7 @@ use super::CpuOptions;
 use crate::{
     place::{
         CpuLayout,
-        hints::{
-            LISTED, Mask, MaskHint, Need, NodeIndex, Offer, Table, Threshold, masks, narrowest::narrowest,
-        },
+        hints::{Mask, MaskHint, Need, NodeIndex, Offer, Table, Threshold, masks, narrowest::narrowest},
         layout::Level,
     },
     set::CpuSet,
@@ -65,7 +63,7 @@ pub fn offer(
         must.filter(|(_, count)| *count > 0).fold(0, |mask, (position, _): (u32, _)| mask | 1 << position);
     let width =
         narrowest(slice::from_ref(&capacity)).unwrap_or(u32::try_from(nodes.len()).unwrap_or(u32::MAX));
-    if nodes.len() > LISTED {
+    if !nodes.is_listed() {
         return Offer::Threshold(Threshold { needs: vec![need], width, must });
     }
     let sockets = options.align_by_socket.then(|| Sockets::new(layout, nodes, width)).flatten();

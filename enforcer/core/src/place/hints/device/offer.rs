@@ -1,7 +1,7 @@
 //! Which sets of nodes are offered.
 //!
-//! Devices are counted by the set of nodes that they are near, of which there are few. Above 16 nodes
-//! the offer is a threshold; a device near several nodes counts at the lowest of them there.
+//! Devices are counted by the set of nodes that they are near, of which there are few. Where sets are not
+//! listed the offer is a threshold; a device near several nodes counts at the lowest of them there.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::{
     stock::{State, Unit},
 };
 use crate::place::hints::{
-    LISTED, Mask, Need, Offer, Table, Threshold,
+    Mask, Need, Offer, Table, Threshold,
     masks::{self, positions},
     narrowest::narrowest,
 };
@@ -34,7 +34,7 @@ pub fn offer(stock: &DeviceStock<'_>, count: u64) -> Offer {
     let now = counts(stock.units.iter().filter(usable));
     let reusable = counts(stock.units.iter().filter(|unit| !keeps && unit.state == State::Reusable));
     let nodes = stock.nodes.len();
-    if nodes > LISTED {
+    if !stock.nodes.is_listed() {
         let Some(width) = narrowest(&[need(&all, nodes, count)]) else { return Offer::Listed(Vec::new()) };
         let must = reusable.keys().fold(0, |must, near| must | near & near.wrapping_neg());
         return Offer::Threshold(Threshold { needs: vec![need(&now, nodes, count)], width, must });

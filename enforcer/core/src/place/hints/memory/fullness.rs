@@ -19,7 +19,7 @@ pub(super) struct Fullness {
 impl Fullness {
     /// Of all nodes that take part in hints.
     pub(super) fn of(stock: &MemoryStock<'_>, resource: MemoryResource) -> Self {
-        let nodes = || (0..stock.nodes.len()).map(|node| 1 << node);
+        let nodes = || (0..stock.nodes.len()).map(|node| stock.apart(node));
         let has: Vec<u64> = nodes().map(|node| when_empty(stock, node, resource)).collect();
         let left = nodes().map(|node| now(stock, node, resource));
         let promised = has.iter().zip(left).map(|(has, left)| has.saturating_sub(left)).collect();

@@ -1,8 +1,7 @@
 //! Which sets of nodes are offered.
 //!
-//! Up to 16 nodes every set that has room. Above that, what is left per node, as a threshold: it says
-//! a little less than the truth where others could be moved out of the way, never more. Of huge pages it adds
-//! up what single nodes have, which may be more than can be promised on them together; then nodes are added. Under the rule
+//! Where sets are listed, every set that has room. Elsewhere, what is left per node, as a threshold: it says
+//! a little less than the truth where others could be moved out of the way, never more. Under the rule
 //! for groups a threshold says nothing; then the single nodes, the groups in use and the runs of unused
 //! nodes are offered.
 
@@ -18,7 +17,7 @@ use crate::place::{
 
 /// What memory says to this request: one offer for each resource of it.
 pub fn offer(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)]) -> Offers {
-    if stock.nodes.len() > LISTED && stock.groups.is_none() {
+    if !stock.nodes.is_listed() && stock.groups.is_none() {
         let offer = threshold(stock, wanted);
         return wanted.iter().map(|(resource, _)| (resource.to_string(), offer.clone())).collect();
     }
@@ -38,10 +37,9 @@ pub(super) fn hints(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)], b
     if wanted.is_empty() {
         return Vec::new();
     }
-    let has = needs(stock, wanted, when_empty);
-    if stock.nodes.len() <= LISTED {
+    if stock.nodes.len() <= LISTED && (stock.nodes.is_listed() || stock.groups.is_some()) {
         let has: Vec<(Table, u64)> =
-            has.iter().map(|need| (Table::of_sums(&need.free), need.amount)).collect();
+            wanted.iter().map(|(resource, bytes)| (stock.capacity_on_sets(*resource), *bytes)).collect();
         let free: Vec<(Table, u64)> =
             wanted.iter().map(|(resource, bytes)| (stock.free_on_sets(*resource), *bytes)).collect();
         let enough =
@@ -49,7 +47,7 @@ pub(super) fn hints(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)], b
         let does = |mask| mask & base == base && enough(&free, mask) && stock.allowed(mask);
         return masks::list(stock.nodes.len(), |mask| enough(&has, mask), does);
     }
-    let width = narrowest(&has);
+    let width = narrowest(&needs(stock, wanted, when_empty));
     let hint =
         |mask: Mask| MaskHint { mask: Some(mask), preferred: width == Some(mask.count_ones()), score: 0 };
     let does = |mask: &Mask| mask & base == base && stock.allowed(*mask) && stock.fits(*mask, wanted);
@@ -70,16 +68,16 @@ fn needs(
     on: fn(&MemoryStock<'_>, Mask, MemoryResource) -> u64,
 ) -> Vec<Need> {
     let nodes = 0..stock.nodes.len();
-    let free = |resource| nodes.clone().map(|node| on(stock, 1 << node, resource)).collect();
+    let free = |resource| nodes.clone().map(|node| on(stock, stock.apart(node), resource)).collect();
     wanted.iter().map(|(resource, bytes)| Need { free: free(*resource), amount: *bytes }).collect()
 }
 
-pub(super) fn when_empty(stock: &MemoryStock<'_>, mask: Mask, resource: MemoryResource) -> u64 {
-    stock.account.capacity_on(stock.zone(mask), resource)
+pub(super) fn when_empty(stock: &MemoryStock<'_>, zone: Mask, resource: MemoryResource) -> u64 {
+    stock.account.capacity_on(zone, resource)
 }
 
-pub(super) fn now(stock: &MemoryStock<'_>, mask: Mask, resource: MemoryResource) -> u64 {
-    stock.account.left_on(stock.zone(mask), resource)
+pub(super) fn now(stock: &MemoryStock<'_>, zone: Mask, resource: MemoryResource) -> u64 {
+    stock.account.left_on(zone, resource)
 }
 
 /// On a machine with many nodes, the sets that the rule for groups is asked about: single nodes,
@@ -103,7 +101,7 @@ pub(super) fn best(
     wanted: &[(MemoryResource, u64)],
     base: Mask,
 ) -> Option<MaskHint> {
-    if stock.nodes.len() <= LISTED || stock.groups.is_some() {
+    if stock.nodes.is_listed() || stock.groups.is_some() {
         let hints = hints(stock, wanted, base).into_iter();
         let best = hints.min_by_key(|hint| (hint.mask.map(Mask::count_ones), hint.mask));
         if best.is_some() || stock.groups.is_some() {
@@ -125,6 +123,7 @@ fn widened(stock: &MemoryStock<'_>, wanted: &[(MemoryResource, u64)], base: Mask
             return Some(complete);
         }
         let short = wanted.iter().find(|want| !stock.fits(mask, std::slice::from_ref(want)))?.0;
-        mask = others().min_by_key(|wider| (std::cmp::Reverse(now(stock, *wider, short)), *wider))?;
+        mask = others()
+            .min_by_key(|wider| (std::cmp::Reverse(now(stock, stock.zone(*wider), short)), *wider))?;
     }
 }

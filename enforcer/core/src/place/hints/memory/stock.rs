@@ -7,6 +7,7 @@ use crate::{
         hints::{Mask, NodeIndex, Table, positions},
         memory::ZoneAccount,
     },
+    set::NodeSet,
     workload::QosClass,
 };
 
@@ -20,8 +21,10 @@ pub struct MemoryStock<'a> {
     pub(super) nodes: &'a NodeIndex,
     /// Under the kubelet's rule.
     pub(super) groups: Option<Groups>,
-    /// For each position of `nodes`, the account's mask of that node.
+    /// For each position of `nodes`, the account's mask of its memory.
     masks: Vec<Mask>,
+    /// Each position has at most one node, and no two have the same.
+    is_plain: bool,
 }
 
 /// What a container, or the sum of a pod, is to be promised: everything for a Guaranteed pod; for
@@ -39,8 +42,42 @@ impl<'a> MemoryStock<'a> {
     /// The account on these nodes. `strict_groups` is the kubelet's rule.
     pub fn new(account: &'a ZoneAccount, nodes: &'a NodeIndex, strict_groups: bool) -> Self {
         let masks = nodes.ids().iter().map(|id| account.nodes().position(*id).map_or(0, |at| 1 << at));
-        let groups = strict_groups.then(|| Groups::of(account));
-        Self { account, nodes, groups, masks: masks.collect() }
+        Self::of_masks(account, nodes, masks.collect(), strict_groups)
+    }
+
+    /// The same where each of the nodes has the memory of these zones, by position.
+    pub fn of_zones(
+        account: &'a ZoneAccount,
+        nodes: &'a NodeIndex,
+        zones: &[NodeSet],
+        strict_groups: bool,
+    ) -> Self {
+        let masks = zones.iter().map(|zone| account.nodes().mask(zone)).collect();
+        Self::of_masks(account, nodes, masks, strict_groups)
+    }
+
+    fn of_masks(account: &'a ZoneAccount, nodes: &'a NodeIndex, masks: Vec<Mask>, strict: bool) -> Self {
+        let groups = strict.then(|| Groups::of(account));
+        let all = masks.iter().fold(0, |all, mask| all | mask);
+        let is_single = masks.iter().all(|mask| mask.count_ones() <= 1);
+        let count = masks.iter().map(|mask| mask.count_ones()).sum::<u32>();
+        Self { account, nodes, groups, masks, is_plain: is_single && count == all.count_ones() }
+    }
+
+    /// Memory of a position that no lower one has, so that amounts add up.
+    pub(super) fn apart(&self, position: usize) -> Mask {
+        let before = self.masks.iter().take(position).fold(0, |before, mask| before | mask);
+        self.masks.get(position).copied().unwrap_or(0) & !before
+    }
+
+    /// Does the rule for groups allow these nodes?
+    pub fn allows(&self, mask: Mask) -> bool {
+        self.allowed(mask)
+    }
+
+    /// Does it matter which nodes are asked about together? Then amounts of single nodes say too little.
+    pub fn is_plain(&self) -> bool {
+        self.is_plain
     }
 
     /// The account's mask of the same nodes.
@@ -58,7 +95,21 @@ impl<'a> MemoryStock<'a> {
 
     /// What can be promised on each set of nodes, of which there must be few.
     pub(super) fn free_on_sets(&self, resource: MemoryResource) -> Table {
-        self.account.free_on_sets(&self.masks, resource)
+        if self.is_plain {
+            return self.account.free_on_sets(&self.masks, resource);
+        }
+        let sets = 0..1 << self.nodes.len();
+        Table::of_amounts(sets.map(|set| self.account.free_on(self.zone(set), resource)).collect())
+    }
+
+    /// What each set of nodes may hand out, of which there must be few.
+    pub(super) fn capacity_on_sets(&self, resource: MemoryResource) -> Table {
+        if self.is_plain {
+            let of_node = |mask: &Mask| self.account.capacity_on(*mask, resource);
+            return Table::of_sums(&self.masks.iter().map(of_node).collect::<Vec<_>>());
+        }
+        let sets = 0..1 << self.nodes.len();
+        Table::of_amounts(sets.map(|set| self.account.capacity_on(self.zone(set), resource)).collect())
     }
 
     /// Can everything be promised there?

@@ -7,8 +7,7 @@
 use std::fmt;
 
 use super::{
-    LISTED, Lists, MergeOptions, each_other, each_preferred, not_preferred, order::Order, preferred,
-    scores::Scores,
+    Lists, MergeOptions, each_other, each_preferred, not_preferred, order::Order, preferred, scores::Scores,
 };
 use crate::place::hints::{Mask, NodeIndex, Offer};
 
@@ -62,7 +61,7 @@ pub fn candidates<'a>(
     options: MergeOptions,
     limit: usize,
 ) -> Vec<Considered> {
-    let lists = Lists::new(offers, nodes, options, LISTED);
+    let lists = Lists::new(offers, nodes, options);
     let mut found = Vec::new();
     let best = preferred(nodes, &lists, options);
     if let Some(chosen) = best {

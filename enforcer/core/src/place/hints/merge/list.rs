@@ -36,12 +36,11 @@ const ANYWHERE: MaskHint = MaskHint { mask: None, preferred: true, score: 0 };
 const NOWHERE: MaskHint = MaskHint { mask: None, preferred: false, score: 0 };
 
 impl<'a> Lists<'a> {
-    /// The lists of all offers; thresholds are written out on machines of at most so many nodes.
+    /// The lists of all offers; thresholds are written out where sets of the nodes are listed.
     pub(super) fn new(
         offers: impl IntoIterator<Item = &'a Offer>,
         nodes: &NodeIndex,
         options: MergeOptions,
-        written_out: usize,
     ) -> Self {
         let mut lists = Self { listed: Vec::new(), thresholds: Vec::new() };
         for offer in offers {
@@ -51,9 +50,7 @@ impl<'a> Lists<'a> {
                 Offer::Threshold(threshold) if options.single_node => {
                     Cow::Owned(threshold.single_nodes(nodes.len()))
                 }
-                Offer::Threshold(threshold) if nodes.len() <= written_out => {
-                    Cow::Owned(threshold.listed(nodes.len()))
-                }
+                Offer::Threshold(threshold) if nodes.is_listed() => Cow::Owned(threshold.listed(nodes.len())),
                 Offer::Threshold(threshold) if threshold.suffices(nodes.all()) => {
                     lists.thresholds.push(threshold);
                     continue;

@@ -39,8 +39,10 @@ use self::{
     order::{Best, Order},
     scores::Scores,
 };
-use super::{Mask, NodeIndex, Offer, masks::LISTED};
-use crate::policy::placement::NumaAllocationStrategy;
+use std::borrow::Cow;
+
+use super::{Mask, MaskHint, NodeIndex, Offer, Threshold, masks::LISTED};
+use crate::policy::placement::{HintsSettings, NumaAllocationStrategy, TopologyPolicy};
 
 /// Where written lists and thresholds meet without a preferred set, so many common sets of the lists
 /// are searched.
@@ -55,6 +57,14 @@ pub struct MergeOptions {
     pub single_node: bool,
     /// Which of two masks that are otherwise equally fit is better.
     pub strategy: NumaAllocationStrategy,
+}
+
+impl From<&HintsSettings> for MergeOptions {
+    fn from(settings: &HintsSettings) -> Self {
+        let single_node = settings.policy == TopologyPolicy::SingleNumaNode;
+        let prefer_closest = settings.prefer_closest() && !single_node;
+        Self { prefer_closest, single_node, strategy: settings.numa_allocation_strategy }
+    }
 }
 
 /// What the merge found.
@@ -72,7 +82,50 @@ pub fn merge<'a>(
     offers: impl IntoIterator<Item = &'a Offer>,
     options: MergeOptions,
 ) -> Merged {
-    of_lists(nodes, &Lists::new(offers, nodes, options, LISTED), options)
+    of_lists(nodes, &Lists::new(offers, nodes, options), options)
+}
+
+/// The best set of nodes that has everything: it is in the list of each resource, preferred or not. None
+/// where no set is.
+pub fn complete<'a>(
+    nodes: &NodeIndex,
+    offers: impl IntoIterator<Item = &'a Offer>,
+    options: MergeOptions,
+) -> Option<Mask> {
+    let offers: Vec<Cow<'_, Offer>> = offers.into_iter().map(all_preferred).collect();
+    let options = MergeOptions { single_node: false, ..options };
+    let thresholds = || offers.iter().filter(|offer| matches!(***offer, Offer::Threshold(_)));
+    if thresholds().next().is_none() {
+        let lists = Lists::new(offers.iter().map(AsRef::as_ref), nodes, options);
+        return preferred(nodes, &lists, options);
+    }
+    // What is preferred has one width: the narrowest at which every resource has enough.
+    (1..=nodes.all().count_ones()).find_map(|width| {
+        let of_width = |offer: &Cow<'_, Offer>| match &**offer {
+            Offer::Threshold(threshold) => Offer::Threshold(Threshold { width, ..threshold.clone() }),
+            other => other.clone(),
+        };
+        let reaches = |offer: &Offer| match offer {
+            Offer::Threshold(threshold) => threshold.is_reached_by(width),
+            _ => true,
+        };
+        let offers: Vec<Offer> = offers.iter().map(of_width).collect();
+        if !offers.iter().all(reaches) {
+            return None;
+        }
+        preferred(nodes, &Lists::new(&offers, nodes, options), options)
+    })
+}
+
+/// The same list without preferences.
+fn all_preferred(offer: &Offer) -> Cow<'_, Offer> {
+    match offer {
+        Offer::Listed(hints) => {
+            let preferred = |hint: &MaskHint| MaskHint { preferred: true, ..*hint };
+            Cow::Owned(Offer::Listed(hints.iter().map(preferred).collect()))
+        }
+        other => Cow::Borrowed(other),
+    }
 }
 
 fn of_lists(nodes: &NodeIndex, lists: &Lists<'_>, options: MergeOptions) -> Merged {

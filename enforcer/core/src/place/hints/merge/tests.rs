@@ -199,7 +199,7 @@ fn the_wanted_width_is_that_of_the_most_demanding_resource() {
         ("{0,1}+ {0,1,2}+ ; {0,1,2}+ {0,1,2,3}+", 3),
     ] {
         let offers = offers(lists);
-        let lists = Lists::new(&offers, &nodes(4), NARROWEST, LISTED);
+        let lists = Lists::new(&offers, &nodes(4), NARROWEST);
         assert_eq!(lists.widest_of_the_narrowest(&nodes(4)), wanted);
     }
 }
@@ -459,7 +459,26 @@ proptest! {
 
     #[test]
     fn amounts_find_what_enumeration_finds((machine, offers) in any_amounts(), options in any_options()) {
-        let lists = Lists::new(&offers, &machine, options, 0);
-        prop_assert_eq!(of_lists(&machine, &lists, options), merge(&machine, &offers, options));
+        let (lists, amounts) = (machine.clone().with_lists(), machine.without_lists());
+        prop_assert_eq!(merge(&amounts, &offers, options), merge(&lists, &offers, options));
+        prop_assert_eq!(complete(&amounts, &offers, options), complete(&lists, &offers, options));
+    }
+
+    #[test]
+    fn a_complete_set_is_the_narrowest_that_each_resource_accepts(
+        (machine, thresholds) in any_machine().prop_flat_map(|machine| {
+            let thresholds = prop::collection::vec(any_threshold(machine.len()), 1..4);
+            (Just(machine), thresholds)
+        }),
+        options in prop_oneof![Just(NARROWEST), Just(CLOSEST)],
+    ) {
+        let accepted = |mask: &Mask| thresholds.iter().all(|threshold| threshold.suffices(*mask));
+        let narrowest = (1..=machine.all()).filter(accepted).map(Mask::count_ones).min();
+        let offers: Vec<Offer> = thresholds.iter().cloned().map(Offer::Threshold).collect();
+        for machine in [machine.clone(), machine.without_lists()] {
+            let found = complete(&machine, &offers, options);
+            prop_assert!(found.is_none_or(|found| accepted(&found)));
+            prop_assert_eq!(found.map(Mask::count_ones), narrowest);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Pods on machines of sixteen nodes, whose sets are listed, and of sixty-four, whose sets are not.
+//! Pods on machines of eight to sixty-four nodes, with and without lists of their sets, and on larger ones.
 //!
 //! What is asserted is where things are: CPUs, memory and devices of one pod on the same nodes.
 
@@ -130,8 +130,8 @@ fn up_to_sixteen_nodes_a_socket_counts_as_aligned_where_it_is_asked_for() {
 }
 
 #[test]
-fn up_to_sixteen_nodes_memory_that_can_be_moved_is_in_nobodys_way() {
-    let mut host = host(16, policy(TopologyPolicy::Restricted));
+fn up_to_eight_nodes_memory_that_can_be_moved_is_in_nobodys_way() {
+    let mut host = host(8, policy(TopologyPolicy::Restricted));
     // On nodes 0-1, where it lies on node 0 first.
     host.admit(&pod("wide", vec![container("c", 8500, 20 * GIB)])).unwrap();
     assert_eq!(host.grant("wide", "c").memory[0].zone.to_string(), "0-1");
@@ -140,24 +140,47 @@ fn up_to_sixteen_nodes_memory_that_can_be_moved_is_in_nobodys_way() {
     assert_eq!(host.grant("p", "c").memory[0].zone.to_string(), "0");
 }
 
+/// The warnings of a pod.
+fn warned(nodes: u32, policy_of: TopologyPolicy, milli_cpus: u64) -> Vec<String> {
+    let mut host = Host::new(machine(nodes), policy(policy_of));
+    let mut trace = Trace::default();
+    let Host { inventory, settings, allocations } = &mut host;
+    let request = pod("p", vec![container("c", milli_cpus, GIB)]);
+    crate::place::admit(inventory, settings, allocations, &request, &mut trace).unwrap();
+    trace.into_parts().1
+}
+
 #[test]
-fn nodes_beyond_the_sixty_fourth_are_used_and_a_warning_says_so() {
-    let warned = |nodes: u32, policy_of: TopologyPolicy, allowed: Option<&str>| {
-        let mut host = Host::new(machine(nodes), policy(policy_of));
-        let mut request = container("c", 4000, GIB);
-        request.allowed_nodes = allowed.map(|nodes| nodes.parse().unwrap());
-        let mut trace = Trace::default();
-        let Host { inventory, settings, allocations } = &mut host;
-        crate::place::admit(inventory, settings, allocations, &pod("p", vec![request]), &mut trace).unwrap();
-        trace.into_parts().1
-    };
+fn nodes_beyond_the_sixty_fourth_are_aligned_in_windows() {
+    let mut host = host(128, single());
+    let mut used = NodeSet::new();
+    for number in 0..128 {
+        let name = format!("p{number}");
+        admitted(&mut host, &name, 6000, 12, 1);
+        let (on, grant) = (nodes_of_cpus(&host, &name), host.grant(&name, "c"));
+        assert_eq!((on.len(), &grant.mems, &grant.memory[0].zone), (1, &on, &on));
+        used.extend(&on);
+    }
+    assert_eq!(used.len(), 128);
+    let mut host = Host::new(machine(68), policy(TopologyPolicy::BestEffort));
+    for number in 0..8 {
+        let name = format!("wide{number}");
+        host.admit(&pod(&name, vec![container("c", 64_000, 64 * GIB)])).unwrap();
+        assert!(nodes_of_cpus(&host, &name).is_subset(&host.grant(&name, "c").mems));
+    }
+    host.admit(&pod("shares", vec![container("c", 500, GIB).without_limits()])).unwrap();
+    check(&host);
+}
+
+#[test]
+fn what_no_window_holds_is_used_as_it_comes_and_a_warning_says_so() {
     let said = "at most 64 nodes are aligned: CPUs of nodes 64-67 are used as they come";
-    assert_eq!(warned(68, TopologyPolicy::BestEffort, None), [said]);
-    assert!(warned(68, TopologyPolicy::None, None).is_empty());
-    assert!(warned(68, TopologyPolicy::BestEffort, Some("3-66")).is_empty());
-    assert!(warned(64, TopologyPolicy::BestEffort, None).is_empty());
+    assert_eq!(warned(68, TopologyPolicy::BestEffort, 68 * 8000), [said]);
+    assert!(warned(68, TopologyPolicy::BestEffort, 4000).is_empty());
+    assert!(warned(68, TopologyPolicy::None, 68 * 8000).is_empty());
 
     let mut host = Host::new(machine(68), policy(TopologyPolicy::BestEffort));
     host.admit(&pod("all", vec![container("c", 68 * 8000, GIB)])).unwrap();
     assert_eq!(host.grant("all", "c").exclusive, host.inventory.allowed_cpus);
+    check(&host);
 }

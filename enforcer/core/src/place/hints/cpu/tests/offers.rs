@@ -91,6 +91,7 @@ fn above_sixteen_nodes_a_threshold_says_the_same() {
     let (available, reusable) = (cpus("1-9,20-31"), cpus("10"));
     let stock = CpuStock { available: &available, reusable: &reusable, allocated: None, usable: None };
     let (layout, nodes) = many(16);
+    let nodes = nodes.with_lists();
     let Offer::Listed(listed) = offer(&layout, &nodes, &stock, 15, PACKED) else { panic!("not listed") };
     let (layout, nodes) = many(64);
     let Offer::Threshold(threshold) = offer(&layout, &nodes, &stock, 15, PACKED) else { panic!("listed") };

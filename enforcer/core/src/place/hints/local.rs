@@ -1,0 +1,107 @@
+//! Which memory is local to which CPU nodes, as hints count it.
+//!
+//! Problem: hints name sets of CPU nodes, but memory may also be on nodes without CPUs, CPU nodes may have
+//! none, and memory of a GPU is nobody's. Idea: the memory of a CPU node is its own and that of the
+//! memory-only nodes that are nearest to it, in *levels*: DRAM alone first, then HBM too, then slower
+//! memory too. A request is asked about at each level until one has a preferred place.
+//!
+//! Invariants: only nodes that take ordinary memory are in any set; each level includes the one before it;
+//! the last level has everything that is near. Memory that is near no CPU node is in no level, and is used
+//! when nothing nearer is left ([`LocalMemory::others`]).
+
+use super::{Mask, NodeIndex, masks::positions};
+use crate::{
+    id::NodeId,
+    set::NodeSet,
+    topology::{Locality, MemoryClass, Topology},
+};
+
+/// Memory nodes by CPU node and level.
+#[derive(Debug, Clone)]
+pub(super) struct LocalMemory {
+    /// By level, then by position of the CPU node.
+    levels: Vec<Vec<NodeSet>>,
+    /// Nodes that ordinary memory may be on.
+    everywhere: NodeSet,
+}
+
+impl LocalMemory {
+    /// Of these CPU nodes, where memory may be on `everywhere`.
+    pub(super) fn new(machine: &Topology, nodes: &NodeIndex, everywhere: NodeSet) -> Self {
+        let mut levels: Vec<Vec<NodeSet>> = Vec::new();
+        let locality = Locality::new(machine);
+        let near: Vec<(NodeId, usize, &NodeSet)> = everywhere
+            .iter()
+            .map(|memory| (memory, order(machine, memory), locality.near_cpu_nodes(memory)))
+            .collect();
+        for level in 0..=SLOW {
+            if level > 0 && !near.iter().any(|(_, order, _)| *order == level) {
+                continue;
+            }
+            let of_node = |id: &NodeId| {
+                let local = near.iter().filter(|(_, order, near)| *order <= level && near.contains(*id));
+                local.map(|(memory, ..)| *memory).collect()
+            };
+            levels.push(nodes.ids().iter().map(of_node).collect());
+        }
+        Self { levels, everywhere }
+    }
+
+    /// As the kubelet counts it: each node has its own.
+    pub(super) fn of_each_node(nodes: &NodeIndex, everywhere: NodeSet) -> Self {
+        let own = nodes.ids().iter().map(|id| std::iter::once(*id).collect()).collect();
+        Self { levels: vec![own], everywhere }
+    }
+
+    /// Number of levels, at least one.
+    pub(super) const fn levels(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// Memory nodes by position of the CPU node; the last level where there is no such one.
+    pub(super) fn level(&self, level: usize) -> &[NodeSet] {
+        self.levels.get(level).or_else(|| self.levels.last()).map_or(&[], Vec::as_slice)
+    }
+
+    /// Memory that is local to these CPU nodes.
+    pub(super) fn zone(&self, level: usize, mask: Mask) -> NodeSet {
+        let mut zone = NodeSet::new();
+        positions(mask).filter_map(|at| self.level(level).get(at)).for_each(|own| zone.extend(own));
+        zone
+    }
+
+    /// Nodes that ordinary memory may be on.
+    pub(super) const fn everywhere(&self) -> &NodeSet {
+        &self.everywhere
+    }
+
+    /// The nodes that are not in the zone: DRAM before HBM before slower memory, then as near to the CPU
+    /// nodes as possible.
+    pub(super) fn others(&self, machine: &Topology, zone: &NodeSet, cpu_nodes: &NodeSet) -> Vec<NodeId> {
+        let mut others: Vec<(usize, u32, NodeId)> = self
+            .everywhere
+            .difference(zone)
+            .iter()
+            .map(|id| (order(machine, id), distance(machine, cpu_nodes, id), id))
+            .collect();
+        others.sort_unstable();
+        others.into_iter().map(|(.., id)| id).collect()
+    }
+}
+
+/// Of which level memory is that is used last.
+const SLOW: usize = 2;
+
+fn order(machine: &Topology, id: NodeId) -> usize {
+    match machine.node(id).and_then(crate::topology::Node::memory_class) {
+        Some(MemoryClass::Dram) => 0,
+        Some(MemoryClass::HighBandwidth) => 1,
+        Some(MemoryClass::Slow) | None => SLOW,
+    }
+}
+
+/// From the nearest of the CPU nodes.
+fn distance(machine: &Topology, cpu_nodes: &NodeSet, to: NodeId) -> u32 {
+    let known = cpu_nodes.iter().filter_map(|from| machine.distance(from, to));
+    known.min().unwrap_or(u32::MAX)
+}

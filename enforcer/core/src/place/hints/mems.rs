@@ -1,0 +1,250 @@
+//! Memory of a container whose CPUs are chosen: where it is promised, and which memory nodes it has.
+//!
+//! Problem: CPUs are not always where the merge wanted them, and what all resources have in common may have
+//! too little memory. Idea: the memory nodes follow the CPUs. In this order, the first that has room:
+//!
+//! 1. Memory of the nodes of its CPUs alone, where these are not within the chosen set.
+//! 2. Memory that is local to the chosen nodes and to those of its CPUs: DRAM alone, then up to the level at
+//!    which the set was chosen ([`LocalMemory`]).
+//! 3. The same DRAM, and node after node of what else there is: DRAM before HBM before slower memory, near
+//!    ones first. Not where the policy wants all of it aligned.
+//!
+//! Invariants: every memory node takes ordinary memory and is allowed. Where a node of the container's CPUs
+//! has ordinary memory that is allowed, it is among the memory nodes. The profile `kubelet` promises that of no
+//! node, as the kubelet does not.
+
+use super::{
+    NodeIndex,
+    demand::Demand,
+    give::is_first_fit,
+    local::LocalMemory,
+    memory::{self, MemoryStock, Wanted},
+    merge::Merged,
+    placing::{Asker, Placing},
+    question::Settled,
+    refusal::left_out,
+};
+use crate::{
+    id::NodeId,
+    place::{MemoryClaim, MemoryResource, Reason, Rejection, Shortage, memory::ZoneAccount, room::Room},
+    policy::placement::{MemoryManagerPolicy, TopologyPolicy},
+    set::NodeSet,
+    topology::Topology,
+    workload::QosClass,
+};
+
+/// Promises of memory, and memory nodes.
+type Memory = (Vec<MemoryClaim>, NodeSet);
+
+impl Placing<'_> {
+    /// The memory of a container with CPUs on these nodes.
+    pub(super) fn memory(
+        &mut self,
+        asker: Asker<'_>,
+        demand: &Demand,
+        settled: Option<Settled>,
+        cpu_nodes: &NodeSet,
+    ) -> Result<Memory, Rejection> {
+        let local = self.local(asker);
+        let everywhere = local.everywhere().clone();
+        let guaranteed = self.pod.qos == QosClass::Guaranteed;
+        let over_soft = settled.is_some_and(|settled| settled.over_soft) || guaranteed && settled.is_none();
+        let firm = if over_soft {
+            self.accounts.firm(self.inventory, self.allocations, self.pod, asker.index).cloned()
+        } else {
+            None
+        };
+        if settled.is_none() {
+            self.over_soft |= firm.is_some();
+        }
+        let account: &ZoneAccount = firm.as_ref().unwrap_or(&self.accounts.memory);
+        if asker.settings.is_kubelet() {
+            return as_kubelet(asker, account, demand, settled, everywhere, guaranteed);
+        }
+        let machine = &self.inventory.machine;
+        let is_loose = settled.is_none() && !guaranteed;
+        let chosen = settled.and_then(|settled| settled.merged.mask);
+        let place = Place { asker, account, machine, local: &local, cpu_nodes, wanted: &demand.memory };
+        if demand.memory.is_empty() {
+            let is_aligned = chosen.is_some() && (asker.settings.align_all_qos || guaranteed);
+            let mems = if is_aligned { place.at_home() } else { everywhere };
+            return Ok((Vec::new(), mems));
+        }
+        let zone = if is_loose {
+            Some(everywhere.clone()).filter(|zone| place.has_room(zone))
+        } else {
+            place.zone(settled)
+        };
+        match zone {
+            Some(zone) => Ok((place.claims(&zone), zone)),
+            None if guaranteed => Err(place.refusal(settled)),
+            // A preference only: what fits nowhere is not promised, and not pinned.
+            None => Ok((Vec::new(), everywhere)),
+        }
+    }
+}
+
+/// Where memory is sought for one container.
+struct Place<'a> {
+    asker: Asker<'a>,
+    account: &'a ZoneAccount,
+    machine: &'a Topology,
+    local: &'a LocalMemory,
+    /// Nodes of its CPUs.
+    cpu_nodes: &'a NodeSet,
+    wanted: &'a Wanted,
+}
+
+impl Place<'_> {
+    /// The nodes of its memory; none where there is too little.
+    fn zone(&self, settled: Option<Settled>) -> Option<NodeSet> {
+        let nodes = self.asker.nodes;
+        let of_cpus = nodes.mask(self.cpu_nodes);
+        let chosen = settled.and_then(|settled| settled.merged.mask).unwrap_or(0);
+        let (level, both) = (settled.map_or(0, |settled| settled.level), chosen | of_cpus);
+        let by_cpus = (of_cpus & !chosen != 0).then(|| self.zone_of(0, of_cpus));
+        let near = (0..=level).map(|level| self.zone_of(level, both));
+        let mut found = by_cpus.into_iter().chain(near).filter(|zone| self.has_room(zone));
+        found.next().or_else(|| if self.is_strict() { None } else { self.wider(self.zone_of(0, of_cpus)) })
+    }
+
+    /// Memory that is local to these nodes, and that of the CPUs' nodes which the masks do not have.
+    fn zone_of(&self, level: usize, mask: super::Mask) -> NodeSet {
+        let own = self.cpu_nodes.intersection(self.local.everywhere());
+        self.local.zone(level, mask).union(&own)
+    }
+
+    /// Must memory be where the policy found all resources together?
+    fn is_strict(&self) -> bool {
+        let settings = self.asker.settings;
+        settings.memory_manager_policy == MemoryManagerPolicy::Static
+            && matches!(settings.policy, TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode)
+    }
+
+    /// The zone with as few other nodes as it takes: the first that completes it, else the first that adds
+    /// anything.
+    fn wider(&self, mut zone: NodeSet) -> Option<NodeSet> {
+        let with = |zone: &NodeSet, node: NodeId| zone.union(&std::iter::once(node).collect());
+        let mut others = self.local.others(self.machine, &zone, self.cpu_nodes);
+        if self.asker.settings.strict_memory_groups {
+            // Which sets the rule allows does not grow with them: each run of the nearest is tried.
+            let runs = others.iter().scan(zone, |run, node| {
+                *run = with(run, *node);
+                Some(run.clone())
+            });
+            return runs.into_iter().find(|run| self.has_room(run));
+        }
+        while !others.is_empty() {
+            // Faster memory is used up before slower memory is looked at.
+            let class = |node: NodeId| self.machine.node(node).and_then(crate::topology::Node::memory_class);
+            let alike = others.iter().take_while(|node| class(**node) == class(others[0])).count();
+            let complete = others[..alike].iter().find(|node| self.has_room(&with(&zone, **node)));
+            if let Some(node) = complete {
+                return Some(with(&zone, *node));
+            }
+            let node = others.remove(0);
+            let wider = with(&zone, node);
+            let adds = |&(resource, _): &(MemoryResource, u64)| {
+                self.account.free(&wider, resource) > self.account.free(&zone, resource)
+            };
+            if self.wanted.iter().any(adds) {
+                zone = wider;
+            }
+        }
+        None
+    }
+
+    /// Can everything be promised there?
+    fn has_room(&self, zone: &NodeSet) -> bool {
+        let fits = |(resource, bytes): &(MemoryResource, u64)| self.account.fits(zone, *resource, *bytes);
+        let allows = || {
+            let nodes = NodeIndex::new(self.local.everywhere());
+            MemoryStock::new(self.account, &nodes, true).allows(nodes.mask(zone))
+        };
+        !zone.is_empty()
+            && self.wanted.iter().all(fits)
+            && (!self.asker.settings.strict_memory_groups || allows())
+    }
+
+    /// The nodes of its CPUs that have memory; where none has, the nearest that have.
+    fn at_home(&self) -> NodeSet {
+        let everywhere = self.local.everywhere();
+        let own = self.cpu_nodes.intersection(everywhere);
+        if !own.is_empty() {
+            return own;
+        }
+        let near = self.machine.near_memory_nodes(self.cpu_nodes).intersection(everywhere);
+        if !near.is_empty() {
+            return near;
+        }
+        let nearest = self.local.others(self.machine, &NodeSet::new(), self.cpu_nodes);
+        nearest.first().map_or_else(|| everywhere.clone(), |node| std::iter::once(*node).collect())
+    }
+
+    fn claims(&self, zone: &NodeSet) -> Vec<MemoryClaim> {
+        let claim = |&(resource, bytes): &(MemoryResource, u64)| MemoryClaim {
+            resource,
+            by_node: self.account.split(zone, resource, bytes),
+            zone: zone.clone(),
+            bytes,
+        };
+        self.wanted.iter().map(claim).collect()
+    }
+
+    fn refusal(&self, settled: Option<Settled>) -> Rejection {
+        let everywhere = self.local.everywhere();
+        let nodes = if self.is_strict() {
+            let chosen = settled.and_then(|settled| settled.merged.mask).unwrap_or(0);
+            let level = settled.map_or(0, |settled| settled.level);
+            self.zone_of(level, chosen | self.asker.nodes.mask(self.cpu_nodes))
+        } else {
+            everywhere.clone()
+        };
+        let shortage = |&(resource, wanted): &(MemoryResource, u64)| Shortage {
+            resource: resource.to_string(),
+            nodes: nodes.clone(),
+            wanted,
+            available: self.account.free(&nodes, resource),
+        };
+        let all: Vec<Shortage> = self.wanted.iter().map(shortage).collect();
+        let short: Vec<Shortage> = all.iter().filter(|one| one.available < one.wanted).cloned().collect();
+        let room = |(resource, _): &(MemoryResource, u64)| Room::of_memory(self.account, &nodes, *resource);
+        let rooms: Vec<Room> = self.wanted.iter().map(room).collect();
+        // The kubelet's words.
+        let mut problem = match settled.and_then(|settled| settled.merged.mask) {
+            Some(_) => "[memorymanager] failed to find NUMA nodes to extend the current topology hint",
+            None => {
+                "[memorymanager] failed to get the default NUMA affinity, \
+                 no NUMA nodes with enough memory is available"
+            }
+        }
+        .to_owned();
+        if let Some(left_out) = left_out(self.machine, &nodes) {
+            problem.push_str(&format!(" ({left_out})"));
+        }
+        let rejection = Rejection::new(Reason::UnexpectedAdmissionError, problem);
+        rejection.short_of(if short.is_empty() { all } else { short }, &rooms)
+    }
+}
+
+/// The kubelet's memory manager: at the merged set where that has room, else the best set of its own.
+fn as_kubelet(
+    asker: Asker<'_>,
+    account: &ZoneAccount,
+    demand: &Demand,
+    settled: Option<Settled>,
+    everywhere: NodeSet,
+    guaranteed: bool,
+) -> Result<Memory, Rejection> {
+    let is_off = asker.settings.memory_manager_policy == MemoryManagerPolicy::None;
+    if is_off || !guaranteed || demand.memory.is_empty() {
+        return Ok((Vec::new(), everywhere));
+    }
+    let merged = settled.map_or(Merged { mask: None, preferred: false }, |settled| settled.merged);
+    // First fit has no preference that could forbid to widen the nodes of the memory.
+    let preferred = merged.preferred && !is_first_fit(asker.settings.policy);
+    let stock = MemoryStock::new(account, asker.nodes, asker.settings.strict_memory_groups);
+    let claims = memory::assign(&stock, &demand.memory, Merged { preferred, ..merged })?;
+    let mems = claims.iter().fold(NodeSet::new(), |nodes, claim| nodes.union(&claim.zone));
+    Ok((claims, mems))
+}
