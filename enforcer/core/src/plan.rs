@@ -135,6 +135,11 @@ pub enum OutcomeResult {
         /// What the kernel says now.
         read_back: String,
     },
+    /// Begun, and going on with the next turn: the budget of this one has ended.
+    Unfinished {
+        /// What is done so far.
+        read_back: String,
+    },
     /// The cgroup has ended meanwhile, which is no error.
     Gone,
     /// Could not be done.
@@ -165,6 +170,7 @@ impl OutcomeResult {
         match self {
             Self::Applied { .. } => "applied",
             Self::Differs { .. } => "differs",
+            Self::Unfinished { .. } => "unfinished",
             Self::Failed { .. } => "failed",
             Self::DryRun => "dry-run",
             Self::Gone => "gone",
@@ -196,12 +202,13 @@ mod tests {
     }
 
     fn any_result() -> impl Strategy<Value = OutcomeResult> {
-        (".{0,20}", ".{0,20}", 0..6).prop_map(|(wanted, text, kind)| match kind {
+        (".{0,20}", ".{0,20}", 0..7).prop_map(|(wanted, text, kind)| match kind {
             0 => OutcomeResult::Applied { read_back: text },
             1 => OutcomeResult::Differs { wanted, read_back: text },
             2 => OutcomeResult::Failed { error: text },
             3 => OutcomeResult::DryRun,
             4 => OutcomeResult::Gone,
+            5 => OutcomeResult::Unfinished { read_back: text },
             _ => OutcomeResult::Skipped { because: text },
         })
     }

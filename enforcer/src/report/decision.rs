@@ -214,7 +214,9 @@ impl DecisionState {
             Self::Failed
         } else if any(|result| matches!(result, OutcomeResult::DryRun)) {
             Self::Planned
-        } else if any(|result| matches!(result, OutcomeResult::Skipped { .. })) {
+        } else if any(|result| {
+            matches!(result, OutcomeResult::Skipped { .. } | OutcomeResult::Unfinished { .. })
+        }) {
             Self::Unfinished
         } else {
             Self::Corrected
@@ -355,6 +357,7 @@ pub(super) fn step(outcome: &Outcome) -> String {
     let became = match result {
         OutcomeResult::Applied { read_back } => format!(", is {read_back}"),
         OutcomeResult::Differs { wanted, read_back } => format!(", wanted {wanted}, is {read_back}"),
+        OutcomeResult::Unfinished { read_back } => format!(", {read_back}"),
         OutcomeResult::Failed { error } => format!(": {error}"),
         OutcomeResult::DryRun | OutcomeResult::Gone => String::new(),
         OutcomeResult::RolledBack { because, error } => {

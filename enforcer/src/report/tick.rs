@@ -290,6 +290,7 @@ fn complaint(outcome: &Outcome) -> Option<String> {
     let text = match &outcome.result {
         OutcomeResult::Applied { .. } | OutcomeResult::DryRun | OutcomeResult::Gone => return None,
         OutcomeResult::Differs { wanted, read_back } => format!("wanted {wanted}, is {read_back}"),
+        OutcomeResult::Unfinished { read_back } => read_back.clone(),
         OutcomeResult::Failed { error } => error.clone(),
         OutcomeResult::RolledBack { because, error: None } | OutcomeResult::Skipped { because } => {
             because.clone()

@@ -32,6 +32,7 @@ pub(super) fn widened(inputs: &Inputs<'_>, cgroup: &CgroupPath, mut goal: Goal) 
         goal.reason =
             format!("{}; {} added because its memory was nearly full", goal.reason, words::nodes(added));
         mems.extend(added);
+        goal.added.clone_from(added);
     }
     goal
 }

@@ -394,7 +394,9 @@ fn change_to<'a>(
     let negligible_bytes = inputs.policy.thresholds.min_memory.0;
     let goal = guarded::widened(inputs, cgroup, Goal::of(grant, taken));
     let goal = Goal { gathers: inputs.history.rebalance.gathers(cgroup), ..goal };
-    Ok(Change { cgroup, cpus, mems, bytes_by_node: figures.bytes_by_node.as_ref(), negligible_bytes, goal })
+    let room = inputs.sample.nodes.iter().filter_map(|(node, now)| Some((*node, now.available_bytes()?)));
+    let (room, bytes_by_node) = (room.collect(), figures.bytes_by_node.as_ref());
+    Ok(Change { cgroup, cpus, mems, bytes_by_node, room, negligible_bytes, goal })
 }
 
 /// Figures of a workload with the CPUs and memory nodes that it may use now.
@@ -459,6 +461,10 @@ fn keep_valid(
     let aims =
         declared.iter().filter_map(|one| Some((one.cgroup, inputs.history.rebalance.aim(one.cgroup)?)));
     for (cgroup, grant) in aims {
+        if !can_be_had(inputs, allocations, cgroup, grant) {
+            allocations.release(&Holder::cgroup(cgroup));
+            continue;
+        }
         allocations.give(Holder::cgroup(cgroup), grant.clone());
         kept.insert(cgroup.clone(), grant.clone());
     }
@@ -473,6 +479,20 @@ fn keep_valid(
         }
     }
     kept
+}
+
+/// Is what a workload aims at still there for it? CPUs go offline, others are given them, cgroups above narrow.
+fn can_be_had(inputs: &Inputs<'_>, allocations: &Allocations, cgroup: &CgroupPath, aim: &Grant) -> bool {
+    let bounds = bounds(inputs, cgroup);
+    let above =
+        |within: fn(&Bounds, &Grant) -> bool| bounds.as_ref().is_none_or(|bounds| within(bounds, aim));
+    let holder = Holder::cgroup(cgroup);
+    let mut others = allocations.iter().filter(|(other, _)| **other != holder);
+    aim.exclusive.is_subset(&inputs.inventory.allowed_cpus)
+        && aim.mems.is_subset(&inputs.inventory.machine.memory_nodes())
+        && above(|above, aim| above.cpus.as_ref().is_none_or(|cpus| aim.exclusive.is_subset(cpus)))
+        && above(|above, aim| above.mems.as_ref().is_none_or(|mems| aim.mems.is_subset(mems)))
+        && others.all(|(_, grant)| grant.exclusive.is_disjoint(&aim.exclusive))
 }
 
 /// Has somebody else put it where it is?

@@ -8,7 +8,7 @@
 //! Never: an empty set, a narrowing before its widening, a write that changes nothing. The kernel's
 //! side of it: `cpuset_migrate_mm` in kernel/cgroup/cpuset.c, Documentation/admin-guide/cgroup-v2.rst.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use crate::{
     id::NodeId,
@@ -32,6 +32,8 @@ pub struct Change<'a> {
     pub mems: &'a NodeSet,
     /// Where its memory is.
     pub bytes_by_node: Option<&'a BTreeMap<NodeId, NodeBytes>>,
+    /// Bytes that each node can give; a node for which that is not known is missing.
+    pub room: BTreeMap<NodeId, u64>,
     /// Anonymous memory that may be left on other nodes when the cpuset is as it should be.
     pub negligible_bytes: u64,
     /// Where it shall be.
@@ -43,6 +45,8 @@ pub struct Change<'a> {
 pub struct Goal {
     /// CPUs and memory nodes; what is absent is left as it is.
     pub cpuset: Cpuset,
+    /// Memory nodes of these that were added because it ran short: pages may stay there, and none are sent there.
+    pub added: NodeSet,
     /// CPUs of these that nobody else shall have.
     pub exclusive: CpuSet,
     /// Pages that its memory nodes leave where they are, and the node that they are to go to.
@@ -55,7 +59,7 @@ impl Goal {
     /// What a grant pins, when `taken` are the exclusive CPUs of all.
     pub fn of(grant: &Grant, taken: &CpuSet) -> Self {
         let (cpuset, exclusive) = (Cpuset::of(grant, taken), grant.exclusive.clone());
-        Self { cpuset, exclusive, gathers: None, reason: grant.why().into_owned() }
+        Self { cpuset, exclusive, reason: grant.why().into_owned(), ..Self::default() }
     }
 }
 
@@ -67,18 +71,45 @@ impl Change<'_> {
     fn goal_mems(&self) -> &NodeSet {
         self.goal.cpuset.mems.as_ref().unwrap_or(self.mems)
     }
+
+    /// Which of these nodes, with so many bytes on each, go where: the largest first, each to the node of the goal
+    /// with most room left. A move ends with the budget of its turn, and the next turn looks at the room anew: so
+    /// pages of one node spread over several as well.
+    fn spread(&self, from: &BTreeMap<NodeId, u64>) -> BTreeMap<NodeId, BTreeMap<NodeId, u64>> {
+        let goal = self.goal_mems();
+        let own = goal.difference(&self.goal.added);
+        let mut room: BTreeMap<NodeId, u64> = (if own.is_empty() { goal } else { &own })
+            .iter()
+            .map(|node| (node, self.room.get(&node).copied().unwrap_or(0)))
+            .collect();
+        let mut sources: Vec<(NodeId, u64)> = from.iter().map(|(node, bytes)| (*node, *bytes)).collect();
+        sources.sort_by_key(|(node, bytes)| (Reverse(*bytes), *node));
+        let mut spread = BTreeMap::<NodeId, BTreeMap<NodeId, u64>>::new();
+        for (node, bytes) in sources {
+            let Some((to, left)) = room.iter_mut().max_by_key(|(node, left)| (**left, Reverse(**node)))
+            else {
+                continue;
+            };
+            *left = left.saturating_sub(bytes);
+            spread.entry(*to).or_default().insert(node, bytes);
+        }
+        spread
+    }
 }
 
 /// The steps in order; none when the workload is in place or the goal is empty.
 pub fn steps(change: &Change<'_>) -> Vec<Step> {
     let (cpus, mems) = (change.goal_cpus(), change.goal_mems());
-    let Some(to) = mems.first().filter(|_| !cpus.is_empty()) else { return Vec::new() };
+    if mems.is_empty() || cpus.is_empty() {
+        return Vec::new();
+    }
     if change.cpus == cpus && change.mems == mems {
         let pinned = change.goal.cpuset.mems.is_some();
-        return left_behind(change, to).filter(|_| pinned).into_iter().chain(gather(change)).collect();
+        let left = if pinned { left_behind(change) } else { Vec::new() };
+        return left.into_iter().chain(gather(change)).collect();
     }
-    let steps = [widen(change), set_cpus(change), move_pages(change, to), gather(change), narrow(change)];
-    steps.into_iter().flatten().collect()
+    let before = widen(change).into_iter().chain(set_cpus(change));
+    before.chain(move_pages(change)).chain(gather(change)).chain(narrow(change)).collect()
 }
 
 fn widen(change: &Change<'_>) -> Option<Step> {
@@ -102,24 +133,50 @@ fn set_cpus(change: &Change<'_>) -> Option<Step> {
     })
 }
 
-fn move_pages(change: &Change<'_>, to: NodeId) -> Option<Step> {
+fn move_pages(change: &Change<'_>) -> Vec<Step> {
     let Some(bytes) = change.bytes_by_node else {
         let from = change.mems.difference(change.goal_mems());
-        let reason = format!("memory on {}, of an amount not known, goes to node {to}", words::nodes(&from));
-        return (!from.is_empty()).then(|| page_move(change, from, to, reason));
+        let unknown = change.spread(&from.iter().map(|node| (node, 0)).collect());
+        let step = |(to, from): (NodeId, BTreeMap<NodeId, u64>)| {
+            let from: NodeSet = from.into_keys().collect();
+            let reason =
+                format!("memory on {}, of an amount not known, goes to node {to}", words::nodes(&from));
+            page_move(change, from, to, reason)
+        };
+        return unknown.into_iter().map(step).collect();
     };
-    let (from, total) = away(change, bytes, accessed_bytes);
-    let reason = format!("{} on {} go to node {to}", words::size(total), words::nodes(&from));
-    (total > 0).then(|| page_move(change, from, to, reason))
+    page_moves(change, &away(change, bytes, accessed_bytes), "")
 }
 
 /// The cpuset is right but pages stayed behind: those that a write of `cpuset.mems` could not move.
 /// Page cache is left: it does not follow its readers.
-fn left_behind(change: &Change<'_>, to: NodeId) -> Option<Step> {
-    let (from, total) = away(change, change.bytes_by_node?, |bytes| bytes.anon);
-    let reason =
-        format!("{} were left behind on {} and go to node {to}", words::size(total), words::nodes(&from));
-    (total > 0 && total >= change.negligible_bytes).then(|| page_move(change, from, to, reason))
+fn left_behind(change: &Change<'_>) -> Vec<Step> {
+    let Some(bytes) = change.bytes_by_node else { return Vec::new() };
+    let away = away(change, bytes, |bytes| bytes.anon);
+    let total = sum(&away);
+    if total == 0 || total < change.negligible_bytes {
+        return Vec::new();
+    }
+    page_moves(change, &away, "were left behind on ")
+}
+
+/// Moves to the nodes that take these pages.
+fn page_moves(change: &Change<'_>, away: &BTreeMap<NodeId, u64>, stayed: &str) -> Vec<Step> {
+    let step = |(to, from): (NodeId, BTreeMap<NodeId, u64>)| {
+        let size = words::size(sum(&from));
+        let from: NodeSet = from.into_keys().collect();
+        let reason = if stayed.is_empty() {
+            format!("{size} on {} go to node {to}", words::nodes(&from))
+        } else {
+            format!("{size} {stayed}{} and go to node {to}", words::nodes(&from))
+        };
+        page_move(change, from, to, reason)
+    };
+    change.spread(away).into_iter().map(step).collect()
+}
+
+fn sum(bytes: &BTreeMap<NodeId, u64>) -> u64 {
+    bytes.values().fold(0, |sum, bytes| sum.saturating_add(*bytes))
 }
 
 /// Pages on nodes that it may keep using, which belong on one of them.
@@ -141,20 +198,58 @@ fn narrow(change: &Change<'_>) -> Option<Step> {
     })
 }
 
-/// Nodes outside the goal with bytes on them, and how many bytes.
+/// Nodes outside the goal with bytes on them, and how many.
 fn away(
     change: &Change<'_>,
     bytes: &BTreeMap<NodeId, NodeBytes>,
     count: impl Fn(&NodeBytes) -> u64,
-) -> (NodeSet, u64) {
-    let outside =
-        bytes.iter().filter(|(node, bytes)| !change.goal_mems().contains(**node) && count(bytes) > 0);
-    outside.fold((NodeSet::new(), 0u64), |(mut nodes, total), (node, bytes)| {
-        nodes.insert(*node);
-        (nodes, total.saturating_add(count(bytes)))
-    })
+) -> BTreeMap<NodeId, u64> {
+    let counted = bytes.iter().map(|(node, bytes)| (*node, count(bytes)));
+    counted.filter(|(node, bytes)| !change.goal_mems().contains(*node) && *bytes > 0).collect()
 }
 
 fn page_move(change: &Change<'_>, from: NodeSet, to: NodeId, reason: String) -> Step {
     Step { action: Action::MovePages { cgroup: change.cgroup.clone(), from, to }, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where pages of these nodes go, `from>to`, with so many GiB of room on nodes 0 to 3.
+    fn moves(goal: &str, added: &str, held: &[(u32, u64)], room: [u64; 4]) -> Vec<String> {
+        let (cpus, mems) = ("0-1".parse().unwrap(), "0-3".parse().unwrap());
+        let cgroup = CgroupPath::new("/a");
+        let gib =
+            |(node, gib): &(u32, u64)| (NodeId(*node), NodeBytes { anon: gib << 30, ..NodeBytes::default() });
+        let bytes = held.iter().map(gib).collect();
+        let cpuset = Cpuset { cpus: Some("0-1".parse().unwrap()), mems: Some(goal.parse().unwrap()) };
+        let change = Change {
+            cgroup: &cgroup,
+            cpus: &cpus,
+            mems: &mems,
+            bytes_by_node: Some(&bytes),
+            room: (0..).map(NodeId).zip(room.map(|gib| gib << 30)).collect(),
+            negligible_bytes: 0,
+            goal: Goal { cpuset, added: added.parse().unwrap(), ..Goal::default() },
+        };
+        let moved = |step: Step| match step.action {
+            Action::MovePages { from, to, .. } => Some(format!("{from}>{to}")),
+            _ => None,
+        };
+        steps(&change).into_iter().filter_map(moved).collect()
+    }
+
+    #[test]
+    fn pages_spread_over_the_nodes_of_the_goal_by_room_and_never_to_an_added_one() {
+        for (goal, added, held, room, expected) in [
+            ("0-1", "", &[(2, 10), (3, 10)][..], [50, 50, 0, 0], vec!["2>0", "3>1"]),
+            ("0-1", "", &[(2, 100)], [5, 90, 0, 0], vec!["2>1"]),
+            ("0-1", "", &[(2, 20), (3, 5)], [100, 60, 0, 0], vec!["2-3>0"]),
+            ("0-1", "0", &[(2, 20), (3, 5)], [100, 60, 0, 0], vec!["2-3>1"]),
+            ("1", "", &[(0, 1)], [9, 0, 9, 9], vec!["0>1"]),
+        ] {
+            assert_eq!(moves(goal, added, held, room), expected, "{goal} without {added}");
+        }
+    }
 }

@@ -103,7 +103,12 @@ impl CgroupRequest<'_> {
     pub fn keep(&self, inventory: &Inventory, allocations: &Allocations) -> Option<Grant> {
         if !self.is_usual() {
             return match allocations.get(&Holder::cgroup(self.cgroup)) {
-                Some(grant) => self.is_answered_by(grant, inventory).then(|| grant.clone()),
+                Some(grant) => {
+                    let holder = Holder::cgroup(self.cgroup);
+                    let mut others = allocations.iter().filter(|(other, _)| **other != holder);
+                    let apart = others.all(|(_, other)| other.exclusive.is_disjoint(&grant.exclusive));
+                    (apart && self.is_answered_by(grant, inventory)).then(|| grant.clone())
+                }
                 None => self.adopted(inventory, allocations),
             };
         }

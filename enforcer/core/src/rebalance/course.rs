@@ -6,8 +6,9 @@
 //! half of what it was to fall by it goes back, with everybody of its group, to the grant it had; its
 //! cool-down is doubled. Where the way back is taken by somebody else it stays.
 //!
-//! Must never hold on to an aim that cannot be reached: after [`LONGEST_NS`] it is given up, and the ordinary
-//! decision places the workload as it finds it.
+//! Must never hold on to an aim that cannot be reached: after [`LONGEST_NS`], or once the decision finds it no longer
+//! to be had, it is given up, and the ordinary decision places the workload as it finds it. A move that was reached
+//! by a workload that then falls idle ends after the same time.
 
 use std::collections::BTreeMap;
 
@@ -32,6 +33,8 @@ use crate::{
 const WATCHED_NS: u64 = 30_000_000_000;
 /// Time within which a workload must have reached its place.
 const LONGEST_NS: u64 = 300_000_000_000;
+/// Remote share above what was expected, from which on a move was no good though it was for another reason.
+const TOLERANCE: f64 = 0.1;
 /// Part of the fall of the remote share that was expected, which must have come.
 const LEAST_SAVED: f64 = 0.5;
 
@@ -54,11 +57,16 @@ pub(super) struct Underway {
 }
 
 impl Underway {
-    /// With this share of remote accesses. Who was moved for another reason was not to fare better by that.
+    /// With this share of remote accesses. A workload that was moved for another reason was not to fare better
+    /// by that, but no worse than expected either.
     fn judge(&self, remote: f64) -> Verdict {
         let (before, expected) = (self.plan.now.remote_ratio, self.plan.then.remote_ratio);
         let came = before.zip(expected).is_none_or(|(before, expected)| {
-            before <= expected || before - remote >= (before - expected) * LEAST_SAVED
+            if expected < before {
+                before - remote >= (before - expected) * LEAST_SAVED
+            } else {
+                remote <= expected + TOLERANCE
+            }
         });
         if came { Verdict::Held } else { Verdict::Reverted }
     }
@@ -74,8 +82,10 @@ pub enum Verdict {
     Reverted,
     /// It does not, and the way back is taken.
     Stays,
-    /// It could not be brought there in time.
+    /// It could not be brought there in time, or what it aimed at is no longer to be had.
     GivenUp,
+    /// It is there, and has run too little since to tell.
+    Idle,
 }
 
 impl Past {
@@ -150,11 +160,13 @@ impl Past {
             }
             let since = |then: u64| now_ns.saturating_sub(then);
             let verdict = match one.reached_ns {
+                _ if !is_given(allocations, one) => Some(Verdict::GivenUp),
                 None if since(one.began_ns) > LONGEST_NS => Some(Verdict::GivenUp),
                 Some(_) if one.returns => Some(Verdict::Held),
                 Some(reached) if since(reached) >= WATCHED_NS => {
                     let mover = gathered.movers.iter().find(|mover| mover.cgroup == *cgroup);
-                    mover.and_then(|mover| mover.remote).map(|remote| one.judge(remote))
+                    let verdict = mover.and_then(|mover| mover.remote).map(|remote| one.judge(remote));
+                    verdict.or_else(|| (since(reached) >= LONGEST_NS).then_some(Verdict::Idle))
                 }
                 _ => None,
             };
@@ -237,6 +249,13 @@ impl Past {
         }
         group
     }
+}
+
+/// Has it still what it aims at? The decision looks at each aim anew, and places elsewhere what cannot be had.
+fn is_given(allocations: &Allocations, one: &Underway) -> bool {
+    allocations
+        .get(&one.holder)
+        .is_some_and(|has| has.exclusive == one.grant.exclusive && has.mems == one.grant.mems)
 }
 
 /// The move the other way round, for the account of bytes and nodes.

@@ -295,13 +295,40 @@ fn apply<'a>(host: &Host<'a>, movers: &[Mover], moves: &[Move]) -> (Host<'a>, Ve
 }
 
 /// A host of two to four nodes on which everybody is somewhere.
+#[test]
+fn a_partner_with_page_cache_is_not_moved_for_nothing() {
+    let machine = machine(2, 2);
+    // Nothing that it accesses is remote, with 4 GiB of page cache beside it and 1 MiB elsewhere.
+    let mut partner = alone(&machine, "/b", "2-3", &[(0, 1)]);
+    partner.bytes.entry(NodeId(1)).or_default().fixed = 4 * GIB;
+    (partner.remote, partner.ails) = (Some(0.0), BTreeSet::new());
+    let mut far = alone(&machine, "/a", "0-1", &[(0, 1)]);
+    far.bytes.entry(NodeId(1)).or_default().fixed = GIB;
+    far.used = 0.5;
+    (far.remote, far.ails) = (Some(0.9), BTreeSet::from([Ailment::Remote]));
+    let movers = [far, partner];
+    assert_eq!(plan_of(&machine, &movers).moves, Vec::new());
+    let host = host(&machine, &movers);
+    for mover in &movers {
+        for node in [0, 1] {
+            let there = worth::Standing::settled(mover, &host, NodeId(node));
+            let far = there.bytes.iter().any(|(at, held)| *at != NodeId(node) && held.fixed > 0);
+            let predicted = worth::remote_ratio(mover, &there, &host);
+            assert!(!far || predicted > 0.0, "{} on {node}: {predicted}", mover.cgroup);
+        }
+    }
+}
+
 fn any_host() -> impl Strategy<Value = (Topology, Vec<Mover>)> {
     let one = (0..6u32, 0..1000u64, 0..4u32, 1..3usize, 0..3usize, prop::bool::ANY, 0..4u32);
+    // Page cache, and what was measured, which need not be what that lets one expect.
+    let one = (one, 0..1000u64, prop::option::of(0..=10u32));
     (2..5u32, prop::collection::vec(one, 1..10)).prop_map(|(nodes, ones)| {
         let machine = machine(nodes, 4);
         let mut free: Vec<CpuId> = machine.online_cpus().iter().collect();
         let mut movers = Vec::new();
-        for (index, (place, mebibytes, memory, count, qos, shares, second)) in ones.into_iter().enumerate() {
+        for (index, (one, cache, measured)) in ones.into_iter().enumerate() {
+            let (place, mebibytes, memory, count, qos, shares, second) = one;
             let name = format!("/w{index}");
             let bytes = [(memory % nodes, mebibytes), ((memory + second) % nodes, mebibytes / 2)];
             let bytes = if second % nodes == 0 { &bytes[..1] } else { &bytes[..] };
@@ -314,7 +341,15 @@ fn any_host() -> impl Strategy<Value = (Topology, Vec<Mover>)> {
                 alone(&machine, &name, &cpus.to_string(), bytes)
             };
             let promised = BTreeMap::from([(NodeId(memory % nodes), mebibytes * MIB)]);
-            movers.push(Mover { qos, promised, ..mover });
+            let mut mover = Mover { qos, promised, ..mover };
+            mover.bytes.entry(NodeId(second % nodes)).or_default().fixed = cache * MIB;
+            if let Some(tenths) = measured {
+                let remote = f64::from(tenths) / 10.0;
+                mover.remote = Some(remote);
+                let ails = if remote >= 0.3 { vec![Ailment::Remote] } else { Vec::new() };
+                mover.ails = ails.into_iter().collect();
+            }
+            movers.push(mover);
         }
         (machine, movers)
     })

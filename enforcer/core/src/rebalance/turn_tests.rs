@@ -221,3 +221,38 @@ fn nothing_begins_in_observe_mode_and_nobody_is_moved_that_is_not_ours() {
     assert_eq!(report.moves.len(), 4);
     assert!(!past.is_underway(&CgroupPath::new("/a")));
 }
+
+#[test]
+fn a_reached_move_that_falls_idle_ends() {
+    let mut host = Host::new(&FOUR[..2], "cpus = 1\npolicy = 'none'");
+    host.turn();
+    host.turn();
+    assert_eq!(host.cpus(), "2 3");
+    let mut verdicts = BTreeMap::new();
+    for _ in 0..40 {
+        // Nothing runs: what would count as its run time is taken back.
+        for path in ["/a", "/b"] {
+            let run_time = host.scene.before.cgroups[&CgroupPath::new(path)].run_time.clone();
+            host.scene.now_mut(path).run_time = run_time;
+        }
+        verdicts.extend(host.turn().1.verdicts);
+    }
+    let path = CgroupPath::new("/a");
+    assert_eq!(verdicts.get(&path), Some(&Verdict::Idle), "{verdicts:?}");
+    assert!(!host.history.rebalance.is_underway(&path));
+    assert_eq!(host.cpus(), "2 3", "it stays");
+}
+
+#[test]
+fn an_aim_whose_cpus_were_given_away_is_given_up() {
+    let mut host = Host::new(&FOUR[..1], "cpus = 1\npolicy = 'none'");
+    host.turn();
+    assert!(host.history.rebalance.is_underway(&CgroupPath::new("/a")));
+    let aim = host.history.rebalance.aim(&CgroupPath::new("/a")).unwrap().exclusive.clone();
+    // The kubelet hands the same CPU to a container.
+    let grant = Grant { engine: "others", policy: "others", exclusive: aim, ..Grant::default() };
+    host.allocations.give(Holder::new(crate::place::PodName::new("shop", "web"), "main".into()), grant);
+    let (decision, turn) = host.turn();
+    assert_eq!(turn.verdicts.get(&CgroupPath::new("/a")), Some(&Verdict::GivenUp), "{decision:?}");
+    assert!(!host.history.rebalance.is_underway(&CgroupPath::new("/a")));
+}

@@ -56,11 +56,13 @@ pub(super) const LEAST_SHARE: f64 = 0.01;
 pub(super) struct Standing {
     pub(super) run: BTreeMap<NodeId, f64>,
     pub(super) bytes: BTreeMap<NodeId, Held>,
+    /// It is there only after a move.
+    pub(super) settled: bool,
 }
 
 impl Standing {
     pub(super) fn of(mover: &Mover) -> Self {
-        Self { run: mover.run.clone(), bytes: mover.bytes.clone() }
+        Self { run: mover.run.clone(), bytes: mover.bytes.clone(), settled: false }
     }
 
     /// With its CPUs on a node and all that can be moved brought there.
@@ -75,7 +77,7 @@ impl Standing {
         }
         let there = bytes.entry(node).or_default();
         there.movable = there.movable.saturating_add(moved);
-        Self { run: BTreeMap::from([(node, 1.0)]), bytes }
+        Self { run: BTreeMap::from([(node, 1.0)]), bytes, settled: true }
     }
 
     /// Estimate from run time and residency: the share of remote accesses, and what they take on top of local
@@ -102,7 +104,7 @@ impl Standing {
 /// Share of its accesses that is remote where it stands, as measured or as that predicts.
 pub(super) fn remote_ratio(mover: &Mover, standing: &Standing, host: &Host<'_>) -> f64 {
     let (remote, _) = standing.estimate(host);
-    (remote * trust(mover, host)).clamp(0.0, 1.0)
+    (remote * trust(mover, standing, host)).clamp(0.0, 1.0)
 }
 
 /// CPU seconds that are lost in each second where it stands.
@@ -113,16 +115,20 @@ pub(super) fn lost_per_second(mover: &Mover, standing: &Standing, host: &Host<'_
         penalties.min_by(f64::total_cmp).unwrap_or(0.0)
     };
     let devices: f64 = standing.run.iter().map(|(cpus, run)| run * nearest(cpus)).sum();
-    mover.used * (MEMORY_BOUND * extra * trust(mover, host) + DEVICE_BOUND * devices)
+    mover.used * (MEMORY_BOUND * extra * trust(mover, standing, host) + DEVICE_BOUND * devices)
 }
 
 /// How many times more of its accesses are remote than where it runs and where its memory is let one expect.
-fn trust(mover: &Mover, host: &Host<'_>) -> f64 {
+///
+/// That fewer are says something of the place where it was measured, and nothing of another: it may access there
+/// just what is far. So a place that it would only come to is never taken for better than it looks.
+fn trust(mover: &Mover, standing: &Standing, host: &Host<'_>) -> f64 {
     let (expected, _) = Standing::of(mover).estimate(host);
-    match mover.remote {
+    let factor = match mover.remote {
         Some(measured) if expected > 0.0 => measured / expected,
         _ => 1.0,
-    }
+    };
+    if standing.settled { factor.max(1.0) } else { factor }
 }
 
 /// CPU seconds that it costs that bytes of memory are missing on a node.

@@ -56,9 +56,11 @@ impl PageMoveReport {
             (OutcomeResult::Applied { read_back: text }, Next::Continue)
         } else {
             let wanted = format!("all pages of nodes {from} on node {to}");
-            // What does not move now is left to the kernel when the memory set is narrowed.
-            let next = if self.interrupted.is_some() { Next::Pause } else { Next::Continue };
-            (OutcomeResult::Differs { wanted, read_back: text }, next)
+            match self.interrupted {
+                Some(_) => (OutcomeResult::Unfinished { read_back: text }, Next::Pause),
+                // What does not move now is left to the kernel when the memory set is narrowed.
+                None => (OutcomeResult::Differs { wanted, read_back: text }, Next::Continue),
+            }
         };
         Effect { result, undo: Vec::new(), next }
     }
@@ -142,6 +144,15 @@ mod tests {
                 OutcomeResult::Differs { .. }
             ));
         }
+    }
+
+    #[test]
+    fn a_move_that_the_budget_ends_is_unfinished_and_goes_on() {
+        let interrupted = Some(Interrupted { because: Spent::Bytes, bytes: 4096, processes: 1 });
+        let report = PageMoveReport { interrupted, processes: 1, ..PageMoveReport::default() };
+        let effect = report.into_effect(&"0".parse().unwrap(), NodeId(1));
+        assert!(matches!(effect.result, OutcomeResult::Unfinished { .. }), "{:?}", effect.result);
+        assert!(matches!(effect.next, Next::Pause));
     }
 
     #[test]
