@@ -15,7 +15,7 @@ use crate::{
     owner::{Facts, KnownContainer},
     policy::{PodNames, Policy, Standing, Subject, WorkloadRule},
     sample::TaskSample,
-    workload::{CgroupPath, Origin, Workload},
+    workload::{CgroupPath, Origin, Workload, printable},
 };
 
 /// The entries of all workloads, by their positions.
@@ -38,6 +38,10 @@ pub struct Entry {
     pub enforce: bool,
     /// Whom it is about; nobody where nothing of it runs.
     pub workloads: Vec<CgroupPath>,
+    /// Where it matches nothing because the processes are in cgroups below the one that it names: that, and the
+    /// pattern that matches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub below: Option<String>,
 }
 
 impl Declarations {
@@ -65,17 +69,23 @@ impl Declarations {
         Some((position, policy.workloads.get(position)?))
     }
 
-    /// All entries of that policy, in its order.
-    pub fn entries(&self, policy: &Policy) -> Vec<Entry> {
+    /// All entries of that policy, in its order; `workloads` are all that were seen.
+    pub fn entries(&self, policy: &Policy, workloads: &[Workload]) -> Vec<Entry> {
         let entry = |rule: &WorkloadRule| Entry {
             name: rule.name.clone(),
             enforce: rule.enforce,
             workloads: Vec::new(),
+            below: None,
         };
         let mut entries: Vec<Entry> = policy.workloads.iter().map(entry).collect();
         for (cgroup, declared) in &self.0 {
             if let Some(entry) = entries.get_mut(declared.position) {
                 entry.workloads.push(cgroup.clone());
+            }
+        }
+        for (entry, rule) in entries.iter_mut().zip(&policy.workloads) {
+            if entry.workloads.is_empty() {
+                entry.below = below(rule, workloads);
             }
         }
         entries
@@ -90,6 +100,25 @@ impl Declarations {
     pub fn opts_out(&self, cgroup: &CgroupPath) -> bool {
         self.0.get(cgroup).is_some_and(|declared| !declared.enforce)
     }
+}
+
+/// Says that the processes are in cgroups below the one that an entry names, where that is so.
+fn below(rule: &WorkloadRule, workloads: &[Workload]) -> Option<String> {
+    let glob = rule.cgroup.as_ref()?;
+    let named = |workload: &Workload| {
+        let above = workload.cgroup.ancestors().filter(|above| !above.is_root());
+        above.filter(|above| glob.matches(above)).last().map(|above| (above, workload.cgroup.clone()))
+    };
+    let mut inside = workloads.iter().filter_map(named);
+    let (above, first) = inside.next()?;
+    let more = inside.filter(|(other, _)| *other == above).count();
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    let pattern = printable(&format!("{above}/**"));
+    Some(format!(
+        "its processes are in cgroups below {} ({}{more}), which cgroup = \"{pattern}\" matches",
+        printable(above.as_str()),
+        printable(first.as_str())
+    ))
 }
 
 /// The names of a container that a runtime told of.

@@ -482,7 +482,7 @@ impl Engine {
             runtime: self.placed.take_report(),
             demotion: self.demotion.report(),
             changes: self.foreign_changes(&sample),
-            entries: declarations.entries(&self.policy),
+            entries: declarations.entries(&self.policy, &workloads),
             decision,
             rebalanced,
             outcomes: applied.outcomes,

@@ -99,6 +99,9 @@ pub struct LatestTurn {
     /// Names of `[[workload]]` entries that match nothing that runs.
     #[serde(default)]
     pub unmatched: Vec<String>,
+    /// Of the first few of these: that their processes are in cgroups below, and the pattern that matches.
+    #[serde(default)]
+    pub unmatched_below: Vec<String>,
     /// What is missing.
     pub degraded: Vec<Degraded>,
 }
@@ -170,6 +173,7 @@ pub fn render(status: &StatusReport, style: Style) -> String {
         line("Workloads", &format!("{} seen: {verdicts}", turn.summary.total));
         if !turn.unmatched.is_empty() {
             line("Unmatched", &unmatched(&turn.unmatched));
+            turn.unmatched_below.iter().for_each(|below| line("", &text::escape(below)));
         }
     }
     if status.workloads.is_empty() {
@@ -318,6 +322,7 @@ mod tests {
             brake: None,
             summary: Summary::default(),
             unmatched: Vec::new(),
+            unmatched_below: Vec::new(),
             degraded: Vec::new(),
         };
         let shown = |widened, brake| {

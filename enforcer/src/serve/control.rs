@@ -239,6 +239,7 @@ impl Control {
                     brake: turn.widening.as_ref().and_then(|widening| widening.brake.clone()),
                     summary: turn.audit.summary.clone(),
                     unmatched: unmatched(&turn.entries),
+                    unmatched_below: unmatched_below(&turn.entries),
                     degraded: turn.audit.degraded.clone(),
                 }
             }),
@@ -319,10 +320,21 @@ fn unmatched(entries: &[Entry]) -> Vec<String> {
     entries.iter().filter(|entry| entry.workloads.is_empty()).map(|entry| entry.name.clone()).collect()
 }
 
+/// What the first few of these have below them.
+fn unmatched_below(entries: &[Entry]) -> Vec<String> {
+    let told =
+        entries.iter().filter_map(|entry| Some(format!("{:?}: {}", entry.name, entry.below.as_ref()?)));
+    told.take(MOST_BELOW).collect()
+}
+
+/// Entries of which it is told that their processes are in cgroups below.
+const MOST_BELOW: usize = 5;
+
 /// What there is to say of an entry that is meant, and that nothing which runs is declared by.
 fn about_nobody(wanted: &str, entries: &[Entry]) -> Option<Problem> {
-    entries.iter().find(|entry| entry.name == wanted && entry.workloads.is_empty())?;
-    let message = format!("[[workload]] {wanted:?} matches nothing that runs now");
+    let entry = entries.iter().find(|entry| entry.name == wanted && entry.workloads.is_empty())?;
+    let below = entry.below.as_ref().map(|below| format!(": {below}")).unwrap_or_default();
+    let message = format!("[[workload]] {wanted:?} matches nothing that runs now{below}");
     Some(Problem { code: ProblemCode::UnknownWorkload, message, candidates: Vec::new() })
 }
 

@@ -34,7 +34,7 @@ fn an_entry_that_is_about_nobody_is_an_entry_too() {
         .workload("/b", "0-7", "0-1")
         .declares("cgroup = '/*'\nenforce = false")
         .declares("cgroup = '/none'\ncpus = 1");
-    let entries = scene.declarations().entries(&scene.policy);
+    let entries = scene.declarations().entries(&scene.policy, &scene.workloads);
     let told = |entry: &Entry| (entry.enforce, entry.workloads.iter().map(ToString::to_string).collect());
     let told: Vec<(bool, Vec<String>)> = entries.iter().map(told).collect();
     assert_eq!(told, [(false, vec!["/a".into(), "/b".into()]), (true, Vec::new())]);
@@ -52,4 +52,26 @@ fn a_container_has_the_names_that_its_runtime_told() {
     assert_eq!(positions(&scene), [Some(0)]);
     let found = scene.declarations();
     assert!(found.opts_out(&CgroupPath::new(path)) && !found.asks_for(&CgroupPath::new(path)));
+}
+
+#[test]
+fn an_entry_whose_processes_are_below_says_so_and_which_pattern_matches() {
+    let machine = Machine::new().sockets(2).build();
+    let scene = Scene::new(machine)
+        .workload("/box/db", "0-1", "0")
+        .workload("/box/web", "0-1", "0")
+        .declared("/box", 2, None)
+        .declared("/absent", 2, None);
+    let entries = scene.declarations().entries(&scene.policy, &scene.workloads);
+    assert_eq!(
+        entries[0].below.as_deref(),
+        Some(
+            "its processes are in cgroups below /box (/box/db and 1 more), which cgroup = \"/box/**\" matches"
+        )
+    );
+    assert_eq!(entries[1].below, None);
+    let matched =
+        Scene { policy: Scene::new(scene.machine.clone()).declared("/box/**", 2, None).policy, ..scene };
+    let entries = matched.declarations().entries(&matched.policy, &matched.workloads);
+    assert_eq!((entries[0].workloads.len(), &entries[0].below), (2, &None));
 }

@@ -26,7 +26,7 @@ pub(super) const PRESSURE: Values =
 pub(super) const ACTION: Values =
     ("action", &["set-cpus", "set-mems", "set-exclusive", "set-partition", "move-pages"]);
 pub(super) const STEP_RESULT: Values =
-    ("result", &["applied", "differs", "failed", "dry-run", "gone", "rolled-back", "skipped"]);
+    ("result", &["applied", "differs", "unfinished", "failed", "dry-run", "gone", "rolled-back", "skipped"]);
 pub(super) const DRIFT: Values = ("result", &["repaired", "failed", "left-alone"]);
 pub(super) const RING: Values = ("result", &["told", "forgotten", "ring-full", "limited"]);
 pub(super) const APPLIED: Values = ("result", &["applied", "failed"]);

@@ -121,7 +121,7 @@ fn entries_that_are_about_nobody_or_leave_alone_are_told() {
     let mut rig = rig();
     let audit = fixture::small();
     let left = audit.workloads[0].cgroup.clone();
-    let entry = |name: &str, workloads| Entry { name: name.into(), enforce: false, workloads };
+    let entry = |name: &str, workloads| Entry { name: name.into(), enforce: false, workloads, below: None };
     let entries = vec![entry("absent", Vec::new()), entry("left", vec![left.clone()])];
     rig.control.latest = watch::channel(Some(Arc::new(TickReport { entries, ..fixture::turn(audit) }))).1;
     assert_eq!(rig.control.status().latest.unwrap().unmatched, ["absent"]);
@@ -218,7 +218,7 @@ fn a_process_is_explained_as_others_that_are_only_seen() {
         one.origin = Origin::Process { pid, command: "api".into() };
         one.owner = None;
     }
-    let entry = Entry { name: "all".into(), enforce: true, workloads: vec![CgroupPath::root()] };
+    let entry = Entry { name: "all".into(), enforce: true, workloads: vec![CgroupPath::root()], below: None };
     let entries = vec![entry];
     rig.control.latest = watch::channel(Some(Arc::new(TickReport { entries, ..fixture::turn(audit) }))).1;
     // What the table of an audit and what its findings call it.
