@@ -21,5 +21,6 @@ pub mod run;
 pub mod serve;
 pub mod signals;
 pub mod supervisor;
+pub mod threads;
 pub mod wait;
 mod wall_clock;

@@ -46,8 +46,14 @@ pub fn reduce(duties: Duties) -> io::Result<()> {
 
 /// Drops all that the calling thread has, for good: for one that is started before the others give up theirs.
 pub fn renounce() -> io::Result<()> {
+    narrow(CapabilitySet::empty())
+}
+
+/// Drops what is not in `kept` from the calling thread, for good.
+pub fn narrow(kept: CapabilitySet) -> io::Result<()> {
     set_no_new_privs(true)?;
-    set(CapabilitySet::empty(), CapabilitySet::empty())
+    let CapabilitySets { effective, permitted, .. } = capabilities(None)?;
+    set(kept & effective, kept & permitted)
 }
 
 fn set(effective: CapabilitySet, permitted: CapabilitySet) -> io::Result<()> {

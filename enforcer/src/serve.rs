@@ -1,50 +1,44 @@
-//! What is answered over HTTP: the latest report on a port (`/metrics`, `/report.json`, `/report.html`,
-//! `/live`, `/ready`), and the control socket, which only some may use.
+//! What is answered over HTTP: the latest report on a port ([`answers`]), the probes on a port of their own,
+//! and the control socket, which only some may use ([`control`]).
 //!
-//! `/live` is about the thread that turns the engine, and not about the one that answers: it fails when the
-//! former has not come by for long ([`LastAlive`]).
+//! The metrics' port is on loopback unless told otherwise, and answers there to no name but `localhost`
+//! ([`host_header`]). Beyond loopback it shows the reports only to requests with a token ([`token`]). No
+//! request on it changes anything. What a peer may take is bounded ([`connections`], [`places`]).
 //!
-//! The port is on loopback unless told otherwise, and answers there to no name but `localhost`
-//! ([`host_header`]); it has no secrets and no request that changes anything. The socket is [`control`] and
-//! knows who is at the other end. What whoever connects to either may take of us is bounded
-//! ([`connections`]). Both have one thread of their own, so that they answer while a turn of the engine moves
-//! pages. A port or a socket that is taken is no reason for the daemon not to run: it is degraded then.
-//! Binding is apart from answering, because it takes privileges that are given up before the thread starts.
+//! Each has a thread of its own: the turn of the engine that moves pages, the rendering of a report and the
+//! readers of metrics hold up neither a probe nor `pause`. A port or a socket that is taken is no reason for
+//! the daemon not to run: it is degraded then. Binding is apart from answering, because it takes privileges
+//! that are given up before the threads start.
 
+mod answers;
 pub mod api;
 mod connections;
 mod control;
 mod find;
 mod host_header;
+mod places;
+mod port;
 pub mod socket;
+mod token;
 
 use std::{
     io,
-    net::{SocketAddr, TcpListener},
-    pin::Pin,
     sync::Arc,
-    thread,
     time::{Duration, Instant},
 };
 
-pub use self::control::Control;
-use axum::{
-    Router,
-    extract::State,
-    http::{HeaderValue, StatusCode, header},
-    middleware::{from_fn, map_response},
-    response::{IntoResponse, Response},
-    routing::get,
-};
+pub use self::{control::Control, port::ServeError};
 use enforcer_core::{degraded::Degraded, policy::Policy};
-use thiserror::Error;
 use tokio::{runtime::Builder, sync::watch};
 
-use self::socket::{ControlSocket, SocketError};
-use crate::report::{
-    metrics::{self, Metrics, MetricsError},
-    page,
-    tick::TickReport,
+use self::{
+    port::Server,
+    socket::{ControlSocket, SocketError},
+    token::Access,
+};
+use crate::{
+    report::tick::TickReport,
+    threads::{self, Role},
 };
 
 /// The latest report; `None` before the first turn is over.
@@ -57,56 +51,11 @@ pub type LastAlive = watch::Receiver<Instant>;
 /// workload. The same as `WatchdogSec` of the unit.
 pub const LONGEST_SILENCE: Duration = Duration::from_mins(3);
 
-/// Why nothing is served.
-#[derive(Debug, Error)]
-#[error("listening on {place}: {cause}")]
-pub struct ServeError {
-    /// Where.
-    pub place: String,
-    /// Why not.
-    #[source]
-    pub cause: io::Error,
-}
-
-/// An address that is taken and not yet answered on.
-#[derive(Debug)]
-pub struct Server {
-    listener: TcpListener,
-    address: SocketAddr,
-}
-
-impl Server {
-    /// Takes `address`.
-    pub fn bind(address: SocketAddr) -> Result<Self, ServeError> {
-        let failed = |cause| ServeError { place: address.to_string(), cause };
-        let listener = TcpListener::bind(address).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address })
-    }
-
-    /// Where it listens, port 0 resolved.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Can nobody connect but who is on this host?
-    fn is_on_loopback(&self) -> bool {
-        self.address.ip().to_canonical().is_loopback()
-    }
-
-    async fn answer(self, router: Router) {
-        let Self { listener, address } = self;
-        if let Err(error) = connections::answer_port(listener, address, router).await {
-            tracing::error!("serving on {address} ended: {error}");
-        }
-    }
-}
-
-/// The port and the socket, as far as they are wanted and could be had.
+/// The ports and the socket, as far as they are wanted and could be had.
 #[derive(Debug)]
 pub struct Endpoints {
-    metrics: Option<Server>,
+    metrics: Option<(Server, Access)>,
+    probes: Option<Server>,
     workload_counters: bool,
     control: Option<ControlSocket>,
     degraded: Vec<Degraded>,
@@ -116,12 +65,25 @@ impl Endpoints {
     /// Takes them, before privileges are given up. `asked` is the metrics' port wanted for a single turn,
     /// too.
     pub fn open(policy: &Policy, once: bool, asked: bool) -> Self {
-        // A single turn is over before anybody asks, but who names an address wants to know that it is good.
-        let port = policy.metrics.enabled && (!once || asked);
+        // A single turn is over before a reader comes, but who names an address wants to know that it is good.
+        let wanted = policy.metrics.enabled && (!once || asked);
         let mut degraded = Vec::new();
-        let metrics = port.then(|| Server::bind(policy.metrics.listen)).transpose();
+        let metrics = wanted.then(|| Server::bind(policy.metrics.listen)).transpose();
         let metrics = metrics.unwrap_or_else(|error| {
             degraded.push(no_metrics(&error));
+            None
+        });
+        let metrics = metrics.map(|server| {
+            let file = policy.metrics.token_file.as_deref();
+            let (access, error) = Access::of(file, server.is_on_loopback());
+            degraded.extend(error.map(|reason| {
+                Degraded::new("metrics", reason, "no metrics and no reports are served, only probes")
+            }));
+            (server, access)
+        });
+        let probes = policy.metrics.probes.filter(|_| !once).map(Server::bind).transpose();
+        let probes = probes.unwrap_or_else(|error| {
+            degraded.push(no_probes(&error));
             None
         });
         let socket = policy.control.enabled && !once;
@@ -130,14 +92,28 @@ impl Endpoints {
             degraded.push(no_control(&error));
             None
         });
-        Self { metrics, workload_counters: policy.metrics.workload_counters, control, degraded }
+        let workload_counters = policy.metrics.workload_counters;
+        Self { metrics, probes, workload_counters, control, degraded }
     }
 
-    /// Answers until the process ends, on one thread. What is missing is told, and the file of the socket
-    /// goes with what is returned.
+    /// Answers until the process ends, each on a thread of its own. What is missing is told, and the file of
+    /// the socket goes with what is returned.
     pub fn answer(mut self, control: Control, alive: LastAlive) -> (Vec<Degraded>, Option<ControlSocket>) {
-        if let Err(error) = self.start(control, alive) {
+        let latest = control.latest.clone();
+        if let Some(server) = self.probes.take() {
+            tracing::info!("serving http://{}/live", server.address());
+            let router = answers::probes(latest.clone(), alive.clone());
+            if let Err(error) = start(Role::Probes, server.answer(router)) {
+                self.degraded.push(no_probes(&error));
+            }
+        }
+        if let Some((server, access)) = self.metrics.take()
+            && let Err(error) = self.answer_metrics(server, access, latest, alive)
+        {
             self.degraded.push(no_metrics(&error));
+        }
+        if let Err(error) = self.answer_control(control) {
+            self.degraded.push(Degraded::new("control", error.to_string(), CONTROL_EFFECT));
             self.control = None;
         }
         for one in &self.degraded {
@@ -146,41 +122,41 @@ impl Endpoints {
         (self.degraded, self.control)
     }
 
-    fn start(&mut self, control: Control, alive: LastAlive) -> Result<(), ServeError> {
-        let failed = |cause| ServeError { place: "a thread of its own".to_owned(), cause };
-        let mut serving: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
-        if let Some(server) = self.metrics.take() {
-            let latest = control.latest.clone();
-            let router = router(latest, alive, self.workload_counters, server.is_on_loopback());
-            let router = router.map_err(|error| failed(io::Error::other(error)))?;
-            tracing::info!("serving http://{}/metrics", server.address());
-            serving.push(Box::pin(server.answer(router)));
-        }
-        if let Some(socket) = &mut self.control
-            && let Some(listener) = socket.take()
-        {
-            tracing::info!("controlled over {}", socket.path().display());
-            let (group, path) = (socket.group, socket.path().to_owned());
-            serving.push(Box::pin(async move {
-                if let Err(error) = connections::answer(listener, group, control::router(control)).await {
-                    tracing::error!("answering on {} ended: {error}", path.display());
-                }
-            }));
-        }
-        if serving.is_empty() {
-            return Ok(());
-        }
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let serve = move || {
-            runtime.block_on(async {
-                for task in serving.into_iter().map(tokio::spawn).collect::<Vec<_>>() {
-                    let _ended = task.await;
-                }
-            });
-        };
-        thread::Builder::new().name("serve".into()).spawn(serve).map_err(failed)?;
-        Ok(())
+    fn answer_metrics(
+        &self,
+        server: Server,
+        access: Access,
+        latest: Latest,
+        alive: LastAlive,
+    ) -> Result<(), ServeError> {
+        let router = answers::router(latest, alive, self.workload_counters, server.is_on_loopback(), access);
+        let router = router.map_err(|error| no_thread(io::Error::other(error)))?;
+        tracing::info!("serving http://{}/metrics", server.address());
+        start(Role::Serve, server.answer(router))
     }
+
+    fn answer_control(&mut self, control: Control) -> Result<(), ServeError> {
+        let Some(socket) = &mut self.control else { return Ok(()) };
+        let Some(listener) = socket.take() else { return Ok(()) };
+        tracing::info!("controlled over {}", socket.path().display());
+        let (group, path) = (socket.group, socket.path().to_owned());
+        start(Role::Control, async move {
+            if let Err(error) = connections::answer(listener, group, control::router(control)).await {
+                tracing::error!("answering on {} ended: {error}", path.display());
+            }
+        })
+    }
+}
+
+/// Runs `serving` on a thread of its own.
+fn start(role: Role, serving: impl Future<Output = ()> + Send + 'static) -> Result<(), ServeError> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
+    threads::spawn(role, move || runtime.block_on(serving)).map_err(no_thread)?;
+    Ok(())
+}
+
+fn no_thread(cause: io::Error) -> ServeError {
+    ServeError { place: "a thread of its own".to_owned(), cause }
 }
 
 /// What is missing without the control socket.
@@ -190,105 +166,19 @@ fn no_metrics(error: &ServeError) -> Degraded {
     Degraded::new("metrics", error.to_string(), "no metrics are served")
 }
 
+fn no_probes(error: &ServeError) -> Degraded {
+    Degraded::new("probes", error.to_string(), "/live and /ready are not served on a port of their own")
+}
+
 fn no_control(error: &SocketError) -> Degraded {
     Degraded::new("control", error.to_string(), CONTROL_EFFECT)
-}
-
-/// What the answers are made of.
-#[derive(Clone)]
-struct Answers {
-    latest: Latest,
-    alive: LastAlive,
-    metrics: Metrics,
-}
-
-fn router(
-    latest: Latest,
-    alive: LastAlive,
-    workload_counters: bool,
-    on_loopback: bool,
-) -> Result<Router, MetricsError> {
-    let source = latest.clone();
-    let metrics = Metrics::of(move || source.borrow().clone(), workload_counters)?;
-    let router = Router::new()
-        .route("/metrics", get(metrics_text))
-        .route("/report.json", get(report))
-        .route("/report.html", get(report_page))
-        .route("/live", get(live))
-        .route("/ready", get(ready))
-        .fallback(async || (StatusCode::NOT_FOUND, "there is no such path\n"));
-    let router = if on_loopback { router.layer(from_fn(host_header::only_ours)) } else { router };
-    Ok(router.layer(map_response(as_it_is_now)).with_state(Answers { latest, alive, metrics }))
-}
-
-/// What was answered is what it says to be, and true of the latest turn alone.
-async fn as_it_is_now(mut answer: Response) -> Response {
-    let headers = answer.headers_mut();
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer
-}
-
-async fn metrics_text(State(Answers { latest, metrics, .. }): State<Answers>) -> Response {
-    if latest.borrow().is_none() {
-        return not_yet();
-    }
-    match metrics.render() {
-        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
-        Err(error) => failed(&error),
-    }
-}
-
-async fn report(State(Answers { latest, .. }): State<Answers>) -> Response {
-    let Some(report) = latest.borrow().clone() else { return not_yet() };
-    match crate::report::json::in_one_line(&*report) {
-        Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
-        Err(error) => failed(&error),
-    }
-}
-
-async fn report_page(State(Answers { latest, .. }): State<Answers>) -> Response {
-    let Some(report) = latest.borrow().clone() else { return not_yet() };
-    let moves = report.rebalanced.as_ref().map(|rebalanced| &rebalanced.report);
-    // The page says the same itself; what a header says holds before the first byte of it.
-    let headers = [
-        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-        (header::CONTENT_SECURITY_POLICY, page::POLICY),
-        (header::X_FRAME_OPTIONS, "DENY"),
-    ];
-    (headers, page::render(&report.audit, moves)).into_response()
-}
-
-async fn live(State(Answers { alive, .. }): State<Answers>) -> Response {
-    let last = *alive.borrow();
-    let Some(silence) = overdue(last, Instant::now()) else { return "alive\n".into_response() };
-    let (seconds, longest) = (silence.as_secs(), LONGEST_SILENCE.as_secs());
-    let text = format!("one turn lasts for {seconds} s by now, {longest} s at most are expected\n");
-    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
-}
-
-/// How long it has not come by, if that is too long. It comes by each few seconds unless a turn lasts longer.
-fn overdue(last: Instant, now: Instant) -> Option<Duration> {
-    Some(now.saturating_duration_since(last)).filter(|silence| *silence > LONGEST_SILENCE)
-}
-
-async fn ready(State(answers): State<Answers>) -> Response {
-    if answers.latest.borrow().is_some() { "ready\n".into_response() } else { not_yet() }
-}
-
-fn not_yet() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, "the first turn is not over yet\n").into_response()
-}
-
-fn failed(error: &dyn std::error::Error) -> Response {
-    (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
 }
 
 #[cfg(test)]
 mod tests {
     use std::{
         io::{Read, Write},
-        net::TcpStream,
+        net::{SocketAddr, TcpStream},
     };
 
     use super::*;
@@ -313,11 +203,22 @@ mod tests {
 
     /// The same of a daemon whose turns were last heard of then.
     fn serving_since(listen: [u8; 4], alive: Instant) -> SocketAddr {
+        serving_with(listen, alive, |_| {}).0
+    }
+
+    /// The same with a configuration that differs, and the port of the probes.
+    fn serving_with(
+        listen: [u8; 4],
+        alive: Instant,
+        change: impl FnOnce(&mut Policy),
+    ) -> (SocketAddr, Option<SocketAddr>) {
         let mut policy = Policy::default();
         policy.metrics.listen = (listen, 0).into();
         policy.control.enabled = false;
+        change(&mut policy);
         let endpoints = Endpoints::open(&policy, false, false);
-        let address = endpoints.metrics.as_ref().unwrap().address();
+        let address = endpoints.metrics.as_ref().unwrap().0.address();
+        let probes = endpoints.probes.as_ref().map(Server::address);
         let (_latest, latest) = watch::channel(None);
         let (gate, decisions, log) = Default::default();
         let record = PauseRecord::new(std::path::Path::new("/nonexistent"));
@@ -327,7 +228,49 @@ mod tests {
         let (_turns, alive) = watch::channel(alive);
         let (degraded, socket) = endpoints.answer(control, alive);
         assert!(degraded.is_empty() && socket.is_none());
-        address
+        (address, probes)
+    }
+
+    #[test]
+    fn the_port_of_the_probes_answers_the_probes_alone() {
+        let (_metrics, probes) = serving_with([127, 0, 0, 1], Instant::now(), |policy| {
+            policy.metrics.probes = Some(([127, 0, 0, 1], 0).into());
+        });
+        let probes = probes.unwrap();
+        assert!(get(probes, "/live").starts_with("HTTP/1.1 200 "));
+        assert!(get(probes, "/ready").starts_with("HTTP/1.1 503 "), "the first turn is not over");
+        for path in ["/metrics", "/report.json", "/report.html"] {
+            assert!(get(probes, path).starts_with("HTTP/1.1 404 "), "{path}");
+        }
+    }
+
+    #[test]
+    fn beyond_loopback_reports_are_refused_without_a_token_file() {
+        let open = serving([0, 0, 0, 0]);
+        let reached: SocketAddr = (std::net::Ipv4Addr::LOCALHOST, open.port()).into();
+        for (path, status) in
+            [("/report.json", 403), ("/report.html", 403), ("/metrics", 503), ("/ready", 503), ("/live", 200)]
+        {
+            let answer = get(reached, path);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {answer}");
+        }
+    }
+
+    #[test]
+    fn a_token_file_closes_everything_but_the_probes() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        std::fs::write(&file, "0123456789abcdef\n").unwrap();
+        let (address, _) = serving_with([127, 0, 0, 1], Instant::now(), |policy| {
+            policy.metrics.token_file = Some(file);
+        });
+        assert!(get(address, "/live").starts_with("HTTP/1.1 200 "));
+        for path in ["/metrics", "/report.json", "/report.html"] {
+            let answer = get(address, path);
+            assert!(answer.starts_with("HTTP/1.1 401 "), "{path}: {answer}");
+            let with_token = get_from(address, path, "localhost\r\nAuthorization: Bearer 0123456789abcdef");
+            assert!(with_token.starts_with("HTTP/1.1 503 "), "{path}: {with_token}");
+        }
     }
 
     #[test]
@@ -346,20 +289,6 @@ mod tests {
         let answer = get(serving_since([127, 0, 0, 1], stale), "/live");
         assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
         assert!(answer.contains("one turn lasts for 2") && answer.contains(" 180 s "), "{answer}");
-    }
-
-    #[test]
-    fn silence_is_overdue_after_its_longest_time_and_not_before() {
-        let last = Instant::now();
-        let second = Duration::from_secs(1);
-        for (after, expected) in [
-            (Duration::ZERO, None),
-            (LONGEST_SILENCE, None),
-            (LONGEST_SILENCE + second, Some(LONGEST_SILENCE + second)),
-        ] {
-            assert_eq!(overdue(last, last + after), expected, "{after:?}");
-        }
-        assert_eq!(overdue(last + second, last), None, "it has come by since it was asked");
     }
 
     #[test]
@@ -387,13 +316,5 @@ mod tests {
                 assert!(head.contains(line), "{answer}");
             }
         }
-    }
-
-    #[test]
-    fn a_port_that_is_taken_is_an_error_that_names_it() {
-        let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let address = taken.local_addr().unwrap();
-        let message = Server::bind(address).unwrap_err().to_string();
-        assert!(message.starts_with(&format!("listening on {address}: ")), "{message}");
     }
 }

@@ -147,6 +147,27 @@ pub fn audit_without(capabilities: &[&str], arguments: &[&str]) -> Result<(Repor
     audit_by(command)
 }
 
+/// As [`audit`], by a process that has these capabilities alone, named without `CAP_`.
+pub fn audit_with_only(granted: &[&str], arguments: &[&str]) -> Result<(Report, Option<i32>)> {
+    let others = others(granted);
+    audit_without(&others.iter().map(String::as_str).collect::<Vec<_>>(), arguments)
+}
+
+/// As [`doctor`], by such a process.
+pub fn doctor_with_only(granted: &[&str]) -> Result<Diagnosis> {
+    let mut command = Command::new(std::env::current_exe().context("own path")?);
+    command.args(["without", &others(granted).join(","), "--", PROGRAM, "doctor", "-o", "json"]);
+    let output = process::run(&mut command, LIMIT)?;
+    ensure!(output.status == Some(0), "doctor failed: {}", output.stderr);
+    Ok(Diagnosis(serde_json::from_str(&output.stdout).context("read the diagnosis")?))
+}
+
+/// Every capability but these, of those that the kernel knows.
+fn others(granted: &[&str]) -> Vec<String> {
+    let known = rustix::thread::CapabilitySet::all();
+    known.iter_names().map(|(name, _)| name.to_owned()).filter(|name| !granted.contains(&&**name)).collect()
+}
+
 /// The checks of `doctor -o json`.
 pub fn doctor() -> Result<Diagnosis> {
     let output = run(&["doctor", "-o", "json"])?;

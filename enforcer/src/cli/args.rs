@@ -374,6 +374,10 @@ pub struct Run {
     /// 127.0.0.1:9477]
     #[arg(long, value_name = "ADDRESS|off")]
     pub metrics_listen: Option<MetricsListen>,
+    /// Serve the probes /live and /ready there as well, on a port of their own [default: the
+    /// configuration's, else none]
+    #[arg(long, value_name = "ADDRESS")]
+    pub probes_listen: Option<SocketAddr>,
     /// When it ends, put back every original value, as `restore` does.
     ///
     /// Containers keep the cpuset that their runtime has stored.

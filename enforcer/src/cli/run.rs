@@ -39,6 +39,7 @@ impl From<args::Run> for Options {
             interval: args.interval,
             state_dir: args.state_dir,
             metrics_listen: args.metrics_listen.map(Into::into),
+            probes_listen: args.probes_listen,
             bpf_log: args.bpf_log,
         };
         let run = RunOptions {

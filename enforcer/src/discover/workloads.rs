@@ -53,7 +53,18 @@ pub struct WorkloadsError {
 /// A process of each cgroup that is no kernel thread, so that none has to be asked again while it is there. A
 /// kernel thread that got the number of one, in a cgroup that had it, would be taken for it.
 #[derive(Debug, Default)]
-pub struct UserProcesses(BTreeMap<CgroupPath, u32>);
+pub struct UserProcesses {
+    by_cgroup: BTreeMap<CgroupPath, u32>,
+    own: Option<CgroupPath>,
+}
+
+impl UserProcesses {
+    /// Cgroup of the cpuset hierarchy that this process is in. `/proc/self/cgroup` names it relative to a
+    /// cgroup namespace, whose root it is in a container; the lists of processes do not.
+    pub fn own_cgroup(&self) -> Option<&CgroupPath> {
+        self.own.as_ref()
+    }
+}
 
 /// All workloads in ascending order of cgroup and process id, and what could not be seen. What is `known` is
 /// from the census before, and for the next one.
@@ -62,7 +73,7 @@ pub fn read_workloads(
     layout: &CgroupLayout,
     known: &mut UserProcesses,
 ) -> Result<(Vec<Workload>, Vec<Degraded>), WorkloadsError> {
-    let before = std::mem::take(&mut known.0);
+    let before = std::mem::take(&mut known.by_cgroup);
     let mut census = Census { before, ..Census::new(host) };
     let root_pids = census.pinned_apart(&layout.cpuset)?;
     let mut left: BTreeSet<u32> = root_pids.into_iter().collect();
@@ -73,7 +84,8 @@ pub fn read_workloads(
         census.set_apart(&hierarchy, &mut left);
     }
     census.processes(&left);
-    known.0 = std::mem::take(&mut census.known);
+    known.by_cgroup = std::mem::take(&mut census.known);
+    known.own = census.own.take();
     Ok(census.finish())
 }
 
@@ -102,6 +114,7 @@ struct Census<'a> {
     /// User processes of the census before, and of this one.
     before: BTreeMap<CgroupPath, u32>,
     known: BTreeMap<CgroupPath, u32>,
+    own: Option<CgroupPath>,
 }
 
 impl<'a> Census<'a> {
@@ -113,6 +126,7 @@ impl<'a> Census<'a> {
             degraded: DegradedTally::default(),
             before: BTreeMap::new(),
             known: BTreeMap::new(),
+            own: None,
         }
     }
 
@@ -127,6 +141,9 @@ impl<'a> Census<'a> {
         let ids: BTreeMap<&CgroupPath, u64> = cgroups.iter().map(|c| (&c.path, c.inode)).collect();
         for cgroup in &cgroups {
             let Some(pids) = self.members(root, &cgroup.path) else { continue };
+            if !self.host.captured && pids.contains(&process::id()) {
+                self.own = Some(cgroup.path.clone());
+            }
             if cgroup.path.is_root() {
                 root_pids = pids;
             } else if self.has_user_process(&cgroup.path, &pids) {
@@ -388,7 +405,7 @@ mod tests {
         let tree = tree.process(6, "other", false);
         assert_eq!(names(&mut known, &tree), ["/a"]);
         let tree = tree.cgroup("a", &[]);
-        assert!(names(&mut known, &tree).is_empty() && known.0.is_empty(), "the cgroup is empty");
+        assert!(names(&mut known, &tree).is_empty() && known.by_cgroup.is_empty(), "the cgroup is empty");
     }
 
     #[test]
@@ -476,7 +493,9 @@ mod tests {
     fn this_host_has_workloads() {
         let host = HostRoot::live();
         let layout = CgroupLayout::read(&host).unwrap();
-        let (workloads, _) = read_workloads(&host, &layout, &mut UserProcesses::default()).unwrap();
+        let mut known = UserProcesses::default();
+        let (workloads, _) = read_workloads(&host, &layout, &mut known).unwrap();
+        assert!(known.own_cgroup().is_some(), "this test is in one");
         assert!(!workloads.is_empty());
         let mut keys: Vec<_> = workloads.iter().map(|w| (&w.cgroup, &w.name)).collect();
         keys.dedup();

@@ -59,7 +59,10 @@ fn hook(state: &crate::observe::bpf::HookState, here: &super::needs::Here) -> Ch
 
     let name = state.hook.source();
     match &state.absent {
-        None => Check::ok(name, "attached and detached again"),
+        None => match state.instead.as_ref().zip(state.effect_of_instead()) {
+            Some((reason, effect)) => Check::degraded(name, reason.clone(), effect),
+            None => Check::ok(name, "attached and detached again"),
+        },
         Some(reason) => {
             let advice = here.advice(state.hook.needs(), state.hook.effect());
             // Most virtual machines have no such counters, and older kernels no such tracepoints: nothing is
@@ -81,16 +84,19 @@ mod tests {
     #[test]
     fn a_hook_that_is_absent_says_why_and_what_it_needs() {
         let hook = |state: &HookState| super::hook(state, &super::super::needs::Here::default());
-        let attached = hook(&HookState { hook: Hook::RunTime, absent: None });
+        let attached = hook(&HookState { hook: Hook::RunTime, absent: None, instead: None });
         assert_eq!((attached.name.as_str(), attached.status), ("bpf:run-time", Status::Ok));
-        let absent = hook(&HookState { hook: Hook::Placement, absent: Some("EPERM".into()) });
+        let instead = hook(&HookState { hook: Hook::RunTime, absent: None, instead: Some("EACCES".into()) });
+        assert_eq!((instead.status, instead.detail.as_str()), (Status::Degraded, "EACCES"));
+        assert!(instead.advice.unwrap().contains("every context switch"));
+        let absent = hook(&HookState { hook: Hook::Placement, absent: Some("EPERM".into()), instead: None });
         assert_eq!((absent.status, absent.detail.as_str()), (Status::Missing, "EPERM"));
         let advice = absent.advice.unwrap();
         assert!(
             advice.starts_with("missing here: BTF; needs BTF, ") && advice.contains("CAP_BPF"),
             "{advice}"
         );
-        let usual = hook(&HookState { hook: Hook::Hardware, absent: Some("ENOENT".into()) });
+        let usual = hook(&HookState { hook: Hook::Hardware, absent: Some("ENOENT".into()), instead: None });
         assert_eq!((usual.name.as_str(), usual.status), ("bpf:hardware", Status::Absent));
     }
 }

@@ -53,7 +53,8 @@ fn placement(silent: Option<String>) -> Check {
 fn silent(hooks: &[Check], name: &str) -> Option<String> {
     let named = |name: &str| hooks.iter().find(|check| check.name == name);
     let check = named(name).or_else(|| named(source::BPF))?;
-    (check.status != Status::Ok).then(|| check.detail.clone())
+    // What is degraded is counted all the same, in another way.
+    (!matches!(check.status, Status::Ok | Status::Degraded)).then(|| check.detail.clone())
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod drift;
 mod early_turns;
 mod exposure;
 mod gate;
+mod own_cpus;
 mod placed;
 mod rebalance;
 mod recording;
@@ -61,7 +62,7 @@ pub use self::{
     top::top_report,
     widening::{BrakeParts, ReliefSenses, Senses, Widening},
 };
-use self::{early_turns::EarlyTurns, placed::State, recording::Recording};
+use self::{early_turns::EarlyTurns, own_cpus::OwnCpus, placed::State, recording::Recording};
 use crate::{
     enforce::{
         Actuator, Applied, DryRunActuator, apply_plan, apply_plan_unless,
@@ -92,6 +93,7 @@ pub struct Engine {
     host: Host,
     /// Not of one turn: a port that is taken, a journal that is damaged.
     standing: Vec<Degraded>,
+    own_cpus: OwnCpus,
     /// What is lost of what the daemon says.
     printers: Vec<Printer>,
     machine: Option<Machine>,
@@ -157,6 +159,7 @@ impl Engine {
             policy,
             host,
             standing: Vec::new(),
+            own_cpus: OwnCpus::default(),
             printers: Vec::new(),
             machine: None,
             before: None,
@@ -340,7 +343,7 @@ impl Engine {
         let is_paused = self.gate.paused().is_some();
         let was_paused = std::mem::replace(&mut self.was_paused, is_paused);
         let policy = &self.policy;
-        let appeared = self.watches() && self.source.appeared(&|cgroup| policy.may_place(cgroup));
+        let appeared = self.watches() && self.source.appeared(&|cgroup| policy.interest(cgroup));
         // All are taken, whatever the others say.
         let pause_changed = is_paused != was_paused;
         let wants_turn = self.placed.has_started()
@@ -552,7 +555,11 @@ impl Engine {
         missing.extend(self.standing.iter().cloned());
         let others = self.source.others();
         missing.extend(others.degraded.iter().cloned());
+        let allows = others.own_cpus.clone();
         self.placed.beside(others);
+        if let Some(allows) = allows {
+            missing.extend(self.own_cpus.keep_off(&self.placed.exclusive_of_others(), &allows));
+        }
         missing
     }
 

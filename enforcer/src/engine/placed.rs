@@ -24,7 +24,8 @@ use enforcer_core::{
     },
     policy::{Policy, Standing, Subject as Declared, WorkloadRule, placement::PlacementSettings},
     sample::Sample,
-    workload::{CgroupPath, Origin, QosClass, Workload, printable},
+    set::CpuSet,
+    workload::{CgroupPath, Origin, QosClass, Workload, identify, printable},
 };
 use tokio::sync::Notify;
 
@@ -261,10 +262,23 @@ impl Placed {
     }
 
     /// Notes who else writes cpusets.
+    /// CPUs that containers have for themselves, but for those of the daemon's own pod.
+    pub(super) fn exclusive_of_others(&self) -> CpuSet {
+        let state = self.lock();
+        let own = state.facts.own_cgroup.as_ref().map(|cgroup| identify(cgroup).origin);
+        let own = match &own {
+            Some(Origin::Pod { container_id: Some(id), .. }) => state.containers.holder(id),
+            _ => None,
+        };
+        let own = own.and_then(|holder| state.allocations.get(holder)).map(|grant| grant.exclusive.clone());
+        state.allocations.exclusive_cpus().difference(&own.unwrap_or_default())
+    }
+
     pub(super) fn beside(&self, others: Others) {
         let mut state = self.lock();
         let before = std::mem::replace(&mut state.facts.kubelet, others.kubelet);
         state.facts.units = others.units;
+        state.facts.own_cgroup = others.own_cgroup;
         let kubelet = &mut state.facts.kubelet;
         if kubelet.unread.is_some() {
             kubelet.keep_untold(before);

@@ -10,10 +10,11 @@ use enforcer_core::{
     audit::Host,
     degraded::Degraded,
     owner::{Kubelet, OwnSettings, UnitSetting},
+    policy::Interest,
     sample::Sample,
-    set::NodeSet,
+    set::{CpuSet, NodeSet},
     topology::Topology,
-    workload::{CgroupPath, Workload},
+    workload::{CgroupPath, Origin, Workload, identify},
 };
 use thiserror::Error;
 
@@ -25,8 +26,8 @@ use crate::{
         unit_files::read_unit_files,
         workloads::{UserProcesses, read_workloads},
     },
-    host::{HostRoot, cgroup::CgroupLayout},
-    observe::{CgroupWatch, CpusetWatch, KeptCgroups, PressureTap, Sampler, SamplerOptions},
+    host::{HostRoot, cgroup::CgroupLayout, read_text},
+    observe::{CgroupWatch, CpusetWatch, KeptCgroups, PressureTap, Sampler, SamplerOptions, WatchLimit},
 };
 
 /// What one look gives: workloads, what could not be seen of them, and the sample.
@@ -39,6 +40,10 @@ pub struct Others {
     pub kubelet: Kubelet,
     /// Units whose files name CPUs or memory nodes.
     pub units: BTreeMap<String, UnitSetting>,
+    /// Cgroup that the daemon itself runs in.
+    pub own_cgroup: Option<CgroupPath>,
+    /// CPUs that this cgroup allows, where it is a container's.
+    pub own_cpus: Option<CpuSet>,
     /// What could not be seen of them.
     pub degraded: Vec<Degraded>,
 }
@@ -94,8 +99,8 @@ pub trait Source {
     fn written(&mut self) -> bool {
         false
     }
-    /// Has somebody come to a cgroup that `may` be placed, since this was last asked?
-    fn appeared(&mut self, _may: &dyn Fn(&CgroupPath) -> bool) -> bool {
+    /// Has a process come to a cgroup of interest, since this was last asked?
+    fn appeared(&mut self, _interest: &dyn Fn(&CgroupPath) -> Interest) -> bool {
         false
     }
     /// Readable when that should be asked.
@@ -143,7 +148,7 @@ impl LiveSource {
     /// Looks at `host`.
     pub fn new(host: HostRoot, layout: CgroupLayout, options: SamplerOptions) -> Self {
         let watch = CpusetWatch::new(layout.clone());
-        let cgroups = CgroupWatch::new(layout.cpuset.clone());
+        let cgroups = CgroupWatch::new(layout.cpuset.clone(), WatchLimit::of(&host));
         Self {
             host,
             layout,
@@ -186,13 +191,24 @@ impl Source for LiveSource {
 
     fn workloads(&mut self) -> Result<(Vec<Workload>, Vec<Degraded>), SourceError> {
         let read = read_workloads(&self.host, &self.layout, &mut self.user_processes);
-        read.map_err(|error| SourceError::new("workloads", &error))
+        let (workloads, mut degraded) = read.map_err(|error| SourceError::new("workloads", &error))?;
+        degraded.extend(self.cgroups.degraded());
+        Ok((workloads, degraded))
     }
 
     fn others(&mut self) -> Others {
         let seen = self.kubelet.latest();
         let (kubelet, degraded) = (seen.kubelet.clone(), seen.degraded.clone());
-        Others { kubelet, units: self.units.clone(), degraded }
+        let own_cgroup = self.user_processes.own_cgroup().cloned();
+        let root = &self.layout.cpuset;
+        // A daemon that no container holds runs where the host's administrator put it.
+        let is_contained =
+            |own: &&CgroupPath| matches!(identify(own).origin, Origin::Pod { .. } | Origin::Container { .. });
+        let own_cpus = own_cgroup.as_ref().filter(is_contained).and_then(|own| {
+            let text = read_text(&root.dir(own).join(root.files().cpus_effective)).ok()?;
+            text.trim().parse().ok()
+        });
+        Others { kubelet, units: self.units.clone(), own_cgroup, own_cpus, degraded }
     }
 
     fn set_by_us(&mut self, settings: OwnSettings) {
@@ -235,8 +251,8 @@ impl Source for LiveSource {
         self.watch.written()
     }
 
-    fn appeared(&mut self, may: &dyn Fn(&CgroupPath) -> bool) -> bool {
-        self.cgroups.appeared(may)
+    fn appeared(&mut self, interest: &dyn Fn(&CgroupPath) -> Interest) -> bool {
+        self.cgroups.appeared(interest)
     }
 
     fn came_fd(&self) -> Option<BorrowedFd<'_>> {

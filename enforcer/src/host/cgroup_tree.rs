@@ -4,10 +4,20 @@
 //! cgroup that vanishes on the way is simply not there; one that cannot be read is reported, and the
 //! walk goes on.
 //!
+//! A user who may make cgroups must not be able to hide those of others. So the bound is shared: the walk
+//! visits one cgroup of each child of a cgroup in turn, and so on below it. Subtrees that are smaller than
+//! their share are whole, and what is left out is of the largest ones, and named.
+//!
 //! Cost: one `stat` per cgroup, and one directory listing per cgroup that has children (kernfs counts
 //! them in the number of links, `kernfs_refresh_inode` in fs/kernfs/inode.c).
 
-use std::{ffi::OsString, fs, io, os::unix::fs::MetadataExt, path::Path};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    ffi::OsString,
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::Path,
+};
 
 use enforcer_core::workload::CgroupPath;
 use rustix::{fs::FileType, io::Errno};
@@ -18,6 +28,14 @@ use super::{cgroup::ControllerRoot, read_dir};
 const MAX_DEPTH: usize = 64;
 /// Greatest number of cgroups. The kernel allows 65,535 memory cgroups at a time (`MEM_CGROUP_ID_MAX`).
 const MAX_CGROUPS: usize = 65_536;
+/// Greatest number of names of one directory that are kept.
+const MAX_CHILDREN: usize = 16_384;
+/// Names in all from which on a directory has [`FEW_CHILDREN`] at most.
+const MAX_NAMES: usize = 4 * MAX_CGROUPS;
+/// Names that every directory may have.
+const FEW_CHILDREN: usize = 16;
+/// Greatest number of subtrees that are named as left out; more are named by what is above them.
+const MAX_CUT: usize = 32;
 
 /// What a walk found.
 #[derive(Debug, Default)]
@@ -44,33 +62,157 @@ pub struct Visited {
 /// `kernfs` says that the tree is a mounted hierarchy, where the number of links tells whether a
 /// directory has children; a copy of one may be on any file system.
 pub fn walk(root: &ControllerRoot, start: &CgroupPath, kernfs: bool) -> Walk {
-    let mut walk = Walk::default();
-    let mut pending = vec![(start.clone(), root.dir(start), 0)];
-    while let Some((path, dir, depth)) = pending.pop() {
-        if walk.cgroups.len() == MAX_CGROUPS {
-            walk.cut.push(path);
-            break;
-        }
-        match visit(&path, &dir, kernfs) {
-            Ok((visited, children)) => {
-                walk.cgroups.push(visited);
-                if depth == MAX_DEPTH && !children.is_empty() {
-                    walk.cut.push(path);
-                    continue;
-                }
-                // The last one pushed is the next one visited.
-                for name in children.iter().rev() {
-                    match name.to_str() {
-                        Some(text) => pending.push((path.child(text), dir.join(text), depth + 1)),
-                        None => walk.unreadable.push((path.child(&name.to_string_lossy()), not_text())),
-                    }
-                }
-            }
-            Err(error) if vanished(&error) => {}
-            Err(error) => walk.unreadable.push((path, error)),
+    walk_within(root, start, kernfs, MAX_CGROUPS)
+}
+
+fn walk_within(root: &ControllerRoot, start: &CgroupPath, kernfs: bool, most: usize) -> Walk {
+    let mut growing = Growing { entries: vec![Entry::new(OsString::new(), 0)], walk: Walk::default() };
+    let mut visited = 0;
+    while visited < most
+        && let Some(next) = growing.next()
+    {
+        match growing.visit(next, root, start, kernfs) {
+            true => visited += 1,
+            false if next == 0 => break,
+            false => {}
         }
     }
-    walk
+    growing.finish()
+}
+
+/// A walk in progress.
+struct Growing {
+    /// The start first; children of one cgroup are side by side, by name.
+    entries: Vec<Entry>,
+    walk: Walk,
+}
+
+struct Entry {
+    name: OsString,
+    parent: usize,
+    seen: Option<Visited>,
+    children: std::ops::Range<usize>,
+    /// Children that have something to visit, the next one first.
+    pending: VecDeque<usize>,
+    /// Was something below it left out?
+    is_cut: bool,
+}
+
+impl Entry {
+    fn new(name: OsString, parent: usize) -> Self {
+        let (seen, children, pending) = (None, 0..0, VecDeque::new());
+        Self { name, parent, seen, children, pending, is_cut: false }
+    }
+}
+
+impl Growing {
+    /// The entry to visit next: at each level the child whose turn it is.
+    fn next(&mut self) -> Option<usize> {
+        let mut at = 0;
+        loop {
+            let entry = &mut self.entries[at];
+            match entry.pending.pop_front() {
+                Some(child) => {
+                    // Its turn comes again after those of its siblings.
+                    entry.pending.push_back(child);
+                    at = child;
+                }
+                // Of what was visited only the start is still here when nothing is left below it.
+                None => return entry.seen.is_none().then_some(at),
+            }
+        }
+    }
+
+    /// Visits an entry; false where there is none any longer.
+    fn visit(&mut self, at: usize, root: &ControllerRoot, start: &CgroupPath, kernfs: bool) -> bool {
+        let found = self.path(at, start).and_then(|path| match visit(&path, &root.dir(&path), kernfs) {
+            Ok(found) => Some(found),
+            Err(error) if vanished(&error) => None,
+            Err(error) => {
+                self.walk.unreadable.push((path, error));
+                None
+            }
+        });
+        let is_there = found.is_some();
+        if let Some((seen, mut names)) = found {
+            let depth = self.depth(at);
+            let room = MAX_NAMES.saturating_sub(self.entries.len()).clamp(FEW_CHILDREN, MAX_CHILDREN);
+            let entry = &mut self.entries[at];
+            let room = if depth == MAX_DEPTH { 0 } else { room };
+            entry.is_cut = names.len() > room;
+            names.truncate(room);
+            entry.seen = Some(seen);
+            let first = self.entries.len();
+            self.entries.extend(names.into_iter().map(|name| Entry::new(name, at)));
+            let children = first..self.entries.len();
+            self.entries[at].pending = children.clone().collect();
+            self.entries[at].children = children;
+        }
+        self.leave(at);
+        is_there
+    }
+
+    /// Takes an entry with nothing left to visit out of the turns, and each one above it that had only that.
+    fn leave(&mut self, mut at: usize) {
+        while at != 0 && self.entries[at].pending.is_empty() {
+            let parent = self.entries[at].parent;
+            // Its turn was the latest one, so it is the last.
+            let last = self.entries[parent].pending.pop_back();
+            debug_assert_eq!(last, Some(at));
+            at = parent;
+        }
+    }
+
+    fn depth(&self, mut at: usize) -> usize {
+        let mut depth = 0;
+        while at != 0 {
+            at = self.entries[at].parent;
+            depth += 1;
+        }
+        depth
+    }
+
+    /// Where an entry is; `None` where its name is no text, which is told.
+    fn path(&mut self, at: usize, start: &CgroupPath) -> Option<CgroupPath> {
+        if at == 0 {
+            return Some(start.clone());
+        }
+        let entry = &self.entries[at];
+        let above = &self.entries[entry.parent].seen.as_ref()?.path;
+        if let Some(name) = entry.name.to_str() {
+            return Some(above.child(name));
+        }
+        let path = above.child(&entry.name.to_string_lossy());
+        self.walk.unreadable.push((path, not_text()));
+        None
+    }
+
+    /// What was visited, in order, and what was left out.
+    fn finish(mut self) -> Walk {
+        let mut cut = BTreeSet::new();
+        let mut pending = vec![0];
+        while let Some(at) = pending.pop() {
+            let entry = &mut self.entries[at];
+            let Some(seen) = entry.seen.take() else { continue };
+            pending.extend(entry.children.clone().rev());
+            let (is_cut, waiting) = (entry.is_cut, std::mem::take(&mut entry.pending));
+            // A child that was visited tells itself what is left out below it.
+            if is_cut || waiting.into_iter().any(|child| self.entries[child].seen.is_none()) {
+                cut.insert(seen.path.clone());
+            }
+            self.walk.cgroups.push(seen);
+        }
+        while cut.len() > MAX_CUT
+            && let Some(deepest) = cut.iter().map(CgroupPath::depth).max()
+        {
+            cut = cut
+                .into_iter()
+                .filter_map(|path| if path.depth() == deepest { path.parent() } else { Some(path) })
+                .collect();
+        }
+        self.walk.cut = cut.into_iter().collect();
+        self.walk
+    }
 }
 
 /// Does the error say that the cgroup is gone? A file of a removed cgroup gives ENODEV.
@@ -144,6 +286,47 @@ mod tests {
         let walk = walk(&root(dir.path()), &CgroupPath::root(), false);
         assert_eq!(walk.cgroups.len(), MAX_DEPTH + 1);
         assert_eq!(walk.cut.len(), 1);
+    }
+
+    #[test]
+    fn a_subtree_of_many_cgroups_hides_nothing_of_the_others_and_is_named() {
+        let dir = TempDir::new().unwrap();
+        // It sorts before the others, and is as deep.
+        for number in 0..500 {
+            fs::create_dir_all(dir.path().join(format!("a.slice/user-1.slice/app/{number:03}/x"))).unwrap();
+        }
+        for path in [
+            "a.slice/user-2.slice/app/x/y",
+            "k.slice/burstable/pod1/c1",
+            "k.slice/burstable/pod1/c2",
+            "z/y/x",
+        ] {
+            fs::create_dir_all(dir.path().join(path)).unwrap();
+        }
+        let walk = walk_within(&root(dir.path()), &CgroupPath::root(), false, 100);
+        let paths = paths(&walk);
+        assert_eq!(paths.len(), 100);
+        for path in ["/a.slice/user-2.slice/app/x/y", "/k.slice/burstable/pod1/c2", "/z/y/x"] {
+            assert!(paths.contains(&path), "{path}: {paths:?}");
+        }
+        assert!(paths.is_sorted() && walk.unreadable.is_empty());
+        assert!(!walk.cut.is_empty() && walk.cut.len() <= MAX_CUT, "{:?}", walk.cut);
+        let crowd = CgroupPath::new("/a.slice/user-1.slice");
+        assert!(walk.cut.iter().all(|path| path.is_within(&crowd)), "{:?}", walk.cut);
+    }
+
+    #[test]
+    fn two_crowds_have_half_each_and_a_wide_directory_is_cut_where_it_is() {
+        let dir = TempDir::new().unwrap();
+        for number in 0..200 {
+            fs::create_dir_all(dir.path().join(format!("a/{number:03}"))).unwrap();
+            fs::create_dir_all(dir.path().join(format!("b/{number:03}"))).unwrap();
+        }
+        let walk = walk_within(&root(dir.path()), &CgroupPath::root(), false, 101);
+        let of =
+            |top: &str| walk.cgroups.iter().filter(|one| one.path.is_within(&CgroupPath::new(top))).count();
+        assert_eq!((of("/a"), of("/b")), (50, 50));
+        assert_eq!(walk.cut, [CgroupPath::new("/a"), CgroupPath::new("/b")]);
     }
 
     #[test]

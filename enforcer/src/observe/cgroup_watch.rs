@@ -9,26 +9,43 @@
 //! watched of those of interest. On v1, and where that cannot be watched, those that were made since are
 //! looked into for a while.
 //!
+//! Watches are what the whole host shares: the kernel counts them by user, and the kubelet, runtimes and systemd
+//! run as the same one. A user who may make cgroups must take neither theirs nor those of other subtrees. So a
+//! directory is watched only where a cgroup of interest may be in it, all take at most a part of what the
+//! kernel allows ([`WatchLimit`]), and each subtree has a share: half of it at the top, and half of its
+//! parent's at each level. Shallow directories come first.
+//!
 //! Nothing depends on it: what is not told, because there are too many cgroups, too few watches or a storm of
-//! events, is found by the next turn as ever.
+//! events, is found by the next turn as ever; subtrees that are left out are degraded by name.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
+    iter,
     mem::MaybeUninit,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
-use enforcer_core::workload::CgroupPath;
-use rustix::fs::{
-    FileType,
-    inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags},
+use enforcer_core::{degraded::Degraded, policy::Interest, workload::CgroupPath};
+use rustix::{
+    fs::{
+        FileType,
+        inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags},
+    },
+    io::Errno,
 };
 
-use crate::host::{cgroup::ControllerRoot, cgroup_tree::vanished, read_dir, read_text};
+use crate::host::{HostRoot, cgroup::ControllerRoot, cgroup_tree::vanished, read_dir, read_text};
 
-/// Most directories that are watched: the kernel keeps about a kilobyte for each.
+/// Most watches in all: the kernel keeps about a kilobyte for each.
 const MOST_WATCHED: usize = 8_192;
+/// Part of what the kernel allows a user that is taken at most.
+const PART: usize = 8;
+/// Watches that every subtree may have, however deep it is.
+const SMALLEST_SHARE: usize = 32;
+/// Most subtrees that are named as left out.
+const MOST_NAMED: usize = 8;
 /// Most events that are taken at a time; the rest is taken at the next.
 const MOST_EVENTS: usize = 4_096;
 /// Most cgroups that are remembered because nobody is in them yet.
@@ -40,9 +57,49 @@ const EVENTS: &str = "cgroup.events";
 /// Room for the events of one read(2).
 const BUFFER: usize = 16 * 1024;
 
+/// Most watches that are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WatchLimit {
+    most: usize,
+    /// `fs.inotify.max_user_watches`; `None` where it cannot be read.
+    allowed: Option<usize>,
+}
+
+impl Default for WatchLimit {
+    fn default() -> Self {
+        Self { most: MOST_WATCHED, allowed: None }
+    }
+}
+
+impl WatchLimit {
+    /// A part of what the kernel of `host` allows a user.
+    pub fn of(host: &HostRoot) -> Self {
+        let text = read_text(&host.proc.join("sys/fs/inotify/max_user_watches"));
+        Self::within(text.ok().and_then(|text| text.trim().parse().ok()))
+    }
+
+    fn within(allowed: Option<usize>) -> Self {
+        // The least that kernels have by themselves is 8,192.
+        Self { most: (allowed.unwrap_or(MOST_WATCHED) / PART).min(MOST_WATCHED), allowed }
+    }
+
+    /// Most watches in a subtree whose top is so deep.
+    fn share(self, depth: usize) -> usize {
+        let depth = u32::try_from(depth).unwrap_or(u32::MAX);
+        self.most.checked_shr(depth).unwrap_or(0).max(SMALLEST_SHARE).min(self.most)
+    }
+}
+
 /// Watches the directories of a hierarchy.
 pub struct CgroupWatch {
     root: ControllerRoot,
+    limit: WatchLimit,
+    /// Watches in each subtree.
+    taken: BTreeMap<CgroupPath, usize>,
+    /// Subtrees whose share is used up.
+    crowded: BTreeMap<CgroupPath, usize>,
+    /// Why the kernel gave no further watch.
+    refused: Option<Errno>,
     /// None until somebody asks, or where the kernel gives none.
     inotify: Option<OwnedFd>,
     failed: bool,
@@ -67,9 +124,13 @@ enum Told {
 
 impl CgroupWatch {
     /// Watches nothing yet.
-    pub fn new(root: ControllerRoot) -> Self {
+    pub fn new(root: ControllerRoot, limit: WatchLimit) -> Self {
         Self {
             root,
+            limit,
+            taken: BTreeMap::new(),
+            crowded: BTreeMap::new(),
+            refused: None,
             inotify: None,
             failed: false,
             by_number: BTreeMap::new(),
@@ -93,38 +154,57 @@ impl CgroupWatch {
 
     /// Other cgroups may be of interest from now on.
     pub fn begin_anew(&mut self) {
-        *self = Self::new(self.root.clone());
+        *self = Self::new(self.root.clone(), self.limit);
     }
 
-    /// Has somebody come to a cgroup that `may` be declared since this was asked before? Whoever is there
-    /// when it is first asked is no news; where the kernel has lost some of it, that may be so.
-    pub fn appeared(&mut self, may: &dyn Fn(&CgroupPath) -> bool) -> bool {
-        if self.inotify.is_none() && !self.begin(may) {
+    /// What is not watched, and why.
+    pub fn degraded(&self) -> Vec<Degraded> {
+        let effect = "what starts in it is placed by the next turn, and not at once";
+        let most = self.limit.most;
+        let allowed = self.limit.allowed.map_or_else(String::new, |allowed| {
+            format!(", a part of fs.inotify.max_user_watches = {allowed}")
+        });
+        let crowded = self.crowded.iter().map(|(path, share)| {
+            let reason = format!("its share of {share} inotify watches is used up: {most} in all{allowed}");
+            Degraded::new(format!("cgroup-watch:{path}"), reason, effect)
+        });
+        let refused = self.refused.map(|error| {
+            let reason =
+                format!("inotify_add_watch: {error}; the user's watches are counted together{allowed}");
+            Degraded::new("cgroup-watch", reason, effect)
+        });
+        crowded.chain(refused).collect()
+    }
+
+    /// Has a process come to a cgroup of interest since this was asked before? One that is there when it is
+    /// first asked is no news; where the kernel has lost some of it, that may be so.
+    pub fn appeared(&mut self, interest: &dyn Fn(&CgroupPath) -> Interest) -> bool {
+        if self.inotify.is_none() && !self.begin(interest) {
             return false;
         }
         let mut came = false;
         for told in self.take() {
             match told {
-                Told::Made(path) => came |= self.add(&path, may, true),
+                Told::Made(path) => came |= self.add(&path, interest, true),
                 Told::Removed(path) => self.remove(&path),
                 Told::Changed(path) => came |= self.is_populated(&path),
                 Told::Lost => {
                     self.begin_anew();
-                    return self.begin(may);
+                    return self.begin(interest);
                 }
             }
         }
         self.somebody_came() | came
     }
 
-    fn begin(&mut self, may: &dyn Fn(&CgroupPath) -> bool) -> bool {
+    fn begin(&mut self, interest: &dyn Fn(&CgroupPath) -> Interest) -> bool {
         if self.failed {
             return false;
         }
         match inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC) {
             Ok(inotify) => {
                 self.inotify = Some(inotify);
-                self.add(&CgroupPath::root(), may, false);
+                self.add(&CgroupPath::root(), interest, false);
                 true
             }
             Err(error) => {
@@ -135,29 +215,30 @@ impl CgroupWatch {
         }
     }
 
-    /// Watches a cgroup and all below it, and of those that `may` be declared also whether somebody is there.
-    /// Returns whether somebody is in one of these, where they are `new`.
-    fn add(&mut self, start: &CgroupPath, may: &dyn Fn(&CgroupPath) -> bool, new: bool) -> bool {
+    /// Watches a cgroup and all below it in which one of `interest` may be, and of those of interest also
+    /// whether a process is there. Returns whether one is, where they are `new`.
+    fn add(&mut self, start: &CgroupPath, interest: &dyn Fn(&CgroupPath) -> Interest, new: bool) -> bool {
         let flags = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
         let mut came = false;
-        // Watched before its children are listed: whoever is made in between is told, or listed, or both.
-        let mut pending = vec![start.clone()];
-        while let Some(path) = pending.pop() {
-            let Some(inotify) = &self.inotify else { return came };
-            if self.by_path.len() < MOST_WATCHED
-                && let Ok(number) = inotify::add_watch(inotify, self.root.dir(&path), flags)
-            {
+        // Watched before its children are listed: a child that is made in between is told, or listed, or both.
+        let mut pending = VecDeque::from([start.clone()]);
+        while let Some(path) = pending.pop_front() {
+            let Interest { itself, below } = interest(&path);
+            if below && let Some(number) = self.watch(&path, self.root.dir(&path), flags) {
+                if let Some(before) = self.by_path.insert(path.clone(), number) {
+                    self.by_number.remove(&before);
+                    self.give_back(&path);
+                }
                 self.by_number.insert(number, path.clone());
-                self.by_path.insert(path.clone(), number);
                 let entries = read_dir(&self.root.dir(&path)).into_iter().flatten();
                 let dirs = entries.filter(|(_, kind)| *kind == FileType::Directory);
                 pending.extend(dirs.filter_map(|(name, _)| Some(path.child(name.to_str()?))));
             }
-            if !may(&path) {
+            if !itself {
                 continue;
             }
             if self.listen(&path) {
-                // Who came before it was watched is not told.
+                // A process that came before it was watched is not told.
                 came |= new && self.is_populated(&path);
             } else if new && self.empty.len() < MOST_EMPTY {
                 self.empty.entry(path).or_insert_with(Instant::now);
@@ -166,16 +247,59 @@ impl CgroupWatch {
         came
     }
 
-    /// Has it told when somebody comes to a cgroup; false where it is not.
+    /// A watch on `file` of a cgroup, where its subtrees have room for one.
+    fn watch(&mut self, cgroup: &CgroupPath, file: PathBuf, flags: WatchFlags) -> Option<i32> {
+        let full = subtrees(cgroup)
+            .map(|path| (self.limit.share(path.depth()), path))
+            .find(|(share, path)| self.taken.get(path).is_some_and(|taken| taken >= share));
+        if let Some((share, path)) = full {
+            if self.crowded.len() < MOST_NAMED {
+                self.crowded.insert(path, share);
+            }
+            return None;
+        }
+        match inotify::add_watch(self.inotify.as_ref()?, file, flags) {
+            Ok(number) => {
+                subtrees(cgroup).for_each(|path| *self.taken.entry(path).or_default() += 1);
+                Some(number)
+            }
+            Err(error) => {
+                if error == Errno::NOSPC {
+                    self.refused = Some(error);
+                }
+                None
+            }
+        }
+    }
+
+    /// A watch of that cgroup has ended.
+    fn give_back(&mut self, cgroup: &CgroupPath) {
+        for path in subtrees(cgroup) {
+            let Some(taken) = self.taken.get_mut(&path) else { continue };
+            *taken -= 1;
+            let taken = *taken;
+            if taken == 0 {
+                self.taken.remove(&path);
+            }
+            // What was left out meanwhile is found by turns; it is said while that is likely.
+            if self.crowded.get(&path).is_some_and(|share| taken < share / 2) {
+                self.crowded.remove(&path);
+            }
+        }
+    }
+
+    /// Has it told when a process comes to a cgroup; false where it is not.
     fn listen(&mut self, path: &CgroupPath) -> bool {
-        let Some(inotify) = self.inotify.as_ref().filter(|_| self.root.v2) else { return false };
+        if !self.root.v2 {
+            return false;
+        }
         if self.told_by_path.contains_key(path) {
             return true;
         }
         let file = self.root.dir(path).join(EVENTS);
-        let flags = WatchFlags::MODIFY | WatchFlags::DONT_FOLLOW;
-        let room = self.told_by_path.len() < MOST_WATCHED;
-        let Some(Ok(number)) = room.then(|| inotify::add_watch(inotify, file, flags)) else { return false };
+        let Some(number) = self.watch(path, file, WatchFlags::MODIFY | WatchFlags::DONT_FOLLOW) else {
+            return false;
+        };
         self.told_by_number.insert(number, path.clone());
         self.told_by_path.insert(path.clone(), number);
         true
@@ -188,12 +312,14 @@ impl CgroupWatch {
 
     fn remove(&mut self, path: &CgroupPath) {
         self.empty.remove(path);
-        let Some(inotify) = &self.inotify else { return };
         let dir = self.by_path.remove(path).inspect(|number| drop(self.by_number.remove(number)));
         let file = self.told_by_path.remove(path).inspect(|number| drop(self.told_by_number.remove(number)));
         for number in dir.into_iter().chain(file) {
-            // It fails where the watch has ended by itself.
-            let _ended = inotify::remove_watch(inotify, number);
+            if let Some(inotify) = &self.inotify {
+                // It fails where the watch has ended by itself.
+                let _ended = inotify::remove_watch(inotify, number);
+            }
+            self.give_back(path);
         }
     }
 
@@ -244,6 +370,11 @@ impl CgroupWatch {
     }
 }
 
+/// The subtrees that a cgroup is in, its own first and the whole tree last.
+fn subtrees(cgroup: &CgroupPath) -> impl Iterator<Item = CgroupPath> + use<> {
+    iter::once(cgroup.clone()).chain(cgroup.ancestors())
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -259,9 +390,13 @@ mod tests {
 
     impl Rig {
         fn new() -> Self {
+            Self::with(WatchLimit::default())
+        }
+
+        fn with(limit: WatchLimit) -> Self {
             let dir = tempfile::tempdir().unwrap();
             let root = ControllerRoot { path: dir.path().into(), v2: true, mounted_cgroup: "/".into() };
-            let mut rig = Self { dir, watch: CgroupWatch::new(root) };
+            let mut rig = Self { dir, watch: CgroupWatch::new(root, limit) };
             rig.make("jobs/old");
             rig.enter("jobs/old", "1\n");
             assert!(!rig.appeared(), "what was there before is no news");
@@ -277,7 +412,10 @@ mod tests {
         }
 
         fn appeared(&mut self) -> bool {
-            self.watch.appeared(&|path| path.as_str().starts_with("/jobs/"))
+            self.watch.appeared(&|path| Interest {
+                itself: path.as_str().starts_with("/jobs/"),
+                below: path.is_root() || path.is_within(&CgroupPath::new("/jobs")),
+            })
         }
     }
 
@@ -352,7 +490,7 @@ mod tests {
 
     #[test]
     fn of_more_than_is_taken_at_a_time_nothing_is_lost() {
-        let mut rig = Rig::new();
+        let mut rig = Rig::with(WatchLimit { most: 64 * MOST_WATCHED, allowed: None });
         rig.make("jobs/many");
         assert!(!rig.appeared());
         let all = MOST_EVENTS + 500;
@@ -385,5 +523,53 @@ mod tests {
         }
         assert!(!rig.appeared());
         assert!(rig.watch.empty.len() <= MOST_EMPTY);
+    }
+
+    #[test]
+    fn a_directory_that_holds_nothing_of_interest_is_not_watched() {
+        let mut rig = Rig::new();
+        rig.make("user/a/b/c");
+        assert!(!rig.appeared());
+        rig.make("user/a/d");
+        assert!(!rig.appeared());
+        assert!(rig.watch.by_path.keys().all(|path| !path.is_within(&CgroupPath::new("/user"))));
+        assert_eq!(rig.watch.by_path.len(), 3, "the root, jobs and jobs/old: {:?}", rig.watch.by_path);
+    }
+
+    #[test]
+    fn a_subtree_of_many_cgroups_takes_no_watches_of_others_and_is_named() {
+        let limit = WatchLimit { most: 256, allowed: Some(2_048) };
+        let mut rig = Rig::with(limit);
+        rig.make("jobs/crowd");
+        for number in 0..400 {
+            rig.make(&format!("jobs/crowd/{number:03}"));
+        }
+        assert!(!rig.appeared());
+        let taken = |rig: &Rig, path: &str| rig.watch.taken.get(&CgroupPath::new(path)).copied();
+        assert_eq!(taken(&rig, "/jobs/crowd"), Some(limit.share(2)));
+        let named = rig.watch.degraded();
+        assert!(named.iter().any(|one| one.source == "cgroup-watch:/jobs/crowd"), "{named:?}");
+        assert!(named[0].reason.contains("share of 64 inotify watches"), "{named:?}");
+        assert!(named[0].reason.contains("fs.inotify.max_user_watches = 2048"), "{named:?}");
+        rig.make("jobs/late");
+        rig.says("jobs/late", true);
+        assert!(rig.appeared(), "another subtree has its share");
+        fs::remove_dir_all(rig.dir.path().join("jobs/crowd")).unwrap();
+        assert!(!rig.appeared());
+        assert_eq!((taken(&rig, "/jobs/crowd"), rig.watch.degraded()), (None, vec![]));
+        let all = rig.watch.by_path.len() + rig.watch.told_by_path.len();
+        assert_eq!(taken(&rig, "/"), Some(all), "every watch is counted once");
+    }
+
+    #[test]
+    fn the_limit_is_well_below_what_the_kernel_allows() {
+        for (allowed, most) in
+            [(Some(8_192), 1_024), (Some(1_048_576), 8_192), (Some(0), 0), (None, 1_024), (Some(4), 0)]
+        {
+            assert_eq!(WatchLimit::within(allowed).most, most, "{allowed:?}");
+        }
+        let limit = WatchLimit::within(Some(8_192));
+        assert_eq!([0, 1, 2, 5, 6, 99].map(|depth| limit.share(depth)), [1_024, 512, 256, 32, 32, 32]);
+        assert_eq!(WatchLimit::within(Some(0)).share(3), 0);
     }
 }

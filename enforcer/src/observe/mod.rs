@@ -28,7 +28,7 @@ mod settings;
 mod tenants;
 
 pub use bell::Bell;
-pub use cgroup_watch::CgroupWatch;
+pub use cgroup_watch::{CgroupWatch, WatchLimit};
 pub use cpuset_watch::{CpusetWatch, KeptCgroups};
 pub use limits::MemoryLimits;
 pub use pressure_tap::PressureTap;

@@ -14,7 +14,6 @@ use std::{
         Arc, OnceLock,
         mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -25,6 +24,7 @@ use super::frame::{self, Found, Frames, RecordingError};
 use crate::{
     file_error::{FileError, failed},
     owned_file::{of_one_writer, open_ours},
+    threads::{self, Role},
 };
 
 /// Frames that wait to be written.
@@ -201,7 +201,7 @@ impl Writer {
             // Whoever waits for the end finds the file closed, and the reason.
             drop((frames, done));
         };
-        thread::Builder::new().name("recording".into()).spawn(write)?;
+        threads::spawn(Role::Recording, write)?;
         Ok(Self { to: Some(to), back, spare: Vec::new(), ended })
     }
 

@@ -58,6 +58,8 @@ pub struct Overrides {
     pub state_dir: Option<PathBuf>,
     /// Where metrics are served; `Some(None)` for nowhere.
     pub metrics_listen: Option<Option<SocketAddr>>,
+    /// Where `/live` and `/ready` are served besides.
+    pub probes_listen: Option<SocketAddr>,
     /// Log what the eBPF programs see.
     pub bpf_log: bool,
 }
@@ -122,7 +124,7 @@ impl RunOptions {
             },
             None => Policy::default(),
         };
-        let Overrides { mode, interval, state_dir, metrics_listen, bpf_log } = &self.overrides;
+        let Overrides { mode, interval, state_dir, metrics_listen, probes_listen, bpf_log } = &self.overrides;
         if let Some(mode) = mode {
             policy.mode = *mode;
         }
@@ -137,6 +139,7 @@ impl RunOptions {
             policy.metrics.enabled = listen.is_some();
             policy.metrics.listen = listen.unwrap_or(policy.metrics.listen);
         }
+        policy.metrics.probes = probes_listen.or(policy.metrics.probes);
         policy.sample.bpf_log |= *bpf_log;
         if policy.memory.widening.brake == Brake::High && scratch::is_on(&self.host) {
             return Err(ConfigError::NotHere {

@@ -12,7 +12,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     path::Path,
-    thread::{self, JoinHandle},
+    thread::JoinHandle,
     time::Instant,
 };
 
@@ -58,6 +58,7 @@ use crate::{
     report::status::Paused,
     serve::{Control, Endpoints},
     supervisor::Supervisor,
+    threads::{self, Role},
     wall_clock,
 };
 
@@ -157,9 +158,9 @@ fn follow_runtime(settings: &NriSettings, placed: Placed, gate: Gate, exposure: 
     let (calls, receiver) = mpsc::channel(CALLS);
     let plugin = PluginName { name: "numa-enforcer".into(), index: settings.index };
     let kept = nri::keep_up(settings.socket.clone(), plugin, calls, placed.again());
-    thread::Builder::new().name("nri".into()).spawn(move || runtime.block_on(kept))?;
+    threads::spawn(Role::Nri, move || runtime.block_on(kept))?;
     let placement = move || answer_calls(&placed, &gate, &exposure, receiver);
-    thread::Builder::new().name("placement".into()).spawn(placement)?;
+    threads::spawn(Role::Placement, placement)?;
     Ok(())
 }
 
@@ -195,7 +196,7 @@ fn follow_cold_pages(
     let (demotion, gate, decisions) = (engine.demotion(), engine.gate(), engine.decisions());
     let (host, layout, stop) = (host.clone(), layout.clone(), stop.clone());
     let moving = move || demote(&demotion, &gate, &decisions, &host, &layout, &stop);
-    thread::Builder::new().name("cold-pages".into()).spawn(moving)
+    threads::spawn(Role::ColdPages, moving)
 }
 
 /// What containers can read of their place, where that is wanted and can be had.

@@ -14,6 +14,7 @@ use k8s_openapi::{
     api::{
         apps::v1::DaemonSet,
         core::v1::{ConfigMap, Namespace, ServiceAccount},
+        networking::v1::NetworkPolicy,
     },
     serde::{Serialize, de::DeserializeOwned},
 };
@@ -30,6 +31,7 @@ fn complaints(object: &Value) -> Vec<String> {
     let kind = format!("{}/{}", object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
     match kind.as_str() {
         "apps/v1/DaemonSet" => complaints_of::<DaemonSet>(object),
+        "networking.k8s.io/v1/NetworkPolicy" => complaints_of::<NetworkPolicy>(object),
         "v1/ConfigMap" => complaints_of::<ConfigMap>(object),
         "v1/Namespace" => complaints_of::<Namespace>(object),
         "v1/ServiceAccount" => complaints_of::<ServiceAccount>(object),
@@ -73,7 +75,9 @@ fn every_object_of_every_preset_is_what_the_api_knows() {
     for preset in PRESETS {
         let objects = objects(preset);
         let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
-        assert_eq!(kinds, ["Namespace", "ServiceAccount", "DaemonSet", "ConfigMap", "ConfigMap"], "{preset}");
+        let expected =
+            ["Namespace", "ServiceAccount", "NetworkPolicy", "DaemonSet", "ConfigMap", "ConfigMap"];
+        assert_eq!(kinds, expected, "{preset}");
         for object in &objects {
             assert_eq!(complaints(object), Vec::<String>::new(), "{preset}: {}", object["kind"]);
         }
@@ -191,6 +195,38 @@ fn unmounts_of_the_kubelet_reach_the_daemon() {
             "/var/lib/kubelet",
         ];
         assert_eq!(paths.collect::<Vec<_>>(), expected, "{preset}: is anything mounted below a new one?");
+    }
+}
+
+/// Readers of metrics must not decide whether the daemon lives, and other pods must not read them.
+#[test]
+fn probes_have_a_port_of_their_own_that_no_policy_opens() {
+    for preset in PRESETS {
+        let container = pod(preset)["containers"][0].clone();
+        let ports = container["ports"].as_array().unwrap();
+        let number = |name: &str| {
+            ports.iter().find(|port| port["name"] == name).unwrap()["containerPort"].as_u64().unwrap()
+        };
+        assert_ne!(number("probes"), number("metrics"));
+        for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
+            assert_eq!(container[probe]["httpGet"]["port"], "probes", "{preset}: {probe}");
+        }
+        let args = container["args"].as_array().unwrap();
+        let at = args.iter().position(|arg| arg == "--probes-listen").unwrap();
+        assert_eq!(args[at + 1], json!(format!("0.0.0.0:{}", number("probes"))), "{preset}");
+        let policy = objects(preset).into_iter().find(|object| object["kind"] == "NetworkPolicy").unwrap();
+        let labels = &policy["spec"]["podSelector"]["matchLabels"];
+        let daemon_set = objects(preset).into_iter().find(|object| object["kind"] == "DaemonSet").unwrap();
+        assert_eq!(*labels, daemon_set["spec"]["template"]["metadata"]["labels"], "{preset}");
+        assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]), "{preset}");
+        let open: Vec<&Value> = policy["spec"]["ingress"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|rule| rule["ports"].as_array().unwrap())
+            .map(|port| &port["port"])
+            .collect();
+        assert_eq!(open, ["metrics"], "{preset}");
     }
 }
 

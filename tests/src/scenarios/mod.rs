@@ -38,6 +38,7 @@ mod resources;
 mod restarted;
 mod rig;
 mod service;
+mod shipped;
 mod spread;
 mod stopped;
 mod tiers;
@@ -217,6 +218,7 @@ pub const ALL: &[Scenario] = &[
     product("degrade-no-btf", "2s", "", degrade::no_btf),
     product("degrade-no-cap-bpf", "2s", "", degrade::no_cap_bpf),
     product("degrade-no-cap-perfmon", "2s", "", refused::no_cap_perfmon),
+    product("degrade-shipped-privileges", "2s", "", shipped::privileges),
     product("degrade-no-fentry", "2s", "", refused::no_fentry),
     product("degrade-lockdown", "2s", "lockdown=confidentiality", refused::lockdown_confidentiality),
     Scenario {

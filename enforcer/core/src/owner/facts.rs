@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Kubelet, Owner, Ownership};
-use crate::set::{CpuSet, NodeSet};
+use crate::{
+    set::{CpuSet, NodeSet},
+    workload::{CgroupPath, Origin, Workload, identify},
+};
 
 /// All of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +19,9 @@ pub struct Facts {
     pub containers: BTreeMap<String, KnownContainer>,
     /// Units of systemd whose files name CPUs or memory nodes, by name.
     pub units: BTreeMap<String, UnitSetting>,
+    /// Cgroup that the daemon itself runs in; `None` where it is not known.
+    #[serde(default)]
+    pub own_cgroup: Option<CgroupPath>,
 }
 
 /// A container by its names. They are written by whoever makes pods.
@@ -68,6 +74,21 @@ pub struct UnitSetting {
 }
 
 impl Facts {
+    /// Is this a container of the daemon's own pod, or the daemon's own container? A unit of systemd in which
+    /// the daemon runs is none.
+    pub(super) fn is_daemons(&self, workload: &Workload) -> bool {
+        let Some(own) = &self.own_cgroup else { return false };
+        match &workload.origin {
+            Origin::Pod { pod_uid, .. } => {
+                let is_in_pod =
+                    || matches!(identify(own).origin, Origin::Pod { pod_uid: uid, .. } if uid == *pod_uid);
+                own.is_within(&workload.cgroup) || is_in_pod()
+            }
+            Origin::Container { .. } => own.is_within(&workload.cgroup),
+            _ => false,
+        }
+    }
+
     /// What the mark on a container or its pod says, as far as it counts.
     pub(super) fn marked(&self, known: &KnownContainer) -> Option<Ownership> {
         let PodClaim { owner, evidence, cpus, mems, .. } = known.claim.clone()?;

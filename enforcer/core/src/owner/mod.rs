@@ -54,6 +54,8 @@ pub enum Owner {
     Systemd,
     /// libvirt, which writes below `machine.slice`.
     Libvirt,
+    /// This daemon's own container or pod, which it does not write.
+    DaemonItself,
     /// What would tell cannot be read.
     Unknown,
     /// Nobody.
@@ -62,7 +64,7 @@ pub enum Owner {
 
 impl Owner {
     /// Every owner, in order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::NumaEnforcer,
         Self::KubeletCpuManager,
         Self::KubeletMemoryManager,
@@ -72,6 +74,7 @@ impl Owner {
         Self::DraDriver,
         Self::Systemd,
         Self::Libvirt,
+        Self::DaemonItself,
         Self::Unknown,
         Self::Nobody,
     ];
@@ -88,6 +91,7 @@ impl Owner {
             Self::DraDriver => "dra-driver",
             Self::Systemd => "systemd",
             Self::Libvirt => "libvirt",
+            Self::DaemonItself => "daemon-itself",
             Self::Unknown => "unknown",
             Self::Nobody => "nobody",
         }
@@ -110,6 +114,7 @@ impl Owner {
             Self::DraDriver => "a DRA driver",
             Self::Systemd => "systemd",
             Self::Libvirt => "libvirt",
+            Self::DaemonItself => "the daemon itself, which does not write its own container",
             Self::Unknown => "an owner that could not be determined",
             Self::Nobody => "nobody",
         }

@@ -8,10 +8,11 @@
 //! | 4 | a virtual machine of libvirt | libvirt |
 //! | 5 | its unit's files name CPUs or memory nodes | systemd |
 //! | 6 | a pod, and the kubelet's state cannot be used | not known |
-//! | 7 | placed by us when it was created | we |
-//! | 8 | a pod under a static CPU manager | its shared pool |
-//! | 9 | declared | we |
-//! | 10 | else | nobody |
+//! | 7 | the daemon's own container, or one of its pod | the daemon itself, which does not write it |
+//! | 8 | placed by us when it was created | we |
+//! | 9 | a pod under a static CPU manager | its shared pool |
+//! | 10 | declared | we |
+//! | 11 | else | nobody |
 
 use super::{Claim, Facts, KnownContainer, Kubelet, Owner, Ownership};
 use crate::{
@@ -50,7 +51,10 @@ pub(super) fn owner_of(subject: &Subject<'_>, facts: &Facts) -> Ownership {
         _ => None,
     };
     let mut ownership = found.unwrap_or_else(|| {
-        if *placed {
+        if facts.is_daemons(workload) {
+            // A private cgroup namespace does not let it write its own root (`nsdelegate`).
+            Ownership::of(Owner::DaemonItself, "the daemon runs in this container or in its pod")
+        } else if *placed {
             Ownership::of(Owner::NumaEnforcer, "placed when it was created")
         } else if *declared {
             Ownership::of(Owner::NumaEnforcer, "declared in the configuration")

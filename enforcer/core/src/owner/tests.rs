@@ -51,7 +51,7 @@ fn facts(claims: Vec<Claim>, container: Option<KnownContainer>) -> Facts {
         ..Kubelet::default()
     };
     let containers = container.map(|known| ("abc".to_owned(), known)).into_iter().collect();
-    Facts { kubelet, containers, units: BTreeMap::new() }
+    Facts { kubelet, containers, ..Facts::default() }
 }
 
 fn policy_none(container: Option<KnownContainer>) -> Facts {
@@ -439,4 +439,32 @@ proptest! {
             prop_assert!(grant.exclusive.is_disjoint(&claimed), "{holder} {}", grant.exclusive);
         }
     }
+}
+
+#[test]
+fn the_daemons_own_container_and_pod_are_left_alone_and_its_unit_is_not() {
+    let pod = |container: &str, uid: &str| {
+        let slice = format!("/kubepods.slice/kubepods-pod{uid}.slice");
+        let path = CgroupPath::new(&format!("{slice}/cri-containerd-{}.scope", container.repeat(64)));
+        let identity = crate::workload::identify(&path);
+        Workload { cgroup: path, cgroup_id: None, name: identity.name, origin: identity.origin }
+    };
+    let (own, beside, other) =
+        (pod("a", "0f2b9a31_6a1d"), pod("b", "0f2b9a31_6a1d"), pod("c", "1f2b9a31_6a1d"));
+    let mut facts = policy_none(None);
+    let owner = |facts: &Facts, workload: &Workload, placed| {
+        let subject = Subject { workload, cpus: None, placed, declared: true };
+        owner_of(&subject, facts).owner
+    };
+    assert_eq!(owner(&facts, &own, true), Owner::NumaEnforcer, "it is not known where the daemon runs");
+    facts.own_cgroup = Some(own.cgroup.child("init"));
+    for placed in [false, true] {
+        assert_eq!(owner(&facts, &own, placed), Owner::DaemonItself);
+        assert_eq!(owner(&facts, &beside, placed), Owner::DaemonItself);
+        assert_eq!(owner(&facts, &other, placed), Owner::NumaEnforcer);
+    }
+    let service =
+        Workload { cgroup: CgroupPath::new("/system.slice/x.service"), ..workload(unit("x.service")) };
+    facts.own_cgroup = Some(service.cgroup.clone());
+    assert_eq!(owner(&facts, &service, false), Owner::NumaEnforcer);
 }

@@ -38,7 +38,13 @@ const MOUNTED: &str = "/sys/fs/cgroup";
 
 /// A compiled glob; two are equal when their texts are.
 #[derive(Clone)]
-pub struct CgroupGlob(GlobMatcher);
+pub struct CgroupGlob {
+    matcher: GlobMatcher,
+    /// For each depth from 1 on, what matches the cgroups there that may have matching ones below.
+    above: Vec<GlobMatcher>,
+    /// May a match be at any depth below the last of these?
+    open: bool,
+}
 
 /// A text that is not a glob over cgroup paths.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -51,12 +57,25 @@ pub struct GlobError {
 impl CgroupGlob {
     /// Does the path match?
     pub fn matches(&self, cgroup: &CgroupPath) -> bool {
-        self.0.is_match(cgroup.as_str())
+        self.matcher.is_match(cgroup.as_str())
+    }
+
+    /// May a path below this one match?
+    pub fn may_match_below(&self, cgroup: &CgroupPath) -> bool {
+        let Some(deeper) = cgroup.depth().checked_sub(self.above.len()) else {
+            return cgroup.is_root() || self.above[cgroup.depth() - 1].is_match(cgroup.as_str());
+        };
+        let Some(last) = self.above.last() else { return cgroup.is_root() || self.open };
+        if deeper > 0 && !self.open {
+            return false;
+        }
+        let at = std::iter::once(cgroup.clone()).chain(cgroup.ancestors()).nth(deeper);
+        at.is_some_and(|path| last.is_match(path.as_str()))
     }
 
     /// As written.
     pub fn as_str(&self) -> &str {
-        self.0.glob().glob()
+        self.matcher.glob().glob()
     }
 }
 
@@ -84,7 +103,16 @@ impl FromStr for CgroupGlob {
         let settings = |builder: &mut GlobBuilder<'_>| {
             builder.literal_separator(true);
         };
-        compile(text, settings).map(Self).map_err(refused)
+        let matcher = compile(text, settings).map_err(refused)?;
+        let names: Vec<&str> = text[1..].split('/').collect();
+        // A class or alternatives may have a `/` in them.
+        let is_simple = |name: &str| name != "**" && !name.contains(['[', ']', '{', '}', '\\']);
+        let simple = names.iter().take_while(|name| is_simple(name)).count();
+        let open = simple < names.len();
+        let depths = if open { simple } else { names.len() - 1 };
+        let prefix = |depth| compile(&format!("/{}", names[..depth].join("/")), settings).map_err(refused);
+        let above = (1..=depths).map(prefix).collect::<Result<_, _>>()?;
+        Ok(Self { matcher, above, open })
     }
 }
 
@@ -226,5 +254,27 @@ mod tests {
     fn its_text_survives_serde() {
         let glob: CgroupGlob = serde_json::from_str(r#""/a/**""#).unwrap();
         assert_eq!(serde_json::to_string(&glob).unwrap(), r#""/a/**""#);
+    }
+
+    #[test]
+    fn a_path_may_have_matches_below_it_or_not() {
+        for (glob, yes, no) in [
+            ("/a", vec!["/"], vec!["/a", "/b"]),
+            ("/a/b/c", vec!["/", "/a", "/a/b"], vec!["/b", "/a/c", "/a/b/c", "/a/b/c/d"]),
+            ("/a/*/c", vec!["/", "/a", "/a/x"], vec!["/b", "/a/x/c", "/a/x/y"]),
+            ("/a/**", vec!["/", "/a", "/a/b", "/a/b/c"], vec!["/b", "/ab", "/b/a"]),
+            ("/**", vec!["/", "/a", "/a/b"], vec![]),
+            ("/a/**/c", vec!["/", "/a", "/a/b/c"], vec!["/b/a"]),
+            ("/a/{b/c,d}/e", vec!["/", "/a", "/a/x", "/a/b/c"], vec!["/b"]),
+            ("/{a,b}", vec!["/", "/a", "/c"], vec![]),
+        ] {
+            let glob: CgroupGlob = glob.parse().unwrap();
+            for path in yes {
+                assert!(glob.may_match_below(&CgroupPath::new(path)), "{} {path}", glob.as_str());
+            }
+            for path in no {
+                assert!(!glob.may_match_below(&CgroupPath::new(path)), "{} {path}", glob.as_str());
+            }
+        }
     }
 }

@@ -131,9 +131,15 @@ pub enum RunTimeSource {
 pub struct MetricsSettings {
     /// Serve metrics at all.
     pub enabled: bool,
-    /// Address and port.
+    /// Address and port. Beyond loopback, without `token_file`, `/report.json` and `/report.html` are refused.
     #[serde(deserialize_with = "address_and_port")]
     pub listen: SocketAddr,
+    /// Address and port on which `/live` and `/ready` are served besides, whatever happens to `listen`.
+    #[serde(deserialize_with = "optional_address_and_port")]
+    pub probes: Option<SocketAddr>,
+    /// File with the token that a request must carry (`Authorization: Bearer TOKEN`), but for `/live` and
+    /// `/ready`.
+    pub token_file: Option<PathBuf>,
     /// Tell what the kernel side counted of each workload, and not only of all together.
     pub workload_counters: bool,
 }
@@ -144,6 +150,14 @@ fn address_and_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Socket
     text.parse().map_err(|_bare| {
         de::Error::custom(format!("`{text}` is not an address and a port, as in `127.0.0.1:9477`"))
     })
+}
+
+fn optional_address_and_port<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<SocketAddr>, D::Error> {
+    #[derive(Deserialize)]
+    struct Address(#[serde(deserialize_with = "address_and_port")] SocketAddr);
+    Ok(Option::<Address>::deserialize(deserializer)?.map(|Address(address)| address))
 }
 
 /// The link to the container runtime, over which containers are placed before they start.
@@ -250,6 +264,10 @@ impl Policy {
         ] {
             can_be_opened(path).map_err(|problem| refused(key, quoted(&path.to_string_lossy()), problem))?;
         }
+        if let Some(path) = &self.metrics.token_file {
+            let path_of = || quoted(&path.to_string_lossy());
+            can_be_opened(path).map_err(|problem| refused("metrics.token_file", path_of(), problem))?;
+        }
         if self.nri.index > 99 {
             return Err(refused("nri.index", self.nri.index, "at most 99 is expected"));
         }
@@ -288,10 +306,28 @@ impl Policy {
     /// May a cgroup of which only the path is known yet be one that is to be placed by a turn? Containers
     /// that are placed when they are created are not.
     pub fn may_place(&self, cgroup: &CgroupPath) -> bool {
-        let is_pod = || matches!(identify(cgroup).origin, Origin::Pod { .. });
-        let mut rules = self.workloads.iter().filter(|rule| rule.enforce);
-        rules.any(|rule| rule.may_be_about(cgroup)) && !(self.nri.place && is_pod())
+        self.interest(cgroup).itself
     }
+
+    /// The same, and whether a cgroup below it may be one.
+    pub fn interest(&self, cgroup: &CgroupPath) -> Interest {
+        let rules = || self.workloads.iter().filter(|rule| rule.enforce);
+        let itself = rules().any(|rule| rule.may_be_about(cgroup));
+        let below = rules().any(|rule| rule.may_be_about_one_below(cgroup));
+        if (itself || below) && self.nri.place && matches!(identify(cgroup).origin, Origin::Pod { .. }) {
+            return Interest::default();
+        }
+        Interest { itself, below }
+    }
+}
+
+/// Which cgroups may be placed by a turn.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Interest {
+    /// The cgroup itself.
+    pub itself: bool,
+    /// One below it.
+    pub below: bool,
 }
 
 impl ControlSettings {
@@ -380,7 +416,13 @@ impl Default for SampleSettings {
 
 impl Default for MetricsSettings {
     fn default() -> Self {
-        Self { enabled: true, listen: (Ipv4Addr::LOCALHOST, 9477).into(), workload_counters: false }
+        Self {
+            enabled: true,
+            listen: (Ipv4Addr::LOCALHOST, 9477).into(),
+            probes: None,
+            token_file: None,
+            workload_counters: false,
+        }
     }
 }
 

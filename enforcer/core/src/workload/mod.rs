@@ -8,19 +8,21 @@ mod naming;
 mod shown;
 mod unit;
 
-use std::{fmt, iter};
+use std::{fmt, iter, sync::Arc};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use naming::{Identity, SLICE_SUFFIX, UNIT_SUFFIXES, identify, system_unit};
 pub use shown::{cut_at, is_unfit, printable, printable_within};
 pub use unit::UnitName;
 
 /// Path of a cgroup from the root of its hierarchy: `/`, `/system.slice/cron.service`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+///
+/// A clone shares the text: samples have one for each thread, and a container may have 100,000 of them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
 #[serde(transparent)]
-pub struct CgroupPath(String);
+pub struct CgroupPath(#[schemars(with = "String")] Arc<str>);
 
 impl CgroupPath {
     /// The path, with one `/` in front of each name and none behind. `.` and `..` are left out: no
@@ -31,7 +33,7 @@ impl CgroupPath {
             joined.push('/');
             joined.push_str(name);
         }
-        if joined.is_empty() { Self::root() } else { Self(joined) }
+        if joined.is_empty() { Self::root() } else { Self(joined.into()) }
     }
 
     /// The root cgroup.
@@ -51,7 +53,7 @@ impl CgroupPath {
 
     /// Is it the root?
     pub fn is_root(&self) -> bool {
-        self.0 == "/"
+        &*self.0 == "/"
     }
 
     /// The cgroup of that name below it.
@@ -69,7 +71,7 @@ impl CgroupPath {
     /// The cgroup above it.
     pub fn parent(&self) -> Option<Self> {
         let (parent, _) = self.0.rsplit_once('/')?;
-        (self.0 != "/").then(|| Self::new(parent))
+        (&*self.0 != "/").then(|| Self::new(parent))
     }
 
     /// The cgroups above it, the nearest first and the root last.
@@ -80,6 +82,12 @@ impl CgroupPath {
     /// How many cgroups are above it: none for the root.
     pub fn depth(&self) -> usize {
         self.relative().split_terminator('/').count()
+    }
+}
+
+impl Serialize for CgroupPath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
     }
 }
 

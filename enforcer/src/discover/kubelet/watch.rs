@@ -15,6 +15,7 @@ use std::{
 use enforcer_core::policy::KubeletSettings;
 
 use super::{CPU_STATE, MEMORY_STATE, Seen, look};
+use crate::threads::{self, Role};
 
 /// Time between two looks at whether the files have changed: one `stat` each.
 const LOOK: Duration = Duration::from_millis(500);
@@ -39,7 +40,7 @@ impl Watch {
             return Ok(());
         }
         let latest = Arc::downgrade(&self.0);
-        thread::Builder::new().name("kubelet".into()).spawn(move || follow(&latest, &settings))?;
+        threads::spawn(Role::Kubelet, move || follow(&latest, &settings))?;
         Ok(())
     }
 

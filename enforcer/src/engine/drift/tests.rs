@@ -6,7 +6,7 @@ use enforcer_core::{
     audit::Host,
     degraded::Degraded,
     plan::OutcomeResult,
-    policy::{Mode, Policy},
+    policy::{Interest, Mode, Policy},
     sample::{CgroupSample, Change, ChangeKind, Changes, CpusetFile, NodeSample, Sample},
     set::NodeSet,
     topology::{Topology, synth::Machine},
@@ -17,7 +17,7 @@ use crate::{
     enforce::{cpuset, fixture::Fixture, journal::DriftRecord},
     engine::{Engine, Look, Source, SourceError},
     host::{cgroup::CgroupLayout, read_text},
-    observe::{CgroupWatch, CpusetWatch, KeptCgroups},
+    observe::{CgroupWatch, CpusetWatch, KeptCgroups, WatchLimit},
     report::tick::TickReport,
 };
 
@@ -62,8 +62,8 @@ impl Source for Files {
         self.watch.written()
     }
 
-    fn appeared(&mut self, may: &dyn Fn(&CgroupPath) -> bool) -> bool {
-        self.cgroups.appeared(may)
+    fn appeared(&mut self, interest: &dyn Fn(&CgroupPath) -> Interest) -> bool {
+        self.cgroups.appeared(interest)
     }
 
     fn must_be_asked(&self) -> bool {
@@ -114,7 +114,7 @@ impl Rig {
         let text = "cool_down = \"10m\"\n[[workload]]\nname = \"db\"\ncgroup = \"/db\"\ncpus = 2\n";
         let policy = Policy { mode, ..toml::from_str(text).unwrap() };
         let watch = CpusetWatch::new(host.layout.clone());
-        let cgroups = CgroupWatch::new(host.layout.cpuset.clone());
+        let cgroups = CgroupWatch::new(host.layout.cpuset.clone(), WatchLimit::default());
         let source = Files { layout: host.layout.clone(), watch, cgroups };
         let mut engine = Engine::new(Box::new(source), policy);
         engine.set_actuator(Box::new(host.actuator()));

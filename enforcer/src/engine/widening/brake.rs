@@ -36,6 +36,7 @@ use crate::{
     kernel::clock,
     observe::Bell,
     report::widening::BrakeUse,
+    threads::{self, Role},
 };
 
 /// Longest wait while somebody is slowed down.
@@ -88,7 +89,7 @@ impl Lever {
             Slowing { widening, orders: receiver, bell: hears, watched: watches, brakes: None }
                 .run(record, boot_id);
         };
-        std::thread::Builder::new().name("brake".into()).spawn(slowing)?;
+        threads::spawn(Role::Brake, slowing)?;
         Ok(Self { orders, bell, watched, demotes })
     }
 

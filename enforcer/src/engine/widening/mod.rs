@@ -50,6 +50,7 @@ use crate::{
         decision::{DecisionRecord, Subject},
         widening::WideningReport,
     },
+    threads::{self, Role},
 };
 
 /// What was told and nobody has taken: more than this is forgotten.
@@ -119,10 +120,10 @@ impl Widening {
         let widening = Self { state: Arc::default(), bell: Bell::new()?, crowded: Bell::new()? };
         senses.tap.listen(widening.bell.clone());
         let relief = Relief::new(Linux, widening.clone(), relief, tree.clone(), gate.clone(), demotion);
-        std::thread::Builder::new().name("relief".into()).spawn(move || relief.run())?;
+        threads::spawn(Role::Relief, move || relief.run())?;
         let lever = Lever::start(widening.clone(), brake)?;
         let guardian = Guardian::new(widening.clone(), senses, lever, tree, gate);
-        std::thread::Builder::new().name("widening".into()).spawn(move || guardian.run())?;
+        threads::spawn(Role::Widening, move || guardian.run())?;
         Ok(widening)
     }
 

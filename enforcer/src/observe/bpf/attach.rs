@@ -320,8 +320,32 @@ pub(super) fn load(
     loader.load(OBJECT)
 }
 
-/// Loads and attaches the programs of one hook; `counters` keeps what it opens.
+/// Loads and attaches the programs of one hook, or others that count the same where these are refused;
+/// `counters` keeps what it opens. Returns why others had to be taken.
 pub(super) fn attach(
+    ebpf: &mut Ebpf,
+    kernel: &Kernel,
+    hook: Hook,
+    options: &AttachOptions,
+    counters: &mut Option<OpenCounters>,
+) -> Result<Option<String>, HookError> {
+    let refused = match attach_usual(ebpf, kernel, hook, options, counters) {
+        Err(error) if hook == Hook::RunTime && options.run_time == RunTimeSource::Clock => error,
+        other => return other.map(|()| None),
+    };
+    // The clocks of some CPUs may be attached, and would count the same time again.
+    if let Ok(program) = program::<PerfEvent>(ebpf, CLOCK)
+        && let Err(error) = program.unload()
+    {
+        tracing::debug!("detaching {CLOCK}: {error}");
+    }
+    match switches(ebpf, kernel) {
+        Ok(()) => Ok(Some(refused.to_string())),
+        Err(error) => Err(HookError::Both { first: Box::new(refused), second: Box::new(error) }),
+    }
+}
+
+fn attach_usual(
     ebpf: &mut Ebpf,
     kernel: &Kernel,
     hook: Hook,
@@ -340,11 +364,7 @@ pub(super) fn attach(
                 cpuset_walk(kernel, options)?;
                 clock(ebpf, options)
             }
-            RunTimeSource::Switches => {
-                kernel.walk()?;
-                kernel.task_pid()?;
-                trace::<BtfTracePoint>(ebpf, kernel, SWITCH)
-            }
+            RunTimeSource::Switches => switches(ebpf, kernel),
         },
         Hook::CgroupTree => {
             kernel.walk()?;
@@ -465,6 +485,13 @@ where
     let btf = kernel.attach_points()?;
     let program: &mut P = program(ebpf, name)?;
     program.load_at(name, btf).and_then(|()| program.run()).map_err(|error| refused(name, &error))
+}
+
+/// Run time from context switches, which takes no perf event.
+fn switches(ebpf: &mut Ebpf, kernel: &Kernel) -> Result<(), HookError> {
+    kernel.walk()?;
+    kernel.task_pid()?;
+    trace::<BtfTracePoint>(ebpf, kernel, SWITCH)
 }
 
 fn clock(ebpf: &mut Ebpf, options: &AttachOptions) -> Result<(), HookError> {

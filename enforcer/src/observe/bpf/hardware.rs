@@ -4,7 +4,7 @@
 //! it is opened. Both events of a CPU are one group, so that they count during the same time also where
 //! counters are short and take turns: their ratio stays true.
 
-use std::{collections::BTreeMap, io, os::fd::AsFd};
+use std::{borrow::Cow, collections::BTreeMap, io, os::fd::AsFd};
 
 use aya::programs::ProgramFd;
 use enforcer_core::{
@@ -14,7 +14,7 @@ use enforcer_core::{
 };
 use rustix::io::Errno;
 
-use super::hook::HookError;
+use super::{hook::HookError, perf_rights::PerfRights};
 use crate::{
     host::{HostRoot, list_dir, read_text},
     kernel::perf_event::CpuCounter,
@@ -106,7 +106,8 @@ pub(super) fn open(
             }
         }
     }
-    Err(HookError::NoCounter(reason(wanted.candidates.only_generic.as_deref(), &refused)))
+    let only_generic = wanted.candidates.only_generic.as_deref();
+    Err(HookError::NoCounter(reason(only_generic, &refused, PerfRights::here())))
 }
 
 /// Events that could not be opened.
@@ -117,12 +118,13 @@ struct Refusal {
 }
 
 /// Why nothing is open; events that were refused alike are named together.
-fn reason(only_generic: Option<&str>, refused: &[Refusal]) -> String {
+fn reason(only_generic: Option<&str>, refused: &[Refusal], rights: PerfRights) -> String {
     let alike = |a: &Refusal, b: &Refusal| a.cpu == b.cpu && errno(&a.error) == errno(&b.error);
     let said = refused.chunk_by(alike).filter_map(|group| {
         let Refusal { cpu, error, .. } = group.first()?;
         let names: Vec<&str> = group.iter().map(|refusal| refusal.name).collect();
-        Some(format!("{} on CPU {cpu}: {error}: {}", names.join(", "), meaning(error)))
+        let meaning = rights.refusal(error).map_or(Cow::Borrowed(meaning(error)), Cow::Owned);
+        Some(format!("{} on CPU {cpu}: {error}: {meaning}", names.join(", ")))
     });
     only_generic.map(str::to_owned).into_iter().chain(said).collect::<Vec<_>>().join("; ")
 }
@@ -176,7 +178,6 @@ fn meaning(error: &io::Error) -> &'static str {
             "the counter cannot interrupt: virtual machines may pass on that kind alone"
         }
         Some(Errno::INVAL) => "the kernel does not know the event, or the two do not fit together",
-        Some(Errno::ACCESS | Errno::PERM) => "it takes CAP_PERFMON; see /proc/sys/kernel/perf_event_paranoid",
         Some(Errno::MFILE) => "two files for each CPU are more than RLIMIT_NOFILE allows",
         _ => "perf_event_open(2)",
     }
@@ -209,8 +210,6 @@ mod tests {
             (Errno::NOENT, true, "no such counter"),
             (Errno::OPNOTSUPP, true, "cannot interrupt"),
             (Errno::INVAL, true, "does not know the event"),
-            (Errno::ACCESS, false, "CAP_PERFMON"),
-            (Errno::PERM, false, "CAP_PERFMON"),
             (Errno::MFILE, false, "RLIMIT_NOFILE"),
             (Errno::NOSYS, false, "perf_event_open"),
         ] {
@@ -222,16 +221,18 @@ mod tests {
 
     #[test]
     fn events_that_were_refused_alike_are_named_together() {
+        let unread =
+            PerfRights { paranoid: None, capabilities: rustix::thread::CapabilitySet::empty() };
         let refusal = |name, cpu, errno: Errno| Refusal { name, cpu: CpuId(cpu), error: errno.into() };
         let refused =
             [refusal("a", 0, Errno::NOENT), refusal("b", 0, Errno::NOENT), refusal("c", 3, Errno::ACCESS)];
         assert_eq!(
-            reason(Some("an unknown CPU"), &refused),
+            reason(Some("an unknown CPU"), &refused, unread),
             "an unknown CPU; a, b on CPU 0: No such file or directory (os error 2): no such counter, as in most \
-             virtual machines; c on CPU 3: Permission denied (os error 13): it takes CAP_PERFMON; see \
-             /proc/sys/kernel/perf_event_paranoid"
+             virtual machines; c on CPU 3: Permission denied (os error 13): kernel.perf_event_paranoid cannot be \
+             read: it takes CAP_PERFMON"
         );
-        assert_eq!(reason(None, &refused[..0]), "");
+        assert_eq!(reason(None, &refused[..0], unread), "");
     }
 
     #[test]

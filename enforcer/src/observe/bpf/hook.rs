@@ -170,7 +170,13 @@ pub struct HookState {
     pub hook: Hook,
     /// `None`: it is attached; else why not, with the system call and its error.
     pub absent: Option<String>,
+    /// Why programs are attached that cost more and count the same.
+    pub instead: Option<String>,
 }
+
+/// What the programs that count run time instead of the clock cost.
+const INSTEAD: &str =
+    "run time per node is counted at every context switch and not by a clock, which costs more";
 
 impl HookState {
     /// Does this kernel not tell yet what it skips?
@@ -185,8 +191,16 @@ impl HookState {
         if self.is_newer_than_the_kernel() {
             return None;
         }
+        if let Some(reason) = &self.instead {
+            return Some(Degraded::new(self.hook.source(), reason.clone(), INSTEAD));
+        }
         let reason = self.absent.clone()?;
         Some(Degraded::new(self.hook.source(), reason, self.hook.effect()))
+    }
+
+    /// What is different where it is attached by other programs.
+    pub fn effect_of_instead(&self) -> Option<&'static str> {
+        self.instead.as_ref().map(|_reason| INSTEAD)
     }
 }
 
@@ -209,6 +223,8 @@ pub(super) enum HookError {
     Program { name: &'static str, cause: String },
     #[error("{0}")]
     NoCounter(String),
+    #[error("{first}; instead of it, {second}")]
+    Both { first: Box<HookError>, second: Box<HookError> },
     #[error("none of the {0} CPUs is online")]
     NoCpu(usize),
 }
@@ -219,10 +235,18 @@ mod tests {
 
     #[test]
     fn what_an_older_kernel_does_not_tell_is_no_degradation() {
-        let absent = |hook, reason: String| HookState { hook, absent: Some(reason) };
+        let absent = |hook, reason: String| HookState { hook, absent: Some(reason), instead: None };
         let missing = Missing("tracepoint sched_skip_cpuset_numa".into()).to_string();
         assert_eq!(absent(Hook::TaskSkips, missing.clone()).degraded(), None);
         assert!(absent(Hook::TaskSkips, "EPERM".into()).degraded().is_some());
         assert!(absent(Hook::Placement, missing).degraded().is_some());
+    }
+
+    #[test]
+    fn what_is_counted_by_other_programs_is_named_with_its_cause() {
+        let state = HookState { hook: Hook::RunTime, absent: None, instead: Some("paranoid".into()) };
+        let degraded = state.degraded().unwrap();
+        assert_eq!((degraded.source.as_str(), degraded.reason.as_str()), ("bpf:run-time", "paranoid"));
+        assert_eq!(degraded.effect, INSTEAD);
     }
 }

@@ -48,6 +48,7 @@ mod log;
 mod maps;
 mod offsets;
 mod perf;
+mod perf_rights;
 mod pressure;
 mod programs;
 mod record;

@@ -8,7 +8,7 @@ use enforcer_common::settings::TICK_HZ;
 use enforcer_core::id::CpuId;
 use rustix::io::Errno;
 
-use super::{attach::io_error_of, hook::HookError};
+use super::{attach::io_error_of, hook::HookError, perf_rights::PerfRights};
 
 /// `ENODEV` of `perf_event_open`: the CPU is offline.
 const OFFLINE: i32 = Errno::NODEV.raw_os_error();
@@ -28,7 +28,10 @@ pub(super) fn attach(
             Ok(()) => attached += 1,
             Err(error) if io_error_of(&error).and_then(std::io::Error::raw_os_error) == Some(OFFLINE) => {}
             Err(error) => {
-                let cause = format!("CPU {cpu}: {}", super::attach::describe(&error));
+                let mut cause = format!("CPU {cpu}: {}", super::attach::describe(&error));
+                if let Some(why) = io_error_of(&error).and_then(|error| PerfRights::here().refusal(error)) {
+                    cause = format!("{cause}: {why}");
+                }
                 return Err(HookError::Program { name, cause });
             }
         }

@@ -31,7 +31,7 @@ use super::{
     counters::{Drops, KernelCounters},
     events::{EventRing, KernelEvent},
     hardware::{HardwareEvents, OpenCounters},
-    hook::{Hook, HookError, HookState},
+    hook::{Hook, HookState},
     iter::in_host_pid_namespace,
     kept::Told,
     log::ToTracing,
@@ -152,10 +152,12 @@ impl Programs {
         let mut counters = None;
         let hooks: Vec<HookState> = Hook::ALL
             .into_iter()
-            .map(|hook| {
-                let attached = attach::attach(&mut ebpf, &kernel, hook, options, &mut counters);
-                let why = |error: HookError| lockdown::explained(&HostRoot::live(), error.to_string());
-                HookState { hook, absent: attached.err().map(why) }
+            .map(|hook| match attach::attach(&mut ebpf, &kernel, hook, options, &mut counters) {
+                Ok(instead) => HookState { hook, absent: None, instead },
+                Err(error) => {
+                    let why = lockdown::explained(&HostRoot::live(), error.to_string());
+                    HookState { hook, absent: Some(why), instead: None }
+                }
             })
             .collect();
         let mut degraded: Vec<Degraded> = hooks.iter().filter_map(HookState::degraded).collect();
@@ -215,7 +217,7 @@ impl Programs {
     }
 
     fn absent(reason: &str) -> (Self, Vec<Degraded>) {
-        let state = |hook| HookState { hook, absent: Some(reason.to_owned()) };
+        let state = |hook| HookState { hook, absent: Some(reason.to_owned()), instead: None };
         let effect = "no run time per node, no placements, no hinting faults: \
                       remote traffic cannot be measured";
         let degraded = Degraded::new("bpf", reason, effect);

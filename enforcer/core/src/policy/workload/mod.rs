@@ -29,7 +29,7 @@ use super::{
 use crate::{
     partition::Partition,
     set::NodeSet,
-    workload::{CgroupPath, identify},
+    workload::{CgroupPath, identify, system_unit},
 };
 
 /// A `[[workload]]` of the configuration. It needs one matcher at least.
@@ -140,6 +140,17 @@ impl WorkloadRule {
             && self.unit.as_ref().is_none_or(|glob| subject.unit().is_some_and(|unit| glob.matches(unit)))
             && (!self.names_pods() || standing == Standing::Pod)
             && (self.command.is_none() || standing != Standing::Pod)
+    }
+
+    /// May it be about a cgroup below this one?
+    pub fn may_be_about_one_below(&self, cgroup: &CgroupPath) -> bool {
+        // Below a unit everything belongs to it; units are below slices alone.
+        let is_unit = |glob: &NameGlob| match system_unit(cgroup) {
+            Some(unit) => glob.matches(unit),
+            None => cgroup.relative().split('/').all(|name| name.is_empty() || name.ends_with(".slice")),
+        };
+        self.cgroup.as_ref().is_none_or(|glob| glob.may_match_below(cgroup))
+            && self.unit.as_ref().is_none_or(is_unit)
     }
 
     /// Does it name pods, or containers of pods?

@@ -27,7 +27,7 @@ impl Programs {
         program.load().map_err(|error| attach::describe(&error))?;
         Ok(Self {
             ebpf: Some(ebpf),
-            hooks: vec![HookState { hook: Hook::RunTime, absent: None }],
+            hooks: vec![HookState { hook: Hook::RunTime, absent: None, instead: None }],
             columns,
             sizes: options.sizes,
             slots: Slots::new(options.sizes.slots),

@@ -1,0 +1,83 @@
+//! Keeps the daemon's threads off CPUs that a container has for itself.
+//!
+//! Problem: the daemon does not write the cpuset of its own container, so that it would stay on CPUs that
+//! were given away exclusively later. Idea: a process may always narrow its own affinity. After each turn the
+//! threads get what their cgroup allows without the exclusive CPUs of others; when those are given back, the
+//! threads get them back as well.
+//!
+//! Invariants: an affinity that was set before the daemon started is never widened; where nothing would be
+//! left, the threads stay where they are, and that is degraded by name.
+
+use std::{fs, io};
+
+use enforcer_core::{degraded::Degraded, set::CpuSet};
+
+use crate::kernel::affinity::{affinity, set_affinity};
+
+const EFFECT: &str = "the daemon runs on CPUs that a container has for itself";
+
+/// What the threads were given.
+#[derive(Debug, Default)]
+pub(super) struct OwnCpus {
+    /// CPUs that were asked for before the daemon started, where its cgroup allows more; `None` until the
+    /// first look.
+    pinned: Option<Option<CpuSet>>,
+}
+
+impl OwnCpus {
+    /// Keeps off `exclusive`, within what the own cgroup `allows`.
+    pub(super) fn keep_off(&mut self, exclusive: &CpuSet, allows: &CpuSet) -> Option<Degraded> {
+        let failed = |error: io::Error| Degraded::new("own-cpus", error.to_string(), EFFECT);
+        let now = match affinity(0) {
+            Ok(now) => now,
+            Err(error) => return Some(failed(error)),
+        };
+        let pinned = self.pinned.get_or_insert_with(|| (now != *allows).then(|| now.clone()));
+        let base = pinned.as_ref().map_or_else(|| allows.clone(), |pinned| pinned.intersection(allows));
+        match wanted(&base, exclusive) {
+            Some(wanted) if wanted == now => None,
+            Some(wanted) => set_all(&wanted).err().map(failed),
+            None => {
+                let reason =
+                    format!("all CPUs of its own cgroup ({base}) are exclusively those of containers");
+                Some(Degraded::new("own-cpus", reason, EFFECT))
+            }
+        }
+    }
+}
+
+/// What is left for the daemon; `None` where nothing is.
+fn wanted(base: &CpuSet, exclusive: &CpuSet) -> Option<CpuSet> {
+    Some(base.difference(exclusive)).filter(|left| !left.is_empty())
+}
+
+/// Every thread of the process; one that ends meanwhile needs none.
+fn set_all(cpus: &CpuSet) -> io::Result<()> {
+    for entry in fs::read_dir("/proc/self/task")? {
+        let Some(thread) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        match set_affinity(thread, cpus) {
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            other => other?,
+        }
+    }
+    tracing::info!("the daemon's threads run on CPUs {cpus}: containers have others for themselves");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_what_is_allowed_and_nobodys_for_itself() {
+        let set = |text: &str| text.parse::<CpuSet>().unwrap();
+        for (base, exclusive, left) in [
+            ("0-7", "", Some("0-7")),
+            ("0-7", "1-2,4", Some("0,3,5-7")),
+            ("1-2", "1-2", None),
+            ("0-3", "8", Some("0-3")),
+        ] {
+            assert_eq!(wanted(&set(base), &set(exclusive)), left.map(set), "{base} without {exclusive}");
+        }
+    }
+}

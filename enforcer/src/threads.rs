@@ -1,0 +1,148 @@
+//! The threads of the daemon, and which capabilities each one keeps.
+//!
+//! Problem: capabilities belong to threads, and a thread that parses what others send (metrics readers, the
+//! runtime, the kubelet) should have none that an attacker could use.
+//!
+//! Idea: every thread of the daemon is started here, by its role. The first thing that a thread does is to give
+//! up what [`Role::keeps`] does not name, for good. This table is what docs/privileges.md promises, and what
+//! `each_thread_keeps_what_its_role_needs` reads from a running daemon.
+//!
+//! Invariants: a thread never has more than the thread that started it; `std::thread::Builder` is used for a
+//! thread of the daemon nowhere else.
+
+use std::{
+    io,
+    thread::{Builder, JoinHandle},
+};
+
+use rustix::thread::CapabilitySet;
+
+use crate::privileges;
+
+/// What a thread is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Answers readers of metrics and reports.
+    Serve,
+    /// Answers `/live` and `/ready` on a port of their own.
+    Probes,
+    /// Answers the control socket.
+    Control,
+    /// Keeps the link to the container runtime up.
+    Nri,
+    /// Decides what the runtime asks, and writes what containers read of it.
+    Placement,
+    /// Watches what the kubelet gives away.
+    Kubelet,
+    /// Writes what turns decided from.
+    Recording,
+    /// Adds memory nodes to workloads that run short.
+    Widening,
+    /// Moves memory off a full node.
+    Relief,
+    /// Slows workloads down.
+    Brake,
+    /// Moves cold pages.
+    ColdPages,
+}
+
+/// Every role.
+pub const ROLES: [Role; 11] = [
+    Role::Serve,
+    Role::Probes,
+    Role::Control,
+    Role::Nri,
+    Role::Placement,
+    Role::Kubelet,
+    Role::Recording,
+    Role::Widening,
+    Role::Relief,
+    Role::Brake,
+    Role::ColdPages,
+];
+
+impl Role {
+    /// Name of the thread, as in `/proc/PID/task/TID/comm`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Serve => "serve",
+            Self::Probes => "probes",
+            Self::Control => "control",
+            Self::Nri => "nri",
+            Self::Placement => "placement",
+            Self::Kubelet => "kubelet",
+            Self::Recording => "recording",
+            Self::Widening => "widening",
+            Self::Relief => "relief",
+            Self::Brake => "brake",
+            Self::ColdPages => "cold-pages",
+        }
+    }
+
+    /// The most that a thread of this role keeps of what the daemon has.
+    pub fn keeps(self) -> CapabilitySet {
+        let cgroup_files = CapabilitySet::DAC_OVERRIDE;
+        let pages = CapabilitySet::SYS_PTRACE;
+        match self {
+            // What comes from a socket, and files of root.
+            Self::Serve
+            | Self::Probes
+            | Self::Control
+            | Self::Nri
+            | Self::Placement
+            | Self::Kubelet
+            | Self::Recording => CapabilitySet::empty(),
+            // `cpuset.mems` and `memory.high` of other users' cgroups; maps of the eBPF programs.
+            Self::Widening => cgroup_files | CapabilitySet::BPF,
+            Self::Brake => cgroup_files,
+            // move_pages(2) and `numa_maps`.
+            Self::Relief => cgroup_files | pages,
+            // And frames in `/proc/PID/pagemap`.
+            Self::ColdPages => cgroup_files | pages | CapabilitySet::SYS_ADMIN,
+        }
+    }
+}
+
+/// Starts a thread, which gives up what its role does not keep before it does anything else.
+pub fn spawn<T: Send + 'static>(
+    role: Role,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let narrowed = move || {
+        if let Err(error) = privileges::narrow(role.keeps()) {
+            tracing::error!(
+                "thread {}: giving up privileges: {error}; it keeps those of the daemon",
+                role.name()
+            );
+        }
+        work()
+    };
+    Builder::new().name(role.name().into()).spawn(narrowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rustix::thread::capabilities;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_fit_into_the_kernel() {
+        let names: BTreeSet<_> = ROLES.iter().map(|role| role.name()).collect();
+        assert_eq!(names.len(), ROLES.len());
+        assert!(names.iter().all(|name| name.len() < 16));
+    }
+
+    #[test]
+    fn a_thread_keeps_at_most_what_its_role_names() {
+        let before = capabilities(None).unwrap();
+        for role in ROLES {
+            let sets = spawn(role, || capabilities(None).unwrap()).unwrap().join().unwrap();
+            assert_eq!(sets.permitted, role.keeps() & before.permitted, "{role:?}");
+            assert_eq!(sets.effective, role.keeps() & before.effective, "{role:?}");
+        }
+        assert_eq!(capabilities(None).unwrap(), before, "the thread that started them keeps its own");
+    }
+}
