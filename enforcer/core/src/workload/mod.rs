@@ -221,6 +221,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn clones_of_a_path_share_its_text() {
+        let path = CgroupPath::new("/kubepods.slice/pod");
+        let of_threads: Vec<CgroupPath> = (0..1_000).map(|_thread| path.clone()).collect();
+        assert!(of_threads.iter().all(|own| std::ptr::eq(own.as_str(), path.as_str())));
+        assert_eq!(serde_json::to_string(&path).unwrap(), "\"/kubepods.slice/pod\"");
+    }
+
+    #[test]
     fn the_nearest_above_comes_first_and_the_root_last() {
         for (path, above) in
             [("/", &[][..]), ("/a", &["/"]), ("/a/b", &["/a", "/"]), ("/a/b/c", &["/a/b", "/a", "/"])]
