@@ -45,11 +45,7 @@ pub(super) fn privileges(checks: &mut Checks) -> Result<()> {
         ensure!(!granted.is_empty(), "the {shipped} grants nothing");
         let granted: Vec<&str> = granted.iter().map(String::as_str).collect();
         let (report, _) = product::audit_with_only(&granted, &["--sample", "2s"])?;
-        checks.equal(
-            format!("{shipped}: degraded sources of BPF"),
-            vec![RUN_TIME],
-            bpf_sources(&report),
-        );
+        checks.equal(format!("{shipped}: degraded sources of BPF"), vec![RUN_TIME], bpf_sources(&report));
         let reason = report.reason(RUN_TIME);
         let named = reason.is_some_and(|reason| reason.contains("kernel.perf_event_paranoid is 3"));
         checks.holds(format!("{shipped}: the setting is named as the cause"), named, reason);

@@ -414,7 +414,7 @@ fn any_facts() -> impl Strategy<Value = Facts> {
             });
             let kubelet = Kubelet { cpu_policy, unread, claims: claims.collect(), ..Kubelet::default() };
             let containers = named.then(|| ("abc".to_owned(), known("main"))).into_iter().collect();
-            Facts { kubelet, containers, units: BTreeMap::new() }
+            Facts { kubelet, containers, ..Facts::default() }
         })
 }
 
@@ -453,8 +453,8 @@ fn the_daemons_own_container_and_pod_are_left_alone_and_its_unit_is_not() {
         (pod("a", "0f2b9a31_6a1d"), pod("b", "0f2b9a31_6a1d"), pod("c", "1f2b9a31_6a1d"));
     let mut facts = policy_none(None);
     let owner = |facts: &Facts, workload: &Workload, placed| {
-        let subject = Subject { workload, cpus: None, placed, declared: true };
-        owner_of(&subject, facts).owner
+        let subject = table::Subject { workload, cpus: None, placed, declared: true };
+        table::owner_of(&subject, facts).owner
     };
     assert_eq!(owner(&facts, &own, true), Owner::NumaEnforcer, "it is not known where the daemon runs");
     facts.own_cgroup = Some(own.cgroup.child("init"));

@@ -221,8 +221,7 @@ mod tests {
 
     #[test]
     fn events_that_were_refused_alike_are_named_together() {
-        let unread =
-            PerfRights { paranoid: None, capabilities: rustix::thread::CapabilitySet::empty() };
+        let unread = PerfRights { paranoid: None, capabilities: rustix::thread::CapabilitySet::empty() };
         let refusal = |name, cpu, errno: Errno| Refusal { name, cpu: CpuId(cpu), error: errno.into() };
         let refused =
             [refusal("a", 0, Errno::NOENT), refusal("b", 0, Errno::NOENT), refusal("c", 3, Errno::ACCESS)];
