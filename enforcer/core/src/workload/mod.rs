@@ -18,8 +18,7 @@ pub use shown::{cut_at, is_unfit, printable, printable_within};
 pub use unit::UnitName;
 
 /// Path of a cgroup from the root of its hierarchy: `/`, `/system.slice/cron.service`.
-///
-/// A clone shares the text: samples have one for each thread, and a container may have 100,000 of them.
+// A clone shares the text: samples have one for each thread, and a container may have 100,000 of them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
 #[serde(transparent)]
 pub struct CgroupPath(#[schemars(with = "String")] Arc<str>);
