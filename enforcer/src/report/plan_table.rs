@@ -170,6 +170,14 @@ fn memory(container: &ContainerReport) -> String {
     if rest > 0 {
         lines.push(format!("and {rest} more"));
     }
+    for (resource, by_node) in &container.hugepages_by_node {
+        let size = resource.strip_prefix("hugepages-").unwrap_or(resource);
+        let by_node = by_node.iter().filter(|(_, bytes)| **bytes > 0);
+        let shown = by_node.clone().take(NODES_SHOWN);
+        lines.extend(shown.map(|(node, bytes)| format!("{node}: {} of {size} pages", units::bytes(*bytes))));
+        let rest = by_node.count().saturating_sub(NODES_SHOWN);
+        lines.extend((rest > 0).then(|| format!("and {rest} more of {size} pages")));
+    }
     if lines.is_empty() { "-".into() } else { lines.join("\n") }
 }
 

@@ -112,7 +112,8 @@ fn kind_of(cause: RefusalCause) -> ObstacleKind {
         RefusalCause::Drift
         | RefusalCause::OtherOwner
         | RefusalCause::AboveTooNarrow
-        | RefusalCause::NoController => ObstacleKind::Elsewhere,
+        | RefusalCause::NoController
+        | RefusalCause::PinnedToIsolated => ObstacleKind::Elsewhere,
     }
 }
 

@@ -55,11 +55,13 @@ use crate::{
         Wished, Wishes, hold,
     },
     plan::{Action, PLAN_SCHEMA_VERSION, Plan},
-    policy::{Policy, WorkloadRule},
+    policy::{DeclaredClass, Policy, WorkloadRule},
     sample::{ChangeKind, NodeBytes, NodeSample, Sample},
     set::{CpuSet, NodeSet},
+    topology::Topology,
     trial::ContainerReport,
     widening::Guarded,
+    words,
     workload::{CgroupPath, Origin, Workload},
 };
 
@@ -159,11 +161,13 @@ pub enum RefusalCause {
     AboveTooNarrow,
     /// Its cgroup has no cpuset files, because the controller is not enabled above it.
     NoController,
+    /// It runs on isolated CPUs alone, which it was not given by us and does not ask for.
+    PinnedToIsolated,
 }
 
 impl RefusalCause {
     /// Every cause, in order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::OneNode,
         Self::NoPlace,
         Self::NotSeen,
@@ -172,6 +176,7 @@ impl RefusalCause {
         Self::OtherOwner,
         Self::AboveTooNarrow,
         Self::NoController,
+        Self::PinnedToIsolated,
     ];
 
     /// As in JSON and labels.
@@ -185,6 +190,7 @@ impl RefusalCause {
             Self::OtherOwner => "other-owner",
             Self::AboveTooNarrow => "above-too-narrow",
             Self::NoController => "no-controller",
+            Self::PinnedToIsolated => "pinned-to-isolated",
         }
     }
 }
@@ -217,12 +223,18 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     decision.refused.extend(others.iter().filter_map(|one| Some(of_other(one.cgroup, one.foreign?))));
     let mut parts = Vec::new();
     // Containers were given CPUs of one node, too.
+    let (pinned, declared): (Vec<_>, Vec<_>) =
+        declared.into_iter().partition(|one| pinned_to_isolated(inputs, one).is_some());
+    for one in pinned {
+        allocations.release(&Holder::cgroup(one.cgroup));
+        decision.refused.extend(pinned_to_isolated(inputs, &one));
+    }
     let nothing_to_choose = inputs.inventory.machine.cpu_nodes().len() < 2;
     let (left, placed) = if nothing_to_choose { (declared, Vec::new()) } else { (Vec::new(), declared) };
     decision.refused.extend(left.iter().map(|one| Refusal {
         workload: one.cgroup.clone(),
         cause: RefusalCause::OneNode,
-        reason: ONE_NODE.to_owned(),
+        reason: one_node(&inputs.inventory.machine),
     }));
     let kept = keep_valid(inputs, allocations, &placed);
     let granted: Vec<_> = placed
@@ -449,6 +461,23 @@ fn declared<'a>(inputs: &Inputs<'a>) -> Vec<Declared<'a>> {
     by_order.into_values().collect()
 }
 
+/// Why a workload is left alone that runs on isolated CPUs without asking for them: somebody has put it there
+/// on purpose, and nothing of ours.
+fn pinned_to_isolated(inputs: &Inputs<'_>, one: &Declared<'_>) -> Option<Refusal> {
+    let cpus = one.figures?.cpus.as_ref().filter(|cpus| inputs.inventory.are_isolated(cpus))?;
+    let cgroup_id = inputs.sample.cgroup_id(one.cgroup);
+    let ours = inputs.history.drift.set_to(one.cgroup, cgroup_id).is_some();
+    let asks = one.wishes.0.class == Some(DeclaredClass::Isolated);
+    (!ours && !asks).then(|| Refusal {
+        workload: one.cgroup.clone(),
+        cause: RefusalCause::PinnedToIsolated,
+        reason: format!(
+            "it is pinned to CPUs {cpus}, which isolcpus= isolates: it is left there; class = \"isolated\" in its \
+             entry places it on isolated CPUs"
+        ),
+    })
+}
+
 /// First everything that is validly placed keeps its place, so that none of it makes room for a
 /// workload that comes earlier in the file.
 fn keep_valid(
@@ -574,7 +603,17 @@ pub(crate) fn bounds(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<Bounds>
 }
 
 /// Why nothing is done about a workload where it cannot be anywhere else.
-const ONE_NODE: &str = "one NUMA node: nothing to align";
+fn one_node(machine: &Topology) -> String {
+    if machine.nodes.len() < 2 {
+        return "one NUMA node: nothing to align".to_owned();
+    }
+    let all: NodeSet = machine.nodes.iter().map(|node| node.id).collect();
+    format!(
+        "of {} only {} has CPUs: nothing to align",
+        words::nodes(&all),
+        words::nodes(&machine.cpu_nodes())
+    )
+}
 
 /// Why a container that was not placed when it was created is left where it is.
 const NO_CPUS: &str =

@@ -99,6 +99,26 @@ fn pages_left_behind_follow_but_page_cache_does_not() {
 }
 
 #[test]
+fn workload_pinned_to_isolated_cpus_is_left_there_and_told_why() {
+    let scene = |cpus: &str| {
+        let machine = Machine::new().sockets(2).threads(1).isolated("2-3").build();
+        let scene = Scene::new(machine).workload("/a", cpus, "0-1").memory("/a", &[(1, 300, 0)]);
+        scene.declared("/a", 2, Some("1G"))
+    };
+    let decision = scene("2-3").decide();
+    assert_eq!(short(&decision), [""; 0]);
+    let [refusal] = decision.refused.as_slice() else { panic!("{:?}", decision.refused) };
+    assert_eq!(refusal.cause, RefusalCause::PinnedToIsolated);
+    assert!(refusal.reason.contains("CPUs 2-3, which isolcpus= isolates"), "{}", refusal.reason);
+    // One that may run on others, too, was not put there on purpose.
+    assert_eq!(scene("2-5").decide().refused, []);
+    let mut asks = scene("2-3");
+    asks.policy.workloads[0].class = Some(DeclaredClass::Isolated);
+    let decision = asks.decide();
+    assert_eq!((decision.refused, decision.aims.len()), (vec![], 1));
+}
+
+#[test]
 fn on_one_numa_node_a_declared_workload_is_refused_and_told_why() {
     let machine = Machine::new().sockets(1).threads(1).build();
     let scene = Scene::new(machine).workload("/a", "0-1", "0").memory("/a", &[(0, 300, 0)]);
@@ -108,6 +128,10 @@ fn on_one_numa_node_a_declared_workload_is_refused_and_told_why() {
     let refused = decision.refused.iter().map(|one| (one.workload.as_str(), one.cause, one.reason.as_str()));
     let expected = ("/a", RefusalCause::OneNode, "one NUMA node: nothing to align");
     assert_eq!(refused.collect::<Vec<_>>(), [expected]);
+    let three = Machine::new().sockets(3).threads(1).offline("4-11").build();
+    let scene = Scene::new(three).workload("/a", "0-1", "0").memory("/a", &[(0, 300, 0)]);
+    let decision = scene.declared("/a", 2, Some("1G")).decide();
+    assert_eq!(decision.refused[0].reason, "of nodes 0-2 only node 0 has CPUs: nothing to align");
 }
 
 #[test]

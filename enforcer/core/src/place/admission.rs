@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, convert::Infallible};
 
 use super::{
     Allocations, Grant, Holder, Inventory, PodName, PodRequest, Reason, Rejection, Trace, UNPLACED,
-    bring_home, capacity, choice::engine_of, held::make_room,
+    bring_home, capacity, choice::engine_of, held::make_room, taken,
 };
 use crate::{
     policy::placement::{Engine, PlacementSettings},
@@ -128,7 +128,7 @@ fn replace(
 ) -> Result<Admission, Rejection> {
     let engine = engine_of(settings, pod, trace);
     let taken = allocations.exclusive_cpus();
-    let ((), before) = allocations.transaction(|allocations| {
+    let placed = allocations.transaction(|allocations| {
         let mut released = allocations.release_pod(&pod.name);
         // What an unplaced container runs on was given by no engine: there is nothing to keep of it.
         released.retain(|_, grant| grant.engine != UNPLACED);
@@ -144,7 +144,9 @@ fn replace(
         bring_home(allocations);
         // The engines know better what is short, where they mind.
         capacity::check(inventory, pod, settings.engine == Engine::Hints && settings.hints.is_kubelet())
-    })?;
+    });
+    let ((), before) =
+        placed.map_err(|rejection| taken::explained(inventory, allocations, pod, rejection))?;
     Ok(Admission { updates: updates(allocations, &taken, &before, &pod.name) })
 }
 

@@ -232,7 +232,8 @@ impl CgroupRequest<'_> {
         let holder = Holder::cgroup(self.cgroup);
         let had_none = allocations.get(&holder).is_none();
         let admit = if had_none { admission::admit } else { admission::resize };
-        let free = self.allowed_cpus(inventory).difference(&allocations.exclusive_cpus());
+        let own = inventory.exclusive_cpus(self.class() == Some(DeclaredClass::Isolated));
+        let free = self.allowed_cpus(inventory).intersection(&own).difference(&allocations.exclusive_cpus());
         admit(inventory, &self.settings(), allocations, &pod, trace)
             .map_err(|rejection| self.explained(inventory, rejection))?;
         let mut grant = allocations.get(&holder).cloned().unwrap_or_default();
@@ -271,7 +272,7 @@ impl CgroupRequest<'_> {
             bytes => format!(", holds {} of its memory", words::size(bytes)),
         };
         let free = node.cpus.intersection(free).union(&grant.exclusive).len();
-        format!("node {} has {free} free CPUs for {}{holds}", node.id, self.cpus)
+        format!("node {} has {} for {}{holds}", node.id, words::count(free, "free CPU"), self.cpus)
     }
 
     /// What it asks for, as a container.
@@ -318,13 +319,14 @@ impl CgroupRequest<'_> {
         self.memory_bytes.or_else(resident).unwrap_or(0)
     }
 
-    /// CPUs that the cgroups above leave it; isolated ones only where they are wished for: nobody balances
-    /// load on those. The engine `pools` knows no nodes that may be chosen, only CPUs.
+    /// CPUs of the kind that it asks for that the cgroups above leave it. The engine `pools` knows no nodes that may be chosen, only CPUs.
     fn allowed_cpus(&self, inventory: &Inventory) -> CpuSet {
-        let mut all = inventory.allowed_cpus.clone();
-        if self.class() != Some(DeclaredClass::Isolated) {
-            all = all.difference(&inventory.isolated_cpus);
-        }
+        let isolated = self.class() == Some(DeclaredClass::Isolated);
+        let mut all = match self.engine() {
+            // It asks for the kind of CPUs, and judges by those of the other whether a pool has room.
+            Engine::Pools if isolated => inventory.allowed_cpus.clone(),
+            _ => inventory.cpus_of_kind(isolated),
+        };
         if let Some(nodes) = self.nodes.filter(|_| self.engine() == Engine::Pools) {
             let near = inventory.machine.cpus_of(nodes);
             all = if near.is_empty() { all } else { all.intersection(&near) };

@@ -638,7 +638,7 @@ impl Announced {
 
 /// What nobody has for itself, for as long as there is any.
 fn left_over(inventory: &Inventory, rejection: &Rejection) -> Grant {
-    let scope = inventory.allowed_cpus.difference(&inventory.isolated_cpus);
+    let scope = inventory.shareable_cpus();
     Grant {
         engine: UNPLACED,
         policy: UNPLACED,

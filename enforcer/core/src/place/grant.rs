@@ -84,6 +84,10 @@ pub struct SharedCpus {
     pub scope: CpuSet,
     /// CPU time that it was promised there, in thousandths of a CPU.
     pub milli_cpus: u64,
+    /// CPUs of the scope that are set aside for the system: it runs there too, but they are no room for what
+    /// was promised.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub reserved: CpuSet,
     /// Where it runs instead as long as exclusive CPUs of others leave its home less than was promised.
     pub refuge: Option<CpuSet>,
     /// CPUs of each node of that, and the ordinary memory near them.
@@ -94,7 +98,13 @@ pub struct SharedCpus {
 impl SharedCpus {
     /// At home in a scope.
     pub const fn new(scope: CpuSet, milli_cpus: u64) -> Self {
-        Self { scope, milli_cpus, refuge: None, refuge_memory: Vec::new() }
+        Self { scope, milli_cpus, reserved: CpuSet::new(), refuge: None, refuge_memory: Vec::new() }
+    }
+
+    /// The same on a machine where these CPUs are set aside for the system.
+    #[must_use]
+    pub fn beside_reserved(self, reserved: &CpuSet) -> Self {
+        Self { reserved: self.scope.intersection(reserved), ..self }
     }
 
     /// Where it may run now, if nobody had exclusive CPUs there.
@@ -241,10 +251,22 @@ impl Grant {
 
     /// Bytes of ordinary memory by node, as forecast.
     pub fn memory_by_node(&self) -> BTreeMap<NodeId, u64> {
-        let ordinary = self.memory.iter().filter(|claim| claim.resource == MemoryResource::Memory);
+        self.by_node(MemoryResource::Memory)
+    }
+
+    /// Bytes of huge pages by resource and node, as forecast.
+    pub fn hugepages_by_node(&self) -> BTreeMap<String, BTreeMap<NodeId, u64>> {
+        let kinds = self.memory.iter().map(|claim| claim.resource);
+        let kinds = kinds.filter(|resource| matches!(resource, MemoryResource::Hugepages(_)));
+        kinds.map(|resource| (resource.to_string(), self.by_node(resource))).collect()
+    }
+
+    fn by_node(&self, resource: MemoryResource) -> BTreeMap<NodeId, u64> {
+        let claims = self.memory.iter().filter(|claim| claim.resource == resource);
         let mut sum = BTreeMap::new();
-        for (node, bytes) in ordinary.flat_map(|claim| &claim.by_node) {
-            *sum.entry(*node).or_insert(0u64) += bytes;
+        for (node, bytes) in claims.flat_map(|claim| &claim.by_node) {
+            let of_node = sum.entry(*node).or_insert(0u64);
+            *of_node = of_node.saturating_add(*bytes);
         }
         sum
     }

@@ -52,7 +52,7 @@ pub(crate) fn hold(inventory: &Inventory, allocations: &mut Allocations, claims:
 /// Sends those away whose home has no room left beside CPUs that others have given away, `moved` ones. Where
 /// nobody would have a CPU left everybody stays: whoever gave all away has seen to that.
 pub(super) fn make_room(inventory: &Inventory, allocations: &mut Allocations, moved: &CpuSet) {
-    let pool = inventory.allowed_cpus.difference(&inventory.isolated_cpus);
+    let pool = inventory.shareable_cpus();
     let _squeezed = send_away(&inventory.machine, allocations, &pool, moved, |_| Some(CpuSet::new()));
 }
 
@@ -141,7 +141,7 @@ fn believed(named: &CpuSet, holder: &Holder, inventory: &Inventory, allocations:
     let believed = named.difference(&inventory.reserved_cpus);
     let others = allocations.iter().filter(|(other, _)| *other != holder);
     let taken = others.fold(believed.clone(), |taken, (_, grant)| taken.union(&grant.exclusive));
-    let pool = inventory.allowed_cpus.difference(&inventory.isolated_cpus);
+    let pool = inventory.shareable_cpus();
     if pool.is_subset(&taken) { CpuSet::new() } else { believed }
 }
 

@@ -13,6 +13,8 @@
 //! Memory goes along: one that is away uses the memory near the CPUs that it runs on
 //! ([`Grant::mems`]), and that of its home again when it has returned.
 //!
+//! CPUs that are reserved for the system are no room: a scope of which only those are left holds nobody.
+//!
 //! This never refuses a pod, but for one reason: somebody would have no CPU left at all.
 //!
 //! Cost: O(holders) set operations of a few words, and their sorting by age; nothing for a return when
@@ -111,7 +113,9 @@ fn judge<'a>(
         let promised = rows.entry(&shared.scope).or_default();
         *promised = promised.saturating_add(shared.milli_cpus);
         let needed = if shared.milli_cpus == 0 { 1 } else { *promised };
-        let left = u64::try_from(left_of(&shared.scope, &taken)).unwrap_or(u64::MAX);
+        // Reserved CPUs are no room, see [`SharedCpus::reserved`].
+        let room = shared.scope.difference(&shared.reserved);
+        let left = u64::try_from(left_of(&room, &taken)).unwrap_or(u64::MAX);
         let fits = left.saturating_mul(1000) >= needed;
         Some(Judged { holder, grant, shared, taken, fits })
     });

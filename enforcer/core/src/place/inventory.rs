@@ -278,11 +278,39 @@ fn reserved_cpus(
         CpuAmount::Named(choice) => Ok(choice.of(allowed)),
         CpuAmount::Milli(milli) => {
             let count = usize::try_from(milli.div_ceil(1000)).unwrap_or(usize::MAX);
-            let from = allowed.difference(isolated);
-            hints::cpu::take(layout, &from, count, hints::cpu::CpuOptions::default())
+            amount_of(layout, &allowed.difference(isolated), count)
                 .map_err(|error| refused(error.to_string()))
         }
     }
+}
+
+/// So many of these CPUs: the smallest packages that are wholly among them and not too large, then the lowest
+/// ids, whole cores first. So CPU 0, whose interrupts and kernel threads are there anyway, is among them
+/// unless a package is reserved as a whole.
+fn amount_of(layout: &CpuLayout, from: &CpuSet, count: usize) -> Result<CpuSet, hints::cpu::CpuError> {
+    let mut free = layout.known(from);
+    if count > free.len() {
+        return Err(hints::cpu::CpuError::NotEnough { requested: count, available: free.len() });
+    }
+    let mut taken = CpuSet::new();
+    let mut take_whole = |groups: &[&CpuSet], taken: &mut CpuSet| {
+        for group in groups {
+            if group.is_subset(&free) && taken.len() + group.len() <= count {
+                free = free.difference(group);
+                taken.extend(group);
+            }
+        }
+    };
+    let by_id = |groups: &[(u32, CpuSet)]| groups.iter().map(|(_, cpus)| cpus.clone()).collect::<Vec<_>>();
+    let (packages, cores) = (by_id(&layout.sockets), by_id(&layout.cores));
+    let mut packages: Vec<&CpuSet> = packages.iter().collect();
+    packages.sort_by_key(|package| (package.len(), package.first()));
+    take_whole(&packages, &mut taken);
+    let mut cores: Vec<&CpuSet> = cores.iter().collect();
+    cores.sort_by_key(|core| core.first());
+    take_whole(&cores, &mut taken);
+    let rest: CpuSet = free.iter().take(count - taken.len()).collect();
+    Ok(taken.union(&rest))
 }
 
 fn reserved_memory(settings: &PlacementSettings, node: NodeId, resource: MemoryResource) -> u64 {
@@ -314,6 +342,28 @@ mod tests {
             ("exclude-cpuset:2-7", "", "0-1"),
         ] {
             assert_eq!(reserved(amount, isolated).as_deref(), Ok(expected), "{amount}, isolated {isolated}");
+        }
+    }
+
+    #[test]
+    fn reserved_amount_is_the_smallest_idle_package_or_the_lowest_ids() {
+        for (line, amount, expected) in [
+            // The smaller node has CPU 0 only in the second one.
+            ("sockets:2 cores:4 threads:2 isolated:9,10", "2", "0,8"),
+            ("sockets:2 cores:4 isolated:5-7", "1", "0"),
+            ("sockets:2 cores:4 isolated:5-7", "2", "0-1"),
+            // Package 0 is not whole, package 1 is.
+            ("sockets:2 cores:4 isolated:1", "4", "4-7"),
+            ("sockets:2 cores:4 isolated:1", "5", "0,4-7"),
+            ("sockets:2 cores:4", "4", "0-3"),
+            ("sockets:2 cores:4", "6", "0-5"),
+            ("sockets:2 cores:2 threads:2", "3", "0-1,4"),
+        ] {
+            let machine = line.parse::<Machine>().unwrap().build();
+            let settings: PlacementSettings =
+                toml::from_str(&format!("reserved.cpus = \"{amount}\"")).unwrap();
+            let inventory = Inventory::new(machine, Vec::new(), &settings).unwrap();
+            assert_eq!(inventory.reserved_cpus.to_string(), expected, "{amount} of {line}");
         }
     }
 

@@ -32,6 +32,7 @@ mod held;
 pub mod hints;
 mod home;
 mod inventory;
+mod isolated;
 mod layout;
 pub mod memory;
 pub mod pools;
@@ -41,6 +42,7 @@ mod request;
 mod room;
 #[cfg(test)]
 mod samples;
+mod taken;
 mod warm;
 mod what_if;
 mod wishes;

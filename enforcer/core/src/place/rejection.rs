@@ -28,6 +28,8 @@ pub struct Rejection {
     pub shortages: Vec<Shortage>,
     /// What would have fitted, where something would.
     pub fits: Option<String>,
+    /// What took what is short: by resource and nodes, see [`super::taken`].
+    pub(super) taken: Vec<(String, NodeSet, String)>,
     /// In what the sizes of each resource are told.
     pub(super) units: Units,
 }
@@ -61,7 +63,7 @@ impl Rejection {
     /// A rejection without figures yet.
     pub fn new(reason: Reason, problem: impl Into<String>) -> Self {
         let (container, shortages, fits, units) = (None, Vec::new(), None, Units::default());
-        Self { reason, container, problem: problem.into(), shortages, fits, units }
+        Self { reason, container, problem: problem.into(), shortages, fits, taken: Vec::new(), units }
     }
 
     /// With what was short, and what would have fitted.
@@ -138,6 +140,11 @@ impl fmt::Display for Rejection {
         f.write_str(&self.problem)?;
         for (index, shortage) in self.shortages.iter().enumerate() {
             write!(f, "{}{}", if index == 0 { ": " } else { ", " }, shortage.text(&self.units))?;
+            let told =
+                self.taken.iter().find(|(what, on, _)| (what, on) == (&shortage.resource, &shortage.nodes));
+            if let Some((.., told)) = told {
+                write!(f, " ({told})")?;
+            }
         }
         match &self.fits {
             Some(fits) => write!(f, "; {fits}"),

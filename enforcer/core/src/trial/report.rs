@@ -102,6 +102,10 @@ pub struct ContainerReport {
     pub pinned_mems: bool,
     /// Bytes of ordinary memory by node, as forecast.
     pub memory_by_node: BTreeMap<NodeId, u64>,
+    /// Bytes of huge pages by resource (`hugepages-2Mi`) and node, as forecast; on the nodes of `mems` together
+    /// they are promised.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hugepages_by_node: BTreeMap<String, BTreeMap<NodeId, u64>>,
     /// Ids of devices by resource.
     pub devices: BTreeMap<String, Vec<String>>,
     /// The hint that won; of the engine `hints`.
@@ -176,6 +180,7 @@ impl ContainerReport {
             mems: grant.mems(taken),
             pinned_mems: grant.pin_mems,
             memory_by_node: grant.memory_by_node(),
+            hugepages_by_node: grant.hugepages_by_node(),
             devices: grant.devices.clone(),
             hint: grant.hint.clone(),
             pool: grant.pool.clone(),

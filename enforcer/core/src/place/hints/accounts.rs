@@ -43,9 +43,14 @@ impl Accounts {
         }
     }
 
-    /// CPUs that nobody else has, of those that may be exclusive for this container.
-    pub(super) fn available(&self, inventory: &Inventory, container: Option<&ContainerRequest>) -> CpuSet {
-        let mut cpus = inventory.allowed_cpus.difference(&inventory.reserved_cpus).difference(&self.taken);
+    /// CPUs that nobody else has, of these, which may be exclusive, as far as this container may run there.
+    pub(super) fn available(
+        &self,
+        inventory: &Inventory,
+        may_be_exclusive: &CpuSet,
+        container: Option<&ContainerRequest>,
+    ) -> CpuSet {
+        let mut cpus = may_be_exclusive.difference(&self.taken);
         for others in [&self.reusable, &self.held] {
             cpus = cpus.difference(others);
         }

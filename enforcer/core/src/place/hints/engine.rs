@@ -129,6 +129,9 @@ impl HintsEngine {
             if own.is_empty() {
                 let problem = "none of the nodes that it may use has a CPU that it may use";
                 let wanted = container.requests.milli_cpus.unwrap_or(0).div_ceil(1000).max(1);
+                // What was asked for, not what others might have.
+                let asked = container.allowed_nodes.as_ref().filter(|asked| !asked.is_empty());
+                let nodes = asked.cloned().unwrap_or(nodes);
                 let room = Room::together("cpu", nodes.clone(), 0);
                 let nothing = Shortage { resource: "cpu".to_owned(), nodes, wanted, available: 0 };
                 let rejection = Rejection::new(Reason::UnexpectedAdmissionError, problem).of(&container.name);

@@ -122,7 +122,7 @@ impl Placing<'_> {
             Some(mask) => pool.intersection(&self.inventory.machine.cpus_of(&asker.nodes.nodes(mask))),
             None => pool,
         };
-        Ok(SharedCpus::new(scope, millis))
+        Ok(SharedCpus::new(scope, millis).beside_reserved(&self.inventory.reserved_cpus))
     }
 }
 

@@ -119,7 +119,8 @@ impl<'a> Placing<'a> {
                     .flatten()?;
                 Some(self.offers(asker, demand, &memory, local.level(level)).0)
             };
-            let settled = question.settle(firm_alone, |mask| room.fullness(mask));
+            let (exclusive, shares) = (demand.exclusive, demand.shared.is_some());
+            let settled = question.settle(firm_alone, |mask| room.burden(mask, exclusive, shares));
             let settled = settled.map(|settled| Settled { level, ..settled });
             let rank = match settled {
                 Some(settled) if settled.merged.preferred => 0,
@@ -252,7 +253,7 @@ impl<'a> Placing<'a> {
 
     /// CPUs that an empty machine would have for it; none where that is all of them.
     fn usable(&self, asker: Asker<'_>) -> Option<CpuSet> {
-        let all = &self.inventory.allowed_cpus;
+        let all = &self.inventory.cpus_of_kind(self.wants_isolated(asker));
         let limited = asker
             .container
             .is_some_and(|container| container.allowed_cpus.is_some() || container.allowed_nodes.is_some());
@@ -260,9 +261,23 @@ impl<'a> Placing<'a> {
         (limited || fewer).then(|| restricted(self.inventory, all, asker.container))
     }
 
+    /// CPUs that can be had for itself.
+    fn available(&self, asker: Asker<'_>) -> CpuSet {
+        let may_be_exclusive = self.inventory.exclusive_cpus(self.wants_isolated(asker));
+        self.accounts.available(self.inventory, &may_be_exclusive, asker.container)
+    }
+
+    /// Is it to have isolated CPUs? A pod is where all of its containers are.
+    fn wants_isolated(&self, asker: Asker<'_>) -> bool {
+        match asker.container {
+            Some(container) => container.wants_isolated(),
+            None => self.pod.containers.iter().all(ContainerRequest::wants_isolated),
+        }
+    }
+
     /// CPUs that can be had, and those that must be kept.
     fn cpu_stock(&self, asker: Asker<'_>, count: usize) -> OwnedStock {
-        let available = self.accounts.available(self.inventory, asker.container);
+        let available = self.available(asker);
         if asker.kept.len() > count {
             return OwnedStock { available: asker.kept.clone(), reusable: CpuSet::new() };
         }
@@ -285,7 +300,9 @@ impl<'a> Placing<'a> {
 
     pub(super) fn shared_stock(&self, asker: Asker<'_>) -> SharedStock {
         let taken = self.accounts.not_shared();
-        SharedStock::new(&self.inventory.layout, asker.nodes, &self.pool(asker), &taken, &self.accounts.load)
+        // Those that share run on reserved CPUs, too, but these are no room for what is promised.
+        let room = self.pool(asker).difference(&self.inventory.reserved_cpus);
+        SharedStock::new(&self.inventory.layout, asker.nodes, &room, &taken, &self.accounts.load)
     }
 
     /// Bytes that the container has already, by position; else those that it was promised before.
@@ -312,7 +329,7 @@ impl<'a> Placing<'a> {
     ) -> Result<CpuSet, Rejection> {
         let options = CpuOptions::from(asker.settings);
         let layout = &self.inventory.layout;
-        let available = self.accounts.available(self.inventory, asker.container);
+        let available = self.available(asker);
         let reusable = restricted(self.inventory, &self.accounts.reusable, asker.container);
         let refused = |error| {
             let free = available.union(&reusable).union(asker.kept);
@@ -427,6 +444,6 @@ fn is_memory(resource: &str) -> bool {
 
 /// CPUs that may be shared at all.
 pub(super) fn shared_pool(inventory: &Inventory, settings: &HintsSettings) -> CpuSet {
-    let pool = inventory.allowed_cpus.difference(&inventory.isolated_cpus);
+    let pool = inventory.shareable_cpus();
     if settings.strict_cpu_reservation { pool.difference(&inventory.reserved_cpus) } else { pool }
 }

@@ -13,14 +13,19 @@
 //! 3. Where no firm offer has a preference, the soft ones choose: of the single nodes that would do the
 //!    emptiest (first the one that already holds most of the container's memory), and where none does
 //!    the best set of nodes.
+//!
+//! Of several places that are equally good for all resources, the one that costs those that share CPUs least
+//! is taken, whatever the class of the pod: exclusive CPUs rather drive nobody from home, and who shares goes
+//! where the shared CPUs are emptiest.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{
-    Mask, MaskHint, NodeIndex, Offer, Offers, Sums, Threshold,
+    LISTED, Mask, MaskHint, NodeIndex, Offer, Offers, Sums, Threshold,
     masks::positions,
     merge::{MergeOptions, Merged, complete, merge},
     numa_first_fit,
+    shared::Burden,
 };
 use crate::{
     policy::placement::{HintsSettings, NumaAllocationStrategy, TopologyPolicy},
@@ -59,12 +64,12 @@ impl Settled {
 
 impl Question<'_> {
     /// The place; none when the policy does not accept the best that there is. `firm_alone` asks again
-    /// without regard to soft promises of others, where there are any; `fullness` is how full shared
-    /// CPUs are.
+    /// without regard to soft promises of others, where there are any; `burden` is what a place costs those
+    /// that share CPUs.
     pub(super) fn settle(
         &mut self,
         firm_alone: impl FnOnce() -> Option<Offers>,
-        fullness: impl Fn(Mask) -> u64,
+        burden: impl Fn(Mask) -> Burden,
     ) -> Option<Settled> {
         self.score_by_residence();
         let legacy = matches!(
@@ -72,7 +77,7 @@ impl Question<'_> {
             TopologyPolicy::NumaManager | TopologyPolicy::NumaManagerBestEffort
         );
         if !has_preference(&self.firm) {
-            let merged = self.soft_choice(fullness);
+            let merged = self.soft_choice(burden);
             return Some(Settled::new(merged, false));
         }
         if legacy {
@@ -80,7 +85,8 @@ impl Question<'_> {
         }
         let all = merge(self.nodes, self.offers(), self.options());
         if all.preferred {
-            return Some(Settled::new(self.at_its_memory(all, self.offers()), false));
+            let merged = self.least_burden(self.at_its_memory(all, self.offers()), burden);
+            return Some(Settled::new(merged, false));
         }
         let alone = firm_alone();
         let over_soft = alone.is_some();
@@ -154,7 +160,40 @@ impl Question<'_> {
         held.fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
-    fn soft_choice(&self, fullness: impl Fn(Mask) -> u64) -> Merged {
+    /// Of the sets of nodes that are as good as the one that was found, and equally wide and close, the one
+    /// that costs those that share CPUs least. What the container holds already and a strategy that was asked
+    /// for say more.
+    fn least_burden(&self, found: Merged, burden: impl Fn(Mask) -> Burden) -> Merged {
+        let asked = self.settings.numa_allocation_strategy != NumaAllocationStrategy::None
+            || self.settings.is_kubelet();
+        let Some(mask) = found.mask.filter(|_| found.preferred && !asked && self.resident.is_empty()) else {
+            return found;
+        };
+        let costs = burden(mask);
+        if costs == (0, 0) || !mask.is_power_of_two() && (costs.0 == 0 || self.nodes.len() > LISTED) {
+            return found;
+        }
+        let spread = self.spread(mask);
+        let as_good = preferred_by_all(self.offers(), self.nodes.all(), mask.count_ones());
+        let as_good = as_good.into_iter().filter(|other| self.spread(*other) <= spread);
+        let best = as_good.map(|other| (burden(other), other != mask, other)).min();
+        best.filter(|(least, ..)| *least < costs)
+            .map_or(found, |(.., mask)| Merged { mask: Some(mask), ..found })
+    }
+
+    /// Sum of the distances within a set of nodes, where these matter.
+    fn spread(&self, mask: Mask) -> u64 {
+        let table = self.nodes.distances();
+        if !self.options().prefer_closest {
+            return 0;
+        }
+        let distance = |from: usize, to: usize| table.get(from)?.get(to).copied();
+        let from =
+            |from| positions(mask).filter_map(move |to| distance(from, to)).map(u64::from).sum::<u64>();
+        positions(mask).map(from).sum()
+    }
+
+    fn soft_choice(&self, burden: impl Fn(Mask) -> Burden) -> Merged {
         if !has_preference(&self.soft) {
             return merge(self.nodes, self.offers(), self.options());
         }
@@ -162,7 +201,7 @@ impl Question<'_> {
             self.offers().fold(self.nodes.all(), |nodes, offer| nodes & single_nodes(offer, nodes));
         let singles = positions(do_alone).map(|position| 1 << position);
         let held = |mask: Mask| Reverse(self.resident.get(mask.trailing_zeros() as usize).copied());
-        let best = singles.min_by_key(|mask| (held(*mask), fullness(*mask), *mask));
+        let best = singles.min_by_key(|mask| (held(*mask), burden(*mask), *mask));
         best.map_or_else(
             || {
                 let options = MergeOptions { single_node: false, ..self.options() };
@@ -228,6 +267,28 @@ fn single_nodes(offer: &Offer, nodes: Mask) -> Mask {
             positions(nodes).map(|position| 1 << position).filter(does).fold(0, |alone, node| alone | node)
         }
     }
+}
+
+/// Sets of so many of these nodes that every resource prefers.
+fn preferred_by_all<'a>(offers: impl Iterator<Item = &'a Offer>, all: Mask, width: u32) -> BTreeSet<Mask> {
+    let (mut thresholds, mut listed) = (Vec::new(), None::<BTreeSet<Mask>>);
+    for offer in offers {
+        match offer {
+            Offer::NoPreference => {}
+            Offer::Threshold(_) => thresholds.push(offer),
+            Offer::Listed(hints) if hints.iter().any(|hint| hint.preferred && hint.mask.is_none()) => {}
+            Offer::Listed(hints) => {
+                let preferred = hints.iter().filter(|hint| hint.preferred).filter_map(|hint| hint.mask);
+                let preferred: BTreeSet<Mask> =
+                    preferred.filter(|mask| mask & !all == 0 && mask.count_ones() == width).collect();
+                listed = Some(listed.map_or_else(|| preferred.clone(), |both| &both & &preferred));
+            }
+        }
+    }
+    let singles = || positions(all).map(|position| 1 << position).filter(|_| width == 1).collect();
+    let mut masks = listed.unwrap_or_else(singles);
+    masks.retain(|mask| thresholds.iter().all(|threshold| prefers(threshold, *mask)));
+    masks
 }
 
 /// Scores sets of nodes by how much of what the container has is there already, so that of equally

@@ -4,7 +4,9 @@
 //! Problem: containers without exclusive CPUs run anywhere in the shared pool, far from their memory.
 //! Idea: a node has 1,000 millis of room for each of its shared CPUs, less what is promised there; a
 //! container goes where its request fits, onto as few nodes as possible. One that is promised nothing
-//! counts as a tenth of a CPU, so that such containers spread; it fits wherever there is a CPU.
+//! counts as a tenth of a CPU, so that such containers spread; it fits wherever there is a CPU. CPUs that
+//! are reserved for the system are no room, though containers run there, too: a node with no other shared
+//! CPUs comes last.
 //!
 //! This is a preference, never a reason for a rejection: what fits nowhere shares the whole pool. Whoever
 //! is away from home ([`send_away`](crate::place::send_away)) still counts at home, so that it is not
@@ -106,9 +108,14 @@ pub(super) struct SharedStock {
     free: Vec<u64>,
     /// What is promised or counts as such.
     used: Vec<u64>,
+    /// What is promised in homes, by the nodes that a home is on.
+    homes: Vec<(Mask, Promised)>,
     /// Sets of the nodes are listed.
     is_listed: bool,
 }
+
+/// What a set of nodes costs others: first what loses its home there, then how full it is already.
+pub(super) type Burden = (u64, u64);
 
 impl SharedStock {
     /// The room on these nodes: of `pool`, less the CPUs that are `taken`.
@@ -121,7 +128,14 @@ impl SharedStock {
     ) -> Self {
         let left = pool.difference(taken);
         let is_listed = nodes.is_listed();
-        let mut stock = Self { capacity: vec![], there: vec![], free: vec![], used: vec![], is_listed };
+        let mut stock = Self {
+            capacity: vec![],
+            there: vec![],
+            free: vec![],
+            used: vec![],
+            homes: vec![],
+            is_listed,
+        };
         let millis = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX).saturating_mul(1000);
         let at = |id: &NodeId| layout.nodes.binary_search_by_key(id, |(id, _)| *id).ok();
         let groups: Vec<Option<usize>> = nodes.ids().iter().map(at).collect();
@@ -133,6 +147,18 @@ impl SharedStock {
             stock.used.push(promised.millis.saturating_add(promised.nominal));
             stock.there.push(there);
         }
+        let mut positions = vec![None; layout.count(Level::Node)];
+        for (at, group) in groups.iter().enumerate() {
+            if let Some(position) = group.and_then(|group| positions.get_mut(group)) {
+                *position = Some(at);
+            }
+        }
+        let of_scope = |scope: &CpuSet| {
+            let on = scope.iter().filter_map(|cpu| layout.seat(cpu));
+            let on = on.filter_map(|seat| positions[seat.group(Level::Node)]);
+            on.fold(0, |mask: Mask, at: usize| mask | 1 << at)
+        };
+        stock.homes = load.rows.iter().map(|(scope, promised)| (of_scope(scope), *promised)).collect();
         stock
     }
 
@@ -162,8 +188,30 @@ impl SharedStock {
         }
     }
 
+    /// What it costs others when a container gets so many exclusive CPUs of these nodes, or shares theirs.
+    pub(super) fn burden(&self, mask: Mask, exclusive: usize, shares: bool) -> Burden {
+        let fullness = if shares { self.fullness(mask) } else { 0 };
+        (self.displaced(mask, exclusive), fullness)
+    }
+
+    /// Millis that are promised in homes on these nodes, and would have no room there beside so many more
+    /// exclusive CPUs.
+    fn displaced(&self, mask: Mask, exclusive: usize) -> u64 {
+        if exclusive == 0 {
+            return 0;
+        }
+        let inside = self.homes.iter().filter(|(home, _)| *home != 0 && home & !mask == 0);
+        let (millis, nominal) = inside.fold((0u64, 0u64), |(millis, nominal), (_, home)| {
+            (millis.saturating_add(home.millis), nominal.saturating_add(home.nominal))
+        });
+        let gone = u64::try_from(exclusive).unwrap_or(u64::MAX).saturating_mul(1000);
+        let left = sum(&self.there, mask).saturating_sub(gone);
+        let nominal = if left == 0 { nominal } else { 0 };
+        millis.saturating_sub(left).saturating_add(nominal)
+    }
+
     /// What is used of a thousandth of what is there.
-    pub(super) fn fullness(&self, mask: Mask) -> u64 {
+    fn fullness(&self, mask: Mask) -> u64 {
         fullness(sum(&self.used, mask), sum(&self.there, mask))
     }
 

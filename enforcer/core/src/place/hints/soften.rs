@@ -43,7 +43,9 @@ pub(super) fn widen_soft(
                 over.iter()
                     .any(|(resource, over)| *resource == claim.resource && claim.zone.is_subset(&over.zone))
             };
-            if grant.memory.iter().any(inside) {
+            // Who has more nodes may take huge pages there, too.
+            let stays = |claim: &MemoryClaim| widen && claim.resource != MemoryResource::Memory;
+            if grant.memory.iter().any(inside) && !grant.memory.iter().any(stays) {
                 let grant = if widen { widened(grant, &everywhere) } else { unpromised(grant) };
                 allocations.give(holder.clone(), grant);
                 over = overcommitted(inventory, allocations);

@@ -6,6 +6,9 @@
 //! at once, whatever zones they name; [`promises`] decides that exactly and without trying the sets
 //! of nodes one by one. Both engines give from this account.
 //!
+//! Huge pages stay where they were taken, so of these a promise fits only if it can be kept in whatever order
+//! containers take theirs ([`fixed`]).
+//!
 //! Terminology: a *claim* is a promise of one kind of memory on one zone. The *usage* of a zone is
 //! what is claimed on zones inside it, its *capacity* what its nodes may hand out. A *forecast* says
 //! how a claim would lie on the nodes of its zone; it binds nobody.
@@ -14,6 +17,7 @@
 //! claims on others take nothing away. Cost: O(claims log zones) to build, see [`promises`] for
 //! the rest.
 
+mod fixed;
 mod promises;
 mod room;
 #[cfg(test)]
@@ -41,7 +45,7 @@ pub struct ZoneAccount {
 pub struct Overcommit {
     /// The nodes.
     pub zone: NodeSet,
-    /// What is promised on zones inside it.
+    /// What is promised on zones inside it, and of huge pages what may be taken there besides.
     pub usage: u64,
     /// What it has.
     pub capacity: u64,
@@ -77,7 +81,8 @@ impl ZoneAccount {
         let mut kinds: BTreeMap<_, _> = resources.map(|resource| (*resource, Promises::default())).collect();
         for (resource, promises) in &mut kinds {
             let capacity = supplies.iter().map(|node| node.map_or(0, |node| node.allocatable(*resource)));
-            *promises = Promises::new(capacity.collect());
+            let new = Promises::new(capacity.collect());
+            *promises = if matches!(resource, MemoryResource::Hugepages(_)) { new.fixed() } else { new };
         }
         let mut account = Self { nodes, kinds };
         account.enter(claims);
@@ -155,7 +160,7 @@ impl ZoneAccount {
         let Some(promises) = self.of(resource) else { return Vec::new() };
         let over = |mask: &Mask| Overcommit {
             zone: self.nodes.nodes(*mask),
-            usage: promises.usage(*mask),
+            usage: promises.taken(*mask),
             capacity: promises.capacity(*mask),
         };
         promises.overcommitted().iter().map(over).collect()

@@ -14,8 +14,8 @@
 //! the forecasts still hold, the quick answers are O(nodes + zones), an augmenting path is
 //! O(zones x nodes). All sums saturate: sizes come from outside.
 
-use super::room;
-use crate::place::hints::{Mask, Table, positions};
+use super::{fixed::Fixed, room};
+use crate::place::hints::{LISTED, Mask, Table, positions};
 
 /// What is there, what is promised, and one way to keep it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(super) struct Promises {
     zones: Vec<Zone>,
     /// Where the promises lie: one row of nodes per zone.
     lies: Vec<u64>,
+    /// What was promised cannot move, so that the arrangement is a forecast only.
+    is_fixed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +45,16 @@ impl Promises {
     /// Nothing promised.
     pub(super) fn new(capacity: Vec<u64>) -> Self {
         Self { free: capacity.clone(), capacity, ..Self::default() }
+    }
+
+    /// The same of memory that stays where it was taken, see [`Fixed`].
+    pub(super) fn fixed(self) -> Self {
+        Self { is_fixed: true, ..self }
+    }
+
+    /// Zones in any order, and what is promised on each.
+    pub(super) fn promised(&self) -> impl Iterator<Item = (Mask, u64)> {
+        self.zones.iter().map(|zone| (zone.nodes, zone.promised))
     }
 
     /// Makes room for a zone that is not there yet; zones are [settled](Self::settle) later.
@@ -98,6 +110,9 @@ impl Promises {
 
     /// What could be promised on these nodes in addition, all other promises kept as well as now.
     pub(super) fn free(&self, nodes: Mask) -> u64 {
+        if self.is_fixed {
+            return Fixed::of(self).free(nodes);
+        }
         if self.reach(nodes) == nodes {
             return self.left(nodes);
         }
@@ -106,6 +121,9 @@ impl Promises {
 
     /// Could this be promised on these nodes?
     pub(super) fn fits(&self, nodes: Mask, bytes: u64) -> bool {
+        if self.is_fixed {
+            return Fixed::of(self).free(nodes) >= bytes;
+        }
         if self.left(nodes) >= bytes {
             return true;
         }
@@ -116,6 +134,13 @@ impl Promises {
     /// What is [free](Self::free) on every set of these nodes, each a mask of one node or none; what is
     /// [left](Self::left) there where that would be too large a table.
     pub(super) fn free_on_sets(&self, nodes: &[Mask]) -> Table {
+        if self.is_fixed {
+            let fixed = Fixed::of(self);
+            let sets = 0..1 << nodes.len().min(LISTED);
+            let of_set =
+                |set: Mask| positions(set).filter_map(|at| nodes.get(at)).fold(0, |all, node| all | node);
+            return Table::of_amounts(sets.map(|set| fixed.free(of_set(set))).collect());
+        }
         let promised = self.zones.iter().filter(|zone| zone.promised > 0);
         let zones: Vec<(Mask, u64)> = promised.map(|zone| (zone.nodes, zone.promised)).collect();
         // What is promised on single nodes cannot be moved.
@@ -131,15 +156,22 @@ impl Promises {
         sum(&self.capacity, nodes)
     }
 
+    /// The most that promises take from these nodes: what is promised inside them, of memory that cannot move
+    /// also what others may take there.
+    pub(super) fn taken(&self, nodes: Mask) -> u64 {
+        if self.is_fixed { Fixed::of(self).taken(nodes) } else { self.usage(nodes) }
+    }
+
     /// What is promised on zones inside these nodes.
     pub(super) fn usage(&self, nodes: Mask) -> u64 {
         let inside = self.zones.iter().filter(|zone| zone.nodes & !nodes == 0);
         inside.fold(0, |sum, zone| sum.saturating_add(zone.promised))
     }
 
-    /// What the arrangement leaves on these nodes: never more than [`Self::free`].
+    /// What the arrangement leaves on these nodes: never more than [`Self::free`]. Of memory that cannot move
+    /// the sum of what is free on each node, which says nothing of them together.
     pub(super) fn left(&self, nodes: Mask) -> u64 {
-        sum(&self.free, nodes)
+        if self.is_fixed { Fixed::of(self).free_on_each(nodes) } else { sum(&self.free, nodes) }
     }
 
     /// Zones with a promise.
@@ -150,6 +182,11 @@ impl Promises {
     /// Sets of nodes that have less than what is promised inside them: every such zone, and where it
     /// takes several zones together, the set of nodes that they have to share.
     pub(super) fn overcommitted(&self) -> Vec<Mask> {
+        if self.is_fixed {
+            let mut found = Fixed::of(self).overcommitted();
+            found.sort_unstable_by_key(|nodes| (nodes.count_ones(), *nodes));
+            return found;
+        }
         let short = |nodes: &Mask| self.usage(*nodes) > self.capacity(*nodes);
         let mut found: Vec<Mask> = self.zones().filter(short).collect();
         for zone in self.zones.iter().filter(|zone| zone.unkept > 0) {

@@ -57,7 +57,8 @@ fn check(cases: Vec<Case>) {
             host.admit(&other).unwrap();
         }
         let rejection = host.admit(&request).unwrap_err();
-        let text = rejection.to_string();
+        // What took it is told by tests of its own.
+        let text = Rejection { taken: Vec::new(), ..rejection.clone() }.to_string();
         assert_eq!(text, said, "{settings}");
         assert!(!rejection.shortages.is_empty() && rejection.fits.is_some(), "{text}");
         for shortage in &rejection.shortages {
@@ -194,7 +195,7 @@ fn every_rejection_of_hints_says_what_was_short_where_and_what_would_fit() {
                 ..on("0", container("c", 2000, GIB))
             }),
             "UnexpectedAdmissionError: container c: none of the nodes that it may use has a CPU that it \
-             may use: 0 of 2 cpu on nodes 0-1; at most 0 cpu on nodes 0-1 would fit",
+             may use: 0 of 2 cpu on node 0; at most 0 cpu on node 0 would fit",
         ),
         (
             free,

@@ -119,7 +119,7 @@ fn a_device_pulls_but_is_no_reason_for_a_rejection() {
         assert_eq!(granted(&keys, QosClass::Guaranteed, None).mems.to_string(), "0", "{engine}");
     }
     let mut full = Host::new(machine(), crate::policy::placement::HintsSettings::default());
-    full.admit(&pod("first", vec![container("main", 8000, GIB)])).unwrap();
+    full.admit(&pod("first", vec![container("main", 5000, GIB)])).unwrap();
     let near = pod(
         "second",
         vec![{

@@ -85,7 +85,7 @@ pub struct AvailableResources {
 pub struct ReservedResources {
     /// `cpuset:LIST`, `exclude-cpuset:LIST`, a quantity (`750m`, `2`), or a plain list where it has a
     /// comma or a range. A bare number is a quantity: CPU 0 is `cpuset:0`. A quantity is rounded up to whole
-    /// CPUs, which are then chosen from the lowest cores.
+    /// CPUs: the smallest packages that fit as a whole, then the lowest ids, whole cores first.
     #[serde(alias = "cpu", alias = "CPU", skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuAmount>,
     /// Memory by node id (`"0"`), then by resource: `memory`, `hugepages-2Mi`.

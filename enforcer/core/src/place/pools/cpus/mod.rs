@@ -26,7 +26,7 @@ mod tests;
 use std::cmp::Reverse;
 
 pub(super) use self::groups::CpuGroups;
-use crate::{policy::placement::CpuPriority, set::CpuSet};
+use crate::{policy::placement::CpuPriority, set::CpuSet, topology::Topology};
 
 /// `count` CPUs out of `from`; none when there are fewer.
 pub(super) fn pick(groups: &CpuGroups, from: &CpuSet, count: usize, priority: CpuPriority) -> Option<CpuSet> {
@@ -43,6 +43,12 @@ pub(super) fn pick(groups: &CpuGroups, from: &CpuSet, count: usize, priority: Cp
     pick.whole_cores();
     pick.threads();
     Some(pick.picked)
+}
+
+/// Are some CPUs faster or slower than others, so that a priority has a meaning?
+pub(super) fn are_of_several_kinds(machine: &Topology) -> bool {
+    let speed::Speeds { fast, slow } = speed::Speeds::of(machine);
+    !fast.is_empty() || !slow.is_empty()
 }
 
 /// How many CPUs of `cpus` are the best for the priority that the machine has: where no CPU is fast,
@@ -165,17 +171,20 @@ impl<'a> Pick<'a> {
             let inside = caches.iter().filter(|cache| cache.is_subset(domain));
             inside.map(|cache| cache.common(&self.free)).sum()
         };
-        let found = domains.iter().find_map(|domains| self.tightest(domains, partly));
+        let whole_cores = |domain: &CpuSet| within(&self.idle(&self.groups.cores), domain);
+        let found = domains.iter().find_map(|domains| self.tightest(domains, whole_cores));
+        let found = found.or_else(|| domains.iter().find_map(|domains| self.tightest(domains, partly)));
         if let Some(domain) = found {
             self.out_of_caches(caches.iter().filter(|cache| cache.is_subset(domain)).collect());
         }
     }
 
-    /// Caches that together have enough: whole ones first, then those with the most free CPUs, and at
-    /// last a part of the one that is left over with the least.
+    /// Caches that together have enough: whole ones first, then whole cores of those with the most, then
+    /// those with the most free CPUs, and at last a part of the one that is left over with the least.
     fn out_of_caches(&mut self, mut caches: Vec<&CpuSet>) {
         caches.sort_by_key(|cache| self.fit(cache));
         self.take_whole(caches.iter().copied().filter(|cache| cache.is_subset(&self.free)).collect());
+        self.cores_out_of(&caches);
         while self.missing > 0 {
             let free = caches.iter().map(|cache| cache.intersection(&self.free)).filter(|f| !f.is_empty());
             let free: Vec<CpuSet> = free.collect();
@@ -198,6 +207,23 @@ impl<'a> Pick<'a> {
                 return;
             };
             self.take(largest);
+        }
+    }
+
+    /// Whole cores as long as there are any, so that no half beside somebody else's thread is taken for a core
+    /// that could have been had: all of the rest from the cache with the least that has them, else from the
+    /// one with the most.
+    fn cores_out_of(&mut self, caches: &[&CpuSet]) {
+        while self.missing > 0 {
+            let idle = self.idle(&self.groups.cores);
+            let in_cores = |cache: &CpuSet| within(&idle, cache);
+            let rest = self.missing - self.missing % self.groups.cores.first().map_or(1, CpuSet::len).max(1);
+            let holds_rest = caches.iter().filter(|cache| rest > 0 && in_cores(cache) >= rest);
+            let best = holds_rest.min_by_key(|cache| (in_cores(cache), cache.first())).copied();
+            let most =
+                || caches.iter().max_by_key(|cache| (in_cores(cache), Reverse(cache.first()))).copied();
+            let Some(cache) = best.or_else(most).filter(|cache| in_cores(cache) > 0) else { return };
+            self.take_whole(idle.into_iter().filter(|core| core.is_subset(cache)).collect());
         }
     }
 

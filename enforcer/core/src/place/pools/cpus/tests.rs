@@ -50,6 +50,27 @@ const BOTH: &str = "0-79";
 const NONE: CpuPriority = CpuPriority::None;
 
 #[test]
+fn whole_cores_come_before_halves_whether_caches_are_known_or_not() {
+    // Two nodes of two cores each: of each one core and a half are free, the other half is somebody else's.
+    let unknown = CpuGroups {
+        packages: sets(&["0-3,8-11"]),
+        dies: sets(&["0-3,8-11"]),
+        nodes: sets(&["0-3,8-11"]),
+        cores: (0..4).map(|core| [core, core + 8].into_iter().map(CpuId).collect()).collect(),
+        ..CpuGroups::default()
+    };
+    let known = CpuGroups { caches: sets(&["0-1,8-9", "2-3,10-11"]), ..unknown.clone() };
+    for groups in [unknown, known] {
+        let take = |from: &str, count| pick(&groups, &cpus(from), count, NONE).unwrap().to_string();
+        assert_eq!(take("0-1,8,2-3,10", 4), "0,2,8,10");
+        assert_eq!(take("0-1,8,2-3,10", 2), "0,8");
+        assert_eq!(take("0-1,9,2-3,10", 3).len(), "1,9,0".len());
+        let five = pick(&groups, &cpus("0-1,8,2-3,10"), 5, NONE).unwrap();
+        assert!(cpus("0,2,8,10").is_subset(&five), "{five}");
+    }
+}
+
+#[test]
 fn too_few_are_no_cpus_and_exactly_enough_are_all() {
     let from = cpus("2-3,10-14,20");
     assert_eq!(pick(&machine(), &from, 9, NONE), None);

@@ -13,13 +13,14 @@ use crate::{
             affinity::{self, AffinityRule},
             annotations::Preferences,
             classify::{CpuDemand, CpuLimit},
+            cpus,
             memory::MemoryWish,
             refusal::no_such_memory,
             request::Amounts,
             topology_hints::HintKind,
         },
     },
-    policy::placement::PoolLevel,
+    policy::placement::{CpuPriority, PoolLevel},
     set::{CpuSet, NodeSet},
     workload::printable,
 };
@@ -61,6 +62,7 @@ impl<'a> Placing<'a> {
         warnings.into_iter().for_each(&mut warn);
         let demand = self.classifier.classify(&amounts, pod.qos, &pod.name.namespace, &preferences);
         let demand = self.with_reserved(demand, &mut warn);
+        self.warn_of_cpus(&preferences, &demand, &mut warn);
         let memory =
             MemoryWish::new(self.inventory, self.tree, container, pod.qos, amounts.memory, &preferences);
         let (memory, warnings) = memory.map_err(|problem| {
@@ -74,6 +76,27 @@ impl<'a> Placing<'a> {
         // Memory of a GPU is in no pool: what is near it is near the CPUs that the GPU is near.
         hints.iter_mut().for_each(|hint| hint.nodes = self.tree.nodes_in_pools(&hint.nodes));
         Ok(Wanted { index, container, preferences, amounts, demand, memory, rules, hints })
+    }
+
+    /// Says what a wish about CPUs costs, or that the machine cannot grant it.
+    fn warn_of_cpus(&self, preferences: &Preferences, demand: &CpuDemand, warn: &mut impl FnMut(String)) {
+        let priority = preferences.priority.filter(|priority| *priority != CpuPriority::None);
+        if priority.is_some() && !cpus::are_of_several_kinds(&self.inventory.machine) {
+            warn(
+                "prefer-cpu-priority: no CPU of this machine is faster or slower than the others, ignored"
+                    .into(),
+            );
+        } else if priority.is_some() && demand.full == 0 {
+            warn("prefer-cpu-priority: it has no exclusive CPUs, ignored".into());
+        }
+        let threads = self.inventory.layout.threads_per_core();
+        if preferences.hide_hyperthreads && threads > 1 && demand.full > 1 {
+            warn(format!(
+                "hide-hyperthreads: of {} exclusive CPUs it runs on one thread of each core; ask for {threads} times \
+                 as many to run on that many",
+                demand.full
+            ));
+        }
     }
 
     /// Where there are no reserved CPUs, those who want them share; where there are too few, they share

@@ -202,9 +202,12 @@ fn devices_draw_their_container_and_are_given_once() {
     assert!(refused.to_string().contains("x/gpu"), "{refused}");
 }
 
+/// The other engine goes where somebody is already, though that drives others from home.
+const FULLEST: &str = "[hints]\nnuma_allocation_strategy = \"most-allocated\"";
+
 #[test]
 fn a_mixed_container_keeps_its_fraction_beside_another_engine() {
-    let mut node = Node::new(n4c16(), "");
+    let mut node = Node::new(n4c16(), FULLEST);
     let mixed =
         Pod::new("m").annotated("hide-hyperthreads.numa-enforcer.io", "true").guaranteed(1500, 100 * MB);
     let mixed = node.run(mixed);
@@ -225,7 +228,7 @@ fn a_mixed_container_keeps_its_fraction_beside_another_engine() {
 
 #[test]
 fn those_who_share_a_pool_keep_what_they_were_promised_together_beside_another_engine() {
-    let mut node = Node::new(n4c16(), "[pools]\ncolocate_namespaces = true");
+    let mut node = Node::new(n4c16(), &format!("[pools]\ncolocate_namespaces = true\n{FULLEST}"));
     let four: Vec<String> =
         (0..4).map(|n| node.run(Pod::new(&format!("p{n}")).guaranteed(900, 100 * MB))).collect();
     assert!(four.iter().all(|name| node.cpus(name) == cpus("0-3")));
