@@ -128,14 +128,8 @@ impl SharedStock {
     ) -> Self {
         let left = pool.difference(taken);
         let is_listed = nodes.is_listed();
-        let mut stock = Self {
-            capacity: vec![],
-            there: vec![],
-            free: vec![],
-            used: vec![],
-            homes: vec![],
-            is_listed,
-        };
+        let mut stock =
+            Self { capacity: vec![], there: vec![], free: vec![], used: vec![], homes: vec![], is_listed };
         let millis = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX).saturating_mul(1000);
         let at = |id: &NodeId| layout.nodes.binary_search_by_key(id, |(id, _)| *id).ok();
         let groups: Vec<Option<usize>> = nodes.ids().iter().map(at).collect();
