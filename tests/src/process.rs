@@ -54,14 +54,28 @@ impl Running {
         Self::spawn(bound.stdout(Stdio::null()))
     }
 
+    /// Starts a hog under a policy of numactl (`membind=1`) and waits until its memory is there.
+    pub fn under_policy(cgroup: &Cgroup, policy: &str, mebibytes: usize) -> Result<Self> {
+        let cgroup = cgroup.folder();
+        let hog = Hog { cgroup, mebibytes, threads: 1, pause_ms: 100, mebibytes_per_second: 0 };
+        let hog = hog_command(&hog)?;
+        let mut bound = Command::new("numactl");
+        bound.arg(format!("--{policy}")).arg(hog.get_program()).args(hog.get_args());
+        Self::when_ready(bound.stdout(Stdio::piped()))
+    }
+
     /// Starts any hog and waits until its memory is there.
     pub fn hog_of(hog: &Hog) -> Result<Self> {
-        let mut running = Self::spawn(hog_command(hog)?.stdout(Stdio::piped()))?;
+        Self::when_ready(hog_command(hog)?.stdout(Stdio::piped()))
+    }
+
+    fn when_ready(command: &mut Command) -> Result<Self> {
+        let mut running = Self::spawn(command)?;
         let stdout = running.0.stdout.take().context("a hog without standard output")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line).context("wait for the hog")?;
         if line.trim() != "ready" {
-            bail!("the hog in {} did not start: {line:?}", hog.cgroup.display());
+            bail!("{command:?} did not start a hog: {line:?}");
         }
         Ok(running)
     }

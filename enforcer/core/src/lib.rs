@@ -41,6 +41,7 @@ pub mod residue;
 pub mod sample;
 #[cfg(test)]
 mod scene;
+pub mod self_placement;
 pub mod set;
 pub mod topology;
 pub mod trial;

@@ -122,7 +122,7 @@ fn of_making(tree: &CpusetTree, boot_id: Option<&str>, left: Result<LeftMaking, 
 fn of_left(left: &LeftBehind, top: Option<&CgroupPath>) -> RestoreReport {
     let awaited = left.awaited.keys().filter(|cgroup| top.is_none_or(|top| cgroup.is_within(top)));
     let (damaged, unusable) = (left.damaged.clone(), left.unusable.clone());
-    RestoreReport { files: Vec::new(), damaged, awaited: awaited.cloned().collect(), unusable }
+    RestoreReport { damaged, awaited: awaited.cloned().collect(), unusable, ..RestoreReport::default() }
 }
 
 /// A record beside the journal that cannot be used keeps nothing else from being put back.
@@ -258,7 +258,7 @@ fn with_systemd<T>(host: &HostRoot, ask: impl FnOnce(Systemd<'_>) -> T) -> T {
 
 fn tree(host: &HostRoot) -> anyhow::Result<CpusetTree> {
     let layout = CgroupLayout::read(host)?;
-    Ok(CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2))
+    Ok(CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2).with_processes(&host.proc))
 }
 
 fn print(report: &RestoreReport, dry_run: bool, out: &mut dyn Write) -> std::io::Result<()> {
@@ -270,6 +270,9 @@ fn print(report: &RestoreReport, dry_run: bool, out: &mut dyn Write) -> std::io:
     }
     for error in &report.unusable {
         writeln!(out, "{}", text::escape(error))?;
+    }
+    for loss in &report.lost {
+        writeln!(out, "cannot be given back: {}", text::escape(loss))?;
     }
     for cgroup in &report.awaited {
         writeln!(

@@ -20,6 +20,7 @@ use enforcer_core::{
     owner::OwnSettings,
     place::{Cpuset as Original, GrantRecord},
     plan::{Action, OutcomeResult, Step},
+    self_placement::CgroupThreads,
     set::IdSet,
     workload::{CgroupPath, printable},
 };
@@ -31,6 +32,7 @@ use super::{
     journal::{Entry, EntryKey, Journal},
     pages::{PageBudget, PageMove},
     reset,
+    self_placed::{self, Depth},
     units::{UnitProperty, Units, own_settings},
 };
 use crate::{
@@ -181,7 +183,7 @@ impl LiveActuator {
         budget: PageBudget,
     ) -> Self {
         Self {
-            tree: CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2),
+            tree: CpusetTree::new(&layout.cpuset.path, layout.cpuset.v2).with_processes(&host.proc),
             proc: host.proc.clone(),
             boot_id: read_boot_id(host),
             journal,
@@ -217,17 +219,20 @@ impl LiveActuator {
         if file == CpusetFile::Mems && !cpuset.is_v2() {
             self.let_pages_follow(cgroup, &cpuset, undo)?;
         }
+        let before = self.self_placed(cgroup, file, &cpuset, wanted);
         let property = self.units.as_mut().and_then(|units| units.property(cgroup, file));
         let is_told = |property: &UnitProperty| property.is(&wanted.to_string());
         match cpuset.read(file) {
-            Ok(before) if before.trim().parse().ok().as_ref() == Some(wanted) => {
+            Ok(text) if text.trim().parse().ok().as_ref() == Some(wanted) => {
                 // systemd writes it too when it is told.
                 if property.as_ref().is_some_and(|property| !is_told(property)) {
-                    self.record_file(cgroup, &cpuset, file, before, undo)?;
+                    self.record_file(cgroup, &cpuset, file, text, undo)?;
                 }
             }
-            Ok(before) => {
-                let written = self.write(cgroup, &cpuset, file, before, &wanted.to_string(), undo);
+            Ok(text) => {
+                let entry = Entry { threads: self_placed::to_record(&before), ..Entry::of_file("", None) };
+                self.record_entry(cgroup, &cpuset, file, text, entry, undo)?;
+                let written = cpuset.write(file, &wanted.to_string()).map_err(|error| error.to_string());
                 written.map_err(|error| self.with_above(error, cgroup, file, wanted))?;
             }
             // The controller is off, and systemd switches it on.
@@ -238,6 +243,9 @@ impl LiveActuator {
         }
         if let Some(property) = property.filter(|property| !is_told(property)) {
             self.keep_by_systemd(cgroup, &property, &wanted.to_string(), undo)?;
+        }
+        if file == CpusetFile::Cpus {
+            self.give_pins_back(&cpuset, cgroup, &before);
         }
         let now = cpuset.read(file).map_err(text)?;
         let effective = cpuset.read_effective(file).map_err(text)?;
@@ -311,9 +319,54 @@ impl LiveActuator {
         before: String,
         undo: &mut Vec<Undo>,
     ) -> Result<(), String> {
+        self.record_entry(cgroup, cpuset, file, before, Entry::of_file("", None), undo)
+    }
+
+    /// What processes have set themselves and a write of this would change. What cannot be read is no reason
+    /// to write nothing: it was looked at when it was decided.
+    fn self_placed<T: Id>(
+        &self,
+        cgroup: &CgroupPath,
+        file: CpusetFile,
+        cpuset: &Cpuset,
+        wanted: &IdSet<T>,
+    ) -> Vec<CgroupThreads> {
+        let now = cpuset.read(file).ok().and_then(|text| text.trim().parse::<IdSet<T>>().ok());
+        if now.as_ref() == Some(wanted) {
+            return Vec::new();
+        }
+        let key = EntryKey { cgroup: cgroup.clone(), file, inode: cpuset.inode() };
+        let depth = match file {
+            CpusetFile::Cpus => Depth::Affinity,
+            // What was there before the first write is known, and what came since is no older than us.
+            _ if self.journal.entries().contains_key(&key) => return Vec::new(),
+            _ => Depth::AllPolicies,
+        };
+        self_placed::read(&self.tree, cgroup, depth).unwrap_or_default()
+    }
+
+    /// Linux 6.1 and older forget where threads were pinned when their cpuset is written.
+    fn give_pins_back(&self, cpuset: &Cpuset, cgroup: &CgroupPath, before: &[CgroupThreads]) {
+        let key = EntryKey { cgroup: cgroup.clone(), file: CpusetFile::Cpus, inode: cpuset.inode() };
+        let recorded = self.journal.entries().get(&key).map(|entry| entry.threads.as_slice());
+        for error in self_placed::give_pins_back(&self.tree, before, recorded.unwrap_or_default()) {
+            tracing::warn!("{}", printable(&error));
+        }
+    }
+
+    /// Records what a file holds, and what the entry says beside that.
+    fn record_entry(
+        &mut self,
+        cgroup: &CgroupPath,
+        cpuset: &Cpuset,
+        file: CpusetFile,
+        before: String,
+        entry: Entry,
+        undo: &mut Vec<Undo>,
+    ) -> Result<(), String> {
         let key = EntryKey { cgroup: cgroup.clone(), file, inode: cpuset.inode() };
         let original = self.without_us(cgroup, file, before.clone());
-        let entry = Entry::of_file(original, self.boot_id.as_deref());
+        let entry = Entry { original, boot_id: self.boot_id.clone(), ..entry };
         self.journal.record(key.clone(), entry).map_err(text)?;
         undo.push(Undo { key, before });
         Ok(())

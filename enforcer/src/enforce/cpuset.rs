@@ -185,12 +185,25 @@ pub(crate) fn opened() -> usize {
 pub struct CpusetTree {
     root: PathBuf,
     v2: bool,
+    /// Where processes of the cgroups are looked at.
+    proc: Option<PathBuf>,
 }
 
 impl CpusetTree {
     /// The hierarchy that is mounted at `root`.
     pub fn new(root: impl Into<PathBuf>, v2: bool) -> Self {
-        Self { root: root.into(), v2 }
+        Self { root: root.into(), v2, proc: None }
+    }
+
+    /// Has what processes have set themselves looked at in this `/proc` before writes, and given back.
+    #[must_use]
+    pub fn with_processes(self, proc: &Path) -> Self {
+        Self { proc: Some(proc.to_owned()), ..self }
+    }
+
+    /// Where processes of the cgroups are looked at; `None` where they are not.
+    pub fn proc(&self) -> Option<&Path> {
+        self.proc.as_deref()
     }
 
     /// Is it the unified hierarchy?

@@ -54,6 +54,7 @@ use std::{
 
 use enforcer_core::{
     place::GrantRecord,
+    self_placement::SelfPlacedThread,
     workload::{CgroupPath, printable},
 };
 use serde::{Deserialize, Serialize};
@@ -79,6 +80,9 @@ const LONGEST_NAMES: usize = 64 << 10;
 
 /// Name of the file whose lock says that somebody uses the directory.
 const LOCK: &str = "lock";
+
+/// Threads of one entry: a line has room for them.
+const MOST_THREADS: usize = 2_048;
 
 /// Room for a few lines, without which there is no use in trying.
 const A_FEW_LINES: usize = 4096;
@@ -112,20 +116,39 @@ pub struct Entry {
     /// crash.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
+    /// Threads in the cgroup and below it that had set memory policies or affinities themselves, as they were
+    /// before the first write that changes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub threads: Vec<SelfPlacedThread>,
 }
 
 impl Entry {
     /// A file.
     pub fn of_file(original: impl Into<String>, boot_id: Option<&str>) -> Self {
-        Self { original: original.into(), boot_id: boot_id.map(str::to_owned), set: Vec::new() }
+        Self {
+            original: original.into(),
+            boot_id: boot_id.map(str::to_owned),
+            set: Vec::new(),
+            threads: Vec::new(),
+        }
     }
 
     /// The entry for a property that was recorded before and is to be set to something else; `None` where
     /// nothing is new.
     fn after(&self, first: &Self) -> Option<Self> {
-        let latest = self.set.last().filter(|latest| Some(*latest) != first.set.last())?;
-        let set = first.set.last().into_iter().chain([latest]).cloned().collect();
-        Some(Self { set, ..first.clone() })
+        let is_new = |thread: &&SelfPlacedThread| !first.threads.iter().any(|known| known.is(thread));
+        let mut threads = self.threads.iter().filter(is_new).peekable();
+        let latest = self.set.last().filter(|latest| Some(*latest) != first.set.last());
+        if latest.is_none() && threads.peek().is_none() {
+            return None;
+        }
+        let threads = first.threads.iter().chain(threads).take(MOST_THREADS).cloned().collect();
+        let set = match latest {
+            Some(latest) => first.set.last().into_iter().chain([latest]).cloned().collect(),
+            None => first.set.clone(),
+        };
+        let news = Self { set, threads, ..first.clone() };
+        (news != *first).then_some(news)
     }
 }
 

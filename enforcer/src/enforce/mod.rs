@@ -26,6 +26,7 @@ mod ready_socket;
 mod reset;
 pub mod restore;
 pub mod scratch;
+pub mod self_placed;
 pub mod tiers;
 #[cfg(test)]
 mod transaction_tests;

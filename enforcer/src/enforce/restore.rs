@@ -22,12 +22,17 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use enforcer_core::{set::CpuSet, workload::CgroupPath};
+use enforcer_core::{
+    self_placement::{CgroupThreads, SelfPlacedThread},
+    set::CpuSet,
+    workload::CgroupPath,
+};
 
 use super::{
     cpuset::{Cpuset, CpusetFile, CpusetTree},
     journal::{Entry, EntryKey, Journal, JournalContents, is_of_another_boot},
     reset,
+    self_placed::{self, Depth},
 };
 
 /// One file of the journal, and what became of it.
@@ -82,6 +87,8 @@ pub struct RestoreReport {
     pub awaited: Vec<CgroupPath>,
     /// Records beside the journal that could not be used, and why.
     pub unusable: Vec<String>,
+    /// What processes had set themselves and the kernel has rewritten for good, one sentence each.
+    pub lost: Vec<String>,
 }
 
 impl RestoreReport {
@@ -100,13 +107,15 @@ impl RestoreReport {
         self.damaged.extend(others.damaged);
         self.awaited.extend(others.awaited);
         self.unusable.extend(others.unusable);
+        self.lost.extend(others.lost);
         self
     }
 
     /// Is every original back, as far as its cgroup still exists?
     pub fn is_complete(&self) -> bool {
-        let Self { damaged, awaited, unusable, .. } = self;
-        damaged.is_empty() && awaited.is_empty() && unusable.is_empty() && self.failures().next().is_none()
+        let Self { damaged, awaited, unusable, lost, .. } = self;
+        let nothing_left = damaged.is_empty() && awaited.is_empty() && unusable.is_empty() && lost.is_empty();
+        nothing_left && self.failures().next().is_none()
     }
 }
 
@@ -171,6 +180,7 @@ fn restore_entries(
 ) -> RestoreReport {
     let mut results: BTreeMap<&EntryKey, RestoreResult> = BTreeMap::new();
     let mut open = Vec::new();
+    let processes = SelfPlacedBefore::read(tree, boot_id, entries);
     // A controller that a crash left taken away: without it the children have no files.
     for (key, entry) in entries.iter().filter(|(key, _)| is_controller(key)) {
         results.insert(key, give_back(tree, boot_id, key, entry));
@@ -203,7 +213,8 @@ fn restore_entries(
         .filter(|(_, result)| is_failed(result))
         .filter_map(|(key, _)| key.cgroup.parent())
         .collect();
-    let mut report = RestoreReport { damaged: journal.damaged().to_vec(), ..RestoreReport::default() };
+    let damaged = journal.damaged().to_vec();
+    let mut report = RestoreReport { damaged, lost: processes.give_back(tree), ..RestoreReport::default() };
     for (key, entry) in entries {
         let Some(mut result) = results.remove(key) else { continue };
         if !(is_failed(&result) || is_controller(key) && unfinished.contains(&key.cgroup))
@@ -216,6 +227,53 @@ fn restore_entries(
         report.files.push(Restored { cgroup, file: key.file, original, result });
     }
     report
+}
+
+/// What processes have set themselves before their cpusets are put back.
+struct SelfPlacedBefore {
+    /// Cgroups that are looked at, with what is below them.
+    tops: BTreeSet<CgroupPath>,
+    before: Vec<CgroupThreads>,
+    recorded: Vec<SelfPlacedThread>,
+}
+
+impl SelfPlacedBefore {
+    fn read(tree: &CpusetTree, boot_id: Option<&str>, entries: &BTreeMap<EntryKey, Entry>) -> Self {
+        let written = |(key, entry): &(&EntryKey, &Entry)| {
+            matches!(key.file, CpusetFile::Mems | CpusetFile::Cpus)
+                && !is_of_another_boot(entry.boot_id.as_deref(), boot_id)
+                && tree.open(&key.cgroup).is_ok_and(|cpuset| cpuset.inode() == key.inode)
+        };
+        let (mut tops, mut recorded) = (BTreeSet::new(), Vec::new());
+        // A cgroup comes before those below it.
+        for (key, entry) in entries.iter().filter(written) {
+            merge(&mut recorded, &entry.threads);
+            if !tops.iter().any(|top| key.cgroup.is_within(top)) {
+                tops.insert(key.cgroup.clone());
+            }
+        }
+        let read = tops.iter().filter_map(|top| self_placed::read(tree, top, Depth::AllPolicies).ok());
+        Self { before: read.flatten().collect(), recorded, tops }
+    }
+
+    /// Puts pins back, and says what is lost.
+    fn give_back(&self, tree: &CpusetTree) -> Vec<String> {
+        let mut lost = self_placed::give_pins_back(tree, &self.before, &self.recorded);
+        lost.extend(self_placed::not_given_back(tree, &self.before, &self.recorded, &self.tops));
+        lost
+    }
+}
+
+/// Adds threads of the entry of another file: the one of `cpuset.mems` has policies, that of `cpuset.cpus`
+/// has pins.
+fn merge(recorded: &mut Vec<SelfPlacedThread>, threads: &[SelfPlacedThread]) {
+    for thread in threads {
+        match recorded.iter_mut().find(|known| known.is(thread)) {
+            Some(known) if known.policies.is_empty() => known.policies.clone_from(&thread.policies),
+            Some(_) => {}
+            None => recorded.push(thread.clone()),
+        }
+    }
 }
 
 /// What [`restore`] would do, as far as can be told without writing. Needs no lock, and so can be asked

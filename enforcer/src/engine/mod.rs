@@ -20,6 +20,7 @@ mod own_cpus;
 mod placed;
 mod rebalance;
 mod recording;
+mod self_placed;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ use enforcer_core::{
     audit::{Audit, AuditInputs, Host, Tool},
     cold_start::ColdStarts,
     decide::{self, Drift, History, Inputs, Written},
+    declarations::Declarations,
     degraded::Degraded,
     finding::{Finding, Severity, assess, with_added},
     model::{Activity, Model},
@@ -62,7 +64,10 @@ pub use self::{
     top::top_report,
     widening::{BrakeParts, ReliefSenses, Senses, Widening},
 };
-use self::{early_turns::EarlyTurns, own_cpus::OwnCpus, placed::State, recording::Recording};
+use self::{
+    early_turns::EarlyTurns, own_cpus::OwnCpus, placed::State, recording::Recording,
+    self_placed::SelfPlacedGuarded,
+};
 use crate::{
     enforce::{
         Actuator, Applied, DryRunActuator, apply_plan, apply_plan_unless,
@@ -113,6 +118,8 @@ pub struct Engine {
     recorded_mems: BTreeSet<(CgroupPath, Option<u64>)>,
     /// Cgroups of the sandboxes of pods, which are no workloads.
     sandboxes: BTreeSet<CgroupPath>,
+    /// Who of these is not widened because of memory policies of its own; looked at when it is new.
+    self_placed: SelfPlacedGuarded,
     demotion: Demotion,
     recording: Recording,
     /// A runtime was told of containers, meanwhile, what the latest turn did not know.
@@ -174,6 +181,7 @@ impl Engine {
             narrowing: Narrowing::default(),
             recorded_mems: BTreeSet::new(),
             sandboxes: BTreeSet::new(),
+            self_placed: SelfPlacedGuarded::default(),
             demotion: Demotion::default(),
             recording: Recording::default(),
             overtaken: false,
@@ -450,6 +458,7 @@ impl Engine {
             taken
         };
         self.recording.decided(&decision, rebalanced.as_ref().map(|(turn, _)| turn));
+        degraded.extend(self_placed::leave(&mut *self.source, &mut decision, &self.policy, &declarations));
         let guarded = std::mem::take(&mut decision.guarded);
         let rebalanced = rebalanced.map(|(turn, past)| {
             self.history.rebalance = past;
@@ -465,7 +474,7 @@ impl Engine {
         self.decisions().note_turn(&workloads, &decision, &applied.outcomes, paused.is_some());
         self.keep(&decision, &applied, paused.is_some(), now_ns);
         self.exposure.refresh(&self.placed);
-        let widening = self.guard(guarded, &workloads, waiting, paused.is_some());
+        let widening = self.guard(guarded, &declarations, &workloads, waiting, paused.is_some());
         self.count(&applied, &sample);
         let report = TickReport {
             schema_version: TICK_SCHEMA_VERSION,
@@ -673,6 +682,7 @@ impl Engine {
     fn guard(
         &mut self,
         mut guarded: Vec<Guarded>,
+        declarations: &Declarations,
         workloads: &[Workload],
         waiting: BTreeMap<CgroupPath, String>,
         paused: bool,
@@ -681,6 +691,7 @@ impl Engine {
         if !self.policy.memory.widening.enabled || !self.may_write() || paused || self.ready().is_err() {
             guarded.clear();
         }
+        self.leave_self_placed(&mut guarded, declarations);
         let key = |one: &Guarded| (one.cgroup.clone(), one.cgroup_id);
         let now: BTreeSet<_> = guarded.iter().map(key).collect();
         let new = now.difference(&self.recorded_mems).map(|(cgroup, _)| cgroup).collect::<Vec<_>>();

@@ -12,6 +12,7 @@ use enforcer_core::{
     owner::{Kubelet, OwnSettings, UnitSetting},
     policy::Interest,
     sample::Sample,
+    self_placement::CpusetWrites,
     set::{CpuSet, NodeSet},
     topology::Topology,
     workload::{CgroupPath, Origin, Workload, identify},
@@ -25,6 +26,10 @@ use crate::{
         topology::read_topology,
         unit_files::read_unit_files,
         workloads::{UserProcesses, read_workloads},
+    },
+    enforce::{
+        cpuset::CpusetTree,
+        self_placed::{self, Depth},
     },
     host::{HostRoot, cgroup::CgroupLayout, read_text},
     observe::{CgroupWatch, CpusetWatch, KeptCgroups, PressureTap, Sampler, SamplerOptions, WatchLimit},
@@ -119,6 +124,16 @@ pub trait Source {
     fn others_may(&mut self) {}
     /// From the next sample on, looks at what is said of partitions in these cgroups, and in no others.
     fn look_at_partitions(&mut self, _cgroups: BTreeSet<CgroupPath>) {}
+    /// Why these writes would change what processes have set themselves, of cgroups that are respected; and
+    /// what could not be looked at.
+    fn self_placed(
+        &mut self,
+        _writes: &BTreeMap<CgroupPath, CpusetWrites>,
+        _respects: &dyn Fn(&CgroupPath) -> bool,
+        _depth: Depth,
+    ) -> (BTreeMap<CgroupPath, String>, Option<Degraded>) {
+        Default::default()
+    }
     /// Others who write cpusets there.
     fn others(&mut self) -> Others {
         Others::default()
@@ -275,6 +290,17 @@ impl Source for LiveSource {
         if let Some(sampler) = &mut self.sampler {
             sampler.look_at_partitions(cgroups);
         }
+    }
+
+    fn self_placed(
+        &mut self,
+        writes: &BTreeMap<CgroupPath, CpusetWrites>,
+        respects: &dyn Fn(&CgroupPath) -> bool,
+        depth: Depth,
+    ) -> (BTreeMap<CgroupPath, String>, Option<Degraded>) {
+        let cpuset = &self.layout.cpuset;
+        let tree = CpusetTree::new(&cpuset.path, cpuset.v2).with_processes(&self.host.proc);
+        self_placed::hindrances(&tree, writes, respects, depth)
     }
 
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {

@@ -37,6 +37,7 @@ mod resized;
 mod resources;
 mod restarted;
 mod rig;
+mod self_placed;
 mod service;
 mod shipped;
 mod spread;
@@ -140,6 +141,7 @@ pub const ALL: &[Scenario] = &[
     long("eyes-traffic", "2s", BALANCING_OFF, traffic::proportions),
     long("eyes-traffic-4s", "4s", BALANCING_OFF, traffic::proportions_on_four_nodes),
     Scenario { only_by_name: true, ..long("eyes-traffic-kinds", "2s", BALANCING_OFF, traffic::kinds) },
+    long("eyes-self-placed", "2s", "", self_placed::survives),
     product("eyes-what-needs-what", "2s", "", eyes::what_needs_what),
     product("audit-misaligned", "2s", "", audit::misaligned),
     Scenario {

@@ -21,7 +21,8 @@ const KERNEL_SIDE: &[&str] = &["eyes-", "degrade-"];
 const ALWAYS_ON_SECOND: &[&str] = &["eyes-"];
 
 /// Of these, what samples for minutes and sees no more than the others on another kernel.
-const NOT_ON_SECOND: &[&str] = &["eyes-traffic", "eyes-bound", "eyes-churn", "eyes-spread"];
+const NOT_ON_SECOND: &[&str] =
+    &["eyes-traffic", "eyes-bound", "eyes-churn", "eyes-self-placed", "eyes-spread"];
 
 /// What a machine is made of, beside its topology.
 pub(super) type Parts = (Series, Userland);

@@ -23,6 +23,7 @@ mod history;
 pub mod order;
 mod partition;
 pub(crate) mod pins;
+mod self_placed;
 mod transaction;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +44,7 @@ pub use self::{
     guarded::Widened,
     history::History,
     partition::{AddedAbove, Partitioned, Tried, WantedPartition},
+    self_placed::cpuset_writes,
 };
 use crate::{
     considered::{Asked, Considered, Seen},
@@ -163,11 +165,13 @@ pub enum RefusalCause {
     NoController,
     /// It runs on isolated CPUs alone, which it was not given by us and does not ask for.
     PinnedToIsolated,
+    /// A process in it has set a memory policy or a CPU affinity itself, which a write would change.
+    SelfPlacement,
 }
 
 impl RefusalCause {
     /// Every cause, in order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::OneNode,
         Self::NoPlace,
         Self::NotSeen,
@@ -177,6 +181,7 @@ impl RefusalCause {
         Self::AboveTooNarrow,
         Self::NoController,
         Self::PinnedToIsolated,
+        Self::SelfPlacement,
     ];
 
     /// As in JSON and labels.
@@ -191,6 +196,7 @@ impl RefusalCause {
             Self::AboveTooNarrow => "above-too-narrow",
             Self::NoController => "no-controller",
             Self::PinnedToIsolated => "pinned-to-isolated",
+            Self::SelfPlacement => "self-placement",
         }
     }
 }

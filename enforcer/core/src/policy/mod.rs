@@ -36,6 +36,7 @@ pub use self::{
 };
 use crate::{
     partition::Partition,
+    self_placement::SelfPlacement,
     workload::{CgroupPath, Origin, identify},
 };
 
@@ -55,6 +56,9 @@ pub struct Policy {
     pub idle_interval: HumanDuration,
     /// Time for which a workload is not brought to the same place again after it was corrected.
     pub cool_down: HumanDuration,
+    /// What is done about processes that have set memory policies or CPU affinities themselves, which a write
+    /// of their cpuset would change.
+    pub self_placement: SelfPlacement,
     /// Where the journal is kept.
     pub state_dir: PathBuf,
     /// What is sampled.
@@ -393,6 +397,7 @@ impl Default for Policy {
             interval: HumanDuration::from_secs(10),
             idle_interval: HumanDuration::from_secs(300),
             cool_down: HumanDuration::from_secs(60),
+            self_placement: SelfPlacement::default(),
             state_dir: "/run/numa-enforcer".into(),
             sample: SampleSettings::default(),
             metrics: MetricsSettings::default(),

@@ -34,6 +34,13 @@ pub struct Spare {
     distance: u32,
 }
 
+impl Spare {
+    /// The node.
+    pub fn nodes(&self) -> NodeSet {
+        [self.node].into_iter().collect()
+    }
+}
+
 /// Nodes that may be added to `home` for who runs on CPUs of `cpu_nodes`, by group, then distance, then id.
 /// Only those of `allowed`; slower ones only if `lower_tiers`.
 pub fn spares(

@@ -34,6 +34,7 @@ impl LiveActuator {
             original: property.value.clone(),
             boot_id: self.boot_id.clone(),
             set: vec![wanted.to_owned()],
+            threads: Vec::new(),
         };
         self.journal.record(key.clone(), entry).map_err(text)?;
         undo.push(Undo { key, before: property.value.clone() });

@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     partition::Partition,
+    self_placement::SelfPlacement,
     set::NodeSet,
     workload::{CgroupPath, identify, system_unit},
 };
@@ -99,6 +100,10 @@ pub struct WorkloadRule {
     /// `false` leaves the workload alone: it is judged, but never placed or corrected.
     #[serde(default = "yes")]
     pub enforce: bool,
+    /// What is done about processes in it that have set memory policies or CPU affinities themselves; as
+    /// `self_placement` of the whole file has it when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub self_placement: Option<SelfPlacement>,
     /// Its cold pages go to slower memory; as `memory.demotion.enabled` has it when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub demotion: Option<bool>,

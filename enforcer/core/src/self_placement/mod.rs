@@ -1,0 +1,310 @@
+//! What a write of a cpuset changes beyond its file: the memory policies and CPU affinities that processes
+//! have set themselves.
+//!
+//! Problem: at each write of `cpuset.mems` the kernel rewrites the memory policies of all tasks in the cgroup
+//! and below it, by position and for good (`mpol_rebind_nodemask`, mm/mempolicy.c); at each write of
+//! `cpuset.cpus` it rewrites their affinities, which Linux 6.1 and older do not remember. A database that
+//! binds its memory allocates on another node afterwards, until it is restarted. Idea: one function
+//! ([`hindrance`]) computes what a sequence of writes would leave of them, and every writer asks it before.
+//!
+//! Terminology. A thread is *pinned* when it may run on fewer CPUs than its cgroup. A policy *names* nodes
+//! unless it is relative to the cpuset (`MPOL_F_RELATIVE_NODES`), which follows the cpuset by definition.
+//!
+//! Limits. A policy of shared memory that no process maps, a home node (`set_mempolicy_home_node(2)`) and the
+//! weights of an interleaving are in no file. `MPOL_PREFERRED` and `MPOL_PREFERRED_MANY` keep their nodes
+//! since Linux 5.14; 5.10 rewrites the former like the others.
+//!
+//! Invariant: nothing is computed from what was not read. Cost: one look at each thread and each distinct
+//! policy.
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeSet, fmt};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::Id,
+    memory_policy::{MemoryPolicy, PolicyMode},
+    set::{CpuSet, IdSet, NodeSet},
+    words,
+    workload::CgroupPath,
+};
+
+/// What is done about processes that placed themselves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SelfPlacement {
+    /// A workload whose memory policies or pinned threads a write would change is left alone, with the
+    /// reason.
+    #[default]
+    Respect,
+    /// It is placed all the same. Affinities are given back as far as the new CPUs allow, and by `restore`;
+    /// memory policies are not, and `restore` says which.
+    Override,
+}
+
+/// What the kernel does with the nodes of a policy when the cpuset changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum NodesFlag {
+    /// `MPOL_F_STATIC_NODES`: what was asked for is remembered.
+    Static,
+    /// `MPOL_F_RELATIVE_NODES`: the nodes are positions in the cpuset.
+    Relative,
+}
+
+/// A memory policy as a process has set it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct OwnPolicy {
+    policy: MemoryPolicy,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    flag: Option<NodesFlag>,
+}
+
+impl OwnPolicy {
+    /// From a line of `numa_maps` behind the address; `None` of one that names no nodes.
+    pub fn parse_start(text: &str) -> Option<Self> {
+        let policy = MemoryPolicy::parse_start(text).ok().filter(|policy| !policy.nodes.is_empty())?;
+        let head = text.split(':').next().unwrap_or_default();
+        let has = |flag: &str| head.contains(flag);
+        let flag = match (has("static"), has("relative")) {
+            (true, _) => Some(NodesFlag::Static),
+            (_, true) => Some(NodesFlag::Relative),
+            _ => None,
+        };
+        Some(Self { policy, flag })
+    }
+
+    /// Its nodes after the memory nodes of the cpuset became `to`, which were `from` (`mpol_rebind_policy`).
+    fn after(&self, nodes: &NodeSet, from: &NodeSet, to: &NodeSet) -> NodeSet {
+        match (self.policy.mode, self.flag) {
+            (PolicyMode::Preferred | PolicyMode::PreferredMany, _) | (_, Some(NodesFlag::Relative)) => {
+                nodes.clone()
+            }
+            (_, Some(NodesFlag::Static)) => {
+                let left = self.policy.nodes.intersection(to);
+                if left.is_empty() { to.clone() } else { left }
+            }
+            _ => remapped(nodes, from, to),
+        }
+    }
+
+    /// What becomes of it when the cpuset goes through these memory nodes, the first of which it has now.
+    fn changed_by(&self, mems: &[NodeSet]) -> Option<NodeSet> {
+        let (first, last) = (mems.first()?, mems.last()?);
+        if self.flag == Some(NodesFlag::Relative) || mems.len() < 2 {
+            return None;
+        }
+        let named = &self.policy.nodes;
+        let mut nodes = named.clone();
+        for pair in mems.windows(2) {
+            if let [from, to] = pair {
+                nodes = self.after(&nodes, from, to);
+            }
+        }
+        let goes = !named.intersection(first).is_subset(last);
+        (goes || nodes != *named).then_some(nodes)
+    }
+}
+
+impl fmt::Display for OwnPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.policy.to_string();
+        let (mode, nodes) = text.rsplit_once(':').unwrap_or((&text, ""));
+        let flag = match self.flag {
+            Some(NodesFlag::Static) => "=static",
+            Some(NodesFlag::Relative) => "=relative",
+            None => "",
+        };
+        write!(f, "{mode}{flag}:{nodes}")
+    }
+}
+
+/// Moves each node from its position in `from` to the same position in `to` (`bitmap_remap`, lib/bitmap.c).
+fn remapped(nodes: &NodeSet, from: &NodeSet, to: &NodeSet) -> NodeSet {
+    let (from, to): (Vec<_>, Vec<_>) = (from.iter().collect(), to.iter().collect());
+    nodes
+        .iter()
+        .map(|node| {
+            let position = from.iter().position(|other| *other == node);
+            let moved = position.and_then(|at| to.get(at.checked_rem(to.len())?));
+            moved.copied().unwrap_or(node)
+        })
+        .collect()
+}
+
+/// A thread, by what it has set itself. Of a process the policies are with its first thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SelfPlacedThread {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Ticks after boot at which it started: a number that is given again is of another thread.
+    pub start_ticks: u64,
+    /// Its name, which it chooses itself.
+    pub command: String,
+    /// CPUs that it may run on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuSet>,
+    /// Distinct policies that name nodes.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub policies: BTreeSet<OwnPolicy>,
+}
+
+impl SelfPlacedThread {
+    /// Is it this one, and not a later one of the same number?
+    pub fn is(&self, other: &Self) -> bool {
+        self.tid == other.tid && self.start_ticks == other.start_ticks
+    }
+
+    /// The CPUs that it is pinned to in a cgroup that may run on `of_cgroup`.
+    pub fn pinned(&self, of_cgroup: &CpuSet) -> Option<&CpuSet> {
+        self.cpus.as_ref().filter(|cpus| !cpus.is_empty() && *cpus != of_cgroup && cpus.is_subset(of_cgroup))
+    }
+
+    /// How it is called in messages.
+    pub fn name(&self) -> String {
+        if self.pid == self.tid {
+            format!("process {} ({:?})", self.pid, self.command)
+        } else {
+            format!("thread {} of process {} ({:?})", self.tid, self.pid, self.command)
+        }
+    }
+}
+
+/// The threads of one cgroup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CgroupThreads {
+    /// Which.
+    pub cgroup: CgroupPath,
+    /// What its files say; `None` where it has what the cgroup above it has.
+    pub own_cpus: Option<CpuSet>,
+    /// The same of memory nodes.
+    pub own_mems: Option<NodeSet>,
+    /// CPUs in effect.
+    pub cpus: CpuSet,
+    /// Memory nodes in effect.
+    pub mems: NodeSet,
+    /// Its threads, as far as they were looked at.
+    pub threads: Vec<SelfPlacedThread>,
+    /// Threads that were not looked at, because there are too many or they could not be read.
+    pub left_out: usize,
+}
+
+/// What is to be written to one cgroup, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CpusetWrites {
+    /// CPUs.
+    pub cpus: Vec<CpuSet>,
+    /// Memory nodes.
+    pub mems: Vec<NodeSet>,
+}
+
+/// Why these writes to the first cgroup would change what processes in it, or in those below it, have set
+/// themselves; `None` where all of it stays. A cgroup comes before those below it.
+pub fn hindrance(tree: &[CgroupThreads], writes: &CpusetWrites) -> Option<String> {
+    let mut reached: Vec<(&CgroupThreads, CpusetWrites)> = Vec::new();
+    for one in tree {
+        let above = reached.iter().rev().find(|(other, _)| one.cgroup.is_within(&other.cgroup));
+        let own = match above {
+            None => writes.clone(),
+            Some((_, above)) => CpusetWrites {
+                cpus: below(&above.cpus, one.own_cpus.as_ref()),
+                mems: below(&above.mems, one.own_mems.as_ref()),
+            },
+        };
+        if let Some(reason) = one.hindrance(&own) {
+            return Some(reason);
+        }
+        reached.push((one, own));
+    }
+    None
+}
+
+/// What a cgroup has in effect when the one above it has these, one after the other.
+fn below<T: Id>(above: &[IdSet<T>], own: Option<&IdSet<T>>) -> Vec<IdSet<T>> {
+    let effective = |above: &IdSet<T>| {
+        let both = own.map(|own| own.intersection(above)).filter(|both| !both.is_empty());
+        both.unwrap_or_else(|| above.clone())
+    };
+    above.iter().map(effective).collect()
+}
+
+impl CgroupThreads {
+    fn hindrance(&self, writes: &CpusetWrites) -> Option<String> {
+        let mems: Vec<NodeSet> = [self.mems.clone()].into_iter().chain(writes.mems.iter().cloned()).collect();
+        for thread in &self.threads {
+            for policy in &thread.policies {
+                let (Some(nodes), Some(last)) = (policy.changed_by(&mems), mems.last()) else { continue };
+                let becomes = if nodes == policy.policy.nodes {
+                    format!("would leave it no memory on {}", words::nodes(&nodes.difference(last)))
+                } else {
+                    format!("would make the kernel rewrite it to {}", words::nodes(&nodes))
+                };
+                return Some(format!(
+                    "{} has a memory policy of its own, {policy}: cpuset.mems = {last} {becomes}",
+                    thread.name()
+                ));
+            }
+        }
+        let last = writes.cpus.last()?;
+        let goes =
+            |thread: &&SelfPlacedThread| thread.pinned(&self.cpus).is_some_and(|cpus| !cpus.is_subset(last));
+        let mut pinned = self.threads.iter().filter(goes);
+        let first = pinned.next()?;
+        let others = match pinned.count() {
+            0 => String::new(),
+            others => format!(", and so have {} more of the cgroup", words::count(others, "thread")),
+        };
+        let cpus = first.cpus.as_ref()?;
+        Some(format!(
+            "{} has pinned itself to CPUs {cpus}{others}: cpuset.cpus = {last} would take them away",
+            first.name()
+        ))
+    }
+}
+
+/// The CPUs that a thread is to have when its cgroup may run on `to`: of what it had pinned itself to what is
+/// left, `None` where it is not pinned or nothing is left. `recorded` is what it had before the first write.
+pub fn kept_pin(
+    now: &SelfPlacedThread,
+    recorded: Option<&SelfPlacedThread>,
+    from: &CpuSet,
+    to: &CpuSet,
+) -> Option<CpuSet> {
+    let original = recorded.filter(|recorded| recorded.is(now)).and_then(|recorded| recorded.cpus.as_ref());
+    let rewritten = |original: &&CpuSet| {
+        let left = original.intersection(from);
+        now.cpus.as_ref().is_none_or(|cpus| cpus == from || *cpus == left)
+    };
+    // A thread that has pinned itself anew since has said what it wants now.
+    let wanted = original.filter(rewritten).or_else(|| now.pinned(from))?;
+    let left = wanted.intersection(to);
+    (!left.is_empty() && left != *to).then_some(left)
+}
+
+/// What processes had set before and do not have now, one sentence each: what cannot be given back.
+pub fn lost(before: &[SelfPlacedThread], now: &[SelfPlacedThread]) -> Vec<String> {
+    let mut lost = Vec::new();
+    for thread in before {
+        // It has ended with what it had.
+        let Some(found) = now.iter().find(|one| one.is(thread)) else { continue };
+        let gone: Vec<String> =
+            thread.policies.difference(&found.policies).map(ToString::to_string).collect();
+        if !gone.is_empty() {
+            let has: Vec<String> = found.policies.iter().map(ToString::to_string).collect();
+            let has = if has.is_empty() { "none that names nodes".to_owned() } else { has.join(", ") };
+            lost.push(format!(
+                "{}: its memory policy {} was rewritten by the kernel when cpuset.mems was written, it has {has} \
+                 now; only the process itself can set it again: restart it",
+                thread.name(),
+                gone.join(", ")
+            ));
+        }
+    }
+    lost
+}

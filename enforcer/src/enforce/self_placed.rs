@@ -1,0 +1,289 @@
+//! What processes of a cgroup have set themselves, read before a write and given back after it.
+//!
+//! What a write changes of it is computed in the core ([`hindrance`]); here it is read from `/proc`, and pins
+//! are put back where the kernel has taken them away. A memory policy can only be set by the process itself,
+//! so that one that was rewritten is named and not given back ([`lost`]).
+//!
+//! Limits. Threads of at most [`MAX_CGROUPS`] cgroups are looked at, [`MAX_THREADS`] of them, and the mappings
+//! of [`MAX_PROCESSES`] processes within [`LONGEST`] bytes; what is left out is counted. `numa_maps` walks the
+//! page tables of a process with its mmap lock held: all of it is read only for cgroups that are about to be
+//! written, its first lines, which tell the policy of the thread itself, for those that may be.
+//!
+//! Invariant: a thread is told by number and time of its start, so that nothing is given to a later one.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File},
+    io::{BufRead as _, BufReader, Read as _},
+    path::Path,
+};
+
+use enforcer_core::{
+    degraded::Degraded,
+    self_placement::{CgroupThreads, CpusetWrites, OwnPolicy, SelfPlacedThread, hindrance, kept_pin, lost},
+    set::CpuSet,
+    workload::CgroupPath,
+};
+
+use super::cpuset::{Cpuset, CpusetError, CpusetFile, CpusetTree};
+use crate::{host::read_text, kernel::affinity};
+
+/// Cgroups of one subtree that are looked at.
+const MAX_CGROUPS: usize = 1_024;
+/// Threads of one subtree whose affinities are read.
+const MAX_THREADS: usize = 16_384;
+/// Processes of one subtree whose policies are read, and as many other threads.
+const MAX_PROCESSES: usize = 1_024;
+/// Bytes of `numa_maps` of a process, and of one line.
+const LONGEST: u64 = 16 << 20;
+const LONGEST_LINE: u64 = 32 << 10;
+/// Bytes that have the policy of the thread itself: that of the first mappings, which are of the program.
+const FIRST_LINES: u64 = 2 << 10;
+/// Threads that are kept in one line of the journal.
+const MAX_RECORDED: usize = 2_048;
+
+/// How much is read of each thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// Its affinity.
+    Affinity,
+    /// The policy that it has set for itself, too.
+    ThreadPolicy,
+    /// And those of the mappings of its process.
+    AllPolicies,
+}
+
+/// Reads the threads of a cgroup and of those below it, a cgroup before those below it.
+pub fn read(tree: &CpusetTree, cgroup: &CgroupPath, depth: Depth) -> Result<Vec<CgroupThreads>, CpusetError> {
+    let Some(proc) = tree.proc() else { return Ok(Vec::new()) };
+    let mut reader =
+        Reader { proc, depth, threads: MAX_THREADS, processes: MAX_PROCESSES, others: MAX_PROCESSES };
+    let mut found = vec![reader.cgroup(&tree.open(cgroup)?, cgroup)?];
+    let mut waiting = vec![(tree.path_of(cgroup), cgroup.clone())];
+    while let Some((dir, path)) = waiting.pop() {
+        for entry in fs::read_dir(&dir).into_iter().flatten().filter_map(Result::ok) {
+            let name = entry.file_name();
+            let (true, Some(name)) = (entry.file_type().is_ok_and(|kind| kind.is_dir()), name.to_str())
+            else {
+                continue;
+            };
+            let below = path.child(name);
+            if found.len() == MAX_CGROUPS {
+                if let Some(first) = found.first_mut() {
+                    first.left_out += 1;
+                }
+                return Ok(found);
+            }
+            // One that ends meanwhile has nothing to lose.
+            if let Ok(threads) = tree.open(&below).and_then(|cpuset| reader.cgroup(&cpuset, &below)) {
+                found.push(threads);
+                waiting.push((entry.path(), below));
+            }
+        }
+    }
+    Ok(found)
+}
+
+struct Reader<'a> {
+    proc: &'a Path,
+    depth: Depth,
+    threads: usize,
+    processes: usize,
+    others: usize,
+}
+
+impl Reader<'_> {
+    fn cgroup(&mut self, cpuset: &Cpuset, cgroup: &CgroupPath) -> Result<CgroupThreads, CpusetError> {
+        let list = |file| match cpuset.read(file) {
+            Err(error) if error.is_gone() => Ok(String::new()),
+            read => read,
+        };
+        let (own_cpus, own_mems) = (list(CpusetFile::Cpus)?, list(CpusetFile::Mems)?);
+        let effective = |file, own: &str| {
+            Ok::<_, CpusetError>(cpuset.read_effective(file)?.unwrap_or_else(|| own.to_owned()))
+        };
+        let cpus = effective(CpusetFile::Cpus, &own_cpus)?.trim().parse().unwrap_or_default();
+        let mems = effective(CpusetFile::Mems, &own_mems)?.trim().parse().unwrap_or_default();
+        let name = if cpuset.is_v2() { "cgroup.threads" } else { "tasks" };
+        let tids = cpuset.read_name(name).unwrap_or_default();
+        let (mut threads, mut left_out) = (Vec::new(), 0);
+        for tid in tids.split_ascii_whitespace().filter_map(|tid| tid.parse().ok()).filter(|tid| *tid != 0) {
+            if self.threads == 0 {
+                left_out += 1;
+                continue;
+            }
+            self.threads -= 1;
+            let Some(mut thread) = read_thread(self.proc, tid) else { continue };
+            if !self.policies(&mut thread) {
+                left_out += 1;
+            }
+            threads.push(thread);
+        }
+        Ok(CgroupThreads {
+            cgroup: cgroup.clone(),
+            own_cpus: own_cpus.trim().parse().ok().filter(|cpus: &CpuSet| !cpus.is_empty()),
+            own_mems: own_mems
+                .trim()
+                .parse()
+                .ok()
+                .filter(|mems: &enforcer_core::set::NodeSet| !mems.is_empty()),
+            cpus,
+            mems,
+            threads,
+            left_out,
+        })
+    }
+
+    /// Adds its policies; were all looked at?
+    fn policies(&mut self, thread: &mut SelfPlacedThread) -> bool {
+        if self.depth == Depth::Affinity {
+            return true;
+        }
+        let is_first = thread.pid == thread.tid;
+        let left = if is_first { &mut self.processes } else { &mut self.others };
+        let Some(fewer) = left.checked_sub(1) else { return false };
+        *left = fewer;
+        let all = is_first && self.depth == Depth::AllPolicies;
+        let limit = if all { LONGEST } else { FIRST_LINES };
+        let path = self.proc.join(format!("{}/task/{}/numa_maps", thread.pid, thread.tid));
+        let whole;
+        (thread.policies, whole) = read_policies(&path, limit);
+        whole || !all
+    }
+}
+
+/// The distinct policies that name nodes, and whether all lines were read; none of a kernel without NUMA.
+fn read_policies(path: &Path, limit: u64) -> (BTreeSet<OwnPolicy>, bool) {
+    let mut policies = BTreeSet::new();
+    let Ok(file) = File::open(path) else { return (policies, true) };
+    let mut reader = BufReader::with_capacity(4096, file).take(limit);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
+            Ok(0) => return (policies, reader.limit() > 0),
+            Err(_ended) => return (policies, true),
+            Ok(_) => {
+                let text = String::from_utf8_lossy(&line);
+                policies.extend(text.split_once(' ').and_then(|(_, rest)| OwnPolicy::parse_start(rest)));
+            }
+        }
+    }
+}
+
+/// Name, process, affinity and start of a thread; `None` of one that has ended.
+fn read_thread(proc: &Path, tid: u32) -> Option<SelfPlacedThread> {
+    let status = read_text(&proc.join(format!("{tid}/status"))).ok()?;
+    let value = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.map(str::trim)
+    };
+    let stat = read_text(&proc.join(format!("{tid}/stat"))).ok()?;
+    // Behind the name, which may hold anything: state is the third of all, the start the 22nd.
+    let start_ticks = stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    Some(SelfPlacedThread {
+        pid: value("Tgid")?.parse().ok()?,
+        tid,
+        start_ticks,
+        command: value("Name").unwrap_or_default().to_owned(),
+        cpus: value("Cpus_allowed_list").and_then(|list| list.parse().ok()),
+        policies: BTreeSet::new(),
+    })
+}
+
+/// Why each of these writes would change what processes have set themselves, of those cgroups that `respects`
+/// names; and what could not be looked at.
+pub fn hindrances(
+    tree: &CpusetTree,
+    writes: &BTreeMap<CgroupPath, CpusetWrites>,
+    respects: &dyn Fn(&CgroupPath) -> bool,
+    depth: Depth,
+) -> (BTreeMap<CgroupPath, String>, Option<Degraded>) {
+    let (mut found, mut left_out) = (BTreeMap::new(), Vec::new());
+    for (cgroup, writes) in writes {
+        // A cgroup above a workload is written for it; others below it are asked all the same.
+        let Ok(mut threads) = read(tree, cgroup, depth) else { continue };
+        threads.retain(|one| respects(&one.cgroup));
+        let unseen: usize = threads.iter().map(|one| one.left_out).sum();
+        match hindrance(&threads, writes) {
+            Some(reason) => {
+                found.insert(cgroup.clone(), reason);
+            }
+            None if unseen > 0 => left_out.push(format!("{unseen} threads or processes of {cgroup}")),
+            None => {}
+        }
+    }
+    let degraded = (!left_out.is_empty()).then(|| {
+        let reason = format!("too many to look at before a write: {}", left_out.join(", "));
+        Degraded::new("self-placement", reason, "memory policies or pins that they have set may change")
+    });
+    (found, degraded)
+}
+
+/// Those of which there is something to lose, as many as one line of the journal has room for.
+pub(super) fn to_record(before: &[CgroupThreads]) -> Vec<SelfPlacedThread> {
+    let placed = before.iter().flat_map(|one| {
+        let of_it = move |thread: &&SelfPlacedThread| {
+            !thread.policies.is_empty() || thread.pinned(&one.cpus).is_some()
+        };
+        one.threads.iter().filter(of_it)
+    });
+    placed.take(MAX_RECORDED).cloned().collect()
+}
+
+/// Gives threads the CPUs that they had pinned themselves to before a write, as far as it left them. The
+/// errors name thread, CPUs and cause.
+pub(super) fn give_pins_back(
+    tree: &CpusetTree,
+    before: &[CgroupThreads],
+    recorded: &[SelfPlacedThread],
+) -> Vec<String> {
+    let Some(proc) = tree.proc() else { return Vec::new() };
+    let mut failed = Vec::new();
+    for one in before {
+        let effective = tree.read_effective(&one.cgroup, CpusetFile::Cpus);
+        let Some(to) = effective.ok().flatten().and_then(|text| text.trim().parse::<CpuSet>().ok()) else {
+            continue;
+        };
+        for thread in &one.threads {
+            let original = recorded.iter().find(|recorded| recorded.is(thread));
+            let Some(cpus) = kept_pin(thread, original, &one.cpus, &to) else { continue };
+            let now = read_thread(proc, thread.tid).filter(|now| now.is(thread));
+            if now.is_some_and(|now| now.cpus.as_ref() != Some(&cpus))
+                && let Ok(tid) = i32::try_from(thread.tid)
+                && let Err(error) = affinity::set_affinity(tid, &cpus)
+                && error.raw_os_error() != Some(libc_esrch())
+            {
+                failed.push(format!("{}: setting its affinity to {cpus}: {error}", thread.name()));
+            }
+        }
+    }
+    failed
+}
+
+fn libc_esrch() -> i32 {
+    rustix::io::Errno::SRCH.raw_os_error()
+}
+
+/// What a restore cannot give back: policies that were recorded before the first write, or were there before
+/// the restore, and are not there after it.
+pub(super) fn not_given_back(
+    tree: &CpusetTree,
+    before: &[CgroupThreads],
+    recorded: &[SelfPlacedThread],
+    tops: &BTreeSet<CgroupPath>,
+) -> Vec<String> {
+    let now: Vec<SelfPlacedThread> = tops
+        .iter()
+        .filter_map(|top| read(tree, top, Depth::AllPolicies).ok())
+        .flatten()
+        .flat_map(|one| one.threads)
+        .collect();
+    let fresh = before.iter().flat_map(|one| &one.threads);
+    let fresh = fresh.filter(|thread| !recorded.iter().any(|recorded| recorded.is(thread)));
+    let all: Vec<SelfPlacedThread> = recorded.iter().chain(fresh).cloned().collect();
+    lost(&all, &now)
+}
