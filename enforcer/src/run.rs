@@ -22,7 +22,7 @@ use std::{
 
 use enforcer_core::{
     degraded::Degraded,
-    policy::{Mode, NriSettings},
+    policy::{DemotionBackend, Mode, NriSettings, Policy},
 };
 use tokio::{
     runtime::Builder,
@@ -310,7 +310,7 @@ impl Daemon {
     }
 
     fn try_reload(&mut self, options: &RunOptions) -> Result<(), RunError> {
-        let policy = options.policy()?;
+        let mut policy = options.policy()?;
         if policy.mode == Mode::Enforce && !self.engine.has_actuator() {
             return Err(RunError::NeedsRestart);
         }
@@ -327,9 +327,26 @@ impl Daemon {
                 tracing::warn!("{key}: the new value counts from the next start on");
             }
         }
+        for key in needing_dropped(running, &policy) {
+            tracing::warn!(
+                "{key}: it takes CAP_SYS_ADMIN, which was given up at the start: restart the daemon"
+            );
+        }
+        // As it was said: marks of other controllers count as they did, until the next start.
+        policy.nri = NriSettings { place: policy.nri.place, ..running.nri.clone() };
         self.engine.set_policy(policy);
         Ok(())
     }
+}
+
+/// Keys that are new in a configuration and want a capability that a daemon without them has given up.
+fn needing_dropped(running: &Policy, read: &Policy) -> Vec<&'static str> {
+    let wants = |policy: &Policy| {
+        let damos = policy.memory.demotion.backend == DemotionBackend::Damos;
+        [("workload.partition", policy.wants_partitions()), ("memory.demotion.backend", damos)]
+    };
+    let keys = wants(running).into_iter().zip(wants(read));
+    keys.filter(|((_, had), (_, wanted))| *wanted && !*had).map(|((key, _), _)| key).collect()
 }
 
 /// Somebody has taken the file of the control socket away, as a cleaner of `/run` does.
@@ -344,4 +361,19 @@ fn deaf(error: &io::Error) -> Degraded {
     let reason = format!("waiting for the ring of pressure events: {error}");
     let effect = format!("memory that gets short is noticed within {} ms, not at once", LOOK.as_millis());
     Degraded::new("bpf:pressure", reason, effect)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_a_capability_that_was_given_up_is_named_when_it_is_new() {
+        let running = Policy::default();
+        let mut read = running.clone();
+        assert_eq!(needing_dropped(&running, &read), [""; 0]);
+        read.memory.demotion.backend = DemotionBackend::Damos;
+        assert_eq!(needing_dropped(&running, &read), ["memory.demotion.backend"]);
+        assert_eq!(needing_dropped(&read, &running), [""; 0]);
+    }
 }

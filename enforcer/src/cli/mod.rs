@@ -30,6 +30,7 @@ mod seen;
 mod terminal;
 mod top;
 mod topology;
+mod wanted_now;
 mod watch_brake;
 mod what_if;
 mod whole_file;

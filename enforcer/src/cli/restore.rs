@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use enforcer_core::workload::{CgroupPath, identify};
 
-use super::{Exit, args, terminal};
+use super::{Exit, args, terminal, wanted_now};
 use crate::{
     enforce::{
         Journal,
@@ -74,6 +74,9 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     let tree = tree(&host)?;
     let report = if args.dry_run {
         beside(state_dir, out)?;
+        let kubelet = wanted_now::ask_kubelet(contents.entries.keys());
+        let now = wanted_now::changed(&contents.entries, &kubelet);
+        contents.entries.extend(now);
         let of_units =
             with_systemd(&host, |systemd| properties::restore::preview(systemd, boot_id, &contents));
         let slowed = usable(brake::preview(&tree, boot_id, state_dir, top.as_ref()));
@@ -244,15 +247,17 @@ fn put_back(
 ) -> RestoreReport {
     let boot_id = read_boot_id(host);
     let boot_id = boot_id.as_deref();
+    let renewed = usable(wanted_now::renew(journal).map(|()| RestoreReport::default()));
     let of_units = with_systemd(host, |systemd| properties::restore::restore(systemd, boot_id, journal, top));
-    of_units.and(match top {
+    renewed.and(of_units).and(match top {
         Some(top) => restore_within(tree, boot_id, journal, top),
         None => restore(tree, boot_id, journal),
     })
 }
 
 fn with_systemd<T>(host: &HostRoot, ask: impl FnOnce(Systemd<'_>) -> T) -> T {
-    let found = Systemctl::of_host(host).and_then(|found| found.ok_or("process 1 is not systemd".into()));
+    let found =
+        Systemctl::of_host(host).and_then(|found| found.ok_or(properties::restore::NO_SYSTEMD.into()));
     ask(found.as_ref().map(|found| found as &dyn UnitProperties).map_err(String::as_str))
 }
 
@@ -281,7 +286,12 @@ fn print(report: &RestoreReport, dry_run: bool, out: &mut dyn Write) -> std::io:
         )?;
     }
     let changes = |file: &&Restored| {
-        matches!(file.result, RestoreResult::PutBack { .. } | RestoreResult::WouldPutBack { .. })
+        matches!(
+            file.result,
+            RestoreResult::PutBack { .. }
+                | RestoreResult::Widened { .. }
+                | RestoreResult::WouldPutBack { .. }
+        )
     };
     let files = units::count(report.files.iter().filter(changes).count(), "file");
     if dry_run {
@@ -298,6 +308,12 @@ fn outcome(file: &Restored) -> String {
         RestoreResult::PutBack { from } | RestoreResult::WouldPutBack { from } => {
             format!("{name}: `{}` -> `{original}`", shown(from))
         }
+        RestoreResult::Widened { from, to, reason } => format!(
+            "{name}: `{}` -> `{to}`, which is all that the cgroup above it has; it cannot be empty while it has \
+             tasks: {}",
+            shown(from),
+            text::escape(reason)
+        ),
         RestoreResult::Unchanged => format!("{name}: holds `{original}` already"),
         RestoreResult::Skipped { reason } => format!("{name}: skipped: {}", text::escape(reason)),
         RestoreResult::Failed { error } => {

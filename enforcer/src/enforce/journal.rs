@@ -336,6 +336,15 @@ impl Journal {
         self.record_all(vec![(key, entry)])
     }
 
+    /// Puts other originals in the place of those that are recorded: what others want of them by now.
+    pub fn renew_all(&mut self, new: Vec<(EntryKey, Entry)>) -> Result<(), JournalError> {
+        self.append(
+            new.iter().map(|(key, entry)| Record::Before { key: key.clone(), entry: entry.clone() }),
+        )?;
+        self.entries.extend(new);
+        Ok(())
+    }
+
     /// The same for several files, with one wait for the disk.
     pub fn record_all(&mut self, new: Vec<(EntryKey, Entry)>) -> Result<(), JournalError> {
         let news = |(key, entry): (EntryKey, Entry)| match self.entries.get(&key) {

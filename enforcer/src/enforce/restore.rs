@@ -56,6 +56,15 @@ pub enum RestoreResult {
         /// What it held.
         from: String,
     },
+    /// It inherited, and has all that it would inherit: the file itself cannot be emptied now.
+    Widened {
+        /// What it held.
+        from: String,
+        /// All that the cgroup above it has.
+        to: String,
+        /// Why it cannot be emptied.
+        reason: String,
+    },
     /// It would be put back; [`preview`] says so.
     WouldPutBack {
         /// What it holds.
@@ -388,12 +397,35 @@ fn empty_what_has_tasks<'a>(
         for pending in pending {
             let result = match &emptied {
                 Ok(()) => read_back(pending),
-                Err(error) => {
-                    RestoreResult::Failed { error: format!("emptying {}: {error}", pending.key.cgroup) }
-                }
+                Err(error) => widen_to_all(tree, &parent, pending).map_or_else(
+                    |failed| {
+                        let error = format!("emptying {}: {error}; {failed}", pending.key.cgroup);
+                        RestoreResult::Failed { error }
+                    },
+                    |to| {
+                        let (from, reason) = (pending.found.clone(), error.clone());
+                        RestoreResult::Widened { from, to, reason }
+                    },
+                ),
             };
             results.insert(pending.key, result);
         }
+    }
+}
+
+/// Gives a cgroup all that the one above it has, where its file cannot be emptied: that of a sibling with
+/// cgroups below keeps the controller from being taken away (`-EBUSY`, kernel/cgroup/cgroup.c). Its processes
+/// may be everywhere again, which is what was wanted; returns what it has now.
+fn widen_to_all(tree: &CpusetTree, parent: &CgroupPath, pending: &Pending<'_>) -> Result<String, String> {
+    let file = pending.key.file;
+    let text = |error: super::cpuset::CpusetError| error.to_string();
+    let all = tree.read_effective(parent, file).map_err(text)?;
+    let all = all.ok_or_else(|| format!("{parent} does not say what it has"))?.trim().to_owned();
+    pending.cpuset.write(file, &all).map_err(text)?;
+    let now = pending.cpuset.read_effective(file).map_err(text)?;
+    match now {
+        Some(now) if now.trim() != all => Err(format!("{all} was written, {} is in effect", now.trim())),
+        _ => Ok(all),
     }
 }
 
@@ -519,6 +551,48 @@ mod tests {
         assert_eq!(restored, ["/a", "/a/below"], "{report:?}");
         let left = restore_all(&host);
         assert_eq!(left.files.iter().map(|file| file.cgroup.as_str()).collect::<Vec<_>>(), ["/ab"]);
+    }
+
+    /// Beside a container with cgroups of its own the kernel does not let the controller be taken away.
+    #[test]
+    fn an_inherited_cpuset_that_cannot_be_emptied_is_put_back_when_it_has_all_that_it_would_inherit() {
+        let host = Fixture::new(true);
+        host.cgroup("/top", "0-3\n", "0-1\n");
+        host.cgroup("/top/a", "2\n", "\n");
+        for (path, cpus) in [("/top", "0-3\n"), ("/top/a", "0-3\n")] {
+            fs::write(host.path(path).join("cpuset.cpus.effective"), cpus).unwrap();
+        }
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        let cgroup = CgroupPath::new("/top/a");
+        let key = EntryKey { file: CpusetFile::Cpus, inode: tree.open(&cgroup).unwrap().inode(), cgroup };
+        let pending = Pending {
+            key: &key,
+            original: "\n",
+            found: "2\n".to_owned(),
+            cpuset: tree.open(&key.cgroup).unwrap(),
+        };
+        let mut results = BTreeMap::new();
+        results.insert(&key, RestoreResult::Failed { error: "No space left on device".into() });
+        // Its parent has no `cgroup.subtree_control`: emptying fails as it does with `EBUSY`.
+        let mut journal = host.journal();
+        empty_what_has_tasks(&tree, BOOT, &mut journal, &[pending], &mut results);
+        let result = &results[&key];
+        assert!(
+            matches!(result, RestoreResult::Widened { from, to, .. } if from == "2\n" && to == "0-3"),
+            "{result:?}"
+        );
+        assert_eq!(host.read("/top/a", "cpuset.cpus"), "0-3");
+        // Where it has less than that in effect, it is a failure.
+        fs::write(host.path("/top/a").join("cpuset.cpus.effective"), "0-1\n").unwrap();
+        let pending = Pending {
+            key: &key,
+            original: "\n",
+            found: "2\n".to_owned(),
+            cpuset: tree.open(&key.cgroup).unwrap(),
+        };
+        results.insert(&key, RestoreResult::Failed { error: "No space left on device".into() });
+        empty_what_has_tasks(&tree, BOOT, &mut journal, &[pending], &mut results);
+        assert!(matches!(&results[&key], RestoreResult::Failed { error } if error.contains("is in effect")));
     }
 
     #[test]

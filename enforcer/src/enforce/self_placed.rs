@@ -151,20 +151,25 @@ impl Reader<'_> {
         let path = self.proc.join(format!("{}/task/{}/numa_maps", thread.pid, thread.tid));
         let whole;
         (thread.policies, whole) = read_policies(&path, limit);
-        whole || !all
+        whole
     }
 }
 
 /// The distinct policies that name nodes, and whether all lines were read; none of a kernel without NUMA.
 fn read_policies(path: &Path, limit: u64) -> (BTreeSet<OwnPolicy>, bool) {
     let mut policies = BTreeSet::new();
-    let Ok(file) = File::open(path) else { return (policies, true) };
+    let file = match File::open(path) {
+        Ok(file) => file,
+        // It has ended, or the kernel knows no NUMA; without CAP_SYS_PTRACE it may not be read.
+        Err(error) => return (policies, error.kind() == std::io::ErrorKind::NotFound),
+    };
     let mut reader = BufReader::with_capacity(4096, file).take(limit);
     let mut line = Vec::new();
     loop {
         line.clear();
         match reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
-            Ok(0) => return (policies, reader.limit() > 0),
+            // Its first lines are all that is wanted of a thread.
+            Ok(0) => return (policies, reader.limit() > 0 || limit == FIRST_LINES),
             Err(_ended) => return (policies, true),
             Ok(_) => {
                 let text = String::from_utf8_lossy(&line);

@@ -198,3 +198,4 @@ impl Owners {
 
 #[cfg(test)]
 mod tests;
+mod wanted;

@@ -4,13 +4,21 @@
 //! controller off, and what then still differs from the original is the business of the files' own
 //! [restore](super::super::restore).
 
-use enforcer_core::workload::{CgroupPath, UnitName};
+use std::collections::BTreeMap;
 
-use super::UnitProperties;
+use enforcer_core::{
+    owner::is_same_list,
+    workload::{CgroupPath, Origin, UnitName, identify},
+};
+
+use super::{UnitProperties, key_of};
 use crate::enforce::{
     journal::{Entry, EntryKey, Journal, JournalContents, is_of_another_boot},
     restore::{ANOTHER_BOOT, RestoreReport, RestoreResult, Restored, skipped},
 };
+
+/// Why systemd cannot be asked where there is none.
+pub const NO_SYSTEMD: &str = "process 1 is not systemd";
 
 /// systemd, or why it cannot be asked.
 pub type Systemd<'a> = Result<&'a dyn UnitProperties, &'a str>;
@@ -25,7 +33,15 @@ pub fn restore(
     let entries = journal.entries().clone();
     let mut report = RestoreReport::default();
     let wanted = |key: &EntryKey| key.file.is_property() && top.is_none_or(|top| key.cgroup.is_within(top));
-    for (key, entry) in entries.iter().filter(|(key, _)| wanted(key)) {
+    // What is recorded of a scope was set by its runtime for us: its files say what it should be.
+    let recorded = entries.iter().filter(|(key, _)| wanted(key));
+    for (key, entry) in recorded {
+        if is_scope_of_container(&key.cgroup) && has_file(&entries, key) {
+            if let Err(error) = journal.close(key) {
+                report.unusable.push(error.to_string());
+            }
+            continue;
+        }
         let mut result = put_back(systemd, boot_id, key, entry);
         if !matches!(result, RestoreResult::Failed { .. })
             && let Err(error) = journal.close(key)
@@ -34,7 +50,45 @@ pub fn restore(
         }
         report.files.push(restored(key, entry, result));
     }
+    for (key, entry) in of_scopes(&entries).into_iter().filter(|(key, _)| wanted(key)) {
+        let result = match put_back(systemd, boot_id, &key, &entry) {
+            // A container without such a scope, or with nothing set of it.
+            RestoreResult::Unchanged | RestoreResult::Skipped { .. } => continue,
+            RestoreResult::Failed { .. } if matches!(systemd, Err(NO_SYSTEMD)) => continue,
+            RestoreResult::Failed { error } => {
+                let later =
+                    "at the next daemon-reload systemd may write again what a runtime was told for us";
+                RestoreResult::Failed { error: format!("{error}; {later}") }
+            }
+            result => result,
+        };
+        report.files.push(restored(&key, &entry, result));
+    }
     report
+}
+
+/// What a runtime has set of the scopes of its containers, because it was told so by us: systemd keeps it as
+/// well, and writes it to the files again at the next daemon-reload. It is in the journal by its files alone,
+/// or with a value that was told before; what it should be is what the file held.
+fn of_scopes(entries: &BTreeMap<EntryKey, Entry>) -> Vec<(EntryKey, Entry)> {
+    let of_containers = entries.iter().filter(|(key, _)| is_scope_of_container(&key.cgroup));
+    let of_scopes = of_containers.filter_map(|(key, entry)| {
+        let original = entry.original.trim().to_owned();
+        Some((key_of(&key.cgroup, key.file.property()?), Entry { original, ..entry.clone() }))
+    });
+    of_scopes.collect()
+}
+
+/// Is it the scope of a container that a runtime has made?
+fn is_scope_of_container(cgroup: &CgroupPath) -> bool {
+    let origin = identify(cgroup).origin;
+    let container = matches!(origin, Origin::Pod { container_id: Some(_), .. } | Origin::Container { .. });
+    container && cgroup.as_str().ends_with(".scope")
+}
+
+/// Is there an entry of the file that says the same as this property?
+fn has_file(entries: &BTreeMap<EntryKey, Entry>, property: &EntryKey) -> bool {
+    entries.keys().any(|key| key.cgroup == property.cgroup && key.file.property() == Some(property.file))
 }
 
 /// What [`restore`] would do.
@@ -61,7 +115,7 @@ fn put_back(systemd: Systemd<'_>, boot_id: Option<&str>, key: &EntryKey, entry: 
     };
     let set = systemd.set(&unit, key.file, &entry.original).and_then(|()| systemd.show(&unit));
     match set.as_ref().map(|now| now.value(key.file)) {
-        Ok(now) if now == entry.original => RestoreResult::PutBack { from },
+        Ok(now) if is_same_list(now, &entry.original) => RestoreResult::PutBack { from },
         Ok(now) => RestoreResult::Failed {
             error: format!(
                 "{unit}: {} was set to {:?}, systemd says {now:?}",
@@ -91,7 +145,11 @@ fn look<'a>(
         Ok(state) => {
             let from = state.value(key.file).to_owned();
             // A unit that systemd no longer knows has nothing set either.
-            if from == entry.original { Err(RestoreResult::Unchanged) } else { Ok((systemd, unit, from)) }
+            if is_same_list(&from, &entry.original) {
+                Err(RestoreResult::Unchanged)
+            } else {
+                Ok((systemd, unit, from))
+            }
         }
         Err(error) => Err(RestoreResult::Failed { error: error.to_string() }),
     }

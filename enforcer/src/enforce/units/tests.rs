@@ -292,3 +292,27 @@ fn the_fake_has_units_by_name() {
     let other = UnitName::of_cgroup(&CgroupPath::new("/system.slice/b.service")).unwrap();
     assert_eq!(UnitProperties::show(&systemd, &other).unwrap(), super::UnitState::default());
 }
+
+/// A runtime with the systemd cgroup driver sets its scopes to what it was told for us (systemd 262).
+#[test]
+fn what_a_runtime_has_set_of_a_scope_for_us_is_taken_back_on_the_scope_too() {
+    let id = "a".repeat(64);
+    let cgroup = format!("/kubepods.slice/kubepods-besteffort.slice/cri-containerd-{id}.scope");
+    let unit = format!("cri-containerd-{id}.scope");
+    let host = Fixture::new(true);
+    host.cgroup(&cgroup, "0,3\n", "0\n");
+    let systemd = FakeSystemd::new(&host.layout.cpuset.path);
+    systemd.start(&cgroup);
+    let name = UnitName::of_cgroup(&CgroupPath::new(&cgroup)).unwrap();
+    systemd.set(&name, CpusetFile::AllowedCpus, "0 3").unwrap();
+    let inode = fs::metadata(host.path(&cgroup)).unwrap().ino();
+    let key = EntryKey { cgroup: CgroupPath::new(&cgroup), file: CpusetFile::Cpus, inode };
+    let mut journal = host.journal();
+    journal.record(key, crate::enforce::journal::Entry::of_file("0-7\n", BOOT)).unwrap();
+    drop(journal);
+    let report = restore_all(&host, &systemd);
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(systemd.values(&unit).0, "0-7");
+    assert_eq!(host.read(&cgroup, "cpuset.cpus").trim(), "0-7");
+    assert!(host.journal().entries().is_empty());
+}

@@ -1,0 +1,82 @@
+//! What a kubelet wants a container to run on now.
+//!
+//! Problem: what a container had when it was made is not what it should get back. The kubelet's shared CPUs
+//! shrink with each container that gets CPUs for itself, and a container that is given back what it once had
+//! runs on these. Idea: the state of the static CPU manager says for each container what the kubelet has told
+//! its runtime last.
+//!
+//! Containers are known by the uid of their pod: of several in one pod the one whose CPUs have most in common
+//! with what is recorded is meant. Nothing is said where the state is not there or cannot be used.
+
+use super::{ClaimedPod, Kubelet};
+use crate::{
+    set::CpuSet,
+    workload::{CgroupPath, Origin, identify},
+};
+
+impl Kubelet {
+    /// CPUs of a container of a pod by the static CPU manager; `None` where the kubelet does not say. `had` is
+    /// what is recorded of it.
+    pub fn wants_now(&self, cgroup: &CgroupPath, had: &CpuSet) -> Option<CpuSet> {
+        let Origin::Pod { pod_uid, container_id: Some(_), .. } = identify(cgroup).origin else { return None };
+        if self.unread.is_some() || self.cpu_policy.as_deref() != Some("static") {
+            return None;
+        }
+        let shared = self.shared_cpus.as_ref()?;
+        let own = self.claims.iter().filter(|claim| {
+            matches!(&claim.pod, ClaimedPod::Uid(uid) if *uid == pod_uid) && !claim.cpus.is_empty()
+        });
+        let own = own.filter(|claim| claim.container.is_some() && claim.cpus.common(had) > 0);
+        let exclusive = own.max_by_key(|claim| claim.cpus.common(had)).map(|claim| claim.cpus.clone());
+        // What runs on shared CPUs had more than its pod has for itself.
+        let exclusive = exclusive.filter(|cpus| had.is_subset(cpus) || had.is_disjoint(shared));
+        Some(exclusive.unwrap_or_else(|| shared.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::owner::Claim;
+
+    #[test]
+    fn a_container_gets_what_the_kubelet_wants_now_and_never_cpus_of_another_one() {
+        let claim = |pod: &str, container: &str, cpus: &str| Claim {
+            pod: ClaimedPod::Uid(pod.into()),
+            container: Some(container.into()),
+            cpus: cpus.parse().unwrap(),
+            ..Claim::default()
+        };
+        let (db, web) = ("11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222");
+        let id = "a".repeat(64);
+        let slice = |uid: &str| uid.replace('-', "_");
+        let path = |qos: &str, uid: &str| {
+            CgroupPath::new(&format!(
+                "/kubepods.slice/kubepods{qos}.slice/kubepods{qos}-pod{}.slice/cri-containerd-{id}.scope",
+                slice(uid)
+            ))
+        };
+        let kubelet = Kubelet {
+            cpu_policy: Some("static".into()),
+            shared_cpus: Some("0,3,6-7".parse().unwrap()),
+            claims: vec![claim(db, "db", "1-2"), claim(db, "log", "4-5")],
+            ..Kubelet::default()
+        };
+        for (cgroup, had, wants) in [
+            (path("-besteffort", web), "0-7", Some("0,3,6-7")),
+            (path("-besteffort", web), "", Some("0,3,6-7")),
+            (path("", db), "1-2", Some("1-2")),
+            (path("", db), "4", Some("4-5")),
+            // A container of the pod that shares.
+            (path("", db), "0-7", Some("0,3,6-7")),
+            (CgroupPath::new("/system.slice/a.service"), "0-7", None),
+        ] {
+            let found = kubelet.wants_now(&cgroup, &had.parse().unwrap());
+            assert_eq!(found, wants.map(|cpus| cpus.parse().unwrap()), "{cgroup} {had}");
+        }
+        let none = Kubelet { cpu_policy: Some("none".into()), ..kubelet.clone() };
+        assert_eq!(none.wants_now(&path("-besteffort", web), &CpuSet::new()), None);
+        let unread = Kubelet { unread: Some("damaged".into()), ..kubelet };
+        assert_eq!(unread.wants_now(&path("-besteffort", web), &CpuSet::new()), None);
+    }
+}
