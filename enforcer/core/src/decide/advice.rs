@@ -113,7 +113,8 @@ fn kind_of(cause: RefusalCause) -> ObstacleKind {
         | RefusalCause::OtherOwner
         | RefusalCause::AboveTooNarrow
         | RefusalCause::NoController
-        | RefusalCause::PinnedToIsolated => ObstacleKind::Elsewhere,
+        | RefusalCause::PinnedToIsolated
+        | RefusalCause::SelfPlacement => ObstacleKind::Elsewhere,
     }
 }
 
