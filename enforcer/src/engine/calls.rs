@@ -3,12 +3,12 @@
 //! Each call is one decision under the lock of [`Placed`], which takes less than a millisecond; nothing is
 //! read or written for it, but for what a new container is to have mounted ([`Exposure`]), and, without the
 //! lock, what cgroups show: all of them when a runtime says which containers there are, else those whose
-//! memory nodes are in the answer, and whether a container that ends has a process left. What a container gets goes into the answer, and so does what changes for
-//! others, which refreshes what the runtime has stored of them. No memory node is taken from a container that
-//! runs: its pages go first, which is for turns. What an answer was too late for is done by the engine's next
-//! turn, which compares every container with its grant. While enforcement is paused answers change nothing:
-//! an update is answered with what the container was set to before, and the turn after the pause writes the
-//! rest.
+//! memory nodes are in the answer, and whether a container that ends has a process left. What a container
+//! gets goes into the answer, and so does what changes for others, which refreshes what the runtime has
+//! stored of them. No memory node is taken from a container that runs: its pages go first, which is for
+//! turns. What an answer was too late for is done by the engine's next turn, which compares every container
+//! with its grant. While enforcement is paused answers change nothing: an update is answered with what the
+//! container was set to before, and the turn after the pause writes the rest.
 //!
 //! A container whose cpuset is somebody else's gets no answer but that nothing changes, at its creation and
 //! at every update; what others must leave because of it is in the same answer.
@@ -168,8 +168,8 @@ impl Answering<'_> {
         if !settled.own.is_empty() {
             state.made(&new, &mut noting);
         }
-        // What is written for an answer: what is noted for the next daemon, and what is mounted, which must be
-        // there. Not under the lock.
+        // What is written for an answer: what is noted for the next daemon, and what is mounted, which must
+        // be there. Not under the lock.
         drop(state);
         let noted = self.placed.await_noted(noting);
         if !settled.own.is_empty() {
@@ -214,8 +214,8 @@ impl Answering<'_> {
         send(&mut state, "update", reply, answer);
     }
 
-    /// A runtime tells of a stop at its beginning: what a container was given is free when its last process is
-    /// gone.
+    /// A runtime tells of a stop at its beginning: what a container was given is free when its last process
+    /// is gone.
     fn stop(&self, id: &str, reply: Reply) {
         if self.placed.leaves(id) {
             send(&mut self.placed.lock(), "stop", reply, Answer::default());

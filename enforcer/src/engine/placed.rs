@@ -110,8 +110,8 @@ pub(super) struct State {
     tree: Option<CpusetTree>,
     /// `NAMESPACE/POD (sandbox)` by sandbox id.
     sandboxes: BTreeMap<String, String>,
-    /// Cgroups whose cpusets the runtime carries out on our behalf, a new container's included, and when it was
-    /// told.
+    /// Cgroups whose cpusets the runtime carries out on our behalf, a new container's included, and when it
+    /// was told.
     answered: BTreeMap<CgroupPath, Instant>,
     /// `NAMESPACE/POD/CONTAINER` by container id.
     pub(super) names: BTreeMap<String, String>,

@@ -19,8 +19,8 @@ const CONFIG: &str = "[nri]\nplace = true\n[placement.hints]\npolicy = \"best-ef
 const BUSY: Program =
     Program { command: &["dd", "if=/dev/zero", "of=/dev/null", "bs=96M"], environment: &[], folder: None };
 
-/// Two Guaranteed containers fill a node; the `BestEffort` one that was there ends without a critical finding,
-/// and comes home with its memory when they are gone.
+/// Two Guaranteed containers fill a node; the `BestEffort` one that was there ends without a critical
+/// finding, and comes home with its memory when they are gone.
 pub(super) fn goes_with_its_memory(checks: &mut Checks) -> Result<()> {
     told(checks, story)
 }

@@ -339,7 +339,8 @@ mod tests {
         prop::collection::vec(step, 1..10)
     }
 
-    /// Carries steps out; those within a transaction that fails leave no trace, whatever those inside of it did.
+    /// Carries steps out; those within a transaction that fails leave no trace, whatever those inside of it
+    /// did.
     fn carry_out(allocations: &mut Allocations, steps: &[Step]) -> Result<(), TestCaseError> {
         for step in steps {
             match step {

@@ -494,8 +494,8 @@ impl Containers {
         self.holders.insert(new.id.clone(), holder.clone());
     }
 
-    /// It keeps what it was given before the daemon was started again, and its turn. Its CPUs counted as taken
-    /// meanwhile, so nobody has to make room.
+    /// It keeps what it was given before the daemon was started again, and its turn. Its CPUs counted as
+    /// taken meanwhile, so nobody has to make room.
     fn adopt(
         &mut self,
         node: &mut Node<'_>,

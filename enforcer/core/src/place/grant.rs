@@ -220,8 +220,9 @@ impl Grant {
         cpus
     }
 
-    /// Memory nodes that the container uses, when `taken` are the exclusive CPUs of all. Away from home they are
-    /// those near the CPUs that it runs on, so that its pages follow; what it was promised at home it keeps.
+    /// Memory nodes that the container uses, when `taken` are the exclusive CPUs of all. Away from home they
+    /// are those near the CPUs that it runs on, so that its pages follow; what it was promised at home it
+    /// keeps.
     pub fn mems(&self, taken: &CpuSet) -> NodeSet {
         let away = self.shared.as_ref().map_or(&[][..], |shared| &shared.refuge_memory);
         if away.is_empty() || self.mems.is_empty() {

@@ -40,7 +40,8 @@ pub struct GrantRecord {
     grant: Grant,
     #[serde(skip_serializing_if = "Option::is_none")]
     asked: Option<Amounts>,
-    /// The record is of a version that did not note labels, class, affinity rules, hint, CPU shares and devices.
+    /// The record is of a version that did not note labels, class, affinity rules, hint, CPU shares and
+    /// devices.
     #[serde(skip)]
     is_partial: bool,
 }

@@ -1,12 +1,13 @@
 //! Containers that were told to stop, or that their runtime has given up, and whose processes still run.
 //!
 //! Problem: a runtime tells of a stop at its beginning. A process that ignores SIGTERM runs on for its whole
-//! grace period, on CPUs that would be another container's by then. Idea: what a container was given stays its
-//! own until its cgroup is empty or removed, whatever its runtime tells first; a thread of its own looks, and
-//! so does each turn. What becomes free then is given to those that wait for it by a turn.
+//! grace period, on CPUs that would be another container's by then. Idea: what a container was given stays
+//! its own until its cgroup is empty or removed, whatever its runtime tells first; a thread of its own looks,
+//! and so does each turn. What becomes free then is given to those that wait for it by a turn.
 //!
-//! Invariants: nothing is read under the lock. A cgroup in which processes run holds what it was given without
-//! a limit of time. One that cannot be read holds it for [`UNREAD_WITHIN`], and is a named gap meanwhile.
+//! Invariants: nothing is read under the lock. A cgroup in which processes run holds what it was given
+//! without a limit of time. One that cannot be read holds it for [`UNREAD_WITHIN`], and is a named gap
+//! meanwhile.
 //!
 //! Cost: one file per leaving container and look; nothing while none leaves.
 
@@ -57,8 +58,8 @@ fn look(tree: Option<&CpusetTree>, cgroup: Option<&CgroupPath>) -> Look {
 }
 
 impl Placed {
-    /// A container is about to end, or has. True where it keeps what it was given, because a process of it may
-    /// run still.
+    /// A container is about to end, or has. True where it keeps what it was given, because a process of it
+    /// may run still.
     pub(in crate::engine) fn leaves(&self, id: &str) -> bool {
         let (tree, cgroup) = {
             let state = self.lock();

@@ -2,7 +2,8 @@
 //!
 //! `restore` puts it back from the journal, which has an entry for a cgroup that is there. Until one is, the
 //! original is in a record of its own, for the next daemon, should this one be killed in between. It is
-//! written before the answer, and without the lock of what is given away: what could not be noted is not told.
+//! written before the answer, and without the lock of what is given away: what could not be noted is not
+//! told.
 //!
 //! Never: anything is set here.
 
@@ -166,8 +167,8 @@ struct Changed {
 }
 
 impl Placed {
-    /// Waits until all of this is written, for a bounded time and without the lock. False where it is not: then
-    /// nothing is set from now on.
+    /// Waits until all of this is written, for a bounded time and without the lock. False where it is not:
+    /// then nothing is set from now on.
     pub(in crate::engine) fn await_noted(&self, noting: Noting) -> bool {
         let waiter = self.lock().originals.waiter();
         let wait = |ticket: &Ticket| waiter.as_ref().map_or(Ok(()), |waiter| waiter.wait(*ticket));

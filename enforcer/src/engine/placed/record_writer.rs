@@ -1,9 +1,9 @@
 //! Writes the record of containers in the making, on a thread of its own.
 //!
 //! Problem: a line must be in the record before its runtime has the answer, and a disk that does not answer
-//! keeps a write for as long as it likes. Under the lock of what is given away that would stop every creation,
-//! and every turn. Idea: what is to be written is handed to a thread, in order. An answer waits for its own
-//! line, without that lock and for a bounded time; what is not written by then counts as not noted.
+//! keeps a write for as long as it likes. Under the lock of what is given away that would stop every
+//! creation, and every turn. Idea: what is to be written is handed to a thread, in order. An answer waits for
+//! its own line, without that lock and for a bounded time; what is not written by then counts as not noted.
 //!
 //! Invariants: nothing here is called while a file is read or written by the caller's thread. The queue is
 //! bounded. While a write is stuck nobody waits once more.
@@ -19,7 +19,8 @@ use enforcer_core::workload::CgroupPath;
 
 use crate::enforce::journal::{JournalError, Made, MakingRecord};
 
-/// Longest wait for one line: a runtime waits two seconds for an answer, and throws a plugin out that is later.
+/// Longest wait for one line: a runtime waits two seconds for an answer, and throws a plugin out that is
+/// later.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// Most orders that wait; a node makes some at a time.

@@ -1,11 +1,11 @@
 //! Writes of cpusets that a runtime carries out because of our answers.
 //!
-//! Problem: the kernel tells of each write of a cpuset with its process, and our own answers are carried out by
-//! systemd, by the runtime and by what it runs (`runc`). Told as another controller's writes, they hide those
-//! that are. Idea: such a write of a cgroup that the runtime was told of lately is ours.
+//! Problem: the kernel tells of each write of a cpuset with its process, and our own answers are carried out
+//! by systemd, by the runtime and by what it runs (`runc`). Told as another controller's writes, they hide
+//! those that are. Idea: such a write of a cgroup that the runtime was told of lately is ours.
 //!
-//! Invariant: this decides what is said, and nothing else. What a cpuset is in the end is compared with its goal
-//! each turn, whatever its writer calls itself.
+//! Invariant: this decides what is said, and nothing else. What a cpuset is in the end is compared with its
+//! goal each turn, whatever its writer calls itself.
 
 use std::time::{Duration, Instant};
 
