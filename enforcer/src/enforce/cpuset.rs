@@ -263,6 +263,11 @@ impl CpusetTree {
 }
 
 impl CpusetTree {
+    /// Is there no such cgroup?
+    pub fn is_gone(&self, cgroup: &CgroupPath) -> bool {
+        self.open(cgroup).is_err_and(|error| error.is_gone())
+    }
+
     /// Does a process run in a cgroup or below it? One that is gone, or cannot be, has none.
     pub fn is_occupied(&self, cgroup: &CgroupPath) -> Result<bool, CpusetError> {
         let opened = match self.open(cgroup) {

@@ -603,6 +603,7 @@ impl Engine {
         }
         self.sandboxes = sandboxes.into_iter().map(|(cgroup, _)| cgroup).collect();
         self.placed.release_departed();
+        self.placed.end_those_gone(&workloads);
         self.placed.expect_only(&workloads);
         let sample = self.source.sample(&workloads, now_ns);
         Ok((workloads, degraded, sample))

@@ -102,6 +102,8 @@ pub(super) struct State {
     making: BTreeMap<String, making::Making>,
     /// Containers that end, and whose processes may still run.
     leaving: BTreeMap<String, leaving::Leaving>,
+    /// Containers that a runtime has listed and whose cgroups were there.
+    found: BTreeSet<String>,
     /// Containers that have ended, and when: what is told of them afterwards was under way.
     ended_lately: BTreeMap<String, Instant>,
     /// Grants may differ from those that were recorded last.
@@ -489,6 +491,7 @@ impl State {
         self.ended_lately.insert(id.to_owned(), Instant::now());
         self.making.remove(id);
         self.leaving.remove(id);
+        self.found.remove(id);
         self.names.remove(id);
         self.facts.containers.remove(id);
         self.decisions.end(id);
@@ -501,8 +504,6 @@ impl State {
 
     /// Only these containers are there.
     pub(super) fn only(&mut self, all: &mut [(Announced, KnownContainer)]) {
-        // A runtime that lists a container again has not ended it.
-        self.leaving.retain(|id, _| !all.iter().any(|(one, _)| one.id == *id));
         let there = all.iter().map(|(one, _)| one.id.as_str());
         self.decisions.only(&there.chain(self.leaving.keys().map(String::as_str)).collect());
         self.left_alone = false;
@@ -515,6 +516,8 @@ impl State {
         let told: Vec<_> =
             all.iter().map(|(one, known)| (one.id.clone(), self.believed(known.clone()))).collect();
         self.facts.containers.extend(told);
+        let found = all.iter().filter(|(one, _)| one.shown.is_some());
+        self.found = found.map(|(one, _)| one.id.clone()).collect();
         for (one, known) in all {
             self.name(one, std::mem::take(known));
         }

@@ -15,8 +15,7 @@ use super::{
         CONTAINER, ContainerConfig, ContainerId, ContainerMetadata, CreateContainerRequest, ImageSpec,
         KeyValue, LinuxContainerConfig, LinuxContainerSecurityContext, LinuxPodSandboxConfig,
         LinuxSandboxSecurityContext, Mount, NODE, NamespaceOption, Nothing, POD, PodSandboxConfig,
-        PodSandboxId, PodSandboxMetadata, RunPodSandboxRequest, StopContainerRequest,
-        UpdateContainerResourcesRequest,
+        PodSandboxId, PodSandboxMetadata, RunPodSandboxRequest, UpdateContainerResourcesRequest,
     },
 };
 use crate::{cgroup::Cgroup, ids, ids::Ids, memory, wait};

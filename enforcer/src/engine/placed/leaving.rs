@@ -18,7 +18,7 @@ use std::{
 
 use enforcer_core::{
     degraded::Degraded,
-    workload::{CgroupPath, printable},
+    workload::{CgroupPath, Workload, printable},
 };
 
 use super::{Placed, State};
@@ -141,6 +141,24 @@ impl Placed {
             // What changes for others is written by the turn, and recorded by it.
             drop(state.ends("stop", &id));
             state.originals.want_turn();
+        }
+    }
+
+    /// Ends those that a runtime has listed and whose cgroups are gone by now: of a stop that was told to the
+    /// daemon before this one, nothing is told at its end. `workloads` are there.
+    pub(in crate::engine) fn end_those_gone(&self, workloads: &[Workload]) {
+        let (tree, found) = {
+            let state = self.lock();
+            let runs = |cgroup: &CgroupPath| workloads.iter().any(|one| one.cgroup == *cgroup);
+            let cgroup = |id: &String| Some((id.clone(), state.containers.cgroup(id)?.clone()));
+            let found = state.found.iter().filter_map(cgroup).filter(|(_, cgroup)| !runs(cgroup));
+            (state.tree.clone(), found.collect::<Vec<_>>())
+        };
+        let Some(tree) = tree else { return };
+        for (id, _) in found.into_iter().filter(|(_, cgroup)| tree.is_gone(cgroup)) {
+            let mut state = self.lock();
+            tracing::debug!("{} has ended: its cgroup is gone", state.name_of(&id));
+            drop(state.ends("stop", &id));
         }
     }
 

@@ -146,3 +146,24 @@ fn a_container_of_the_same_name_goes_on_with_what_the_one_before_still_has() {
     placed.release_departed();
     assert_eq!(taken(&placed), own, "they are the other one's by now");
 }
+
+#[test]
+fn a_daemon_that_was_not_told_of_a_stop_frees_what_is_gone() {
+    let host = Fixture::new(true);
+    let tree = || CpusetTree::new(&host.layout.cpuset.path, true);
+    let before = placed(true);
+    before.adopt(tree(), BTreeMap::new());
+    let own = running(&host, &before, "one", 2);
+    stop(&before, "one");
+    // The stop goes on, and the runtime lists the container as one that runs.
+    let next = placed(true);
+    next.adopt(tree(), before.regranted().unwrap());
+    synchronize(&next, &["one"], &own);
+    next.end_those_gone(&[]);
+    assert_eq!(taken(&next), own, "its cgroup is there");
+    std::fs::remove_dir_all(host.path("/kubepods/podone")).unwrap();
+    next.end_those_gone(&[workload_of("one")]);
+    assert_eq!(taken(&next), own, "it was there when the turn began");
+    next.end_those_gone(&[]);
+    assert_eq!(taken(&next), "");
+}
