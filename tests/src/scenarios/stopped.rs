@@ -36,7 +36,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     let everywhere = cpus(&sharing)?;
 
     let (daemon, taken) = stopped_slowly(checks, &a, daemon, &cri, "d")?;
-    freed(checks, "a", &taken, &sharing, &everywhere)?;
+    freed(checks, "a", &taken, &sharing, &everywhere);
     a.remove()?;
 
     // The same, and the daemon does not hear the end: it is another one by then.
@@ -52,7 +52,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     checks.holds("the control: b runs while another daemon places e", runs, runs);
     checks.holds("e is on none of b's CPUs", theirs.is_disjoint(&own), (&theirs, &own));
     stopping.join().ok().context("the thread that stops b")??;
-    freed(checks, "b", &own, &sharing, &everywhere)?;
+    freed(checks, "b", &own, &sharing, &everywhere);
 
     checks.note("CPUs of the machine", &format!("{:?}", machine.cpus()));
     checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
@@ -110,11 +110,10 @@ fn told_of_the_stop(checks: &mut Checks, daemon: &Daemon) -> Result<()> {
 }
 
 /// Its CPUs are for all that share when its process is gone.
-fn freed(checks: &mut Checks, name: &str, own: &Ids, sharing: &Container, before: &Ids) -> Result<()> {
+fn freed(checks: &mut Checks, name: &str, own: &Ids, sharing: &Container, before: &Ids) {
     let back = wait::until("its CPUs are free", LIMIT, || {
         let now = cpus(sharing)?;
         Ok((!now.is_disjoint(own) || before.is_subset(&now)).then_some(now))
     });
     checks.holds(format!("the CPUs of {name} are free when its process is gone"), back.is_ok(), back);
-    Ok(())
 }

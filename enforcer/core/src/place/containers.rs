@@ -523,19 +523,18 @@ impl Containers {
         let Some(pod) = self.pods.get_mut(holder.pod()) else { return };
         let mut weighed = Weighed { asked: asked.clone(), qos: pod.request.qos, candidates: Vec::new() };
         let at = pod.request.containers.iter().position(|container| container.name == holder.name());
-        match at {
-            Some(at) => pod.request.containers[at] = asked,
-            None => {
-                // In the order of arrival: an unplaced one may have come before those that have a place.
-                let turn = |name: &str| {
-                    let holder = Holder::new(holder.pod().clone(), name.to_owned());
-                    node.allocations.turn(&holder).unwrap_or(u64::MAX)
-                };
-                let own = turn(holder.name());
-                let before = pod.request.containers.iter().take_while(|other| turn(&other.name) <= own);
-                let position = before.count();
-                pod.request.containers.insert(position, asked);
-            }
+        if let Some(at) = at {
+            pod.request.containers[at] = asked;
+        } else {
+            // In the order of arrival: an unplaced one may have come before those that have a place.
+            let turn = |name: &str| {
+                let holder = Holder::new(holder.pod().clone(), name.to_owned());
+                node.allocations.turn(&holder).unwrap_or(u64::MAX)
+            };
+            let own = turn(holder.name());
+            let before = pod.request.containers.iter().take_while(|other| turn(&other.name) <= own);
+            let position = before.count();
+            pod.request.containers.insert(position, asked);
         }
         let unplaced: Vec<(Holder, u64, Grant)> = node
             .allocations

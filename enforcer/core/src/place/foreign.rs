@@ -175,7 +175,7 @@ fn below(key: &str, name: &str) -> bool {
 
 impl KnownAnnotation {
     fn is_whole_key(&self) -> bool {
-        self.name.contains('/') || self.name.ends_with(".io")
+        self.name.contains('/') || self.name.rsplit('.').next() == Some("io")
     }
 
     /// The known annotation that a key is.

@@ -217,7 +217,9 @@ impl NodeSupply {
         let is_predicted = settings.engine == Engine::Hints && settings.hints.is_kubelet();
         if !node.takes_ordinary_memory() && !is_predicted {
             // Memory of a GPU is its driver's to give; a kubelet does not know that.
-            allocatable.values_mut().for_each(|bytes| *bytes = 0);
+            for bytes in allocatable.values_mut() {
+                *bytes = 0;
+            }
         }
         let cpus = node.cpus.intersection(allowed_cpus);
         Self { id: node.id, kind: node.kind, cpus, total, allocatable }

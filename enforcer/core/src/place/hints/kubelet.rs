@@ -28,7 +28,9 @@ pub(super) fn restate(inventory: &Inventory, asker: Asker<'_>, firm: &mut Offers
             None if resource == "cpu" => asker.nodes.mask(&inventory.machine.cpu_nodes()),
             Some(units) if asker.settings.kubelet_device_hints == KubeletDeviceHints::DeviceNodes => {
                 let mut near = NodeSet::new();
-                units.iter().for_each(|unit| near.extend(&unit.nodes));
+                for unit in units {
+                    near.extend(&unit.nodes);
+                }
                 asker.nodes.mask(&near)
             }
             _ => continue,

@@ -220,7 +220,7 @@ impl Place<'_> {
         }
         .to_owned();
         if let Some(left_out) = left_out(self.machine, &nodes) {
-            problem.push_str(&format!(" ({left_out})"));
+            problem = format!("{problem} ({left_out})");
         }
         let rejection = Rejection::new(Reason::UnexpectedAdmissionError, problem);
         rejection.short_of(if short.is_empty() { all } else { short }, &rooms)

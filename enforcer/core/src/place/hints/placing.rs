@@ -106,7 +106,7 @@ impl<'a> Placing<'a> {
         let room = self.shared_stock(asker);
         let local = self.local(asker);
         // Without memory there is nothing to ask about at more than one level.
-        let levels = if self.is_memory_asked(asker, demand) { local.levels() } else { 1 };
+        let levels = if is_memory_asked(asker, demand) { local.levels() } else { 1 };
         let mut best: Option<(u8, Question<'_>, Option<Settled>)> = None;
         for level in 0..levels {
             let mut question = self.question(asker, demand, &room, local.level(level));
@@ -181,11 +181,6 @@ impl<'a> Placing<'a> {
         Question { nodes, settings, qos: self.pod.qos, firm, soft, resident }
     }
 
-    /// Does memory take part in the choice of nodes?
-    fn is_memory_asked(&self, asker: Asker<'_>, demand: &Demand) -> bool {
-        !demand.memory.is_empty() && asker.settings.memory_manager_policy == MemoryManagerPolicy::Static
-    }
-
     /// Memory by the CPU nodes that it is local to.
     pub(super) fn local(&self, asker: Asker<'_>) -> LocalMemory {
         let everywhere = self.memory_nodes(asker);
@@ -235,7 +230,7 @@ impl<'a> Placing<'a> {
             firm.push(("cpu".to_owned(), offer));
         }
         let mut offered = Offers::new();
-        if self.is_memory_asked(asker, demand) {
+        if is_memory_asked(asker, demand) {
             let strict = asker.settings.strict_memory_groups;
             offered =
                 memory::offer(&MemoryStock::of_zones(memory, asker.nodes, zones, strict), &demand.memory);
@@ -391,7 +386,7 @@ impl<'a> Placing<'a> {
                 anywhere: None,
             });
         }
-        if self.pod.qos == QosClass::Guaranteed && self.is_memory_asked(asker, demand) {
+        if self.pod.qos == QosClass::Guaranteed && is_memory_asked(asker, demand) {
             let local = |nodes: &NodeSet| {
                 positions(asker.nodes.mask(nodes)).filter_map(|at| zones.get(at)).fold(
                     NodeSet::new(),
@@ -446,4 +441,9 @@ fn is_memory(resource: &str) -> bool {
 pub(super) fn shared_pool(inventory: &Inventory, settings: &HintsSettings) -> CpuSet {
     let pool = inventory.shareable_cpus();
     if settings.strict_cpu_reservation { pool.difference(&inventory.reserved_cpus) } else { pool }
+}
+
+/// Does memory take part in the choice of nodes?
+fn is_memory_asked(asker: Asker<'_>, demand: &Demand) -> bool {
+    !demand.memory.is_empty() && asker.settings.memory_manager_policy == MemoryManagerPolicy::Static
 }

@@ -80,6 +80,7 @@ pub enum LevelFit {
 
 /// The memory that a pool offers to one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent keys of one order")]
 pub struct MemoryStanding {
     /// There is enough, perhaps by moving others.
     pub offered: bool,

@@ -74,7 +74,9 @@ impl<'a> Placing<'a> {
         hints.extend(self.device_hints(index, allocations));
         hints.retain(|hint| preferences.hints.admit(hint));
         // Memory of a GPU is in no pool: what is near it is near the CPUs that the GPU is near.
-        hints.iter_mut().for_each(|hint| hint.nodes = self.tree.nodes_in_pools(&hint.nodes));
+        for hint in &mut hints {
+            hint.nodes = self.tree.nodes_in_pools(&hint.nodes);
+        }
         Ok(Wanted { index, container, preferences, amounts, demand, memory, rules, hints })
     }
 
