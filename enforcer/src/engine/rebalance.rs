@@ -24,7 +24,7 @@ pub(super) fn tell(turn: Turn, totals: &mut RebalanceTotals) -> Rebalanced {
                 tracing::warn!("{cgroup}: does not fare better where it was moved to, but cannot go back");
             }
             Verdict::Idle => {
-                tracing::info!("{cgroup}: has run too little since it was moved to tell; it stays")
+                tracing::info!("{cgroup}: has run too little since it was moved to tell; it stays");
             }
             Verdict::GivenUp => tracing::warn!("{cgroup}: could not be brought to where it was to be moved"),
         }

@@ -47,8 +47,8 @@ fn worst(scene: &Scene, path: &str) -> Finding {
     findings.swap_remove(0)
 }
 
-fn mems(path: &str, nodes: &str) -> Option<String> {
-    Some(format!("echo {nodes} > /sys/fs/cgroup{path}/cpuset.mems"))
+fn mems(path: &str, nodes: &str) -> String {
+    format!("echo {nodes} > /sys/fs/cgroup{path}/cpuset.mems")
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn cpus_that_are_right_already_are_left() {
     let cpus = two_cores.map(|cpu| cpu.id).collect::<crate::set::CpuSet>().to_string();
     let scene = threaded().workload("/a", &cpus, "0-1").memory("/a", &[(0, 100, 0)]);
     let finding = worst(&scene, "/a");
-    assert_eq!(finding.remedy, mems("/a", "0"), "CPUs {cpus}");
+    assert_eq!(finding.remedy, Some(mems("/a", "0")), "CPUs {cpus}");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_remedy_stays_within_the_cgroups_above() {
     // The cgroup above leaves it CPUs of node 0 alone: its memory has to come.
     let scene = above(two(), "/box", "0-1", "0-1").workload("/box/db", "0-1", "0-1");
     let finding = worst(&scene.memory("/box/db", &[(1, 256, 0)]), "/box/db");
-    assert_eq!((finding.severity, finding.remedy), (Severity::Critical, mems("/box/db", "0")));
+    assert_eq!((finding.severity, finding.remedy), (Severity::Critical, Some(mems("/box/db", "0"))));
 
     // The one above leaves it no memory there either: that one has to be changed.
     let scene = above(two(), "/box", "0-1", "1").workload("/box/db", "0-1", "1");
@@ -111,7 +111,7 @@ fn shared_memory_leaves_no_room_and_page_cache_does() {
         (node.file_bytes, node.lru_file_bytes) = (Some(8 << 30), Some(file_lists));
         worst(&scene, "/a")
     };
-    assert_eq!(with_cache(8 << 30).remedy, mems("/a", "0"));
+    assert_eq!(with_cache(8 << 30).remedy, Some(mems("/a", "0")));
     let full = with_cache(0);
     assert!(full.remedy.is_none() && full.severity == Severity::Warning, "{full:?}");
 }

@@ -407,7 +407,7 @@ mod tests {
         assert!(record.asks_for(&asked()) && record.is_partial);
         let labels = BTreeMap::from([("app".to_owned(), "db".to_owned())]);
         let pod = PodRequest { labels: labels.clone(), ..samples::pod("p", vec![asked()]) };
-        let mut host = Host::new(Machine::new().sockets(2).build(), Default::default());
+        let mut host = Host::new(Machine::new().sockets(2).build(), HintsSettings::default());
         let Host { inventory, settings, allocations } = &mut host;
         let grant = record.still_answers(&pod, &asked(), &Node { inventory, settings, allocations });
         assert_eq!(grant.map(|grant| (grant.labels, grant.qos)), Some((labels, Some(pod.qos))));

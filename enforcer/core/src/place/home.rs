@@ -221,7 +221,7 @@ mod tests {
                         drop(host.admit(&pod));
                     }
                     Step::Remove(name) => {
-                        let pod = crate::place::PodName::new("default", &format!("p{name}"));
+                        let pod = crate::place::PodName::new("default", format!("p{name}"));
                         crate::place::remove(&mut host.allocations, &pod);
                     }
                 }

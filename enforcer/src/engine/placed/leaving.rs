@@ -131,12 +131,13 @@ impl Placed {
                 continue;
             }
             let (name, waited) = (state.name_of(&id), UNREAD_WITHIN.as_secs());
-            match state.leaving.get(&id).and_then(|one| one.unread.as_ref()) {
-                Some(reason) => tracing::warn!(
+            if let Some(reason) = state.leaving.get(&id).and_then(|one| one.unread.as_ref()) {
+                tracing::warn!(
                     "what {name} was given is free {waited} s after its end, though a process of it may still \
                      run: {reason}"
-                ),
-                None => tracing::debug!("{name} has ended: what it was given is free"),
+                );
+            } else {
+                tracing::debug!("{name} has ended: what it was given is free");
             }
             // What changes for others is written by the turn, and recorded by it.
             drop(state.ends("stop", &id));

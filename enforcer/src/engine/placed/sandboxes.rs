@@ -23,7 +23,9 @@ impl State {
     /// These are all pods that there are.
     pub(in crate::engine) fn only_pods(&mut self, pods: &[PodSandbox]) {
         self.sandboxes.clear();
-        pods.iter().for_each(|pod| self.has_pod(pod));
+        for pod in pods {
+            self.has_pod(pod);
+        }
     }
 
     /// A pod is gone.

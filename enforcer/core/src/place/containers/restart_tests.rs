@@ -91,11 +91,11 @@ fn asking(id: &str, qos: QosClass, milli: u64) -> ContainerRequest {
 
 /// Pods of even numbers are guaranteed; every third is drawn to those that are labelled as databases.
 fn announced(number: u8, id: &str, milli: u64) -> Announced {
-    let qos = if number % 2 == 0 { QosClass::Guaranteed } else { QosClass::Burstable };
+    let qos = if number.is_multiple_of(2) { QosClass::Guaranteed } else { QosClass::Burstable };
     let mut pod = pod(&format!("p{number}"), vec![asking(id, qos, milli)]);
     pod.qos = qos;
     pod.labels = BTreeMap::from([("app".to_owned(), ["db", "web"][usize::from(number % 2)].to_owned())]);
-    if number % 3 == 0 {
+    if number.is_multiple_of(3) {
         let rule = "[{scope: {key: pod/name, operator: Exists}, \
                     match: {key: labels/app, operator: Equals, values: [db]}, weight: 10}]";
         let lines: Vec<String> = (0..10).map(|id| format!("c{id}: {rule}")).collect();
