@@ -149,6 +149,7 @@ fn a_look_while_all_is_calm_allocates_nothing() {
         cgroup_id: None,
         spares: spares(&machine, &home, &home, &machine.memory_nodes(), true),
         mems: home.clone(),
+        kept: NodeSet::default(),
         cpu_nodes: home.clone(),
         home,
         strict: false,

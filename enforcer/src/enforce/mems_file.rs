@@ -183,6 +183,7 @@ mod tests {
             cgroup_id,
             home: NodeSet::new(),
             mems: NodeSet::new(),
+            kept: NodeSet::default(),
             cpu_nodes: NodeSet::new(),
             spares: Vec::new(),
             strict: false,

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use enforcer_core::{
-    id::{CpuId, NodeId},
+    id::{CpuId, Id as _, NodeId},
     set::{CpuSet, NodeSet},
     topology::{CoreType, Cpu, CpuKind, Device, Hmat, MemoryKind, Node, Package, Topology},
 };
@@ -68,22 +68,57 @@ fn named_packages(machine: &Topology) -> impl Iterator<Item = &Package> {
 fn branches(machine: &Topology) -> Vec<Branch> {
     let by_id: BTreeMap<CpuId, &Cpu> = machine.cpus.iter().map(|cpu| (cpu.id, cpu)).collect();
     let view = View { machine, by_id };
-    let mut branches: Vec<Branch> = named_packages(machine)
-        .map(|package| Branch { text: format!("package {}", package.id), children: view.dies(&package.cpus) })
+    let packages: Vec<&Package> = named_packages(machine).collect();
+    let mut branches: Vec<Branch> = packages
+        .chunk_by(|one, next| {
+            let node = view.another_part(one);
+            node.is_some() && node == view.another_part(next)
+        })
+        .map(|alike| package_branch(&view, alike))
         .collect();
     let packaged = named_packages(machine).fold(CpuSet::new(), |all, package| all.union(&package.cpus));
     let elsewhere = machine.online_cpus().difference(&packaged);
     if !elsewhere.is_empty() {
         branches.extend(view.nodes(&elsewhere));
     }
-    branches.extend(
-        machine
-            .nodes
-            .iter()
-            .filter(|node| node.cpus.is_empty())
-            .map(|node| Branch { text: node_line(node, None), children: Vec::new() }),
-    );
+    let facts: Vec<(&Node, String)> = machine
+        .nodes
+        .iter()
+        .filter(|node| node.cpus.is_empty())
+        .map(|node| (node, node_facts(machine, node)))
+        .collect();
+    branches.extend(facts.chunk_by(|(_, one), (_, next)| one == next).filter_map(|alike| {
+        let ids: NodeSet = alike.iter().map(|(node, _)| node.id).collect();
+        let (_, facts) = alike.first()?;
+        let each = if alike.len() > 1 { ", each" } else { "" };
+        Some(Branch { text: format!("{}: no CPUs{each}; {facts}", node_words(&ids)), children: Vec::new() })
+    }));
     branches
+}
+
+/// `node 3`, `nodes 3-5`.
+fn node_words(ids: &NodeSet) -> String {
+    format!("{} {ids}", if ids.len() == 1 { "node" } else { "nodes" })
+}
+
+/// The CPU nodes that a node without CPUs is near to; empty where there are none, and for a node with CPUs.
+pub(super) fn nearest(machine: &Topology, node: &Node) -> String {
+    let near = machine.near_cpu_nodes(node.id);
+    if node.cpus.is_empty() && !near.is_empty() { node_words(&near) } else { String::new() }
+}
+
+/// One package; several where each holds a further part of the same node and nothing else.
+fn package_branch(view: &View<'_>, alike: &[&Package]) -> Branch {
+    let cpus = alike.iter().fold(CpuSet::new(), |all, package| all.union(&package.cpus));
+    let ids: BTreeSet<u32> = alike.iter().filter_map(|package| u32::try_from(package.id).ok()).collect();
+    let text = match (alike, ids.last()) {
+        ([one], _) => format!("package {}", one.id),
+        (_, Some(last)) if ids.len() == alike.len() && *last <= NodeId::GREATEST => {
+            format!("packages {}", ids.into_iter().map(NodeId).collect::<NodeSet>())
+        }
+        _ => units::count(alike.len(), "package"),
+    };
+    Branch { text, children: view.dies(&cpus) }
 }
 
 struct View<'a> {
@@ -92,6 +127,15 @@ struct View<'a> {
 }
 
 impl View<'_> {
+    /// The node of which this package is a part and not the first, if it holds no other and has no dies.
+    fn another_part(&self, package: &Package) -> Option<NodeId> {
+        let mut nodes = self.machine.nodes.iter().filter(|node| !node.cpus.is_disjoint(&package.cpus));
+        let node = nodes.next().filter(|node| package.cpus.is_subset(&node.cpus))?;
+        let has_dies = self.cpus(&package.cpus).map(|cpu| cpu.die).collect::<BTreeSet<_>>().len() > 1;
+        let is_first = node.cpus.first().is_some_and(|first| package.cpus.contains(first));
+        (nodes.next().is_none() && !has_dies && !is_first).then_some(node.id)
+    }
+
     /// Dies of a package where it has more than one, else its nodes.
     fn dies(&self, within: &CpuSet) -> Vec<Branch> {
         let mut dies: BTreeMap<i32, CpuSet> = BTreeMap::new();
@@ -117,7 +161,7 @@ impl View<'_> {
             homeless = homeless.difference(&here);
             // Its memory is there once, in however many packages its CPUs are.
             let text = if node.cpus.first().is_none_or(|first| here.contains(first)) {
-                node_line(node, Some(&here))
+                format!("node {}: {}; {}", node.id, cpu_list(&here), node_facts(self.machine, node))
             } else {
                 format!("node {}, another part: {}", node.id, cpu_list(&here))
             };
@@ -205,11 +249,9 @@ fn cpu_list(cpus: &CpuSet) -> String {
     format!("{} {cpus}", if cpus.len() == 1 { "CPU" } else { "CPUs" })
 }
 
-fn node_line(node: &Node, cpus: Option<&CpuSet>) -> String {
-    let mut parts = vec![match cpus {
-        Some(cpus) => format!("node {}: {}", node.id, cpu_list(cpus)),
-        None => format!("node {}: no CPUs", node.id),
-    }];
+/// What a line says of a node beside its CPUs.
+fn node_facts(machine: &Topology, node: &Node) -> String {
+    let mut parts = Vec::new();
     match (node.mem_total_bytes, node.mem_free_bytes) {
         (Some(0), _) => parts.push("no memory".into()),
         (Some(total), Some(free)) => {
@@ -229,7 +271,8 @@ fn node_line(node: &Node, cpus: Option<&CpuSet>) -> String {
     if node.normal_memory == Some(false) && node.mem_total_bytes != Some(0) {
         parts.push("movable only".into());
     }
-    parts.extend(node.closest_cpu_node.map(|closest| format!("nearest CPUs: node {closest}")));
+    let near = nearest(machine, node);
+    parts.extend((!near.is_empty()).then(|| format!("nearest CPUs: {near}")));
     parts.extend(node.hmat.as_ref().and_then(hmat));
     parts.join("; ")
 }
@@ -239,6 +282,16 @@ fn hmat(hmat: &Hmat) -> Option<String> {
     let bandwidth = hmat.read_bandwidth_mbps.map(|mbps| format!("{mbps} MB/s"));
     let figures: Vec<String> = latency.into_iter().chain(bandwidth).collect();
     (!figures.is_empty()).then(|| format!("reads {}", figures.join(" at ")))
+}
+
+/// The same in a few letters; nothing for no memory.
+pub(super) const fn short_kind(kind: MemoryKind) -> &'static str {
+    match kind {
+        MemoryKind::Gpu => "GPU",
+        MemoryKind::Unknown => "?",
+        MemoryKind::None => "",
+        named => self::kind(named),
+    }
 }
 
 /// The word for a kind of memory.
@@ -301,7 +354,40 @@ fn distances(machine: &Topology, width: usize) -> Vec<String> {
 
 pub(super) fn distance_groups(machine: &Topology) -> Vec<String> {
     let of = |node: &Node| Some(format!("node {}: {}", node.id, distance_group(machine, node.id)?));
-    machine.nodes.iter().filter_map(of).collect()
+    let runs = machine.nodes.chunk_by(|one, next| stand_alike(machine, one, next));
+    runs.flat_map(|run| match run {
+        [first, _, .., last] => run_of_nodes(machine, first, last).into_iter().collect(),
+        few => few.iter().filter_map(of).collect::<Vec<_>>(),
+    })
+    .collect()
+}
+
+/// Have two nodes without CPUs the same distances to all others?
+fn stand_alike(machine: &Topology, one: &Node, other: &Node) -> bool {
+    let between = |from: &Node, to: &Node| machine.distance(from.id, to.id);
+    let others = || machine.nodes.iter().filter(|node| ![one.id, other.id].contains(&node.id));
+    one.cpus.is_empty()
+        && other.cpus.is_empty()
+        && between(one, one) == between(other, other)
+        && between(one, other) == between(other, one)
+        && others().all(|to| between(one, to) == between(other, to))
+}
+
+/// `nodes 4-31: each 10 to itself; 80 to 0-1; 254 to 4-31`: nodes that all stand alike, from the first to the last.
+fn run_of_nodes(machine: &Topology, first: &Node, last: &Node) -> Option<String> {
+    let ids: NodeSet =
+        machine.nodes.iter().map(|node| node.id).filter(|id| (first.id..=last.id).contains(id)).collect();
+    let itself = machine.distance(first.id, first.id)?;
+    let mut groups: BTreeMap<u32, NodeSet> = BTreeMap::new();
+    for to in machine.nodes.iter().filter(|to| to.id != first.id) {
+        groups.entry(machine.distance(first.id, to.id)?).or_default().insert(to.id);
+    }
+    if let Some(inner) = groups.values_mut().find(|group| group.contains(last.id)) {
+        inner.insert(first.id);
+    }
+    let groups = groups.iter().map(|(distance, nodes)| format!("{distance} to {nodes}"));
+    let groups: Vec<String> = groups.collect();
+    Some(format!("nodes {ids}: each {itself} to itself; {}", groups.join("; ")))
 }
 
 /// Nodes by their distance from one: `10 to 0; 21 to 1-3`; nothing where none is known.
@@ -457,6 +543,30 @@ mod tests {
         }
         let tree = drawn(&machine, 100);
         assert!(tree.starts_with("1 NUMA node, 16 CPUs") && !tree.contains("package"), "{tree}");
+    }
+
+    #[test]
+    fn nodes_that_are_alike_and_parts_of_a_node_share_a_line() {
+        let mut machine = Machine::new().sockets(2).cores(4);
+        for id in 2..30 {
+            machine = machine.memory_only(NodeId(id), 0, MemoryKind::None, NodeId(0));
+        }
+        let tree = drawn(&machine.build(), 80);
+        assert!(tree.contains("nodes 2-29: no CPUs, each; no memory; nearest CPUs: node 0"), "{tree}");
+        assert!(tree.contains("nodes 2-29: each 10 to itself; 17 to 0; 28 to 1-29"), "{tree}");
+        assert!(tree.lines().count() < 20, "{tree}");
+
+        let mut machine = Machine::new().sockets(16).cores(1).threads(1).build();
+        let all = machine.online_cpus();
+        machine.nodes.truncate(1);
+        machine.nodes[0].cpus = all;
+        let tree = drawn(&machine, 80);
+        assert!(tree.contains("packages 1-15"), "{tree}");
+        assert_eq!(tree.matches("another part").count(), 1, "{tree}");
+        for package in &mut machine.packages {
+            package.id = 0;
+        }
+        assert!(drawn(&machine, 80).contains("15 packages"));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::{fs, path::PathBuf};
 
 use enforcer_core::{
-    id::NodeId,
     set::{CpuSet, NodeSet},
     topology::{Topology, synth},
 };
@@ -65,10 +64,10 @@ impl Machine {
 
     /// Nodes with CPUs that the nodes are, or are closest to.
     pub(crate) fn homes(&self, nodes: &NodeSet) -> Ids {
-        let home = |id: NodeId| {
-            let node = self.topology.nodes.iter().find(|node| node.id == id)?;
-            if node.cpus.is_empty() { node.closest_cpu_node } else { Some(id) }
-        };
-        nodes.iter().filter_map(home).map(|id| id.0).collect()
+        nodes
+            .iter()
+            .flat_map(|id| self.topology.near_cpu_nodes(id).iter().collect::<Vec<_>>())
+            .map(|id| id.0)
+            .collect()
     }
 }

@@ -37,28 +37,33 @@ pub(super) fn widened(inputs: &Inputs<'_>, cgroup: &CgroupPath, mut goal: Goal) 
     goal
 }
 
-/// What a workload looks like without what was added, for those who judge its place; `None` where nothing
-/// was.
+/// What a workload looks like without what was added and without memory of GPUs, for those who judge its
+/// place; `None` where it has neither.
 pub(super) fn without(
     inputs: &Inputs<'_>,
     cgroup: &CgroupPath,
     now: &WorkloadModel,
 ) -> Option<WorkloadModel> {
-    let added = inputs.widened.get(cgroup)?;
-    let left = now.mems.as_ref()?.difference(added);
-    (!left.is_empty()).then(|| WorkloadModel { mems: Some(left), ..now.clone() })
+    let (has, gpus) = (now.mems.as_ref()?, inputs.inventory.machine.gpu_memory_nodes());
+    let beside = inputs.widened.get(cgroup).map_or_else(|| gpus.clone(), |added| added.union(&gpus));
+    let left = has.difference(&beside);
+    (!left.is_empty() && left != *has).then(|| WorkloadModel { mems: Some(left), ..now.clone() })
 }
 
 /// Everybody who has a place with memory nodes of its own, in ascending order of their cgroups.
 pub(super) fn of(inputs: &Inputs<'_>, decision: &Decision) -> Vec<Guarded> {
     let machine = &inputs.inventory.machine;
+    let gpus = machine.gpu_memory_nodes();
     let guarded = |(cgroup, target): (&CgroupPath, &Target)| {
         let goal = target.cpuset.mems.as_ref().filter(|mems| !mems.is_empty())?;
         if target.standing == Standing::LeftAlone {
             return None;
         }
         let added = inputs.widened.get(cgroup);
-        let home = added.map_or_else(|| goal.clone(), |added| goal.difference(added));
+        let home = added.map_or_else(|| goal.clone(), |added| goal.difference(added)).difference(&gpus);
+        if home.is_empty() {
+            return None;
+        }
         let seen = inputs.sample.cgroups.get(cgroup).and_then(|seen| seen.mems_effective.as_ref());
         // What it has beside its goal goes in a moment: it is not counted on.
         let now = seen.filter(|now| !goal.is_subset(now)).map_or_else(|| goal.clone(), |now| goal.union(now));
@@ -83,7 +88,8 @@ pub(super) fn of(inputs: &Inputs<'_>, decision: &Decision) -> Vec<Guarded> {
             cgroup: cgroup.clone(),
             cgroup_id: target.cgroup_id,
             spares: spares(machine, &home, &cpu_nodes, &allowed, lower_tiers),
-            mems: now,
+            kept: now.intersection(&gpus),
+            mems: now.difference(&gpus),
             home,
             cpu_nodes,
             strict: rule.is_some_and(|rule| rule.strict_memory),

@@ -411,6 +411,7 @@ fn change_to<'a>(
     let (figures, cpus, mems) = seen(cgroup, figures)?;
     let negligible_bytes = inputs.policy.thresholds.min_memory.0;
     let goal = guarded::widened(inputs, cgroup, Goal::of(grant, taken));
+    let goal = goal.keep_gpu_memory(mems, &inputs.inventory.machine.gpu_memory_nodes());
     let goal = Goal { gathers: inputs.history.rebalance.gathers(cgroup), ..goal };
     let room = inputs.sample.nodes.iter().filter_map(|(node, now)| Some((*node, now.available_bytes()?)));
     let (room, bytes_by_node) = (room.collect(), figures.bytes_by_node.as_ref());

@@ -5,8 +5,8 @@
 //! allowed. Idea: widen the memory nodes to old and new (moves nothing), move the CPUs, move the
 //! pages in small batches, then narrow the nodes (the kernel sweeps up the rest).
 //!
-//! Never: an empty set, a narrowing before its widening, a write that changes nothing. The kernel's
-//! side of it: `cpuset_migrate_mm` in kernel/cgroup/cpuset.c, Documentation/admin-guide/cgroup-v2.rst.
+//! Never: an empty set, a narrowing before its widening, a write that changes nothing, a page out of a GPU's
+//! memory. The kernel's side of it: `cpuset_migrate_mm` in kernel/cgroup/cpuset.c, Documentation/admin-guide/cgroup-v2.rst.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -51,6 +51,8 @@ pub struct Goal {
     pub exclusive: CpuSet,
     /// Pages that its memory nodes leave where they are, and the node that they are to go to.
     pub gathers: Option<(NodeSet, NodeId)>,
+    /// Nodes of GPU memory that it may use: they stay allowed, and their pages stay there.
+    pub gpus: NodeSet,
     /// In one sentence.
     pub reason: String,
 }
@@ -60,6 +62,17 @@ impl Goal {
     pub fn of(grant: &Grant, taken: &CpuSet) -> Self {
         let (cpuset, exclusive) = (Cpuset::of(grant, taken), grant.exclusive.clone());
         Self { cpuset, exclusive, reason: grant.why().into_owned(), ..Self::default() }
+    }
+
+    /// The same; of the nodes of GPU memory, `gpus`, it keeps those that it may use now. Nothing is placed
+    /// there, and nothing that is placed takes them away: what is allocated there is allocated for the GPU.
+    #[must_use]
+    pub fn keep_gpu_memory(mut self, now: &NodeSet, gpus: &NodeSet) -> Self {
+        if let Some(mems) = &mut self.cpuset.mems {
+            mems.extend(&now.intersection(gpus));
+        }
+        self.gpus = gpus.clone();
+        self
     }
 }
 
@@ -76,9 +89,9 @@ impl Change<'_> {
     /// with most room left. A move ends with the budget of its turn, and the next turn looks at the room anew: so
     /// pages of one node spread over several as well.
     fn spread(&self, from: &BTreeMap<NodeId, u64>) -> BTreeMap<NodeId, BTreeMap<NodeId, u64>> {
-        let goal = self.goal_mems();
+        let goal = self.goal_mems().difference(&self.goal.gpus);
         let own = goal.difference(&self.goal.added);
-        let mut room: BTreeMap<NodeId, u64> = (if own.is_empty() { goal } else { &own })
+        let mut room: BTreeMap<NodeId, u64> = (if own.is_empty() { &goal } else { &own })
             .iter()
             .map(|node| (node, self.room.get(&node).copied().unwrap_or(0)))
             .collect();
@@ -100,7 +113,8 @@ impl Change<'_> {
 /// The steps in order; none when the workload is in place or the goal is empty.
 pub fn steps(change: &Change<'_>) -> Vec<Step> {
     let (cpus, mems) = (change.goal_cpus(), change.goal_mems());
-    if mems.is_empty() || cpus.is_empty() {
+    let ordinary = mems.difference(&change.goal.gpus);
+    if ordinary.is_empty() || cpus.is_empty() {
         return Vec::new();
     }
     if change.cpus == cpus && change.mems == mems {
@@ -135,7 +149,7 @@ fn set_cpus(change: &Change<'_>) -> Option<Step> {
 
 fn move_pages(change: &Change<'_>) -> Vec<Step> {
     let Some(bytes) = change.bytes_by_node else {
-        let from = change.mems.difference(change.goal_mems());
+        let from = change.mems.difference(change.goal_mems()).difference(&change.goal.gpus);
         let unknown = change.spread(&from.iter().map(|node| (node, 0)).collect());
         let step = |(to, from): (NodeId, BTreeMap<NodeId, u64>)| {
             let from: NodeSet = from.into_keys().collect();
@@ -182,7 +196,10 @@ fn sum(bytes: &BTreeMap<NodeId, u64>) -> u64 {
 /// Pages on nodes that it may keep using, which belong on one of them.
 fn gather(change: &Change<'_>) -> Option<Step> {
     let (from, to) = change.goal.gathers.as_ref()?;
-    let held = change.bytes_by_node?.iter().filter(|(node, _)| from.contains(**node) && *node != to);
+    let held = change
+        .bytes_by_node?
+        .iter()
+        .filter(|(node, _)| from.contains(**node) && *node != to && !change.goal.gpus.contains(**node));
     let total = held.fold(0u64, |sum, (_, bytes)| sum.saturating_add(bytes.anon));
     let reason =
         format!("{} on {} go to node {to}: {}", words::size(total), words::nodes(from), change.goal.reason);
@@ -198,14 +215,15 @@ fn narrow(change: &Change<'_>) -> Option<Step> {
     })
 }
 
-/// Nodes outside the goal with bytes on them, and how many.
+/// Nodes outside the goal with bytes on them, and how many; without memory of GPUs.
 fn away(
     change: &Change<'_>,
     bytes: &BTreeMap<NodeId, NodeBytes>,
     count: impl Fn(&NodeBytes) -> u64,
 ) -> BTreeMap<NodeId, u64> {
+    let stay = change.goal_mems().union(&change.goal.gpus);
     let counted = bytes.iter().map(|(node, bytes)| (*node, count(bytes)));
-    counted.filter(|(node, bytes)| !change.goal_mems().contains(*node) && *bytes > 0).collect()
+    counted.filter(|(node, bytes)| !stay.contains(*node) && *bytes > 0).collect()
 }
 
 fn page_move(change: &Change<'_>, from: NodeSet, to: NodeId, reason: String) -> Step {

@@ -11,7 +11,7 @@ use crate::{
     policy::HumanDuration,
     sample::CgroupSample,
     scene::Scene,
-    topology::synth::Machine,
+    topology::{MemoryKind, synth::Machine},
     workload::QosClass,
 };
 
@@ -148,6 +148,64 @@ fn what_nobody_declared_or_somebody_opted_out_is_left_alone() {
         !touched.is_empty() && touched.iter().all(|step| step.action.cgroup().as_str() == "/b"),
         "{touched:?}"
     );
+}
+
+/// CPUs 0-3 on node 0 and 4-7 on node 1, and memory of a GPU beside node 1 on node 2.
+fn with_gpu() -> Scene {
+    let machine = Machine::new().sockets(2).threads(1);
+    Scene::new(machine.memory_only(NodeId(2), 96, MemoryKind::Gpu, NodeId(1)).build())
+}
+
+#[test]
+fn memory_of_a_gpu_stays_allowed_and_where_it_is() {
+    let scene = |cpus: &str, mems: &str, bytes: &[(u32, u64, u64)]| {
+        let mut scene =
+            with_gpu().workload("/a", cpus, mems).memory("/a", bytes).declared("/a", 2, Some("512M"));
+        scene.policy.workloads[0].numa_nodes = Some("0".parse().unwrap());
+        scene
+    };
+    for (cpus, mems, bytes, expected) in [
+        ("0-7", "0-2", vec![(0, 300, 10), (2, 20_000, 0)], vec!["cpus 0-1", "mems 0,2"]),
+        ("0-1", "0,2", vec![(0, 300, 10), (2, 20_000, 0)], vec![]),
+        ("0-1", "0-2", vec![(1, 300, 10), (2, 20_000, 0)], vec!["move 1>0", "mems 0,2"]),
+        // Nobody gave it that node: its pages there are not taken away either.
+        ("0-1", "0", vec![(0, 300, 10), (2, 20_000, 0)], vec![]),
+        ("4-5", "1", vec![(1, 300, 10), (2, 20_000, 0)], vec!["mems 0-1", "cpus 0-1", "move 1>0", "mems 0"]),
+    ] {
+        let decision = scene(cpus, mems, &bytes).decide();
+        assert_eq!(short(&decision), expected, "{cpus} {mems} {bytes:?}: {decision:?}");
+        let guarded: Vec<_> = decision.guarded.iter().map(|one| (&one.home, &one.kept)).collect();
+        assert!(guarded.iter().all(|(home, _)| home.to_string() == "0"), "{guarded:?}");
+    }
+    let guarded = scene("0-1", "0,2", &[(0, 300, 10)]).decide().guarded;
+    let [one] = &guarded[..] else { panic!("{guarded:?}") };
+    assert_eq!((one.mems.to_string(), one.kept.to_string()), ("0".into(), "2".into()));
+    assert!(one.spares.iter().all(|spare| spare.node() == NodeId(1)), "{one:?}");
+}
+
+proptest! {
+    /// Wherever it is and whatever it has: its nodes of GPU memory stay, and nothing is moved there or away.
+    #[test]
+    fn no_step_touches_memory_of_a_gpu(
+        first in 0u32..8, mems in 1u64..8, on in proptest::array::uniform3(0u64..2000), node in 0u32..2,
+    ) {
+        let (last, has) = (first.max(1), NodeSet::from_words(&[mems]));
+        let bytes: Vec<(u32, u64, u64)> = (0..).zip(on).map(|(node, mib)| (node, mib, mib / 2)).collect();
+        let mut scene = with_gpu().workload("/a", &format!("0-{last}"), &has.to_string());
+        scene = scene.memory("/a", &bytes).declared("/a", 2, Some("512M"));
+        scene.policy.workloads[0].numa_nodes = Some(NodeSet::from_iter([NodeId(node)]));
+        for step in scene.decide().plan.steps {
+            match step.action {
+                Action::SetMems { mems, .. } => {
+                    prop_assert_eq!(mems.contains(NodeId(2)), has.contains(NodeId(2)), "{}", mems);
+                }
+                Action::MovePages { from, to, .. } => {
+                    prop_assert!(!from.contains(NodeId(2)) && to != NodeId(2), "{}>{}", from, to);
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 #[test]

@@ -68,6 +68,55 @@ fn its_aligned_twin_is_not_reported() {
 }
 
 #[test]
+fn memory_of_a_gpu_is_no_finding_and_remedies_keep_it() {
+    let machine = Machine::new().sockets(2).threads(1);
+    let machine = machine.memory_only(NodeId(2), 96, MemoryKind::Gpu, NodeId(1)).build();
+    let scene = |cpus: &str, mems: &str, bytes: &[(u32, u64, u64)]| {
+        Scene::new(machine.clone()).workload("/a", cpus, mems).memory("/a", bytes).ran("/a", &[(0, 9000)])
+    };
+    for (cpus, mems, bytes) in [
+        ("0-3", "0,2", vec![(0, 300, 0), (2, 20_000, 0)]),
+        ("0-3", "0,2", vec![(2, 20_000, 0)]),
+        ("0-3", "2", vec![(2, 20_000, 0)]),
+    ] {
+        assert_eq!(short(&scene(cpus, mems, &bytes)), [""; 0], "{cpus} {mems} {bytes:?}");
+    }
+    // Its ordinary memory is judged as if the GPU were not there.
+    let findings = scene("0-3", "0-2", &[(1, 300, 0), (2, 20_000, 0)]).findings();
+    let remote = findings.iter().find(|one| one.rule == Rule::RemoteResidency).unwrap();
+    assert!(remote.summary.starts_with("100% of its memory is on node 1,"), "{}", remote.summary);
+    for finding in &findings {
+        let mems = finding.remedy.split("echo ").find(|part| part.contains("cpuset.mems"));
+        assert!(
+            mems.is_none_or(|mems| mems.starts_with("0,2 ") || mems.starts_with("1-2 ")),
+            "{}",
+            finding.remedy
+        );
+    }
+}
+
+#[test]
+fn memory_of_a_socket_without_cpus_is_remote_to_all() {
+    // Three sockets 21 apart; the CPUs of node 2 are offline.
+    let mut machine = Machine::new().sockets(3).cores(2).threads(1).build();
+    machine.nodes[2].cpus = "".parse().unwrap();
+    machine.nodes[2].kind = MemoryKind::Unknown;
+    machine.cpus.truncate(4);
+    machine.packages.truncate(2);
+    let remote = |cpus: &str, bytes: &[(u32, u64, u64)], on| {
+        let scene = Scene::new(machine.clone())
+            .workload("/a", cpus, "0-2")
+            .memory("/a", bytes)
+            .ran("/a", &[(on, 9000)]);
+        scene.findings().iter().filter(|one| one.rule == Rule::RemoteResidency).count()
+    };
+    for (cpus, on) in [("0-1", 0), ("2-3", 1)] {
+        assert_eq!(remote(cpus, &[(2, 900, 0)], on), 1, "{cpus}");
+        assert_eq!(remote(cpus, &[(on, 900, 0)], on), 0, "{cpus}");
+    }
+}
+
+#[test]
 fn an_idle_system_and_a_one_node_machine_are_not_reported() {
     assert_eq!(short(&host()), [""; 0]);
     assert_eq!(short(&host().workload("/idle", "0-7", "0-2")), [""; 0]);

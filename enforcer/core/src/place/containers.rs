@@ -102,6 +102,16 @@ impl Cpuset {
         Self { cpus, mems }
     }
 
+    /// The same with memory of these GPUs, which a container may use where nothing is written of its memory
+    /// nodes: what is written instead must not take it away.
+    #[must_use]
+    pub fn with_gpu_memory(mut self, gpus: &NodeSet) -> Self {
+        if let Some(mems) = &mut self.mems {
+            mems.extend(gpus);
+        }
+        self
+    }
+
     /// Takes no memory node from who is set to `now`, and may have pages there: these are moved first, which
     /// takes a turn.
     pub fn keep_memory(&mut self, now: &Self) {
@@ -329,7 +339,7 @@ impl Containers {
         let members = BTreeMap::from([(name.to_owned(), Member { id: id.to_owned(), cgroup })]);
         self.pods.insert(holder.pod().clone(), Pod { request, members });
         self.holders.insert(id.to_owned(), holder.clone());
-        self.others(updates, &mut settled);
+        self.others(&gpus_of(node), updates, &mut settled);
         settled
     }
 
@@ -378,7 +388,7 @@ impl Containers {
             }
             None => remove(node.allocations, holder.pod()),
         };
-        self.others(updates, &mut settled);
+        self.others(&gpus_of(node), updates, &mut settled);
         self.settle(node, &holder, &before, &mut settled);
         settled.own = Cpuset::default();
         settled
@@ -430,9 +440,10 @@ impl Containers {
         // Only now: until all have come, a home looks emptier than it is.
         bring_home(node.allocations);
         let taken = node.allocations.exclusive_cpus();
+        let gpus = gpus_of(node);
         for (id, holder) in &self.holders {
             let Some(grant) = node.allocations.get(holder) else { continue };
-            let wanted = Cpuset::of(grant, &taken);
+            let wanted = Cpuset::of(grant, &taken).with_gpu_memory(&gpus);
             let mut other = wanted.clone();
             if let Some((stored, shown)) = set_to.get(id) {
                 // Both are to be as wanted: the runtime writes what it has stored at the next update.
@@ -469,7 +480,8 @@ impl Containers {
     /// What a container shall be set to.
     pub fn cpuset(&self, node: &Node<'_>, id: &str) -> Option<Cpuset> {
         let grant = node.allocations.get(self.holders.get(id)?)?;
-        Some(Cpuset::of(grant, &node.allocations.exclusive_cpus()))
+        let cpuset = Cpuset::of(grant, &node.allocations.exclusive_cpus());
+        Some(cpuset.with_gpu_memory(&gpus_of(node)))
     }
 
     fn member(&self, holder: &Holder) -> Option<&Member> {
@@ -563,7 +575,7 @@ impl Containers {
             node.allocations.give_at(other, grant, turn);
         }
         let rejection = match outcome {
-            Ok(admission) => return self.others(admission.updates, settled),
+            Ok(admission) => return self.others(&gpus_of(node), admission.updates, settled),
             Err(rejection) => rejection,
         };
         match had.zip(at) {
@@ -603,20 +615,22 @@ impl Containers {
     /// What the containers of the holder's pod shall have, by id.
     fn cpusets(&self, node: &Node<'_>, holder: &Holder) -> BTreeMap<String, Cpuset> {
         let taken = node.allocations.exclusive_cpus();
+        let gpus = gpus_of(node);
         let members = self.pods.get(holder.pod()).into_iter().flat_map(|pod| &pod.members);
         members
             .filter_map(|(name, member)| {
                 let grant = node.allocations.get(&Holder::new(holder.pod().clone(), name.clone()))?;
-                Some((member.id.clone(), Cpuset::of(grant, &taken)))
+                Some((member.id.clone(), Cpuset::of(grant, &taken).with_gpu_memory(&gpus)))
             })
             .collect()
     }
 
-    fn others(&self, updates: Vec<Update>, settled: &mut Settled) {
+    fn others(&self, gpus: &NodeSet, updates: Vec<Update>, settled: &mut Settled) {
         for Update { holder, cpus, mems } in updates {
             if let Some(member) = self.member(&holder) {
                 let cpus = cpus.filter(|cpus| !cpus.is_empty());
-                settled.others.insert(member.id.clone(), Cpuset { cpus, mems });
+                let cpuset = Cpuset { cpus, mems }.with_gpu_memory(gpus);
+                settled.others.insert(member.id.clone(), cpuset);
             }
         }
     }
@@ -647,6 +661,10 @@ fn left_over(inventory: &Inventory, rejection: &Rejection) -> Grant {
         reason: rejection.to_string(),
         ..Grant::default()
     }
+}
+
+fn gpus_of(node: &Node<'_>) -> NodeSet {
+    node.inventory.machine.gpu_memory_nodes()
 }
 
 #[cfg(test)]

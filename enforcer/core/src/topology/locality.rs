@@ -6,7 +6,8 @@
 //!
 //! Which CPU nodes the memory of a node is local to:
 //! 1. The node itself, if it has CPUs.
-//! 2. GPU memory: the node of the GPU's PCI device, for placing the GPU; its pages are neither near nor far.
+//! 2. GPU memory: the node of the GPU's PCI device where that is known. This is for placing the GPU: its
+//!    pages are neither near nor far.
 //! 3. The only CPU node, if there is one only.
 //! 4. The best initiators by HMAT that have CPUs, else the CPU nodes at the least distance; all of a tie.
 //!    Where no HMAT names an initiator and nothing says that the memory is of a slower or faster kind, it is
@@ -101,8 +102,9 @@ impl Topology {
             return NodeSet::from_iter([memory]);
         }
         let all = self.cpu_nodes();
-        if node.kind == MemoryKind::Gpu {
-            return node.closest_cpu_node.into_iter().filter(|id| all.contains(*id)).collect();
+        let of_device = node.closest_cpu_node.filter(|id| node.kind == MemoryKind::Gpu && all.contains(*id));
+        if let Some(of_device) = of_device {
+            return NodeSet::from_iter([of_device]);
         }
         if all.len() == 1 {
             return all;
@@ -119,6 +121,19 @@ impl Topology {
             return NodeSet::new();
         }
         near
+    }
+
+    /// Notes for each node without CPUs the one CPU node that its memory is local to, where it is exactly one.
+    /// What is noted for memory of a GPU already stays: only its device says it.
+    pub fn note_closest_cpu_nodes(&mut self) {
+        let near = |node: &Node| {
+            let near = self.near_cpu_nodes(node.id);
+            near.first().filter(|_| node.cpus.is_empty() && near.len() == 1)
+        };
+        let closest: Vec<_> = self.nodes.iter().map(near).collect();
+        for (node, closest) in self.nodes.iter_mut().zip(closest) {
+            node.closest_cpu_node = closest;
+        }
     }
 
     /// Ordinary memory nodes that are local to one of these CPU nodes. Where there is none for a CPU node,

@@ -124,8 +124,9 @@ pub struct Node {
     pub normal_memory: Option<bool>,
     /// Performance from its best initiator, where firmware gives an HMAT.
     pub hmat: Option<Hmat>,
-    /// For a memory-only node, the CPU node nearest to it: among its HMAT initiators where there are
-    /// any, by SLIT distance, the lowest id on a tie.
+    /// For a node without CPUs, the CPU node that its memory is local to: the best HMAT initiator where
+    /// there is one, else by SLIT distance; for memory of a GPU the node of its PCI device. `null` where
+    /// several are equally near, and where it is as far as the memory of another socket.
     pub closest_cpu_node: Option<NodeId>,
 }
 

@@ -14,7 +14,7 @@ pub fn added_before(machine: &Topology, engine: Engine, figures: &WorkloadModel)
     }
     let (cpus, mems) = figures.cpus.as_ref().zip(figures.mems.as_ref())?;
     let home = machine.nodes_of(cpus);
-    let added = mems.difference(&home);
+    let added = mems.difference(&home).difference(&machine.gpu_memory_nodes());
     (home.is_subset(mems) && !home.is_empty() && !added.is_empty()).then_some(added)
 }
 

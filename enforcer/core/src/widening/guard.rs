@@ -21,9 +21,11 @@ pub struct Guarded {
     pub cgroup_id: Option<u64>,
     /// Nodes that it was granted.
     pub home: NodeSet,
-    /// What its cpuset has, or will have in a moment: what it may allocate on, and what is written beside
+    /// What its cpuset has of ordinary memory, or will have in a moment: what it may allocate on, and what is written beside
     /// what is added.
     pub mems: NodeSet,
+    /// Nodes of GPU memory that its cpuset has: they are written beside the others, and are no room for it.
+    pub kept: NodeSet,
     /// Nodes of the CPUs that it runs on.
     pub cpu_nodes: NodeSet,
     /// What may be added, in order.

@@ -70,6 +70,7 @@ impl Calmness {
         extra: &NodeSet,
     ) -> Self {
         let home = figures.and_then(|figures| Some(figures.mems.as_ref()?.difference(extra)));
+        let home = home.map(|home| home.difference(&machine.gpu_memory_nodes()));
         let home = home.filter(|home| !home.is_empty());
         let free = |sample: &Sample| -> Option<u64> {
             home.as_ref()?.iter().map(|node| sample.nodes.get(&node)?.available_bytes()).sum()

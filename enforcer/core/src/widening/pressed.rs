@@ -95,6 +95,7 @@ mod tests {
             cgroup_id: None,
             home: set(mems),
             mems: set(mems),
+            kept: NodeSet::new(),
             cpu_nodes: set(mems),
             spares: Vec::new(),
             strict,

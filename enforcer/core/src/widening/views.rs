@@ -160,6 +160,7 @@ mod tests {
             cgroup: CgroupPath::new("/a"),
             cgroup_id: None,
             home: mems.clone(),
+            kept: NodeSet::new(),
             cpu_nodes: mems.clone(),
             mems,
             spares: Vec::new(),

@@ -7,10 +7,9 @@
 use std::path::{Path, PathBuf};
 
 use enforcer_core::{
-    id::CpuId,
     parse::scalar::{bare, cache_size, unsigned},
     set::CpuSet,
-    topology::Llc,
+    topology::{Cpu, Llc},
 };
 
 use super::source::{Source, Subject};
@@ -20,11 +19,11 @@ const CACHE: Subject = Subject { source: "cache", effect: "some CPUs are in no l
 /// No machine has more than five levels and two caches per level.
 const INDEX_LIMIT: usize = 16;
 
-pub(super) fn read(source: &mut Source<'_>, online: &CpuSet) -> Vec<Llc> {
-    let mut open = online.clone();
+pub(super) fn read(source: &mut Source<'_>, cpus: &[Cpu]) -> Vec<Llc> {
+    let mut open: CpuSet = cpus.iter().map(|cpu| cpu.id).collect();
     let mut llcs = Vec::new();
-    for cpu in online.iter() {
-        if !open.contains(cpu) {
+    for cpu in cpus {
+        if !open.contains(cpu.id) {
             continue;
         }
         if let Some(llc) = last_level(source, cpu, &open) {
@@ -39,8 +38,8 @@ pub(super) fn read(source: &mut Source<'_>, online: &CpuSet) -> Vec<Llc> {
     llcs
 }
 
-fn last_level(source: &mut Source<'_>, cpu: CpuId, open: &CpuSet) -> Option<Llc> {
-    let dir = source.root.sys.join(format!("devices/system/cpu/cpu{cpu}/cache"));
+fn last_level(source: &mut Source<'_>, cpu: &Cpu, open: &CpuSet) -> Option<Llc> {
+    let dir = source.root.sys.join(format!("devices/system/cpu/cpu{}/cache", cpu.id));
     let indexes = source.numbered(&CACHE, &dir, "index");
     let mut best: Option<(u32, PathBuf)> = None;
     for index in indexes.into_iter().take(INDEX_LIMIT) {
@@ -51,9 +50,12 @@ fn last_level(source: &mut Source<'_>, cpu: CpuId, open: &CpuSet) -> Option<Llc>
         }
     }
     let (level, dir) = best?;
-    let shared: Option<CpuSet> = source.ids(&CACHE, &dir, &["shared_cpu_list"], &["shared_cpu_map"]);
-    let mut cpus = shared.unwrap_or_default().intersection(open);
-    cpus.insert(cpu);
+    let files: [(&[&str], &[&str]); 2] = [(&["shared_cpu_list"], &[]), (&[], &["shared_cpu_map"])];
+    let mut shared = files.into_iter().filter_map(|(lists, masks)| source.ids(&CACHE, &dir, lists, masks));
+    // Some firmware leaves the map at zero. The threads of a core share all of its caches.
+    let shared = shared.find(|shared: &CpuSet| !shared.is_empty());
+    let mut cpus = shared.unwrap_or_else(|| cpu.siblings.clone()).intersection(open);
+    cpus.insert(cpu.id);
     Some(Llc { level, size_bytes: source.value(&CACHE, &dir.join("size"), cache_size), cpus })
 }
 

@@ -4,7 +4,7 @@
 //! Ids are no names of groups: `core_id` is unique within a package only, `physical_package_id` is
 //! -1 for every package of some POWER machines and repeats across the books of s390. So groups come
 //! from the sibling sets, and ids are labels on them. All threads of a core share their ids, and
-//! these are read once for the core.
+//! these are read once for the core; only where two siblings have different `core_id`s is each asked.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -34,8 +34,10 @@ pub(super) fn read_cpus(source: &mut Source<'_>, online: &CpuSet) -> Vec<Cpu> {
         }
         let core = read_core(source, first, &open, &mut clusters);
         open = open.difference(&core.siblings);
+        let numbers = core_numbers(source, &core);
         for id in core.siblings.iter() {
-            cpus.insert(id, Cpu { id, ..core.clone() });
+            let number = numbers.get(&id).copied().or(core.core);
+            cpus.insert(id, Cpu { id, core: number, ..core.clone() });
         }
     }
     if cpus.values().all(|cpu| cpu.package.is_none() && cpu.core.is_none()) {
@@ -65,6 +67,21 @@ fn read_core(source: &mut Source<'_>, id: CpuId, open: &CpuSet, clusters: &mut C
     let cluster = number("cluster_id").filter(|id| !NO_CLUSTER.contains(id));
     let cluster = cluster.filter(|_| clusters.contains(id) || is_cluster(source, id, &siblings, clusters));
     Cpu { id, node: None, package, die: die.filter(|&die| die >= 0), cluster, core, siblings }
+}
+
+/// The `core_id` of each sibling, where they are not all alike: the two integer cores of a Bulldozer module
+/// are siblings with numbers of their own. The second sibling answers for the others.
+fn core_numbers(source: &mut Source<'_>, core: &Cpu) -> BTreeMap<CpuId, i32> {
+    let mut number = |id| source.value(&TOPOLOGY, &directory(source, id).join("core_id"), scalar::signed);
+    let others: Vec<CpuId> = core.siblings.iter().filter(|id| *id != core.id).collect();
+    let Some((&second, more)) = others.split_first() else { return BTreeMap::new() };
+    match number(second) {
+        Some(own) if core.core.is_some_and(|first| first != own) => {
+            let more = more.iter().filter_map(|id| Some((*id, number(*id)?)));
+            more.chain([(second, own)]).collect()
+        }
+        _ => BTreeMap::new(),
+    }
 }
 
 /// Is the cluster of this CPU more than its core and less than its package? Its CPUs are noted, so

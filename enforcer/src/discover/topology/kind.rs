@@ -7,15 +7,18 @@
 //!
 //! Types of cores: the event sources of hybrid x86 list their CPUs (`cpu_core`, `cpu_atom`, and
 //! `cpu_lowpower` for a third kind that is slower still); kernels in between had
-//! `devices/system/cpu/types`. Where none of them is there, CPUs whose capacity is the least of several
-//! are of efficiency cores. A list that leaves CPUs out means that they are of the other type: no
+//! `devices/system/cpu/types`. Where none of them is there and capacities differ, the weakest design of core
+//! (the part number of `regs/identification/midr_el1`) is of efficiency cores. A list that leaves CPUs out means that they are of the other type: no
 //! machine that has such lists has a third.
 
 use std::{collections::BTreeMap, path::Path};
 
 use enforcer_core::{
     id::CpuId,
-    parse::scalar,
+    parse::{
+        processors::{self, CoreDesign},
+        scalar,
+    },
     set::CpuSet,
     topology::{CoreType, Cpu, CpuKind, EnergyPreference},
 };
@@ -57,7 +60,7 @@ pub(super) fn read(source: &mut Source<'_>, cpus: &[Cpu]) -> Vec<CpuKind> {
     let online: CpuSet = cpus.iter().map(|cpu| cpu.id).collect();
     let speeds = read_speeds(source, cpus, &online);
     let types = read_types(source, &online);
-    let types = if types.is_empty() { types_by_capacity(&speeds) } else { types };
+    let types = if types.is_empty() { types_by_capacity(source, &speeds) } else { types };
     let mut kinds = BTreeMap::<_, CpuSet>::new();
     for (speed, cpus) in speeds {
         let mut untyped = cpus.clone();
@@ -163,15 +166,59 @@ fn listed_by_types(source: &mut Source<'_>) -> Vec<(CoreType, CpuSet)> {
     names.into_iter().filter_map(list).collect()
 }
 
-fn types_by_capacity(speeds: &BTreeMap<Speed, CpuSet>) -> Types {
+/// The weakest of several designs is of efficiency cores. Where nothing tells the designs, capacities are cut
+/// where they are farthest apart: cores of one design differ a little.
+fn types_by_capacity(source: &mut Source<'_>, speeds: &BTreeMap<Speed, CpuSet>) -> Types {
     let mut by_capacity = BTreeMap::<u32, CpuSet>::new();
     for (speed, cpus) in speeds {
         if let Some(capacity) = speed.capacity {
             by_capacity.entry(capacity).or_default().extend(cpus);
         }
     }
-    let mut by_capacity = by_capacity.into_values();
-    let (Some(least), true) = (by_capacity.next(), by_capacity.len() > 0) else { return Types::new() };
-    let more = by_capacity.fold(CpuSet::new(), |all, cpus| all.union(&cpus));
-    Types::from([(CoreType::Efficiency, least), (CoreType::Performance, more)])
+    if by_capacity.len() < 2 {
+        return Types::new();
+    }
+    let all = by_capacity.values().fold(CpuSet::new(), |all, cpus| all.union(cpus));
+    let weakest = match designs(source, &all) {
+        Some(designs) => {
+            let mut strongest = BTreeMap::<CoreDesign, (u32, CpuSet)>::new();
+            for (capacity, cpus) in &by_capacity {
+                for cpu in cpus.iter() {
+                    let Some(design) = designs.get(&cpu) else { continue };
+                    let (most, of_design) = strongest.entry(*design).or_default();
+                    *most = (*most).max(*capacity);
+                    of_design.insert(cpu);
+                }
+            }
+            let least = strongest.values().map(|(most, _)| *most).min();
+            let weakest = strongest.into_values().filter(|(most, _)| Some(*most) == least);
+            weakest.fold(CpuSet::new(), |all, (_, cpus)| all.union(&cpus))
+        }
+        None => {
+            let capacities: Vec<u32> = by_capacity.keys().copied().collect();
+            let gaps = capacities.windows(2).map(|pair| (pair[1] - pair[0], std::cmp::Reverse(pair[1])));
+            let above = gaps.max().map_or(0, |(_, std::cmp::Reverse(above))| above);
+            let below = by_capacity.range(..above).map(|(_, cpus)| cpus);
+            below.fold(CpuSet::new(), |all, cpus| all.union(cpus))
+        }
+    };
+    let others = all.difference(&weakest);
+    if others.is_empty() {
+        return Types::new();
+    }
+    Types::from([(CoreType::Efficiency, weakest), (CoreType::Performance, others)])
+}
+
+/// The design of each of these CPUs, if it is known of all.
+fn designs(source: &mut Source<'_>, cpus: &CpuSet) -> Option<BTreeMap<CpuId, CoreDesign>> {
+    let mut design = |cpu: CpuId| {
+        let path = format!("devices/system/cpu/cpu{cpu}/regs/identification/midr_el1");
+        Some((cpu, source.value(&TYPES, &source.root.sys.join(path), processors::design_of_midr)?))
+    };
+    let registers: Option<BTreeMap<_, _>> = cpus.iter().map(&mut design).collect();
+    registers.or_else(|| {
+        let text = source.text(&TYPES, &source.root.proc.join("cpuinfo"))?;
+        let listed = processors::designs_of_cpuinfo(&text);
+        cpus.iter().all(|cpu| listed.contains_key(&cpu)).then_some(listed)
+    })
 }

@@ -36,11 +36,18 @@ pub(super) fn read_tiers(source: &mut Source<'_>) -> Vec<MemoryTier> {
     ids.into_iter().filter_map(tier).collect()
 }
 
-/// Gives each node its kind and the evidence for it.
-pub(super) fn classify(source: &mut Source<'_>, nodes: &mut [Node], tiers: &[MemoryTier]) {
+/// Bus addresses of GPUs by the node that their memory is.
+pub(super) type Gpus = BTreeMap<NodeId, Vec<String>>;
+
+/// Gives each node its kind and the evidence for it. Returns which GPUs' memory is a node.
+pub(super) fn classify(source: &mut Source<'_>, nodes: &mut [Node], tiers: &[MemoryTier]) -> Gpus {
     let mut devices = read_dax(source);
-    for (node, found) in read_gpus(source) {
-        devices.entry(node).or_default().extend(found);
+    let gpus = read_gpus(source);
+    for (node, addresses) in &gpus {
+        devices.entry(*node).or_default().extend(addresses.iter().map(|address| MemoryDevice {
+            origin: MemoryOrigin::Gpu,
+            evidence: format!("/proc/driver/nvidia/gpus/{address}/numa_status: Node {node}"),
+        }));
     }
     let tier_of = |id: NodeId| tiers.iter().find(|tier| tier.nodes.contains(id)).map(|tier| tier.id);
     let ordinary: Vec<(NodeId, Option<Hmat>)> =
@@ -64,6 +71,7 @@ pub(super) fn classify(source: &mut Source<'_>, nodes: &mut [Node], tiers: &[Mem
             source.lost(&KIND, format_args!("node {}: nothing names its memory ({evidence})", node.id));
         }
     }
+    gpus
 }
 
 fn read_dax(source: &mut Source<'_>) -> Devices {
@@ -97,17 +105,16 @@ fn origin(device: &Path) -> Option<MemoryOrigin> {
     })
 }
 
-fn read_gpus(source: &mut Source<'_>) -> Devices {
+fn read_gpus(source: &mut Source<'_>) -> Gpus {
     let dir = source.root.proc.join("driver/nvidia/gpus");
-    let mut devices = Devices::new();
-    for bus_id in source.names(&KIND, &dir) {
-        let path = dir.join(&bus_id).join("numa_status");
+    let mut gpus = Gpus::new();
+    for address in source.names(&KIND, &dir) {
+        let path = dir.join(&address).join("numa_status");
         if let Some(Some(node)) = source.value(&KIND, &path, gpu_node) {
-            let evidence = format!("/proc/driver/nvidia/gpus/{bus_id}/numa_status: Node {node}");
-            devices.entry(node).or_default().push(MemoryDevice { origin: MemoryOrigin::Gpu, evidence });
+            gpus.entry(node).or_default().push(address);
         }
     }
-    devices
+    gpus
 }
 
 /// The line `Node: 255`; -1 where the memory is not a node.

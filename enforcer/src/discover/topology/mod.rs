@@ -60,13 +60,12 @@ pub fn read_topology(root: &HostRoot) -> Result<(Topology, Vec<Degraded>), Topol
     let mut cpus = cpu::read_cpus(&mut source, &sets.online);
     let (mut nodes, distances) = node::read(&mut source, &sets.online, &mut cpus);
     let packages = cpu::read_packages(&mut source, &cpus);
-    let llcs = cache::read(&mut source, &sets.online);
+    let llcs = cache::read(&mut source, &cpus);
     let cpu_kinds = kind::read(&mut source, &cpus);
     let memory_tiers = memory::read_tiers(&mut source);
-    node::find_closest(&mut nodes, &distances);
-    memory::classify(&mut source, &mut nodes, &memory_tiers);
-    let devices = pci::read(&mut source, &nodes);
-    let topology = Topology {
+    let gpus = memory::classify(&mut source, &mut nodes, &memory_tiers);
+    let devices = pci::read(&mut source, &mut nodes, &gpus);
+    let mut topology = Topology {
         nodes,
         distances,
         packages,
@@ -79,6 +78,7 @@ pub fn read_topology(root: &HostRoot) -> Result<(Topology, Vec<Degraded>), Topol
         nohz_full_cpus: sets.nohz_full,
         devices,
     };
+    topology.note_closest_cpu_nodes();
     Ok((topology, source.into_degraded()))
 }
 

@@ -196,32 +196,3 @@ fn read_distances(source: &mut Source<'_>, ids: &[NodeId]) -> Distances {
     }
     distances
 }
-
-/// Gives each memory-only node its nearest CPU node. Firmware's best initiators go before distances,
-/// which many machines leave at one value for all.
-pub(super) fn find_closest(nodes: &mut [Node], distances: &Distances) {
-    let with_cpus: Vec<(usize, NodeId)> = nodes
-        .iter()
-        .enumerate()
-        .filter(|(_, node)| !node.cpus.is_empty())
-        .map(|(i, node)| (i, node.id))
-        .collect();
-    for (index, node) in nodes.iter_mut().enumerate().filter(|(_, node)| node.cpus.is_empty()) {
-        let initiators = node.hmat.as_ref().map(|hmat| &hmat.initiators);
-        let best: Vec<_> = with_cpus
-            .iter()
-            .filter(|(_, id)| initiators.is_some_and(|initiators| initiators.contains(*id)))
-            .collect();
-        let certain = !best.is_empty() || with_cpus.len() == 1;
-        let candidates = if best.is_empty() { with_cpus.iter().collect() } else { best };
-        let distance = |&&(from, _): &&(usize, NodeId)| {
-            let value = |a: usize, b: usize| distances.get(a)?.get(b).copied().flatten();
-            value(from, index).or_else(|| value(index, from))
-        };
-        node.closest_cpu_node = candidates
-            .iter()
-            .filter(|candidate| certain || distance(candidate).is_some())
-            .min_by_key(|candidate| (distance(candidate).unwrap_or(u32::MAX), candidate.1))
-            .map(|candidate| candidate.1);
-    }
-}

@@ -6,7 +6,7 @@
 
 use enforcer_core::{
     id::CpuId,
-    parse::{cmdline, processors, scalar},
+    parse::{ParseError, cmdline, processors, scalar},
     set::CpuSet,
 };
 
@@ -37,8 +37,8 @@ pub(super) fn read(source: &mut Source<'_>) -> Result<CpuSets, TopologyError> {
     let online = online(source, &directories)?;
     let present = source.value(&CPUS, &dir.join("present"), scalar::list::<CpuId>);
     let present = present.unwrap_or(directories).union(&online);
-    let isolated = of_kernel_option(source, "isolated", "isolcpus", &present);
-    let nohz_full = of_kernel_option(source, "nohz_full", "nohz_full", &present);
+    let isolated = of_kernel_option(source, "isolated", cmdline::isolated_cpus, &present);
+    let nohz_full = of_kernel_option(source, "nohz_full", cmdline::tickless_cpus, &present);
     Ok(CpuSets { offline: present.difference(&online), online, isolated, nohz_full })
 }
 
@@ -92,12 +92,17 @@ fn of_procfs(source: &mut Source<'_>) -> CpuSet {
 }
 
 /// The set of a sysfs file, else of the kernel's command line.
-fn of_kernel_option(source: &mut Source<'_>, file: &str, option: &str, present: &CpuSet) -> CpuSet {
+fn of_kernel_option(
+    source: &mut Source<'_>,
+    file: &str,
+    read: fn(&str, &CpuSet) -> Result<Option<CpuSet>, ParseError>,
+    present: &CpuSet,
+) -> CpuSet {
     let path = source.root.sys.join("devices/system/cpu").join(file);
     if let Some(cpus) = source.value(&ISOLATED, &path, scalar::list::<CpuId>) {
         return cpus.intersection(present);
     }
     let cmdline = source.root.proc.join("cmdline");
-    let cpus = source.value(&ISOLATED, &cmdline, |text| cmdline::cpus_of_option(text, option, present));
+    let cpus = source.value(&ISOLATED, &cmdline, |text| read(text, present));
     cpus.flatten().unwrap_or_default()
 }

@@ -1,7 +1,8 @@
 //! PCI devices whose place matters: network, NVMe and other storage, GPUs, accelerators.
 //!
 //! `/sys/bus/pci/devices` holds a link per device. Copies of sysfs sometimes lose links; then the
-//! devices are looked for in the tree of bridges below `/sys/devices/pci*`.
+//! devices are looked for in the tree of bridges below `/sys/devices/pci*`. A kernel that does not write
+//! `numa_node` may still list the CPUs that are local to a device.
 
 use std::{
     collections::BTreeMap,
@@ -11,10 +12,14 @@ use std::{
 use enforcer_core::{
     id::NodeId,
     parse::scalar,
+    set::{CpuSet, NodeSet},
     topology::{Device, DeviceClass, Node},
 };
 
-use super::source::{Source, Subject};
+use super::{
+    memory::Gpus,
+    source::{Source, Subject},
+};
 use crate::host;
 
 const PCI: Subject = Subject { source: "pci", effect: "the node of some devices is not known" };
@@ -25,10 +30,22 @@ const VISIT_LIMIT: usize = 16_384;
 /// Below a device, one directory per subsystem that gives it a name.
 const SUBSYSTEMS: [&str; 5] = ["net", "nvme", "drm", "infiniband", "block"];
 
-pub(super) fn read(source: &mut Source<'_>, nodes: &[Node]) -> Vec<Device> {
+/// The devices. Memory of a GPU is noted to be closest to the CPU node of that GPU.
+pub(super) fn read(source: &mut Source<'_>, nodes: &mut [Node], gpus: &Gpus) -> Vec<Device> {
     let mut paths = on_the_bus(source);
     if paths.is_empty() {
         paths = below_bridges(source);
+    }
+    for (memory, addresses) in gpus {
+        let near = |address: &String| {
+            let address = address.to_ascii_lowercase();
+            let near = node_with_cpus(source, paths.get(&address)?, nodes);
+            near
+        };
+        let near: NodeSet = addresses.iter().filter_map(near).collect();
+        if let Some(node) = nodes.iter_mut().find(|node| node.id == *memory) {
+            node.closest_cpu_node = near.first().filter(|_| near.len() == 1);
+        }
     }
     paths.into_iter().filter_map(|(address, path)| read_device(source, address, &path, nodes)).collect()
 }
@@ -77,13 +94,30 @@ fn is_address(name: &str) -> bool {
 fn read_device(source: &mut Source<'_>, address: String, dir: &Path, nodes: &[Node]) -> Option<Device> {
     let class = class_of(source.value(&PCI, &dir.join("class"), scalar::hexadecimal)?)?;
     let path = dir.join("numa_node");
-    let node =
-        source.value(&PCI, &path, scalar::signed).and_then(|node| u32::try_from(node).ok()).map(NodeId);
+    let given = source.value(&PCI, &path, scalar::signed);
+    let node = given.and_then(|node| u32::try_from(node).ok()).map(NodeId);
     let known = node.filter(|id| nodes.iter().any(|node| node.id == *id));
     if let (Some(node), None) = (node, known) {
         source.lost(&PCI, format_args!("{}: there is no node {node}", path.display()));
     }
+    // -1 says that it is near to none in particular, and then its CPUs say nothing else.
+    let known = if given.is_none() { node_of_local_cpus(source, dir, nodes) } else { known };
     Some(Device { address, class, names: names_of(source, dir), node: known })
+}
+
+/// The node of a device, if it has CPUs, else that of its CPUs: the node of a GPU may be its own memory.
+fn node_with_cpus(source: &mut Source<'_>, dir: &Path, nodes: &[Node]) -> Option<NodeId> {
+    let given = source.value(&PCI, &dir.join("numa_node"), scalar::signed);
+    let given = given.and_then(|node| u32::try_from(node).ok()).map(NodeId);
+    let with_cpus = nodes.iter().find(|node| given == Some(node.id) && !node.cpus.is_empty());
+    with_cpus.map(|node| node.id).or_else(|| node_of_local_cpus(source, dir, nodes))
+}
+
+/// The node that all CPUs local to a device belong to, if it is exactly one.
+fn node_of_local_cpus(source: &mut Source<'_>, dir: &Path, nodes: &[Node]) -> Option<NodeId> {
+    let cpus: CpuSet = source.ids(&PCI, dir, &["local_cpulist"], &["local_cpus"])?;
+    let mut near = nodes.iter().filter(|node| !node.cpus.is_disjoint(&cpus)).map(|node| node.id);
+    near.next().filter(|_| near.next().is_none())
 }
 
 /// Base class and subclass of the PCI Code and ID Assignment Specification.

@@ -2,8 +2,8 @@
 //!
 //! A file that is absent is an answer (`None`). A file that is there and cannot be read, or whose
 //! text is not what the kernel writes, is left out too, and becomes a [`Degraded`] entry with its
-//! path and value. A broken machine may have thousands of such files, so the entries per subject are
-//! bounded and the rest is counted.
+//! path and value. A broken machine may have thousands of such files, so those that differ in numbers alone are
+//! one entry, the entries per subject are bounded, and the rest is counted.
 
 use std::{collections::BTreeMap, fmt, path::Path};
 
@@ -28,31 +28,49 @@ pub(super) struct Subject {
 /// Reads below one root and keeps the complaints.
 pub(super) struct Source<'a> {
     pub root: &'a HostRoot,
-    degraded: Vec<Degraded>,
-    counts: BTreeMap<&'static str, (usize, &'static str)>,
+    losses: Vec<Loss>,
+    /// Losses that are unlike those that are spelled out, by subject.
+    more: BTreeMap<&'static str, (usize, &'static str)>,
+}
+
+/// What was lost, first once and then in the same words but for the numbers.
+struct Loss {
+    source: &'static str,
+    effect: &'static str,
+    reason: String,
+    shape: String,
+    alike: usize,
 }
 
 impl<'a> Source<'a> {
     pub(super) fn new(root: &'a HostRoot) -> Self {
-        Self { root, degraded: Vec::new(), counts: BTreeMap::new() }
+        Self { root, losses: Vec::new(), more: BTreeMap::new() }
     }
 
     /// Everything that was lost.
-    pub(super) fn into_degraded(mut self) -> Vec<Degraded> {
-        for (source, (count, effect)) in &self.counts {
-            if let Some(more) = count.checked_sub(ENTRIES).filter(|&more| more > 0) {
-                self.degraded.push(Degraded::new(*source, format!("{more} more like these"), *effect));
-            }
-        }
-        self.degraded
+    pub(super) fn into_degraded(self) -> Vec<Degraded> {
+        let of_loss = |Loss { source, effect, reason, alike, .. }: Loss| {
+            let alike = if alike > 0 { format!("; {alike} more like this") } else { String::new() };
+            Degraded::new(source, format!("{reason}{alike}"), effect)
+        };
+        let more = self.more.into_iter().map(|(source, (count, effect))| {
+            Degraded::new(source, format!("{count} more like these"), effect)
+        });
+        self.losses.into_iter().map(of_loss).chain(more).collect()
     }
 
-    /// Notes a loss.
+    /// Notes a loss. Losses that differ in numbers alone are one entry: a machine has many files of a sort.
     pub(super) fn lost(&mut self, subject: &Subject, reason: impl fmt::Display) {
-        let count = &mut self.counts.entry(subject.source).or_insert((0, subject.effect)).0;
-        *count += 1;
-        if *count <= ENTRIES {
-            self.degraded.push(Degraded::new(subject.source, reason.to_string(), subject.effect));
+        let Subject { source, effect } = *subject;
+        let reason = reason.to_string();
+        let shape = shape(&reason);
+        let same = |loss: &&mut Loss| loss.source == source && loss.shape == shape;
+        if let Some(loss) = self.losses.iter_mut().find(same) {
+            loss.alike += 1;
+        } else if self.losses.iter().filter(|loss| loss.source == source).count() < ENTRIES {
+            self.losses.push(Loss { source, effect, reason, shape, alike: 0 });
+        } else {
+            self.more.entry(source).or_insert((0, effect)).0 += 1;
         }
     }
 
@@ -112,6 +130,18 @@ impl<'a> Source<'a> {
     fn ok<T>(&mut self, subject: &Subject, result: Result<T, ReadError>) -> Option<T> {
         result.map_err(|error| self.lost(subject, error)).ok()
     }
+}
+
+/// A text without its numbers.
+fn shape(text: &str) -> String {
+    let mut shape = String::new();
+    for c in text.chars() {
+        let c = if c.is_ascii_digit() { '#' } else { c };
+        if c != '#' || !shape.ends_with('#') {
+            shape.push(c);
+        }
+    }
+    shape
 }
 
 /// The N of `prefixN`, written as the kernel writes it.

@@ -25,6 +25,7 @@ fn guarded(cgroup: &CgroupPath, strict: bool) -> Guarded {
         cgroup_id: Some(1),
         home: NodeSet::new(),
         mems: NodeSet::new(),
+        kept: NodeSet::new(),
         cpu_nodes: NodeSet::new(),
         spares: Vec::new(),
         strict,

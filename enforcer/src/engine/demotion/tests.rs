@@ -123,6 +123,7 @@ fn pressed(free: usize, whom: &str, short: &str) -> Pressed {
         cgroup_id: None,
         home: home.clone(),
         mems: home.clone(),
+        kept: NodeSet::default(),
         cpu_nodes: home,
         spares: Vec::new(),
         strict: true,

@@ -267,7 +267,7 @@ impl Guardian {
                 wider.push((path.clone(), to));
             }
         }
-        wider.push((cgroup.clone(), mems.clone()));
+        wider.push((cgroup.clone(), mems.union(&guarded.kept)));
         let files: Option<Vec<_>> =
             wider.into_iter().map(|(path, mems)| Some((self.files.get(&path)?, mems))).collect();
         let added = mems.difference(&guarded.home);

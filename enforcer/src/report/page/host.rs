@@ -101,7 +101,7 @@ fn nodes(topology: &Topology) -> Markup {
                             td.n { (size(node.mem_free_bytes)) }
                             td { (tree::kind(node.kind)) }
                             td { (hugepages(node)) }
-                            td { @if let Some(closest) = node.closest_cpu_node { "node " (closest.0) } }
+                            td { (tree::nearest(topology, node)) }
                         }
                     }
                 }

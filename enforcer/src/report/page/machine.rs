@@ -110,10 +110,10 @@ fn node_box(machine: &Topology, one: &NodeBox<'_>, detail: Detail) -> Markup {
     let more = devices.len() - shown;
     html! {
         g {
-            title { (text::fit(&tooltip(node, devices), TOOLTIP)) }
+            title { (text::fit(&tooltip(machine, node, devices), TOOLTIP)) }
             (rectangle(*rect, class, 4))
             (says(0, "head", &format!("node {}", node.id)))
-            (says(1, "soft", &cpus(node, detail.columns)))
+            (says(1, "soft", &cpus(machine, node, detail.columns)))
             (says(2, "soft", &memory(node, detail.columns)))
             (bar(node, *rect))
             @if detail.devices > 0 {
@@ -139,37 +139,50 @@ fn more_devices(more: usize, shown: usize) -> String {
 }
 
 /// The list, or how many there are where that is too long.
-fn cpus(node: &Node, columns: usize) -> String {
+fn cpus(machine: &Topology, node: &Node, columns: usize) -> String {
     if node.cpus.is_empty() {
-        return match node.closest_cpu_node {
-            Some(closest) => format!("beside node {closest}"),
-            None => "no CPUs".into(),
-        };
+        let near = tree::nearest(machine, node);
+        return if near.is_empty() { "no CPUs".into() } else { format!("beside {near}") };
     }
     let list = format!("CPUs {}", node.cpus);
     if list.len() <= columns { list } else { units::count(node.cpus.len(), "CPU") }
 }
 
-/// Size and kind, or the size alone where that is too long.
+/// Size and kind, in few letters where that is too long.
 fn memory(node: &Node, columns: usize) -> String {
     match node.mem_total_bytes {
         Some(0) => "no memory".into(),
         Some(total) => {
-            let (size, kind) = (units::bytes(total), tree::kind(node.kind));
-            if size.len() + 1 + kind.len() <= columns { format!("{size} {kind}") } else { size }
+            let size = units::bytes(total);
+            let with = |kind| format!("{size} {kind}");
+            let texts = [with(tree::kind(node.kind)), with(tree::short_kind(node.kind)), size.clone()];
+            first_that_fits(texts, columns)
         }
         None => "memory unknown".into(),
     }
 }
 
 /// `distance 21 to 1-3; 31 to 4-7`, without the node itself where that is as near as it always is; `nearest
-/// 1-3 at 21, others to 31` where that is too long.
+/// 1-3 at 21, others to 31` where that is too long, and less where that is, too: no number is cut.
 fn near(machine: &Topology, node: &Node, columns: usize) -> String {
-    let all = distances(machine, node);
-    if all.len() <= columns { all } else { nearest(machine, node).unwrap_or(all) }
+    let shorter = nearest(machine, node).into_iter().flatten();
+    first_that_fits([distances(machine, node)].into_iter().chain(shorter), columns)
 }
 
-fn nearest(machine: &Topology, node: &Node) -> Option<String> {
+/// The first text that is not too long, else the last.
+fn first_that_fits(texts: impl IntoIterator<Item = String>, columns: usize) -> String {
+    let mut last = String::new();
+    for text in texts {
+        last = text;
+        if text::width(&last) <= columns {
+            break;
+        }
+    }
+    last
+}
+
+/// From the longest to the shortest.
+fn nearest(machine: &Topology, node: &Node) -> Option<Vec<String>> {
     let place = machine.nodes.iter().position(|one| one.id == node.id)?;
     let row = machine.nodes.iter().zip(machine.distances.get(place)?);
     let others: Vec<_> = row
@@ -179,7 +192,15 @@ fn nearest(machine: &Topology, node: &Node) -> Option<String> {
     let near = others.iter().map(|(_, distance)| *distance).min()?;
     let far = others.iter().map(|(_, distance)| *distance).max()?;
     let nodes: NodeSet = others.iter().filter(|(_, distance)| *distance == near).map(|(id, _)| *id).collect();
-    Some(format!("nearest {} at {near}, others to {far}", units::ids(&nodes, 8)))
+    if near == far {
+        return Some(vec![format!("distance {near} to all others"), format!("{near} to all others")]);
+    }
+    let number = units::count(nodes.len(), "node");
+    Some(vec![
+        format!("nearest {nodes} at {near}, others to {far}"),
+        format!("{number} at {near}, others to {far}"),
+        format!("{near} to {far}"),
+    ])
 }
 
 fn distances(machine: &Topology, node: &Node) -> String {
@@ -197,8 +218,8 @@ fn device_line(device: &Device) -> String {
     format!("{} {name}", words::device_class(device.class))
 }
 
-fn tooltip(node: &Node, devices: &[&Device]) -> String {
-    let mut parts = vec![format!("node {}", node.id), cpus(node, TOOLTIP), memory(node, TOOLTIP)];
+fn tooltip(machine: &Topology, node: &Node, devices: &[&Device]) -> String {
+    let mut parts = vec![format!("node {}", node.id), cpus(machine, node, TOOLTIP), memory(node, TOOLTIP)];
     parts.extend(node.mem_free_bytes.map(|free| format!("{} free", units::bytes(free))));
     parts.extend(devices.iter().map(|device| device_line(device)));
     parts.join("; ")
@@ -236,7 +257,7 @@ fn line(of: Rect, row: u32, class: &str, text: &str, columns: usize) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use enforcer_core::topology::{DeviceClass, synth};
+    use enforcer_core::topology::{DeviceClass, MemoryKind, synth};
 
     use super::*;
 
@@ -273,6 +294,31 @@ mod tests {
         let said = |columns| near(&machine, &machine.nodes[0], columns);
         assert_eq!(said(80), "distance 20 to 1; 30 to 2,4,6; 40 to 3,5,7");
         assert_eq!(said(32), "nearest 1 at 20, others to 40");
+        assert_eq!(said(26), "1 node at 20, others to 40");
+        assert_eq!(said(14), "20 to 40");
+        for row in &mut machine.distances {
+            row.iter_mut().for_each(|distance| *distance = distance.map(|d| if d == 10 { 10 } else { 80 }));
+        }
+        let said = |columns| near(&machine, &machine.nodes[0], columns);
+        assert_eq!(said(40), "distance 80 to 1-7");
+        assert_eq!(said(17), "80 to all others");
+    }
+
+    #[test]
+    fn a_small_box_says_the_kind_of_memory() {
+        let kinds = [
+            (MemoryKind::Gpu, 32, "180 GiB GPU memory"),
+            (MemoryKind::Gpu, 14, "180 GiB GPU"),
+            (MemoryKind::Unknown, 14, "180 GiB ?"),
+            (MemoryKind::Dram, 14, "180 GiB DRAM"),
+            (MemoryKind::Dram, 8, "180 GiB"),
+        ];
+        let mut machine = synth::Machine::new().build();
+        machine.nodes[0].mem_total_bytes = Some(180 << 30);
+        for (kind, columns, said) in kinds {
+            machine.nodes[0].kind = kind;
+            assert_eq!(memory(&machine.nodes[0], columns), said);
+        }
     }
 
     #[test]

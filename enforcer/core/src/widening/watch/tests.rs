@@ -27,6 +27,7 @@ fn guarded(name: &str, home: &str, allowed: &str) -> Guarded {
     Guarded {
         cgroup: CgroupPath::new(name),
         cgroup_id: Some(name.len() as u64),
+        kept: NodeSet::new(),
         cpu_nodes: home.clone(),
         spares: spares(&machine(), &home, &home, &set(allowed), true),
         mems: home.clone(),

@@ -66,6 +66,7 @@ impl Host {
             cgroup_id: None,
             spares: spares(&machine, &home, &home, &machine.memory_nodes(), true),
             mems: home.clone(),
+            kept: NodeSet::default(),
             cpu_nodes: home.clone(),
             home: home.clone(),
             strict: *strict,

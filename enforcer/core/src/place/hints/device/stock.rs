@@ -110,10 +110,14 @@ impl<'a> DeviceStock<'a> {
     }
 }
 
-/// Positions of the nodes; a node without CPUs stands for the CPU node nearest to it.
+/// Positions of the nodes; a node without CPUs stands for the CPU nodes that it is local to.
 fn near(machine: &Topology, nodes: &NodeIndex, of: &NodeSet) -> Option<Mask> {
-    let position =
-        |node: NodeId| nodes.position(node).or_else(|| nodes.position(machine.node(node)?.closest_cpu_node?));
-    let mask = of.iter().filter_map(position).fold(0, |mask: Mask, position| mask | 1 << position);
+    let positions = |node: NodeId| -> Vec<_> {
+        nodes.position(node).map_or_else(
+            || machine.near_cpu_nodes(node).iter().filter_map(|near| nodes.position(near)).collect(),
+            |own| vec![own],
+        )
+    };
+    let mask = of.iter().flat_map(positions).fold(0, |mask: Mask, position| mask | 1 << position);
     (mask != 0).then_some(mask)
 }
