@@ -248,7 +248,7 @@ impl Containers {
         let mut settled = self.come(node, new, record.as_ref());
         if record.is_some() {
             let updates = settle_home(node.allocations, &new.pod.name);
-            self.others(updates, &mut settled);
+            self.others(&gpus_of(node), updates, &mut settled);
         }
         settled
     }
