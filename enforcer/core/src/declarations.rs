@@ -38,8 +38,8 @@ pub struct Entry {
     pub enforce: bool,
     /// Whom it is about; nobody where nothing of it runs.
     pub workloads: Vec<CgroupPath>,
-    /// Where it matches nothing because the processes are in cgroups below the one that it names: that, and the
-    /// pattern that matches.
+    /// Where it matches nothing because the processes are in cgroups below the one that it names: that, and
+    /// the pattern that matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<String>,
 }

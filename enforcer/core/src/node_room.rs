@@ -7,8 +7,8 @@
 //! `mm/show_mem.c`), node by node. *Headroom* is what is free above the low watermarks; *available* is that
 //! and what reclaim finds in files and slabs, of which half, at most the watermark, is taken to stay.
 //!
-//! Invariant: shared memory and tmpfs are on the anonymous lists of the kernel, have to be swapped out, and are
-//! in neither figure. Placement, remedies, rebalance, widening, relief and demotion all ask here.
+//! Invariant: shared memory and tmpfs are on the anonymous lists of the kernel, have to be swapped out, and
+//! are in neither figure. Placement, remedies, rebalance, widening, relief and demotion all ask here.
 
 /// One node at one moment, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

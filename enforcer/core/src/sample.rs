@@ -243,11 +243,12 @@ pub struct CgroupSample {
     pub id: Option<u64>,
     /// `cpuset.cpus` as configured; empty means inherited.
     pub cpus: Option<CpuSet>,
-    /// Cgroup above whose files say which CPUs and memory nodes are in force here, where the cgroup has no such
-    /// files of its own; `None` where they are its own.
+    /// Cgroup above whose files say which CPUs and memory nodes are in force here, where the cgroup has no
+    /// such files of its own; `None` where they are its own.
     #[serde(default)]
     pub effective_from: Option<CgroupPath>,
-    /// `cpuset.cpus.effective` (v2) or `cpuset.effective_cpus` (v1), of [`Self::effective_from`] where that is set.
+    /// `cpuset.cpus.effective` (v2) or `cpuset.effective_cpus` (v1), of [`Self::effective_from`] where that
+    /// is set.
     pub cpus_effective: Option<CpuSet>,
     /// `cpuset.cpus.exclusive`: what partitions below may have. Looked at only where one is to be or was
     /// begun.

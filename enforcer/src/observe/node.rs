@@ -80,8 +80,8 @@ pub(super) fn read_nodes(
     samples
 }
 
-/// Low watermarks of the nodes, from `/proc/zoneinfo`: a dear file that changes only when a setting changes or
-/// memory comes or goes, so it is read every [`REFRESH_NS`].
+/// Low watermarks of the nodes, from `/proc/zoneinfo`: a dear file that changes only when a setting changes
+/// or memory comes or goes, so it is read every [`REFRESH_NS`].
 #[derive(Debug, Default)]
 pub(super) struct Watermarks {
     low: BTreeMap<NodeId, u64>,

@@ -1,13 +1,13 @@
 //! What would bring one workload's CPUs and memory together: the one answer for whoever advises or acts.
 //!
-//! Problem: advice that knows less than the daemon names CPUs that a cgroup above does not allow, nodes that are
-//! full, or what is set already. Idea: one function answers for every workload. Of one that the decision is
-//! about it repeats the decision; any other one is placed by the same request, within the cgroups above it,
-//! beside what others hold and pin, and where its memory could be had now. What is right already stays.
+//! Problem: advice that knows less than the daemon names CPUs that a cgroup above does not allow, nodes that
+//! are full, or what is set already. Idea: one function answers for every workload. Of one that the decision
+//! is about it repeats the decision; any other one is placed by the same request, within the cgroups above
+//! it, beside what others hold and pin, and where its memory could be had now. What is right already stays.
 //!
-//! Invariants: advice never leaves what the cgroups above allow, never names a node without room, never writes
-//! what is there already, and never touches a cpuset of another owner. Without advice there is an [`Obstacle`]
-//! that names what is in the way. Cost: one placement per workload that is asked for.
+//! Invariants: advice never leaves what the cgroups above allow, never names a node without room, never
+//! writes what is there already, and never touches a cpuset of another owner. Without advice there is an
+//! [`Obstacle`] that names what is in the way. Cost: one placement per workload that is asked for.
 
 use std::fmt;
 

@@ -1,9 +1,9 @@
 //! Cgroups without cpuset files of their own.
 //!
-//! Problem: where `cpuset` is not in `cgroup.subtree_control` of a cgroup above, there is nothing to write, and a
-//! write that fails each minute is no passing fault. Idea: the sample says which cgroup the sets in force were
-//! read from; where that is another one, the workload is refused with the file that has to change. It is a
-//! lasting state: nothing is promised, and nothing is tried.
+//! Problem: where `cpuset` is not in `cgroup.subtree_control` of a cgroup above, there is nothing to write,
+//! and a write that fails each minute is no passing fault. Idea: the sample says which cgroup the sets in
+//! force were read from; where that is another one, the workload is refused with the file that has to change.
+//! It is a lasting state: nothing is promised, and nothing is tried.
 
 use crate::{sample::Sample, workload::CgroupPath};
 

@@ -517,7 +517,8 @@ fn keep_valid(
     kept
 }
 
-/// Is what a workload aims at still there for it? CPUs go offline, others are given them, cgroups above narrow.
+/// Is what a workload aims at still there for it? CPUs go offline, others are given them, cgroups above
+/// narrow.
 fn can_be_had(inputs: &Inputs<'_>, allocations: &Allocations, cgroup: &CgroupPath, aim: &Grant) -> bool {
     let bounds = bounds(inputs, cgroup);
     let above =
@@ -629,8 +630,8 @@ const NO_CPUS: &str =
 /// What is available on each node, and what the workload itself holds there.
 fn available_bytes(sample: &Sample, figures: Option<&WorkloadModel>) -> BTreeMap<NodeId, u64> {
     let held = figures.and_then(|figures| figures.bytes_by_node.as_ref());
-    // Page cache of files is available already. Where shared memory is not told apart from it, all of it counts
-    // as held: what is there needs no room.
+    // Page cache of files is available already. Where shared memory is not told apart from it, all of it
+    // counts as held: what is there needs no room.
     let has = |bytes: &NodeBytes| bytes.anon.saturating_add(bytes.shmem.unwrap_or(bytes.file));
     let of_node = |(node, now): (&NodeId, &NodeSample)| {
         let free = now.available_bytes()?;

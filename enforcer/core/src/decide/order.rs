@@ -45,7 +45,8 @@ pub struct Change<'a> {
 pub struct Goal {
     /// CPUs and memory nodes; what is absent is left as it is.
     pub cpuset: Cpuset,
-    /// Memory nodes of these that were added because it ran short: pages may stay there, and none are sent there.
+    /// Memory nodes of these that were added because it ran short: pages may stay there, and none are sent
+    /// there.
     pub added: NodeSet,
     /// CPUs of these that nobody else shall have.
     pub exclusive: CpuSet,
@@ -85,9 +86,9 @@ impl Change<'_> {
         self.goal.cpuset.mems.as_ref().unwrap_or(self.mems)
     }
 
-    /// Which of these nodes, with so many bytes on each, go where: the largest first, each to the node of the goal
-    /// with most room left. A move ends with the budget of its turn, and the next turn looks at the room anew: so
-    /// pages of one node spread over several as well.
+    /// Which of these nodes, with so many bytes on each, go where: the largest first, each to the node of the
+    /// goal with most room left. A move ends with the budget of its turn, and the next turn looks at the room
+    /// anew: so pages of one node spread over several as well.
     fn spread(&self, from: &BTreeMap<NodeId, u64>) -> BTreeMap<NodeId, BTreeMap<NodeId, u64>> {
         let goal = self.goal_mems().difference(&self.goal.gpus);
         let own = goal.difference(&self.goal.added);

@@ -1,10 +1,10 @@
 //! CPUs that other cgroups are pinned to.
 //!
 //! Problem: a cpuset that an administrator or a runtime has narrowed says that its CPUs are meant for that
-//! cgroup, though nothing promises them to it; a partition takes them for certain. Advice that puts a workload
-//! there trades one fault for another. Idea: what the kernel shows tells both. A cgroup with fewer CPUs than the
-//! one above it is pinned; one with CPUs that the one above does not have is the root of a partition, or in one
-//! (`cpuset.cpus.effective` of the cgroup above lacks what a partition has taken).
+//! cgroup, though nothing promises them to it; a partition takes them for certain. Advice that puts a
+//! workload there trades one fault for another. Idea: what the kernel shows tells both. A cgroup with fewer
+//! CPUs than the one above it is pinned; one with CPUs that the one above does not have is the root of a
+//! partition, or in one (`cpuset.cpus.effective` of the cgroup above lacks what a partition has taken).
 //!
 //! Invariant: cgroups above or below the asking one, and those that the daemon places, are never among them.
 

@@ -1,10 +1,10 @@
 //! The nodes of `cpuset.cpus` and those of `cpuset.mems` differ.
 //!
-//! Disjoint: every new page is remote, critical. CPUs on nodes without allowed memory: threads there
-//! only have remote memory, a warning. Memory nodes wider than the CPUs' (often a `cpuset.mems` that
-//! was never set): pages may become remote, worth knowing. What memory is local to which CPUs is asked of
-//! the topology; memory of a GPU is neither near nor far. A workload that may use every CPU has not been placed, and has no mismatch
-//! on account of its memory nodes alone.
+//! Disjoint: every new page is remote, critical. CPUs on nodes without allowed memory: threads there only
+//! have remote memory, a warning. Memory nodes wider than the CPUs' (often a `cpuset.mems` that was never
+//! set): pages may become remote, worth knowing. What memory is local to which CPUs is asked of the topology;
+//! memory of a GPU is neither near nor far. A workload that may use every CPU has not been placed, and has no
+//! mismatch on account of its memory nodes alone.
 
 use super::{
     Finding, Rule, Severity,

@@ -199,8 +199,8 @@ impl Subject<'_> {
         (lessened(severity, ObstacleKind::NoRoom), Err(reason))
     }
 
-    /// Says that its processes spread or keep their memory there themselves, where most of what is far is under
-    /// such a policy.
+    /// Says that its processes spread or keep their memory there themselves, where most of what is far is
+    /// under such a policy.
     fn spread_on_purpose(&self) -> Option<String> {
         let (_, far) = self.remote_memory();
         let pids: BTreeSet<u32> = self.threads.of(self.workload).into_iter().map(|task| task.pid).collect();

@@ -6,9 +6,9 @@
 //! half of what it was to fall by it goes back, with everybody of its group, to the grant it had; its
 //! cool-down is doubled. Where the way back is taken by somebody else it stays.
 //!
-//! Must never hold on to an aim that cannot be reached: after [`LONGEST_NS`], or once the decision finds it no longer
-//! to be had, it is given up, and the ordinary decision places the workload as it finds it. A move that was reached
-//! by a workload that then falls idle ends after the same time.
+//! Must never hold on to an aim that cannot be reached: after [`LONGEST_NS`], or once the decision finds it
+//! no longer to be had, it is given up, and the ordinary decision places the workload as it finds it. A move
+//! that was reached by a workload that then falls idle ends after the same time.
 
 use std::collections::BTreeMap;
 
@@ -57,8 +57,8 @@ pub(super) struct Underway {
 }
 
 impl Underway {
-    /// With this share of remote accesses. A workload that was moved for another reason was not to fare better
-    /// by that, but no worse than expected either.
+    /// With this share of remote accesses. A workload that was moved for another reason was not to fare
+    /// better by that, but no worse than expected either.
     fn judge(&self, remote: f64) -> Verdict {
         let (before, expected) = (self.plan.now.remote_ratio, self.plan.then.remote_ratio);
         let came = before.zip(expected).is_none_or(|(before, expected)| {
@@ -251,7 +251,8 @@ impl Past {
     }
 }
 
-/// Has it still what it aims at? The decision looks at each aim anew, and places elsewhere what cannot be had.
+/// Has it still what it aims at? The decision looks at each aim anew, and places elsewhere what cannot be
+/// had.
 fn is_given(allocations: &Allocations, one: &Underway) -> bool {
     allocations
         .get(&one.holder)

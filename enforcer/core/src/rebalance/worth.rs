@@ -120,8 +120,8 @@ pub(super) fn lost_per_second(mover: &Mover, standing: &Standing, host: &Host<'_
 
 /// How many times more of its accesses are remote than where it runs and where its memory is let one expect.
 ///
-/// That fewer are says something of the place where it was measured, and nothing of another: it may access there
-/// just what is far. So a place that it would only come to is never taken for better than it looks.
+/// That fewer are says something of the place where it was measured, and nothing of another: it may access
+/// there just what is far. So a place that it would only come to is never taken for better than it looks.
 fn trust(mover: &Mover, standing: &Standing, host: &Host<'_>) -> f64 {
     let (expected, _) = Standing::of(mover).estimate(host);
     let factor = match mover.remote {
