@@ -139,10 +139,11 @@ pub struct MetricsSettings {
     #[serde(deserialize_with = "address_and_port")]
     pub listen: SocketAddr,
     /// Address and port on which `/live` and `/ready` are served besides, whatever happens to `listen`.
-    #[serde(deserialize_with = "optional_address_and_port")]
+    #[serde(deserialize_with = "optional_address_and_port", skip_serializing_if = "Option::is_none")]
     pub probes: Option<SocketAddr>,
     /// File with the token that a request must carry (`Authorization: Bearer TOKEN`), but for `/live` and
     /// `/ready`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
     /// Tell what the kernel side counted of each workload, and not only of all together.
     pub workload_counters: bool,
