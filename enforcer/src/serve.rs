@@ -65,7 +65,7 @@ impl Endpoints {
     /// Takes them, before privileges are given up. `asked` is the metrics' port wanted for a single turn,
     /// too.
     pub fn open(policy: &Policy, once: bool, asked: bool) -> Self {
-        // A single turn is over before a reader comes, but who names an address wants to know that it is good.
+        // A single turn is over before a reader comes, but an address that is named is tried all the same.
         let wanted = policy.metrics.enabled && (!once || asked);
         let mut degraded = Vec::new();
         let metrics = wanted.then(|| Server::bind(policy.metrics.listen)).transpose();

@@ -3,9 +3,9 @@
 //! Problem: capabilities belong to threads, and a thread that parses what others send (metrics readers, the
 //! runtime, the kubelet) should have none that an attacker could use.
 //!
-//! Idea: every thread of the daemon is started here, by its role. The first thing that a thread does is to give
-//! up what [`Role::keeps`] does not name, for good. This table is what docs/privileges.md promises, and what
-//! `each_thread_keeps_what_its_role_needs` reads from a running daemon.
+//! Idea: every thread of the daemon is started here, by its role. The first thing that a thread does is to
+//! give up what [`Role::keeps`] does not name, for good. This table is what docs/privileges.md promises, and
+//! what `each_thread_keeps_what_its_role_needs` reads from a running daemon.
 //!
 //! Invariants: a thread never has more than the thread that started it; `std::thread::Builder` is used for a
 //! thread of the daemon nowhere else.

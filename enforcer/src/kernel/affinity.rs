@@ -17,7 +17,7 @@ type Mask = [usize; CPUS / BITS];
 /// CPUs that a thread may run on; 0 is the calling one.
 pub fn affinity(thread: libc::pid_t) -> io::Result<CpuSet> {
     let mut mask: Mask = [0; CPUS / BITS];
-    // SAFETY: the mask is live for the whole call and as long as is said; the kernel writes no more than that.
+    // SAFETY: the mask is live for the whole call and as long as is said; the kernel writes no more.
     let result =
         unsafe { libc::syscall(libc::SYS_sched_getaffinity, thread, size_of::<Mask>(), mask.as_mut_ptr()) };
     if result < 0 {

@@ -9,11 +9,11 @@
 //! watched of those of interest. On v1, and where that cannot be watched, those that were made since are
 //! looked into for a while.
 //!
-//! Watches are what the whole host shares: the kernel counts them by user, and the kubelet, runtimes and systemd
-//! run as the same one. A user who may make cgroups must take neither theirs nor those of other subtrees. So a
-//! directory is watched only where a cgroup of interest may be in it, all take at most a part of what the
-//! kernel allows ([`WatchLimit`]), and each subtree has a share: half of it at the top, and half of its
-//! parent's at each level. Shallow directories come first.
+//! Watches are what the whole host shares: the kernel counts them by user, and the kubelet, runtimes and
+//! systemd run as the same one. A user who may make cgroups must take neither theirs nor those of other
+//! subtrees. So a directory is watched only where a cgroup of interest may be in it, all take at most a part
+//! of what the kernel allows ([`WatchLimit`]), and each subtree has a share: half of it at the top, and half
+//! of its parent's at each level. Shallow directories come first.
 //!
 //! Nothing depends on it: what is not told, because there are too many cgroups, too few watches or a storm of
 //! events, is found by the next turn as ever; subtrees that are left out are degraded by name.
@@ -169,8 +169,7 @@ impl CgroupWatch {
             Degraded::new(format!("cgroup-watch:{path}"), reason, effect)
         });
         let refused = self.refused.map(|error| {
-            let reason =
-                format!("inotify_add_watch: {error}; the user's watches are counted together{allowed}");
+            let reason = format!("inotify_add_watch: {error}; watches are counted by user{allowed}");
             Degraded::new("cgroup-watch", reason, effect)
         });
         crowded.chain(refused).collect()
@@ -220,7 +219,7 @@ impl CgroupWatch {
     fn add(&mut self, start: &CgroupPath, interest: &dyn Fn(&CgroupPath) -> Interest, new: bool) -> bool {
         let flags = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
         let mut came = false;
-        // Watched before its children are listed: a child that is made in between is told, or listed, or both.
+        // Watched before its children are listed: one that is made in between is told, or listed, or both.
         let mut pending = VecDeque::from([start.clone()]);
         while let Some(path) = pending.pop_front() {
             let Interest { itself, below } = interest(&path);

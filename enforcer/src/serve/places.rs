@@ -3,8 +3,8 @@
 //! Problem: every pod of a node can connect to the port, and a peer that reads slowly, or says nothing, holds
 //! what another one needs. The kubelet kills a daemon whose probe fails three times.
 //!
-//! Idea: a connection holds nothing that is scarce until its request has arrived. Before that it is *waiting*,
-//! and the newest one always gets in: the oldest waiting connection of the peer that has most of them makes
+//! Idea: a connection holds nothing scarce until its request has arrived. Before that it is *waiting*, and
+//! the newest one always gets in: the oldest waiting connection of the peer that has most of them makes
 //! room. A probe is answered from there at once, because its answer fits into the buffer of its socket. Any
 //! other request needs one of [`READERS`] places, of which one peer has at most [`PER_PEER`]; a place can be
 //! taken from a connection that has had it for [`LONG`].

@@ -1,7 +1,7 @@
 //! Why `perf_event_open(2)` is refused: which of the settings and rights is the cause.
 //!
 //! `CAP_PERFMON` is what mainline asks for. Debian and others refuse the call from
-//! `kernel.perf_event_paranoid` = 3 on to every process without `CAP_SYS_ADMIN`, before anything else is asked
+//! `kernel.perf_event_paranoid` = 3 on to every process without `CAP_SYS_ADMIN`, before anything else
 //! (their patch "Allow further restriction of perf_event_open"), so that a daemon with the right that the
 //! kernel's documentation names gets no event. A seccomp filter refuses with the same error.
 
