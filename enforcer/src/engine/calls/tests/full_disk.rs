@@ -66,14 +66,19 @@ fn nothing_is_told_of_what_could_not_be_undone_once_the_disk_is_full() {
     assert_eq!(update(&placed, "rest"), ["id-rest 0-3/0"]);
     placed.remember(MakingRecord::at(Path::new("/dev/null")), BTreeMap::new());
     placed.bar(placed.can_note().is_err());
-    assert_eq!(told(&create(&placed, "two", 2)), ["own 2-3/0", "id-rest 4-7/0-1"]);
+    assert_eq!(told(&create(&placed, "two", 3)), ["own 4-6/1"], "nobody has to make room");
+    assert_eq!(told(&create(&placed, "three", 2)), ["own 2-3/0", "id-rest 7/0-1"]);
     let originals: Vec<_> = placed.unrecorded().into_iter().collect();
     let said = |(cgroup, was): &(CgroupPath, Cpuset)| {
         format!("{cgroup} {:?}", was.cpus.as_ref().map(ToString::to_string))
     };
     assert_eq!(
         originals.iter().map(said).collect::<Vec<_>>(),
-        ["/kubepods/besteffort/podrest/id-rest Some(\"0-3\")", "/kubepods/podtwo/id-two None"]
+        [
+            "/kubepods/besteffort/podrest/id-rest Some(\"0-3\")",
+            "/kubepods/podthree/id-three None",
+            "/kubepods/podtwo/id-two None"
+        ]
     );
 
     // There is nobody who would have to make room.
