@@ -6,7 +6,8 @@
 //! pages in small batches, then narrow the nodes (the kernel sweeps up the rest).
 //!
 //! Never: an empty set, a narrowing before its widening, a write that changes nothing, a page out of a GPU's
-//! memory. The kernel's side of it: `cpuset_migrate_mm` in kernel/cgroup/cpuset.c, Documentation/admin-guide/cgroup-v2.rst.
+//! memory. The kernel's side of it: `cpuset_migrate_mm` in kernel/cgroup/cpuset.c,
+//! Documentation/admin-guide/cgroup-v2.rst.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
