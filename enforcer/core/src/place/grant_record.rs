@@ -336,6 +336,7 @@ mod tests {
     use super::*;
     use crate::{
         place::samples::{self, Host},
+        policy::placement::HintsSettings,
         topology::synth::Machine,
     };
 

@@ -92,7 +92,7 @@ fn every_kind_makes_its_pods() {
 #[test]
 fn what_makes_no_pod_is_ignored_by_name() {
     let text = format!(
-        "kind: Service\nmetadata: {{name: s}}\n---\napiVersion: batch.volcano.sh/v1alpha1\nkind: Job\n\
+        "kind: Service\nmetadata: {{name: s}}\n---\napiVersion: example.com/v1alpha1\nkind: Job\n\
          metadata: {{name: v}}\nspec: {{tasks: 3}}\n---\nkind: Pod\nmetadata: {{name: done}}\n\
          status: {{phase: Succeeded}}\nspec: {SPEC}\n"
     );
@@ -102,7 +102,7 @@ fn what_makes_no_pod_is_ignored_by_name() {
         read.ignored,
         [
             "f.yaml:1: Service s: a kind that makes no pods here, ignored",
-            "f.yaml:4: Job of batch.volcano.sh v: a kind that makes no pods here, ignored",
+            "f.yaml:4: Job of example.com v: a kind that makes no pods here, ignored",
             "f.yaml:9: Pod done: it has ended (Succeeded), ignored",
         ]
     );

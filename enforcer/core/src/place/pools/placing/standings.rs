@@ -64,6 +64,7 @@ impl Placing<'_> {
                 colocated: self.supply.colocated(pool.id, wanted.demand.class),
                 memory: wanted.memory.standing(zones, pool, offer.as_ref()),
             });
+            self.judge_by_parts(wanted, pool, &mut standings);
             if let Some(offer) = offer {
                 offers.insert(pool.id, offer);
             }
@@ -74,6 +75,19 @@ impl Placing<'_> {
             standings[..=old].rotate_right(1);
         }
         (standings, offers)
+    }
+
+    /// A pool is no better for the ordinary memory of several parts of which none has room for the container:
+    /// it would be farther from more of it. The standing is the last; those of the parts are before it.
+    fn judge_by_parts(&self, wanted: &Wanted<'_>, pool: &Pool, standings: &mut [Standing]) {
+        let demand = &wanted.demand;
+        let needed = demand.full.saturating_mul(1000).saturating_add(demand.fraction_milli);
+        let needed = i64::try_from(needed).unwrap_or(i64::MAX);
+        let Some((own, before)) = standings.split_last_mut() else { return };
+        let mut parts = before.iter().filter(|part| pool.children.contains(&part.pool)).peekable();
+        let has_parts = parts.peek().is_some();
+        let fits = parts.any(|part| part.memory.mostly_ordinary && self.supply.shared(part.pool) >= needed);
+        own.memory.mostly_ordinary &= !has_parts || fits;
     }
 
     fn memory_offer(

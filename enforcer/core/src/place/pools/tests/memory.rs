@@ -311,3 +311,15 @@ fn slow_memory_is_of_the_own_package_and_no_more_than_holds_the_request() {
     let near = node.run(asking("near", 5));
     assert_eq!(node.mems(&near), "4", "node 5 is as far, and beside the other package");
 }
+
+#[test]
+fn ordinary_memory_is_gone_where_others_lie_though_they_could_be_slow() {
+    let gib = 1 << 30;
+    let mut node = Node::new(with_slow_memory(), "");
+    let on_node_0 = |container: &mut ContainerRequest| {
+        container.allowed_cpus = Some("0-3,8-11".parse().unwrap());
+    };
+    node.run(Pod::new("first").guaranteed(500, 15 * gib).last(on_node_0));
+    let second = node.run(Pod::new("second").guaranteed(500, 12 * gib));
+    assert_eq!((node.pool(&second), node.mems(&second).as_str()), ("socket #1", "1-2"));
+}
