@@ -11,6 +11,7 @@
 use std::{fs, io};
 
 use enforcer_core::{degraded::Degraded, set::CpuSet};
+use rustix::io::Errno;
 
 use crate::kernel::affinity::{affinity, set_affinity};
 
@@ -56,7 +57,7 @@ fn set_all(cpus: &CpuSet) -> io::Result<()> {
     for entry in fs::read_dir("/proc/self/task")? {
         let Some(thread) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         match set_affinity(thread, cpus) {
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => {}
             other => other?,
         }
     }

@@ -4,7 +4,8 @@
 //! rest of the daemon sees; [`linux::Linux`] makes the calls, [`fake::FakeKernel`] answers from memory and
 //! records what was asked.
 //!
-//! `unsafe` is in [`affinity`], [`heap`], [`linux`], [`map_batch`], [`peer`], [`perf_event`] and [`readable`] alone.
+//! `unsafe` is in [`affinity`], [`heap`], [`linux`], [`map_batch`], [`peer`], [`perf_event`] and [`readable`]
+//! alone.
 //!
 //! A call is bounded by the number of pages that is handed in: the caller chooses batches that are
 //! small enough not to stall the process whose pages move.

@@ -135,7 +135,8 @@ pub enum RunTimeSource {
 pub struct MetricsSettings {
     /// Serve metrics at all.
     pub enabled: bool,
-    /// Address and port. Beyond loopback, without `token_file`, `/report.json` and `/report.html` are refused.
+    /// Address and port. Beyond loopback, without `token_file`, `/report.json` and `/report.html` are
+    /// refused.
     #[serde(deserialize_with = "address_and_port")]
     pub listen: SocketAddr,
     /// Address and port on which `/live` and `/ready` are served besides, whatever happens to `listen`.
