@@ -4,10 +4,11 @@
 //! are put back where the kernel has taken them away. A memory policy can only be set by the process itself,
 //! so that one that was rewritten is named and not given back ([`lost`]).
 //!
-//! Limits. Threads of at most [`MAX_CGROUPS`] cgroups are looked at, [`MAX_THREADS`] of them, and the mappings
-//! of [`MAX_PROCESSES`] processes within [`LONGEST`] bytes; what is left out is counted. `numa_maps` walks the
-//! page tables of a process with its mmap lock held: all of it is read only for cgroups that are about to be
-//! written, its first lines, which tell the policy of the thread itself, for those that may be.
+//! Limits. Threads of at most [`MAX_CGROUPS`] cgroups are looked at, [`MAX_THREADS`] of them, and the
+//! mappings of [`MAX_PROCESSES`] processes within [`LONGEST`] bytes; what is left out is counted.
+//! `numa_maps` walks the page tables of a process with its mmap lock held: all of it is read only for cgroups
+//! that are about to be written, its first lines, which tell the policy of the thread itself, for those that
+//! may be.
 //!
 //! Invariant: a thread is told by number and time of its start, so that nothing is given to a later one.
 

@@ -1,8 +1,8 @@
 //! Do memory policies and CPU affinities that processes have set themselves survive the daemon?
 //!
 //! The kernel rewrites both at writes of a cpuset, on Linux 6.1 and older affinities for good. Workloads that
-//! would lose theirs are left alone, unless that is switched off; then pins come back, and `restore` says what
-//! does not. A workload that has set nothing is placed beside them: the control.
+//! would lose theirs are left alone, unless that is switched off; then pins come back, and `restore` says
+//! what does not. A workload that has set nothing is placed beside them: the control.
 
 use std::{fs, path::Path, time::Duration};
 

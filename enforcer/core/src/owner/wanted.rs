@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl Kubelet {
-    /// CPUs of a container of a pod by the static CPU manager; `None` where the kubelet does not say. `had` is
-    /// what is recorded of it.
+    /// CPUs of a container of a pod by the static CPU manager; `None` where the kubelet does not say. `had`
+    /// is what is recorded of it.
     pub fn wants_now(&self, cgroup: &CgroupPath, had: &CpuSet) -> Option<CpuSet> {
         let Origin::Pod { pod_uid, container_id: Some(_), .. } = identify(cgroup).origin else { return None };
         if self.unread.is_some() || self.cpu_policy.as_deref() != Some("static") {
