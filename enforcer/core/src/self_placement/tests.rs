@@ -57,7 +57,7 @@ fn policies_are_read_with_their_flags() {
     }
 }
 
-/// What Linux 6.12 and 6.1 leave of policies, as their `numa_maps` told after the writes.
+/// By the rules of mm/mempolicy.c (`mpol_rebind_policy`) since Linux 5.14; read there, not measured.
 #[test]
 fn writes_of_memory_nodes_change_policies_as_the_kernel_does() {
     for (own, mems, left) in [
