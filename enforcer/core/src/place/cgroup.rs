@@ -399,14 +399,17 @@ impl CgroupRequest<'_> {
         });
         let rooms: Vec<Room> = room.into_iter().collect();
         // What the engine says already is told in its unit.
-        let units = rejection.units.or(units_of(&shortages, &rooms));
-        let fits = would_fit(&rooms, &units).into_iter().chain(rejection.fits).collect::<Vec<_>>();
+        let mut wording = rejection.wording;
+        wording.units = wording.units.or(units_of(&shortages, &rooms));
+        let units = &wording.units;
+        let fits = would_fit(&rooms, units).into_iter().chain(rejection.fits).collect::<Vec<_>>();
         Rejection {
             shortages: shortages.into_iter().chain(rejection.shortages).collect(),
             fits: (!fits.is_empty()).then(|| fits.join("; ")),
             container: None,
-            units,
-            ..rejection
+            reason: rejection.reason,
+            problem: rejection.problem,
+            wording,
         }
     }
 }

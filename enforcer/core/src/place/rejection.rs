@@ -28,9 +28,16 @@ pub struct Rejection {
     pub shortages: Vec<Shortage>,
     /// What would have fitted, where something would.
     pub fits: Option<String>,
+    /// In a box, as small as an error should be.
+    pub(super) wording: Box<Wording>,
+}
+
+/// What the text of a rejection needs beside its figures.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Wording {
     /// What took what is short: by resource and nodes, see [`super::taken`].
     pub(super) taken: Vec<(String, NodeSet, String)>,
-    /// In what the sizes of each resource are told.
+    /// The unit in which the sizes of each resource are written.
     pub(super) units: Units,
 }
 
@@ -62,15 +69,18 @@ pub struct Shortage {
 impl Rejection {
     /// A rejection without figures yet.
     pub fn new(reason: Reason, problem: impl Into<String>) -> Self {
-        let (container, shortages, fits, units) = (None, Vec::new(), None, Units::default());
-        Self { reason, container, problem: problem.into(), shortages, fits, taken: Vec::new(), units }
+        let (container, shortages, fits, wording) = (None, Vec::new(), None, Box::default());
+        Self { reason, container, problem: problem.into(), shortages, fits, wording }
     }
 
     /// With what was short, and what would have fitted.
     #[must_use]
-    pub(super) fn short_of(self, shortages: Vec<Shortage>, rooms: &[Room]) -> Self {
+    pub(super) fn short_of(mut self, shortages: Vec<Shortage>, rooms: &[Room]) -> Self {
         let units = units_of(&shortages, rooms);
-        Self { shortages, fits: would_fit(rooms, &units), units, ..self }
+        self.fits = would_fit(rooms, &units);
+        self.shortages = shortages;
+        self.wording.units = units;
+        self
     }
 
     /// The same, of one container.
@@ -139,9 +149,12 @@ impl fmt::Display for Rejection {
         }
         f.write_str(&self.problem)?;
         for (index, shortage) in self.shortages.iter().enumerate() {
-            write!(f, "{}{}", if index == 0 { ": " } else { ", " }, shortage.text(&self.units))?;
-            let told =
-                self.taken.iter().find(|(what, on, _)| (what, on) == (&shortage.resource, &shortage.nodes));
+            write!(f, "{}{}", if index == 0 { ": " } else { ", " }, shortage.text(&self.wording.units))?;
+            let told = self
+                .wording
+                .taken
+                .iter()
+                .find(|(what, on, _)| (what, on) == (&shortage.resource, &shortage.nodes));
             if let Some((.., told)) = told {
                 write!(f, " ({told})")?;
             }

@@ -46,7 +46,7 @@ pub(super) fn explained(
             named.map(|named| format!("held by {named}")).into_iter().collect()
         };
         if !told.is_empty() {
-            rejection.taken.push((short.resource.clone(), short.nodes.clone(), told.join(", ")));
+            rejection.wording.taken.push((short.resource.clone(), short.nodes.clone(), told.join(", ")));
         }
     }
     rejection

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use crate::{
     place::{
         Allocations, ContainerKind, ContainerRequest, CpuClass, Holder, MemoryResource, PodName, PodRequest,
-        Reason, Rejection, SharedCpus, Trace, bring_home,
+        Reason, SharedCpus, Trace, bring_home,
         memory::ZoneAccount,
         remove, resize,
         samples::{GIB, Host, container, devices, pod, policy},
@@ -139,9 +139,10 @@ fn a_rejection_says_what_was_short_where_and_what_would_fit() {
     filler.allowed_nodes = Some("1".parse().unwrap());
     host.admit(&pod("x", vec![filler])).unwrap();
     let text = |host: &mut Host, request| {
-        let rejection = host.admit(&pod("p", vec![request])).unwrap_err();
+        let mut rejection = host.admit(&pod("p", vec![request])).unwrap_err();
         // What took it is told by tests of its own.
-        Rejection { taken: Vec::new(), ..rejection }.to_string()
+        rejection.wording.taken.clear();
+        rejection.to_string()
     };
     for (request, said) in [
         (

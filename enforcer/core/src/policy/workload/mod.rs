@@ -152,7 +152,10 @@ impl WorkloadRule {
         // Below a unit everything belongs to it; units are below slices alone.
         let is_unit = |glob: &NameGlob| match system_unit(cgroup) {
             Some(unit) => glob.matches(unit),
-            None => cgroup.relative().split('/').all(|name| name.is_empty() || name.ends_with(".slice")),
+            None => cgroup
+                .relative()
+                .split('/')
+                .all(|name| name.is_empty() || name.strip_suffix(".slice").is_some()),
         };
         self.cgroup.as_ref().is_none_or(|glob| glob.may_match_below(cgroup))
             && self.unit.as_ref().is_none_or(is_unit)
