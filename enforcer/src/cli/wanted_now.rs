@@ -22,8 +22,7 @@ use crate::{
 /// Asks the kubelet, where there is anything of its containers to put back.
 pub(super) fn ask_kubelet<'a>(keys: impl Iterator<Item = &'a EntryKey>) -> Kubelet {
     let mut pods = keys.filter(|key| matches!(identify(&key.cgroup).origin, Origin::Pod { .. }));
-    let any = pods.next().is_some();
-    any.then(|| kubelet::look(&KubeletSettings::default()).kubelet).unwrap_or_default()
+    pods.next().map_or_else(Kubelet::default, |_| kubelet::look(&KubeletSettings::default()).kubelet)
 }
 
 /// Entries whose original is another one by now.

@@ -17,12 +17,15 @@ use crate::kernel::affinity::{affinity, set_affinity};
 
 const EFFECT: &str = "the daemon runs on CPUs that a container has for itself";
 
+/// The affinity that the daemon was started with, where that is narrower than its cgroup.
+#[derive(Debug)]
+struct Pinned(Option<CpuSet>);
+
 /// What the threads were given.
 #[derive(Debug, Default)]
 pub(super) struct OwnCpus {
-    /// CPUs that were asked for before the daemon started, where its cgroup allows more; `None` until the
-    /// first look.
-    pinned: Option<Option<CpuSet>>,
+    /// `None` until the first look.
+    pinned: Option<Pinned>,
 }
 
 impl OwnCpus {
@@ -33,8 +36,8 @@ impl OwnCpus {
             Ok(now) => now,
             Err(error) => return Some(failed(error)),
         };
-        let pinned = self.pinned.get_or_insert_with(|| (now != *allows).then(|| now.clone()));
-        let base = pinned.as_ref().map_or_else(|| allows.clone(), |pinned| pinned.intersection(allows));
+        let pinned = self.pinned.get_or_insert_with(|| Pinned((now != *allows).then(|| now.clone())));
+        let base = pinned.0.as_ref().map_or_else(|| allows.clone(), |pinned| pinned.intersection(allows));
         match wanted(&base, exclusive) {
             Some(wanted) if wanted == now => None,
             Some(wanted) => set_all(&wanted).err().map(failed),

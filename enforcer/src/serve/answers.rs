@@ -41,7 +41,10 @@ struct Answers {
 
 /// The text of the latest report, made once for all its readers.
 #[derive(Debug, Clone, Default)]
-struct Kept(Arc<Mutex<Option<(Weak<TickReport>, Bytes)>>>);
+struct Kept(Arc<Mutex<Option<KeptText>>>);
+
+/// A report, and its text.
+type KeptText = (Weak<TickReport>, Bytes);
 
 impl Kept {
     fn text<E>(&self, of: &Arc<TickReport>, make: impl FnOnce() -> Result<String, E>) -> Result<Bytes, E> {

@@ -56,11 +56,10 @@ impl Access {
     fn refusal(&self, path: &str, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
         match self {
             _ if is_probe(path) => None,
-            Self::Everything => None,
             Self::MetricsOnly if path.starts_with("/report") => {
                 Some((StatusCode::FORBIDDEN, REPORTS_REFUSED))
             }
-            Self::MetricsOnly => None,
+            Self::Everything | Self::MetricsOnly => None,
             Self::Token(token) if carries(headers, token) => None,
             Self::Token(_) => Some((StatusCode::UNAUTHORIZED, TOKEN_MISSING)),
             Self::Nothing => Some((StatusCode::FORBIDDEN, TOKEN_UNREADABLE)),

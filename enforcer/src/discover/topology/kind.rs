@@ -179,34 +179,38 @@ fn types_by_capacity(source: &mut Source<'_>, speeds: &BTreeMap<Speed, CpuSet>) 
         return Types::new();
     }
     let all = by_capacity.values().fold(CpuSet::new(), |all, cpus| all.union(cpus));
-    let weakest = match designs(source, &all) {
-        Some(designs) => {
-            let mut strongest = BTreeMap::<CoreDesign, (u32, CpuSet)>::new();
-            for (capacity, cpus) in &by_capacity {
-                for cpu in cpus.iter() {
-                    let Some(design) = designs.get(&cpu) else { continue };
-                    let (most, of_design) = strongest.entry(*design).or_default();
-                    *most = (*most).max(*capacity);
-                    of_design.insert(cpu);
-                }
-            }
-            let least = strongest.values().map(|(most, _)| *most).min();
-            let weakest = strongest.into_values().filter(|(most, _)| Some(*most) == least);
-            weakest.fold(CpuSet::new(), |all, (_, cpus)| all.union(&cpus))
-        }
-        None => {
-            let capacities: Vec<u32> = by_capacity.keys().copied().collect();
-            let gaps = capacities.windows(2).map(|pair| (pair[1] - pair[0], std::cmp::Reverse(pair[1])));
-            let above = gaps.max().map_or(0, |(_, std::cmp::Reverse(above))| above);
-            let below = by_capacity.range(..above).map(|(_, cpus)| cpus);
-            below.fold(CpuSet::new(), |all, cpus| all.union(cpus))
-        }
-    };
+    let weakest = designs(source, &all)
+        .map_or_else(|| below_the_gap(&by_capacity), |designs| weakest_design(&by_capacity, &designs));
     let others = all.difference(&weakest);
     if others.is_empty() {
         return Types::new();
     }
     Types::from([(CoreType::Efficiency, weakest), (CoreType::Performance, others)])
+}
+
+/// CPUs of the design whose fastest CPU is the slowest.
+fn weakest_design(by_capacity: &BTreeMap<u32, CpuSet>, designs: &BTreeMap<CpuId, CoreDesign>) -> CpuSet {
+    let mut strongest = BTreeMap::<CoreDesign, (u32, CpuSet)>::new();
+    for (capacity, cpus) in by_capacity {
+        for cpu in cpus.iter() {
+            let Some(design) = designs.get(&cpu) else { continue };
+            let (most, of_design) = strongest.entry(*design).or_default();
+            *most = (*most).max(*capacity);
+            of_design.insert(cpu);
+        }
+    }
+    let least = strongest.values().map(|(most, _)| *most).min();
+    let weakest = strongest.into_values().filter(|(most, _)| Some(*most) == least);
+    weakest.fold(CpuSet::new(), |all, (_, cpus)| all.union(&cpus))
+}
+
+/// CPUs below the largest gap between two capacities; the lower one of equal gaps.
+fn below_the_gap(by_capacity: &BTreeMap<u32, CpuSet>) -> CpuSet {
+    let capacities: Vec<u32> = by_capacity.keys().copied().collect();
+    let gaps = capacities.windows(2).map(|pair| (pair[1] - pair[0], std::cmp::Reverse(pair[1])));
+    let above = gaps.max().map_or(0, |(_, std::cmp::Reverse(above))| above);
+    let below = by_capacity.range(..above).map(|(_, cpus)| cpus);
+    below.fold(CpuSet::new(), |all, cpus| all.union(cpus))
 }
 
 /// The design of each of these CPUs, if it is known of all.

@@ -39,8 +39,7 @@ pub(super) fn read(source: &mut Source<'_>, nodes: &mut [Node], gpus: &Gpus) -> 
     for (memory, addresses) in gpus {
         let near = |address: &String| {
             let address = address.to_ascii_lowercase();
-            let near = node_with_cpus(source, paths.get(&address)?, nodes);
-            near
+            node_with_cpus(source, paths.get(&address)?, nodes)
         };
         let near: NodeSet = addresses.iter().filter_map(near).collect();
         if let Some(node) = nodes.iter_mut().find(|node| node.id == *memory) {

@@ -257,7 +257,9 @@ fn a_cache_map_of_zeros_falls_back_to_the_core() {
             put(&format!("cpu{cpu}/topology/thread_siblings_list"), if cpu < 2 { "0-1" } else { "2-3" });
             put(&format!("cpu{cpu}/cache/index2/level"), "2\n");
             put(&format!("cpu{cpu}/cache/index2/shared_cpu_map"), map);
-            list.into_iter().for_each(|list| put(&format!("cpu{cpu}/cache/index2/shared_cpu_list"), list));
+            if let Some(list) = list {
+                put(&format!("cpu{cpu}/cache/index2/shared_cpu_list"), list);
+            }
         }
         let (topology, _) = read_tree(dir.path());
         let caches: Vec<String> = topology.llcs.iter().map(|llc| llc.cpus.to_string()).collect();

@@ -83,7 +83,7 @@ fn of_scopes(entries: &BTreeMap<EntryKey, Entry>) -> Vec<(EntryKey, Entry)> {
 fn is_scope_of_container(cgroup: &CgroupPath) -> bool {
     let origin = identify(cgroup).origin;
     let container = matches!(origin, Origin::Pod { container_id: Some(_), .. } | Origin::Container { .. });
-    container && cgroup.as_str().ends_with(".scope")
+    container && cgroup.as_str().strip_suffix(".scope").is_some()
 }
 
 /// Is there an entry of the file that says the same as this property?

@@ -285,7 +285,7 @@ mod tests {
         let ticket = writer.made(&cgroup, &made());
         assert_eq!(writer.waiter().wait(ticket), Ok(()));
         let known = || MakingRecord::left(dir.path(), None).unwrap().made.into_keys().collect::<Vec<_>>();
-        assert_eq!(known(), [cgroup.clone()]);
+        assert_eq!(known(), std::slice::from_ref(&cgroup));
         writer.over(vec![cgroup.clone()]);
         let ticket = writer.made(&CgroupPath::new("/b"), &made());
         writer.waiter().wait(ticket).unwrap();

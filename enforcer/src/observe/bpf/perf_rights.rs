@@ -2,7 +2,7 @@
 //!
 //! `CAP_PERFMON` is what mainline asks for. Debian and others refuse the call from
 //! `kernel.perf_event_paranoid` = 3 on to every process without `CAP_SYS_ADMIN`, before anything else
-//! (their patch "Allow further restriction of perf_event_open"), so that a daemon with the right that the
+//! (their patch "Allow further restriction of `perf_event_open`"), so that a daemon with the right that the
 //! kernel's documentation names gets no event. A seccomp filter refuses with the same error.
 
 use std::{io, path::Path};

@@ -297,7 +297,9 @@ mod tests {
         assert_eq!(said(26), "1 node at 20, others to 40");
         assert_eq!(said(14), "20 to 40");
         for row in &mut machine.distances {
-            row.iter_mut().for_each(|distance| *distance = distance.map(|d| if d == 10 { 10 } else { 80 }));
+            for distance in row.iter_mut() {
+                *distance = distance.map(|d| if d == 10 { 10 } else { 80 });
+            }
         }
         let said = |columns| near(&machine, &machine.nodes[0], columns);
         assert_eq!(said(40), "distance 80 to 1-7");
