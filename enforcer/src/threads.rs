@@ -36,6 +36,8 @@ pub enum Role {
     Kubelet,
     /// Writes what turns decided from.
     Recording,
+    /// Writes the record of containers that are being created.
+    Making,
     /// Adds memory nodes to workloads that run short.
     Widening,
     /// Moves memory off a full node.
@@ -47,7 +49,7 @@ pub enum Role {
 }
 
 /// Every role.
-pub const ROLES: [Role; 11] = [
+pub const ROLES: [Role; 12] = [
     Role::Serve,
     Role::Probes,
     Role::Control,
@@ -55,6 +57,7 @@ pub const ROLES: [Role; 11] = [
     Role::Placement,
     Role::Kubelet,
     Role::Recording,
+    Role::Making,
     Role::Widening,
     Role::Relief,
     Role::Brake,
@@ -72,6 +75,7 @@ impl Role {
             Self::Placement => "placement",
             Self::Kubelet => "kubelet",
             Self::Recording => "recording",
+            Self::Making => "making",
             Self::Widening => "widening",
             Self::Relief => "relief",
             Self::Brake => "brake",
@@ -91,7 +95,8 @@ impl Role {
             | Self::Nri
             | Self::Placement
             | Self::Kubelet
-            | Self::Recording => CapabilitySet::empty(),
+            | Self::Recording
+            | Self::Making => CapabilitySet::empty(),
             // `cpuset.mems` and `memory.high` of other users' cgroups; maps of the eBPF programs.
             Self::Widening => cgroup_files | CapabilitySet::BPF,
             Self::Brake => cgroup_files,

@@ -282,7 +282,8 @@ fn documented(mode: &str) -> u64 {
 fn kept_by(name: &str) -> u64 {
     match ROLES.iter().find(|role| role.name() == name) {
         Some(role) => role.keeps().bits(),
-        None if ["signals", "stdout", "log"].contains(&name) => 0,
+        // The last two belong to `placement`.
+        None if ["signals", "stdout", "log", "departures", "exposure"].contains(&name) => 0,
         // The one that turns the engine.
         None => u64::MAX,
     }

@@ -365,7 +365,7 @@ pub struct Run {
     /// Where the journal is kept [default: the configuration's]
     #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(own_dir))]
     pub state_dir: Option<PathBuf>,
-    /// Time between two turns (500ms, 2m) [default: the configuration's, else 10s]
+    /// Turn interval (500ms, 2m) [default: the configuration's, else 10s]
     ///
     /// It holds on an idle host, too.
     #[arg(long, value_name = "DURATION", value_parser = span)]
@@ -374,8 +374,7 @@ pub struct Run {
     /// 127.0.0.1:9477]
     #[arg(long, value_name = "ADDRESS|off")]
     pub metrics_listen: Option<MetricsListen>,
-    /// Serve the probes /live and /ready there as well, on a port of their own [default: the
-    /// configuration's, else none]
+    /// Serve the probes /live and /ready there, too [default: none]
     #[arg(long, value_name = "ADDRESS")]
     pub probes_listen: Option<SocketAddr>,
     /// When it ends, put back every original value, as `restore` does.
@@ -383,7 +382,7 @@ pub struct Run {
     /// Containers keep the cpuset that their runtime has stored.
     #[arg(long)]
     pub restore_on_exit: bool,
-    /// Append to FILE what each turn decides from, decides and does, for `replay`.
+    /// Append to FILE what each turn sees and does, for `replay`.
     ///
     /// Only root and the daemon's own user can read it.
     #[arg(long, value_name = "FILE", conflicts_with = "check")]

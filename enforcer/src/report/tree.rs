@@ -373,7 +373,8 @@ fn stand_alike(machine: &Topology, one: &Node, other: &Node) -> bool {
         && others().all(|to| between(one, to) == between(other, to))
 }
 
-/// `nodes 4-31: each 10 to itself; 80 to 0-1; 254 to 4-31`: nodes that all stand alike, from the first to the last.
+/// `nodes 4-31: each 10 to itself; 80 to 0-1; 254 to 4-31`: nodes that all stand alike, from the first to
+/// the last.
 fn run_of_nodes(machine: &Topology, first: &Node, last: &Node) -> Option<String> {
     let ids: NodeSet =
         machine.nodes.iter().map(|node| node.id).filter(|id| (first.id..=last.id).contains(id)).collect();

@@ -141,7 +141,7 @@ pub const ALL: &[Scenario] = &[
     long("eyes-traffic", "2s", BALANCING_OFF, traffic::proportions),
     long("eyes-traffic-4s", "4s", BALANCING_OFF, traffic::proportions_on_four_nodes),
     Scenario { only_by_name: true, ..long("eyes-traffic-kinds", "2s", BALANCING_OFF, traffic::kinds) },
-    long("eyes-self-placed", "2s", "", self_placed::survives),
+    Scenario { only_by_name: true, ..long("eyes-self-placed", "2s", "", self_placed::survives) },
     product("eyes-what-needs-what", "2s", "", eyes::what_needs_what),
     product("audit-misaligned", "2s", "", audit::misaligned),
     Scenario {
@@ -220,7 +220,7 @@ pub const ALL: &[Scenario] = &[
     product("degrade-no-btf", "2s", "", degrade::no_btf),
     product("degrade-no-cap-bpf", "2s", "", degrade::no_cap_bpf),
     product("degrade-no-cap-perfmon", "2s", "", refused::no_cap_perfmon),
-    product("degrade-shipped-privileges", "2s", "", shipped::privileges),
+    Scenario { only_by_name: true, ..product("degrade-shipped-privileges", "2s", "", shipped::privileges) },
     product("degrade-no-fentry", "2s", "", refused::no_fentry),
     product("degrade-lockdown", "2s", "lockdown=confidentiality", refused::lockdown_confidentiality),
     Scenario {
@@ -244,10 +244,12 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario {
         needs_containerd: true,
+        only_by_name: true,
         ..long("node-displaced", pods::TOPOLOGY, "", displaced::goes_with_its_memory)
     },
     Scenario {
         needs_containerd: true,
+        only_by_name: true,
         ..long("node-stopped", pods::TOPOLOGY, "", stopped::until_the_last_process_is_gone)
     },
     Scenario {

@@ -3,9 +3,9 @@
 //!
 //! Each has a CPU of its own on one node, and its memory and its memory node are the other; it is declared
 //! with the policy `none`: its cpuset is as it should be, so that nothing but a plan of moves changes
-//! anything. The control is the same four without the daemon. The kernel's own balancing, numad and the daemon
-//! side by side are a scenario of their own; for the first two the four may allocate on both nodes, as the
-//! kernel does not look at memory of one.
+//! anything. The control is the same four without the daemon. The kernel's own balancing, numad and the
+//! daemon side by side are a scenario of their own; for the first two the four may allocate on both nodes,
+//! as the kernel does not look at memory of one.
 //!
 //! What is remote is told by `/proc`: pages on another node than that of the one CPU that the process may
 //! use.

@@ -19,9 +19,9 @@ pub fn tickless_cpus(cmdline: &str, present: &CpuSet) -> Result<Option<CpuSet>, 
     })
 }
 
-/// CPUs of the last `isolcpus=` that are in `present`, if it takes them from the scheduler's balancing; `None`
-/// without the option. Flags other than `domain` alone do not: `managed_irq` keeps interrupts away, `nohz` the
-/// tick (`kernel/sched/isolation.c`).
+/// CPUs of the last `isolcpus=` that are in `present`, if it takes them from the scheduler's balancing;
+/// `None` without the option. Flags other than `domain` alone do not: `managed_irq` keeps interrupts away,
+/// `nohz` the tick (`kernel/sched/isolation.c`).
 pub fn isolated_cpus(cmdline: &str, present: &CpuSet) -> Result<Option<CpuSet>, ParseError> {
     let Some(isolcpus) = Isolcpus::of(cmdline) else { return Ok(None) };
     if isolcpus.domain { cpus_of_list(isolcpus.list, present).map(Some) } else { Ok(Some(CpuSet::new())) }

@@ -319,7 +319,8 @@ impl CgroupRequest<'_> {
         self.memory_bytes.or_else(resident).unwrap_or(0)
     }
 
-    /// CPUs of the kind that it asks for that the cgroups above leave it. The engine `pools` knows no nodes that may be chosen, only CPUs.
+    /// CPUs of the kind that it asks for that the cgroups above leave it. The engine `pools` knows no nodes
+    /// that may be chosen, only CPUs.
     fn allowed_cpus(&self, inventory: &Inventory) -> CpuSet {
         let isolated = self.class() == Some(DeclaredClass::Isolated);
         let mut all = match self.engine() {

@@ -2,10 +2,11 @@
 //!
 //! Problem: the kernel balances no load on isolated CPUs: threads stay where they are put, several on one CPU
 //! beside an idle one. Idea: CPUs are of two kinds, and a container has CPUs of one kind. Ordinary containers
-//! never get an isolated CPU, neither shared nor exclusive; one that asks for isolated CPUs gets nothing else.
+//! never get an isolated CPU, neither shared nor exclusive; one that asks for isolated CPUs gets nothing
+//! else.
 //!
-//! Invariants: exclusive CPUs are never mixed of both kinds; on a machine with isolated CPUs the last ordinary
-//! one is not given away, so that the others have a CPU to share.
+//! Invariants: exclusive CPUs are never mixed of both kinds; on a machine with isolated CPUs the last
+//! ordinary one is not given away, so that the others have a CPU to share.
 
 use super::{ContainerRequest, Inventory};
 use crate::{policy::DeclaredClass, set::CpuSet};
@@ -30,8 +31,8 @@ impl Inventory {
         }
     }
 
-    /// The ordinary CPU that stays shared beside isolated ones; none where reserved CPUs are shared anyway, or
-    /// no CPU is isolated.
+    /// The ordinary CPU that stays shared beside isolated ones; none where reserved CPUs are shared anyway,
+    /// or no CPU is isolated.
     pub(super) fn kept_shared(&self) -> Option<CpuSet> {
         let shareable = self.shareable_cpus();
         let kept = !self.isolated_cpus.is_empty() && shareable.is_disjoint(&self.reserved_cpus);

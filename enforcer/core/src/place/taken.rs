@@ -1,9 +1,9 @@
 //! What took a resource that is short, for the text of a rejection.
 //!
-//! Problem: "0 of 2 cpu on node 1" says what is left and not where the rest went. Idea: a shortage is explained
-//! in one place, for both engines: every CPU of the nodes that were looked at is offline, not available,
-//! isolated, reserved, somebody's own, kept shared, or not allowed to the container; of devices and memory the
-//! holders are named, those with the most first.
+//! Problem: "0 of 2 cpu on node 1" says what is left and not where the rest went. Idea: a shortage is
+//! explained in one place, for both engines: every CPU of the nodes that were looked at is offline, not
+//! available, isolated, reserved, somebody's own, kept shared, or not allowed to the container; of devices
+//! and memory the holders are named, those with the most first.
 //!
 //! Invariant: a CPU is told once, with the first of these causes. Cost: O(holders) set operations, and only
 //! where something is refused.

@@ -12,7 +12,8 @@
 //! 4. The best initiators by HMAT that have CPUs, else the CPU nodes at the least distance; all of a tie.
 //!    Where no HMAT names an initiator and nothing says that the memory is of a slower or faster kind, it is
 //!    memory of a socket like any other, for example of one whose CPUs are offline. At a distance that
-//!    is not below that to another CPU node with memory, it is as remote as that node's memory: local to none.
+//!    is not below that to another CPU node with memory, it is as remote as that node's memory: local to
+//!    none.
 //!
 //! A node without CPUs is never near for having the lowest id of several.
 //!
@@ -123,8 +124,8 @@ impl Topology {
         near
     }
 
-    /// Notes for each node without CPUs the one CPU node that its memory is local to, where it is exactly one.
-    /// What is noted for memory of a GPU already stays: only its device says it.
+    /// Notes for each node without CPUs the one CPU node that its memory is local to, where it is exactly
+    /// one. What is noted for memory of a GPU already stays: only its device says it.
     pub fn note_closest_cpu_nodes(&mut self) {
         let near = |node: &Node| {
             let near = self.near_cpu_nodes(node.id);

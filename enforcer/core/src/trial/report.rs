@@ -102,8 +102,8 @@ pub struct ContainerReport {
     pub pinned_mems: bool,
     /// Bytes of ordinary memory by node, as forecast.
     pub memory_by_node: BTreeMap<NodeId, u64>,
-    /// Bytes of huge pages by resource (`hugepages-2Mi`) and node, as forecast; on the nodes of `mems` together
-    /// they are promised.
+    /// Bytes of huge pages by resource (`hugepages-2Mi`) and node, as forecast; on the nodes of `mems`
+    /// together they are promised.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hugepages_by_node: BTreeMap<String, BTreeMap<NodeId, u64>>,
     /// Ids of devices by resource.

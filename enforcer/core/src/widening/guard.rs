@@ -21,8 +21,8 @@ pub struct Guarded {
     pub cgroup_id: Option<u64>,
     /// Nodes that it was granted.
     pub home: NodeSet,
-    /// What its cpuset has of ordinary memory, or will have in a moment: what it may allocate on, and what is written beside
-    /// what is added.
+    /// What its cpuset has of ordinary memory, or will have in a moment: what it may allocate on, and what
+    /// is written beside what is added.
     pub mems: NodeSet,
     /// Nodes of GPU memory that its cpuset has: they are written beside the others, and are no room for it.
     pub kept: NodeSet,

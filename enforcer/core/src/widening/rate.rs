@@ -4,9 +4,9 @@
 //! fills a node within one. Idea: two averages that forget exponentially, over 100 ms and over 1 s; whoever
 //! asks takes the larger one, so that a burst counts at once and a pause within it is not taken for its end.
 //!
-//! Terminology. The *rate* is that at which room ([`super::NodeRoom::available`]) goes away, in bytes per second;
-//! it is negative while a node empties. Whole numbers throughout: the same looks give the same rates on every
-//! machine.
+//! Terminology. The *rate* is that at which room ([`super::NodeRoom::available`]) goes away, in bytes per
+//! second; it is negative while a node empties. Whole numbers throughout: the same looks give the same rates
+//! on every machine.
 
 /// Nanoseconds of a second.
 const SECOND: i128 = 1_000_000_000;

@@ -7,9 +7,9 @@
 //! when a task of the workload reclaims memory itself, adds all nodes of a tier at once.
 //!
 //! Never: a sign of the kernel alone widens. A node full of page cache wakes its kswapd all day; a sign
-//! counts where there is little room ([`super::NodeRoom::available`]) as well. A reclaim that is tried again is
-//! the kernel's last step before the kill (`should_reclaim_retry`, `mm/page_alloc.c`): then it counts where
-//! little is free, whatever reclaim might find.
+//! counts where there is little room ([`super::NodeRoom::available`]) as well. A reclaim that is tried again
+//! is the kernel's last step before the kill (`should_reclaim_retry`, `mm/page_alloc.c`): then it counts
+//! where little is free, whatever reclaim might find.
 
 use std::fmt;
 

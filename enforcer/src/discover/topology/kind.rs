@@ -8,8 +8,8 @@
 //! Types of cores: the event sources of hybrid x86 list their CPUs (`cpu_core`, `cpu_atom`, and
 //! `cpu_lowpower` for a third kind that is slower still); kernels in between had
 //! `devices/system/cpu/types`. Where none of them is there and capacities differ, the weakest design of core
-//! (the part number of `regs/identification/midr_el1`) is of efficiency cores. A list that leaves CPUs out means that they are of the other type: no
-//! machine that has such lists has a third.
+//! (the part number of `regs/identification/midr_el1`) is of efficiency cores. A list that leaves CPUs out
+//! means that they are of the other type: no machine that has such lists has a third.
 
 use std::{collections::BTreeMap, path::Path};
 

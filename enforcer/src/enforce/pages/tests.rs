@@ -111,7 +111,7 @@ fn a_huge_page_in_which_the_limit_is_reached_counts_as_a_whole() {
         assert_eq!(budget.bytes(), pages * 4096);
         let told = format!("{} bytes of 1 processes moved", pages * 4096);
         assert!(
-            matches!(&effect.result, OutcomeResult::Differs { read_back, .. } if read_back.starts_with(&told)
+            matches!(&effect.result, OutcomeResult::Unfinished { read_back, .. } if read_back.starts_with(&told)
                 && read_back.contains(&format!("{} bytes and 1 processes", (1300 - pages) * 4096))),
             "{effect:?}"
         );
@@ -141,7 +141,7 @@ fn the_limit_is_the_plans_and_is_renewed_for_the_next() {
     let effect = within(dir.path(), &kernel, &mut budget);
     assert_eq!(kernel.count_on(1), 20, "nothing is left for a second step");
     assert!(
-        matches!(&effect.result, OutcomeResult::Differs { read_back, .. } if read_back.contains("409600 bytes and 1 processes are still to be done")),
+        matches!(&effect.result, OutcomeResult::Unfinished { read_back, .. } if read_back.contains("409600 bytes and 1 processes are still to be done")),
         "{effect:?}"
     );
     budget.renew();
@@ -162,7 +162,7 @@ fn a_stop_or_the_end_of_the_time_leaves_the_rest_for_later() {
         let effect = within(dir.path(), &kernel, &mut budget);
         assert_eq!(effect.next, Next::Pause);
         assert!(
-            matches!(&effect.result, OutcomeResult::Differs { read_back, .. } if read_back.contains(said)),
+            matches!(&effect.result, OutcomeResult::Unfinished { read_back, .. } if read_back.contains(said)),
             "{effect:?}"
         );
     }

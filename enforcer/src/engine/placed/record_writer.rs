@@ -11,13 +11,15 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
     time::{Duration, Instant},
 };
 
 use enforcer_core::workload::CgroupPath;
 
-use crate::enforce::journal::{JournalError, Made, MakingRecord};
+use crate::{
+    enforce::journal::{JournalError, Made, MakingRecord},
+    threads::{self, Role},
+};
 
 /// Longest wait for one line: a runtime waits two seconds for an answer, and throws a plugin out that is
 /// later.
@@ -71,7 +73,7 @@ impl RecordWriter {
         let boot_id = record.boot_id().map(str::to_owned);
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
-        let spawned = thread::Builder::new().name("making".into()).spawn(move || own.carry_out(record, left));
+        let spawned = threads::spawn(Role::Making, move || own.carry_out(record, left));
         if let Err(error) = spawned {
             let mut queue = shared.lock();
             queue.trouble =

@@ -142,7 +142,8 @@ impl HintsEngine {
         Ok(nodes)
     }
 
-    /// The first window that aligns the pod, else the first that admits it. What a pod has already comes first.
+    /// The first window that aligns the pod, else the first that admits it. What a pod has already comes
+    /// first.
     fn window(
         &self,
         mut windows: Vec<Inventory>,

@@ -10,8 +10,8 @@
 //!    ones first. Not where the policy wants all of it aligned.
 //!
 //! Invariants: every memory node takes ordinary memory and is allowed. Where a node of the container's CPUs
-//! has ordinary memory that is allowed, it is among the memory nodes. The profile `kubelet` promises that of no
-//! node, as the kubelet does not.
+//! has ordinary memory that is allowed, it is among the memory nodes. The profile `kubelet` promises that of
+//! no node, as the kubelet does not.
 
 use super::{
     NodeIndex,

@@ -12,7 +12,8 @@
 //! is away from home ([`send_away`](crate::place::send_away)) still counts at home, so that it is not
 //! given away meanwhile.
 //!
-//! Cost: a look at each CPU of each scope to sum up what is promised, where holders of one home have one scope.
+//! Cost: a look at each CPU of each scope to sum up what is promised, where holders of one home have one
+//! scope.
 
 use std::collections::BTreeMap;
 

@@ -307,7 +307,6 @@ fn policy_none_gives_cpus_and_memory_each_on_its_own() {
     let grant = host.grant("a", "c");
     assert_eq!((grant.hint.clone(), grant.pin_mems), (None, true));
     assert_eq!(grant.memory[0].bytes, 40 * GIB);
-    // CPUs are packed, and memory is on their nodes.
     for (name, gib, place) in [("b", 10, ("2-3,10-11", "0")), ("c", 10, ("4-5,12-13", "1"))] {
         host.admit(&pod(name, vec![container("c", 4000, gib * GIB)])).unwrap();
         assert_eq!(host.place(name, "c"), (place.0.into(), place.1.into()));

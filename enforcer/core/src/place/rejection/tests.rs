@@ -236,8 +236,8 @@ fn every_rejection_of_hints_says_what_was_short_where_and_what_would_fit() {
             "",
             vec![burstable(huge(64 * MIB))],
             one(huge(96 * MIB)),
-            "UnexpectedAdmissionError: others hold what it would need: 128 MiB of 160 MiB hugepages-2Mi \
-             on nodes 0-1; at most 64 MiB hugepages-2Mi on node 0 would fit",
+            "UnexpectedAdmissionError: others hold what it would need: 64 MiB of 128 MiB hugepages-2Mi \
+             on node 0; at most 64 MiB hugepages-2Mi on node 1 would fit",
         ),
     ]);
 }

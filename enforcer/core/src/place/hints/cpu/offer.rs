@@ -4,8 +4,8 @@
 //! which would be lost otherwise; it is preferred when an empty machine could not do with fewer nodes,
 //! and with `align-by-socket` also when it is on as few sockets as that many nodes need.
 //!
-//! Cost: O(2^N) sets of N nodes where they are listed; elsewhere that a threshold, which says the same in O(N)
-//! except for the sockets of `align-by-socket`.
+//! Cost: O(2^N) sets of N nodes where they are listed; elsewhere that a threshold, which says the same in
+//! O(N) except for the sockets of `align-by-socket`.
 
 use std::slice;
 

@@ -2,9 +2,9 @@
 //!
 //! Where sets are listed, every set that has room. Elsewhere, what is left per node, as a threshold: it says
 //! a little less than the truth where others could be moved out of the way, never more. Of huge pages it adds
-//! up what single nodes have, which may be more than can be promised on them together; then nodes are added. Under the rule
-//! for groups a threshold says nothing; then the single nodes, the groups in use and the runs of unused
-//! nodes are offered.
+//! up what single nodes have, which may be more than can be promised on them together; then nodes are added.
+//! Under the rule for groups a threshold says nothing; then the single nodes, the groups in use and the runs
+//! of unused nodes are offered.
 
 use super::{MemoryStock, fullness::Fullness};
 use crate::place::{

@@ -210,9 +210,9 @@ impl<'a> Pick<'a> {
         }
     }
 
-    /// Whole cores as long as there are any, so that no half beside somebody else's thread is taken for a core
-    /// that could have been had: all of the rest from the cache with the least that has them, else from the
-    /// one with the most.
+    /// Whole cores as long as there are any, so that no half beside somebody else's thread is taken for a
+    /// core that could have been had: all of the rest from the cache with the least that has them, else from
+    /// the one with the most.
     fn cores_out_of(&mut self, caches: &[&CpuSet]) {
         while self.missing > 0 {
             let idle = self.idle(&self.groups.cores);
