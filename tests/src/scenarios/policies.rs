@@ -144,7 +144,8 @@ fn step_of_plan(step: &Step) -> Value {
         let both = json!({ "cpu": cpus.to_string(), "memory": memory });
         json!({ "requests": both, "limits": both })
     } else {
-        json!({ "requests": { "cpu": "500m", "memory": memory } })
+        // A runtime is not told the memory request of a Burstable container.
+        json!({ "requests": { "cpu": "500m" } })
     };
     json!({ "create": {
         "apiVersion": "v1",

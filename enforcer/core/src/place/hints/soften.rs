@@ -56,7 +56,7 @@ pub(super) fn widen_soft(
         None => Ok(()),
         Some((resource, over)) => {
             let without = ZoneAccount::new(inventory, allocations, |holder| holder.pod() == pod);
-            let room = Room::of_memory(&without, &everywhere, resource);
+            let room = Room::of_memory(&without, &over.zone, resource);
             let shortage = Shortage {
                 resource: resource.to_string(),
                 nodes: over.zone,

@@ -237,7 +237,7 @@ fn every_rejection_of_hints_says_what_was_short_where_and_what_would_fit() {
             vec![burstable(huge(64 * MIB))],
             one(huge(96 * MIB)),
             "UnexpectedAdmissionError: others hold what it would need: 64 MiB of 128 MiB hugepages-2Mi \
-             on node 0; at most 64 MiB hugepages-2Mi on node 1 would fit",
+             on node 0; at most 0 MiB hugepages-2Mi on node 0 would fit",
         ),
     ]);
 }
