@@ -4,7 +4,12 @@
 
 use enforcer_core::{
     id::{CpuId, NodeId},
-    parse::{cmdline::cpus_of_option, mask::mask, meminfo::meminfo, processors, scalar},
+    parse::{
+        cmdline::{isolated_cpus, tickless_cpus},
+        mask::mask,
+        meminfo::meminfo,
+        processors, scalar,
+    },
     set::{CpuSet, MAX_ID},
 };
 use libfuzzer_sys::fuzz_target;
@@ -24,8 +29,8 @@ fuzz_target!(|text: &str| {
         assert!(set.len() <= text.len());
     }
     let present: CpuSet = (0..64).map(CpuId).collect();
-    for option in ["isolcpus", "nohz_full"] {
-        if let Ok(Some(cpus)) = cpus_of_option(text, option, &present) {
+    for cpus in [isolated_cpus(text, &present), tickless_cpus(text, &present)] {
+        if let Ok(Some(cpus)) = cpus {
             assert!(cpus.is_subset(&present));
         }
     }
