@@ -267,9 +267,9 @@ proptest! {
             prop_assert!(!after.iter().any(|one| one.id == finding.id), "{finding:?} became {after:?}");
             for one in after.iter().filter(|one| one.rule != Rule::RemoteTraffic && one.object != finding.object) {
                 let was = before.iter().find(|was| was.id == one.id);
-                // What had an obstacle and can be mended now is no worse for being called by its full severity.
+                // A finding that had an obstacle and can be mended now may get its full severity.
                 let is_mendable_now = |was: &&Finding| was.obstacle.is_some() && one.remedy.is_some();
-                // Room that one workload leaves lets another one come together, which is no worse off than before.
+                // Room that one workload leaves lets another one come together.
                 let has_room_now = one.rule == Rule::SpansNodes;
                 let is_no_worse = has_room_now
                     || was.is_some_and(|was| was.severity >= one.severity || is_mendable_now(&was));
