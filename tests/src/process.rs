@@ -20,6 +20,9 @@ use crate::{cgroup::Cgroup, hog::Hog, ids, ids::Ids};
 /// Time between two looks at a process that should end.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Functions of a thread in the kernel that are told where it does not end.
+const CALLS: usize = 6;
+
 /// A process that is killed when this is dropped.
 #[derive(Debug)]
 pub struct Running(Child);
@@ -142,11 +145,26 @@ impl Running {
                 return Ok(status.code());
             }
             if Instant::now() > end {
-                bail!("process {} did not end within {} s", self.pid(), limit.as_secs());
+                let (pid, seconds) = (self.pid(), limit.as_secs());
+                bail!("process {pid} did not end within {seconds} s; its threads: {}", threads_at(pid));
             }
             thread::sleep(PAUSE);
         }
     }
+}
+
+/// Each thread of a process, with its state and the innermost functions of the kernel that it is in.
+fn threads_at(pid: u32) -> String {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let threads = tasks.map(|task| {
+        let read = |name| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        let status = read("status");
+        let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
+        let stack = read("stack");
+        let calls: Vec<&str> = stack.lines().take(CALLS).filter_map(|line| line.split(' ').nth(1)).collect();
+        format!("{} ({}) in {}", field("Name:"), field("State:"), calls.join(" < "))
+    });
+    threads.collect::<Vec<_>>().join("; ")
 }
 
 fn hog_command(hog: &Hog) -> Result<Command> {

@@ -57,6 +57,10 @@ const LOG: &str = "/tmp/daemon.log";
 /// Lines about panics of the product, of daemons whose log is overwritten and of commands.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
+/// Longest time for a daemon to end when asked: a bound on a hang, not a promise. Its own part takes at most
+/// two seconds; then the kernel takes its eBPF programs down, one after another, and waits for every task.
+const END: Duration = Duration::from_mins(2);
+
 /// Longest time for a command that ends by itself: emulation is slow, a hang is a failure.
 const LIMIT: Duration = Duration::from_mins(5);
 
@@ -359,6 +363,17 @@ impl Daemon {
     /// The process.
     pub fn process(self) -> Running {
         self.process
+    }
+
+    /// Asks it to end and waits for it; returns its exit status, `None` after a signal.
+    pub fn end(self) -> Result<Option<i32>> {
+        self.process.terminate(END)
+    }
+
+    /// As [`Self::end`], and it ends without a fault.
+    pub fn ends_well(self, checks: &mut Checks) -> Result<()> {
+        checks.equal("exit status of the daemon after SIGTERM", Some(0), self.end()?);
+        Ok(())
     }
 
     /// What it printed, for people.

@@ -12,9 +12,6 @@ use crate::{
 /// Longest wait for anything: a bound on a hang, not a promise. The host may be busy.
 const LIMIT: Duration = Duration::from_mins(5);
 
-/// Longest time that the daemon takes to end when asked.
-const END: Duration = Duration::from_secs(15);
-
 /// Share of remote accesses of the machine, as the alert has it.
 const SHARE: &str = "max(instance:numa_enforcer_remote_access:ratio5m)";
 
@@ -40,7 +37,7 @@ pub(super) fn fires_and_resolves(checks: &mut Checks) -> Result<()> {
     let fires = wait::until("the alert fires", LIMIT, || prometheus.value(FIRING));
     checks.equal("alerts that fire while a workload is misaligned", Some(1.0), fires.ok());
     checks.above("share of remote accesses meanwhile", 0.2, prometheus.value(SHARE)?);
-    daemon.process().terminate(END)?;
+    daemon.end()?;
 
     let daemon = Daemon::start("enforce", &[&away_cgroup])?;
     corrected(&away_cgroup, &away)?;
@@ -51,7 +48,7 @@ pub(super) fn fires_and_resolves(checks: &mut Checks) -> Result<()> {
     });
     checks.below("share of remote accesses when the alert has resolved", 0.2, over.ok());
     checks.equal("the daemon is scraped", Some(1.0), prometheus.value("up{job=\"numa-enforcer\"}")?);
-    daemon.process().terminate(END).map(drop)
+    daemon.end().map(drop)
 }
 
 /// Accesses enough to outweigh all others of the machine.

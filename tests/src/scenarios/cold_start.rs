@@ -6,7 +6,7 @@
 
 use anyhow::{Context, Result};
 
-use super::pods::{CONFIG, END, LIMIT, MEBIBYTES, connected, mems, told};
+use super::pods::{CONFIG, LIMIT, MEBIBYTES, connected, mems, told};
 use crate::{
     check::Checks,
     containerd::Containerd,
@@ -57,7 +57,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     checks.above("share of its few pages on the slow node at first", 0.5, Some(before));
 
     daemon.metrics_after_ticks(2)?;
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     let daemon = Daemon::start_with("enforce", CONFIG)?;
     connected(&daemon)?;
     checks.equal("nodes after a restart of the daemon", slow.clone(), mems(&container)?);
@@ -79,6 +79,6 @@ fn story(checks: &mut Checks) -> Result<()> {
     )?;
     daemon.metrics_after_ticks(5)?;
     checks.equal("nodes later", at_end, mems(&container)?);
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     containerd.stop()
 }

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::pods::{END, LIMIT, connected, told};
+use super::pods::{LIMIT, connected, told};
 use crate::{
     check::Checks,
     containerd::Containerd,
@@ -91,7 +91,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     let lasted = silent.begun.elapsed().as_secs_f64();
     checks.above("seconds that the silent one had slow memory only", DURATION.as_secs_f64(), Some(lasted));
     silent.is_explained(checks, "its time is up")?;
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     containerd.stop()
 }
 

@@ -22,9 +22,6 @@ const LIMIT: Duration = Duration::from_mins(2);
 /// ticks, so that a starved guest takes longer without failing (SPECIFICATION.md).
 const TICKS: f64 = 15.0;
 
-/// Longest time that the daemon takes to end when asked.
-const END: Duration = Duration::from_secs(15);
-
 /// In observe mode nothing changes; in enforce mode CPUs, memory nodes and pages of the declared
 /// workload come together, and the workload that is not declared stays as it is.
 pub(super) fn enforce(checks: &mut Checks) -> Result<()> {
@@ -53,7 +50,7 @@ pub(super) fn enforce(checks: &mut Checks) -> Result<()> {
     // Twice what it needs; without giving back what loading programs took it has more than 20.
     let anonymous = f64::from(u32::try_from(memory::anonymous_kib(daemon.pid())?)?) / 1024.0;
     checks.below("anonymous MiB of the daemon", 12.0, Some(anonymous));
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     Ok(())
 }
 
@@ -71,7 +68,7 @@ fn observing_changes_nothing(checks: &mut Checks, pair: &Pair) -> Result<()> {
         0.9,
         Some(memory::share_on(pair.away.pid(), 0)?),
     );
-    daemon.process().terminate(END).map(drop)
+    daemon.end().map(drop)
 }
 
 /// Waits until CPUs and memory of a workload are on one node, by `/proc`; returns the node.
@@ -91,7 +88,7 @@ fn cpus_of(node: u32) -> Result<Ids> {
 
 /// `restore` after the daemon ended as it should.
 pub(super) fn restore(checks: &mut Checks) -> Result<()> {
-    restore_after(checks, |daemon| daemon.process().terminate(END).map(drop))
+    restore_after(checks, |daemon| daemon.end().map(drop))
 }
 
 /// `restore` after the daemon was killed.
@@ -127,7 +124,7 @@ pub(super) fn restore_on_exit(checks: &mut Checks) -> Result<()> {
     corrected(&pair.away_cgroup, &pair.away)?;
     let changed = pair.away_cgroup.cpuset()?;
     checks.holds("the daemon has written to the cpuset", changed != originals, changed);
-    checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     checks.equal("the cpuset after its end", &originals, &pair.away_cgroup.cpuset()?);
     let left = product::run(&["restore", "--dry-run", "--state-dir", product::STATE])?;
     checks.holds("nothing is left to put back", left.stdout.contains("nothing to put back"), left.stdout);
@@ -151,7 +148,7 @@ pub(super) fn restore_inherited(checks: &mut Checks) -> Result<()> {
 
     let daemon = Daemon::start("enforce", &[&cgroup])?;
     corrected(&cgroup, &hog)?;
-    daemon.process().terminate(END)?;
+    daemon.end()?;
     checks.holds(
         "the daemon has written to cpuset.mems",
         cgroup.cpuset()?.1 != originals.1,
@@ -180,7 +177,7 @@ fn restore_anywhere(checks: &mut Checks) -> Result<()> {
     wait::until("it is brought to node 0", LIMIT, || {
         Ok((hog.cpus_allowed()? == Ids::from([0, 1])).then_some(()))
     })?;
-    daemon.process().terminate(END)?;
+    daemon.end()?;
     product::run(&["restore", "--state-dir", product::STATE])?;
     checks.equal("anywhere: the files after restore", &originals, &cgroup.cpuset()?);
     checks.equal("anywhere: its CPUs after restore", cpus, hog.cpus_allowed()?);

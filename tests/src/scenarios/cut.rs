@@ -3,13 +3,11 @@
 
 use anyhow::{Context as _, Result};
 
-use super::pods::{
-    CONFIG, END, LIMIT, MEBIBYTES, TOPOLOGY, alone, connected, cpus, mems, node_of, plan, told,
-};
+use super::pods::{CONFIG, LIMIT, Node, connected, cpus, mems, node_of, on_a_node, plan, two};
 use crate::{
     check::Checks,
-    containerd::{Containerd, NRI},
-    cri::{Amounts, Container, Pod, Program},
+    containerd::NRI,
+    cri::{Container, Pod, Program},
     go_between::GoBetween,
     ids::Ids,
     product::Daemon,
@@ -26,15 +24,12 @@ const ENDS: Program<'static> = Program { command: &["true"], environment: &[], f
 
 /// Nobody is forgotten of whom only half was told, and who died has left nothing behind.
 pub(super) fn while_it_tells(checks: &mut Checks) -> Result<()> {
-    told(checks, story)
+    on_a_node(checks, story)
 }
 
-fn story(checks: &mut Checks) -> Result<()> {
-    let machine = Topology::load(TOPOLOGY)?;
-    let two = Amounts::guaranteed(2, MEBIBYTES);
-    let (containerd, cri) = Containerd::start()?;
-    let (_pod_a, a) = alone(&cri, "a", &two)?;
-    let (_pod_s, sharing) = alone(&cri, "sharing", &Amounts::burstable(500, MEBIBYTES))?;
+fn story(checks: &mut Checks, node: &Node) -> Result<()> {
+    let (_pod_a, a) = node.exclusive("a")?;
+    let (_pod_s, sharing) = node.sharing("sharing")?;
     let nothing = (String::new(), String::new());
     checks.equal("the cpuset of a before there is a daemon", nothing, a.cgroup.cpuset()?);
 
@@ -44,15 +39,15 @@ fn story(checks: &mut Checks) -> Result<()> {
     connected(&daemon)?;
     checks.equal("connections that were cut", 1, between.cuts());
     checks.above("connections", 1.0, Some(f64::from(between.connections())));
-    is_right(checks, "after the cut", &a, &sharing, &machine)?;
+    is_right(checks, "after the cut", &a, &sharing, &node.machine)?;
     daemon.metrics_after_ticks(1)?;
     checks.equal("containers that the daemon knows", Some(2.0), known(&daemon)?);
 
     let before = a.cgroup.cpuset()?;
     for number in 0..DYING {
         let name = format!("dying-{number}");
-        let pod = Pod::run(&cri, &plan(&name, &two))?;
-        let container = pod.start_of("main", &two, &ENDS)?;
+        let pod = Pod::run(&node.cri, &plan(&name, &two()))?;
+        let container = pod.start_of("main", &two(), &ENDS)?;
         // Every other one is still there, dead, when the daemon looks.
         if number % 2 == 0 {
             daemon.metrics_after_ticks(2)?;
@@ -64,18 +59,17 @@ fn story(checks: &mut Checks) -> Result<()> {
         wait::until("who died is forgotten", LIMIT, || Ok((known(&daemon)? == Some(2.0)).then_some(())));
     checks.holds("the daemon knows only who is there", forgotten.is_ok(), known(&daemon)?);
     checks.equal("the cpuset of a, who lived", before, a.cgroup.cpuset()?);
-    is_right(checks, "after all died", &a, &sharing, &machine)?;
+    is_right(checks, "after all died", &a, &sharing, &node.machine)?;
 
     // There is room for as many as if there had been nobody.
-    let (_pod_b, b) = alone(&cri, "b", &two)?;
-    let (_pod_c, c) = alone(&cri, "c", &two)?;
+    let (_pod_b, b) = node.exclusive("b")?;
+    let (_pod_c, c) = node.exclusive("c")?;
     for (name, one) in [("b", &b), ("c", &c)] {
         let own = one.first_look()?.cpus;
-        let alone = own.len() == 2 && node_of(&own, &machine)?.is_some() && own.is_disjoint(&cpus(&a)?);
+        let alone = own.len() == 2 && node_of(&own, &node.machine)?.is_some() && own.is_disjoint(&cpus(&a)?);
         checks.holds(format!("{name} has two CPUs of one node from the beginning"), alone, &own);
     }
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
-    containerd.stop()
+    daemon.ends_well(checks)
 }
 
 /// Who asked for CPUs has two of one node and that node's memory, which comes after the CPUs because its

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::Result;
 
-use super::pods::{CONFIG, END, MEBIBYTES, TOPOLOGY, alone, connected, cpus, told};
+use super::pods::{CONFIG, MEBIBYTES, TOPOLOGY, alone, connected, cpus, told};
 use crate::{
     cgroup::Cgroup,
     check::Checks,
@@ -115,7 +115,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     until("the one that shares has all CPUs again when all have ended", BACK, || {
         Ok((cpus(&sharing)? == before).then_some(()))
     })?;
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
 
     let (_pod, container) = alone(&cri, "control", &Amounts::burstable(500, MEBIBYTES))?;
     let plugin = Unsolicited::start(NRI)?;

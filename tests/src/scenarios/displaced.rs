@@ -2,13 +2,11 @@
 
 use anyhow::{Context, Result};
 
-use super::pods::{END, LIMIT, MEBIBYTES, TOPOLOGY, alone, connected, cpus, mems, node_of, plan, told};
+use super::pods::{LIMIT, Node, connected, cpus, mems, node_of, on_a_node, plan};
 use crate::{
     check::Checks,
-    containerd::Containerd,
     cri::{Amounts, Container, Pod, Program},
     product::{self, Daemon, Report},
-    topology::Topology,
     wait,
 };
 
@@ -22,15 +20,13 @@ const BUSY: Program =
 /// Two Guaranteed containers fill a node; the `BestEffort` one that was there ends without a critical
 /// finding, and comes home with its memory when they are gone.
 pub(super) fn goes_with_its_memory(checks: &mut Checks) -> Result<()> {
-    told(checks, story)
+    on_a_node(checks, story)
 }
 
-fn story(checks: &mut Checks) -> Result<()> {
-    let machine = Topology::load(TOPOLOGY)?;
-    let (containerd, cri) = Containerd::start()?;
+fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     let daemon = Daemon::start_with("enforce", CONFIG)?;
     connected(&daemon)?;
-    let pod = Pod::run(&cri, &plan("best-effort", &Amounts::default()))?;
+    let pod = Pod::run(&node.cri, &plan("best-effort", &Amounts::default()))?;
     let shared = pod.start_of("main", &Amounts::default(), &BUSY)?;
     let home = shared.first_look()?.mems;
     checks.equal("memory nodes of the BestEffort container at first", 1, home.len());
@@ -39,15 +35,15 @@ fn story(checks: &mut Checks) -> Result<()> {
     // Guaranteed ones until its node is full.
     let mut guests = Vec::new();
     for name in ["a", "b", "c", "d"] {
-        guests.push(alone(&cri, name, &Amounts::guaranteed(2, MEBIBYTES))?);
+        guests.push(node.exclusive(name)?);
         if cpus(&shared)?.is_disjoint(&home_cpus) {
             break;
         }
     }
     let away = cpus(&shared)?;
-    let node = node_of(&away, &machine)?.context("it is on no single node")?;
+    let near = node_of(&away, &node.machine)?.context("it is on no single node")?;
     checks.holds("it had to leave its CPUs", away.is_disjoint(&home_cpus), (&home_cpus, &away));
-    let near = [u32::try_from(node)?].into_iter().collect();
+    let near = [u32::try_from(near)?].into_iter().collect();
     let followed = wait::until("its memory nodes are those near its CPUs", LIMIT, || {
         Ok((mems(&shared)? == near).then_some(()))
     });
@@ -65,8 +61,7 @@ fn story(checks: &mut Checks) -> Result<()> {
         Ok((cpus(&shared)? == home_cpus && mems(&shared)? == home).then_some(()))
     });
     checks.holds("it is at home again, with its memory", back.is_ok(), (cpus(&shared)?, mems(&shared)?));
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
-    containerd.stop()
+    daemon.ends_well(checks)
 }
 
 /// Critical findings about a container.

@@ -29,9 +29,6 @@ const REPAIRED_WITHIN: f64 = 15.0;
 /// Long enough for several repairs.
 const A_WHILE: Duration = Duration::from_secs(8);
 
-/// Longest time that the daemon takes to end when asked.
-const END: Duration = Duration::from_secs(15);
-
 /// CPUs that somebody else would rather have, on other nodes than the memory.
 const THEIRS: &str = "0-3";
 
@@ -90,7 +87,7 @@ pub(super) fn repaired(checks: &mut Checks) -> Result<()> {
         REPAIRED_WITHIN,
         seconds.ok(),
     );
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     Ok(())
 }
 

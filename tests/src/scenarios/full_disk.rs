@@ -4,14 +4,12 @@ use std::{fs, process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 
-use super::pods::{END, LIMIT, MEBIBYTES, TOPOLOGY, alone, cpus, node_of, placing, told};
+use super::pods::{LIMIT, MEBIBYTES, Node, alone, cpus, node_of, on_a_node, placing};
 use crate::{
     check::Checks,
-    containerd::Containerd,
     cri::Amounts,
     process,
     product::{self, Daemon, STATE},
-    topology::Topology,
     wait,
 };
 
@@ -25,17 +23,15 @@ const FILLING: usize = 12;
 /// Nothing is set that could not be undone: it is said, everybody stays as they are, a new container runs
 /// where it likes, and all is as it should be when there is room again.
 pub(super) fn of_the_journal(checks: &mut Checks) -> Result<()> {
-    told(checks, story)
+    // The directory is small before anything is started.
+    small_state_directory()?;
+    on_a_node(checks, story)
 }
 
-fn story(checks: &mut Checks) -> Result<()> {
-    let machine = Topology::load(TOPOLOGY)?;
-    let two = Amounts::guaranteed(2, MEBIBYTES);
-    small_state_directory()?;
-    let (containerd, cri) = Containerd::start()?;
+fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     let daemon = placing()?;
-    let (_pod_a, a) = alone(&cri, "a", &two)?;
-    let (_pod_s, sharing) = alone(&cri, "sharing", &Amounts::burstable(500, MEBIBYTES))?;
+    let (_pod_a, a) = node.exclusive("a")?;
+    let (_pod_s, sharing) = node.sharing("sharing")?;
     daemon.metrics_after_ticks(2)?;
     checks.equal("with room nothing is missing", None, missing(&daemon)?);
 
@@ -44,7 +40,7 @@ fn story(checks: &mut Checks) -> Result<()> {
         if missing(&daemon)?.is_some() {
             break;
         }
-        let (pod, _container) = alone(&cri, &format!("f{number}"), &Amounts::burstable(100, MEBIBYTES))?;
+        let (pod, _container) = alone(&node.cri, &format!("f{number}"), &Amounts::burstable(100, MEBIBYTES))?;
         daemon.metrics_after_ticks(2)?;
         pod.remove()?;
         daemon.metrics_after_ticks(2)?;
@@ -52,7 +48,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     checks.equal("a full disk is degraded by name", Some(1.0), missing(&daemon)?);
 
     let before = (a.cgroup.cpuset()?, sharing.cgroup.cpuset()?);
-    let (_pod_b, b) = alone(&cri, "b", &two)?;
+    let (_pod_b, b) = node.exclusive("b")?;
     let nothing = (String::new(), String::new());
     checks.equal("the cpuset of one that came meanwhile", nothing.clone(), b.cgroup.cpuset()?);
     daemon.metrics_after_ticks(3)?;
@@ -63,19 +59,19 @@ fn story(checks: &mut Checks) -> Result<()> {
     fs::remove_file(&filler).context("remove the filler")?;
     let placed = wait::until("b has its place", LIMIT, || {
         let own = cpus(&b)?;
-        Ok((own.len() == 2 && node_of(&own, &machine)?.is_some()).then_some(own))
+        Ok((own.len() == 2 && node_of(&own, &node.machine)?.is_some()).then_some(own))
     });
     checks.holds("with room again b has two CPUs of one node", placed.is_ok(), cpus(&b)?);
     daemon.metrics_after_ticks(2)?;
     checks.equal("and nothing is missing", None, missing(&daemon)?);
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
 
     let restored = product::run(&["restore", "--state-dir", STATE])?;
     checks.equal("exit status of restore", Some(0), restored.status);
     let nothing = (String::new(), String::new());
     checks.equal("the cpuset of a after restore", nothing.clone(), a.cgroup.cpuset()?);
     checks.equal("the cpuset of b after restore", nothing, b.cgroup.cpuset()?);
-    containerd.stop()
+    Ok(())
 }
 
 /// Mounts 16 pages where the daemon keeps its state.

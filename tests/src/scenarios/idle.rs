@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::pods::{CONFIG, END, connected, told};
+use super::pods::{CONFIG, connected, told};
 use crate::{
     check::Checks,
     containerd::Containerd,
@@ -87,7 +87,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     let resident = memory::resident_kib(daemon.pid())?;
     checks.holds("the daemon takes less than 40 MB", resident * 1024 < 40_000_000, mebibytes(resident)?);
     checks.note("MiB of it anonymous", &mebibytes(memory::anonymous_kib(daemon.pid())?)?);
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     let daemon = Daemon::start_by_itself("enforce", CONFIG)?;
     connected(&daemon)?;
     // Until everybody is where it should be, or it rests already.
@@ -111,7 +111,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     }
     // Emulated beside others, a runtime alone may keep more of a CPU busy.
     checks.holds("it leaves out turns if nothing runs", taken <= RESTING || busy > BUSY, (taken, busy));
-    checks.equal("exit status of that daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    checks.equal("exit status of that daemon after SIGTERM", Some(0), daemon.end()?);
     // To stop two hundred at once takes longer than a call may.
     containerd.kill()
 }

@@ -24,9 +24,6 @@ const LIMIT: Duration = Duration::from_mins(2);
 /// A second, and what an emulated machine of a busy host adds.
 const CORRECTED_WITHIN: f64 = 5.0;
 
-/// Longest time that the daemon takes to end when asked.
-const END: Duration = Duration::from_secs(15);
-
 /// Whoever comes to a declared cgroup is corrected at once; one that nobody declares waits, and stays as it
 /// is.
 pub(super) fn between_two_turns(checks: &mut Checks) -> Result<()> {
@@ -50,6 +47,6 @@ pub(super) fn between_two_turns(checks: &mut Checks) -> Result<()> {
     let seconds = corrected.map(|()| begun.elapsed().as_secs_f64());
     checks.below("seconds until a late workload is on one node", CORRECTED_WITHIN, seconds.ok());
     checks.equal("the cpuset of who is not declared", (String::new(), String::new()), other.cpuset()?);
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     Ok(())
 }

@@ -2,17 +2,8 @@
 
 use anyhow::{Context, Result};
 
-use super::pods::{END, MEBIBYTES, TOPOLOGY, alone, cpus, placing, plan, told};
-use crate::{
-    check::Checks,
-    containerd::Containerd,
-    cri::{Amounts, Pod},
-    ids::Ids,
-    memory,
-    product::Daemon,
-    topology::Topology,
-    wait,
-};
+use super::pods::{Node, cpus, on_a_node, placing, plan, two};
+use crate::{check::Checks, cri::Pod, ids::Ids, memory, product::Daemon, wait};
 
 /// Containers that are made, started and removed, one after another.
 const LIVES: u32 = 100;
@@ -27,21 +18,18 @@ const SLACK_KIB: u64 = 256;
 
 /// A hundred containers, each with CPUs of its own beside one that shares.
 pub(super) fn leave_nothing(checks: &mut Checks) -> Result<()> {
-    told(checks, story)
+    on_a_node(checks, story)
 }
 
-fn story(checks: &mut Checks) -> Result<()> {
-    let machine = Topology::load(TOPOLOGY)?;
-    let two = Amounts::guaranteed(2, MEBIBYTES);
-    let (containerd, cri) = Containerd::start()?;
+fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     let daemon = placing()?;
-    let (_pod_s, sharing) = alone(&cri, "sharing", &Amounts::burstable(500, MEBIBYTES))?;
+    let (_pod_s, sharing) = node.sharing("sharing")?;
     let at_first = cpus(&sharing)?;
 
-    let pod = Pod::run(&cri, &plan("lives", &two))?;
+    let pod = Pod::run(&node.cri, &plan("lives", &two()))?;
     let (mut misplaced, mut warm) = (0, None);
     for life in 1..=LIVES {
-        let container = pod.start("main", &two)?;
+        let container = pod.start("main", &two())?;
         let own = cpus(&container)?;
         misplaced += u32::from(own.len() != 2 || !own.is_disjoint(&cpus(&sharing)?));
         container.stop()?;
@@ -63,15 +51,18 @@ fn story(checks: &mut Checks) -> Result<()> {
     let mut taken = Ids::new();
     let mut pods = Vec::new();
     for name in ["x", "y", "z"] {
-        let (pod, container) = alone(&cri, name, &two)?;
+        let (pod, container) = node.exclusive(name)?;
         let own = container.first_look()?.cpus;
         checks.holds(format!("{name} has CPUs of its own"), own.len() == 2 && own.is_disjoint(&taken), &own);
         taken.extend(own);
         pods.push(pod);
     }
-    checks.equal("CPUs that were left to share", machine.cpus().len() - taken.len(), cpus(&sharing)?.len());
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
-    containerd.stop()
+    checks.equal(
+        "CPUs that were left to share",
+        node.machine.cpus().len() - taken.len(),
+        cpus(&sharing)?.len(),
+    );
+    daemon.ends_well(checks)
 }
 
 /// The daemon knows the container that is there, and no other.

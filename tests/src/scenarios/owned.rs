@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::pods::{END, LIMIT, MEBIBYTES, alone, placing, plan, told};
+use super::pods::{LIMIT, MEBIBYTES, alone, placing, plan, told};
 use crate::{
     check::Checks,
     containerd::Containerd,
@@ -35,7 +35,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     let look = container.first_look()?;
     checks.holds("the control is placed on one node", look.mems.len() == 1 && look.cpus != given, &look);
     control.remove()?;
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
 
     let mut state = CpuState { policy: "static", shared: "0-7".into(), ..CpuState::default() };
     state.write()?;
@@ -75,6 +75,6 @@ fn story(checks: &mut Checks) -> Result<()> {
     checks.holds("a cpuset that is not what the kubelet gave is found", warned.is_ok(), warned);
     daemon.metrics_after_ticks(2)?;
     checks.equal("and is left alone", "2,5", cpus()?.as_str());
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     containerd.stop()
 }

@@ -16,9 +16,6 @@ use crate::{
 /// Longest wait for the daemon: a bound on a hang, not a promise. The host may be busy.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// Longest time that the daemon takes to end when asked.
-const END: Duration = Duration::from_secs(15);
-
 /// Turns after which a daemon has done what it does: the cpuset, what is above, the partition.
 const SETTLED: u32 = 5;
 
@@ -61,7 +58,7 @@ pub(super) fn keeps_strangers_out(checks: &mut Checks) -> Result<()> {
     daemon.metrics_after_ticks(SETTLED)?;
     checks.equal("without: CPUs of the workload", 2, scene.cgroup.ids("cpuset.cpus.effective")?.len());
     checks.equal("without: those where the stranger may run", 2, scene.trespassed()?);
-    checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
 
     let daemon = scene.daemon("partition = \"isolated\"\n")?;
     let begun = wait::until("the partition lives", LIMIT, || {
@@ -85,7 +82,7 @@ pub(super) fn keeps_strangers_out(checks: &mut Checks) -> Result<()> {
         Ok((scene.cgroup.read("cpuset.cpus.partition")? == "isolated").then_some(()))
     });
     checks.holds("it begins again", again.is_ok(), "");
-    checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     checks.equal("after its end", "isolated".to_owned(), scene.cgroup.read("cpuset.cpus.partition")?);
 
     // A daemon that finds it takes it as it is, although all cgroups above lack its CPUs.
@@ -94,7 +91,7 @@ pub(super) fn keeps_strangers_out(checks: &mut Checks) -> Result<()> {
     let actions = daemon.metrics_after_ticks(SETTLED)?.sum("numa_enforcer_actions_total", &[]);
     checks.equal("steps of another daemon", 0.0, actions);
     checks.equal("its CPUs", found, scene.cgroup.read("cpuset.cpus")?);
-    checks.equal("exit status of that daemon", Some(0), daemon.process().terminate(END)?);
+    checks.equal("exit status of that daemon", Some(0), daemon.end()?);
     checks.equal("after its end", "isolated".to_owned(), scene.cgroup.read("cpuset.cpus.partition")?);
 
     let output = product::run(&["restore", "--state-dir", product::STATE])?;

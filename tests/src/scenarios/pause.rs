@@ -23,9 +23,6 @@ const TURNS: u32 = 3;
 /// Longest wait for the daemon: a bound on a hang, not a promise. The host may be busy.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// Longest time that the daemon takes to end when asked.
-const END: Duration = Duration::from_secs(15);
-
 /// Exit code of the commands that ask a daemon, where there is none.
 const NO_DAEMON: i32 = 69;
 
@@ -88,7 +85,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     let table = product::run(&["explain", "/work/first"])?;
     checks.holds("explained for people", table.stdout.contains("corrected"), &table.stdout);
 
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     checks.equal("when it has ended", Some(NO_DAEMON), product::run(&["status"])?.status);
     Ok(())
 }

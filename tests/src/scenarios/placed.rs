@@ -2,11 +2,10 @@
 
 use anyhow::{Context, Result};
 
-use super::pods::{END, LIMIT, MEBIBYTES, TOPOLOGY, alone, placing, plan, told};
+use super::pods::{LIMIT, Node, on_a_node, placing, plan, two};
 use crate::{
     check::Checks,
-    containerd::Containerd,
-    cri::{Amounts, Cri, FirstLook, Pod},
+    cri::{FirstLook, Pod},
     ids::Ids,
     topology::Topology,
     wait,
@@ -15,39 +14,36 @@ use crate::{
 /// Guaranteed containers see one node's CPUs and memory before they do anything else, and nobody else is on
 /// these CPUs from then on; a Burstable one gives way, and gets back what it gave.
 pub(super) fn at_creation(checks: &mut Checks) -> Result<()> {
-    told(checks, story)
+    on_a_node(checks, story)
 }
 
-fn story(checks: &mut Checks) -> Result<()> {
-    let machine = Topology::load(TOPOLOGY)?;
-    let (containerd, cri) = Containerd::start()?;
-    placed_by_nobody(checks, &cri, &machine)?;
+fn story(checks: &mut Checks, node: &Node) -> Result<()> {
+    placed_by_nobody(checks, node)?;
 
     let daemon = placing()?;
-    let two = Amounts::guaranteed(2, MEBIBYTES);
-    let (_pod_a, a) = alone(&cri, "guaranteed-a", &two)?;
-    let (_pod_b, b) = alone(&cri, "guaranteed-b", &two)?;
+    let (_pod_a, a) = node.exclusive("guaranteed-a")?;
+    let (_pod_b, b) = node.exclusive("guaranteed-b")?;
     let mut taken = Ids::new();
     for (name, container) in [("a", &a), ("b", &b)] {
-        taken.extend(has_a_node(checks, name, &container.first_look()?, &machine, &taken)?);
+        taken.extend(has_a_node(checks, name, &container.first_look()?, &node.machine, &taken)?);
     }
 
-    let (_pod_s, sharing) = alone(&cri, "burstable", &Amounts::burstable(500, MEBIBYTES))?;
+    let (_pod_s, sharing) = node.sharing("burstable")?;
     let before = sharing.first_look()?.cpus;
     checks.holds("CPUs of the Burstable one, which nobody has", before.is_disjoint(&taken), &before);
 
     // Made and not started: whoever must give way has done so by now.
-    let pod_c = Pod::run(&cri, &plan("guaranteed-c", &two))?;
-    let c = pod_c.create("main", &two)?;
+    let pod_c = Pod::run(&node.cri, &plan("guaranteed-c", &two()))?;
+    let c = pod_c.create("main", &two())?;
     let given = sharing.cgroup.ids("cpuset.cpus.effective")?;
     checks.holds("it gave some away", given.is_subset(&before) && given != before, (&before, &given));
     c.start()?;
-    let theirs = has_a_node(checks, "c", &c.first_look()?, &machine, &taken)?;
+    let theirs = has_a_node(checks, "c", &c.first_look()?, &node.machine, &taken)?;
     checks.holds("what is left to it, which nobody has", given.is_disjoint(&theirs), (&given, &theirs));
 
     // A kubelet's update knows of no cpuset; without an answer the runtime writes the one that it has stored.
     let own = a.cgroup.cpuset()?;
-    a.update(&two)?;
+    a.update(&two())?;
     checks.equal("the cpuset of a after an update of a kubelet", own.clone(), a.cgroup.cpuset()?);
 
     c.stop()?;
@@ -56,16 +52,16 @@ fn story(checks: &mut Checks) -> Result<()> {
     });
     checks.holds("the Burstable one has back what it gave", back.is_ok(), back);
     c.remove()?;
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     checks.equal("the cpuset of a when the daemon has ended", own, a.cgroup.cpuset()?);
-    containerd.stop()
+    Ok(())
 }
 
 /// The control: the same container without the daemon.
-fn placed_by_nobody(checks: &mut Checks, cri: &Cri, machine: &Topology) -> Result<()> {
-    let (pod, container) = alone(cri, "control", &Amounts::guaranteed(2, MEBIBYTES))?;
-    let nodes = u32::try_from(machine.nodes.len())?;
-    let everywhere = FirstLook { pid: 1, cpus: machine.cpus(), mems: (0..nodes).collect() };
+fn placed_by_nobody(checks: &mut Checks, node: &Node) -> Result<()> {
+    let (pod, container) = node.exclusive("control")?;
+    let nodes = u32::try_from(node.machine.nodes.len())?;
+    let everywhere = FirstLook { pid: 1, cpus: node.machine.cpus(), mems: (0..nodes).collect() };
     checks.equal("what a container sees first without the daemon", everywhere, container.first_look()?);
     pod.remove()
 }

@@ -25,9 +25,6 @@ pub(super) const MEBIBYTES: i64 = 64;
 /// Longest wait for the daemon: a bound on a hang, not a promise. The host may be busy.
 pub(super) const LIMIT: Duration = Duration::from_mins(3);
 
-/// Longest time that the daemon takes to end when asked.
-pub(super) const END: Duration = Duration::from_secs(15);
-
 /// A node on which nobody else places anything.
 pub(super) const CONFIG: &str = "[nri]\nplace = true\n[placement.hints]\npolicy = \"single-numa-node\"\n";
 
@@ -42,6 +39,49 @@ pub(super) fn told(checks: &mut Checks, story: impl FnOnce(&mut Checks) -> Resul
         );
     }
     outcome
+}
+
+/// The machine of [`TOPOLOGY`] with a container runtime.
+pub(super) struct Node {
+    /// As its file describes it.
+    pub(super) machine: Topology,
+    pub(super) cri: Cri,
+}
+
+impl Node {
+    /// Starts the runtime.
+    pub(super) fn start() -> Result<(Containerd, Self)> {
+        let machine = Topology::load(TOPOLOGY)?;
+        let (containerd, cri) = Containerd::start()?;
+        Ok((containerd, Self { machine, cri }))
+    }
+
+    /// A pod with one container that has two CPUs for itself.
+    pub(super) fn exclusive(&self, name: &str) -> Result<(Pod<'_>, Container<'_>)> {
+        alone(&self.cri, name, &two())
+    }
+
+    /// A pod with one container that shares CPUs.
+    pub(super) fn sharing(&self, name: &str) -> Result<(Pod<'_>, Container<'_>)> {
+        alone(&self.cri, name, &Amounts::burstable(500, MEBIBYTES))
+    }
+}
+
+/// Plays a scenario on a node whose runtime runs from its beginning to its end.
+pub(super) fn on_a_node(
+    checks: &mut Checks,
+    story: impl FnOnce(&mut Checks, &Node) -> Result<()>,
+) -> Result<()> {
+    told(checks, |checks| {
+        let (containerd, node) = Node::start()?;
+        story(checks, &node)?;
+        containerd.stop()
+    })
+}
+
+/// Two CPUs of its own.
+pub(super) fn two() -> Amounts {
+    Amounts::guaranteed(2, MEBIBYTES)
 }
 
 /// Starts the daemon, and waits until it is connected to the runtime.

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fs};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::pods::{END, LIMIT, MEBIBYTES, placing, told};
+use super::pods::{LIMIT, MEBIBYTES, placing, told};
 use crate::{
     check::Checks,
     containerd::Containerd,
@@ -80,7 +80,7 @@ fn story(checks: &mut Checks, topology: &str) -> Result<()> {
     different.dedup();
     // The control: a plan that never changes anything would be easy to follow.
     checks.holds("the plan changes with most steps", different.len() * 2 > STORY.len(), different.len());
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     containerd.stop()
 }
 

@@ -108,7 +108,7 @@ pub(super) fn peers(checks: &mut Checks) -> Result<()> {
     daemon.metrics_after_ticks(1)?;
     let ours = alone(None, |four| daemon.reload(&four.configuration()))?.0;
     checks.note("the daemon", &ours);
-    checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(LIMIT)?);
+    daemon.ends_well(checks)?;
     let seconds = |course: &Course| course.seconds_until_below_a_fifth;
     checks.below(
         "seconds of the daemon over those of the kernel",

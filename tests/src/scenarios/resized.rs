@@ -2,38 +2,34 @@
 
 use anyhow::Result;
 
-use super::pods::{END, LIMIT, MEBIBYTES, TOPOLOGY, alone, cpus, node_of, placing, told};
+use super::pods::{LIMIT, MEBIBYTES, Node, cpus, node_of, on_a_node, placing};
 use crate::{
     check::Checks,
-    containerd::Containerd,
-    cri::{Amounts, Container, Cri},
+    cri::{Amounts, Container},
     ids::Ids,
     product::Daemon,
-    topology::Topology,
     wait,
 };
 
 /// From two CPUs to four and back; what does not fit takes nothing away, and what is given back is free.
 pub(super) fn in_place(checks: &mut Checks) -> Result<()> {
-    told(checks, story)
+    on_a_node(checks, story)
 }
 
-fn story(checks: &mut Checks) -> Result<()> {
-    let machine = Topology::load(TOPOLOGY)?;
-    let (containerd, cri) = Containerd::start()?;
-    resized_by_nobody(checks, &cri, &machine)?;
+fn story(checks: &mut Checks, node: &Node) -> Result<()> {
+    resized_by_nobody(checks, node)?;
 
     let daemon = placing()?;
-    let (_pod_a, a) = alone(&cri, "a", &guaranteed(2))?;
+    let (_pod_a, a) = node.exclusive("a")?;
     let two = a.first_look()?.cpus;
     checks.equal("CPUs of a at first", 2, two.len());
 
     resize(checks, &a, 4, || Ok(cpus(&a)?.len() == 4))?;
     let four = cpus(&a)?;
     checks.holds("a has four CPUs, the two among them", four.len() == 4 && two.is_subset(&four), &four);
-    checks.holds("they are of one node", node_of(&four, &machine)?.is_some(), &four);
+    checks.holds("they are of one node", node_of(&four, &node.machine)?.is_some(), &four);
 
-    let (_pod_b, b) = alone(&cri, "b", &guaranteed(2))?;
+    let (_pod_b, b) = node.exclusive("b")?;
     let other = b.first_look()?.cpus;
     checks.holds("b has CPUs that a has not", other.len() == 2 && other.is_disjoint(&four), &other);
 
@@ -51,12 +47,11 @@ fn story(checks: &mut Checks) -> Result<()> {
     resize(checks, &a, 2, || Ok(cpus(&a)?.len() == 2))?;
     let back = cpus(&a)?;
     checks.holds("a has two of its four", back.len() == 2 && back.is_subset(&four), &back);
-    let (_pod_c, c) = alone(&cri, "c", &guaranteed(2))?;
+    let (_pod_c, c) = node.exclusive("c")?;
     let freed = c.first_look()?.cpus;
     let taken: Ids = back.union(&other).copied().collect();
     checks.holds("what a gave back can be had", freed.len() == 2 && freed.is_disjoint(&taken), &freed);
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
-    containerd.stop()
+    daemon.ends_well(checks)
 }
 
 /// Resizes a container, and sees to it that what is waited for is there when the runtime says that it is
@@ -81,10 +76,10 @@ fn resize(
 }
 
 /// The control: without the daemon a resize changes time, not CPUs.
-fn resized_by_nobody(checks: &mut Checks, cri: &Cri, machine: &Topology) -> Result<()> {
-    let (pod, container) = alone(cri, "control", &guaranteed(2))?;
+fn resized_by_nobody(checks: &mut Checks, node: &Node) -> Result<()> {
+    let (pod, container) = node.exclusive("control")?;
     container.update(&guaranteed(4))?;
-    checks.equal("CPUs after a resize without the daemon", machine.cpus(), cpus(&container)?);
+    checks.equal("CPUs after a resize without the daemon", node.machine.cpus(), cpus(&container)?);
     checks.equal("its CPU time", "400000 100000", &container.cgroup.read("cpu.max")?);
     pod.remove()
 }

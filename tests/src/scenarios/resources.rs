@@ -4,14 +4,12 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use super::pods::{END, LIMIT, MEBIBYTES, TOPOLOGY, alone, connected, cpus, told};
+use super::pods::{LIMIT, Node, connected, cpus, on_a_node};
 use crate::{
     check::Checks,
-    containerd::Containerd,
-    cri::{Amounts, Container, Cri},
+    cri::Container,
     ids::{self, Ids},
     product::Daemon,
-    topology::Topology,
     wait,
 };
 
@@ -24,17 +22,14 @@ const CONFIG: &str = "[nri]\nplace = true\nexpose = true\n[placement.hints]\npol
 /// A container reads its own CPUs and memory nodes, cannot write them, and reads others as soon as it must
 /// make room; so it is after a restart of the daemon, and of a container that is gone nothing is left.
 pub(super) fn read_by_containers(checks: &mut Checks) -> Result<()> {
-    told(checks, story)
+    on_a_node(checks, story)
 }
 
-fn story(checks: &mut Checks) -> Result<()> {
-    let machine = Topology::load(TOPOLOGY)?;
-    let (containerd, cri) = Containerd::start()?;
-    nobody_exposes(checks, &cri)?;
+fn story(checks: &mut Checks, node: &Node) -> Result<()> {
+    nobody_exposes(checks, node)?;
 
     let daemon = exposing()?;
-    let two = Amounts::guaranteed(2, MEBIBYTES);
-    let (_pod_a, a) = alone(&cri, "a", &two)?;
+    let (_pod_a, a) = node.exclusive("a")?;
     let look = a.first_look()?;
     checks.equal("EXCLUSIVE_CPUS of a", look.cpus.clone(), read(&a, "EXCLUSIVE_CPUS")?);
     checks.equal("SHARED_CPUS of a", Ids::new(), read(&a, "SHARED_CPUS")?);
@@ -43,16 +38,16 @@ fn story(checks: &mut Checks) -> Result<()> {
     }
     checks.holds("a cannot write it", fs::write(path(&a)?, "x").is_err(), path(&a)?);
 
-    let (_pod_s, sharing) = alone(&cri, "sharing", &Amounts::burstable(500, MEBIBYTES))?;
+    let (_pod_s, sharing) = node.sharing("sharing")?;
     checks.equal("SHARED_CPUS of who shares", cpus(&sharing)?, read(&sharing, "SHARED_CPUS")?);
     let before = read(&sharing, "SHARED_CPUS")?;
-    let (_pod_b, b) = alone(&cri, "b", &two)?;
-    let (pod_c, c) = alone(&cri, "c", &two)?;
+    let (_pod_b, b) = node.exclusive("b")?;
+    let (pod_c, c) = node.exclusive("c")?;
     follows(checks, "when others came", &sharing)?;
     checks.holds("it is another", read(&sharing, "SHARED_CPUS")? != before, &before);
-    checks.holds("of the machine", before.is_subset(&machine.cpus()), &before);
+    checks.holds("of the machine", before.is_subset(&node.machine.cpus()), &before);
 
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     let daemon = exposing()?;
     c.stop()?;
     let folder = format!("{}/exposed/{}", crate::product::STATE, c.id());
@@ -64,13 +59,12 @@ fn story(checks: &mut Checks) -> Result<()> {
     });
     checks.holds("the directory of a removed container is gone", gone.is_ok(), &folder);
     checks.equal("EXCLUSIVE_CPUS of b", cpus(&b)?, read(&b, "EXCLUSIVE_CPUS")?);
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
-    containerd.stop()
+    daemon.ends_well(checks)
 }
 
 /// The control: the same container without the daemon.
-fn nobody_exposes(checks: &mut Checks, cri: &Cri) -> Result<()> {
-    let (pod, container) = alone(cri, "control", &Amounts::guaranteed(2, MEBIBYTES))?;
+fn nobody_exposes(checks: &mut Checks, node: &Node) -> Result<()> {
+    let (pod, container) = node.exclusive("control")?;
     container.first_look()?;
     checks.holds("without the daemon there is nothing", fs::read(path(&container)?).is_err(), FILE);
     pod.remove()

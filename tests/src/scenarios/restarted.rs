@@ -7,13 +7,11 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::pods::{
-    END, LIMIT, MEBIBYTES, TOPOLOGY, alone, connected, cpus, disconnected, node_of, placing, plan, told,
-};
+use super::pods::{LIMIT, Node, connected, cpus, disconnected, node_of, placing, plan, told, two};
 use crate::{
     check::Checks,
     containerd::Containerd,
-    cri::{Amounts, Container, Pod},
+    cri::{Container, Pod},
     ids::Ids,
     topology::Topology,
     wait,
@@ -29,15 +27,13 @@ pub(super) fn while_containers_run(checks: &mut Checks) -> Result<()> {
 }
 
 fn story(checks: &mut Checks) -> Result<()> {
-    let machine = Topology::load(TOPOLOGY)?;
-    let two = Amounts::guaranteed(2, MEBIBYTES);
-    let (containerd, cri) = Containerd::start()?;
+    let (containerd, node) = Node::start()?;
     let daemon = placing()?;
-    let (_pod_a, a) = alone(&cri, "a", &two)?;
-    let (_pod_s, sharing) = alone(&cri, "sharing", &Amounts::burstable(500, MEBIBYTES))?;
+    let (_pod_a, a) = node.exclusive("a")?;
+    let (_pod_s, sharing) = node.sharing("sharing")?;
     let before = (a.cgroup.cpuset()?, sharing.cgroup.cpuset()?);
 
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     let mut daemon = placing()?;
     daemon.metrics_after_ticks(2)?;
     let after = (a.cgroup.cpuset()?, sharing.cgroup.cpuset()?);
@@ -45,13 +41,13 @@ fn story(checks: &mut Checks) -> Result<()> {
 
     for (round, delay) in KILLED_AFTER.into_iter().enumerate() {
         let name = format!("c{round}");
-        let pod = Pod::run(&cri, &plan(&name, &two))?;
+        let pod = Pod::run(&node.cri, &plan(&name, &two()))?;
         let killing = thread::spawn(move || {
             thread::sleep(delay);
             daemon.process().kill()
         });
         let begin = Instant::now();
-        let container = pod.create("main", &two)?;
+        let container = pod.create("main", &two())?;
         checks.note("seconds that a creation took", &format!("{:.1}", begin.elapsed().as_secs_f64()));
         killing.join().ok().context("the thread that kills")??;
         container.start()?;
@@ -64,26 +60,25 @@ fn story(checks: &mut Checks) -> Result<()> {
         checks.equal("the cpuset of a meanwhile", before.0.clone(), a.cgroup.cpuset()?);
 
         daemon = placing()?;
-        right_again(checks, &name, [&a, &container], &sharing, &machine)?;
+        right_again(checks, &name, [&a, &container], &sharing, &node.machine)?;
         pod.remove()?;
     }
 
     // That it is connected is what the latest turn saw, which may be from before.
     let links = || daemon.labelled("numa_enforcer_nri_calls_total", &[("call", "synchronize")]);
     let before_it = links()?;
-    let containerd = containerd.restart(&cri)?;
+    let containerd = containerd.restart(&node.cri)?;
     wait::until("the runtime has listed its containers again", LIMIT, || {
         Ok((links()? > before_it).then_some(()))
     })?;
     connected(&daemon)?;
     daemon.metrics_after_ticks(2)?;
     checks.equal("the cpuset of a after a restart of the runtime", before.0.clone(), a.cgroup.cpuset()?);
-    let (_pod_b, b) = alone(&cri, "b", &two)?;
+    let (_pod_b, b) = node.exclusive("b")?;
     let (theirs, own) = (b.first_look()?.cpus, cpus(&a)?);
     checks.holds("b is placed at creation again", theirs.len() == 2 && theirs.is_disjoint(&own), &theirs);
     gone_runtime(checks, containerd, &daemon, &a, &before.0)?;
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
-    Ok(())
+    daemon.ends_well(checks)
 }
 
 /// Each has two CPUs of one node to itself, and the others are for who shares.

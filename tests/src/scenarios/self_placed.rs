@@ -23,9 +23,6 @@ use crate::{
 /// Longest wait for the daemon: a bound on a hang, not a promise.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// Longest time that the daemon takes to end when asked.
-const END: Duration = Duration::from_secs(15);
-
 /// Exit status of a `restore` that is not complete.
 const INCOMPLETE: i32 = 2;
 
@@ -73,9 +70,10 @@ impl Own {
         let pid = self.process.pid();
         let path = format!("/proc/{pid}/numa_maps");
         let maps = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-        let line = maps.lines().next().unwrap_or_default();
-        let policy = line.split_once(' ').map_or("", |(_, rest)| rest);
-        let policy = policy.split(" file=").next().unwrap_or_default().to_owned();
+        // Behind an address, and before what the mapping is and where its pages are.
+        let fields = maps.lines().next().unwrap_or_default().split(' ').skip(1);
+        let of_policy = |field: &&str| !matches!(*field, "heap" | "stack") && !field.contains('=');
+        let policy = fields.take_while(of_policy).collect::<Vec<_>>().join(" ");
         let mut cpus = Vec::new();
         for tid in threads(pid)? {
             let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))?;
@@ -135,7 +133,7 @@ fn respected(checks: &mut Checks, what: &str, policies: &[(&str, &str)]) -> Resu
         );
         checks.equal(format!("{what}: {path} under the daemon"), before, &own.set()?);
     }
-    daemon.process().terminate(END)?;
+    daemon.end()?;
     let output = product::run(&["restore", "--state-dir", product::STATE])?;
     checks.equal(format!("{what}: exit status of restore"), Some(0), output.status);
     checks.equal(format!("{what}: the control after restore"), &originals, &control.cgroup.cpuset()?);
@@ -161,7 +159,7 @@ fn overridden(checks: &mut Checks) -> Result<()> {
     placed.with_context(|| format!("the daemon printed:\n{}", Daemon::printed()))?;
     // The control of all that: this is what the kernel does.
     checks.equal("override: the policy under the daemon", "bind:0".to_owned(), bound.set()?.0);
-    daemon.process().terminate(END)?;
+    daemon.end()?;
     let output = product::run(&["restore", "--state-dir", product::STATE])?;
     checks.equal("override: exit status of restore", Some(INCOMPLETE), output.status);
     let named = format!("its memory policy {} was rewritten", policy.0);

@@ -19,9 +19,6 @@ const MEBIBYTES: usize = 64;
 /// Longest wait for the daemon: a bound on a hang, not a promise. The host may be busy.
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// Longest time that the daemon takes to end when asked.
-const END: Duration = Duration::from_secs(30);
-
 /// What the control writes behind systemd's back.
 const WRITTEN: &str = "2-3";
 
@@ -54,7 +51,7 @@ pub(super) fn keeps_its_place(checks: &mut Checks) -> Result<()> {
     checks.equal("repairs after a daemon-reload", Some(0.0), repaired);
     let missing = daemon.labelled("numa_enforcer_degraded", &[("feature", "systemd")])?;
     checks.equal("systemd is not degraded", None, missing.filter(|value| *value > 0.0));
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
 
     must(&["daemon-reload"])?;
     checks.equal("CPUs after a daemon-reload without the daemon", &cpus, &placed.cpus_allowed()?);

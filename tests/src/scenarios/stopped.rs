@@ -4,14 +4,12 @@ use std::{thread, time::Duration};
 
 use anyhow::{Context, Result};
 
-use super::pods::{END, LIMIT, MEBIBYTES, TOPOLOGY, alone, connected, cpus, placing, told};
+use super::pods::{LIMIT, Node, cpus, on_a_node, placing};
 use crate::{
     check::Checks,
-    containerd::Containerd,
-    cri::{Amounts, Container, Cri},
+    cri::{Container, Cri},
     ids::Ids,
     product::Daemon,
-    topology::Topology,
     wait,
 };
 
@@ -22,20 +20,17 @@ const GRACE: Duration = Duration::from_secs(20);
 /// The end of a stop frees CPUs, and its beginning none: also where the daemon is killed and started again in
 /// between.
 pub(super) fn until_the_last_process_is_gone(checks: &mut Checks) -> Result<()> {
-    told(checks, story)
+    on_a_node(checks, story)
 }
 
-fn story(checks: &mut Checks) -> Result<()> {
-    let machine = Topology::load(TOPOLOGY)?;
-    let two = Amounts::guaranteed(2, MEBIBYTES);
-    let (containerd, cri) = Containerd::start()?;
+fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     let daemon = placing()?;
-    let (_pod_a, a) = alone(&cri, "a", &two)?;
-    let (_pod_b, b) = alone(&cri, "b", &two)?;
-    let (_pod_s, sharing) = alone(&cri, "sharing", &Amounts::burstable(500, MEBIBYTES))?;
+    let (_pod_a, a) = node.exclusive("a")?;
+    let (_pod_b, b) = node.exclusive("b")?;
+    let (_pod_s, sharing) = node.sharing("sharing")?;
     let everywhere = cpus(&sharing)?;
 
-    let (daemon, taken) = stopped_slowly(checks, &a, daemon, &cri, "d")?;
+    let taken = stopped_slowly(checks, node, &a, &daemon)?;
     freed(checks, "a", &taken, &sharing, &everywhere);
     a.remove()?;
 
@@ -44,9 +39,8 @@ fn story(checks: &mut Checks) -> Result<()> {
     let own = cpus(&b)?;
     told_of_the_stop(checks, &daemon)?;
     daemon.process().kill()?;
-    let daemon = Daemon::start_with("enforce", super::pods::CONFIG)?;
-    connected(&daemon)?;
-    let (_pod_e, e) = alone(&cri, "e", &two)?;
+    let daemon = placing()?;
+    let (_pod_e, e) = node.exclusive("e")?;
     let theirs = cpus(&e)?;
     let runs = b.pid().is_ok();
     checks.holds("the control: b runs while another daemon places e", runs, runs);
@@ -54,26 +48,18 @@ fn story(checks: &mut Checks) -> Result<()> {
     stopping.join().ok().context("the thread that stops b")??;
     freed(checks, "b", &own, &sharing, &everywhere);
 
-    checks.note("CPUs of the machine", &format!("{:?}", machine.cpus()));
-    checks.equal("exit status of the daemon after SIGTERM", Some(0), daemon.process().terminate(END)?);
-    containerd.stop()
+    daemon.ends_well(checks)
 }
 
 /// Stops a container whose process ignores that, and makes others meanwhile. Returns what it had.
-fn stopped_slowly(
-    checks: &mut Checks,
-    container: &Container,
-    daemon: Daemon,
-    cri: &Cri,
-    name: &str,
-) -> Result<(Daemon, Ids)> {
+fn stopped_slowly(checks: &mut Checks, node: &Node, container: &Container, daemon: &Daemon) -> Result<Ids> {
     let own = cpus(container)?;
     let pid = container.pid()?;
     let stopping = stop(container);
-    told_of_the_stop(checks, &daemon)?;
-    let (_pod, other) = alone(cri, name, &Amounts::guaranteed(2, MEBIBYTES))?;
+    told_of_the_stop(checks, daemon)?;
+    let (_pod, other) = node.exclusive("d")?;
     let theirs = other.first_look()?.cpus;
-    let (_pod_s, sharing) = alone(cri, "sharing-meanwhile", &Amounts::burstable(500, MEBIBYTES))?;
+    let (_pod_s, sharing) = node.sharing("sharing-meanwhile")?;
     let shared = sharing.first_look()?.cpus;
     // The control: what was looked at was looked at while the process ran.
     checks.equal(
@@ -81,14 +67,10 @@ fn stopped_slowly(
         Some(pid),
         container.pid().ok(),
     );
-    checks.holds(
-        format!("{name} is on none of its CPUs"),
-        theirs.is_disjoint(&own) && !theirs.is_empty(),
-        (&theirs, &own),
-    );
+    checks.holds("d is on none of its CPUs", theirs.is_disjoint(&own) && !theirs.is_empty(), (&theirs, &own));
     checks.holds("nor is a container that shares", shared.is_disjoint(&own), (&shared, &own));
     stopping.join().ok().context("the thread that stops")??;
-    Ok((daemon, own))
+    Ok(own)
 }
 
 /// Asks the runtime to stop a container, from another thread.

@@ -130,7 +130,7 @@ fn moves(checks: &Checks, backend: &'static str) -> Result<Came> {
     let neighbour_mebibytes = neighbour.mebibytes_on(SLOW, 0..NEIGHBOUR)?;
     let metrics = daemon.metrics_after_ticks(2)?;
     let carried = metrics.sum(CARRIED, &[label(&cgroup), ("backend", backend)]) / MIB;
-    daemon.process().terminate(LIMIT)?;
+    daemon.end()?;
     let down = down?;
     let theirs = Duration::from_nanos(mover.load(Ordering::Relaxed)).as_secs_f64();
     Ok(Came {
@@ -200,7 +200,7 @@ fn refused(checks: &mut Checks) -> Result<()> {
     let explained = explained.split_whitespace().collect::<Vec<_>>().join(" ");
     checks.equal("times that it is explained", 1, explained.matches("and not by reclaim").count());
     drop(program);
-    daemon.process().terminate(LIMIT).map(drop)
+    daemon.end().map(drop)
 }
 
 /// A daemon that is killed leaves its kdamonds on, and the next one takes them down.
@@ -216,5 +216,5 @@ fn killed(checks: &mut Checks) -> Result<()> {
     let left =
         wait::until("the next one has taken them down", LIMIT, || Ok(count()?.filter(|count| count == "0")))?;
     checks.equal("kdamonds that are left", "0", left.as_str());
-    daemon.process().terminate(LIMIT).map(drop)
+    daemon.end().map(drop)
 }

@@ -27,9 +27,6 @@ pub(super) const MEBIBYTES: usize = 600;
 /// Longest time for a hog to take that, or to be killed: a bound on a hang.
 pub(super) const LIMIT: Duration = Duration::from_mins(5);
 
-/// Longest time that the daemon takes to end when asked.
-pub(super) const END: Duration = Duration::from_secs(15);
-
 /// MiB per second by which it grows where a node is to be added in time: what is left then lasts for more
 /// than a second, in which the daemon's thread must run once. Emulated, on a busy host, it may have to wait
 /// for that alone while others go on.
@@ -133,7 +130,7 @@ pub(super) fn before_the_oom_killer(checks: &mut Checks) -> Result<()> {
         checks.equal(format!("node {node}: after a restart"), "0-1".to_owned(), cgroup.cpuset()?.1);
         let explained = product::run(&["explain", cgroup.path()])?;
         checks.note(format!("node {node}: explain"), &explained.stdout);
-        checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(END)?);
+        daemon.ends_well(checks)?;
         hog.kill()?;
         product::run(&["restore", "--state-dir", STATE])?;
         checks.equal(format!("node {node}: after restore"), node.to_string(), cgroup.cpuset()?.1);
@@ -163,7 +160,7 @@ pub(super) fn at_full_speed(checks: &mut Checks) -> Result<()> {
             let late = metrics.sum(WIDENINGS, &[("stage", "emergency")]);
             checks.below(format!("{what}: late triggers"), 1.5, Some(late));
             hog.kill()?;
-            daemon.process().terminate(END)?;
+            daemon.end()?;
             product::run(&["restore", "--state-dir", STATE])?;
         }
         all_at_once(checks, huge, 4)?;
@@ -180,7 +177,7 @@ fn all_at_once(checks: &mut Checks, huge: &str, processes: usize) -> Result<()> 
     let cgroup = at_home(&format!("/work/{huge}-{processes}"), 1)?;
     let daemon = guarding(&[&cgroup], "")?;
     checks.equal(format!("{what}: killed with the daemon"), 0, killed_of(&cgroup, processes, 0)?);
-    daemon.process().terminate(END)?;
+    daemon.end()?;
     product::run(&["restore", "--state-dir", STATE]).map(drop)
 }
 
@@ -206,7 +203,7 @@ pub(super) fn in_order(checks: &mut Checks) -> Result<()> {
                 "no node that it may have has room",
             )?;
         }
-        daemon.process().terminate(END)?;
+        daemon.end()?;
     }
     drop(filler);
     Ok(())
@@ -226,7 +223,7 @@ pub(super) fn where_it_may(checks: &mut Checks) -> Result<()> {
     daemon.metrics_after_ticks(2)?;
     checks.equal("limited: its memory nodes", "0".to_owned(), limited.cpuset()?.1);
     product::comes_to_print(checks, "limited: the reason is told", "memcg_limit")?;
-    daemon.process().terminate(END)?;
+    daemon.end()?;
     sleeper.kill()?;
 
     let strict = at_home("/work/strict", 0)?;
@@ -235,7 +232,7 @@ pub(super) fn where_it_may(checks: &mut Checks) -> Result<()> {
     checks.equal("strict: it is not helped", Fate::Killed, fate(&mut hog, MEBIBYTES)?);
     checks.equal("strict: its memory nodes", "0".to_owned(), strict.cpuset()?.1);
     product::comes_to_print(checks, "strict: the refusal is told", "declared to stay")?;
-    daemon.process().terminate(END)?;
+    daemon.end()?;
 
     nested(checks)
 }
@@ -252,7 +249,7 @@ fn nested(checks: &mut Checks) -> Result<()> {
         "theirs: the cgroup that is too narrow is told",
         "/work/theirs above it allows only 0",
     )?;
-    daemon.process().terminate(END)?;
+    daemon.end()?;
 
     // One that the daemon has set, while it was declared.
     let slice = Cgroup::with_cpuset("/work/ours", "2-3", "0-1")?;
@@ -264,7 +261,7 @@ fn nested(checks: &mut Checks) -> Result<()> {
     wait::until("the slice is on node 0", LIMIT, || {
         Ok((slice.cpuset()? == ("0-1".to_owned(), "0".to_owned())).then_some(()))
     })?;
-    daemon.process().terminate(END)?;
+    daemon.end()?;
     sleeper.kill()?;
     let leaf = at_home("/work/ours/leaf", 0)?;
     let daemon = guarding(&[&leaf], "")?;
@@ -273,7 +270,7 @@ fn nested(checks: &mut Checks) -> Result<()> {
     checks.equal("ours: memory nodes of the leaf", "0-1".to_owned(), leaf.read("cpuset.mems.effective")?);
     checks.equal("ours: memory nodes above it", "0-1".to_owned(), slice.cpuset()?.1);
     product::comes_to_print(checks, "ours: the order is told", "after /work/ours above it has 0-1")?;
-    daemon.process().terminate(END).map(drop)
+    daemon.end().map(drop)
 }
 
 /// The matrix: rates, processes, huge pages and nodes, each with its control. Takes long.
@@ -298,7 +295,7 @@ pub(super) fn over_the_matrix(checks: &mut Checks) -> Result<()> {
                     let latency = "numa_enforcer_memory_widening_latency_seconds";
                     let quantiles = ["0.5", "0.99"].map(|q| metrics.sum(latency, &[("quantile", q)]));
                     checks.note(format!("{what}, run {run}: trigger to written, s (p50, p99)"), &quantiles);
-                    daemon.process().terminate(END)?;
+                    daemon.end()?;
                     product::run(&["restore", "--state-dir", STATE])?;
                 }
                 checks.note(format!("{what}: seconds"), &begun.elapsed().as_secs());

@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::widening::{END, Fate, LIMIT, at_home, fate, guarding, mebibytes_on, node_free_mebibytes};
+use super::widening::{Fate, LIMIT, at_home, fate, guarding, mebibytes_on, node_free_mebibytes};
 use crate::{
     cgroup::Cgroup,
     check::Checks,
@@ -107,7 +107,7 @@ pub(super) fn without_a_stall(checks: &mut Checks) -> Result<()> {
     let ratio = stalled.as_secs_f64() / slowest.as_secs_f64().max(1e-6);
     checks.note("slowest mkdir and attach: all at once, by the daemon", &[stalled, slowest]);
     checks.above("how much worse all at once is", 2.0, Some(ratio));
-    checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     product::run(&["restore", "--state-dir", STATE])?;
     Ok(())
 }

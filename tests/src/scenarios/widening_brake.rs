@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
-    widening::{END, Fate, LIMIT, fate, guarding, kills, mebibytes_on},
+    widening::{Fate, LIMIT, fate, guarding, kills, mebibytes_on},
     widening_slow::{
         Elsewhere, GROWN, Moving, RATE, closely, filler, growing, mebibytes_of, sleeper, writes_under_way,
     },
@@ -142,7 +142,7 @@ pub(super) fn outlives_nobody(checks: &mut Checks) -> Result<()> {
             moving.end()?;
             let daemon = guarding(&[&cgroup], "")?;
             product::comes_to_print(checks, "the next daemon says so", "is released")?;
-            checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(END)?);
+            daemon.ends_well(checks)?;
         }
         checks.equal(format!("{what}: in the end"), "0".to_owned(), cgroup.read("cgroup.freeze")?);
         checks.equal(format!("{what}: it lives"), Fate::Lives, fate(&mut hog, GROWN)?);
@@ -193,7 +193,7 @@ pub(super) fn slows_down(checks: &mut Checks) -> Result<()> {
     checks.equal("a configuration with both: exit status", Some(64), checked.status);
     checks.holds("the reason is told", checked.stderr.contains("demotion is on"), &checked.stderr);
     fs::write(DEMOTION, "0").context("switch the kernel's demotion off")?;
-    checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     product::run(&["restore", "--state-dir", STATE])?;
     Ok(())
 }

@@ -13,7 +13,7 @@ use std::{collections::BTreeSet, fs, ops::Range, path::Path};
 use anyhow::{Context, Result};
 
 use super::{
-    widening::{END, Fate, LIMIT, kills, mebibytes_on, node_free_mebibytes},
+    widening::{Fate, LIMIT, kills, mebibytes_on, node_free_mebibytes},
     widening_relief::RELIEVED,
 };
 use crate::{
@@ -142,7 +142,7 @@ fn beside(checks: &mut Checks, demotes: bool) -> Result<()> {
         checks.equal("control: MiB of cold pages that made room", 0, count(relieved("cold")));
         checks.holds("control: the neighbour lives", Path::new(&protect).exists(), layered.pid());
     }
-    checks.equal(format!("{what}: exit status of the daemon"), Some(0), daemon.process().terminate(END)?);
+    checks.equal(format!("{what}: exit status of the daemon"), Some(0), daemon.end()?);
     product::run(&["restore", "--state-dir", STATE])?;
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::{fs, thread, time::Instant};
 use anyhow::{Context, Result};
 
 use super::{
-    widening::{END, Fate, LIMIT, at_home, fate, kills},
+    widening::{Fate, LIMIT, at_home, fate, kills},
     widening_slow::{Elsewhere, GROWN, RATE, closely, filler, growing, sleeper, writes_under_way},
 };
 use crate::{
@@ -133,7 +133,7 @@ fn two(checks: &mut Checks, elsewhere: &Elsewhere) -> Result<()> {
         checks.equal(format!("{}: it lives", cgroup.path()), Fate::Lives, fate(hog, GROWN)?);
         checks.equal(format!("{}: oom and oom_kill", cgroup.path()), [0, 0], kills(cgroup)?);
     }
-    checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     product::run(&["restore", "--state-dir", STATE])?;
     hogs.into_iter().try_for_each(Running::kill)
 }
@@ -147,7 +147,7 @@ fn nested(checks: &mut Checks, elsewhere: &Elsewhere) -> Result<()> {
     wait::until("the slice is on node 0", LIMIT, || {
         Ok((slice.cpuset()? == ("0-1".to_owned(), "0".to_owned())).then_some(()))
     })?;
-    daemon.process().terminate(END)?;
+    daemon.end()?;
     // Nothing may run in it once there is a cgroup below.
     inside.kill()?;
     let leaf = at_home("/work/ours/leaf", 0)?;
@@ -162,6 +162,6 @@ fn nested(checks: &mut Checks, elsewhere: &Elsewhere) -> Result<()> {
     checks.equal("nested: memory nodes above it", "0-1".to_owned(), slice.cpuset()?.1);
     checks.equal("nested: it lives", Fate::Lives, fate(&mut hog, GROWN)?);
     checks.equal("nested: oom and oom_kill", [0, 0], kills(&leaf)?);
-    checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     hog.kill()
 }

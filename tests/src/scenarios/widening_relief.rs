@@ -7,7 +7,7 @@
 use anyhow::{Context, Result};
 
 use super::widening::{
-    END, Fate, LIMIT, MEBIBYTES, at_home, fate, guarding, kills, mebibytes_on, node_free_mebibytes,
+    Fate, LIMIT, MEBIBYTES, at_home, fate, guarding, kills, mebibytes_on, node_free_mebibytes,
 };
 use crate::{
     cgroup::Cgroup,
@@ -82,7 +82,7 @@ pub(super) fn of_who_is_bound(checks: &mut Checks) -> Result<()> {
         &["audit"],
         "numa-enforcer added node 1 to it",
     )?;
-    checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     hog.kill()?;
     product::run(&["restore", "--state-dir", STATE])?;
     checks.equal("after restore", "0".to_owned(), cgroup.cpuset()?.1);
@@ -133,7 +133,7 @@ pub(super) fn of_who_stays(checks: &mut Checks) -> Result<()> {
         let metrics = daemon.metrics_after_ticks(2)?;
         let moved = metrics.sum(RELIEVED, &[("cause", "neighbour")]);
         checks.above(format!("{what}: bytes that made room"), 20e6, Some(moved));
-        checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(END)?);
+        daemon.ends_well(checks)?;
         product::run(&["restore", "--state-dir", STATE])?;
     }
     Ok(())
@@ -154,6 +154,6 @@ pub(super) fn who_is_exposed(checks: &mut Checks) -> Result<()> {
         Ok((hog.has_ended()? || other.has_ended()?).then_some(()))
     })?;
     checks.equal("it was killed for the stranger", true, hog.has_ended()?);
-    checks.equal("exit status of the daemon", Some(0), daemon.process().terminate(END)?);
+    daemon.ends_well(checks)?;
     Ok(())
 }
