@@ -134,7 +134,11 @@ fn moved_to(grant: &Grant, refuge: Option<CpuSet>, refuge_memory: Vec<(CpuSet, N
 /// The CPUs of each node among these, and the ordinary memory near them.
 fn memory_near(machine: &Topology, cpus: &CpuSet) -> Vec<(CpuSet, NodeSet)> {
     let nodes = machine.nodes.iter().filter(|node| !node.cpus.is_disjoint(cpus));
-    let near = |node| machine.near_memory_nodes(&std::iter::once(node).collect());
+    let everywhere = machine.ordinary_memory_nodes();
+    let near = |node| {
+        let near = machine.near_memory_nodes(&std::iter::once(node).collect());
+        machine.with_kernel_memory(near, &everywhere)
+    };
     nodes.map(|node| (node.cpus.intersection(cpus), near(node.id))).collect()
 }
 

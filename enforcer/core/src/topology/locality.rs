@@ -151,6 +151,21 @@ impl Topology {
         near
     }
 
+    /// These memory nodes, and where all of them have movable memory only, the nearest of `allowed` that has
+    /// memory for the kernel itself: without it fork(2) and pipe(2) fail (`cpusets_insane_config` of
+    /// mm/page_alloc.c). Unchanged where there is no such node.
+    pub fn with_kernel_memory(&self, mems: NodeSet, allowed: &NodeSet) -> NodeSet {
+        let is_movable = |id: &NodeId| self.node(*id).is_some_and(|node| node.normal_memory == Some(false));
+        if mems.is_empty() || !mems.iter().all(|id| is_movable(&id)) {
+            return mems;
+        }
+        let normal = allowed.intersection(&self.ordinary_memory_nodes());
+        let normal = normal.iter().filter(|id| !is_movable(id));
+        let distance = |to: NodeId| mems.iter().filter_map(|from| self.either_distance(from, to)).min();
+        let nearest = normal.min_by_key(|id| (distance(*id).unwrap_or(u32::MAX), *id));
+        mems.union(&nearest.into_iter().collect())
+    }
+
     /// Distance in the direction from CPUs to memory, else the other way round.
     fn either_distance(&self, from: NodeId, to: NodeId) -> Option<u32> {
         self.distance(from, to).or_else(|| self.distance(to, from))

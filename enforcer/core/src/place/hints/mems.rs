@@ -10,8 +10,9 @@
 //!    ones first. Not where the policy wants all of it aligned.
 //!
 //! Invariants: every memory node takes ordinary memory and is allowed. Where a node of the container's CPUs
-//! has ordinary memory that is allowed, it is among the memory nodes. The profile `kubelet` promises that of
-//! no node, as the kubelet does not.
+//! has ordinary memory that is allowed, it is among the memory nodes. One of them has memory for the kernel
+//! itself, where any is allowed; nothing is promised on a node that is among them for that alone. The profile
+//! `kubelet` promises neither, as the kubelet does not.
 
 use super::{
     NodeIndex,
@@ -68,7 +69,7 @@ impl Placing<'_> {
         if demand.memory.is_empty() {
             let is_aligned = chosen.is_some() && (asker.settings.align_all_qos || guaranteed);
             let mems = if is_aligned { place.at_home() } else { everywhere };
-            return Ok((Vec::new(), mems));
+            return Ok((Vec::new(), place.with_kernel_memory(mems)));
         }
         let zone = if is_loose {
             Some(everywhere.clone()).filter(|zone| place.has_room(zone))
@@ -76,7 +77,7 @@ impl Placing<'_> {
             place.zone(settled)
         };
         match zone {
-            Some(zone) => Ok((place.claims(&zone), zone)),
+            Some(zone) => Ok((place.claims(&zone), place.with_kernel_memory(zone))),
             None if guaranteed => Err(place.refusal(settled)),
             // A preference only: what fits nowhere is not promised, and not pinned.
             None => Ok((Vec::new(), everywhere)),
@@ -179,6 +180,11 @@ impl Place<'_> {
         }
         let nearest = self.local.others(self.machine, &NodeSet::new(), self.cpu_nodes);
         nearest.first().map_or_else(|| everywhere.clone(), |node| std::iter::once(*node).collect())
+    }
+
+    /// These nodes, and one with memory for the kernel itself where they have none.
+    fn with_kernel_memory(&self, mems: NodeSet) -> NodeSet {
+        self.machine.with_kernel_memory(mems, self.local.everywhere())
     }
 
     fn claims(&self, zone: &NodeSet) -> Vec<MemoryClaim> {

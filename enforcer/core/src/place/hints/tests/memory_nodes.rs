@@ -79,6 +79,34 @@ fn memory_only_nodes_belong_to_the_nearest_cpu_node() {
 }
 
 #[test]
+fn movable_memory_alone_gets_a_node_for_the_kernel() {
+    let mut machine =
+        Machine::new().cores(8).memory_gib(8).memory_only(NodeId(1), 64, MemoryKind::Cxl, NodeId(0)).build();
+    machine.nodes[0].mem_total_bytes = Some(0);
+    machine.nodes[0].kind = MemoryKind::None;
+    machine.nodes.push(crate::topology::Node { id: NodeId(2), ..machine.nodes[1].clone() });
+    machine.nodes[1].kind = MemoryKind::Hbm;
+    machine.distances = [[10, 17, 28], [17, 10, 28], [28, 28, 10]]
+        .iter()
+        .map(|row| row.iter().copied().map(Some).collect())
+        .collect();
+    // Of the last there is none anywhere.
+    for (movable, mems) in [(&[][..], "1"), (&[1], "1-2"), (&[1, 2], "1")] {
+        let mut machine = machine.clone();
+        for node in machine.nodes.iter_mut().filter(|node| movable.contains(&node.id.0)) {
+            node.normal_memory = Some(false);
+        }
+        let mut host = Host::new(machine, HintsSettings::default());
+        let outcome = host.admit(&pod("p", vec![container("c", 2000, 4 * GIB)]));
+        assert!(outcome.is_ok(), "{movable:?}: {outcome:?}");
+        assert_eq!(host.place("p", "c").1, mems, "{movable:?}");
+        let claimed: Vec<_> =
+            host.grant("p", "c").memory.iter().map(|claim| claim.zone.to_string()).collect();
+        assert_eq!(claimed, ["1"], "{movable:?}");
+    }
+}
+
+#[test]
 fn a_full_node_takes_memory_from_where_there_is_some() {
     // One CPU node of 12 GiB, the rest of the memory is on nodes without CPUs.
     let machine = Machine::new()
