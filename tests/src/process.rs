@@ -20,6 +20,9 @@ use crate::{cgroup::Cgroup, hog::Hog, ids, ids::Ids};
 /// Time between two looks at a process that should end.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Longest time for the end of a process that was killed.
+const KILLED: Duration = Duration::from_secs(10);
+
 /// Functions of a thread in the kernel that are told where it does not end.
 const CALLS: usize = 6;
 
@@ -177,9 +180,10 @@ fn hog_command(hog: &Hog) -> Result<Command> {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only if it has ended already.
+        // Fails only if it has ended already.
         let _ = self.0.kill();
-        let _ = self.0.wait();
+        // One that the kernel keeps at its end is left to the end of the guest.
+        let _ = self.wait(KILLED);
     }
 }
 
