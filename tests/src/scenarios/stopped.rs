@@ -3,19 +3,19 @@
 use std::{thread, time::Duration};
 
 use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
 
-use super::pods::{LIMIT, Node, cpus, on_a_node, placing};
+use super::pods::{LIMIT, MEBIBYTES, Node, alone, cpus, on_a_node, placing};
 use crate::{
     check::Checks,
-    cri::{Container, Cri},
+    cri::{Amounts, Container, Cri},
     ids::Ids,
     product::Daemon,
-    wait,
 };
 
-/// Grace period of a stop. The first process of a container has no handler for SIGTERM, so the kernel drops
-/// the signal, and the runtime kills it at the end.
-const GRACE: Duration = Duration::from_secs(20);
+/// Grace period of a stop: longer than anything here takes. The first process of a container has no handler
+/// for SIGTERM, so the kernel drops the signal; it is killed here when everything has been looked at.
+const GRACE: Duration = Duration::from_mins(3);
 
 /// The end of a stop frees CPUs, and its beginning none: also where the daemon is killed and started again in
 /// between.
@@ -27,75 +27,84 @@ fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     let daemon = placing()?;
     let (_pod_a, a) = node.exclusive("a")?;
     let (_pod_b, b) = node.exclusive("b")?;
-    let (_pod_s, sharing) = node.sharing("sharing")?;
-    let everywhere = cpus(&sharing)?;
+    // More than a node has, so that it shares all CPUs that no other container has for itself.
+    let (_pod_s, sharing) = alone(&node.cri, "sharing", &Amounts::burstable(5000, MEBIBYTES))?;
 
-    let taken = stopped_slowly(checks, node, &a, &daemon)?;
-    freed(checks, "a", &taken, &sharing, &everywhere);
+    let taken = stopped_slowly(checks, node, &a, &sharing, &daemon)?;
+    freed(checks, "a", &taken, &sharing)?;
     a.remove()?;
 
     // The same, and the daemon does not hear the end: it is another one by then.
-    let stopping = stop(&b);
+    let stopping = Stopping::begin(&b)?;
     let own = cpus(&b)?;
     told_of_the_stop(checks, &daemon)?;
     daemon.process().kill()?;
     let daemon = placing()?;
     let (_pod_e, e) = node.exclusive("e")?;
     let theirs = cpus(&e)?;
-    let runs = b.pid().is_ok();
-    checks.holds("the control: b runs while another daemon places e", runs, runs);
     checks.holds("e is on none of b's CPUs", theirs.is_disjoint(&own), (&theirs, &own));
-    stopping.join().ok().context("the thread that stops b")??;
-    freed(checks, "b", &own, &sharing, &everywhere);
-
+    stopping.end(checks, &b)?;
+    freed(checks, "b", &own, &sharing)?;
     daemon.ends_well(checks)
 }
 
-/// Stops a container whose process ignores that, and makes others meanwhile. Returns what it had.
-fn stopped_slowly(checks: &mut Checks, node: &Node, container: &Container, daemon: &Daemon) -> Result<Ids> {
+/// Stops a container whose process ignores that, and makes another one meanwhile. Returns what it had.
+fn stopped_slowly(
+    checks: &mut Checks,
+    node: &Node,
+    container: &Container,
+    sharing: &Container,
+    daemon: &Daemon,
+) -> Result<Ids> {
     let own = cpus(container)?;
-    let pid = container.pid()?;
-    let stopping = stop(container);
+    let stopping = Stopping::begin(container)?;
     told_of_the_stop(checks, daemon)?;
     let (_pod, other) = node.exclusive("d")?;
     let theirs = other.first_look()?.cpus;
-    let (_pod_s, sharing) = node.sharing("sharing-meanwhile")?;
-    let shared = sharing.first_look()?.cpus;
-    // The control: what was looked at was looked at while the process ran.
-    checks.equal(
-        "the control: the process that is being stopped still runs",
-        Some(pid),
-        container.pid().ok(),
-    );
     checks.holds("d is on none of its CPUs", theirs.is_disjoint(&own) && !theirs.is_empty(), (&theirs, &own));
-    checks.holds("nor is a container that shares", shared.is_disjoint(&own), (&shared, &own));
-    stopping.join().ok().context("the thread that stops")??;
+    let shared = cpus(sharing)?;
+    checks.holds("nor is the container that shares", shared.is_disjoint(&own), (&shared, &own));
+    stopping.end(checks, container)?;
     Ok(own)
 }
 
-/// Asks the runtime to stop a container, from another thread.
-fn stop(container: &Container) -> thread::JoinHandle<Result<()>> {
-    let id = container.id().to_owned();
-    thread::spawn(move || Cri::new()?.stop(&id, GRACE))
+/// A stop of a container that is under way: its process ignores it.
+struct Stopping {
+    process: Pid,
+    call: thread::JoinHandle<Result<()>>,
+}
+
+impl Stopping {
+    /// Asks the runtime, from another thread.
+    fn begin(container: &Container) -> Result<Self> {
+        let pid = i32::try_from(container.pid()?).ok().and_then(Pid::from_raw).context("a process id")?;
+        let id = container.id().to_owned();
+        Ok(Self { process: pid, call: thread::spawn(move || Cri::new()?.stop(&id, GRACE)) })
+    }
+
+    /// Kills the process, and waits until the runtime has stopped the container.
+    fn end(self, checks: &mut Checks, container: &Container) -> Result<()> {
+        // The control: what was looked at was looked at while the process ran.
+        let runs = container.pid().is_ok() && !self.call.is_finished();
+        checks.holds("the control: the process that is being stopped still runs", runs, runs);
+        kill_process(self.process, Signal::KILL).context("kill the process of a container")?;
+        self.call.join().ok().context("the thread that stops")?
+    }
 }
 
 /// Gives the runtime time to tell the daemon of a stop; some tell at its beginning, others at its end.
 fn told_of_the_stop(checks: &mut Checks, daemon: &Daemon) -> Result<()> {
     let stops = || daemon.labelled("numa_enforcer_nri_calls_total", &[("call", "stop")]);
     let before = stops()?;
-    let told = wait::until("the daemon was told of the stop", GRACE / 4, || {
-        let now = stops()?;
-        Ok((now > before).then_some(()))
-    });
-    checks.note("the runtime tells of a stop at its beginning", &told.is_ok().to_string());
+    daemon.metrics_after_ticks(2)?;
+    checks.note("the runtime tells of a stop at its beginning", &(stops()? > before));
     Ok(())
 }
 
 /// Its CPUs are for all that share when its process is gone.
-fn freed(checks: &mut Checks, name: &str, own: &Ids, sharing: &Container, before: &Ids) {
-    let back = wait::until("its CPUs are free", LIMIT, || {
+fn freed(checks: &mut Checks, name: &str, own: &Ids, sharing: &Container) -> Result<()> {
+    checks.comes_to_hold(format!("the CPUs of {name} are free when its process is gone"), LIMIT, || {
         let now = cpus(sharing)?;
-        Ok((!now.is_disjoint(own) || before.is_subset(&now)).then_some(now))
-    });
-    checks.holds(format!("the CPUs of {name} are free when its process is gone"), back.is_ok(), back);
+        Ok((own.is_subset(&now), now))
+    })
 }
