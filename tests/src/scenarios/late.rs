@@ -21,6 +21,9 @@ const INTERVAL: Duration = Duration::from_mins(10);
 /// Longest wait for the daemon: a bound on a hang, not a promise. The host may be busy.
 const LIMIT: Duration = Duration::from_mins(2);
 
+/// Workloads that come late, one after another.
+const LIVES: usize = 5;
+
 /// A second, and what an emulated machine of a busy host adds.
 const CORRECTED_WITHIN: f64 = 5.0;
 
@@ -36,17 +39,32 @@ pub(super) fn between_two_turns(checks: &mut Checks) -> Result<()> {
     let other = Cgroup::create("/late/other")?;
     let neighbour = Running::spawn(Command::new("sleep").arg("1000"))?;
     other.adopt(neighbour.pid())?;
-    let declared = Cgroup::create(declared.path())?;
-    let late = Running::spawn(Command::new("sleep").arg("1000"))?;
-    let begun = Instant::now();
-    declared.adopt(late.pid())?;
-    let corrected = wait::until("the late one is on one node", LIMIT, || {
-        let mems = declared.ids("cpuset.mems.effective")?;
-        Ok((mems.len() == 1 && declared.ids("cpuset.cpus.effective")?.len() == 2).then_some(()))
-    });
-    let seconds = corrected.map(|()| begun.elapsed().as_secs_f64());
-    checks.below("seconds until a late workload is on one node", CORRECTED_WITHIN, seconds.ok());
+    let mut seconds = Vec::new();
+    for _ in 0..LIVES {
+        seconds.push(corrected_after(declared.path())?);
+    }
+    checks.note("seconds until each late workload was on one node", &seconds);
+    seconds.sort_by(f64::total_cmp);
+    let median = seconds.get(LIVES / 2).copied();
+    checks.note("their median", &median);
+    checks.below("seconds until a late workload is on one node, at the median", CORRECTED_WITHIN, median);
     checks.equal("the cpuset of who is not declared", (String::new(), String::new()), other.cpuset()?);
     daemon.ends_well(checks)?;
     Ok(())
+}
+
+/// Makes the declared cgroup and ends it again; returns how long it was where it should not be.
+fn corrected_after(path: &str) -> Result<f64> {
+    let declared = Cgroup::create(path)?;
+    let late = Running::spawn(Command::new("sleep").arg("1000"))?;
+    let begun = Instant::now();
+    declared.adopt(late.pid())?;
+    wait::until("the late one is on one node", LIMIT, || {
+        let mems = declared.ids("cpuset.mems.effective")?;
+        Ok((mems.len() == 1 && declared.ids("cpuset.cpus.effective")?.len() == 2).then_some(()))
+    })?;
+    let seconds = begun.elapsed().as_secs_f64();
+    late.kill()?;
+    wait::until("an ended cgroup is empty", LIMIT, || Ok(declared.remove().ok()))?;
+    Ok(seconds)
 }
