@@ -30,7 +30,10 @@ use enforcer_core::{
 };
 
 use super::cpuset::{Cpuset, CpusetError, CpusetFile, CpusetTree};
-use crate::{host::read_text, kernel::affinity};
+use crate::{
+    host::{processes::start_ticks, read_text},
+    kernel::affinity,
+};
 
 /// Cgroups of one subtree that are looked at.
 const MAX_CGROUPS: usize = 1_024;
@@ -188,8 +191,7 @@ fn read_thread(proc: &Path, tid: u32) -> Option<SelfPlacedThread> {
         line.map(str::trim)
     };
     let stat = read_text(&proc.join(format!("{tid}/stat"))).ok()?;
-    // Behind the name, which may hold anything: state is the third of all, the start the 22nd.
-    let start_ticks = stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    let start_ticks = start_ticks(&stat)?;
     Some(SelfPlacedThread {
         pid: value("Tgid")?.parse().ok()?,
         tid,

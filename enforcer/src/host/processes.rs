@@ -33,6 +33,12 @@ pub fn processes_in(cgroup: &Path) -> Result<Vec<u32>, String> {
     Ok(processes)
 }
 
+/// When a process or thread was started, in ticks since boot, by its `stat`. Behind the name, which may hold
+/// anything, the state is the third field of all and the start the 22nd (proc(5)).
+pub fn start_ticks(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
 fn children_of(dir: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     entries

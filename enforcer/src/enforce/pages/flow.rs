@@ -16,7 +16,12 @@ use enforcer_core::{
     set::NodeSet,
 };
 
-use super::{PageBudget, PageMove, PageMoveReport, extent::Extent, extent::read_extents, is_gone};
+use super::{
+    PageBudget, PageMove, PageMoveReport,
+    extent::{Extent, read_extents},
+    incarnation::{Incarnation, is_reused},
+    is_gone,
+};
 use crate::kernel::Kernel;
 
 /// Moves a flow within the budget, of which its own bytes are the limit. Processes that ended are done.
@@ -24,17 +29,20 @@ pub fn move_flow(kernel: &dyn Kernel, proc: &Path, budget: &mut PageBudget, flow
     budget.renew_with(flow.bytes);
     let from: NodeSet = [flow.from].into_iter().collect();
     let mut step = PageMove::new(kernel, proc, budget);
-    let mut extents: BTreeMap<u32, Vec<Extent>> = BTreeMap::new();
+    let mut extents: BTreeMap<u32, (Incarnation, Vec<Extent>)> = BTreeMap::new();
     for piece in &flow.pieces {
         if step.budget.spent().is_some() {
             break;
         }
         if let Err(error) = move_piece(&mut step, piece, &from, flow.to, &mut extents) {
-            if !is_gone(&error) {
+            if is_reused(&error) {
+                step.report.reused.entry(piece.pid).or_default();
+            } else if !is_gone(&error) {
                 step.report.refused.push((piece.pid, error.to_string()));
             }
             // One word of a process is enough.
-            extents.insert(piece.pid, Vec::new());
+            let process = Incarnation::now(step.proc, piece.pid);
+            extents.insert(piece.pid, (process, Vec::new()));
         }
     }
     step.report
@@ -45,18 +53,19 @@ fn move_piece(
     piece: &Piece,
     from: &NodeSet,
     to: NodeId,
-    extents: &mut BTreeMap<u32, Vec<Extent>>,
+    extents: &mut BTreeMap<u32, (Incarnation, Vec<Extent>)>,
 ) -> io::Result<()> {
-    let known = match extents.entry(piece.pid) {
+    let (process, known) = match extents.entry(piece.pid) {
         Entry::Occupied(known) => known.into_mut(),
         Entry::Vacant(place) => {
+            let process = Incarnation::now(step.proc, piece.pid);
             let read = read_extents(&step.proc.join(piece.pid.to_string()), from)?;
             step.report.processes += 1;
-            place.insert(read)
+            place.insert((process, read))
         }
     };
     for part in within(known, piece.range) {
-        step.move_extent(piece.pid, part, from, to)?;
+        step.move_extent(process, part, from, to)?;
     }
     Ok(())
 }

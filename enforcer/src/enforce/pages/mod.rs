@@ -13,13 +13,15 @@
 //! Cost: one question per page of the ranges, up to where the announced pages are found, within the
 //! [`PageBudget`] of the plan. Memory is bounded by the batch.
 //!
-//! Processes come and go while this runs: one that is gone is done. Pages that several processes map, and
+//! Processes come and go while this runs: one that is gone is done, and so is one whose number belongs to
+//! another process by then ([`incarnation`]). Pages that several processes map, and
 //! page cache that nobody maps, cannot be moved in this way, and are said to be left: when it is through, it
 //! looks where everything is ([`verify`]).
 
 mod budget;
 mod extent;
 mod flow;
+mod incarnation;
 mod outcome;
 #[cfg(test)]
 mod tests;
@@ -31,12 +33,15 @@ use std::{io, path::Path, time::Instant};
 use enforcer_core::{id::NodeId, set::NodeSet};
 use rustix::io::Errno;
 
-use self::extent::{Extent, read_extents};
 pub use self::{
     budget::{PageBudget, PageMoveLimits, Spent, Stop},
     flow::move_flow,
     outcome::{Interrupted, PageMoveReport},
     there::each_there,
+};
+use self::{
+    extent::{Extent, read_extents},
+    incarnation::{Incarnation, is_reused},
 };
 use crate::{
     host::processes::processes_in,
@@ -71,6 +76,10 @@ impl<'a> PageMove<'a> {
             match self.move_process(pid, &from, to) {
                 Ok(()) => self.report.processes += 1,
                 Err(error) if is_gone(&error) => {}
+                // Told already where anything came of it.
+                Err(error) if is_reused(&error) => {
+                    self.report.reused.entry(pid).or_default();
+                }
                 Err(error) => self.report.refused.push((pid, error.to_string())),
             }
             if let Some(because) = self.budget.spent() {
@@ -88,8 +97,9 @@ impl<'a> PageMove<'a> {
     }
 
     fn move_process(&mut self, pid: u32, from: &NodeSet, to: NodeId) -> io::Result<()> {
+        let process = Incarnation::now(self.proc, pid);
         for extent in read_extents(&self.proc.join(pid.to_string()), from)? {
-            let unreached = self.move_extent(pid, extent, from, to)?;
+            let unreached = self.move_extent(&process, extent, from, to)?;
             if self.budget.spent().is_some() {
                 self.unreached_bytes += unreached.saturating_mul(extent.page_bytes as u64);
             }
@@ -98,7 +108,14 @@ impl<'a> PageMove<'a> {
     }
 
     /// How many of the announced pages were not found before the budget ended, or at all.
-    fn move_extent(&mut self, pid: u32, extent: Extent, from: &NodeSet, to: NodeId) -> io::Result<u64> {
+    fn move_extent(
+        &mut self,
+        process: &Incarnation,
+        extent: Extent,
+        from: &NodeSet,
+        to: NodeId,
+    ) -> io::Result<u64> {
+        let pid = process.pid;
         let mut expected = extent.pages;
         let mut address = extent.start;
         while expected > 0 && address < extent.end && self.budget.spent().is_none() {
@@ -121,12 +138,12 @@ impl<'a> PageMove<'a> {
                 && let Some(pages) = self.budget.next_call(extent.page_bytes)
             {
                 let (pages, more) = left.split_at(pages.min(left.len()));
-                self.move_batch(pid, pages, extent.page_bytes, from, to)?;
+                self.move_batch(process, pages, extent.page_bytes, from, to)?;
                 expected = expected.saturating_sub(pages.len() as u64);
                 left = more;
             }
             if !left.is_empty() && left.len() < found.len() {
-                expected = expected.saturating_sub(self.count_along(pid, left, extent.page_bytes, to)?);
+                expected = expected.saturating_sub(self.count_along(process, left, extent.page_bytes, to)?);
             }
             self.budget.asked(asked);
         }
@@ -135,8 +152,15 @@ impl<'a> PageMove<'a> {
 
     /// Counts pages that moved with others of their huge page when the budget ended inside of it; returns how
     /// many.
-    fn count_along(&mut self, pid: u32, left: &[usize], page_bytes: usize, to: NodeId) -> io::Result<u64> {
-        let now = self.kernel.locate_pages(pid, left)?;
+    fn count_along(
+        &mut self,
+        process: &Incarnation,
+        left: &[usize],
+        page_bytes: usize,
+        to: NodeId,
+    ) -> io::Result<u64> {
+        let now = self.kernel.locate_pages(process.pid, left)?;
+        process.check()?;
         let along = now.iter().filter(|status| **status == PageStatus::On(to)).count() as u64;
         let bytes = along.saturating_mul(page_bytes as u64);
         self.report.moved_bytes = self.report.moved_bytes.saturating_add(bytes);
@@ -147,17 +171,26 @@ impl<'a> PageMove<'a> {
     /// Moves one batch, and counts by what a second look shows.
     fn move_batch(
         &mut self,
-        pid: u32,
+        process: &Incarnation,
         pages: &[usize],
         page_bytes: usize,
         from: &NodeSet,
         to: NodeId,
     ) -> io::Result<()> {
+        let pid = process.pid;
+        process.check()?;
         let begun = Instant::now();
         let answers = self.kernel.move_pages(pid, pages, to);
         self.budget.moved(pages.len() as u64 * page_bytes as u64, begun.elapsed());
         let answers = answers?;
         let now = self.kernel.locate_pages(pid, pages)?;
+        if let Err(error) = process.check() {
+            if is_reused(&error) {
+                let bytes = pages.len() as u64 * page_bytes as u64;
+                *self.report.reused.entry(pid).or_default() += bytes;
+            }
+            return Err(error);
+        }
         for (answer, now) in answers.into_iter().zip(now) {
             match now {
                 PageStatus::On(node) if node == to => self.report.moved_bytes += page_bytes as u64,

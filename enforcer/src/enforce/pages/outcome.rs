@@ -18,6 +18,9 @@ pub struct PageMoveReport {
     pub left_bytes: BTreeMap<i32, u64>,
     /// Processes that could not be worked on, with the cause; not those that are gone.
     pub refused: Vec<(u32, String)>,
+    /// Processes that ended meanwhile and whose number was given to another one, with the bytes that the last
+    /// call asked for: nothing of that call is counted, and what it moved may be the other one's.
+    pub reused: BTreeMap<u32, u64>,
     /// Processes that were worked on.
     pub processes: u32,
     /// The budget ended before everything was seen.
@@ -46,6 +49,7 @@ impl PageMoveReport {
         let nothing_done = self.processes == 0 && !self.refused.is_empty();
         let complete = (self.left_bytes.is_empty() || self.left_are_files_of_many())
             && self.refused.is_empty()
+            && self.reused.is_empty()
             && self.interrupted.is_none();
         if complete && !self.left_bytes.is_empty() {
             tracing::debug!("{text}");
@@ -80,6 +84,12 @@ impl PageMoveReport {
         }
         if let Some((pid, error)) = self.refused.first() {
             parts.push(format!("{} processes refused, first {pid}: {error}", self.refused.len()));
+        }
+        for (pid, bytes) in &self.reused {
+            parts.push(format!(
+                "process {pid} ended and its number was given to another one: {bytes} bytes of the call that \
+                 was under way are not counted"
+            ));
         }
         parts
     }

@@ -189,3 +189,56 @@ fn huge_pages_are_moved_one_at_a_time() {
         .collect();
     assert_eq!(moves, [1, 1, 1]);
 }
+
+/// A kernel during whose `after`th move the process ends and another one gets its number.
+struct Reusing<'a> {
+    kernel: &'a FakeKernel,
+    stat: std::path::PathBuf,
+    after: usize,
+}
+
+impl Kernel for Reusing<'_> {
+    fn locate_pages(&self, pid: u32, pages: &[usize]) -> io::Result<Vec<PageStatus>> {
+        self.kernel.locate_pages(pid, pages)
+    }
+
+    fn move_pages(&self, pid: u32, pages: &[usize], to: NodeId) -> io::Result<Vec<PageStatus>> {
+        let answers = self.kernel.move_pages(pid, pages, to);
+        let moves =
+            self.kernel.calls.borrow().iter().filter(|call| matches!(call, Call::Move { .. })).count();
+        if moves == self.after {
+            started(&self.stat, 9_000);
+        }
+        answers
+    }
+}
+
+fn started(stat: &Path, ticks: u64) {
+    let text = format!("42 (worker) S 1 1 1 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 {ticks} 0 0\n");
+    fs::write(stat, text).unwrap();
+}
+
+#[test]
+fn a_number_that_was_given_to_another_process_is_named_and_nothing_of_it_is_counted() {
+    let (dir, kernel) = process(1300);
+    let stat = dir.path().join("42/stat");
+    started(&stat, 700);
+    let reusing = Reusing { kernel: &kernel, stat, after: 2 };
+    let from: NodeSet = "0-1".parse().unwrap();
+    let mut budget = PageBudget::new(limits(), Stop::default());
+    let effect = PageMove::new(&reusing, dir.path(), &mut budget)
+        .carry_out(&dir.path().join("cgroup"), &from, NodeId(1))
+        .into_effect(&from, NodeId(1));
+    let moves = kernel.calls.borrow().iter().filter(|call| matches!(call, Call::Move { .. })).count();
+    assert_eq!(moves, 2, "no call after that");
+    let told = ["2097152 bytes of 0 processes moved", "process 42 ended", "2097152 bytes of the call"];
+    assert!(
+        matches!(&effect.result, OutcomeResult::Differs { read_back, .. }
+            if told.iter().all(|words| read_back.contains(words))),
+        "{effect:?}"
+    );
+    // The control: a process that stays.
+    let (dir, kernel) = process(1300);
+    started(&dir.path().join("42/stat"), 700);
+    assert!(matches!(carry_out(dir.path(), &kernel, limits()).result, OutcomeResult::Applied { .. }));
+}

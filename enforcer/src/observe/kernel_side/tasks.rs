@@ -172,6 +172,24 @@ mod tests {
         assert_eq!(task(record(1, 1, 1), path("/a")).command, r"a\nb");
     }
 
+    /// A pod of 300,000 threads is within the memory limit of the shipped pod: two samples are kept while the
+    /// third one is made of the records, and none of them has a path of its own for each thread.
+    #[test]
+    fn threads_share_the_path_of_their_cgroup_and_fit_into_the_pods_memory() {
+        const THREADS: usize = 300_000;
+        const LIMIT: usize = 256 << 20;
+        // Name and mask of 256 CPUs, each with what the allocator adds.
+        const HEAP: usize = 24 + 40;
+        let path = CgroupPath::new(&format!("/kubepods.slice/{}", "long".repeat(60)));
+        let index = Index { ids: [(7, path)].into(), ..Index::default() };
+        let tasks = of_workloads(vec![record(1, 1, 7), record(2, 2, 7)], &index, &Membership::default());
+        let address = |task: &TaskSample| task.cgroup.as_ref().unwrap().as_str().as_ptr();
+        assert_eq!(address(&tasks[0]), address(&tasks[1]));
+        let (sample, record) = (size_of::<TaskSample>() + HEAP, size_of::<TaskRecord>() + HEAP);
+        let all = THREADS * (3 * sample + record);
+        assert!(all < LIMIT, "{all} bytes: {sample} of a sample, {record} of a record");
+    }
+
     #[test]
     fn kernel_threads_are_left_out_and_the_rest_is_in_order() {
         let index = Index { processes: [2, 3, 4].into(), ..Index::default() };
