@@ -64,8 +64,9 @@ fn set(effective: CapabilitySet, permitted: CapabilitySet) -> io::Result<()> {
 fn needed(duties: Duties) -> CapabilitySet {
     let mut needed = CapabilitySet::empty();
     if duties.mode == Mode::Enforce {
-        // Cgroup files of other users, and move_pages(2) of their processes.
-        needed |= CapabilitySet::DAC_OVERRIDE | CapabilitySet::SYS_PTRACE;
+        // Cgroup files of other users, move_pages(2) of their processes, and the affinities that these have set
+        // themselves: before Linux 6.2 a write of `cpuset.cpus` takes them away, and they are set again.
+        needed |= CapabilitySet::DAC_OVERRIDE | CapabilitySet::SYS_PTRACE | CapabilitySet::SYS_NICE;
     }
     if duties.mode == Mode::Enforce && (duties.partitions || duties.frames) {
         // `remote_partition_enable` in kernel/cgroup/cpuset.c; frames in `/proc/PID/pagemap`,
@@ -84,12 +85,12 @@ mod tests {
 
     #[test]
     fn watching_needs_nothing_and_writing_little() {
-        let both = CapabilitySet::DAC_OVERRIDE | CapabilitySet::SYS_PTRACE;
+        let all = CapabilitySet::DAC_OVERRIDE | CapabilitySet::SYS_PTRACE | CapabilitySet::SYS_NICE;
         for (mode, numa_maps, kept) in [
             (Mode::Observe, false, CapabilitySet::empty()),
             (Mode::Observe, true, CapabilitySet::SYS_PTRACE),
-            (Mode::Enforce, false, both),
-            (Mode::Enforce, true, both),
+            (Mode::Enforce, false, all),
+            (Mode::Enforce, true, all),
         ] {
             let duties = Duties { mode, numa_maps, bpf: true, partitions: false, frames: false };
             assert_eq!(needed(duties), kept, "{mode:?} {numa_maps}");

@@ -257,8 +257,8 @@ fn full() -> File {
 }
 
 /// Bits of capabilities in `include/uapi/linux/capability.h`.
-const CAPABILITIES: [(&str, u64); 3] =
-    [("CAP_DAC_OVERRIDE", 1 << 1), ("CAP_SYS_PTRACE", 1 << 19), ("CAP_BPF", BPF)];
+const CAPABILITIES: [(&str, u64); 4] =
+    [("CAP_DAC_OVERRIDE", 1 << 1), ("CAP_SYS_PTRACE", 1 << 19), ("CAP_SYS_NICE", 1 << 23), ("CAP_BPF", BPF)];
 const BPF: u64 = 1 << 39;
 
 const PRIVILEGES: &str = include_str!("../../docs/privileges.md");

@@ -51,6 +51,26 @@ fn the_units_grant_the_capabilities_that_are_documented_and_no_others() {
     assert!(!unit.is_empty() && !enforce.is_empty() && unit.is_disjoint(&enforce));
 }
 
+/// The filter of system calls is that of the unit, for all threads and for what the daemon starts; a drop-in of
+/// ours widens it nowhere.
+#[test]
+fn the_unit_filters_system_calls_for_every_thread() {
+    let unit = service(UNIT);
+    assert_eq!(unit["SystemCallFilter"], ["@system-service bpf perf_event_open", "~@setuid @keyring"]);
+    assert_eq!(
+        unit["SystemCallErrorNumber"],
+        ["EPERM"],
+        "a refusal is an error that is reported, not an end"
+    );
+    assert_eq!(unit["SystemCallArchitectures"], ["native"]);
+    assert_eq!(unit["NoNewPrivileges"], ["yes"]);
+    assert_eq!(service(ENFORCE).get("SystemCallFilter"), None);
+    for name in ["partition.conf", "damos.conf", "cold-pages.conf"] {
+        assert_eq!(drop_in(name).get("SystemCallFilter"), None, "{name}");
+    }
+    assert!(PRIVILEGES.contains("`SystemCallFilter=`"), "docs/privileges.md says why it is there");
+}
+
 #[test]
 fn the_unit_keeps_the_journal_where_the_configuration_has_it() {
     let keys = service(UNIT);

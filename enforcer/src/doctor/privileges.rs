@@ -3,11 +3,12 @@
 use crate::report::checks::Check;
 
 /// Capabilities that something here uses: number in `linux/capability.h`, name, what for.
-const USED: [(u32, &str, &str); 5] = [
+const USED: [(u32, &str, &str); 6] = [
     (39, "CAP_BPF", "loading the eBPF programs and the task iterator"),
     (38, "CAP_PERFMON", "attaching eBPF programs to the kernel's functions and clock"),
     (21, "CAP_SYS_ADMIN", "kernels before 5.8, which know neither CAP_BPF nor CAP_PERFMON"),
     (19, "CAP_SYS_PTRACE", "finding and moving the pages of other users' processes"),
+    (23, "CAP_SYS_NICE", "giving back the affinities that other users' threads have set, before Linux 6.2"),
     (1, "CAP_DAC_OVERRIDE", "writing cgroup files that belong to others"),
 ];
 
@@ -69,7 +70,7 @@ mod tests {
         let checks = of("000001ffffffffff");
         assert_eq!(checks.len(), 1);
         assert_eq!(checks[0].status, Status::Ok);
-        assert_eq!(checks[0].detail, "effective uid 1000, 5 of 5 capabilities that are used");
+        assert_eq!(checks[0].detail, "effective uid 1000, 6 of 6 capabilities that are used");
     }
 
     #[test]
@@ -77,7 +78,7 @@ mod tests {
         // All but CAP_BPF (39) and CAP_SYS_PTRACE (19).
         let names: Vec<String> = of("0000017ffff7ffff").into_iter().map(|check| check.name).collect();
         assert_eq!(names, ["privileges", "cap-bpf", "cap-sys-ptrace"]);
-        assert_eq!(of("0").len(), 6);
+        assert_eq!(of("0").len(), 7);
     }
 
     #[test]

@@ -21,6 +21,9 @@ use k8s_openapi::{
 use preset::{objects, yaml};
 use serde_json::{Value, json};
 
+/// What the pods may call.
+const PROFILE: &str = include_str!("../../../deploy/kubernetes/base/numa-enforcer.json");
+
 const PRESETS: [&str; 3] = ["observe", "enforce", "restore"];
 
 /// Most bytes of a `ConfigMap` (`MaxSecretSize` of the API server counts for both).
@@ -149,12 +152,60 @@ fn the_presets_differ_in_what_enforcing_takes() {
         added.iter().map(|name| name.as_str().unwrap()).collect::<BTreeSet<_>>()
     });
     let only_enforce: Vec<_> = capabilities[1].difference(&capabilities[0]).copied().collect();
-    assert_eq!(only_enforce, ["DAC_OVERRIDE", "SYS_PTRACE"]);
+    assert_eq!(only_enforce, ["DAC_OVERRIDE", "SYS_NICE", "SYS_PTRACE"]);
     let writable = containers.each_ref().map(|container| {
         let mounts = container["volumeMounts"].as_array().unwrap();
         mounts.iter().find(|mount| mount["name"] == "cgroup").unwrap()["readOnly"] == json!(false)
     });
     assert_eq!(writable, [false, true]);
+}
+
+/// The one filter that holds for every thread of the daemon: what no part of it calls is refused, above all what
+/// reaches into other processes, namespaces or devices, and what the kernel has had most holes in.
+#[test]
+fn the_profile_allows_what_the_daemon_calls_and_nothing_that_reaches_further() {
+    let profile: Value = serde_json::from_str(PROFILE).unwrap();
+    assert_eq!(profile["defaultAction"], "SCMP_ACT_ERRNO");
+    let [rule] = profile["syscalls"].as_array().unwrap().as_slice() else {
+        panic!("one rule, with one action")
+    };
+    assert_eq!((&rule["action"], rule.get("args")), (&json!("SCMP_ACT_ALLOW"), None));
+    let names: Vec<_> = rule["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    assert!(names.is_sorted(), "one is found at a glance");
+    let allowed: BTreeSet<_> = names.into_iter().collect();
+    for refused in [
+        "add_key",
+        "chroot",
+        "delete_module",
+        "finit_module",
+        "fsopen",
+        "init_module",
+        "io_uring_setup",
+        "kexec_load",
+        "keyctl",
+        "mknod",
+        "mount",
+        "move_mount",
+        "open_by_handle_at",
+        "pidfd_getfd",
+        "pivot_root",
+        "process_vm_readv",
+        "process_vm_writev",
+        "ptrace",
+        "reboot",
+        "setns",
+        "settimeofday",
+        "setuid",
+        "swapon",
+        "umount2",
+        "unshare",
+        "userfaultfd",
+    ] {
+        assert!(!allowed.contains(refused), "{refused}");
+    }
+    for called in ["bpf", "move_pages", "openat2", "perf_event_open", "sched_setaffinity", "capset"] {
+        assert!(allowed.contains(called), "{called}");
+    }
 }
 
 #[test]
@@ -171,6 +222,13 @@ fn what_was_changed_is_put_back_before_a_daemon_that_only_watches() {
     };
     assert_eq!(state(restore), state(&pod("enforce")["containers"][0]));
     assert_eq!(restore["args"], json!(["restore", "--state-dir", state(restore)]));
+    let granted = |container: &Value| {
+        let added = container["securityContext"]["capabilities"]["add"].as_array().unwrap();
+        added.iter().map(|name| name.as_str().unwrap().to_owned()).collect::<BTreeSet<_>>()
+    };
+    let (enforcing, observing) = (&pod("enforce")["containers"][0], &observing["containers"][0]);
+    let kept: BTreeSet<_> = granted(enforcing).difference(&granted(observing)).cloned().collect();
+    assert_eq!(granted(restore), kept, "it gives back what enforcing has written, and starts no programs");
     let mounts = restore["volumeMounts"].as_array().unwrap();
     let cgroup = mounts.iter().find(|mount| mount["mountPath"] == "/sys/fs/cgroup").unwrap();
     assert_eq!(cgroup.get("readOnly"), None, "it writes there");
