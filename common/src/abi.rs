@@ -66,7 +66,7 @@ layout! {
 }
 layout! {
     /// Fields of [`Change`] and their offsets.
-    CHANGE: Change, 64 { event: 0, nodes: 32, tgid: 40, scope: 44, comm: 48 }
+    CHANGE: Change, 184 { event: 0, tgid: 32, scope: 36, comm: 40, nodes: 56 }
 }
 layout! {
     /// Fields of [`TallyKey`] and their offsets.

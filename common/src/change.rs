@@ -3,7 +3,7 @@
 //! In the ring of events, as a longer record whose beginning is an [`Event`]. At most one of a workload and
 //! kind lies in the ring unread: what comes meanwhile is seen by whoever looks at the workload after reading.
 
-use crate::event::Event;
+use crate::{event::Event, limit::NODE_WORDS};
 
 /// A change, and who made it.
 #[repr(C)]
@@ -11,14 +11,14 @@ use crate::event::Event;
 pub struct Change {
     /// When, to whom and by which thread; the detail is one of [`file`] or the mode of a memory policy.
     pub event: Event,
-    /// Nodes of a memory policy, ids 0 to 63.
-    pub nodes: u64,
     /// Process that made it.
     pub tgid: u32,
     /// One of [`scope`].
     pub scope: u32,
     /// `comm` of the thread, NUL-terminated.
     pub comm: [u8; 16],
+    /// Nodes of a memory policy, bit n of word n / 64 for node n.
+    pub nodes: [u64; NODE_WORDS],
 }
 
 /// Files of a cpuset that take a list.

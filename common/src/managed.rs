@@ -1,7 +1,7 @@
 //! What the kernel side knows of a cgroup that it watches.
 //!
 //! The daemon writes an entry per cgroup of a workload; a cgroup that is made below inherits its
-//! parent's without the daemon, and a removed one takes its entry with it. Cgroups without an entry
+//! parent's without the daemon, and one that is removed loses its own at once. Cgroups without an entry
 //! cost one look-up and are counted nowhere.
 
 use crate::limit::NODE_WORDS;

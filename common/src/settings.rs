@@ -35,6 +35,8 @@ pub const OWN_TGID: &str = "OWN_TGID";
 pub const REASON_ARGUMENT: &str = "REASON_ARGUMENT";
 /// `[u8; MIGRATE_REASONS]`: class ([`crate::tally::reason`]) of each value of `enum migrate_reason`.
 pub const REASON_CLASS: &str = "REASON_CLASS";
+/// `u32`: bytes of `nodemask_t`.
+pub const NODE_MASK_BYTES: &str = "NODE_MASK_BYTES";
 /// `u32`: offset of `kn` in `struct kernfs_open_file`.
 pub const OPEN_FILE_KN: &str = "OPEN_FILE_KN";
 /// `u32`: offset of `parent` in `struct kernfs_node`; `__parent` since 6.15.

@@ -6,25 +6,25 @@
 use aya_ebpf::programs::BtfTracePointContext;
 use enforcer_common::tally::{skip, step, what};
 
-use crate::{cgroup, managed, settings::SKIP_UNSUITABLE, tally};
+use crate::{cgroup, checked::Tracked, managed, settings::SKIP_UNSUITABLE, tally};
 
 /// A task is moved to the node of its memory.
 #[inline(always)]
 pub fn moved(ctx: &BtfTracePointContext) {
-    count(ctx.arg(0), step::MOVED);
+    count(Tracked::argument(ctx, 0), step::MOVED);
 }
 
 /// A task should be moved and cannot be.
 #[inline(always)]
 pub fn stuck(ctx: &BtfTracePointContext) {
-    count(ctx.arg(0), step::STUCK);
+    count(Tracked::argument(ctx, 0), step::STUCK);
 }
 
 /// Two tasks change places.
 #[inline(always)]
 pub fn swapped(ctx: &BtfTracePointContext) {
-    count(ctx.arg(0), step::SWAPPED);
-    let other: *const u8 = ctx.arg(2);
+    count(Tracked::argument(ctx, 0), step::SWAPPED);
+    let other = Tracked::argument(ctx, 2);
     if !other.is_null() {
         count(other, step::SWAPPED);
     }
@@ -51,8 +51,8 @@ fn skipped(skip: u16) {
 }
 
 #[inline(always)]
-fn count(task: *const u8, step: u16) {
+fn count(task: Tracked, step: u16) {
     if let Some(entry) = managed::of(cgroup::of_task(task)) {
-        tally::add(entry.slot, what::BALANCER, step, 1, 0);
+        tally::add(entry.slot(), what::BALANCER, step, 1, 0);
     }
 }

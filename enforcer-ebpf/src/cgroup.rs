@@ -8,7 +8,7 @@ use aya_ebpf::helpers::{bpf_get_current_cgroup_id, bpf_get_current_task, bpf_pro
 use enforcer_common::{counter::drop, settings::AXIS_UNIFIED};
 
 use crate::{
-    checked::load,
+    checked::{Memory as _, Tracked},
     maps,
     settings::{
         CGROUP_AXIS, CGROUP_KN, CGROUP_ROOT, CGROUP_SELF, CSS_CGROUP, CSS_PARENT, CSS_SET_SLOT, HIERARCHY,
@@ -18,30 +18,27 @@ use crate::{
 
 /// Cgroup of a task that is an argument of a BTF tracepoint.
 #[inline(always)]
-pub fn of_task(task: *const u8) -> u64 {
-    let css_set = load(task, TASK_CGROUPS.load());
-    let slot = load(css_set, CSS_SET_SLOT.load());
-    id_of(if CGROUP_AXIS.load() == AXIS_UNIFIED { slot } else { load(slot, CSS_CGROUP.load()) })
+pub fn of_task(task: Tracked) -> u64 {
+    let slot = task.follow(TASK_CGROUPS.load()).follow(CSS_SET_SLOT.load());
+    id_of(if CGROUP_AXIS.load() == AXIS_UNIFIED { slot } else { slot.follow(CSS_CGROUP.load()) })
 }
 
 /// Id of a `struct cgroup` that is an argument of a BTF tracepoint, or was reached from one.
 #[inline(always)]
-pub fn id_of(cgroup: *const u8) -> u64 {
-    load(load(cgroup, CGROUP_KN.load()), KN_ID.load())
+pub fn id_of(cgroup: Tracked) -> u64 {
+    cgroup.follow(CGROUP_KN.load()).word(KN_ID.load())
 }
 
 /// Id of the cgroup above such a one; 0 above a root.
 #[inline(always)]
-pub fn parent_id(cgroup: *const u8) -> u64 {
-    let css = load(cgroup, CGROUP_SELF.load() + CSS_PARENT.load());
-    id_of(load(css, CSS_CGROUP.load()))
+pub fn parent_id(cgroup: Tracked) -> u64 {
+    id_of(cgroup.follow(CGROUP_SELF.load() + CSS_PARENT.load()).follow(CSS_CGROUP.load()))
 }
 
 /// Is it of the hierarchy whose cgroups count? The tracepoints fire for all, and ids repeat between them.
 #[inline(always)]
-pub fn counts(cgroup: *const u8) -> bool {
-    let root = load(cgroup, CGROUP_ROOT.load());
-    load::<u32>(root, ROOT_HIERARCHY.load()) == HIERARCHY.load()
+pub fn counts(cgroup: Tracked) -> bool {
+    cgroup.follow(CGROUP_ROOT.load()).half(ROOT_HIERARCHY.load()) == HIERARCHY.load()
 }
 
 /// Cgroup of the task that this CPU runs; one that cannot be read is counted as dropped.

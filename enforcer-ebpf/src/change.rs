@@ -4,86 +4,86 @@
 //! Both are seen at the end of the function that does it, so that what was refused is no change, and whoever
 //! is told finds it done. What the daemon writes itself is left out.
 
+use core::ffi::c_void;
+
 use aya_ebpf::{
     bindings::{BPF_RB_CONS_POS, BPF_RB_PROD_POS},
-    helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_ktime_get_ns, bpf_probe_read_kernel},
-    programs::FExitContext,
+    helpers::{
+        bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_ktime_get_ns, bpf_probe_read_kernel, generated,
+    },
 };
 use enforcer_common::{
     change::{Change, KINDS, POLICY, file, scope},
     counter::drop,
     event::{Event, kind},
+    limit::NODE_WORDS,
     tally::what,
 };
 
 use crate::{
     cgroup,
-    checked::load,
+    checked::Memory,
     event, managed, maps,
-    settings::{KN_ID, KN_NAME, KN_PARENT, OPEN_FILE_KN},
+    settings::{KN_ID, KN_NAME, KN_PARENT, NODE_MASK_BYTES, OPEN_FILE_KN},
     tally,
 };
 
-/// A file of a cpuset was written.
+/// Bytes of the largest set of nodes.
+#[expect(clippy::cast_possible_truncation, reason = "128")]
+const MASK_BYTES: u32 = size_of::<[u64; NODE_WORDS]>() as u32;
+
+/// A file of a cpuset was written: so many bytes, or an error.
 #[inline(always)]
-pub fn cpuset_written(ctx: &FExitContext) {
-    let open: *const u8 = ctx.arg(0);
-    let written: i64 = ctx.arg(4);
+pub fn cpuset_written(open: impl Memory, written: i64) {
     if written <= 0 || tally::is_own() {
         return;
     }
-    let kn = load(open, OPEN_FILE_KN.load());
-    let cgroup: u64 = load(load(kn, KN_PARENT.load()), KN_ID.load());
+    let kn = open.follow(OPEN_FILE_KN.load());
+    let cgroup = kn.follow(KN_PARENT.load()).word(KN_ID.load());
     let Some(entry) = managed::of(cgroup) else { return };
-    let file = file_named(load(kn, KN_NAME.load()));
-    tally::add(entry.slot, what::CPUSET_WRITES, file, 1, 0);
-    let event =
-        Event { cgroup, slot: entry.slot, kind: kind::CPUSET_WRITTEN, detail: file, ..Event::default() };
+    let slot = entry.slot();
+    let file = file_named(kn.follow(KN_NAME.load()).address());
+    tally::add(slot, what::CPUSET_WRITES, file, 1, 0);
+    let event = Event { cgroup, slot, kind: kind::CPUSET_WRITTEN, detail: file, ..Event::default() };
     tell(event, u32::from(file), scope::NONE, 0);
 }
 
-/// The current thread has a new memory policy.
+/// The current thread has a new memory policy; `nodes` is the address of its mask. A result that is not 0
+/// is an error.
 #[inline(always)]
-pub fn task_policy_set(ctx: &FExitContext) {
-    let mode: u32 = ctx.arg(0);
-    let nodes: *const u64 = ctx.arg(2);
-    let result: i64 = ctx.arg(3);
+pub fn task_policy_set(mode: u32, nodes: u64, result: i64) {
     if result == 0 {
         policy_set(mode, nodes, scope::TASK, what::TASK_POLICIES);
     }
 }
 
-/// A range of addresses of the current process has a new memory policy.
+/// The same of a range of addresses of the current process.
 #[inline(always)]
-pub fn range_policy_set(ctx: &FExitContext) {
-    let mode: u32 = ctx.arg(2);
-    let nodes: *const u64 = ctx.arg(4);
-    let result: i64 = ctx.arg(6);
+pub fn range_policy_set(mode: u32, nodes: u64, result: i64) {
     if result == 0 {
         policy_set(mode, nodes, scope::RANGE, what::RANGE_POLICIES);
     }
 }
 
 #[inline(always)]
-fn policy_set(mode: u32, nodes: *const u64, scope: u32, what: u16) {
+fn policy_set(mode: u32, nodes: u64, scope: u32, what: u16) {
     let Some(cgroup) = cgroup::of_current() else { return };
     let Some(entry) = managed::of(cgroup) else { return };
+    let slot = entry.slot();
     #[expect(clippy::cast_possible_truncation, reason = "an argument of 16 bits")]
     let mode = mode as u16;
-    tally::add(entry.slot, what, mode, 1, 0);
-    // SAFETY: the helper copies with fault handling; any address is allowed.
-    let nodes = unsafe { bpf_probe_read_kernel(nodes) }.unwrap_or(0);
-    let event = Event { cgroup, slot: entry.slot, kind: kind::POLICY_SET, detail: mode, ..Event::default() };
+    tally::add(slot, what, mode, 1, 0);
+    let event = Event { cgroup, slot, kind: kind::POLICY_SET, detail: mode, ..Event::default() };
     tell(event, POLICY, scope, nodes);
 }
 
 /// The file by its name, of which the first twelve bytes tell.
 #[inline(always)]
-fn file_named(name: *const u8) -> u16 {
+fn file_named(name: u64) -> u16 {
     // SAFETY: the helper copies with fault handling; any address is allowed.
-    let start = unsafe { bpf_probe_read_kernel(name.cast::<u64>()) }.unwrap_or(0);
+    let start = unsafe { bpf_probe_read_kernel(name as *const u64) }.unwrap_or(0);
     // SAFETY: as above.
-    let end = unsafe { bpf_probe_read_kernel(name.wrapping_add(8).cast::<u32>()) }.unwrap_or(0);
+    let end = unsafe { bpf_probe_read_kernel(name.wrapping_add(8) as *const u32) }.unwrap_or(0);
     if start == u64::from_ne_bytes(*b"cpuset.c") && end == u32::from_ne_bytes(*b"pus\0") {
         file::CPUS
     } else if start == u64::from_ne_bytes(*b"cpuset.m") && end == u32::from_ne_bytes(*b"ems\0") {
@@ -109,7 +109,18 @@ fn tell(event: Event, like: u32, scope: u32, nodes: u64) {
     let (process, tid) = ((thread >> 32) as u32, thread as u32);
     let comm = bpf_get_current_comm().unwrap_or_default();
     if let Some(mut entry) = maps::EVENTS.reserve::<Change>(0) {
-        entry.write(Change { event: Event { time_ns, tid, ..event }, nodes, tgid: process, scope, comm });
+        let event = Event { time_ns, tid, ..event };
+        entry.write(Change { event, tgid: process, scope, comm, nodes: [0; NODE_WORDS] });
+        if scope != scope::NONE {
+            // The record has room for the largest mask that a kernel can have.
+            let bytes = NODE_MASK_BYTES.load().min(MASK_BYTES);
+            // SAFETY: so many bytes are inside of the record, which is ours until it is submitted; the helper
+            // copies with fault handling from any address.
+            let _zeroes_if_unreadable = unsafe {
+                let mask = &raw mut (*entry.as_mut_ptr()).nodes;
+                generated::bpf_probe_read_kernel(mask.cast(), bytes, nodes as *const c_void)
+            };
+        }
         entry.submit(event::wake_up());
         // It begins there or later, and positions begin with 0.
         told.set(end + 1);

@@ -4,11 +4,16 @@
 //! wake-up in the scheduler costs six times what the event does. Only when half the ring is full is it woken,
 //! before there is no more room.
 
+use core::mem::offset_of;
+
 use aya_ebpf::{
     bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, BPF_RB_RING_SIZE},
     helpers::bpf_ktime_get_ns,
 };
-use enforcer_common::{counter::drop, event::Event};
+use enforcer_common::{
+    counter::{Sent, drop},
+    event::Event,
+};
 
 use crate::{limiter, maps, settings::EVENT_INTERVAL};
 
@@ -19,11 +24,12 @@ pub fn send(slot: u32, event: impl FnOnce(u64) -> Event) {
     let interval = EVENT_INTERVAL.load();
     if interval > 0 {
         let Some(sent) = maps::cell(&maps::SENT, slot) else { return };
-        let Some(now) = limiter::due(sent.at, interval) else {
-            sent.limited += 1;
+        let at = sent.word::<{ offset_of!(Sent, at) }>();
+        let Some(now) = limiter::due(at.get(), interval) else {
+            sent.word::<{ offset_of!(Sent, limited) }>().add(1);
             return;
         };
-        sent.at = now;
+        at.set(now);
     }
     if let Some(mut entry) = maps::EVENTS.reserve::<Event>(0) {
         // SAFETY: the helper has no precondition.

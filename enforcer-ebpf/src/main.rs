@@ -22,14 +22,21 @@ mod maps;
 mod pages;
 mod placement;
 mod pressure;
+mod probed;
 mod run_time;
 mod settings;
 mod tally;
+mod words;
 
 use aya_ebpf::{
-    macros::{btf_tracepoint, fentry, fexit, perf_event, raw_tracepoint},
-    programs::{BtfTracePointContext, FEntryContext, FExitContext, PerfEventContext, RawTracePointContext},
+    macros::{btf_tracepoint, fentry, fexit, kprobe, kretprobe, perf_event, raw_tracepoint},
+    programs::{
+        BtfTracePointContext, FEntryContext, FExitContext, PerfEventContext, ProbeContext,
+        RawTracePointContext, RetProbeContext,
+    },
 };
+
+use crate::checked::{Memory as _, Tracked};
 
 /// `sched:sched_migrate_task(task, dest_cpu)`
 #[btf_tracepoint(function = "sched_migrate_task")]
@@ -59,10 +66,10 @@ pub fn cgroup_mkdir(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// `cgroup:cgroup_release(cgroup, path)`
-#[btf_tracepoint(function = "cgroup_release")]
-pub fn cgroup_release(ctx: BtfTracePointContext) -> i32 {
-    managed::gone(&ctx);
+/// `cgroup:cgroup_rmdir(cgroup, path)`
+#[btf_tracepoint(function = "cgroup_rmdir")]
+pub fn cgroup_rmdir(ctx: BtfTracePointContext) -> i32 {
+    managed::removed(&ctx);
     0
 }
 
@@ -98,7 +105,7 @@ pub fn hardware_remote(_ctx: PerfEventContext) -> u32 {
 /// `task_numa_fault(last_cpupid, mem_node, pages, flags)`
 #[fentry(function = "task_numa_fault")]
 pub fn task_numa_fault(ctx: FEntryContext) -> i32 {
-    fault::taken(&ctx);
+    fault::taken(&ctx, ctx.arg(1), ctx.arg(2), ctx.arg(3));
     0
 }
 
@@ -112,7 +119,7 @@ pub fn mm_vmscan_wakeup_kswapd(ctx: BtfTracePointContext) -> i32 {
 /// `wakeup_kswapd(zone, gfp_flags, order, highest_zoneidx)`
 #[fentry(function = "wakeup_kswapd")]
 pub fn wakeup_kswapd(ctx: FEntryContext) -> i32 {
-    pressure::kswapd_wanted(&ctx);
+    pressure::kswapd_wanted(Tracked::argument(&ctx, 0), ctx.arg(2));
     0
 }
 
@@ -140,7 +147,14 @@ pub fn mark_victim(ctx: BtfTracePointContext) -> i32 {
 /// `out_of_memory(oom_control)`
 #[fentry(function = "out_of_memory")]
 pub fn out_of_memory(ctx: FEntryContext) -> i32 {
-    pressure::out_of_memory(&ctx);
+    pressure::oom_kill_begins(Tracked::argument(&ctx, 0).address());
+    0
+}
+
+/// The end of `out_of_memory`
+#[fexit(function = "out_of_memory")]
+pub fn out_of_memory_ends(_ctx: FExitContext) -> i32 {
+    pressure::oom_kill_ends();
     0
 }
 
@@ -189,21 +203,91 @@ pub fn sched_skip_cpuset_numa(_ctx: BtfTracePointContext) -> i32 {
 /// `cpuset_write_resmask(open_file, text, length, offset)`
 #[fexit(function = "cpuset_write_resmask")]
 pub fn cpuset_write_resmask(ctx: FExitContext) -> i32 {
-    change::cpuset_written(&ctx);
+    change::cpuset_written(Tracked::argument(&ctx, 0), ctx.arg(4));
     0
 }
 
 /// `do_set_mempolicy(mode, flags, nodes)`
 #[fexit(function = "do_set_mempolicy")]
 pub fn do_set_mempolicy(ctx: FExitContext) -> i32 {
-    change::task_policy_set(&ctx);
+    change::task_policy_set(ctx.arg(0), Tracked::argument(&ctx, 2).address(), ctx.arg(3));
     0
 }
 
 /// `do_mbind(start, length, mode, mode_flags, nodes, flags)`
 #[fexit(function = "do_mbind")]
 pub fn do_mbind(ctx: FExitContext) -> i32 {
-    change::range_policy_set(&ctx);
+    change::range_policy_set(ctx.arg(2), Tracked::argument(&ctx, 4).address(), ctx.arg(6));
+    0
+}
+
+/// `task_numa_fault` by a kprobe: each of these stands in for the one above with a trampoline.
+#[kprobe]
+pub fn probe_hinting_fault(ctx: ProbeContext) -> u32 {
+    probed::hinting_fault(&ctx);
+    0
+}
+
+/// `wakeup_kswapd`
+#[kprobe]
+pub fn probe_kswapd(ctx: ProbeContext) -> u32 {
+    probed::kswapd_wanted(&ctx);
+    0
+}
+
+/// `out_of_memory`
+#[kprobe]
+pub fn probe_oom(ctx: ProbeContext) -> u32 {
+    probed::oom_kill_begins(&ctx);
+    0
+}
+
+/// The end of `out_of_memory`
+#[kretprobe]
+pub fn probe_oom_ends(_ctx: RetProbeContext) -> u32 {
+    pressure::oom_kill_ends();
+    0
+}
+
+/// `cpuset_write_resmask`
+#[kprobe]
+pub fn probe_cpuset(ctx: ProbeContext) -> u32 {
+    probed::cpuset_write_begins(&ctx);
+    0
+}
+
+/// The end of `cpuset_write_resmask`
+#[kretprobe]
+pub fn probe_cpuset_ends(ctx: RetProbeContext) -> u32 {
+    probed::cpuset_write_ends(&ctx);
+    0
+}
+
+/// `do_set_mempolicy`
+#[kprobe]
+pub fn probe_policy(ctx: ProbeContext) -> u32 {
+    probed::set_mempolicy_begins(&ctx);
+    0
+}
+
+/// The end of `do_set_mempolicy`
+#[kretprobe]
+pub fn probe_policy_ends(ctx: RetProbeContext) -> u32 {
+    probed::set_mempolicy_ends(&ctx);
+    0
+}
+
+/// `do_mbind`
+#[kprobe]
+pub fn probe_mbind(ctx: ProbeContext) -> u32 {
+    probed::mbind_begins(&ctx);
+    0
+}
+
+/// The end of `do_mbind`
+#[kretprobe]
+pub fn probe_mbind_ends(ctx: RetProbeContext) -> u32 {
+    probed::mbind_ends(&ctx);
     0
 }
 

@@ -1,8 +1,11 @@
 //! Which cgroups are watched, and that cgroups made below them are too.
 //!
-//! `cgroup_mkdir` runs while the new directory is made, before a task can be in it, and
-//! `cgroup_release` when the last reference to a removed one is gone: the kernel side alone keeps the map
-//! complete between two looks of the daemon.
+//! `cgroup_mkdir` runs while the new directory is made, before a task can be in it, and `cgroup_rmdir` when it
+//! is removed, after the last one has left it: the kernel side alone keeps the map complete between two looks
+//! of the daemon. What the removed cgroup leaves (page cache that is charged to it) may keep it in the kernel
+//! for days; nothing runs in it any more, so its entry makes room at once.
+
+use core::mem::offset_of;
 
 use aya_ebpf::{bindings::BPF_ANY, programs::BtfTracePointContext};
 use enforcer_common::{
@@ -11,50 +14,80 @@ use enforcer_common::{
     managed::{ManagedCgroup, flag},
 };
 
-use crate::{cgroup, maps, settings::NODES};
+use crate::{cgroup, checked::Tracked, maps, settings::NODES, words::Value};
+
+/// The entry of a cgroup. The daemon may change it meanwhile, which makes one event be counted for what was
+/// or what will be.
+#[derive(Clone, Copy)]
+pub struct Entry(Value<ManagedCgroup>);
+
+impl Entry {
+    /// Which workload it belongs to.
+    #[inline(always)]
+    pub fn slot(self) -> u32 {
+        self.0.half::<{ offset_of!(ManagedCgroup, slot) }>()
+    }
+
+    #[inline(always)]
+    fn flags(self) -> u32 {
+        self.0.half::<{ offset_of!(ManagedCgroup, flags) }>()
+    }
+
+    #[inline(always)]
+    fn allowed(self, word: usize) -> u64 {
+        self.0.of_row::<{ offset_of!(ManagedCgroup, allowed) }, NODE_WORDS>(word).get()
+    }
+
+    /// May it run on this node?
+    #[inline(always)]
+    pub fn allows(self, node: u32) -> bool {
+        self.allowed((node >> 6) as usize) >> (node & 63) & 1 == 1
+    }
+
+    /// Where the counters of its workload on a node are in an array.
+    #[inline(always)]
+    pub fn cell(self, node: u32) -> u32 {
+        self.slot() * NODES.load() + node
+    }
+
+    /// The same for a cgroup below it.
+    #[inline(always)]
+    fn inherited(self) -> ManagedCgroup {
+        let mut allowed = [0; NODE_WORDS];
+        for (at, word) in allowed.iter_mut().enumerate() {
+            *word = self.allowed(at);
+        }
+        ManagedCgroup { slot: self.slot(), flags: self.flags(), allowed }
+    }
+}
 
 /// The entry of a cgroup; none where it is not watched.
 #[inline(always)]
-pub fn of(cgroup: u64) -> Option<&'static ManagedCgroup> {
-    // SAFETY: the kernel keeps the map while we run; the daemon may change the value meanwhile, which
-    // makes one event be counted for what was or what will be.
-    maps::MANAGED.get_ptr(cgroup).map(|entry| unsafe { &*entry })
-}
-
-/// May it run on this node?
-#[inline(always)]
-pub fn allows(entry: &ManagedCgroup, node: u32) -> bool {
-    // The mask is for the verifier: a node's index is below `limit::NODES`.
-    let word = entry.allowed[(node >> 6) as usize & (NODE_WORDS - 1)];
-    word >> (node & 63) & 1 == 1
-}
-
-/// Where the counters of a workload on a node are in an array.
-#[inline(always)]
-pub fn cell_of(entry: &ManagedCgroup, node: u32) -> u32 {
-    entry.slot * NODES.load() + node
+pub fn of(cgroup: u64) -> Option<Entry> {
+    // SAFETY: the look-up has just returned it.
+    maps::MANAGED.get_ptr_mut(cgroup).map(|entry| Entry(unsafe { Value::new(entry) }))
 }
 
 /// A cgroup was made.
 #[inline(always)]
 pub fn made(ctx: &BtfTracePointContext) {
-    let new: *const u8 = ctx.arg(0);
+    let new = Tracked::argument(ctx, 0);
     if !cgroup::counts(new) {
         return;
     }
     let Some(parent) = of(cgroup::parent_id(new)) else { return };
-    if parent.flags & flag::NO_HEIRS != 0 {
+    if parent.flags() & flag::NO_HEIRS != 0 {
         return;
     }
-    if maps::MANAGED.insert(cgroup::id_of(new), parent, u64::from(BPF_ANY)).is_err() {
+    if maps::MANAGED.insert(cgroup::id_of(new), parent.inherited(), u64::from(BPF_ANY)).is_err() {
         maps::dropped(drop::MANAGED);
     }
 }
 
-/// A removed cgroup is gone for good.
+/// A cgroup was removed: nothing is in it, and nothing can enter it.
 #[inline(always)]
-pub fn gone(ctx: &BtfTracePointContext) {
-    let old: *const u8 = ctx.arg(0);
+pub fn removed(ctx: &BtfTracePointContext) {
+    let old = Tracked::argument(ctx, 0);
     if cgroup::counts(old) {
         // Most were never watched.
         let _ = maps::MANAGED.remove(cgroup::id_of(old));

@@ -7,7 +7,7 @@
 use aya_ebpf::{
     bindings::BPF_ANY,
     macros::map,
-    maps::{Array, HashMap, PerCpuArray, PerCpuHashMap, RingBuf},
+    maps::{Array, HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, RingBuf},
 };
 use enforcer_common::{
     change::KINDS,
@@ -18,6 +18,8 @@ use enforcer_common::{
     pressure::{kind, oom},
     tally::{Tally, TallyKey},
 };
+
+use crate::words::{Value, Word};
 
 /// Watched cgroups by id.
 #[map]
@@ -73,13 +75,28 @@ pub static PRESSURE: RingBuf = RingBuf::with_byte_size(limit::PRESSURE_BYTES, 0)
 #[expect(clippy::cast_possible_truncation, reason = "1024")]
 pub static PRESSURE_TOLD: Array<u64> = Array::with_max_entries(kind::KINDS * limit::NODES as u32, 0);
 
-/// The OOM kill that is under way: the words of `pressure::oom`.
+/// The OOM kill that is under way: the words of `pressure::oom`; 0 where there is none.
 #[map]
 pub static OOM: Array<u64> = Array::with_max_entries(oom::WORDS, 0);
 
 /// What is in no counter or ring, by reason.
 #[map]
 pub static DROPS: PerCpuArray<u64> = PerCpuArray::with_max_entries(drop::REASONS, 0);
+
+/// Calls of functions that are under way, by thread: a probe at the end of a function sees what it returns,
+/// and no longer its arguments. One whose end was missed gives way to others.
+#[map]
+pub static CALLS: LruHashMap<u64, Call> = LruHashMap::with_max_entries(limit::CALLS, 0);
+
+/// A call that is under way.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Call {
+    /// One of [`crate::probed`].
+    pub function: u64,
+    /// Its arguments, as far as they are needed.
+    pub arguments: [u64; 2],
+}
 
 /// Counts in this CPU's value of a map: `first` for a key that is not there, else what `more` does to the
 /// value; a full map counts as a drop for `reason`.
@@ -88,57 +105,35 @@ pub fn count<K, V>(
     map: &'static PerCpuHashMap<K, V>,
     key: &K,
     first: &V,
-    more: impl FnOnce(&mut V),
+    more: impl FnOnce(Value<V>),
     reason: u32,
 ) {
     if let Some(value) = map.get_ptr_mut(key) {
-        // SAFETY: the value is this CPU's own copy, nobody else refers to it, and the kernel keeps the
-        // map while we run.
-        more(unsafe { &mut *value });
+        // SAFETY: the look-up has just returned it.
+        more(unsafe { Value::new(value) });
     } else if map.insert(key, first, u64::from(BPF_ANY)).is_err() {
         dropped(reason);
     }
 }
 
-/// This CPU's cell of an array, to be changed.
+/// This CPU's cell of an array.
 #[inline(always)]
-#[expect(clippy::mut_from_ref, reason = "the map is a name; the value is in the kernel, and this CPU's own")]
-pub fn cell<V>(map: &'static PerCpuArray<V>, index: u32) -> Option<&'static mut V> {
-    // SAFETY: as in `count`.
-    map.get_ptr_mut(index).map(|value| unsafe { &mut *value })
-}
-
-/// A word that all CPUs share, for what a race may spoil.
-#[derive(Clone, Copy)]
-pub struct Shared(*mut u64);
-
-impl Shared {
-    /// What is there now.
-    #[inline(always)]
-    pub fn get(self) -> u64 {
-        // SAFETY: the kernel keeps the map while we run, and the word is aligned. No reference to it is made,
-        // and a volatile access of one word is one load, whoever stores meanwhile.
-        unsafe { self.0.read_volatile() }
-    }
-
-    /// Puts another there.
-    #[inline(always)]
-    pub fn set(self, word: u64) {
-        // SAFETY: as in `get`.
-        unsafe { self.0.write_volatile(word) }
-    }
+pub fn cell<V>(map: &'static PerCpuArray<V>, index: u32) -> Option<Value<V>> {
+    // SAFETY: the look-up has just returned it.
+    map.get_ptr_mut(index).map(|value| unsafe { Value::new(value) })
 }
 
 /// A word of an array that all CPUs share.
 #[inline(always)]
-pub fn shared(map: &'static Array<u64>, index: u32) -> Option<Shared> {
-    map.get_ptr_mut(index).map(Shared)
+pub fn shared(map: &'static Array<u64>, index: u32) -> Option<Word> {
+    // SAFETY: the look-up has just returned it.
+    map.get_ptr_mut(index).map(|value| unsafe { Value::new(value) }.word::<0>())
 }
 
 /// Counts an event that is not counted anywhere else.
 #[inline(always)]
 pub fn dropped(reason: u32) {
     if let Some(count) = cell(&DROPS, reason) {
-        *count += 1;
+        count.word::<0>().add(1);
     }
 }

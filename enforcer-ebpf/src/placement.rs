@@ -5,6 +5,8 @@
 //! not the task: everything is read from the argument. What stays on its node, and what is not watched,
 //! is left as early as possible: this runs in the scheduler.
 
+use core::mem::offset_of;
+
 use aya_ebpf::{helpers::bpf_get_smp_processor_id, programs::BtfTracePointContext};
 use aya_log_ebpf::debug;
 use enforcer_common::{
@@ -15,30 +17,31 @@ use enforcer_common::{
 
 use crate::{
     cgroup,
-    checked::load,
+    checked::{Memory as _, Tracked},
     event, managed, maps,
     settings::{MOVE_TABLE, NODES, TASK_CPU, TASK_PID, node_of},
+    words::Value,
 };
 
 /// `set_task_cpu` is about to move the task; its `cpu` is still the old one.
 #[inline(always)]
 pub fn migrated(ctx: &BtfTracePointContext) {
-    let task: *const u8 = ctx.arg(0);
+    let task = Tracked::argument(ctx, 0);
     let destination: u32 = ctx.arg(1);
-    count(ctx, task, load(task, TASK_CPU.load()), destination, kind::MIGRATED);
+    count(ctx, task, task.half(TASK_CPU.load()), destination, kind::MIGRATED);
 }
 
 /// `wake_up_new_task` has chosen the CPU of a new task; the parent runs on this one.
 #[inline(always)]
 pub fn started(ctx: &BtfTracePointContext) {
-    let task: *const u8 = ctx.arg(0);
+    let task = Tracked::argument(ctx, 0);
     // SAFETY: the helper has no precondition.
     let parent = unsafe { bpf_get_smp_processor_id() };
-    count(ctx, task, parent, load(task, TASK_CPU.load()), kind::STARTED);
+    count(ctx, task, parent, task.half(TASK_CPU.load()), kind::STARTED);
 }
 
 #[inline(always)]
-fn count(ctx: &BtfTracePointContext, task: *const u8, from: u32, to: u32, kind: u16) {
+fn count(ctx: &BtfTracePointContext, task: Tracked, from: u32, to: u32, kind: u16) {
     // One after the other: the verifier follows each of them alone.
     let Some(src) = node_of(from) else { return };
     let Some(dst) = node_of(to) else { return };
@@ -49,8 +52,8 @@ fn count(ctx: &BtfTracePointContext, task: *const u8, from: u32, to: u32, kind: 
     }
     let cgroup = cgroup::of_task(task);
     let Some(entry) = managed::of(cgroup) else { return };
-    let misplaced = !managed::allows(entry, dst);
-    let slot = entry.slot;
+    let misplaced = !entry.allows(dst);
+    let slot = entry.slot();
     let one =
         Moves { migrated: u64::from(!started), started: u64::from(started), misplaced: u64::from(misplaced) };
     if MOVE_TABLE.load() == 0 {
@@ -63,7 +66,7 @@ fn count(ctx: &BtfTracePointContext, task: *const u8, from: u32, to: u32, kind: 
     if misplaced {
         event::send(slot, |time_ns| {
             let (src, dst) = (short(src), short(dst));
-            let tid = load(task, TASK_PID.load());
+            let tid = task.half(TASK_PID.load());
             Event { time_ns, cgroup, tid, slot, kind, src, dst, detail: 0 }
         });
     }
@@ -78,10 +81,10 @@ fn into_hash(slot: u32, src: u32, dst: u32, one: &Moves) {
 }
 
 #[inline(always)]
-fn add(moves: &mut Moves, one: &Moves) {
-    moves.migrated += one.migrated;
-    moves.started += one.started;
-    moves.misplaced += one.misplaced;
+fn add(moves: Value<Moves>, one: &Moves) {
+    moves.word::<{ offset_of!(Moves, migrated) }>().add(one.migrated);
+    moves.word::<{ offset_of!(Moves, started) }>().add(one.started);
+    moves.word::<{ offset_of!(Moves, misplaced) }>().add(one.misplaced);
 }
 
 #[inline(always)]

@@ -5,11 +5,12 @@
 //! all the time; a kill is always told.
 //!
 //! What bounded an allocation is known only inside of `out_of_memory`, which `mark_victim` is called from:
-//! its argument is remembered on entry. Both run under one lock of the kernel, so one place is enough.
+//! its argument is remembered on entry, and forgotten when the function returns, because it lies on the stack
+//! of the thread. Both run under one lock of the kernel, so one place is enough.
 
 use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, bpf_get_numa_node_id, bpf_ktime_get_ns, bpf_probe_read_kernel},
-    programs::{BtfTracePointContext, FEntryContext},
+    programs::BtfTracePointContext,
 };
 use enforcer_common::{
     counter::drop,
@@ -19,7 +20,7 @@ use enforcer_common::{
 
 use crate::{
     cgroup,
-    checked::load,
+    checked::{Memory, Tracked},
     limiter, maps,
     settings::{
         OOM_CONSTRAINT, PRESSURE_INTERVAL, RECLAIM_ORDER, TASK_PID, VICTIM_IS_TASK, ZONE_NODE, ZONEREF_ZONE,
@@ -38,10 +39,8 @@ pub fn kswapd_woken(ctx: &BtfTracePointContext) {
 /// nothing to reclaim the last times (`wakeup_kswapd`, mm/vmscan.c): the tracepoint is silent then, this is
 /// not.
 #[inline(always)]
-pub fn kswapd_wanted(ctx: &FEntryContext) {
-    let zone: *const u8 = ctx.arg(0);
-    let order: u32 = ctx.arg(2);
-    tell_seldom(kind::KSWAPD_WOKEN, load(zone, ZONE_NODE.load()), order);
+pub fn kswapd_wanted(zone: impl Memory, order: u32) {
+    tell_seldom(kind::KSWAPD_WOKEN, zone.half(ZONE_NODE.load()), order);
 }
 
 /// The current task frees memory itself.
@@ -54,26 +53,37 @@ pub fn reclaims(ctx: &BtfTracePointContext) {
 /// The last try before the OOM killer.
 #[inline(always)]
 pub fn retries(ctx: &BtfTracePointContext) {
-    let zoneref: *const u8 = ctx.arg(0);
+    let zoneref = Tracked::argument(ctx, 0);
     let order: u32 = ctx.arg(1);
-    let node = load(load(zoneref, ZONEREF_ZONE.load()), ZONE_NODE.load());
+    let node = zoneref.follow(ZONEREF_ZONE.load()).half(ZONE_NODE.load());
     tell_seldom(kind::RECLAIM_RETRY, node, order);
 }
 
-/// An OOM kill begins.
+/// An OOM kill begins; `control` is the address of its `struct oom_control`.
 #[inline(always)]
-pub fn out_of_memory(ctx: &FEntryContext) {
-    let control: u64 = ctx.arg(0);
+pub fn oom_kill_begins(control: u64) {
     let Some(thread) = maps::shared(&maps::OOM, oom::THREAD) else { return };
     let Some(call) = maps::shared(&maps::OOM, oom::CONTROL) else { return };
     thread.set(bpf_get_current_pid_tgid());
     call.set(control);
 }
 
+/// It is over: the address is one of a stack that goes on to hold something else.
+#[inline(always)]
+pub fn oom_kill_ends() {
+    let Some(thread) = maps::shared(&maps::OOM, oom::THREAD) else { return };
+    let Some(call) = maps::shared(&maps::OOM, oom::CONTROL) else { return };
+    if thread.get() == bpf_get_current_pid_tgid() {
+        call.set(0);
+        thread.set(0);
+    }
+}
+
 /// The OOM killer has chosen.
 #[inline(always)]
 pub fn killed(ctx: &BtfTracePointContext) {
-    let tid: u32 = if VICTIM_IS_TASK.load() == 0 { ctx.arg(0) } else { load(ctx.arg(0), TASK_PID.load()) };
+    let tid: u32 =
+        if VICTIM_IS_TASK.load() == 0 { ctx.arg(0) } else { Tracked::argument(ctx, 0).half(TASK_PID.load()) };
     tell(kind::VICTIM, current_node(), 0, tid, constraint());
 }
 

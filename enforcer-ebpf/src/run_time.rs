@@ -4,15 +4,17 @@
 //! 99 Hz 0.01 % of a CPU, and needs neither BTF nor tracefs. The exact way, on request, is every context
 //! switch, which names the task that leaves.
 
+use core::mem::offset_of;
+
 use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns},
     programs::BtfTracePointContext,
 };
-use enforcer_common::settings::TICK_NS;
+use enforcer_common::{counter::RunTime, settings::TICK_NS};
 
 use crate::{
     cgroup,
-    checked::load,
+    checked::{Memory as _, Tracked},
     managed, maps,
     settings::{TASK_PID, node_of},
 };
@@ -34,10 +36,12 @@ pub fn switched(ctx: &BtfTracePointContext) {
     // SAFETY: the helper has no precondition.
     let now = unsafe { bpf_ktime_get_ns() };
     let Some(since) = maps::cell(&maps::SINCE, 0) else { return };
-    let began = core::mem::replace(since, now);
-    let task: *const u8 = ctx.arg(1);
+    let since = since.word::<0>();
+    let began = since.get();
+    since.set(now);
+    let task = Tracked::argument(ctx, 1);
     // The first switch that is seen says nothing about how long the task had run.
-    if began != 0 && load::<u32>(task, TASK_PID.load()) != 0 {
+    if began != 0 && task.half(TASK_PID.load()) != 0 {
         ran(cgroup::of_task(task), now.wrapping_sub(began));
     }
 }
@@ -48,11 +52,11 @@ fn ran(cgroup: u64, ns: u64) {
     let Some(entry) = managed::of(cgroup) else { return };
     // SAFETY: the helper has no precondition.
     let Some(node) = node_of(unsafe { bpf_get_smp_processor_id() }) else { return };
-    if let Some(time) = maps::cell(&maps::RUN_TIME, managed::cell_of(entry, node)) {
-        time.ns += ns;
-        time.samples += 1;
-        if !managed::allows(entry, node) {
-            time.misplaced_ns += ns;
+    if let Some(time) = maps::cell(&maps::RUN_TIME, entry.cell(node)) {
+        time.word::<{ offset_of!(RunTime, ns) }>().add(ns);
+        time.word::<{ offset_of!(RunTime, samples) }>().add(1);
+        if !entry.allows(node) {
+            time.word::<{ offset_of!(RunTime, misplaced_ns) }>().add(ns);
         }
     }
 }

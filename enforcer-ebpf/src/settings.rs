@@ -58,6 +58,8 @@ pub static REASON_ARGUMENT: Global<u32> = Global::new(6);
 #[unsafe(no_mangle)]
 static REASON_CLASS: Global<[u8; MIGRATE_REASONS]> = Global::new([reason::OTHER; MIGRATE_REASONS]);
 #[unsafe(no_mangle)]
+pub static NODE_MASK_BYTES: Global<u32> = Global::new(8);
+#[unsafe(no_mangle)]
 pub static OPEN_FILE_KN: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static KN_PARENT: Global<u32> = Global::new(0);

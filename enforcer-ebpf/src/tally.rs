@@ -1,19 +1,21 @@
 //! Counts what is rare.
 
+use core::mem::offset_of;
+
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use enforcer_common::{
     counter::drop,
     tally::{Tally, TallyKey},
 };
 
-use crate::{cgroup, managed, maps, settings::OWN_TGID};
+use crate::{cgroup, managed, maps, settings::OWN_TGID, words::Value};
 
 /// Adds to both numbers of a row.
 #[inline(always)]
 pub fn add(slot: u32, what: u16, detail: u16, first: u64, second: u64) {
-    let more = |tally: &mut Tally| {
-        tally.first += first;
-        tally.second += second;
+    let more = |tally: Value<Tally>| {
+        tally.word::<{ offset_of!(Tally, first) }>().add(first);
+        tally.word::<{ offset_of!(Tally, second) }>().add(second);
     };
     let key = TallyKey { slot, what, detail };
     maps::count(&maps::TALLIES, &key, &Tally { first, second }, more, drop::TALLIES);
@@ -29,5 +31,5 @@ pub fn is_own() -> bool {
 /// Slot of the current task's workload; none where it is not watched.
 #[inline(always)]
 pub fn slot_of_current() -> Option<u32> {
-    cgroup::of_current().and_then(managed::of).map(|entry| entry.slot)
+    cgroup::of_current().and_then(managed::of).map(managed::Entry::slot)
 }

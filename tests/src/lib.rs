@@ -26,6 +26,7 @@ pub mod measure;
 pub mod memory;
 pub mod process;
 pub mod product;
+pub mod refuser;
 pub mod scenarios;
 pub mod scraper;
 pub mod server;

@@ -5,7 +5,9 @@ use std::{os::unix::process::CommandExt, process::Command, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use enforcer_tests::{check::Checks, hog, layers, measure, process, product, scenarios, server, touch};
+use enforcer_tests::{
+    check::Checks, hog, layers, measure, process, product, refuser, scenarios, server, touch,
+};
 
 #[derive(Parser)]
 #[command(name = "scenario", about = "Runs scenarios of numa-enforcer inside a virtual machine")]
@@ -68,6 +70,13 @@ enum Verb {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
+    /// Run a program whose BPF trampolines are refused
+    #[command(hide = true)]
+    WithoutTrampolines {
+        /// The program and its arguments
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
 }
 
 fn main() -> Result<ExitCode> {
@@ -93,6 +102,11 @@ fn main() -> Result<ExitCode> {
             process::drop_capabilities(&capabilities)?;
             let (program, arguments) = command.split_first().context("no program")?;
             return Err(Command::new(program).args(arguments).exec()).context("run the program");
+        }
+        Verb::WithoutTrampolines { command } => {
+            let (program, arguments) = command.split_first().context("no program")?;
+            let status = refuser::run(program, arguments)?;
+            return Ok(u8::try_from(status).map_or(ExitCode::FAILURE, ExitCode::from));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -161,7 +161,29 @@ pub fn audit_with_only(granted: &[&str], arguments: &[&str]) -> Result<(Report, 
 pub fn doctor_with_only(granted: &[&str]) -> Result<Diagnosis> {
     let mut command = Command::new(std::env::current_exe().context("own path")?);
     command.args(["without", &others(granted).join(","), "--", PROGRAM, "doctor", "-o", "json"]);
-    let output = process::run(&mut command, LIMIT)?;
+    doctor_by(&mut command)
+}
+
+/// As [`audit`], by a process whose trampolines the kernel refuses.
+pub fn audit_without_trampolines(arguments: &[&str]) -> Result<(Report, Option<i32>)> {
+    let mut command = Command::new(std::env::current_exe().context("own path")?);
+    command.args(["without-trampolines", "--", PROGRAM]).args(arguments_of_audit(arguments));
+    audit_by(command)
+}
+
+/// As [`doctor`], by a process whose trampolines the kernel refuses, and that has these capabilities alone.
+pub fn doctor_without_trampolines(granted: Option<&[&str]>) -> Result<Diagnosis> {
+    let own = std::env::current_exe().context("own path")?;
+    let mut command = Command::new(&own);
+    if let Some(granted) = granted {
+        command.args(["without", &others(granted).join(","), "--"]).arg(&own);
+    }
+    command.args(["without-trampolines", "--", PROGRAM, "doctor", "-o", "json"]);
+    doctor_by(&mut command)
+}
+
+fn doctor_by(command: &mut Command) -> Result<Diagnosis> {
+    let output = process::run(command, LIMIT)?;
     ensure!(output.status == Some(0), "doctor failed: {}", output.stderr);
     Ok(Diagnosis(serde_json::from_str(&output.stdout).context("read the diagnosis")?))
 }
@@ -172,11 +194,21 @@ fn others(granted: &[&str]) -> Vec<String> {
     known.iter_names().map(|(name, _)| name.to_owned()).filter(|name| !granted.contains(&&**name)).collect()
 }
 
+/// The audit that a daemon serves which this scenario has not started itself; `None` until it serves one.
+pub fn served_audit() -> Option<Report> {
+    let report: Value = serde_json::from_str(&http::get(METRICS, "/report.json").ok()?).ok()?;
+    Some(Report(report["audit"].clone())).filter(|audit| audit.0.is_object())
+}
+
+/// A sum of its metrics; `None` until it serves them.
+pub fn served_sum(name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+    let text = http::get(METRICS, "/metrics").ok()?;
+    Some(http::values(&text, name, labels).sum())
+}
+
 /// The checks of `doctor -o json`.
 pub fn doctor() -> Result<Diagnosis> {
-    let output = run(&["doctor", "-o", "json"])?;
-    ensure!(output.status == Some(0), "doctor failed: {}", output.stderr);
-    Ok(Diagnosis(serde_json::from_str(&output.stdout).context("read the diagnosis")?))
+    doctor_by(&mut command(&["doctor", "-o", "json"]))
 }
 
 /// What works on this machine, and why the rest does not.
@@ -288,9 +320,26 @@ impl Daemon {
         Self::launch(None, mode, config, &[])
     }
 
+    /// Starts it in enforce mode with these capabilities alone, named without `CAP_`.
+    pub fn start_with_only(granted: &[&str], config: &str) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe().context("own path")?);
+        command.args(["without", &others(granted).join(","), "--", PROGRAM]);
+        Self::launch_by(command, Some(INTERVAL), "enforce", config, &[])
+    }
+
     fn launch(interval: Option<Duration>, mode: &str, config: &str, more: &[&str]) -> Result<Self> {
+        Self::launch_by(command(&[]), interval, mode, config, more)
+    }
+
+    fn launch_by(
+        mut daemon: Command,
+        interval: Option<Duration>,
+        mode: &str,
+        config: &str,
+        more: &[&str],
+    ) -> Result<Self> {
         fs::write(CONFIG, config).context("write the configuration")?;
-        let mut daemon = command(&["run", "--mode", mode, "--config", CONFIG, "--state-dir", STATE]);
+        daemon.args(["run", "--mode", mode, "--config", CONFIG, "--state-dir", STATE]);
         if let Some(interval) = interval {
             daemon.args(["--interval", &format!("{}s", interval.as_secs())]);
         }

@@ -57,14 +57,21 @@ pub fn of_process(program: BorrowedFd<'_>, pid: u32) -> io::Result<File> {
         rest: 0,
     };
     const { assert!(size_of::<LinkInfo>() == 16) };
-    let link = call(BPF_LINK_CREATE, &mut link)?;
+    // SAFETY: what the attributes point to is live for the call, and as large as they say.
+    let link = unsafe { call(BPF_LINK_CREATE, &mut link) }?;
     let mut iterator = IteratorAttributes { link: link.as_raw_fd().cast_unsigned(), flags: 0 };
     // The stream holds what it needs of the link.
-    Ok(File::from(call(BPF_ITER_CREATE, &mut iterator)?))
+    // SAFETY: the attributes point to nothing.
+    Ok(File::from(unsafe { call(BPF_ITER_CREATE, &mut iterator) }?))
 }
 
-fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
-    // SAFETY: `attributes`, and what it points to, are live for the whole call and as large as they say.
+/// A command that opens something.
+///
+/// # Safety
+///
+/// `attributes` are those of the command, and what they point to is live and as large as they say.
+pub(super) unsafe fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
+    // SAFETY: the attributes are live for the whole call; for what they point to the caller answers.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) };
     let descriptor = i32::try_from(result).ok().filter(|descriptor| *descriptor >= 0);
     let descriptor = descriptor.ok_or_else(io::Error::last_os_error)?;

@@ -4,8 +4,8 @@
 //! rest of the daemon sees; [`linux::Linux`] makes the calls, [`fake::FakeKernel`] answers from memory and
 //! records what was asked.
 //!
-//! `unsafe` is in [`affinity`], [`heap`], [`linux`], [`map_batch`], [`peer`], [`perf_event`] and [`readable`]
-//! alone.
+//! `unsafe` is in [`affinity`], [`bpf_iter`], [`heap`], [`linux`], [`map_batch`], [`peer`], [`perf_event`],
+//! [`probe_multi`] and [`readable`] alone.
 //!
 //! A call is bounded by the number of pages that is handed in: the caller chooses batches that are
 //! small enough not to stall the process whose pages move.
@@ -23,6 +23,8 @@ pub mod map_batch;
 pub mod peer;
 #[cfg(feature = "bpf")]
 pub mod perf_event;
+#[cfg(feature = "bpf")]
+pub mod probe_multi;
 pub mod readable;
 
 use std::io;

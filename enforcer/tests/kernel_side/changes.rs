@@ -3,7 +3,7 @@
 
 use std::{fs, process::Command};
 
-use enforcer::observe::bpf::{AttachOptions, Hook, KernelChange, Programs, Sizes, Watch};
+use enforcer::observe::bpf::{AttachOptions, FunctionTracing, Hook, KernelChange, Programs, Sizes, Watch};
 use enforcer_core::{
     id::NodeId,
     memory_policy::PolicyMode,
@@ -11,27 +11,41 @@ use enforcer_core::{
 };
 
 use crate::{
-    OwnCgroup, axis,
+    OwnCgroup, attached_by, axis,
     memory::{self, BIND, DEFAULT, INTERLEAVE, Pages},
-    options, permitted, refused, remove_cgroup, thread_id,
+    options, permitted, refused, remove_cgroup, thread_id, ways,
 };
 
-/// The programs with a hook, or why not.
-fn programs(hook: Hook, change: impl Fn(AttachOptions) -> AttachOptions) -> Option<Programs> {
-    if !permitted() {
-        return None;
-    }
-    let (programs, degraded) = Programs::attach(&change(options(|_| NodeId(0))));
-    if programs.has(hook) {
+/// The programs with a hook whose functions are traced in one way, or why not.
+fn programs(
+    hook: Hook,
+    functions: FunctionTracing,
+    change: impl Fn(AttachOptions) -> AttachOptions,
+) -> Option<Programs> {
+    let options = AttachOptions { functions, ..change(options(|_| NodeId(0))) };
+    let (programs, degraded) = Programs::attach(&options);
+    if attached_by(&programs, hook, functions) {
         return Some(programs);
     }
-    if programs.has(Hook::HintFaults) {
-        refused(&format!("{degraded:?}"));
+    if functions != FunctionTracing::Trampolines || programs.has(Hook::HintFaults) {
+        refused(&format!("{functions:?}: {degraded:?}"));
     } else {
         // Where that must not be, the tests of hinting faults say so.
         println!("skipped: this kernel lets no program trace functions: {degraded:?}");
     }
     None
+}
+
+/// The same for each way that there is here.
+fn in_each_way(hook: Hook, test: impl Fn(Programs, FunctionTracing)) {
+    if !permitted() {
+        return;
+    }
+    for way in ways() {
+        if let Some(programs) = programs(hook, way, |options| options) {
+            test(programs, way);
+        }
+    }
 }
 
 /// A cgroup that nobody is in, with files of the cpuset controller; none where the controller is not there.
@@ -74,47 +88,49 @@ fn told(programs: &mut Programs) -> Vec<Change> {
 
 #[test]
 fn a_cpuset_that_somebody_else_writes_is_told_with_who_it_was() {
-    let Some(mut programs) = programs(Hook::CpusetWrites, |options| options) else { return };
-    let (Some(watched), Some(other)) = (Empty::new("written"), Empty::new("unwatched")) else {
-        return refused("no cpuset controller");
-    };
-    programs.watch(&[(watched.id(), Watch::alone(watched.id()))].into()).unwrap();
-    let written = |file| ChangeKind::CpusetWritten { file };
-    for (name, file) in [("cpuset.cpus", CpusetFile::Cpus), ("cpuset.mems", CpusetFile::Mems)] {
-        assert!(watched.write_by_shell(name, "0"));
-        let told = told(&mut programs);
-        let [change] = told.as_slice() else { panic!("{told:?}") };
-        assert_eq!((&change.what, change.cgroup_id), (&written(file), watched.id()));
-        assert!(
-            change.command == "sh" && change.tid == change.pid && change.tid != thread_id(),
-            "{change:?}"
-        );
-    }
-    // What is refused changes nothing, what the daemon writes is its own, and others are not watched.
-    assert!(!watched.write_by_shell("cpuset.mems", "1000"));
-    fs::write(watched.0.join("cpuset.mems"), "0").unwrap();
-    assert!(other.write_by_shell("cpuset.mems", "0"));
-    assert_eq!(told(&mut programs), []);
-    let counters = programs.read().unwrap().remove(&watched.id()).unwrap();
-    let once = [(CpusetFile::Cpus, 1), (CpusetFile::Mems, 1)].into();
-    assert_eq!(counters.tallies.cpuset_writes(), once);
+    in_each_way(Hook::CpusetWrites, |mut programs, way| {
+        let (Some(watched), Some(other)) = (Empty::new("written"), Empty::new("unwatched")) else {
+            return refused("no cpuset controller");
+        };
+        programs.watch(&[(watched.id(), Watch::alone(watched.id()))].into()).unwrap();
+        let written = |file| ChangeKind::CpusetWritten { file };
+        for (name, file) in [("cpuset.cpus", CpusetFile::Cpus), ("cpuset.mems", CpusetFile::Mems)] {
+            assert!(watched.write_by_shell(name, "0"));
+            let told = told(&mut programs);
+            let [change] = told.as_slice() else { panic!("{told:?}") };
+            assert_eq!((&change.what, change.cgroup_id), (&written(file), watched.id()), "{way:?}");
+            assert!(
+                change.command == "sh" && change.tid == change.pid && change.tid != thread_id(),
+                "{change:?}"
+            );
+        }
+        // What is refused changes nothing, what the daemon writes is its own, and others are not watched.
+        assert!(!watched.write_by_shell("cpuset.mems", "1000"));
+        fs::write(watched.0.join("cpuset.mems"), "0").unwrap();
+        assert!(other.write_by_shell("cpuset.mems", "0"));
+        assert_eq!(told(&mut programs), []);
+        let counters = programs.read().unwrap().remove(&watched.id()).unwrap();
+        let once = [(CpusetFile::Cpus, 1), (CpusetFile::Mems, 1)].into();
+        assert_eq!(counters.tallies.cpuset_writes(), once);
+    });
 }
 
 /// Whoever reads the one that is told looks after the others were written; then the next one is told again.
 #[test]
 fn of_writes_that_nobody_read_one_is_told_and_all_are_counted() {
-    let Some(mut programs) = programs(Hook::CpusetWrites, |options| options) else { return };
-    let Some(watched) = Empty::new("often") else { return refused("no cpuset controller") };
-    programs.watch(&[(watched.id(), Watch::alone(watched.id()))].into()).unwrap();
-    for round in 1..=2 {
-        for _ in 0..5 {
-            assert!(watched.write_by_shell("cpuset.mems", "0"));
+    in_each_way(Hook::CpusetWrites, |mut programs, _| {
+        let Some(watched) = Empty::new("often") else { return refused("no cpuset controller") };
+        programs.watch(&[(watched.id(), Watch::alone(watched.id()))].into()).unwrap();
+        for round in 1..=2 {
+            for _ in 0..5 {
+                assert!(watched.write_by_shell("cpuset.mems", "0"));
+            }
+            assert_eq!(told(&mut programs).len(), 1);
+            let counters = programs.read().unwrap().remove(&watched.id()).unwrap();
+            assert_eq!(counters.tallies.cpuset_writes(), [(CpusetFile::Mems, 5 * round)].into());
+            assert_eq!(programs.drops().unwrap().unwrap().changes_unread, 4 * round);
         }
-        assert_eq!(told(&mut programs).len(), 1);
-        let counters = programs.read().unwrap().remove(&watched.id()).unwrap();
-        assert_eq!(counters.tallies.cpuset_writes(), [(CpusetFile::Mems, 5 * round)].into());
-        assert_eq!(programs.drops().unwrap().unwrap().changes_unread, 4 * round);
-    }
+    });
 }
 
 #[test]
@@ -125,7 +141,11 @@ fn a_change_that_finds_no_room_is_counted() {
         sizes: Sizes { event_bytes: page, ..options.sizes },
         ..options
     };
-    let Some(mut programs) = programs(Hook::Policies, small) else { return };
+    if !permitted() {
+        return;
+    }
+    let trampolines = FunctionTracing::Trampolines;
+    let Some(mut programs) = programs(Hook::Policies, trampolines, small) else { return };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let cgroup = OwnCgroup::enter("no-room");
@@ -145,46 +165,77 @@ fn a_change_that_finds_no_room_is_counted() {
 
 #[test]
 fn memory_policies_are_told_with_mode_and_nodes() {
-    let Some(mut programs) = programs(Hook::Policies, |options| options) else { return };
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            // Outside of what is watched.
-            memory::set_policy(BIND, 1).unwrap();
-            memory::set_policy(DEFAULT, 0).unwrap();
-            let pages = Pages::touched(4);
-            let cgroup = OwnCgroup::enter("policies");
-            programs.watch(&[(cgroup.id(), Watch::alone(cgroup.id()))].into()).unwrap();
-            assert_eq!(told(&mut programs), []);
-            for (mode, name) in [(BIND, PolicyMode::Bind), (INTERLEAVE, PolicyMode::Interleave)] {
-                memory::set_policy(mode, 1).unwrap();
+    in_each_way(Hook::Policies, |mut programs, _| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Outside of what is watched.
+                memory::set_policy(BIND, 1).unwrap();
+                memory::set_policy(DEFAULT, 0).unwrap();
+                let pages = Pages::touched(4);
+                let cgroup = OwnCgroup::enter("policies");
+                programs.watch(&[(cgroup.id(), Watch::alone(cgroup.id()))].into()).unwrap();
+                assert_eq!(told(&mut programs), []);
+                for (mode, name) in [(BIND, PolicyMode::Bind), (INTERLEAVE, PolicyMode::Interleave)] {
+                    memory::set_policy(mode, 1).unwrap();
+                    let told = told(&mut programs);
+                    let numa_nodes = [NodeId(0)].into_iter().collect();
+                    let set = ChangeKind::PolicySet { scope: PolicyScope::Task, mode: name, numa_nodes };
+                    let [change] = told.as_slice() else { panic!("{told:?}") };
+                    assert_eq!((&change.what, change.cgroup_id), (&set, cgroup.id()));
+                    assert_eq!((change.tid, change.pid), (thread_id(), std::process::id()));
+                }
+                // A mode that there is not is refused, so it changes nothing.
+                memory::set_policy(99, 1).unwrap_err();
+                pages.bind(0).unwrap();
                 let told = told(&mut programs);
-                let numa_nodes = [NodeId(0)].into_iter().collect();
-                let set = ChangeKind::PolicySet { scope: PolicyScope::Task, mode: name, numa_nodes };
-                let [change] = told.as_slice() else { panic!("{told:?}") };
-                assert_eq!((&change.what, change.cgroup_id), (&set, cgroup.id()));
-                assert_eq!((change.tid, change.pid), (thread_id(), std::process::id()));
-            }
-            // A mode that there is not is refused, so it changes nothing.
-            memory::set_policy(99, 1).unwrap_err();
-            pages.bind(0).unwrap();
-            let told = told(&mut programs);
-            let scopes: Vec<PolicyScope> = told
-                .iter()
-                .filter_map(|change| match change.what {
-                    ChangeKind::PolicySet { scope, .. } => Some(scope),
-                    ChangeKind::CpusetWritten { .. } => None,
-                })
-                .collect();
-            assert_eq!(scopes, [PolicyScope::Range], "{told:?}");
-            memory::set_policy(DEFAULT, 0).unwrap();
-            let counters = programs.read().unwrap().remove(&cgroup.id()).unwrap();
-            let counts = |tasks, ranges| PolicyCounts { tasks, ranges };
-            let expected = [
-                (PolicyMode::Default, counts(1, 0)),
-                (PolicyMode::Bind, counts(1, 1)),
-                (PolicyMode::Interleave, counts(1, 0)),
-            ];
-            assert_eq!(counters.tallies.policies(), expected.into());
+                let scopes: Vec<PolicyScope> = told
+                    .iter()
+                    .filter_map(|change| match change.what {
+                        ChangeKind::PolicySet { scope, .. } => Some(scope),
+                        ChangeKind::CpusetWritten { .. } => None,
+                    })
+                    .collect();
+                assert_eq!(scopes, [PolicyScope::Range], "{told:?}");
+                memory::set_policy(DEFAULT, 0).unwrap();
+                let counters = programs.read().unwrap().remove(&cgroup.id()).unwrap();
+                let counts = |tasks, ranges| PolicyCounts { tasks, ranges };
+                let expected = [
+                    (PolicyMode::Default, counts(1, 0)),
+                    (PolicyMode::Bind, counts(1, 1)),
+                    (PolicyMode::Interleave, counts(1, 0)),
+                ];
+                assert_eq!(counters.tallies.policies(), expected.into());
+            });
+        });
+    });
+}
+
+/// The mask of a policy is as long as the kernel's, and all of it is told: nodes that the machine has not are
+/// in it too, and stay without effect.
+#[test]
+fn nodes_behind_the_first_word_of_a_policy_are_told() {
+    in_each_way(Hook::Policies, |mut programs, way| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let cgroup = OwnCgroup::enter("wide-policies");
+                programs.watch(&[(cgroup.id(), Watch::alone(cgroup.id()))].into()).unwrap();
+                let mask = [1, 1 << 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 << 63];
+                let set = memory::set_wide_policy(BIND, &mask);
+                memory::set_policy(DEFAULT, 0).unwrap();
+                if let Err(error) = set {
+                    println!("skipped: this kernel is built for fewer nodes: {error}");
+                    return;
+                }
+                let told = told(&mut programs);
+                let nodes: Vec<_> = told
+                    .iter()
+                    .filter_map(|change| match &change.what {
+                        ChangeKind::PolicySet { numa_nodes, .. } => Some(numa_nodes.to_string()),
+                        ChangeKind::CpusetWritten { .. } => None,
+                    })
+                    .collect();
+                assert_eq!(nodes, ["0,70,1023"], "{way:?}");
+            });
         });
     });
 }

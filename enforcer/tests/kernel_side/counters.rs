@@ -11,7 +11,7 @@ use enforcer_core::{
 };
 use rustix::process::Pid;
 
-use crate::{OwnCgroup, burn, options, permitted, possible, refused, run_anywhere, run_on, two_cpus};
+use crate::{OwnCgroup, burn, options, permitted, possible, refused, run_anywhere, run_on, two_cpus, ways};
 
 #[test]
 fn what_is_not_attached_is_degraded_by_name() {
@@ -350,6 +350,13 @@ fn every_setting_loads() {
     let (quiet, degraded) = Programs::attach(&with(CgroupAxis::Unified, false));
     if !quiet.has(Hook::Placement) {
         return refused(&format!("{degraded:?}"));
+    }
+    for way in ways() {
+        let (programs, _) =
+            Programs::attach(&AttachOptions { functions: way, ..with(CgroupAxis::Unified, false) });
+        let hooks = |programs: &Programs| Hook::ALL.map(|hook| programs.has(hook));
+        // Where trampolines are refused, kprobes are there instead.
+        assert_eq!(hooks(&programs), hooks(&quiet), "{way:?} {:?}", programs.hooks());
     }
     for (axis, log) in [(CgroupAxis::Unified, true), (CgroupAxis::Cpuset, false), (CgroupAxis::Cpuset, true)]
     {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use enforcer::observe::bpf::{AttachOptions, CgroupAxis, Hook, Programs, Watch};
+use enforcer::observe::bpf::{AttachOptions, CgroupAxis, FunctionTracing, Hook, Programs, Watch};
 use enforcer_core::{
     id::NodeId,
     sample::{HintFaults, PageMoveReason},
@@ -11,9 +11,9 @@ use enforcer_core::{
 use crate::{
     OwnCgroup,
     agreement::{compare_balancer, read_tasks},
-    axis,
+    attached_by, axis,
     nodes::{node_of_sysfs, two_nodes},
-    options, permitted, refused, run_on, thread_id,
+    options, permitted, refused, run_on, thread_id, ways,
 };
 
 const PAGE: usize = 4096;
@@ -67,6 +67,21 @@ fn resident_pages() -> u64 {
 /// remote, moves, and is local from then on.
 #[test]
 fn hinting_faults_are_local_or_remote() {
+    faults_are_local_or_remote(FunctionTracing::Trampolines);
+}
+
+/// In a process of its own: the kernel remembers what a process has faulted on.
+#[test]
+fn hinting_faults_are_the_same_by_kprobes() {
+    faults_are_local_or_remote(FunctionTracing::PerfProbes);
+}
+
+#[test]
+fn hinting_faults_are_the_same_by_kprobes_without_perf_events() {
+    faults_are_local_or_remote(FunctionTracing::MultiProbes);
+}
+
+fn faults_are_local_or_remote(functions: FunctionTracing) {
     if !permitted() {
         return;
     }
@@ -74,13 +89,17 @@ fn hinting_faults_are_local_or_remote() {
         println!("skipped: needs two NUMA nodes with CPUs");
         return;
     };
+    if !ways().contains(&functions) {
+        println!("this kernel is not built for {functions:?}");
+        return;
+    }
     fs::write("/proc/sys/kernel/numa_balancing", "1").unwrap();
     fs::write("/sys/kernel/mm/transparent_hugepage/enabled", "never").unwrap();
     // What this process moves is nobody's own.
-    let foreign = AttachOptions { own_tgid: None, ..options(node_of_sysfs) };
+    let foreign = AttachOptions { own_tgid: None, functions, ..options(node_of_sysfs) };
     let (mut programs, degraded) = Programs::attach(&foreign);
-    if !programs.has(Hook::HintFaults) {
-        return refused(&format!("{degraded:?}"));
+    if !attached_by(&programs, Hook::HintFaults, functions) {
+        return refused(&format!("{functions:?}: {degraded:?}"));
     }
     std::thread::scope(|scope| {
         scope.spawn(|| {

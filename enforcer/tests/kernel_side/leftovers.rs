@@ -38,9 +38,9 @@ fn holder() {
 
 /// Ids of what is in the kernel.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Ids {
+pub(crate) struct Ids {
     programs: BTreeSet<u32>,
-    maps: BTreeSet<u32>,
+    pub(crate) maps: BTreeSet<u32>,
     links: BTreeSet<u32>,
 }
 
@@ -55,7 +55,7 @@ impl Ids {
     }
 
     /// Those that a process has open.
-    fn held_by(pid: u32) -> Self {
+    pub(crate) fn held_by(pid: u32) -> Self {
         let mut ids = Self::default();
         for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap().flatten() {
             let Ok(text) = fs::read_to_string(entry.path()) else { continue };

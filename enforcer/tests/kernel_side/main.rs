@@ -29,7 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer::observe::bpf::{AttachOptions, CgroupAxis};
+use enforcer::observe::bpf::{AttachOptions, CgroupAxis, FunctionTracing, Hook, Programs};
 use enforcer_core::{
     id::{CpuId, NodeId},
     set::{CpuSet, NodeSet},
@@ -70,6 +70,34 @@ fn axis() -> (CgroupAxis, &'static Path) {
 
 fn options(cpu_node: impl Fn(CpuId) -> NodeId) -> AttachOptions {
     AttachOptions::new(possible().iter().map(|cpu| (cpu, cpu_node(cpu))).collect(), axis().0)
+}
+
+/// Each way to trace functions that this kernel is built for. Trampolines are among them in any case: where
+/// they are refused, the test says so.
+fn ways() -> Vec<FunctionTracing> {
+    let symbols = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    let has = |name: &str| symbols.lines().any(|line| line.split_whitespace().nth(2) == Some(name));
+    let mut ways = vec![FunctionTracing::Trampolines];
+    if has("register_kprobe") {
+        ways.push(FunctionTracing::PerfProbes);
+    }
+    if has("register_fprobe_ips") && has("bpf_kprobe_multi_link_attach") {
+        ways.push(FunctionTracing::MultiProbes);
+    }
+    println!("functions are traced by {ways:?}");
+    ways
+}
+
+/// Is the hook attached in the way that was asked for, and in no other?
+fn attached_by(programs: &Programs, hook: Hook, way: FunctionTracing) -> bool {
+    let state = programs.hooks().iter().find(|state| state.hook == hook).unwrap();
+    let by = state.instead.as_deref();
+    state.absent.is_none()
+        && match way {
+            FunctionTracing::Trampolines => by.is_none(),
+            FunctionTracing::PerfProbes => by.is_some_and(|by| by.contains("attached as kprobe of ")),
+            FunctionTracing::MultiProbes => by.is_some_and(|by| by.contains("attached as kprobe.multi of ")),
+        }
 }
 
 fn thread_id() -> u32 {

@@ -83,6 +83,14 @@ impl Drop for Pages {
     }
 }
 
+/// Sets the memory policy of this thread, with a mask of many words.
+pub(crate) fn set_wide_policy(mode: i32, nodes: &[u64]) -> io::Result<()> {
+    let bits = nodes.len() * 64 + 1;
+    // SAFETY: the mask is live for the call and has so many bits but one, which the kernel does not count.
+    let result = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, nodes.as_ptr(), bits) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Sets the memory policy of this thread.
 pub(crate) fn set_policy(mode: i32, nodes: u64) -> io::Result<()> {
     // SAFETY: the mask is live for the call.

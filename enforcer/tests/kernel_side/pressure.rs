@@ -11,14 +11,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer::observe::bpf::{AttachOptions, Hook, PressureRing, Programs};
+use aya::maps::{Array, Map, MapData, loaded_maps};
+use enforcer::observe::bpf::{AttachOptions, FunctionTracing, Hook, PressureRing, Programs, Watch};
 use enforcer_core::{
     id::NodeId,
     sample::{OomConstraint, PressureEvent, PressureKind},
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-use crate::{options, permitted, refused, remove_cgroup};
+use crate::{attached_by, leftovers::Ids, options, permitted, refused, remove_cgroup, ways};
 
 const CGROUP: &str = "KERNEL_SIDE_HOG_CGROUP";
 const MEBIBYTES: &str = "KERNEL_SIDE_HOG_MEBIBYTES";
@@ -129,10 +130,14 @@ fn is_kill(event: &PressureEvent) -> bool {
 
 /// The programs with all that is told of memory, or why not.
 fn programs() -> Option<Programs> {
+    programs_by(FunctionTracing::default())
+}
+
+fn programs_by(functions: FunctionTracing) -> Option<Programs> {
     if !permitted() {
         return None;
     }
-    let options = AttachOptions { event_interval_ns: 0, ..options(|_| NodeId(0)) };
+    let options = AttachOptions { event_interval_ns: 0, functions, ..options(|_| NodeId(0)) };
     let (programs, degraded) = Programs::attach(&options);
     if programs.has(Hook::Pressure) && programs.has(Hook::OomVictim) {
         return Some(programs);
@@ -143,17 +148,80 @@ fn programs() -> Option<Programs> {
 
 #[test]
 fn a_kill_for_a_limit_is_told_with_its_victim_and_its_constraint() {
+    for way in ways() {
+        let Some(mut programs) = programs_by(way) else { return };
+        let knows_why = attached_by(&programs, Hook::OomConstraint, way);
+        if !knows_why && programs.has(Hook::HintFaults) {
+            return refused(&format!("{way:?}: {:?}", programs.hooks()));
+        }
+        let Some(cgroup) = Limited::new("pressure-limit") else { return refused("no memory controller") };
+        cgroup.limit(32);
+        let mut hog = cgroup.hog(128);
+        let (status, events) = watch(programs.pressure().unwrap(), &mut hog);
+        assert_eq!(status.signal(), Some(KILLED), "{events:?}");
+        let kills: Vec<_> = events.iter().filter(|event| is_kill(event) && event.tid == hog.id()).collect();
+        assert_eq!(kills.len(), 1, "{events:?}");
+        assert_eq!(kills[0].constraint, knows_why.then_some(OomConstraint::Memcg), "{way:?} {events:?}");
+        assert_eq!(cgroup.kills(), Some(1));
+        nothing_is_remembered_of_kills(way);
+    }
+}
+
+/// What the kernel side remembers of a kill that is under way is forgotten when the kernel is through with it:
+/// it is an address on the stack of a thread that goes on.
+fn nothing_is_remembered_of_kills(way: FunctionTracing) {
+    let own = Ids::held_by(std::process::id());
+    let map = loaded_maps().flatten().find(|map| map.name() == b"OOM" && own.maps.contains(&map.id()));
+    let map = MapData::from_id(map.unwrap().id()).unwrap();
+    let words: Array<MapData, u64> = Map::Array(map).try_into().unwrap();
+    let end = Instant::now() + LIMIT;
+    loop {
+        let left = [0, 1].map(|word| words.get(&word, 0).unwrap());
+        if left == [0, 0] {
+            return;
+        }
+        assert!(Instant::now() < end, "{way:?} remembers {left:x?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A cgroup that was removed, and that the kernel keeps because memory is still charged to it, takes no room
+/// from those that are watched.
+#[test]
+fn a_removed_cgroup_makes_room_though_its_memory_stays() {
     let Some(mut programs) = programs() else { return };
-    let knows_why = programs.has(Hook::OomConstraint);
-    let Some(cgroup) = Limited::new("pressure-limit") else { return refused("no memory controller") };
-    cgroup.limit(32);
-    let mut hog = cgroup.hog(128);
-    let (status, events) = watch(programs.pressure().unwrap(), &mut hog);
-    assert_eq!(status.signal(), Some(KILLED), "{events:?}");
-    let kills: Vec<_> = events.iter().filter(|event| is_kill(event) && event.tid == hog.id()).collect();
-    assert_eq!(kills.len(), 1, "{events:?}");
-    assert_eq!(kills[0].constraint, knows_why.then_some(OomConstraint::Memcg), "{events:?}");
-    assert_eq!(cgroup.kills(), Some(1));
+    if !programs.has(Hook::CgroupTree) {
+        return refused(&format!("{:?}", programs.hooks()));
+    }
+    let Some(parent) = Limited::new("pressure-dying").filter(|cgroup| cgroup.v2) else {
+        println!("skipped: needs the memory controller on cgroup v2");
+        return;
+    };
+    if crate::axis().0 == enforcer::observe::bpf::CgroupAxis::Cpuset {
+        println!("skipped: cgroups of another hierarchy are watched");
+        return;
+    }
+    fs::write(parent.path.join("cgroup.subtree_control"), "+memory").unwrap();
+    let id = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&parent.path).unwrap());
+    programs.watch(&[(id, Watch::alone(id))].into()).unwrap();
+    let below = parent.path.join("gone");
+    fs::create_dir(&below).unwrap();
+    assert_eq!(programs.fill().unwrap().0, 2, "it inherits");
+
+    // Memory that outlives its process: this one has the file.
+    let file = rustix::fs::memfd_create("left", rustix::fs::MemfdFlags::empty()).unwrap();
+    let (own, fd) = (std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&file));
+    let fill = format!(
+        "echo 0 > {}/cgroup.procs; exec dd if=/dev/zero of=/proc/{own}/fd/{fd} bs=1048576 count=8",
+        below.display()
+    );
+    assert!(Command::new("sh").args(["-c", &fill]).stderr(Stdio::null()).status().unwrap().success());
+    remove_cgroup(&below);
+    let of_parent = |file: &str| fs::read_to_string(parent.path.join(file)).unwrap();
+    let charged: u64 = of_parent("memory.current").trim().parse().unwrap();
+    println!("{charged} bytes stay charged; {}", of_parent("cgroup.stat").replace('\n', ", "));
+    assert!(charged >= 8 << 20, "control: its memory is there");
+    assert_eq!(programs.fill().unwrap().0, 1, "its entry is gone with its directory");
 }
 
 #[test]

@@ -140,10 +140,38 @@ pub(super) struct Mount {
     pub readonly: bool,
 }
 
+/// Names of capabilities, without `CAP_`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Capability {
+    #[prost(string, repeated, tag = "1")]
+    pub add_capabilities: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    pub drop_capabilities: Vec<String>,
+}
+
+/// `ProfileType` of a profile that is a file of the machine.
+pub(super) const LOCALHOST: i32 = 2;
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SecurityProfile {
+    #[prost(int32, tag = "1")]
+    pub profile_type: i32,
+    #[prost(string, tag = "2")]
+    pub localhost_ref: String,
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct LinuxContainerSecurityContext {
+    #[prost(message, optional, tag = "1")]
+    pub capabilities: Option<Capability>,
     #[prost(message, optional, tag = "3")]
     pub namespace_options: Option<NamespaceOption>,
+    #[prost(bool, tag = "7")]
+    pub readonly_rootfs: bool,
+    #[prost(bool, tag = "11")]
+    pub no_new_privs: bool,
+    #[prost(message, optional, tag = "15")]
+    pub seccomp: Option<SecurityProfile>,
 }
 
 #[derive(Clone, PartialEq, Message)]

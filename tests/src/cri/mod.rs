@@ -9,7 +9,7 @@ mod messages;
 mod pod;
 
 pub use amounts::{Amounts, Qos};
-pub use pod::{Container, FirstLook, Plan, Pod, Program};
+pub use pod::{Container, FirstLook, Plan, Pod, Privileges, Program};
 
 use std::{collections::BTreeMap, time::Duration};
 

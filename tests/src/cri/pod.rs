@@ -12,10 +12,11 @@ use anyhow::{Context, Result};
 use super::{
     Amounts, Cri, Qos, RUNTIME,
     messages::{
-        CONTAINER, ContainerConfig, ContainerId, ContainerMetadata, CreateContainerRequest, ImageSpec,
-        KeyValue, LinuxContainerConfig, LinuxContainerSecurityContext, LinuxPodSandboxConfig,
-        LinuxSandboxSecurityContext, Mount, NODE, NamespaceOption, Nothing, POD, PodSandboxConfig,
-        PodSandboxId, PodSandboxMetadata, RunPodSandboxRequest, UpdateContainerResourcesRequest,
+        CONTAINER, Capability, ContainerConfig, ContainerId, ContainerMetadata, CreateContainerRequest,
+        ImageSpec, KeyValue, LOCALHOST, LinuxContainerConfig, LinuxContainerSecurityContext,
+        LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount, NODE, NamespaceOption, Nothing, POD,
+        PodSandboxConfig, PodSandboxId, PodSandboxMetadata, RunPodSandboxRequest, SecurityProfile,
+        UpdateContainerResourcesRequest,
     },
 };
 use crate::{cgroup::Cgroup, ids, ids::Ids, memory, wait};
@@ -59,6 +60,36 @@ pub struct Program<'a> {
     pub environment: &'a [(&'a str, &'a str)],
     /// A folder of this machine that it sees at the same place, and cannot write.
     pub folder: Option<&'a str>,
+}
+
+/// What a container may do, and sees of this machine.
+#[derive(Debug, Clone, Copy)]
+pub struct Privileges<'a> {
+    /// Capabilities without `CAP_`; it has no others.
+    pub capabilities: &'a [&'a str],
+    /// The file of its seccomp profile.
+    pub seccomp: &'a str,
+    /// Folders of this machine that it sees at the same place: may it write them?
+    pub folders: &'a [(&'a str, bool)],
+}
+
+impl Privileges<'_> {
+    /// Processes are those of the machine, and no privileges come with a program.
+    fn context(&self) -> LinuxContainerSecurityContext {
+        LinuxContainerSecurityContext {
+            capabilities: Some(Capability {
+                add_capabilities: self.capabilities.iter().map(ToString::to_string).collect(),
+                drop_capabilities: vec!["ALL".to_owned()],
+            }),
+            namespace_options: Some(NamespaceOption { pid: NODE, ..namespaces() }),
+            readonly_rootfs: true,
+            no_new_privs: true,
+            seccomp: Some(SecurityProfile {
+                profile_type: LOCALHOST,
+                localhost_ref: self.seccomp.to_owned(),
+            }),
+        }
+    }
 }
 
 /// A pod that runs.
@@ -125,10 +156,21 @@ impl<'a> Pod<'a> {
 
     /// Makes a container that waits, and does not start it.
     pub fn create(&self, name: &str, amounts: &Amounts) -> Result<Container<'a>> {
-        self.create_of(name, amounts, &SLEEP)
+        self.create_of(name, amounts, &SLEEP, None)
     }
 
-    fn create_of(&self, name: &str, amounts: &Amounts, program: &Program) -> Result<Container<'a>> {
+    fn create_of(
+        &self,
+        name: &str,
+        amounts: &Amounts,
+        program: &Program,
+        privileges: Option<&Privileges>,
+    ) -> Result<Container<'a>> {
+        let usual = || LinuxContainerSecurityContext {
+            namespace_options: Some(namespaces()),
+            ..LinuxContainerSecurityContext::default()
+        };
+        let folders = privileges.map_or(&[][..], |privileges| privileges.folders);
         let folder = &self.config.log_directory;
         let log_path = format!("{name}/0.log");
         fs::create_dir_all(format!("{folder}/{name}")).context("make the folder of a container's log")?;
@@ -142,15 +184,22 @@ impl<'a> Pod<'a> {
                 .map(ToString::to_string)
                 .collect(),
             envs: program.environment.iter().map(|&variable| variable.into()).collect(),
-            mounts: program.folder.into_iter().map(Mount::from).collect(),
+            mounts: program
+                .folder
+                .into_iter()
+                .map(Mount::from)
+                .chain(
+                    folders
+                        .iter()
+                        .map(|(folder, writable)| Mount { readonly: !writable, ..Mount::from(*folder) }),
+                )
+                .collect(),
             labels: labels(metadata, Some(name)),
             annotations: HashMap::new(),
             log_path: log_path.clone(),
             linux: Some(LinuxContainerConfig {
                 resources: Some(amounts.resources(amounts.oom_score_adj(self.qos, capacity()?))),
-                security_context: Some(LinuxContainerSecurityContext {
-                    namespace_options: Some(namespaces()),
-                }),
+                security_context: Some(privileges.map_or_else(usual, Privileges::context)),
             }),
         };
         let request = CreateContainerRequest {
@@ -170,7 +219,20 @@ impl<'a> Pod<'a> {
 
     /// Makes a container that runs this, and starts it.
     pub fn start_of(&self, name: &str, amounts: &Amounts, program: &Program) -> Result<Container<'a>> {
-        let container = self.create_of(name, amounts, program)?;
+        let container = self.create_of(name, amounts, program, None)?;
+        container.start()?;
+        Ok(container)
+    }
+
+    /// The same with these privileges and no others.
+    pub fn start_as(
+        &self,
+        name: &str,
+        amounts: &Amounts,
+        program: &Program,
+        privileges: &Privileges,
+    ) -> Result<Container<'a>> {
+        let container = self.create_of(name, amounts, program, Some(privileges))?;
         container.start()?;
         Ok(container)
     }

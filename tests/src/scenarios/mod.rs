@@ -23,12 +23,14 @@ mod late;
 mod lifecycles;
 mod moves;
 mod node;
+mod others_pins;
 mod owned;
 mod partition;
 mod pause;
 mod placed;
 mod pods;
 mod policies;
+mod probed;
 mod rebalance;
 #[cfg(test)]
 mod recordings;
@@ -40,6 +42,7 @@ mod rig;
 mod self_placed;
 mod service;
 mod shipped;
+mod shipped_pod;
 mod spread;
 mod stopped;
 mod tiers;
@@ -222,6 +225,8 @@ pub const ALL: &[Scenario] = &[
     product("degrade-no-cap-perfmon", "2s", "", refused::no_cap_perfmon),
     Scenario { only_by_name: true, ..product("degrade-shipped-privileges", "2s", "", shipped::privileges) },
     product("degrade-no-fentry", "2s", "", refused::no_fentry),
+    product("degrade-fentry-refused", "2s", "", probed::trampolines_refused),
+    Scenario { only_by_name: true, ..product("degrade-others-pins", "2s", "", others_pins::survive) },
     product("degrade-lockdown", "2s", "lockdown=confidentiality", refused::lockdown_confidentiality),
     Scenario {
         only_by_name: true,
@@ -229,6 +234,11 @@ pub const ALL: &[Scenario] = &[
     },
     product("degrade-balancing-off", "2s", BALANCING_OFF, degrade::balancing_off),
     Scenario { needs_containerd: true, limit_seconds: 600, ..rig("node-containerd", "2s", node::containerd) },
+    Scenario {
+        needs_containerd: true,
+        only_by_name: true,
+        ..long("node-shipped-pod", pods::TOPOLOGY, "", shipped_pod::enforces)
+    },
     Scenario { needs_containerd: true, ..long("node-placed", pods::TOPOLOGY, "", placed::at_creation) },
     Scenario { needs_containerd: true, ..long("node-policies", "ccx", "", policies::on_two_nodes) },
     Scenario { needs_containerd: true, ..long("node-policies-4s", "4s", "", policies::on_four_nodes) },

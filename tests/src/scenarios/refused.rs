@@ -28,7 +28,7 @@ const HARDWARE: &str = "bpf:hardware";
 const REFUSED: &str = "not permitted";
 
 /// Functions that trampolines are put on, and who needs them.
-const TRAMPOLINES: [(&str, &str); 5] = [
+pub(super) const TRAMPOLINES: [(&str, &str); 5] = [
     ("task_numa_fault", "bpf:hint-faults"),
     ("out_of_memory", "bpf:oom-constraint"),
     ("wakeup_kswapd", "bpf:kswapd-wanted"),
@@ -63,7 +63,7 @@ pub(super) fn estimates(checks: &mut Checks, report: &Report, pair: &Pair) -> Re
 }
 
 /// The two workloads are told apart.
-fn tells_them_apart(checks: &mut Checks, report: &Report, pair: &Pair) -> Result<()> {
+pub(super) fn tells_them_apart(checks: &mut Checks, report: &Report, pair: &Pair) -> Result<()> {
     let away = report.workload(&pair.away_cgroup)?;
     checks.equal("away: verdict", Some("misaligned"), away["verdict"].as_str());
     checks.above("away: remote residency", 0.9, away["remoteResidency"].as_f64());

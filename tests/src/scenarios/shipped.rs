@@ -12,23 +12,33 @@ use super::workloads::Pair;
 use crate::{check::Checks, product};
 
 const UNIT: &str = include_str!("../../../deploy/systemd/numa-enforcer.service");
+const ENFORCE: &str = include_str!("../../../deploy/systemd/enforce.conf");
 const DAEMON_SET: &str = include_str!("../../../deploy/kubernetes/base/daemon-set.yaml");
 
-const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
+pub(super) const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 /// Debian's own setting.
-const DEBIANS: &str = "3";
+pub(super) const DEBIANS: &str = "3";
 
-const RUN_TIME: &str = "bpf:run-time";
+pub(super) const RUN_TIME: &str = "bpf:run-time";
 
 /// Names without `CAP_` of what the unit grants.
 fn of_unit() -> Result<Vec<String>> {
-    let line = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+    granted_by(UNIT)
+}
+
+/// The same in enforce mode, with the drop-in.
+pub(super) fn of_enforcing_unit() -> Result<Vec<String>> {
+    Ok([of_unit()?, granted_by(ENFORCE)?].concat())
+}
+
+fn granted_by(unit: &str) -> Result<Vec<String>> {
+    let line = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
     let names = line.context("the unit has no CapabilityBoundingSet=")?.split_whitespace();
     Ok(names.map(|name| name.trim_start_matches("CAP_").to_owned()).collect())
 }
 
 /// The same of the pod in observe mode.
-fn of_pod() -> Result<Vec<String>> {
+pub(super) fn of_pod() -> Result<Vec<String>> {
     let line = DAEMON_SET.lines().find_map(|line| line.trim().strip_prefix("add: ["));
     let names = line.context("the pod adds no capabilities")?.trim_end_matches(']').split(',');
     Ok(names.map(|name| name.trim().trim_matches('"').to_owned()).collect())

@@ -27,9 +27,10 @@ const IMPURE: [&str; 12] = [
 ];
 
 /// A crate, and the only places that may name it.
-const OWNERS: [(&str, &[&str]); 14] = [
+const OWNERS: [(&str, &[&str]); 15] = [
     ("aya", &["enforcer/src/observe/bpf/", "enforcer/tests/kernel_side/", "common/src/", "tests/"]),
     ("aya_log", &["enforcer/src/observe/bpf/"]),
+    ("aya_obj", &["enforcer/src/observe/bpf/"]),
     ("libbpf_rs", &["enforcer/src/observe/bpf/", "enforcer/build"]),
     ("cgroups_rs", &["enforcer/src/enforce/"]),
     ("procfs", &["enforcer/src/observe/"]),

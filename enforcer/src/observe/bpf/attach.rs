@@ -28,25 +28,28 @@ use super::{
     maps,
     offsets::{self, CgroupFile, CgroupTree, CgroupWalk, ZoneWalk},
     perf,
+    probes::{self, FunctionTracing, MultiProbe, Probe},
     programs::AttachOptions,
 };
 use crate::host::{HostRoot, lockdown, read_bytes, read_text};
 
 /// The programs of `enforcer-ebpf`, as `build.rs` built them.
-static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.o"));
+pub(super) static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.o"));
 
 /// The programs' names and the numbers of arguments that they understand.
 const MIGRATE: (&str, &[usize]) = ("sched_migrate_task", &[2]);
 const WAKEUP_NEW: (&str, &[usize]) = ("sched_wakeup_new", &[1]);
 const SWITCH: (&str, &[usize]) = ("sched_switch", &[3, 4]);
 const MKDIR: (&str, &[usize]) = ("cgroup_mkdir", &[2]);
-const RELEASE: (&str, &[usize]) = ("cgroup_release", &[2]);
+const RMDIR: (&str, &[usize]) = ("cgroup_rmdir", &[2]);
 const NUMA_FAULT: (&str, &[usize]) = ("task_numa_fault", &[4]);
 const KSWAPD: (&str, &[usize]) = ("mm_vmscan_wakeup_kswapd", &[4]);
 const RECLAIM: (&str, &[usize]) = ("mm_vmscan_direct_reclaim_begin", &[2, 3]);
 const RETRY: (&str, &[usize]) = ("reclaim_retry_zone", &[7]);
 const VICTIM: (&str, &[usize]) = ("mark_victim", &[1, 2]);
 const OUT_OF_MEMORY: (&str, &[usize]) = ("out_of_memory", &[1]);
+/// The program at its end.
+const OUT_OF_MEMORY_ENDS: &str = "out_of_memory_ends";
 const WAKEUP_KSWAPD: (&str, &[usize]) = ("wakeup_kswapd", &[4]);
 const MIGRATE_PAGES: (&str, &[usize]) = ("mm_migrate_pages", &[7, 8]);
 const MOVE_NUMA: (&str, &[usize]) = ("sched_move_numa", &[3]);
@@ -67,7 +70,7 @@ const TRACEPOINTS: [(&str, &[usize]); 15] = [
     WAKEUP_NEW,
     SWITCH,
     MKDIR,
-    RELEASE,
+    RMDIR,
     KSWAPD,
     RECLAIM,
     RETRY,
@@ -114,6 +117,7 @@ struct Facts {
     reasons: Result<[u8; limit::MIGRATE_REASONS], Missing>,
     skip_unsuitable: Result<u32, Missing>,
     cgroup_file: Result<CgroupFile, Missing>,
+    node_mask_bytes: Result<u32, Missing>,
     arities: BTreeMap<&'static str, Result<usize, Missing>>,
 }
 
@@ -135,6 +139,7 @@ impl Kernel {
                 reasons: offsets::migrate_reasons(&types),
                 skip_unsuitable: offsets::skip_unsuitable(&types),
                 cgroup_file: CgroupFile::resolve(&types),
+                node_mask_bytes: offsets::node_mask_bytes(&types),
                 arities: TRACEPOINTS
                     .map(|(name, _)| (name, types.tracepoint_arity(name)))
                     .into_iter()
@@ -220,6 +225,10 @@ impl Kernel {
         Ok(self.facts()?.cgroup_file.clone()?)
     }
 
+    fn node_mask_bytes(&self) -> Result<u32, HookError> {
+        Ok(self.facts()?.node_mask_bytes.clone()?)
+    }
+
     fn tree(&self) -> Result<CgroupTree, HookError> {
         Ok(self.facts()?.tree.clone()?)
     }
@@ -254,6 +263,7 @@ pub(super) fn load(
     let reasons = kernel.reasons().unwrap_or_default();
     let skip_unsuitable = kernel.skip_unsuitable().unwrap_or(u32::MAX);
     let cgroup_file = kernel.cgroup_file().unwrap_or_default();
+    let node_mask_bytes = kernel.node_mask_bytes().unwrap_or_default();
     let own_tgid = options.own_tgid.unwrap_or_default();
     let axis = options.cgroups.setting();
     let nodes = node_table(options, columns);
@@ -290,6 +300,7 @@ pub(super) fn load(
         .override_global(settings::ZONE_NODE, &zone.zone_node, true)
         .override_global(settings::OOM_CONSTRAINT, &oom_constraint, true)
         .override_global(settings::OWN_TGID, &own_tgid, true)
+        .override_global(settings::NODE_MASK_BYTES, &node_mask_bytes, true)
         .override_global(settings::OPEN_FILE_KN, &cgroup_file.open_file_kn, true)
         .override_global(settings::KN_PARENT, &cgroup_file.kn_parent, true)
         .override_global(settings::KN_NAME, &cgroup_file.kn_name, true)
@@ -320,19 +331,34 @@ pub(super) fn load(
     loader.load(OBJECT)
 }
 
+/// What hooks have opened besides their programs.
+#[derive(Default)]
+pub(super) struct Opened {
+    /// Counters of the CPUs.
+    pub(super) counters: Option<OpenCounters>,
+    /// Probes that take no perf event.
+    pub(super) probes: Vec<MultiProbe>,
+}
+
 /// Loads and attaches the programs of one hook, or others that count the same where these are refused;
-/// `counters` keeps what it opens. Returns why others had to be taken.
+/// `opened` keeps what it opens. Returns why others had to be taken, and which.
 pub(super) fn attach(
     ebpf: &mut Ebpf,
     kernel: &Kernel,
     hook: Hook,
     options: &AttachOptions,
-    counters: &mut Option<OpenCounters>,
+    opened: &mut Opened,
 ) -> Result<Option<String>, HookError> {
-    let refused = match attach_usual(ebpf, kernel, hook, options, counters) {
-        Err(error) if hook == Hook::RunTime && options.run_time == RunTimeSource::Clock => error,
-        other => return other.map(|()| None),
+    let refused = match attach_usual(ebpf, kernel, hook, options, opened) {
+        Ok(()) => return Ok(None),
+        Err(error) => error,
     };
+    if let Some(twins) = probes::of(hook) {
+        return probe(ebpf, kernel, refused, (hook, twins), options, opened).map(Some);
+    }
+    if hook != Hook::RunTime || options.run_time != RunTimeSource::Clock {
+        return Err(refused);
+    }
     // The clocks of some CPUs may be attached, and would count the same time again.
     if let Ok(program) = program::<PerfEvent>(ebpf, CLOCK)
         && let Err(error) = program.unload()
@@ -345,12 +371,33 @@ pub(super) fn attach(
     }
 }
 
+/// Kprobes in the place of trampolines that were refused. Where a trampoline is not even tried, because the
+/// kernel has no such function or may not be read, there is none for a kprobe.
+fn probe(
+    ebpf: &mut Ebpf,
+    kernel: &Kernel,
+    refused: HookError,
+    (hook, twins): (Hook, &'static [Probe]),
+    options: &AttachOptions,
+    opened: &mut Opened,
+) -> Result<String, HookError> {
+    if !matches!(refused, HookError::Program { .. }) {
+        return Err(refused);
+    }
+    // It reads a zone by its address, as a trampoline need not.
+    let readable = if hook == Hook::KswapdWanted { kernel.may_read_by_address() } else { Ok(()) };
+    match readable.and_then(|()| probes::attach(ebpf, twins, options.functions, &mut opened.probes)) {
+        Ok(how) => Ok(format!("{refused}; {how}")),
+        Err(error) => Err(HookError::Both { first: Box::new(refused), second: Box::new(error) }),
+    }
+}
+
 fn attach_usual(
     ebpf: &mut Ebpf,
     kernel: &Kernel,
     hook: Hook,
     options: &AttachOptions,
-    counters: &mut Option<OpenCounters>,
+    opened: &mut Opened,
 ) -> Result<(), HookError> {
     match hook {
         Hook::Placement => {
@@ -370,17 +417,17 @@ fn attach_usual(
             kernel.walk()?;
             kernel.tree()?;
             kernel.hierarchy()?;
-            all::<BtfTracePoint>(ebpf, kernel, &[MKDIR, RELEASE])
+            all::<BtfTracePoint>(ebpf, kernel, &[MKDIR, RMDIR])
         }
         Hook::HintFaults => {
             cpuset_walk(kernel, options)?;
-            trace::<FEntry>(ebpf, kernel, NUMA_FAULT)
+            function::<FEntry>(ebpf, kernel, options, NUMA_FAULT)
         }
         Hook::Hardware => {
             cpuset_walk(kernel, options)?;
             let programs = OnOverflow { near: on_overflow(ebpf, NEAR)?, remote: on_overflow(ebpf, REMOTE)? };
             let cpus: Vec<CpuId> = options.cpu_node.keys().copied().collect();
-            *counters = Some(hardware::open(&options.hardware, &programs, &cpus)?);
+            opened.counters = Some(hardware::open(&options.hardware, &programs, &cpus)?);
             Ok(())
         }
         Hook::Pressure => {
@@ -391,7 +438,7 @@ fn attach_usual(
         Hook::KswapdWanted => {
             cpuset_walk(kernel, options)?;
             kernel.zone()?;
-            trace::<FEntry>(ebpf, kernel, WAKEUP_KSWAPD)
+            function::<FEntry>(ebpf, kernel, options, WAKEUP_KSWAPD)
         }
         Hook::OomVictim => {
             cpuset_walk(kernel, options)?;
@@ -402,7 +449,12 @@ fn attach_usual(
         }
         Hook::OomConstraint => {
             kernel.oom_constraint()?;
+            kernel.check_arity(OUT_OF_MEMORY.0, OUT_OF_MEMORY.1)?;
+            check_trampolines(options, OUT_OF_MEMORY.0)?;
+            // Its end first: what is remembered at its beginning is forgotten there.
+            trace_as::<FExit>(ebpf, kernel, OUT_OF_MEMORY_ENDS, OUT_OF_MEMORY)?;
             trace::<FEntry>(ebpf, kernel, OUT_OF_MEMORY)
+                .inspect_err(|_refused| detach::<FExit>(ebpf, OUT_OF_MEMORY_ENDS))
         }
         Hook::PageMoves => {
             cpuset_walk(kernel, options)?;
@@ -424,11 +476,16 @@ fn attach_usual(
             kernel.may_read_by_address()?;
             kernel.walk()?;
             kernel.cgroup_file()?;
-            trace::<FExit>(ebpf, kernel, CPUSET_WRITE)
+            function::<FExit>(ebpf, kernel, options, CPUSET_WRITE)
         }
         Hook::Policies => {
             kernel.may_read_by_address()?;
             cpuset_walk(kernel, options)?;
+            kernel.node_mask_bytes()?;
+            for (name, expected) in [SET_MEMPOLICY, MBIND] {
+                kernel.check_arity(name, expected)?;
+            }
+            check_trampolines(options, SET_MEMPOLICY.0)?;
             all::<FExit>(ebpf, kernel, &[SET_MEMPOLICY, MBIND])
         }
         Hook::TaskSkips => {
@@ -473,6 +530,7 @@ macro_rules! traced {
 
 traced!(BtfTracePoint, FEntry, FExit);
 
+/// A program that is named as what it is attached to.
 fn trace<P: Traced>(
     ebpf: &mut Ebpf,
     kernel: &Kernel,
@@ -481,10 +539,51 @@ fn trace<P: Traced>(
 where
     for<'a> &'a mut P: TryFrom<&'a mut Program>,
 {
-    kernel.check_arity(name, expected)?;
+    trace_as::<P>(ebpf, kernel, name, (name, expected))
+}
+
+fn trace_as<P: Traced>(
+    ebpf: &mut Ebpf,
+    kernel: &Kernel,
+    name: &'static str,
+    (at, expected): (&'static str, &'static [usize]),
+) -> Result<(), HookError>
+where
+    for<'a> &'a mut P: TryFrom<&'a mut Program>,
+{
+    kernel.check_arity(at, expected)?;
     let btf = kernel.attach_points()?;
     let program: &mut P = program(ebpf, name)?;
-    program.load_at(name, btf).and_then(|()| program.run()).map_err(|error| refused(name, &error))
+    program.load_at(at, btf).and_then(|()| program.run()).map_err(|error| {
+        // It may be loaded; its twin takes its place.
+        if let Err(error) = program.end() {
+            tracing::trace!("unloading {name}: {error}");
+        }
+        refused(at, &error)
+    })
+}
+
+/// A program with a trampoline.
+fn function<P: Traced>(
+    ebpf: &mut Ebpf,
+    kernel: &Kernel,
+    options: &AttachOptions,
+    at: (&'static str, &'static [usize]),
+) -> Result<(), HookError>
+where
+    for<'a> &'a mut P: TryFrom<&'a mut Program>,
+{
+    kernel.check_arity(at.0, at.1)?;
+    check_trampolines(options, at.0)?;
+    trace::<P>(ebpf, kernel, at)
+}
+
+/// Are trampolines to be tried?
+fn check_trampolines(options: &AttachOptions, name: &'static str) -> Result<(), HookError> {
+    if options.functions == FunctionTracing::Trampolines {
+        return Ok(());
+    }
+    Err(HookError::Program { name, cause: "trampolines are not asked for".to_owned() })
 }
 
 /// Run time from context switches, which takes no perf event.

@@ -146,6 +146,14 @@ impl KernelTypes {
         if bits.is_multiple_of(8) { Ok(bits / 8) } else { Err(missing()) }
     }
 
+    /// Bytes of a structure that has a name of its own (`typedef struct { .. } nodemask_t`).
+    pub fn size(&self, typedef: &str) -> Result<u32, Missing> {
+        self.named(KIND_TYPEDEF, typedef)
+            .and_then(|one| self.structure(one.target))
+            .map(|structure| structure.target)
+            .ok_or_else(|| Missing(format!("type {typedef}")))
+    }
+
     /// Value of an enumerator.
     pub fn enumerator(&self, enumeration: &str, name: &str) -> Result<u32, Missing> {
         self.named(KIND_ENUM, enumeration)
@@ -326,7 +334,8 @@ mod tests {
             .add(KIND_FUNC_PROTO, "", 0, 3, &[0, 1, 0, 1, 0, 7])
             .add(KIND_PTR, "", 6, 0, &[])
             .add(KIND_TYPEDEF, "btf_trace_sched_migrate_task", 7, 0, &[])
-            .add(KIND_FUNC, "task_numa_fault", 6, 0, &[]);
+            .add(KIND_FUNC, "task_numa_fault", 6, 0, &[])
+            .add(KIND_TYPEDEF, "nodemask_t", 3, 0, &[]);
         writer.bytes()
     }
 
@@ -350,6 +359,8 @@ mod tests {
         assert_eq!(types.function_arity("task_numa_fault"), Ok(3));
         let takes_pointer = |argument| types.tracepoint_takes_pointer("sched_migrate_task", argument).ok();
         assert_eq!([0, 1, 2].map(takes_pointer), [Some(false), Some(true), None]);
+        assert_eq!(types.size("nodemask_t"), Ok(64));
+        assert_eq!(types.size("btf_trace_sched_migrate_task").ok(), None, "a pointer");
         assert_eq!(types.function_arity("no_such"), Err(Missing("function no_such".into())));
     }
 
@@ -386,6 +397,7 @@ mod tests {
         let _ = types.enumerator("cgroup_subsys_id", "cpuset_cgrp_id");
         let _ = types.function_arity("task_numa_fault");
         let _ = types.tracepoint_arity("sched_migrate_task");
+        let _ = types.size("nodemask_t");
         let _ = types.tracepoint_takes_pointer("sched_migrate_task", 1);
     }
 

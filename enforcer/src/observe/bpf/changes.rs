@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use enforcer_common::{
     change::{Change as Layout, file, scope},
     event::{Event, kind},
+    limit::NODE_WORDS,
 };
 use enforcer_core::{
-    id::NodeId,
     memory_policy::PolicyMode,
     sample::{Change, ChangeKind, CpusetFile, PolicyScope},
+    set::NodeSet,
 };
 
 use super::bytes::{u32_at, u64_at};
@@ -41,13 +42,16 @@ pub(super) fn decode(event: &Event, record: &[u8], owners: &BTreeMap<u32, u64>) 
             },
             mode: PolicyMode::from_number(event.detail),
             numa_nodes: {
-                let nodes = u64_at(record, offset_of!(Layout, nodes))?;
-                (0..u64::BITS).filter(|node| nodes >> node & 1 == 1).map(NodeId).collect()
+                let mut words = [0; NODE_WORDS];
+                for (at, word) in words.iter_mut().enumerate() {
+                    *word = u64_at(record, offset_of!(Layout, nodes) + at * size_of::<u64>())?;
+                }
+                NodeSet::from_words(&words)
             },
         },
         _ => return None,
     };
-    let comm = record.get(offset_of!(Layout, comm)..size_of::<Layout>())?;
+    let comm = record.get(offset_of!(Layout, comm)..offset_of!(Layout, nodes))?;
     let command = comm.split(|byte| *byte == 0).next().unwrap_or_default();
     let change = Change {
         time_ns: event.time_ns,
@@ -80,6 +84,8 @@ mod tests {
         let mut bytes = vec![0u8; size_of::<Layout>()];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
         put(offset_of!(Layout, nodes), &(1u64 << 63 | 2).to_ne_bytes());
+        put(offset_of!(Layout, nodes) + 8, &1u64.to_ne_bytes());
+        put(offset_of!(Layout, nodes) + 120, &(1u64 << 63).to_ne_bytes());
         put(offset_of!(Layout, tgid), &11u32.to_ne_bytes());
         put(offset_of!(Layout, scope), &scope.to_ne_bytes());
         put(offset_of!(Layout, comm), b"systemd\0garbage!");
@@ -101,7 +107,7 @@ mod tests {
         };
         let written = ChangeKind::CpusetWritten { file: CpusetFile::Mems };
         assert_eq!(of(kind::CPUSET_WRITTEN, file::MEMS, scope::NONE), told(written));
-        let numa_nodes = [NodeId(1), NodeId(63)].into_iter().collect();
+        let numa_nodes = "1,63-64,1023".parse().unwrap();
         let set = ChangeKind::PolicySet { scope: PolicyScope::Range, mode: PolicyMode::Bind, numa_nodes };
         assert_eq!(of(kind::POLICY_SET, 2, scope::RANGE), told(set));
         assert_eq!(of(kind::POLICY_SET, 2, scope::NONE), None);
@@ -114,9 +120,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_record_is_a_change_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..96), kind in 0u16..6) {
+        fn any_record_is_a_change_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..220), kind in 0u16..6) {
             let change = decode(&event(kind, 1), &bytes, &[(3, 70)].into());
-            prop_assert!(change.is_none() || (is_change(kind) && bytes.len() >= size_of::<Layout>()));
+            prop_assert!(change.is_none() || (is_change(kind) && bytes.len() >= offset_of!(Layout, nodes)));
         }
     }
 }

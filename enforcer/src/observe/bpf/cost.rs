@@ -12,6 +12,7 @@ use std::{
 
 use aya::Ebpf;
 
+use super::probes::MultiProbe;
 use crate::host::read_text;
 
 /// Says whether the kernel counts runs and time.
@@ -40,11 +41,13 @@ pub struct ProgramCost {
 }
 
 /// Costs of all programs that are loaded, by name.
-pub(super) fn read(ebpf: &Ebpf) -> Vec<ProgramCost> {
-    let mut costs: Vec<ProgramCost> = ebpf
-        .programs()
-        .filter_map(|(name, program)| {
-            let fd = program.fd().ok()?.as_fd().as_raw_fd();
+pub(super) fn read(ebpf: &Ebpf, probes: &[MultiProbe]) -> Vec<ProgramCost> {
+    let by_aya =
+        ebpf.programs().filter_map(|(name, program)| Some((name, program.fd().ok()?.as_fd().as_raw_fd())));
+    let others = probes.iter().map(|probe| (probe.name, probe.program.as_raw_fd()));
+    let mut costs: Vec<ProgramCost> = by_aya
+        .chain(others)
+        .filter_map(|(name, fd)| {
             let text = read_text(&PathBuf::from(format!("/proc/self/fdinfo/{fd}"))).ok()?;
             Some(of(name, &text))
         })

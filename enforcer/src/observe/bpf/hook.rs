@@ -91,31 +91,31 @@ impl Hook {
                 "perf events, CAP_BPF and CAP_PERFMON; BTF only where the cpuset controller is on cgroup v1; Linux 5.10"
             }
             Self::HintFaults => {
-                "BTF, BPF trampolines, CONFIG_NUMA_BALANCING, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
+                "BTF, BPF trampolines or kprobes, CONFIG_NUMA_BALANCING, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
             }
             Self::Hardware => {
                 "counters of the CPU for local and remote DRAM (docs/kernel-support.md), CAP_BPF and CAP_PERFMON; Linux 5.10"
             }
             Self::CgroupTree => {
-                "BTF, tracepoints cgroup_mkdir and cgroup_release, CAP_BPF and CAP_PERFMON; Linux 5.10"
+                "BTF, tracepoints cgroup_mkdir and cgroup_rmdir, CAP_BPF and CAP_PERFMON; Linux 5.10"
             }
             Self::Pressure => {
                 "BTF, tracepoints mm_vmscan_wakeup_kswapd, mm_vmscan_direct_reclaim_begin and reclaim_retry_zone, \
                  CAP_BPF and CAP_PERFMON; Linux 5.10"
             }
             Self::KswapdWanted => {
-                "BTF, BPF trampolines, wakeup_kswapd, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
+                "BTF, BPF trampolines or kprobes, wakeup_kswapd, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
             }
             Self::OomVictim => "BTF, tracepoint mark_victim, CAP_BPF and CAP_PERFMON; Linux 5.10",
             Self::CpusetWrites => {
-                "BTF, BPF trampolines, cpuset_write_resmask, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
+                "BTF, BPF trampolines or kprobes, cpuset_write_resmask, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
             }
             Self::Policies => {
-                "BTF, BPF trampolines, do_set_mempolicy and do_mbind, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), \
+                "BTF, BPF trampolines or kprobes, do_set_mempolicy and do_mbind, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), \
                  6.4 (arm64)"
             }
             Self::OomConstraint => {
-                "BTF, BPF trampolines, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
+                "BTF, BPF trampolines or kprobes, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
             }
             Self::PageMoves => "BTF, tracepoint mm_migrate_pages, CAP_BPF and CAP_PERFMON; Linux 5.10",
             Self::Balancer => {
@@ -177,6 +177,8 @@ pub struct HookState {
 /// What the programs that count run time instead of the clock cost.
 const INSTEAD: &str =
     "run time per node is counted at every context switch and not by a clock, which costs more";
+/// What kprobes in the place of trampolines cost.
+const PROBED: &str = "its programs run as kprobes and not by trampolines, which costs more; nothing is lost";
 
 impl HookState {
     /// Does this kernel not tell yet what it skips?
@@ -192,7 +194,7 @@ impl HookState {
             return None;
         }
         if let Some(reason) = &self.instead {
-            return Some(Degraded::new(self.hook.source(), reason.clone(), INSTEAD));
+            return Some(Degraded::new(self.hook.source(), reason.clone(), self.cost_of_instead()));
         }
         let reason = self.absent.clone()?;
         Some(Degraded::new(self.hook.source(), reason, self.hook.effect()))
@@ -200,7 +202,11 @@ impl HookState {
 
     /// What is different where it is attached by other programs.
     pub fn effect_of_instead(&self) -> Option<&'static str> {
-        self.instead.as_ref().map(|_reason| INSTEAD)
+        self.instead.as_ref().map(|_reason| self.cost_of_instead())
+    }
+
+    fn cost_of_instead(&self) -> &'static str {
+        if self.hook == Hook::RunTime { INSTEAD } else { PROBED }
     }
 }
 
@@ -248,5 +254,7 @@ mod tests {
         let degraded = state.degraded().unwrap();
         assert_eq!((degraded.source.as_str(), degraded.reason.as_str()), ("bpf:run-time", "paranoid"));
         assert_eq!(degraded.effect, INSTEAD);
+        let state = HookState { hook: Hook::Policies, ..state };
+        assert_eq!(state.degraded().unwrap().effect, PROBED);
     }
 }

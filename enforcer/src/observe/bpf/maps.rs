@@ -357,20 +357,30 @@ pub(super) fn managed(ebpf: &Ebpf) -> Result<BTreeMap<u64, ManagedCgroup>, Count
     hash.iter().map(|entry| entry.map_err(failed(MANAGED))).collect()
 }
 
-/// Watches cgroups, or changes how; says how many did not fit.
-pub(super) fn watch(ebpf: &mut Ebpf, entries: &BTreeMap<u64, ManagedCgroup>) -> Result<u64, CountersError> {
+/// Watches cgroups, or changes how; says how many did not fit. Those that are not `own` are watched because of
+/// a cgroup above: one that was removed meanwhile, and so is watched no longer, must not come back.
+pub(super) fn watch(
+    ebpf: &mut Ebpf,
+    entries: &BTreeMap<u64, ManagedCgroup>,
+    own: impl Fn(u64) -> bool,
+) -> Result<u64, CountersError> {
     let map = map_mut(ebpf, MANAGED)?;
     let mut hash: HashMap<&mut MapData, u64, ManagedCgroup> = map.try_into().map_err(failed(MANAGED))?;
     let mut full = 0;
     for (cgroup, entry) in entries {
-        match hash.insert(cgroup, entry, 0) {
+        let heir = !own(*cgroup);
+        match hash.insert(cgroup, entry, if heir { EXISTING } else { 0 }) {
             Ok(()) => {}
+            Err(MapError::SyscallError(call)) if heir && call.io_error.kind() == ErrorKind::NotFound => {}
             Err(MapError::SyscallError(call)) if call.io_error.raw_os_error() == Some(FULL) => full += 1,
             Err(cause) => return Err(failed(MANAGED)(cause)),
         }
     }
     Ok(full)
 }
+
+/// `BPF_EXIST`: changes what is there, and adds nothing.
+const EXISTING: u64 = 2;
 
 /// `E2BIG` of a hash map that has all its entries.
 const FULL: i32 = rustix::io::Errno::TOOBIG.raw_os_error();

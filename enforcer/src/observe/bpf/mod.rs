@@ -28,6 +28,9 @@
 //! | `task-iterator` | BTF, `iter/task`, the pid namespace of the host | 5.10 |
 //! | `mapping-iterator` | BTF, `iter/task_vma` that keeps to a process, the pid namespace of the host | 6.1 |
 //!
+//! A trampoline that is refused gives way to a kprobe of the same function ([`FunctionTracing`]), through a perf
+//! event or, since 5.18 and with `CONFIG_FPROBE`, without one.
+//!
 //! The programs are attached while [`Programs`] lives: the links are file descriptors, so a daemon
 //! that is killed leaves nothing behind.
 
@@ -50,6 +53,7 @@ mod offsets;
 mod perf;
 mod perf_rights;
 mod pressure;
+mod probes;
 mod programs;
 mod record;
 mod sizes;
@@ -75,6 +79,7 @@ pub use self::{
     kept::Told,
     maps::CountersError,
     pressure::PressureRing,
+    probes::FunctionTracing,
     programs::{AttachOptions, EVENT_INTERVAL_NS, PRESSURE_INTERVAL_NS, Programs, Watch},
     record::TaskRecord,
     sizes::Sizes,

@@ -90,6 +90,11 @@ impl CgroupFile {
     }
 }
 
+/// Bytes of a mask of nodes, which is that of the most nodes that the kernel is built for.
+pub(super) fn node_mask_bytes(types: &KernelTypes) -> Result<u32, Missing> {
+    types.size("nodemask_t")
+}
+
 /// From a zone of an allocation to its node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ZoneWalk {

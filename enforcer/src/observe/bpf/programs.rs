@@ -23,7 +23,7 @@ use enforcer_core::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{
-    attach::{self, Kernel},
+    attach::{self, Kernel, Opened},
     axis::CgroupAxis,
     changes::KernelChange,
     columns::NodeColumns,
@@ -37,6 +37,7 @@ use super::{
     log::ToTracing,
     maps::{self, CountersError},
     pressure::PressureRing,
+    probes::{FunctionTracing, MultiProbe},
     sizes::Sizes,
     slots::Slots,
     tallies::Tallies,
@@ -58,6 +59,8 @@ pub struct AttachOptions {
     pub cgroups: CgroupAxis,
     /// How run time is measured.
     pub run_time: RunTimeSource,
+    /// How functions of the kernel are traced.
+    pub functions: FunctionTracing,
     /// Which counters of memory accesses are opened.
     pub hardware: HardwareEvents,
     /// Bring the programs' own diagnostics into the log; when off they are not even loaded.
@@ -80,6 +83,7 @@ impl AttachOptions {
             cpu_node,
             cgroups,
             run_time: RunTimeSource::default(),
+            functions: FunctionTracing::default(),
             hardware: HardwareEvents::of_cpu(&HostRoot::live()),
             log: false,
             event_interval_ns: EVENT_INTERVAL_NS,
@@ -125,6 +129,7 @@ pub struct Programs {
     ebpf: Option<Ebpf>,
     hooks: Vec<HookState>,
     counters: Option<OpenCounters>,
+    probes: Vec<MultiProbe>,
     log: Option<EbpfLogger<ToTracing>>,
     events: Option<EventRing>,
     pressure: Option<PressureRing>,
@@ -149,10 +154,10 @@ impl Programs {
             Err(error) => return Self::absent(&attach::with_causes(&error)),
         };
         kernel.read_attach_points();
-        let mut counters = None;
+        let mut opened = Opened::default();
         let hooks: Vec<HookState> = Hook::ALL
             .into_iter()
-            .map(|hook| match attach::attach(&mut ebpf, &kernel, hook, options, &mut counters) {
+            .map(|hook| match attach::attach(&mut ebpf, &kernel, hook, options, &mut opened) {
                 Ok(instead) => HookState { hook, absent: None, instead },
                 Err(error) => {
                     let why = lockdown::explained(&HostRoot::live(), error.to_string());
@@ -188,7 +193,8 @@ impl Programs {
         let programs = Self {
             ebpf: Some(ebpf),
             hooks,
-            counters,
+            counters: opened.counters,
+            probes: opened.probes,
             log,
             events,
             pressure,
@@ -205,6 +211,7 @@ impl Programs {
             ebpf: None,
             hooks: Vec::new(),
             counters: None,
+            probes: Vec::new(),
             log: None,
             events: None,
             pressure: None,
@@ -297,7 +304,7 @@ impl Programs {
         if changed.keys().any(|id| self.watched.contains_key(id)) {
             heirs_follow(ebpf, &self.watched, &mut changed)?;
         }
-        let full = maps::watch(ebpf, &changed)?;
+        let full = maps::watch(ebpf, &changed, |id| wanted.contains_key(&id))?;
         self.watched.extend(changed.into_iter().filter(|(id, _)| wanted.contains_key(id)));
         Ok(full + homeless.len() as u64)
     }
@@ -411,7 +418,7 @@ impl Programs {
 
     /// What each program that is loaded has cost.
     pub fn costs(&self) -> Vec<ProgramCost> {
-        self.ebpf.as_ref().map(cost::read).unwrap_or_default()
+        self.ebpf.as_ref().map(|ebpf| cost::read(ebpf, &self.probes)).unwrap_or_default()
     }
 
     /// Why the runs and the time of [`costs`](Self::costs) mean nothing; `None` where the kernel counts them.

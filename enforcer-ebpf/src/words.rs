@@ -1,0 +1,86 @@
+//! Values of maps, word by word.
+//!
+//! Problem: a reference into a map promises that nothing else writes what it points to. The daemon, other
+//! CPUs and interrupts of this one do.
+//!
+//! Idea: a value is a raw pointer that is only read and written by whole words, each with one volatile access.
+//! Every function here is safe, because no reference is ever made and no place outside of the value is
+//! reached: [`Value::word`] is checked at compile time.
+//!
+//! Invariants: a [`Value`] points to a live value of a map. The kernel keeps the map while a program runs,
+//! and an entry that is removed meanwhile stays memory of the map.
+
+/// A value of a map.
+pub struct Value<V>(*mut V);
+
+impl<V> Clone for Value<V> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<V> Copy for Value<V> {}
+
+impl<V> Value<V> {
+    /// The value that a look-up returned.
+    ///
+    /// # Safety
+    ///
+    /// `value` points to a value of a map, of the map's type.
+    #[inline(always)]
+    pub const unsafe fn new(value: *mut V) -> Self {
+        Self(value)
+    }
+
+    /// The 64-bit word at an offset, that of a field.
+    #[inline(always)]
+    pub fn word<const OFFSET: usize>(self) -> Word {
+        const { assert!(OFFSET.is_multiple_of(8) && OFFSET + 8 <= size_of::<V>()) }
+        // SAFETY: the offset is inside of the value, which is live.
+        Word(unsafe { self.0.byte_add(OFFSET) }.cast())
+    }
+
+    /// The 32-bit word at an offset.
+    #[inline(always)]
+    pub fn half<const OFFSET: usize>(self) -> u32 {
+        const { assert!(OFFSET.is_multiple_of(4) && OFFSET + 4 <= size_of::<V>()) }
+        // SAFETY: as in `word`. A volatile access of one aligned word is one load, whatever stores meanwhile.
+        unsafe { self.0.byte_add(OFFSET).cast::<u32>().read_volatile() }
+    }
+
+    /// A word of the row of `N` words at an offset. The index is cut to the row, whose length is a power of
+    /// two: that is what the verifier understands.
+    #[inline(always)]
+    pub fn of_row<const OFFSET: usize, const N: usize>(self, index: usize) -> Word {
+        const { assert!(N.is_power_of_two() && OFFSET.is_multiple_of(8) && OFFSET + 8 * N <= size_of::<V>()) }
+        // SAFETY: the row is inside of the value, and the index inside of the row.
+        Word(unsafe { self.0.byte_add(OFFSET).cast::<u64>().add(index & (N - 1)) })
+    }
+}
+
+/// A word of a value, which may be anything else's too: what a race may spoil, or what is this CPU's own.
+#[derive(Clone, Copy)]
+pub struct Word(*mut u64);
+
+impl Word {
+    /// What is there now.
+    #[inline(always)]
+    pub fn get(self) -> u64 {
+        // SAFETY: the word is inside of a live value and aligned; see the header for what else stores there.
+        unsafe { self.0.read_volatile() }
+    }
+
+    /// Puts another there.
+    #[inline(always)]
+    pub fn set(self, word: u64) {
+        // SAFETY: as in `get`.
+        unsafe { self.0.write_volatile(word) }
+    }
+
+    /// Adds to a word that only this program changes on this CPU.
+    #[inline(always)]
+    pub fn add(self, more: u64) {
+        self.set(self.get().wrapping_add(more));
+    }
+}
