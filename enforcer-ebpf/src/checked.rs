@@ -44,8 +44,8 @@ impl Tracked {
 
     #[inline(always)]
     fn load<T: Copy>(self, offset: u32) -> T {
-        // SAFETY: the verifier tracks the pointer by its type, allows only offsets inside of that, and turns a
-        // load that faults into 0. Every value of `T`, a pointer or an integer, is valid.
+        // SAFETY: the verifier tracks the pointer by its type, allows only offsets inside of that, and turns
+        // a load that faults into 0. Every value of `T`, a pointer or an integer, is valid.
         unsafe { self.0.add(offset as usize).cast::<T>().read_volatile() }
     }
 }

@@ -1,9 +1,9 @@
 //! Which cgroups are watched, and that cgroups made below them are too.
 //!
-//! `cgroup_mkdir` runs while the new directory is made, before a task can be in it, and `cgroup_rmdir` when it
-//! is removed, after the last one has left it: the kernel side alone keeps the map complete between two looks
-//! of the daemon. What the removed cgroup leaves (page cache that is charged to it) may keep it in the kernel
-//! for days; nothing runs in it any more, so its entry makes room at once.
+//! `cgroup_mkdir` runs while the new directory is made, before a task can be in it, and `cgroup_rmdir` when
+//! it is removed, after the last one has left it: the kernel side alone keeps the map complete between two
+//! looks of the daemon. What the removed cgroup leaves (page cache that is charged to it) may keep it in the
+//! kernel for days; nothing runs in it any more, so its entry makes room at once.
 
 use core::mem::offset_of;
 

@@ -1,8 +1,9 @@
 //! The same functions as those with trampolines, seen by kprobes where the kernel refuses trampolines.
 //!
-//! A kprobe finds the arguments in the registers, untyped, and only at the beginning; one at the end finds the
-//! result alone. So what is told at the end is remembered at the beginning, by thread: none of these functions
-//! calls itself or another of them. The pointers among the arguments are the caller's, who waits for the end.
+//! A kprobe finds the arguments in the registers, untyped, and only at the beginning; one at the end finds
+//! the result alone. So what is told at the end is remembered at the beginning, by thread: none of these
+//! functions calls itself or another of them. The pointers among the arguments are the caller's, who waits
+//! for the end.
 
 use core::mem::offset_of;
 

@@ -3,9 +3,9 @@
 //! Problem: a reference into a map promises that nothing else writes what it points to. The daemon, other
 //! CPUs and interrupts of this one do.
 //!
-//! Idea: a value is a raw pointer that is only read and written by whole words, each with one volatile access.
-//! Every function here is safe, because no reference is ever made and no place outside of the value is
-//! reached: [`Value::word`] is checked at compile time.
+//! Idea: a value is a raw pointer that is only read and written by whole words, each with one volatile
+//! access. Every function here is safe, because no reference is ever made and no place outside of the value
+//! is reached: [`Value::word`] is checked at compile time.
 //!
 //! Invariants: a [`Value`] points to a live value of a map. The kernel keeps the map while a program runs,
 //! and an entry that is removed meanwhile stays memory of the map.

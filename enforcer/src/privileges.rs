@@ -64,8 +64,8 @@ fn set(effective: CapabilitySet, permitted: CapabilitySet) -> io::Result<()> {
 fn needed(duties: Duties) -> CapabilitySet {
     let mut needed = CapabilitySet::empty();
     if duties.mode == Mode::Enforce {
-        // Cgroup files of other users, move_pages(2) of their processes, and the affinities that these have set
-        // themselves: before Linux 6.2 a write of `cpuset.cpus` takes them away, and they are set again.
+        // Cgroup files of other users, move_pages(2) of their processes, and the affinities that these have
+        // set themselves: before Linux 6.2 a write of `cpuset.cpus` takes them away, and they are set again.
         needed |= CapabilitySet::DAC_OVERRIDE | CapabilitySet::SYS_PTRACE | CapabilitySet::SYS_NICE;
     }
     if duties.mode == Mode::Enforce && (duties.partitions || duties.frames) {

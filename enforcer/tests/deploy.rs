@@ -51,8 +51,8 @@ fn the_units_grant_the_capabilities_that_are_documented_and_no_others() {
     assert!(!unit.is_empty() && !enforce.is_empty() && unit.is_disjoint(&enforce));
 }
 
-/// The filter of system calls is that of the unit, for all threads and for what the daemon starts; a drop-in of
-/// ours widens it nowhere.
+/// The filter of system calls is that of the unit, for all threads and for what the daemon starts; a drop-in
+/// of ours widens it nowhere.
 #[test]
 fn the_unit_filters_system_calls_for_every_thread() {
     let unit = service(UNIT);

@@ -2,8 +2,9 @@
 //! `CONFIG_FPROBE`).
 //!
 //! A kprobe of a perf event is refused with the perf event: with `kernel.perf_event_paranoid` at 3 Debian's
-//! kernels want `CAP_SYS_ADMIN` for it. A link of this kind wants what loading the program wanted. The program
-//! has to be loaded for it, which aya cannot, so this is `bpf(2)` with `BPF_PROG_LOAD` and `BPF_LINK_CREATE`.
+//! kernels want `CAP_SYS_ADMIN` for it. A link of this kind wants what loading the program wanted. The
+//! program has to be loaded for it, which aya cannot, so this is `bpf(2)` with `BPF_PROG_LOAD` and
+//! `BPF_LINK_CREATE`.
 #![expect(unsafe_code, reason = "glibc has no wrapper for bpf(2)")]
 
 use std::{
@@ -69,8 +70,8 @@ pub fn load(name: &str, instructions: &[u64], license: &CStr) -> io::Result<Owne
     for (byte, of_name) in attributes.name.iter_mut().take(room).zip(name.bytes()) {
         *byte = of_name;
     }
-    // SAFETY: the attributes point to the instructions, of which there are so many, and to a string that ends;
-    // both are live for the call.
+    // SAFETY: the attributes point to the instructions, of which there are so many, and to a string that
+    // ends; both are live for the call.
     unsafe { call(BPF_PROG_LOAD, &mut attributes) }
 }
 

@@ -167,8 +167,8 @@ fn a_kill_for_a_limit_is_told_with_its_victim_and_its_constraint() {
     }
 }
 
-/// What the kernel side remembers of a kill that is under way is forgotten when the kernel is through with it:
-/// it is an address on the stack of a thread that goes on.
+/// What the kernel side remembers of a kill that is under way is forgotten when the kernel is through with
+/// it: it is an address on the stack of a thread that goes on.
 fn nothing_is_remembered_of_kills(way: FunctionTracing) {
     let own = Ids::held_by(std::process::id());
     let map = loaded_maps().flatten().find(|map| map.name() == b"OOM" && own.maps.contains(&map.id()));

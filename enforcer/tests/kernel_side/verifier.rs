@@ -12,12 +12,12 @@ use crate::{axis, options, permitted, refused};
 /// Instructions by program and series of kernels; `v1` where the cpuset controller is on cgroup v1, which
 /// takes another way from a task to its cgroup.
 const RECORD: [(&str, &[(&str, u64)]); 25] = [
-    ("cgroup_mkdir", &[("6.1", 77), ("6.12", 77), ("6.18", 76), ("6.18 v1", 76)]),
+    ("cgroup_mkdir", &[("6.12", 134)]),
     ("cgroup_rmdir", &[("6.1", 29), ("6.12", 29), ("6.18", 29), ("6.18 v1", 29)]),
     ("cpu_clock", &[("6.1", 81), ("6.12", 72), ("6.18", 71), ("6.18 v1", 145)]),
-    ("cpuset_write_resmask", &[("6.1", 770), ("6.12", 469), ("6.18", 492)]),
-    ("do_mbind", &[("6.1", 745), ("6.12", 360), ("6.18", 356)]),
-    ("do_set_mempolicy", &[("6.1", 745), ("6.12", 360), ("6.18", 356)]),
+    ("cpuset_write_resmask", &[("6.12", 1139)]),
+    ("do_mbind", &[("6.12", 1028)]),
+    ("do_set_mempolicy", &[("6.12", 1028)]),
     ("hardware_near", &[("6.1", 67), ("6.12", 60), ("6.18", 59), ("6.18 v1", 138)]),
     ("hardware_remote", &[("6.1", 68), ("6.12", 59), ("6.18", 58), ("6.18 v1", 132)]),
     ("mark_victim", &[("6.1", 97), ("6.12", 97), ("6.18", 101), ("6.18 v1", 223)]),
@@ -25,7 +25,7 @@ const RECORD: [(&str, &[(&str, u64)]); 25] = [
     ("mm_vmscan_direct_reclaim_begin", &[("6.1", 101), ("6.12", 101), ("6.18", 99), ("6.18 v1", 237)]),
     ("mm_vmscan_wakeup_kswapd", &[("6.1", 95), ("6.12", 95), ("6.18", 93), ("6.18 v1", 163)]),
     ("out_of_memory", &[("6.1", 26), ("6.12", 26), ("6.18", 22)]),
-    ("out_of_memory_ends", &[("6.12", 30)]),
+    ("out_of_memory_ends", &[("6.12", 27)]),
     ("reclaim_retry_zone", &[("6.1", 103), ("6.12", 103), ("6.18", 101), ("6.18 v1", 239)]),
     ("sched_migrate_task", &[("6.1", 292), ("6.12", 287), ("6.18", 288), ("6.18 v1", 292)]),
     ("sched_move_numa", &[("6.12", 70), ("6.18", 70), ("6.18 v1", 74)]),

@@ -160,8 +160,8 @@ fn the_presets_differ_in_what_enforcing_takes() {
     assert_eq!(writable, [false, true]);
 }
 
-/// The one filter that holds for every thread of the daemon: what no part of it calls is refused, above all what
-/// reaches into other processes, namespaces or devices, and what the kernel has had most holes in.
+/// The one filter that holds for every thread of the daemon: what no part of it calls is refused, above all
+/// what reaches into other processes, namespaces or devices, and what the kernel has had most holes in.
 #[test]
 fn the_profile_allows_what_the_daemon_calls_and_nothing_that_reaches_further() {
     let profile: Value = serde_json::from_str(PROFILE).unwrap();

@@ -1,10 +1,10 @@
-//! The daemon as the pod that is shipped: its capabilities, its seccomp profile, a cgroup namespace of its own
-//! on a hierarchy that is delegated by namespaces, and perf events as Debian sets them.
+//! The daemon as the pod that is shipped: its capabilities, its seccomp profile, a cgroup namespace of its
+//! own on a hierarchy that is delegated by namespaces, and perf events as Debian sets them.
 //!
 //! Capabilities and profile are read from the files that are shipped; the container is made by containerd, as
-//! a kubelet would have it made. The daemon corrects a declared workload, places a Guaranteed container, keeps
-//! off the CPUs of that one, and never writes its own container. Control: the same container without the
-//! capabilities finds the kernel side missing.
+//! a kubelet would have it made. The daemon corrects a declared workload, places a Guaranteed container,
+//! keeps off the CPUs of that one, and never writes its own container. Control: the same container without
+//! the capabilities finds the kernel side missing.
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duration};
 

@@ -357,8 +357,8 @@ pub(super) fn managed(ebpf: &Ebpf) -> Result<BTreeMap<u64, ManagedCgroup>, Count
     hash.iter().map(|entry| entry.map_err(failed(MANAGED))).collect()
 }
 
-/// Watches cgroups, or changes how; says how many did not fit. Those that are not `own` are watched because of
-/// a cgroup above: one that was removed meanwhile, and so is watched no longer, must not come back.
+/// Watches cgroups, or changes how; says how many did not fit. Those that are not `own` are watched because
+/// of a cgroup above: one that was removed meanwhile, and so is watched no longer, must not come back.
 pub(super) fn watch(
     ebpf: &mut Ebpf,
     entries: &BTreeMap<u64, ManagedCgroup>,

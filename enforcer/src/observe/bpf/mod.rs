@@ -28,8 +28,8 @@
 //! | `task-iterator` | BTF, `iter/task`, the pid namespace of the host | 5.10 |
 //! | `mapping-iterator` | BTF, `iter/task_vma` that keeps to a process, the pid namespace of the host | 6.1 |
 //!
-//! A trampoline that is refused gives way to a kprobe of the same function ([`FunctionTracing`]), through a perf
-//! event or, since 5.18 and with `CONFIG_FPROBE`, without one.
+//! A trampoline that is refused gives way to a kprobe of the same function ([`FunctionTracing`]), through a
+//! perf event or, since 5.18 and with `CONFIG_FPROBE`, without one.
 //!
 //! The programs are attached while [`Programs`] lives: the links are file descriptors, so a daemon
 //! that is killed leaves nothing behind.

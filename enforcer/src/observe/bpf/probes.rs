@@ -1,7 +1,7 @@
 //! Kprobes in the place of trampolines.
 //!
-//! Problem: some kernels put no BPF trampoline on a function (arm64 before 6.4, kernels without it, rules that
-//! refuse it), and four sources would be missing there.
+//! Problem: some kernels put no BPF trampoline on a function (arm64 before 6.4, kernels without it, rules
+//! that refuse it), and four sources would be missing there.
 //!
 //! Idea: each program with a trampoline has a twin that takes its arguments from the registers. It costs more
 //! and counts the same. It is attached through a perf event, and where perf events are refused through a link
