@@ -11,6 +11,7 @@ pub mod lockdown;
 pub mod processes;
 pub mod recording;
 pub mod repeated;
+pub mod systemd;
 
 use std::{
     ffi::{OsStr, OsString},

@@ -75,6 +75,14 @@ impl Running {
         Self::when_ready(hog_command(hog)?.stdout(Stdio::piped()))
     }
 
+    /// Starts a hog whose memory is in huge pages, as glibc takes it where it is told to (glibc's tunables), and
+    /// waits until that is there.
+    pub fn huge_hog(hog: &Hog) -> Result<Self> {
+        let mut command = hog_command(hog)?;
+        command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=2");
+        Self::when_ready(command.stdout(Stdio::piped()))
+    }
+
     fn when_ready(command: &mut Command) -> Result<Self> {
         let mut running = Self::spawn(command)?;
         let stdout = running.0.stdout.take().context("a hog without standard output")?;

@@ -20,9 +20,9 @@ use crate::{
         in_the_making::{LeftBehind, left_behind},
         journal::{BrakeRecord, DriftRecord, JournalError, LeftMaking, MakingRecord, set_aside},
         restore::{RestoreReport, RestoreResult, Restored, preview, restore, restore_within, retain_within},
-        units::{self as properties, Systemctl, UnitProperties, restore::Systemd},
+        units::{self as properties, UnitProperties, restore::SystemdOrReason},
     },
-    host::{HostRoot, cgroup::CgroupLayout},
+    host::{HostRoot, cgroup::CgroupLayout, systemd::Systemd},
     kernel::clock,
     report::{text, units},
 };
@@ -255,9 +255,8 @@ fn put_back(
     })
 }
 
-fn with_systemd<T>(host: &HostRoot, ask: impl FnOnce(Systemd<'_>) -> T) -> T {
-    let found =
-        Systemctl::of_host(host).and_then(|found| found.ok_or(properties::restore::NO_SYSTEMD.into()));
+fn with_systemd<T>(host: &HostRoot, ask: impl FnOnce(SystemdOrReason<'_>) -> T) -> T {
+    let found = Systemd::of_host(host).and_then(|found| found.ok_or(properties::restore::NO_SYSTEMD.into()));
     ask(found.as_ref().map(|found| found as &dyn UnitProperties).map_err(String::as_str))
 }
 

@@ -23,7 +23,7 @@ use crate::{
     discover::{
         host_facts::{read_host, read_host_without_cgroups},
         kubelet,
-        unit_files::read_unit_files,
+        units::{read_units, units_of},
         workloads::{UserProcesses, read_workloads},
     },
     enforce::units::recorded_settings,
@@ -95,7 +95,7 @@ impl Seen {
         // The kubelet of this machine says nothing about a captured one.
         let kubelet = if host.captured { kubelet::Seen::default() } else { kubelet::look(&policy.kubelet) };
         degraded.extend(kubelet.degraded);
-        let units = read_unit_files(host, &recorded_settings(&policy.state_dir));
+        let units = read_units(host, &recorded_settings(&policy.state_dir), &units_of(&workloads));
         let facts = Facts { kubelet: kubelet.kubelet, units, ..Facts::default() };
         Self { host: on_host, workloads, before, now, facts, degraded }
     }

@@ -9,5 +9,5 @@ pub mod manifest;
 pub mod nri;
 mod protobuf;
 pub mod topology;
-pub mod unit_files;
+pub mod units;
 pub mod workloads;

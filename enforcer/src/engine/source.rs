@@ -15,7 +15,7 @@ use enforcer_core::{
     self_placement::CpusetWrites,
     set::{CpuSet, NodeSet},
     topology::Topology,
-    workload::{CgroupPath, Origin, Workload, identify},
+    workload::{CgroupPath, Origin, UnitName, Workload, identify},
 };
 use thiserror::Error;
 
@@ -24,7 +24,7 @@ use crate::{
         host_facts::read_host,
         kubelet::watch::Watch,
         topology::read_topology,
-        unit_files::read_unit_files,
+        units::{read_units, units_of},
         workloads::{UserProcesses, read_workloads},
     },
     enforce::{
@@ -43,7 +43,7 @@ pub(super) type Seen = (Vec<Workload>, Vec<Degraded>, Sample);
 pub struct Others {
     /// The kubelet.
     pub kubelet: Kubelet,
-    /// Units whose files name CPUs or memory nodes.
+    /// Units to which an administrator has given CPUs or memory nodes.
     pub units: BTreeMap<String, UnitSetting>,
     /// Cgroup that the daemon itself runs in.
     pub own_cgroup: Option<CgroupPath>,
@@ -155,6 +155,8 @@ pub struct LiveSource {
     cgroups: CgroupWatch,
     kubelet: Watch,
     units: BTreeMap<String, UnitSetting>,
+    /// Units that were asked about since the machine was last read.
+    asked_units: BTreeSet<UnitName>,
     set_by_us: OwnSettings,
     user_processes: UserProcesses,
 }
@@ -173,6 +175,7 @@ impl LiveSource {
             cgroups,
             kubelet: Watch::default(),
             units: BTreeMap::new(),
+            asked_units: BTreeSet::new(),
             set_by_us: OwnSettings::default(),
             user_processes: UserProcesses::default(),
         }
@@ -182,6 +185,17 @@ impl LiveSource {
     #[must_use]
     pub fn beside(self, kubelet: Watch) -> Self {
         Self { kubelet, ..self }
+    }
+
+    /// Those that are new since the machine was last read; all of them after that.
+    fn ask_about_units(&mut self, units: BTreeSet<UnitName>) {
+        let new: BTreeSet<UnitName> = units.difference(&self.asked_units).cloned().collect();
+        if self.asked_units.is_empty() {
+            self.units.clear();
+        }
+        self.units.extend(read_units(&self.host, &self.set_by_us, &new));
+        self.units.retain(|name, _| UnitName::new(name).is_some_and(|name| units.contains(&name)));
+        self.asked_units = units;
     }
 }
 
@@ -193,8 +207,8 @@ impl Source for LiveSource {
     fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError> {
         let (machine, degraded) =
             read_topology(&self.host).map_err(|error| SourceError::new("topology", &error))?;
-        // As rarely as the machine: files of units do not change often.
-        self.units = read_unit_files(&self.host, &self.set_by_us);
+        // As rarely as the machine: what units are set to does not change often.
+        self.asked_units.clear();
         if let Some(sampler) = &mut self.sampler {
             sampler.follow(&machine);
         } else {
@@ -208,6 +222,7 @@ impl Source for LiveSource {
         let read = read_workloads(&self.host, &self.layout, &mut self.user_processes);
         let (workloads, mut degraded) = read.map_err(|error| SourceError::new("workloads", &error))?;
         degraded.extend(self.cgroups.degraded());
+        self.ask_about_units(units_of(&workloads));
         Ok((workloads, degraded))
     }
 

@@ -44,13 +44,13 @@ use crate::{
         pages::{PageBudget, PageMoveLimits, Stop},
         restore::{self, RestoreResult},
         scratch,
-        units::{Systemctl, Units, not_kept, recorded_settings},
+        units::{Units, not_kept, recorded_settings},
     },
     engine::{
         BrakeParts, Engine, Exposure, Gate, LiveSource, Placed, ReliefSenses, Senses, Source as _, Widening,
         answer_calls, demote,
     },
-    host::{HostRoot, cgroup::CgroupLayout, read_text},
+    host::{HostRoot, cgroup::CgroupLayout, read_text, systemd::Systemd},
     kernel::{clock, heap, linux::Linux},
     observe::{MemoryLimits, Rest, Rooms, SamplerOptions, Tenants},
     privileges::{self, Duties},
@@ -287,8 +287,8 @@ fn may_write(
     let mut actuator = LiveActuator::new(host, layout, journal, Box::new(Linux), budget);
     // systemd has no properties for the cpusets of v1, and names cgroups from the root of the hierarchy.
     if layout.cpuset.v2 && layout.cpuset.mounted_cgroup == "/" {
-        match Systemctl::of_host(host) {
-            Ok(Some(systemctl)) => actuator = actuator.with_units(Units::new(Box::new(systemctl))),
+        match Systemd::of_host(host) {
+            Ok(Some(systemd)) => actuator = actuator.with_units(Units::new(Box::new(systemd))),
             Ok(None) => {}
             Err(reason) => engine.add_degraded(not_kept(&reason)),
         }

@@ -35,6 +35,7 @@ mod rebalance;
 #[cfg(test)]
 mod recordings;
 mod refused;
+mod remedies;
 mod resized;
 mod resources;
 mod restarted;
@@ -147,6 +148,8 @@ pub const ALL: &[Scenario] = &[
     Scenario { only_by_name: true, ..long("eyes-self-placed", "2s", "", self_placed::survives) },
     product("eyes-what-needs-what", "2s", "", eyes::what_needs_what),
     product("audit-misaligned", "2s", "", audit::misaligned),
+    // Without the kernel's own balancing, which would move pages before a remedy does.
+    product("audit-remedies", remedies::TOPOLOGY, BALANCING_OFF, remedies::are_carried_out),
     Scenario {
         needs_prometheus: true,
         ..long("alert-fires-and-resolves", "2s", BALANCING_OFF, alert::fires_and_resolves)

@@ -18,6 +18,7 @@ const UNKEPT: [(&str, &[&str]); 3] = [
         "runs no daemon, but audits",
         &[
             "audit-misaligned",
+            "audit-remedies",
             "degrade-balancing-off",
             "degrade-lockdown",
             "degrade-no-btf",

@@ -118,12 +118,8 @@ impl Facts {
         claim.cpus.as_ref().filter(|cpus| cpus.len() as u64 > asked / 1000)
     }
 
-    /// The setting of a unit, or of the template that it is an instance of.
+    /// The setting of a unit.
     pub(super) fn unit(&self, name: &str) -> Option<&UnitSetting> {
-        self.units.get(name).or_else(|| {
-            let (template, instance) = name.split_once('@')?;
-            let (_, suffix) = instance.rsplit_once('.')?;
-            self.units.get(&format!("{template}@.{suffix}"))
-        })
+        self.units.get(name)
     }
 }

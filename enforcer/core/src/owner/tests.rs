@@ -199,7 +199,8 @@ fn every_row_of_the_table() {
         ("no kubelet at all", container(), nothing.clone(), false, true, (NumaEnforcer, "-/-")),
         ("libvirt", vm(), nothing.clone(), false, true, (Libvirt, "-/-")),
         ("systemd", unit("db.service"), with_unit("db.service"), false, true, (Systemd, "-/-")),
-        ("its template", unit("db@1.service"), with_unit("db@.service"), false, true, (Systemd, "-/-")),
+        ("an instance", unit("db@1.service"), with_unit("db@1.service"), false, true, (Systemd, "-/-")),
+        ("its template", unit("db@1.service"), with_unit("db@.service"), false, true, (NumaEnforcer, "-/-")),
         ("another unit", unit("web.service"), with_unit("db.service"), false, true, (NumaEnforcer, "-/-")),
         (
             "a unit beside a static kubelet",

@@ -10,8 +10,11 @@ use std::{
 
 use enforcer_core::workload::{CgroupPath, UnitName};
 
-use super::{UnitError, UnitProperties, UnitState};
-use crate::enforce::cpuset::CpusetFile;
+use super::UnitProperties;
+use crate::{
+    enforce::cpuset::CpusetFile,
+    host::systemd::{SystemdError, UnitState},
+};
 
 /// What it does when it is asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -101,19 +104,19 @@ impl FakeSystemd {
 }
 
 impl UnitProperties for FakeSystemd {
-    fn show(&self, unit: &UnitName) -> Result<UnitState, UnitError> {
+    fn show(&self, unit: &UnitName) -> Result<UnitState, SystemdError> {
         let mut inside = self.inside.lock().unwrap();
         inside.asked.push(format!("show {unit}"));
         if inside.mood == Mood::Silent {
-            return Err(UnitError::TimedOut { command: "show".into(), limit: Duration::from_secs(1) });
+            return Err(SystemdError::TimedOut { command: "show".into(), limit: Duration::from_secs(1) });
         }
         Ok(inside.units.get(unit.as_str()).cloned().unwrap_or_default())
     }
 
-    fn set(&self, unit: &UnitName, property: CpusetFile, value: &str) -> Result<(), UnitError> {
+    fn set(&self, unit: &UnitName, property: CpusetFile, value: &str) -> Result<(), SystemdError> {
         let mut inside = self.inside.lock().unwrap();
         inside.asked.push(format!("{unit} {}={value}", property.name()));
-        let refused = || UnitError::Refused { command: format!("set {unit}"), reason: "no".into() };
+        let refused = || SystemdError::Refused { command: format!("set {unit}"), reason: "no".into() };
         if inside.mood != Mood::Obliging {
             return Err(refused());
         }

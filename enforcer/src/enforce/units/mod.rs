@@ -16,7 +16,6 @@
 #[cfg(test)]
 pub(crate) mod fake;
 pub mod restore;
-mod systemctl;
 #[cfg(test)]
 mod tests;
 
@@ -31,13 +30,12 @@ use enforcer_core::{
     owner::{OwnSettings, is_same_list},
     workload::{CgroupPath, UnitName},
 };
-use thiserror::Error;
 
-pub use self::systemctl::Systemctl;
 use super::{
     cpuset::CpusetFile,
     journal::{Entry, EntryKey, Journal},
 };
+use crate::host::systemd::{Systemd, SystemdError, UnitState};
 
 /// Time for which systemd is not asked again when it could not be.
 const PAUSE: Duration = Duration::from_mins(1);
@@ -45,63 +43,28 @@ const PAUSE: Duration = Duration::from_mins(1);
 /// Inode in the key of a property: it outlives the cgroup.
 const NO_INODE: u64 = 0;
 
-/// Why systemd did not do what it was asked.
-#[derive(Debug, Error)]
-pub enum UnitError {
-    /// The program could not be run.
-    #[error("running {command}: {cause}")]
-    Run {
-        /// What was run.
-        command: String,
-        /// Why not.
-        #[source]
-        cause: std::io::Error,
-    },
-    /// systemd said no.
-    #[error("{command}: {reason}")]
-    Refused {
-        /// What was run.
-        command: String,
-        /// Exit status and standard error.
-        reason: String,
-    },
-    /// It did not end.
-    #[error("{command}: no answer within {} s", limit.as_secs())]
-    TimedOut {
-        /// What was run.
-        command: String,
-        /// Time that it had.
-        limit: Duration,
-    },
-}
-
-/// What systemd says of a unit.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct UnitState {
-    /// `ControlGroup`; empty for a unit that does not run, or is not known.
-    pub control_group: String,
-    /// `AllowedCPUs`, empty if it is not set.
-    pub cpus: String,
-    /// `AllowedMemoryNodes`, empty if it is not set.
-    pub mems: String,
-    /// Is there such a unit?
-    pub known: bool,
-}
-
-impl UnitState {
-    /// Value of the property behind this.
-    pub fn value(&self, property: CpusetFile) -> &str {
-        if property == CpusetFile::AllowedCpus { &self.cpus } else { &self.mems }
-    }
-}
-
 /// systemd, as far as cpusets of its units go.
 pub trait UnitProperties: Send {
     /// What it says of a unit; of one that it does not know, nothing.
-    fn show(&self, unit: &UnitName) -> Result<UnitState, UnitError>;
+    fn show(&self, unit: &UnitName) -> Result<UnitState, SystemdError>;
 
     /// Sets a property until the next boot; an empty value resets it.
-    fn set(&self, unit: &UnitName, property: CpusetFile, value: &str) -> Result<(), UnitError>;
+    fn set(&self, unit: &UnitName, property: CpusetFile, value: &str) -> Result<(), SystemdError>;
+}
+
+impl UnitProperties for Systemd {
+    fn show(&self, unit: &UnitName) -> Result<UnitState, SystemdError> {
+        Ok(Self::show(self, &[unit])?.pop().unwrap_or_default())
+    }
+
+    fn set(&self, unit: &UnitName, property: CpusetFile, value: &str) -> Result<(), SystemdError> {
+        Self::set(self, unit, property.name(), value)
+    }
+}
+
+/// Value of the property behind this.
+pub(super) fn value_of(state: &UnitState, property: CpusetFile) -> &str {
+    if property == CpusetFile::AllowedCpus { &state.cpus } else { &state.mems }
 }
 
 /// A property of the unit that a cgroup belongs to.
@@ -153,7 +116,7 @@ impl Units {
         let property = file.property()?;
         let unit = UnitName::of_cgroup(cgroup)?;
         let state = self.ask(&unit, |systemd| systemd.show(&unit)).ok()?;
-        let value = state.value(property).to_owned();
+        let value = value_of(&state, property).to_owned();
         (state.control_group == cgroup.as_str()).then_some(UnitProperty { unit, file, property, value })
     }
 
@@ -187,7 +150,7 @@ impl Units {
     fn ask<T>(
         &mut self,
         unit: &UnitName,
-        question: impl FnOnce(&dyn UnitProperties) -> Result<T, UnitError>,
+        question: impl FnOnce(&dyn UnitProperties) -> Result<T, SystemdError>,
     ) -> Result<T, String> {
         if let Some((reason, until)) = &self.silent
             && Instant::now() < *until
@@ -198,7 +161,7 @@ impl Units {
         self.silent = None;
         answer.map_err(|error| {
             let reason = error.to_string();
-            if matches!(error, UnitError::Refused { .. }) {
+            if matches!(error, SystemdError::Refused { .. }) {
                 self.refused.insert(unit.clone(), reason.clone());
             } else {
                 self.silent = Some((reason.clone(), Instant::now() + PAUSE));

@@ -11,7 +11,7 @@ use enforcer_core::{
     workload::{CgroupPath, Origin, UnitName, identify},
 };
 
-use super::{UnitProperties, key_of};
+use super::{UnitProperties, key_of, value_of};
 use crate::enforce::{
     journal::{Entry, EntryKey, Journal, JournalContents, is_of_another_boot},
     restore::{ANOTHER_BOOT, RestoreReport, RestoreResult, Restored, skipped},
@@ -21,11 +21,11 @@ use crate::enforce::{
 pub const NO_SYSTEMD: &str = "process 1 is not systemd";
 
 /// systemd, or why it cannot be asked.
-pub type Systemd<'a> = Result<&'a dyn UnitProperties, &'a str>;
+pub type SystemdOrReason<'a> = Result<&'a dyn UnitProperties, &'a str>;
 
 /// Gives every property of the journal its original back, or those of one cgroup and what is below it.
 pub fn restore(
-    systemd: Systemd<'_>,
+    systemd: SystemdOrReason<'_>,
     boot_id: Option<&str>,
     journal: &mut Journal,
     top: Option<&CgroupPath>,
@@ -92,7 +92,11 @@ fn has_file(entries: &BTreeMap<EntryKey, Entry>, property: &EntryKey) -> bool {
 }
 
 /// What [`restore`] would do.
-pub fn preview(systemd: Systemd<'_>, boot_id: Option<&str>, contents: &JournalContents) -> RestoreReport {
+pub fn preview(
+    systemd: SystemdOrReason<'_>,
+    boot_id: Option<&str>,
+    contents: &JournalContents,
+) -> RestoreReport {
     let properties = contents.entries.iter().filter(|(key, _)| key.file.is_property());
     let files = properties.map(|(key, entry)| {
         let result = match look(systemd, boot_id, key, entry) {
@@ -108,13 +112,18 @@ fn restored(key: &EntryKey, entry: &Entry, result: RestoreResult) -> Restored {
     Restored { cgroup: key.cgroup.clone(), file: key.file, original: entry.original.clone(), result }
 }
 
-fn put_back(systemd: Systemd<'_>, boot_id: Option<&str>, key: &EntryKey, entry: &Entry) -> RestoreResult {
+fn put_back(
+    systemd: SystemdOrReason<'_>,
+    boot_id: Option<&str>,
+    key: &EntryKey,
+    entry: &Entry,
+) -> RestoreResult {
     let (systemd, unit, from) = match look(systemd, boot_id, key, entry) {
         Ok(found) => found,
         Err(result) => return result,
     };
     let set = systemd.set(&unit, key.file, &entry.original).and_then(|()| systemd.show(&unit));
-    match set.as_ref().map(|now| now.value(key.file)) {
+    match set.as_ref().map(|now| value_of(now, key.file)) {
         Ok(now) if is_same_list(now, &entry.original) => RestoreResult::PutBack { from },
         Ok(now) => RestoreResult::Failed {
             error: format!(
@@ -129,7 +138,7 @@ fn put_back(systemd: Systemd<'_>, boot_id: Option<&str>, key: &EntryKey, entry: 
 
 /// What the property is now, where it is to be put back; else what became of it.
 fn look<'a>(
-    systemd: Systemd<'a>,
+    systemd: SystemdOrReason<'a>,
     boot_id: Option<&str>,
     key: &EntryKey,
     entry: &Entry,
@@ -143,7 +152,7 @@ fn look<'a>(
     let systemd = systemd.map_err(|error| RestoreResult::Failed { error: error.to_owned() })?;
     match systemd.show(&unit) {
         Ok(state) => {
-            let from = state.value(key.file).to_owned();
+            let from = value_of(&state, key.file).to_owned();
             // A unit that systemd no longer knows has nothing set either.
             if is_same_list(&from, &entry.original) {
                 Err(RestoreResult::Unchanged)
