@@ -11,7 +11,7 @@ use crate::{
     cgroup::Cgroup,
     cri::Cri,
     process::{self, Running},
-    wait,
+    systemd, wait,
 };
 
 /// Where plugins connect.
@@ -19,6 +19,9 @@ pub const NRI: &str = "/var/run/nri/nri.sock";
 
 /// Its own cgroup.
 const CGROUP: &str = "/system.slice/containerd.service";
+
+/// Its unit, as its package brings it.
+const UNIT: &str = "containerd.service";
 
 /// Images that the root file system brings (`xtask/src/setup/root_image.rs`).
 const IMAGES: &str = "/usr/share/rig/images.tar";
@@ -43,23 +46,23 @@ impl Containerd {
     pub fn start() -> Result<(Self, Cri)> {
         let cri = Cri::new()?;
         let started = Self::launch(&cri)?;
-        let mut import = Command::new("ctr");
-        // It gives up a busy runtime after ten seconds unless it is told.
-        import.args([
-            "--connect-timeout",
-            "3m",
-            "--namespace",
-            "k8s.io",
-            "images",
-            "import",
-            "--local",
-            IMAGES,
-        ]);
-        let output = process::run(&mut import, LIMIT)?;
-        ensure!(output.status == Some(0), "import {IMAGES}: {}", output.stderr.trim());
-        // It hears of its own images by an event.
-        wait::until("both images are known", LIMIT, || Ok((cri.images()?.len() >= 2).then_some(())))?;
+        import_images(&cri)?;
         Ok((started, cri))
+    }
+
+    /// Starts its unit for the first time, with its images, where systemd is process 1 and makes the cgroups
+    /// of containers.
+    pub fn start_unit() -> Result<Cri> {
+        let cri = Cri::new()?;
+        systemd::must(&["start", UNIT])?;
+        import_images(&cri)?;
+        Ok(cri)
+    }
+
+    /// Restarts that unit; containers go on meanwhile.
+    pub fn restart_unit(cri: &Cri) -> Result<()> {
+        systemd::must(&["restart", UNIT])?;
+        wait::until("containerd answers", LIMIT, || cri.version().map(Some)).map(drop)
     }
 
     /// Ends it and starts it again; containers go on meanwhile.
@@ -104,4 +107,15 @@ impl Containerd {
         answers.with_context(|| format!("containerd printed:\n{}", Self::printed()))?;
         Ok(Self { process })
     }
+}
+
+/// Gives it the images that the root file system brings.
+fn import_images(cri: &Cri) -> Result<()> {
+    let mut import = Command::new("ctr");
+    // It gives up a busy runtime after ten seconds unless it is told.
+    import.args(["--connect-timeout", "3m", "--namespace", "k8s.io", "images", "import", "--local", IMAGES]);
+    let output = process::run(&mut import, LIMIT)?;
+    ensure!(output.status == Some(0), "import {IMAGES}: {}", output.stderr.trim());
+    // It hears of its own images by an event.
+    wait::until("both images are known", LIMIT, || Ok((cri.images()?.len() >= 2).then_some(())))
 }

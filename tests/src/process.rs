@@ -75,8 +75,8 @@ impl Running {
         Self::when_ready(hog_command(hog)?.stdout(Stdio::piped()))
     }
 
-    /// Starts a hog whose memory is in huge pages, as glibc takes it where it is told to (glibc's tunables), and
-    /// waits until that is there.
+    /// Starts a hog whose memory is in huge pages, as glibc takes it where it is told to (glibc's tunables),
+    /// and waits until that is there.
     pub fn huge_hog(hog: &Hog) -> Result<Self> {
         let mut command = hog_command(hog)?;
         command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=2");

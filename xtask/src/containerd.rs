@@ -40,6 +40,9 @@ impl Containerd {
     /// The one that scenarios with containers run with unless another is asked for.
     pub(crate) const DEFAULT: Self = Self(&TABLE[0]);
 
+    /// The newest one.
+    pub(crate) const NEWEST: Self = Self(&TABLE[TABLE.len() - 1]);
+
     /// All of them, oldest first.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         TABLE.iter().map(Self)

@@ -13,13 +13,17 @@ pub(crate) enum Userland {
     Containers(Containerd),
     /// systemd as process 1.
     Systemd,
+    /// The same with a container runtime that has systemd make its cgroups.
+    SystemdWith(Containerd),
 }
 
 impl Userland {
     /// What a scenario plays in.
     pub(crate) fn of(needs_containerd: bool, needs_systemd: bool, containerd: Containerd) -> Self {
         match (needs_containerd, needs_systemd) {
-            (true, _) => Self::Containers(containerd),
+            (true, false) => Self::Containers(containerd),
+            // The one of the suite that systemd is of.
+            (true, true) => Self::SystemdWith(Containerd::NEWEST),
             (false, true) => Self::Systemd,
             (false, false) => Self::Plain,
         }
@@ -28,7 +32,7 @@ impl Userland {
     /// Can such a guest be saved and resumed?
     pub(crate) const fn can_be_saved(self) -> bool {
         // What systemd waits for goes by the clock, which stands still in a saved guest.
-        !matches!(self, Self::Systemd)
+        !matches!(self, Self::Systemd | Self::SystemdWith(_))
     }
 }
 
@@ -39,6 +43,7 @@ impl fmt::Display for Userland {
             Self::Plain => Ok(()),
             Self::Containers(line) => write!(f, " with containerd {line}"),
             Self::Systemd => f.write_str(" with systemd"),
+            Self::SystemdWith(line) => write!(f, " with systemd and containerd {line}"),
         }
     }
 }
@@ -54,6 +59,7 @@ mod tests {
             (false, false, Userland::Plain, ""),
             (true, false, Userland::Containers(newest), " with containerd 2"),
             (false, true, Userland::Systemd, " with systemd"),
+            (true, true, Userland::SystemdWith(newest), " with systemd and containerd 2"),
         ] {
             let userland = Userland::of(containerd, systemd, newest);
             assert_eq!((userland, userland.to_string().as_str()), (wanted, shown));

@@ -414,6 +414,10 @@ pub struct Restore {
     /// Where the journal is kept.
     #[arg(long, value_name = "DIR", default_value_os_t = default_state_dir())]
     pub state_dir: PathBuf,
+    /// Configuration of the daemon, for the place of a kubelet's
+    /// files where it is not the default.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Only say what would be written.
     #[arg(long)]
     pub dry_run: bool,

@@ -8,10 +8,14 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use enforcer_core::workload::{CgroupPath, identify};
+use enforcer_core::{
+    policy::KubeletSettings,
+    workload::{CgroupPath, identify},
+};
 
 use super::{Exit, args, terminal, wanted_now};
 use crate::{
+    config::read_policy,
     enforce::{
         Journal,
         actuator::read_boot_id,
@@ -30,6 +34,8 @@ use crate::{
 /// Puts back what can be put back; what cannot is named, stays in the journal, and is an error.
 pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let state_dir = &args.state_dir;
+    let policy = args.config.as_deref().map(read_policy).transpose()?;
+    let kubelet_settings = policy.map(|policy| policy.kubelet).unwrap_or_default();
     terminal::warn_on_stderr();
     check_state_dir(state_dir)?;
     let mut contents = Journal::peek(state_dir)?;
@@ -74,7 +80,7 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     let tree = tree(&host)?;
     let report = if args.dry_run {
         beside(state_dir, out)?;
-        let kubelet = wanted_now::ask_kubelet(contents.entries.keys());
+        let kubelet = wanted_now::ask_kubelet(contents.entries.keys(), &kubelet_settings);
         let now = wanted_now::changed(&contents.entries, &kubelet);
         contents.entries.extend(now);
         let of_units =
@@ -85,7 +91,7 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
         let mut journal = Journal::open(state_dir)?;
         let begun = begin(&mut journal, &left, boot_id, state_dir);
         let slowed = usable(brake::undo(&tree, boot_id, state_dir, top.as_ref()));
-        said.and(begun).and(slowed).and(put_back(&host, &tree, &mut journal, top.as_ref()))
+        said.and(begun).and(slowed).and(put_back(&host, &tree, &mut journal, top.as_ref(), &kubelet_settings))
     };
     end(&report, args.dry_run, state_dir, out)
 }
@@ -219,14 +225,20 @@ fn check_cgroup(cgroup: &CgroupPath) -> anyhow::Result<()> {
 }
 
 /// What a daemon does that was to restore when it ends.
-pub(super) fn everything(host: &HostRoot, state_dir: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    everything_in(host, &tree(host)?, state_dir, out)
+pub(super) fn everything(
+    host: &HostRoot,
+    state_dir: &Path,
+    kubelet: &KubeletSettings,
+    out: &mut dyn Write,
+) -> anyhow::Result<Exit> {
+    everything_in(host, &tree(host)?, state_dir, kubelet, out)
 }
 
 fn everything_in(
     host: &HostRoot,
     tree: &CpusetTree,
     state_dir: &Path,
+    kubelet: &KubeletSettings,
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
     let boot_id = read_boot_id(host);
@@ -234,7 +246,7 @@ fn everything_in(
     let mut journal = Journal::open(state_dir)?;
     let left = of_making(tree, boot_id, MakingRecord::left(state_dir, boot_id));
     let begun = begin(&mut journal, &left, boot_id, state_dir);
-    let report = of_left(&left, None).and(begun).and(put_back(host, tree, &mut journal, None));
+    let report = of_left(&left, None).and(begun).and(put_back(host, tree, &mut journal, None, kubelet));
     end(&report, false, state_dir, out)
 }
 
@@ -244,10 +256,11 @@ fn put_back(
     tree: &CpusetTree,
     journal: &mut Journal,
     top: Option<&CgroupPath>,
+    kubelet: &KubeletSettings,
 ) -> RestoreReport {
     let boot_id = read_boot_id(host);
     let boot_id = boot_id.as_deref();
-    let renewed = usable(wanted_now::renew(journal).map(|()| RestoreReport::default()));
+    let renewed = usable(wanted_now::renew(journal, kubelet).map(|()| RestoreReport::default()));
     let of_units = with_systemd(host, |systemd| properties::restore::restore(systemd, boot_id, journal, top));
     renewed.and(of_units).and(match top {
         Some(top) => restore_within(tree, boot_id, journal, top),
@@ -343,7 +356,10 @@ mod tests {
     fn restored(host: &Fixture) -> (Exit, String) {
         let tree = CpusetTree::new(&host.layout.cpuset.path, true);
         let mut out = Vec::new();
-        let exit = everything_in(&host.host(), &tree, &host.state_dir(), &mut out).unwrap();
+        let exit = {
+            let off = KubeletSettings { enabled: false, ..KubeletSettings::default() };
+            everything_in(&host.host(), &tree, &host.state_dir(), &off, &mut out).unwrap()
+        };
         (exit, String::from_utf8(out).unwrap())
     }
 
@@ -388,7 +404,7 @@ mod tests {
         let held = host.journal();
         let restored = |dry_run| {
             let (mut out, state_dir) = (Vec::new(), host.state_dir());
-            run(&args::Restore { workload: None, state_dir, dry_run }, &mut out).unwrap();
+            run(&args::Restore { workload: None, state_dir, config: None, dry_run }, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
         for dry_run in [false, true] {
@@ -450,7 +466,10 @@ mod tests {
         let restored = || {
             let tree = CpusetTree::new(&host.layout.cpuset.path, false);
             let mut out = Vec::new();
-            let exit = everything_in(&host.host(), &tree, &host.state_dir(), &mut out).unwrap();
+            let exit = {
+                let off = KubeletSettings { enabled: false, ..KubeletSettings::default() };
+                everything_in(&host.host(), &tree, &host.state_dir(), &off, &mut out).unwrap()
+            };
             (exit, String::from_utf8(out).unwrap())
         };
         let (exit, out) = restored();

@@ -87,7 +87,7 @@ fn run_and_restore(run: &RunOptions, output: Output<'_>) -> anyhow::Result<Exit>
         Some(policy) if policy.mode == Mode::Enforce => {
             ended.release_journal();
             let mut text = Vec::new();
-            let restored = restore::everything(&run.host, &policy.state_dir, &mut text);
+            let restored = restore::everything(&run.host, &policy.state_dir, &policy.kubelet, &mut text);
             output.turns.print_last(text);
             Some(restored)
         }

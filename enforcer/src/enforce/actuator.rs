@@ -95,6 +95,12 @@ pub trait Actuator {
         Ok(originals.keys().cloned().collect())
     }
 
+    /// Puts what the callers of runtimes want by now in the place of what is recorded of these cgroups; of
+    /// those of which nothing is recorded nothing is.
+    fn renew(&mut self, _wanted: &BTreeMap<CgroupPath, Original>) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Records what memory nodes cgroups are set to now, so that they may be widened without a wait. Those
     /// that are gone are left out.
     fn record_mems(&mut self, _cgroups: &[&CgroupPath]) -> Result<(), String> {
@@ -408,6 +414,20 @@ impl Actuator for LiveActuator {
         self.unseen = unseen_originals(&unseen);
         self.journal.record_all(entries).map_err(text)?;
         Ok(there)
+    }
+
+    fn renew(&mut self, wanted: &BTreeMap<CgroupPath, Original>) -> Result<(), String> {
+        let renewed = self.journal.entries().iter().filter_map(|(key, entry)| {
+            let wanted = wanted.get(&key.cgroup)?;
+            let text = match key.file {
+                CpusetFile::Cpus => wanted.cpus.as_ref()?.to_string(),
+                CpusetFile::Mems => wanted.mems.as_ref()?.to_string(),
+                _ => return None,
+            };
+            Some((key.clone(), Entry { original: format!("{text}\n"), ..entry.clone() }))
+        });
+        let renewed: Vec<_> = renewed.collect();
+        if renewed.is_empty() { Ok(()) } else { self.journal.renew_all(renewed).map_err(text) }
     }
 
     fn record_mems(&mut self, cgroups: &[&CgroupPath]) -> Result<(), String> {

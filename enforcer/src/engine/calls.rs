@@ -24,6 +24,7 @@ use std::{
 use enforcer_core::{
     owner::KnownContainer,
     place::{Announced, Cpuset, Settled},
+    set::{CpuSet, NodeSet},
     workload::printable,
 };
 use tokio::sync::mpsc;
@@ -34,7 +35,7 @@ use self::messages::{
 use super::{
     exposure::Exposure,
     gate::Gate,
-    placed::{Placed, State},
+    placed::{Noting, Placed, State},
 };
 use crate::{
     discover::nri::{
@@ -148,7 +149,9 @@ impl Answering<'_> {
         self.placed.await_noted(noting);
         let mut state = self.placed.lock();
         for (id, cpuset) in &mut settled.others {
-            shown.get(id).into_iter().for_each(|now| cpuset.keep_memory(now));
+            if shown.get(id).is_some_and(|now| cpuset.keep_memory(now)) {
+                state.originals.want_turn();
+            }
         }
         let answer = answer_of(&mut state, None, None, settled);
         send(&mut state, "synchronize", reply, answer);
@@ -194,9 +197,12 @@ impl Answering<'_> {
         self.know(&subject);
         let id = subject.container.id.clone();
         let has = shares(Some(&wanted)).or_else(|| shares(resources_of(&subject.container)));
+        let told = wanted_cpuset(&wanted);
         let mut state = self.placed.lock();
         let mut settled = resize(&mut state, subject, wanted);
-        let noting = state.changes(settled.others.keys().chain([&id]));
+        let mut of_caller = Noting::default();
+        state.is_told(&id, &told, &mut of_caller);
+        let noting = state.changes(settled.others.keys().chain([&id])).and(of_caller);
         drop(state);
         self.placed.await_noted(noting);
         let mut state = self.placed.lock();
@@ -294,8 +300,9 @@ impl Answering<'_> {
     }
 
     /// Leaves those who run the memory nodes that their cgroups show: a runtime that takes one away has the
-    /// kernel move all pages in one go, and makes everybody wait who begins or ends a container. Turns move
-    /// them in batches, and narrow then.
+    /// kernel move all pages in one go, and makes everybody wait who begins or ends a container; and one that
+    /// adds a node has it rewrite the memory policies of processes. Turns move pages in batches, and ask
+    /// before they write; where a node is missing the next one comes at once.
     fn keep_memory<'a>(&self, cpusets: impl Iterator<Item = (&'a String, &'a mut Cpuset)>) {
         let narrowed: Vec<_> = {
             let state = self.placed.lock();
@@ -306,9 +313,20 @@ impl Answering<'_> {
         };
         let shown = self.placed.shown(narrowed.iter().map(|(cgroup, _)| cgroup));
         for (cgroup, cpuset) in narrowed {
-            shown.get(&cgroup).into_iter().for_each(|now| cpuset.keep_memory(now));
+            if shown.get(&cgroup).is_some_and(|now| cpuset.keep_memory(now)) {
+                self.placed.lock().originals.want_turn();
+            }
         }
     }
+}
+
+/// CPUs and memory nodes that the caller of a runtime wants; those that it does not name, or that cannot be
+/// read, stay as they are.
+fn wanted_cpuset(wanted: &LinuxResources) -> Cpuset {
+    let cpu = wanted.cpu.as_ref();
+    let cpus = cpu.and_then(|cpu| cpu.cpus.parse().ok()).filter(|cpus: &CpuSet| !cpus.is_empty());
+    let mems = cpu.and_then(|cpu| cpu.mems.parse().ok()).filter(|mems: &NodeSet| !mems.is_empty());
+    Cpuset { cpus, mems }
 }
 
 fn resize(state: &mut State, subject: Subject, wanted: LinuxResources) -> Settled {

@@ -339,10 +339,9 @@ impl Engine {
     }
 
     /// A look between two turns: makes room for events that the kernel side tells. The next turn should not
-    /// wait where somebody has written a cpuset that is ours to keep, a container has started whose original
-    /// cpuset is not in the journal, a runtime was told what the turn before did not know, somebody has come
-    /// to a new cgroup that may be declared, or a pause has begun or is over: what somebody wrote meanwhile
-    /// is to be put back. That it is over is told by nobody, so no look is quiet until then.
+    /// wait where a cpuset that is ours to keep was written, a container has started whose original is not in
+    /// the journal, a runtime was told what the turn before did not know, a process came to a new cgroup that
+    /// may be declared, or a pause has begun or is over, of which nothing tells: no look is quiet until then.
     pub fn look(&mut self) -> Look {
         let drained = self.source.drain();
         if self.gate.ended() {
@@ -751,6 +750,7 @@ impl Engine {
         if outcome.is_ok() && !originals.is_empty() {
             outcome = actuator.record(&originals).map(|recorded| self.placed.recorded(&recorded));
         }
+        outcome = outcome.and(actuator.renew(&self.placed.take_renewed()));
         if self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
             let cgroups = || workloads.iter().map(|one| &one.cgroup).chain(&self.sandboxes);
             let there = |path: &CgroupPath| cgroups().any(|one| one.is_within(path));

@@ -56,6 +56,7 @@ mod said;
 mod sandboxes;
 mod told;
 
+pub(super) use originals::Noting;
 use originals::Originals;
 use said::{News, Said};
 
@@ -369,6 +370,11 @@ impl Placed {
         let RuntimeLink::Down { reason } = link else { return None };
         let effect = "new containers start without a place and get one when the runtime is back";
         (!calls.is_empty()).then(|| Degraded::new("nri", reason.clone(), effect))
+    }
+
+    /// Takes what runtimes were told by their callers to set, of those in the journal.
+    pub(super) fn take_renewed(&self) -> BTreeMap<CgroupPath, Cpuset> {
+        self.lock().originals.take_renewed()
     }
 
     /// What containers would have been set to without us, as far as it is not recorded.

@@ -232,6 +232,14 @@ fn what_was_changed_is_put_back_before_a_daemon_that_only_watches() {
     let mounts = restore["volumeMounts"].as_array().unwrap();
     let cgroup = mounts.iter().find(|mount| mount["mountPath"] == "/sys/fs/cgroup").unwrap();
     assert_eq!(cgroup.get("readOnly"), None, "it writes there");
+    // What the kubelet wants now, and what scopes remember.
+    for path in ["/var/lib/kubelet", "/run/systemd/private"] {
+        assert!(mounts.iter().any(|mount| mount["mountPath"] == path), "{path}: {mounts:?}");
+    }
+    let volumes = restoring["volumes"].as_array().unwrap();
+    let systemd = volumes.iter().find(|volume| volume["name"] == "systemd").unwrap();
+    let expected = json!({"name": "systemd", "hostPath": {"path": "/run/systemd/private"}});
+    assert_eq!(*systemd, expected, "a type would keep the pod from nodes without systemd");
 }
 
 /// A copy of a volume's mount that the daemon keeps holds the volume, whose device cannot be detached then.
@@ -245,13 +253,16 @@ fn unmounts_of_the_kubelet_reach_the_daemon() {
         // Nothing is mounted below the others; cgroup v1 has its controllers there, which nobody unmounts.
         let paths =
             pod["volumes"].as_array().unwrap().iter().filter_map(|one| one["hostPath"]["path"].as_str());
-        let expected = [
+        let mut expected = vec![
             "/var/lib/kubelet/seccomp",
             "/sys/fs/cgroup",
             "/run/numa-enforcer",
             "/var/run/nri",
             "/var/lib/kubelet",
         ];
+        if preset == "restore" {
+            expected.push("/run/systemd/private");
+        }
         assert_eq!(paths.collect::<Vec<_>>(), expected, "{preset}: is anything mounted below a new one?");
     }
 }

@@ -116,6 +116,19 @@ impl Qos {
         }
     }
 
+    /// Slice of a pod with this uid, as a kubelet names it that has systemd make cgroups, and its cgroup.
+    pub fn slice(self, uid: &str) -> (String, String) {
+        let class = match self {
+            Self::Guaranteed => "",
+            Self::Burstable => "-burstable",
+            Self::BestEffort => "-besteffort",
+        };
+        let slice = format!("kubepods{class}-pod{}.slice", uid.replace('-', "_"));
+        let above = if class.is_empty() { String::new() } else { format!("/kubepods{class}.slice") };
+        let cgroup = format!("/kubepods.slice{above}/{slice}");
+        (slice, cgroup)
+    }
+
     /// Folder above its pods, from the root of the hierarchy.
     pub const fn parent(self) -> &'static str {
         match self {

@@ -99,6 +99,8 @@ pub struct Pod<'a> {
     id: String,
     config: PodSandboxConfig,
     qos: Qos,
+    /// Has systemd made its cgroup?
+    in_slice: bool,
     /// Where its containers are.
     pub cgroup: Cgroup,
 }
@@ -128,10 +130,27 @@ pub struct FirstLook {
 impl<'a> Pod<'a> {
     /// Makes the cgroup as a kubelet does that manages cgroups by itself, and then the pod.
     pub fn run(cri: &'a Cri, plan: &Plan) -> Result<Self> {
-        let uid = uid(plan.name);
         let qos = Qos::of(plan.containers);
-        let cgroup = Cgroup::create(&format!("{}/pod{uid}", qos.parent()))?;
+        let cgroup = Cgroup::create(&format!("{}/pod{}", qos.parent(), uid(plan.name)))?;
         bound(&cgroup, plan.containers)?;
+        let parent = cgroup.path().to_owned();
+        Self::run_in(cri, plan, cgroup, parent, false)
+    }
+
+    /// The same where the kubelet and the runtime have systemd make cgroups: it makes the slice with the pod.
+    pub fn run_in_slice(cri: &'a Cri, plan: &Plan) -> Result<Self> {
+        let (slice, cgroup) = Qos::of(plan.containers).slice(&uid(plan.name));
+        Self::run_in(cri, plan, Cgroup::at(&cgroup), slice, true)
+    }
+
+    fn run_in(
+        cri: &'a Cri,
+        plan: &Plan,
+        cgroup: Cgroup,
+        cgroup_parent: String,
+        in_slice: bool,
+    ) -> Result<Self> {
+        let (uid, qos) = (uid(plan.name), Qos::of(plan.containers));
         let metadata = PodSandboxMetadata {
             name: plan.name.to_owned(),
             uid: uid.clone(),
@@ -143,7 +162,7 @@ impl<'a> Pod<'a> {
             labels: labels(&metadata, None),
             annotations: owned(plan.annotations),
             linux: Some(LinuxPodSandboxConfig {
-                cgroup_parent: cgroup.path().to_owned(),
+                cgroup_parent,
                 security_context: Some(LinuxSandboxSecurityContext { namespace_options: Some(namespaces()) }),
                 resources: Some(sum.resources(0)),
             }),
@@ -151,7 +170,7 @@ impl<'a> Pod<'a> {
         };
         let request = RunPodSandboxRequest { config: Some(config.clone()) };
         let made: PodSandboxId = cri.call(RUNTIME, "RunPodSandbox", request)?;
-        Ok(Self { cri, id: made.pod_sandbox_id, config, qos, cgroup })
+        Ok(Self { cri, id: made.pod_sandbox_id, config, qos, in_slice, cgroup })
     }
 
     /// Makes a container that waits, and does not start it.
@@ -208,7 +227,8 @@ impl<'a> Pod<'a> {
             sandbox_config: Some(self.config.clone()),
         };
         let ContainerId { container_id: id } = self.cri.call(RUNTIME, "CreateContainer", request)?;
-        let cgroup = self.cgroup.child(&id);
+        let name = if self.in_slice { format!("cri-containerd-{id}.scope") } else { id.clone() };
+        let cgroup = self.cgroup.child(&name);
         Ok(Container { cri: self.cri, id, qos: self.qos, log: format!("{folder}/{log_path}"), cgroup })
     }
 

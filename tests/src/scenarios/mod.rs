@@ -49,6 +49,7 @@ mod stopped;
 mod tiers;
 mod tiers_backends;
 mod traffic;
+mod undone;
 mod unit;
 mod widening;
 mod widening_back;
@@ -301,6 +302,12 @@ pub const ALL: &[Scenario] = &[
     Scenario { needs_containerd: true, ..long("node-cut", pods::TOPOLOGY, "", cut::while_it_tells) },
     systemd("systemd-placement", service::keeps_its_place),
     systemd("systemd-unit", unit::as_shipped),
+    Scenario {
+        needs_containerd: true,
+        limit_seconds: 2_400,
+        topology: pods::TOPOLOGY,
+        ..systemd("systemd-undone", undone::stays_undone)
+    },
 ];
 
 const BALANCING_OFF: &str = "numa_balancing=disable";

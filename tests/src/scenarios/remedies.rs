@@ -1,9 +1,9 @@
-//! Advice is action: what the one-shot audit advises is carried out in a shell, word by word and one after the
-//! other, and the next audit has the finding no longer, and no other one worse.
+//! Advice is action: what the one-shot audit advises is carried out in a shell, word by word and one after
+//! the other, and the next audit has the finding no longer, and no other one worse.
 //!
 //! The host is prepared so that advice for an empty machine would be wrong: CPUs that are right beside memory
-//! that is not, cgroups above that confine CPUs or memory, a container with containers in it, huge pages, CPUs
-//! of another owner's partition, and a node that is full.
+//! that is not, cgroups above that confine CPUs or memory, a container with containers in it, huge pages,
+//! CPUs of another owner's partition, and a node that is full.
 
 use std::{collections::BTreeMap, fs, process::Command, time::Duration};
 
@@ -28,12 +28,12 @@ pub(super) const TOPOLOGY: &str = "ccx";
 const MEBIBYTES: usize = 48;
 
 /// Memory of the workload that does not fit on a full node, and what that node can still give.
-const MUCH: usize = 128;
-const LEFT: u64 = 64;
+const MUCH: usize = 96;
+const LEFT: u64 = 48;
 
 /// Huge pages of 2 MiB that each node has.
 
-const HUGE_PAGES: u64 = 32;
+const HUGE_PAGES: u64 = 28;
 
 /// More remedies than there are workloads are remedies that bring others about.
 const MOST_REMEDIES: usize = 12;
@@ -48,7 +48,11 @@ const INNER: &str = "docker/1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e
 pub(super) fn are_carried_out(checks: &mut Checks) -> Result<()> {
     let host = Host::prepare()?;
     let before = Findings::read()?;
-    for cgroup in [&host.right_cpus, &host.boxed, &host.inner, &host.huge] {
+    let right = before.of(&host.right_cpus);
+    let alone = format!("echo 1 > {}", host.right_cpus.folder().join("cpuset.mems").display());
+    let is_alone = |one: &&Finding| one.remedy.as_deref() == Some(alone.as_str());
+    checks.holds("CPUs that are right are left", !right.is_empty() && right.iter().all(is_alone), &right);
+    for cgroup in [&host.boxed, &host.inner, &host.huge] {
         let found = before.of(cgroup);
         let critical = found.iter().any(|one| one.severity == Severity::Critical && one.remedy.is_some());
         checks.holds(format!("{}: critical, with a remedy", cgroup.path()), critical, found);
@@ -60,36 +64,33 @@ pub(super) fn are_carried_out(checks: &mut Checks) -> Result<()> {
     checks.holds("and there is no command that it would make useless", !has_remedy, &tight);
 
     // The control: without a remedy, and with a wrong one, the finding stays.
-    let mut wrong = before.worst(&host.right_cpus)?;
-    for (what, command) in [("no remedy", "true"), ("a wrong remedy", "echo 0 > MEMS")] {
-        let command =
-            command.replace("MEMS", &host.right_cpus.folder().join("cpuset.mems").to_string_lossy());
-        carry_out(checks, &command)?;
-        let after = Findings::read()?;
-        checks.equal(
-            format!("{what} leaves the finding"),
-            Some(wrong.severity),
-            after.0.get(&wrong.id).map(|one| one.severity),
-        );
-        wrong = after.worst(&host.right_cpus)?;
+    let wrong = format!("echo 0 > {}", host.inner.folder().join("cpuset.mems").display());
+    let finding = before.worst(&host.inner)?;
+    for (what, command) in [("no remedy", "true"), ("a wrong remedy", wrong.as_str())] {
+        carry_out(checks, command)?;
+        let found = Findings::read()?.0.get(&finding.id).map(|one| one.severity);
+        checks.equal(format!("{what} leaves the finding"), Some(finding.severity), found);
     }
 
     carry_out_all(checks)?;
     checks.equal("CPUs that were right", "4", host.right_cpus.read("cpuset.cpus")?.as_str());
-    for (process, node) in [(&host.right_cpus_process, 1), (&host.boxed_process, 0), (&host.inner_process, 1)]
-    {
+    for (cgroup, process) in [
+        (&host.right_cpus, &host.right_cpus_process),
+        (&host.boxed, &host.boxed_process),
+        (&host.inner, &host.inner_process),
+        (&host.huge, &host.huge_process),
+    ] {
+        let node = u32::from(cgroup.ids("cpuset.cpus.effective")?.is_subset(&Ids::from([4, 5, 6, 7])));
         let share = memory::share_on(process.pid(), node)?;
-        checks.above(format!("share of {}'s pages on node {node}", process.pid()), 0.9, Some(share));
+        checks.above(format!("share of {}'s pages on node {node}", cgroup.path()), 0.9, Some(share));
     }
-    full_node(checks)
+    drop(host.neighbour);
+    full_node(checks, &host.partition)
 }
 
 /// Memory that belongs on a node without room, while the CPUs beside it are those of a partition and of
 /// others, has no remedy; when the node has room again, it has one.
-fn full_node(checks: &mut Checks) -> Result<()> {
-    let partition = Cgroup::with_cpuset("/part", "7", "1")?;
-    let _owner = Running::hog(&partition, 8)?;
-    partition.write("cpuset.cpus.partition", "root")?;
+fn full_node(checks: &mut Checks, partition: &Cgroup) -> Result<()> {
     checks.equal("the partition", "root", partition.read("cpuset.cpus.partition")?.as_str());
     let late = Cgroup::with_cpuset("/work/late", "3", "1")?;
     let late_process = Running::hog(&late, MUCH)?;
@@ -106,7 +107,7 @@ fn full_node(checks: &mut Checks) -> Result<()> {
 
     filler.kill()?;
     wait::until("node 0 has room again", LIMIT, || {
-        Ok((available_mebibytes(0)? > LEFT + MUCH as u64).then_some(()))
+        Ok((available_mebibytes(0)? > MUCH as u64 + LEFT / 2).then_some(()))
     })?;
     let again = Findings::read()?;
     let found = again.of(&late);
@@ -120,7 +121,7 @@ fn full_node(checks: &mut Checks) -> Result<()> {
 
 /// What is misplaced, and how.
 struct Host {
-    /// CPUs of node 1, memory of node 0.
+    /// CPUs and memory of node 1, with node 0 allowed besides.
     right_cpus: Cgroup,
     right_cpus_process: Running,
     /// Has the CPUs of the cgroup above it, which are of node 0; its memory is on node 1.
@@ -135,13 +136,24 @@ struct Host {
     _outer_process: Running,
     /// CPUs of node 0, huge pages of node 1.
     huge: Cgroup,
-    _huge_process: Running,
+    huge_process: Running,
+    /// Another owner's, with the only CPU of node 1 that no other workload is pinned to.
+    partition: Cgroup,
+    _partition_process: Running,
+    /// The same of node 0.
+    neighbour: Running,
 }
 
 impl Host {
     fn prepare() -> Result<Self> {
-        let right_cpus = Cgroup::with_cpuset("/work/right-cpus", "4", "0")?;
+        let partition = Cgroup::with_cpuset("/part", "7", "1")?;
+        let partition_process = quiet_hog(&partition, 8)?;
+        partition.write("cpuset.cpus.partition", "root")?;
+        let neighbour = quiet_hog(&Cgroup::with_cpuset("/work/neighbour", "3", "0")?, 8)?;
+
+        let right_cpus = Cgroup::with_cpuset("/work/right-cpus", "4", "1")?;
         let right_cpus_process = quiet_hog(&right_cpus, MEBIBYTES)?;
+        right_cpus.write("cpuset.mems", "0-1")?;
 
         let confined = Cgroup::with_cpuset("/work/box", "0-1", "0-1")?;
         let boxed = Cgroup::create(confined.child("db").path())?;
@@ -172,7 +184,10 @@ impl Host {
             inner_process,
             _outer_process: outer_process,
             huge,
-            _huge_process: huge_process,
+            huge_process,
+            partition,
+            _partition_process: partition_process,
+            neighbour,
         })
     }
 }

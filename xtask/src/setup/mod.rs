@@ -71,7 +71,8 @@ pub(crate) fn rig(workspace: &Workspace, series: Series, userland: Userland) -> 
     let root = match userland {
         Userland::Plain => root.image,
         Userland::Containers(containerd) => root_image::build_with(&dir, containerd)?,
-        Userland::Systemd => root_image::build_systemd(&dir)?,
+        Userland::Systemd => root_image::build_systemd(&dir, None)?,
+        Userland::SystemdWith(containerd) => root_image::build_systemd(&dir, Some(containerd))?,
     };
     Ok(Rig { qemu, kernel: kernel.image, initrd, root })
 }

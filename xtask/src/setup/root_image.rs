@@ -50,6 +50,10 @@ const RUNTIME_SIZE: &str = "1G";
 /// Where containerd looks for its configuration.
 const CONFIGURATION: &str = "etc/containerd/config.toml";
 
+/// What says that the runtime makes cgroups by itself, and what that systemd does.
+const BY_ITSELF: &str = "SystemdCgroup = false";
+const BY_SYSTEMD: &str = "SystemdCgroup = true";
+
 /// Archive of container images; the scenario imports it.
 const IMAGES: &str = "usr/share/rig/images.tar";
 
@@ -107,27 +111,42 @@ pub(super) fn build_with(dir: &Path, containerd: Containerd) -> Result<PathBuf> 
         [containerd.suite(), &packages, RUNTIME_SIZE, &furniture(), containerd.configuration(), &images];
     let made = cache::keep(dir, &format!("root-containerd-{containerd}"), &recipe, |place| {
         let tree = begin(place, containerd.suite(), &packages)?;
-        for path in [CONFIGURATION, IMAGES] {
-            let folder = tree.join(path);
-            fs::create_dir_all(folder.parent().context("a file in no folder")?)?;
-        }
-        fs::write(tree.join(CONFIGURATION), containerd.configuration())
-            .with_context(|| format!("write {CONFIGURATION}"))?;
-        container_image::build(&tree.join("usr/bin/busybox"), &tree.join(IMAGES))?;
+        furnish_runtime(&tree, containerd.configuration())?;
         finish(place, &tree, RUNTIME_SIZE)
     })?;
     Ok(made.join("root.ext4"))
 }
 
-/// Builds the root image of guests whose process 1 is systemd.
-pub(super) fn build_systemd(dir: &Path) -> Result<PathBuf> {
-    let packages = format!("{PACKAGES},{SYSTEMD}");
+/// Adds the configuration of a container runtime, and images for it.
+fn furnish_runtime(tree: &Path, configuration: &str) -> Result<()> {
+    for path in [CONFIGURATION, IMAGES] {
+        let folder = tree.join(path);
+        fs::create_dir_all(folder.parent().context("a file in no folder")?)?;
+    }
+    fs::write(tree.join(CONFIGURATION), configuration).with_context(|| format!("write {CONFIGURATION}"))?;
+    container_image::build(&tree.join("usr/bin/busybox"), &tree.join(IMAGES))
+}
+
+/// Builds the root image of guests whose process 1 is systemd, with a container runtime that has systemd make
+/// the cgroups of containers where one is wanted.
+pub(super) fn build_systemd(dir: &Path, containerd: Option<Containerd>) -> Result<PathBuf> {
+    let runtime = containerd.map_or(String::new(), |_| format!(",{RUNTIME}"));
+    let packages = format!("{PACKAGES},{SYSTEMD}{runtime}");
+    let configuration = containerd.map(|line| line.configuration().replace(BY_ITSELF, BY_SYSTEMD));
     let files: String = SYSTEMD_FILES.iter().flat_map(|(path, text)| [*path, "=", *text]).collect();
-    let recipe = [SYSTEMD_SUITE, &packages, RUNTIME_SIZE, &furniture(), &files];
-    let made = cache::keep(dir, "root-systemd", &recipe, |place| {
+    let (furniture, images) = (furniture(), container_image::recipe());
+    let mut recipe = vec![SYSTEMD_SUITE, &packages, RUNTIME_SIZE, &furniture, &files];
+    if let Some(configuration) = &configuration {
+        recipe.extend([configuration.as_str(), &images]);
+    }
+    let name = if containerd.is_some() { "root-systemd-containerd" } else { "root-systemd" };
+    let made = cache::keep(dir, name, &recipe, |place| {
         let tree = begin(place, SYSTEMD_SUITE, &packages)?;
         for (path, text) in SYSTEMD_FILES {
             fs::write(tree.join(path), text).with_context(|| format!("write {path}"))?;
+        }
+        if let Some(configuration) = &configuration {
+            furnish_runtime(&tree, configuration)?;
         }
         finish(place, &tree, RUNTIME_SIZE)
     })?;

@@ -90,7 +90,7 @@ mod tests {
             let root = match userland {
                 Userland::Plain => "plain",
                 Userland::Containers(line) => line.name(),
-                Userland::Systemd => "systemd",
+                Userland::Systemd | Userland::SystemdWith(_) => "systemd",
             };
             if gone.contains(&series.name()) || gone.contains(&root) {
                 bail!("no such suite");

@@ -165,7 +165,8 @@ impl<'a> Asked<'a> {
         if !self.cpus.is_empty() && self.cpus.is_subset(isolated) {
             return Some(format!("its CPUs {} are isolated (isolcpus) and stay its own", self.cpus));
         }
-        let pin = pins::pin(self.inputs.sample, &self.workload.cgroup).filter(|pin| pin.partition)?;
+        let nearest = pins::nearest_pin(self.inputs.sample, &self.workload.cgroup);
+        let (_, pin) = nearest.filter(|(_, pin)| pin.partition)?;
         Some(format!(
             "its CPUs {} are those of a partition, which it or a cgroup above it is the root of",
             pin.cpus

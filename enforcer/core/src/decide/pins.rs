@@ -3,7 +3,7 @@
 //! Problem: a cpuset that an administrator or a runtime has narrowed says that its CPUs are meant for that
 //! cgroup, though nothing promises them to it; a partition takes them for certain. Advice that puts a
 //! workload there trades one fault for another. Idea: what the kernel shows tells both. A cgroup with fewer
-//! CPUs than the one above it is pinned; one with CPUs that the one above does not have is the root of a
+//! CPUs than the one above it is pinned, with all that is in it; one with CPUs that the one above does not have is the root of a
 //! partition, or in one (`cpuset.cpus.effective` of the cgroup above lacks what a partition has taken).
 //!
 //! Invariant: cgroups above or below the asking one, and those that the daemon places, are never among them.
@@ -67,11 +67,23 @@ pub(crate) fn all(inputs: &Inputs<'_>) -> Pins {
             && inputs.owners.foreign(workload).is_none()
             && inputs.containers.cgroups().all(|(path, _)| *path != workload.cgroup)
     });
-    others.filter_map(|one| Some((one.cgroup.clone(), pin(inputs.sample, &one.cgroup)?))).collect()
+    others.filter_map(|one| nearest_pin(inputs.sample, &one.cgroup)).collect()
+}
+
+/// What a cgroup is pinned to, by its own files or by those of the nearest cgroup above it that is, and which
+/// that is: what is in a cgroup that was narrowed runs there as well.
+pub(crate) fn nearest_pin(sample: &Sample, cgroup: &CgroupPath) -> Option<(CgroupPath, Pin)> {
+    let mut path = cgroup.clone();
+    loop {
+        if let Some(pin) = pin(sample, &path) {
+            return Some((path, pin));
+        }
+        path = path.parent()?;
+    }
 }
 
 /// What a cgroup is pinned to, by its own files.
-pub(crate) fn pin(sample: &Sample, cgroup: &CgroupPath) -> Option<Pin> {
+fn pin(sample: &Sample, cgroup: &CgroupPath) -> Option<Pin> {
     let seen = sample.cgroups.get(cgroup).filter(|seen| seen.effective_from.is_none())?;
     let cpus = seen.cpus_effective.as_ref().filter(|cpus| !cpus.is_empty())?;
     let (_, above) = nearest_effective(sample, &cgroup.parent()?, |above| above.cpus_effective.as_ref())?;

@@ -150,6 +150,21 @@ fn a_partition_that_took_the_cpus_is_named() {
 }
 
 #[test]
+fn cpus_that_a_cgroup_has_from_the_one_above_it_are_its_own() {
+    // `/box` has CPUs 4-7, and so has all that is in it: for others they are not free, for itself they are.
+    let scene = above(above(two(), "/", "0-7", "0-1"), "/box", "4-7", "0-1");
+    let scene = scene.workload("/box/a", "4-7", "1").memory("/box/a", &[(1, 64, 0)]);
+    let scene = scene.workload("/b", "0", "1").memory("/b", &[(1, 256, 0)]);
+    assert_eq!(worst(&scene, "/b").remedy, Some(mems("/b", "0")));
+    let full = with_available(scene.clone(), 0, 10);
+    let finding = worst(&full, "/b");
+    assert_eq!(finding.remedy, None);
+    assert!(finding.obstacle.as_ref().unwrap().contains("CPUs 4-7 are those of /box"), "{finding:?}");
+    let inside = scene.workload("/box/c", "4-7", "0").memory("/box/c", &[(0, 256, 0)]);
+    assert_eq!(worst(&inside, "/box/c").remedy, Some(mems("/box/c", "1")));
+}
+
+#[test]
 fn what_the_daemon_refuses_has_no_command() {
     let too_large = two().workload("/a", "0-3", "0").declared("/a", 5, None);
     let finding = worst(&too_large, "/a");

@@ -8,11 +8,14 @@
 //! Containers are known by the uid of their pod: of several in one pod the one whose CPUs have most in common
 //! with what is recorded is meant. Nothing is said where the state is not there or cannot be used.
 
-use super::{ClaimedPod, Kubelet};
+use super::{Claim, ClaimedPod, Kubelet};
 use crate::{
-    set::CpuSet,
+    set::{CpuSet, NodeSet},
     workload::{CgroupPath, Origin, identify},
 };
+
+/// Policy of the memory manager that gives containers nodes of their own.
+const STATIC_MEMORY: &str = "Static";
 
 impl Kubelet {
     /// CPUs of a container of a pod by the static CPU manager; `None` where the kubelet does not say. `had`
@@ -32,12 +35,23 @@ impl Kubelet {
         let exclusive = exclusive.filter(|cpus| had.is_subset(cpus) || had.is_disjoint(shared));
         Some(exclusive.unwrap_or_else(|| shared.clone()))
     }
+
+    /// Memory nodes of a container of a pod by the static memory manager; `None` where the kubelet does not
+    /// say, as of a container that it gave no memory. `had` is what is recorded of it.
+    pub fn wants_memory_now(&self, cgroup: &CgroupPath, had: &NodeSet) -> Option<NodeSet> {
+        let Origin::Pod { pod_uid, container_id: Some(_), .. } = identify(cgroup).origin else { return None };
+        if had.is_empty() || self.memory_policy.as_deref() != Some(STATIC_MEMORY) {
+            return None;
+        }
+        let given = self.of_pod(&pod_uid).map(Claim::mems).filter(|mems| !mems.is_empty());
+        given.max_by_key(|mems| mems.common(had))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::owner::Claim;
+    use crate::owner::MemoryBlock;
 
     #[test]
     fn a_container_gets_what_the_kubelet_wants_now_and_never_cpus_of_another_one() {
@@ -74,6 +88,27 @@ mod tests {
             let found = kubelet.wants_now(&cgroup, &had.parse().unwrap());
             assert_eq!(found, wants.map(|cpus| cpus.parse().unwrap()), "{cgroup} {had}");
         }
+        let memory = |nodes: &str| {
+            let block = MemoryBlock { kind: "memory".into(), nodes: nodes.parse().unwrap(), bytes: 1 << 30 };
+            Claim { pod: ClaimedPod::Uid(db.into()), memory: vec![block], ..Claim::default() }
+        };
+        let moved = Kubelet {
+            memory_policy: Some("Static".into()),
+            claims: vec![memory("1"), memory("2-3")],
+            ..kubelet.clone()
+        };
+        for (cgroup, had, wants) in [
+            (path("", db), "1", Some("1")),
+            (path("", db), "0-1", Some("1")),
+            (path("", db), "3", Some("2-3")),
+            // It was told no nodes, or the kubelet gave it none.
+            (path("", db), "", None),
+            (path("", web), "0", None),
+        ] {
+            let found = moved.wants_memory_now(&cgroup, &had.parse().unwrap());
+            assert_eq!(found, wants.map(|mems| mems.parse().unwrap()), "{cgroup} {had}");
+        }
+        assert_eq!(kubelet.wants_memory_now(&path("", db), &"1".parse().unwrap()), None);
         let none = Kubelet { cpu_policy: Some("none".into()), ..kubelet.clone() };
         assert_eq!(none.wants_now(&path("-besteffort", web), &CpuSet::new()), None);
         let unread = Kubelet { unread: Some("damaged".into()), ..kubelet };

@@ -112,11 +112,16 @@ impl Cpuset {
         self
     }
 
-    /// Takes no memory node from who is set to `now`, and may have pages there: these are moved first, which
-    /// takes a turn.
-    pub fn keep_memory(&mut self, now: &Self) {
-        let kept = self.mems.take().zip(now.mems.as_ref());
-        self.mems = kept.map(|(mems, now)| mems.union(now));
+    /// Leaves the memory nodes of a container that runs and is set to `now` as they are. Only a turn changes
+    /// them: before a node goes it moves the pages there, and before any write it asks what that would change
+    /// of the memory policies that processes have set, which the kernel rewrites by position. Returns whether
+    /// a node is missing until then.
+    pub fn keep_memory(&mut self, now: &Self) -> bool {
+        let wanted = self.mems.take();
+        let is_missing =
+            wanted.as_ref().zip(now.mems.as_ref()).is_some_and(|(wanted, now)| !wanted.is_subset(now));
+        self.mems = wanted.and(now.mems.clone());
+        is_missing
     }
 
     /// Of this, what is different from `other`.

@@ -12,6 +12,7 @@ mod checksum;
 mod cpu_state;
 mod memory_state;
 mod podresources;
+mod root;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,9 @@ pub use self::podresources::{Allocatable, SocketError, ask};
 pub const CPU_STATE: &str = "cpu_manager_state";
 /// Name of the memory manager's file.
 pub const MEMORY_STATE: &str = "memory_manager_state";
+
+/// Where the kubelet's command line is.
+const PROC: &str = "/proc";
 
 /// Effect of a file or a socket that cannot be used.
 const NOT_KNOWN: &str = "what the kubelet gave away is not known; containers of pods are left alone";
@@ -108,5 +112,6 @@ pub fn look(settings: &KubeletSettings) -> Seen {
     if !settings.enabled {
         return Seen::default();
     }
+    let settings = root::of_running(settings, Path::new(PROC));
     seen(&settings.root_dir, ask(&settings.podresources))
 }

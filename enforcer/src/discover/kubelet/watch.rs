@@ -7,6 +7,7 @@
 use std::{
     io,
     os::unix::fs::MetadataExt,
+    path::Path,
     sync::{Arc, Mutex, PoisonError, Weak},
     thread,
     time::{Duration, Instant},
@@ -14,7 +15,7 @@ use std::{
 
 use enforcer_core::policy::KubeletSettings;
 
-use super::{CPU_STATE, MEMORY_STATE, Seen, look};
+use super::{CPU_STATE, MEMORY_STATE, PROC, Seen, look, root};
 use crate::threads::{self, Role};
 
 /// Time between two looks at whether the files have changed: one `stat` each.
@@ -23,6 +24,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const LOOK_FOR_ONE: Duration = Duration::from_secs(10);
 /// Longest time between two questions to the socket.
 const ASK: Duration = Duration::from_secs(10);
+/// Time between two searches for the directory of a kubelet whose files are not where they are expected.
+const SEARCH: Duration = Duration::from_mins(1);
 
 /// The latest look; clones show the same.
 #[derive(Debug, Clone, Default)]
@@ -54,9 +57,13 @@ fn follow(latest: &Weak<Mutex<Arc<Seen>>>, settings: &KubeletSettings) {
     // What has changed since the first look is not known, so the first one of the thread is no different.
     let mut last = None;
     let mut asked = Instant::now();
+    let (mut found, mut searched) = (root::of_running(settings, Path::new(PROC)), Instant::now());
     while let Some(latest) = latest.upgrade() {
-        let now = stamps(settings);
+        let now = stamps(&found);
         let is_there = now.iter().any(Option::is_some);
+        if !is_there && searched.elapsed() >= SEARCH {
+            (found, searched) = (root::of_running(settings, Path::new(PROC)), Instant::now());
+        }
         if last != Some(now) || (is_there && asked.elapsed() >= ASK) {
             (last, asked) = (Some(now), Instant::now());
             let seen = Arc::new(look(settings));

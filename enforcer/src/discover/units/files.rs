@@ -1,9 +1,10 @@
 //! Which files a unit of systemd is made of, and what they set, where systemd cannot be asked.
 //!
-//! Rules (systemd.unit(5)): of files of one name that of the first directory counts, as a whole; an empty one,
-//! or a link to `/dev/null`, masks. Drop-ins come from all directories together, by their file names: `a-b@c.d`
-//! stands for `a-b@c.service.d`, then `a-b@.service.d`, `a-.service.d` and `service.d`, and of two of one name
-//! that of the directory which comes first counts. Later values are added, an empty one takes back.
+//! Rules (systemd.unit(5)): of files of one name that of the first directory counts, as a whole; an empty
+//! one, or a link to `/dev/null`, masks. Drop-ins come from all directories together, by their file names:
+//! `a-b@c.d` stands for `a-b@c.service.d`, then `a-b@.service.d`, `a-.service.d` and `service.d`, and of two
+//! of one name that of the directory which comes first counts. Later values are added, an empty one takes
+//! back.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

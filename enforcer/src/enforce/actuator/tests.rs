@@ -39,6 +39,24 @@ fn what_a_runtime_sets_for_us_is_put_back_as_it_would_have_been() {
 }
 
 #[test]
+fn what_a_runtime_was_told_later_is_put_back_instead() {
+    let host = Fixture::new(true);
+    host.cgroup("/pod", "0-7\n", "0-1\n");
+    host.cgroup("/pod/id", "4-5\n", "1\n");
+    let mut actuator = host.actuator();
+    actuator.record(&originals("/pod/id", Some("0-2"))).unwrap();
+    let mut renewed = originals("/pod/id", Some("1,6"));
+    renewed.extend(originals("/pod/other", Some("3")));
+    actuator.renew(&renewed).unwrap();
+    assert!(actuator.journal().entries().keys().all(|key| key.cgroup.as_str() == "/pod/id"));
+    drop(actuator);
+    let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+    assert!(restore(&tree, Some("boot-1"), &mut host.journal()).is_complete());
+    let files = (host.read("/pod/id", "cpuset.cpus"), host.read("/pod/id", "cpuset.mems"));
+    assert_eq!(files, ("1,6\n".into(), "\n".into()));
+}
+
+#[test]
 fn a_container_whose_cgroup_can_never_be_keeps_no_other_from_the_journal() {
     let host = Fixture::new(true);
     std::os::unix::fs::symlink("/tmp", host.layout.cpuset.path.join("link")).unwrap();

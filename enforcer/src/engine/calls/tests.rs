@@ -10,7 +10,7 @@ use std::{
 use enforcer_core::{
     model::Model,
     owner::{Claim, ClaimedPod, Kubelet, Owner},
-    place::Inventory,
+    place::{Cpuset, Inventory},
     policy::Policy,
     sample::Sample,
     set::CpuSet,
@@ -186,6 +186,39 @@ fn what_a_container_would_have_is_kept_until_it_is_recorded() {
     create(&placed, "two", 2);
     super::answer(&placed, &Gate::default(), &Exposure::default(), Call::Removed(subject("two", "", None)));
     assert!(placed.unrecorded().is_empty(), "it has ended before it was there");
+}
+
+/// `restore` gives back what the runtime's caller wants by now, and not what it wanted at the creation.
+#[test]
+fn what_a_runtime_is_told_to_set_is_what_a_container_would_have_from_then_on() {
+    let placed = placed(true);
+    let cgroup = CgroupPath::new("/kubepods/podone/id-one");
+    let update = |cpus: &str, mems: &str| {
+        let mut wanted = amounts(2);
+        let cpu = wanted.cpu.as_mut().unwrap();
+        (cpu.cpus, cpu.mems) = (cpus.into(), mems.into());
+        let subject = subject("one", "", Some(amounts(2)));
+        ask(&placed, |reply| Call::Update { subject, wanted, reply })
+    };
+    let of = |cpuset: &Cpuset| {
+        let text = |list: Option<String>| list.unwrap_or_default();
+        let (cpus, mems) = (cpuset.cpus.as_ref(), cpuset.mems.as_ref());
+        (text(cpus.map(ToString::to_string)), text(mems.map(ToString::to_string)))
+    };
+    create(&placed, "one", 2);
+    update("0-5", "");
+    assert_eq!(of(&placed.unrecorded()[&cgroup]), ("0-5".into(), String::new()));
+    // An update that names none changes nothing, nor does one that cannot be read.
+    update("", "0-1");
+    update("all", "");
+    assert_eq!(of(&placed.unrecorded()[&cgroup]), ("0-5".into(), "0-1".into()));
+    assert!(placed.take_renewed().is_empty(), "what is not in the journal is not renewed there");
+    placed.recorded(std::slice::from_ref(&cgroup));
+    let answer = update("1,3", "");
+    assert_eq!(updates(&answer), [("id-one".to_owned(), "0-1/0".to_owned())], "it stays where it was placed");
+    assert!(placed.has_started(), "a turn is wanted for the journal");
+    assert_eq!(of(&placed.take_renewed()[&cgroup]), ("1,3".into(), String::new()));
+    assert!(placed.take_renewed().is_empty());
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub(in crate::engine) struct Originals {
     unrecorded: BTreeMap<CgroupPath, Made>,
     /// Of those that a runtime has listed, and of which it was told nothing since.
     untouched: BTreeMap<CgroupPath, Cpuset>,
+    /// Of those in the journal, what their runtime was told to set since.
+    renewed: BTreeMap<CgroupPath, Cpuset>,
     /// The same as `unrecorded` for the next daemon, where somebody may write.
     record: Option<RecordWriter>,
     /// Of `unrecorded`, those that a daemon before this one left, and since when: their cgroups may still be
@@ -106,6 +108,7 @@ impl Originals {
     /// A container has ended.
     pub(in crate::engine) fn ends(&mut self, cgroup: &CgroupPath) {
         self.untouched.remove(cgroup);
+        self.renewed.remove(cgroup);
         if let Some((_, left)) = &mut self.left {
             left.remove(cgroup);
         }
@@ -120,6 +123,30 @@ impl Originals {
     /// So does this one, of which nobody was told.
     pub(in crate::engine) fn is_set_to(&mut self, cgroup: CgroupPath, cpuset: Cpuset) {
         self.untouched.insert(cgroup, cpuset);
+    }
+
+    /// A runtime was told by its caller to set this one: that is what it would be set to without us, from now
+    /// on. What is absent stays as it was.
+    fn is_told(&mut self, cgroup: &CgroupPath, wanted: &Cpuset) -> Option<Ticket> {
+        let renew = |was: &mut Cpuset| {
+            was.cpus = wanted.cpus.clone().or(was.cpus.take());
+            was.mems = wanted.mems.clone().or(was.mems.take());
+        };
+        if let Some(untouched) = self.untouched.get_mut(cgroup) {
+            renew(untouched);
+        } else if let Some(made) = self.unrecorded.get_mut(cgroup) {
+            renew(&mut made.original);
+            return self.record.as_ref().map(|record| record.made(cgroup, made));
+        } else {
+            renew(self.renewed.entry(cgroup.clone()).or_default());
+            self.want_turn();
+        }
+        None
+    }
+
+    /// Takes what the journal has to renew.
+    pub(in crate::engine) fn take_renewed(&mut self) -> BTreeMap<CgroupPath, Cpuset> {
+        std::mem::take(&mut self.renewed)
     }
 
     /// A container runs, so its cgroup is there.
@@ -166,6 +193,16 @@ struct Changed {
     is_new: bool,
 }
 
+impl Noting {
+    /// Both.
+    pub(in crate::engine) fn and(mut self, other: Self) -> Self {
+        self.tickets.extend(other.tickets);
+        self.changed.extend(other.changed);
+        self.new = self.new.or(other.new);
+        self
+    }
+}
+
 impl Placed {
     /// Waits until all of this is written, for a bounded time and without the lock. False where it is not:
     /// then nothing is set from now on.
@@ -200,6 +237,17 @@ impl State {
     pub(in crate::engine) fn made_without(&mut self, id: &str) {
         if let Some(held) = &mut self.held {
             held.remove(id);
+        }
+    }
+
+    /// A runtime is told by its caller to set a container of ours.
+    pub(in crate::engine) fn is_told(&mut self, id: &str, wanted: &Cpuset, noting: &mut Noting) {
+        if wanted.is_empty() || self.is_held() {
+            return;
+        }
+        let ours = self.containers.holder(id).filter(|holder| !holder.is_given());
+        if let Some(cgroup) = ours.and_then(|holder| self.containers.cgroup_of(holder)).cloned() {
+            noting.tickets.extend(self.originals.is_told(&cgroup, wanted));
         }
     }
 

@@ -259,7 +259,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A reply to a question for a property.
-    pub(crate) fn reply(serial: u32, kind: &str, fill: impl FnOnce(&mut Body)) -> Vec<u8> {
+    pub(crate) fn reply(serial: u32, kind: &str, fill: impl FnOnce(&mut Body) -> &mut Body) -> Vec<u8> {
         let mut body = Body::default();
         body.signature(kind);
         fill(&mut body);
@@ -335,11 +335,11 @@ pub(super) mod tests {
         let texts = reply(3, "as", |body| {
             let mut inner = Body::default();
             inner.text("one").text("three");
-            body.bytes(&inner.0);
+            body.bytes(&inner.0)
         });
         let value = Value::Texts(vec!["one".into(), "three".into()]);
         assert_eq!(read(&texts), Answer::Reply { serial: 3, value: Some(value) });
-        let bytes = reply(4, "ay", |body| drop(body.bytes(&[1, 2])));
+        let bytes = reply(4, "ay", |body| body.bytes(&[1, 2]));
         assert_eq!(read(&bytes), Answer::Reply { serial: 4, value: Some(Value::Bytes(vec![1, 2])) });
         let error = read(&refusal(9, "org.x.No", "not so"));
         assert_eq!(error, Answer::Error { serial: 9, reason: "org.x.No: not so".into() });
@@ -357,7 +357,7 @@ pub(super) mod tests {
 
         #[test]
         fn a_damaged_answer_cannot_panic(at in 0usize..60, byte: u8) {
-            let mut message = reply(3, "s", |body| drop(body.text("loaded")));
+            let mut message = reply(3, "s", |body| body.text("loaded"));
             if let Some(place) = message.get_mut(at) {
                 *place = byte;
             }

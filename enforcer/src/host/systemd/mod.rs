@@ -4,8 +4,8 @@
 //! program, and what a runtime has set of a scope can be taken back by systemd alone. Idea: where there is no
 //! program, and systemd's own socket is there because a pod mounts it, the same two questions go over that.
 //!
-//! Invariants: a unit is named by a [`UnitName`], which can be nothing else. Every question has a bound on its
-//! time, every answer one on its size.
+//! Invariants: a unit is named by a [`UnitName`], which can be nothing else. Every question has a bound on
+//! its time, every answer one on its size.
 
 mod message;
 mod private_socket;

@@ -93,7 +93,7 @@ fn no_answer_sets_a_container_that_is_left_to_who_sets_it_again_and_again() {
     let answer = create(&engine.placed(), "two", 2);
     assert_eq!(
         updates(&answer),
-        [("id-shared".to_owned(), "7/0-1".to_owned())],
+        [("id-shared".to_owned(), "7/0".to_owned())],
         "it shall be something else now"
     );
 

@@ -1,0 +1,98 @@
+//! Where the kubelet of this host keeps its files, where the configuration does not say.
+//!
+//! A kubelet takes its directory from its command line alone (`--root-dir`, cmd/kubelet/app/options). Looked
+//! for is a process that is called so; a directory that is not there, as in a pod that mounts it elsewhere,
+//! is not taken.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use enforcer_core::policy::KubeletSettings;
+
+use crate::host::read_text;
+
+/// Name of the process.
+const KUBELET: &str = "kubelet";
+
+/// Its option for the directory.
+const OPTION: &str = "--root-dir";
+
+/// Place of the socket below it.
+const SOCKET: &str = "pod-resources/kubelet.sock";
+
+/// The settings, with the directory and the socket of the kubelet that runs where they are the default ones.
+pub(super) fn of_running(settings: &KubeletSettings, proc: &Path) -> KubeletSettings {
+    let default = KubeletSettings::default();
+    if settings.root_dir != default.root_dir {
+        return settings.clone();
+    }
+    let Some(root_dir) = running(proc).filter(|dir| *dir != default.root_dir && dir.is_dir()) else {
+        return settings.clone();
+    };
+    let is_default = settings.podresources == default.podresources;
+    let podresources = if is_default { root_dir.join(SOCKET) } else { settings.podresources.clone() };
+    KubeletSettings { root_dir, podresources, ..settings.clone() }
+}
+
+/// The directory that the command line of the kubelet names.
+fn running(proc: &Path) -> Option<PathBuf> {
+    let processes = fs::read_dir(proc).ok()?.filter_map(Result::ok);
+    let mut processes = processes.filter(|entry| {
+        let is_process = entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok());
+        is_process && read_text(&entry.path().join("comm")).is_ok_and(|comm| comm.trim() == KUBELET)
+    });
+    processes.find_map(|entry| named(&read_text(&entry.path().join("cmdline")).ok()?))
+}
+
+/// The directory on a command line, whose words end with zeros; the last one counts.
+fn named(command_line: &str) -> Option<PathBuf> {
+    let words: Vec<&str> = command_line.split('\0').collect();
+    let next = words.iter().skip(1).chain([&""]);
+    let found = words.iter().zip(next).filter_map(|(word, next)| {
+        let value = word.strip_prefix(OPTION)?;
+        if value.is_empty() { Some(*next) } else { value.strip_prefix('=') }
+    });
+    found.last().map(PathBuf::from).filter(|dir| dir.is_absolute())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_is_read_off_the_command_line() {
+        for (words, expected) in [
+            (&["kubelet"][..], None),
+            (&["kubelet", "--root-dir=/data/kubelet"], Some("/data/kubelet")),
+            (&["kubelet", "--v=2", "--root-dir", "/data/kubelet", "--x"], Some("/data/kubelet")),
+            (&["kubelet", "--root-dir=/a", "--root-dir=/b"], Some("/b")),
+            (&["kubelet", "--root-dir"], None),
+            (&["kubelet", "--root-dir=relative"], None),
+            (&["kubelet", "--root-directory=/a"], None),
+        ] {
+            let line = words.iter().map(|word| format!("{word}\0")).collect::<String>();
+            assert_eq!(named(&line), expected.map(PathBuf::from), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_wins_and_a_directory_that_is_not_there_is_not_taken() {
+        let proc = tempfile::tempdir().unwrap();
+        let dir = proc.path().join("data");
+        let write = |name: &str, text: &str| fs::write(proc.path().join("77").join(name), text).unwrap();
+        fs::create_dir(proc.path().join("77")).unwrap();
+        write("comm", "kubelet\n");
+        write("cmdline", &format!("/usr/bin/kubelet\0--root-dir={}\0", dir.display()));
+        let default = KubeletSettings::default();
+        assert_eq!(of_running(&default, proc.path()), default);
+        fs::create_dir(&dir).unwrap();
+        let found = of_running(&default, proc.path());
+        assert_eq!((&found.root_dir, &found.podresources), (&dir, &dir.join(SOCKET)));
+        let configured = KubeletSettings { root_dir: "/elsewhere".into(), ..default.clone() };
+        assert_eq!(of_running(&configured, proc.path()), configured);
+        write("comm", "kubectl\n");
+        assert_eq!(of_running(&default, proc.path()), default);
+    }
+}
