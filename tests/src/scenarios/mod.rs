@@ -227,7 +227,7 @@ pub const ALL: &[Scenario] = &[
     product("degrade-no-btf", "2s", "", degrade::no_btf),
     product("degrade-no-cap-bpf", "2s", "", degrade::no_cap_bpf),
     product("degrade-no-cap-perfmon", "2s", "", refused::no_cap_perfmon),
-    Scenario { only_by_name: true, ..product("degrade-shipped-privileges", "2s", "", shipped::privileges) },
+    product("degrade-shipped-privileges", "2s", "", shipped::privileges),
     product("degrade-no-fentry", "2s", "", refused::no_fentry),
     product("degrade-fentry-refused", "2s", "", probed::trampolines_refused),
     Scenario { only_by_name: true, ..product("degrade-others-pins", "2s", "", others_pins::survive) },

@@ -25,6 +25,7 @@ const UNKEPT: [(&str, &[&str]); 3] = [
             "degrade-no-cap-bpf",
             "degrade-no-cap-perfmon",
             "degrade-no-fentry",
+            "degrade-shipped-privileges",
             "eyes-traffic",
             "eyes-traffic-4s",
             "eyes-what-needs-what",
