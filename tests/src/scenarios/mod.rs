@@ -263,7 +263,6 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario {
         needs_containerd: true,
-        only_by_name: true,
         ..long("node-stopped", pods::TOPOLOGY, "", stopped::until_the_last_process_is_gone)
     },
     Scenario {
