@@ -17,7 +17,7 @@ use super::{
 use crate::{
     id::NodeId,
     model::{WorkloadModel, nearest_effective},
-    place::{Allocations, Bounds, CgroupRequest, Rejection},
+    place::{Allocations, Bounds, CgroupRequest, Holder, Rejection},
     sample::NodeBytes,
     set::{CpuSet, NodeSet},
     topology::Locality,
@@ -197,6 +197,10 @@ impl<'a> Asked<'a> {
         let pinned = self.is_pinned();
         let count = if pinned { self.cpus.len() } else { self.busy_cpus() };
         let mut beside = allocations.clone();
+        for cgroup in self.workload.cgroup.ancestors().chain([self.workload.cgroup.clone()]) {
+            // What is inside a partition may have its CPUs.
+            beside.release(&Holder::partition(&cgroup));
+        }
         let held = pins::of_others(inputs, &self.workload.cgroup, self.cpus);
         pins::hold(&mut beside, &held);
         let bounds = self.bounds();
@@ -208,6 +212,7 @@ impl<'a> Asked<'a> {
             nodes: None,
             bounds: bounds.clone(),
             available_bytes: available_bytes(inputs.sample, Some(self.figures)),
+            avoids: CpuSet::new(),
             wished: None,
         };
         let taken = beside.exclusive_cpus();

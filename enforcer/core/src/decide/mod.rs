@@ -53,8 +53,8 @@ use crate::{
     model::{Model, WorkloadModel},
     owner::{Owner, Owners, Ownership},
     place::{
-        Allocations, Bounds, CgroupRequest, ContainerRequest, Containers, Grant, Holder, Inventory, Trace,
-        Wished, Wishes, hold,
+        Allocations, Bounds, CgroupRequest, ContainerRequest, Containers, Grant, Holder, Inventory,
+        Rejection, Trace, Wished, Wishes,
     },
     plan::{Action, PLAN_SCHEMA_VERSION, Plan},
     policy::{DeclaredClass, Policy, WorkloadRule},
@@ -225,7 +225,7 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
     let holders: BTreeSet<Holder> =
         declared.iter().chain(unknown).map(|one| Holder::cgroup(one.cgroup)).collect();
     allocations.retain(|holder| !holder.is_cgroup() || holders.contains(holder));
-    hold(inputs.inventory, allocations, inputs.owners.claims());
+    pins::hold_of_others(inputs, allocations);
     decision.refused.extend(others.iter().filter_map(|one| Some(of_other(one.cgroup, one.foreign?))));
     let mut parts = Vec::new();
     // Containers were given CPUs of one node, too.
@@ -243,11 +243,13 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
         reason: one_node(&inputs.inventory.machine),
     }));
     let kept = keep_valid(inputs, allocations, &placed);
+    // Of workloads that keep their place nothing else is asked.
+    let pins = if kept.len() < placed.len() { pins::all(inputs) } else { pins::Pins::new() };
     let granted: Vec<_> = placed
         .iter()
         .map(|one| {
             let mut trace = Trace::wanted();
-            (one, grant(inputs, allocations, one, &kept, &mut trace), trace)
+            (one, grant(inputs, allocations, one, (&kept, &pins), &mut trace), trace)
         })
         .collect();
     // Who shares leaves also what is given to somebody whose entry comes later.
@@ -548,7 +550,7 @@ fn grant(
     inputs: &Inputs<'_>,
     allocations: &mut Allocations,
     one: &Declared<'_>,
-    kept: &BTreeMap<CgroupPath, Grant>,
+    (kept, pins): (&BTreeMap<CgroupPath, Grant>, &pins::Pins),
     trace: &mut Trace,
 ) -> Result<Grant, Refusal> {
     // Before it is placed: where something is that is not seen, nobody knows.
@@ -557,7 +559,7 @@ fn grant(
     match (kept.get(one.cgroup), request(inputs, one)) {
         (Some(kept), _) => Ok(kept.clone()),
         (None, Some(request)) => {
-            request.place_traced(inputs.inventory, allocations, trace).map_err(|rejection| {
+            beside_pins(inputs, allocations, one, &request, pins, trace).map_err(|rejection| {
                 no_place(match Above::of(inputs, one.cgroup).narrows(inputs) {
                     Some(above) => format!("{rejection}; {above}"),
                     None => rejection.to_string(),
@@ -566,6 +568,43 @@ fn grant(
         }
         (None, None) => Err(no_place(NO_CPUS.to_owned())),
     }
+}
+
+/// A place apart from the CPUs that others are pinned to; where there is none, one that shares them, because
+/// its declaration says more than a pin that nobody has declared.
+fn beside_pins(
+    inputs: &Inputs<'_>,
+    allocations: &mut Allocations,
+    one: &Declared<'_>,
+    request: &CgroupRequest<'_>,
+    pins: &pins::Pins,
+    trace: &mut Trace,
+) -> Result<Grant, Rejection> {
+    let own = one.figures.and_then(|figures| figures.cpus.clone()).unwrap_or_default();
+    // What it may use as a whole says nothing of where it is.
+    let own = if inputs.inventory.machine.online_cpus().is_subset(&own) { CpuSet::new() } else { own };
+    let mut pins = pins::beside(pins, one.cgroup, &own);
+    pins.retain(|_, pin| !pin.partition);
+    let place = |allocations: &mut Allocations, trace: &mut Trace, avoids: CpuSet| {
+        let request = CgroupRequest { avoids, ..request.clone() };
+        request.place_traced(inputs.inventory, allocations, trace)
+    };
+    if pins.is_empty() {
+        return place(allocations, trace, CpuSet::new());
+    }
+    let mut apart = Trace::wanted();
+    if let Ok(grant) = place(allocations, &mut apart, pins::cpus(&pins)) {
+        *trace = apart;
+        return Ok(grant);
+    }
+    let mut grant = place(allocations, trace, CpuSet::new())?;
+    let has = grant.exclusive.clone();
+    if let Some((cgroup, pin)) = pins.iter().find(|(_, pin)| !pin.cpus.is_disjoint(&has)) {
+        grant.reason =
+            format!("{}; {}, and no place is free beside them", grant.reason, pin.in_words(cgroup));
+        allocations.give(Holder::cgroup(one.cgroup), grant.clone());
+    }
+    Ok(grant)
 }
 
 /// What the decision about a declared workload was made from.
@@ -597,6 +636,7 @@ fn request<'a>(inputs: &Inputs<'a>, one: &'a Declared<'a>) -> Option<CgroupReque
         nodes: one.rule.numa_nodes.as_ref(),
         bounds: Above::of(inputs, one.cgroup).bounds(),
         available_bytes: available_bytes(inputs.sample, one.figures),
+        avoids: CpuSet::new(),
         wished: Some(Wished {
             wishes: &one.wishes.0,
             unknown: &one.wishes.1,
@@ -640,5 +680,7 @@ fn available_bytes(sample: &Sample, figures: Option<&WorkloadModel>) -> BTreeMap
     sample.nodes.iter().filter_map(of_node).collect()
 }
 
+#[cfg(test)]
+mod pins_tests;
 #[cfg(test)]
 mod tests;

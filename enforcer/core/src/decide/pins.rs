@@ -6,14 +6,18 @@
 //! CPUs than the one above it is pinned, with all that is in it; one with CPUs that the one above does not have is the root of a
 //! partition, or in one (`cpuset.cpus.effective` of the cgroup above lacks what a partition has taken).
 //!
+//! Advice, the daemon's placement of declared workloads and the search of the rebalance all ask here. Pinned
+//! CPUs are avoided; partitions are held in the allocations like what a kubelet gave away, because nothing
+//! else can run there.
+//!
 //! Invariant: cgroups above or below the asking one, and those that the daemon places, are never among them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Inputs;
 use crate::{
     model::nearest_effective,
-    place::{Allocations, Grant, Holder, PodName},
+    place::{Allocations, Grant, Holder, PodName, hold as hold_claims},
     sample::Sample,
     set::CpuSet,
     workload::{CgroupPath, Origin},
@@ -42,12 +46,17 @@ impl Pin {
 
 /// The CPUs that others are pinned to and that the asking cgroup, which has `own`, does not share already.
 pub(crate) fn of_others(inputs: &Inputs<'_>, asking: &CgroupPath, own: &CpuSet) -> Pins {
+    beside(&all(inputs), asking, own)
+}
+
+/// The same of pins that are known.
+pub(super) fn beside(all: &Pins, asking: &CgroupPath, own: &CpuSet) -> Pins {
     let related = |path: &CgroupPath| {
         path == asking
             || path.ancestors().any(|above| above == *asking)
             || asking.ancestors().any(|above| above == *path)
     };
-    let mut pins = all(inputs);
+    let mut pins = all.clone();
     pins.retain(|path, pin| {
         pin.cpus = pin.cpus.difference(own);
         !related(path) && !pin.cpus.is_empty()
@@ -80,6 +89,55 @@ pub(crate) fn nearest_pin(sample: &Sample, cgroup: &CgroupPath) -> Option<(Cgrou
         }
         path = path.parent()?;
     }
+}
+
+/// The CPUs of these pins.
+pub(crate) fn cpus(pins: &Pins) -> CpuSet {
+    pins.values().fold(CpuSet::new(), |all, pin| all.union(&pin.cpus))
+}
+
+/// Makes the allocations have what others gave away or took for themselves: claims of a kubelet, and
+/// partitions.
+pub(crate) fn hold_of_others(inputs: &Inputs<'_>, allocations: &mut Allocations) {
+    hold_claims(inputs.inventory, allocations, inputs.owners.claims(), &partitions(inputs));
+}
+
+/// CPUs of partitions that are not the daemon's, by their roots; those of partitions without a process under
+/// the name of the root cgroup. Without those that a workload which the daemon places is in.
+fn partitions(inputs: &Inputs<'_>) -> BTreeMap<CgroupPath, CpuSet> {
+    let (sample, root) = (inputs.sample, CgroupPath::root());
+    // The root of a cgroup namespace has files that the real root has not, and may lack CPUs for any reason.
+    let at_root = sample.cgroups.get(&root).filter(|seen| seen.cpus.is_none() && !sample.cpuset_v1);
+    let passes_on = at_root.and_then(|seen| seen.cpus_effective.as_ref());
+    let online = inputs.inventory.machine.online_cpus();
+    if passes_on.is_some_and(|cpus| online.is_subset(cpus)) {
+        return BTreeMap::new();
+    }
+    let is_partition = |path: &CgroupPath| pin(sample, path).filter(|pin| pin.partition);
+    let all: BTreeMap<&CgroupPath, CpuSet> =
+        sample.cgroups.keys().filter_map(|path| Some((path, is_partition(path)?.cpus))).collect();
+    let declared = inputs.workloads.iter().map(|workload| &workload.cgroup).filter(|cgroup| {
+        inputs.declarations.rule(inputs.policy, cgroup).is_some_and(|(_, rule)| rule.enforce)
+    });
+    let placed: BTreeSet<CgroupPath> =
+        declared.chain(inputs.containers.cgroups().map(|(path, _)| path)).cloned().collect();
+    let above: BTreeSet<CgroupPath> = placed.iter().flat_map(CgroupPath::ancestors).collect();
+    let is_ours = |path: &CgroupPath| {
+        placed.contains(path) || above.contains(path) || inputs.partitioned.begun.contains(path)
+    };
+    let known = all.values().fold(CpuSet::new(), |known, cpus| known.union(cpus));
+    let mut others: BTreeMap<CgroupPath, CpuSet> = BTreeMap::new();
+    for (path, cpus) in all {
+        let inside = path.ancestors().any(|above| others.contains_key(&above));
+        if !is_ours(path) && !inside {
+            others.insert(path.clone(), cpus);
+        }
+    }
+    let unseen = passes_on.map(|cpus| online.difference(cpus).difference(&known)).unwrap_or_default();
+    if !unseen.is_empty() && inputs.partitioned.begun.is_empty() {
+        others.insert(root, unseen);
+    }
+    others
 }
 
 /// What a cgroup is pinned to, by its own files.

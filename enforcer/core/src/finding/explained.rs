@@ -29,7 +29,7 @@ pub struct UnknownRule(String, String);
 
 impl Rule {
     /// Every rule, in order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::CpusetMismatch,
         Self::RemoteResidency,
         Self::RemoteTraffic,
@@ -37,6 +37,7 @@ impl Rule {
         Self::Drift,
         Self::ThreadAffinity,
         Self::OwnerMismatch,
+        Self::IsolatedCpus,
     ];
 
     /// Its code, as in the ids of findings: `remote-residency`.
@@ -49,6 +50,7 @@ impl Rule {
             Self::Drift => "drift",
             Self::ThreadAffinity => "thread-affinity",
             Self::OwnerMismatch => "owner-mismatch",
+            Self::IsolatedCpus => "isolated-cpus",
         }
     }
 
@@ -109,6 +111,15 @@ impl Rule {
                        driver), and the cgroup shows another one than the owner's record: a warning.",
                 why: "The workload does not get what it was promised, and the owner does not notice by itself.",
                 remedy: "Have the owner write it again, mostly by starting the container again; find out who wrote it.",
+            },
+            Self::IsolatedCpus => RuleWords {
+                title: "Threads on isolated CPUs",
+                when: "A workload runs on isolated CPUs (isolcpus=, or a partition of the kind isolated). Busy threads that \
+                       share one of them are a warning; a CPU for each busy thread is a note. Busy is a thread that used \
+                       1 % of the time between two looks (--sample), without that one with a second of CPU time.",
+                why: "The kernel balances no load on isolated CPUs: threads take turns on one while the next one idles.",
+                remedy: "Pin each busy thread to an isolated CPU of its own with taskset, or give the workload CPUs that \
+                         are not isolated.",
             },
         }
     }

@@ -5,13 +5,14 @@
 //!
 //! Each rule is a function in a file of its own that judges one workload. Findings are about the
 //! workloads that are handed in and never about the slices above them, so nothing is said twice. On
-//! a machine with fewer than two CPU nodes nothing can be remote, and there are no findings.
+//! a machine with fewer than two CPU nodes nothing can be remote: only isolated CPUs are judged there.
 
 mod added;
 mod cpuset_mismatch;
 mod drift;
 mod explained;
 mod files;
+mod isolated_cpus;
 mod owner_mismatch;
 mod remedy;
 mod remote_residency;
@@ -34,7 +35,7 @@ use self::{subject::Subject, threads::Threads};
 use crate::{
     decide::{History, Inputs, Partitioned, Widened, Written, decide},
     declarations::Declarations,
-    model::Model,
+    model::{Model, isolated_cpus},
     owner::Owners,
     place::{Allocations, Containers, Inventory},
     policy::Policy,
@@ -73,6 +74,8 @@ pub enum Rule {
     ThreadAffinity,
     /// The cpuset is not what its owner, who is not us, gave the workload.
     OwnerMismatch,
+    /// Threads run on isolated CPUs, among which the kernel balances no load.
+    IsolatedCpus,
 }
 
 /// One value that was read.
@@ -128,7 +131,8 @@ pub fn assess(
     declarations: &Declarations,
 ) -> Vec<Finding> {
     let machine = &inventory.machine;
-    if machine.cpu_nodes().len() < 2 {
+    let has_nodes = machine.cpu_nodes().len() > 1;
+    if !has_nodes && isolated_cpus(machine, sample).is_empty() {
         return Vec::new();
     }
     let (locality, threads) = (Locality::new(machine), Threads::new(sample));
@@ -150,7 +154,7 @@ pub fn assess(
     // The same decision that the daemon would make, with no history.
     let mut allocations = Allocations::default();
     let decision = decide(&inputs, &mut allocations);
-    let mut findings = drift::assess(&inputs, &decision);
+    let mut findings = if has_nodes { drift::assess(&inputs, &decision) } else { Vec::new() };
     for workload in workloads {
         let Some(figures) = model.of(workload) else { continue };
         let owner = owners.of(workload);
@@ -168,6 +172,7 @@ pub fn assess(
             allocations: &allocations,
             advice: OnceCell::new(),
         };
+        findings.extend(isolated_cpus::assess(&subject));
         let rules = [
             cpuset_mismatch::assess,
             remote_residency::assess,
@@ -176,7 +181,7 @@ pub fn assess(
             thread_affinity::assess,
             owner_mismatch::assess,
         ];
-        findings.extend(rules.iter().filter_map(|rule| rule(&subject)));
+        findings.extend(rules.iter().filter(|_| has_nodes).filter_map(|rule| rule(&subject)));
     }
     findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
     findings

@@ -13,6 +13,7 @@
 
 mod activity;
 mod cpuset;
+mod isolated;
 mod rates;
 mod residency;
 mod run_time;
@@ -23,14 +24,16 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::isolated::cpus as isolated_cpus;
 use self::run_time::{Baseline, RunTime};
 pub use self::{
     activity::{Activity, Rates},
     cpuset::nearest_effective,
+    isolated::ThreadsOnCpu,
     residency::accessed_bytes,
 };
 use crate::{
-    id::NodeId,
+    id::{CpuId, NodeId},
     sample::{CgroupSample, NodeBytes, Sample, TaskSample},
     set::{CpuSet, NodeSet},
     topology::{Locality, Topology},
@@ -76,6 +79,9 @@ pub struct WorkloadModel {
     /// Share of its run time on nodes where it should not be, 0 to 1; where it should be is what the
     /// decision before said, and everywhere for a workload that nobody placed.
     pub misplaced_time: Option<f64>,
+    /// Its threads by the isolated CPU that they were last seen on; empty where it runs on none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub on_isolated_cpus: BTreeMap<CpuId, ThreadsOnCpu>,
 }
 
 /// Estimate of remote memory accesses.
@@ -135,7 +141,8 @@ impl Model {
             interval_ns,
             baseline: Baseline::new(machine, sample, interval_ns),
         });
-        let view = View { locality: Locality::new(machine), machine, now, earlier };
+        let isolated = isolated::cpus(machine, now);
+        let view = View { locality: Locality::new(machine), machine, now, earlier, isolated };
         let tasks_of = TasksByOwner::new(now);
 
         let mut model = Self { interval_ns, ..Self::default() };
@@ -184,6 +191,7 @@ struct View<'a> {
     locality: Locality,
     now: &'a Sample,
     earlier: Option<Earlier<'a>>,
+    isolated: CpuSet,
 }
 
 struct Earlier<'a> {
@@ -209,6 +217,11 @@ impl View<'_> {
             remote_residency: bytes_by_node
                 .as_ref()
                 .and_then(|bytes| residency::remote_share(&self.locality, bytes, &cpu_nodes)),
+            on_isolated_cpus: isolated::threads(
+                &self.isolated,
+                tasks,
+                self.earlier.as_ref().map(|earlier| &earlier.baseline),
+            ),
             cpus,
             cpu_nodes,
             bytes_by_node,

@@ -23,7 +23,7 @@ pub(super) struct Baseline {
     nodes: BTreeMap<CpuId, NodeId>,
     /// CPU time of each thread, by process and thread id, at the earlier sample.
     cpu_time: BTreeMap<(u32, u32), u64>,
-    interval_ns: u64,
+    pub(super) interval_ns: u64,
 }
 
 impl Baseline {
@@ -36,7 +36,7 @@ impl Baseline {
     ///
     /// A thread that is new, or has the id of one that ended, counts from 0. None for one that was not seen
     /// before and is older than the interval: it came from where nobody looked, with time that is not new.
-    fn ran(&self, task: &TaskSample, time: u64) -> Option<u64> {
+    pub(super) fn ran(&self, task: &TaskSample, time: u64) -> Option<u64> {
         match self.cpu_time.get(&(task.pid, task.tid)).filter(|then| **then <= time) {
             Some(then) => Some((time - then).min(self.interval_ns)),
             None => Some(time).filter(|time| *time <= self.interval_ns),

@@ -51,6 +51,8 @@ pub struct CgroupRequest<'a> {
     /// Bytes that the workload could have on each node, what it already has there included; a node
     /// for which that is not known is missing, and judged by its size alone.
     pub available_bytes: BTreeMap<NodeId, u64>,
+    /// CPUs that other cgroups are pinned to: none of them is chosen anew, and what it has is kept.
+    pub avoids: CpuSet,
     /// What its entry wishes beside amounts; nothing when absent.
     pub wished: Option<Wished<'a>>,
 }
@@ -233,7 +235,7 @@ impl CgroupRequest<'_> {
         let had_none = allocations.get(&holder).is_none();
         let admit = if had_none { admission::admit } else { admission::resize };
         let own = inventory.exclusive_cpus(self.class() == Some(DeclaredClass::Isolated));
-        let free = self.allowed_cpus(inventory).intersection(&own).difference(&allocations.exclusive_cpus());
+        let free = self.open_cpus(inventory).intersection(&own).difference(&allocations.exclusive_cpus());
         admit(inventory, &self.settings(), allocations, &pod, trace)
             .map_err(|rejection| self.explained(inventory, rejection))?;
         let mut grant = allocations.get(&holder).cloned().unwrap_or_default();
@@ -288,7 +290,7 @@ impl CgroupRequest<'_> {
             name: String::new(),
             requests: amounts.clone(),
             limits: amounts,
-            allowed_cpus: Some(self.allowed_cpus(inventory)),
+            allowed_cpus: Some(self.open_cpus(inventory)),
             allowed_nodes: Some(self.allowed_nodes(inventory)),
             resident_bytes: held
                 .into_iter()
@@ -334,6 +336,11 @@ impl CgroupRequest<'_> {
         }
         let above = self.bounds.as_ref().and_then(|bounds| bounds.cpus.as_ref());
         above.map_or(all.clone(), |above| all.intersection(above))
+    }
+
+    /// Of these, the CPUs that may be chosen anew.
+    fn open_cpus(&self, inventory: &Inventory) -> CpuSet {
+        self.allowed_cpus(inventory).difference(&self.avoids)
     }
 
     /// Nodes with CPUs and memory that it may use, and on which its memory could be had now.

@@ -17,6 +17,7 @@ use crate::{
     owner::{Claim, ClaimedPod, MemoryBlock, Owner, Ownership},
     parse::quantity,
     set::CpuSet,
+    workload::{CgroupPath, printable},
 };
 
 /// Engine of a grant that others gave.
@@ -25,6 +26,8 @@ pub(super) const OTHERS: &str = "others";
 const CLAIMED: &str = "-claimed";
 /// Namespace of containers that came with CPUs.
 const GIVEN: &str = "-given";
+/// Namespace of cgroups that have a partition of their own.
+const PARTITION: &str = "-partition";
 
 impl Holder {
     /// A container that came with CPUs of somebody else, by its id.
@@ -36,12 +39,44 @@ impl Holder {
     pub fn is_given(&self) -> bool {
         self.pod().namespace == GIVEN
     }
+
+    /// A cgroup that has a partition of its own; the root cgroup for partitions of which no root is known.
+    pub(crate) fn partition(cgroup: &CgroupPath) -> Self {
+        Self::new(PodName::new(PARTITION, cgroup.as_str()), String::new())
+    }
+
+    /// What its CPUs are to others, by name, when `grant` is what it has: `exclusive to default/db/main`. Of
+    /// names for the same the one that says more has the lower rank.
+    pub(super) fn in_words(&self, grant: &Grant) -> (u8, String) {
+        let PodName { namespace, name, .. } = self.pod();
+        let container =
+            if self.name().is_empty() { String::new() } else { format!("/{}", printable(self.name())) };
+        match namespace.as_str() {
+            PARTITION if name == CgroupPath::root().as_str() => {
+                (0, "of a partition without processes, or offline".to_owned())
+            }
+            PARTITION => (0, format!("of the partition {}", printable(name))),
+            CLAIMED => {
+                let (rank, pod) = if name.contains('/') { (0, "pod") } else { (1, "the pod with uid") };
+                let source = printable(&grant.reason);
+                (rank, format!("exclusive to {pod} {}{container} by the kubelet ({source})", printable(name)))
+            }
+            GIVEN => (1, format!("exclusive to container {}{container}: {}", printable(name), grant.reason)),
+            _ => (0, format!("exclusive to {self}")),
+        }
+    }
 }
 
-/// Makes the allocations have these claims, and no others of before. Who shares CPUs makes room.
-pub(crate) fn hold(inventory: &Inventory, allocations: &mut Allocations, claims: &[Claim]) {
+/// Makes the allocations have these claims, and CPUs of partitions by their roots, and no others of before. Who
+/// shares CPUs makes room.
+pub(crate) fn hold(
+    inventory: &Inventory,
+    allocations: &mut Allocations,
+    claims: &[Claim],
+    partitions: &BTreeMap<CgroupPath, CpuSet>,
+) {
     let before = allocations.exclusive_cpus();
-    list(allocations, claims);
+    list(allocations, claims, partitions);
     let now = allocations.exclusive_cpus();
     if now != before {
         make_room(inventory, allocations, &now.difference(&before));
@@ -56,13 +91,25 @@ pub(super) fn make_room(inventory: &Inventory, allocations: &mut Allocations, mo
     let _squeezed = send_away(&inventory.machine, allocations, &pool, moved, |_| Some(CpuSet::new()));
 }
 
-fn list(allocations: &mut Allocations, claims: &[Claim]) {
+fn list(allocations: &mut Allocations, claims: &[Claim], partitions: &BTreeMap<CgroupPath, CpuSet>) {
     let mut wanted: BTreeMap<Holder, Grant> = BTreeMap::new();
     for claim in claims {
         let grant = wanted.entry(holder(claim)).or_default();
         *grant = joined(std::mem::take(grant), claim);
     }
-    let gone = |holder: &Holder| holder.pod().namespace == CLAIMED && !wanted.contains_key(holder);
+    for (cgroup, cpus) in partitions {
+        let grant = Grant {
+            engine: OTHERS,
+            policy: OTHERS,
+            class: CpuClass::Exclusive,
+            exclusive: cpus.clone(),
+            reason: format!("the partition of {cgroup}"),
+            ..Grant::default()
+        };
+        wanted.insert(Holder::partition(cgroup), grant);
+    }
+    let is_held = |holder: &Holder| [CLAIMED, PARTITION].contains(&holder.pod().namespace.as_str());
+    let gone = |holder: &Holder| is_held(holder) && !wanted.contains_key(holder);
     let had: BTreeSet<Holder> = allocations.iter().map(|(holder, _)| holder.clone()).collect();
     if had.iter().any(gone) {
         allocations.retain(|holder| !gone(holder));
@@ -181,14 +228,15 @@ mod tests {
             &inventory(),
             &mut allocations,
             &[claim("a", "x", "2-3"), claim("a", "y", "4"), claim("b", "x", "5")],
+            &BTreeMap::new(),
         );
         assert_eq!(allocations.exclusive_cpus().to_string(), "0,2-5");
-        hold(&inventory(), &mut allocations, &[claim("a", "y", "4,6")]);
+        hold(&inventory(), &mut allocations, &[claim("a", "y", "4,6")], &BTreeMap::new());
         assert_eq!(allocations.exclusive_cpus().to_string(), "0,4,6");
         for (holder, grant) in allocations.iter().filter(|(holder, _)| **holder != own) {
             assert!(super::super::Cpuset::of(grant, &CpuSet::new()).is_empty(), "{holder}");
         }
-        hold(&inventory(), &mut allocations, &[]);
+        hold(&inventory(), &mut allocations, &[], &BTreeMap::new());
         assert_eq!(allocations.iter().count(), 1);
     }
 
@@ -199,7 +247,7 @@ mod tests {
         let mut allocations = Allocations::default();
         allocations.give(sharing.clone(), Grant { shared, pin_cpus: true, ..Grant::default() });
         let mut runs_on = |claims: &[Claim]| {
-            hold(&inventory(), &mut allocations, claims);
+            hold(&inventory(), &mut allocations, claims, &BTreeMap::new());
             let taken = allocations.exclusive_cpus();
             allocations.get(&sharing).map(|grant| grant.cpus(&taken).to_string()).unwrap_or_default()
         };
@@ -220,7 +268,7 @@ mod tests {
         let huge = Claim { memory: blocks("hugepages-2Mi"), ..claim("a", "x", "") };
         let odd = Claim { memory: blocks("hugepages-x"), ..claim("a", "x", "") };
         let mut allocations = Allocations::default();
-        hold(&inventory(), &mut allocations, &[file, socket, huge, odd]);
+        hold(&inventory(), &mut allocations, &[file, socket, huge, odd], &BTreeMap::new());
         let claims: Vec<String> = allocations
             .iter()
             .flat_map(|(_, grant)| &grant.memory)

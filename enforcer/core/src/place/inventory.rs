@@ -176,6 +176,12 @@ impl Inventory {
         self.nodes.iter().find(|node| node.id == id)
     }
 
+    /// Nodes that may have ordinary memory, and of which nobody knows how much.
+    pub(super) fn unsized_nodes(&self) -> NodeSet {
+        let is_unsized = |node: &&Node| node.mem_total_bytes.is_none() && node.takes_ordinary_memory();
+        self.machine.nodes.iter().filter(is_unsized).map(|node| node.id).collect()
+    }
+
     /// Has a node no memory that the kernel can use for itself?
     pub(super) fn is_movable_only(&self, id: NodeId) -> bool {
         self.machine.node(id).is_some_and(|node| node.normal_memory == Some(false))

@@ -9,7 +9,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::room::{Room, is_in_bytes, would_fit};
+use super::{
+    MemoryResource,
+    room::{Room, is_in_bytes, would_fit},
+};
 use crate::{
     set::NodeSet,
     words::{self, SizeUnit},
@@ -39,6 +42,10 @@ pub(super) struct Wording {
     pub(super) taken: Vec<(String, NodeSet, String)>,
     /// The unit in which the sizes of each resource are written.
     pub(super) units: Units,
+    /// What would have fitted of each resource, as told in [`Rejection::fits`].
+    pub(super) rooms: Box<[Room]>,
+    /// Nodes of which it is not known how much memory they have.
+    pub(super) unsized_nodes: NodeSet,
 }
 
 /// Kinds of rejections.
@@ -80,6 +87,24 @@ impl Rejection {
         self.fits = would_fit(rooms, &units);
         self.shortages = shortages;
         self.wording.units = units;
+        self.wording.rooms = rooms.into();
+        self
+    }
+
+    /// The same, told that nobody knows how much memory these nodes have: then nothing of them was counted.
+    #[must_use]
+    pub(super) fn without_sizes_of(mut self, nodes: NodeSet) -> Self {
+        let memory = MemoryResource::Memory.to_string();
+        let known = |room: &Room| room.clone();
+        let unknown = |room: &Room| room.clone().without_sizes_of(&nodes, &memory);
+        let told = |of: &dyn Fn(&Room) -> Room| {
+            let rooms: Vec<Room> = self.wording.rooms.iter().map(of).collect();
+            would_fit(&rooms, &self.wording.units)
+        };
+        if let (Some(fits), Some(before), Some(now)) = (&self.fits, told(&known), told(&unknown)) {
+            self.fits = Some(fits.replace(&before, &now));
+        }
+        self.wording.unsized_nodes = nodes;
         self
     }
 
@@ -93,10 +118,14 @@ impl Rejection {
 
 impl Shortage {
     /// `14 of 16 cpu on nodes 0-1`.
-    pub(super) fn text(&self, units: &Units) -> String {
+    pub(super) fn text(&self, units: &Units, unsized_nodes: &NodeSet) -> String {
         let unit = units.get(&self.resource);
         let amount = |value: u64| unit.map_or_else(|| value.to_string(), |unit| unit.show(value));
-        let (wanted, available) = (amount(self.wanted), amount(self.available));
+        let (wanted, mut available) = (amount(self.wanted), amount(self.available));
+        let memory = self.resource == MemoryResource::Memory.to_string();
+        if memory && !self.nodes.is_empty() && self.nodes.is_subset(unsized_nodes) {
+            "unknown".clone_into(&mut available);
+        }
         let resource = crate::workload::printable(&self.resource);
         format!("{available} of {wanted} {resource} on {}", words::nodes(&self.nodes))
     }
@@ -149,7 +178,12 @@ impl fmt::Display for Rejection {
         }
         f.write_str(&self.problem)?;
         for (index, shortage) in self.shortages.iter().enumerate() {
-            write!(f, "{}{}", if index == 0 { ": " } else { ", " }, shortage.text(&self.wording.units))?;
+            write!(
+                f,
+                "{}{}",
+                if index == 0 { ": " } else { ", " },
+                shortage.text(&self.wording.units, &self.wording.unsized_nodes)
+            )?;
             let told = self
                 .wording
                 .taken

@@ -28,6 +28,8 @@ pub(super) struct Room {
     one: Option<(NodeId, u64)>,
     /// The nodes that were looked at, and what they have together; absent where only one node counts.
     all: Option<(NodeSet, u64)>,
+    /// How much there is is not known.
+    unknown: bool,
 }
 
 impl Room {
@@ -39,7 +41,17 @@ impl Room {
             milli: false,
             one: nodes.iter().map(of_one).min_by_key(|(node, amount)| (Reverse(*amount), *node)),
             all: Some((nodes.clone(), free(nodes))),
+            unknown: false,
         }
+    }
+
+    /// The same, of a resource of which nobody knows how much these nodes have.
+    #[must_use]
+    pub(super) fn without_sizes_of(self, nodes: &NodeSet, resource: &str) -> Self {
+        let one = self.one.map(|(node, _)| NodeSet::from_iter([node]));
+        let own = self.all.as_ref().map(|(all, _)| all.clone()).or(one).unwrap_or_default();
+        let unknown = self.resource == resource && !own.is_empty() && own.is_subset(nodes);
+        Self { unknown, ..self }
     }
 
     /// Of CPUs, when these are free.
@@ -92,13 +104,15 @@ pub(super) fn is_in_bytes(resource: &str) -> bool {
 impl Room {
     fn text(&self, units: &Units) -> String {
         let amount = |value: u64| match units.get(&self.resource) {
+            _ if self.unknown => "unknown".to_owned(),
             Some(unit) => unit.show(value),
             None if self.milli => format!("{value}m"),
             None => value.to_string(),
         };
         let all = self.all.as_ref();
-        // Nodes that add nothing are not told, and neither is a node that has nothing.
-        let one = self.one.filter(|(_, most)| all.is_none_or(|(_, sum)| *most > 0 && most <= sum));
+        // Nodes that add nothing are not told, and neither is a node that has nothing. One node may have more
+        // than all together: huge pages that others may take anywhere.
+        let one = self.one.filter(|(_, most)| all.is_none() || *most > 0);
         let all = all.filter(|(_, sum)| one.is_none_or(|(_, most)| *sum > most));
         let resource = printable(&self.resource);
         match (one, all) {
@@ -132,6 +146,7 @@ mod tests {
             (room("0-1", [6, 6, 0], 6), "6 cpu on node 0"),
             (room("1", [3, 6, 0], 6), "6 cpu on node 1"),
             (room("0-2", [0, 0, 0], 0), "0 cpu on nodes 0-2"),
+            (room("0-1", [3, 6, 0], 4), "6 cpu on node 1"),
             (room("0-1", [0, 0, 0], 2), "2 cpu on nodes 0-1"),
             (room("0-1", [3, 6, 0], 9).on_one_node(), "6 cpu on node 1"),
             (room("0-1", [0, 0, 0], 0).on_one_node(), "0 cpu on node 0"),

@@ -8,9 +8,9 @@
 //! Invariant: a CPU is told once, with the first of these causes. Cost: O(holders) set operations, and only
 //! where something is refused.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::cmp::Reverse;
 
-use super::{Allocations, ContainerRequest, Holder, Inventory, PodRequest, Rejection, Shortage};
+use super::{Allocations, ContainerRequest, Inventory, MemoryResource, PodRequest, Rejection, Shortage};
 use crate::{
     set::{CpuSet, NodeSet},
     words,
@@ -29,10 +29,18 @@ pub(super) fn explained(
     let by_name = |name: &String| pod.containers.iter().find(|container| container.name == *name);
     let container = rejection.container.as_ref().and_then(by_name).or_else(|| pod.containers.first());
     let others: Vec<_> = allocations.iter().filter(|(holder, _)| *holder.pod() != pod.name).collect();
+    let unsized_nodes = inventory.unsized_nodes();
     for short in rejection.shortages.iter().filter(|short| short.wanted > short.available) {
         let told = if short.resource == "cpu" {
-            let mut own = BTreeMap::<&Holder, &CpuSet>::new();
-            own.extend(others.iter().map(|(holder, grant)| (*holder, &grant.exclusive)));
+            let mut own: Vec<(u8, String, &CpuSet)> = others
+                .iter()
+                .filter(|(_, grant)| !grant.exclusive.is_empty())
+                .map(|(holder, grant)| {
+                    let (rank, words) = holder.in_words(grant);
+                    (rank, words, &grant.exclusive)
+                })
+                .collect();
+            own.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
             cpus(inventory, container, &own, &short.nodes)
         } else {
             let amount = |grant: &super::Grant| match grant.devices.get(&short.resource) {
@@ -43,13 +51,18 @@ pub(super) fn explained(
             held.retain(|(amount, _)| *amount > 0);
             held.sort_by_key(|(amount, holder)| (Reverse(*amount), *holder));
             let named = names(held.into_iter().map(|(_, holder)| holder.to_string()).collect());
-            named.map(|named| format!("held by {named}")).into_iter().collect()
+            let mut told: Vec<String> = named.map(|named| format!("held by {named}")).into_iter().collect();
+            let unknown = short.nodes.intersection(&unsized_nodes);
+            if short.resource == MemoryResource::Memory.to_string() && !unknown.is_empty() {
+                told.push(format!("how much {} can hold is not known", words::nodes(&unknown)));
+            }
+            told
         };
         if !told.is_empty() {
             rejection.wording.taken.push((short.resource.clone(), short.nodes.clone(), told.join(", ")));
         }
     }
-    rejection
+    if unsized_nodes.is_empty() { rejection } else { rejection.without_sizes_of(unsized_nodes) }
 }
 
 fn promised(grant: &super::Grant, short: &Shortage) -> u64 {
@@ -63,7 +76,7 @@ fn promised(grant: &super::Grant, short: &Shortage) -> u64 {
 fn cpus(
     inventory: &Inventory,
     container: Option<&ContainerRequest>,
-    own: &BTreeMap<&Holder, &CpuSet>,
+    own: &[(u8, String, &CpuSet)],
     nodes: &NodeSet,
 ) -> Vec<String> {
     let machine = &inventory.machine;
@@ -79,14 +92,17 @@ fn cpus(
     };
     let unavailable = left.difference(&inventory.allowed_cpus);
     tell(&mut left, &unavailable, "not in placement.available.cpus");
-    let of_others: Vec<(&Holder, &CpuSet)> =
-        own.iter().map(|(holder, cpus)| (*holder, *cpus)).filter(|(_, cpus)| !cpus.is_empty()).collect();
-    let near: Vec<_> = of_others.iter().filter(|(_, cpus)| !cpus.is_disjoint(&left)).collect();
-    for (holder, cpus) in near.iter().take(NAMED) {
-        tell(&mut left, cpus, &format!("exclusive to {holder}"));
+    let mut named = 0;
+    let mut more: Vec<&CpuSet> = Vec::new();
+    for (_, words, cpus) in own {
+        if cpus.is_disjoint(&left) {
+            continue;
+        }
+        named += 1;
+        if named > NAMED { more.push(cpus) } else { tell(&mut left, cpus, words) }
     }
-    let more = near.iter().skip(NAMED).fold(CpuSet::new(), |more, (_, cpus)| more.union(cpus));
-    let number = words::count(near.len().saturating_sub(NAMED), "other");
+    let number = words::count(more.len(), "other");
+    let more = more.into_iter().fold(CpuSet::new(), |all, cpus| all.union(cpus));
     tell(&mut left, &more, &format!("exclusive to {number}"));
     if isolated {
         let ordinary = left.difference(&inventory.isolated_cpus);
@@ -160,5 +176,27 @@ mod tests {
         let asks = pod("two", vec![container("main", 1000, GIB).device("v.com/gpu", 1)]);
         let text = host.admit(&asks).unwrap_err().to_string();
         assert!(text.contains("held by default/one/main"), "{text}");
+    }
+
+    #[test]
+    fn memory_that_is_not_known_is_called_unknown_and_not_nothing() {
+        use crate::policy::placement::Engine;
+        for (engine, unknown, says, never) in [
+            (Engine::Hints, [true, true], "unknown of 1024 MiB memory on node", "0 MiB"),
+            (Engine::Pools, [true, true], "unknown of 1024 MiB memory on nodes 0-1", "0 MiB"),
+            (Engine::Hints, [false, true], "how much node 1 can hold is not known", "0 GiB memory"),
+            (Engine::Pools, [false, true], "how much node 1 can hold is not known", "0 GiB memory"),
+        ] {
+            let mut machine = Machine::new().sockets(2).build();
+            for (node, unknown) in machine.nodes.iter_mut().zip(unknown) {
+                node.mem_total_bytes = node.mem_total_bytes.filter(|_| !unknown);
+            }
+            let settings = PlacementSettings { engine, ..PlacementSettings::default() };
+            let gib = if unknown[0] { GIB } else { 20 * GIB };
+            let mut host = Host::with(machine, vec![], settings);
+            let text = host.admit(&pod("db", vec![container("main", 1000, gib)])).unwrap_err().to_string();
+            assert!(text.contains(says) && !text.contains(never), "{engine:?}: {text}");
+            assert!(!unknown[0] || text.contains("at most") && text.contains("unknown memory on"), "{text}");
+        }
     }
 }

@@ -18,7 +18,7 @@ use super::{
     view::{Ailment, CpusHeld, Held, Host, Mover, Room},
 };
 use crate::{
-    decide::{Inputs, bounds},
+    decide::{Inputs, bounds, pins},
     id::NodeId,
     model::WorkloadModel,
     place::{Allocations, CpuClass, Grant, Holder, MemoryClaim, MemoryResource, Wishes, hints},
@@ -312,11 +312,13 @@ fn rooms(
     }
     // Also what a mover was given and is not on: it may be on its way there.
     taken.extend(&exclusive);
+    let pinned = pins::cpus(&pins::all(inputs));
     let room = |node: &crate::place::NodeSupply| {
         let seen = inputs.sample.nodes.get(&node.id);
         let cache = inventory.machine.llcs.iter().find(|llc| !llc.cpus.is_disjoint(&node.cpus));
         Room {
             free: node.cpus.difference(&taken),
+            pinned: node.cpus.intersection(&pinned),
             others_milli: others.get(&node.id).copied().unwrap_or(0),
             total_bytes: seen.and_then(|seen| seen.mem_total_bytes),
             available_bytes: seen.and_then(NodeSample::available_bytes),

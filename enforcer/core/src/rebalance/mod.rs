@@ -50,15 +50,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    decide::{Decision, Inputs},
-    place::{Allocations, hold},
+    decide::{Decision, Inputs, pins},
+    place::Allocations,
     workload::CgroupPath,
 };
 
 /// A plan for a host that nobody has looked at before. `bytes_per_turn` is what the daemon would move at
 /// once.
 pub fn once(inputs: &Inputs<'_>, allocations: &mut Allocations, bytes_per_turn: u64) -> RebalanceReport {
-    hold(inputs.inventory, allocations, inputs.owners.claims());
+    pins::hold_of_others(inputs, allocations);
     let past = Past::default();
     let gathered = gather(inputs, allocations, &past, |_| None);
     let settings = &inputs.policy.rebalance;

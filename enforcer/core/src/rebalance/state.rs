@@ -135,7 +135,11 @@ impl<'a> State<'a> {
 
     /// So many free CPUs of a node: those of free cores before those of cores of which a sibling is taken.
     pub(super) fn take(&self, node: NodeId, count: usize) -> Option<CpuSet> {
-        let free = self.free.get(&node)?;
+        let pinned = self.host.rooms.get(&node).map(|room| &room.pinned);
+        let free = &pinned.map_or_else(
+            || self.free.get(&node).cloned(),
+            |pinned| Some(self.free.get(&node)?.difference(pinned)),
+        )?;
         let machine = self.host.machine;
         let core = |id: CpuId| machine.cpus.iter().find(|cpu| cpu.id == id).map(|cpu| &cpu.siblings);
         let mut cpus: Vec<(bool, CpuId, CpuId)> = free

@@ -32,6 +32,8 @@ pub struct Host<'a> {
 pub struct Room {
     /// CPUs that may be handed out and that nobody has for itself.
     pub free: CpuSet,
+    /// CPUs that cgroups are pinned to which are not placed by the daemon: never given to a workload alone.
+    pub pinned: CpuSet,
     /// Thousandths of a CPU that those who share use there, who are not movers.
     pub others_milli: u64,
     /// Bytes of memory.

@@ -32,6 +32,7 @@ fn request(cgroup: &CgroupPath, cpus: u32) -> CgroupRequest<'_> {
         nodes: None,
         bounds: None,
         available_bytes: BTreeMap::new(),
+        avoids: CpuSet::new(),
         wished: None,
     }
 }

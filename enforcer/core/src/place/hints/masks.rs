@@ -24,7 +24,7 @@ pub(in crate::place) fn by_width(nodes: usize) -> impl Iterator<Item = Mask> {
 ///
 /// Read with position 0 as the highest bit, lexicographic order is descending order of numbers; their
 /// complements ascend, and ascending numbers of equal width are what one step of arithmetic gives.
-fn of_width(nodes: usize, width: usize) -> impl Iterator<Item = Mask> {
+pub(super) fn of_width(nodes: usize, width: usize) -> impl Iterator<Item = Mask> {
     let nodes = nodes.min(63);
     let all: Mask = (1 << nodes) - 1;
     let absent: Mask = (1 << nodes.saturating_sub(width)) - 1;

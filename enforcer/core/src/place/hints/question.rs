@@ -21,8 +21,8 @@
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{
-    LISTED, Mask, MaskHint, NodeIndex, Offer, Offers, Sums, Threshold,
-    masks::positions,
+    Mask, MaskHint, NodeIndex, Offer, Offers, Sums, Threshold,
+    masks::{of_width, positions},
     merge::{MergeOptions, Merged, complete, merge},
     numa_first_fit,
     shared::Burden,
@@ -97,7 +97,11 @@ impl Question<'_> {
         let firm = || self.firm.iter().map(|(_, offer)| offer);
         let merged = self.at_its_memory(merge(self.nodes, firm(), self.options()), firm());
         let admitted = merged.preferred || self.settings.policy == TopologyPolicy::BestEffort;
-        admitted.then(|| Settled::new(self.with_everything(merged, firm()), over_soft))
+        admitted.then(|| {
+            let merged = self.with_everything(merged, firm());
+            let merged = if merged.preferred { merged } else { self.least_burden(merged, burden) };
+            Settled::new(merged, over_soft)
+        })
     }
 
     /// The same where it is preferred; else the best set that has everything, where there is one.
@@ -162,19 +166,26 @@ impl Question<'_> {
 
     /// Of the sets of nodes that are as good as the one that was found, and equally wide and close, the one
     /// that costs those that share CPUs least. What the container holds already and a strategy that was asked
-    /// for say more.
+    /// for say more. A set that is not preferred is as good as another one that has enough of everything.
     fn least_burden(&self, found: Merged, burden: impl Fn(Mask) -> Burden) -> Merged {
         let asked = self.settings.numa_allocation_strategy != NumaAllocationStrategy::None
             || self.settings.is_kubelet();
-        let Some(mask) = found.mask.filter(|_| found.preferred && !asked && self.resident.is_empty()) else {
-            return found;
-        };
+        let Some(mask) = found.mask.filter(|_| !asked && self.resident.is_empty()) else { return found };
         let costs = burden(mask);
-        if costs == (0, 0) || !mask.is_power_of_two() && (costs.0 == 0 || self.nodes.len() > LISTED) {
+        if costs == (0, 0) || costs.0 == 0 && !(found.preferred && mask.is_power_of_two()) {
             return found;
         }
-        let spread = self.spread(mask);
-        let as_good = preferred_by_all(self.offers(), self.nodes.all(), mask.count_ones());
+        let (spread, all, width) = (self.spread(mask), self.nodes.all(), mask.count_ones());
+        let as_good = if found.preferred {
+            preferred_by_all(self.offers(), all, width)
+        } else {
+            let firm = || self.firm.iter().map(|(_, offer)| offer);
+            let has_all = |mask: &Mask| firm().all(|offer| accepts(offer, *mask));
+            if !has_all(&mask) {
+                return found;
+            }
+            sets(all, width).filter(has_all).collect()
+        };
         let as_good = as_good.into_iter().filter(|other| self.spread(*other) <= spread);
         let best = as_good.map(|other| (burden(other), other != mask, other)).min();
         best.filter(|(least, ..)| *least < costs)
@@ -285,11 +296,18 @@ fn preferred_by_all<'a>(offers: impl Iterator<Item = &'a Offer>, all: Mask, widt
             }
         }
     }
-    let singles = || positions(all).map(|position| 1 << position).filter(|_| width == 1).collect();
-    let mut masks = listed.unwrap_or_else(singles);
+    let mut masks = listed.unwrap_or_else(|| sets(all, width).collect());
     masks.retain(|mask| thresholds.iter().all(|threshold| prefers(threshold, *mask)));
     masks
 }
+
+/// Sets of so many of the nodes, in order of their positions; of very many the first.
+fn sets(all: Mask, width: u32) -> impl Iterator<Item = Mask> {
+    of_width(all.count_ones() as usize, width as usize).take(SETS)
+}
+
+/// Sets that are compared by what they cost others.
+const SETS: usize = 4096;
 
 /// Scores sets of nodes by how much of what the container has is there already, so that of equally
 /// fit ones the least is moved.

@@ -135,17 +135,22 @@ impl<'a> CpuSupply<'a> {
 
     /// Shared CPU time that can be promised in a pool; negative when too much was promised.
     pub(super) fn shared(&self, id: usize) -> i64 {
-        self.least(id, |pool| signed(pool.sharable, pool.granted))
+        self.least(id, |_, pool| signed(pool.sharable, pool.granted))
     }
 
-    /// Shared CPU time that can be taken out of a pool as exclusive CPUs.
+    /// Shared CPU time that can be taken out of a pool as exclusive CPUs. On a machine with isolated CPUs the
+    /// whole is never emptied: whatever shares could run nowhere else.
     pub(super) fn sliceable(&self, id: usize) -> i64 {
-        self.least(id, |pool| signed(pool.sharable, pool.granted) - i64::from(pool.idle_users > 0))
+        let root = self.tree.root();
+        let is_kept = |id: usize| id == root.id && !root.isolated.is_empty();
+        self.least(id, |id, pool| {
+            signed(pool.sharable, pool.granted) - i64::from(pool.idle_users > 0 || is_kept(id))
+        })
     }
 
-    fn least(&self, id: usize, left: impl Fn(&PoolUse) -> i64) -> i64 {
-        let above = self.tree.ancestors(id).map(|above| left(&self.pools[above]));
-        above.fold(left(&self.pools[id]), i64::min)
+    fn least(&self, id: usize, left: impl Fn(usize, &PoolUse) -> i64) -> i64 {
+        let above = self.tree.ancestors(id).map(|above| left(above, &self.pools[above]));
+        above.fold(left(id, &self.pools[id]), i64::min)
     }
 
     /// Isolated CPUs that can be had in a pool.

@@ -213,7 +213,10 @@ fn a_refusal_has_figures() {
         );
     }
     let on_node = |count, nodes: &str| state.on(|stock| shortage(stock, count, &nodes.parse().unwrap()));
-    assert_eq!(on_node(1, "0").unwrap().text(&Units::default()), "0 of 1 vendor.com/gpu on node 0");
+    assert_eq!(
+        on_node(1, "0").unwrap().text(&Units::default(), &NodeSet::new()),
+        "0 of 1 vendor.com/gpu on node 0"
+    );
     assert_eq!(on_node(1, "0-1"), None);
 }
 

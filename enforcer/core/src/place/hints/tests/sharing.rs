@@ -85,6 +85,33 @@ fn exclusive_cpus_are_taken_where_nobody_is_driven_from_home() {
 }
 
 #[test]
+fn sets_that_are_not_preferred_displace_nobody_beside_equally_good_ones() {
+    // Memory would fit on one node, CPUs take two: no set is preferred by both.
+    for (sockets, cores, shares, expected) in [
+        (4, 1, 1, ("1-2", "0")),
+        (4, 1, 2, ("2-3", "0")),
+        (3, 2, 1, ("2-5", "0-1")),
+        (10, 1, 1, ("1-2", "0")),
+    ] {
+        let machine = Machine::new().sockets(sockets).cores(cores).threads(1).build();
+        let mut host = Host::new(machine, policy(TopologyPolicy::BestEffort));
+        for number in 0..shares {
+            let name = format!("a{number}");
+            host.admit(&pod(&name, vec![container("c", 500, GIB).without_limits()])).unwrap();
+        }
+        host.admit(&pod("g", vec![container("c", 2000 * u64::from(cores), GIB)])).unwrap();
+        let got = (host.place("g", "c").0, host.place("a0", "c").0);
+        assert_eq!(got, (expected.0.into(), expected.1.into()), "{sockets} {cores} {shares}");
+    }
+    // Where no other set has enough the lowest ids are taken, and the container that shares makes room.
+    let machine = Machine::new().sockets(2).cores(2).threads(1).build();
+    let mut host = Host::new(machine, policy(TopologyPolicy::BestEffort));
+    host.admit(&pod("a", vec![container("c", 500, GIB).without_limits()])).unwrap();
+    host.admit(&pod("g", vec![container("c", 3000, GIB)])).unwrap();
+    assert_eq!(host.place("a", "c").0.len(), 1);
+}
+
+#[test]
 fn exclusive_cpus_are_never_mixed_with_isolated_ones() {
     let machine = || Machine::new().cores(4).threads(1).isolated("1-3").build();
     let mut host = Host::new(machine(), policy(TopologyPolicy::BestEffort));

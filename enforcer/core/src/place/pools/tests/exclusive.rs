@@ -87,6 +87,22 @@ fn pools_in_use_are_never_emptied() {
     }
 }
 
+#[test]
+fn one_cpu_stays_shared_beside_isolated_ones() {
+    for (isolated, reserved, most) in [("1-3", "", 0), ("2-3", "", 1), ("3", "reserved.cpus = 'cpuset:0'", 1)]
+    {
+        let machine =
+            || crate::topology::synth::Machine::new().cores(4).threads(1).isolated(isolated).build();
+        for exclusive in 1..=3 {
+            let mut node = Node::new(machine(), &format!("pools.prefer_isolated_cpus = false\n{reserved}"));
+            let alone = node.create(&Pod::new("a").guaranteed(exclusive * 1000, MB).build());
+            let says = format!("{exclusive} of {most} beside {isolated}: {alone:?}");
+            assert_eq!(alone.is_ok(), exclusive <= most, "{says}");
+            node.create(&Pod::new("b").burstable(100, None, MB).build()).unwrap_or_else(|_| panic!("{says}"));
+        }
+    }
+}
+
 /// P4, P5, P8, A1, A2
 #[test]
 fn a_leaf_as_long_as_one_is_large_enough() {

@@ -1,0 +1,75 @@
+//! Threads on isolated CPUs: how many run on each.
+//!
+//! Problem: the kernel balances no load between isolated CPUs, so that threads pile up on one while others
+//! idle. How many there are of a workload says nothing: most threads sleep. Idea: a thread *is busy* when it
+//! used at least a hundredth of the time between two samples. One sample alone has only CPU times since the
+//! threads began: from a second on a thread has worked, which is a hint.
+//!
+//! Isolated are CPUs of `isolcpus=` and those of a partition of the kind `isolated`.
+//!
+//! Invariant: a thread whose CPU is not known is not counted. Cost: a look at each thread, where any CPU is
+//! isolated.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::run_time::Baseline;
+use crate::{
+    id::CpuId,
+    partition::Partition,
+    sample::{Sample, TaskSample},
+    set::CpuSet,
+    topology::Topology,
+};
+
+/// CPU time of a thread that has worked, in nanoseconds since it began.
+const WORKED_NS: u64 = 1_000_000_000;
+
+/// Threads of one workload on one CPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadsOnCpu {
+    /// Threads that were last seen on this CPU.
+    pub threads: u64,
+    /// Of these, threads that used at least 1 % of the time between two samples; of a single sample, threads
+    /// with at least a second of CPU time.
+    pub busy: u64,
+}
+
+/// The CPUs among which the kernel balances nothing.
+pub(crate) fn cpus(machine: &Topology, now: &Sample) -> CpuSet {
+    let partitions = now.cgroups.values().filter(|cgroup| {
+        cgroup.partition.as_ref().is_some_and(|partition| partition.is(Partition::Isolated))
+    });
+    let mut cpus = machine.isolated_cpus.clone();
+    partitions.filter_map(|cgroup| cgroup.cpus_effective.as_ref()).for_each(|own| cpus.extend(own));
+    cpus
+}
+
+/// These threads by isolated CPU.
+pub(super) fn threads(
+    isolated: &CpuSet,
+    tasks: &[&TaskSample],
+    before: Option<&Baseline>,
+) -> BTreeMap<CpuId, ThreadsOnCpu> {
+    let mut found = BTreeMap::<CpuId, ThreadsOnCpu>::new();
+    if isolated.is_empty() {
+        return found;
+    }
+    let is_busy = |task: &TaskSample| {
+        let Some(time) = task.cpu_time_ns else { return false };
+        match before {
+            Some(before) => before.ran(task, time).is_some_and(|ran| ran >= before.interval_ns / 100),
+            None => time >= WORKED_NS,
+        }
+    };
+    for task in tasks {
+        let Some(cpu) = task.cpu.filter(|cpu| isolated.contains(*cpu)) else { continue };
+        let on_cpu = found.entry(cpu).or_default();
+        on_cpu.threads = on_cpu.threads.saturating_add(1);
+        on_cpu.busy = on_cpu.busy.saturating_add(u64::from(is_busy(task)));
+    }
+    found
+}
