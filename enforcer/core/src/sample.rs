@@ -211,6 +211,10 @@ pub struct NodeSample {
     /// Low watermarks of the node's zones in bytes, from `/proc/zoneinfo`.
     #[serde(default)]
     pub low_watermark_bytes: Option<u64>,
+    /// Bytes of huge pages of hugetlbfs that are in use, by the size of a page in bytes: `nr_hugepages` less
+    /// `free_hugepages`. Sizes of which none is in use on the whole host are left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hugepages_used: BTreeMap<u64, u64>,
     /// `numastat` and `vmstat` of the node, by the kernel's own names.
     pub counters: BTreeMap<String, u64>,
 }

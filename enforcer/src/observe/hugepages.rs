@@ -3,9 +3,13 @@
 //!
 //! Transparent huge pages are anonymous memory like any other.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
-use enforcer_core::{degraded::Degraded, parse::scalar};
+use enforcer_core::{
+    degraded::Degraded,
+    id::NodeId,
+    parse::{numa_stat::hugetlb_file, scalar},
+};
 
 use crate::host::{read_dir, read_text};
 
@@ -41,13 +45,24 @@ impl HugepagesInUse {
         Self { kibibytes }
     }
 
-    /// Names of the files that say where a cgroup has them (`hugetlb_cgroup_file_pre_init`, with `mem_fmt`).
+    /// Names of the files that say where a cgroup has them.
     pub(super) fn files(&self) -> impl Iterator<Item = String> {
-        self.kibibytes.iter().map(|size| match size {
-            ..1_024 => format!("hugetlb.{size}KB.numa_stat"),
-            1_024..1_048_576 => format!("hugetlb.{}MB.numa_stat", size >> 10),
-            _ => format!("hugetlb.{}GB.numa_stat", size >> 20),
-        })
+        self.kibibytes.iter().map(|kib| hugetlb_file(kib.saturating_mul(1024)))
+    }
+
+    /// Bytes that are in use on a node, by size of a page; without sizes that cannot be read there.
+    pub(super) fn on_node(&self, sys: &Path, node: NodeId) -> BTreeMap<u64, u64> {
+        let top = sys.join(format!("devices/system/node/node{node}/hugepages"));
+        let of_size = |kib: &u64| {
+            let count = |file: &str| {
+                let text = read_text(&top.join(format!("hugepages-{kib}kB/{file}"))).ok()?;
+                scalar::unsigned(&text).ok()
+            };
+            let used = count("nr_hugepages")?.checked_sub(count("free_hugepages")?)?;
+            let size = kib.checked_mul(1024)?;
+            Some((size, used.saturating_mul(size)))
+        };
+        self.kibibytes.iter().filter_map(of_size).filter(|(_, bytes)| *bytes > 0).collect()
     }
 
     /// Says that there are some and nobody tells whose.
@@ -87,6 +102,17 @@ mod tests {
         let found = HugepagesInUse::read(dir.path());
         let files: Vec<_> = found.files().collect();
         assert_eq!(files, ["hugetlb.32KB.numa_stat", "hugetlb.2MB.numa_stat", "hugetlb.1GB.numa_stat"]);
+        let node = |size: &str, total: &str, free: &str| {
+            let size = dir.path().join("devices/system/node/node1/hugepages").join(size);
+            fs::create_dir_all(&size).unwrap();
+            fs::write(size.join("nr_hugepages"), total).unwrap();
+            fs::write(size.join("free_hugepages"), free).unwrap();
+        };
+        node("hugepages-2048kB", "256\n", "6\n");
+        node("hugepages-1048576kB", "1\n", "1\n");
+        node("hugepages-32kB", "nonsense", "0\n");
+        assert_eq!(found.on_node(dir.path(), NodeId(1)), [(2 << 20, 500 << 20)].into());
+        assert_eq!(found.on_node(dir.path(), NodeId(0)), BTreeMap::new());
         assert!(found.untold().unwrap().reason.contains("hugetlb.2MB.numa_stat"));
     }
 }

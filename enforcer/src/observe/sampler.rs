@@ -219,7 +219,11 @@ impl Sampler {
             ..Sample::default()
         };
         let index = Index::new(&self.host, &self.layout, workloads);
-        self.cgroups(&index, &mut sample, &mut degraded);
+        let hugepages = HugepagesInUse::read(&self.host.sys);
+        for (node, seen) in &mut sample.nodes {
+            seen.hugepages_used = hugepages.on_node(&self.host.sys, *node);
+        }
+        self.cgroups(&index, &hugepages, &mut sample, &mut degraded);
         self.tasks(&index, &mut sample, &mut degraded);
         count_tasks(&mut sample);
         #[cfg(feature = "bpf")]
@@ -237,8 +241,13 @@ impl Sampler {
     }
 
     /// Reads the cgroups' files.
-    fn cgroups(&self, index: &Index, sample: &mut Sample, degraded: &mut DegradedTally) {
-        let hugepages = HugepagesInUse::read(&self.host.sys);
+    fn cgroups(
+        &self,
+        index: &Index,
+        hugepages: &HugepagesInUse,
+        sample: &mut Sample,
+        degraded: &mut DegradedTally,
+    ) {
         let mut reader = CgroupReader::new(&self.layout, self.page_bytes).with_hugepages(hugepages.files());
         for (path, &below) in &index.cgroups {
             if let Some(cgroup) = reader.read(path, below, degraded) {

@@ -113,10 +113,16 @@ fn rebalance_gives_no_workload_the_cpus_of_others() {
     };
     let moves = |scene: &Scene| {
         scene.with_inputs(&Containers::default(), &History::default(), |inputs| {
-            rebalance::once(inputs, &mut Allocations::default(), 1 << 30).moves.len()
+            let report = rebalance::once(inputs, &mut Allocations::default(), 1 << 30);
+            report
+                .moves
+                .into_iter()
+                .map(|one| one.cpus_to.map(|to| to.exclusive.to_string()))
+                .collect::<Vec<_>>()
         })
     };
-    assert_eq!(moves(&host("")), 1);
-    assert_eq!(moves(&host("4-5")), 0);
-    assert_eq!(moves(&partition(host(""), "/rt", "6-7")), 0);
+    // Its CPUs go to its memory, or its memory to its CPUs.
+    assert_eq!(moves(&host("")), [Some("4-7".to_owned())]);
+    assert_eq!(moves(&host("4-5")), [None]);
+    assert_eq!(moves(&partition(host(""), "/rt", "6-7")), [None]);
 }

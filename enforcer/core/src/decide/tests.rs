@@ -602,7 +602,9 @@ fn what_a_container_has_for_itself_is_given_to_no_declared_workload() {
     let (containers, mut allocations) = placed(&scene, path);
     let decision = scene.decide_beside(&containers, &History::default(), &mut allocations);
     assert_eq!(short(&decision), ["cpus 2-3", "move 1>0", "mems 0"]);
-    // Without the container its CPUs are the first that are given.
+    // Without the container its CPUs are the first that are given, but not while its cgroup is pinned there.
+    assert_eq!(short(&scene.decide()), ["cpus 2-3", "move 1>0", "mems 0"]);
+    let scene = host().workload("/a", "0-7", "0-1").declared("/a", 2, None);
     assert_eq!(short(&scene.decide()), ["cpus 0-1", "move 1>0", "mems 0"]);
 }
 

@@ -62,6 +62,16 @@ pub fn parse_numa_stat_v1(text: &str, page_bytes: u64, below: bool) -> Result<By
     Ok(by_node)
 }
 
+/// Name of the file that says where a cgroup has huge pages of this size in bytes
+/// (`hugetlb_cgroup_file_pre_init`, with `mem_fmt`).
+pub fn hugetlb_file(size_bytes: u64) -> String {
+    match size_bytes >> 10 {
+        kib @ ..1_024 => format!("hugetlb.{kib}KB.numa_stat"),
+        kib @ 1_024..1_048_576 => format!("hugetlb.{}MB.numa_stat", kib >> 10),
+        kib => format!("hugetlb.{}GB.numa_stat", kib >> 20),
+    }
+}
+
 /// Reads `hugetlb.SIZE.numa_stat` of v2, since Linux 5.17: bytes of huge pages that are in use, by node, of
 /// the cgroup and everything below it (`hugetlb_cgroup_read_numa_stat`). `memory.numa_stat` has none of them.
 pub fn parse_hugetlb_numa_stat(text: &str) -> Result<BTreeMap<NodeId, u64>, ParseError> {

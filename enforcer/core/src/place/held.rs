@@ -14,9 +14,10 @@ use super::{
     send_away,
 };
 use crate::{
+    id::NodeId,
     owner::{Claim, ClaimedPod, MemoryBlock, Owner, Ownership},
     parse::quantity,
-    set::CpuSet,
+    set::{CpuSet, NodeSet},
     workload::{CgroupPath, printable},
 };
 
@@ -28,6 +29,28 @@ const CLAIMED: &str = "-claimed";
 const GIVEN: &str = "-given";
 /// Namespace of cgroups that have a partition of their own.
 const PARTITION: &str = "-partition";
+/// Namespace of nodes whose huge pages processes use that nothing was promised to.
+const HUGEPAGES: &str = "-hugepages";
+
+impl Grant {
+    /// CPUs that others took for themselves.
+    pub(crate) fn taken_by_others(cpus: CpuSet, reason: String) -> Self {
+        let (engine, policy, class) = (OTHERS, OTHERS, CpuClass::Exclusive);
+        Self { engine, policy, class, exclusive: cpus, reason, ..Self::default() }
+    }
+
+    /// Memory of one node that others use.
+    pub(crate) fn used_by_others(node: NodeId, used: &BTreeMap<MemoryResource, u64>) -> Self {
+        let claims = used.iter().map(|(resource, bytes)| MemoryClaim {
+            resource: *resource,
+            zone: NodeSet::from_iter([node]),
+            bytes: *bytes,
+            by_node: BTreeMap::from([(node, *bytes)]),
+        });
+        let reason = "in use, and promised to no container".to_owned();
+        Self { memory: claims.collect(), ..Self::taken_by_others(CpuSet::new(), reason) }
+    }
+}
 
 impl Holder {
     /// A container that came with CPUs of somebody else, by its id.
@@ -40,9 +63,27 @@ impl Holder {
         self.pod().namespace == GIVEN
     }
 
+    /// Is it one of those that stand for what is held apart?
+    pub(crate) fn is_apart(&self) -> bool {
+        [PARTITION, HUGEPAGES].contains(&self.pod().namespace.as_str())
+    }
+
     /// A cgroup that has a partition of its own; the root cgroup for partitions of which no root is known.
     pub(crate) fn partition(cgroup: &CgroupPath) -> Self {
         Self::new(PodName::new(PARTITION, cgroup.as_str()), String::new())
+    }
+
+    /// Whatever uses huge pages of a node without a promise.
+    pub(crate) fn hugepages(node: NodeId) -> Self {
+        Self::new(PodName::new(HUGEPAGES, format!("node {node}")), String::new())
+    }
+
+    /// Its name for what it has of memory or devices.
+    pub(super) fn of_memory_in_words(&self) -> String {
+        match self.pod().namespace.as_str() {
+            HUGEPAGES => format!("processes on {} without a promise", self.pod().name),
+            _ => self.to_string(),
+        }
     }
 
     /// What its CPUs are to others, by name, when `grant` is what it has: `exclusive to default/db/main`. Of
@@ -67,16 +108,14 @@ impl Holder {
     }
 }
 
-/// Makes the allocations have these claims, and CPUs of partitions by their roots, and no others of before. Who
-/// shares CPUs makes room.
-pub(crate) fn hold(
-    inventory: &Inventory,
-    allocations: &mut Allocations,
-    claims: &[Claim],
-    partitions: &BTreeMap<CgroupPath, CpuSet>,
-) {
+/// What processes and cgroups have that is no claim of a kubelet: by a holder of its own each.
+pub(crate) type Apart = BTreeMap<Holder, Grant>;
+
+/// Makes the allocations have these claims, and what is held apart, and nothing else of before. Who shares
+/// CPUs makes room.
+pub(crate) fn hold(inventory: &Inventory, allocations: &mut Allocations, claims: &[Claim], apart: Apart) {
     let before = allocations.exclusive_cpus();
-    list(allocations, claims, partitions);
+    list(allocations, claims, apart);
     let now = allocations.exclusive_cpus();
     if now != before {
         make_room(inventory, allocations, &now.difference(&before));
@@ -91,24 +130,14 @@ pub(super) fn make_room(inventory: &Inventory, allocations: &mut Allocations, mo
     let _squeezed = send_away(&inventory.machine, allocations, &pool, moved, |_| Some(CpuSet::new()));
 }
 
-fn list(allocations: &mut Allocations, claims: &[Claim], partitions: &BTreeMap<CgroupPath, CpuSet>) {
-    let mut wanted: BTreeMap<Holder, Grant> = BTreeMap::new();
+fn list(allocations: &mut Allocations, claims: &[Claim], apart: Apart) {
+    let mut wanted = apart;
     for claim in claims {
         let grant = wanted.entry(holder(claim)).or_default();
         *grant = joined(std::mem::take(grant), claim);
     }
-    for (cgroup, cpus) in partitions {
-        let grant = Grant {
-            engine: OTHERS,
-            policy: OTHERS,
-            class: CpuClass::Exclusive,
-            exclusive: cpus.clone(),
-            reason: format!("the partition of {cgroup}"),
-            ..Grant::default()
-        };
-        wanted.insert(Holder::partition(cgroup), grant);
-    }
-    let is_held = |holder: &Holder| [CLAIMED, PARTITION].contains(&holder.pod().namespace.as_str());
+    let is_held =
+        |holder: &Holder| [CLAIMED, PARTITION, HUGEPAGES].contains(&holder.pod().namespace.as_str());
     let gone = |holder: &Holder| is_held(holder) && !wanted.contains_key(holder);
     let had: BTreeSet<Holder> = allocations.iter().map(|(holder, _)| holder.clone()).collect();
     if had.iter().any(gone) {
@@ -193,6 +222,8 @@ fn believed(named: &CpuSet, holder: &Holder, inventory: &Inventory, allocations:
 }
 
 #[cfg(test)]
+mod hugepages_tests;
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
@@ -228,15 +259,15 @@ mod tests {
             &inventory(),
             &mut allocations,
             &[claim("a", "x", "2-3"), claim("a", "y", "4"), claim("b", "x", "5")],
-            &BTreeMap::new(),
+            Apart::new(),
         );
         assert_eq!(allocations.exclusive_cpus().to_string(), "0,2-5");
-        hold(&inventory(), &mut allocations, &[claim("a", "y", "4,6")], &BTreeMap::new());
+        hold(&inventory(), &mut allocations, &[claim("a", "y", "4,6")], Apart::new());
         assert_eq!(allocations.exclusive_cpus().to_string(), "0,4,6");
         for (holder, grant) in allocations.iter().filter(|(holder, _)| **holder != own) {
             assert!(super::super::Cpuset::of(grant, &CpuSet::new()).is_empty(), "{holder}");
         }
-        hold(&inventory(), &mut allocations, &[], &BTreeMap::new());
+        hold(&inventory(), &mut allocations, &[], Apart::new());
         assert_eq!(allocations.iter().count(), 1);
     }
 
@@ -247,7 +278,7 @@ mod tests {
         let mut allocations = Allocations::default();
         allocations.give(sharing.clone(), Grant { shared, pin_cpus: true, ..Grant::default() });
         let mut runs_on = |claims: &[Claim]| {
-            hold(&inventory(), &mut allocations, claims, &BTreeMap::new());
+            hold(&inventory(), &mut allocations, claims, Apart::new());
             let taken = allocations.exclusive_cpus();
             allocations.get(&sharing).map(|grant| grant.cpus(&taken).to_string()).unwrap_or_default()
         };
@@ -268,7 +299,7 @@ mod tests {
         let huge = Claim { memory: blocks("hugepages-2Mi"), ..claim("a", "x", "") };
         let odd = Claim { memory: blocks("hugepages-x"), ..claim("a", "x", "") };
         let mut allocations = Allocations::default();
-        hold(&inventory(), &mut allocations, &[file, socket, huge, odd], &BTreeMap::new());
+        hold(&inventory(), &mut allocations, &[file, socket, huge, odd], Apart::new());
         let claims: Vec<String> = allocations
             .iter()
             .flat_map(|(_, grant)| &grant.memory)

@@ -72,7 +72,10 @@ pub use self::{
 };
 
 use self::home::send_away;
-pub(crate) use self::{held::hold, home::bring_home};
+pub(crate) use self::{
+    held::{Apart, hold},
+    home::bring_home,
+};
 
 /// A placement engine.
 pub trait Placement {

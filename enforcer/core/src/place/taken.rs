@@ -50,7 +50,7 @@ pub(super) fn explained(
             let mut held: Vec<_> = others.iter().map(|(holder, grant)| (amount(grant), *holder)).collect();
             held.retain(|(amount, _)| *amount > 0);
             held.sort_by_key(|(amount, holder)| (Reverse(*amount), *holder));
-            let named = names(held.into_iter().map(|(_, holder)| holder.to_string()).collect());
+            let named = names(held.into_iter().map(|(_, holder)| holder.of_memory_in_words()).collect());
             let mut told: Vec<String> = named.map(|named| format!("held by {named}")).into_iter().collect();
             let unknown = short.nodes.intersection(&unsized_nodes);
             if short.resource == MemoryResource::Memory.to_string() && !unknown.is_empty() {
@@ -182,10 +182,10 @@ mod tests {
     fn memory_that_is_not_known_is_called_unknown_and_not_nothing() {
         use crate::policy::placement::Engine;
         for (engine, unknown, says, never) in [
-            (Engine::Hints, [true, true], "unknown of 1024 MiB memory on node", "0 MiB"),
-            (Engine::Pools, [true, true], "unknown of 1024 MiB memory on nodes 0-1", "0 MiB"),
-            (Engine::Hints, [false, true], "how much node 1 can hold is not known", "0 GiB memory"),
-            (Engine::Pools, [false, true], "how much node 1 can hold is not known", "0 GiB memory"),
+            (Engine::Hints, [true, true], "unknown of 1024 MiB memory on node", " 0 MiB"),
+            (Engine::Pools, [true, true], "unknown of 1024 MiB memory on nodes 0-1", " 0 MiB"),
+            (Engine::Hints, [false, true], "how much node 1 can hold is not known", " 0 GiB memory"),
+            (Engine::Pools, [false, true], "how much node 1 can hold is not known", " 0 GiB memory"),
         ] {
             let mut machine = Machine::new().sockets(2).build();
             for (node, unknown) in machine.nodes.iter_mut().zip(unknown) {

@@ -58,8 +58,18 @@ impl ZoneAccount {
         allocations: &Allocations,
         leave_out: impl Fn(&Holder) -> bool,
     ) -> Self {
-        let kept = allocations.iter().filter(|(holder, _)| !leave_out(holder));
-        Self::of_claims(inventory, kept.flat_map(|(_, grant)| &grant.memory))
+        let kept = || allocations.iter().filter(|(holder, _)| !leave_out(holder));
+        // What is in use already is taken by no promise.
+        let used = kept().filter(|(holder, _)| holder.is_apart()).flat_map(|(_, grant)| &grant.memory);
+        let mut gone = BTreeMap::<(MemoryResource, NodeId), u64>::new();
+        for claim in used {
+            for (node, bytes) in &claim.by_node {
+                let gone = gone.entry((claim.resource, *node)).or_default();
+                *gone = gone.saturating_add(*bytes);
+            }
+        }
+        let promised = kept().filter(|(holder, _)| !holder.is_apart()).flat_map(|(_, grant)| &grant.memory);
+        Self::beside(inventory, promised, &gone)
     }
 
     /// The account as the container at this place of the pod's list finds it: what init containers
@@ -75,12 +85,25 @@ impl ZoneAccount {
 
     /// The account of these claims.
     pub fn of_claims<'a>(inventory: &Inventory, claims: impl IntoIterator<Item = &'a MemoryClaim>) -> Self {
+        Self::beside(inventory, claims, &BTreeMap::new())
+    }
+
+    /// The same where some of what the nodes have is gone, whatever is promised.
+    fn beside<'a>(
+        inventory: &Inventory,
+        claims: impl IntoIterator<Item = &'a MemoryClaim>,
+        gone: &BTreeMap<(MemoryResource, NodeId), u64>,
+    ) -> Self {
         let nodes = NodeIndex::new(&inventory.nodes.iter().map(|node| node.id).collect());
         let supplies: Vec<_> = nodes.ids().iter().map(|id| inventory.node(*id)).collect();
         let resources = supplies.iter().flatten().flat_map(|node| node.allocatable.keys());
         let mut kinds: BTreeMap<_, _> = resources.map(|resource| (*resource, Promises::default())).collect();
         for (resource, promises) in &mut kinds {
-            let capacity = supplies.iter().map(|node| node.map_or(0, |node| node.allocatable(*resource)));
+            let left = |node: &super::NodeSupply| {
+                let gone = gone.get(&(*resource, node.id)).copied().unwrap_or(0);
+                node.allocatable(*resource).saturating_sub(gone)
+            };
+            let capacity = supplies.iter().map(|node| node.map_or(0, left));
             let new = Promises::new(capacity.collect());
             *promises = if matches!(resource, MemoryResource::Hugepages(_)) { new.fixed() } else { new };
         }
