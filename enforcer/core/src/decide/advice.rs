@@ -161,8 +161,7 @@ impl<'a> Asked<'a> {
 
     /// Why its CPUs are not exchanged for others, where that is so.
     fn keeps_its_cpus(&self) -> Option<String> {
-        let isolated = &self.inputs.inventory.isolated_cpus;
-        if !self.cpus.is_empty() && self.cpus.is_subset(isolated) {
+        if self.inputs.inventory.are_isolated(self.cpus) {
             return Some(format!("its CPUs {} are isolated (isolcpus) and stay its own", self.cpus));
         }
         let nearest = pins::nearest_pin(self.inputs.sample, &self.workload.cgroup);

@@ -17,6 +17,7 @@
 mod above;
 mod advice;
 mod controller;
+mod displaced;
 mod drift;
 mod guarded;
 mod history;
@@ -50,7 +51,7 @@ use crate::{
     considered::{Asked, Considered, Seen},
     declarations::Declarations,
     id::NodeId,
-    model::{Model, WorkloadModel},
+    model::{Model, WorkloadModel, accessed_bytes},
     owner::{Owner, Owners, Ownership},
     place::{
         Allocations, Bounds, CgroupRequest, ContainerRequest, Containers, Grant, Holder, Inventory,
@@ -387,7 +388,12 @@ fn announced(inputs: &Inputs<'_>, allocations: &Allocations, decision: &mut Deci
             continue;
         }
         match change_to(inputs, &workload.cgroup, inputs.model.of(workload), grant, &taken) {
-            Ok(change) => parts.extend(decision.follow(inputs, &change)),
+            Ok(mut change) => {
+                let figures = inputs.model.of(workload);
+                let follows = || displaced::follows(inputs, allocations, grant, figures, &taken);
+                change.goal.gathers = change.goal.gathers.take().or_else(follows);
+                parts.extend(decision.follow(inputs, &change));
+            }
             Err(refusal) => decision.refused.push(refusal),
         }
         let seen = Seen::of(inputs.model.of(workload));
@@ -570,8 +576,9 @@ fn grant(
     }
 }
 
-/// A place apart from the CPUs that others are pinned to; where there is none, one that shares them, because
-/// its declaration says more than a pin that nobody has declared.
+/// A place apart from the CPUs that others are pinned to, where that moves no more of its memory: on the node
+/// where it would be without them, or on any where it has no memory to speak of. Where there is none it shares
+/// them, because its declaration says more than a pin that nobody has declared.
 fn beside_pins(
     inputs: &Inputs<'_>,
     allocations: &mut Allocations,
@@ -584,26 +591,30 @@ fn beside_pins(
     // What it may use as a whole says nothing of where it is.
     let own = if inputs.inventory.machine.online_cpus().is_subset(&own) { CpuSet::new() } else { own };
     let mut pins = pins::beside(pins, one.cgroup, &own);
+    // Those of partitions are held.
     pins.retain(|_, pin| !pin.partition);
-    let place = |allocations: &mut Allocations, trace: &mut Trace, avoids: CpuSet| {
-        let request = CgroupRequest { avoids, ..request.clone() };
-        request.place_traced(inputs.inventory, allocations, trace)
-    };
     if pins.is_empty() {
-        return place(allocations, trace, CpuSet::new());
+        return request.place_traced(inputs.inventory, allocations, trace);
     }
-    let mut apart = Trace::wanted();
-    if let Ok(grant) = place(allocations, &mut apart, pins::cpus(&pins)) {
-        *trace = apart;
-        return Ok(grant);
+    let before = allocations.clone();
+    let mut grant = request.place_traced(inputs.inventory, allocations, trace)?;
+    let shared = pins.iter().find(|(_, pin)| !pin.cpus.is_disjoint(&grant.exclusive));
+    let Some((cgroup, pin)) = shared else { return Ok(grant) };
+    let bytes = one.figures.and_then(|figures| figures.bytes_by_node.as_ref()).into_iter().flatten();
+    let there = bytes.filter(|(node, _)| grant.mems.contains(**node));
+    let there = there.fold(0u64, |sum, (_, bytes)| sum.saturating_add(accessed_bytes(bytes)));
+    let apart = CgroupRequest { avoids: pins::cpus(&pins), ..request.clone() };
+    let elsewhere = (there < inputs.policy.thresholds.min_memory.0).then(|| apart.clone());
+    let same_nodes = CgroupRequest { nodes: Some(&grant.mems), ..apart };
+    for request in elsewhere.into_iter().chain([same_nodes]) {
+        let (mut trial, mut of_trial) = (before.clone(), Trace::wanted());
+        if let Ok(found) = request.place_traced(inputs.inventory, &mut trial, &mut of_trial) {
+            (*allocations, *trace) = (trial, of_trial);
+            return Ok(found);
+        }
     }
-    let mut grant = place(allocations, trace, CpuSet::new())?;
-    let has = grant.exclusive.clone();
-    if let Some((cgroup, pin)) = pins.iter().find(|(_, pin)| !pin.cpus.is_disjoint(&has)) {
-        grant.reason =
-            format!("{}; {}, and no place is free beside them", grant.reason, pin.in_words(cgroup));
-        allocations.give(Holder::cgroup(one.cgroup), grant.clone());
-    }
+    grant.reason = format!("{}; {}, and no place is free beside them", grant.reason, pin.in_words(cgroup));
+    allocations.give(Holder::cgroup(one.cgroup), grant.clone());
     Ok(grant)
 }
 

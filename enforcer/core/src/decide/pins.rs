@@ -19,14 +19,11 @@ use crate::{
     id::NodeId,
     model::nearest_effective,
     parse::numa_stat::hugetlb_file,
-    place::{Allocations, Apart, Grant, Holder, MemoryResource, PodName, hold as hold_claims},
+    place::{Allocations, Apart, Grant, Holder, MemoryResource, hold as hold_claims},
     sample::{NodeSample, Sample},
     set::CpuSet,
     workload::{CgroupPath, Origin},
 };
-
-/// Namespace of the holders that stand for pinned cgroups. No namespace of Kubernetes starts with `-`.
-const PINNED: &str = "-pinned";
 
 /// CPUs of one cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -193,6 +190,6 @@ pub(crate) fn hold(allocations: &mut Allocations, pins: &Pins) {
     for (cgroup, pin) in pins {
         let grant =
             Grant { engine: "others", policy: "others", exclusive: pin.cpus.clone(), ..Grant::default() };
-        allocations.give(Holder::new(PodName::new(PINNED, cgroup.as_str()), String::new()), grant);
+        allocations.give(Holder::pinned(cgroup), grant);
     }
 }

@@ -58,6 +58,21 @@ fn pins_are_shared_where_nothing_else_is_free_and_the_reason_names_the_cgroup() 
 }
 
 #[test]
+fn memory_is_not_left_behind_to_avoid_a_pin() {
+    for (pinned, expected) in [("0-3", "0-1"), ("0-1", "2-3"), ("0-2", "0-1"), ("4-7", "0-1")] {
+        let scene = host()
+            .workload("/db", "0-7", "0-1")
+            .memory("/db", &[(0, 500, 0)])
+            .workload("/box", pinned, "0-1");
+        assert_eq!(
+            cpus_of(&scene.declared("/db", 2, None), "/db").as_deref(),
+            Ok(expected),
+            "beside {pinned}"
+        );
+    }
+}
+
+#[test]
 fn what_a_workload_has_already_is_kept_beside_a_pin() {
     let scene = host().workload("/db", "0-1", "0").workload("/box", "0-3", "0").declared("/db", 2, None);
     assert_eq!(cpus_of(&scene, "/db").as_deref(), Ok("0-1"));

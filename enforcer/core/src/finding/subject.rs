@@ -12,7 +12,7 @@ use crate::{
     decide::{Advice, Decision, Inputs, Obstacle, ObstacleKind, advise},
     id::NodeId,
     model::{WorkloadModel, accessed_bytes},
-    owner::Ownership,
+    owner::{Owner, Ownership},
     place::{Allocations, Inventory},
     policy::Policy,
     sample::{PolicyExtent, Sample},
@@ -184,19 +184,51 @@ impl Subject<'_> {
 
     /// The same where page cache that stays would leave it as bad as it is.
     pub(super) fn judged_by_memory(&self, severity: Severity) -> (Severity, Result<String, String>) {
+        if let Some(placed) = self.placed_here() {
+            return (lessened(severity, ObstacleKind::NoRoom), Err(placed));
+        }
         let total = self.memory().unwrap_or(0);
-        let (nodes, bytes) = self.advice().map(|advice| advice.stays.clone()).unwrap_or_default();
+        let advised = self.advice().map(|advice| advice.stays.clone());
+        let bytes = advised.as_ref().map_or_else(|_| self.page_cache_far_anywhere(), |(_, bytes)| *bytes);
         #[expect(clippy::cast_precision_loss, reason = "a share")]
         let stays = bytes as f64 / total.max(1) as f64;
         if stays < self.policy.thresholds.remote_residency_warning {
             return self.judged(severity);
         }
+        let severity = lessened(severity, ObstacleKind::NoRoom);
+        let Ok((nodes, bytes)) = advised else { return self.judged(severity) };
         let reason = format!(
             "{} of page cache on {} would stay there: page cache does not follow its readers",
             size(bytes),
             words::nodes(&nodes)
         );
-        (lessened(severity, ObstacleKind::NoRoom), Err(reason))
+        (severity, Err(reason))
+    }
+
+    /// Bytes of its page cache that are far from the CPUs of every node, at the least, whichever it is on.
+    fn page_cache_far_anywhere(&self) -> u64 {
+        let far_from = |node: NodeId| {
+            let bytes = self.figures.bytes_by_node.iter().flatten();
+            let far = bytes.filter(|(at, _)| self.locality.is_far_from(**at, node));
+            far.map(|(_, bytes)| bytes.file.saturating_sub(bytes.shmem.unwrap_or(0))).fold(0, u64::saturating_add)
+        };
+        self.inventory.machine.cpu_nodes().iter().map(far_from).min().unwrap_or(0)
+    }
+
+    /// Why memory that is far is there, where the daemon has placed the container and it may have memory near
+    /// its CPUs: its pages follow.
+    fn placed_here(&self) -> Option<String> {
+        let ours = self.owner.is_some_and(|owner| owner.owner == Owner::NumaEnforcer);
+        let declared = self.inputs.declarations.rule(self.policy, &self.workload.cgroup).is_some();
+        let mems = self.figures.mems.as_ref().filter(|_| ours && !declared)?;
+        let near = self.inventory.machine.near_memory_nodes(&self.figures.cpu_nodes);
+        (!near.is_empty() && near.is_subset(mems)).then(|| {
+            format!(
+                "numa-enforcer placed it, and it may use {}: its pages follow as far as there is memory that is \
+                 promised to no other container",
+                words::nodes(&near)
+            )
+        })
     }
 
     /// Says that its processes spread or keep their memory there themselves, where most of what is far is

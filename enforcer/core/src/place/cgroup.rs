@@ -328,7 +328,9 @@ impl CgroupRequest<'_> {
         let mut all = match self.engine() {
             // It asks for the kind of CPUs, and judges by those of the other whether a pool has room.
             Engine::Pools if isolated => inventory.allowed_cpus.clone(),
-            _ => inventory.cpus_of_kind(isolated),
+            _ if isolated => inventory.cpus_of_kind(true),
+            // Whatever profile the engine is in.
+            _ => inventory.shareable_cpus().difference(&inventory.machine.isolated_cpus),
         };
         if let Some(nodes) = self.nodes.filter(|_| self.engine() == Engine::Pools) {
             let near = inventory.machine.cpus_of(nodes);

@@ -29,6 +29,8 @@ const CLAIMED: &str = "-claimed";
 const GIVEN: &str = "-given";
 /// Namespace of cgroups that have a partition of their own.
 const PARTITION: &str = "-partition";
+/// Namespace of cgroups that are pinned to CPUs by others, where advice looks for a place beside them.
+const PINNED: &str = "-pinned";
 /// Namespace of nodes whose huge pages processes use that nothing was promised to.
 const HUGEPAGES: &str = "-hugepages";
 
@@ -73,6 +75,11 @@ impl Holder {
         Self::new(PodName::new(PARTITION, cgroup.as_str()), String::new())
     }
 
+    /// A cgroup that others have pinned to CPUs.
+    pub(crate) fn pinned(cgroup: &CgroupPath) -> Self {
+        Self::new(PodName::new(PINNED, cgroup.as_str()), String::new())
+    }
+
     /// Whatever uses huge pages of a node without a promise.
     pub(crate) fn hugepages(node: NodeId) -> Self {
         Self::new(PodName::new(HUGEPAGES, format!("node {node}")), String::new())
@@ -96,6 +103,7 @@ impl Holder {
             PARTITION if name == CgroupPath::root().as_str() => {
                 (0, "of a partition without processes, or offline".to_owned())
             }
+            PINNED => (0, format!("of the pinned cgroup {}", printable(name))),
             PARTITION => (0, format!("of the partition {}", printable(name))),
             CLAIMED => {
                 let (rank, pod) = if name.contains('/') { (0, "pod") } else { (1, "the pod with uid") };

@@ -31,7 +31,8 @@ pub struct Inventory {
     pub allowed_cpus: CpuSet,
     /// CPUs set aside for the system; part of the allowed ones.
     pub reserved_cpus: CpuSet,
-    /// CPUs of `isolcpus=` among the allowed ones.
+    /// CPUs of `isolcpus=` among the allowed ones; none under the profile of a kubelet, which takes them for
+    /// CPUs like any other.
     pub isolated_cpus: CpuSet,
     /// Nodes in ascending order of id, memory-only ones included.
     pub nodes: Vec<NodeSupply>,
@@ -157,7 +158,11 @@ impl Inventory {
         for units in by_resource.values_mut() {
             units.sort();
         }
-        let isolated_cpus = machine.isolated_cpus.intersection(&allowed_cpus);
+        let isolated_cpus = if predicts_kubelet(settings) {
+            CpuSet::new()
+        } else {
+            machine.isolated_cpus.intersection(&allowed_cpus)
+        };
         let pools = MachinePools::default();
         Self {
             layout,
@@ -220,8 +225,7 @@ impl NodeSupply {
         for (resource, bytes) in &mut allocatable {
             *bytes = bytes.saturating_sub(reserved_memory(settings, node.id, *resource));
         }
-        let is_predicted = settings.engine == Engine::Hints && settings.hints.is_kubelet();
-        if !node.takes_ordinary_memory() && !is_predicted {
+        if !node.takes_ordinary_memory() && !predicts_kubelet(settings) {
             // Memory of a GPU is its driver's to give; a kubelet does not know that.
             for bytes in allocatable.values_mut() {
                 *bytes = 0;
@@ -263,7 +267,13 @@ fn available_cpus(settings: &PlacementSettings, online: &CpuSet) -> Result<CpuSe
     Ok(cpus)
 }
 
-/// CPUs set aside. Isolated ones only where they are named, and as the only one.
+/// Are the answers to be those of a kubelet?
+fn predicts_kubelet(settings: &PlacementSettings) -> bool {
+    settings.engine == Engine::Hints && settings.hints.is_kubelet()
+}
+
+/// CPUs set aside. Isolated ones only where they are named, and as the only one; a kubelet knows of no
+/// isolated CPUs.
 fn reserved_cpus(
     settings: &PlacementSettings,
     layout: &CpuLayout,
@@ -271,6 +281,7 @@ fn reserved_cpus(
     isolated: &CpuSet,
 ) -> Result<CpuSet, InventoryError> {
     let Some(amount) = &settings.reserved.cpus else { return Ok(CpuSet::new()) };
+    let is_kubelet = predicts_kubelet(settings);
     let refused = |problem: String| InventoryError {
         key: "placement.reserved.cpus".into(),
         value: amount.to_string(),
@@ -280,14 +291,20 @@ fn reserved_cpus(
         CpuAmount::Named(CpuChoice::Only(cpus)) if !cpus.is_subset(allowed) => {
             Err(refused(format!("CPUs {} are not available", cpus.difference(allowed))))
         }
-        CpuAmount::Named(CpuChoice::Only(cpus)) if cpus.len() > 1 && !cpus.is_disjoint(isolated) => {
+        CpuAmount::Named(CpuChoice::Only(cpus))
+            if cpus.len() > 1 && !cpus.is_disjoint(isolated) && !is_kubelet =>
+        {
             Err(refused(format!("CPUs {} are isolated", cpus.intersection(isolated))))
         }
         CpuAmount::Named(choice) => Ok(choice.of(allowed)),
         CpuAmount::Milli(milli) => {
             let count = usize::try_from(milli.div_ceil(1000)).unwrap_or(usize::MAX);
-            amount_of(layout, &allowed.difference(isolated), count)
-                .map_err(|error| refused(error.to_string()))
+            let cpus = if is_kubelet {
+                hints::cpu::reserve(layout, allowed, count, (&settings.hints).into())
+            } else {
+                amount_of(layout, &allowed.difference(isolated), count)
+            };
+            cpus.map_err(|error| refused(error.to_string()))
         }
     }
 }

@@ -75,6 +75,7 @@ use self::home::send_away;
 pub(crate) use self::{
     held::{Apart, hold},
     home::bring_home,
+    memory::ZoneAccount,
 };
 
 /// A placement engine.

@@ -284,7 +284,7 @@ fn rooms(
     counted: &BTreeSet<Holder>,
 ) -> BTreeMap<NodeId, Room> {
     let inventory = inputs.inventory;
-    let mut taken = inventory.reserved_cpus.union(&inventory.isolated_cpus);
+    let mut taken = inventory.reserved_cpus.union(&inventory.machine.isolated_cpus);
     let mut promised = BTreeMap::<NodeId, u64>::new();
     let mut others = BTreeMap::<NodeId, u64>::new();
     let mut promise = |by_node: &BTreeMap<NodeId, u64>| {

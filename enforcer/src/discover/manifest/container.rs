@@ -102,6 +102,12 @@ fn amounts(name: &str, resources: Option<&Node>, warnings: &mut Vec<String>) -> 
         let problem = format!("container {name}: the limit of {} must be its request", cut(resource));
         return Err(Problem::new(resources.at, problem));
     }
+    let is_huge = |side: &Side| side.amounts.keys().any(|resource| resource.starts_with("hugepages-"));
+    let has_more = |side: &Side| ["cpu", "memory"].iter().any(|one| side.amounts.contains_key(*one));
+    if (is_huge(&limits) || is_huge(&requests)) && !has_more(&limits) && !has_more(&requests) {
+        let problem = format!("container {name}: huge pages need an amount of cpu or memory beside them");
+        return Err(Problem::new(resources.at, problem));
+    }
     for (resource, amount) in &limits.amounts {
         match requests.amounts.get(resource) {
             Some(request) if request > amount => {
@@ -137,8 +143,12 @@ fn side(entry: &Entry) -> Result<Side, Problem> {
         let text = node.scalar(key)?;
         let amount = if key == "cpu" { quantity::milli_cpus(&text) } else { quantity::whole(&text) };
         let amount = amount.ok_or_else(|| node.not(key, "a quantity like 500m, 2 or 4Gi"))?;
-        if key.starts_with("hugepages-") && page_size(key).is_none() {
-            return Err(Problem::new(node.at, format!("`{}` is no size of huge pages", cut(key))));
+        if key.starts_with("hugepages-") {
+            let size = page_size(key);
+            let problem = || Problem::new(node.at, format!("`{}` is no size of huge pages", cut(key)));
+            if !amount.is_multiple_of(size.ok_or_else(problem)?) {
+                return Err(node.not(key, "a whole number of pages"));
+            }
         }
         if key.contains('/') && quantity::milli_cpus(&text).is_none_or(|thousandths| thousandths % 1000 != 0)
         {

@@ -103,7 +103,11 @@ fn amounts(node: &Node) -> Result<Amounts, Problem> {
         let size = container::page_size(&format!("hugepages-{}", entry.key)).ok_or_else(|| {
             Problem::new(entry.at, "hugepages: a page size like 2Mi or 1Gi is expected as key")
         })?;
-        hugepages.insert(size, bytes(&entry.node, &entry.key)?);
+        let amount = bytes(&entry.node, &entry.key)?;
+        if !amount.is_multiple_of(size) {
+            return Err(entry.node.not(&entry.key, "a whole number of pages"));
+        }
+        hugepages.insert(size, amount);
     }
     let requests = Resources {
         milli_cpus: milli_cpus.transpose()?,

@@ -83,6 +83,14 @@ impl HintsEngine {
     /// Without the options that the machine does not allow.
     fn for_machine(&self, inventory: &Inventory, trace: &mut Trace) -> Self {
         let mut own = self.clone();
+        let beyond = inventory.machine.nodes.iter().map(|node| node.id);
+        let beyond: NodeSet = beyond.filter(|id| id.0 as usize >= inventory.machine.nodes.len()).collect();
+        if self.settings.is_kubelet() && self.settings.prefer_closest() && !beyond.is_empty() {
+            let nodes = words::nodes(&beyond);
+            trace.warn(format!(
+                "prefer-closest-numa-nodes: a kubelet reads distances by id and panics when it compares {nodes}"
+            ));
+        }
         for settings in std::iter::once(&mut own.settings).chain(own.containers.values_mut()) {
             let valid = CpuOptions::from(&*settings).validate_for(settings.policy, &inventory.layout);
             if let Err(error) = valid {
@@ -95,7 +103,10 @@ impl HintsEngine {
 
     /// The nodes of masks. Where a setting depends on what amounts do not say, their sets are listed.
     fn index(&self, inventory: &Inventory, nodes: &NodeSet) -> NodeIndex {
-        let index = NodeIndex::of(&inventory.machine, nodes);
+        let mut index = NodeIndex::of(&inventory.machine, nodes);
+        if self.settings.is_kubelet() {
+            index = index.with_distances_by_id(&inventory.machine);
+        }
         let wants_lists = |settings: &HintsSettings| {
             settings.align_by_socket
                 || settings.is_kubelet()

@@ -45,6 +45,23 @@ impl NodeIndex {
         Self { ids, distances, most_listed }
     }
 
+    /// The same as a kubelet reads the distances: each row, which has one value per node, at the ids of nodes.
+    /// Where a row is too short for that, which a kubelet does not survive, by position.
+    #[must_use]
+    pub fn with_distances_by_id(self, machine: &Topology) -> Self {
+        let row = |from: usize, row: &Vec<u32>| {
+            let of = machine.nodes.iter().position(|node| Some(node.id) == self.ids.get(from).copied());
+            let read = of.and_then(|of| machine.distances.get(of));
+            let at = |to: usize, own: u32| {
+                let id = self.ids.get(to).and_then(|id| usize::try_from(id.0).ok());
+                id.and_then(|id| read?.get(id).copied().flatten()).unwrap_or(own)
+            };
+            row.iter().enumerate().map(|(to, own)| at(to, *own)).collect()
+        };
+        let distances = self.distances.iter().enumerate().map(|(from, own)| row(from, own)).collect();
+        Self { distances, ..self }
+    }
+
     /// The same nodes, whose sets are listed where that is possible at all: for what amounts do not say.
     #[must_use]
     pub fn with_lists(self) -> Self {

@@ -14,6 +14,16 @@ pub fn take(
     assign(layout, available, count, 1, options)
 }
 
+/// What a kubelet sets aside when it is told an amount: the same order as for a container, whole cores or not.
+pub fn reserve(
+    layout: &CpuLayout,
+    available: &CpuSet,
+    count: usize,
+    options: CpuOptions,
+) -> Result<CpuSet, CpuError> {
+    assign(layout, available, count, 1, options)
+}
+
 /// Where only whole cores are allowed: can the request be whole cores, and is there so much of them?
 pub(super) fn check_whole_cores(
     layout: &CpuLayout,

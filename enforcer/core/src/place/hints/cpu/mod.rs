@@ -25,7 +25,7 @@ mod stock;
 mod tests;
 
 pub use self::{
-    assign::take,
+    assign::{reserve, take},
     error::CpuError,
     near::{Pick, take_near},
     offer::{CpuStock, offer},

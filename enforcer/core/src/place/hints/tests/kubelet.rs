@@ -1,5 +1,7 @@
 //! The profile `kubelet`: where its answers differ from ours, and that they are the kubelet's.
 
+mod cpus;
+
 use super::*;
 use crate::{
     id::NodeId,
