@@ -1,12 +1,12 @@
 //! Pages of containers that are away from home.
 //!
-//! Problem: a container whose shared CPUs were given away runs on other nodes as long as that lasts. What it was
-//! promised at home it keeps, so its memory nodes are both, and nothing would move its pages to its CPUs. Idea:
-//! they follow as far as the nodes near its CPUs have memory that is available now and promised to no other
-//! container; when it returns its memory nodes are those of its home again, and the pages with them.
+//! Problem: a container whose shared CPUs were given away runs on other nodes as long as that lasts. What it
+//! was promised at home it keeps, so its memory nodes are both, and nothing would move its pages to its CPUs.
+//! Idea: they follow as far as the nodes near its CPUs have memory that is available now and promised to no
+//! other container; when it returns its memory nodes are those of its home again, and the pages with them.
 //!
-//! Invariant: pages of a node follow as a whole or not at all, so that a move ends. Cost: the account of memory,
-//! once for each container that is away with a promise and has pages at home.
+//! Invariant: pages of a node follow as a whole or not at all, so that a move ends. Cost: the account of
+//! memory, once for each container that is away with a promise and has pages at home.
 
 use crate::{
     decide::Inputs,
@@ -17,8 +17,8 @@ use crate::{
     set::{CpuSet, NodeSet},
 };
 
-/// The nodes whose pages go to a node near its CPUs; none for a container that is at home, or has nothing that
-/// could follow.
+/// The nodes whose pages go to a node near its CPUs; none for a container that is at home, or has nothing
+/// that could follow.
 pub(super) fn follows(
     inputs: &Inputs<'_>,
     allocations: &Allocations,

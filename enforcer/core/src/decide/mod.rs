@@ -577,8 +577,8 @@ fn grant(
 }
 
 /// A place apart from the CPUs that others are pinned to, where that moves no more of its memory: on the node
-/// where it would be without them, or on any where it has no memory to speak of. Where there is none it shares
-/// them, because its declaration says more than a pin that nobody has declared.
+/// where it would be without them, or on any where it has no memory to speak of. Where there is none it
+/// shares them, because its declaration says more than a pin that nobody has declared.
 fn beside_pins(
     inputs: &Inputs<'_>,
     allocations: &mut Allocations,

@@ -210,7 +210,8 @@ impl Subject<'_> {
         let far_from = |node: NodeId| {
             let bytes = self.figures.bytes_by_node.iter().flatten();
             let far = bytes.filter(|(at, _)| self.locality.is_far_from(**at, node));
-            far.map(|(_, bytes)| bytes.file.saturating_sub(bytes.shmem.unwrap_or(0))).fold(0, u64::saturating_add)
+            far.map(|(_, bytes)| bytes.file.saturating_sub(bytes.shmem.unwrap_or(0)))
+                .fold(0, u64::saturating_add)
         };
         self.inventory.machine.cpu_nodes().iter().map(far_from).min().unwrap_or(0)
     }

@@ -234,7 +234,10 @@ fn what_is_wrong_has_its_place() {
         ("{limits: {hugepages-3Mi: 3Mi}}", "`hugepages-3Mi` is no size of huge pages"),
         ("{requests: {cpu: 2}, limits: {cpu: 1}}", "container c requests more cpu than its limit"),
         ("{request: {cpu: 2}}", "`resources` has no field `request`; expected requests, limits"),
-        ("{limits: {cpu: 1, hugepages-2Mi: 3Mi}}", "hugepages-2Mi: a whole number of pages is expected, not `3Mi`"),
+        (
+            "{limits: {cpu: 1, hugepages-2Mi: 3Mi}}",
+            "hugepages-2Mi: a whole number of pages is expected, not `3Mi`",
+        ),
         ("{limits: {hugepages-2Mi: 4Mi}}", "container c: huge pages need an amount of cpu or memory beside"),
         ("{limits: {v/nic: 500m}}", "v/nic: a whole number of devices is expected, not `500m`"),
         ("{requests: {v/nic: 1}, limits: {v/nic: 2}}", "container c: the limit of v/nic must be its request"),

@@ -45,8 +45,8 @@ impl NodeIndex {
         Self { ids, distances, most_listed }
     }
 
-    /// The same as a kubelet reads the distances: each row, which has one value per node, at the ids of nodes.
-    /// Where a row is too short for that, which a kubelet does not survive, by position.
+    /// The same as a kubelet reads the distances: each row, which has one value per node, at the ids of
+    /// nodes. Where a row is too short for that, which a kubelet does not survive, by position.
     #[must_use]
     pub fn with_distances_by_id(self, machine: &Topology) -> Self {
         let row = |from: usize, row: &Vec<u32>| {

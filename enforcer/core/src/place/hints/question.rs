@@ -177,15 +177,13 @@ impl Question<'_> {
         }
         let (spread, all, width) = (self.spread(mask), self.nodes.all(), mask.count_ones());
         let as_good = if found.preferred {
-            preferred_by_all(self.offers(), all, width)
+            fit_for_all(self.offers(), all, width, true)
         } else {
-            let firm = || self.firm.iter().map(|(_, offer)| offer);
-            let has_all = |mask: &Mask| firm().all(|offer| accepts(offer, *mask));
-            if !has_all(&mask) {
-                return found;
-            }
-            sets(all, width).filter(has_all).collect()
+            fit_for_all(self.firm.iter().map(|(_, offer)| offer), all, width, false)
         };
+        if !as_good.contains(&mask) {
+            return found;
+        }
         let as_good = as_good.into_iter().filter(|other| self.spread(*other) <= spread);
         let best = as_good.map(|other| (burden(other), other != mask, other)).min();
         best.filter(|(least, ..)| *least < costs)
@@ -280,24 +278,35 @@ fn single_nodes(offer: &Offer, nodes: Mask) -> Mask {
     }
 }
 
-/// Sets of so many of these nodes that every resource prefers.
-fn preferred_by_all<'a>(offers: impl Iterator<Item = &'a Offer>, all: Mask, width: u32) -> BTreeSet<Mask> {
+/// Sets of so many of these nodes that every resource accepts, or prefers. One pass over each list.
+fn fit_for_all<'a>(
+    offers: impl Iterator<Item = &'a Offer>,
+    all: Mask,
+    width: u32,
+    preferred: bool,
+) -> BTreeSet<Mask> {
     let (mut thresholds, mut listed) = (Vec::new(), None::<BTreeSet<Mask>>);
     for offer in offers {
         match offer {
             Offer::NoPreference => {}
             Offer::Threshold(_) => thresholds.push(offer),
-            Offer::Listed(hints) if hints.iter().any(|hint| hint.preferred && hint.mask.is_none()) => {}
             Offer::Listed(hints) => {
-                let preferred = hints.iter().filter(|hint| hint.preferred).filter_map(|hint| hint.mask);
-                let preferred: BTreeSet<Mask> =
-                    preferred.filter(|mask| mask & !all == 0 && mask.count_ones() == width).collect();
-                listed = Some(listed.map_or_else(|| preferred.clone(), |both| &both & &preferred));
+                let fit = || hints.iter().filter(|hint| hint.preferred || !preferred);
+                if fit().any(|hint| hint.mask.is_none()) {
+                    continue;
+                }
+                let masks = fit().filter_map(|hint| hint.mask);
+                let masks: BTreeSet<Mask> =
+                    masks.filter(|mask| mask & !all == 0 && mask.count_ones() == width).collect();
+                listed = Some(listed.map_or_else(|| masks.clone(), |both| &both & &masks));
             }
         }
     }
     let mut masks = listed.unwrap_or_else(|| sets(all, width).collect());
-    masks.retain(|mask| thresholds.iter().all(|threshold| prefers(threshold, *mask)));
+    let is_fit = |threshold: &&Offer, mask: Mask| {
+        if preferred { prefers(threshold, mask) } else { accepts(threshold, mask) }
+    };
+    masks.retain(|mask| thresholds.iter().all(|threshold| is_fit(threshold, *mask)));
     masks
 }
 

@@ -14,7 +14,7 @@ pub fn take(
     assign(layout, available, count, 1, options)
 }
 
-/// What a kubelet sets aside when it is told an amount: the same order as for a container, whole cores or not.
+/// What a kubelet sets aside when it is told an amount, by the order for containers, whole cores or not.
 pub fn reserve(
     layout: &CpuLayout,
     available: &CpuSet,

@@ -1,5 +1,5 @@
-//! The profile `kubelet`: which CPUs a kubelet sets aside, that it knows of no isolated ones and of no container
-//! that shares CPUs, and how it reads distances.
+//! The profile `kubelet`: which CPUs a kubelet sets aside, that it knows of no isolated ones and of no
+//! container that shares CPUs, and how it reads distances.
 
 use super::*;
 use crate::place::{DeviceUnit, Inventory, admit, hints::NodeIndex};
