@@ -62,7 +62,7 @@ fn start(stat: &Path) -> Option<u64> {
 
 /// Is that the cause?
 pub(super) fn is_reused(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|cause| cause.is::<Reused>())
+    error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Reused>)
 }
 
 #[cfg(test)]

@@ -166,7 +166,7 @@ fn without_perf_events(ebpf: &Ebpf, probes: &'static [Probe]) -> Result<Vec<Mult
             let parsed = object.programs.get(probe.program).ok_or(HookError::NoProgram(probe.program))?;
             let function = object.functions.get(&parsed.function_key());
             let function = function.ok_or(HookError::NoProgram(probe.program))?;
-            let instructions: Vec<u64> = function.instructions.iter().map(word).collect();
+            let instructions: Vec<u64> = function.instructions.iter().copied().map(word).collect();
             let refused = |call| {
                 move |error: std::io::Error| HookError::Program {
                     name: "kprobe.multi",
@@ -215,7 +215,7 @@ fn descriptor(map: &Map) -> Option<BorrowedFd<'_>> {
 }
 
 /// An instruction as the kernel has it (`struct bpf_insn`).
-fn word(instruction: &bpf_insn) -> u64 {
+fn word(instruction: bpf_insn) -> u64 {
     let [off, off_high] = instruction.off.to_ne_bytes();
     let [imm, second, third, high] = instruction.imm.to_ne_bytes();
     let (destination, source) = (instruction.dst_reg() & 0xf, instruction.src_reg() & 0xf);
@@ -248,7 +248,8 @@ mod tests {
         // r2 = *(u32 *)(r1 + 8)
         let bytes = [0x61, 0x12, 8, 0, 0, 0, 0, 0];
         let object = Object::parse(OBJECT).unwrap();
-        let words: Vec<u64> = object.functions.values().flat_map(|one| &one.instructions).map(word).collect();
+        let words: Vec<u64> =
+            object.functions.values().flat_map(|one| &one.instructions).copied().map(word).collect();
         // `exit` ends every function.
         let exit = u64::from_ne_bytes([0x95, 0, 0, 0, 0, 0, 0, 0]);
         assert!(words.contains(&exit));
@@ -259,8 +260,8 @@ mod tests {
             off: 8,
             imm: 0,
         };
-        assert_eq!(word(&load), u64::from_ne_bytes(bytes));
+        assert_eq!(word(load), u64::from_ne_bytes(bytes));
         load.imm = -1;
-        assert_eq!(word(&load).to_ne_bytes()[4..], [0xff; 4]);
+        assert_eq!(word(load).to_ne_bytes()[4..], [0xff; 4]);
     }
 }
