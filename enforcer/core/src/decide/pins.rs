@@ -3,8 +3,9 @@
 //! Problem: a cpuset that an administrator or a runtime has narrowed says that its CPUs are meant for that
 //! cgroup, though nothing promises them to it; a partition takes them for certain. Advice that puts a
 //! workload there trades one fault for another. Idea: what the kernel shows tells both. A cgroup with fewer
-//! CPUs than the one above it is pinned, with all that is in it; one with CPUs that the one above does not have is the root of a
-//! partition, or in one (`cpuset.cpus.effective` of the cgroup above lacks what a partition has taken).
+//! CPUs than the one above it is pinned, with all that is in it; one with CPUs that the one above does not
+//! have is the root of a partition, or in one (`cpuset.cpus.effective` of the cgroup above lacks what a
+//! partition has taken).
 //!
 //! Advice, the daemon's placement of declared workloads and the search of the rebalance all ask here. Pinned
 //! CPUs are avoided; partitions are held in the allocations like what a kubelet gave away, because nothing
