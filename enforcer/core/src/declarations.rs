@@ -15,6 +15,7 @@ use crate::{
     owner::{Facts, KnownContainer},
     policy::{PodNames, Policy, Standing, Subject, WorkloadRule},
     sample::TaskSample,
+    self_placement::SelfPlacement,
     workload::{CgroupPath, Origin, Workload, printable},
 };
 
@@ -67,6 +68,12 @@ impl Declarations {
     pub fn rule<'p>(&self, policy: &'p Policy, cgroup: &CgroupPath) -> Option<(usize, &'p WorkloadRule)> {
         let position = self.0.get(cgroup)?.position;
         Some((position, policy.workloads.get(position)?))
+    }
+
+    /// Is what processes of a cgroup have set themselves to be left as it is?
+    pub fn respects_self_placement(&self, policy: &Policy, cgroup: &CgroupPath) -> bool {
+        let rule = self.rule(policy, cgroup).and_then(|(_, rule)| rule.self_placement);
+        rule.unwrap_or(policy.self_placement) == SelfPlacement::Respect
     }
 
     /// All entries of that policy, in its order; `workloads` are all that were seen.

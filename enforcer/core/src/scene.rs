@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     decide::{Decision, History, Inputs, Partitioned, Widened, Written, decide},
     declarations::Declarations,
-    finding::{Finding, assess},
+    finding::{AdvisedWrites, Finding, assess_with_writes},
     id::{CpuId, NodeId},
     model::Model,
     owner::{Facts, Owners},
@@ -187,9 +187,13 @@ impl Scene {
     }
 
     pub(crate) fn findings(&self) -> Vec<Finding> {
+        self.findings_and_writes().0
+    }
+
+    pub(crate) fn findings_and_writes(&self) -> (Vec<Finding>, AdvisedWrites) {
         let owners = self.owners(&Containers::default());
         let declarations = self.declarations();
-        assess(
+        assess_with_writes(
             &self.inventory(),
             &self.workloads,
             &self.now,

@@ -9,11 +9,13 @@ use enforcer_core::{
     audit::{Audit, AuditInputs, Baseline, Tool},
     decide::Widened,
     declarations::Declarations,
-    finding::{Rule, Severity, assess, with_added},
+    degraded::Degraded,
+    finding::{AdvisedWrites, Finding, Rule, Severity, assess_with_writes, with_added, without_hindered},
     model::Model,
     owner::Owners,
     place::Inventory,
     policy::Policy,
+    workload::CgroupPath,
 };
 
 use super::{
@@ -27,7 +29,11 @@ use super::{
 use crate::{
     config::read_policy,
     discover::topology::read_topology,
-    host::HostRoot,
+    enforce::{
+        cpuset::CpusetTree,
+        self_placed::{self, Depth},
+    },
+    host::{HostRoot, cgroup::CgroupLayout},
     report::{json, junit, metrics, page, rule_text, sarif, status::StatusReport, table},
     serve::api,
     wall_clock,
@@ -83,7 +89,9 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
     seen.degraded.extend(unfit);
     let declarations = Declarations::find(policy, &seen.workloads, &seen.now.tasks, &seen.facts);
     let owners = Owners::find(&seen.facts, &seen.workloads, &model, &declarations, |_| false);
-    let findings = assess(&inventory, &seen.workloads, &seen.now, &model, policy, &owners, &declarations);
+    let (mut findings, writes) =
+        assess_with_writes(&inventory, &seen.workloads, &seen.now, &model, policy, &owners, &declarations);
+    seen.degraded.extend(name_hindered(options, &declarations, &writes, &mut findings));
     let is_page = options.format == args::AuditOutput::Html;
     let moves = (is_page && options.sample.is_some())
         .then(|| what_if::moves(policy, &inventory, &seen, &model, &declarations, &owners));
@@ -122,6 +130,25 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         whole_file::replace(file, &whole)?;
     }
     Ok(Exit::of_audit(audit.summary.exit_code))
+}
+
+/// Says of remedies what they would change of what processes have set themselves; returns what could not be
+/// looked at. Of a workload that the configuration declares it decides what counts.
+fn name_hindered(
+    options: &Options,
+    declarations: &Declarations,
+    writes: &AdvisedWrites,
+    findings: &mut [Finding],
+) -> Option<Degraded> {
+    if options.host.captured || writes.is_empty() {
+        return None;
+    }
+    let cpuset = CgroupLayout::read(&options.host).ok()?.cpuset;
+    let tree = CpusetTree::new(&cpuset.path, cpuset.v2).with_processes(&options.host.proc);
+    let respects = |cgroup: &CgroupPath| declarations.respects_self_placement(&options.policy, cgroup);
+    let (hindrances, degraded) = self_placed::hindrances(&tree, writes, &respects, Depth::AllPolicies);
+    without_hindered(findings, &hindrances);
+    degraded
 }
 
 /// What a daemon that runs here has added to workloads; nothing where none runs. One that cannot be asked is

@@ -23,6 +23,7 @@ use crate::{
     discover::{
         host_facts::{read_host, read_host_without_cgroups},
         kubelet,
+        sandboxes::take_sandboxes,
         units::{read_units, units_of},
         workloads::{UserProcesses, read_workloads},
     },
@@ -67,8 +68,9 @@ impl Seen {
         };
         let on_host = read_host(host, &layout);
         let workloads = match read_workloads(host, &layout, &mut UserProcesses::default()) {
-            Ok((workloads, missing)) => {
+            Ok((mut workloads, missing)) => {
                 degraded.extend(missing);
+                take_sandboxes(host, &layout, &mut workloads);
                 workloads
             }
             Err(error) => {

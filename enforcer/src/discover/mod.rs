@@ -8,6 +8,7 @@ pub mod kubelet;
 pub mod manifest;
 pub mod nri;
 mod protobuf;
+pub mod sandboxes;
 pub mod topology;
 pub mod units;
 pub mod workloads;

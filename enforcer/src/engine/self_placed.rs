@@ -2,7 +2,7 @@
 //! what processes have set themselves.
 //!
 //! A plan is asked about in observe mode as well: what it would leave alone is told before it is done. Only
-//! cgroups of a plan are looked at, and of those that may be widened the policies of their threads alone.
+//! cgroups of a plan are looked at, and those that may be widened: these once, and again now and then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use enforcer_core::{
     declarations::Declarations,
     degraded::Degraded,
     policy::Policy,
-    self_placement::{CpusetWrites, SelfPlacement},
+    self_placement::CpusetWrites,
     widening::Guarded,
     workload::CgroupPath,
 };
@@ -19,14 +19,11 @@ use enforcer_core::{
 use super::{Engine, Source, TOPOLOGY_EVERY};
 use crate::enforce::self_placed::Depth;
 
+/// Turns between two looks at what may be widened: to read all policies of a process walks its page tables.
+const AGAIN_EVERY: u64 = 10 * TOPOLOGY_EVERY;
+
 /// Cgroups by the kernel's ids, and why each is not widened.
 pub(super) type SelfPlacedGuarded = BTreeMap<(CgroupPath, Option<u64>), Option<String>>;
-
-/// Is what processes of a cgroup have set themselves to be left as it is?
-fn is_respected(policy: &Policy, declarations: &Declarations, cgroup: &CgroupPath) -> bool {
-    let rule = declarations.rule(policy, cgroup).and_then(|(_, rule)| rule.self_placement);
-    rule.unwrap_or(policy.self_placement) == SelfPlacement::Respect
-}
 
 /// Takes out of a decision what would change it; returns what could not be looked at.
 pub(super) fn leave(
@@ -39,7 +36,7 @@ pub(super) fn leave(
     if writes.is_empty() {
         return None;
     }
-    let respects = |cgroup: &CgroupPath| is_respected(policy, declarations, cgroup);
+    let respects = |cgroup: &CgroupPath| declarations.respects_self_placement(policy, cgroup);
     let (hindrances, degraded) = source.self_placed(&writes, &respects, Depth::AllPolicies);
     decision.leave_self_placed(&hindrances);
     degraded
@@ -52,19 +49,22 @@ impl Engine {
         let key = |one: &Guarded| (one.cgroup.clone(), one.cgroup_id);
         let now: BTreeSet<_> = guarded.iter().map(key).collect();
         self.self_placed.retain(|one, _| now.contains(one));
-        if self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
+        if self.totals.ticks.is_multiple_of(AGAIN_EVERY) {
             self.self_placed.clear();
         }
         let policy = &self.policy;
         for one in guarded.iter().filter(|one| !one.strict && !one.spares.is_empty()) {
-            if self.self_placed.contains_key(&key(one)) {
-                continue;
-            }
+            let depth = match self.self_placed.get(&key(one)) {
+                None => Depth::AllPolicies,
+                // What threads have set themselves since is cheap to read.
+                Some(None) if self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) => Depth::ThreadPolicy,
+                Some(_) => continue,
+            };
             let wide = one.spares.iter().fold(one.mems.clone(), |mems, spare| mems.union(&spare.nodes()));
             let writes = CpusetWrites { mems: vec![wide], ..CpusetWrites::default() };
-            let respects = |cgroup: &CgroupPath| is_respected(policy, declarations, cgroup);
+            let respects = |cgroup: &CgroupPath| declarations.respects_self_placement(policy, cgroup);
             let writes = [(one.cgroup.clone(), writes)].into();
-            let (found, _) = self.source.self_placed(&writes, &respects, Depth::ThreadPolicy);
+            let (found, _) = self.source.self_placed(&writes, &respects, depth);
             let reason = found.into_values().next();
             if let Some(reason) = &reason {
                 tracing::info!("{} is not widened when its memory nodes are full: {reason}", one.cgroup);

@@ -19,6 +19,7 @@ use crate::{
     model::{WorkloadModel, nearest_effective},
     place::{Allocations, Bounds, CgroupRequest, Holder, Rejection},
     sample::NodeBytes,
+    self_placement::CpusetWrites,
     set::{CpuSet, NodeSet},
     topology::Locality,
     words,
@@ -38,6 +39,19 @@ pub struct Advice {
     pub place: (CpuSet, NodeSet),
     /// Page cache that stays on nodes far from its CPUs, and which: it does not follow its readers.
     pub stays: (NodeSet, u64),
+}
+
+impl Advice {
+    /// What carrying it out writes, in order: where pages stayed behind on nodes that are not allowed, these
+    /// are allowed once more first.
+    pub fn writes(&self) -> CpusetWrites {
+        let (cpus, mems) = (self.cpus.iter().cloned().collect(), &self.place.1);
+        let mems = match &self.mems {
+            None if !self.from.is_empty() => vec![mems.union(&self.from), mems.clone()],
+            set => set.iter().cloned().collect(),
+        };
+        CpusetWrites { cpus, mems }
+    }
 }
 
 /// Why nothing can be advised.

@@ -22,7 +22,7 @@ mod subject;
 mod thread_affinity;
 mod threads;
 
-use std::{cell::OnceCell, fmt};
+use std::{cell::OnceCell, collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,8 +40,9 @@ use crate::{
     place::{Allocations, Containers, Inventory},
     policy::Policy,
     sample::Sample,
+    self_placement::CpusetWrites,
     topology::Locality,
-    workload::{CgroupPath, Workload},
+    workload::{CgroupPath, Origin, Workload},
 };
 
 /// How bad it is.
@@ -130,10 +131,28 @@ pub fn assess(
     owners: &Owners,
     declarations: &Declarations,
 ) -> Vec<Finding> {
+    assess_with_writes(inventory, workloads, sample, model, policy, owners, declarations).0
+}
+
+/// What remedies write to cpusets, by cgroup, in order.
+pub type AdvisedWrites = BTreeMap<CgroupPath, CpusetWrites>;
+
+/// The same, with what their remedies would write: whether that changes what processes have set themselves is
+/// to be asked where that can be read.
+pub fn assess_with_writes(
+    inventory: &Inventory,
+    workloads: &[Workload],
+    sample: &Sample,
+    model: &Model,
+    policy: &Policy,
+    owners: &Owners,
+    declarations: &Declarations,
+) -> (Vec<Finding>, AdvisedWrites) {
     let machine = &inventory.machine;
+    let mut writes = AdvisedWrites::new();
     let has_nodes = machine.cpu_nodes().len() > 1;
     if !has_nodes && isolated_cpus(machine, sample).is_empty() {
-        return Vec::new();
+        return (Vec::new(), writes);
     }
     let (locality, threads) = (Locality::new(machine), Threads::new(sample));
     let inputs = Inputs {
@@ -182,9 +201,28 @@ pub fn assess(
             owner_mismatch::assess,
         ];
         findings.extend(rules.iter().filter(|_| has_nodes).filter_map(|rule| rule(&subject)));
+        let has_remedy = |one: &Finding| one.remedy.is_some() && one.object == workload.cgroup;
+        if !matches!(workload.origin, Origin::Process { .. })
+            && findings.iter().any(has_remedy)
+            && let Ok(advice) = subject.advice()
+        {
+            writes.insert(workload.cgroup.clone(), advice.writes());
+        }
     }
     findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
-    findings
+    (findings, writes)
+}
+
+/// Says of findings whose remedy would change what processes have set themselves (the reason, by cgroup) that
+/// it would, instead of advising it: the daemon leaves such a workload alone as well.
+pub fn without_hindered(findings: &mut [Finding], hindrances: &BTreeMap<CgroupPath, String>) {
+    for finding in findings {
+        let Some(reason) = hindrances.get(&finding.object) else { continue };
+        let Some(remedy) = finding.remedy.take() else { continue };
+        finding.obstacle = Some(format!(
+            "{reason}. Where that may be lost, or its processes are restarted afterwards: {remedy}"
+        ));
+    }
 }
 
 #[cfg(test)]

@@ -218,6 +218,33 @@ fn memory_that_is_interleaved_on_purpose_is_a_note_with_its_policy() {
     assert!(residency.evidence.iter().any(|one| one.value.starts_with("interleave:0-1")));
 }
 
+#[test]
+fn a_remedy_that_would_take_a_policy_from_a_process_says_so_instead() {
+    let scene = two().workload("/a", "0-3", "0-1").memory("/a", &[(1, 512, 0)]);
+    let scene = scene.workload("/b", "4-7", "0-1").memory("/b", &[(0, 512, 0)]);
+    let (mut findings, writes) = scene.findings_and_writes();
+    let of = |path: &str| writes[&CgroupPath::new(path)].clone();
+    let remedies = findings.clone();
+    for path in ["/a", "/b"] {
+        // What the commands write is what is asked about.
+        let last = of(path).mems.last().cloned();
+        let command = worst(&scene, path).remedy.unwrap();
+        assert!(last.is_none_or(|mems| command.contains(&format!("echo {mems} > "))), "{command}");
+        assert_ne!(of(path), CpusetWrites::default());
+    }
+    let hindrances = [(CgroupPath::new("/a"), "process 7 has a memory policy of its own, bind:1".to_owned())];
+    without_hindered(&mut findings, &hindrances.into());
+    for (finding, before) in findings.iter().zip(&remedies) {
+        if finding.object.as_str() == "/a" && before.remedy.is_some() {
+            let obstacle = finding.obstacle.as_ref().unwrap();
+            assert!(finding.remedy.is_none() && obstacle.starts_with("process 7"), "{obstacle}");
+            assert!(obstacle.ends_with(before.remedy.as_ref().unwrap()), "{obstacle}");
+        } else {
+            assert_eq!(finding, before);
+        }
+    }
+}
+
 /// Carries a finding's advice out as a kernel would, on a copy of the host.
 fn carried_out(scene: &Scene, finding: &Finding) -> Scene {
     let mut after = scene.clone();

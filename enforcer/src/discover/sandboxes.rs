@@ -1,0 +1,87 @@
+//! Sandboxes of pods among the workloads, where no runtime tells which they are.
+//!
+//! Problem: each pod has a container that only holds its namespaces, and to its cgroup it is a container like
+//! any other: an audit without a daemon lists it as a workload without a name. Idea: all that it runs is one
+//! process that is called `pause`, and it holds next to no memory.
+//!
+//! Invariant: a container that holds memory to speak of is a workload, however its process is called.
+
+use enforcer_core::workload::{Origin, Workload};
+
+use crate::host::{HostRoot, cgroup::CgroupLayout, read_text};
+
+/// Name of the process.
+const PAUSE: &str = "pause";
+
+/// Most memory of a sandbox: pages of a program that does nothing.
+const LARGEST: u64 = 16 << 20;
+
+/// Takes sandboxes out of the workloads; returns how many there were.
+pub fn take_sandboxes(host: &HostRoot, layout: &CgroupLayout, workloads: &mut Vec<Workload>) -> usize {
+    workloads.extract_if(.., |workload| is_sandbox(host, layout, workload)).count()
+}
+
+fn is_sandbox(host: &HostRoot, layout: &CgroupLayout, workload: &Workload) -> bool {
+    let Origin::Pod { container_id: Some(_), .. } = workload.origin else { return false };
+    let cgroup = &workload.cgroup;
+    let Ok(processes) = read_text(&layout.cpuset.dir(cgroup).join("cgroup.procs")) else { return false };
+    let mut processes = processes.split_ascii_whitespace();
+    let (Some(only), None) = (processes.next(), processes.next()) else { return false };
+    let is_named = |only: &str| {
+        let comm = read_text(&host.proc.join(only).join("comm"));
+        comm.is_ok_and(|comm| comm.trim_end() == PAUSE)
+    };
+    let memory = layout.memory.as_ref();
+    let bytes = memory.and_then(|root| {
+        let text = read_text(&root.dir(cgroup).join(root.files().memory_current)).ok()?;
+        text.trim().parse::<u64>().ok()
+    });
+    is_named(only) && bytes.is_none_or(|bytes| bytes <= LARGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use enforcer_core::workload::{CgroupPath, identify};
+
+    use super::*;
+    use crate::enforce::fixture::Fixture;
+
+    #[test]
+    fn a_pause_alone_that_holds_nothing_is_a_sandbox_and_nothing_else_is() {
+        let host = Fixture::new(true);
+        let root = host.host();
+        let container = "a".repeat(64);
+        let of_pod = |uid: u32| {
+            let uid = format!("{uid:08}-1111-1111-1111-111111111111");
+            CgroupPath::new(&format!("/kubepods/burstable/pod{uid}/{container}"))
+        };
+        let service = CgroupPath::new("/system.slice/pause.service");
+        for (pid, comm) in [(7, "pause\n"), (8, "pause\n"), (9, "postgres\n")] {
+            fs::create_dir_all(root.proc.join(pid.to_string())).unwrap();
+            fs::write(root.proc.join(pid.to_string()).join("comm"), comm).unwrap();
+        }
+        let (kib, gib) = ("300000\n", "1073741824\n");
+        let mut workloads = Vec::new();
+        for (cgroup, processes, memory) in [
+            (of_pod(1), "7\n", Some(kib)),
+            (of_pod(2), "7\n", None),
+            (of_pod(3), "7\n8\n", Some(kib)),
+            (of_pod(4), "7\n", Some(gib)),
+            (of_pod(5), "9\n", Some(kib)),
+            (of_pod(6), "", Some(kib)),
+            (service, "7\n", Some(kib)),
+        ] {
+            host.cgroup(cgroup.as_str(), "", "");
+            let dir = host.layout.cpuset.dir(&cgroup);
+            fs::write(dir.join("cgroup.procs"), processes).unwrap();
+            memory.map(|memory| fs::write(dir.join("memory.current"), memory).unwrap());
+            workloads.push(identify(&cgroup));
+        }
+        assert_eq!(take_sandboxes(&root, &host.layout, &mut workloads), 2);
+        let left: Vec<bool> = (1..=6).map(|uid| workloads.iter().any(|one| one.cgroup == of_pod(uid))).collect();
+        assert_eq!(left, [false, false, true, true, true, true]);
+        assert_eq!(workloads.len(), 5);
+    }
+}
