@@ -159,7 +159,9 @@ fn cpus_that_a_cgroup_has_from_the_one_above_it_are_its_own() {
     let full = with_available(scene.clone(), 0, 10);
     let finding = worst(&full, "/b");
     assert_eq!(finding.remedy, None);
-    assert!(finding.obstacle.as_ref().unwrap().contains("CPUs 4-7 are those of /box"), "{finding:?}");
+    let obstacle = finding.obstacle.as_ref().unwrap();
+    assert!(obstacle.contains("CPUs 4-7 are those of /box") && !obstacle.contains("-pinned"), "{obstacle}");
+    assert!(!obstacle.contains("Error: "), "{obstacle}");
     let inside = scene.workload("/box/c", "4-7", "0").memory("/box/c", &[(0, 256, 0)]);
     assert_eq!(worst(&inside, "/box/c").remedy, Some(mems("/box/c", "1")));
 }

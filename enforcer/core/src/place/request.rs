@@ -49,7 +49,8 @@ impl PodName {
 
 impl fmt::Display for PodName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() {
+        // No namespace of Kubernetes starts with a dash: what does stands for something else, by its name.
+        if self.namespace.is_empty() || self.namespace.starts_with('-') {
             return f.write_str(&printable(&self.name));
         }
         write!(f, "{}/{}", printable(&self.namespace), printable(&self.name))
