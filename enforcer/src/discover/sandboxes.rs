@@ -46,12 +46,20 @@ mod tests {
     use enforcer_core::workload::{CgroupPath, identify};
 
     use super::*;
-    use crate::enforce::fixture::Fixture;
+    use crate::host::cgroup::{CgroupVersion, ControllerRoot};
 
     #[test]
     fn a_pause_alone_that_holds_nothing_is_a_sandbox_and_nothing_else_is() {
-        let host = Fixture::new(true);
-        let root = host.host();
+        let dir = tempfile::tempdir().unwrap();
+        let host = HostRoot::captured(dir.path());
+        let cpuset = ControllerRoot { path: host.cgroup.clone(), v2: true, mounted_cgroup: "/".into() };
+        let layout = CgroupLayout {
+            version: CgroupVersion::V2,
+            memory: Some(cpuset.clone()),
+            cpuset,
+            systemd: None,
+            unified: None,
+        };
         let container = "a".repeat(64);
         let of_pod = |uid: u32| {
             let uid = format!("{uid:08}-1111-1111-1111-111111111111");
@@ -59,8 +67,9 @@ mod tests {
         };
         let service = CgroupPath::new("/system.slice/pause.service");
         for (pid, comm) in [(7, "pause\n"), (8, "pause\n"), (9, "postgres\n")] {
-            fs::create_dir_all(root.proc.join(pid.to_string())).unwrap();
-            fs::write(root.proc.join(pid.to_string()).join("comm"), comm).unwrap();
+            let process = host.proc.join(pid.to_string());
+            fs::create_dir_all(&process).unwrap();
+            fs::write(process.join("comm"), comm).unwrap();
         }
         let (kib, gib) = ("300000\n", "1073741824\n");
         let mut workloads = Vec::new();
@@ -73,15 +82,18 @@ mod tests {
             (of_pod(6), "", Some(kib)),
             (service, "7\n", Some(kib)),
         ] {
-            host.cgroup(cgroup.as_str(), "", "");
-            let dir = host.layout.cpuset.dir(&cgroup);
-            fs::write(dir.join("cgroup.procs"), processes).unwrap();
-            memory.map(|memory| fs::write(dir.join("memory.current"), memory).unwrap());
-            workloads.push(identify(&cgroup));
+            let cgroup_dir = layout.cpuset.dir(&cgroup);
+            fs::create_dir_all(&cgroup_dir).unwrap();
+            fs::write(cgroup_dir.join("cgroup.procs"), processes).unwrap();
+            memory
+                .into_iter()
+                .for_each(|memory| fs::write(cgroup_dir.join("memory.current"), memory).unwrap());
+            let origin = identify(&cgroup).origin;
+            workloads.push(Workload { cgroup, cgroup_id: None, name: String::new(), origin });
         }
-        assert_eq!(take_sandboxes(&root, &host.layout, &mut workloads), 2);
-        let left: Vec<bool> = (1..=6).map(|uid| workloads.iter().any(|one| one.cgroup == of_pod(uid))).collect();
-        assert_eq!(left, [false, false, true, true, true, true]);
-        assert_eq!(workloads.len(), 5);
+        assert_eq!(take_sandboxes(&host, &layout, &mut workloads), 2);
+        let left: Vec<bool> =
+            (1..=6).map(|uid| workloads.iter().any(|one| one.cgroup == of_pod(uid))).collect();
+        assert_eq!((left, workloads.len()), (vec![false, false, true, true, true, true], 5));
     }
 }
