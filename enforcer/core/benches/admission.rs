@@ -2,9 +2,9 @@
 //!
 //! A machine of 8 nodes and 512 CPUs runs 1,000 containers, a tenth of them with CPUs of their own. A
 //! pod comes that wants CPUs, memory and a device on one node, one that shares, and one of ten
-//! containers. What is timed is the whole way in, with the updates to others. The same on twelve
-//! to thirty-two nodes, once with a set that all resources prefer and once without, and one that shares on up
-//! to sixty-four.
+//! containers. What is timed is the whole way in, with the updates to others. The same on 9 to 128
+//! nodes: with a set of nodes that all resources prefer, without one, and for a pod that shares.
+//! As a test (`--test`), a twentieth of the containers runs.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,13 @@ struct Host {
 }
 
 fn host(engine: Engine, nodes: u32) -> Host {
-    let machine = Machine::new().sockets(nodes / 4).nodes_per_socket(4).cores(32).memory_gib(128).build();
+    let per_socket = if nodes.is_multiple_of(4) { 4 } else { 3 };
+    let machine = Machine::new()
+        .sockets(nodes / per_socket)
+        .nodes_per_socket(per_socket)
+        .cores(32)
+        .memory_gib(128)
+        .build();
     let device = |index: u32| DeviceUnit {
         resource: "vendor.com/gpu".into(),
         id: format!("gpu{index}"),
@@ -69,7 +75,8 @@ fn host(engine: Engine, nodes: u32) -> Host {
     let inventory = Inventory::new(machine, (0..nodes).map(device).collect(), &settings)
         .unwrap_or_else(|error| panic!("inventory: {error}"));
     let mut host = Host { inventory, settings, allocations: Allocations::default() };
-    for index in 0..500 {
+    let pods = if std::env::args().any(|argument| argument == "--test") { 25 } else { 500 };
+    for index in 0..pods {
         let containers = if index % 5 == 0 {
             (0..2).map(|c| container(format!("c{c}"), 1000, 256 * MIB, true)).collect()
         } else {
@@ -77,7 +84,7 @@ fn host(engine: Engine, nodes: u32) -> Host {
         };
         admitted(&mut host, &pod(format!("running{index}"), containers));
     }
-    assert_eq!(host.allocations.iter().count(), 1000);
+    assert_eq!(host.allocations.iter().count(), 2 * pods);
     host
 }
 
@@ -122,31 +129,26 @@ fn ten_containers(bencher: Bencher<'_, '_>, name: &str) {
     measure(bencher, host(engine(name), 8), &pod("p".into(), containers));
 }
 
-const OUTCOMES: [&str; 2] = ["aligned", "refused"];
+const NODES: [u32; 7] = [9, 12, 16, 24, 32, 64, 128];
 
-fn on_nodes(bencher: Bencher<'_, '_>, nodes: u32, outcome: &str) {
+/// Two devices are on two nodes, where CPUs and memory would have one: refused.
+fn with_devices(count: u64) -> PodRequest {
     let mut request = container("c".into(), 8000, 4096 * MIB, true);
-    // Two devices are on two nodes, where CPUs and memory would have one.
-    request.devices.insert("vendor.com/gpu".into(), if outcome == "refused" { 2 } else { 1 });
-    measure(bencher, host(Engine::Hints, nodes), &pod("p".into(), vec![request]));
+    request.devices.insert("vendor.com/gpu".into(), count);
+    pod("p".into(), vec![request])
 }
 
-#[divan::bench(args = OUTCOMES)]
-fn twelve_nodes(bencher: Bencher<'_, '_>, outcome: &str) {
-    on_nodes(bencher, 12, outcome);
+#[divan::bench(args = NODES)]
+fn aligned_on_many_nodes(bencher: Bencher<'_, '_>, nodes: u32) {
+    measure(bencher, host(Engine::Hints, nodes), &with_devices(1));
 }
 
-#[divan::bench(args = OUTCOMES)]
-fn sixteen_nodes(bencher: Bencher<'_, '_>, outcome: &str) {
-    on_nodes(bencher, 16, outcome);
+#[divan::bench(args = NODES)]
+fn refused_on_many_nodes(bencher: Bencher<'_, '_>, nodes: u32) {
+    measure(bencher, host(Engine::Hints, nodes), &with_devices(2));
 }
 
-#[divan::bench(args = OUTCOMES)]
-fn thirty_two_nodes(bencher: Bencher<'_, '_>, outcome: &str) {
-    on_nodes(bencher, 32, outcome);
-}
-
-#[divan::bench(args = [16, 32, 64])]
+#[divan::bench(args = NODES)]
 fn shared_on_many_nodes(bencher: Bencher<'_, '_>, nodes: u32) {
     let request = container("c".into(), 500, 256 * MIB, false);
     measure(bencher, host(Engine::Hints, nodes), &pod("p".into(), vec![request]));

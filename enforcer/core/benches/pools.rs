@@ -1,8 +1,10 @@
 //! How long the engine `pools` takes for one whole pod on a full host: `cargo bench -p enforcer-core
 //! --bench pools`.
 //!
-//! Eight nodes, 512 CPUs, and 1,000 containers that run there: some have CPUs of their own, most
-//! share. A pod of one container comes, asking for exclusive CPUs or for shared ones.
+//! Eight nodes with 512 CPUs or 128 nodes with 8,192, and 1,000 containers that run there: some have CPUs of
+//! their own, most share. A pod of one container comes, asking for exclusive CPUs or for shared ones. Then
+//! Burstable pods without a limit of memory fill a machine, one after the other; what is counted beside the
+//! time is what the engine tells of others. As a test (`--test`), a twentieth of the containers runs.
 
 use std::collections::BTreeMap;
 
@@ -21,15 +23,26 @@ fn main() {
 
 const CONTAINERS: usize = 1000;
 
+/// So many, or a twentieth of them as a test.
+fn scaled(count: usize) -> usize {
+    if std::env::args().any(|argument| argument == "--test") { count / 20 } else { count }
+}
+
 fn settings() -> PlacementSettings {
     let mut settings = PlacementSettings { engine: Engine::Pools, ..PlacementSettings::default() };
     settings.reserved.cpus = Some(CpuAmount::Milli(2000));
     settings
 }
 
-fn inventory(settings: &PlacementSettings) -> Inventory {
-    let machine =
-        Machine::new().sockets(4).nodes_per_socket(2).llcs(4).cores(32).threads(2).memory_gib(256).build();
+fn inventory(settings: &PlacementSettings, nodes: u32) -> Inventory {
+    let machine = Machine::new()
+        .sockets(nodes / 2)
+        .nodes_per_socket(2)
+        .llcs(4)
+        .cores(32)
+        .threads(2)
+        .memory_gib(256)
+        .build();
     match Inventory::new(machine, Vec::new(), settings) {
         Ok(inventory) => inventory,
         Err(error) => panic!("{error}"),
@@ -62,7 +75,7 @@ fn pod(name: &str, milli: u64, guaranteed: bool) -> PodRequest {
 /// A host on which 1,000 containers run.
 fn full(inventory: &Inventory, settings: &PlacementSettings) -> Allocations {
     let mut allocations = Allocations::default();
-    for number in 0..CONTAINERS {
+    for number in 0..scaled(CONTAINERS) {
         let pod = match number % 10 {
             0 => pod(&format!("pod-{number}"), 2000, true),
             _ => pod(&format!("pod-{number}"), 200, false),
@@ -74,13 +87,34 @@ fn full(inventory: &Inventory, settings: &PlacementSettings) -> Allocations {
     allocations
 }
 
-#[divan::bench(args = [(8000, true), (500, false)])]
-fn whole_pod(bencher: Bencher<'_, '_>, (milli, guaranteed): (u64, bool)) {
+#[divan::bench(args = [(8, 8000, true), (8, 500, false), (128, 8000, true), (128, 500, false)])]
+fn whole_pod(bencher: Bencher<'_, '_>, (nodes, milli, guaranteed): (u32, u64, bool)) {
     let settings = settings();
-    let inventory = inventory(&settings);
+    let inventory = inventory(&settings, nodes);
     let running = full(&inventory, &settings);
     let pod = pod("new", milli, guaranteed);
     bencher.with_inputs(|| running.clone()).bench_local_refs(|allocations| {
         admit(&inventory, &settings, allocations, &pod, &mut Trace::default())
+    });
+}
+
+/// All pods of a machine, each with a request and no limit.
+#[divan::bench(args = [500, 2000], sample_count = 10)]
+fn burstable_pods_without_limit(bencher: Bencher<'_, '_>, count: usize) {
+    let settings = settings();
+    let inventory = inventory(&settings, 8);
+    let pods: Vec<PodRequest> = (0..scaled(count))
+        .map(|number| {
+            let mut pod = pod(&format!("pod-{number}"), 100, false);
+            pod.containers.iter_mut().for_each(|container| container.limits = Resources::default());
+            pod
+        })
+        .collect();
+    bencher.bench_local(|| {
+        let mut allocations = Allocations::default();
+        let admitted = pods.iter().filter_map(|pod| {
+            admit(&inventory, &settings, &mut allocations, pod, &mut Trace::default()).ok()
+        });
+        admitted.map(|admission| admission.updates.len()).sum::<usize>()
     });
 }
