@@ -5,7 +5,7 @@
 //! transaction; afterwards the effective CPUs and memory nodes of every holder are compared with
 //! those before, but only where exclusive CPUs came or went or a grant was touched.
 //!
-//! Cost: O(holders) set operations of a few words each.
+//! Cost: O(holders) set operations of a few words each where exclusive CPUs came or went, else O(touched).
 
 use std::{collections::BTreeMap, convert::Infallible};
 
@@ -159,7 +159,12 @@ fn updates(
 ) -> Vec<Update> {
     let now = allocations.exclusive_cpus();
     let moved = taken.difference(&now).union(&now.difference(taken));
-    let others = allocations.iter().filter(|(holder, _)| holder.pod() != pod);
+    // Where no CPU moved, nothing is different but for those that were touched.
+    let all = (!moved.is_empty()).then(|| allocations.iter());
+    let touched = || before.keys().filter_map(|holder| Some((holder, allocations.get(holder)?)));
+    let touched = moved.is_empty().then(touched);
+    let all = all.into_iter().flatten().chain(touched.into_iter().flatten());
+    let others = all.filter(|(holder, _)| holder.pod() != pod);
     let changed = others.filter_map(|(holder, grant)| {
         let had = before.get(holder).map_or(Some(grant), Option::as_ref)?;
         let near =

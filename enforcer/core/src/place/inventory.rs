@@ -10,7 +10,11 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-use super::{CpuLayout, MemoryResource, hints, pools::MachinePools};
+use super::{
+    CpuLayout, MemoryResource,
+    hints::{self, Windows},
+    pools::MachinePools,
+};
 use crate::{
     degraded::Degraded,
     id::NodeId,
@@ -40,6 +44,8 @@ pub struct Inventory {
     pub devices: BTreeMap<String, Vec<DeviceUnit>>,
     /// What the engine `pools` computes of all this once.
     pub(super) pools: MachinePools,
+    /// What the engine `hints` computes of it once, where it has more nodes than fit a mask.
+    pub(super) windows: Windows,
 }
 
 /// What one node has.
@@ -163,7 +169,6 @@ impl Inventory {
         } else {
             machine.isolated_cpus.intersection(&allowed_cpus)
         };
-        let pools = MachinePools::default();
         Self {
             layout,
             allowed_cpus,
@@ -172,13 +177,16 @@ impl Inventory {
             nodes,
             devices: by_resource,
             machine,
-            pools,
+            pools: MachinePools::default(),
+            windows: Windows::default(),
         }
     }
 
     /// What a node has.
     pub fn node(&self, id: NodeId) -> Option<&NodeSupply> {
-        self.nodes.iter().find(|node| node.id == id)
+        // Its id is its place in the list on almost every machine.
+        let at_its_id = usize::try_from(id.0).ok().and_then(|at| self.nodes.get(at));
+        at_its_id.filter(|node| node.id == id).or_else(|| self.nodes.iter().find(|node| node.id == id))
     }
 
     /// Nodes that may have ordinary memory, and of which nobody knows how much.

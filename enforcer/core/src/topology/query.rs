@@ -15,7 +15,14 @@ use crate::{
 impl Topology {
     /// The node with this id.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
-        self.nodes.iter().find(|node| node.id == id)
+        self.nodes.get(self.position(id)?)
+    }
+
+    /// Where a node is in the list: at its id on almost every machine.
+    fn position(&self, id: NodeId) -> Option<usize> {
+        let is_at = |at: &usize| self.nodes.get(*at).is_some_and(|node| node.id == id);
+        let at = usize::try_from(id.0).ok().filter(is_at);
+        at.or_else(|| self.nodes.iter().position(|node| node.id == id))
     }
 
     /// The nodes that the CPUs belong to.
@@ -46,8 +53,7 @@ impl Topology {
 
     /// SLIT distance from one node to another; 10 is local.
     pub fn distance(&self, from: NodeId, to: NodeId) -> Option<u32> {
-        let index = |id| self.nodes.iter().position(|node| node.id == id);
-        self.distances.get(index(from)?)?.get(index(to)?).copied().flatten()
+        self.distances.get(self.position(from)?)?.get(self.position(to)?).copied().flatten()
     }
 
     /// All nodes from the nearest to the farthest as seen from `from`, itself first; ties by id,

@@ -16,7 +16,6 @@ use super::{
     demand::Demand,
     placing::{Asker, Placing, shared_pool},
     question::Settled,
-    windows,
 };
 use crate::{
     place::{
@@ -69,9 +68,9 @@ impl Placement for HintsEngine {
         trace: &mut Trace,
     ) -> Result<(), Rejection> {
         let engine = self.for_machine(inventory, trace);
-        if let Some(windows) = windows::of(inventory) {
-            if let Some(window) = engine.window(windows, allocations, pod) {
-                return engine.place_in(&window, allocations, pod, trace);
+        if let Some(windows) = inventory.windows.of(inventory) {
+            if let Some(placed) = engine.place_in_window(windows, allocations, pod, trace) {
+                return placed;
             }
             engine.warn_of_large_machine(inventory, trace);
         }
@@ -153,32 +152,39 @@ impl HintsEngine {
         Ok(nodes)
     }
 
-    /// The first window that aligns the pod, else the first that admits it. What a pod has already comes
-    /// first.
-    fn window(
+    /// Places a pod in the first window that aligns it, else in the first that admits it; none where no window
+    /// does. What a pod has already comes first.
+    fn place_in_window(
         &self,
-        mut windows: Vec<Inventory>,
-        allocations: &Allocations,
+        windows: &[Inventory],
+        allocations: &mut Allocations,
         pod: &PodRequest,
-    ) -> Option<Inventory> {
+        trace: &mut Trace,
+    ) -> Option<Result<(), Rejection>> {
         let before: CpuSet = pod.previous.values().fold(CpuSet::new(), |all, grant| {
             let shared = grant.shared.as_ref().map(|shared| &shared.scope);
             all.union(shared.unwrap_or(&grant.exclusive))
         });
+        let mut windows: Vec<&Inventory> = windows.iter().collect();
         windows.sort_by_key(|window| std::cmp::Reverse(window.allowed_cpus.common(&before)));
+        let is_aligned = |grant: &Grant| grant.hint.as_ref().is_none_or(|hint| hint.preferred);
         let mut admitted = None;
         for window in windows {
-            let mut attempt = allocations.clone();
-            if self.place_in(&window, &mut attempt, pod, &mut Trace::default()).is_err() {
-                continue;
+            let mut told = trace.clone();
+            let attempt = allocations.transaction(|allocations| {
+                self.place_in(window, allocations, pod, &mut told).map_err(|_| None)?;
+                let mut own = allocations.of_pod(&pod.name);
+                if own.all(|(_, grant)| is_aligned(grant)) { Ok(()) } else { Err(Some(window)) }
+            });
+            match attempt {
+                Ok(_) => {
+                    *trace = told;
+                    return Some(Ok(()));
+                }
+                Err(admits) => admitted = admitted.or(admits),
             }
-            let is_aligned = |grant: &Grant| grant.hint.as_ref().is_none_or(|hint| hint.preferred);
-            if attempt.of_pod(&pod.name).all(|(_, grant)| is_aligned(grant)) {
-                return Some(window);
-            }
-            admitted.get_or_insert(window);
         }
-        admitted
+        admitted.map(|window| self.place_in(window, allocations, pod, trace))
     }
 
     fn place_in(

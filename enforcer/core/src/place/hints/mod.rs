@@ -48,6 +48,7 @@ pub use self::{
     index::{HintMasks, NodeIndex},
     numa_first_fit::numa_first_fit,
     threshold::{Need, Threshold},
+    windows::Windows,
 };
 pub(in crate::place) use self::{
     masks::{LISTED, positions},

@@ -66,16 +66,12 @@ impl Load {
     /// too.
     fn by_node(&self, layout: &CpuLayout, taken: &CpuSet, nodes: &[Option<usize>]) -> Vec<Promised> {
         let mut found = vec![Promised::default(); nodes.len()];
-        let mut counts = vec![0_usize; layout.count(Level::Node)];
+        let mut counts = vec![0; layout.count(Level::Node)];
         for (scope, row) in &self.rows {
             let left = scope.difference(taken);
             // Where nothing is left it has to be somewhere.
             let cpus = if left.is_empty() { scope } else { &left };
-            // CPU by CPU: a scope is most often one node, and there are as many sets to compare as nodes.
-            counts.fill(0);
-            for seat in cpus.iter().filter_map(|cpu| layout.seat(cpu)) {
-                counts[seat.group(Level::Node)] += 1;
-            }
+            count_by_node(layout, cpus, &mut counts);
             let mut before = 0;
             for (node, promised) in nodes.iter().zip(&mut found) {
                 let until = before + node.and_then(|node| counts.get(node)).copied().unwrap_or(0);
@@ -90,6 +86,25 @@ impl Load {
         }
         found
     }
+}
+
+/// How many of these CPUs each group of a node has.
+fn count_by_node(layout: &CpuLayout, cpus: &CpuSet, counts: &mut [usize]) {
+    counts.fill(0);
+    // A scope is most often that of one node.
+    if let Some(group) = only_node(layout, cpus) {
+        counts[group] = cpus.len();
+        return;
+    }
+    for seat in cpus.iter().filter_map(|cpu| layout.seat(cpu)) {
+        counts[seat.group(Level::Node)] += 1;
+    }
+}
+
+/// The group of the node that all of these CPUs are on.
+fn only_node(layout: &CpuLayout, cpus: &CpuSet) -> Option<usize> {
+    let group = layout.seat(cpus.first()?)?.group(Level::Node);
+    cpus.is_subset(layout.members(Level::Node, group)).then_some(group)
 }
 
 /// What the first so many of all CPUs have of it.
@@ -149,6 +164,9 @@ impl SharedStock {
             }
         }
         let of_scope = |scope: &CpuSet| {
+            if let Some(group) = only_node(layout, scope) {
+                return positions[group].map_or(0, |at: usize| 1 << at);
+            }
             let on = scope.iter().filter_map(|cpu| layout.seat(cpu));
             let on = on.filter_map(|seat| positions[seat.group(Level::Node)]);
             on.fold(0, |mask: Mask, at: usize| mask | 1 << at)

@@ -8,18 +8,38 @@
 //!
 //! Invariants: each node is in one window. In a window nothing of other windows is seen, promises across
 //! windows count in full in each.
-//! Cost: up to one placement for each window, on a copy of the state.
+//! Cost: up to one placement for each window, and one more where none aligns the pod. The windows themselves
+//! are computed once.
+
+use std::sync::{Arc, OnceLock};
 
 use super::{Mask, NodeIndex};
 use crate::{
     id::NodeId,
-    place::Inventory,
+    place::{Inventory, pools::MachinePools},
     set::{CpuSet, NodeSet},
     topology::{Locality, Topology},
 };
 
-/// The windows of a machine; one with everything where a mask can name all nodes.
-pub(super) fn of(inventory: &Inventory) -> Option<Vec<Inventory>> {
+/// The windows of an inventory, computed when the first pod asks. Nothing is in them that is not in the
+/// inventory, so they make no difference between two.
+#[derive(Debug, Clone, Default)]
+pub struct Windows(OnceLock<Option<Arc<[Inventory]>>>);
+
+impl PartialEq for Windows {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Windows {
+    /// Those of this inventory, which holds this value; none where a mask can name all nodes.
+    pub(super) fn of<'a>(&'a self, inventory: &Inventory) -> Option<&'a [Inventory]> {
+        self.0.get_or_init(|| cut(inventory).map(Arc::from)).as_deref()
+    }
+}
+
+fn cut(inventory: &Inventory) -> Option<Vec<Inventory>> {
     const _: () = assert!(NodeIndex::LARGEST == Mask::BITS as usize);
     if inventory.nodes.len() <= NodeIndex::LARGEST {
         return None;
@@ -70,6 +90,9 @@ fn restricted(inventory: &Inventory, nodes: &NodeSet) -> Inventory {
         reserved_cpus: inventory.reserved_cpus.intersection(&cpus),
         isolated_cpus: inventory.isolated_cpus.intersection(&cpus),
         nodes: inventory.nodes.iter().filter(|node| nodes.contains(node.id)).cloned().collect(),
-        ..inventory.clone()
+        layout: inventory.layout.clone(),
+        devices: inventory.devices.clone(),
+        pools: MachinePools::default(),
+        windows: Windows::default(),
     }
 }
