@@ -17,7 +17,7 @@ use super::{
     rank::{MemoryLimit, MemoryStanding},
     request::MemoryAmount,
     tree::{Pool, PoolTree},
-    zones::{Promise, ZoneOffer, Zones},
+    zones::{Others, Promise, ZoneOffer, Zones},
 };
 use crate::{
     place::{ContainerRequest, Inventory, MemoryPriority, MemoryResource},
@@ -155,7 +155,7 @@ impl<'a> MemoryWish<'a> {
         tree: &PoolTree,
         pool: &Pool,
         place: Option<&NodeSet>,
-        others: impl FnOnce() -> Vec<Promise<'p>>,
+        others: impl FnOnce() -> &'p Others<'p>,
     ) -> Option<MemoryOffer> {
         let full = match place {
             _ if self.preserve => tree.root().memory.all(),
@@ -246,15 +246,16 @@ impl<'a> MemoryWish<'a> {
 
     /// Nodes of these kinds in a pool, or nearest to it.
     fn nodes(&self, zones: Zones<'_>, pool: &Pool, types: MemoryTypes) -> NodeSet {
-        let (here, from) = (pool.memory.types(), pool.memory.all().union(&pool.cpu_nodes));
+        let here = pool.memory.types();
         let mut nodes = pool.memory.of_types(types);
+        let from = || pool.memory.all().union(&pool.cpu_nodes);
         for (missing, kind) in [
             (types.dram && !here.dram, MemoryTypes { dram: true, ..MemoryTypes::default() }),
             (types.pmem && !here.pmem, MemoryTypes { pmem: true, ..MemoryTypes::default() }),
             (types.hbm && !here.hbm, MemoryTypes { hbm: true, ..MemoryTypes::default() }),
         ] {
-            if missing && let Some(wider) = zones.widened(&from, kind, self.allowed) {
-                nodes.extend(&self.enough_of(zones, &wider.difference(&from)));
+            if missing && let Some(wider) = zones.widened(&from(), kind, self.allowed) {
+                nodes.extend(&self.enough_of(zones, &wider.difference(&from())));
             }
         }
         if let Some(allowed) = self.allowed {

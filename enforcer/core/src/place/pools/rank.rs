@@ -175,7 +175,16 @@ impl<'a> Order<'a> {
 
     /// Sorts the pools, the best first.
     pub fn sort(&self, standings: &mut [Standing]) {
-        standings.sort_by(|a, b| self.compare(a, b));
+        standings.sort_unstable_by(|a, b| self.compare(a, b));
+    }
+
+    /// Sorts the best of the pools, so many of them, before all others, which stay in any order.
+    pub fn sort_best(&self, standings: &mut [Standing], count: usize) {
+        if count < standings.len() {
+            standings.select_nth_unstable_by(count, |a, b| self.compare(a, b));
+        }
+        let count = count.min(standings.len());
+        self.sort(&mut standings[..count]);
     }
 
     fn first_difference(&self, a: &Standing, b: &Standing) -> Option<(&'static str, Ordering)> {

@@ -81,7 +81,9 @@ impl<'a> CpuSupply<'a> {
     /// Another grant.
     pub(super) fn add(&mut self, grant: &Grant) {
         self.enter(grant);
-        self.count();
+        if !grant.exclusive.is_empty() {
+            self.count();
+        }
     }
 
     fn enter(&mut self, grant: &Grant) {

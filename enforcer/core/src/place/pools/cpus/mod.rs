@@ -121,7 +121,7 @@ impl<'a> Pick<'a> {
 
     /// Units that are free as a whole and not too large, best first.
     fn idle(&self, units: &'a [CpuSet]) -> Vec<&'a CpuSet> {
-        let fits = |unit: &&CpuSet| unit.len() <= self.missing && unit.is_subset(&self.free);
+        let fits = |unit: &&CpuSet| unit.is_subset(&self.free) && unit.len() <= self.missing;
         let mut idle: Vec<&CpuSet> = units.iter().filter(fits).collect();
         idle.sort_by_key(|unit| self.fit(unit));
         idle

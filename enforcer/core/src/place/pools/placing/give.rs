@@ -21,7 +21,7 @@ impl Placing<'_> {
         if !offer.zone.moved.is_empty() {
             let holders: Vec<Holder> = {
                 let others = self.others(wanted.index, allocations);
-                let all: Vec<&Holder> = others().map(|(holder, _)| holder).collect();
+                let all: Vec<&Holder> = others.map(|(holder, _)| holder).collect();
                 offer.zone.moved.iter().filter_map(|(at, _)| all.get(*at).map(|h| (*h).clone())).collect()
             };
             let leave =

@@ -27,6 +27,9 @@ pub(in crate::place) const ENGINE: &str = "pools";
 /// The policy that all of its grants are by.
 pub(in crate::place) const POLICY: &str = "topology-aware";
 
+/// So many of the best pools are sorted first: one of them gives what is asked as a rule.
+const SORTED: usize = 8;
+
 /// A pod that is being placed.
 pub(super) struct Placing<'a> {
     settings: &'a PoolsSettings,
@@ -80,9 +83,15 @@ impl<'a> Placing<'a> {
         if wanted.demand.full > 0 && self.groups.is_none() {
             self.groups = Some(self.inventory.pools.groups(self.inventory));
         }
-        let (standings, offers) = self.standings(&wanted, allocations);
+        let order = Order::new(&wanted.demand, wanted.memory.limit);
+        let sorted = if trace.is_wanted() { usize::MAX } else { SORTED };
+        let (mut standings, offers) = self.standings(&wanted, &order, sorted, allocations);
         let mut obstacles = Vec::new();
-        for standing in &standings {
+        for at in 0..standings.len() {
+            if at == sorted {
+                order.sort(&mut standings[at..]);
+            }
+            let standing = &standings[at];
             match self.try_pool(&wanted, standing, &offers, allocations) {
                 Ok((grant, offer)) => {
                     self.consider(&wanted, &standings, standing, &obstacles, trace);

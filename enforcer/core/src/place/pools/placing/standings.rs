@@ -3,7 +3,7 @@
 //!
 //! An offer of memory is a calculation: nothing is moved here.
 
-use std::collections::BTreeMap;
+use std::{cell::OnceCell, collections::BTreeMap};
 
 use super::{
     ENGINE, Placing,
@@ -20,18 +20,20 @@ use crate::{
             rank::{LevelFit, Order, Standing},
             topology_hints,
             tree::Pool,
-            zones::{Promise, Zones},
+            zones::{Others, Promise, Zones},
         },
     },
-    policy::placement::CpuPriority,
+    policy::placement::{CpuPriority, PoolLevel},
     set::NodeSet,
 };
 
 impl Placing<'_> {
-    /// All pools that may be tried, the best first, and the memory that each offers.
+    /// All pools that may be tried, and the memory that each offers: the best first, so many of them in order.
     pub(super) fn standings(
         &self,
         wanted: &Wanted<'_>,
+        order: &Order<'_>,
+        sorted: usize,
         allocations: &Allocations,
     ) -> (Vec<Standing>, BTreeMap<usize, MemoryOffer>) {
         let affinity = self.affinity(wanted, allocations);
@@ -39,6 +41,15 @@ impl Placing<'_> {
         let pools: Vec<&Pool> =
             if root_only { vec![self.tree.root()] } else { self.tree.pools().iter().collect() };
         let zones = Zones { inventory: self.inventory, account: &self.account };
+        let promised = OnceCell::new();
+        let others = || {
+            let promises = || self.others(wanted.index, allocations).map(|(_, promise)| promise).collect();
+            promised.get_or_init(|| Others::new(promises()))
+        };
+        let level = match wanted.demand.limit {
+            CpuLimit::Unlimited(level) => Some(self.tree.existing_level(level)),
+            _ => None,
+        };
         let mut offers = BTreeMap::new();
         let mut standings: Vec<Standing> = Vec::with_capacity(pools.len());
         for pool in pools {
@@ -46,7 +57,7 @@ impl Placing<'_> {
             let same = pool.children.iter().find(|child| self.tree.pool(**child).memory == pool.memory);
             let offer = match same.filter(|_| !wanted.preferences.pick_by_hints && !root_only) {
                 Some(child) => offers.get(child).cloned(),
-                None => self.memory_offer(wanted, zones, pool, allocations),
+                None => self.memory_offer(wanted, zones, pool, others),
             };
             standings.push(Standing {
                 pool: pool.id,
@@ -59,7 +70,7 @@ impl Placing<'_> {
                 reserved: self.supply.reserved(pool.id),
                 affinity: affinity.get(pool.id).copied().unwrap_or(0),
                 hints: topology_hints::score(self.tree, pool, &wanted.hints),
-                level: self.level(&wanted.demand, pool),
+                level: level.map_or_else(LevelFit::default, |level| self.level(level, pool)),
                 priority_fits: self.priority_fits(&wanted.demand, pool),
                 colocated: self.supply.colocated(pool.id, wanted.demand.class),
                 memory: wanted.memory.standing(zones, pool, offer.as_ref()),
@@ -69,9 +80,10 @@ impl Placing<'_> {
                 offers.insert(pool.id, offer);
             }
         }
-        Order::new(&wanted.demand, wanted.memory.limit).sort(&mut standings);
+        order.sort_best(&mut standings, sorted);
         let had = self.pod.previous.get(&wanted.container.name).and_then(|had| self.supply.pool_of(had));
         if let Some(old) = had.and_then(|id| standings.iter().position(|standing| standing.pool == id)) {
+            // The order of all others stays as far as it is sorted.
             standings[..=old].rotate_right(1);
         }
         (standings, offers)
@@ -84,24 +96,23 @@ impl Placing<'_> {
         let needed = demand.full.saturating_mul(1000).saturating_add(demand.fraction_milli);
         let needed = i64::try_from(needed).unwrap_or(i64::MAX);
         let Some((own, before)) = standings.split_last_mut() else { return };
-        let mut parts = before.iter().filter(|part| pool.children.contains(&part.pool)).peekable();
+        // Where all pools are asked, each is at its id; a root that is asked alone has no parts before it.
+        let part = |child: &usize| before.get(*child).filter(|part| part.pool == *child);
+        let mut parts = pool.children.iter().filter_map(part).peekable();
         let has_parts = parts.peek().is_some();
         let fits = parts.any(|part| part.memory.mostly_ordinary && self.supply.shared(part.pool) >= needed);
         own.memory.mostly_ordinary &= !has_parts || fits;
     }
 
-    fn memory_offer(
+    fn memory_offer<'o>(
         &self,
         wanted: &Wanted<'_>,
         zones: Zones<'_>,
         pool: &Pool,
-        allocations: &Allocations,
+        others: impl FnOnce() -> &'o Others<'o>,
     ) -> Option<MemoryOffer> {
         let place = self.memory_near_hints(wanted, zones);
-        let others = self.others(wanted.index, allocations);
-        wanted
-            .memory
-            .offer(zones, self.tree, pool, place.as_ref(), || others().map(|(_, promise)| promise).collect())
+        wanted.memory.offer(zones, self.tree, pool, place.as_ref(), others)
     }
 
     /// Promises that others have, with their holders. Those of other engines are not ours to move.
@@ -109,17 +120,14 @@ impl Placing<'_> {
         &'s self,
         index: usize,
         allocations: &'s Allocations,
-    ) -> impl Fn() -> Box<dyn Iterator<Item = (&'s Holder, Promise<'s>)> + 's> {
-        move || {
-            let kept = allocations.iter().filter(move |(holder, _)| !self.pod.has_ended(holder, index));
-            Box::new(kept.filter_map(move |(holder, grant)| {
-                let claim = grant.memory.iter().find(|claim| claim.resource == MemoryResource::Memory)?;
-                let ours = grant.engine == ENGINE;
-                let priority = if ours { grant.memory_priority } else { MemoryPriority::Strict };
-                let turn = allocations.turn(holder).unwrap_or(0);
-                Some((holder, Promise { zone: &claim.zone, bytes: claim.bytes, priority, turn }))
-            }))
-        }
+    ) -> impl Iterator<Item = (&'s Holder, Promise<'s>)> + 's {
+        let kept = allocations.with_turns().filter(move |(holder, ..)| !self.pod.has_ended(holder, index));
+        kept.filter_map(move |(holder, turn, grant)| {
+            let claim = grant.memory.iter().find(|claim| claim.resource == MemoryResource::Memory)?;
+            let ours = grant.engine == ENGINE;
+            let priority = if ours { grant.memory_priority } else { MemoryPriority::Strict };
+            Some((holder, Promise { zone: &claim.zone, bytes: claim.bytes, priority, turn }))
+        })
     }
 
     /// By `pick-resources-by-hints`: the memory beside what it uses, where that is all of the kinds
@@ -156,9 +164,8 @@ impl Placing<'_> {
         affinity::score(self.tree, &drawn)
     }
 
-    fn level(&self, demand: &CpuDemand, pool: &Pool) -> LevelFit {
-        let CpuLimit::Unlimited(level) = demand.limit else { return LevelFit::default() };
-        let level = self.tree.existing_level(level);
+    /// A pool against a level that this machine has.
+    fn level(&self, level: PoolLevel, pool: &Pool) -> LevelFit {
         if self.tree.ancestors(pool.id).any(|above| self.tree.pool(above).is_of(level)) {
             LevelFit::Deeper
         } else if pool.is_of(level) {

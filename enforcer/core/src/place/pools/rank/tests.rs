@@ -299,6 +299,12 @@ proptest! {
         other.rotate_left(middle);
         order.sort(&mut pools);
         order.sort(&mut other);
+        for best in 0..=pools.len() {
+            let mut partly = other.clone();
+            partly.reverse();
+            order.sort_best(&mut partly, best);
+            prop_assert_eq!(&partly[..best], &pools[..best]);
+        }
         prop_assert_eq!(pools, other);
     }
 }

@@ -20,13 +20,14 @@
 //! as soon as somebody above it could, in theory, use all of the pool's memory; here nobody is moved
 //! as long as every promise can be kept.
 //!
-//! Cost: per try one account over the distinct zones (tens, not the number of containers).
+//! Cost: per try one account over the distinct zones (tens, not the number of containers). What the others
+//! were promised is summed up once for a container, whatever the number of pools that are asked.
 
 mod choose;
 #[cfg(test)]
 mod tests;
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{cell::OnceCell, cmp::Reverse, collections::BTreeMap};
 
 use self::choose::least_bytes;
 use crate::{
@@ -48,6 +49,24 @@ pub(super) struct Promise<'a> {
     pub(super) priority: MemoryPriority,
     /// Its turn: later ones are younger.
     pub(super) turn: u64,
+}
+
+/// What all others were promised.
+#[derive(Debug, Default)]
+pub(super) struct Others<'a> {
+    promises: Vec<Promise<'a>>,
+    by_zone: BTreeMap<NodeSet, u64>,
+    /// What they are promised too much, without a new one.
+    overcommitted: OnceCell<Option<(NodeSet, u64)>>,
+}
+
+impl<'a> Others<'a> {
+    /// Those with these promises.
+    pub(super) fn new(promises: Vec<Promise<'a>>) -> Self {
+        let mut by_zone = BTreeMap::new();
+        promises.iter().for_each(|promise| add(&mut by_zone, promise.zone, promise.bytes));
+        Self { promises, by_zone, overcommitted: OnceCell::new() }
+    }
 }
 
 /// How a new promise can be kept.
@@ -77,20 +96,24 @@ impl Zones<'_> {
         &self,
         new: Promise<'_>,
         limit: Option<&NodeSet>,
-        others: impl FnOnce() -> Vec<Promise<'o>>,
+        others: impl FnOnce() -> &'o Others<'o>,
     ) -> Option<ZoneOffer> {
-        if !self.inventory.nodes.iter().any(|node| new.zone.contains(node.id)) {
+        if !new.zone.iter().any(|node| self.inventory.node(node).is_some()) {
             return None;
         }
         if self.account.fits(new.zone, MemoryResource::Memory, new.bytes) {
             return Some(ZoneOffer { zone: new.zone.clone(), moved: Vec::new(), moved_bytes: 0 });
         }
         let others = others();
-        let everybody: Vec<Promise<'_>> = others.into_iter().chain([new]).collect();
-        let mut after = BTreeMap::<NodeSet, u64>::new();
-        for promise in &everybody {
-            add(&mut after, promise.zone, promise.bytes);
+        // A promise on nodes that the account does not know changes nothing for anybody.
+        let is_counted = self.account.nodes().mask(new.zone) != 0;
+        let before = || others.overcommitted.get_or_init(|| self.overcommitted(&others.by_zone)).is_none();
+        if !is_counted && before() {
+            return Some(ZoneOffer { zone: new.zone.clone(), moved: Vec::new(), moved_bytes: 0 });
         }
+        let everybody: Vec<Promise<'_>> = others.promises.iter().copied().chain([new]).collect();
+        let mut after = others.by_zone.clone();
+        add(&mut after, new.zone, new.bytes);
         let last = everybody.len() - 1;
         let mut wider = BTreeMap::<usize, NodeSet>::new();
         while let Some((nodes, excess)) = self.overcommitted(&after) {
@@ -179,8 +202,8 @@ impl Zones<'_> {
 
     /// The kinds of memory in a zone.
     pub(super) fn types(&self, zone: &NodeSet) -> MemoryTypes {
-        let inside = self.inventory.nodes.iter().filter(|node| zone.contains(node.id));
-        inside.fold(MemoryTypes::default(), |all, node| both(all, self.types_of(node.id)))
+        let inside = zone.iter().filter(|node| self.inventory.node(*node).is_some());
+        inside.fold(MemoryTypes::default(), |all, node| both(all, self.types_of(node)))
     }
 
     /// What a node's memory counts as; nothing for that of a GPU.

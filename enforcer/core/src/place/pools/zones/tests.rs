@@ -94,8 +94,8 @@ impl Everybody {
                 priority: *priority,
                 turn,
             });
-            let others = others.collect();
-            zones.offer(Promise { zone: &zone, bytes, priority, turn: u64::MAX }, None, || others)?
+            let others = Others::new(others.collect());
+            zones.offer(Promise { zone: &zone, bytes, priority, turn: u64::MAX }, None, || &others)?
         };
         let mut moved = Vec::new();
         for (index, zone) in offer.moved {
@@ -189,13 +189,13 @@ fn a_limit_is_kept_also_when_widened() {
     let inventory = machine();
     let account = ZoneAccount::of_claims(&inventory, []);
     let zones = Zones { inventory: &inventory, account: &account };
-    let (zone, limit) = (nodes("0"), nodes("0,4"));
+    let (zone, limit, none) = (nodes("0"), nodes("0,4"), Others::default());
     let new = Promise { zone: &zone, bytes: 6, priority: Burstable, turn: 0 };
-    assert_eq!(zones.offer(new, Some(&limit), Vec::new).unwrap().zone, limit);
+    assert_eq!(zones.offer(new, Some(&limit), || &none).unwrap().zone, limit);
     let new = Promise { bytes: 9, ..new };
-    assert_eq!(zones.offer(new, Some(&limit), Vec::new), None);
+    assert_eq!(zones.offer(new, Some(&limit), || &none), None);
     let new = Promise { priority: Strict, bytes: 6, ..new };
-    assert_eq!(zones.offer(new, None, Vec::new), None);
+    assert_eq!(zones.offer(new, None, || &none), None);
 }
 
 proptest! {
