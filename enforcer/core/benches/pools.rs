@@ -98,6 +98,17 @@ fn whole_pod(bencher: Bencher<'_, '_>, (nodes, milli, guaranteed): (u32, u64, bo
     });
 }
 
+/// The same where nothing else runs.
+#[divan::bench(args = [8, 128])]
+fn exclusive_alone(bencher: Bencher<'_, '_>, nodes: u32) {
+    let settings = settings();
+    let inventory = inventory(&settings, nodes);
+    let pod = pod("new", 8000, true);
+    bencher.with_inputs(Allocations::default).bench_local_refs(|allocations| {
+        admit(&inventory, &settings, allocations, &pod, &mut Trace::default())
+    });
+}
+
 /// All pods of a machine, each with a request and no limit.
 #[divan::bench(args = [500, 2000], sample_count = 10)]
 fn burstable_pods_without_limit(bencher: Bencher<'_, '_>, count: usize) {

@@ -35,6 +35,8 @@ pub(super) struct CpuSupply<'a> {
     pools: Vec<PoolUse>,
     /// CPU time of reserved CPUs.
     reserved_granted: u64,
+    /// Reserved CPUs of the machine.
+    reserved_cpus: usize,
     /// Containers on reserved CPUs.
     reserved_containers: usize,
     /// Scopes that are no pool's shared CPUs, and what was promised in each.
@@ -68,6 +70,7 @@ impl<'a> CpuSupply<'a> {
             taken: CpuSet::new(),
             pools: vec![PoolUse::default(); tree.pools().len()],
             reserved_granted: 0,
+            reserved_cpus: tree.root().reserved.len(),
             reserved_containers: 0,
             scopes: BTreeMap::new(),
         };
@@ -124,8 +127,7 @@ impl<'a> CpuSupply<'a> {
 
     fn count(&mut self) {
         for pool in self.tree.pools() {
-            let left = |cpus: &CpuSet| cpus.len() - cpus.common(&self.taken);
-            let (sharable, isolated) = (left(&pool.sharable), left(&pool.isolated));
+            let (sharable, isolated) = (pool.sharable.apart(&self.taken), pool.isolated.apart(&self.taken));
             (self.pools[pool.id].sharable, self.pools[pool.id].isolated) = (sharable, isolated);
         }
     }
@@ -163,7 +165,7 @@ impl<'a> CpuSupply<'a> {
     /// CPU time of reserved CPUs that can be had in a pool; what is granted is granted at the root.
     pub(super) fn reserved(&self, id: usize) -> i64 {
         let of_pool = signed(self.tree.pool(id).reserved.len(), 0);
-        of_pool.min(signed(self.tree.root().reserved.len(), self.reserved_granted))
+        of_pool.min(signed(self.reserved_cpus, self.reserved_granted))
     }
 
     /// Containers in a pool, not below it, that use its CPUs in this way.

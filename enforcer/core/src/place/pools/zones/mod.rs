@@ -55,17 +55,23 @@ pub(super) struct Promise<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Others<'a> {
     promises: Vec<Promise<'a>>,
-    by_zone: BTreeMap<NodeSet, u64>,
-    /// What they are promised too much, without a new one.
-    overcommitted: OnceCell<Option<(NodeSet, u64)>>,
+    by_zone: OnceCell<BTreeMap<NodeSet, u64>>,
+    /// Can all of them be kept at once?
+    are_kept: OnceCell<bool>,
 }
 
 impl<'a> Others<'a> {
     /// Those with these promises.
     pub(super) fn new(promises: Vec<Promise<'a>>) -> Self {
-        let mut by_zone = BTreeMap::new();
-        promises.iter().for_each(|promise| add(&mut by_zone, promise.zone, promise.bytes));
-        Self { promises, by_zone, overcommitted: OnceCell::new() }
+        Self { promises, by_zone: OnceCell::new(), are_kept: OnceCell::new() }
+    }
+
+    fn by_zone(&self) -> &BTreeMap<NodeSet, u64> {
+        self.by_zone.get_or_init(|| {
+            let mut by_zone = BTreeMap::new();
+            self.promises.iter().for_each(|promise| add(&mut by_zone, promise.zone, promise.bytes));
+            by_zone
+        })
     }
 }
 
@@ -107,12 +113,12 @@ impl Zones<'_> {
         let others = others();
         // A promise on nodes that the account does not know changes nothing for anybody.
         let is_counted = self.account.nodes().mask(new.zone) != 0;
-        let before = || others.overcommitted.get_or_init(|| self.overcommitted(&others.by_zone)).is_none();
-        if !is_counted && before() {
+        let are_kept = || self.account.overcommitted(MemoryResource::Memory).is_empty();
+        if !is_counted && *others.are_kept.get_or_init(are_kept) {
             return Some(ZoneOffer { zone: new.zone.clone(), moved: Vec::new(), moved_bytes: 0 });
         }
         let everybody: Vec<Promise<'_>> = others.promises.iter().copied().chain([new]).collect();
-        let mut after = others.by_zone.clone();
+        let mut after = others.by_zone().clone();
         add(&mut after, new.zone, new.bytes);
         let last = everybody.len() - 1;
         let mut wider = BTreeMap::<usize, NodeSet>::new();
