@@ -40,7 +40,7 @@ fn huge_pages_that_others_use_are_not_promised() {
         }
         let (inventory, settings) = (scene.inventory(), PlacementSettings::default());
         let mut allocations = Allocations::default();
-        let mut admitted = |allocations: &mut Allocations, pod: &_| {
+        let admitted = |allocations: &mut Allocations, pod: &_| {
             admit(&inventory, &settings, allocations, pod, &mut Trace::default())
         };
         let first = asks("first", 100);

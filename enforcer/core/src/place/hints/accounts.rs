@@ -6,13 +6,15 @@
 //! CPUs of ended init containers are *reusable*: later containers of the pod may have them, nobody
 //! else. What a container had before its resize or restart is *held* for it until its turn.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::shared::Load;
 use crate::{
     place::{
-        Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, MemoryPriority, PodRequest,
-        memory::ZoneAccount,
+        Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, MemoryClaim, MemoryPriority,
+        MemoryResource, PodRequest, memory::ZoneAccount,
     },
-    set::CpuSet,
+    set::{CpuSet, NodeSet},
 };
 
 /// State of the machine in the eyes of the pod that is placed.
@@ -29,6 +31,37 @@ pub(super) struct Accounts {
     pub(super) memory: ZoneAccount,
     /// The same without soft promises; made when it is needed.
     firm_memory: Option<ZoneAccount>,
+    /// Under the profile of a kubelet: memory of the pod's ended init containers.
+    init_memory: Option<InitMemory>,
+}
+
+/// Memory of ended init containers as a kubelet keeps it: for later containers of the pod on the same set of
+/// nodes, and for no other set.
+#[derive(Default)]
+struct InitMemory {
+    /// What is promised without it.
+    without: Option<ZoneAccount>,
+    /// What is kept, by set of nodes: the most that one init container had, less what later containers took.
+    kept: BTreeMap<(NodeSet, MemoryResource), u64>,
+}
+
+impl InitMemory {
+    fn note(&mut self, is_init: bool, claims: &[MemoryClaim]) {
+        for claim in claims {
+            let kept = self.kept.entry((claim.zone.clone(), claim.resource)).or_default();
+            *kept = if is_init { claim.bytes.max(*kept) } else { kept.saturating_sub(claim.bytes) };
+        }
+        self.kept.retain(|_, bytes| *bytes > 0);
+    }
+
+    /// The account as a container on this set of nodes finds it; none for a set that nothing is kept for.
+    fn on(&self, nodes: Option<&NodeSet>) -> Option<ZoneAccount> {
+        let mut account = self.without.clone()?;
+        for ((zone, resource), bytes) in self.kept.iter().filter(|((zone, _), _)| Some(zone) != nodes) {
+            account.promise(zone, *resource, *bytes);
+        }
+        Some(account)
+    }
 }
 
 impl Accounts {
@@ -40,7 +73,24 @@ impl Accounts {
             load: Load::of(allocations.iter().map(|(_, grant)| grant)),
             memory: ZoneAccount::new(inventory, allocations, |_| false),
             firm_memory: None,
+            init_memory: None,
         }
+    }
+
+    /// Keeps memory of ended init containers as a kubelet does.
+    pub(super) fn keep_init_memory(&mut self) {
+        self.init_memory = Some(InitMemory::default());
+    }
+
+    /// Sets of nodes on which later containers of the pod find memory of ended init containers.
+    pub(super) fn sets_with_init_memory(&self) -> BTreeSet<NodeSet> {
+        let kept = self.init_memory.iter().flat_map(|init| init.kept.keys());
+        kept.map(|(zone, _)| zone.clone()).collect()
+    }
+
+    /// What a container on one of these sets finds.
+    pub(super) fn memory_on(&self, nodes: &NodeSet) -> Option<ZoneAccount> {
+        self.init_memory.as_ref().filter(|_| self.sets_with_init_memory().contains(nodes))?.on(Some(nodes))
     }
 
     /// CPUs that nobody else has, of these, which may be exclusive, as far as this container may run there.
@@ -105,6 +155,11 @@ impl Accounts {
         if pod.containers.iter().any(|container| container.kind == ContainerKind::Init) {
             self.memory = ZoneAccount::for_container(inventory, allocations, pod, index + 1);
             self.firm_memory = None;
+            if let Some(init) = &mut self.init_memory {
+                init.note(is_init, &grant.memory);
+                init.without = Some(self.memory.clone());
+                self.memory = init.on(None).unwrap_or_else(|| self.memory.clone());
+            }
             let beside = allocations.iter().filter(|(holder, _)| !pod.has_ended(holder, index + 1));
             self.load = Load::of(beside.map(|(_, grant)| grant));
             return;

@@ -194,7 +194,10 @@ impl HintsEngine {
         pod: &PodRequest,
         trace: &mut Trace,
     ) -> Result<(), Rejection> {
-        let placing = Placing::new(inventory, allocations, pod);
+        let mut placing = Placing::new(inventory, allocations, pod);
+        if self.settings.is_kubelet() {
+            placing.accounts.keep_init_memory();
+        }
         let nodes = self.nodes_of(inventory, pod.containers.iter())?;
         let nodes = self.index(inventory, &nodes);
         Run { engine: self, placing, nodes, trace }.place()

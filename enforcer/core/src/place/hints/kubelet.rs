@@ -6,6 +6,8 @@
 //! - CPU hints name nodes with CPUs only; device hints, since 1.36, nodes that have a device of the resource.
 //! - Memory for which there is no set of nodes has no hint at all, which the merge takes for "no preference":
 //!   the pod is admitted and fails when memory is given (issues 128708, 138495 of Kubernetes).
+//! - Memory of ended init containers is kept for later containers of the pod on the same set of nodes
+//!   ([`Accounts`](super::accounts::Accounts)).
 //! - Whether there are enough whole cores is asked without the CPUs of the pod's ended init containers.
 //!
 //! Not here, because settings say it: groups of memory nodes, no soft offers, no tie-break by use.
@@ -40,6 +42,20 @@ pub(super) fn restate(inventory: &Inventory, asker: Asker<'_>, firm: &mut Offers
     let is_empty = |offer: &Offer| matches!(offer, Offer::Listed(hints) if hints.is_empty());
     for (_, offer) in memory.iter_mut().filter(|(_, offer)| is_empty(offer)) {
         *offer = Offer::NoPreference;
+    }
+}
+
+/// Adds what another account says of one set of nodes.
+pub(super) fn add(offers: &mut Offers, of_set: Option<Offers>, set: Mask) {
+    let hint_of = |offer: &Offer| match offer {
+        Offer::Listed(hints) => hints.iter().find(|hint| hint.mask == Some(set)).copied(),
+        _ => None,
+    };
+    for ((_, offer), (_, other)) in offers.iter_mut().zip(of_set.into_iter().flatten()) {
+        let missing = hint_of(offer).is_none();
+        if let (Offer::Listed(hints), Some(hint)) = (offer, hint_of(&other).filter(|_| missing)) {
+            hints.push(hint);
+        }
     }
 }
 

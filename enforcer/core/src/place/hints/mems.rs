@@ -60,6 +60,9 @@ impl Placing<'_> {
         }
         let account: &ZoneAccount = firm.as_ref().unwrap_or(&self.accounts.memory);
         if asker.settings.is_kubelet() {
+            let set = settled.and_then(|settled| settled.merged.mask).map(|mask| asker.nodes.nodes(mask));
+            let own = set.and_then(|set| self.accounts.memory_on(&set));
+            let account = own.as_ref().unwrap_or(account);
             return as_kubelet(asker, account, demand, settled, everywhere, guaranteed);
         }
         let machine = &self.inventory.machine;

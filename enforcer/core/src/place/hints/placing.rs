@@ -232,8 +232,14 @@ impl<'a> Placing<'a> {
         let mut offered = Offers::new();
         if is_memory_asked(asker, demand) {
             let strict = asker.settings.strict_memory_groups;
-            offered =
-                memory::offer(&MemoryStock::of_zones(memory, asker.nodes, zones, strict), &demand.memory);
+            let of = |account: &ZoneAccount| {
+                memory::offer(&MemoryStock::of_zones(account, asker.nodes, zones, strict), &demand.memory)
+            };
+            offered = of(memory);
+            for set in self.accounts.sets_with_init_memory() {
+                let account = self.accounts.memory_on(&set);
+                kubelet::add(&mut offered, account.as_ref().map(of), asker.nodes.mask(&set));
+            }
         }
         if asker.settings.is_kubelet() {
             kubelet::restate(self.inventory, asker, &mut firm, &mut offered);

@@ -1,6 +1,7 @@
 //! The profile `kubelet`: where its answers differ from ours, and that they are the kubelet's.
 
 mod cpus;
+mod init_memory;
 
 use super::*;
 use crate::{
