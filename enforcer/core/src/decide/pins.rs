@@ -110,9 +110,9 @@ pub(crate) fn hold_of_others(inputs: &Inputs<'_>, allocations: &mut Allocations)
 /// Huge pages that are in use on each node beyond what those use that they were promised to. Where a cgroup
 /// does not tell how many it uses, as many as it was promised count as its own.
 fn hugepages(inputs: &Inputs<'_>, allocations: &Allocations) -> Apart {
-    let cgroup_of = |holder: &Holder| match holder.is_cgroup() {
-        true => Some(CgroupPath::new(&holder.pod().name)),
-        false => inputs.containers.cgroup_of(holder).cloned(),
+    let cgroup_of = |holder: &Holder| {
+        let declared = holder.is_cgroup().then(|| CgroupPath::new(&holder.pod().name));
+        declared.or_else(|| inputs.containers.cgroup_of(holder).cloned())
     };
     let uses = |holder: &Holder, file: &str, node: NodeId| {
         let seen = inputs.sample.cgroups.get(&cgroup_of(holder)?)?;

@@ -79,7 +79,7 @@ fn busy_beside(subject: &Subject<'_>, cpu: CpuId) -> u64 {
 fn workloads_beside(subject: &Subject<'_>, cpu: CpuId) -> Vec<String> {
     let busy: Vec<&Workload> =
         others(subject, cpu).filter(|(_, here)| here.busy > 0).map(|(workload, _)| workload).collect();
-    let named = busy.iter().take(NAMED).map(|workload| workload.object().to_string());
+    let named = busy.iter().take(NAMED).map(|workload| workload.object().clone());
     let more = busy.len().saturating_sub(NAMED);
     named.chain((more > 0).then(|| count(more, "other"))).collect()
 }

@@ -153,7 +153,7 @@ impl Topology {
 
     /// These memory nodes, and where all of them have movable memory only, the nearest of `allowed` that has
     /// memory for the kernel itself: without it fork(2) and pipe(2) fail (`cpusets_insane_config` of
-    /// mm/page_alloc.c). Unchanged where there is no such node.
+    /// `mm/page_alloc.c`). Unchanged where there is no such node.
     pub fn with_kernel_memory(&self, mems: NodeSet, allowed: &NodeSet) -> NodeSet {
         let is_movable = |id: &NodeId| self.node(*id).is_some_and(|node| node.normal_memory == Some(false));
         if mems.is_empty() || !mems.iter().all(|id| is_movable(&id)) {

@@ -53,16 +53,13 @@ fn huge_pages_that_others_use_are_not_promised() {
         }
         scene.decide_with(&History::default(), &mut allocations);
         let got = admitted(&mut allocations, &asks("second", mib));
-        match node {
-            Some(node) => {
-                got.unwrap_or_else(|rejection| panic!("{used:?} {own:?}: {rejection}"));
-                let holder = Holder::new(PodName::new("default", "second"), "c".into());
-                assert_eq!(allocations.get(&holder).unwrap().mems.to_string(), node, "{used:?} {own:?}");
-            }
-            None => {
-                let text = got.unwrap_err().to_string();
-                assert!(text.contains("processes on node 0 without a promise"), "{text}");
-            }
-        }
+        let Some(node) = node else {
+            let text = got.unwrap_err().to_string();
+            assert!(text.contains("processes on node 0 without a promise"), "{text}");
+            continue;
+        };
+        got.unwrap_or_else(|rejection| panic!("{used:?} {own:?}: {rejection}"));
+        let holder = Holder::new(PodName::new("default", "second"), "c".into());
+        assert_eq!(allocations.get(&holder).unwrap().mems.to_string(), node, "{used:?} {own:?}");
     }
 }

@@ -231,14 +231,11 @@ impl<'a> Placing<'a> {
         }
         let mut offered = Offers::new();
         if is_memory_asked(asker, demand) {
-            let strict = asker.settings.strict_memory_groups;
-            let of = |account: &ZoneAccount| {
-                memory::offer(&MemoryStock::of_zones(account, asker.nodes, zones, strict), &demand.memory)
-            };
-            offered = of(memory);
+            offered = memory_offers(asker, demand, memory, zones);
             for set in self.accounts.sets_with_init_memory() {
                 let account = self.accounts.memory_on(&set);
-                kubelet::add(&mut offered, account.as_ref().map(of), asker.nodes.mask(&set));
+                let of_set = account.as_ref().map(|account| memory_offers(asker, demand, account, zones));
+                kubelet::add(&mut offered, of_set, asker.nodes.mask(&set));
             }
         }
         if asker.settings.is_kubelet() {
@@ -447,6 +444,12 @@ fn is_memory(resource: &str) -> bool {
 pub(super) fn shared_pool(inventory: &Inventory, settings: &HintsSettings) -> CpuSet {
     let pool = inventory.shareable_cpus();
     if settings.strict_cpu_reservation { pool.difference(&inventory.reserved_cpus) } else { pool }
+}
+
+/// What memory offers by this account.
+fn memory_offers(asker: Asker<'_>, demand: &Demand, account: &ZoneAccount, zones: &[NodeSet]) -> Offers {
+    let strict = asker.settings.strict_memory_groups;
+    memory::offer(&MemoryStock::of_zones(account, asker.nodes, zones, strict), &demand.memory)
 }
 
 /// Does memory take part in the choice of nodes?
