@@ -54,7 +54,6 @@ fn go(child: &mut Child) -> Result<()> {
 
 /// Until the first process ends.
 fn trace(first: Pid) -> Result<i32> {
-    let mut inside: BTreeSet<Pid> = BTreeSet::new();
     let mut refused: BTreeSet<Pid> = BTreeSet::new();
     loop {
         let status = waitpid(None, Some(WaitPidFlag::__WALL)).context("wait for the program")?;
@@ -65,16 +64,15 @@ fn trace(first: Pid) -> Result<i32> {
             WaitStatus::Signaled(pid, signal, _) if pid == first => bail!("it ended by {signal}"),
             WaitStatus::Exited(..) | WaitStatus::Signaled(..) => continue,
             WaitStatus::PtraceSyscall(thread) => {
-                if inside.remove(&thread) {
+                // Asked each time: the first stop may be either end of a call.
+                let call = ptrace::syscall_info(thread).context("look at a call")?;
+                if call.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
                     if refused.remove(&thread) {
                         answer(thread, -i64::from(libc::EPERM))?;
                     }
-                } else {
-                    inside.insert(thread);
-                    if is_trampoline(thread)? {
-                        skip(thread)?;
-                        refused.insert(thread);
-                    }
+                } else if is_trampoline(thread)? {
+                    skip(thread)?;
+                    refused.insert(thread);
                 }
             }
             WaitStatus::Stopped(_, of_program) => signal = Some(of_program),

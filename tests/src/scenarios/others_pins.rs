@@ -49,8 +49,13 @@ pub(super) fn survive(checks: &mut Checks) -> Result<()> {
 /// and 1.
 fn placed(checks: &mut Checks, name: &str, granted: &[&str]) -> Result<Ids> {
     let cgroup = Cgroup::with_cpuset(&format!("/others/{name}"), "0-3", "0-1")?;
-    let process = Running::spawn(Command::new("sleep").arg("2147483647").uid(NOBODY))?;
-    cgroup.adopt(process.pid())?;
+    // It begins in the cgroup, so that its memory is the cgroup's; such a user could not enter it.
+    let own = std::process::id();
+    cgroup.adopt(own)?;
+    let busy = ["if=/dev/zero", "of=/dev/null", "bs=33554432"];
+    let process = Running::spawn(Command::new("dd").args(busy).uid(NOBODY));
+    Cgroup::at("/").adopt(own)?;
+    let process = process?;
     let mut pin = CpuSet::new();
     pin.set(1);
     let pid = i32::try_from(process.pid()).ok().and_then(Pid::from_raw).context("a process id")?;

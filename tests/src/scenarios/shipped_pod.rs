@@ -90,8 +90,8 @@ fn story(checks: &mut Checks, printed: &mut String) -> Result<()> {
     let profile = format!("{SECCOMP}/numa-enforcer.json");
     let privileges = Privileges { capabilities: &capabilities, seccomp: &profile, folders: &FOLDERS };
     let amounts = Amounts::burstable(20, 256);
+    control(checks, &cri, &amounts, &privileges)?;
     let pod = Pod::run(&cri, &plan("numa-enforcer", &amounts))?;
-    control(checks, &pod, &amounts, &privileges)?;
     let daemon = pod.start_as("numa-enforcer", &amounts, &DAEMON, &privileges)?;
     let outcome = while_it_runs(checks, &cri, &daemon, &away, &capabilities);
     *printed = daemon.printed().unwrap_or_default();
@@ -129,13 +129,17 @@ fn of_enforcing_pod() -> Result<Vec<String>> {
 }
 
 /// Without the capabilities the same container finds nothing that takes them.
-fn control(checks: &mut Checks, pod: &Pod, amounts: &Amounts, shipped: &Privileges) -> Result<()> {
+fn control(checks: &mut Checks, cri: &Cri, amounts: &Amounts, shipped: &Privileges) -> Result<()> {
+    let pod = Pod::run(cri, &plan("control", amounts))?;
     let nothing = Privileges { capabilities: &[], ..*shipped };
     let container = pod.start_as("control", amounts, &DOCTOR, &nothing)?;
     checks.comes_to_hold("without capabilities the kernel side is missing", LIMIT, || {
         let printed = container.printed()?;
         Ok((printed.lines().any(|line| line.contains("missing") && line.contains("bpf")), printed))
-    })
+    })?;
+    // Nothing is beside the daemon that loads programs too: a runtime that is starved gives containers up.
+    wait::until("the control has ended", LIMIT, || Ok(container.pid().is_err().then_some(())))?;
+    pod.remove()
 }
 
 fn while_it_runs(
