@@ -13,7 +13,8 @@ Files (docs/plan.md has all of it):
 
 MACHINE is words in any order, which are 1 by default, memory 16GiB a node:
   sockets:N dies:N nodes:N l3:N cores:N threads:N memory:SIZE pmem:SIZE
-  cxl:SIZE hbm:SIZE hugepages-2Mi:N isolated:CPUS e-cores:CPUS fast:CPUS
+  cxl:SIZE hbm:SIZE hugepages-2Mi:N hugepages-1Gi:N isolated:CPUS
+  e-cores:CPUS fast:CPUS
 
 Exit codes: 0 all admitted (--rebalance: the host was seen), 1 some rejected,
 2 failed, 64 usage
@@ -33,7 +34,7 @@ pub struct Plan {
     /// Every pod is created, in their order.
     #[arg(value_name = "PODS.yaml", required_unless_present_any = ["steps", "rebalance"])]
     pub pods: Vec<PathBuf>,
-    /// Then play these steps: create, resize, delete.
+    /// Then play these steps: create, resize, warm, delete.
     #[arg(long, value_name = "FILE")]
     pub steps: Option<PathBuf>,
     /// Show which running workloads should be moved.

@@ -91,7 +91,7 @@ impl Hook {
                 "perf events, CAP_BPF and CAP_PERFMON; BTF only where the cpuset controller is on cgroup v1; Linux 5.10"
             }
             Self::HintFaults => {
-                "BTF, BPF trampolines or kprobes, CONFIG_NUMA_BALANCING, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
+                "BTF, BPF trampolines or kprobes, CONFIG_NUMA_BALANCING, CAP_BPF and CAP_PERFMON; Linux 5.10"
             }
             Self::Hardware => {
                 "counters of the CPU for local and remote DRAM (docs/kernel-support.md), CAP_BPF and CAP_PERFMON; Linux 5.10"
@@ -104,19 +104,16 @@ impl Hook {
                  CAP_BPF and CAP_PERFMON; Linux 5.10"
             }
             Self::KswapdWanted => {
-                "BTF, BPF trampolines or kprobes, wakeup_kswapd, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
+                "BTF, BPF trampolines or kprobes, wakeup_kswapd, CAP_BPF and CAP_PERFMON; Linux 5.10"
             }
             Self::OomVictim => "BTF, tracepoint mark_victim, CAP_BPF and CAP_PERFMON; Linux 5.10",
             Self::CpusetWrites => {
-                "BTF, BPF trampolines or kprobes, cpuset_write_resmask, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
+                "BTF, BPF trampolines or kprobes, cpuset_write_resmask, CAP_BPF and CAP_PERFMON; Linux 5.10"
             }
             Self::Policies => {
-                "BTF, BPF trampolines or kprobes, do_set_mempolicy and do_mbind, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), \
-                 6.4 (arm64)"
+                "BTF, BPF trampolines or kprobes, do_set_mempolicy and do_mbind, CAP_BPF and CAP_PERFMON; Linux 5.10"
             }
-            Self::OomConstraint => {
-                "BTF, BPF trampolines or kprobes, CAP_BPF and CAP_PERFMON; Linux 5.10 (x86), 6.4 (arm64)"
-            }
+            Self::OomConstraint => "BTF, BPF trampolines or kprobes, CAP_BPF and CAP_PERFMON; Linux 5.10",
             Self::PageMoves => "BTF, tracepoint mm_migrate_pages, CAP_BPF and CAP_PERFMON; Linux 5.10",
             Self::Balancer => {
                 "BTF, tracepoints sched_move_numa, sched_stick_numa and sched_swap_numa, CAP_BPF and CAP_PERFMON; \

@@ -86,7 +86,7 @@ pub enum Profile {
     #[default]
     Enforcer,
     /// Those of the kubelet's managers, defects included, so that it says what a kubelet does. Rules,
-    /// annotations and declared workloads change nothing then.
+    /// annotations and what is declared for pods change nothing then.
     Kubelet,
 }
 
