@@ -57,7 +57,17 @@ struct Course {
 
 /// With the daemon they come together, without it they do not.
 pub(super) fn four(checks: &mut Checks) -> Result<()> {
-    let outcome = brought_together(checks);
+    told(checks, brought_together)
+}
+
+/// What the kernel's balancing, numad and the daemon make of the same four, each alone, one after the other.
+pub(super) fn peers(checks: &mut Checks) -> Result<()> {
+    told(checks, each_alone)
+}
+
+/// Plays a scenario, and shows what the daemon printed if it does not end well.
+fn told(checks: &mut Checks, story: impl FnOnce(&mut Checks) -> Result<()>) -> Result<()> {
+    let outcome = story(checks);
     if outcome.is_err() || !checks.passed() {
         println!("the daemon printed:\n{}", Daemon::printed());
     }
@@ -95,11 +105,9 @@ fn brought_together(checks: &mut Checks) -> Result<()> {
     four.end()
 }
 
-/// What the kernel's balancing, numad and the daemon make of the same four, each alone, one after the other.
-///
 /// Each begins when the four are misplaced: balancing is switched on, numad is started, the daemon, which
 /// runs already as the kernel does, reads a configuration that declares them.
-pub(super) fn peers(checks: &mut Checks) -> Result<()> {
+fn each_alone(checks: &mut Checks) -> Result<()> {
     let kernel = alone(Some("0-1"), |_| fs::write(BALANCING, "1").context("switch balancing on"))?.0;
     checks.holds("the kernel's balancing moves memory", kernel.mebibytes_moved > 0, kernel.mebibytes_moved);
     checks.note("the kernel's balancing alone", &kernel);
