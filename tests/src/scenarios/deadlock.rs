@@ -9,17 +9,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::Result;
 
-use super::pods::{CONFIG, MEBIBYTES, TOPOLOGY, alone, connected, cpus, told};
+use super::pods::{CONFIG, MEBIBYTES, Node, alone, connected, cpus, told};
 use crate::{
-    cgroup::Cgroup,
-    check::Checks,
-    containerd::{Containerd, NRI},
-    cri::Amounts,
-    process::Running,
-    product::Daemon,
-    topology::Topology,
-    unsolicited::Unsolicited,
-    wait::until,
+    cgroup::Cgroup, check::Checks, containerd::NRI, cri::Amounts, process::Running, product::Daemon,
+    unsolicited::Unsolicited, wait::until,
 };
 
 /// Pods that are made, run and removed, one after another.
@@ -65,13 +58,11 @@ pub(super) fn is_not_met(checks: &mut Checks) -> Result<()> {
 }
 
 fn story(checks: &mut Checks) -> Result<()> {
-    let machine = Topology::load(TOPOLOGY)?;
-    let two = Amounts::guaranteed(2, MEBIBYTES);
-    let (containerd, cri) = Containerd::start()?;
+    let (containerd, node) = Node::start()?;
     let daemon = Daemon::start_with("enforce", &format!("{CONFIG}{REBALANCE}"))?;
     connected(&daemon)?;
     // More than a node has, so that it shares the CPUs of all.
-    let (_pod, sharing) = alone(&cri, "sharing", &Amounts::burstable(5000, MEBIBYTES))?;
+    let (_pod, sharing) = alone(&node.cri, "sharing", &Amounts::burstable(5000, MEBIBYTES))?;
     let before = cpus(&sharing)?;
     let (mut wrong, mut waited, mut made_room) = (0, 0, 0);
     let mut far = None;
@@ -79,7 +70,7 @@ fn story(checks: &mut Checks) -> Result<()> {
         if life % FAR_LIVES == 0 {
             far = Some(Far::start(life)?);
         }
-        let (pod, container) = alone(&cri, &format!("life-{life}"), &two)?;
+        let (pod, container) = node.exclusive(&format!("life-{life}"))?;
         let (mut left, mut looks) = (BTreeSet::new(), 0);
         let right = until("everybody has what it should", SETTLED, || {
             looks += 1;
@@ -90,8 +81,10 @@ fn story(checks: &mut Checks) -> Result<()> {
             // after its end.
             left = before.difference(&own).copied().collect();
             let gone = left.difference(&others).count();
-            let right =
-                own.len() == 2 && own.is_subset(&machine.cpus()) && others.is_subset(&left) && gone <= OF_FAR;
+            let right = own.len() == 2
+                && own.is_subset(&node.machine.cpus())
+                && others.is_subset(&left)
+                && gone <= OF_FAR;
             Ok(right.then_some(()))
         });
         wrong += u32::from(right.is_err());
@@ -117,7 +110,7 @@ fn story(checks: &mut Checks) -> Result<()> {
     })?;
     daemon.ends_well(checks)?;
 
-    let (_pod, container) = alone(&cri, "control", &Amounts::burstable(500, MEBIBYTES))?;
+    let (_pod, container) = node.sharing("control")?;
     let plugin = Unsolicited::start(NRI)?;
     let done =
         (0..UPDATES).take_while(|more| container.update(&Amounts::burstable(600 + more, MEBIBYTES)).is_ok());

@@ -3,10 +3,9 @@
 
 use anyhow::Result;
 
-use super::pods::{LIMIT, MEBIBYTES, alone, placing, plan, told};
+use super::pods::{LIMIT, MEBIBYTES, Node, alone, on_a_node, placing, plan};
 use crate::{
     check::Checks,
-    containerd::Containerd,
     cri::{Amounts, FirstLook, Pod},
     ids::Ids,
     kubelet::CpuState,
@@ -21,17 +20,16 @@ const GIVEN: &str = "3-4";
 /// that somebody changed is told and not touched. The control: the same container with the same CPUs under
 /// policy `none` is placed.
 pub(super) fn by_the_kubelet(checks: &mut Checks) -> Result<()> {
-    told(checks, story)
+    on_a_node(checks, story)
 }
 
-fn story(checks: &mut Checks) -> Result<()> {
-    let (containerd, cri) = Containerd::start()?;
+fn story(checks: &mut Checks, node: &Node) -> Result<()> {
     let exclusive = Amounts { cpus: GIVEN, ..Amounts::guaranteed(2, MEBIBYTES) };
     let given = Ids::from([3, 4]);
 
     CpuState { policy: "none", ..CpuState::default() }.write()?;
     let daemon = placing()?;
-    let (control, container) = alone(&cri, "control", &exclusive)?;
+    let (control, container) = alone(&node.cri, "control", &exclusive)?;
     let look = container.first_look()?;
     checks.holds("the control is placed on one node", look.mems.len() == 1 && look.cpus != given, &look);
     control.remove()?;
@@ -40,11 +38,11 @@ fn story(checks: &mut Checks) -> Result<()> {
     let mut state = CpuState { policy: "static", shared: "0-7".into(), ..CpuState::default() };
     state.write()?;
     let daemon = placing()?;
-    let (_pod_s, sharing) = alone(&cri, "burstable", &Amounts::burstable(500, MEBIBYTES))?;
+    let (_pod_s, sharing) = node.sharing("burstable")?;
     let before = sharing.first_look()?.cpus;
     checks.equal("CPUs of who shares them, placed beside a static CPU manager", 4, before.len());
 
-    let pod = Pod::run(&cri, &plan("exclusive", &exclusive))?;
+    let pod = Pod::run(&node.cri, &plan("exclusive", &exclusive))?;
     state.shared = "0-2,5-7".into();
     state.exclusive.insert(pod.uid(), ("main".to_owned(), GIVEN.to_owned()));
     state.write()?;
@@ -75,6 +73,5 @@ fn story(checks: &mut Checks) -> Result<()> {
     checks.holds("a cpuset that is not what the kubelet gave is found", warned.is_ok(), warned);
     daemon.metrics_after_ticks(2)?;
     checks.equal("and is left alone", "2,5", cpus()?.as_str());
-    daemon.ends_well(checks)?;
-    containerd.stop()
+    daemon.ends_well(checks)
 }
