@@ -146,7 +146,7 @@ pub const ALL: &[Scenario] = &[
     long("eyes-traffic", "2s", BALANCING_OFF, traffic::proportions),
     long("eyes-traffic-4s", "4s", BALANCING_OFF, traffic::proportions_on_four_nodes),
     Scenario { only_by_name: true, ..long("eyes-traffic-kinds", "2s", BALANCING_OFF, traffic::kinds) },
-    Scenario { only_by_name: true, ..long("eyes-self-placed", "2s", "", self_placed::survives) },
+    long("eyes-self-placed", "2s", "", self_placed::survives),
     product("eyes-what-needs-what", "2s", "", eyes::what_needs_what),
     product("audit-misaligned", "2s", "", audit::misaligned),
     // Without the kernel's own balancing, which would move pages before a remedy does.
