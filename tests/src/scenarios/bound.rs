@@ -105,7 +105,7 @@ fn is_about(found: f64, pages: f64) -> bool {
 }
 
 /// Major and minor number of the running kernel.
-fn release() -> Result<(u32, u32)> {
+pub(super) fn release() -> Result<(u32, u32)> {
     const PATH: &str = "/proc/sys/kernel/osrelease";
     let text = fs::read_to_string(PATH).with_context(|| format!("read {PATH}"))?;
     let mut numbers = text.split(['.', '-']).map_while(|part| part.parse().ok());

@@ -12,6 +12,7 @@ use rustix::{
     thread::{CpuSet, sched_setaffinity},
 };
 
+use super::bound::release;
 use crate::{
     cgroup::Cgroup,
     check::Checks,
@@ -23,13 +24,18 @@ use crate::{
 /// Longest wait for the daemon: a bound on a hang, not a promise.
 const LIMIT: Duration = Duration::from_mins(2);
 
+/// First kernel with `MPOL_PREFERRED_MANY` (mempolicy.h).
+const PREFERRED_MANY_SINCE: (u32, u32) = (5, 15);
+
 /// Exit status of a `restore` that is not complete.
 const INCOMPLETE: i32 = 2;
 
 /// On two nodes of two CPUs.
 pub(super) fn survives(checks: &mut Checks) -> Result<()> {
     respected(checks, "bound-or-pinned", &[("membind=1", "0"), ("interleave=0,1", "1"), ("", "1")])?;
-    respected(checks, "preferred", &[("preferred=1", "0"), ("preferred-many=0,1", "1")])?;
+    let preferred = [("preferred=1", "0"), ("preferred-many=0,1", "1")];
+    let known = if release()? >= PREFERRED_MANY_SINCE { 2 } else { 1 };
+    respected(checks, "preferred", &preferred[..known])?;
     overridden(checks)
 }
 
