@@ -32,7 +32,6 @@ const MUCH: usize = 96;
 const LEFT: u64 = 48;
 
 /// Huge pages of 2 MiB that each node has.
-
 const HUGE_PAGES: u64 = 28;
 
 /// More remedies than there are workloads are remedies that bring others about.
