@@ -85,9 +85,9 @@ mod tests {
             let cgroup_dir = layout.cpuset.dir(&cgroup);
             fs::create_dir_all(&cgroup_dir).unwrap();
             fs::write(cgroup_dir.join("cgroup.procs"), processes).unwrap();
-            memory
-                .into_iter()
-                .for_each(|memory| fs::write(cgroup_dir.join("memory.current"), memory).unwrap());
+            if let Some(memory) = memory {
+                fs::write(cgroup_dir.join("memory.current"), memory).unwrap();
+            }
             let origin = identify(&cgroup).origin;
             workloads.push(Workload { cgroup, cgroup_id: None, name: String::new(), origin });
         }

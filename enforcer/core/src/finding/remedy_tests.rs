@@ -237,10 +237,10 @@ fn a_remedy_that_would_take_a_policy_from_a_process_says_so_instead() {
     let hindrances = [(CgroupPath::new("/a"), "process 7 has a memory policy of its own, bind:1".to_owned())];
     without_hindered(&mut findings, &hindrances.into());
     for (finding, before) in findings.iter().zip(&remedies) {
-        if finding.object.as_str() == "/a" && before.remedy.is_some() {
+        if let Some(remedy) = before.remedy.as_ref().filter(|_| finding.object.as_str() == "/a") {
             let obstacle = finding.obstacle.as_ref().unwrap();
             assert!(finding.remedy.is_none() && obstacle.starts_with("process 7"), "{obstacle}");
-            assert!(obstacle.ends_with(before.remedy.as_ref().unwrap()), "{obstacle}");
+            assert!(obstacle.ends_with(remedy), "{obstacle}");
         } else {
             assert_eq!(finding, before);
         }

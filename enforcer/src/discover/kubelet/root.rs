@@ -72,7 +72,7 @@ mod tests {
             (&["kubelet", "--root-dir=relative"], None),
             (&["kubelet", "--root-directory=/a"], None),
         ] {
-            let line = words.iter().map(|word| format!("{word}\0")).collect::<String>();
+            let line = words.join("\0") + "\0";
             assert_eq!(named(&line), expected.map(PathBuf::from), "{words:?}");
         }
     }

@@ -109,7 +109,9 @@ impl UnitFiles {
         let mut by_name: BTreeMap<String, PathBuf> = BTreeMap::new();
         for dir in self.dirs_of_drop_ins(unit) {
             for (name, _) in read_dir(dir).unwrap_or_default() {
-                if let Some(name) = name.to_str().filter(|name| name.ends_with(".conf")) {
+                if let Some(name) =
+                    name.to_str().filter(|name| Path::new(name).extension().is_some_and(|end| end == "conf"))
+                {
                     by_name.entry(name.to_owned()).or_insert_with(|| dir.join(name));
                 }
             }

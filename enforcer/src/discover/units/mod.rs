@@ -60,16 +60,12 @@ fn settings(
         told.inspect_err(|error| tracing::debug!("{error}: the files of units are read instead")).ok()
     });
     let named = |unit: &UnitName, setting: Option<UnitSetting>| Some((unit.as_str().to_owned(), setting?));
-    match states {
-        Some(states) => {
-            let each = units.iter().zip(&states);
-            each.filter_map(|(unit, state)| named(unit, told_setting(unit, state, own))).collect()
-        }
-        None => {
-            let files = files();
-            units.iter().filter_map(|unit| named(unit, files.setting(unit.as_str(), own))).collect()
-        }
+    if let Some(states) = states {
+        let each = units.iter().zip(&states);
+        return each.filter_map(|(unit, state)| named(unit, told_setting(unit, state, own))).collect();
     }
+    let files = files();
+    units.iter().filter_map(|unit| named(unit, files.setting(unit.as_str(), own))).collect()
 }
 
 /// What systemd says of a unit counts; its files say where it comes from. What is ours hides what an

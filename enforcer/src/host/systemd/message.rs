@@ -156,7 +156,7 @@ pub(super) fn rest(head: &[u8; HEAD]) -> Result<usize, Malformed> {
 pub(super) fn decode(message: &[u8]) -> Result<Answer, Malformed> {
     let kind = *message.get(1).ok_or(Malformed)?;
     let mut reader = Reader { bytes: message, at: 12 };
-    let fields = usize::try_from(reader.number()?).map_err(|_| Malformed)?;
+    let fields = usize::try_from(reader.number()?).ok().ok_or(Malformed)?;
     let end = reader.at.checked_add(fields).filter(|end| *end <= message.len()).ok_or(Malformed)?;
     let (mut serial, mut signature, mut name) = (None, String::new(), String::new());
     while reader.at < end {
@@ -211,18 +211,18 @@ impl Reader<'_> {
 
     fn number(&mut self) -> Result<u32, Malformed> {
         self.align(4)?;
-        self.take(4)?.try_into().map(u32::from_ne_bytes).map_err(|_| Malformed)
+        self.take(4)?.try_into().map(u32::from_ne_bytes).ok().ok_or(Malformed)
     }
 
     fn counted(&mut self, count: usize) -> Result<String, Malformed> {
         let text = self.take(count)?.to_owned();
         // The zero behind it.
         self.byte()?;
-        String::from_utf8(text).map_err(|_| Malformed)
+        String::from_utf8(text).ok().ok_or(Malformed)
     }
 
     fn text(&mut self) -> Result<String, Malformed> {
-        let count = usize::try_from(self.number()?).map_err(|_| Malformed)?;
+        let count = usize::try_from(self.number()?).ok().ok_or(Malformed)?;
         self.counted(count)
     }
 
@@ -235,11 +235,11 @@ impl Reader<'_> {
         match self.signature()?.as_str() {
             "s" | "o" => self.text().map(Value::Text),
             "ay" => {
-                let count = usize::try_from(self.number()?).map_err(|_| Malformed)?;
+                let count = usize::try_from(self.number()?).ok().ok_or(Malformed)?;
                 Ok(Value::Bytes(self.take(count)?.to_owned()))
             }
             "as" => {
-                let count = usize::try_from(self.number()?).map_err(|_| Malformed)?;
+                let count = usize::try_from(self.number()?).ok().ok_or(Malformed)?;
                 let end = self.at.checked_add(count).filter(|end| *end <= self.bytes.len());
                 let (end, mut texts) = (end.ok_or(Malformed)?, Vec::new());
                 while self.at < end {

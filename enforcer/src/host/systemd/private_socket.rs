@@ -5,6 +5,7 @@
 //! `SetUnitProperties` of systemd's `Manager` (org.freedesktop.systemd1(5)). A connection is opened for each.
 
 use std::{
+    fmt::Write as _,
     io::{self, Read, Write},
     os::unix::{fs::FileTypeExt, net::UnixStream},
     path::{Path, PathBuf},
@@ -71,7 +72,11 @@ impl PrivateSocket {
         stream.set_write_timeout(Some(self.limit)).map_err(run)?;
         let mut connection = Connection { stream, command, limit: self.limit, serial: 0 };
         let uid = rustix::process::geteuid().as_raw().to_string();
-        let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let mut hex = String::new();
+        for byte in uid.bytes() {
+            // Writing to a String cannot fail.
+            let _ = write!(hex, "{byte:02x}");
+        }
         connection.send(format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes())?;
         let line = connection.line()?;
         if !line.starts_with("OK") {
