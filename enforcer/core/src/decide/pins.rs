@@ -170,7 +170,10 @@ fn partitions(inputs: &Inputs<'_>) -> BTreeMap<CgroupPath, CpuSet> {
             others.insert(path.clone(), cpus);
         }
     }
-    let unseen = passes_on.map(|cpus| online.difference(cpus).difference(&known)).unwrap_or_default();
+    // Whatever a kernel shows of CPUs that it was booted to isolate, no partition has taken them.
+    let isolated = &inputs.inventory.machine.isolated_cpus;
+    let unseen = passes_on.map(|cpus| online.difference(cpus).difference(&known).difference(isolated));
+    let unseen = unseen.unwrap_or_default();
     if !unseen.is_empty() && inputs.partitioned.begun.is_empty() {
         others.insert(root, unseen);
     }
