@@ -37,6 +37,8 @@ pub struct Gathered<'a> {
     pub movers: Vec<Mover>,
     /// Those who may not, although their memory is far, and why.
     pub left: Vec<LeftAs>,
+    /// Workloads that may be moved just now, and of which a further sample soon would tell whether to.
+    pub undecided: BTreeSet<CgroupPath>,
 }
 
 /// What is known of a workload that is ours to move.
@@ -63,12 +65,15 @@ pub fn gather<'a>(
     let mut movers = Vec::new();
     let mut left = Vec::new();
     let mut counted = BTreeSet::new();
+    let mut undecided = BTreeSet::new();
     for workload in inputs.workloads {
         let holder = by_cgroup.get(&workload.cgroup).copied();
         let ours = ours(inputs, allocations, workload, holder);
-        let mover = ours.and_then(|ours| Ok((mover(inputs, past, &ours)?, ours.workload)));
-        match mover {
-            Ok((mut mover, _)) => {
+        if ours.as_ref().is_ok_and(|ours| is_open(inputs, past, ours)) && busy(&workload.cgroup).is_none() {
+            undecided.insert(workload.cgroup.clone());
+        }
+        match ours.and_then(|ours| mover(inputs, past, &ours)) {
+            Ok(mut mover) => {
                 mover.held_back = mover.held_back.or_else(|| busy(&workload.cgroup));
                 counted.insert(holder.cloned().unwrap_or_else(|| Holder::cgroup(&workload.cgroup)));
                 movers.push(mover);
@@ -83,7 +88,7 @@ pub fn gather<'a>(
     let rooms = rooms(inputs, allocations, &movers, &counted);
     let machine = &inputs.inventory.machine;
     let host = Host { machine, locality: Locality::new(machine), rooms, short: past.short().clone() };
-    Gathered { host, movers, left }
+    Gathered { host, movers, left, undecided }
 }
 
 /// Is it ours to move? If not, why.
@@ -240,26 +245,14 @@ fn may_settle(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>, stands_on: &Nod
     nodes.difference(&left.difference(stands_on))
 }
 
-/// Workloads that may be moved and whose memory is far from their CPUs, of which nothing that was measured
-/// suffices yet: a further sample soon would tell. `busy` says why a workload is not moved just now.
-pub(super) fn undecided(
-    inputs: &Inputs<'_>,
-    allocations: &Allocations,
-    past: &Past,
-    busy: impl Fn(&CgroupPath) -> Option<String>,
-) -> BTreeSet<CgroupPath> {
-    let by_cgroup: BTreeMap<&CgroupPath, &Holder> = inputs.containers.cgroups().collect();
-    let settings = &inputs.policy.rebalance;
-    let is_open = |workload: &&Workload| {
-        let Some(figures) = inputs.model.of(workload) else { return false };
-        figures.remote_residency.is_some_and(|share| share >= settings.start_above)
-            && is_large(inputs, figures)
-            && believed(figures.traffic.as_ref(), settings).is_none()
-            && past.cooling(&workload.cgroup, settings, inputs.now_ns).is_none()
-            && busy(&workload.cgroup).is_none()
-            && ours(inputs, allocations, workload, by_cgroup.get(&workload.cgroup).copied()).is_ok()
-    };
-    inputs.workloads.iter().filter(is_open).map(|workload| workload.cgroup.clone()).collect()
+/// Is its memory far from its CPUs, and nothing that was measured suffices to say what that costs? A further
+/// sample soon would tell.
+fn is_open(inputs: &Inputs<'_>, past: &Past, ours: &Ours<'_>) -> bool {
+    let (settings, figures) = (&inputs.policy.rebalance, ours.figures);
+    figures.remote_residency.is_some_and(|share| share >= settings.start_above)
+        && is_large(inputs, figures)
+        && believed(figures.traffic.as_ref(), settings).is_none()
+        && past.cooling(&ours.workload.cgroup, settings, inputs.now_ns).is_none()
 }
 
 fn is_large(inputs: &Inputs<'_>, figures: &WorkloadModel) -> bool {

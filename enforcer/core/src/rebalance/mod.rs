@@ -119,7 +119,6 @@ pub fn turn(
             }
         }
     };
-    let undecided = gather::undecided(inputs, allocations, past, busy);
     let gathered = gather(inputs, allocations, past, busy);
     let verdicts = past.follow(inputs, allocations, &gathered, decision);
     past.see(&gathered, settings);
@@ -134,7 +133,7 @@ pub fn turn(
     }
     report.left.extend(gathered.left);
     report.left.sort_by(|one, other| one.workload.cmp(&other.workload));
-    let next = NextTurn { carries_out: begun && !report.moves.is_empty(), undecided };
+    let next = NextTurn { carries_out: begun && !report.moves.is_empty(), undecided: gathered.undecided };
     (Turn { report, begun, verdicts }, next)
 }
 
