@@ -2,7 +2,7 @@
 //!
 //! What is asserted is where things are: CPUs, memory and devices of one pod on the same nodes.
 
-use super::*;
+use super::{always::check, *};
 use crate::policy::placement::NumaAllocationStrategy;
 
 /// Sockets of four nodes, each with eight CPUs and 16 GiB.

@@ -1,6 +1,11 @@
 //! Memory nodes follow CPUs: on machines with nodes without memory, memory-only nodes and GPUs.
 
-use super::*;
+use proptest::prelude::*;
+
+use super::{
+    always::{any_step, run, settings},
+    *,
+};
 use crate::{id::NodeId, policy::placement::MemoryManagerPolicy};
 
 /// Where the memory of a container is wrong; none where it is right.
