@@ -152,8 +152,8 @@ impl HintsEngine {
         Ok(nodes)
     }
 
-    /// Places a pod in the first window that aligns it, else in the first that admits it; none where no window
-    /// does. What a pod has already comes first.
+    /// Places a pod in the first window that aligns it, else in the first that admits it; none where no
+    /// window does. What a pod has already comes first.
     fn place_in_window(
         &self,
         windows: &[Inventory],

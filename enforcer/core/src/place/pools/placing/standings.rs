@@ -28,7 +28,8 @@ use crate::{
 };
 
 impl Placing<'_> {
-    /// All pools that may be tried, and the memory that each offers: the best first, so many of them in order.
+    /// All pools that may be tried, and the memory that each offers: the best first, so many of them in
+    /// order.
     pub(super) fn standings(
         &self,
         wanted: &Wanted<'_>,
