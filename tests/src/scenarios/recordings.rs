@@ -20,6 +20,7 @@ const UNKEPT: [(&str, &[&str]); 3] = [
             "audit-misaligned",
             "audit-remedies",
             "degrade-balancing-off",
+            "degrade-fentry-refused",
             "degrade-lockdown",
             "degrade-no-btf",
             "degrade-no-cap-bpf",
