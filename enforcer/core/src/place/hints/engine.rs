@@ -172,7 +172,9 @@ impl HintsEngine {
         for window in windows {
             let mut told = trace.clone();
             let attempt = allocations.transaction(|allocations| {
-                self.place_in(window, allocations, pod, &mut told).map_err(|_| None)?;
+                if self.place_in(window, allocations, pod, &mut told).is_err() {
+                    return Err(None);
+                }
                 let mut own = allocations.of_pod(&pod.name);
                 if own.all(|(_, grant)| is_aligned(grant)) { Ok(()) } else { Err(Some(window)) }
             });
