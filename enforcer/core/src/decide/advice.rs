@@ -238,8 +238,7 @@ impl<'a> Asked<'a> {
             let above = bounds.and_then(|bounds| bounds.cpus);
             above.map_or(all.clone(), |above| all.intersection(&above)).difference(&taken)
         };
-        let mems = grant.mems.union(&self.of_gpus());
-        self.advice(cpus, mems).ok_or_else(|| self.stays_as_it_is())
+        self.advice(cpus, self.completed(grant.mems)).ok_or_else(|| self.stays_as_it_is())
     }
 
     /// Whole CPUs that it keeps busy, at least one.
@@ -312,8 +311,9 @@ impl<'a> Asked<'a> {
             );
             return Err(Obstacle::new(ObstacleKind::Elsewhere, reason));
         }
-        let mems = mems.union(&self.of_gpus());
-        self.has_room(&mems)?;
+        let to = mems.clone();
+        let mems = self.completed(mems);
+        self.has_room(&to, &mems)?;
         self.advice(self.cpus.clone(), mems).ok_or_else(|| self.stays_as_it_is())
     }
 
@@ -327,15 +327,25 @@ impl<'a> Asked<'a> {
         self.inputs.inventory.machine.gpu_memory_nodes().intersection(self.mems)
     }
 
-    /// Could what has to come be had on these nodes?
-    fn has_room(&self, mems: &NodeSet) -> Result<(), Obstacle> {
+    /// These nodes with what belongs to them: memory for the kernel where they have none, and the memory of
+    /// GPUs that it may use. Neither is room for what has to come.
+    fn completed(&self, mems: NodeSet) -> NodeSet {
+        let machine = &self.inputs.inventory.machine;
+        let above = self.bounds().and_then(|bounds| bounds.mems);
+        let allowed = above.unwrap_or_else(|| machine.ordinary_memory_nodes());
+        machine.with_kernel_memory(mems, &allowed).union(&self.of_gpus())
+    }
+
+    /// Could what is outside of `mems` be had on the nodes `to` of them?
+    fn has_room(&self, to: &NodeSet, mems: &NodeSet) -> Result<(), Obstacle> {
+        let to = to.intersection(&self.inputs.inventory.machine.ordinary_memory_nodes());
         let bytes = self.figures.bytes_by_node.iter().flatten();
         let comes = bytes
             .filter(|(node, _)| !mems.contains(**node) && !self.locality.is_gpu(**node))
             .map(|(_, bytes)| movable(bytes));
         let comes = comes.fold(0u64, u64::saturating_add);
         let known: Option<Vec<u64>> =
-            mems.iter().map(|node| self.inputs.sample.nodes.get(&node)?.available_bytes()).collect();
+            to.iter().map(|node| self.inputs.sample.nodes.get(&node)?.available_bytes()).collect();
         // What is not known is judged by nothing.
         let has = known.map_or(u64::MAX, |known| known.into_iter().fold(0u64, u64::saturating_add));
         if comes <= has {
@@ -344,7 +354,7 @@ impl<'a> Asked<'a> {
         let reason = format!(
             "{} would have to come to {}, which can give {}",
             words::size(comes),
-            words::nodes(mems),
+            words::nodes(&to),
             words::size(has)
         );
         Err(Obstacle::new(ObstacleKind::NoRoom, reason))

@@ -117,6 +117,30 @@ fn shared_memory_leaves_no_room_and_page_cache_does() {
 }
 
 #[test]
+fn memory_of_a_gpu_is_no_room_for_what_has_to_come() {
+    let machine = Machine::new().sockets(2).threads(1).memory_only(NodeId(2), 90, MemoryKind::Gpu, NodeId(0));
+    let scene = |free: u64| {
+        let scene = Scene::new(machine.clone().build()).workload("/db", "0-1", "0-2");
+        let scene = with_available(scene.workload("/other", "4-7", "1"), 0, free);
+        scene.memory("/db", &[(1, 4096, 0), (2, 512, 0)])
+    };
+    let full = worst(&scene(100), "/db");
+    assert_eq!(full.remedy, None, "{full:?}");
+    let obstacle = full.obstacle.unwrap();
+    assert!(obstacle.contains("of 4 GiB memory on node 0"), "{obstacle}");
+    assert_eq!(worst(&scene(8192), "/db").remedy, Some(mems("/db", "0,2")));
+}
+
+#[test]
+fn a_remedy_leaves_memory_for_the_kernel() {
+    let mut scene = two().workload("/a", "0-1", "1").memory("/a", &[(1, 512, 0)]).workload("/b", "4-7", "1");
+    for (node, normal) in scene.machine.nodes.iter_mut().zip([false, true]) {
+        node.normal_memory = Some(normal);
+    }
+    assert_eq!(worst(&scene, "/a").remedy, Some(mems("/a", "0-1")));
+}
+
+#[test]
 fn memory_of_cpus_on_nodes_without_memory_is_not_critical() {
     let mut machine = Machine::new().sockets(2).cores(4).threads(1);
     machine = machine.memory_only(NodeId(2), 64, MemoryKind::Dram, NodeId(0));
