@@ -6,13 +6,15 @@
 //! it, beside what others hold and pin, and where its memory could be had now. What is right already stays.
 //!
 //! Invariants: advice never leaves what the cgroups above allow, never names a node without room, never
-//! writes what is there already, and never touches a cpuset of another owner. Without advice there is an
-//! [`Obstacle`] that names what is in the way. Cost: one placement per workload that is asked for.
+//! writes what is there already, never touches a cpuset of another owner, and never promises what was advised
+//! to another workload before ([`EarlierAdvice`]). Without advice there is an [`Obstacle`] that names what is
+//! in the way. Cost: one placement per workload that is asked for.
 
 use std::fmt;
 
 use super::{
-    Decision, Inputs, RefusalCause, above::Above, available_bytes, controller::without_controller, pins,
+    Decision, EarlierAdvice, Inputs, RefusalCause, above::Above, available_bytes,
+    controller::without_controller, pins,
 };
 use crate::{
     id::NodeId,
@@ -88,14 +90,16 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// What would bring this workload together. `decision` and `allocations` are those of the same inputs.
+/// What would bring this workload together after what was advised earlier. `decision` and `allocations` are
+/// those of the same inputs.
 pub fn advise(
     inputs: &Inputs<'_>,
     decision: &Decision,
     allocations: &Allocations,
+    earlier: &EarlierAdvice,
     workload: &Workload,
 ) -> Result<Advice, Obstacle> {
-    let asked = Asked::of(inputs, workload)?;
+    let asked = Asked::of(inputs, earlier, workload)?;
     let cgroup = &workload.cgroup;
     if let Some(refusal) = decision.refused.iter().find(|refusal| refusal.workload == *cgroup) {
         return Err(Obstacle::new(kind_of(refusal.cause), refusal.reason.clone()));
@@ -106,6 +110,9 @@ pub fn advise(
         let mems = target.cpuset.mems.clone().unwrap_or_else(|| has().1);
         let intended = || Obstacle::new(ObstacleKind::Intended, "it is where its declaration puts it");
         return asked.advice(cpus, mems).ok_or_else(intended);
+    }
+    if let Some(reason) = earlier.comes_first(workload) {
+        return Err(Obstacle::new(ObstacleKind::Elsewhere, reason));
     }
     if let Some(reason) = asked.keeps_its_cpus() {
         return asked
@@ -135,6 +142,7 @@ fn kind_of(cause: RefusalCause) -> ObstacleKind {
 /// A workload for which advice is wanted, with what it may use now.
 struct Asked<'a> {
     inputs: &'a Inputs<'a>,
+    earlier: &'a EarlierAdvice,
     workload: &'a Workload,
     figures: &'a WorkloadModel,
     cpus: &'a CpuSet,
@@ -143,7 +151,11 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    fn of(inputs: &'a Inputs<'_>, workload: &'a Workload) -> Result<Self, Obstacle> {
+    fn of(
+        inputs: &'a Inputs<'_>,
+        earlier: &'a EarlierAdvice,
+        workload: &'a Workload,
+    ) -> Result<Self, Obstacle> {
         let elsewhere = |reason: String| Obstacle::new(ObstacleKind::Elsewhere, reason);
         if let Some(ownership) = inputs.owners.foreign(workload) {
             return Err(elsewhere(ownership.refusal()));
@@ -161,7 +173,7 @@ impl<'a> Asked<'a> {
         let figures = inputs.model.of(workload).ok_or_else(unknown)?;
         let (cpus, mems) = figures.cpus.as_ref().zip(figures.mems.as_ref()).ok_or_else(unknown)?;
         let locality = Locality::new(&inputs.inventory.machine);
-        Ok(Self { inputs, workload, figures, cpus, mems, locality })
+        Ok(Self { inputs, earlier, workload, figures, cpus, mems, locality })
     }
 
     fn is_process(&self) -> bool {
@@ -208,13 +220,14 @@ impl<'a> Asked<'a> {
         let inputs = self.inputs;
         let machine = &inputs.inventory.machine;
         let pinned = self.is_pinned();
-        let count = if pinned { self.cpus.len() } else { self.busy_cpus() };
+        let count = if pinned { self.cpus.len() } else { busy_cpus(self.figures) };
         let mut beside = allocations.clone();
         for cgroup in self.workload.cgroup.ancestors().chain([self.workload.cgroup.clone()]) {
             // What is inside a partition may have its CPUs.
             beside.release(&Holder::partition(&cgroup));
         }
-        let held = pins::of_others(inputs, &self.workload.cgroup, self.cpus);
+        let mut held = pins::of_others(inputs, &self.workload.cgroup, self.cpus);
+        self.earlier.pin(&mut held, self.cpus, pinned);
         pins::hold(&mut beside, &held);
         let bounds = self.bounds();
         let request = CgroupRequest {
@@ -224,11 +237,14 @@ impl<'a> Asked<'a> {
             now: Some(self.figures),
             nodes: None,
             bounds: bounds.clone(),
-            available_bytes: available_bytes(inputs.sample, Some(self.figures)),
+            available_bytes: self.earlier.leave_of(available_bytes(inputs.sample, Some(self.figures))),
             avoids: CpuSet::new(),
             wished: None,
         };
         let taken = beside.exclusive_cpus();
+        if !pinned {
+            pins::hold(&mut beside, &self.earlier.with_busy(held.clone()));
+        }
         let placed = request.place(inputs.inventory, &mut beside);
         let grant = placed.map_err(|rejection| self.no_node(&request, &rejection, &held))?;
         let cpus = if pinned {
@@ -239,12 +255,6 @@ impl<'a> Asked<'a> {
             above.map_or(all.clone(), |above| all.intersection(&above)).difference(&taken)
         };
         self.advice(cpus, self.completed(grant.mems)).ok_or_else(|| self.stays_as_it_is())
-    }
-
-    /// Whole CPUs that it keeps busy, at least one.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float cast saturates")]
-    fn busy_cpus(&self) -> usize {
-        self.figures.cpus_used.map_or(1, |cpus| cpus.ceil() as usize).max(1)
     }
 
     fn no_node(&self, request: &CgroupRequest<'_>, rejection: &Rejection, held: &pins::Pins) -> Obstacle {
@@ -266,7 +276,7 @@ impl<'a> Asked<'a> {
         let text = rejection.to_string();
         let words = text.strip_prefix(rejection.reason.as_str()).and_then(|rest| rest.strip_prefix(": "));
         let why = words.unwrap_or(&text).to_owned();
-        let parts = [Some(why), above.clone(), beside.clone(), within];
+        let parts = [Some(why), above.clone(), beside.clone(), self.earlier.cpus_in_words(), within];
         let reason = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
         let unbounded = CgroupRequest { bounds: None, ..request.clone() };
         let fits_nowhere = || {
@@ -348,14 +358,16 @@ impl<'a> Asked<'a> {
             to.iter().map(|node| self.inputs.sample.nodes.get(&node)?.available_bytes()).collect();
         // What is not known is judged by nothing.
         let has = known.map_or(u64::MAX, |known| known.into_iter().fold(0u64, u64::saturating_add));
+        let has = has.saturating_sub(self.earlier.coming_to(&to));
         if comes <= has {
             return Ok(());
         }
         let reason = format!(
-            "{} would have to come to {}, which can give {}",
+            "{} would have to come to {}, which can give {}{}",
             words::size(comes),
             words::nodes(&to),
-            words::size(has)
+            words::size(has),
+            self.earlier.in_words(&to).map_or_else(String::new, |earlier| format!(" beside {earlier}"))
         );
         Err(Obstacle::new(ObstacleKind::NoRoom, reason))
     }
@@ -406,8 +418,14 @@ impl<'a> Asked<'a> {
     }
 }
 
+/// Whole CPUs that a workload keeps busy, at least one.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float cast saturates")]
+pub(super) fn busy_cpus(figures: &WorkloadModel) -> usize {
+    figures.cpus_used.map_or(1, |cpus| cpus.ceil() as usize).max(1)
+}
+
 /// Bytes that a new set of memory nodes takes along: anonymous ones and shared memory.
-fn movable(bytes: &NodeBytes) -> u64 {
+pub(super) fn movable(bytes: &NodeBytes) -> u64 {
     bytes.anon.saturating_add(bytes.shmem.unwrap_or(0))
 }
 

@@ -14,9 +14,14 @@ pub(crate) fn without_controller(sample: &Sample, cgroup: &CgroupPath) -> Option
         let mount = &sample.cgroup_mounts.cpuset;
         return Some(format!("it is in no cgroup of its own below {mount}, and has the CPUs of {from}"));
     }
-    let below_a_user = from.as_str().split('/').any(|part| part == "user" || part.starts_with("user"));
-    let delegate = if below_a_user { " (Delegate=cpuset for user@.service)" } else { "" };
+    let delegate = if is_of_users(from) { " (Delegate=cpuset for user@.service)" } else { "" };
     Some(format!("cpuset is not in cgroup.subtree_control of {from}{delegate}"))
+}
+
+/// Is it the slice in which systemd keeps the managers of users, or in that? These have what is delegated to
+/// `user@.service`.
+fn is_of_users(cgroup: &CgroupPath) -> bool {
+    cgroup.relative().split('/').next() == Some("user.slice")
 }
 
 #[cfg(test)]
@@ -48,6 +53,11 @@ mod tests {
                 "cpuset is not in cgroup.subtree_control of /user.slice (Delegate=cpuset for user@.service)",
             ),
             ("/", "cpuset is not in cgroup.subtree_control of /"),
+            ("/userdb", "cpuset is not in cgroup.subtree_control of /userdb"),
+            (
+                "/system.slice/userdbd.service",
+                "cpuset is not in cgroup.subtree_control of /system.slice/userdbd.service",
+            ),
         ] {
             let mut allocations = Allocations::default();
             let scene = scene(from);

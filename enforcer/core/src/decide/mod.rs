@@ -16,6 +16,7 @@
 
 mod above;
 mod advice;
+mod advised;
 mod controller;
 mod displaced;
 mod drift;
@@ -41,6 +42,7 @@ use self::{
 pub use self::{
     above::Written,
     advice::{Advice, Obstacle, ObstacleKind, advise},
+    advised::EarlierAdvice,
     drift::{Drift, DriftCounts, DriftFate, DriftRecordError, LastingDrift, Standing, Target},
     guarded::Widened,
     history::History,

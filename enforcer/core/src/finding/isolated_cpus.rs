@@ -26,13 +26,7 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let on: CpuSet = own.keys().copied().collect();
     let (_, first) = own.first_key_value()?;
     let threads = own.values().fold(0, |sum, here| sum + here.threads);
-    // Of equally crowded CPUs the lowest.
-    let crowded = own
-        .iter()
-        .filter(|(_, here)| here.busy > 0)
-        .map(|(cpu, here)| (*cpu, here.busy + busy_beside(subject, *cpu)))
-        .filter(|(_, busy)| *busy > 1)
-        .max_by_key(|(cpu, busy)| (*busy, std::cmp::Reverse(*cpu)));
+    let crowded = crowded(subject);
     let runs = format!("{} on isolated {}", verb(threads, "thread", "runs", "run"), cpus(&on));
     let (severity, words) = match crowded {
         None => {
@@ -71,6 +65,22 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     Some(subject.finding(Rule::IsolatedCpus, severity, words, evidence(subject, crowded.map(|(cpu, _)| cpu))))
 }
 
+/// The CPU on which most busy threads are, where these are several, and how many. Of equally crowded CPUs the
+/// lowest.
+fn crowded(subject: &Subject<'_>) -> Option<(CpuId, u64)> {
+    let own = subject.figures.on_isolated_cpus.iter();
+    own.filter(|(_, here)| here.busy > 0)
+        .map(|(cpu, here)| (*cpu, here.busy + busy_beside(subject, *cpu)))
+        .filter(|(_, busy)| *busy > 1)
+        .max_by_key(|(cpu, busy)| (*busy, std::cmp::Reverse(*cpu)))
+}
+
+/// CPUs that the remedy sends threads to.
+pub(super) fn sent_to(subject: &Subject<'_>) -> CpuSet {
+    let moves = crowded(subject).map(|(cpu, busy)| moves(subject, cpu, busy));
+    moves.into_iter().flatten().map(|(_, to)| to).collect()
+}
+
 /// Busy threads of other workloads on a CPU.
 fn busy_beside(subject: &Subject<'_>, cpu: CpuId) -> u64 {
     others(subject, cpu).fold(0, |sum, (_, here)| sum + here.busy)
@@ -90,7 +100,7 @@ fn others<'a>(subject: &'a Subject<'_>, cpu: CpuId) -> impl Iterator<Item = (&'a
     all.filter_map(move |other| Some((other, *subject.inputs.model.of(other)?.on_isolated_cpus.get(&cpu)?)))
 }
 
-/// Isolated CPUs that it may use and on which no workload is busy.
+/// Isolated CPUs that it may use, on which no workload is busy, and which no earlier remedy takes.
 fn idle(subject: &Subject<'_>) -> CpuSet {
     let isolated = isolated_cpus(&subject.inventory.machine, subject.sample);
     let may = subject.figures.cpus.as_ref().map_or_else(CpuSet::new, |cpus| cpus.intersection(&isolated));
@@ -98,7 +108,7 @@ fn idle(subject: &Subject<'_>) -> CpuSet {
         let own = subject.figures.on_isolated_cpus.get(&cpu).is_some_and(|here| here.busy > 0);
         own || busy_beside(subject, cpu) > 0
     };
-    may.iter().filter(|cpu| !has_busy(*cpu)).collect()
+    may.difference(subject.earlier.isolated()).iter().filter(|cpu| !has_busy(*cpu)).collect()
 }
 
 /// Threads of this workload on a CPU, those with most CPU time first.
@@ -109,19 +119,20 @@ fn threads_on<'a>(subject: &Subject<'a>, cpu: CpuId) -> Vec<&'a TaskSample> {
     on
 }
 
-/// Spreads the busy threads of a CPU over idle isolated ones that the workload may use.
-fn remedy(subject: &Subject<'_>, cpu: CpuId, busy: u64) -> Result<String, String> {
-    let idle = idle(subject);
+/// Busy threads of a CPU, each with an idle isolated one that the workload may use.
+fn moves<'a>(subject: &Subject<'a>, cpu: CpuId, busy: u64) -> Vec<(&'a TaskSample, CpuId)> {
     let on = threads_on(subject, cpu);
     let own = subject.figures.on_isolated_cpus.get(&cpu).map_or(0, |here| here.busy);
     // One stays, where no other workload has the CPU.
     let leave = usize::try_from(if busy == own { own - 1 } else { own }).unwrap_or(usize::MAX);
     let moves = on.iter().rev().skip(on.len().saturating_sub(usize::try_from(own).unwrap_or(usize::MAX)));
-    let commands: Vec<String> = moves
-        .take(leave)
-        .zip(idle.iter())
-        .map(|(task, to)| format!("taskset -pc {to} {}", task.tid))
-        .collect();
+    moves.take(leave).copied().zip(idle(subject).iter()).collect()
+}
+
+/// Spreads the busy threads of a CPU over idle isolated ones that the workload may use.
+fn remedy(subject: &Subject<'_>, cpu: CpuId, busy: u64) -> Result<String, String> {
+    let moves = moves(subject, cpu, busy).into_iter();
+    let commands: Vec<String> = moves.map(|(task, to)| format!("taskset -pc {to} {}", task.tid)).collect();
     if commands.is_empty() {
         return Err(format!(
             "no other isolated CPU that it may use is idle: CPUs {} have to be more, or its busy threads fewer",
@@ -206,6 +217,18 @@ mod tests {
         assert!(all[0].summary.ends_with("2 busy threads share CPU 6 with /b"), "{}", all[0].summary);
         assert!(all[0].obstacle.as_ref().unwrap().contains("no other isolated CPU"), "{:?}", all[0]);
         assert_eq!(all[1].remedy.as_deref(), Some("taskset -pc 7 12"));
+    }
+
+    #[test]
+    fn threads_of_two_workloads_are_not_sent_to_one_idle_cpu() {
+        let scene = host("6-7")
+            .workload("/a", "6-7", "1")
+            .workload("/b", "6-7", "1")
+            .thread("/a", 11, "6", 6, (0, 4000))
+            .thread("/b", 12, "6", 6, (0, 4000));
+        let all = found(&scene);
+        assert_eq!(all[0].remedy.as_deref(), Some("taskset -pc 7 11"));
+        assert_eq!(all[1].remedy, None, "{:?}", all[1]);
     }
 
     #[test]

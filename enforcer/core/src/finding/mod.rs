@@ -33,7 +33,7 @@ pub use self::{
 };
 use self::{subject::Subject, threads::Threads};
 use crate::{
-    decide::{History, Inputs, Partitioned, Widened, Written, decide},
+    decide::{EarlierAdvice, History, Inputs, Partitioned, Widened, Written, decide},
     declarations::Declarations,
     model::{Model, isolated_cpus},
     owner::Owners,
@@ -41,6 +41,7 @@ use crate::{
     policy::Policy,
     sample::Sample,
     self_placement::CpusetWrites,
+    set::CpuSet,
     topology::Locality,
     workload::{CgroupPath, Origin, Workload},
 };
@@ -121,7 +122,8 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Judges every workload by every rule. The findings come worst first, then by id.
+/// Judges every workload by every rule. The findings come worst first, then by id. Their remedies belong
+/// together: each reckons with what the others take, so that they may be carried out one after the other.
 pub fn assess(
     inventory: &Inventory,
     workloads: &[Workload],
@@ -174,6 +176,7 @@ pub fn assess_with_writes(
     let mut allocations = Allocations::default();
     let decision = decide(&inputs, &mut allocations);
     let mut findings = if has_nodes { drift::assess(&inputs, &decision) } else { Vec::new() };
+    let mut earlier = EarlierAdvice::of_decision(&inputs, &decision);
     for workload in workloads {
         let Some(figures) = model.of(workload) else { continue };
         let owner = owners.of(workload);
@@ -189,9 +192,12 @@ pub fn assess_with_writes(
             inputs: &inputs,
             decision: &decision,
             allocations: &allocations,
+            earlier: &earlier,
             advice: OnceCell::new(),
         };
-        findings.extend(isolated_cpus::assess(&subject));
+        let isolated = isolated_cpus::assess(&subject);
+        let sent_to = isolated.as_ref().map_or_else(CpuSet::new, |_| isolated_cpus::sent_to(&subject));
+        findings.extend(isolated);
         let rules = [
             cpuset_mismatch::assess,
             remote_residency::assess,
@@ -200,13 +206,24 @@ pub fn assess_with_writes(
             thread_affinity::assess,
             owner_mismatch::assess,
         ];
-        findings.extend(rules.iter().filter(|_| has_nodes).filter_map(|rule| rule(&subject)));
+        let found = rules.iter().filter(|_| has_nodes).filter_map(|rule| rule(&subject));
+        let found: Vec<Finding> = found.collect();
+        let is_advised = found.iter().any(|one| one.remedy.is_some() && one.rule != Rule::ThreadAffinity);
+        findings.extend(found);
         let has_remedy = |one: &Finding| one.remedy.is_some() && one.object == workload.cgroup;
+        let advice = subject.advice.get().and_then(|advice| advice.clone().ok());
         if !matches!(workload.origin, Origin::Process { .. })
             && findings.iter().any(has_remedy)
             && let Ok(advice) = subject.advice()
         {
             writes.insert(workload.cgroup.clone(), advice.writes());
+        }
+        earlier.note_isolated(&sent_to);
+        // What the daemon would do about declared workloads is noted already.
+        if let Some(advice) =
+            advice.filter(|_| is_advised && !decision.targets.contains_key(&workload.cgroup))
+        {
+            earlier.note(&inputs, workload, &advice);
         }
     }
     findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));

@@ -116,6 +116,52 @@ fn shared_memory_leaves_no_room_and_page_cache_does() {
     assert!(full.remedy.is_none() && full.severity == Severity::Warning, "{full:?}");
 }
 
+fn remedies(scene: &Scene) -> Vec<String> {
+    let mut findings = scene.findings();
+    findings.sort_by(|one, other| one.object.cmp(&other.object));
+    let mut remedies: Vec<String> = findings.into_iter().filter_map(|finding| finding.remedy).collect();
+    remedies.dedup();
+    remedies
+}
+
+#[test]
+fn remedies_of_one_audit_take_nothing_from_each_other() {
+    let cpus = |path: &str, cpus: &str| format!("echo {cpus} > /sys/fs/cgroup{path}/cpuset.cpus");
+    let with = |a: &str, b: &str, bytes: &[(u32, u64, u64)]| {
+        let scene = two().workload("/a", a, "0-1").memory("/a", bytes);
+        scene.workload("/b", b, "0-1").memory("/b", bytes)
+    };
+    // Both are to go to node 1, where their memory is.
+    let scene = with_available(with("0-1", "2-3", &[(1, 8 << 10, 0)]), 0, 4096);
+    let found = remedies(&scene).join("; ");
+    assert!(found.contains(&cpus("/a", "4-5")) && found.contains(&cpus("/b", "6-7")), "{found}");
+    // Each spans both nodes.
+    let found = remedies(&with("0,4", "1,5", &[(0, 1024, 0), (1, 1024, 0)])).join("; ");
+    let sets = [("/a", "0,2"), ("/b", "1,3")].map(|(path, set)| cpus(path, set));
+    assert!(sets.iter().all(|set| found.contains(set)), "{found}");
+    // Node 0 has room for the memory of one of them, and the CPUs of node 1 are those of another.
+    let scene = with("0-1", "2-3", &[(1, 8 << 10, 0)]).workload("/c", "4-7", "1");
+    let scene = with_available(scene, 0, 10 << 10);
+    assert_eq!(remedies(&scene), [mems("/a", "0")]);
+    let obstacle = worst(&scene, "/b").obstacle.unwrap();
+    assert!(obstacle.contains("2 GiB of 8 GiB memory on node 0"), "{obstacle}");
+}
+
+#[test]
+fn of_cgroups_in_one_another_one_has_a_remedy() {
+    let scene = two().workload("/box", "0-1", "1").memory("/box", &[(1, 512, 0)]);
+    let scene = scene.workload("/box/in", "0-1", "1").memory("/box/in", &[(1, 512, 0)]);
+    let objects: std::collections::BTreeSet<_> = scene
+        .findings()
+        .into_iter()
+        .filter(|finding| finding.remedy.is_some())
+        .map(|finding| finding.object)
+        .collect();
+    assert_eq!(objects, [CgroupPath::new("/box")].into());
+    let obstacle = worst(&scene, "/box/in").obstacle.unwrap();
+    assert!(obstacle.contains("the remedy of /box changes what it may use"), "{obstacle}");
+}
+
 #[test]
 fn memory_of_a_gpu_is_no_room_for_what_has_to_come() {
     let machine = Machine::new().sockets(2).threads(1).memory_only(NodeId(2), 90, MemoryKind::Gpu, NodeId(0));
@@ -343,6 +389,44 @@ proptest! {
                     || was.is_some_and(|was| was.severity >= one.severity || is_mendable_now(&was));
                 prop_assert!(is_no_worse, "{one:?} was {was:?}, after {finding:?}");
             }
+        }
+    }
+
+    /// Carried out one after the other, the remedies of an audit put no two workloads on one CPU that were
+    /// apart before, and bring no node more memory than it could give.
+    #[test]
+    fn remedies_can_be_carried_out_one_after_the_other(
+        workloads in prop::collection::vec(
+            (0u32..8, 1u32..4, "0|1|0-1", prop::collection::vec(0u64..3000, 2)),
+            2..5,
+        ),
+        free in prop::collection::vec(0u64..6000, 2),
+    ) {
+        let mut scene = two();
+        for (node, mebibytes) in free.iter().enumerate() {
+            scene = with_available(scene, u32::try_from(node).unwrap(), *mebibytes);
+        }
+        for (number, (first, count, mems, memory)) in workloads.iter().enumerate() {
+            let path = format!("/w{number}");
+            let last = (first + count - 1).min(7);
+            let held: Vec<_> = (0u32..).zip(memory).map(|(node, mib)| (node, *mib, 0)).collect();
+            scene = scene.workload(&path, &format!("{first}-{last}"), mems).memory(&path, &held);
+        }
+        let after = scene.findings().iter().fold(scene.clone(), |scene, finding| carried_out(&scene, finding));
+        let has = |scene: &Scene, number: usize| {
+            let seen = &scene.now.cgroups[&CgroupPath::new(&format!("/w{number}"))];
+            (seen.cpus_effective.clone().unwrap(), seen.memory_by_node.clone().unwrap())
+        };
+        for one in 0..workloads.len() {
+            for other in 0..one {
+                let are_apart = |scene| has(scene, one).0.is_disjoint(&has(scene, other).0);
+                prop_assert!(!are_apart(&scene) || are_apart(&after), "{one} and {other}");
+            }
+        }
+        for (node, mebibytes) in (0..).map(NodeId).zip(&free) {
+            let on = |scene: &Scene, number: usize| has(scene, number).1.get(&node).map_or(0, |bytes| bytes.anon);
+            let comes = (0..workloads.len()).map(|number| on(&after, number).saturating_sub(on(&scene, number)));
+            prop_assert!(comes.sum::<u64>() <= mebibytes * MIB, "node {node}");
         }
     }
 

@@ -9,7 +9,7 @@ use super::{
     threads::Threads,
 };
 use crate::{
-    decide::{Advice, Decision, Inputs, Obstacle, ObstacleKind, advise},
+    decide::{Advice, Decision, EarlierAdvice, Inputs, Obstacle, ObstacleKind, advise},
     id::NodeId,
     model::{WorkloadModel, accessed_bytes},
     owner::{Owner, Ownership},
@@ -34,6 +34,8 @@ pub(super) struct Subject<'a> {
     pub(super) inputs: &'a Inputs<'a>,
     pub(super) decision: &'a Decision,
     pub(super) allocations: &'a Allocations,
+    /// What was advised to workloads before this one.
+    pub(super) earlier: &'a EarlierAdvice,
     /// What several rules ask for, and takes a whole placement to find.
     pub(super) advice: OnceCell<Result<Advice, Obstacle>>,
 }
@@ -167,7 +169,7 @@ impl Subject<'_> {
 
     /// What would bring it together, or what is in the way; see [`advise`].
     pub(super) fn advice(&self) -> Result<&Advice, &Obstacle> {
-        let find = || advise(self.inputs, self.decision, self.allocations, self.workload);
+        let find = || advise(self.inputs, self.decision, self.allocations, self.earlier, self.workload);
         self.advice.get_or_init(find).as_ref()
     }
 

@@ -1,0 +1,182 @@
+//! What the remedies of one audit take from each other.
+//!
+//! Problem: advice that is right for each workload alone promises the same idle CPUs and the same free memory
+//! several times; carried out in order, the second remedy undoes the first. Idea: the advice of one audit is a
+//! sequence. What a workload is advised to take is noted, and the advice for each later workload reckons with
+//! it, as if it had been carried out.
+//!
+//! Invariants: CPUs and memory that a remedy would free are promised to no later one, so that the remedies may
+//! be carried out in any order, or in part. Memory that comes to several nodes counts on each of them, because
+//! the kernel chooses. Of two cgroups of which one is in the other, at most one has a remedy.
+//! Cost: each workload walks the remedies before it.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Advice, Decision, Inputs,
+    advice::{busy_cpus, movable},
+    pins::{Pin, Pins},
+};
+use crate::{
+    id::NodeId,
+    set::{CpuSet, NodeSet},
+    words,
+    workload::{CgroupPath, Origin, Workload},
+};
+
+/// Remedies that come before the next one.
+#[derive(Debug, Clone, Default)]
+pub struct EarlierAdvice {
+    remedies: Vec<Remedy>,
+    /// Isolated CPUs that single threads are sent to.
+    isolated: CpuSet,
+}
+
+/// What carrying out one remedy takes.
+#[derive(Debug, Clone)]
+struct Remedy {
+    cgroup: CgroupPath,
+    /// It sets the affinity of a process, and no cpuset.
+    of_process: bool,
+    /// The workload had fewer CPUs than all, and these are for it alone.
+    pinned: bool,
+    /// New CPUs; empty where it keeps what it has.
+    cpus: CpuSet,
+    /// Of these, as many as it keeps busy.
+    busy: CpuSet,
+    /// Ordinary memory nodes that pages come to, and how many bytes.
+    comes: (NodeSet, u64),
+}
+
+impl EarlierAdvice {
+    /// What the daemon would do about declared workloads: their CPUs are in the allocations of the decision
+    /// already, memory that has to come to them is not.
+    pub fn of_decision(inputs: &Inputs<'_>, decision: &Decision) -> Self {
+        let mut earlier = Self::default();
+        for workload in inputs.workloads {
+            let Some(target) = decision.targets.get(&workload.cgroup) else { continue };
+            let Some(mems) = &target.cpuset.mems else { continue };
+            if decision.in_place.contains(&workload.cgroup) {
+                continue;
+            }
+            let comes = comes(inputs, workload, mems);
+            earlier.note_remedy(workload, comes, CpuSet::new(), (true, CpuSet::new()));
+        }
+        earlier
+    }
+
+    /// Notes what is advised for a workload that the decision is not about.
+    pub fn note(&mut self, inputs: &Inputs<'_>, workload: &Workload, advice: &Advice) {
+        let figures = inputs.model.of(workload);
+        let has = figures.and_then(|figures| figures.cpus.as_ref());
+        let pinned = has.is_some_and(|has| !inputs.inventory.machine.online_cpus().is_subset(has));
+        let cpus = advice.cpus.clone().unwrap_or_default();
+        let count = figures.map_or(1, busy_cpus);
+        let free = cpus.iter().filter(|cpu| !self.remedies.iter().any(|one| one.busy.contains(*cpu)));
+        let busy = free.take(count).collect();
+        let comes = comes(inputs, workload, &advice.place.1);
+        self.note_remedy(workload, comes, cpus, (pinned, busy));
+    }
+
+    fn note_remedy(
+        &mut self,
+        workload: &Workload,
+        comes: (NodeSet, u64),
+        cpus: CpuSet,
+        (pinned, busy): (bool, CpuSet),
+    ) {
+        let of_process = matches!(workload.origin, Origin::Process { .. });
+        let cgroup = workload.cgroup.clone();
+        self.remedies.push(Remedy { cgroup, of_process, pinned, cpus, busy, comes });
+    }
+
+    /// Why the workload has to wait until a remedy is carried out: cpusets that are in one another change
+    /// together.
+    pub(super) fn comes_first(&self, workload: &Workload) -> Option<String> {
+        let is_process = matches!(workload.origin, Origin::Process { .. });
+        let inside = |inner: &CgroupPath, outer: &CgroupPath| {
+            inner == outer || inner.ancestors().any(|above| above == *outer)
+        };
+        let first = self.remedies.iter().find(|one| {
+            !(is_process && one.of_process)
+                && (inside(&one.cgroup, &workload.cgroup) && !is_process
+                    || inside(&workload.cgroup, &one.cgroup) && !one.of_process)
+        })?;
+        Some(format!(
+            "the remedy of {} changes what it may use: carry that out first, and audit again",
+            first.cgroup
+        ))
+    }
+
+    /// Makes these pins have CPUs that are advised to others, as those of their cgroups.
+    pub(super) fn pin(&self, pins: &mut Pins, own: &CpuSet, asks_pinned: bool) {
+        let none = CpuSet::new();
+        for one in self.remedies.iter().filter(|one| asks_pinned || one.pinned) {
+            add(pins, &one.cgroup, &one.cpus.difference(if asks_pinned { own } else { &none }));
+        }
+    }
+
+    /// These pins with the CPUs that others keep busy which may use all CPUs of a node: they are no room for a
+    /// workload that comes there as well.
+    pub(super) fn with_busy(&self, mut pins: Pins) -> Pins {
+        self.remedies.iter().for_each(|one| add(&mut pins, &one.cgroup, &one.busy));
+        pins
+    }
+
+    /// Sends threads to these isolated CPUs.
+    pub fn note_isolated(&mut self, cpus: &CpuSet) {
+        self.isolated.extend(cpus);
+    }
+
+    /// Isolated CPUs that threads are sent to.
+    pub const fn isolated(&self) -> &CpuSet {
+        &self.isolated
+    }
+
+    /// CPUs that earlier remedies take, in words; none where they take none.
+    pub(super) fn cpus_in_words(&self) -> Option<String> {
+        let cpus = self.remedies.iter().fold(CpuSet::new(), |all, one| all.union(&one.cpus));
+        let first = self.remedies.iter().find(|one| !one.cpus.is_empty())?;
+        Some(format!("remedies before this one take CPUs {cpus}, the first for {}", first.cgroup))
+    }
+
+    /// Bytes that come to any of these nodes.
+    pub(super) fn coming_to(&self, nodes: &NodeSet) -> u64 {
+        let there = self.remedies.iter().filter(|one| !one.comes.0.is_disjoint(nodes));
+        there.map(|one| one.comes.1).fold(0, u64::saturating_add)
+    }
+
+    /// What is available on each node without that.
+    pub(super) fn leave_of(&self, available: BTreeMap<NodeId, u64>) -> BTreeMap<NodeId, u64> {
+        let left = |(node, bytes): (NodeId, u64)| {
+            (node, bytes.saturating_sub(self.coming_to(&NodeSet::from_iter([node]))))
+        };
+        available.into_iter().map(left).collect()
+    }
+
+    /// What earlier remedies bring to these nodes, in words; none where that is nothing.
+    pub(super) fn in_words(&self, nodes: &NodeSet) -> Option<String> {
+        let bytes = self.coming_to(nodes);
+        let first = self.remedies.iter().find(|one| one.comes.1 > 0 && !one.comes.0.is_disjoint(nodes))?;
+        let bytes = words::size(bytes);
+        Some(format!("{bytes} of it for remedies before this one, the first for {}", first.cgroup))
+    }
+}
+
+fn add(pins: &mut Pins, cgroup: &CgroupPath, cpus: &CpuSet) {
+    if !cpus.is_empty() {
+        let none = || Pin { cpus: CpuSet::new(), partition: false };
+        pins.entry(cgroup.clone()).or_insert_with(none).cpus.extend(cpus);
+    }
+}
+
+/// Bytes of a workload that have to come to these nodes, and the nodes of them that they may come to.
+fn comes(inputs: &Inputs<'_>, workload: &Workload, mems: &NodeSet) -> (NodeSet, u64) {
+    let machine = &inputs.inventory.machine;
+    let to = mems.intersection(&machine.ordinary_memory_nodes());
+    let bytes = inputs.model.of(workload).and_then(|figures| figures.bytes_by_node.as_ref());
+    let gpus = machine.gpu_memory_nodes();
+    let away = bytes.into_iter().flatten();
+    let away = away.filter(|(node, _)| !mems.contains(**node) && !gpus.contains(**node));
+    (to, away.map(|(_, bytes)| movable(bytes)).fold(0, u64::saturating_add))
+}
