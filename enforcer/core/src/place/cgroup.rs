@@ -3,9 +3,11 @@
 //! Problem: a workload that runs already, in a cgroup, should be on one node with exclusive CPUs,
 //! and disturbed as little as possible. Idea: it asks the engine `hints` like a Guaranteed pod under
 //! `single-numa-node`; what is known of the running workload narrows the request: only nodes that
-//! the cgroups above and its rule leave it, and on which its memory could be had *now*; among those
+//! the cgroups above and its rule leave it, and near which its memory could be had *now*; among those
 //! the engine prefers the node that has most of its memory, because CPUs move at once and pages do
 //! not. What it has already is kept while it is a valid answer.
+//!
+//! The memory of a CPU node is its own and that of memory-only nodes local to it, as for pods.
 //!
 //! Unless its entry names another engine, policy or class, a workload is never split over nodes; what is too
 //! large for every node is refused with what was short.
@@ -29,6 +31,7 @@ use crate::{
         placement::{Engine, HintsSettings, PlacementSettings, PoolsSettings, TopologyPolicy},
     },
     set::{CpuSet, NodeSet},
+    topology::Locality,
     words,
     workload::{CgroupPath, QosClass},
 };
@@ -116,23 +119,27 @@ impl CgroupRequest<'_> {
         }
         let has = self.now?.cpus.as_ref()?;
         let mems = self.now?.mems.as_ref()?;
-        let node = mems.first().filter(|_| mems.len() == 1)?;
+        let machine = &inventory.machine;
+        let nodes = machine.nodes_of(has);
+        let node = nodes.first().filter(|_| nodes.len() == 1)?;
+        let zones = self.zones(inventory);
+        let zone = zones.get(&node).filter(|zone| self.has_room(inventory, zone))?;
+        // Memory for the kernel may be anywhere.
+        let near = mems.intersection(zone);
+        let own = zone.intersection(&nodes);
+        let is_near = !near.is_empty()
+            && own.is_subset(&near)
+            && (near == *mems || machine.with_kernel_memory(near.clone(), &all_of(&zones)) == *mems);
         let holder = Holder::cgroup(self.cgroup);
         let mut others = allocations.iter().filter(|(other, _)| **other != holder);
-        let free = self.allowed_cpus(inventory).intersection(&inventory.node(node)?.cpus);
         let needed = self.needed_bytes(inventory);
-        let account = || ZoneAccount::new(inventory, allocations, |other| *other == holder);
-        let valid = has.len() == usize::try_from(self.cpus).ok()?
-            && has.is_subset(&free)
-            && self.allowed_nodes(inventory).contains(node)
+        let mut account = ZoneAccount::new(inventory, allocations, |other| *other == holder);
+        let valid = is_near
+            && has.len() == usize::try_from(self.cpus).ok()?
+            && has.is_subset(&self.allowed_cpus(inventory))
             && others.all(|(_, grant)| grant.exclusive.is_disjoint(has))
-            && account().fits(mems, MemoryResource::Memory, needed);
-        let claim = MemoryClaim {
-            resource: MemoryResource::Memory,
-            zone: mems.clone(),
-            bytes: needed,
-            by_node: BTreeMap::from([(node, needed)]),
-        };
+            && account.fits(&near, MemoryResource::Memory, needed);
+        let claim = account.promise(&near, MemoryResource::Memory, needed);
         valid.then(|| Grant {
             engine: "hints",
             policy: TopologyPolicy::SingleNumaNode.as_str(),
@@ -244,6 +251,7 @@ impl CgroupRequest<'_> {
             if let Some(own) = self.right_already(inventory, &grant, &free).filter(|_| had_none) {
                 grant.exclusive = own;
             }
+            self.widen_to_room(inventory, allocations, &mut grant);
             grant.reason = self.why(inventory, &grant, &free);
         }
         for unknown in self.wished.map_or(&[][..], |wished| wished.unknown) {
@@ -265,11 +273,13 @@ impl CgroupRequest<'_> {
     }
 
     fn why(&self, inventory: &Inventory, grant: &Grant, free: &CpuSet) -> String {
-        let Some(node) = grant.mems.first().and_then(|node| inventory.node(node)) else {
+        let nodes = inventory.machine.nodes_of(&grant.exclusive);
+        let Some(node) = nodes.first().and_then(|node| inventory.node(node)) else {
             return String::new();
         };
-        let held = self.now.and_then(|now| now.bytes_by_node.as_ref()?.get(&node.id));
-        let holds = match held.map_or(0, accessed_bytes) {
+        let held = self.now.and_then(|now| now.bytes_by_node.as_ref()).into_iter().flatten();
+        let held = held.filter(|(node, _)| grant.mems.contains(**node));
+        let holds = match held.fold(0u64, |sum, (_, bytes)| sum.saturating_add(accessed_bytes(bytes))) {
             0 => String::new(),
             bytes => format!(", holds {} of its memory", words::size(bytes)),
         };
@@ -345,26 +355,95 @@ impl CgroupRequest<'_> {
         self.allowed_cpus(inventory).difference(&self.avoids)
     }
 
-    /// Nodes with CPUs and memory that it may use, and on which its memory could be had now.
+    /// Nodes that it may use: memory nodes near which its memory could be had now, and CPU nodes without
+    /// memory of their own that they are local to.
     fn allowed_nodes(&self, inventory: &Inventory) -> NodeSet {
-        if !self.is_usual() {
-            // How much of it on which node is for the engine to say.
+        if self.engine() == Engine::Pools {
             return self.usable_nodes(inventory);
         }
-        let room = |node: &NodeId| {
-            self.available_bytes.get(node).is_none_or(|available| *available >= self.needed_bytes(inventory))
-        };
-        self.usable_nodes(inventory).iter().filter(room).collect()
+        let ordinary = inventory.machine.ordinary_memory_nodes();
+        let mut allowed = NodeSet::new();
+        for (node, zone) in self.zones(inventory) {
+            // How much of it on which node is for the engine to say, unless all of it is on one.
+            if self.is_usual() && !self.has_room(inventory, &zone) {
+                continue;
+            }
+            allowed.extend(&zone);
+            if !ordinary.contains(node) {
+                allowed.insert(node);
+            }
+        }
+        allowed
     }
 
+    /// Memory nodes that it may use.
     fn usable_nodes(&self, inventory: &Inventory) -> NodeSet {
-        let with_memory = inventory.machine.ordinary_memory_nodes();
-        let usable = match self.engine() {
-            Engine::Hints => with_memory.intersection(&inventory.cpu_nodes()),
-            Engine::Pools => with_memory,
-        };
+        match self.engine() {
+            Engine::Hints => all_of(&self.zones(inventory)),
+            Engine::Pools => {
+                let above = self.bounds.as_ref().and_then(|bounds| bounds.mems.as_ref());
+                let all = inventory.machine.ordinary_memory_nodes();
+                [self.nodes, above].into_iter().flatten().fold(all, |left, nodes| left.intersection(nodes))
+            }
+        }
+    }
+
+    /// For each CPU node that it may use, the memory nodes local to it that it may use; none of a CPU node
+    /// without any. A rule that names a CPU node without memory means the memory local to that.
+    fn zones(&self, inventory: &Inventory) -> BTreeMap<NodeId, NodeSet> {
+        let machine = &inventory.machine;
+        let (locality, ordinary) = (Locality::new(machine), machine.ordinary_memory_nodes());
         let above = self.bounds.as_ref().and_then(|bounds| bounds.mems.as_ref());
-        [self.nodes, above].into_iter().flatten().fold(usable, |left, nodes| left.intersection(nodes))
+        let open = above.map_or_else(|| ordinary.clone(), |above| ordinary.intersection(above));
+        let named = self.nodes.map(|nodes| inventory.cpu_nodes().intersection(nodes));
+        let mut zones = BTreeMap::new();
+        for node in inventory.cpu_nodes().iter() {
+            let near: NodeSet =
+                open.iter().filter(|id| locality.near_cpu_nodes(*id).contains(node)).collect();
+            let is_named = named.as_ref().is_none_or(|named| named.is_empty() || named.contains(node));
+            let of_rule = self.nodes.map_or_else(|| near.clone(), |nodes| near.intersection(nodes));
+            let has_none =
+                !ordinary.contains(node) && named.as_ref().is_some_and(|named| named.contains(node));
+            let zone = if of_rule.is_empty() && has_none { near } else { of_rule };
+            if is_named && !zone.is_empty() {
+                zones.insert(node, zone);
+            }
+        }
+        zones
+    }
+
+    /// Bytes that it could have on these nodes now; none where that is not known of one.
+    fn available_on(&self, zone: &NodeSet) -> Option<u64> {
+        let known = zone.iter().map(|node| self.available_bytes.get(&node).copied());
+        known.sum::<Option<u64>>()
+    }
+
+    /// Could its memory be had there now, as far as that is known?
+    fn has_room(&self, inventory: &Inventory, zone: &NodeSet) -> bool {
+        self.available_on(zone).is_none_or(|available| available >= self.needed_bytes(inventory))
+    }
+
+    /// Adds memory that is local to its CPUs, faster memory first, until its memory could be had now: promises
+    /// do not tell what others use without one.
+    fn widen_to_room(&self, inventory: &Inventory, allocations: &Allocations, grant: &mut Grant) {
+        let nodes = inventory.machine.nodes_of(&grant.exclusive);
+        let zones = self.zones(inventory);
+        let Some(zone) = nodes.first().and_then(|node| zones.get(&node)) else { return };
+        let mut near = grant.mems.intersection(zone);
+        let had = near.len();
+        for node in inventory.machine.fastest_first(&zone.difference(&grant.mems)) {
+            if self.has_room(inventory, &near) {
+                break;
+            }
+            near.insert(node);
+        }
+        if near.len() > had {
+            let holder = Holder::cgroup(self.cgroup);
+            let mut account = ZoneAccount::new(inventory, allocations, |other| *other == holder);
+            let needed = self.needed_bytes(inventory);
+            grant.memory = vec![account.promise(&near, MemoryResource::Memory, needed)];
+            grant.mems.extend(&near);
+        }
     }
 
     /// Says what the engine cannot know: which bound left no node, and where memory is short just now.
@@ -387,26 +466,18 @@ impl CgroupRequest<'_> {
             let shortages = vec![Shortage { resource, nodes, wanted, available: 0 }];
             return Rejection::new(rejection.reason, problem).short_of(shortages, &[nothing]);
         }
-        let short = usable.difference(&self.allowed_nodes(inventory));
-        let shortages = short.iter().filter_map(|node| {
-            let available = *self.available_bytes.get(&node)?;
-            let nodes = NodeSet::from_iter([node]);
-            Some(Shortage {
-                resource: "memory".into(),
-                nodes,
-                wanted: self.needed_bytes(inventory),
-                available,
-            })
+        let zones = self.zones(inventory);
+        let without_room = |zone: &&NodeSet| self.is_usual() && !self.has_room(inventory, zone);
+        let shortages = zones.values().filter(without_room).filter_map(|zone| {
+            let available = self.available_on(zone)?;
+            let (resource, wanted) = ("memory".into(), self.needed_bytes(inventory));
+            Some(Shortage { resource, nodes: zone.clone(), wanted, available })
         });
         let shortages = shortages.collect::<Vec<_>>();
-        let room = (!shortages.is_empty()).then(|| {
-            let known = usable.iter().filter(|node| self.available_bytes.contains_key(node)).collect();
-            let most = |nodes: &NodeSet| {
-                let bytes = nodes.iter().filter_map(|node| self.available_bytes.get(&node)).copied();
-                bytes.max().unwrap_or(0)
-            };
-            Room::new("memory", &known, most).on_one_node()
-        });
+        let known = zones.values().filter_map(|zone| Some((zone, self.available_on(zone)?)));
+        let most = known.max_by_key(|(zone, bytes)| (*bytes, std::cmp::Reverse(zone.first())));
+        let room = most.filter(|_| !shortages.is_empty());
+        let room = room.map(|(zone, bytes)| Room::together("memory", zone.clone(), bytes));
         let rooms: Vec<Room> = room.into_iter().collect();
         // What the engine says already is told in its unit.
         let mut wording = rejection.wording;
@@ -422,6 +493,10 @@ impl CgroupRequest<'_> {
             wording,
         }
     }
+}
+
+fn all_of(zones: &BTreeMap<NodeId, NodeSet>) -> NodeSet {
+    zones.values().fold(NodeSet::new(), |all, zone| all.union(zone))
 }
 
 #[cfg(test)]

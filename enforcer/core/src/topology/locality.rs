@@ -151,6 +151,13 @@ impl Topology {
         near
     }
 
+    /// CPU nodes that are meant where a workload may use these nodes: those of them that have CPUs; where none
+    /// has, those that their memory is local to.
+    pub fn cpu_nodes_of(&self, allowed: &NodeSet) -> NodeSet {
+        let named = self.cpu_nodes().intersection(allowed);
+        if named.is_empty() { Locality::new(self).homes(allowed) } else { named }
+    }
+
     /// These memory nodes, and where all of them have movable memory only, the nearest of `allowed` that has
     /// memory for the kernel itself: without it fork(2) and pipe(2) fail (`cpusets_insane_config` of
     /// `mm/page_alloc.c`). Unchanged where there is no such node.

@@ -117,18 +117,68 @@ fn what_it_was_given_before_does_not_wander() {
 }
 
 #[test]
-fn isolated_cpus_and_memory_only_nodes_are_not_given_out() {
-    let machine = Machine::new()
-        .sockets(2)
-        .isolated("0,8")
-        .memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1))
-        .build();
+fn isolated_cpus_are_not_given_out() {
+    let machine = Machine::new().sockets(2).isolated("0,8").build();
     let path = path();
-    let large = CgroupRequest { memory_bytes: Some(32 * GIB), ..request(&path, 2) };
-    let refusal = place(&machine, &Allocations::default(), &large);
-    assert!(refusal.contains("memory on node 0"), "{refusal}");
     let all = place(&machine, &given(&[("/b", "4-7,12-15", 1, 0)]), &request(&path, 5));
     assert_eq!(all, "2-3,9-11 on 0", "one that is not isolated stays shared");
+}
+
+#[test]
+fn memory_only_nodes_are_memory_of_the_cpus_that_they_are_local_to() {
+    let machine = Machine::new().sockets(2).memory_only(NodeId(2), 64, MemoryKind::Cxl, NodeId(1)).build();
+    let path = path();
+    let of = |gib: u64, allowed: Option<&str>, above: Option<&str>, available: &[(u32, u64)]| {
+        let nodes = allowed.map(|nodes| nodes.parse().unwrap());
+        let mems = above.map(|nodes| nodes.parse().unwrap());
+        let bounds = Some(Bounds { cgroup: CgroupPath::new("/s"), cpus: None, mems });
+        let available_bytes = available.iter().map(|(node, gib)| (NodeId(*node), gib * GIB)).collect();
+        let wants = request(&path, 2);
+        let memory_bytes = Some(gib * GIB);
+        let wants = CgroupRequest { memory_bytes, nodes: nodes.as_ref(), bounds, available_bytes, ..wants };
+        place(&machine, &Allocations::default(), &wants)
+    };
+    assert_eq!(of(8, None, None, &[]), "0,8 on 0", "memory of the socket comes first");
+    assert_eq!(of(32, None, None, &[]), "4,12 on 1-2");
+    let now = [(0, 4), (1, 4), (2, 60)];
+    assert_eq!(of(8, None, None, &now), "4,12 on 1-2", "what others use without a promise is not there");
+    assert!(of(65, None, None, &now).contains("64 GiB of 65 GiB memory on nodes 1-2"));
+    assert!(of(32, Some("1"), None, &[]).contains("memory on node 1"), "its rule names the socket alone");
+    assert_eq!(of(32, None, Some("2"), &[]), "4,12 on 2", "the cgroup above leaves it nothing else");
+    assert!(of(32, None, Some("0"), &[]).contains("16 GiB of 32 GiB memory on node 0"));
+}
+
+#[test]
+fn cpus_without_memory_of_their_own_have_that_of_the_nearest_node() {
+    // CPUs on nodes 0 and 2, their memory on 1 and 3.
+    let mut machine = Machine::new().sockets(2).node_ids(&[0, 2]);
+    for (memory, beside) in [(1, 0), (3, 2)] {
+        machine = machine.memory_only(NodeId(memory), 16, MemoryKind::Dram, NodeId(beside));
+    }
+    let mut machine = machine.build();
+    for node in &mut machine.nodes {
+        if !node.cpus.is_empty() {
+            node.mem_total_bytes = Some(0);
+            node.kind = MemoryKind::None;
+        }
+    }
+    let path = path();
+    let large = CgroupRequest { memory_bytes: Some(8 * GIB), ..request(&path, 2) };
+    assert_eq!(place(&machine, &Allocations::default(), &large), "0,8 on 1");
+    let now = figures("0-15", "1,3", &[(1, 1), (3, 2)]);
+    let held = CgroupRequest { now: Some(&now), ..request(&path, 2) };
+    assert_eq!(place(&machine, &Allocations::default(), &held), "4,12 on 3", "where its memory is");
+    for named in ["2", "3", "2-3"] {
+        let nodes = named.parse().unwrap();
+        let named = CgroupRequest { nodes: Some(&nodes), ..large.clone() };
+        assert_eq!(place(&machine, &Allocations::default(), &named), "4,12 on 3");
+    }
+    for (cpus, mems, kept) in [("4,12", "3", true), ("4,12", "1", false), ("4,12", "1,3", false)] {
+        let now = figures(cpus, mems, &[(3, 1)]);
+        let has = CgroupRequest { now: Some(&now), ..request(&path, 2) };
+        let found = has.keep(&inventory(machine.clone()), &Allocations::default());
+        assert_eq!(found.is_some(), kept, "{cpus} on {mems}");
+    }
 }
 
 #[test]

@@ -195,7 +195,8 @@ pub(super) fn restricted(
     }
     if let Some(allowed) = container.and_then(|container| container.allowed_nodes.as_ref()) {
         let mut near = CpuSet::new();
-        let nodes = inventory.nodes.iter().filter(|node| allowed.contains(node.id));
+        let meant = inventory.machine.cpu_nodes_of(allowed);
+        let nodes = inventory.nodes.iter().filter(|node| meant.contains(node.id));
         nodes.for_each(|node| near.extend(&node.cpus));
         cpus = cpus.intersection(&near);
     }

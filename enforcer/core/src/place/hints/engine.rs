@@ -130,7 +130,7 @@ impl HintsEngine {
         for container in containers {
             let mut own = nodes.clone();
             if let Some(allowed) = &container.allowed_nodes {
-                own = own.intersection(allowed);
+                own = own.intersection(&inventory.machine.cpu_nodes_of(allowed));
             }
             if let Some(allowed) = &container.allowed_cpus {
                 let has = |id| inventory.node(id).is_some_and(|node| !node.cpus.is_disjoint(allowed));

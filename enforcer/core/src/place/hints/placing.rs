@@ -24,12 +24,14 @@ use super::{
     shared::SharedStock,
 };
 use crate::{
+    id::NodeId,
     place::{
         Allocations, ContainerKind, ContainerRequest, Grant, Holder, Inventory, PodRequest, Rejection, Trace,
         memory::ZoneAccount, room::Room,
     },
     policy::placement::{HintsSettings, MemoryManagerPolicy, TopologyPolicy},
     set::{CpuSet, NodeSet},
+    topology::Locality,
     workload::QosClass,
 };
 
@@ -315,7 +317,13 @@ impl<'a> Placing<'a> {
         if bytes.values().all(|bytes| *bytes == 0) {
             return Vec::new();
         }
-        asker.nodes.ids().iter().map(|node| bytes.get(node).copied().unwrap_or(0)).collect()
+        // Memory on a memory-only node speaks for the CPU nodes that it is local to.
+        let locality = Locality::new(&self.inventory.machine);
+        let near = |node: &NodeId| {
+            let near = bytes.iter().filter(|(at, _)| locality.is_near(**at, &NodeSet::from_iter([*node])));
+            near.map(|(_, bytes)| *bytes).fold(0, u64::saturating_add)
+        };
+        asker.nodes.ids().iter().map(near).collect()
     }
 
     /// Exclusive CPUs from the chosen nodes as far as they have them, then from anywhere.
