@@ -142,7 +142,16 @@ impl Entry {
         if latest.is_none() && threads.peek().is_none() {
             return None;
         }
-        let threads = first.threads.iter().chain(threads).take(MOST_THREADS).cloned().collect();
+        let threads: Vec<&SelfPlacedThread> = threads.collect();
+        // Those that are not seen now have ended, for the most part: they make room, the oldest first.
+        let mut surplus = (first.threads.len() + threads.len()).saturating_sub(MOST_THREADS);
+        let is_kept = |known: &&SelfPlacedThread| {
+            let makes_room = surplus > 0 && !self.threads.iter().any(|thread| thread.is(known));
+            surplus -= usize::from(makes_room);
+            !makes_room
+        };
+        let known: Vec<&SelfPlacedThread> = first.threads.iter().filter(is_kept).collect();
+        let threads = known.into_iter().chain(threads).take(MOST_THREADS).cloned().collect();
         let set = match latest {
             Some(latest) => first.set.last().into_iter().chain([latest]).cloned().collect(),
             None => first.set.clone(),

@@ -187,8 +187,10 @@ impl<'a> Asked<'a> {
 
     /// Why its CPUs are not exchanged for others, where that is so.
     fn keeps_its_cpus(&self) -> Option<String> {
-        if self.inputs.inventory.are_isolated(self.cpus) {
-            return Some(format!("its CPUs {} are isolated (isolcpus) and stay its own", self.cpus));
+        let inventory = &self.inputs.inventory;
+        if inventory.is_pinned_to_isolated(self.cpus, self.figures.on_isolated_cpus.keys().copied()) {
+            let isolated = self.cpus.intersection(&inventory.machine.isolated_cpus);
+            return Some(format!("its CPUs {isolated} are isolated (isolcpus) and stay its own"));
         }
         let nearest = pins::nearest_pin(self.inputs.sample, &self.workload.cgroup);
         let (_, pin) = nearest.filter(|(_, pin)| pin.partition)?;

@@ -481,7 +481,9 @@ fn declared<'a>(inputs: &Inputs<'a>) -> Vec<Declared<'a>> {
 /// Why a workload is left alone that runs on isolated CPUs without asking for them: somebody has put it there
 /// on purpose, and nothing of ours.
 fn pinned_to_isolated(inputs: &Inputs<'_>, one: &Declared<'_>) -> Option<Refusal> {
-    let cpus = one.figures?.cpus.as_ref().filter(|cpus| inputs.inventory.are_isolated(cpus))?;
+    let figures = one.figures?;
+    let used = || figures.on_isolated_cpus.keys().copied();
+    let cpus = figures.cpus.as_ref().filter(|cpus| inputs.inventory.is_pinned_to_isolated(cpus, used()))?;
     let cgroup_id = inputs.sample.cgroup_id(one.cgroup);
     let ours = inputs.history.drift.set_to(one.cgroup, cgroup_id).is_some();
     let asks = one.wishes.0.class == Some(DeclaredClass::Isolated);
@@ -489,8 +491,9 @@ fn pinned_to_isolated(inputs: &Inputs<'_>, one: &Declared<'_>) -> Option<Refusal
         workload: one.cgroup.clone(),
         cause: RefusalCause::PinnedToIsolated,
         reason: format!(
-            "it is pinned to CPUs {cpus}, which isolcpus= isolates: it is left there; class = \"isolated\" in its \
-             entry places it on isolated CPUs"
+            "it is pinned to CPUs {cpus}, of which isolcpus= isolates {}: it is left there; class = \"isolated\" in its \
+             entry places it on isolated CPUs",
+            cpus.intersection(&inputs.inventory.machine.isolated_cpus)
         ),
     })
 }

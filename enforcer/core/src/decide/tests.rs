@@ -109,7 +109,7 @@ fn workload_pinned_to_isolated_cpus_is_left_there_and_told_why() {
     assert_eq!(short(&decision), [""; 0]);
     let [refusal] = decision.refused.as_slice() else { panic!("{:?}", decision.refused) };
     assert_eq!(refusal.cause, RefusalCause::PinnedToIsolated);
-    assert!(refusal.reason.contains("CPUs 2-3, which isolcpus= isolates"), "{}", refusal.reason);
+    assert!(refusal.reason.contains("CPUs 2-3, of which isolcpus= isolates 2-3"), "{}", refusal.reason);
     // One that may run on others, too, was not put there on purpose.
     assert_eq!(scene("2-5").decide().refused, []);
     let mut asks = scene("2-3");

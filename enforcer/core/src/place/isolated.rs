@@ -9,7 +9,7 @@
 //! ordinary one is not given away, so that the others have a CPU to share.
 
 use super::{ContainerRequest, Inventory};
-use crate::{policy::DeclaredClass, set::CpuSet};
+use crate::{id::CpuId, policy::DeclaredClass, set::CpuSet};
 
 impl Inventory {
     /// CPUs that may be shared, were none of them exclusive; reserved ones included.
@@ -39,9 +39,19 @@ impl Inventory {
         shareable.first().filter(|_| kept).map(|lowest| CpuSet::from_iter([lowest]))
     }
 
-    /// Are all of these CPUs isolated, and is there any?
-    pub(crate) fn are_isolated(&self, cpus: &CpuSet) -> bool {
-        !cpus.is_empty() && cpus.is_subset(&self.machine.isolated_cpus)
+    /// Is a workload with these CPUs, and with threads on `used`, pinned to isolated CPUs on purpose? It is
+    /// where all of its CPUs are isolated, and where some are, threads of it run there and it is not merely
+    /// allowed all of a node: the kernel's balancer puts no thread on an isolated CPU.
+    pub(crate) fn is_pinned_to_isolated(&self, cpus: &CpuSet, used: impl IntoIterator<Item = CpuId>) -> bool {
+        let machine = &self.machine;
+        let isolated = cpus.intersection(&machine.isolated_cpus);
+        let has_node = |node: &crate::topology::Node| {
+            let ordinary = node.cpus.difference(&machine.isolated_cpus);
+            !ordinary.is_empty() && ordinary.is_subset(cpus)
+        };
+        !isolated.is_empty()
+            && (isolated == *cpus
+                || used.into_iter().any(|cpu| isolated.contains(cpu)) && !machine.nodes.iter().any(has_node))
     }
 }
 
@@ -56,6 +66,27 @@ impl ContainerRequest {
 mod tests {
     use super::*;
     use crate::{policy::placement::PlacementSettings, topology::synth::Machine};
+
+    #[test]
+    fn cpus_of_both_kinds_are_pinned_where_threads_run_on_isolated_ones() {
+        let machine = Machine::new().sockets(2).cores(4).threads(1).isolated("2-3").build();
+        let inventory = Inventory::new(machine, Vec::new(), &PlacementSettings::default()).unwrap();
+        for (cpus, used, pinned) in [
+            ("2-3", None, true),
+            ("1-3", Some(2), true),
+            // Its threads are on the ordinary one, or the CPU is not one of its own.
+            ("1-3", None, false),
+            ("1-2", Some(3), false),
+            // All that a node has, or everything.
+            ("0-3", Some(2), false),
+            ("0-7", Some(2), false),
+            ("0-1", None, false),
+            ("", None, false),
+        ] {
+            let found = inventory.is_pinned_to_isolated(&cpus.parse().unwrap(), used.map(CpuId));
+            assert_eq!(found, pinned, "{cpus} {used:?}");
+        }
+    }
 
     #[test]
     fn last_ordinary_cpu_stays_shared_beside_isolated_ones() {
