@@ -7,38 +7,73 @@
 use super::{ParseError, scalar::unsigned};
 use crate::{id::CpuId, set::CpuSet};
 
-/// CPUs of the last `nohz_full=` that are in `present`, and those of `isolcpus=nohz,...`; `None` without
-/// either.
+/// CPUs of `nohz_full=` and of `isolcpus=nohz,...` that are in `present`; `None` without either.
 pub fn tickless_cpus(cmdline: &str, present: &CpuSet) -> Result<Option<CpuSet>, ParseError> {
-    let listed = value_of(cmdline, "nohz_full").map(|list| cpus_of_list(list, present)).transpose()?;
-    let isolated = Isolcpus::of(cmdline).filter(|isolcpus| isolcpus.nohz);
-    let isolated = isolated.map(|isolcpus| cpus_of_list(isolcpus.list, present)).transpose()?;
-    Ok(match (listed, isolated) {
-        (Some(listed), Some(isolated)) => Some(listed.union(&isolated)),
-        (listed, isolated) => listed.or(isolated),
-    })
+    if !options(cmdline).any(|option| option.nohz) {
+        return Ok(None);
+    }
+    Ok(Some(Isolated::of(cmdline, present)?.nohz.unwrap_or_default()))
 }
 
-/// CPUs of the last `isolcpus=` that are in `present`, if it takes them from the scheduler's balancing;
-/// `None` without the option. Flags other than `domain` alone do not: `managed_irq` keeps interrupts away,
-/// `nohz` the tick (`kernel/sched/isolation.c`).
+/// CPUs of `isolcpus=` that are in `present` and taken from the scheduler's balancing; `None` without the
+/// option. Flags other than `domain` alone do not take them: `managed_irq` keeps interrupts away, `nohz` the
+/// tick (`kernel/sched/isolation.c`).
 pub fn isolated_cpus(cmdline: &str, present: &CpuSet) -> Result<Option<CpuSet>, ParseError> {
-    let Some(isolcpus) = Isolcpus::of(cmdline) else { return Ok(None) };
-    if isolcpus.domain { cpus_of_list(isolcpus.list, present).map(Some) } else { Ok(Some(CpuSet::new())) }
+    if values(cmdline).all(|(name, _)| name != ISOLCPUS) {
+        return Ok(None);
+    }
+    Ok(Some(Isolated::of(cmdline, present)?.domain.unwrap_or_default()))
 }
 
-/// What an `isolcpus=` says.
-struct Isolcpus<'a> {
+const ISOLCPUS: &str = "isolcpus";
+const NOHZ_FULL: &str = "nohz_full";
+
+/// What the kernel keeps from which CPUs, after all options.
+#[derive(Debug, Default)]
+struct Isolated {
+    domain: Option<CpuSet>,
+    nohz: Option<CpuSet>,
+    managed_irq: Option<CpuSet>,
+}
+
+impl Isolated {
+    /// Like the kernel, in the order of the options: one that names other CPUs for what an earlier one has
+    /// named is refused as a whole (`housekeeping_setup`).
+    fn of(cmdline: &str, present: &CpuSet) -> Result<Self, ParseError> {
+        let mut isolated = Self::default();
+        for option in options(cmdline) {
+            let cpus = cpus_of_list(option.list, present)?;
+            let kinds = [
+                (option.domain, &mut isolated.domain),
+                (option.nohz, &mut isolated.nohz),
+                (option.managed_irq, &mut isolated.managed_irq),
+            ];
+            let differs = |(named, known): &(bool, &mut Option<CpuSet>)| {
+                *named && known.as_ref().is_some_and(|k| *k != cpus)
+            };
+            if kinds.iter().any(differs) {
+                continue;
+            }
+            for (_, known) in kinds.into_iter().filter(|(named, _)| *named) {
+                *known = Some(cpus.clone());
+            }
+        }
+        Ok(isolated)
+    }
+}
+
+/// What one `isolcpus=` or `nohz_full=` says.
+struct Isolation<'a> {
     domain: bool,
     nohz: bool,
+    managed_irq: bool,
     list: &'a str,
 }
 
-impl<'a> Isolcpus<'a> {
-    /// The last one. Like the kernel, words before the list that begin with a letter are flags: unknown ones
-    /// of letters and `_` are skipped, and with any other the whole option is refused.
-    fn of(cmdline: &'a str) -> Option<Self> {
-        let mut list = value_of(cmdline, "isolcpus")?;
+impl<'a> Isolation<'a> {
+    /// Of an `isolcpus=`. Like the kernel, words before the list that begin with a letter are flags: unknown
+    /// ones of letters and `_` are skipped, and with any other the whole option is refused.
+    fn of_isolcpus(mut list: &'a str) -> Option<Self> {
         let (mut domain, mut nohz, mut managed_irq) = (false, false, false);
         while list.starts_with(|first: char| first.is_ascii_alphabetic()) {
             let (flag, rest) = list.split_once(',').unwrap_or((list, ""));
@@ -47,22 +82,28 @@ impl<'a> Isolcpus<'a> {
                 "nohz" => nohz = true,
                 "managed_irq" => managed_irq = true,
                 _ if flag.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_') => {}
-                _ => return Some(Self { domain: false, nohz: false, list: "" }),
+                _ => return None,
             }
             list = rest;
         }
-        Some(Self { domain: domain || !(nohz || managed_irq), nohz, list })
+        Some(Self { domain: domain || !(nohz || managed_irq), nohz, managed_irq, list })
     }
 }
 
-/// The value of the last `option=` before what is for the first process.
-fn value_of<'a>(cmdline: &'a str, option: &str) -> Option<&'a str> {
+/// Every such option that the kernel takes, in its order.
+fn options(cmdline: &str) -> impl Iterator<Item = Isolation<'_>> {
+    values(cmdline).filter_map(|(name, value)| match name {
+        ISOLCPUS => Isolation::of_isolcpus(value),
+        NOHZ_FULL => Some(Isolation { domain: false, nohz: true, managed_irq: false, list: value }),
+        _ => None,
+    })
+}
+
+/// Names and values before what is for the first process, without the quotes that the kernel takes off.
+fn values(cmdline: &str) -> impl Iterator<Item = (&str, &str)> {
     let words = cmdline.split_ascii_whitespace().take_while(|word| *word != "--");
-    words
-        .filter_map(|word| word.split_once('='))
-        .filter(|(name, _)| *name == option)
-        .map(|(_, value)| value)
-        .last()
+    let pairs = words.filter_map(|word| word.trim_matches('"').split_once('='));
+    pairs.map(|(name, value)| (name, value.trim_matches('"')))
 }
 
 fn cpus_of_list(list: &str, present: &CpuSet) -> Result<CpuSet, ParseError> {
@@ -120,7 +161,7 @@ mod tests {
         for (list, cpus) in [
             ("1-3", "1-3"),
             ("2,4", "2,4"),
-            ("1 nohz_full=2", "2"),
+            ("1 nohz_full=2", "1"),
             ("all", "0-15"),
             ("14-N", "14-15"),
             ("0-15:2/4", "0-1,4-5,8-9,12-13"),
@@ -149,8 +190,15 @@ mod tests {
             ("nohz", "", Some("")),
             // This is no flag, and the kernel takes nothing of it.
             ("a1,2-3", "", None),
-            ("1 isolcpus=managed_irq,2", "", None),
+            ("1 isolcpus=managed_irq,2", "1", None),
             ("managed_irq,2 isolcpus=1", "1", None),
+            // What names other CPUs than an earlier option is refused as a whole.
+            ("1-2 isolcpus=3", "1-2", None),
+            ("1-2 isolcpus=1,2", "1-2", None),
+            ("1-2 isolcpus=nohz,domain,3", "1-2", Some("")),
+            ("\"1-2\"", "1-2", None),
+            // The kernel takes it for a flag.
+            ("all", "", None),
         ] {
             let cmdline = format!("ro isolcpus={value} quiet");
             let found = isolated_cpus(&cmdline, &present()).unwrap().unwrap();
@@ -159,7 +207,9 @@ mod tests {
             assert_eq!(found.map(|cpus| cpus.to_string()).as_deref(), tickless, "{value}");
         }
         let both = tickless_cpus("isolcpus=nohz,1 nohz_full=3", &present()).unwrap().unwrap();
-        assert_eq!(both.to_string(), "1,3");
+        assert_eq!(both.to_string(), "1");
+        let quoted = isolated_cpus("quiet \"isolcpus=1-2\"", &present()).unwrap().unwrap();
+        assert_eq!(quoted.to_string(), "1-2");
     }
 
     #[test]
