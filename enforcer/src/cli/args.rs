@@ -411,11 +411,12 @@ pub struct Restore {
     // An empty one is the variable of a script that was not set, and not all.
     #[arg(value_name = "WORKLOAD", value_parser = NonEmptyStringValueParser::new())]
     pub workload: Option<String>,
-    /// Where the journal is kept.
-    #[arg(long, value_name = "DIR", default_value_os_t = default_state_dir())]
-    pub state_dir: PathBuf,
-    /// Configuration of the daemon, for the place of a kubelet's
-    /// files where it is not the default.
+    /// Where the journal is kept [default: `state_dir` of --config,
+    /// else /run/numa-enforcer]
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Configuration of the daemon, for its `state_dir` and for the
+    /// place of a kubelet's files where it is not the default.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Only say what would be written.

@@ -1,7 +1,7 @@
 //! `numa-enforcer restore`: puts back every original value that the journal holds.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::{self, Write},
     path::Path,
@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use enforcer_core::{
-    policy::KubeletSettings,
+    policy::{KubeletSettings, Policy},
     workload::{CgroupPath, identify},
 };
 
@@ -22,7 +22,9 @@ use crate::{
         brake::undo as brake,
         cpuset::CpusetTree,
         in_the_making::{LeftBehind, left_behind},
-        journal::{BrakeRecord, DriftRecord, JournalError, LeftMaking, MakingRecord, set_aside},
+        journal::{
+            BrakeRecord, DriftRecord, Entry, EntryKey, JournalError, LeftMaking, MakingRecord, set_aside,
+        },
         restore::{RestoreReport, RestoreResult, Restored, preview, restore, restore_within, retain_within},
         units::{self as properties, UnitProperties, restore::SystemdOrReason},
     },
@@ -33,9 +35,9 @@ use crate::{
 
 /// Puts back what can be put back; what cannot is named, stays in the journal, and is an error.
 pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let state_dir = &args.state_dir;
-    let policy = args.config.as_deref().map(read_policy).transpose()?;
-    let kubelet_settings = policy.map(|policy| policy.kubelet).unwrap_or_default();
+    let Policy { state_dir: configured, kubelet: kubelet_settings, .. } =
+        args.config.as_deref().map(read_policy).transpose()?.unwrap_or_default();
+    let state_dir = args.state_dir.as_ref().unwrap_or(&configured);
     terminal::warn_on_stderr();
     check_state_dir(state_dir)?;
     let mut contents = Journal::peek(state_dir)?;
@@ -80,13 +82,13 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     let tree = tree(&host)?;
     let report = if args.dry_run {
         beside(state_dir, out)?;
-        let kubelet = wanted_now::ask_kubelet(contents.entries.keys(), &kubelet_settings);
+        let (kubelet, unread) = wanted_now::ask_kubelet(contents.entries.keys(), &kubelet_settings);
         let now = wanted_now::changed(&contents.entries, &kubelet);
         contents.entries.extend(now);
         let of_units =
             with_systemd(&host, |systemd| properties::restore::preview(systemd, boot_id, &contents));
         let slowed = usable(brake::preview(&tree, boot_id, state_dir, top.as_ref()));
-        said.and(slowed).and(of_units).and(preview(&tree, boot_id, &contents))
+        said.and(unread).and(slowed).and(of_units).and(preview(&tree, boot_id, &contents))
     } else {
         let mut journal = Journal::open(state_dir)?;
         let begun = begin(&mut journal, &left, boot_id, state_dir);
@@ -260,12 +262,31 @@ fn put_back(
 ) -> RestoreReport {
     let boot_id = read_boot_id(host);
     let boot_id = boot_id.as_deref();
-    let renewed = usable(wanted_now::renew(journal, kubelet).map(|()| RestoreReport::default()));
+    let renewed = usable(wanted_now::renew(journal, kubelet, top));
+    let guessed = if renewed.is_complete() { BTreeMap::new() } else { journal.entries().clone() };
     let of_units = with_systemd(host, |systemd| properties::restore::restore(systemd, boot_id, journal, top));
-    renewed.and(of_units).and(match top {
+    let files = match top {
         Some(top) => restore_within(tree, boot_id, journal, top),
         None => restore(tree, boot_id, journal),
-    })
+    };
+    let kept = keep_guessed(journal, guessed, &files);
+    renewed.and(of_units).and(files).and(kept)
+}
+
+/// Where it is not known what the kubelet wants of its containers, those that were put back stay in the
+/// journal: a restore that can read its state gives them what it wants.
+fn keep_guessed(
+    journal: &mut Journal,
+    mut guessed: BTreeMap<EntryKey, Entry>,
+    files: &RestoreReport,
+) -> RestoreReport {
+    let is_there = |key: &EntryKey| {
+        let of_it = |file: &&Restored| file.cgroup == key.cgroup && file.file == key.file;
+        let result = files.files.iter().find(of_it).map(|file| &file.result);
+        result.is_some_and(|result| !matches!(result, RestoreResult::Skipped { .. }))
+    };
+    guessed.retain(|key, _| wanted_now::is_of_kubelet(key) && is_there(key));
+    usable(journal.record_all(guessed.into_iter().collect()).map(|()| RestoreReport::default()))
 }
 
 fn with_systemd<T>(host: &HostRoot, ask: impl FnOnce(SystemdOrReason<'_>) -> T) -> T {
@@ -342,11 +363,7 @@ fn shown(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::enforce::{
-        cpuset::CpusetFile,
-        fixture::Fixture,
-        journal::{Entry, EntryKey, Made},
-    };
+    use crate::enforce::{cpuset::CpusetFile, fixture::Fixture, journal::Made};
 
     fn made(told_ns: u64) -> Made {
         let original = enforcer_core::place::Cpuset { cpus: "0-6".parse().ok(), mems: None };
@@ -403,7 +420,7 @@ mod tests {
         let host = Fixture::new(true);
         let held = host.journal();
         let restored = |dry_run| {
-            let (mut out, state_dir) = (Vec::new(), host.state_dir());
+            let (mut out, state_dir) = (Vec::new(), Some(host.state_dir()));
             run(&args::Restore { workload: None, state_dir, config: None, dry_run }, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
@@ -415,6 +432,71 @@ mod tests {
         drop(held);
         assert!(!restored(false).contains("is held by"));
         drop(host.journal());
+    }
+
+    #[test]
+    fn the_state_directory_is_the_one_of_the_configuration_where_none_is_named() {
+        let host = Fixture::new(true);
+        drop(host.journal());
+        let config = host.state_dir().join("config.toml");
+        fs::write(&config, format!("state_dir = {:?}\n", host.state_dir())).unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        for (named, expected) in [(None, host.state_dir()), (Some(elsewhere.path()), elsewhere.path().into())]
+        {
+            let args = args::Restore {
+                workload: None,
+                state_dir: named.map(Into::into),
+                config: Some(config.clone()),
+                dry_run: true,
+            };
+            let mut out = Vec::new();
+            run(&args, &mut out).unwrap();
+            let out = String::from_utf8(out).unwrap();
+            assert_eq!(out.trim(), format!("nothing to put back in {}", expected.display()));
+        }
+    }
+
+    #[test]
+    fn a_kubelet_whose_state_cannot_be_read_is_named_until_it_can_be() {
+        let id = "a".repeat(64);
+        let pod = "11111111_1111_1111_1111_111111111111";
+        let cgroup = format!(
+            "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{pod}.slice/cri-containerd-{id}.scope"
+        );
+        let host = Fixture::new(true);
+        host.cgroup(&cgroup, "2\n", "0\n");
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        let inode = tree.open(&CgroupPath::new(&cgroup)).unwrap().inode();
+        let key = EntryKey { cgroup: CgroupPath::new(&cgroup), file: CpusetFile::Cpus, inode };
+        host.journal().record(key, Entry::of_file("0-7\n", None)).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let settings = KubeletSettings {
+            root_dir: root.path().into(),
+            podresources: root.path().join("none"),
+            ..KubeletSettings::default()
+        };
+        let restored = || {
+            let mut out = Vec::new();
+            let exit = everything_in(&host.host(), &tree, &host.state_dir(), &settings, &mut out).unwrap();
+            (exit, String::from_utf8(out).unwrap())
+        };
+        let state = root.path().join("cpu_manager_state");
+        for damaged in
+            [None, Some("nonsense"), Some(r#"{"policyName":"static","defaultCpuSet":"0,3","checksum":1}"#)]
+        {
+            if let Some(text) = damaged {
+                fs::write(&state, text).unwrap();
+            }
+            let (exit, out) = restored();
+            let named = format!("looked for in {}: ", root.path().display());
+            assert!(matches!(exit, Exit::Undetermined) && out.contains(&named), "{damaged:?}: {out}");
+            assert!(out.contains("cpu_manager_state"), "{damaged:?}: {out}");
+            assert_eq!(host.read(&cgroup, "cpuset.cpus").trim(), "0-7", "{out}");
+        }
+        fs::write(&state, r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#).unwrap();
+        let (exit, out) = restored();
+        assert!(matches!(exit, Exit::Ok) && host.journal().entries().is_empty(), "{out}");
+        assert!(restored().1.contains("0 files put back"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use enforcer_core::{
     owner::{Kubelet, is_same_list},
     policy::KubeletSettings,
-    workload::{Origin, identify},
+    workload::{CgroupPath, Origin, identify},
 };
 
 use crate::{
@@ -15,16 +15,35 @@ use crate::{
         Journal,
         cpuset::CpusetFile,
         journal::{Entry, EntryKey, JournalError},
+        restore::RestoreReport,
     },
 };
 
-/// Asks the kubelet, where there is anything of its containers to put back.
+/// Asks the kubelet, where there is anything of its containers to put back. Its state that cannot be read
+/// is named.
 pub(super) fn ask_kubelet<'a>(
     keys: impl Iterator<Item = &'a EntryKey>,
     settings: &KubeletSettings,
-) -> Kubelet {
-    let mut pods = keys.filter(|key| matches!(identify(&key.cgroup).origin, Origin::Pod { .. }));
-    pods.next().map_or_else(Kubelet::default, |_| kubelet::look(settings).kubelet)
+) -> (Kubelet, RestoreReport) {
+    let mut containers = keys.filter(|key| is_of_kubelet(key));
+    if containers.next().is_none() {
+        return Default::default();
+    }
+    let (kubelet, unread) = kubelet::look_at_state(settings);
+    let unread = unread.map(|reason| {
+        format!(
+            "{reason}; what the kubelet wants of its containers now is not known, and what they had is taken \
+             instead, which may be CPUs of another container by now: name its directory as kubelet.root_dir \
+             in the file of --config, and restore again"
+        )
+    });
+    (kubelet, RestoreReport { unusable: unread.into_iter().collect(), ..RestoreReport::default() })
+}
+
+/// Is it a file of a container that a kubelet has told its runtime to make?
+pub(super) fn is_of_kubelet(key: &EntryKey) -> bool {
+    let of_pod = matches!(identify(&key.cgroup).origin, Origin::Pod { container_id: Some(_), .. });
+    of_pod && matches!(key.file, CpusetFile::Cpus | CpusetFile::Mems)
 }
 
 /// Entries whose original is another one by now.
@@ -48,9 +67,15 @@ pub(super) fn changed(entries: &BTreeMap<EntryKey, Entry>, kubelet: &Kubelet) ->
     changed.collect()
 }
 
-/// Records them, so that a restore that is interrupted goes on with them.
-pub(super) fn renew(journal: &mut Journal, settings: &KubeletSettings) -> Result<(), JournalError> {
-    let kubelet = ask_kubelet(journal.entries().keys(), settings);
+/// Records them, so that a restore that is interrupted goes on with them. Says what is not known.
+pub(super) fn renew(
+    journal: &mut Journal,
+    settings: &KubeletSettings,
+    top: Option<&CgroupPath>,
+) -> Result<RestoreReport, JournalError> {
+    let keys = journal.entries().keys().filter(|key| top.is_none_or(|top| key.cgroup.is_within(top)));
+    let (kubelet, said) = ask_kubelet(keys, settings);
     let changed = changed(journal.entries(), &kubelet);
-    journal.renew_all(changed)
+    journal.renew_all(changed)?;
+    Ok(said)
 }

@@ -115,3 +115,38 @@ pub fn look(settings: &KubeletSettings) -> Seen {
     let settings = root::of_running(settings, Path::new(PROC));
     seen(&settings.root_dir, ask(&settings.podresources))
 }
+
+/// What the state files say, for a command that must not go on without them in silence; and why they do not,
+/// with the directory that was looked in. Where there is no kubelet nothing is missing.
+pub fn look_at_state(settings: &KubeletSettings) -> (Kubelet, Option<String>) {
+    state_below(settings, Path::new(PROC))
+}
+
+fn state_below(settings: &KubeletSettings, proc: &Path) -> (Kubelet, Option<String>) {
+    if !settings.enabled {
+        return Default::default();
+    }
+    let found = root::of_running(settings, proc);
+    let kubelet = seen(&found.root_dir, ask(&found.podresources)).kubelet;
+    let reason = kubelet.unread.clone().or_else(|| missing(&kubelet, &found.root_dir, proc));
+    let reason = reason
+        .map(|reason| format!("the kubelet's state, looked for in {}: {reason}", found.root_dir.display()));
+    (kubelet, reason)
+}
+
+/// What a kubelet that is there would have written. Every one has a file of its CPU manager, whatever its
+/// policy is.
+fn missing(kubelet: &Kubelet, root_dir: &Path, proc: &Path) -> Option<String> {
+    if let Some(policy) = &kubelet.cpu_policy {
+        let is_short = policy == "static" && kubelet.shared_cpus.is_none();
+        return is_short.then(|| format!("{CPU_STATE} names no shared CPUs"));
+    }
+    let evidence = match root::running(proc).filter(|dir| dir != root_dir) {
+        Some(dir) => format!("a kubelet runs with --root-dir={}, which is not there", dir.display()),
+        None if root::runs(proc) => "a kubelet runs".to_owned(),
+        None if root_dir.is_dir() => "the directory is there".to_owned(),
+        None if root_dir != KubeletSettings::default().root_dir => "it is configured".to_owned(),
+        None => return None,
+    };
+    Some(format!("there is no {CPU_STATE}, and {evidence}"))
+}

@@ -37,13 +37,23 @@ pub(super) fn of_running(settings: &KubeletSettings, proc: &Path) -> KubeletSett
 }
 
 /// The directory that the command line of the kubelet names.
-fn running(proc: &Path) -> Option<PathBuf> {
-    let processes = fs::read_dir(proc).ok()?.filter_map(Result::ok);
-    let mut processes = processes.filter(|entry| {
+pub(super) fn running(proc: &Path) -> Option<PathBuf> {
+    processes(proc).find_map(|process| named(&read_text(&process.join("cmdline")).ok()?))
+}
+
+/// Does a kubelet run, as far as can be seen from here?
+pub(super) fn runs(proc: &Path) -> bool {
+    processes(proc).next().is_some()
+}
+
+/// Directories of the processes that are called so.
+fn processes(proc: &Path) -> impl Iterator<Item = PathBuf> {
+    let processes = fs::read_dir(proc).into_iter().flatten().filter_map(Result::ok);
+    let processes = processes.filter(|entry| {
         let is_process = entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok());
         is_process && read_text(&entry.path().join("comm")).is_ok_and(|comm| comm.trim() == KUBELET)
     });
-    processes.find_map(|entry| named(&read_text(&entry.path().join("cmdline")).ok()?))
+    processes.map(|entry| entry.path())
 }
 
 /// The directory on a command line, whose words end with zeros; the last one counts.
