@@ -1,13 +1,13 @@
 //! What the remedies of one audit take from each other.
 //!
-//! Problem: advice that is right for each workload alone promises the same idle CPUs and the same free memory
-//! several times; carried out in order, the second remedy undoes the first. Idea: the advice of one audit is a
-//! sequence. What a workload is advised to take is noted, and the advice for each later workload reckons with
-//! it, as if it had been carried out.
+//! Problem: advice that is right for each workload alone promises the same idle CPUs and the same free
+//! memory several times; carried out in order, the second remedy undoes the first. Idea: the advice of one
+//! audit is a sequence. What a workload is advised to take is noted, and the advice for each later workload
+//! reckons with it, as if it had been carried out.
 //!
-//! Invariants: CPUs and memory that a remedy would free are promised to no later one, so that the remedies may
-//! be carried out in any order, or in part. Memory that comes to several nodes counts on each of them, because
-//! the kernel chooses. Of two cgroups of which one is in the other, at most one has a remedy.
+//! Invariants: CPUs and memory that a remedy would free are promised to no later one, so that the remedies
+//! may be carried out in any order, or in part. Memory that comes to several nodes counts on each of them,
+//! because the kernel chooses. Of two cgroups of which one is in the other, at most one has a remedy.
 //! Cost: each workload walks the remedies before it.
 
 use std::collections::BTreeMap;
@@ -98,9 +98,8 @@ impl EarlierAdvice {
             inner == outer || inner.ancestors().any(|above| above == *outer)
         };
         let first = self.remedies.iter().find(|one| {
-            !(is_process && one.of_process)
-                && (inside(&one.cgroup, &workload.cgroup) && !is_process
-                    || inside(&workload.cgroup, &one.cgroup) && !one.of_process)
+            !is_process && inside(&one.cgroup, &workload.cgroup)
+                || !one.of_process && inside(&workload.cgroup, &one.cgroup)
         })?;
         Some(format!(
             "the remedy of {} changes what it may use: carry that out first, and audit again",
@@ -116,8 +115,8 @@ impl EarlierAdvice {
         }
     }
 
-    /// These pins with the CPUs that others keep busy which may use all CPUs of a node: they are no room for a
-    /// workload that comes there as well.
+    /// These pins with the CPUs that others keep busy which may use all CPUs of a node: they are no room for
+    /// a workload that comes there as well.
     pub(super) fn with_busy(&self, mut pins: Pins) -> Pins {
         self.remedies.iter().for_each(|one| add(&mut pins, &one.cgroup, &one.busy));
         pins

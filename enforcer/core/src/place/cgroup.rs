@@ -15,8 +15,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Allocations, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryClaim, MemoryPriority,
-    MemoryResource, PodName, PodRequest, Rejection, Resources, Shortage, Trace, Wishes, admission,
+    Allocations, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryPriority, MemoryResource,
+    PodName, PodRequest, Rejection, Resources, Shortage, Trace, Wishes, admission,
     hints::HintsEngine,
     memory::ZoneAccount,
     pools::{Documents, PoolsEngine},
@@ -423,8 +423,8 @@ impl CgroupRequest<'_> {
         self.available_on(zone).is_none_or(|available| available >= self.needed_bytes(inventory))
     }
 
-    /// Adds memory that is local to its CPUs, faster memory first, until its memory could be had now: promises
-    /// do not tell what others use without one.
+    /// Adds memory that is local to its CPUs, faster memory first, until its memory could be had now:
+    /// promises do not tell what others use without one.
     fn widen_to_room(&self, inventory: &Inventory, allocations: &Allocations, grant: &mut Grant) {
         let nodes = inventory.machine.nodes_of(&grant.exclusive);
         let zones = self.zones(inventory);

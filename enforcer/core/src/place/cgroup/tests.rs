@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     id::CpuId,
+    place::MemoryClaim,
     policy::placement::MemoryTypes,
     sample::NodeBytes,
     topology::{MemoryKind, Topology, synth::Machine},
