@@ -163,6 +163,7 @@ impl Answering<'_> {
         let Subject { pod, container } = subject;
         let (mut new, who) = both(pod, container);
         let has = shares(resources_of(container));
+        self.placed.keep_apart(&new);
         let mut state = self.placed.lock();
         state.has_pod(pod);
         state.name(&mut new, who.clone());
@@ -276,6 +277,11 @@ impl Answering<'_> {
         let [(mut one, who)] = there;
         if one.shown.is_none() {
             return;
+        }
+        // One that names the cgroup of another is refused below, and sets nothing apart.
+        let is_refused = |cgroup| self.placed.lock().who_has(cgroup).is_some();
+        if !one.cgroup.as_ref().is_some_and(is_refused) {
+            self.placed.keep_apart(&one);
         }
         let mut state = self.placed.lock();
         if let Some(other) = one.cgroup.as_ref().and_then(|cgroup| state.who_has(cgroup)) {

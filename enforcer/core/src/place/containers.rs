@@ -17,6 +17,10 @@
 //! have set it since. Which of these CPUs are its own is told by the record of its grant ([`GrantRecord`]),
 //! as far as the cgroup agrees.
 //!
+//! A container that comes with the name of one of the same pod goes on with what that one had, unless a process
+//! of it runs still. Then that one is set *apart*: it keeps what it was given as a holder of its own until it
+//! ends, and the new one is placed beside it.
+//!
 //! Terminology. *Own* is what the container gets that the call is about, *others* is what changes for
 //! containers that run.
 //!
@@ -211,6 +215,36 @@ impl Containers {
         }
     }
 
+    /// The container under another id that has the name of this one in the same pod.
+    pub fn namesake(&self, new: &Announced) -> Option<&str> {
+        let asked = new.pod.containers.first()?;
+        let member = self.pods.get(&new.pod.name)?.members.get(&asked.name)?;
+        (member.id != new.id).then_some(member.id.as_str())
+    }
+
+    /// Another container comes with the name of this one, and a process of this one runs still: it keeps what
+    /// it has, and its turn, as if it were the only container of another pod.
+    pub fn set_apart(&mut self, allocations: &mut Allocations, id: &str) {
+        let Some(holder) = self.holders.get(id).filter(|holder| !holder.is_given()).cloned() else { return };
+        let Some(pod) = self.pods.get_mut(holder.pod()) else { return };
+        let Some(member) = pod.members.remove(holder.name()) else { return };
+        let uid = format!("{}/{id}", holder.pod().uid);
+        let apart = Holder::new(holder.pod().clone().with_uid(uid), holder.name().to_owned());
+        let mut request = PodRequest { name: apart.pod().clone(), ..pod.request.clone() };
+        request.containers.retain(|container| container.name == holder.name());
+        pod.request.containers.retain(|container| container.name != holder.name());
+        if pod.members.is_empty() {
+            self.pods.remove(holder.pod());
+        }
+        let members = BTreeMap::from([(holder.name().to_owned(), member)]);
+        self.pods.insert(apart.pod().clone(), Pod { request, members });
+        let turn = allocations.turn(&holder);
+        if let Some((turn, grant)) = turn.zip(allocations.release(&holder)) {
+            allocations.give_at(apart.clone(), grant, turn);
+        }
+        self.holders.insert(id.to_owned(), apart);
+    }
+
     /// The cgroup of each container that is known or expected, by id.
     pub fn all_cgroups(&self) -> BTreeMap<String, CgroupPath> {
         let known = self.holders.iter().filter_map(|(id, holder)| Some((id, self.cgroup_of(holder)?)));
@@ -275,7 +309,7 @@ impl Containers {
         if self.holders.get(&new.id).is_some_and(|known| *known != holder) {
             settled = self.end(node, &new.id);
         }
-        // One of that name has ended, whether that was told or not.
+        // One of that name has ended, whether that was told or not: one that runs was set apart before.
         let replaced = self.member(&holder).map(|member| member.id.clone());
         if let Some(old) = replaced.filter(|old| *old != new.id) {
             if self.departing.remove(&old) {
@@ -435,6 +469,11 @@ impl Containers {
         // Those first that need not be placed again, then those that have CPUs to keep; each in its turn.
         coming.sort_by_key(|(is_new, again, turn, ..)| (*is_new, *again, *turn));
         for (.., record, one) in coming {
+            let namesake = self.namesake(&one).map(str::to_owned);
+            let runs = |id: &String| set_to.contains_key(id) || self.departing.contains(id);
+            if let Some(old) = namesake.filter(runs) {
+                self.set_apart(node.allocations, &old);
+            }
             let placed = self.come(node, &one, record);
             settled
                 .rejections

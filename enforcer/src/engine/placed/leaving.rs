@@ -9,6 +9,9 @@
 //! without a limit of time. One that cannot be read holds it for [`UNREAD_WITHIN`], and is a named gap
 //! meanwhile.
 //!
+//! A runtime may make a container of the same name in the same pod meanwhile. It goes on with what the one
+//! before had only if no process of that one is seen; otherwise it is placed beside it.
+//!
 //! Cost: one file per leaving container and look; nothing while none leaves.
 
 use std::{
@@ -18,6 +21,7 @@ use std::{
 
 use enforcer_core::{
     degraded::Degraded,
+    place::Announced,
     workload::{CgroupPath, Workload, printable},
 };
 
@@ -82,6 +86,28 @@ impl Placed {
         stays
     }
 
+    /// A container is about to be placed. One of the same name in the same pod may still have processes,
+    /// whether its stop was told or not: then it keeps what it was given, apart from the new one.
+    pub(in crate::engine) fn keep_apart(&self, new: &Announced) {
+        let (tree, old, cgroup) = {
+            let state = self.lock();
+            let Some(old) = state.containers.namesake(new).filter(|_| state.places) else { return };
+            (state.tree.clone(), old.to_owned(), state.containers.cgroup(old).cloned())
+        };
+        if !matches!(look(tree.as_ref(), cgroup.as_ref()), Look::Occupied) {
+            return;
+        }
+        let mut state = self.lock();
+        if state.containers.namesake(new) != Some(old.as_str()) {
+            return;
+        }
+        state.note_leaving(&old, None);
+        let State { containers, allocations, regranted, .. } = &mut *state;
+        containers.depart(&old);
+        containers.set_apart(allocations, &old);
+        *regranted = true;
+    }
+
     /// Those that are known, that a runtime does not list among `listed`, and whose processes still run: they
     /// leave. Returns their cgroups.
     pub(in crate::engine) fn occupied_beside<'a>(
@@ -111,7 +137,10 @@ impl Placed {
     /// Frees what those had whose last process is gone.
     pub(in crate::engine) fn release_departed(&self) {
         let (tree, leaving) = {
-            let state = self.lock();
+            let mut state = self.lock();
+            let State { containers, leaving, .. } = &mut *state;
+            // What one had that is not known any longer is another's by now.
+            leaving.retain(|id, _| containers.holder(id).is_some());
             let cgroup = |id: &String| (id.clone(), state.containers.cgroup(id).cloned());
             (state.tree.clone(), state.leaving.keys().map(cgroup).collect::<Vec<_>>())
         };

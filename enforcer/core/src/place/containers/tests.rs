@@ -171,6 +171,48 @@ fn a_pod_that_is_made_again_does_not_touch_what_the_one_before_still_has() {
 }
 
 #[test]
+fn a_container_whose_process_runs_keeps_what_it_has_beside_the_one_that_follows_it() {
+    for (asked, own) in [(4, "4-7/0"), (2, "4-5/0"), (8, "8-15/1")] {
+        let mut scene = Scene::new();
+        scene.create("web-0", "old", whole(4));
+        let before = scene.with(|containers, node| containers.record(node.allocations, "old")).unwrap();
+        let new = announced("web-0", "new", whole(asked), None);
+        let namesake = scene.with(|containers, _| containers.namesake(&new).map(str::to_owned));
+        assert_eq!(namesake.as_deref(), Some("old"));
+        scene.with(|containers, node| {
+            containers.depart("old");
+            containers.set_apart(node.allocations, "old");
+        });
+        let made = scene.with(|containers, node| containers.create(node, &new));
+        assert_eq!((text(&made.own).as_str(), others(&made)), (own, vec![]), "{asked} CPUs");
+        let after = scene.with(|containers, node| containers.record(node.allocations, "old")).unwrap();
+        assert_eq!((scene.cpus("old").as_str(), after), ("0-3/0", before), "the record is the same");
+        let shown: Vec<String> =
+            scene.host.allocations.iter().map(|(holder, _)| holder.to_string()).collect();
+        assert_eq!(shown, ["default/web-0/main"; 2]);
+        // Both stay when only the new one is listed, and what the old one has is free with its end.
+        scene.synchronize(vec![new]);
+        assert_eq!((scene.cpus("old").as_str(), scene.cpus("new").as_str()), ("0-3/0", own));
+        scene.end("old");
+        assert_eq!((scene.cpus("old").as_str(), scene.cpus("new").as_str()), ("", own));
+        scene.end("new");
+        assert_eq!(scene.host.allocations.iter().count(), 0);
+    }
+}
+
+#[test]
+fn two_of_one_name_that_are_listed_have_cpus_of_their_own() {
+    let old = announced("web-0", "old", whole(4), Some("0-3"));
+    let new = announced("web-0", "new", whole(4), None);
+    let mut scene = Scene::new();
+    scene.synchronize(vec![new.clone(), old.clone()]);
+    assert_eq!((scene.cpus("old").as_str(), scene.cpus("new").as_str()), ("0-3/0", "4-7/0"));
+    let before = scene.host.allocations.clone();
+    scene.synchronize(vec![old, new]);
+    assert_eq!(scene.host.allocations, before);
+}
+
+#[test]
 fn who_has_no_place_runs_on_what_is_left_and_it_is_said_why() {
     let mut scene = Scene::new();
     scene.create("a", "a1", whole(6));

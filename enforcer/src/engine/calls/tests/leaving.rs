@@ -131,20 +131,66 @@ fn a_runtime_that_lists_it_no_longer_frees_nothing_while_a_process_runs() {
     assert_eq!((taken(&before), taken(&next)), (String::new(), String::new()));
 }
 
+/// Another container of the same name in the pod with this uid.
+fn made_again(placed: &Placed, uid: &str, cpus: u64) -> String {
+    let mut again = subject("one", "", Some(amounts(cpus)));
+    again.pod.uid = uid.to_owned();
+    if !uid.is_empty() {
+        again.pod.id = "sandbox-again".to_owned();
+    }
+    again.container.id = "id-again".to_owned();
+    if let Some(linux) = &mut again.container.linux {
+        linux.cgroups_path = "/kubepods/podone/id-again".to_owned();
+    }
+    let answer = ask(placed, |reply| Call::Create { subject: again, reply });
+    let own = cpuset(answer.adjust.as_ref());
+    own.split('/').next().unwrap_or_default().to_owned()
+}
+
 #[test]
-fn a_container_of_the_same_name_goes_on_with_what_the_one_before_still_has() {
+fn a_container_of_the_same_name_goes_on_with_what_one_before_that_has_ended_had() {
     let host = Fixture::new(true);
     let placed = placed(true);
     placed.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
     let own = running(&host, &placed, "one", 2);
     stop(&placed, "one");
-    let mut again = subject("one", "", Some(amounts(2)));
-    again.container.id = "id-again".to_owned();
-    let answer = ask(&placed, |reply| Call::Create { subject: again, reply });
-    assert!(cpuset(answer.adjust.as_ref()).starts_with(&own), "{answer:?}");
     populate(&host, "one", false);
+    assert_eq!(made_again(&placed, "", 2), own, "nothing has looked since its last process was gone");
     placed.release_departed();
     assert_eq!(taken(&placed), own, "they are the other one's by now");
+    placed.lock().left_long_ago();
+    assert_eq!(placed.unread_departures().len(), 0, "what it had is no longer its own");
+}
+
+#[test]
+fn a_container_of_the_same_name_takes_nothing_from_one_before_whose_process_runs() {
+    // A restart in the pod, and a pod that is made again; told of the stop, or not.
+    for (uid, told, cpus) in
+        [("", true, 2), ("", false, 2), ("", true, 1), ("again", true, 2), ("again", false, 1)]
+    {
+        let host = Fixture::new(true);
+        let placed = placed(true);
+        placed.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
+        let own: CpuSet = running(&host, &placed, "one", 2).parse().unwrap();
+        if told {
+            stop(&placed, "one");
+        }
+        let case = format!("uid {uid:?}, told {told}, {cpus} CPUs");
+        let other: CpuSet = made_again(&placed, uid, cpus).parse().unwrap();
+        assert_eq!(
+            (other.len() as u64, own.intersection(&other).len()),
+            (cpus, 0),
+            "{case}: {own} and {other}"
+        );
+        placed.release_departed();
+        assert_eq!(taken(&placed), own.union(&other).to_string(), "{case}: a process of the old one runs");
+        assert_eq!(placed.unread_departures().len(), 0, "{case}");
+        assert_eq!(placed.regranted().unwrap().len(), 2, "{case}: both are recorded for the next daemon");
+        populate(&host, "one", false);
+        stop(&placed, "one");
+        placed.release_departed();
+        assert_eq!(taken(&placed), other.to_string(), "{case}: its last process is gone");
+    }
 }
 
 #[test]
