@@ -17,9 +17,9 @@
 //! have set it since. Which of these CPUs are its own is told by the record of its grant ([`GrantRecord`]),
 //! as far as the cgroup agrees.
 //!
-//! A container that comes with the name of one of the same pod goes on with what that one had, unless a process
-//! of it runs still. Then that one is set *apart*: it keeps what it was given as a holder of its own until it
-//! ends, and the new one is placed beside it.
+//! A container that comes with the name of one of the same pod goes on with what that one had, unless a
+//! process of it runs still. Then that one is set *apart*: it keeps what it was given as a holder of its own
+//! until it ends, and the new one is placed beside it.
 //!
 //! Terminology. *Own* is what the container gets that the call is about, *others* is what changes for
 //! containers that run.
