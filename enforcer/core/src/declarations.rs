@@ -70,10 +70,12 @@ impl Declarations {
         Some((position, policy.workloads.get(position)?))
     }
 
-    /// Is what processes of a cgroup have set themselves to be left as it is?
+    /// Is what processes of a cgroup have set themselves to be left as it is? The nearest cgroup counts whose
+    /// entry says it, the one itself or one above it: a write of that one changes what is below as well.
     pub fn respects_self_placement(&self, policy: &Policy, cgroup: &CgroupPath) -> bool {
-        let rule = self.rule(policy, cgroup).and_then(|(_, rule)| rule.self_placement);
-        rule.unwrap_or(policy.self_placement) == SelfPlacement::Respect
+        let said = |cgroup: &CgroupPath| self.rule(policy, cgroup).and_then(|(_, rule)| rule.self_placement);
+        let nearest = said(cgroup).or_else(|| cgroup.ancestors().find_map(|above| said(&above)));
+        nearest.unwrap_or(policy.self_placement) == SelfPlacement::Respect
     }
 
     /// All entries of that policy, in its order; `workloads` are all that were seen.

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    decide::{Decision, History, Inputs, Partitioned, Widened, Written, decide},
+    decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, Written, decide},
     declarations::Declarations,
     finding::{AdvisedWrites, Finding, assess_with_writes},
     id::{CpuId, NodeId},
@@ -40,6 +40,8 @@ pub(crate) struct Scene {
     pub(crate) partitioned: Partitioned,
     /// Memory nodes that were added because a workload ran short.
     pub(crate) widened: Widened,
+    /// Workloads whose processes have placed themselves.
+    pub(crate) self_placed: SelfPlacedWorkloads,
 }
 
 impl Scene {
@@ -73,6 +75,7 @@ impl Scene {
             written: BTreeSet::new(),
             partitioned: Partitioned::default(),
             widened: Widened::new(),
+            self_placed: SelfPlacedWorkloads::new(),
         }
     }
 
@@ -253,6 +256,7 @@ impl Scene {
             widened: &self.widened,
             written: Written(&|cgroup| self.written.contains(cgroup)),
             partitioned: &self.partitioned,
+            self_placed: &self.self_placed,
             now_ns: self.now.monotonic_ns,
         };
         then(&inputs)

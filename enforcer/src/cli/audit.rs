@@ -147,7 +147,8 @@ fn name_hindered(
     let tree = CpusetTree::new(&cpuset.path, cpuset.v2).with_processes(&options.host.proc);
     let respects = |cgroup: &CgroupPath| declarations.respects_self_placement(&options.policy, cgroup);
     let (hindrances, degraded) = self_placed::hindrances(&tree, writes, &respects, Depth::AllPolicies);
-    without_hindered(findings, &hindrances);
+    let reasons = hindrances.into_iter().map(|(cgroup, one)| (cgroup, one.reason)).collect();
+    without_hindered(findings, &reasons);
     degraded
 }
 

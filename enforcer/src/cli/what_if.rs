@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::{
-    decide::{History, Inputs, Partitioned, Written},
+    decide::{History, Inputs, Partitioned, SelfPlacedWorkloads, Written},
     declarations::Declarations,
     model::Model,
     owner::Owners,
@@ -39,6 +39,7 @@ pub(super) fn moves(
         history: &History::default(),
         written: Written::NOTHING,
         partitioned: &Partitioned::default(),
+        self_placed: &SelfPlacedWorkloads::new(),
         widened: &BTreeMap::new(),
         now_ns: seen.now.monotonic_ns,
     };

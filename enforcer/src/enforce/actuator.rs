@@ -341,13 +341,9 @@ impl LiveActuator {
         if now.as_ref() == Some(wanted) {
             return Vec::new();
         }
-        let key = EntryKey { cgroup: cgroup.clone(), file, inode: cpuset.inode() };
-        let depth = match file {
-            CpusetFile::Cpus => Depth::Affinity,
-            // What was there before the first write is known, and what came since is no older than us.
-            _ if self.journal.entries().contains_key(&key) => return Vec::new(),
-            _ => Depth::AllPolicies,
-        };
+        // Also where the file is in the journal: it may be there since before a process had set anything, and
+        // what has been recorded of a thread stays.
+        let depth = if file == CpusetFile::Cpus { Depth::Affinity } else { Depth::AllPolicies };
         self_placed::read(&self.tree, cgroup, depth).unwrap_or_default()
     }
 

@@ -23,8 +23,11 @@ use std::{
 };
 
 use enforcer_core::{
+    decide::{SelfPlaced, SelfPlacedWorkloads},
     degraded::Degraded,
-    self_placement::{CgroupThreads, CpusetWrites, OwnPolicy, SelfPlacedThread, hindrance, kept_pin, lost},
+    self_placement::{
+        CgroupThreads, CpusetWrites, OwnPolicy, SelfPlacedThread, hindrance, kept_pin, lost, pinned_cpus,
+    },
     set::CpuSet,
     workload::CgroupPath,
 };
@@ -113,7 +116,7 @@ impl Reader<'_> {
         let mems = effective(CpusetFile::Mems, &own_mems)?.trim().parse().unwrap_or_default();
         let name = if cpuset.is_v2() { "cgroup.threads" } else { "tasks" };
         let tids = cpuset.read_name(name).unwrap_or_default();
-        let (mut threads, mut left_out) = (Vec::new(), 0);
+        let (mut threads, mut left_out, mut unreadable) = (Vec::new(), 0, 0);
         for tid in tids.split_ascii_whitespace().filter_map(|tid| tid.parse().ok()).filter(|tid| *tid != 0) {
             if self.threads == 0 {
                 left_out += 1;
@@ -121,8 +124,10 @@ impl Reader<'_> {
             }
             self.threads -= 1;
             let Some(mut thread) = read_thread(self.proc, tid) else { continue };
-            if !self.policies(&mut thread) {
-                left_out += 1;
+            match self.policies(&mut thread) {
+                Looked::Whole => {}
+                Looked::Part => left_out += 1,
+                Looked::Forbidden => unreadable += 1,
             }
             threads.push(thread);
         }
@@ -138,34 +143,43 @@ impl Reader<'_> {
             mems,
             threads,
             left_out,
+            unreadable,
         })
     }
 
-    /// Adds its policies; were all looked at?
-    fn policies(&mut self, thread: &mut SelfPlacedThread) -> bool {
+    /// Adds its policies.
+    fn policies(&mut self, thread: &mut SelfPlacedThread) -> Looked {
         if self.depth == Depth::Affinity {
-            return true;
+            return Looked::Whole;
         }
         let is_first = thread.pid == thread.tid;
         let left = if is_first { &mut self.processes } else { &mut self.others };
-        let Some(fewer) = left.checked_sub(1) else { return false };
+        let Some(fewer) = left.checked_sub(1) else { return Looked::Part };
         *left = fewer;
         let all = is_first && self.depth == Depth::AllPolicies;
         let limit = if all { LONGEST } else { FIRST_LINES };
         let path = self.proc.join(format!("{}/task/{}/numa_maps", thread.pid, thread.tid));
-        let whole;
-        (thread.policies, whole) = read_policies(&path, limit);
-        whole
+        let looked;
+        (thread.policies, looked) = read_policies(&path, limit);
+        looked
     }
 }
 
-/// The distinct policies that name nodes, and whether all lines were read; none of a kernel without NUMA.
-fn read_policies(path: &Path, limit: u64) -> (BTreeSet<OwnPolicy>, bool) {
+/// How much of the policies of a thread was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Looked {
+    Whole,
+    Part,
+    /// `numa_maps` of another user's process takes `CAP_SYS_PTRACE`.
+    Forbidden,
+}
+
+/// The distinct policies that name nodes, and how much was read; none of a kernel without NUMA.
+fn read_policies(path: &Path, limit: u64) -> (BTreeSet<OwnPolicy>, Looked) {
     let mut policies = BTreeSet::new();
     let file = match File::open(path) {
         Ok(file) => file,
-        // It has ended, or the kernel knows no NUMA; without CAP_SYS_PTRACE it may not be read.
-        Err(error) => return (policies, error.kind() == std::io::ErrorKind::NotFound),
+        Err(error) => return (policies, unopened(&error)),
     };
     let mut reader = BufReader::with_capacity(4096, file).take(limit);
     let mut line = Vec::new();
@@ -173,14 +187,21 @@ fn read_policies(path: &Path, limit: u64) -> (BTreeSet<OwnPolicy>, bool) {
         line.clear();
         match reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
             // Its first lines are all that is wanted of a thread.
-            Ok(0) => return (policies, reader.limit() > 0 || limit == FIRST_LINES),
-            Err(_ended) => return (policies, true),
+            Ok(0) if reader.limit() > 0 || limit == FIRST_LINES => return (policies, Looked::Whole),
+            Ok(0) => return (policies, Looked::Part),
+            // Some kernels ask for the right with the first read.
+            Err(error) => return (policies, unopened(&error)),
             Ok(_) => {
                 let text = String::from_utf8_lossy(&line);
                 policies.extend(text.split_once(' ').and_then(|(_, rest)| OwnPolicy::parse_start(rest)));
             }
         }
     }
+}
+
+/// It has ended, or the kernel knows no NUMA, if it is not that it may not be read.
+fn unopened(error: &std::io::Error) -> Looked {
+    if error.kind() == std::io::ErrorKind::PermissionDenied { Looked::Forbidden } else { Looked::Whole }
 }
 
 /// Name, process, affinity and start of a thread; `None` of one that has ended.
@@ -203,32 +224,49 @@ fn read_thread(proc: &Path, tid: u32) -> Option<SelfPlacedThread> {
 }
 
 /// Why each of these writes would change what processes have set themselves, of those cgroups that `respects`
-/// names; and what could not be looked at.
+/// names; and what could not be looked at. Policies are read where memory is written or moved.
 pub fn hindrances(
     tree: &CpusetTree,
     writes: &BTreeMap<CgroupPath, CpusetWrites>,
     respects: &dyn Fn(&CgroupPath) -> bool,
     depth: Depth,
-) -> (BTreeMap<CgroupPath, String>, Option<Degraded>) {
-    let (mut found, mut left_out) = (BTreeMap::new(), Vec::new());
+) -> (SelfPlacedWorkloads, Option<Degraded>) {
+    let (mut found, mut too_many, mut forbidden) = (SelfPlacedWorkloads::new(), Vec::new(), Vec::new());
     for (cgroup, writes) in writes {
+        let of_cpus = writes.mems.is_empty() && writes.moves.is_empty();
+        let depth = if of_cpus { Depth::Affinity } else { depth };
         // A cgroup above a workload is written for it; others below it are asked all the same.
         let Ok(mut threads) = read(tree, cgroup, depth) else { continue };
         threads.retain(|one| respects(&one.cgroup));
-        let unseen: usize = threads.iter().map(|one| one.left_out).sum();
-        match hindrance(&threads, writes) {
-            Some(reason) => {
-                found.insert(cgroup.clone(), reason);
-            }
-            None if unseen > 0 => left_out.push(format!("{unseen} threads or processes of {cgroup}")),
-            None => {}
+        let sum = |of: fn(&CgroupThreads) -> usize| threads.iter().map(of).sum::<usize>();
+        let (left_out, unreadable) = (sum(|one| one.left_out), sum(|one| one.unreadable));
+        if let Some(reason) = hindrance(&threads, writes) {
+            let pinned = pinned_cpus(&threads);
+            found.insert(cgroup.clone(), SelfPlaced { reason, pinned, keeps_place: false });
+            continue;
+        }
+        if left_out > 0 {
+            too_many.push(format!("{left_out} threads or processes of {cgroup}"));
+        }
+        if unreadable > 0 {
+            forbidden.push(format!("{unreadable} threads or processes of {cgroup}"));
         }
     }
-    let degraded = (!left_out.is_empty()).then(|| {
-        let reason = format!("too many to look at before a write: {}", left_out.join(", "));
-        Degraded::new("self-placement", reason, "memory policies or pins that they have set may change")
-    });
-    (found, degraded)
+    (found, of_unseen(&too_many, &forbidden))
+}
+
+/// What could not be looked at, and why.
+fn of_unseen(too_many: &[String], forbidden: &[String]) -> Option<Degraded> {
+    let reasons = [
+        ("too many to look at before a write", too_many),
+        ("numa_maps may not be read (CAP_SYS_PTRACE)", forbidden),
+    ];
+    let reasons = reasons.into_iter().filter(|(_, of)| !of.is_empty());
+    let reasons: Vec<String> = reasons.map(|(why, of)| format!("{why}: {}", of.join(", "))).collect();
+    (!reasons.is_empty()).then(|| {
+        let effect = "memory policies or pins that they have set may change";
+        Degraded::new("self-placement", reasons.join("; "), effect)
+    })
 }
 
 /// Those of which there is something to lose, as many as one line of the journal has room for.

@@ -37,7 +37,7 @@ use std::{
 use enforcer_core::{
     audit::{Audit, AuditInputs, Host, Tool},
     cold_start::ColdStarts,
-    decide::{self, Drift, History, Inputs, Written},
+    decide::{self, Drift, History, Inputs, SelfPlacedWorkloads, Written},
     declarations::Declarations,
     degraded::Degraded,
     finding::{Finding, Severity, assess, with_added},
@@ -46,7 +46,7 @@ use enforcer_core::{
     place::{Containers, GrantRecord, Inventory},
     plan::{Outcome, OutcomeResult, Plan, Step},
     policy::{Mode, Policy},
-    replay::{self, Taken, Terms},
+    replay::{Taken, Terms},
     sample::{Changes, Sample},
     topology::Topology,
     widening::{Guarded, Narrowing, Relieved, added_before},
@@ -64,10 +64,7 @@ pub use self::{
     top::top_report,
     widening::{BrakeParts, ReliefSenses, Senses, Widening},
 };
-use self::{
-    early_turns::EarlyTurns, own_cpus::OwnCpus, placed::State, recording::Recording,
-    self_placed::SelfPlacedGuarded,
-};
+use self::{early_turns::EarlyTurns, own_cpus::OwnCpus, recording::Recording};
 use crate::{
     enforce::{
         Actuator, Applied, DryRunActuator, apply_plan, apply_plan_unless,
@@ -118,8 +115,8 @@ pub struct Engine {
     recorded_mems: BTreeSet<(CgroupPath, Option<u64>)>,
     /// Cgroups of the sandboxes of pods, which are no workloads.
     sandboxes: BTreeSet<CgroupPath>,
-    /// Who of these is not widened because of memory policies of its own; looked at when it is new.
-    self_placed: SelfPlacedGuarded,
+    /// What was found of processes that have placed themselves.
+    self_placed: self_placed::Looks,
     demotion: Demotion,
     recording: Recording,
     /// A runtime was told of containers, meanwhile, what the latest turn did not know.
@@ -181,7 +178,7 @@ impl Engine {
             narrowing: Narrowing::default(),
             recorded_mems: BTreeSet::new(),
             sandboxes: BTreeSet::new(),
-            self_placed: SelfPlacedGuarded::default(),
+            self_placed: self_placed::Looks::default(),
             demotion: Demotion::default(),
             recording: Recording::default(),
             overtaken: false,
@@ -266,6 +263,7 @@ impl Engine {
         }
         self.policy = policy;
         self.totals.config_good = true;
+        self.self_placed.forget();
         self.history.drift.forgive();
         self.placed.give_up(BTreeMap::new());
         if let Some(record) = &mut self.drift_record {
@@ -442,22 +440,21 @@ impl Engine {
             widened: &widened,
             written: Written(&has_set),
             partitioned: &partitioned,
+            self_placed: &SelfPlacedWorkloads::new(),
             now_ns,
         };
         let terms = Terms { may_begin: may_move, bytes_per_turn: PageMoveLimits::default().bytes };
         self.recording.seen(&inputs, inventory, self.before.as_ref(), terms);
-        let Taken { mut decision, rebalanced, next } = {
-            let mut state = self.placed.lock();
-            state.decides(paused.is_some());
-            let State { allocations, containers, .. } = &mut *state;
-            let inputs = Inputs { containers, ..inputs };
-            self.recording.given(containers, allocations);
-            let taken = replay::take(&inputs, allocations, terms);
-            self.source.look_at_partitions(taken.decision.about_partitions(&partitioned));
-            taken
+        let deciding = self_placed::Deciding {
+            source: &mut *self.source,
+            placed: &self.placed,
+            recording: &mut self.recording,
+            looks: &mut self.self_placed,
+            paused: paused.is_some(),
         };
-        self.recording.decided(&decision, rebalanced.as_ref().map(|(turn, _)| turn));
-        degraded.extend(self_placed::leave(&mut *self.source, &mut decision, &self.policy, &declarations));
+        let Taken { mut decision, rebalanced, next } = deciding.take(&inputs, terms);
+        degraded.extend(self.self_placed.unseen());
+        self.source.look_at_partitions(decision.about_partitions(&partitioned));
         let guarded = std::mem::take(&mut decision.guarded);
         let rebalanced = rebalanced.map(|(turn, past)| {
             self.history.rebalance = past;

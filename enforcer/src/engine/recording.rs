@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use enforcer_core::{
-    decide::{Decision, Inputs},
+    decide::{Decision, Inputs, SelfPlacedWorkloads},
     degraded::Degraded,
     owner::Facts,
     place::{Allocations, Containers, Inventory},
@@ -54,6 +54,13 @@ impl Recording {
         if let Some(recorder) = &mut self.0 {
             recorder.note(PartRef::Containers(containers));
             recorder.note(PartRef::Allocations(allocations));
+        }
+    }
+
+    /// Who stays because of what its processes have set themselves.
+    pub(super) fn self_placed(&mut self, left: &SelfPlacedWorkloads) {
+        if let Some(recorder) = self.0.as_mut().filter(|_| !left.is_empty()) {
+            recorder.note(PartRef::SelfPlaced(left));
         }
     }
 

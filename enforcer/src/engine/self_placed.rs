@@ -1,45 +1,231 @@
 //! Asks, before anything of a plan is written and before memory nodes are guarded, what that would change of
 //! what processes have set themselves.
 //!
-//! A plan is asked about in observe mode as well: what it would leave alone is told before it is done. Only
-//! cgroups of a plan are looked at, and those that may be widened: these once, and again now and then.
+//! A plan is asked about in observe mode as well: what it would leave alone is told before it is done. Where
+//! it would change something it is decided again with those workloads as ones that stay ([`Deciding`]), so
+//! that nothing is promised to them elsewhere and nobody is given what they have.
+//!
+//! Problem: to read all policies of a process walks its page tables with its mmap lock held, and a plan that
+//! is not carried out is the same in the next turn. Idea: answers are kept ([`Looks`]) by cgroup, its id and
+//! what would be written, for [`KEPT_NS`]; only what is about to be written is asked anew.
+//!
+//! Invariant: no lock is held while processes are read, and what was decided before is not kept by anybody.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use enforcer_core::{
-    decide::{Decision, cpuset_writes},
+    decide::{Decision, Inputs, SelfPlacedWorkloads, cpuset_writes},
     declarations::Declarations,
     degraded::Degraded,
-    policy::Policy,
+    id::NodeId,
+    replay::{self, Taken, Terms},
+    sample::Sample,
     self_placement::CpusetWrites,
+    set::NodeSet,
     widening::Guarded,
     workload::CgroupPath,
 };
 
-use super::{Engine, Source, TOPOLOGY_EVERY};
+use super::{
+    Engine, Source, TOPOLOGY_EVERY,
+    placed::{Placed, State},
+    recording::Recording,
+};
 use crate::enforce::self_placed::Depth;
 
-/// Turns between two looks at what may be widened: to read all policies of a process walks its page tables.
-const AGAIN_EVERY: u64 = 10 * TOPOLOGY_EVERY;
+/// Time for which an answer counts.
+const KEPT_NS: u64 = 300_000_000_000;
+/// Times that one turn decides at most; what is found then is taken out of the plan.
+const MOST_ROUNDS: usize = 5;
 
-/// Cgroups by the kernel's ids, and why each is not widened.
-pub(super) type SelfPlacedGuarded = BTreeMap<(CgroupPath, Option<u64>), Option<String>>;
+/// Turns between two looks at what may be widened: few for one that has begun, whose processes set policies
+/// when they allocate, and then ever more.
+const GUARDED_EVERY: u64 = 10 * TOPOLOGY_EVERY;
+/// The same where a node is nearly full.
+const NEARLY_FULL_EVERY: u64 = 8;
 
-/// Takes out of a decision what would change it; returns what could not be looked at.
-pub(super) fn leave(
-    source: &mut dyn Source,
-    decision: &mut Decision,
-    policy: &Policy,
-    declarations: &Declarations,
-) -> Option<Degraded> {
-    let writes = cpuset_writes(&decision.plan);
-    if writes.is_empty() {
-        return None;
+/// A look at one that may be widened.
+struct GuardedLook {
+    tick: u64,
+    /// Turns until the next one.
+    wait: u64,
+    /// Why it is not widened.
+    reason: Option<String>,
+    unseen: Option<Degraded>,
+}
+
+/// What was found of cgroups that a plan would write.
+#[derive(Default)]
+pub(super) struct Looks {
+    answers: BTreeMap<CgroupPath, Answer>,
+    guarded: BTreeMap<(CgroupPath, Option<u64>), GuardedLook>,
+}
+
+struct Answer {
+    cgroup_id: Option<u64>,
+    writes: CpusetWrites,
+    at_ns: u64,
+    /// What would be changed.
+    found: SelfPlacedWorkloads,
+    /// Who stays because of that.
+    left: SelfPlacedWorkloads,
+    unseen: Option<Degraded>,
+}
+
+impl Looks {
+    /// Asks everything anew: what is respected may have changed.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
     }
-    let respects = |cgroup: &CgroupPath| declarations.respects_self_placement(policy, cgroup);
-    let (hindrances, degraded) = source.self_placed(&writes, &respects, Depth::AllPolicies);
-    decision.leave_self_placed(&hindrances);
-    degraded
+
+    /// Forgets cgroups that have ended, and what no longer matters.
+    fn prune(&mut self, sample: &Sample, now_ns: u64) {
+        self.answers.retain(|cgroup, answer| {
+            let there = sample.cgroups.contains_key(cgroup) && sample.cgroup_id(cgroup) == answer.cgroup_id;
+            there && (!answer.found.is_empty() || answer.counts(now_ns))
+        });
+    }
+
+    /// Who stays by answers that count.
+    fn left(&self, now_ns: u64) -> SelfPlacedWorkloads {
+        let count = self.answers.values().filter(|answer| answer.counts(now_ns));
+        count.flat_map(|answer| answer.left.clone()).collect()
+    }
+
+    /// What of these writes is to be asked. What was found counts for a time; that nothing was found does so
+    /// only for writes that nobody is `about_to` make.
+    fn to_ask(
+        &self,
+        decision: &Decision,
+        writes: &BTreeMap<CgroupPath, CpusetWrites>,
+        now_ns: u64,
+        about_to: bool,
+    ) -> BTreeMap<CgroupPath, CpusetWrites> {
+        let known = |cgroup: &CgroupPath, writes: &CpusetWrites| {
+            self.answers.get(cgroup).is_some_and(|answer| {
+                let lasts = !about_to || !answer.found.is_empty();
+                answer.writes == *writes && (answer.at_ns == now_ns || (lasts && answer.counts(now_ns)))
+            })
+        };
+        let new = writes.iter().filter(|(cgroup, writes)| !known(cgroup, writes));
+        // Who stayed until now may find no other place: it is asked about what it was asked about before.
+        let due = self.answers.iter().filter(|(cgroup, answer)| {
+            !answer.counts(now_ns) && !writes.contains_key(*cgroup) && !decision.in_place.contains(cgroup)
+        });
+        let due = due.map(|(cgroup, answer)| (cgroup.clone(), answer.writes.clone()));
+        new.map(|(cgroup, writes)| (cgroup.clone(), writes.clone())).chain(due).collect()
+    }
+
+    fn ask(
+        &mut self,
+        source: &mut dyn Source,
+        inputs: &Inputs<'_>,
+        decision: &Decision,
+        writes: BTreeMap<CgroupPath, CpusetWrites>,
+    ) {
+        let Inputs { policy, declarations, now_ns: at_ns, sample, .. } = *inputs;
+        let respects = |cgroup: &CgroupPath| declarations.respects_self_placement(policy, cgroup);
+        for (cgroup, writes) in writes {
+            let one = BTreeMap::from([(cgroup.clone(), writes.clone())]);
+            let (found, unseen) = source.self_placed(&one, &respects, Depth::AllPolicies);
+            let mut left = decision.left_because(&found, &one);
+            if let Some(before) = self.answers.get(&cgroup).filter(|_| left.is_empty() && !found.is_empty()) {
+                left.clone_from(&before.left);
+            }
+            let cgroup_id = sample.cgroup_id(&cgroup);
+            self.answers.insert(cgroup, Answer { cgroup_id, writes, at_ns, found, left, unseen });
+        }
+    }
+
+    /// What was found of these writes.
+    fn found(&self, writes: &BTreeMap<CgroupPath, CpusetWrites>) -> SelfPlacedWorkloads {
+        let answers = writes.iter().filter_map(|(cgroup, writes)| {
+            self.answers
+                .get(cgroup)
+                .filter(|answer| answer.writes == *writes)
+                .map(|answer| answer.found.clone())
+        });
+        answers.flatten().collect()
+    }
+
+    /// What could not be looked at.
+    pub(super) fn unseen(&self) -> Option<Degraded> {
+        let of_guarded = self.guarded.values().filter_map(|look| look.unseen.clone());
+        together(self.answers.values().filter_map(|answer| answer.unseen.clone()).chain(of_guarded))
+    }
+}
+
+impl Answer {
+    fn counts(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.at_ns) < KEPT_NS
+    }
+}
+
+/// A turn's decision, and whom it asks.
+pub(super) struct Deciding<'a> {
+    pub(super) source: &'a mut dyn Source,
+    pub(super) placed: &'a Placed,
+    pub(super) recording: &'a mut Recording,
+    pub(super) looks: &'a mut Looks,
+    pub(super) paused: bool,
+}
+
+impl Deciding<'_> {
+    /// Decides until nothing that is written changes what processes have set themselves.
+    pub(super) fn take(self, inputs: &Inputs<'_>, terms: Terms) -> Taken {
+        let Self { source, placed, recording, looks, paused } = self;
+        let now_ns = inputs.now_ns;
+        looks.prune(inputs.sample, now_ns);
+        let mut left = looks.left(now_ns);
+        let mut round = 1;
+        loop {
+            let mut state = placed.lock();
+            state.decides(paused);
+            let State { allocations, containers, .. } = &mut *state;
+            let beside = Inputs { containers, self_placed: &left, ..*inputs };
+            let mut tried = allocations.clone();
+            let mut taken = replay::take(&beside, &mut tried, terms);
+            let mut writes = moves(&taken);
+            writes.extend(cpuset_writes(&taken.decision.plan));
+            let asks = looks.to_ask(&taken.decision, &writes, now_ns, terms.may_begin);
+            let stay = |looks: &Looks| taken.decision.left_because(&looks.found(&writes), &writes);
+            if round < MOST_ROUNDS && (!asks.is_empty() || !stay(looks).is_empty()) {
+                drop(state);
+                looks.ask(source, inputs, &taken.decision, asks);
+                let more = stay(looks);
+                left.extend(looks.left(now_ns));
+                left.extend(more);
+                round += 1;
+                continue;
+            }
+            recording.given(containers, allocations);
+            *allocations = tried;
+            drop(state);
+            recording.self_placed(&left);
+            recording.decided(&taken.decision, taken.rebalanced.as_ref().map(|(turn, _)| turn));
+            looks.ask(source, inputs, &taken.decision, asks);
+            let mut found = looks.found(&writes);
+            found.retain(|cgroup, _| !taken.decision.in_place.contains(cgroup));
+            taken.decision.leave_self_placed(&found);
+            return taken;
+        }
+    }
+}
+
+/// What moves to a better place would change, of those that are planned.
+fn moves(taken: &Taken) -> BTreeMap<CgroupPath, CpusetWrites> {
+    let planned = taken.rebalanced.iter().flat_map(|(turn, _)| &turn.report.moves);
+    let writes = planned.map(|one| {
+        let cpus = one.cpus_to.iter().map(|cpus| cpus.exclusive.clone());
+        let from: NodeSet = one.bytes_from.keys().copied().collect();
+        let writes = CpusetWrites {
+            cpus: cpus.filter(|cpus| !cpus.is_empty()).collect(),
+            mems: Vec::new(),
+            moves: vec![(from, one.to)],
+        };
+        (one.workload.clone(), writes)
+    });
+    writes.collect()
 }
 
 impl Engine {
@@ -48,34 +234,51 @@ impl Engine {
     pub(super) fn leave_self_placed(&mut self, guarded: &mut Vec<Guarded>, declarations: &Declarations) {
         let key = |one: &Guarded| (one.cgroup.clone(), one.cgroup_id);
         let now: BTreeSet<_> = guarded.iter().map(key).collect();
-        self.self_placed.retain(|one, _| now.contains(one));
-        if self.totals.ticks.is_multiple_of(AGAIN_EVERY) {
-            self.self_placed.clear();
-        }
-        let policy = &self.policy;
+        self.self_placed.guarded.retain(|one, _| now.contains(one));
+        let (policy, tick) = (&self.policy, self.totals.ticks);
+        let percent = u64::from(policy.memory.widening.arm_percent);
+        let nearly_full = |node: &NodeId| {
+            let seen = self.before.as_ref().and_then(|sample| sample.nodes.get(node));
+            let free = seen.and_then(|now| now.available_bytes().zip(now.mem_total_bytes));
+            free.is_some_and(|(free, total)| free < total / 100 * (2 * percent))
+        };
         for one in guarded.iter().filter(|one| !one.strict && !one.spares.is_empty()) {
-            let depth = match self.self_placed.get(&key(one)) {
-                None => Depth::AllPolicies,
-                // What threads have set themselves since is cheap to read.
-                Some(None) if self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) => Depth::ThreadPolicy,
-                Some(_) => continue,
-            };
+            let before = self.self_placed.guarded.get(&key(one));
+            let every =
+                if one.home.iter().any(|node| nearly_full(&node)) { NEARLY_FULL_EVERY } else { u64::MAX };
+            if before.is_some_and(|look| tick.saturating_sub(look.tick) < look.wait.min(every)) {
+                continue;
+            }
+            let wait = before.map_or(1, |look| (2 * look.wait).min(GUARDED_EVERY));
             let wide = one.spares.iter().fold(one.mems.clone(), |mems, spare| mems.union(&spare.nodes()));
             let writes = CpusetWrites { mems: vec![wide], ..CpusetWrites::default() };
             let respects = |cgroup: &CgroupPath| declarations.respects_self_placement(policy, cgroup);
             let writes = [(one.cgroup.clone(), writes)].into();
-            let (found, _) = self.source.self_placed(&writes, &respects, depth);
-            let reason = found.into_values().next();
-            if let Some(reason) = &reason {
+            let (found, unseen) = self.source.self_placed(&writes, &respects, Depth::AllPolicies);
+            let reason = found.into_values().next().map(|found| found.reason);
+            if let Some(reason) = reason.as_ref().filter(|_| before.is_none_or(|look| look.reason.is_none()))
+            {
                 tracing::info!("{} is not widened when its memory nodes are full: {reason}", one.cgroup);
             }
-            self.self_placed.insert(key(one), reason);
+            self.self_placed.guarded.insert(key(one), GuardedLook { tick, wait, reason, unseen });
         }
         for one in guarded {
-            if let Some(Some(reason)) = self.self_placed.get(&(one.cgroup.clone(), one.cgroup_id)) {
+            let look = self.self_placed.guarded.get(&(one.cgroup.clone(), one.cgroup_id));
+            if let Some(reason) = look.and_then(|look| look.reason.as_ref()) {
                 one.spares.clear();
                 one.bound = Some(reason.clone());
             }
         }
     }
+}
+
+/// As one, with all reasons.
+fn together(mut all: impl Iterator<Item = Degraded>) -> Option<Degraded> {
+    let first = all.next()?;
+    Some(all.fold(first, |mut all, one| {
+        if !all.reason.contains(&one.reason) {
+            all.reason = format!("{}; {}", all.reason, one.reason);
+        }
+        all
+    }))
 }

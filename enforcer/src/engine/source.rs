@@ -8,6 +8,7 @@ use std::{
 
 use enforcer_core::{
     audit::Host,
+    decide::SelfPlacedWorkloads,
     degraded::Degraded,
     owner::{Kubelet, OwnSettings, UnitSetting},
     policy::Interest,
@@ -131,7 +132,7 @@ pub trait Source {
         _writes: &BTreeMap<CgroupPath, CpusetWrites>,
         _respects: &dyn Fn(&CgroupPath) -> bool,
         _depth: Depth,
-    ) -> (BTreeMap<CgroupPath, String>, Option<Degraded>) {
+    ) -> (SelfPlacedWorkloads, Option<Degraded>) {
         Default::default()
     }
     /// Others who write cpusets there.
@@ -312,7 +313,7 @@ impl Source for LiveSource {
         writes: &BTreeMap<CgroupPath, CpusetWrites>,
         respects: &dyn Fn(&CgroupPath) -> bool,
         depth: Depth,
-    ) -> (BTreeMap<CgroupPath, String>, Option<Degraded>) {
+    ) -> (SelfPlacedWorkloads, Option<Degraded>) {
         let cpuset = &self.layout.cpuset;
         let tree = CpusetTree::new(&cpuset.path, cpuset.v2).with_processes(&self.host.proc);
         self_placed::hindrances(&tree, writes, respects, depth)

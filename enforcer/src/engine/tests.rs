@@ -1,6 +1,7 @@
 //! Turns over a host that is data, with writes that go to a fixture tree.
 
 mod recording;
+mod self_placed;
 mod steady;
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};

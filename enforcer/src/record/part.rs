@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use enforcer_core::{
-    decide::{Decision, History, Partitioned, Widened},
+    decide::{Decision, History, Partitioned, SelfPlacedWorkloads, Widened},
     owner::Facts,
     place::{Allocations, Containers},
     plan::Outcome,
@@ -55,6 +55,7 @@ pub(crate) enum PartRef<'a> {
     Widened(&'a Widened),
     Written(WrittenAmong<'a>),
     Partitioned(&'a Partitioned),
+    SelfPlaced(&'a SelfPlacedWorkloads),
     Decision(&'a Decision),
     Rebalanced(Option<&'a rebalance::Turn>),
     Outcomes(&'a [Outcome]),
@@ -89,7 +90,7 @@ pub(super) const LASTING: [&str; 10] = [
 ];
 
 /// Kinds of parts; a turn has each once at most.
-pub(super) const KINDS: usize = 16;
+pub(super) const KINDS: usize = 17;
 
 /// Name of the part that a line holds; empty where it holds none.
 pub(super) fn name(line: &[u8]) -> &[u8] {
@@ -119,6 +120,8 @@ pub(super) enum Part {
     Widened(Widened),
     Written(BTreeSet<CgroupPath>),
     Partitioned(Partitioned),
+    /// Of its turn alone; absent where there is none.
+    SelfPlaced(SelfPlacedWorkloads),
     Decision(Box<Decision>),
     Rebalanced(Option<Box<rebalance::Turn>>),
     Outcomes(Vec<Outcome>),

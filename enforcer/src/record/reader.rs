@@ -76,6 +76,7 @@ impl<R: Read> Reader<R> {
         let TurnPart { daemon, key, dropped, now_ns, terms } = self.turn_part(&lines, &mut room)?;
         // What does not count any more is gone before the parts are there.
         self.situation.before = None;
+        self.situation.self_placed.clear();
         let had = std::mem::take(&mut self.situation.sample);
         if key {
             drop(had);
@@ -148,6 +149,7 @@ impl<R: Read> Reader<R> {
             Part::Widened(widened) => now.widened = widened,
             Part::Written(written) => now.written = written,
             Part::Partitioned(partitioned) => now.partitioned = partitioned,
+            Part::SelfPlaced(self_placed) => now.self_placed = self_placed,
             Part::Turn(_) | Part::Decision(_) | Part::Rebalanced(_) | Part::Outcomes(_) => {}
         }
     }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use enforcer_core::{
-    decide::{Decision, History, Inputs, Partitioned, Widened, Written},
+    decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, Written},
     declarations::Declarations,
     model::Model,
     owner::{Facts, Owners},
@@ -53,6 +53,7 @@ fn turn(recorder: &mut Recorder, inventory: &Arc<Inventory>, now_ns: u64) {
         widened: &Widened::new(),
         written: Written::NOTHING,
         partitioned: &Partitioned::default(),
+        self_placed: &SelfPlacedWorkloads::new(),
         now_ns,
     };
     recorder.seen(&inputs, inventory, None, Terms::default());

@@ -52,7 +52,7 @@ impl Advice {
             None if !self.from.is_empty() => vec![mems.union(&self.from), mems.clone()],
             set => set.iter().cloned().collect(),
         };
-        CpusetWrites { cpus, mems }
+        CpusetWrites { cpus, mems, moves: Vec::new() }
     }
 }
 

@@ -47,7 +47,7 @@ pub use self::{
     guarded::Widened,
     history::History,
     partition::{AddedAbove, Partitioned, Tried, WantedPartition},
-    self_placed::cpuset_writes,
+    self_placed::{SelfPlaced, SelfPlacedWorkloads, cpuset_writes},
 };
 use crate::{
     considered::{Asked, Considered, Seen},
@@ -97,6 +97,8 @@ pub struct Inputs<'a> {
     pub written: Written<'a>,
     /// What was ever set of partitions.
     pub partitioned: &'a Partitioned,
+    /// Workloads that are left where they are because of what their processes have set themselves.
+    pub self_placed: &'a SelfPlacedWorkloads,
     /// Monotonic time in nanoseconds, of the same clock as the history's.
     pub now_ns: u64,
 }
@@ -223,6 +225,9 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
         let cause = RefusalCause::NoController;
         Some(Refusal { workload: one.cgroup.clone(), cause, reason: reason.clone()? })
     }));
+    let (left, declared): (Vec<_>, Vec<_>) =
+        declared.into_iter().partition(|one| self_placed::refusal(inputs, one.cgroup).is_some());
+    decision.refused.extend(left.iter().filter_map(|one| self_placed::refusal(inputs, one.cgroup)));
     // Of whom it is not known whose they are, nobody has taken anything yet.
     let unknown = others.iter().filter(|one| one.foreign.is_some_and(|it| it.owner == Owner::Unknown));
     let holders: BTreeSet<Holder> =
@@ -302,7 +307,12 @@ impl Decision {
             let history = inputs.history;
             history.cooling_towards(cgroup, cgroup_id, &goal.cpuset, inputs.policy, inputs.now_ns)
         };
+        let moves_only = !steps.is_empty() && steps.iter().all(|step| !step.action.sets_cpuset());
+        let own_policy = inputs.self_placed.get(cgroup).filter(|one| one.keeps_place && moves_only);
         let held_back = match standing {
+            _ if own_policy.is_some() => {
+                own_policy.map(|one| (RefusalCause::SelfPlacement, one.reason.clone()))
+            }
             Standing::LeftAlone => Some((RefusalCause::Drift, left_alone(inputs, cgroup))),
             // What somebody else did is put back at once.
             Standing::Drifted => None,
@@ -387,6 +397,10 @@ fn announced(inputs: &Inputs<'_>, allocations: &Allocations, decision: &mut Deci
         if let Some(reason) = without_controller(inputs.sample, &workload.cgroup) {
             let (workload, cause) = (workload.cgroup.clone(), RefusalCause::NoController);
             decision.refused.push(Refusal { workload, cause, reason });
+            continue;
+        }
+        if let Some(refusal) = self_placed::refusal(inputs, &workload.cgroup) {
+            decision.refused.push(refusal);
             continue;
         }
         match change_to(inputs, &workload.cgroup, inputs.model.of(workload), grant, &taken) {
@@ -698,5 +712,7 @@ fn available_bytes(sample: &Sample, figures: Option<&WorkloadModel>) -> BTreeMap
 
 #[cfg(test)]
 mod pins_tests;
+#[cfg(test)]
+mod self_placed_tests;
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Inputs;
+use super::{Inputs, self_placed};
 use crate::{
     id::NodeId,
     model::nearest_effective,
@@ -104,6 +104,7 @@ pub(crate) fn hold_of_others(inputs: &Inputs<'_>, allocations: &mut Allocations)
     };
     let mut apart: Apart = partitions(inputs).into_iter().map(partition).collect();
     apart.extend(hugepages(inputs, allocations));
+    apart.extend(self_placed::held(inputs, allocations));
     hold_claims(inputs.inventory, allocations, inputs.owners.claims(), apart);
 }
 
@@ -181,7 +182,7 @@ fn partitions(inputs: &Inputs<'_>) -> BTreeMap<CgroupPath, CpuSet> {
 }
 
 /// What a cgroup is pinned to, by its own files.
-fn pin(sample: &Sample, cgroup: &CgroupPath) -> Option<Pin> {
+pub(super) fn pin(sample: &Sample, cgroup: &CgroupPath) -> Option<Pin> {
     let seen = sample.cgroups.get(cgroup).filter(|seen| seen.effective_from.is_none())?;
     let cpus = seen.cpus_effective.as_ref().filter(|cpus| !cpus.is_empty())?;
     let (_, above) = nearest_effective(sample, &cgroup.parent()?, |above| above.cpus_effective.as_ref())?;

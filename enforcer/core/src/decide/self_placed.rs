@@ -1,19 +1,47 @@
 //! Workloads that are left alone because of what their processes have set themselves.
 //!
-//! What that is takes a look at each thread, so it is read only for cgroups of a plan, when there is one
-//! ([`cpuset_writes`]). A workload that is left alone leaves the plan with everything of its group: half of a
-//! group is worse than nothing. It keeps its grant and is looked at again with the next plan.
+//! Problem: what that is takes a look at each thread, so it is asked only of cgroups of a plan, when there is
+//! one ([`cpuset_writes`]); but a workload that stays where it is has CPUs that the plan may have given to
+//! others, and is promised CPUs that nobody uses. Idea: it is an input of the decision. Whoever finds that a
+//! plan would change something decides again, with these workloads as ones that stay
+//! ([`Decision::left_because`]), until the plan changes nothing of the kind.
+//!
+//! Invariants: a workload that is left alone is promised nothing, aims at nothing, and the CPUs that it really
+//! has are held: those of its own cpuset, or else those that its threads have pinned themselves to. Containers
+//! keep their grants, which their runtime was told. One whose pages alone would be moved against a policy
+//! stays in its place with all that it has.
 
 use std::collections::BTreeMap;
 
-use super::{Decision, Refusal, RefusalCause};
+use serde::{Deserialize, Serialize};
+
+use super::{Decision, Inputs, Refusal, RefusalCause, pins};
 use crate::{
+    place::{Allocations, Apart, Grant, Holder},
     plan::{Action, Plan},
     self_placement::CpusetWrites,
+    set::CpuSet,
     workload::CgroupPath,
 };
 
-/// What a plan writes to cpusets, by cgroup.
+/// A workload that is left where it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SelfPlaced {
+    /// What a write would change.
+    pub reason: String,
+    /// CPUs that its threads are pinned to.
+    #[serde(default)]
+    pub pinned: CpuSet,
+    /// It is in its place, and only a move of its pages, or to a better place, is left out.
+    #[serde(default)]
+    pub keeps_place: bool,
+}
+
+/// By cgroup.
+pub type SelfPlacedWorkloads = BTreeMap<CgroupPath, SelfPlaced>;
+
+/// What a plan changes, by cgroup.
 pub fn cpuset_writes(plan: &Plan) -> BTreeMap<CgroupPath, CpusetWrites> {
     let mut writes: BTreeMap<CgroupPath, CpusetWrites> = BTreeMap::new();
     for step in &plan.steps {
@@ -24,21 +52,86 @@ pub fn cpuset_writes(plan: &Plan) -> BTreeMap<CgroupPath, CpusetWrites> {
             Action::SetMems { cgroup, mems } => {
                 writes.entry(cgroup.clone()).or_default().mems.push(mems.clone());
             }
+            Action::MovePages { cgroup, from, to } => {
+                writes.entry(cgroup.clone()).or_default().moves.push((from.clone(), *to));
+            }
             _ => {}
         }
     }
     writes
 }
 
+/// Why a workload stays where it is, if it does.
+pub(super) fn refusal(inputs: &Inputs<'_>, cgroup: &CgroupPath) -> Option<Refusal> {
+    let one = inputs.self_placed.get(cgroup).filter(|one| !one.keeps_place)?;
+    let (workload, cause) = (cgroup.clone(), RefusalCause::SelfPlacement);
+    Some(Refusal { workload, cause, reason: one.reason.clone() })
+}
+
+/// The CPUs of those who stay, for nobody else.
+pub(super) fn held(inputs: &Inputs<'_>, allocations: &Allocations) -> Apart {
+    let of_container: BTreeMap<&CgroupPath, &Holder> = inputs.containers.cgroups().collect();
+    let held = inputs.self_placed.iter().filter(|(_, one)| !one.keeps_place).filter_map(|(cgroup, one)| {
+        let rule = inputs.declarations.rule(inputs.policy, cgroup).filter(|(_, rule)| rule.enforce);
+        let own = match of_container.get(cgroup) {
+            // Who shares has no CPUs of its own.
+            Some(holder) => {
+                allocations.get(holder).filter(|grant| !grant.exclusive.is_empty()).map(|_| *holder)?
+            }
+            None => &Holder::cgroup(cgroup),
+        };
+        let asked = rule.and_then(|(_, rule)| rule.cpus).map_or(0, |cpus| cpus.get() as usize);
+        // Threads that may run on more than it asks for are spread, and have none of these for themselves.
+        let pinned = || Some(&one.pinned).filter(|cpus| cpus.len() <= asked).cloned();
+        let cpus = pins::pin(inputs.sample, cgroup).map(|pin| pin.cpus).or_else(pinned)?;
+        // What a declared workload was promised of these it does not get; what others were given is theirs.
+        let others = allocations.iter().filter(|(holder, _)| {
+            !holder.is_cgroup() && *holder != own && **holder != Holder::self_placed(cgroup)
+        });
+        let cpus = others.fold(cpus, |cpus, (_, grant)| cpus.difference(&grant.exclusive));
+        let reason = format!("{cgroup} is left alone: {}", one.reason);
+        let grant = Grant::taken_by_others(cpus, reason);
+        (!grant.exclusive.is_empty()).then(|| (Holder::self_placed(cgroup), grant))
+    });
+    held.collect()
+}
+
 impl Decision {
-    /// Leaves these cgroups, and what is of one group with them, as they are.
-    pub fn leave_self_placed(&mut self, hindrances: &BTreeMap<CgroupPath, String>) {
-        let mut left: BTreeMap<CgroupPath, String> = hindrances
-            .iter()
-            .map(|(cgroup, reason)| (cgroup.clone(), format!("{reason} (self_placement = \"respect\")")))
-            .collect();
+    /// Who is to stay because `found` would be changed by what this one writes. A cgroup above workloads
+    /// has no place of its own: those stay for which it would be written.
+    pub fn left_because(
+        &self,
+        found: &SelfPlacedWorkloads,
+        writes: &BTreeMap<CgroupPath, CpusetWrites>,
+    ) -> SelfPlacedWorkloads {
+        let mut left = SelfPlacedWorkloads::new();
+        for (cgroup, one) in found {
+            let moves_only = writes.get(cgroup).is_none_or(CpusetWrites::moves_only);
+            let keeps_place = moves_only || self.in_place.contains(cgroup);
+            if self.targets.contains_key(cgroup) {
+                let reason = respected(&one.reason);
+                left.insert(cgroup.clone(), SelfPlaced { reason, keeps_place, ..one.clone() });
+                continue;
+            }
+            let reason = format!("it cannot be changed without {cgroup}, where {}", one.reason);
+            let group = self.plan.groups.iter().filter(|group| group.contains(cgroup)).flatten();
+            let below = group.filter(|member| member.is_within(cgroup) && self.targets.contains_key(member));
+            for member in below {
+                let of_group = || SelfPlaced { reason: reason.clone(), ..SelfPlaced::default() };
+                left.entry(member.clone()).or_insert_with(of_group);
+            }
+        }
+        left
+    }
+
+    /// Takes these cgroups, and what is of one group with them, out of the plan: for those that deciding again
+    /// does not keep out.
+    pub fn leave_self_placed(&mut self, hindrances: &SelfPlacedWorkloads) {
+        let mut left: BTreeMap<CgroupPath, String> =
+            hindrances.iter().map(|(cgroup, one)| (cgroup.clone(), respected(&one.reason))).collect();
         for group in &self.plan.groups {
-            let Some((hindered, reason)) = group.iter().find_map(|one| Some((one, hindrances.get(one)?)))
+            let Some((hindered, reason)) =
+                group.iter().find_map(|one| Some((one, &hindrances.get(one)?.reason)))
             else {
                 continue;
             };
@@ -54,11 +147,21 @@ impl Decision {
         self.plan.groups.retain(|group| !group.iter().any(|member| left.contains_key(member)));
         // A cgroup above workloads has no target of its own.
         let workloads = left.into_iter().filter(|(cgroup, _)| self.targets.contains_key(cgroup));
+        let workloads: Vec<_> = workloads.collect();
+        for (cgroup, _) in &workloads {
+            self.aims.remove(cgroup);
+            self.targets.remove(cgroup);
+        }
         let refused: Vec<Refusal> = workloads
+            .into_iter()
             .map(|(workload, reason)| Refusal { workload, cause: RefusalCause::SelfPlacement, reason })
             .collect();
         self.refused.extend(refused);
     }
+}
+
+fn respected(reason: &str) -> String {
+    format!("{reason} (self_placement = \"respect\")")
 }
 
 #[cfg(test)]
@@ -89,7 +192,8 @@ mod tests {
         }
         let writes = cpuset_writes(&decision.plan);
         assert_eq!(writes[&CgroupPath::new("/top/a")].mems.len(), 2);
-        let hindrances = [(CgroupPath::new("/top/a"), "process 7 is bound".to_owned())].into();
+        let one = SelfPlaced { reason: "process 7 is bound".into(), ..SelfPlaced::default() };
+        let hindrances = [(CgroupPath::new("/top/a"), one)].into();
         decision.leave_self_placed(&hindrances);
         let left: Vec<_> = decision.plan.steps.iter().map(|step| step.action.cgroup().as_str()).collect();
         assert_eq!((left, decision.plan.groups.len()), (vec!["/b"], 0));

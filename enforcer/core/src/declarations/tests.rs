@@ -75,3 +75,22 @@ fn an_entry_whose_processes_are_below_says_so_and_which_pattern_matches() {
     let entries = matched.declarations().entries(&matched.policy, &matched.workloads);
     assert_eq!((entries[0].workloads.len(), &entries[0].below), (2, &None));
 }
+
+#[test]
+fn what_is_said_of_a_cgroup_counts_for_those_below_it() {
+    let scene = |file: &str, rule: &str| {
+        let mut scene = Scene::new(Machine::new().sockets(2).build())
+            .workload("/db", "0-1", "0")
+            .workload("/db/worker", "0-1", "0")
+            .declares(&format!("cgroup = '/db'\nself_placement = '{rule}'"));
+        scene.policy.self_placement =
+            if file == "override" { SelfPlacement::Override } else { SelfPlacement::Respect };
+        scene
+    };
+    for (file, rule, respects) in [("override", "respect", true), ("respect", "override", false)] {
+        let scene = scene(file, rule);
+        let of = |path| scene.declarations().respects_self_placement(&scene.policy, &CgroupPath::new(path));
+        assert_eq!((of("/db"), of("/db/worker")), (respects, respects), "{file} {rule}");
+        assert_eq!(of("/other"), file == "respect");
+    }
+}

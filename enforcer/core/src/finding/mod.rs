@@ -33,7 +33,7 @@ pub use self::{
 };
 use self::{subject::Subject, threads::Threads};
 use crate::{
-    decide::{EarlierAdvice, History, Inputs, Partitioned, Widened, Written, decide},
+    decide::{EarlierAdvice, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, Written, decide},
     declarations::Declarations,
     model::{Model, isolated_cpus},
     owner::Owners,
@@ -170,6 +170,7 @@ pub fn assess_with_writes(
         widened: &Widened::new(),
         written: Written::NOTHING,
         partitioned: &Partitioned::default(),
+        self_placed: &SelfPlacedWorkloads::new(),
         now_ns: 0,
     };
     // The same decision that the daemon would make, with no history.

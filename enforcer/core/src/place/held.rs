@@ -31,6 +31,8 @@ const GIVEN: &str = "-given";
 const PARTITION: &str = "-partition";
 /// Namespace of cgroups that are pinned to CPUs by others, where advice looks for a place beside them.
 const PINNED: &str = "-pinned";
+/// Namespace of cgroups that are left alone because their processes have placed themselves.
+const SELF_PLACED: &str = "-self-placed";
 /// Namespace of nodes whose huge pages processes use that nothing was promised to.
 const HUGEPAGES: &str = "-hugepages";
 
@@ -67,7 +69,7 @@ impl Holder {
 
     /// Is it one of those that stand for what is held apart?
     pub(crate) fn is_apart(&self) -> bool {
-        [PARTITION, HUGEPAGES].contains(&self.pod().namespace.as_str())
+        [PARTITION, HUGEPAGES, SELF_PLACED].contains(&self.pod().namespace.as_str())
     }
 
     /// A cgroup that has a partition of its own; the root cgroup for partitions of which no root is known.
@@ -78,6 +80,11 @@ impl Holder {
     /// A cgroup that others have pinned to CPUs.
     pub(crate) fn pinned(cgroup: &CgroupPath) -> Self {
         Self::new(PodName::new(PINNED, cgroup.as_str()), String::new())
+    }
+
+    /// A cgroup that is left alone because its processes have placed themselves.
+    pub(crate) fn self_placed(cgroup: &CgroupPath) -> Self {
+        Self::new(PodName::new(SELF_PLACED, cgroup.as_str()), String::new())
     }
 
     /// Whatever uses huge pages of a node without a promise.
@@ -105,6 +112,7 @@ impl Holder {
             }
             PINNED => (0, format!("of the pinned cgroup {}", printable(name))),
             PARTITION => (0, format!("of the partition {}", printable(name))),
+            SELF_PLACED => (0, format!("of {}, whose processes have placed themselves", printable(name))),
             CLAIMED => {
                 let (rank, pod) = if name.contains('/') { (0, "pod") } else { (1, "the pod with uid") };
                 let source = printable(&grant.reason);
@@ -144,8 +152,7 @@ fn list(allocations: &mut Allocations, claims: &[Claim], apart: Apart) {
         let grant = wanted.entry(holder(claim)).or_default();
         *grant = joined(std::mem::take(grant), claim);
     }
-    let is_held =
-        |holder: &Holder| [CLAIMED, PARTITION, HUGEPAGES].contains(&holder.pod().namespace.as_str());
+    let is_held = |holder: &Holder| holder.is_apart() || holder.pod().namespace == CLAIMED;
     let gone = |holder: &Holder| is_held(holder) && !wanted.contains_key(holder);
     let had: BTreeSet<Holder> = allocations.iter().map(|(holder, _)| holder.clone()).collect();
     if had.iter().any(gone) {

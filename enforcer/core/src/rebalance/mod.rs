@@ -112,6 +112,9 @@ pub fn turn(
             Some(reason) => why(reason),
             None if past.is_underway(cgroup) => why("it is being moved, and watched after that"),
             None if corrected.contains(cgroup) => why("it is being corrected"),
+            None if inputs.self_placed.contains_key(cgroup) => {
+                inputs.self_placed.get(cgroup).map(|one| one.reason.clone())
+            }
             None if !decision.in_place.contains(cgroup) => why("it has no place yet"),
             None => {
                 let id = inputs.sample.cgroup_id(cgroup);

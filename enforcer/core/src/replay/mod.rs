@@ -29,7 +29,7 @@ pub use self::{
     report::{REPLAY_SCHEMA_VERSION, Recording, Replay, ReplayReport, ReplayedTurn, Totals},
 };
 use crate::{
-    decide::{Decision, History, Inputs, Partitioned, Widened, Written, decide},
+    decide::{Decision, History, Inputs, Partitioned, SelfPlacedWorkloads, Widened, Written, decide},
     declarations::Declarations,
     model::Model,
     owner::{Facts, Owners},
@@ -104,6 +104,8 @@ pub struct Situation {
     pub written: BTreeSet<CgroupPath>,
     /// What was ever set of partitions.
     pub partitioned: Partitioned,
+    /// Workloads whose processes have placed themselves.
+    pub self_placed: SelfPlacedWorkloads,
     /// Monotonic time in nanoseconds.
     pub now_ns: u64,
     /// The terms.
@@ -153,6 +155,7 @@ impl Situation {
             widened: &self.widened,
             written: Written(&|cgroup| self.written.contains(cgroup)),
             partitioned: &self.partitioned,
+            self_placed: &self.self_placed,
             now_ns: self.now_ns,
         };
         let taken = take(&inputs, &mut self.allocations.clone(), self.terms);

@@ -26,7 +26,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    id::Id,
+    id::{Id, NodeId},
     memory_policy::{MemoryPolicy, PolicyMode},
     set::{CpuSet, IdSet, NodeSet},
     words,
@@ -191,8 +191,10 @@ pub struct CgroupThreads {
     pub mems: NodeSet,
     /// Its threads, as far as they were looked at.
     pub threads: Vec<SelfPlacedThread>,
-    /// Threads that were not looked at, because there are too many or they could not be read.
+    /// Threads that were not looked at, because there are too many.
     pub left_out: usize,
+    /// Threads whose memory policies may not be read.
+    pub unreadable: usize,
 }
 
 /// What is to be written to one cgroup, in order.
@@ -202,6 +204,21 @@ pub struct CpusetWrites {
     pub cpus: Vec<CpuSet>,
     /// Memory nodes.
     pub mems: Vec<NodeSet>,
+    /// Pages that are moved beside that: from these nodes to that one.
+    pub moves: Vec<(NodeSet, NodeId)>,
+}
+
+impl CpusetWrites {
+    /// Are pages all that is changed? The cpuset stays as it is then.
+    pub fn moves_only(&self) -> bool {
+        self.cpus.is_empty() && self.mems.is_empty()
+    }
+}
+
+/// The CPUs that threads of these cgroups are pinned to.
+pub fn pinned_cpus(tree: &[CgroupThreads]) -> CpuSet {
+    let pins = tree.iter().flat_map(|one| one.threads.iter().filter_map(|thread| thread.pinned(&one.cpus)));
+    pins.fold(CpuSet::new(), |all, cpus| all.union(cpus))
 }
 
 /// Why these writes to the first cgroup would change what processes in it, or in those below it, have set
@@ -215,6 +232,7 @@ pub fn hindrance(tree: &[CgroupThreads], writes: &CpusetWrites) -> Option<String
             Some((_, above)) => CpusetWrites {
                 cpus: below(&above.cpus, one.own_cpus.as_ref()),
                 mems: below(&above.mems, one.own_mems.as_ref()),
+                moves: above.moves.clone(),
             },
         };
         if let Some(reason) = one.hindrance(&own) {
@@ -250,6 +268,9 @@ impl CgroupThreads {
                     thread.name()
                 ));
             }
+            if let Some(reason) = against_policy(thread, &writes.moves) {
+                return Some(reason);
+            }
         }
         let last = writes.cpus.last()?;
         let goes =
@@ -266,6 +287,21 @@ impl CgroupThreads {
             first.name()
         ))
     }
+}
+
+/// Why pages are not to be moved: `move_pages(2)` asks no policy, so that one which names the nodes that they
+/// are on is asked here.
+fn against_policy(thread: &SelfPlacedThread, moves: &[(NodeSet, NodeId)]) -> Option<String> {
+    let absolute = || thread.policies.iter().filter(|policy| policy.flag != Some(NodesFlag::Relative));
+    moves.iter().find_map(|(from, to)| {
+        let named = |policy: &&OwnPolicy| !policy.policy.nodes.is_disjoint(from);
+        let policy = absolute().find(named)?;
+        Some(format!(
+            "{} has a memory policy of its own, {policy}: its pages would be moved from {} to node {to} against it",
+            thread.name(),
+            words::nodes(from)
+        ))
+    })
 }
 
 /// The CPUs that a thread is to have when its cgroup may run on `to`: of what it had pinned itself to what is

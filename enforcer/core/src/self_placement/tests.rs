@@ -30,6 +30,7 @@ fn cgroup(path: &str, own: &str, effective: (&str, &str), threads: Vec<SelfPlace
         mems: nodes(effective.1),
         threads,
         left_out: 0,
+        unreadable: 0,
     }
 }
 
@@ -37,6 +38,7 @@ fn writes(cpus: &[&str], mems: &[&str]) -> CpusetWrites {
     CpusetWrites {
         cpus: cpus.iter().map(|text| text.parse().unwrap()).collect(),
         mems: mems.iter().map(|text| nodes(text)).collect(),
+        moves: Vec::new(),
     }
 }
 

@@ -2,7 +2,7 @@ use std::fs;
 
 use super::*;
 use crate::enforce::{
-    apply_plan,
+    Actuator as _, apply_plan,
     fixture::{Fixture, plan, set_cpus, set_mems},
 };
 
@@ -69,7 +69,7 @@ fn a_write_that_would_change_a_policy_is_hindered_unless_it_is_not_respected() {
     let asked = |mems: &str, respects: bool| {
         hindrances(&tree(&host), &writes(mems), &|_| respects, Depth::AllPolicies).0.into_values().next()
     };
-    let reason = asked("0", true).unwrap();
+    let reason = asked("0", true).unwrap().reason;
     assert!(reason.contains("bind:1: cpuset.mems = 0"), "{reason}");
     assert_eq!(asked("0", false), None);
     assert_eq!(asked("1", true), None);
@@ -105,4 +105,56 @@ fn a_process_that_keeps_its_policy_is_no_loss() {
     apply_plan(&plan([set_mems("/a", "0")]), &mut host.actuator());
     let report = crate::enforce::restore::restore(&tree(&host), Some("boot-1"), &mut host.journal());
     assert!(report.is_complete(), "{report:?}");
+}
+
+#[test]
+fn what_is_overridden_is_recorded_though_the_file_was_recorded_before_a_process_set_it() {
+    let host = host();
+    let mut actuator = host.actuator();
+    actuator.record_mems(&[&CgroupPath::new("/a")]).unwrap();
+    process(&host, "/a", PID, "0-3", "1000 bind:1 anon=1\n");
+    apply_plan(&plan([set_mems("/a", "0")]), &mut actuator);
+    drop(actuator);
+    // As the kernel leaves it.
+    let maps = host.host().proc.join(format!("{PID}/task/{PID}/numa_maps"));
+    fs::write(maps, "1000 bind:0 anon=1\n").unwrap();
+    let report = crate::enforce::restore::restore(&tree(&host), Some("boot-1"), &mut host.journal());
+    assert_eq!(report.lost.len(), 1, "{report:?}");
+    assert!(report.lost[0].contains("memory policy bind:1 was rewritten"), "{report:?}");
+}
+
+#[test]
+fn policies_are_asked_of_writes_of_memory_and_moves_and_not_of_cpus() {
+    let host = host();
+    process(&host, "/a", PID, "0", "1000 bind:0 anon=1\n");
+    let asked = |writes: CpusetWrites| {
+        let writes = [(CgroupPath::new("/a"), writes)].into();
+        hindrances(&tree(&host), &writes, &|_| true, Depth::AllPolicies).0.into_values().next()
+    };
+    let cpus = |cpus: &str| CpusetWrites { cpus: vec![cpus.parse().unwrap()], ..CpusetWrites::default() };
+    assert_eq!(asked(cpus("0-1")), None);
+    let found = asked(cpus("2-3")).unwrap();
+    assert!(found.reason.contains("pinned itself to CPUs 0"), "{found:?}");
+    assert_eq!(found.pinned.to_string(), "0");
+    let moves = |from: &str| CpusetWrites {
+        moves: vec![(from.parse().unwrap(), enforcer_core::id::NodeId(1))],
+        ..CpusetWrites::default()
+    };
+    let found = asked(moves("0")).unwrap();
+    assert!(found.reason.contains("bind:0: its pages would be moved from node 0 to node 1"), "{found:?}");
+    assert_eq!(asked(moves("2")), None);
+}
+
+#[test]
+fn a_missing_right_is_named_as_what_it_is() {
+    let denied = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+    assert_eq!(unopened(&denied), Looked::Forbidden);
+    assert_eq!(unopened(&std::io::Error::from(std::io::ErrorKind::NotFound)), Looked::Whole);
+    let told = of_unseen(&["2 threads or processes of /a".into()], &["1 threads or processes of /b".into()]);
+    assert_eq!(
+        told.unwrap().reason,
+        "too many to look at before a write: 2 threads or processes of /a; numa_maps may not be read \
+         (CAP_SYS_PTRACE): 1 threads or processes of /b"
+    );
+    assert_eq!(of_unseen(&[], &[]), None);
 }

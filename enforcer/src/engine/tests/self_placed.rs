@@ -1,0 +1,134 @@
+//! Workloads that are left alone because of what their processes have set themselves, over turns.
+
+use std::cell::Cell;
+
+use enforcer_core::{
+    decide::{RefusalCause, SelfPlaced, SelfPlacedWorkloads},
+    self_placement::CpusetWrites,
+};
+
+use super::*;
+use crate::enforce::self_placed::Depth;
+
+/// CPUs 0-1 on node 0 and 2-3 on node 1: `/a` is on node 0 with its memory on node 1, `/b` anywhere.
+struct Pinned {
+    is_pinned: Rc<Cell<bool>>,
+    asked: Rc<Cell<usize>>,
+}
+
+impl Source for Pinned {
+    fn host(&self) -> Host {
+        Host::default()
+    }
+
+    fn topology(&mut self) -> Result<(Topology, Vec<Degraded>), SourceError> {
+        Ok((Machine::new().sockets(2).cores(2).threads(1).build(), Vec::new()))
+    }
+
+    fn workloads(&mut self) -> Result<(Vec<Workload>, Vec<Degraded>), SourceError> {
+        let workload = |path: &str| Workload {
+            cgroup: CgroupPath::new(path),
+            cgroup_id: None,
+            name: path.into(),
+            origin: Origin::Cgroup,
+        };
+        Ok((["/a", "/b"].map(workload).into(), Vec::new()))
+    }
+
+    fn aim(&mut self, _aims: &BTreeMap<CgroupPath, NodeSet>) {}
+
+    fn self_placed(
+        &mut self,
+        writes: &BTreeMap<CgroupPath, CpusetWrites>,
+        _respects: &dyn Fn(&CgroupPath) -> bool,
+        _depth: Depth,
+    ) -> (SelfPlacedWorkloads, Option<Degraded>) {
+        self.asked.set(self.asked.get() + 1);
+        let one = SelfPlaced { reason: "process 7 is pinned".into(), ..SelfPlaced::default() };
+        let a = CgroupPath::new("/a");
+        let found = writes.contains_key(&a) && self.is_pinned.get();
+        (found.then_some((a, one)).into_iter().collect(), None)
+    }
+
+    fn sample(&mut self, _workloads: &[Workload], now_ns: u64) -> Sample {
+        let mut sample = Sample { monotonic_ns: now_ns, ..Sample::default() };
+        for (path, cpus, node) in [("/", "0-3", 0), ("/a", "0-1", 1), ("/b", "0-3", 0)] {
+            let bytes = NodeBytes { anon: 400 << 20, ..NodeBytes::default() };
+            let cgroup = CgroupSample {
+                cpus_effective: Some(cpus.parse().unwrap()),
+                mems_effective: Some("0-1".parse().unwrap()),
+                memory_by_node: Some(BTreeMap::from([(NodeId(node), bytes)])),
+                ..CgroupSample::default()
+            };
+            sample.cgroups.insert(CgroupPath::new(path), cgroup);
+        }
+        for node in [NodeId(0), NodeId(1)] {
+            let free = NodeSample { mem_free_bytes: Some(8 << 30), ..NodeSample::default() };
+            sample.nodes.insert(node, free);
+        }
+        sample
+    }
+}
+
+fn rig(mode: Mode) -> (Fixture, Engine, Rc<Cell<bool>>, Rc<Cell<usize>>) {
+    let host = Fixture::new(true);
+    host.cgroup("/a", "0-1\n", "0-1\n");
+    host.cgroup("/b", "0-3\n", "0-1\n");
+    let rule = |path: &str| format!("[[workload]]\nname = \"{path}\"\ncgroup = \"{path}\"\ncpus = 2\n");
+    let text = format!("{}{}", rule("/a"), rule("/b"));
+    let policy = Policy { mode, ..toml::from_str(&text).unwrap() };
+    let (is_pinned, asked) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(0)));
+    let source = Pinned { is_pinned: Rc::clone(&is_pinned), asked: Rc::clone(&asked) };
+    let mut engine = Engine::new(Box::new(source), policy);
+    engine.set_actuator(Box::new(host.actuator()));
+    (host, engine, is_pinned, asked)
+}
+
+fn planned(report: &TickReport) -> Vec<String> {
+    let steps = report.decision.plan.steps.iter().filter_map(|step| match &step.action {
+        enforcer_core::plan::Action::SetCpus { cgroup, cpus } => Some(format!("{cgroup} {cpus}")),
+        _ => None,
+    });
+    steps.collect()
+}
+
+#[test]
+fn what_is_left_alone_keeps_its_cpus_and_others_are_placed_beside_it() {
+    let (host, mut engine, is_pinned, _) = rig(Mode::Enforce);
+    let a = CgroupPath::new("/a");
+    let report = engine.turn(SECOND).unwrap();
+    assert_eq!(planned(&report), ["/b 2-3"]);
+    assert_eq!(
+        (host.read("/a", "cpuset.cpus").as_str(), host.read("/b", "cpuset.cpus").as_str()),
+        ("0-1\n", "2-3")
+    );
+    let refused = report.decision.refused.iter().find(|one| one.workload == a).unwrap();
+    assert_eq!(refused.cause, RefusalCause::SelfPlacement);
+    assert!(!report.decision.aims.contains_key(&a) && !report.decision.targets.contains_key(&a));
+    assert_eq!(engine.placed.lock().allocations.exclusive_cpus().to_string(), "0-3");
+    // Long after, still pinned; then no longer.
+    let report = engine.turn(1_000 * SECOND).unwrap();
+    assert!(report.decision.refused.iter().any(|one| one.cause == RefusalCause::SelfPlacement), "{report:?}");
+    is_pinned.set(false);
+    let report = engine.turn(2_000 * SECOND).unwrap();
+    assert!(report.decision.refused.iter().all(|one| one.cause != RefusalCause::SelfPlacement), "{report:?}");
+}
+
+#[test]
+fn processes_are_read_now_and_then_and_not_in_each_turn() {
+    for (mode, is_pinned) in [(Mode::Enforce, true), (Mode::Observe, true), (Mode::Observe, false)] {
+        let (_host, mut engine, pinned, asked) = rig(mode);
+        pinned.set(is_pinned);
+        engine.turn(SECOND).unwrap();
+        engine.turn(2 * SECOND).unwrap();
+        let first = asked.get();
+        assert!((1..=4).contains(&first), "{mode:?} {first}");
+        for turn in 3..=100 {
+            engine.turn(turn * SECOND).unwrap();
+        }
+        let read = asked.get() - first;
+        assert!(read <= 1, "{mode:?} {is_pinned}: {read}");
+        engine.turn(1_000 * SECOND).unwrap();
+        assert!(asked.get() > first, "{mode:?}");
+    }
+}
