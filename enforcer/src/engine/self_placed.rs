@@ -54,6 +54,19 @@ struct GuardedLook {
     unseen: Option<Degraded>,
 }
 
+impl GuardedLook {
+    /// Is it to be looked at again?
+    fn is_due(&self, tick: u64, nearly_full: bool) -> bool {
+        let most = if nearly_full { NEARLY_FULL_EVERY } else { GUARDED_EVERY };
+        tick.saturating_sub(self.tick) >= self.wait.min(most)
+    }
+
+    /// Turns until the look after the next one.
+    fn wait_after(before: Option<&Self>) -> u64 {
+        before.map_or(1, |look| look.wait.saturating_mul(2).min(GUARDED_EVERY))
+    }
+}
+
 /// What was found of cgroups that a plan would write.
 #[derive(Default)]
 pub(super) struct Looks {
@@ -244,12 +257,10 @@ impl Engine {
         };
         for one in guarded.iter().filter(|one| !one.strict && !one.spares.is_empty()) {
             let before = self.self_placed.guarded.get(&key(one));
-            let every =
-                if one.home.iter().any(|node| nearly_full(&node)) { NEARLY_FULL_EVERY } else { u64::MAX };
-            if before.is_some_and(|look| tick.saturating_sub(look.tick) < look.wait.min(every)) {
+            if before.is_some_and(|look| !look.is_due(tick, one.home.iter().any(|node| nearly_full(&node)))) {
                 continue;
             }
-            let wait = before.map_or(1, |look| (2 * look.wait).min(GUARDED_EVERY));
+            let wait = GuardedLook::wait_after(before);
             let wide = one.spares.iter().fold(one.mems.clone(), |mems, spare| mems.union(&spare.nodes()));
             let writes = CpusetWrites { mems: vec![wide], ..CpusetWrites::default() };
             let respects = |cgroup: &CgroupPath| declarations.respects_self_placement(policy, cgroup);
@@ -281,4 +292,37 @@ fn together(mut all: impl Iterator<Item = Degraded>) -> Option<Degraded> {
         }
         all
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Turns at which one that may be widened is looked at, of the first 1,000.
+    fn looks(nearly_full: bool) -> Vec<u64> {
+        let (mut looks, mut latest) = (Vec::new(), None::<GuardedLook>);
+        for tick in 0..1_000 {
+            if latest.as_ref().is_none_or(|look| look.is_due(tick, nearly_full)) {
+                let wait = GuardedLook::wait_after(latest.as_ref());
+                latest = Some(GuardedLook { tick, wait, reason: None, unseen: None });
+                looks.push(tick);
+            }
+        }
+        looks
+    }
+
+    #[test]
+    fn who_may_be_widened_is_asked_soon_after_its_start_and_when_its_node_is_nearly_full() {
+        assert_eq!(looks(false), [0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 811]);
+        let looks = looks(true);
+        assert!(looks.windows(2).all(|pair| pair[1] - pair[0] <= NEARLY_FULL_EVERY), "{looks:?}");
+    }
+
+    #[test]
+    fn what_could_not_be_looked_at_is_told_once_with_all_reasons() {
+        let one = |reason: &str| Degraded::new("self-placement", reason.to_owned(), "effect");
+        let told = together(["a", "b", "a"].into_iter().map(one)).unwrap();
+        assert_eq!(told.reason, "a; b");
+        assert_eq!(together(std::iter::empty()), None);
+    }
 }
