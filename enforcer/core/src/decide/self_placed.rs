@@ -6,8 +6,8 @@
 //! plan would change something decides again, with these workloads as ones that stay
 //! ([`Decision::left_because`]), until the plan changes nothing of the kind.
 //!
-//! Invariants: a workload that is left alone is promised nothing, aims at nothing, and the CPUs that it really
-//! has are held: those of its own cpuset, or else those that its threads have pinned themselves to. Containers
+//! Invariants: a workload that is left alone is promised nothing, aims at nothing, and the CPUs that it has
+//! are held: those of its own cpuset, or else those that its threads have pinned themselves to. Containers
 //! keep their grants, which their runtime was told. One whose pages alone would be moved against a policy
 //! stays in its place with all that it has.
 
@@ -124,8 +124,8 @@ impl Decision {
         left
     }
 
-    /// Takes these cgroups, and what is of one group with them, out of the plan: for those that deciding again
-    /// does not keep out.
+    /// Takes these cgroups, and what is of one group with them, out of the plan: for those that deciding
+    /// again does not keep out.
     pub fn leave_self_placed(&mut self, hindrances: &SelfPlacedWorkloads) {
         let mut left: BTreeMap<CgroupPath, String> =
             hindrances.iter().map(|(cgroup, one)| (cgroup.clone(), respected(&one.reason))).collect();
