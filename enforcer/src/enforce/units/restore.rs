@@ -32,39 +32,69 @@ pub fn restore(
 ) -> RestoreReport {
     let entries = journal.entries().clone();
     let mut report = RestoreReport::default();
-    let wanted = |key: &EntryKey| key.file.is_property() && top.is_none_or(|top| key.cgroup.is_within(top));
+    let is_wanted = |key: &EntryKey| top.is_none_or(|top| key.cgroup.is_within(top));
     // What is recorded of a scope was set by its runtime for us: its files say what it should be.
-    let recorded = entries.iter().filter(|(key, _)| wanted(key));
-    for (key, entry) in recorded {
-        if is_scope_of_container(&key.cgroup) && has_file(&entries, key) {
-            if let Err(error) = journal.close(key) {
-                report.unusable.push(error.to_string());
-            }
-            continue;
+    for key in entries.keys().filter(|key| is_wanted(key) && is_said_by_file(&entries, key)) {
+        if let Err(error) = journal.close(key) {
+            report.unusable.push(error.to_string());
         }
-        let mut result = put_back(systemd, boot_id, key, entry);
-        if !matches!(result, RestoreResult::Failed { .. })
-            && let Err(error) = journal.close(key)
-        {
-            result = RestoreResult::Failed { error: format!("it is as it was, but {error}") };
-        }
-        report.files.push(restored(key, entry, result));
     }
-    for (key, entry) in of_scopes(&entries).into_iter().filter(|(key, _)| wanted(key)) {
-        let result = match put_back(systemd, boot_id, &key, &entry) {
-            // A container without such a scope, or with nothing set of it.
-            RestoreResult::Unchanged | RestoreResult::Skipped { .. } => continue,
-            RestoreResult::Failed { .. } if matches!(systemd, Err(NO_SYSTEMD)) => continue,
+    for due in due(&entries).filter(|due| is_wanted(&due.key)) {
+        let Some(mut result) = due.shown(systemd, put_back(systemd, boot_id, &due.key, &due.entry)) else {
+            continue;
+        };
+        let is_failed = matches!(result, RestoreResult::Failed { .. });
+        let noted = match (is_failed, due.of_files) {
+            (false, true) | (true, false) => Ok(()),
+            (false, false) => journal.close(&due.key),
+            // The files are put back and closed: without an entry of its own the next restore knows nothing
+            // of it.
+            (true, true) => journal.record(due.key.clone(), due.entry.clone()),
+        };
+        if let Err(error) = noted {
+            let error = match result {
+                RestoreResult::Failed { error: before } => format!("{before}; {error}"),
+                _ => format!("it is as it was, but {error}"),
+            };
+            result = RestoreResult::Failed { error };
+        }
+        report.files.push(restored(&due.key, &due.entry, result));
+    }
+    report
+}
+
+/// A property that is to be put back.
+struct Due {
+    key: EntryKey,
+    entry: Entry,
+    /// It is known by the files that say the same, and has no entry of its own.
+    of_files: bool,
+}
+
+impl Due {
+    /// What is said of it; nothing of a container without such a scope, or with nothing set of it.
+    fn shown(&self, systemd: SystemdOrReason<'_>, result: RestoreResult) -> Option<RestoreResult> {
+        match result {
+            result if !self.of_files => Some(result),
+            RestoreResult::Unchanged | RestoreResult::Skipped { .. } => None,
+            RestoreResult::Failed { .. } if matches!(systemd, Err(NO_SYSTEMD)) => None,
             RestoreResult::Failed { error } => {
                 let later =
                     "at the next daemon-reload systemd may write again what a runtime was told for us";
-                RestoreResult::Failed { error: format!("{error}; {later}") }
+                Some(RestoreResult::Failed { error: format!("{error}; {later}") })
             }
-            result => result,
-        };
-        report.files.push(restored(&key, &entry, result));
+            result => Some(result),
+        }
     }
-    report
+}
+
+/// All of them, for who puts them back and for who only says so.
+fn due(entries: &BTreeMap<EntryKey, Entry>) -> impl Iterator<Item = Due> {
+    let recorded = entries.iter().filter(|(key, _)| key.file.is_property() && !is_said_by_file(entries, key));
+    let recorded =
+        recorded.map(|(key, entry)| Due { key: key.clone(), entry: entry.clone(), of_files: false });
+    let of_files = of_scopes(entries).into_iter().map(|(key, entry)| Due { key, entry, of_files: true });
+    recorded.chain(of_files)
 }
 
 /// What a runtime has set of the scopes of its containers, because it was told so by us: systemd keeps it as
@@ -74,7 +104,8 @@ fn of_scopes(entries: &BTreeMap<EntryKey, Entry>) -> Vec<(EntryKey, Entry)> {
     let of_containers = entries.iter().filter(|(key, _)| is_scope_of_container(&key.cgroup));
     let of_scopes = of_containers.filter_map(|(key, entry)| {
         let original = entry.original.trim().to_owned();
-        Some((key_of(&key.cgroup, key.file.property()?), Entry { original, ..entry.clone() }))
+        let boot_id = entry.boot_id.as_deref();
+        Some((key_of(&key.cgroup, key.file.property()?), Entry::of_file(original, boot_id)))
     });
     of_scopes.collect()
 }
@@ -86,9 +117,10 @@ fn is_scope_of_container(cgroup: &CgroupPath) -> bool {
     container && cgroup.as_str().strip_suffix(".scope").is_some()
 }
 
-/// Is there an entry of the file that says the same as this property?
-fn has_file(entries: &BTreeMap<EntryKey, Entry>, property: &EntryKey) -> bool {
-    entries.keys().any(|key| key.cgroup == property.cgroup && key.file.property() == Some(property.file))
+/// Is it a property of such a scope, with an entry of the file that says the same?
+fn is_said_by_file(entries: &BTreeMap<EntryKey, Entry>, property: &EntryKey) -> bool {
+    let says = |key: &EntryKey| key.cgroup == property.cgroup && key.file.property() == Some(property.file);
+    property.file.is_property() && is_scope_of_container(&property.cgroup) && entries.keys().any(says)
 }
 
 /// What [`restore`] would do.
@@ -97,13 +129,12 @@ pub fn preview(
     boot_id: Option<&str>,
     contents: &JournalContents,
 ) -> RestoreReport {
-    let properties = contents.entries.iter().filter(|(key, _)| key.file.is_property());
-    let files = properties.map(|(key, entry)| {
-        let result = match look(systemd, boot_id, key, entry) {
+    let files = due(&contents.entries).filter_map(|due| {
+        let result = match look(systemd, boot_id, &due.key, &due.entry) {
             Ok((_, _, from)) => RestoreResult::WouldPutBack { from },
             Err(result) => result,
         };
-        restored(key, entry, result)
+        Some(restored(&due.key, &due.entry, due.shown(systemd, result)?))
     });
     RestoreReport { files: files.collect(), ..RestoreReport::default() }
 }
@@ -153,8 +184,10 @@ fn look<'a>(
     match systemd.show(&unit) {
         Ok(state) => {
             let from = value_of(&state, key.file).to_owned();
-            // A unit that systemd no longer knows has nothing set either.
-            if is_same_list(&from, &entry.original) {
+            // A unit that systemd no longer knows has nothing set either, whatever it had.
+            if !state.known && from.is_empty() {
+                Err(skipped("systemd does not know the unit any longer"))
+            } else if is_same_list(&from, &entry.original) {
                 Err(RestoreResult::Unchanged)
             } else {
                 Ok((systemd, unit, from))

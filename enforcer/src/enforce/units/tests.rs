@@ -310,6 +310,20 @@ fn what_a_runtime_has_set_of_a_scope_for_us_is_taken_back_on_the_scope_too() {
     let mut journal = host.journal();
     journal.record(key, crate::enforce::journal::Entry::of_file("0-7\n", BOOT)).unwrap();
     drop(journal);
+    let would = |systemd: &FakeSystemd| {
+        preview(Ok(systemd), BOOT, &crate::enforce::Journal::peek(&host.state_dir()).unwrap())
+    };
+    let result = RestoreResult::WouldPutBack { from: "0 3".into() };
+    assert_eq!(would(&systemd).files.iter().map(|file| &file.result).collect::<Vec<_>>(), [&result]);
+    // While systemd cannot be asked its files are put back; each restore says what is left.
+    systemd.be(Mood::Silent);
+    for _ in 0..2 {
+        let report = restore_all(&host, &systemd);
+        assert_eq!(report.failures().count(), 1, "{report:?}");
+        assert_eq!((host.read(&cgroup, "cpuset.cpus").trim(), &*systemd.values(&unit).0), ("0-7", "0 3"));
+    }
+    systemd.be(Mood::Obliging);
+    assert_eq!(would(&systemd).files.iter().map(|file| &file.result).collect::<Vec<_>>(), [&result]);
     let report = restore_all(&host, &systemd);
     assert!(report.is_complete(), "{report:?}");
     assert_eq!(systemd.values(&unit).0, "0-7");
