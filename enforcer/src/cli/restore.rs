@@ -21,7 +21,7 @@ use crate::{
         actuator::read_boot_id,
         brake::undo as brake,
         cpuset::CpusetTree,
-        in_the_making::{LeftBehind, left_behind},
+        in_the_making::{LeftBehind, left_behind, renewed},
         journal::{
             BrakeRecord, DriftRecord, Entry, EntryKey, JournalError, LeftMaking, MakingRecord, set_aside,
         },
@@ -52,6 +52,7 @@ pub(super) fn run(args: &args::Restore, out: &mut dyn Write) -> anyhow::Result<E
     for (key, entry) in &left.entries {
         contents.entries.entry(key.clone()).or_insert_with(|| entry.clone());
     }
+    contents.entries.extend(renewed(&contents.entries, &left.renewed));
     let cgroups = || contents.entries.keys().map(|key| &key.cgroup).chain(left.awaited.keys());
     let top = args.workload.as_deref().map(|workload| cgroup_of(workload, cgroups())).transpose()?;
     if let Some(top) = &top {
@@ -164,10 +165,11 @@ fn take_over(
     boot_id: Option<&str>,
     state_dir: &Path,
 ) -> Result<(), JournalError> {
-    if left.entries.is_empty() && left.damaged.is_empty() {
+    if left.entries.is_empty() && left.renewed.is_empty() && left.damaged.is_empty() {
         return Ok(());
     }
     journal.record_all(left.entries.clone().into_iter().collect())?;
+    journal.renew_all(renewed(journal.entries(), &left.renewed))?;
     let (mut record, _) = MakingRecord::open(state_dir, boot_id)?;
     record.keep(left.awaited.iter().chain(&left.unseen))
 }
@@ -367,7 +369,7 @@ mod tests {
 
     fn made(told_ns: u64) -> Made {
         let original = enforcer_core::place::Cpuset { cpus: "0-6".parse().ok(), mems: None };
-        Made { original, granted: None, boot_id: None, told_ns }
+        Made { original, renews: false, granted: None, boot_id: None, told_ns }
     }
 
     fn restored(host: &Fixture) -> (Exit, String) {
@@ -399,6 +401,26 @@ mod tests {
         host.cgroup("/not-yet", "0-1\n", "0\n");
         let (exit, out) = restored(&host);
         assert!(matches!(exit, Exit::Ok) && out.contains("/not-yet cpuset.cpus: `0-1` -> `0-6`"), "{out}");
+        assert!(MakingRecord::left(&host.state_dir(), None).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_a_runtime_was_told_before_a_daemon_was_killed_is_put_back() {
+        let host = Fixture::new(true);
+        host.cgroup("/a", "4\n", "0\n");
+        let tree = CpusetTree::new(&host.layout.cpuset.path, true);
+        let inode = tree.open(&CgroupPath::new("/a")).unwrap().inode();
+        for (file, original) in [(CpusetFile::Cpus, "0-7\n"), (CpusetFile::Mems, "0-1\n")] {
+            let key = EntryKey { cgroup: CgroupPath::new("/a"), file, inode };
+            host.journal().record(key, Entry::of_file(original, None)).unwrap();
+        }
+        let (mut record, _) = MakingRecord::open(&host.state_dir(), None).unwrap();
+        for cgroup in ["/a", "/ended"] {
+            record.add(&CgroupPath::new(cgroup), &Made { renews: true, ..made(0) }).unwrap();
+        }
+        let (exit, out) = restored(&host);
+        assert!(matches!(exit, Exit::Ok) && out.contains("/a cpuset.cpus: `4` -> `0-6`"), "{out}");
+        assert_eq!((host.read("/a", "cpuset.mems").trim(), host.journal().entries().len()), ("0-1", 0));
         assert!(MakingRecord::left(&host.state_dir(), None).unwrap().is_empty());
     }
 

@@ -413,16 +413,7 @@ impl Actuator for LiveActuator {
     }
 
     fn renew(&mut self, wanted: &BTreeMap<CgroupPath, Original>) -> Result<(), String> {
-        let renewed = self.journal.entries().iter().filter_map(|(key, entry)| {
-            let wanted = wanted.get(&key.cgroup)?;
-            let text = match key.file {
-                CpusetFile::Cpus => wanted.cpus.as_ref()?.to_string(),
-                CpusetFile::Mems => wanted.mems.as_ref()?.to_string(),
-                _ => return None,
-            };
-            Some((key.clone(), Entry { original: format!("{text}\n"), ..entry.clone() }))
-        });
-        let renewed: Vec<_> = renewed.collect();
+        let renewed = in_the_making::renewed(self.journal.entries(), wanted);
         if renewed.is_empty() { Ok(()) } else { self.journal.renew_all(renewed).map_err(text) }
     }
 

@@ -42,11 +42,30 @@ pub(super) fn originals(
     Ok(files)
 }
 
+/// Entries of those of these cgroups that have any, with what the callers of their runtimes want by now.
+pub fn renewed(
+    entries: &BTreeMap<EntryKey, Entry>,
+    wanted: &BTreeMap<CgroupPath, Original>,
+) -> Vec<(EntryKey, Entry)> {
+    let renewed = entries.iter().filter_map(|(key, entry)| {
+        let wanted = wanted.get(&key.cgroup)?;
+        let text = match key.file {
+            CpusetFile::Cpus => wanted.cpus.as_ref()?.to_string(),
+            CpusetFile::Mems => wanted.mems.as_ref()?.to_string(),
+            _ => return None,
+        };
+        Some((key.clone(), Entry { original: format!("{text}\n"), ..entry.clone() }))
+    });
+    renewed.collect()
+}
+
 /// What a daemon knew of containers in the making when it was killed.
 #[derive(Debug, Default)]
 pub struct LeftBehind {
     /// Of those that have come to be.
     pub entries: BTreeMap<EntryKey, Entry>,
+    /// Of those in the journal, what their runtime was told to set since.
+    pub renewed: BTreeMap<CgroupPath, Original>,
     /// Those that have not, and still may.
     pub awaited: BTreeMap<CgroupPath, Made>,
     /// Those of which it cannot be told.
@@ -61,6 +80,10 @@ pub struct LeftBehind {
 pub fn left_behind(tree: &CpusetTree, boot_id: Option<&str>, left: LeftMaking, now_ns: u64) -> LeftBehind {
     let mut found = LeftBehind { damaged: left.damaged, ..LeftBehind::default() };
     for (cgroup, made) in left.made {
+        if made.renews {
+            found.renewed.insert(cgroup, made.original);
+            continue;
+        }
         match originals(tree, boot_id, &cgroup, &made.original) {
             Ok(entries) => found.entries.extend(entries),
             Err(error) if error.is_never() => {}
@@ -91,6 +114,7 @@ mod tests {
         let of = |told_ns| Made {
             original: Original { cpus: "0-6".parse().ok(), mems: None },
             granted: None,
+            renews: false,
             boot_id: None,
             told_ns,
         };

@@ -747,7 +747,7 @@ impl Engine {
         if outcome.is_ok() && !originals.is_empty() {
             outcome = actuator.record(&originals).map(|recorded| self.placed.recorded(&recorded));
         }
-        outcome = outcome.and(actuator.renew(&self.placed.take_renewed()));
+        outcome = outcome.and(self.placed.renew(|renewed| actuator.renew(renewed)));
         if self.totals.ticks.is_multiple_of(TOPOLOGY_EVERY) {
             let cgroups = || workloads.iter().map(|one| &one.cgroup).chain(&self.sandboxes);
             let there = |path: &CgroupPath| cgroups().any(|one| one.is_within(path));

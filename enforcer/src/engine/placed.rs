@@ -372,9 +372,17 @@ impl Placed {
         (!calls.is_empty()).then(|| Degraded::new("nri", reason.clone(), effect))
     }
 
-    /// Takes what runtimes were told by their callers to set, of those in the journal.
-    pub(super) fn take_renewed(&self) -> BTreeMap<CgroupPath, Cpuset> {
-        self.lock().originals.take_renewed()
+    /// Has the journal `renew` what runtimes were told by their callers to set, of those in it. What it does not
+    /// take is offered again.
+    pub(super) fn renew(
+        &self,
+        renew: impl FnOnce(&BTreeMap<CgroupPath, Cpuset>) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let taken = self.lock().originals.take_renewed();
+        // Without the lock: it waits for a disk.
+        let written = renew(&taken);
+        self.lock().originals.were_taken(taken, written.is_ok());
+        written
     }
 
     /// What containers would have been set to without us, as far as it is not recorded.

@@ -80,6 +80,9 @@ pub struct Made {
     /// What it would be set to without us.
     #[serde(flatten)]
     pub original: Cpuset,
+    /// The journal has it: what is said here is put in the place of what that says.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub renews: bool,
     /// What it was granted, of one that was not there before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<Granted>,
@@ -285,7 +288,7 @@ mod tests {
 
     fn made(cpus: &str) -> Made {
         let original = Cpuset { cpus: cpus.parse().ok(), mems: None };
-        Made { original, granted: None, boot_id: BOOT.map(str::to_owned), told_ns: 7 }
+        Made { original, renews: false, granted: None, boot_id: BOOT.map(str::to_owned), told_ns: 7 }
     }
 
     fn open(dir: &Path) -> MakingRecord {

@@ -39,6 +39,7 @@ use crate::discover::nri::{
         ContainerUpdate, LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt, OptionalUint,
     },
 };
+use crate::enforce::journal::MakingRecord;
 use crate::{
     enforce::{Actuator as _, cpuset::CpusetTree, fixture::Fixture},
     engine::Others,
@@ -212,13 +213,34 @@ fn what_a_runtime_is_told_to_set_is_what_a_container_would_have_from_then_on() {
     update("", "0-1");
     update("all", "");
     assert_eq!(of(&placed.unrecorded()[&cgroup]), ("0-5".into(), "0-1".into()));
-    assert!(placed.take_renewed().is_empty(), "what is not in the journal is not renewed there");
+    let taken = |written: Result<(), String>| {
+        let mut taken = BTreeMap::new();
+        let done = placed.renew(|renewed| {
+            taken.clone_from(renewed);
+            written.clone()
+        });
+        assert_eq!(done, written);
+        taken
+    };
+    assert!(taken(Ok(())).is_empty(), "what is not in the journal is not renewed there");
     placed.recorded(std::slice::from_ref(&cgroup));
+    let dir = tempfile::tempdir().unwrap();
+    let (record, _) = MakingRecord::open(dir.path(), None).unwrap();
+    placed.remember(record, BTreeMap::new());
     let answer = update("1,3", "");
+    let noted = MakingRecord::left(dir.path(), None).unwrap().made.remove(&cgroup).unwrap();
+    assert!(noted.renews && of(&noted.original).0 == "1,3", "before the answer: {noted:?}");
     assert_eq!(updates(&answer), [("id-one".to_owned(), "0-1/0".to_owned())], "it stays where it was placed");
     assert!(placed.has_started(), "a turn is wanted for the journal");
-    assert_eq!(of(&placed.take_renewed()[&cgroup]), ("1,3".into(), String::new()));
-    assert!(placed.take_renewed().is_empty());
+    // A full disk: it is offered again, with what came since.
+    assert_eq!(of(&taken(Err("full".into()))[&cgroup]), ("1,3".into(), String::new()));
+    update("", "1");
+    assert_eq!(of(&taken(Ok(()))[&cgroup]), ("1,3".into(), "1".into()));
+    assert!(taken(Ok(())).is_empty());
+    // While nothing may be set, what it would be set to without us changes as well.
+    placed.bar(true);
+    update("0,2", "");
+    assert_eq!(of(&taken(Ok(()))[&cgroup]), ("0,2".into(), String::new()));
 }
 
 #[test]

@@ -52,6 +52,9 @@ impl Originals {
     /// Notes from now on for the next daemon, and goes on with what one before this `left`.
     pub(in crate::engine) fn remember(&mut self, record: MakingRecord, left: BTreeMap<CgroupPath, Made>) {
         self.record = Some(RecordWriter::start(record, left.clone()));
+        let (renewed, left): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            left.into_iter().partition(|(_, made)| made.renews);
+        self.renewed.extend(renewed.into_iter().map(|(cgroup, made)| (cgroup, made.original)));
         self.left = Some((Instant::now(), left.keys().cloned().collect()));
         self.unrecorded.extend(left);
     }
@@ -64,11 +67,17 @@ impl Originals {
     /// What a cgroup would be set to, for the journal, and for the next daemon; with what a new container was
     /// granted. The ticket is to be waited for before its runtime is told.
     fn note(&mut self, cgroup: &CgroupPath, original: &Cpuset, granted: Option<Granted>) -> Option<Ticket> {
-        let boot_id = self.record.as_ref().and_then(RecordWriter::boot_id).map(str::to_owned);
-        let made = Made { original: original.clone(), granted, boot_id, told_ns: clock::now_ns() };
+        let made = Made { granted, ..self.told(original) };
         let ticket = self.record.as_ref().map(|record| record.made(cgroup, &made));
         self.unrecorded.insert(cgroup.clone(), made);
         ticket
+    }
+
+    /// What a runtime is told now.
+    fn told(&self, original: &Cpuset) -> Made {
+        let boot_id = self.record.as_ref().and_then(RecordWriter::boot_id).map(str::to_owned);
+        let (original, told_ns) = (original.clone(), clock::now_ns());
+        Made { original, renews: false, granted: None, boot_id, told_ns }
     }
 
     /// All that the journal does not have.
@@ -108,7 +117,9 @@ impl Originals {
     /// A container has ended.
     pub(in crate::engine) fn ends(&mut self, cgroup: &CgroupPath) {
         self.untouched.remove(cgroup);
-        self.renewed.remove(cgroup);
+        if self.renewed.remove(cgroup).is_some() {
+            self.are_renewed(std::iter::once(cgroup.clone()));
+        }
         if let Some((_, left)) = &mut self.left {
             left.remove(cgroup);
         }
@@ -138,8 +149,12 @@ impl Originals {
             renew(&mut made.original);
             return self.record.as_ref().map(|record| record.made(cgroup, made));
         } else {
-            renew(self.renewed.entry(cgroup.clone()).or_default());
+            let renewed = self.renewed.entry(cgroup.clone()).or_default();
+            renew(renewed);
+            let original = renewed.clone();
             self.want_turn();
+            let made = Made { renews: true, ..self.told(&original) };
+            return self.record.as_ref().map(|record| record.made(cgroup, &made));
         }
         None
     }
@@ -147,6 +162,26 @@ impl Originals {
     /// Takes what the journal has to renew.
     pub(in crate::engine) fn take_renewed(&mut self) -> BTreeMap<CgroupPath, Cpuset> {
         std::mem::take(&mut self.renewed)
+    }
+
+    /// The journal has these as they were taken, or they have ended. What came since is to be renewed still.
+    fn are_renewed(&self, cgroups: impl Iterator<Item = CgroupPath>) {
+        let over: Vec<_> = cgroups.filter(|cgroup| !self.renewed.contains_key(cgroup)).collect();
+        if let Some(record) = self.record.as_ref().filter(|_| !over.is_empty()) {
+            record.over(over);
+        }
+    }
+
+    /// These were taken, and the journal has them or not. What came since counts more.
+    pub(in crate::engine) fn were_taken(&mut self, taken: BTreeMap<CgroupPath, Cpuset>, written: bool) {
+        if written {
+            return self.are_renewed(taken.into_keys());
+        }
+        for (cgroup, before) in taken {
+            let now = self.renewed.entry(cgroup).or_default();
+            now.cpus = now.cpus.take().or(before.cpus);
+            now.mems = now.mems.take().or(before.mems);
+        }
     }
 
     /// A container runs, so its cgroup is there.
@@ -240,9 +275,9 @@ impl State {
         }
     }
 
-    /// A runtime is told by its caller to set a container of ours.
+    /// A runtime is told by its caller to set a container of ours; while nothing may be set it counts as well.
     pub(in crate::engine) fn is_told(&mut self, id: &str, wanted: &Cpuset, noting: &mut Noting) {
-        if wanted.is_empty() || self.is_held() {
+        if wanted.is_empty() {
             return;
         }
         let ours = self.containers.holder(id).filter(|holder| !holder.is_given());

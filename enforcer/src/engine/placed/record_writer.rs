@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     fn made() -> Made {
-        Made { original: Cpuset::default(), granted: None, boot_id: None, told_ns: 7 }
+        Made { original: Cpuset::default(), renews: false, granted: None, boot_id: None, told_ns: 7 }
     }
 
     #[test]
