@@ -372,8 +372,8 @@ impl Placed {
         (!calls.is_empty()).then(|| Degraded::new("nri", reason.clone(), effect))
     }
 
-    /// Has the journal `renew` what runtimes were told by their callers to set, of those in it. What it does not
-    /// take is offered again.
+    /// Has the journal `renew` what runtimes were told by their callers to set, of those in it. What it does
+    /// not take is offered again.
     pub(super) fn renew(
         &self,
         renew: impl FnOnce(&BTreeMap<CgroupPath, Cpuset>) -> Result<(), String>,

@@ -275,7 +275,7 @@ impl State {
         }
     }
 
-    /// A runtime is told by its caller to set a container of ours; while nothing may be set it counts as well.
+    /// A runtime is told by its caller to set a container of ours; it counts while nothing may be set, too.
     pub(in crate::engine) fn is_told(&mut self, id: &str, wanted: &Cpuset, noting: &mut Noting) {
         if wanted.is_empty() {
             return;
