@@ -3,12 +3,13 @@
 //! Problem: capabilities belong to threads, and a thread that parses what others send (metrics readers, the
 //! runtime, the kubelet) should have none that an attacker could use.
 //!
-//! Idea: the threads that live as long as the daemon are started here, by their roles. The first thing that a thread does is to
-//! give up what [`Role::keeps`] does not name, for good. This table is what docs/privileges.md promises, and
-//! what `each_thread_keeps_what_its_role_needs` reads from a running daemon.
+//! Idea: the threads that live as long as the daemon are started here, by their roles. The first thing that a
+//! thread does is to give up what [`Role::keeps`] does not name, for good. This table is what
+//! docs/privileges.md promises, and what `each_thread_keeps_what_its_role_needs` reads from a running daemon.
 //!
-//! Invariants: a thread never has more than the thread that started it: that holds for the short-lived threads
-//! that one of these starts itself, too (`departures`, `exposure`, `widening-write`, `widening-above`).
+//! Invariants: a thread never has more than the thread that started it: that holds for the short-lived
+//! threads that one of these starts itself, too (`departures`, `exposure`, `widening-write`,
+//! `widening-above`).
 
 use std::{
     io,

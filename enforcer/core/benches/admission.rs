@@ -75,6 +75,10 @@ fn host(engine: Engine, nodes: u32) -> Host {
     let inventory = Inventory::new(machine, (0..nodes).map(device).collect(), &settings)
         .unwrap_or_else(|error| panic!("inventory: {error}"));
     let mut host = Host { inventory, settings, allocations: Allocations::default() };
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the bench program is told by an argument that it is a test"
+    )]
     let pods = if std::env::args().any(|argument| argument == "--test") { 25 } else { 500 };
     for index in 0..pods {
         let containers = if index % 5 == 0 {

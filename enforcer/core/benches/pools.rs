@@ -24,6 +24,7 @@ fn main() {
 const CONTAINERS: usize = 1000;
 
 /// So many, or a twentieth of them as a test.
+#[expect(clippy::disallowed_methods, reason = "the bench program is told by an argument that it is a test")]
 fn scaled(count: usize) -> usize {
     if std::env::args().any(|argument| argument == "--test") { count / 20 } else { count }
 }

@@ -151,8 +151,8 @@ impl Topology {
         near
     }
 
-    /// CPU nodes that are meant where a workload may use these nodes: those of them that have CPUs; where none
-    /// has, those that their memory is local to.
+    /// CPU nodes that are meant where a workload may use these nodes: those of them that have CPUs; where
+    /// none has, those that their memory is local to.
     pub fn cpu_nodes_of(&self, allowed: &NodeSet) -> NodeSet {
         let named = self.cpu_nodes().intersection(allowed);
         if named.is_empty() { Locality::new(self).homes(allowed) } else { named }

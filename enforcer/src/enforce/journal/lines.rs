@@ -71,8 +71,8 @@ pub(super) enum Record {
     Released { id: String },
 }
 
-/// The line of a record, which [`decode`] reads. Where an entry has more threads than a line has room for, the
-/// later ones are left out, and the log says so.
+/// The line of a record, which [`decode`] reads. Where an entry has more threads than a line has room for,
+/// the later ones are left out, and the log says so.
 pub(super) fn encode(record: &Record) -> io::Result<String> {
     let line = sealed(&serde_json::to_string(&Line { version: JOURNAL_VERSION, record })?);
     let too_long = u64::try_from(line.len()).unwrap_or(u64::MAX) > LONGEST / 2;
