@@ -23,8 +23,6 @@ use crate::{
 
 /// Longest wait for the daemon: a bound on a hang, not a promise.
 const LIMIT: Duration = Duration::from_mins(2);
-/// Longest time that the daemon takes to end when asked.
-const END: Duration = Duration::from_secs(15);
 
 /// A user without rights.
 const NOBODY: u32 = 65_534;
@@ -62,7 +60,7 @@ fn placed(checks: &mut Checks, name: &str, granted: &[&str]) -> Result<Ids> {
     sched_setaffinity(Some(pid), &pin).context("pin a thread")?;
     let path = cgroup.path();
     let config =
-        format!("[[workload]]\nname = \"{name}\"\ncgroup = \"{path}\"\ncpus = 1\nnuma_nodes = \"0\"\n");
+        format!("[[workload]]\nname = \"{name}\"\ncgroup = \"{path}\"\ncpus = 2\nnuma_nodes = \"0\"\n");
     let daemon = Daemon::start_with_only(granted, &config)?;
     checks.comes_to_hold(format!("{name}: the cgroup is placed"), LIMIT, || {
         let cpus = cgroup.ids("cpuset.cpus.effective")?;
@@ -71,7 +69,7 @@ fn placed(checks: &mut Checks, name: &str, granted: &[&str]) -> Result<Ids> {
     // The pin is set again in the same turn.
     daemon.metrics_after_ticks(2)?;
     let cpus = process.cpus_allowed()?;
-    daemon.process().terminate(END)?;
+    daemon.end()?;
     product::run(&["restore", "--state-dir", product::STATE])?;
     Ok(cpus)
 }
