@@ -258,6 +258,7 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario {
         needs_containerd: true,
+        only_by_name: true,
         ..long("node-displaced", pods::TOPOLOGY, "", displaced::goes_with_its_memory)
     },
     Scenario {
