@@ -119,6 +119,11 @@ pub fn advise(
             .in_place_of_its_cpus()
             .map_err(|obstacle| Obstacle::new(ObstacleKind::Elsewhere, format!("{reason}; {obstacle}")));
     }
+    if asked.is_beside_its_memory()
+        && let Ok(advice) = asked.in_place_of_its_cpus()
+    {
+        return Ok(advice);
+    }
     asked.alone_on_a_node(allocations).or_else(|no_node| match asked.in_place_of_its_cpus() {
         Ok(advice) => Ok(advice),
         // The kind that a person can do more about.
@@ -183,6 +188,17 @@ impl<'a> Asked<'a> {
     /// Does its cpuset keep it from a CPU that others may use?
     fn is_pinned(&self) -> bool {
         !self.inputs.inventory.machine.online_cpus().is_subset(self.cpus)
+    }
+
+    /// Is it pinned to CPUs of one node, and no memory of it known that is far from them? Its CPUs are right
+    /// then: memory that is not known is no reason to leave them.
+    fn is_beside_its_memory(&self) -> bool {
+        let machine = &self.inputs.inventory.machine;
+        let cpu_nodes = machine.nodes_of(self.cpus);
+        let far = machine.ordinary_memory_nodes().difference(&self.near(&cpu_nodes));
+        let bytes = self.figures.bytes_by_node.iter().flatten();
+        let mut held_far = bytes.filter(|(node, bytes)| far.contains(**node) && movable(bytes) > 0);
+        self.is_pinned() && cpu_nodes.len() == 1 && held_far.next().is_none()
     }
 
     /// Why its CPUs are not exchanged for others, where that is so.

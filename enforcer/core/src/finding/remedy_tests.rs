@@ -65,6 +65,22 @@ fn cpus_that_are_right_already_are_left() {
 }
 
 #[test]
+fn cpus_stay_where_no_memory_is_known_to_be_far() {
+    // On CPUs of node 1, with its memory there, with none yet, and with memory that is not known.
+    let on = |cpus: &str| two().workload("/a", cpus, "0-1");
+    let scenes = [on("4-7").memory("/a", &[(1, 100, 0)]), on("6-7").memory("/a", &[]), on("4-7")];
+    for (at, scene) in scenes.iter().enumerate() {
+        for finding in scene.findings() {
+            let remedy = finding.remedy.unwrap_or_else(|| mems("/a", "1"));
+            assert_eq!(remedy, mems("/a", "1"), "{at}: {}", finding.rule);
+        }
+    }
+    // Its memory is far: the CPUs go to it.
+    let finding = worst(&on("4-5").memory("/a", &[(0, 4096, 0)]), "/a");
+    assert!(finding.remedy.unwrap().contains("echo 0 > "));
+}
+
+#[test]
 fn a_remedy_stays_within_the_cgroups_above() {
     // The cgroup above leaves it CPUs of node 0 alone: its memory has to come.
     let scene = above(two(), "/box", "0-1", "0-1").workload("/box/db", "0-1", "0-1");
