@@ -197,7 +197,7 @@ impl Inventory {
 
     /// Has a node no memory that the kernel can use for itself?
     pub(super) fn is_movable_only(&self, id: NodeId) -> bool {
-        self.machine.node(id).is_some_and(|node| node.normal_memory == Some(false))
+        self.machine.node(id).is_some_and(crate::topology::Node::is_movable_only)
     }
 
     /// The same of all of some nodes; false for none.

@@ -54,6 +54,11 @@ impl Node {
         self.mem_total_bytes != Some(0) && self.kind.takes_ordinary_memory()
     }
 
+    /// Has it no memory that the kernel can use for itself? False where that is not known.
+    pub fn is_movable_only(&self) -> bool {
+        self.normal_memory == Some(false)
+    }
+
     /// Speed class of its ordinary memory. A node with CPUs has DRAM, whatever else is said of it.
     pub fn memory_class(&self) -> Option<MemoryClass> {
         let class = match self.kind {
@@ -162,7 +167,7 @@ impl Topology {
     /// memory for the kernel itself: without it fork(2) and pipe(2) fail (`cpusets_insane_config` of
     /// `mm/page_alloc.c`). Unchanged where there is no such node.
     pub fn with_kernel_memory(&self, mems: NodeSet, allowed: &NodeSet) -> NodeSet {
-        let is_movable = |id: &NodeId| self.node(*id).is_some_and(|node| node.normal_memory == Some(false));
+        let is_movable = |id: &NodeId| self.node(*id).is_some_and(Node::is_movable_only);
         if mems.is_empty() || !mems.iter().all(|id| is_movable(&id)) {
             return mems;
         }

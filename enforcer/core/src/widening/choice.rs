@@ -55,7 +55,7 @@ pub fn spares(
     let Some(own) = of_home().filter_map(|node| machine.memory_rank(node.id)).max() else {
         return Vec::new();
     };
-    let is_normal = |node: &Node| node.normal_memory != Some(false);
+    let is_normal = |node: &Node| !node.is_movable_only();
     let has_normal = of_home().any(is_normal);
     let may = |node: &&Node| {
         allowed.contains(node.id)
