@@ -12,16 +12,21 @@
 //! A plan is decided once and takes as long as the kernel lets it. What was settled of a workload meanwhile,
 //! in the answer to a container runtime, is newer than its steps: those that are left are not tried, and what
 //! is taken back with its group leaves it alone. The others' go on, because the newer settlement knew what
-//! they were to get.
+//! they were to get. Nothing is taken back onto CPUs that are exclusive to another workload by now either
+//! ([`roll_back`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use enforcer_core::{
     plan::{Outcome, OutcomeResult, Plan},
+    set::CpuSet,
     workload::CgroupPath,
 };
 
-use super::actuator::{Actuator, Next, Undo};
+use super::{
+    actuator::{Actuator, Next, Undo},
+    roll_back::{Failed, OVERTAKEN, roll_back},
+};
 
 /// What has been done for a workload, or for a group, or why nothing more will be.
 #[derive(Default)]
@@ -40,18 +45,36 @@ pub struct Applied {
     pub unfinished: BTreeSet<CgroupPath>,
 }
 
+/// What is settled beside the plan, in answers to a container runtime too; it changes while the plan is
+/// carried out.
+pub trait Settled {
+    /// Is something newer settled of this cgroup than the plan knew?
+    fn is_overtaken(&self, cgroup: &CgroupPath) -> bool;
+
+    /// The workload that has some of these CPUs for itself (of any CPUs where `None`), in words. What is given
+    /// to the cgroups `among` does not count.
+    fn exclusive_to(&self, cpus: Option<&CpuSet>, among: &BTreeSet<&CgroupPath>) -> Option<String>;
+}
+
+/// Nothing is exclusive to any workload.
+impl<IsOvertaken: Fn(&CgroupPath) -> bool> Settled for IsOvertaken {
+    fn is_overtaken(&self, cgroup: &CgroupPath) -> bool {
+        self(cgroup)
+    }
+
+    fn exclusive_to(&self, _cpus: Option<&CpuSet>, _among: &BTreeSet<&CgroupPath>) -> Option<String> {
+        None
+    }
+}
+
 /// Carries out the steps in order.
 pub fn apply_plan(plan: &Plan, actuator: &mut dyn Actuator) -> Applied {
-    apply_plan_unless(plan, actuator, &|_| false)
+    apply_plan_beside(plan, actuator, &|_: &CgroupPath| false)
 }
 
 /// Carries out the steps in order, but for those of workloads of which something newer is settled; that is
-/// asked before each step, and before each write is taken back.
-pub fn apply_plan_unless(
-    plan: &Plan,
-    actuator: &mut dyn Actuator,
-    is_overtaken: &dyn Fn(&CgroupPath) -> bool,
-) -> Applied {
+/// asked before each step, and before writes are taken back.
+pub fn apply_plan_beside(plan: &Plan, actuator: &mut dyn Actuator, settled: &dyn Settled) -> Applied {
     let mut unfinished = BTreeSet::new();
     let mut left = BTreeSet::new();
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(plan.steps.len());
@@ -70,7 +93,7 @@ pub fn apply_plan_unless(
         let progress = groups.entry(group_of.get(cgroup).copied().unwrap_or(cgroup)).or_default();
         if progress.failed.is_none()
             && !ended.contains_key(cgroup)
-            && let Some(because) = left_alone(actuator.is_stopped(), is_overtaken(cgroup))
+            && let Some(because) = left_alone(actuator.is_stopped(), settled.is_overtaken(cgroup))
         {
             unfinished.insert(cgroup.clone());
             ended.insert(cgroup, because);
@@ -96,7 +119,7 @@ pub fn apply_plan_unless(
             Next::RollBack => {
                 let failed = Failed { index, because: format!("step {} failed", index + 1) };
                 let undo = std::mem::take(&mut progress.undo);
-                left.extend(roll_back(undo, &failed, actuator, is_overtaken, &mut outcomes));
+                left.extend(roll_back(undo, &failed, actuator, settled, &mut outcomes));
                 progress.failed = Some(failed.because);
             }
         }
@@ -110,77 +133,12 @@ pub fn apply_plan_unless(
     Applied { outcomes, unfinished }
 }
 
-/// Of a workload that is not the plan's any longer.
-const OVERTAKEN: &str = "a container runtime was told something newer";
-
 /// Why a step that could be tried is not.
 fn left_alone(is_stopped: bool, is_overtaken: bool) -> Option<String> {
     if is_stopped {
         return Some("the daemon is told to end".to_owned());
     }
     is_overtaken.then(|| format!("{OVERTAKEN}; goes on with the next turn"))
-}
-
-/// The step because of which others are taken back.
-struct Failed {
-    /// In the outcomes.
-    index: usize,
-    because: String,
-}
-
-/// Takes writes back, last first, but for those over which a runtime writes what it was told since: whose
-/// these are is returned. The failed step keeps its own outcome.
-fn roll_back(
-    undo: Vec<(usize, Undo)>,
-    failed: &Failed,
-    actuator: &mut dyn Actuator,
-    is_overtaken: &dyn Fn(&CgroupPath) -> bool,
-    outcomes: &mut [Outcome],
-) -> BTreeSet<CgroupPath> {
-    let mut left = BTreeSet::new();
-    for (index, undo) in undo.into_iter().rev() {
-        let is_failed = index == failed.index;
-        if is_overtaken(&undo.key.cgroup) {
-            left.insert(undo.key.cgroup);
-            if let Some(outcome) = outcomes.get_mut(index) {
-                say_left(&mut outcome.result, is_failed, &failed.because);
-            }
-            continue;
-        }
-        let error = actuator.undo(&undo).err();
-        let Some(outcome) = outcomes.get_mut(index) else { continue };
-        match &mut outcome.result {
-            OutcomeResult::RolledBack { error: first, .. } => {
-                *first = first.take().or(error);
-            }
-            OutcomeResult::Failed { error: text } if is_failed => {
-                if let Some(error) = error {
-                    *text = format!("{text}; and taking it back: {error}");
-                }
-            }
-            OutcomeResult::Differs { read_back, .. } if is_failed => match error {
-                Some(error) => *read_back = format!("{read_back}; taking it back: {error}"),
-                None => read_back.push_str("; taken back"),
-            },
-            result => *result = OutcomeResult::RolledBack { because: failed.because.clone(), error },
-        }
-    }
-    left
-}
-
-/// Says that a step was not taken back; once, whatever number of writes it made.
-fn say_left(result: &mut OutcomeResult, is_failed: bool, because: &str) {
-    let left = format!("; not taken back: {OVERTAKEN}");
-    match result {
-        OutcomeResult::Failed { error: text } | OutcomeResult::Differs { read_back: text, .. }
-            if is_failed =>
-        {
-            if !text.ends_with(&left) {
-                text.push_str(&left);
-            }
-        }
-        result => *result = OutcomeResult::Skipped { because: format!("{because}{left}") },
-    }
 }
 
 #[cfg(test)]
@@ -392,7 +350,7 @@ mod tests {
         let mut actuator = host.actuator();
         // Once the first step is written.
         let settled = |cgroup: &CgroupPath| cgroup.as_str() == "/a" && host.read("/a", "cpuset.mems") == "1";
-        let done = apply_plan_unless(&wanted, &mut actuator, &settled);
+        let done = apply_plan_beside(&wanted, &mut actuator, &settled);
         let because = "a container runtime was told something newer; goes on with the next turn";
         let skipped = OutcomeResult::Skipped { because: because.into() };
         assert_eq!(results(&done), [&applied("1"), &applied("3"), &skipped, &applied("1")]);
@@ -419,7 +377,7 @@ mod tests {
             cgroup.as_str() == "/s" && told.get()
         };
         let mut actuator = host.actuator();
-        let done = apply_plan_unless(&wanted, &mut actuator, &settled);
+        let done = apply_plan_beside(&wanted, &mut actuator, &settled);
         assert_eq!(host.read("/s", "cpuset.cpus"), "4-7\n");
         assert_eq!(["/t", "/a"].map(|path| host.read(path, "cpuset.cpus")), ["0-7\n", "0-7\n"]);
         let because = "step 3 failed; not taken back: a container runtime was told something newer";
@@ -438,7 +396,7 @@ mod tests {
         host.cgroup("/a", "0-7\n", "0\n");
         fs::write(host.path("/a").join("cpuset.cpus.effective"), "0\n").unwrap();
         let settled = |_: &CgroupPath| host.read("/a", "cpuset.cpus") == "0-1";
-        let done = apply_plan_unless(&plan([set_cpus("/a", "0-1")]), &mut host.actuator(), &settled);
+        let done = apply_plan_beside(&plan([set_cpus("/a", "0-1")]), &mut host.actuator(), &settled);
         let read_back = "0-1, in effect: 0; not taken back: a container runtime was told something newer";
         let differs = OutcomeResult::Differs { wanted: "0-1".into(), read_back: read_back.into() };
         assert_eq!(results(&done), [&differs]);

@@ -25,6 +25,7 @@ pub mod pages;
 mod ready_socket;
 mod reset;
 pub mod restore;
+mod roll_back;
 pub mod scratch;
 pub mod self_placed;
 pub mod tiers;
@@ -33,5 +34,5 @@ mod transaction_tests;
 pub mod units;
 
 pub use actuator::{Actuator, DryRunActuator, LiveActuator};
-pub use apply::{Applied, apply_plan, apply_plan_unless};
+pub use apply::{Applied, Settled, apply_plan, apply_plan_beside};
 pub use journal::Journal;

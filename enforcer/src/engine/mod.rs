@@ -67,7 +67,7 @@ pub use self::{
 use self::{early_turns::EarlyTurns, own_cpus::OwnCpus, recording::Recording};
 use crate::{
     enforce::{
-        Actuator, Applied, DryRunActuator, apply_plan, apply_plan_unless,
+        Actuator, Applied, DryRunActuator, apply_plan, apply_plan_beside,
         cpuset::CpusetTree,
         journal::{DriftRecord, Made, MakingRecord},
         pages::PageMoveLimits,
@@ -621,11 +621,9 @@ impl Engine {
         }
         // Inside until the plan is carried out: whoever pauses waits for that.
         let inside = (self.may_write() && !paused).then(|| self.gate.enter()).flatten();
-        let placed = self.placed.clone();
-        let overtaken = |cgroup: &CgroupPath| placed.is_overtaken(cgroup);
         let mut applied = match &mut self.actuator {
             Some(actuator) if inside.is_some() => {
-                apply_plan_unless(&decision.plan, &mut **actuator, &overtaken)
+                apply_plan_beside(&decision.plan, &mut **actuator, &self.placed)
             }
             _ => return apply_plan(&decision.plan, &mut DryRunActuator),
         };
@@ -635,7 +633,8 @@ impl Engine {
             applied.unfinished = cgroups(&decision.plan);
         }
         // Also what was told while it was written: the next turn sees which of the two came last.
-        let passed: BTreeSet<_> = cgroups(&decision.plan).into_iter().filter(overtaken).collect();
+        let mut passed = cgroups(&decision.plan);
+        passed.retain(|cgroup| self.placed.is_overtaken(cgroup));
         self.overtaken = !passed.is_empty();
         applied.unfinished.extend(passed);
         let mut finished: Plan = decision.plan.clone();

@@ -54,6 +54,7 @@ mod originals;
 mod record_writer;
 mod said;
 mod sandboxes;
+mod settled;
 mod told;
 
 pub(super) use originals::Noting;
@@ -412,13 +413,6 @@ impl Placed {
     #[cfg(test)]
     pub(super) fn told_long_ago(&self) {
         self.lock().told.clear();
-    }
-
-    /// Was the runtime told something of this cgroup that the latest turn did not know when it decided?
-    pub(super) fn is_overtaken(&self, cgroup: &CgroupPath) -> bool {
-        let state = self.lock();
-        let told = state.told.get(cgroup).copied();
-        told.zip(state.decided).is_some_and(|(told, decided)| told >= decided)
     }
 
     /// How the runtime fares; `None` where there never was one. What is told since the report before begins
