@@ -258,7 +258,6 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario {
         needs_containerd: true,
-        only_by_name: true,
         ..long("node-displaced", pods::TOPOLOGY, "", displaced::goes_with_its_memory)
     },
     Scenario {
