@@ -20,9 +20,10 @@ const KERNEL_SIDE: &[&str] = &["eyes-", "degrade-"];
 /// Groups that play on the second kernel too when none was asked for.
 const ALWAYS_ON_SECOND: &[&str] = &["eyes-"];
 
-/// Of these, what samples for minutes and sees no more than the others on another kernel.
+/// Of these, what takes minutes and sees no more than the others on another kernel, or what those that are
+/// left do not need: every program is loaded, attached and counted by on the second kernel all the same.
 const NOT_ON_SECOND: &[&str] =
-    &["eyes-traffic", "eyes-bound", "eyes-churn", "eyes-self-placed", "eyes-spread"];
+    &["eyes-kernel-side", "eyes-traffic", "eyes-bound", "eyes-churn", "eyes-self-placed", "eyes-spread"];
 
 /// What a machine is made of, beside its topology.
 pub(super) type Parts = (Series, Userland);

@@ -31,7 +31,7 @@ use super::{
     probes::{self, FunctionTracing, MultiProbe, Probe},
     programs::AttachOptions,
 };
-use crate::host::{HostRoot, lockdown, read_bytes, read_text};
+use crate::host::{HostRoot, lockdown, read_text};
 
 /// The programs of `enforcer-ebpf`, as `build.rs` built them.
 pub(super) static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.o"));
@@ -88,8 +88,6 @@ const FUNCTIONS: [(&str, &[usize]); 6] =
 
 /// Ring of the programs' diagnostics when they are off: the smallest that every page size allows.
 const SILENT_LOG_BYTES: u32 = 65_536;
-/// No kernel's type information is that long; 5 MB is usual.
-const VMLINUX_LIMIT: u64 = 64 << 20;
 const NS_PER_S: u64 = 1_000_000_000;
 /// Longest reason, in characters: some errors carry the kernel's whole log.
 const REASON: usize = 300;
@@ -125,26 +123,26 @@ impl Kernel {
     /// Asks everything at once and lets go of the types: together with aya's they would be most of the
     /// daemon's memory.
     pub(super) fn read(axis: CgroupAxis) -> Self {
-        let facts = read_bytes(Path::new(super::VMLINUX), VMLINUX_LIMIT)
-            .map_err(|error| error.to_string())
-            .and_then(|bytes| KernelTypes::parse(bytes).map_err(|error| error.to_string()))
-            .map(|types| Facts {
-                walk: CgroupWalk::resolve(&types, axis),
-                tree: CgroupTree::resolve(&types),
-                task_cpu: offsets::task_cpu(&types),
-                task_pid: offsets::task_pid(&types),
-                zone: ZoneWalk::resolve(&types),
-                oom_constraint: offsets::oom_constraint(&types),
-                victim_is_task: types.tracepoint_takes_pointer(VICTIM.0, 0),
-                reasons: offsets::migrate_reasons(&types),
-                skip_unsuitable: offsets::skip_unsuitable(&types),
-                cgroup_file: CgroupFile::resolve(&types),
-                node_mask_bytes: offsets::node_mask_bytes(&types),
-                arities: TRACEPOINTS
-                    .map(|(name, _)| (name, types.tracepoint_arity(name)))
-                    .into_iter()
-                    .chain(FUNCTIONS.map(|(name, _)| (name, types.function_arity(name))))
-                    .collect(),
+        let facts =
+            KernelTypes::read(Path::new(super::VMLINUX)).map_err(|error| format!("{error:#}")).map(|types| {
+                Facts {
+                    walk: CgroupWalk::resolve(&types, axis),
+                    tree: CgroupTree::resolve(&types),
+                    task_cpu: offsets::task_cpu(&types),
+                    task_pid: offsets::task_pid(&types),
+                    zone: ZoneWalk::resolve(&types),
+                    oom_constraint: offsets::oom_constraint(&types),
+                    victim_is_task: types.tracepoint_takes_pointer(VICTIM.0, 0),
+                    reasons: offsets::migrate_reasons(&types),
+                    skip_unsuitable: offsets::skip_unsuitable(&types),
+                    cgroup_file: CgroupFile::resolve(&types),
+                    node_mask_bytes: offsets::node_mask_bytes(&types),
+                    arities: TRACEPOINTS
+                        .map(|(name, _)| (name, types.tracepoint_arity(name)))
+                        .into_iter()
+                        .chain(FUNCTIONS.map(|(name, _)| (name, types.function_arity(name))))
+                        .collect(),
+                }
             });
         let hierarchy =
             read_text(Path::new("/proc/self/cgroup")).map_err(|error| error.to_string()).and_then(|text| {

@@ -6,11 +6,12 @@
 use std::{fs, io, os::unix::fs::MetadataExt as _};
 
 use enforcer_core::set::{CpuSet, NodeSet};
-use libbpf_rs::{ErrorExt as _, Iter, IterOpts, Link, ObjectBuilder, OpenObject, PrintLevel, set_print};
+use libbpf_rs::{ErrorExt as _, Iter, IterOpts, Link, ObjectBuilder, OpenObject};
 use thiserror::Error;
 
 use super::{
     axis::CgroupAxis,
+    log,
     record::{self, LONGEST, TaskRecord},
     stream,
 };
@@ -80,10 +81,7 @@ impl TaskIterator {
         if !in_host_pid_namespace() {
             return Err(IteratorError::PidNamespace);
         }
-        set_print(Some((
-            PrintLevel::Warn,
-            |_, text| tracing::debug!(target: "libbpf", "{}", text.trim_end()),
-        )));
+        log::libbpf_to_tracing();
         let wanted = match axis {
             CgroupAxis::Unified => "tasks_unified",
             CgroupAxis::Cpuset => "tasks_cpuset",

@@ -1,9 +1,15 @@
-//! Brings the programs' own diagnostics (aya-log) into the daemon's log.
+//! Brings the diagnostics of the programs (aya-log) and of libbpf into the daemon's log.
 //!
-//! They are loaded only when they are asked for, so what is detail to the kernel side is worth a line
+//! Those of the programs are loaded only when they are asked for, so what is detail to the kernel side is worth a line
 //! here.
 
 use ::log::{Level, Log, Metadata, Record};
+use libbpf_rs::{PrintLevel, set_print};
+
+/// libbpf prints to standard error unless it is told otherwise; what it returns says the same.
+pub(super) fn libbpf_to_tracing() {
+    set_print(Some((PrintLevel::Warn, |_, text| tracing::debug!(target: "libbpf", "{}", text.trim_end()))));
+}
 
 /// Writes each record of the kernel side as a `tracing` event.
 pub(super) struct ToTracing;

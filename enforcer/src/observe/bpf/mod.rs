@@ -67,7 +67,7 @@ pub use enforcer_common::settings::{TICK_HZ, TICK_NS};
 pub(in crate::observe) use self::kept::Kept;
 pub use self::{
     axis::CgroupAxis,
-    btf::{BtfError, KernelTypes, Missing},
+    btf::{KernelTypes, Missing},
     changes::KernelChange,
     columns::NodeColumns,
     cost::ProgramCost,

@@ -3,7 +3,7 @@
 //! `numa_maps` says the same and more, but walks the page tables of the whole process, with its lock held;
 //! this takes the lock for a moment at a time and reads no page table.
 
-use std::{fs, io, mem::offset_of, os::fd::AsFd as _};
+use std::{io, mem::offset_of, os::fd::AsFd as _, path::Path};
 
 use enforcer_common::{
     limit::NODE_WORDS,
@@ -78,8 +78,8 @@ impl VmaIterator {
         if !in_host_pid_namespace() {
             return Err(VmaError::PidNamespace);
         }
-        let types = fs::read(VMLINUX).map_err(|error| VmaError::Types(format!("{VMLINUX}: {error}")))?;
-        let types = KernelTypes::parse(types).map_err(|error| VmaError::Types(error.to_string()))?;
+        let types = KernelTypes::read(Path::new(VMLINUX))
+            .map_err(|error| VmaError::Types(format!("{VMLINUX}: {error:#}")))?;
         types.offset("bpf_iter_link_info", &["task", "pid"]).map_err(VmaError::NoFilter)?;
         let object = ObjectBuilder::default().open_memory(OBJECT).map_err(VmaError::Load)?;
         Ok(Self(object.load().map_err(VmaError::Load)?))
